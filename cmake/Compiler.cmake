@@ -1,0 +1,55 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+#
+# The language level and the flags that hold for the whole project: warnings belong to the targets
+# (Basin.cmake), so that flags here never reach a user of an installed library.
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+# Executables are position independent as well; without this CMake compiles them so, but does not
+# link them so.
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES CXX)
+
+find_program(BASIN_CCACHE ccache)
+mark_as_advanced(BASIN_CCACHE)
+if(BASIN_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${BASIN_CCACHE}")
+endif()
+
+if(BASIN_SANITIZE)
+  add_compile_options(-fsanitize=${BASIN_SANITIZE} -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${BASIN_SANITIZE})
+endif()
+
+if(BASIN_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "Basin: BASIN_FUZZ needs clang; use `cmake --preset fuzz`")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
+if(BASIN_COVERAGE)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "Basin: BASIN_COVERAGE needs clang; use `cmake --preset coverage`")
+  endif()
+  add_compile_options(-fprofile-instr-generate -fcoverage-mapping)
+  add_link_options(-fprofile-instr-generate)
+endif()
+
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  # Hardened, and the same bytes wherever the tree lies.
+  add_compile_options(-fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+                      "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")
+  add_link_options(LINKER:-z,relro LINKER:-z,now)
+else()
+  add_compile_definitions(_GLIBCXX_ASSERTIONS)
+endif()

@@ -1,0 +1,28 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+#
+# Every library that Basin links, found in one place. A package without a CMake configuration of
+# its own falls back to a find module: Debian's protobuf and xxHash have none.
+
+find_package(Threads REQUIRED)
+find_package(absl CONFIG REQUIRED)
+
+find_package(Protobuf CONFIG QUIET)
+if(NOT Protobuf_FOUND)
+  find_package(Protobuf MODULE REQUIRED)
+endif()
+find_package(gRPC CONFIG REQUIRED)
+
+find_package(xxHash CONFIG QUIET)
+if(NOT xxHash_FOUND)
+  find_package(xxHash MODULE REQUIRED)
+endif()
+
+if(NOT BASIN_CLIENT_ONLY)
+  find_package(hwy CONFIG REQUIRED)
+endif()
+
+if(BASIN_BUILD_TESTS)
+  find_package(GTest CONFIG REQUIRED)
+  find_package(benchmark CONFIG REQUIRED)
+  find_package(Python3 3.11 REQUIRED COMPONENTS Interpreter)
+endif()
