@@ -1,0 +1,53 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "kernels/facts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <tuple>
+
+#include "kernels/float16.h"
+#include "kernels/float_environment.h"
+
+namespace basin::kernels {
+
+void Facts::Merge(const Facts& other) {
+  const auto place = [](const NonFiniteInput& input) {
+    return std::tie(input.element, input.contribution);
+  };
+  if (other.first_non_finite_input &&
+      (!first_non_finite_input ||
+       place(*other.first_non_finite_input) < place(*first_non_finite_input))) {
+    first_non_finite_input = other.first_non_finite_input;
+  }
+  if (other.first_overflow) {
+    first_overflow = std::min(first_overflow.value_or(*other.first_overflow), *other.first_overflow);
+  }
+  integer_wraps += other.integer_wraps;
+}
+
+bool operator==(const Facts& a, const Facts& b) {
+  const auto same_input = [&a, &b] {
+    if (!a.first_non_finite_input || !b.first_non_finite_input) {
+      return a.first_non_finite_input.has_value() == b.first_non_finite_input.has_value();
+    }
+    return a.first_non_finite_input->element == b.first_non_finite_input->element &&
+           a.first_non_finite_input->contribution == b.first_non_finite_input->contribution;
+  };
+  return same_input() && a.first_overflow == b.first_overflow &&
+         a.integer_wraps == b.integer_wraps;
+}
+
+double SquaredNorm(const double* leaves, size_t count) {
+  const ScopedFloatEnvironment environment;
+  double norm = 0.0;
+  for (size_t i = 0; i < count; i += 2) {
+    const double block = i + 1 < count ? leaves[i] + leaves[i + 1] : leaves[i];
+    norm = norm + block;
+  }
+  if (std::isnan(norm)) std::memcpy(&norm, &kCanonicalNanF64, sizeof(norm));
+  return norm;
+}
+
+}  // namespace basin::kernels

@@ -1,0 +1,67 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a reduction observes while it has the values in hand, at no extra read: who sent the first
+// value that is not finite, where the arithmetic overflowed, how often integers wrapped, and the
+// squared norm of the result.
+//
+// Facts obey the same law as the result: they depend on the contributions and the plan alone, not
+// on chunking, folding, threads or backend.
+//
+// Thread contract: plain values and pure functions.
+
+#ifndef BASIN_KERNELS_FACTS_H_
+#define BASIN_KERNELS_FACTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace basin::kernels {
+
+// The first input that is NaN or infinite: least element, then least contribution at that element.
+struct NonFiniteInput {
+  uint64_t element = 0;  // Index in the tensor, from 0, in logical C order.
+  size_t contribution = 0;
+};
+
+struct Facts {
+  std::optional<NonFiniteInput> first_non_finite_input;
+
+  // The least element at which finite values became infinite, that is, in the words of plan.h:
+  // x_i finite but p_i not; or acc and p_i finite but the next acc not; or acc finite but y or out
+  // not. An infinity or NaN that a worker sent is not an overflow.
+  std::optional<uint64_t> first_overflow;
+
+  // How often an integer operation wrapped: int64 additions and multiplications whose exact value
+  // does not fit, plus results that lost bits when they were narrowed to the result dtype.
+  uint64_t integer_wraps = 0;
+
+  // Takes in the facts of another part of the same tensor, or of another fold of the same part.
+  void Merge(const Facts& other);
+};
+
+bool operator==(const Facts& a, const Facts& b);
+inline bool operator!=(const Facts& a, const Facts& b) { return !(a == b); }
+
+// The squared norm of a tensor is defined by a fixed tree, in f64 without fused operations:
+//   leaf   32 Ki consecutive elements from the tensor's start (the last may be shorter): the square
+//          of element k is added to lane k mod 16 in the order of k; lanes start at +0; then lane l
+//          takes lane l + 8, l + 4, l + 2, l + 1, and lane 0 is the leaf's sum;
+//   block  64 Ki elements: first leaf + second leaf;
+//   tensor the blocks' sums added in order, from +0.
+// A leaf is the smallest chunk, 256 KiB of f64, so every chunk is a whole number of leaves and
+// whoever reduces a chunk can finish its leaves alone. Integer results have no norm.
+constexpr size_t kNormLanes = 16;
+constexpr size_t kNormLeafElements = size_t{32} << 10;
+constexpr size_t kNormBlockElements = 2 * kNormLeafElements;
+
+constexpr size_t NormLeaves(size_t elements) {
+  return (elements + kNormLeafElements - 1) / kNormLeafElements;
+}
+
+// Adds the leaf sums of a whole tensor, in element order. A NaN comes out as the canonical one.
+double SquaredNorm(const double* leaves, size_t count);
+
+}  // namespace basin::kernels
+
+#endif  // BASIN_KERNELS_FACTS_H_

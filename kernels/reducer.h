@@ -1,0 +1,90 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// A backend of the canonical reduction (plan.h): scalar reference, CPU vectors, CUDA. All give the
+// same bits for the same plan and inputs; one contract suite in tests/kernels checks each of them.
+//
+// A reducer works on a span of a tensor: `count` elements from element `first`. It reads each input
+// byte once and writes each output byte once.
+//
+// Ownership: the caller owns all buffers; a reducer keeps no pointer after a call returns.
+// Thread contract: calls on one reducer are safe from several threads at once as long as their
+// output and accumulator buffers do not overlap. The caller's floating-point mode does not matter:
+// a reducer sets round-to-nearest without flushing of subnormals for itself and restores the mode.
+// Failure: only a backend's device can fail; a broken REQUIRES is a bug of the caller.
+
+#ifndef BASIN_KERNELS_REDUCER_H_
+#define BASIN_KERNELS_REDUCER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "kernels/facts.h"
+#include "kernels/failure.h"
+#include "kernels/plan.h"
+
+namespace basin::kernels {
+
+// Contiguous bytes of one contribution. Slices come from the network as they are: any address, any
+// length (also 0), and an element may begin in one slice and end in the next.
+struct Slice {
+  const void* data;
+  size_t size;  // Bytes.
+};
+
+// The bytes of one contribution for a span: its slices in order hold exactly `count` elements of
+// the contribution's wire dtype, little-endian. Unused, and may be empty, for contributions that
+// are not terms of the plan.
+struct Input {
+  const Slice* slices = nullptr;
+  size_t slice_count = 0;
+};
+
+// A part of a tensor.
+// REQUIRES: `first` is a multiple of kNormLeafElements, and so is `count` unless the span ends the
+// tensor; the norm's leaves are then whole.
+struct Span {
+  uint64_t first = 0;
+  size_t count = 0;
+};
+
+// Where a result goes. Neither buffer overlaps an input.
+struct Output {
+  void* data = nullptr;  // span.count elements of the result dtype, at any address.
+  // NormLeaves(span.count) sums of squares of the rounded result, or null if not wanted. Not
+  // written for integers. A NaN in it is the canonical one.
+  double* norm_leaves = nullptr;
+};
+
+class Reducer {
+ public:
+  virtual ~Reducer() = default;
+
+  // For logs and reports: "reference", "cpu/AVX3", "cuda".
+  virtual std::string_view name() const = 0;
+
+  // Folds the plan's terms among contributions [begin, end) into `accumulator`, which holds
+  // span.count elements of plan.accumulator_dtype(), aligned to that type. It continues from what
+  // `accumulator` holds if the plan has a term before `begin` and starts afresh otherwise; without
+  // a term in the range it does nothing. `inputs` is indexed by contribution; only the entries of
+  // folded terms are read. What is seen is merged into *facts.
+  // REQUIRES: plan.outcome() == kReduce; begin <= end <= number of contributions; the terms before
+  // `begin` have been folded into `accumulator` by this or another reducer.
+  virtual std::optional<Failure> Fold(const ReductionPlan& plan, const Input* inputs, size_t begin,
+                                      size_t end, const Span& span, void* accumulator,
+                                      Facts* facts) const = 0;
+
+  // Folds the plan's terms from contribution `begin` on top of `accumulator` and finishes: after
+  // Folds up to `begin` it gives the bits of one pass. In one pass `begin` is 0 and `accumulator`
+  // is null. `begin` may be the number of contributions, which only finishes. `accumulator` is not
+  // changed. What is seen is merged into *facts.
+  // REQUIRES: as Fold; `accumulator` is not null if the plan has a term before `begin`.
+  virtual std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs,
+                                        size_t begin, const void* accumulator, const Span& span,
+                                        const Output& output, Facts* facts) const = 0;
+};
+
+}  // namespace basin::kernels
+
+#endif  // BASIN_KERNELS_REDUCER_H_
