@@ -2,7 +2,6 @@
 
 #include "kernels/facts.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <tuple>
@@ -14,16 +13,14 @@ namespace basin::kernels {
 
 void Facts::Merge(const Facts& other) {
   const auto place = [](const NonFiniteInput& input) {
-    return std::tie(input.element, input.contribution);
+    return std::tie(input.contribution, input.element);
   };
   if (other.first_non_finite_input &&
       (!first_non_finite_input ||
        place(*other.first_non_finite_input) < place(*first_non_finite_input))) {
     first_non_finite_input = other.first_non_finite_input;
   }
-  if (other.first_overflow) {
-    first_overflow = std::min(first_overflow.value_or(*other.first_overflow), *other.first_overflow);
-  }
+  overflows += other.overflows;
   integer_wraps += other.integer_wraps;
 }
 
@@ -35,8 +32,7 @@ bool operator==(const Facts& a, const Facts& b) {
     return a.first_non_finite_input->element == b.first_non_finite_input->element &&
            a.first_non_finite_input->contribution == b.first_non_finite_input->contribution;
   };
-  return same_input() && a.first_overflow == b.first_overflow &&
-         a.integer_wraps == b.integer_wraps;
+  return same_input() && a.overflows == b.overflows && a.integer_wraps == b.integer_wraps;
 }
 
 double SquaredNorm(const double* leaves, size_t count) {

@@ -5,7 +5,8 @@
 // squared norm of the result.
 //
 // Facts obey the same law as the result: they depend on the contributions and the plan alone, not
-// on chunking, folding, threads or backend.
+// on chunking, folding, threads or backend. Hence they count steps of the computation, each of which
+// is seen exactly once, wherever the work is cut.
 //
 // Thread contract: plain values and pure functions.
 
@@ -18,19 +19,21 @@
 
 namespace basin::kernels {
 
-// The first input that is NaN or infinite: least element, then least contribution at that element.
+// The first input that is NaN or infinite: the least contribution that has one, and its least
+// element. Inputs that are not read (skipped, weight 0) do not count.
 struct NonFiniteInput {
-  uint64_t element = 0;  // Index in the tensor, from 0, in logical C order.
   size_t contribution = 0;
+  uint64_t element = 0;  // Index in the tensor, from 0, in logical C order.
 };
 
 struct Facts {
   std::optional<NonFiniteInput> first_non_finite_input;
 
-  // The least element at which finite values became infinite, that is, in the words of plan.h:
-  // x_i finite but p_i not; or acc and p_i finite but the next acc not; or acc finite but y or out
-  // not. An infinity or NaN that a worker sent is not an overflow.
-  std::optional<uint64_t> first_overflow;
+  // How often finite values became NaN or infinite, in the words of plan.h: steps from a finite (or
+  // no) acc and a finite x_i to an acc that is not finite, and elements whose acc is finite but
+  // whose out is not. For sums and products that is the number of elements that overflowed. An
+  // infinity or NaN that a worker sent is not an overflow.
+  uint64_t overflows = 0;
 
   // How often an integer operation wrapped: int64 additions and multiplications whose exact value
   // does not fit, plus results that lost bits when they were narrowed to the result dtype.
