@@ -2,9 +2,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Makes the golden vectors of the canonical reduction in tests/golden/.
 
-Every operation is done exactly, in rationals, and rounded once to nearest even by the code below, so
-that no floating-point unit, library or flag can have a say in the expected bits. A second evaluation
-with NumPy then has to agree. The format of the files is described in tests/golden/README.md.
+Every operation is done exactly, in rationals, and rounded once to nearest even by the code below,
+so that no floating-point unit, library or flag can have a say in the expected bits. A second
+evaluation with NumPy then has to agree. The format of the files is described in tests/golden/README.md.
 
     scripts/make-golden.py            writes the files
     scripts/make-golden.py --check    exits with 1, naming the file, when one differs
@@ -18,7 +18,6 @@ import random
 import sys
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Optional
 
 import numpy as np
 
@@ -34,7 +33,7 @@ NORM_LANES = 16
 
 @dataclass(frozen=True)
 class Format:
-    """A binary floating-point format: its width, precision (with the hidden bit), largest exponent."""
+    """A binary floating-point format: width, precision (with the hidden bit), largest exponent."""
 
     name: str
     bits: int
@@ -214,7 +213,7 @@ def number(x):
 @dataclass
 class Worker:
     id: str
-    bits: Optional[list]  # None: this worker skipped the tensor
+    bits: list | None  # None: this worker skipped the tensor
     dtype: str = ""
     weight: int = 1
     wire_exponent: int = 0
@@ -232,7 +231,7 @@ class Case:
     prescale: float = 1.0
     postscale: float = 1.0
     predivide: float = 1.0
-    elements: Optional[int] = None  # None: as many as the lists hold
+    elements: int | None = None  # None: as many as the lists hold
 
     @property
     def tensor_dtype(self):
@@ -250,8 +249,8 @@ class Expected:
     outcome: str
     divisor: int = 0
     values: list = field(default_factory=list)
-    sum_of_squares: Optional[int] = None  # None for integers, which have no norm
-    nonfinite: Optional[tuple] = None
+    sum_of_squares: int | None = None  # None for integers, which have no norm
+    nonfinite: tuple | None = None
     overflow: int = 0
     wrapped: int = 0
 
@@ -510,7 +509,6 @@ def numpy_reduce_floats(case):
 
 
 def numpy_reduce_integers(case):
-    bits, signed = INTEGERS[case.result]
     native = {"i64": np.int64, "i32": np.int32, "u8": np.uint8}[case.result]
     unsigned = {"i64": np.uint64, "i32": np.uint32, "u8": np.uint8}[case.result]
     combine = {"SUM": np.add, "MIN": np.minimum, "MAX": np.maximum, "PRODUCT": np.multiply}[case.op]
@@ -528,7 +526,7 @@ def numpy_reduce_integers(case):
 
 
 def bits_of(dtype, *values):
-    """Bits of Python numbers, rounded once to the dtype. A "-0.0" or "nan" is written as a float."""
+    """The bits of Python numbers, rounded once to the dtype."""
     if dtype in FLOATS:
         fmt = FLOATS[dtype]
         return [encode(fmt, round_to(fmt, number(float(v)))) for v in values]
@@ -722,7 +720,7 @@ def predivide_cases(dtype):
 
 
 def overflow_cases(dtype):
-    """Near the largest finite value: the accumulator or the final rounding overflows, or neither."""
+    """Near the largest finite value: the accumulator or the last rounding overflows, or neither."""
     fmt = FLOATS[dtype]
     largest = float_of(decode(fmt, (fmt.exponent_mask << fmt.mantissa_bits) - 1))
     big = bits_of(dtype, {"f64": 1.6e308, "f16": 16384.0}.get(dtype, 3e38))
@@ -1276,7 +1274,7 @@ def main():
                 differing.append(name)
         else:
             path.write_text(text, encoding="ascii")
-    for name in sorted(set(p.name for p in GOLDEN.glob("*.txt")) - set(files)):
+    for name in sorted({p.name for p in GOLDEN.glob("*.txt")} - set(files)):
         differing.append(f"{name} (not made by this script)")
     for name in differing:
         print(
