@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Counts test cases from the JUnit file that ctest writes.
+
+A ctest test is one program; the cases inside it are counted from the closing lines that GoogleTest
+and Python's unittest print, so that a program with 200 cases counts as 200. A program without such
+lines counts as one. A program that ran no case at all counts as failed: it asserts nothing.
+
+Appends lines "<stage> <outcome> <count> <name>" to the results file.
+"""
+
+import argparse
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass, field
+from pathlib import Path
+
+GTEST_RAN = re.compile(r"^\[=+\] (\d+) tests? from \d+ test suites? ran\.", re.M)
+GTEST_PASSED = re.compile(r"^\[  PASSED  \] (\d+) tests?\.", re.M)
+GTEST_SKIPPED = re.compile(r"^\[  SKIPPED \] ([\w/.]+)(?:, where .*)?$", re.M)
+GTEST_FAILED = re.compile(r"^\[  FAILED  \] ([\w/.]+)(?:, where .*)?$", re.M)
+UNITTEST_RAN = re.compile(r"^Ran (\d+) tests? in ", re.M)
+UNITTEST_COUNT = re.compile(r"\b(failures|errors|skipped)=(\d+)")
+UNITTEST_SKIPPED = re.compile(r"^(\w+) \(.*\) \.\.\. skipped", re.M)
+
+
+@dataclass
+class Count:
+    passed: int = 0
+    failed: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+def count_gtest(name: str, output: str) -> Count | None:
+    """Cases of one GoogleTest program, or None if `output` is not that of one."""
+    if not GTEST_RAN.search(output):
+        return None
+    # A program may run GoogleTest more than once; its closing lines are added up.
+    count = Count(passed=sum(int(n) for n in GTEST_PASSED.findall(output)))
+    # Names stand once in the closing list, after the last "tests ran" line.
+    closing = output[[m.end() for m in GTEST_RAN.finditer(output)][-1] :]
+    count.skipped = [f"{name}: {case}" for case in GTEST_SKIPPED.findall(closing)]
+    count.failed = [f"{name}: {case}" for case in GTEST_FAILED.findall(closing)]
+    return count
+
+
+def count_unittest(name: str, output: str) -> Count | None:
+    """Cases of one unittest program, or None if `output` is not that of one."""
+    ran = UNITTEST_RAN.findall(output)
+    if not ran:
+        return None
+    closing = output[[m.end() for m in UNITTEST_RAN.finditer(output)][-1] :]
+    numbers = {key: int(value) for key, value in UNITTEST_COUNT.findall(closing)}
+    failed = numbers.get("failures", 0) + numbers.get("errors", 0)
+    skipped = numbers.get("skipped", 0)
+    names = UNITTEST_SKIPPED.findall(output)
+    names += ["a case"] * (skipped - len(names))
+    return Count(
+        passed=max(0, int(ran[-1]) - failed - skipped),
+        failed=[f"{name}: a case"] * failed,
+        skipped=[f"{name}: {case}" for case in names[:skipped]],
+    )
+
+
+def count_program(case: ElementTree.Element) -> Count:
+    """Cases of one ctest test. ctest's verdict stands above what the program printed."""
+    name = case.get("name", "?")
+    status = case.get("status")
+    output = case.findtext("system-out") or ""
+    inner = count_gtest(name, output) or count_unittest(name, output)
+
+    if status == "disabled":
+        return Count(skipped=[f"{name} (disabled)"])
+    if status == "notrun":
+        skipped = case.find("skipped")
+        reason = skipped.get("message", "") if skipped is not None else ""
+        if reason.startswith(("SKIP_RETURN_CODE", "SKIP_REGULAR_EXPRESSION")):
+            return Count(skipped=inner.skipped if inner and inner.skipped else [name])
+        return Count(failed=[f"{name} (did not run: {reason})"])
+    if status == "run":
+        if inner is None:
+            return Count(passed=1)
+        if inner.failed:
+            # The program says that cases failed and yet left with 0.
+            return inner
+        if inner.passed + len(inner.skipped) == 0:
+            return Count(failed=[f"{name} (ran no case)"])
+        return inner
+    if inner is None or not inner.failed:
+        # A crash, a time-out, or a program that fails without a failed case.
+        return Count(passed=inner.passed if inner else 0, failed=[name])
+    return inner
+
+
+def count_file(path: Path) -> Count:
+    total = Count()
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        count = count_program(case)
+        total.passed += count.passed
+        total.failed += count.failed
+        total.skipped += count.skipped
+    return total
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("junit", type=Path)
+    parser.add_argument("--stage", required=True)
+    parser.add_argument("--ctest-status", type=int, required=True)
+    parser.add_argument("--results", type=Path, required=True)
+    arguments = parser.parse_args()
+
+    if not arguments.junit.exists():
+        print("count-tests: ctest wrote no report", file=sys.stderr)
+        return 1
+    total = count_file(arguments.junit)
+    if arguments.ctest_status != 0 and not total.failed:
+        total.failed.append("ctest (failed without a failed test)")
+    if total.passed + len(total.failed) + len(total.skipped) == 0:
+        total.failed.append("ctest (ran no test)")
+
+    with arguments.results.open("a", encoding="utf-8") as results:
+        results.write(f"{arguments.stage} passed {total.passed} all\n")
+        for outcome, names in (("failed", total.failed), ("skipped", total.skipped)):
+            results.writelines(f"{arguments.stage} {outcome} 1 {name}\n" for name in names)
+    print(
+        f"  {arguments.stage:<10} {total.passed} passed, {len(total.failed)} failed, "
+        f"{len(total.skipped)} skipped"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,344 @@
+#!/usr/bin/env bash
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+set -uo pipefail
+
+usage() {
+  cat <<'HELP'
+Builds and tests Basin the way CI does. Stages run in this order; a stage that fails does not stop
+the next, and the exit status is 1 if anything failed.
+
+  setup     what is missing on this machine is installed (scripts/setup.sh)
+  lint      clang-format, headers that compile alone, clang-tidy, ruff, mypy
+  release   hardened release build; all tests but the nightly ones
+  asan      AddressSanitizer + UndefinedBehaviorSanitizer; all tests but the long ones
+  tsan      ThreadSanitizer; the tests with the label `tsan`
+  fuzz      libFuzzer; 10 s per target, starting from the committed corpus
+  coverage  line coverage of aggregator/core and client/core; at least 95 % each
+  bench     benchmarks, short; the numbers are reported, not asserted
+
+usage: scripts/test.sh [--fast | --nightly] [--only STAGE]... [--jobs N] [--help]
+
+  --fast        setup, lint without clang-tidy, and release without the long tests
+  --nightly     also the nightly tests, the long ones under sanitizers, clang-tidy over the tests,
+                600 s per fuzz target, and full benchmark times
+  --only STAGE  only this stage; may be repeated, and the order above still holds
+  --jobs N      parallel jobs (default: the number of processors)
+
+Logs, JUnit files and the coverage table go to build/reports/.
+
+examples:
+  scripts/test.sh --fast                    # before a commit
+  scripts/test.sh                           # what CI runs
+  scripts/test.sh --only lint               # style only
+  scripts/test.sh --only asan --only tsan   # the sanitizers
+  scripts/test.sh --nightly                 # everything there is
+HELP
+}
+
+readonly STAGES=(setup lint release asan tsan fuzz coverage bench)
+
+mode=normal
+jobs="$(nproc)"
+selected=()
+while (($#)); do
+  case "$1" in
+    --fast) mode=fast ;;
+    --nightly) mode=nightly ;;
+    --only)
+      [[ " ${STAGES[*]} " == *" ${2-} "* ]] || {
+        echo "test: --only needs one of: ${STAGES[*]}" >&2
+        exit 2
+      }
+      selected+=("$2")
+      shift
+      ;;
+    --jobs)
+      [[ "${2-}" =~ ^[1-9][0-9]*$ ]] || {
+        echo "test: --jobs needs a number" >&2
+        exit 2
+      }
+      jobs="$2"
+      shift
+      ;;
+    --help | -h)
+      usage
+      exit 0
+      ;;
+    *)
+      echo "test: unknown argument: $1 (see --help)" >&2
+      exit 2
+      ;;
+  esac
+  shift
+done
+if ((${#selected[@]} == 0)); then
+  selected=("${STAGES[@]}")
+  [[ "$mode" == fast ]] && selected=(setup lint release)
+fi
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+readonly root
+cd "$root" || exit 1
+readonly reports="$root/build/reports"
+readonly python="$root/.venv/bin/python3"
+mkdir -p "$reports"
+rm -f "$reports"/*
+
+# Compilations are found again by a tree that lies elsewhere.
+export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1
+# A finding stops the test at once and names the line.
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+if command -v llvm-symbolizer-14 >/dev/null; then
+  ASAN_SYMBOLIZER_PATH="$(command -v llvm-symbolizer-14)"
+  export ASAN_SYMBOLIZER_PATH
+  TSAN_OPTIONS+=":external_symbolizer_path=$ASAN_SYMBOLIZER_PATH"
+fi
+
+# ---- Steps --------------------------------------------------------------------------------------
+#
+# A stage is a list of steps. Each step is logged to a file of its own; the end of the log is shown
+# when the step fails. `results` collects lines `stage outcome count name` that the summary adds up.
+
+readonly results="$reports/results.txt"
+: >"$results"
+stage=
+
+record() { # outcome count name
+  echo "$stage $1 $2 $3" >>"$results"
+}
+
+# Runs a command as a named step; returns its status and counts nothing.
+step() { # name command...
+  local name="$1" log="$reports/$stage-$1.log" start=$SECONDS status=0
+  shift
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  if ((status == 0)); then
+    printf '  %-10s %-24s %4d s\n' "$stage" "$name" $((SECONDS - start))
+  else
+    printf '  %-10s %-24s %4d s  FAILED (exit %d)\n' \
+      "$stage" "$name" $((SECONDS - start)) "$status"
+    tail -n 60 "$log" | sed 's/^/    | /'
+    echo "    | (whole log: ${log#"$root"/})"
+  fi
+  return "$status"
+}
+
+# A step without tests of its own counts only when it fails.
+required() { # name command...
+  step "$@" || {
+    record failed 1 "$1"
+    return 1
+  }
+}
+
+# A step that is a check: counted as one test.
+check() { # name command...
+  if step "$@"; then record passed 1 "$1"; else record failed 1 "$1"; fi
+}
+
+skip() { # name reason...
+  record skipped 1 "$1 (${*:2})"
+  printf '  %-10s %-24s SKIPPED: %s\n' "$stage" "$1" "${*:2}"
+}
+
+# ---- Parts of stages ----------------------------------------------------------------------------
+
+has_target() { # preset target
+  ninja -C "build/$1" -t query "$2" >/dev/null 2>&1
+}
+
+configure_and_build() { # preset [target...]
+  local preset="$1"
+  shift
+  required configure cmake --preset "$preset" "${configure_arguments[@]}" &&
+    required build ninja -C "build/$preset" -j "$jobs" "$@"
+}
+
+# Runs ctest and counts what it ran, from its own report.
+run_ctest() { # preset ctest-argument...
+  local preset="$1" junit="$reports/$stage.xml"
+  shift
+  step test ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure \
+    --output-junit "$junit" --test-output-size-passed 4000000 \
+    --test-output-size-failed 4000000 --no-tests=error "$@"
+  local status=$?
+  if ! "$python" scripts/count-tests.py --stage "$stage" --ctest-status "$status" \
+    --results "$results" "$junit"; then
+    record failed 1 "count-tests"
+  fi
+}
+
+# ---- Stages -------------------------------------------------------------------------------------
+
+configure_arguments=()
+
+stage_setup() {
+  check setup scripts/setup.sh
+}
+
+cpp_sources() { # suffix-pattern folder...
+  local pattern="$1"
+  shift
+  git ls-files -co --exclude-standard -- "$@" | grep -E "$pattern" |
+    while read -r file; do [[ -f "$file" ]] && echo "$file"; done
+}
+
+check_format() {
+  cpp_sources '\.(h|cc|cu|cuh)$' . | xargs -r clang-format-14 --dry-run --Werror
+}
+
+# A header of Highway's kind (-inl.h) is meant to be included by others only.
+check_headers() {
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  cpp_sources '\.h$' proto kernels aggregator client | grep -v -e '-inl\.h$' |
+    xargs -r -P "$jobs" -I{} sh -c \
+      'clang++-14 -std=c++17 -Wall -Wextra -Werror -Wno-pragma-once-outside-header \
+         -I. -Ibuild/release -Ibuild/release/proto -fsyntax-only -x c++-header "$1" ||
+       { echo "$1 does not compile alone"; exit 255; }' _ {}
+}
+
+check_tidy() {
+  local folders=(proto kernels aggregator client)
+  [[ "$mode" == nightly ]] && folders+=(tests)
+  cpp_sources '\.cc$' "${folders[@]}" |
+    xargs -r -n 1 -P "$jobs" clang-tidy-14 --quiet -p build/release --warnings-as-errors='*' \
+      --extra-arg=-Wno-unknown-warning-option
+}
+
+stage_lint() {
+  check clang-format check_format
+  check ruff .venv/bin/ruff check --no-cache .
+  check ruff-format .venv/bin/ruff format --no-cache --check .
+  check mypy .venv/bin/mypy --no-incremental
+  # Generated protobuf headers have to be there for what includes them.
+  required configure cmake --preset release || return
+  if has_target release basin_proto; then
+    required generate ninja -C build/release -j "$jobs" basin_proto || return
+  fi
+  check headers check_headers
+  if [[ "$mode" != fast ]]; then
+    check clang-tidy check_tidy
+  fi
+}
+
+stage_release() {
+  configure_and_build release || return
+  case "$mode" in
+    fast) run_ctest release -LE '^(long|nightly)$' ;;
+    normal) run_ctest release -LE '^nightly$' ;;
+    nightly) run_ctest release ;;
+  esac
+}
+
+stage_asan() {
+  configure_and_build asan || return
+  if [[ "$mode" == nightly ]]; then
+    run_ctest asan -LE '^layering$'
+  else
+    run_ctest asan -LE '^(long|nightly|layering)$'
+  fi
+}
+
+stage_tsan() {
+  required configure cmake --preset tsan || return
+  if ! has_target tsan tests-tsan; then
+    skip tsan "no test carries the label tsan"
+    return
+  fi
+  required build ninja -C build/tsan -j "$jobs" tests-tsan || return
+  run_ctest tsan -L '^tsan$' -LE '^(long|nightly)$'
+}
+
+stage_fuzz() {
+  configure_arguments=(-DBASIN_FUZZ_SECONDS=)
+  [[ "$mode" == nightly ]] && configure_arguments=(-DBASIN_FUZZ_SECONDS=600)
+  required configure cmake --preset fuzz "${configure_arguments[@]}" || return
+  if ! has_target fuzz tests-fuzz; then
+    skip fuzz "there is no fuzz target"
+    return
+  fi
+  required build ninja -C build/fuzz -j "$jobs" tests-fuzz || return
+  run_ctest fuzz -L '^fuzz$'
+}
+
+# Only the tests of the areas that exercise the cores: other tests would be built for nothing.
+stage_coverage() {
+  local areas=() area
+  required configure cmake --preset coverage || return
+  for area in aggregator client simulation; do
+    has_target coverage "tests-$area" && areas+=("$area")
+  done
+  if ((${#areas[@]} == 0)); then
+    skip coverage "there is no test of the cores"
+    return
+  fi
+  required build ninja -C build/coverage -j "$jobs" "${areas[@]/#/tests-}" || return
+  rm -rf build/coverage/profiles
+  local pattern
+  pattern="^($(IFS='|' && echo "${areas[*]}"))\$"
+  LLVM_PROFILE_FILE="$root/build/coverage/profiles/%4m.profraw" \
+    run_ctest coverage -L "$pattern" -LE '^(long|nightly)$'
+  local core
+  for core in aggregator/core client/core; do
+    check "coverage-${core%%/*}" "$python" scripts/coverage-report.py \
+      --build build/coverage --minimum 95 "$core"
+    tail -n 1 "$reports/$stage-coverage-${core%%/*}.log" | sed 's/^/             /'
+  done
+}
+
+stage_bench() {
+  required configure cmake --preset release || return
+  if ! has_target release benchmarks; then
+    skip bench "there is no benchmark"
+    return
+  fi
+  required build ninja -C build/release -j "$jobs" benchmarks || return
+  local arguments=(--benchmark_min_time=0.05) binary
+  [[ "$mode" == nightly ]] && arguments=()
+  for binary in build/release/benchmarks/*; do
+    [[ -f "$binary" && -x "$binary" ]] || continue
+    check "$(basename "$binary")" "$binary" "${arguments[@]}"
+    sed 's/^/    /' "$reports/$stage-$(basename "$binary").log"
+  done
+}
+
+# ---- Run and summary ----------------------------------------------------------------------------
+
+sum() { # stage-or-empty outcome
+  awk -v stage="$1" -v outcome="$2" \
+    '(stage == "" || $1 == stage) && $2 == outcome { n += $3 } END { print n + 0 }' "$results"
+}
+
+declare -A seconds_of
+for stage in "${STAGES[@]}"; do
+  [[ " ${selected[*]} " == *" $stage "* ]] || continue
+  echo "== $stage"
+  start=$SECONDS
+  configure_arguments=()
+  "stage_$stage"
+  seconds_of[$stage]=$((SECONDS - start))
+done
+
+echo
+printf '%-10s %8s %8s %8s %8s\n' stage passed failed skipped seconds
+for stage in "${STAGES[@]}"; do
+  [[ -v "seconds_of[$stage]" ]] || continue
+  printf '%-10s %8d %8d %8d %8d\n' "$stage" "$(sum "$stage" passed)" "$(sum "$stage" failed)" \
+    "$(sum "$stage" skipped)" "${seconds_of[$stage]}"
+done
+printf '%-10s %8s %8s %8s %8d\n\n' total '' '' '' "$SECONDS"
+
+for outcome in skipped failed; do
+  if (($(sum '' "$outcome"))); then
+    echo "$outcome:"
+    awk -v outcome="$outcome" \
+      '$2 == outcome { sub(/ [a-z]+ [0-9]+/, ":"); print "  " $0 }' "$results"
+    echo
+  fi
+done
+
+failed="$(sum '' failed)"
+echo "$(sum '' passed) passed, $failed failed, $(sum '' skipped) skipped"
+((failed == 0))

@@ -1,0 +1,124 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The layers of Basin: which folder may see which other folder, library and header.
+
+Dependencies point one way, down the list; a folder belongs to the layer with the longest matching
+path. This table is the one place where the direction is decided, and the tests beside it hold
+every include and every link line against it.
+"""
+
+from dataclasses import dataclass
+
+# The folders whose code is layered. Tests may use everything.
+PRODUCT_FOLDERS = ("proto", "kernels", "aggregator", "client")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer. All paths and prefixes are relative to the repository root.
+
+    uses:     folders whose headers it may include and whose targets it may link, besides its own
+    headers:  prefixes of other libraries' headers
+    links:    prefixes of other libraries' CMake targets
+    messages: may see generated protobuf classes
+    pure:     a function of its arguments: see pure_violation() in includes.py
+    """
+
+    folder: str
+    uses: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    messages: bool = False
+    pure: bool = False
+
+
+_GRPC_HEADERS = ("grpc/", "grpcpp/", "google/protobuf/")
+_GRPC_LINKS = ("gRPC::", "protobuf::")
+
+LAYERS = (
+    Layer("proto/vocabulary", headers=("absl/",), links=("absl::",)),
+    Layer("proto/basin", headers=_GRPC_HEADERS, links=_GRPC_LINKS, messages=True),
+    Layer(
+        "proto/wire",
+        uses=("proto",),
+        headers=("absl/", "xxhash.h", "xxh_x86dispatch.h", "google/protobuf/"),
+        links=("absl::", "xxHash::", "protobuf::"),
+        messages=True,
+    ),
+    Layer(
+        "proto/status",
+        uses=("proto/vocabulary",),
+        headers=("absl/", *_GRPC_HEADERS),
+        links=("absl::", *_GRPC_LINKS),
+    ),
+    Layer("proto/limits", uses=("proto/vocabulary",), headers=("absl/",), links=("absl::",)),
+    Layer("proto", headers=_GRPC_HEADERS, links=_GRPC_LINKS, messages=True),
+    Layer(
+        "kernels/cuda", uses=("proto/vocabulary", "kernels"), headers=("cuda",), links=("CUDA::",)
+    ),
+    Layer(
+        "kernels",
+        uses=("proto/vocabulary",),
+        headers=("absl/", "hwy/"),
+        links=("absl::", "hwy::"),
+    ),
+    Layer(
+        "aggregator/core",
+        uses=("proto/vocabulary",),
+        headers=("absl/",),
+        links=("absl::",),
+        pure=True,
+    ),
+    Layer(
+        "aggregator/engine",
+        uses=("proto/vocabulary", "proto/limits", "kernels", "aggregator/core"),
+        headers=("absl/", "xxhash.h"),
+        links=("absl::", "xxHash::", "Threads::"),
+    ),
+    Layer(
+        "aggregator/transport",
+        uses=("proto", "aggregator/core", "aggregator/engine"),
+        headers=("absl/", *_GRPC_HEADERS),
+        links=("absl::", "Threads::", *_GRPC_LINKS),
+        messages=True,
+    ),
+    Layer(
+        "client/core",
+        uses=("proto/vocabulary",),
+        headers=("absl/",),
+        links=("absl::",),
+        pure=True,
+    ),
+    Layer(
+        "client/transport",
+        uses=("proto", "client/core"),
+        headers=("absl/", *_GRPC_HEADERS),
+        links=("absl::", "Threads::", *_GRPC_LINKS),
+        messages=True,
+    ),
+    Layer(
+        "client/c",
+        uses=("proto/vocabulary", "client/core", "client/transport"),
+        headers=("absl/",),
+        links=("absl::",),
+    ),
+    Layer("client/cpp", uses=("client/c",)),
+)
+
+
+def within(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies below it."""
+    return path == folder or path.startswith(folder + "/")
+
+
+def layer_of(path: str) -> Layer | None:
+    """The layer that a file or folder belongs to; None outside the product or in no layer."""
+    matching = [layer for layer in LAYERS if within(path, layer.folder)]
+    return max(matching, key=lambda layer: len(layer.folder), default=None)
+
+
+def may_use(user: Layer, path: str) -> bool:
+    """Whether `user` may include the header, or link a target of the folder, at `path`."""
+    used = layer_of(path)
+    return used == user or (
+        used is not None and any(within(used.folder, folder) for folder in user.uses)
+    )

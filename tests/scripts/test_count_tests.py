@@ -1,0 +1,145 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""scripts/count-tests.py counts what ran, and cannot be made to report a failure as a pass."""
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from types import ModuleType
+from xml.sax.saxutils import escape
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "count-tests.py"
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("count_tests", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["count_tests"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+count_tests = load()
+
+
+def case(name: str, status: str, output: str = "", inner: str = "") -> str:
+    return (
+        f'<testcase name="{name}" status="{status}">{inner}'
+        f"<system-out>{escape(output)}</system-out></testcase>"
+    )
+
+
+GTEST_CLEAN = """\
+[ RUN      ] A.a
+[       OK ] A.a (0 ms)
+[==========] 3 tests from 1 test suite ran. (0 ms total)
+[  PASSED  ] 3 tests.
+"""
+GTEST_SKIPPED = """\
+[  SKIPPED ] A.b (0 ms)
+[==========] 3 tests from 1 test suite ran. (0 ms total)
+[  PASSED  ] 2 tests.
+[  SKIPPED ] 1 test, listed below:
+[  SKIPPED ] A.b
+"""
+GTEST_FAILED = """\
+[  FAILED  ] A.c/1, where GetParam() = 7 (0 ms)
+[==========] 3 tests from 1 test suite ran. (0 ms total)
+[  PASSED  ] 2 tests.
+[  FAILED  ] 1 test, listed below:
+[  FAILED  ] A.c/1, where GetParam() = 7
+
+ 1 FAILED TEST
+"""
+GTEST_NOTHING = """\
+[==========] 0 tests from 0 test suites ran. (0 ms total)
+[  PASSED  ] 0 tests.
+"""
+UNITTEST_CLEAN = "Ran 5 tests in 0.1s\n\nOK\n"
+UNITTEST_SKIPPED = (
+    "test_gpu (__main__.A.test_gpu) ... skipped 'no gpu'\nRan 5 tests in 0.1s\n\nOK (skipped=1)\n"
+)
+UNITTEST_FAILED = "Ran 5 tests in 0.1s\n\nFAILED (failures=1, errors=1)\n"
+
+
+class Counting(unittest.TestCase):
+    def count(self, *cases: str) -> tuple[int, list[str], list[str]]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "junit.xml"
+            path.write_text(f"<testsuite>{''.join(cases)}</testsuite>", encoding="utf-8")
+            count = count_tests.count_file(path)
+        return count.passed, count.failed, count.skipped
+
+    def test_cases_inside_a_program_are_counted(self) -> None:
+        self.assertEqual((3, [], []), self.count(case("a", "run", GTEST_CLEAN)))
+        self.assertEqual((5, [], []), self.count(case("a", "run", UNITTEST_CLEAN)))
+        self.assertEqual((1, [], []), self.count(case("a", "run", "replayed 3 inputs")))
+
+    def test_programs_add_up(self) -> None:
+        found = self.count(case("a", "run", GTEST_CLEAN), case("b", "run", UNITTEST_CLEAN))
+        self.assertEqual((8, [], []), found)
+
+    def test_skips_are_named(self) -> None:
+        self.assertEqual((2, [], ["a: A.b"]), self.count(case("a", "run", GTEST_SKIPPED)))
+        self.assertEqual((4, [], ["a: test_gpu"]), self.count(case("a", "run", UNITTEST_SKIPPED)))
+        by_code = case("a", "notrun", "", '<skipped message="SKIP_RETURN_CODE=77"/>')
+        self.assertEqual((0, [], ["a"]), self.count(by_code))
+        self.assertEqual((0, [], ["a (disabled)"]), self.count(case("a", "disabled")))
+
+    def test_failed_cases_are_named(self) -> None:
+        self.assertEqual((2, ["a: A.c/1"], []), self.count(case("a", "fail", GTEST_FAILED)))
+        passed, failed, _ = self.count(case("a", "fail", UNITTEST_FAILED))
+        self.assertEqual((3, 2), (passed, len(failed)))
+
+    def test_failed_program_counts_whatever_it_printed(self) -> None:
+        self.assertEqual((3, ["a"], []), self.count(case("a", "fail", GTEST_CLEAN)))
+        self.assertEqual((0, ["a"], []), self.count(case("a", "fail", "Segmentation fault")))
+
+    def test_failed_case_counts_whatever_the_program_returned(self) -> None:
+        self.assertEqual((2, ["a: A.c/1"], []), self.count(case("a", "run", GTEST_FAILED)))
+
+    def test_program_without_a_case_is_a_failure(self) -> None:
+        passed, failed, _ = self.count(case("a", "run", GTEST_NOTHING))
+        self.assertEqual((0, ["a (ran no case)"]), (passed, failed))
+
+    def test_program_that_could_not_start_is_a_failure(self) -> None:
+        missing = case("a", "notrun", "", '<skipped message="Unable to find executable"/>')
+        self.assertEqual(1, len(self.count(missing)[1]))
+
+
+class CommandLine(unittest.TestCase):
+    def run_script(self, junit: str | None, ctest_status: int) -> tuple[int, str]:
+        """Exit status and the results file."""
+        with tempfile.TemporaryDirectory() as folder:
+            path, results = Path(folder) / "junit.xml", Path(folder) / "results.txt"
+            results.touch()
+            if junit is not None:
+                path.write_text(junit, encoding="utf-8")
+            command: list[str | Path] = [sys.executable, SCRIPT, "--stage", "asan"]
+            command += ["--ctest-status", str(ctest_status), "--results", results, path]
+            status = subprocess.run(command, capture_output=True, check=False).returncode
+            return status, results.read_text(encoding="utf-8")
+
+    def test_results_file(self) -> None:
+        status, results = self.run_script(
+            f"<testsuite>{case('a', 'run', GTEST_SKIPPED)}</testsuite>", 0
+        )
+        self.assertEqual(0, status)
+        self.assertEqual("asan passed 2 all\nasan skipped 1 a: A.b\n", results)
+
+    def test_ctest_that_failed_is_never_clean(self) -> None:
+        _, results = self.run_script(f"<testsuite>{case('a', 'run', GTEST_CLEAN)}</testsuite>", 8)
+        self.assertIn("asan failed 1 ctest", results)
+
+    def test_no_test_is_a_failure(self) -> None:
+        self.assertIn("asan failed 1 ctest", self.run_script("<testsuite/>", 0)[1])
+
+    def test_no_report_is_an_error(self) -> None:
+        self.assertEqual(1, self.run_script(None, 0)[0])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
