@@ -23,8 +23,8 @@ def test_binaries(build: Path) -> list[Path]:
     )
 
 
-def export_lcov(build: Path, folder: Path) -> str:
-    """The counts of the files below `folder` in lcov's trace format."""
+def export_lcov(build: Path) -> str:
+    """The counts of all files in lcov's trace format."""
     profiles = sorted((build / "profiles").glob("*.profraw"))
     if not profiles:
         raise SystemExit(f"coverage: no profiles in {build / 'profiles'}; run the tests first")
@@ -37,17 +37,18 @@ def export_lcov(build: Path, folder: Path) -> str:
     command += [f"-instr-profile={merged}", binaries[0]]
     for binary in binaries[1:]:
         command += ["-object", binary]
-    command.append(folder)
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def line_counts(lcov: str) -> dict[Path, dict[int, int]]:
-    """File -> line -> how often it ran."""
+def line_counts(lcov: str, folder: Path) -> dict[Path, dict[int, int]]:
+    """File below `folder` -> line -> how often it ran."""
     counts: dict[Path, dict[int, int]] = {}
     current: dict[int, int] = {}
     for line in lcov.splitlines():
         if line.startswith("SF:"):
-            current = counts.setdefault(Path(line[3:]), {})
+            # Compiled with relative paths, a file's name holds the build folder and "..".
+            path = Path(os.path.normpath(line[3:]))
+            current = counts.setdefault(path, {}) if path.is_relative_to(folder) else {}
         elif line.startswith("DA:"):
             number, count = line[3:].split(",")[:2]
             current[int(number)] = max(current.get(int(number), 0), int(count))
@@ -82,7 +83,7 @@ def main() -> int:
         print(f"coverage: {arguments.folder} has no source files")
         return 1
 
-    counts = line_counts(export_lcov(arguments.build, folder))
+    counts = line_counts(export_lcov(arguments.build), folder)
     covered = total = 0
     for path, lines in sorted(counts.items()):
         missed = sorted(number for number, count in lines.items() if count == 0)

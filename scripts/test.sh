@@ -274,7 +274,9 @@ stage_coverage() {
     skip coverage "there is no test of the cores"
     return
   fi
-  required build ninja -C build/coverage -j "$jobs" "${areas[@]/#/tests-}" || return
+  # The report is made from the folder names in the objects, so none of another tree will do.
+  required build env -u CCACHE_NOHASHDIR \
+    ninja -C build/coverage -j "$jobs" "${areas[@]/#/tests-}" || return
   rm -rf build/coverage/profiles
   local pattern
   pattern="^($(IFS='|' && echo "${areas[*]}"))\$"

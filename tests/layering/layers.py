@@ -59,7 +59,7 @@ LAYERS = (
         "kernels",
         uses=("proto/vocabulary",),
         headers=("absl/", "hwy/"),
-        links=("absl::", "hwy::"),
+        links=("absl::", "hwy::", "xxHash::"),
     ),
     Layer(
         "aggregator/core",
