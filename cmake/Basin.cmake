@@ -15,6 +15,7 @@
 #   tsan     runs under ThreadSanitizer too
 #   long     runs in the release build only, not under sanitizers or coverage
 #   nightly  runs only in the nightly run
+#   tree     checks the source tree, not the code: runs in the release build only
 # For every label there is a build target `tests-<label>` that builds the tests which carry it.
 
 include_guard(GLOBAL)

@@ -235,9 +235,9 @@ stage_release() {
 stage_asan() {
   configure_and_build asan || return
   if [[ "$mode" == nightly ]]; then
-    run_ctest asan -LE '^layering$'
+    run_ctest asan -LE '^tree$'
   else
-    run_ctest asan -LE '^(long|nightly|layering)$'
+    run_ctest asan -LE '^(long|nightly|tree)$'
   fi
 }
 

@@ -90,7 +90,7 @@ LAYERS = (
     ),
     Layer(
         "client/transport",
-        uses=("proto", "client/core"),
+        uses=("proto", "kernels", "client/core"),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", "Threads::", *_GRPC_LINKS),
         messages=True,
