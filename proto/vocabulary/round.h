@@ -1,0 +1,152 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a round is asked to compute, what it did compute, and the record of its verdict.
+//
+// Thread contract: plain values and pure functions.
+
+#ifndef BASIN_PROTO_VOCABULARY_ROUND_H_
+#define BASIN_PROTO_VOCABULARY_ROUND_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "proto/vocabulary/dtype.h"
+#include "proto/vocabulary/fields.h"
+#include "proto/vocabulary/ids.h"
+
+namespace basin {
+
+// Commutative sum, modulo 2^64, of keyed hashes of 256 KiB blocks. Adding the digests of disjoint
+// parts gives the digest of the whole, in any order.
+using Digest = uint64_t;
+
+// Whether a contribution is the mean or the sum over the worker's own samples.
+enum class ContributionKind : uint8_t { kMean = 0, kSum = 1 };
+
+// Which of the three counts is the weight of a WEIGHTED_AVERAGE.
+enum class WeightBy : uint8_t { kNone = 0, kSamples = 1, kTokens = 2, kMicroBatches = 3 };
+
+// Which workers the divisor of a tensor counts: all contributors, or those who pushed the tensor.
+enum class Denominator : uint8_t { kAll = 0, kPresent = 1 };
+
+// The part of begin on which all contributors of a round must agree.
+struct RoundSpec {
+  ReduceOp op = ReduceOp::kUnspecified;
+  double prescale = 1;
+  double postscale = 1;
+  double predivide = 1;
+  bool auto_predivide = false;
+  ContributionKind kind = ContributionKind::kMean;
+  WeightBy weight_by = WeightBy::kNone;
+  Denominator denominator = Denominator::kAll;
+  double loss_scale = 1;
+  auto Fields() const {
+    return std::tie(op, prescale, postscale, predivide, auto_predivide, kind, weight_by,
+                    denominator, loss_scale);
+  }
+};
+
+// What one worker's contribution stands for. Absent is unknown, which is not zero.
+struct Counts {
+  std::optional<uint64_t> samples;
+  std::optional<uint64_t> tokens;
+  std::optional<uint64_t> micro_batches;
+  auto Fields() const { return std::tie(samples, tokens, micro_batches); }
+};
+
+// Samples [begin, end) of the data set that entered a contribution.
+struct SampleRange {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  auto Fields() const { return std::tie(begin, end); }
+};
+
+enum class Outcome : uint8_t { kUnspecified = 0, kCommitted = 1, kAborted = 2 };
+
+const char* OutcomeName(Outcome outcome);
+
+// The divisor of one tensor where it is not the round's. Zero: every contributor skipped it, or
+// the weights sum to zero, and there is no result for it.
+struct TensorDivisor {
+  TensorIndex tensor = 0;
+  uint64_t divisor = 0;
+  auto Fields() const { return std::tie(tensor, divisor); }
+};
+
+// The first input that was not finite, in order of tensor, worker id, element.
+struct NonFinite {
+  WorkerId worker;
+  TensorIndex tensor = 0;
+  uint64_t element = 0;
+  auto Fields() const { return std::tie(worker, tensor, element); }
+};
+
+// Found out in the reduction pass, at no extra read. None of it changes the result.
+struct RoundFacts {
+  double squared_norm = 0;
+  bool overflow = false;
+  std::optional<NonFinite> nonfinite;
+  Counts totals;  // A total is absent when one contributor did not say.
+  auto Fields() const { return std::tie(squared_norm, overflow, nonfinite, totals); }
+};
+
+struct Contributor {
+  WorkerId worker;
+  Incarnation incarnation;
+  uint64_t weight = 1;
+  auto Fields() const { return std::tie(worker, incarnation, weight); }
+};
+
+// What a round comes to: the thing that is prepared, staged and told. Fixed once prepared; a later
+// ballot may prepare it again but never changes it.
+struct RoundValue {
+  Outcome outcome = Outcome::kUnspecified;
+  std::string reason;  // Why it was aborted; empty when committed.
+  RoundSpec spec;
+  std::vector<Contributor> contributors;  // In byte order of the worker id.
+  std::vector<WorkerId> dropped;          // Effective once, but could not feed a later attempt.
+  uint64_t divisor = 0;
+  std::vector<TensorDivisor> tensor_divisors;
+  uint32_t layout_version = 0;  // Tensors at or beyond it are not part of this round.
+  Digest digest = 0;            // Over the result bytes of all tensors that have a result.
+  RoundFacts facts;
+  auto Fields() const {
+    return std::tie(outcome, reason, spec, contributors, dropped, divisor, tensor_divisors,
+                    layout_version, digest, facts);
+  }
+};
+
+// Whether a tensor of the layout has a result in this round.
+bool HasResult(const RoundValue& value, TensorIndex tensor);
+
+// Members of a generation in rank order: the position is the rank.
+struct Membership {
+  Generation generation;
+  std::vector<WorkerId> members;
+  auto Fields() const { return std::tie(generation, members); }
+};
+
+// A verdict as it is told and remembered. `chain` commits to the lane's whole history.
+struct VerdictRecord {
+  RoundNumber round = 0;
+  Ballot ballot;        // At which it was staged and told.
+  Ballot value_ballot;  // At which its bytes were reduced.
+  RoundValue value;
+  Membership next;  // Members and ranks for what follows.
+  uint64_t chain = 0;
+  auto Fields() const { return std::tie(round, ballot, value_ballot, value, next, chain); }
+};
+
+// h_r = H(h_(r-1), round, outcome, contributors, digest). Stable across processes and versions.
+uint64_t ExtendChain(uint64_t chain, RoundNumber round, const RoundValue& value);
+
+// One step of the stable hash that chains and genesis markers use (SplitMix64's finaliser over a
+// multiply-xor fold). Not for adversaries: it tells accidental forks apart.
+uint64_t MixChain(uint64_t chain, uint64_t word);
+
+}  // namespace basin
+
+#endif  // BASIN_PROTO_VOCABULARY_ROUND_H_

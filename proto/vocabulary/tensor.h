@@ -1,0 +1,63 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Tensors, the layout of a lane, and how a tensor is cut into chunks.
+//
+// A layout only grows, and an entry never changes, so an index that was once seen stays valid. The
+// layout's version is its number of entries.
+//
+// Thread contract: plain values and pure functions.
+
+#ifndef BASIN_PROTO_VOCABULARY_TENSOR_H_
+#define BASIN_PROTO_VOCABULARY_TENSOR_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "proto/vocabulary/dtype.h"
+#include "proto/vocabulary/fields.h"
+#include "proto/vocabulary/ids.h"
+
+namespace basin {
+
+// The unit of reduction and retry. Every tensor is cut into slices of this size; the last is short.
+inline constexpr uint64_t kChunkBytes = 256 * 1024;
+
+// What a worker registers: matched by name, never by position. Bytes are in logical C order.
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::kUnspecified;
+  std::vector<uint64_t> shape;
+  auto Fields() const { return std::tie(name, dtype, shape); }
+};
+
+// Chunks [first, first + count) of one tensor.
+struct ChunkRange {
+  TensorIndex tensor = 0;
+  uint32_t first = 0;
+  uint32_t count = 0;
+  auto Fields() const { return std::tie(tensor, first, count); }
+};
+
+// Bytes of the tensor, or nullopt when the product overflows 2^63 or the dtype has no size.
+std::optional<uint64_t> TensorBytes(const TensorSpec& spec);
+
+// "f32[3,4]": how errors name what a tensor looks like.
+std::string DescribeSpec(const TensorSpec& spec);
+
+// Chunks of a tensor of `bytes` bytes. An empty tensor has none.
+constexpr uint32_t ChunkCount(uint64_t bytes) {
+  return static_cast<uint32_t>((bytes + kChunkBytes - 1) / kChunkBytes);
+}
+
+// Bytes of chunk `chunk` of a tensor of `bytes` bytes. REQUIRES: chunk < ChunkCount(bytes).
+constexpr uint64_t ChunkSize(uint64_t bytes, uint32_t chunk) {
+  const uint64_t begin = uint64_t{chunk} * kChunkBytes;
+  return bytes - begin < kChunkBytes ? bytes - begin : kChunkBytes;
+}
+
+}  // namespace basin
+
+#endif  // BASIN_PROTO_VOCABULARY_TENSOR_H_
