@@ -80,7 +80,9 @@ class PlantedBreaches(PlantedTree):
         self.plant("aggregator/core/b.h", "")
         build = self.root / "build"
         subprocess.run(
-            ["cmake", "-S", self.root, "-B", build], check=True, stdout=subprocess.DEVNULL
+            ["cmake", "-G", "Ninja", "-S", self.root, "-B", build],
+            check=True,
+            stdout=subprocess.DEVNULL,
         )
         targets = links.read_graph(build / "link-graph.json", self.root)
         self.assertEqual(["kernels", "core"], [target.name for target in targets])
