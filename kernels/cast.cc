@@ -1,8 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Loops without branches, which compilers turn into vector code for every machine. The conversions
-// are those of float16.h; they are written once more here because that form, made to be read, does
-// not vectorise. The test compares the two on every f32.
+// Loops without branches, which compilers turn into vector code for every machine.
 //
 // Compiled with -ffp-contract=off: a fused multiply-add would round once where two are defined.
 
@@ -12,55 +10,14 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/float16.h"
+#include "kernels/float16_branchless.h"
 #include "kernels/float_environment.h"
 
 namespace basin::kernels {
 namespace {
 
-// Magnitudes are compared as signed integers, which they fit: older vector units have no other
-// comparison.
-constexpr uint32_t kMagnitudeF32 = 0x7fffffff;
-constexpr int32_t kInfinityF32 = 0x7f800000;
-
 // 2^exponent; exponent in [-126, 127].
-float PowerOfTwo(int exponent) { return F32FromBits(static_cast<uint32_t>(exponent + 127) << 23); }
-
-struct F16 {
-  static uint16_t Narrow(float value) {
-    const uint32_t bits = F32ToBits(value);
-    const int32_t magnitude = bits & kMagnitudeF32;
-    // Normal results: move the exponent's bias, then round at bit 13.
-    const int32_t normal = (magnitude - (112 << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-    // Subnormal results: the last place of 0.5f is 2^-24, the unit of subnormals, so the sum is
-    // rounded to it, and the units are the low bits of the sum.
-    const int32_t subnormal = F32ToBits(F32FromBits(magnitude) + 0.5f) - F32ToBits(0.5f);
-    int32_t result = magnitude < 0x38800000 ? subnormal : normal;  // 2^-14
-    result = magnitude >= 0x477ff000 ? 0x7c00 : result;            // 65520
-    result |= (bits >> 16) & 0x8000;
-    result = magnitude > kInfinityF32 ? kCanonicalNanF16 : result;
-    return static_cast<uint16_t>(result);
-  }
-
-  static float Widen(uint16_t bits) {
-    const int32_t magnitude = (bits & 0x7fff) << 13;
-    // With the bias of f16 left in place the exponent is 112 too small, for subnormals too.
-    const int32_t finite = F32ToBits(F32FromBits(magnitude) * PowerOfTwo(112));
-    const int32_t result = magnitude >= (0x7c00 << 13) ? magnitude | kInfinityF32 : finite;
-    return F32FromBits(result | (uint32_t{bits & 0x8000u} << 16));
-  }
-};
-
-struct BF16 {
-  static uint16_t Narrow(float value) {
-    const uint32_t bits = F32ToBits(value);
-    const int32_t magnitude = bits & kMagnitudeF32;
-    const int32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    return static_cast<uint16_t>(magnitude > kInfinityF32 ? kCanonicalNanBF16 : rounded);
-  }
-
-  static float Widen(uint16_t bits) { return WidenBF16(bits); }
-};
+float PowerOfTwo(int exponent) { return F32OfBits(static_cast<uint32_t>(exponent + 127) << 23); }
 
 template <typename Wire>
 inline __attribute__((always_inline)) void ToWire(const unsigned char* source, size_t count,
@@ -79,10 +36,8 @@ inline __attribute__((always_inline)) void FromWire(const unsigned char* wire, s
   for (size_t i = 0; i < count; ++i) {
     uint16_t narrow;
     std::memcpy(&narrow, wire + 2 * i, 2);
-    const uint32_t bits = F32ToBits(Wire::Widen(narrow) * unscale);
-    const int32_t magnitude = bits & kMagnitudeF32;
-    const uint32_t result = magnitude > kInfinityF32 ? kCanonicalNanF32 : bits;
-    std::memcpy(destination + 4 * i, &result, 4);
+    const float value = CanonicalF32(Wire::Widen(narrow) * unscale);
+    std::memcpy(destination + 4 * i, &value, 4);
   }
 }
 
@@ -100,10 +55,10 @@ struct Loops {
 
 // The loops for any processor of the architecture that the file is compiled for.
 constexpr Loops kBaseline = {
-    [](auto... arguments) { ToWire<F16>(arguments...); },
-    [](auto... arguments) { ToWire<BF16>(arguments...); },
-    [](auto... arguments) { FromWire<F16>(arguments...); },
-    [](auto... arguments) { FromWire<BF16>(arguments...); },
+    [](auto... arguments) { ToWire<BranchlessF16>(arguments...); },
+    [](auto... arguments) { ToWire<BranchlessBF16>(arguments...); },
+    [](auto... arguments) { FromWire<BranchlessF16>(arguments...); },
+    [](auto... arguments) { FromWire<BranchlessBF16>(arguments...); },
 };
 
 #if defined(__x86_64__) && !defined(BASIN_CAST_BASELINE)
@@ -111,19 +66,19 @@ constexpr Loops kBaseline = {
 #define BASIN_AVX2 __attribute__((target("avx2")))
 BASIN_AVX2 void ToF16Avx2(const unsigned char* source, size_t count, float scale,
                           unsigned char* wire) {
-  ToWire<F16>(source, count, scale, wire);
+  ToWire<BranchlessF16>(source, count, scale, wire);
 }
 BASIN_AVX2 void ToBF16Avx2(const unsigned char* source, size_t count, float scale,
                            unsigned char* wire) {
-  ToWire<BF16>(source, count, scale, wire);
+  ToWire<BranchlessBF16>(source, count, scale, wire);
 }
 BASIN_AVX2 void FromF16Avx2(const unsigned char* wire, size_t count, float unscale,
                             unsigned char* destination) {
-  FromWire<F16>(wire, count, unscale, destination);
+  FromWire<BranchlessF16>(wire, count, unscale, destination);
 }
 BASIN_AVX2 void FromBF16Avx2(const unsigned char* wire, size_t count, float unscale,
                              unsigned char* destination) {
-  FromWire<BF16>(wire, count, unscale, destination);
+  FromWire<BranchlessBF16>(wire, count, unscale, destination);
 }
 #undef BASIN_AVX2
 

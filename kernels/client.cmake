@@ -19,7 +19,7 @@ endif()
 
 basin_library(basin_kernels_client
   SRCS cast.cc checksum.cc ${xxh3_source}
-  HDRS cast.h checksum.h xxh3.h
+  HDRS cast.h checksum.h float16_branchless.h xxh3.h
   DEPS basin_kernels_contract xxHash::xxhash)
 
 # Optimised in every build, for it is on the path of each byte. A fused multiply-add would round
