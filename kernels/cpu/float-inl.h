@@ -1,0 +1,246 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Vectors of floating-point values between memory and accumulator: widening loads, the single
+// rounding on the way out, and the tests on bit patterns. Included once per instruction set.
+//
+// Highway's own f16 and bf16 conversions are used only where they are the processor's (F16C): the
+// emulated ones truncate, and lose infinities and signs of zero.
+
+#if defined(BASIN_KERNELS_CPU_FLOAT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef BASIN_KERNELS_CPU_FLOAT_INL_H_
+#undef BASIN_KERNELS_CPU_FLOAT_INL_H_
+#else
+#define BASIN_KERNELS_CPU_FLOAT_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "kernels/float16.h"
+#include "kernels/plan.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace basin::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#undef BASIN_HAVE_F16C
+// x86 has F16C wherever Highway's AVX2 target runs. Better targets have smaller numbers.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+#define BASIN_HAVE_F16C 1
+#else
+#define BASIN_HAVE_F16C 0
+#endif
+
+// ---- Bit patterns of a float vector: f32 in i32, f64 in i64 ------------------------------------
+
+template <class D>
+using SignedOf = hn::RebindToSigned<D>;
+
+template <class D>
+struct Bits;  // Constants of a float type.
+
+template <>
+struct Bits<float> {
+  static constexpr int32_t kMagnitude = 0x7fffffff;
+  static constexpr int32_t kInfinity = 0x7f800000;
+  static constexpr int32_t kCanonicalNan = kCanonicalNanF32;
+};
+
+template <>
+struct Bits<double> {
+  static constexpr int64_t kMagnitude = 0x7fffffffffffffff;
+  static constexpr int64_t kInfinity = 0x7ff0000000000000;
+  static constexpr int64_t kCanonicalNan = kCanonicalNanF64;
+};
+
+// The magnitude's bits: they order as the magnitudes do, with NaN above infinity.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE hn::Vec<SignedOf<D>> Magnitude(D, V v) {
+  const SignedOf<D> di;
+  return hn::And(hn::BitCast(di, v), hn::Set(di, Bits<hn::TFromD<D>>::kMagnitude));
+}
+
+// Lanes below `limit`, which is a magnitude's bits.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE hn::Mask<SignedOf<D>> IsBelow(D d, V v, hn::TFromD<SignedOf<D>> limit) {
+  const SignedOf<D> di;
+  return hn::Lt(Magnitude(d, v), hn::Set(di, limit));
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE hn::Mask<SignedOf<D>> IsFiniteMask(D d, V v) {
+  return IsBelow(d, v, Bits<hn::TFromD<D>>::kInfinity);
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V CanonicalizeNan(D d, V v) {
+  const SignedOf<D> di;
+  const V nan = hn::BitCast(d, hn::Set(di, Bits<hn::TFromD<D>>::kCanonicalNan));
+  return hn::IfThenElse(hn::IsNaN(v), nan, v);
+}
+
+// ---- 16-bit floats -----------------------------------------------------------------------------
+
+// Zero-extended 16-bit patterns, as many as D has lanes.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> LoadBits16(D, const unsigned char* data) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<uint16_t, D> du16;
+  return hn::PromoteTo(du, hn::LoadU(du16, reinterpret_cast<const uint16_t*>(data)));
+}
+
+template <class D, class V = hn::Vec<hn::RebindToSigned<D>>>
+HWY_INLINE void StoreBits16(D, V bits, unsigned char* data) {
+  const hn::Rebind<uint16_t, D> du16;
+  hn::StoreU(hn::DemoteTo(du16, bits), du16, reinterpret_cast<uint16_t*>(data));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadBF16(D d, const unsigned char* data) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(LoadBits16(d, data)));
+}
+
+// As NarrowToBF16Bits; a NaN must be canonical already.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void StoreBF16(D d, V v, unsigned char* data) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto last_kept = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(hn::Set(du, 0x7fffu), last_kept));
+  StoreBits16(d, hn::BitCast(SignedOf<D>(), hn::ShiftRight<16>(rounded)), data);
+}
+
+#if BASIN_HAVE_F16C
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadF16(D d, const unsigned char* data) {
+  const hn::Rebind<hwy::float16_t, D> df16;
+  const hn::Rebind<uint16_t, D> du16;
+  const auto bits = hn::LoadU(du16, reinterpret_cast<const uint16_t*>(data));
+  return hn::PromoteTo(d, hn::BitCast(df16, bits));
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void StoreF16(D, V v, unsigned char* data) {
+  const hn::Rebind<hwy::float16_t, D> df16;
+  const hn::Rebind<uint16_t, D> du16;
+  const auto narrow = hn::DemoteTo(df16, v);
+  hn::StoreU(hn::BitCast(du16, narrow), du16, reinterpret_cast<uint16_t*>(data));
+}
+
+#else
+
+// As WidenF16Bits, without branches. A subnormal m * 2^-24 is what (1 + m / 1024) * 2^-14 exceeds
+// 2^-14 by, and the subtraction is exact.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadF16(D d, const unsigned char* data) {
+  const SignedOf<D> di;
+  const auto bits = hn::BitCast(di, LoadBits16(d, data));
+  const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(di, 0x8000)));
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(di, 0x7fff)));
+  const auto normal = hn::Add(magnitude, hn::Set(di, (127 - 15) << 23));
+  const auto infinite_or_nan = hn::Or(magnitude, hn::Set(di, 0x7f800000));
+  const auto two_to_minus_14 = hn::Set(di, 0x38800000);
+  const auto subnormal =
+      hn::BitCast(di, hn::Sub(hn::BitCast(d, hn::Or(magnitude, two_to_minus_14)),
+                              hn::BitCast(d, two_to_minus_14)));
+  const auto is_subnormal = hn::Lt(magnitude, hn::Set(di, 1 << 23));
+  const auto is_finite = hn::Lt(magnitude, hn::Set(di, 0x1f << 23));
+  const auto finite = hn::IfThenElse(is_subnormal, subnormal, normal);
+  const auto widened = hn::IfThenElse(is_finite, finite, infinite_or_nan);
+  return hn::BitCast(d, hn::Or(sign, widened));
+}
+
+// As NarrowToF16Bits, without branches; a NaN must be canonical already. A subnormal result is
+// rounded by adding 0.5, whose last place is 2^-24.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void StoreF16(D d, V v, unsigned char* data) {
+  const SignedOf<D> di;
+  const auto bits = hn::BitCast(di, v);
+  const auto magnitude = Magnitude(d, v);
+  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(di, 0x8000));
+  const auto half = hn::Set(di, 0x3f000000);
+  const auto subnormal = hn::Sub(
+      hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, half))), half);
+  const auto last_kept = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(di, 1));
+  const auto rebiased = hn::Sub(magnitude, hn::Set(di, (127 - 15) << 23));
+  const auto normal =
+      hn::ShiftRight<13>(hn::Add(hn::Add(rebiased, hn::Set(di, 0xfff)), last_kept));
+  // From 65520 on: infinity.
+  const auto large = hn::Set(di, 0x7c00);
+  const auto finite =
+      hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x38800000)), subnormal, normal);
+  const auto number = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x477ff000)), finite, large);
+  const auto is_nan = hn::Gt(magnitude, hn::Set(di, 0x7f800000));
+  const auto narrow = hn::IfThenElse(is_nan, hn::Set(di, kCanonicalNanF16), number);
+  StoreBits16(d, hn::Or(sign, narrow), data);
+}
+
+#endif  // BASIN_HAVE_F16C
+
+// ---- Element types -----------------------------------------------------------------------------
+// For each: the accumulator's element type, a widening load, the rounding store (of values whose
+// NaN are canonical), and the least magnitude that the store rounds to infinity.
+
+struct TypeF64 {
+  using A = double;
+  static constexpr size_t kSize = 8;
+  static constexpr int64_t kOverflow = Bits<double>::kInfinity;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const unsigned char* data) {
+    return hn::LoadU(d, reinterpret_cast<const double*>(data));
+  }
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Store(D d, V v, unsigned char* data) {
+    hn::StoreU(v, d, reinterpret_cast<double*>(data));
+  }
+};
+
+struct TypeF32 {
+  using A = float;
+  static constexpr size_t kSize = 4;
+  static constexpr int32_t kOverflow = Bits<float>::kInfinity;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const unsigned char* data) {
+    return hn::LoadU(d, reinterpret_cast<const float*>(data));
+  }
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Store(D d, V v, unsigned char* data) {
+    hn::StoreU(v, d, reinterpret_cast<float*>(data));
+  }
+};
+
+struct TypeF16 {
+  using A = float;
+  static constexpr size_t kSize = 2;
+  static constexpr int32_t kOverflow = 0x477ff000;  // 65520: halfway from 65504 to 65536, to even.
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const unsigned char* data) {
+    return LoadF16(d, data);
+  }
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Store(D d, V v, unsigned char* data) {
+    StoreF16(d, v, data);
+  }
+};
+
+struct TypeBF16 {
+  using A = float;
+  static constexpr size_t kSize = 2;
+  static constexpr int32_t kOverflow = 0x7f7f8000;  // Halfway from the largest bf16 to infinity.
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const unsigned char* data) {
+    return LoadBF16(d, data);
+  }
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Store(D d, V v, unsigned char* data) {
+    StoreBF16(d, v, data);
+  }
+};
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace basin::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // BASIN_KERNELS_CPU_FLOAT_INL_H_

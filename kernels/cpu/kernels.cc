@@ -1,0 +1,109 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Compiles the inner loops once per instruction set and collects them in tables. Highway includes
+// this file again for each of its targets.
+
+#include "kernels/cpu/kernels.h"
+
+// Vectors of a length that is not known at compile time do not fit the register arrays used here;
+// such processors run the 128-bit target.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/kernels.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/finish-inl.h"
+#include "kernels/cpu/float-inl.h"
+#include "kernels/cpu/fold-inl.h"
+#include "kernels/cpu/integer-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace basin::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+template <class Op>
+void SetFolds(Combine combine, KernelTable* table) {
+  const auto set = [&](DType dtype, FoldFunction fold, FoldCountFunction fold_count) {
+    table->fold[static_cast<size_t>(dtype)][static_cast<size_t>(combine)] = fold;
+    table->fold_count[static_cast<size_t>(dtype)][static_cast<size_t>(combine)] = fold_count;
+  };
+  set(DType::kF64, Fold<TypeF64, Op>, FoldCount<TypeF64, Op>);
+  set(DType::kF32, Fold<TypeF32, Op>, FoldCount<TypeF32, Op>);
+  set(DType::kF16, Fold<TypeF16, Op>, FoldCount<TypeF16, Op>);
+  set(DType::kBF16, Fold<TypeBF16, Op>, FoldCount<TypeBF16, Op>);
+}
+
+template <class Type>
+void SetFloat(DType dtype, KernelTable* table) {
+  table->finish[static_cast<size_t>(dtype)] = FinishFloat<Type>;
+  table->finish_count[static_cast<size_t>(dtype)] = FinishCount<Type>;
+  table->norm[static_cast<size_t>(dtype)] = AddSquares<Type>;
+}
+
+template <class T>
+void SetInteger(DType dtype, KernelTable* table) {
+  auto& fold = table->fold[static_cast<size_t>(dtype)];
+  fold[static_cast<size_t>(Combine::kAdd)] = FoldInteger<T, Combine::kAdd>;
+  fold[static_cast<size_t>(Combine::kMultiply)] = FoldInteger<T, Combine::kMultiply>;
+  fold[static_cast<size_t>(Combine::kMin)] = FoldInteger<T, Combine::kMin>;
+  fold[static_cast<size_t>(Combine::kMax)] = FoldInteger<T, Combine::kMax>;
+  table->finish[static_cast<size_t>(dtype)] = FinishInteger<T>;
+}
+
+KernelTable MakeTable() {
+  KernelTable table = {};
+  SetFolds<AddOp>(Combine::kAdd, &table);
+  SetFolds<MultiplyOp>(Combine::kMultiply, &table);
+  SetFolds<ExtremeOp</*kMin=*/true>>(Combine::kMin, &table);
+  SetFolds<ExtremeOp</*kMin=*/false>>(Combine::kMax, &table);
+  SetFloat<TypeF64>(DType::kF64, &table);
+  SetFloat<TypeF32>(DType::kF32, &table);
+  SetFloat<TypeF16>(DType::kF16, &table);
+  SetFloat<TypeBF16>(DType::kBF16, &table);
+  SetInteger<int64_t>(DType::kI64, &table);
+  SetInteger<int32_t>(DType::kI32, &table);
+  SetInteger<uint8_t>(DType::kU8, &table);
+  return table;
+}
+
+const KernelTable* Table() {
+  static const KernelTable table = MakeTable();
+  return &table;
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace basin::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace basin::kernels::cpu {
+namespace {
+
+HWY_EXPORT(Table);
+
+const KernelTable* TableFor(int64_t target) {
+#if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
+  (void)target;  // The only one.
+  return HWY_STATIC_DISPATCH(Table)();
+#else
+  hwy::ChosenTarget chosen;
+  chosen.Update(target);
+  return HWY_DISPATCH_TABLE(Table)[chosen.GetIndex()]();
+#endif
+}
+
+}  // namespace
+
+std::vector<Target> SupportedTargets() {
+  std::vector<Target> targets;
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    targets.push_back(Target{hwy::TargetName(target), TableFor(target)});
+  }
+  return targets;
+}
+
+}  // namespace basin::kernels::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,21 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The canonical reduction as it is written in plan.h, one element and one operation after the
+// other, on any machine. It is the oracle that the other backends are compared with, and is itself
+// compared with NumPy and PyTorch; it is not meant to be fast.
+
+#ifndef BASIN_KERNELS_REFERENCE_H_
+#define BASIN_KERNELS_REFERENCE_H_
+
+#include <memory>
+
+#include "kernels/reducer.h"
+
+namespace basin::kernels {
+
+// Named "reference". Stateless; never fails.
+std::unique_ptr<Reducer> MakeReferenceReducer();
+
+}  // namespace basin::kernels
+
+#endif  // BASIN_KERNELS_REFERENCE_H_
