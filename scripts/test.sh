@@ -196,7 +196,7 @@ check_headers() {
     xargs -r -P "$jobs" -I{} sh -c \
       'clang++-14 -std=c++17 -Wall -Wextra -Werror -Wno-pragma-once-outside-header \
          -I. -Ibuild/release -Ibuild/release/proto -fsyntax-only -x c++-header "$1" ||
-       { echo "$1 does not compile alone"; exit 255; }' _ {}
+       { echo "$1 does not compile alone"; exit 1; }' _ {}
 }
 
 check_tidy() {

@@ -47,6 +47,8 @@ PLANTED_LINES = {
 
 
 class TheTree(unittest.TestCase):
+    maxDiff = None
+
     def test_keeps_the_rules(self) -> None:
         self.assertEqual([], list(bans.violations(ROOT)))
 

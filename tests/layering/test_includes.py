@@ -8,6 +8,8 @@ from planted_tree import ROOT, PlantedTree
 
 
 class TheTree(unittest.TestCase):
+    maxDiff = None
+
     def test_follows_the_layers(self) -> None:
         self.assertEqual([], list(includes.violations(ROOT)))
 

@@ -21,6 +21,8 @@ def library(name: str, source: str, *linked: str) -> Target:
 
 
 class TheBuild(unittest.TestCase):
+    maxDiff = None
+
     def test_follows_the_layers(self) -> None:
         targets = links.read_graph(BUILD / "link-graph.json", ROOT)
         self.assertGreater(len(targets), 0)

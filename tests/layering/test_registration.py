@@ -16,6 +16,8 @@ BUILD = Path()
 
 
 class TheBuild(unittest.TestCase):
+    maxDiff = None
+
     def test_builds_and_runs_every_test_file(self) -> None:
         self.assertEqual([], list(links.registration_violations_of_build(ROOT, BUILD)))
 
