@@ -23,6 +23,7 @@ GTEST_FAILED = re.compile(r"^\[  FAILED  \] ([\w/.]+)(?:, where .*)?$", re.M)
 UNITTEST_RAN = re.compile(r"^Ran (\d+) tests? in ", re.M)
 UNITTEST_COUNT = re.compile(r"\b(failures|errors|skipped)=(\d+)")
 UNITTEST_SKIPPED = re.compile(r"^(\w+) \(.*\) \.\.\. skipped", re.M)
+UNITTEST_FAILED = re.compile(r"^(?:FAIL|ERROR): (\w+) \(", re.M)
 
 
 @dataclass
@@ -52,15 +53,19 @@ def count_unittest(name: str, output: str) -> Count | None:
         return None
     closing = output[[m.end() for m in UNITTEST_RAN.finditer(output)][-1] :]
     numbers = {key: int(value) for key, value in UNITTEST_COUNT.findall(closing)}
-    failed = numbers.get("failures", 0) + numbers.get("errors", 0)
-    skipped = numbers.get("skipped", 0)
-    names = UNITTEST_SKIPPED.findall(output)
-    names += ["a case"] * (skipped - len(names))
+    failed = _names(UNITTEST_FAILED, output, numbers.get("failures", 0) + numbers.get("errors", 0))
+    skipped = _names(UNITTEST_SKIPPED, output, numbers.get("skipped", 0))
     return Count(
-        passed=max(0, int(ran[-1]) - failed - skipped),
-        failed=[f"{name}: a case"] * failed,
-        skipped=[f"{name}: {case}" for case in names[:skipped]],
+        passed=max(0, int(ran[-1]) - len(failed) - len(skipped)),
+        failed=[f"{name}: {case}" for case in failed],
+        skipped=[f"{name}: {case}" for case in skipped],
     )
+
+
+def _names(pattern: re.Pattern[str], output: str, count: int) -> list[str]:
+    """`count` names of cases: those that the output gives, made up to the number it states."""
+    names = pattern.findall(output)
+    return (names + ["a case"] * count)[:count]
 
 
 def count_program(case: ElementTree.Element) -> Count:
