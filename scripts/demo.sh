@@ -43,4 +43,5 @@ if ! { cmake --preset release && ninja -C build/release basin-simulate; } >"$log
   echo "demo: the build failed; scripts/test.sh --only release shows all of it" >&2
   exit 1
 fi
-build/release/bin/basin-simulate "${arguments[@]}"
+simulator="$(find build/release -name basin-simulate -type f -perm -u+x -print -quit)"
+"$simulator" "${arguments[@]}"
