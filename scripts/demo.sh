@@ -38,10 +38,16 @@ scripts/setup.sh --check --no-python >/dev/null || scripts/setup.sh --no-python
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 echo "demo: building (the first time takes minutes)"
-if ! { cmake --preset release && ninja -C build/release basin-simulate; } >"$log" 2>&1; then
+fail() { # what
   tail -n 30 "$log" >&2
-  echo "demo: the build failed; scripts/test.sh --only release shows all of it" >&2
+  echo "demo: $1" >&2
   exit 1
+}
+cmake --preset release >"$log" 2>&1 || fail "the build could not be configured"
+if ! ninja -C build/release -t query basin-simulate >/dev/null 2>&1; then
+  : >"$log"
+  fail "there is nothing to show yet: this version has no simulator"
 fi
+ninja -C build/release basin-simulate >"$log" 2>&1 || fail "the simulator could not be built"
 simulator="$(find build/release -name basin-simulate -type f -perm -u+x -print -quit)"
 "$simulator" "${arguments[@]}"
