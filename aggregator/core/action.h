@@ -1,0 +1,208 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Everything the aggregator's core can ask for. Actions of one Step are carried out in order;
+// none of them may call back into the core.
+//
+// Thread contract: plain values.
+
+#ifndef BASIN_AGGREGATOR_CORE_ACTION_H_
+#define BASIN_AGGREGATOR_CORE_ACTION_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "aggregator/core/event.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::aggregator {
+
+struct Send {
+  SessionId session = 0;
+  ToWorker message;
+};
+
+// Tell the worker `error` (as Ended), close the session and its streams, and drop what is queued.
+// No SessionLost follows.
+struct EndSession {
+  SessionId session = 0;
+  Error error;
+};
+
+// Keep these chunks of the frame that this Step was given, as part of the contribution of
+// `contributor`. Chunks of the frame that no KeepChunks names are dropped.
+struct KeepChunks {
+  JobId job = 0;
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Incarnation contributor;
+  ChunkRange range;
+};
+
+// Drop kept chunks of a contribution.
+struct DiscardChunks {
+  JobId job = 0;
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Incarnation contributor;
+  std::vector<ChunkRange> ranges;
+};
+
+// From here on, Reduce actions with this ballot combine `contributors` (in this order) by `spec`.
+struct StartAttempt {
+  JobId job = 0;
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  RoundSpec spec;
+  std::vector<Contributor> contributors;
+};
+
+// Reduce these chunks over the attempt's contributors without `skipped` (positions in
+// StartAttempt::contributors, ascending), then free the inputs, hold the result, and report
+// ReduceDone. `divisor` is D of the arithmetic contract; 1 for ops without one.
+struct Reduce {
+  JobId job = 0;
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  ChunkRange range;
+  uint64_t divisor = 1;
+  std::vector<uint32_t> skipped;
+};
+
+// Send held result chunks to these sessions.
+struct Publish {
+  JobId job = 0;
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  ChunkRange range;
+  std::vector<SessionId> sessions;
+};
+
+// Everyone has these result chunks: free them.
+struct ReleaseResult {
+  JobId job = 0;
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  ChunkRange range;
+};
+
+// Pass the frame that this Step was given (kSupply) on to these sessions as a result frame.
+struct RelayResult {
+  JobId job = 0;
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  ChunkRange range;
+  std::vector<SessionId> sessions;
+};
+
+// Everything that is still held for the round can be freed.
+struct EndRound {
+  JobId job = 0;
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+};
+
+// Pass the value chunks that this Step was given on to these sessions; keep a copy when `cache`.
+struct RelayValue {
+  JobId job = 0;
+  ValueKey key;
+  uint32_t first = 0;
+  uint32_t count = 0;
+  std::vector<SessionId> sessions;
+  bool cache = false;
+};
+
+// Send cached chunks of a value.
+struct SendValue {
+  JobId job = 0;
+  ValueKey key;
+  uint32_t first = 0;
+  uint32_t count = 0;
+  SessionId session = 0;
+};
+
+struct DropValue {
+  JobId job = 0;
+  ValueKey key;
+};
+
+// Write the members of a new generation down; report StateSaved. Nobody is told before that.
+struct SaveState {
+  JobId job = 0;
+  JobName name;
+  RunId run;
+  Term term = 0;
+  Membership membership;
+};
+
+// What deserves a counter, an event and a log line. Each kind has a counter of its own.
+enum class NoteKind : uint8_t {
+  kJobAdmitted,
+  kJobRefused,
+  kJobEnded,
+  kWorkerAdmitted,
+  kWorkerReconnected,
+  kWorkerRefused,
+  kWorkerSuperseded,
+  kWorkerReady,
+  kWorkerSpare,
+  kWorkerDisconnected,
+  kWorkerLost,
+  kWorkerLeft,
+  kWorkerFinished,
+  kWorkerBusy,
+  kWorkerLate,
+  kGeneration,
+  kRoundOpened,
+  kAttemptRestarted,
+  kRoundPrepared,
+  kRoundCommitted,
+  kRoundAborted,
+  kContributionWithdrawn,
+  kContributionRejected,
+  kContributionDropped,
+  kFrameDuplicate,
+  kFrameStale,
+  kFrameRefused,
+  kPullMode,
+  kPaused,
+  kResumed,
+  kRecovering,
+  kRecovered,
+  kHalted,
+  kSteppedDown,
+  kStateFileFailed,
+  kLaneWaitsForMemory,
+  kValueFailed,
+  kStalled,
+  kDraining,
+};
+
+const char* NoteKindName(NoteKind kind);
+
+// The reason of a decision. Notes are changes, never ticks.
+struct Note {
+  NoteKind kind = NoteKind::kJobAdmitted;
+  JobName job;
+  WorkerId worker;   // Empty when it is about no single worker.
+  std::string lane;  // Empty when it is about no lane.
+  RoundNumber round = 0;
+  std::string text;
+};
+
+// The drain of the service is over: nothing is open, or its grace has passed.
+struct Drained {};
+
+using Action = std::variant<Send, EndSession, KeepChunks, DiscardChunks, StartAttempt, Reduce,
+                            Publish, ReleaseResult, RelayResult, EndRound, RelayValue, SendValue,
+                            DropValue, SaveState, Note, Drained>;
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_ACTION_H_

@@ -1,0 +1,81 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What an operator may set, as the core sees it: timeouts, bounds, policies.
+//
+// Thread contract: a plain value, constant after construction of the Coordinator.
+
+#ifndef BASIN_AGGREGATOR_CORE_CONFIG_H_
+#define BASIN_AGGREGATOR_CORE_CONFIG_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "proto/vocabulary/ids.h"
+#include "proto/vocabulary/round.h"
+
+namespace basin::aggregator {
+
+enum class LossPolicy : uint8_t { kShrink = 0, kAbort = 1 };
+enum class LatePolicy : uint8_t { kWait = 0, kEvict = 1 };
+enum class RecoveryPolicy : uint8_t { kMajority = 0, kAny = 1 };
+
+// The rules of the protocol that can be switched off, only to show that the explorer sees what
+// breaks without them. Nothing but tests sets these.
+struct Rules {
+  bool two_phases = true;            // Tell a verdict only after everyone has STAGED.
+  bool second_prepare = true;        // Prepare an adopted value again before telling its verdict.
+  bool memoryless_counts = false;    // Count processes without memory towards recovery.
+  bool recover_with_first = false;   // Recover with whoever says hello first.
+  bool fence_by_generation = false;  // Drop frames of rounds that opened in an older generation.
+};
+
+// A generation that was read from the state file.
+struct SavedState {
+  RunId run;
+  Term term = 0;
+  Membership membership;
+};
+
+struct Config {
+  Term term = 1;  // At least one higher than any term used before, or unix seconds.
+
+  absl::Duration heartbeat = absl::Milliseconds(500);
+  absl::Duration lease = absl::Seconds(5);                // For a worker that went silent.
+  absl::Duration closed_lease = absl::Milliseconds(200);  // For one whose process seems gone.
+  absl::Duration recovery_window = absl::Seconds(8);
+  absl::Duration late_warning = absl::Seconds(5);
+  absl::Duration evict_late_after = absl::InfiniteDuration();
+  absl::Duration pause_timeout = absl::InfiniteDuration();
+  absl::Duration start_timeout = absl::Minutes(5);
+  absl::Duration drain_grace = absl::Seconds(30);
+  absl::Duration stall_threshold = absl::Milliseconds(500);
+  absl::Duration idle_job_timeout = absl::Minutes(10);   // A job nobody is connected to.
+  absl::Duration idle_lane_timeout = absl::Minutes(10);  // A call lane nobody uses.
+
+  LossPolicy loss_policy = LossPolicy::kShrink;
+  LatePolicy late_policy = LatePolicy::kWait;
+  RecoveryPolicy recovery_policy = RecoveryPolicy::kMajority;
+
+  uint64_t memory_bytes = uint64_t{4} << 30;  // Parked + accumulating + unacknowledged results.
+  uint64_t frame_bytes = uint64_t{1} << 20;   // A multiple of kChunkBytes.
+  uint64_t window_bytes = uint64_t{64}
+                          << 20;  // Parked bytes per worker and lane, when there is room.
+  uint64_t result_window_bytes = uint64_t{64} << 20;  // Unacknowledged results per lane.
+
+  uint32_t max_jobs = 64;
+  uint32_t max_workers = 10000;  // Per job.
+  uint32_t max_lanes = 64;       // Per job.
+  uint32_t max_tensors = 65536;  // Per lane.
+  uint32_t max_values = 65536;   // Broadcast values per job.
+
+  bool state_file = false;  // Wait for StateSaved before a generation is told.
+  std::map<JobName, SavedState> saved;
+
+  Rules rules;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_CONFIG_H_

@@ -1,0 +1,237 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::aggregator {
+namespace {
+
+constexpr uint32_t kProtocolVersion = 1;
+constexpr uint32_t kContractVersion = 1;
+
+// Whether the message can start a wait shorter than the usual ones.
+bool MayHurryDeadlines(const ToAggregator& message) {
+  return std::holds_alternative<Hello>(message) || std::holds_alternative<Leave>(message) ||
+         std::holds_alternative<Abandon>(message) || std::holds_alternative<Get>(message);
+}
+
+}  // namespace
+
+Coordinator::Coordinator(Config config, absl::Time start)
+    : config_(std::move(config)), started_(start) {
+  memory_.total = config_.memory_bytes;
+  shortest_wait_ = std::min({config_.lease, config_.late_warning, config_.evict_late_after,
+                             config_.pause_timeout, config_.start_timeout,
+                             config_.idle_lane_timeout, config_.idle_job_timeout});
+}
+
+const Job* Coordinator::FindJob(const JobName& name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : &jobs_.at(it->second);
+}
+
+Job* Coordinator::JobOf(SessionId session) {
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end() || !it->second.job.has_value()) return nullptr;
+  const auto job = jobs_.find(*it->second.job);
+  return job == jobs_.end() ? nullptr : &job->second;
+}
+
+absl::Time Coordinator::NextDeadline() const { return wake_; }
+
+absl::Time Coordinator::Earliest() const {
+  absl::Time next = drained_ ? absl::InfiniteFuture() : drain_until_;
+  for (const auto& [id, job] : jobs_) next = std::min(next, job.NextDeadline(config_));
+  return next;
+}
+
+void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
+  // This process itself was stopped, or starved: nobody else is to blame for the silence. Every
+  // deadline moves by the gap, and what has arrived meanwhile is read before anyone is judged.
+  if (wake_ != absl::InfiniteFuture() && now > wake_ + config_.stall_threshold) {
+    const absl::Duration gap = now - wake_;
+    actions.push_back(Note{NoteKind::kStalled, "", "", "", 0,
+                           absl::StrCat("This process woke ", absl::FormatDuration(gap),
+                                        " late; every deadline is extended by that.")});
+    for (auto& [id, job] : jobs_) job.Shift(gap);
+    drain_until_ += gap;
+    wake_ = Earliest();
+  }
+  Take(event, now, actions);
+}
+
+void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& actions) {
+  const uint64_t reserved = memory_.reserved;
+  const JobScope scope{now, config_, memory_, actions, tokens_, started_, draining_};
+  const auto on_job = [&](const JobName& name, auto&& take) {
+    const auto it = by_name_.find(name);
+    if (it != by_name_.end()) take(jobs_.at(it->second));
+  };
+  bool timers_changed = true;
+  if (const auto* frame = std::get_if<FrameReceived>(&event)) {
+    if (Job* job = JobOf(frame->session)) job->TakeFrame(scope, *frame);
+    timers_changed = false;
+    wake_ = std::min(wake_, now + shortest_wait_);
+  } else if (const auto* done = std::get_if<ReduceDone>(&event)) {
+    const auto it = jobs_.find(done->job);
+    if (it != jobs_.end()) it->second.TakeReduceDone(scope, *done);
+    timers_changed = false;
+    wake_ = std::min(wake_, now + shortest_wait_);
+  } else if (const auto* received = std::get_if<MessageReceived>(&event)) {
+    if (const auto* hello = std::get_if<Hello>(&received->message)) {
+      TakeHello(received->session, *hello, scope);
+    } else if (Job* job = JobOf(received->session)) {
+      job->TakeMessage(scope, received->session, received->message);
+    }
+    timers_changed = MayHurryDeadlines(received->message);
+    if (!timers_changed) wake_ = std::min(wake_, now + shortest_wait_);
+  } else if (const auto* value = std::get_if<ValueReceived>(&event)) {
+    if (Job* job = JobOf(value->session)) job->TakeValue(scope, *value);
+    timers_changed = false;
+  } else if (const auto* opened = std::get_if<SessionOpened>(&event)) {
+    sessions_[opened->session] = Session{};
+    tokens_[opened->session] = opened->token;
+  } else if (const auto* lost = std::get_if<SessionLost>(&event)) {
+    if (Job* job = JobOf(lost->session)) {
+      job->LoseSession(scope, lost->session, lost->closed_by_peer);
+    }
+    sessions_.erase(lost->session);
+    tokens_.erase(lost->session);
+  } else if (const auto* saved = std::get_if<StateSaved>(&event)) {
+    const auto it = jobs_.find(saved->job);
+    if (it != jobs_.end()) it->second.TakeStateSaved(scope, *saved);
+  } else if (const auto* evict = std::get_if<EvictWorker>(&event)) {
+    on_job(evict->job, [&](Job& job) {
+      job.Evict(scope, evict->worker, absl::StrCat("was evicted: ", evict->reason));
+    });
+  } else if (const auto* exited = std::get_if<WorkerExited>(&event)) {
+    on_job(exited->job, [&](Job& job) { job.Evict(scope, exited->worker, "has exited"); });
+  } else if (const auto* drain = std::get_if<DrainWorker>(&event)) {
+    on_job(drain->job, [&](Job& job) { job.DrainWorkerNow(scope, drain->worker); });
+  } else if (std::holds_alternative<DrainService>(event)) {
+    if (!draining_) {
+      draining_ = true;
+      drain_until_ = now + config_.drain_grace;
+      actions.push_back(Note{NoteKind::kDraining, "", "", "", 0,
+                             "Draining: open rounds end, nobody is admitted."});
+      for (auto& [id, job] : jobs_) job.TellDraining(scope);
+    }
+  } else if (const auto* recover = std::get_if<RecoverJob>(&event)) {
+    on_job(recover->job, [&](Job& job) { job.Recover(scope); });
+  } else if (const auto* suspend = std::get_if<SuspendJob>(&event)) {
+    on_job(suspend->job, [&](Job& job) { job.Suspend(scope, true); });
+  } else if (const auto* resume = std::get_if<ResumeJob>(&event)) {
+    on_job(resume->job, [&](Job& job) { job.Suspend(scope, false); });
+  }
+  if (now >= wake_) {
+    CheckDeadlines(scope);
+    timers_changed = true;
+  }
+  if (draining_) CheckDrained(scope);
+  if (memory_.reserved < reserved) {
+    for (auto& [id, job] : jobs_) job.RetryMemory(scope);
+  }
+  // Looking at every deadline for every event would cost more than all the rest. What a frame or
+  // an ordinary message starts to wait for takes at least shortest_wait_; waking early is harmless.
+  if (timers_changed) wake_ = Earliest();
+}
+
+void Coordinator::Refuse(const JobScope& scope, SessionId session, const Hello& hello,
+                         ErrorCode code, const std::string& text) {
+  scope.actions.push_back(Note{NoteKind::kJobRefused, hello.job, hello.worker, "", 0,
+                               absl::StrCat(ErrorCodeName(code), ": ", text)});
+  sessions_.erase(session);
+  tokens_.erase(session);
+  scope.actions.push_back(EndSession{session, Error{code, text}});
+}
+
+void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScope& scope) {
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return;
+  if (it->second.job.has_value()) {  // A second hello: the job says what is wrong with it.
+    if (Job* job = JobOf(session)) job->TakeMessage(scope, session, hello);
+    return;
+  }
+  if (hello.protocol_version != kProtocolVersion || hello.contract_version != kContractVersion) {
+    Refuse(scope, session, hello, ErrorCode::kVersionMismatch,
+           absl::StrCat("Worker ", hello.worker, " of job ", hello.job, " speaks protocol ",
+                        hello.protocol_version, " with arithmetic contract ",
+                        hello.contract_version, "; this aggregator speaks ", kProtocolVersion,
+                        " with ", kContractVersion, ". Install matching versions."));
+    return;
+  }
+  if (draining_) {
+    Refuse(scope, session, hello, ErrorCode::kUnavailable,
+           "This aggregator is draining; the client retries until another one answers.");
+    return;
+  }
+  if (hello.settings.max_workers > config_.max_workers) {
+    Refuse(scope, session, hello, ErrorCode::kResourceExhausted,
+           absl::StrCat("Job ", hello.job, " asks for max_workers = ", hello.settings.max_workers,
+                        "; this aggregator allows ", config_.max_workers, "."));
+    return;
+  }
+  auto known = by_name_.find(hello.job);
+  if (known == by_name_.end()) {
+    if (jobs_.size() >= config_.max_jobs) {
+      Refuse(scope, session, hello, ErrorCode::kResourceExhausted,
+             absl::StrCat("This aggregator has ", jobs_.size(),
+                          " jobs, which is its limit (max_jobs). Try again when one has ended."));
+      return;
+    }
+    std::string why;
+    if (!Job::Fits(scope, hello.settings, why)) {
+      Refuse(scope, session, hello, ErrorCode::kResourceExhausted,
+             absl::StrCat("Job ", hello.job, " ", why,
+                          ". Give the aggregator more memory, or lower max_workers."));
+      return;
+    }
+    std::optional<SavedState> saved;
+    if (const auto state = config_.saved.find(hello.job); state != config_.saved.end()) {
+      saved = state->second;
+    }
+    const JobId id = next_job_++;
+    jobs_.emplace(id, Job(id, hello.job, config_.term, std::move(saved)));
+    known = by_name_.emplace(hello.job, id).first;
+    scope.actions.push_back(Note{NoteKind::kJobAdmitted, hello.job, hello.worker, "", 0,
+                                 "A job this aggregator does not know yet."});
+  }
+  it->second.job = known->second;
+  jobs_.at(known->second).TakeHello(scope, session, hello);
+}
+
+void Coordinator::CheckDeadlines(const JobScope& scope) {
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    Job& job = it->second;
+    job.CheckDeadlines(scope);
+    if (!job.Expired(scope)) {
+      ++it;
+      continue;
+    }
+    scope.actions.push_back(Note{NoteKind::kJobEnded, job.name(), "", "", 0,
+                                 "Nobody has been connected for long; the job is forgotten."});
+    job.ReleaseMemory(memory_);
+    by_name_.erase(job.name());
+    it = jobs_.erase(it);
+  }
+}
+
+void Coordinator::CheckDrained(const JobScope& scope) {
+  if (drained_) return;
+  const bool open = std::any_of(jobs_.begin(), jobs_.end(),
+                                [](const auto& entry) { return entry.second.HasOpenRound(); });
+  if (open && scope.now < drain_until_) return;
+  drained_ = true;
+  for (auto& [id, job] : jobs_) {
+    job.EndAllSessions(scope, Error{ErrorCode::kUnavailable,
+                                    "This aggregator has drained; the client reconnects to the "
+                                    "one that takes over."});
+  }
+  scope.actions.push_back(Drained{});
+}
+
+}  // namespace basin::aggregator

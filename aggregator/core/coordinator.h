@@ -1,0 +1,92 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The aggregator's decisions, all of them, as one pure state machine: events in, actions out.
+//
+// Step has no side effect but its output: no clock, I/O, lock, thread, randomness or hash-order
+// dependence, so that the same events at the same times give the same actions, in a server, in a
+// simulation and in a replay. The state is a value: it can be copied, compared and fingerprinted.
+//
+// Thread contract: none of its own; one thread calls it. It blocks never.
+// Failure: what a peer does wrong is answered to that peer (Rejected, EndSession) and noted; what
+// only the runner can do wrong (an unknown session, a ReduceDone nobody asked for) is ignored.
+
+#ifndef BASIN_AGGREGATOR_CORE_COORDINATOR_H_
+#define BASIN_AGGREGATOR_CORE_COORDINATOR_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "aggregator/core/action.h"
+#include "aggregator/core/config.h"
+#include "aggregator/core/event.h"
+#include "aggregator/core/job.h"
+#include "proto/vocabulary/fingerprint.h"
+
+namespace basin::aggregator {
+
+class Coordinator {
+ public:
+  // REQUIRES: config.frame_bytes is a positive multiple of kChunkBytes.
+  Coordinator(Config config, absl::Time start);
+
+  // Takes one event. Appends what is to be done to `actions`, in order.
+  // REQUIRES: `now` does not go back.
+  void Step(const Event& event, absl::Time now, std::vector<Action>& actions);
+
+  // When Step(Tick) must be called at the latest; InfiniteFuture when nothing waits.
+  absl::Time NextDeadline() const;
+
+  // For status, tests and checkers.
+  const Job* FindJob(const JobName& name) const;
+  const std::map<JobId, Job>& jobs() const { return jobs_; }
+  uint64_t reserved_bytes() const { return memory_.reserved; }
+  const Config& config() const { return config_; }
+  bool draining() const { return draining_; }
+
+  // Everything that later steps depend on, except the constant config.
+  auto Fields() const {
+    return std::tie(started_, wake_, memory_, next_job_, jobs_, by_name_, sessions_, tokens_,
+                    draining_, drain_until_, drained_);
+  }
+
+ private:
+  // What is known of a session that is open.
+  struct Session {
+    std::optional<JobId> job;  // Once it has said hello.
+    auto Fields() const { return std::tie(job); }
+  };
+
+  void Take(const Event& event, absl::Time now, std::vector<Action>& actions);
+  void TakeHello(SessionId session, const Hello& hello, const JobScope& scope);
+  void CheckDeadlines(const JobScope& scope);
+  void CheckDrained(const JobScope& scope);
+  void Refuse(const JobScope& scope, SessionId session, const Hello& hello, ErrorCode code,
+              const std::string& text);
+  // The job that the session belongs to, or null.
+  Job* JobOf(SessionId session);
+  absl::Time Earliest() const;
+
+  // Constant after construction.
+  Config config_;
+  absl::Time started_;
+  absl::Duration shortest_wait_;  // Of those that messages and frames can start.
+
+  absl::Time wake_ = absl::InfiniteFuture();  // What NextDeadline says.
+  MemoryBudget memory_;
+  JobId next_job_ = 0;
+  std::map<JobId, Job> jobs_;
+  std::map<JobName, JobId> by_name_;
+  std::map<SessionId, Session> sessions_;
+  std::map<SessionId, SessionToken> tokens_;
+  bool draining_ = false;
+  bool drained_ = false;
+  absl::Time drain_until_ = absl::InfiniteFuture();
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_COORDINATOR_H_

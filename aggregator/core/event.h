@@ -1,0 +1,136 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Everything that can happen to the aggregator's core. Whoever runs the core (engine, simulator,
+// explorer) turns sockets, clocks, disks and commands into these, one at a time.
+//
+// Thread contract: plain values.
+
+#ifndef BASIN_AGGREGATOR_CORE_EVENT_H_
+#define BASIN_AGGREGATOR_CORE_EVENT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <variant>
+
+#include "absl/container/inlined_vector.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::aggregator {
+
+// A session as the runner names it. Never used for two sessions.
+using SessionId = uint64_t;
+
+// A job inside one Coordinator, given by it.
+using JobId = uint32_t;
+
+// One digest per chunk of a frame; a frame of the usual size has four chunks.
+using ChunkDigests = absl::InlinedVector<Digest, 4>;
+
+// A session stream opened. `token` is fresh and random; data streams of the session present it.
+struct SessionOpened {
+  SessionId session = 0;
+  SessionToken token = 0;
+};
+
+struct MessageReceived {
+  SessionId session = 0;
+  ToAggregator message;
+};
+
+// The session and all its data streams are gone. `closed_by_peer`: the other side closed every
+// connection, as a kernel does when a process ends; false for a timeout or a broken network.
+struct SessionLost {
+  SessionId session = 0;
+  bool closed_by_peer = false;
+};
+
+enum class FrameKind : uint8_t {
+  kContribution = 0,
+  kSupply = 1,  // Result chunks that the aggregator asked a holder for.
+};
+
+// A frame arrived whole on a data stream of `session`, its checksum is right, and `digests` were
+// computed from the bytes that arrived. The runner holds the bytes until Step returns and then
+// does with them what the actions say.
+struct FrameReceived {
+  SessionId session = 0;
+  FrameKind kind = FrameKind::kContribution;
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;  // kSupply: the value's.
+  ChunkRange range;
+  uint64_t bytes = 0;
+  ChunkDigests digests;
+};
+
+// Chunks of a broadcast value arrived from a worker that was asked for them.
+struct ValueReceived {
+  SessionId session = 0;
+  ValueKey key;
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
+// What the reduction of some chunks found out.
+struct ChunkFacts {
+  double squared_norm = 0;
+  bool overflow = false;
+  std::optional<NonFinite> nonfinite;
+  auto Fields() const { return std::tie(squared_norm, overflow, nonfinite); }
+};
+
+// A Reduce action has been carried out; the result bytes are held under its ballot.
+struct ReduceDone {
+  JobId job = 0;
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  ChunkRange range;
+  ChunkDigests digests;  // Of the result.
+  ChunkFacts facts;
+};
+
+// A SaveState action has been carried out, or failed (which is told and survived).
+struct StateSaved {
+  JobId job = 0;
+  Generation generation;
+  bool ok = true;
+};
+
+// What an operator or a launcher may ask for.
+struct EvictWorker {
+  JobName job;
+  WorkerId worker;
+  std::string reason;
+};
+struct WorkerExited {  // The launcher saw the process end: no grace.
+  JobName job;
+  WorkerId worker;
+};
+struct DrainWorker {
+  JobName job;
+  WorkerId worker;
+};
+struct DrainService {};
+struct RecoverJob {  // Leave HALTED with whoever is back.
+  JobName job;
+};
+struct SuspendJob {
+  JobName job;
+};
+struct ResumeJob {
+  JobName job;
+};
+
+// Nothing but the passing of time.
+struct Tick {};
+
+using Event = std::variant<Tick, SessionOpened, MessageReceived, SessionLost, FrameReceived,
+                           ValueReceived, ReduceDone, StateSaved, EvictWorker, WorkerExited,
+                           DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob>;
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_EVENT_H_

@@ -1,0 +1,712 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How a job routes what its workers send to lanes and rounds, and how a round's verdict is told.
+// Hellos are in job_hello.cc, recovery in job_recovery.cc, membership in job_members.cc.
+
+#include "aggregator/core/job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/spec.h"
+
+namespace basin::aggregator {
+namespace {
+
+template <typename... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <typename... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+}  // namespace
+
+const char* JobStateName(JobState state) {
+  switch (state) {
+    case JobState::kRecovering:
+      return "RECOVERING";
+    case JobState::kHalted:
+      return "HALTED";
+    case JobState::kForming:
+      return "FORMING";
+    case JobState::kRunning:
+      return "RUNNING";
+  }
+  return "UNKNOWN";
+}
+
+const char* WorkerStateName(WorkerState state) {
+  switch (state) {
+    case WorkerState::kAdmitted:
+      return "ADMITTED";
+    case WorkerState::kCandidate:
+      return "READY";
+    case WorkerState::kSpare:
+      return "SPARE";
+    case WorkerState::kMember:
+      return "MEMBER";
+    case WorkerState::kFinished:
+      return "FINISHED";
+    case WorkerState::kLost:
+      return "LOST";
+  }
+  return "UNKNOWN";
+}
+
+Job::Job(JobId id, JobName name, Term term, std::optional<SavedState> saved)
+    : id_(id), name_(std::move(name)), term_(term), saved_(std::move(saved)) {
+  if (saved_.has_value()) term_ = std::max(term_, saved_->term + 1);
+}
+
+bool Job::Fits(const JobScope& scope, const JobSettings& settings, std::string& why) {
+  const uint64_t workers = std::max<uint32_t>(settings.max_workers, 1);
+  const uint64_t need = LeastLaneMemory(scope.config, workers, scope.config.frame_bytes).reserved;
+  if (need <= scope.memory.free()) return true;
+  why = absl::StrCat("needs at least ", need, " bytes for ", workers, " workers with frames of ",
+                     scope.config.frame_bytes, " bytes, and ", scope.memory.free(), " of ",
+                     scope.memory.total, " are free");
+  return false;
+}
+
+RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
+  const Lane& lane = lanes_[index];
+  return RoundScope{scope.now, scope.config, scope.actions, id_,      name_,    index,
+                    lane.name, lane.layout,  lane.memory,   workers_, Paused(), lane.last_spec};
+}
+
+ValueScope Job::ValuesScope(const JobScope& scope) const {
+  return ValueScope{scope.now, scope.config, scope.actions, id_, name_, workers_};
+}
+
+void Job::Say(const JobScope& scope, NoteKind kind, const WorkerId& worker,
+              const std::string& text) const {
+  scope.actions.push_back(Note{kind, name_, worker, "", 0, text});
+}
+
+void Job::SendTo(const JobScope& scope, Slot slot, ToWorker message) const {
+  const Worker& worker = workers_[slot];
+  if (worker.connected()) scope.actions.push_back(Send{*worker.session, std::move(message)});
+}
+
+void Job::RejectMessage(const JobScope& scope, Slot slot, ErrorCode code, const std::string& text,
+                        std::optional<LaneIndex> lane, RoundNumber round) {
+  Say(scope, NoteKind::kContributionRejected, workers_[slot].id,
+      absl::StrCat(ErrorCodeName(code), ": ", text));
+  SendTo(scope, slot, Rejected{Error{code, text}, lane, round});
+}
+
+bool Job::IsMember(const Worker& worker) const { return worker.state == WorkerState::kMember; }
+
+bool Job::HasOpenRound() const {
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const Lane& lane) { return lane.Open() || lane.saving; });
+}
+
+bool Job::Idle() const {
+  if (!hellos_.empty() || !sessions_.empty()) return false;
+  return workers_.Count(WorkerState::kLost) == workers_.size();
+}
+
+bool Job::Expired(const JobScope& scope) const {
+  return Idle() && scope.now >= idle_since_ + scope.config.idle_job_timeout;
+}
+
+uint32_t Job::Present() const {
+  return workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kFinished);
+}
+
+bool Job::Paused() const { return suspended_ || Present() < settings_.min_workers; }
+
+// ---- messages
+
+void Job::TakeMessage(const JobScope& scope, SessionId session, const ToAggregator& message) {
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return;  // Ended, or its hello waits: nothing it says counts yet.
+  const Slot slot = it->second;
+  Worker& worker = workers_[slot];
+  worker.last_heard = scope.now;
+
+  // Runs `take` on the open round of a lane if the worker belongs to it; tells the verdict again
+  // to a worker that has missed it.
+  const auto in_round = [&](LaneIndex index, RoundNumber number, bool open, auto&& take) {
+    Lane* lane = FindLane(scope, session, index);
+    if (lane == nullptr) return;
+    Round* round = RoundFor(scope, slot, *lane, index, number, open);
+    if (round == nullptr) return;
+    take(*round, ScopeOf(scope, index));
+    AdvanceLane(scope, index);
+  };
+  const auto valid = [&](LaneIndex index, const std::vector<ChunkRange>& ranges) {
+    return std::all_of(ranges.begin(), ranges.end(), [&](const ChunkRange& range) {
+      return index < lanes_.size() && lanes_[index].layout.Contains(range);
+    });
+  };
+  const auto refuse_ranges = [&](LaneIndex lane, RoundNumber round) {
+    RejectMessage(scope, slot, ErrorCode::kInvalidArgument,
+                  absl::StrCat("Job ", name_, ": worker ", worker.id,
+                               " named chunks that do not exist; its client is broken."),
+                  lane, round);
+  };
+
+  std::visit(
+      Overloaded{
+          [&](const Hello&) {
+            RejectMessage(scope, slot, ErrorCode::kInvalidArgument,
+                          "A session has one hello; open another session.");
+          },
+          [&](const Ready& ready) { TakeReady(scope, slot, ready); },
+          [&](const Heartbeat& heartbeat) { worker.progress = heartbeat.progress; },
+          [&](const Register& request) { TakeRegister(scope, slot, request); },
+          [&](const LayoutSeen& seen) {
+            Lane* lane = FindLane(scope, session, seen.lane);
+            if (lane == nullptr || seen.version > lane->layout.version()) return;
+            uint32_t& known = worker.layouts[seen.lane];
+            const uint32_t before = known;
+            if (seen.version <= before) return;
+            known = seen.version;
+            if (lane->round.has_value() && lane->round->Has(slot)) {
+              lane->round->LayoutSeen(ScopeOf(scope, seen.lane), slot, before);
+            }
+          },
+          [&](const Begin& begin) { TakeBegin(scope, slot, begin); },
+          [&](const Skip& skip) {
+            for (const TensorIndex tensor : skip.tensors) {
+              if (skip.lane < lanes_.size() && tensor < lanes_[skip.lane].layout.version())
+                continue;
+              return refuse_ranges(skip.lane, skip.round);
+            }
+            in_round(skip.lane, skip.round, true,
+                     [&](Round& round, const RoundScope& in) { round.TakeSkip(in, slot, skip); });
+          },
+          [&](const Commit& commit) {
+            if (commit.present.size() > commit.layout_version) {
+              return refuse_ranges(commit.lane, commit.round);
+            }
+            in_round(commit.lane, commit.round, false, [&](Round& round, const RoundScope& in) {
+              round.TakeCommit(in, slot, commit);
+            });
+          },
+          [&](const Withdraw& withdraw) {
+            in_round(withdraw.lane, withdraw.round, true, [&](Round& round, const RoundScope& in) {
+              round.TakeWithdraw(in, slot, withdraw.reason);
+            });
+          },
+          [&](const Staged& staged) {
+            in_round(staged.lane, staged.round, false, [&](Round& round, const RoundScope& in) {
+              round.TakeStaged(in, slot, staged);
+            });
+          },
+          [&](const ResultAck& ack) {
+            if (!valid(ack.lane, ack.ranges)) return refuse_ranges(ack.lane, ack.round);
+            Lane& lane = lanes_[ack.lane];
+            if (!lane.round.has_value() || lane.round->number() != ack.round ||
+                !lane.round->Has(slot)) {
+              return;  // Of a round that has its verdict.
+            }
+            lane.round->TakeResultAck(ScopeOf(scope, ack.lane), slot, ack);
+            AdvanceLane(scope, ack.lane);
+          },
+          [&](const Need& need) {
+            if (!valid(need.lane, need.ranges)) return refuse_ranges(need.lane, need.round);
+            in_round(need.lane, need.round, false,
+                     [&](Round& round, const RoundScope& in) { round.TakeNeed(in, slot, need); });
+          },
+          [&](const Busy& busy) {
+            worker.busy = busy.expected > absl::ZeroDuration() ? busy.reason : "";
+            worker.busy_until = scope.now + busy.expected;
+            Say(scope, NoteKind::kWorkerBusy, worker.id,
+                worker.busy.empty() ? "No longer busy." : worker.busy);
+          },
+          [&](const Abandon&) {
+            Lose(scope, slot, NoteKind::kWorkerLost, "gave up its incarnation (abandon)",
+                 Error{ErrorCode::kEvicted,
+                       absl::StrCat("Worker ", worker.id, " of job ", name_,
+                                    " abandoned its rounds. Rejoin with state.")});
+          },
+          [&](const Finished&) {
+            if (worker.finishing) return;
+            worker.finishing = true;
+            Say(scope, NoteKind::kWorkerFinished, worker.id, "Has run out of data.");
+            // It takes part in no further round; in one that is open, only if it has begun it.
+            for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+              Lane& lane = lanes_[i];
+              if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
+              if (lane.round->HasBegun(slot)) continue;
+              lane.round->TakeWithdraw(ScopeOf(scope, i), slot, "it has finished");
+            }
+            ReconsiderMembers(scope);
+            AdvanceAll(scope);
+          },
+          [&](const Leave&) {
+            Lose(scope, slot, NoteKind::kWorkerLeft, "left",
+                 Error{ErrorCode::kOk,
+                       absl::StrCat("Worker ", worker.id, " left job ", name_, ".")});
+          },
+          [&](const Announce& announce) { values_.Announce(ValuesScope(scope), slot, announce); },
+          [&](const Get& get) { values_.Get(ValuesScope(scope), slot, get); },
+      },
+      message);
+}
+
+Lane* Job::FindLane(const JobScope& scope, SessionId session, LaneIndex lane) {
+  if (lane < lanes_.size() && !lanes_[lane].name.empty()) {
+    if (lanes_[lane].expired) {
+      lanes_[lane].expired = false;
+      PlanMemory(scope, lanes_[lane], lane);
+    }
+    return &lanes_[lane];
+  }
+  RejectMessage(scope, sessions_.at(session), ErrorCode::kNotFound,
+                absl::StrCat("Job ", name_, " has no lane ", lane,
+                             "; register its tensors on this session first."));
+  return nullptr;
+}
+
+void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request) {
+  const Worker& worker = workers_[slot];
+  LaneIndex index = 0;
+  while (index < lanes_.size() && lanes_[index].name != request.lane) ++index;
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    RejectMessage(scope, slot, code,
+                  absl::StrCat("Job ", name_, ", lane ", request.lane, ": ", why));
+  };
+  if (index == lanes_.size()) {
+    if (lanes_.size() >= scope.config.max_lanes) {
+      return refuse(ErrorCode::kResourceExhausted,
+                    absl::StrCat("the job has ", lanes_.size(),
+                                 " lanes, which is its limit. Reuse the names of calls."));
+    }
+    lanes_.emplace_back();
+    lanes_.back().name = request.lane;
+    lanes_.back().kind = request.kind;
+  }
+  Lane& lane = lanes_[index];
+  if (lane.kind != request.kind) {
+    return refuse(ErrorCode::kMismatch,
+                  "gradient lane and call lane have one name; rename one of them.");
+  }
+  lane.expired = false;
+  lane.last_used = scope.now;
+  const uint32_t before = lane.layout.version();
+  for (const TensorSpec& spec : request.tensors) {
+    if (const std::optional<TensorIndex> known = lane.layout.Find(spec.name); known.has_value()) {
+      const TensorSpec& mine = lane.layout.tensors()[*known];
+      if (mine == spec) continue;
+      refuse(ErrorCode::kMismatch,
+             absl::StrCat("worker ", worker.id, " registers tensor ", spec.name, " as ",
+                          DescribeSpec(spec), " where the job has ", DescribeSpec(mine),
+                          ". Build the same model on every worker; the others go on."));
+      continue;
+    }
+    if (!TensorBytes(spec).has_value()) {
+      refuse(ErrorCode::kInvalidArgument,
+             absl::StrCat("tensor ", spec.name, " as ", DescribeSpec(spec), " has no size."));
+      continue;
+    }
+    if (lane.layout.version() >= scope.config.max_tensors) {
+      refuse(ErrorCode::kResourceExhausted,
+             absl::StrCat("the lane has ", lane.layout.version(),
+                          " tensors, which is its limit; fuse small ones."));
+      break;
+    }
+    lane.layout.Append(spec);
+  }
+  const bool grew = lane.layout.version() > before;
+  if (grew || lane.memory.window == 0) PlanMemory(scope, lane, index);
+  if (grew && lane.round.has_value()) lane.round->GrowLayout(ScopeOf(scope, index));
+
+  const auto describe = [&](uint32_t first) {
+    LaneLayout layout{index, lane.name, lane.kind, first, {}, lane.next, lane.memory.window};
+    const auto& tensors = lane.layout.tensors();
+    layout.tensors.assign(tensors.begin() + first, tensors.end());
+    return layout;
+  };
+  SendTo(scope, slot, describe(0));
+  if (!grew) return;
+  for (Slot other = 0; other < workers_.size(); ++other) {
+    if (other != slot && workers_[other].state != WorkerState::kLost) {
+      SendTo(scope, other, describe(before));
+    }
+  }
+  AdvanceLane(scope, index);
+}
+
+// Reserves what the lane needs now. Where that is not free, the lane waits: nobody is given a
+// window, and the wait is named.
+void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
+  const LaneMemory before = lane.memory;
+  const std::optional<LaneMemory> plan =
+      PlanLaneMemory(scope.config, std::max<uint32_t>(settings_.max_workers, 1),
+                     lane.layout.bytes(), scope.memory.free(), lane.memory);
+  if (!plan.has_value()) {
+    if (before.window == 0) {
+      scope.actions.push_back(Note{NoteKind::kLaneWaitsForMemory, name_, "", lane.name, lane.next,
+                                   absl::StrCat("Lane ", lane.name, " waits for memory: ",
+                                                scope.memory.free(), " bytes are free.")});
+    }
+    return;
+  }
+  scope.memory.reserved += plan->reserved - before.reserved;
+  lane.memory = *plan;
+  if (before.window > 0) return;
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    if (workers_[slot].state == WorkerState::kLost) continue;
+    SendTo(scope, slot, Credit{index, lane.next, lane.memory.window, {}, {}});
+  }
+}
+
+void Job::RetryMemory(const JobScope& scope) {
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i].memory.window == 0 && !lanes_[i].expired) PlanMemory(scope, lanes_[i], i);
+  }
+}
+
+void Job::ReleaseMemory(MemoryBudget& memory) {
+  for (Lane& lane : lanes_) {
+    memory.reserved -= lane.memory.reserved;
+    lane.memory = LaneMemory{};
+  }
+}
+
+// ---- rounds
+
+// Those who belong to a round that opens now, in byte order of the id.
+std::vector<RoundMember> Job::RoundMembers() const {
+  std::vector<RoundMember> members;
+  for (const auto& [id, slot] : workers_.by_id()) {
+    const Worker& worker = workers_[slot];
+    if (worker.state != WorkerState::kMember || worker.finishing) continue;
+    RoundMember member;
+    member.slot = slot;
+    member.id = id;
+    member.incarnation = worker.incarnation;
+    members.push_back(std::move(member));
+  }
+  return members;
+}
+
+// The round `number` of a lane if this worker may act in it. With `open`, the first who acts makes
+// it. Who is behind is told the verdict it has missed.
+Round* Job::RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex index,
+                     RoundNumber number, bool open) {
+  if (number < lane.next) {
+    TellVerdictAgain(scope, slot, lane, index, number);
+    return nullptr;
+  }
+  const Worker& worker = workers_[slot];
+  if (number > lane.next) {
+    RejectMessage(
+        scope, slot, ErrorCode::kInvalidArgument,
+        absl::StrCat("Job ", name_, ", lane ", lane.name, ": worker ", worker.id, " acts in round ",
+                     number, " while round ", lane.next, " has no verdict."),
+        index, number);
+    return nullptr;
+  }
+  if (!lane.round.has_value() && open && state_ == JobState::kRunning && IsMember(worker) &&
+      !worker.finishing && !scope.draining) {
+    lane.round.emplace(number, Ballot{term_, 1}, RoundMembers(), lane.layout, scope.now);
+    lane.last_used = scope.now;
+  }
+  if (lane.round.has_value() && lane.round->Has(slot)) return &*lane.round;
+  // A begin during the drain of the service is answered by the next aggregator.
+  if (open && !scope.draining) {
+    RejectMessage(scope, slot, ErrorCode::kFailedPrecondition,
+                  absl::StrCat("Job ", name_, ", lane ", lane.name, ": worker ", worker.id,
+                               " is not a member of round ", number,
+                               "; wait until it is told that it is one."),
+                  index, number);
+  }
+  return nullptr;
+}
+
+void Job::TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, LaneIndex index,
+                           RoundNumber number) {
+  for (const VerdictRecord& record : lane.verdicts) {
+    if (record.round >= number) SendTo(scope, slot, Verdict{index, record, donor_});
+  }
+  if (lane.verdicts.empty() || number < lane.verdicts.front().round) {
+    RejectMessage(scope, slot, ErrorCode::kStale,
+                  absl::StrCat("Job ", name_, ", lane ", lane.name, ": worker ", workers_[slot].id,
+                               " acts in round ", number,
+                               ", which has its verdict; the lane is at round ", lane.next, "."),
+                  index, number);
+  }
+}
+
+void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
+  Lane* lane = FindLane(scope, *workers_[slot].session, begin.lane);
+  if (lane == nullptr) return;
+  if (const std::string why = WhyNotAllowed(begin.spec, begin.counts); !why.empty()) {
+    RejectMessage(scope, slot, ErrorCode::kInvalidArgument,
+                  absl::StrCat("Job ", name_, ", lane ", lane->name, ", round ", begin.round,
+                               ": the begin of worker ", workers_[slot].id, " ", why, "."),
+                  begin.lane, begin.round);
+    // It has said that it is there; a contribution that cannot be computed is not counted.
+    if (Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true)) {
+      round->TakeWithdraw(ScopeOf(scope, begin.lane), slot, absl::StrCat("its begin ", why));
+      AdvanceLane(scope, begin.lane);
+    }
+    return;
+  }
+  Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true);
+  if (round == nullptr) return;
+  round->TakeBegin(ScopeOf(scope, begin.lane), slot, begin);
+  AdvanceLane(scope, begin.lane);
+}
+
+void Job::TakeFrame(const JobScope& scope, const FrameReceived& frame) {
+  const auto it = sessions_.find(frame.session);
+  if (it == sessions_.end()) return;
+  const Slot slot = it->second;
+  workers_[slot].last_heard = scope.now;
+  Lane* lane = FindLane(scope, frame.session, frame.lane);
+  if (lane == nullptr) return;
+  const bool well_formed = lane->layout.Contains(frame.range) &&
+                           frame.digests.size() == frame.range.count &&
+                           frame.bytes == lane->layout.RangeBytes(frame.range) &&
+                           frame.bytes <= scope.config.frame_bytes;
+  if (!well_formed) {
+    RejectMessage(scope, slot, ErrorCode::kInvalidArgument,
+                  absl::StrCat("Job ", name_, ", lane ", lane->name, ": a frame of worker ",
+                               workers_[slot].id, " does not fit the layout: ", frame.bytes,
+                               " bytes for ", frame.range.count, " chunks from ", frame.range.first,
+                               " of tensor ", frame.range.tensor, "."),
+                  frame.lane, frame.round);
+    return;
+  }
+  if (frame.kind == FrameKind::kSupply) {
+    if (lane->round.has_value() && lane->round->number() == frame.round && lane->round->Has(slot)) {
+      lane->round->TakeSupply(ScopeOf(scope, frame.lane), slot, frame);
+    }
+    return;
+  }
+  const bool old_generation = scope.config.rules.fence_by_generation && lane->round.has_value() &&
+                              lane->round->ballot().attempt > 1;
+  if (frame.round < lane->next || old_generation) {
+    // The round has its verdict: the bytes are of no further use, and the client may let go.
+    scope.actions.push_back(Note{NoteKind::kFrameStale, name_, workers_[slot].id, lane->name,
+                                 frame.round, "A frame came for a round that has its verdict."});
+    SendTo(scope, slot, Credit{frame.lane, frame.round, lane->memory.window, {frame.range}, {}});
+    return;
+  }
+  Round* round = RoundFor(scope, slot, *lane, frame.lane, frame.round, true);
+  if (round == nullptr) return;
+  round->TakeFrame(ScopeOf(scope, frame.lane), slot, frame);
+  AdvanceLane(scope, frame.lane);
+}
+
+void Job::TakeValue(const JobScope& scope, const ValueReceived& received) {
+  const auto it = sessions_.find(received.session);
+  if (it == sessions_.end()) return;
+  workers_[it->second].last_heard = scope.now;
+  values_.Received(ValuesScope(scope), it->second, received);
+}
+
+void Job::TakeReduceDone(const JobScope& scope, const ReduceDone& done) {
+  if (done.lane >= lanes_.size()) return;
+  Lane& lane = lanes_[done.lane];
+  if (!lane.round.has_value() || lane.round->number() != done.round) return;
+  lane.round->TakeReduceDone(ScopeOf(scope, done.lane), done);
+  AdvanceLane(scope, done.lane);
+}
+
+void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
+  Lane& lane = lanes_[index];
+  if (!lane.round.has_value() || lane.saving) return;
+  if (lane.round->phase() != RoundPhase::kPrepared) return;
+  if (lane.round->Settled() || !scope.config.rules.two_phases) Settle(scope, index);
+}
+
+void Job::AdvanceAll(const JobScope& scope) {
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i].round.has_value()) lanes_[i].round->Advance(ScopeOf(scope, i));
+    AdvanceLane(scope, i);
+  }
+}
+
+bool Job::IsBoundary(const Lane& lane) const {
+  bool gradient_lanes = false;
+  bool others_open = false;
+  for (const Lane& other : lanes_) {
+    if (&other != &lane && other.saving) return false;  // One change of members at a time.
+    if (other.kind != LaneKind::kGradient) continue;
+    gradient_lanes = true;
+    others_open |= &other != &lane && other.Open();
+  }
+  return gradient_lanes ? lane.kind == LaneKind::kGradient && !others_open : true;
+}
+
+// Everyone has staged. Decides who is a member of what follows, writes it down if that is
+// configured, and tells the verdict.
+void Job::Settle(const JobScope& scope, LaneIndex index) {
+  if (Paused() || pending_.has_value()) return;
+  Lane& lane = lanes_[index];
+  const Membership next = IsBoundary(lane) ? NextMembership(scope) : membership_;
+  if (next == membership_ || !scope.config.state_file) {
+    TellVerdict(scope, index, next);
+    return;
+  }
+  lane.saving = true;
+  lane.saved_next = next;
+  scope.actions.push_back(SaveState{id_, name_, run_, term_, next});
+}
+
+void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
+  if (!saved.ok) {
+    Say(scope, NoteKind::kStateFileFailed, "",
+        absl::StrCat("Generation ", ToString(saved.generation),
+                     " could not be written down; training goes on without that safety."));
+  }
+  if (saving_recovery_ && saved.generation == membership_.generation) {
+    FinishRecovery(scope);
+    return;
+  }
+  if (pending_.has_value() && pending_->next.generation == saved.generation) {
+    const PendingChange change = *pending_;
+    pending_.reset();
+    ApplyChange(scope, change.next, change.donor);
+    ReconsiderMembers(scope);
+    return;
+  }
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    if (!lane.saving || lane.saved_next.generation != saved.generation) continue;
+    lane.saving = false;
+    if (lane.round.has_value()) TellVerdict(scope, i, lane.saved_next);
+    return;
+  }
+}
+
+void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next) {
+  Lane& lane = lanes_[index];
+  const Round& round = *lane.round;
+  VerdictRecord record;
+  record.round = round.number();
+  record.ballot = round.ballot();
+  record.value_ballot = round.value_ballot();
+  record.value = round.value();
+  record.next = next;
+  record.chain = ExtendChain(lane.chain, record.round, record.value);
+  const bool committed = record.value.outcome == Outcome::kCommitted;
+  scope.actions.push_back(Note{
+      committed ? NoteKind::kRoundCommitted : NoteKind::kRoundAborted, name_, "", lane.name,
+      record.round,
+      committed ? absl::StrCat("Round ", record.round, " is COMMITTED over ",
+                               record.value.contributors.size(), " contributors.")
+                : absl::StrCat("Round ", record.round, " is ABORTED: ", record.value.reason, ".")});
+  const bool changes = next != membership_;
+  const std::optional<WorkerId> donor = changes ? ChooseDonor(next) : std::nullopt;
+  for (const RoundMember& member : round.members()) {
+    if (!member.gone) SendTo(scope, member.slot, Verdict{index, record, donor});
+  }
+  lane.Remember(std::move(record));
+  lane.round.reset();
+  lane.last_used = scope.now;
+  scope.actions.push_back(EndRound{id_, index, lane.next - 1});
+  told_verdict_ = true;
+  if (changes) Activate(scope, next, donor, false);
+  if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope);  // All have finished.
+  NotePause(scope);
+  ReconsiderMembers(scope);
+}
+
+// ---- time
+
+void Job::CheckDeadlines(const JobScope& scope) {
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    const Worker& worker = workers_[slot];
+    if (worker.state == WorkerState::kLost) continue;
+    if (worker.connected() && scope.now >= worker.last_heard + scope.config.lease) {
+      Lose(scope, slot, NoteKind::kWorkerLost, "was silent for longer than its lease",
+           Error{ErrorCode::kEvicted,
+                 absl::StrCat("Worker ", worker.id, " of job ", name_, " was silent for ",
+                              absl::FormatDuration(scope.now - worker.last_heard),
+                              ", longer than its lease. Rejoin with state; no restart needed.")});
+    } else if (!worker.connected() && scope.now >= worker.lost_at) {
+      Lose(scope, slot, NoteKind::kWorkerLost, "did not reconnect in time", Error{});
+    }
+  }
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    if (!lanes_[i].round.has_value()) continue;
+    std::vector<std::pair<Slot, std::string>> overdue;
+    lanes_[i].round->CheckDeadlines(ScopeOf(scope, i), overdue);
+    for (const auto& [slot, reason] : overdue) {
+      if (workers_[slot].state == WorkerState::kLost) continue;
+      Lose(scope, slot, NoteKind::kWorkerLost, reason,
+           Error{ErrorCode::kEvicted, absl::StrCat("Worker ", workers_[slot].id, " of job ", name_,
+                                                   " ", reason, ". Rejoin with state.")});
+    }
+  }
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    const bool idle = lane.kind == LaneKind::kCall && !lane.expired && !lane.round.has_value() &&
+                      scope.now >= lane.last_used + scope.config.idle_lane_timeout;
+    if (!idle) continue;
+    lane.expired = true;
+    scope.memory.reserved -= lane.memory.reserved;
+    lane.memory = LaneMemory{};
+  }
+  values_.CheckDeadlines(ValuesScope(scope));
+  if (state_ == JobState::kForming && !forming_timed_out_ &&
+      scope.now >= forming_since_ + scope.config.start_timeout) {
+    forming_timed_out_ = true;
+    TryForm(scope);
+  }
+  if (state_ == JobState::kRecovering &&
+      scope.now >= recovery_since_ + scope.config.recovery_window) {
+    TryRecover(scope);
+  }
+  if (scope.now >= paused_since_ + scope.config.pause_timeout && !pause_told_) {
+    pause_told_ = true;
+    for (Slot slot = 0; slot < workers_.size(); ++slot) {
+      if (workers_[slot].state == WorkerState::kLost) continue;
+      SendTo(scope, slot, Rejected{Error{ErrorCode::kPaused, reason_}, std::nullopt, 0});
+    }
+  }
+}
+
+absl::Time Job::NextDeadline(const Config& config) const {
+  absl::Time next = values_.NextDeadline();
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    const Worker& worker = workers_[slot];
+    if (worker.state == WorkerState::kLost) continue;
+    next = std::min(next, worker.connected() ? worker.last_heard + config.lease : worker.lost_at);
+  }
+  for (const Lane& lane : lanes_) {
+    if (lane.round.has_value()) {
+      next = std::min(next, lane.round->NextDeadline(config));
+    } else if (lane.kind == LaneKind::kCall && !lane.expired) {
+      next = std::min(next, lane.last_used + config.idle_lane_timeout);
+    }
+  }
+  if (state_ == JobState::kForming && !forming_timed_out_) {
+    next = std::min(next, forming_since_ + config.start_timeout);
+  }
+  if (state_ == JobState::kRecovering) {
+    next = std::min(next, recovery_since_ + config.recovery_window);
+  }
+  if (!pause_told_) next = std::min(next, paused_since_ + config.pause_timeout);
+  if (Idle()) next = std::min(next, idle_since_ + config.idle_job_timeout);
+  return next;
+}
+
+void Job::Shift(absl::Duration gap) {
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    workers_[slot].last_heard += gap;
+    workers_[slot].lost_at += gap;
+    workers_[slot].busy_until += gap;
+  }
+  for (Lane& lane : lanes_) {
+    lane.last_used += gap;
+    if (lane.round.has_value()) lane.round->Shift(gap);
+  }
+  values_.Shift(gap);
+  recovery_since_ += gap;
+  forming_since_ += gap;
+  paused_since_ += gap;
+  idle_since_ += gap;
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,228 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One training job: its workers, its lanes and their rounds, and when its membership changes.
+//
+// States:
+//
+//   from         when                                              to
+//   -----------  ------------------------------------------------  -----------
+//   (none)       first hello: without history, and the recovery    kForming
+//                window is long over, or vouched to be fresh
+//   (none)       first hello otherwise                             kRecovering
+//   kRecovering  who is back decides it (recovery.h)               kForming, kRunning, kHalted
+//   kHalted      the missing come back, or an operator says so     kRunning, kForming
+//   kForming     start_workers ready, or start_timeout with at     kRunning
+//                least min_workers
+//   kForming     a hello with history, before the first verdict    kRecovering
+//   kRunning     told of a higher term (another aggregator ruled)  kRecovering
+//   kRunning     nobody with state is left                         kForming (a new lineage)
+//
+// While kRunning the job is paused when fewer than min_workers members are left, or an operator
+// suspended it: no round gets a verdict then. Members change at once before the first round, and
+// in a pause; otherwise at a verdict of a gradient lane that leaves no other gradient lane open.
+//
+// Thread contract: a plain value; the methods append actions and have no other effect.
+
+#ifndef BASIN_AGGREGATOR_CORE_JOB_H_
+#define BASIN_AGGREGATOR_CORE_JOB_H_
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "aggregator/core/action.h"
+#include "aggregator/core/config.h"
+#include "aggregator/core/event.h"
+#include "aggregator/core/lane.h"
+#include "aggregator/core/memory.h"
+#include "aggregator/core/recovery.h"
+#include "aggregator/core/values.h"
+#include "aggregator/core/workers.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::aggregator {
+
+// What a job may see of its surroundings during one Step.
+struct JobScope {
+  absl::Time now;
+  const Config& config;
+  MemoryBudget& memory;
+  std::vector<Action>& actions;
+  std::map<SessionId, SessionToken>& tokens;  // Of sessions that are open.
+  absl::Time started;                         // When this aggregator began to listen.
+  bool draining;                              // The whole service: open no round, admit nobody.
+};
+
+enum class JobState : uint8_t { kRecovering = 0, kHalted = 1, kForming = 2, kRunning = 3 };
+
+const char* JobStateName(JobState state);
+
+class Job {
+ public:
+  Job(JobId id, JobName name, Term term, std::optional<SavedState> saved);
+
+  // Says whether a job with these settings fits the memory; if not, `why` has the numbers.
+  static bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why);
+
+  // Takes a hello on a session that belongs to no worker yet. Returns the worker's slot when the
+  // session now belongs to it, nullopt when the hello waits (recovery) or was refused.
+  void TakeHello(const JobScope& scope, SessionId session, const Hello& hello);
+  void TakeMessage(const JobScope& scope, SessionId session, const ToAggregator& message);
+  void TakeFrame(const JobScope& scope, const FrameReceived& frame);
+  void TakeValue(const JobScope& scope, const ValueReceived& received);
+  void LoseSession(const JobScope& scope, SessionId session, bool closed_by_peer);
+  void TakeReduceDone(const JobScope& scope, const ReduceDone& done);
+  void TakeStateSaved(const JobScope& scope, const StateSaved& saved);
+
+  void Evict(const JobScope& scope, const WorkerId& worker, const std::string& reason);
+  void DrainWorkerNow(const JobScope& scope, const WorkerId& worker);
+  void Recover(const JobScope& scope);
+  void Suspend(const JobScope& scope, bool suspended);
+  void TellDraining(const JobScope& scope);
+  void EndAllSessions(const JobScope& scope, const Error& error);
+
+  void CheckDeadlines(const JobScope& scope);
+  absl::Time NextDeadline(const Config& config) const;
+  void Shift(absl::Duration gap);
+  // Memory became free: lanes that wait for it try again.
+  void RetryMemory(const JobScope& scope);
+  void ReleaseMemory(MemoryBudget& memory);
+
+  const JobName& name() const { return name_; }
+  const RunId& run() const { return run_; }
+  JobState state() const { return state_; }
+  Term term() const { return term_; }
+  const JobSettings& settings() const { return settings_; }
+  const Membership& membership() const { return membership_; }
+  const Workers& workers() const { return workers_; }
+  const std::vector<Lane>& lanes() const { return lanes_; }
+  const std::string& reason() const { return reason_; }  // Of the state, for status.
+  bool suspended() const { return suspended_; }
+  bool HasOpenRound() const;
+  bool Idle() const;                          // Nobody is connected and nobody is expected back.
+  bool Expired(const JobScope& scope) const;  // Idle for so long that it can be forgotten.
+  // Members that live, and the finished: what min_workers is compared with.
+  uint32_t Present() const;
+  bool Paused() const;
+
+  auto Fields() const {
+    return std::tie(id_, name_, run_, state_, term_, settings_, reason_, suspended_, paused_noted_,
+                    settled_in_, told_verdict_, recovered_, membership_, next_incarnation_,
+                    next_ready_, workers_, sessions_, lanes_, values_, hellos_, saved_,
+                    recovery_since_, forming_since_, forming_timed_out_, forced_, saving_recovery_,
+                    recovered_lanes_, pending_, donor_, paused_since_, pause_told_, idle_since_);
+  }
+
+ private:
+  // Members that are being written down.
+  struct PendingChange {
+    Membership next;
+    std::optional<WorkerId> donor;
+    auto Fields() const { return std::tie(next, donor); }
+  };
+
+  // job_hello.cc
+  bool CheckRun(const JobScope& scope, SessionId session, const Hello& hello);
+  bool CheckSettings(const JobScope& scope, SessionId session, const Hello& hello);
+  bool CheckLineage(const JobScope& scope, SessionId session, const Hello& hello);
+  void Admit(const JobScope& scope, SessionId session, const Hello& hello);
+  void WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello);
+  void Refuse(const JobScope& scope, SessionId session, const WorkerId& worker, ErrorCode code,
+              const std::string& text);
+
+  // job_recovery.cc
+  void EnterRecovery(const JobScope& scope, const std::string& reason);
+  void HoldHello(const JobScope& scope, SessionId session, const Hello& hello);
+  void TryRecover(const JobScope& scope);
+  void ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision);
+  void FinishRecovery(const JobScope& scope);
+  void StartFresh(const JobScope& scope, const std::string& reason);
+
+  // job_members.cc
+  void TakeReady(const JobScope& scope, Slot slot, const Ready& ready);
+  void TryForm(const JobScope& scope);
+  void ReconsiderMembers(const JobScope& scope);
+  void RequestChange(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor);
+  void ApplyChange(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor);
+  void Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::string& reason,
+            const Error& error);
+  void EndLineage(const JobScope& scope);
+  Membership NextMembership(const JobScope& scope) const;
+  void Activate(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor,
+                bool tell_members);
+  std::optional<WorkerId> ChooseDonor(const Membership& next) const;
+  std::optional<WorkerId> ChooseDonorByState(const std::vector<Slot>& chosen) const;
+  std::vector<Slot> Candidates() const;  // Ready, in the order in which they became so.
+  Generation NextGeneration() const;
+  bool Revived(const Membership& next) const;
+  std::vector<StartRound> StartRounds() const;
+  bool AnyRoundEver() const;
+  void NotePause(const JobScope& scope);
+
+  // job.cc
+  Lane* FindLane(const JobScope& scope, SessionId session, LaneIndex lane);
+  void TakeRegister(const JobScope& scope, Slot slot, const Register& request);
+  void TakeBegin(const JobScope& scope, Slot slot, const Begin& begin);
+  Round* RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex index, RoundNumber number,
+                  bool open);
+  void TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, LaneIndex index,
+                        RoundNumber number);
+  void RejectMessage(const JobScope& scope, Slot slot, ErrorCode code, const std::string& text,
+                     std::optional<LaneIndex> lane = std::nullopt, RoundNumber round = 0);
+  void PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index);
+  std::vector<RoundMember> RoundMembers() const;
+  void AdvanceLane(const JobScope& scope, LaneIndex index);
+  void AdvanceAll(const JobScope& scope);
+  bool IsBoundary(const Lane& lane) const;
+  void Settle(const JobScope& scope, LaneIndex index);
+  void TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next);
+  RoundScope ScopeOf(const JobScope& scope, LaneIndex index) const;
+  ValueScope ValuesScope(const JobScope& scope) const;
+  void Say(const JobScope& scope, NoteKind kind, const WorkerId& worker,
+           const std::string& text) const;
+  void SendTo(const JobScope& scope, Slot slot, ToWorker message) const;
+  bool IsMember(const Worker& worker) const;
+
+  JobId id_;
+  JobName name_;
+  RunId run_;
+  JobState state_ = JobState::kForming;
+  Term term_;
+  JobSettings settings_;  // Resolved.
+  std::string reason_;
+  bool suspended_ = false;
+  bool paused_noted_ = false;
+  bool settled_in_ = false;    // The first hello of the run has been taken.
+  bool told_verdict_ = false;  // In this term.
+  bool recovered_ = false;     // In this term.
+  Membership membership_;
+  uint64_t next_incarnation_ = 0;
+  uint64_t next_ready_ = 0;
+  Workers workers_;
+  std::map<SessionId, Slot> sessions_;
+  std::vector<Lane> lanes_;
+  Values values_;
+
+  std::map<WorkerId, std::pair<SessionId, Hello>> hellos_;  // While recovering.
+  std::optional<SavedState> saved_;
+  absl::Time recovery_since_ = absl::InfiniteFuture();
+  absl::Time forming_since_ = absl::InfiniteFuture();
+  bool forming_timed_out_ = false;
+  bool forced_ = false;
+  bool saving_recovery_ = false;                // Decided; the generation is being written down.
+  std::vector<RecoveredLane> recovered_lanes_;  // Meanwhile.
+  std::optional<PendingChange> pending_;        // Likewise, of a change outside a verdict.
+  std::optional<WorkerId> donor_;               // Of the state of whoever joined last.
+  absl::Time paused_since_ = absl::InfiniteFuture();
+  bool pause_told_ = false;
+  absl::Time idle_since_ = absl::InfiniteFuture();
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_JOB_H_

@@ -1,0 +1,290 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How a worker comes in: which run, which life of it, whether its history fits, and its welcome.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/job.h"
+
+namespace basin::aggregator {
+namespace {
+
+// Processes of one worker id that are remembered as superseded. A process older than these that
+// comes back would be taken for a new one; it then supersedes the current one, loudly.
+constexpr size_t kRememberedNonces = 16;
+
+JobSettings Resolve(JobSettings settings) {
+  if (settings.max_workers == 0) settings.max_workers = 1;
+  if (settings.min_workers == 0) settings.min_workers = settings.max_workers;
+  if (settings.start_workers == 0) settings.start_workers = settings.max_workers;
+  return settings;
+}
+
+bool Contains(const std::vector<Nonce>& nonces, Nonce nonce) {
+  return std::find(nonces.begin(), nonces.end(), nonce) != nonces.end();
+}
+
+}  // namespace
+
+void Job::Refuse(const JobScope& scope, SessionId session, const WorkerId& worker, ErrorCode code,
+                 const std::string& text) {
+  Say(scope, NoteKind::kWorkerRefused, worker, absl::StrCat(ErrorCodeName(code), ": ", text));
+  scope.tokens.erase(session);
+  scope.actions.push_back(EndSession{session, Error{code, text}});
+}
+
+void Job::TakeHello(const JobScope& scope, SessionId session, const Hello& hello) {
+  if (!CheckRun(scope, session, hello)) return;
+  const bool remembers = HasHistory(hello);
+  if (!settled_in_) {
+    settled_in_ = true;
+    settings_ = Resolve(hello.settings);
+    const bool long_up = scope.now >= scope.started + scope.config.recovery_window;
+    const bool fresh = !remembers && !saved_.has_value() && (hello.fresh || long_up);
+    if (fresh) {
+      state_ = JobState::kForming;
+      forming_since_ = scope.now;
+    } else {
+      EnterRecovery(scope, "the aggregator does not remember this run");
+    }
+  }
+  if (!CheckSettings(scope, session, hello)) return;
+  const std::optional<Slot> known = workers_.Find(hello.worker);
+  const bool same_process = known.has_value() && workers_[*known].nonce == hello.nonce;
+  const bool was_superseded =
+      known.has_value() && Contains(workers_[*known].superseded, hello.nonce);
+  const bool decided = state_ == JobState::kForming || state_ == JobState::kRunning;
+  if (decided && remembers && !was_superseded) {
+    if (HighestTerm(hello) > term_) {
+      Say(scope, NoteKind::kSteppedDown, hello.worker,
+          absl::StrCat("Told of term ", HighestTerm(hello), ", own term is ", term_,
+                       ": another aggregator ruled this job."));
+      EnterRecovery(scope, "another aggregator ruled this job meanwhile");
+    } else if (!told_verdict_ && !recovered_ && !same_process) {
+      EnterRecovery(
+          scope, absl::StrCat("worker ", hello.worker, " remembers a run that was taken for new"));
+    }
+  }
+  if (state_ == JobState::kRecovering || state_ == JobState::kHalted) {
+    HoldHello(scope, session, hello);
+    return;
+  }
+  if (!CheckLineage(scope, session, hello)) return;
+  Admit(scope, session, hello);
+}
+
+bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello) {
+  if (hello.run.empty() || hello.run == run_) return true;
+  if (run_.empty() && (!settled_in_ || !told_verdict_)) {
+    run_ = hello.run;
+    if (saved_.has_value() && !saved_->run.empty() && saved_->run != run_) saved_.reset();
+    return true;
+  }
+  const bool present = !hellos_.empty() || workers_.Count(WorkerState::kLost) < workers_.size();
+  if (present) {
+    Refuse(scope, session, hello.worker, ErrorCode::kRunConflict,
+           absl::StrCat("Job ", name_, ": run ", run_.empty() ? "(unnamed)" : run_,
+                        " is in progress, and worker ", hello.worker, " belongs to run ", hello.run,
+                        ". Wait until its workers are gone, or use another job name."));
+    return false;
+  }
+  Say(scope, NoteKind::kJobAdmitted, "", absl::StrCat("A new run, ", hello.run, "."));
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i].round.has_value()) {
+      scope.actions.push_back(EndRound{id_, i, lanes_[i].round->number()});
+    }
+  }
+  ReleaseMemory(scope.memory);
+  lanes_.clear();
+  workers_.Clear();
+  values_.Clear();
+  saved_.reset();
+  run_ = hello.run;
+  settled_in_ = told_verdict_ = recovered_ = forced_ = false;
+  return true;
+}
+
+bool Job::CheckSettings(const JobScope& scope, SessionId session, const Hello& hello) {
+  const auto differs = [](uint32_t asked, uint32_t have) { return asked != 0 && asked != have; };
+  const JobSettings& asked = hello.settings;
+  const char* what = nullptr;
+  uint32_t theirs = 0;
+  uint32_t ours = 0;
+  if (differs(asked.max_workers, settings_.max_workers)) {
+    what = "max_workers", theirs = asked.max_workers, ours = settings_.max_workers;
+  } else if (differs(asked.min_workers, settings_.min_workers)) {
+    what = "min_workers", theirs = asked.min_workers, ours = settings_.min_workers;
+  } else if (differs(asked.start_workers, settings_.start_workers)) {
+    what = "start_workers", theirs = asked.start_workers, ours = settings_.start_workers;
+  }
+  if (what == nullptr) return true;
+  Refuse(scope, session, hello.worker, ErrorCode::kMismatch,
+         absl::StrCat("Job ", name_, ": worker ", hello.worker, " asks for ", what, " = ", theirs,
+                      " where the job has ", ours,
+                      ". Start all workers of a job with the same settings."));
+  return false;
+}
+
+bool Job::CheckLineage(const JobScope& scope, SessionId session, const Hello& hello) {
+  if (!HasHistory(hello)) return true;
+  for (const LaneHistory& history : hello.lanes) {
+    if (history.last_verdict == 0) continue;
+    const auto lane = std::find_if(lanes_.begin(), lanes_.end(),
+                                   [&](const Lane& l) { return l.name == history.name; });
+    const bool ahead = lane == lanes_.end() || history.last_verdict >= lane->next;
+    if (!ahead && lane->Agrees(history.last_verdict, history.chain)) continue;
+    Refuse(scope, session, hello.worker, ErrorCode::kLineageConflict,
+           absl::StrCat("Job ", name_, ", lane ", history.name, ": worker ", hello.worker,
+                        " holds a verdict of round ", history.last_verdict,
+                        " that is not in this job's history",
+                        ahead ? absl::StrCat(", which ends at round ",
+                                             lane == lanes_.end() ? 0 : lane->next - 1)
+                              : std::string(),
+                        ". Its model is another version: restart it, and it gets the state of "
+                        "the others."));
+    return false;
+  }
+  return true;
+}
+
+void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
+  std::optional<Slot> found = workers_.Find(hello.worker);
+  if (!found.has_value()) {
+    if (workers_.size() >= scope.config.max_workers) {
+      Refuse(scope, session, hello.worker, ErrorCode::kResourceExhausted,
+             absl::StrCat("Job ", name_, " knows ", workers_.size(),
+                          " workers, which is its limit. Reuse the ids of workers that left."));
+      return;
+    }
+    found = workers_.Add(hello.worker);
+  }
+  const Slot slot = *found;
+  Worker& worker = workers_[slot];
+  const Error superseded{ErrorCode::kSuperseded,
+                         absl::StrCat("A newer process has taken worker ", hello.worker, " of job ",
+                                      name_, ". This one must exit; its id is no longer its own.")};
+  if (Contains(worker.superseded, hello.nonce)) {
+    Refuse(scope, session, hello.worker, superseded.code, superseded.text);
+    return;
+  }
+  if (worker.nonce != hello.nonce) {
+    if (worker.state != WorkerState::kLost) {
+      Lose(scope, slot, NoteKind::kWorkerSuperseded, "was superseded by a newer process",
+           superseded);
+    }
+    if (worker.nonce != 0) {
+      worker.superseded.push_back(worker.nonce);
+      if (worker.superseded.size() > kRememberedNonces) {
+        worker.superseded.erase(worker.superseded.begin());
+      }
+    }
+    worker.nonce = hello.nonce;
+  } else if (worker.state != WorkerState::kLost && worker.state != WorkerState::kAdmitted &&
+             hello.incarnation == Incarnation{}) {
+    Lose(scope, slot, NoteKind::kWorkerLost, "gave up its incarnation",
+         Error{ErrorCode::kStale, "A newer session of this process has taken over."});
+  }
+
+  const bool reconnects = worker.state != WorkerState::kLost;
+  if (reconnects) {
+    if (worker.connected() && *worker.session != session) {
+      sessions_.erase(*worker.session);
+      scope.tokens.erase(*worker.session);
+      scope.actions.push_back(
+          EndSession{*worker.session,
+                     Error{ErrorCode::kStale, "A newer session of this process has taken over."}});
+      values_.ForgetRequests(slot);
+    }
+  } else {
+    workers_.SetState(slot, WorkerState::kAdmitted);
+    worker.incarnation = Incarnation{term_, ++next_incarnation_};
+    worker.draining = worker.finishing = false;
+    worker.busy.clear();
+    worker.layouts.clear();
+  }
+  worker.session = session;
+  worker.last_heard = scope.now;
+  sessions_[session] = slot;
+  idle_since_ = absl::InfiniteFuture();
+  Say(scope, reconnects ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,
+      absl::StrCat("Incarnation ", ToString(worker.incarnation), "."));
+  WelcomeWorker(scope, slot, hello);
+}
+
+void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
+  Worker& worker = workers_[slot];
+  Welcome welcome;
+  const auto token = scope.tokens.find(*worker.session);
+  welcome.token = token == scope.tokens.end() ? 0 : token->second;
+  welcome.incarnation = worker.incarnation;
+  welcome.run = run_;
+  welcome.term = term_;
+  welcome.role = IsMember(worker)                      ? Role::kMember
+                 : worker.state == WorkerState::kSpare ? Role::kSpare
+                                                       : Role::kJoiner;
+  welcome.membership = membership_;
+  welcome.settings = settings_;
+  welcome.frame_bytes = scope.config.frame_bytes;
+  welcome.heartbeat = scope.config.heartbeat;
+
+  // One who became a member while it was away does not know it: it starts where the lanes are.
+  const auto& heard = hello.membership.members;
+  const bool knows = std::find(heard.begin(), heard.end(), worker.id) != heard.end();
+  const bool news = IsMember(worker) && !knows;
+  if (news) welcome.role = Role::kJoiner;
+
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    const Lane& lane = lanes_[i];
+    welcome.layouts.push_back(LaneLayout{i, lane.name, lane.kind, 0, lane.layout.tensors(),
+                                         lane.next, lane.memory.window});
+    if (!IsMember(worker) || news) continue;
+    const auto history = std::find_if(hello.lanes.begin(), hello.lanes.end(),
+                                      [&](const LaneHistory& h) { return h.name == lane.name; });
+    const RoundNumber last = history == hello.lanes.end() ? 0 : history->last_verdict;
+    LastVerdicts missed{i, {}};
+    for (const VerdictRecord& record : lane.verdicts) {
+      if (record.round > last) missed.verdicts.push_back(record);
+    }
+    if (!missed.verdicts.empty()) welcome.verdicts.push_back(std::move(missed));
+    if (lane.round.has_value() && lane.round->Has(slot)) {
+      welcome.open.push_back(lane.round->Describe(ScopeOf(scope, i), slot));
+    }
+  }
+  SendTo(scope, slot, std::move(welcome));
+  if (news) {
+    SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, StartRounds()});
+  }
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
+    const auto history = std::find_if(hello.lanes.begin(), hello.lanes.end(),
+                                      [&](const LaneHistory& h) { return h.name == lane.name; });
+    lane.round->Resume(ScopeOf(scope, i), slot, history == hello.lanes.end() ? nullptr : &*history);
+  }
+  values_.Resume(ValuesScope(scope), slot);
+}
+
+void Job::LoseSession(const JobScope& scope, SessionId session, bool closed_by_peer) {
+  for (auto& [id, held] : hellos_) {
+    if (held.first == session) held.first = 0;  // What it said stays true.
+  }
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return;
+  Worker& worker = workers_[it->second];
+  const Slot slot = it->second;
+  sessions_.erase(it);
+  worker.session.reset();
+  values_.ForgetRequests(slot);
+  // A live client is back at once; a kernel closes every connection only when the process is gone.
+  const bool heard_lately = scope.now - worker.last_heard < 2 * scope.config.heartbeat;
+  const absl::Time by_silence = worker.last_heard + scope.config.lease;
+  worker.lost_at = closed_by_peer && heard_lately
+                       ? std::min(by_silence, scope.now + scope.config.closed_lease)
+                       : by_silence;
+  Say(scope, NoteKind::kWorkerDisconnected, worker.id,
+      closed_by_peer ? "It closed its connections." : "Its connection broke.");
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,339 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Who is a member, and when that changes: genesis, join, loss, pause, a new lineage.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "aggregator/core/job.h"
+
+namespace basin::aggregator {
+
+bool Job::AnyRoundEver() const {
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const Lane& lane) { return lane.next > 1 || lane.Open(); });
+}
+
+std::vector<Slot> Job::Candidates() const {
+  std::vector<Slot> ready;
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    const WorkerState state = workers_[slot].state;
+    if (state == WorkerState::kCandidate || state == WorkerState::kSpare) ready.push_back(slot);
+  }
+  std::sort(ready.begin(), ready.end(),
+            [this](Slot a, Slot b) { return workers_[a].ready_order < workers_[b].ready_order; });
+  return ready;
+}
+
+void Job::TakeReady(const JobScope& scope, Slot slot, const Ready& ready) {
+  Worker& worker = workers_[slot];
+  if (worker.state != WorkerState::kAdmitted) return;  // Repeated on a new session.
+  worker.step_label = ready.step_label;
+  worker.state_hash = ready.state_hash;
+  worker.ready_order = ++next_ready_;
+  const uint32_t taken =
+      workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kCandidate);
+  const bool room = taken < settings_.max_workers;
+  workers_.SetState(slot, room ? WorkerState::kCandidate : WorkerState::kSpare);
+  Say(scope, room ? NoteKind::kWorkerReady : NoteKind::kWorkerSpare, worker.id,
+      room ? "Ready."
+           : absl::StrCat("Spare: the job has its ", settings_.max_workers,
+                          " workers (max_workers)."));
+  if (!room) SendTo(scope, slot, MembershipChanged{membership_, Role::kSpare, std::nullopt, {}});
+  TryForm(scope);
+  ReconsiderMembers(scope);
+}
+
+// Changes the members where that need not wait for a verdict.
+void Job::ReconsiderMembers(const JobScope& scope) {
+  if (state_ != JobState::kRunning) return;
+  if (!AnyRoundEver()) {
+    const Membership next = NextMembership(scope);
+    if (next != membership_) RequestChange(scope, next, std::nullopt);
+  } else if (Present() < settings_.min_workers) {
+    const Membership next = NextMembership(scope);
+    const bool enough =
+        next.members.size() + workers_.Count(WorkerState::kFinished) >= settings_.min_workers;
+    if (next != membership_ && enough) RequestChange(scope, next, ChooseDonor(next));
+  }
+}
+
+void Job::TryForm(const JobScope& scope) {
+  if (state_ != JobState::kForming || scope.draining || pending_.has_value()) return;
+  const std::vector<Slot> ready = Candidates();
+  const bool enough = ready.size() >= settings_.start_workers ||
+                      (forming_timed_out_ && ready.size() >= settings_.min_workers);
+  if (!enough || ready.empty()) return;
+  // Ranks of the first generation follow the worker ids, so that they do not depend on who was
+  // quick. Who does not fit stays a spare.
+  Membership next;
+  next.generation = NextGeneration();
+  std::vector<Slot> chosen = ready;
+  if (chosen.size() > settings_.max_workers) chosen.resize(settings_.max_workers);
+  for (const Slot slot : chosen) next.members.push_back(workers_[slot].id);
+  std::sort(next.members.begin(), next.members.end());
+  state_ = JobState::kRunning;
+  RequestChange(scope, next, ChooseDonorByState(chosen));
+}
+
+// Of a job whose members all bring a state of their own: nobody needs a donor when all declare the
+// same; else it is the one that is furthest, the lowest id among equals.
+std::optional<WorkerId> Job::ChooseDonorByState(const std::vector<Slot>& chosen) const {
+  bool same = true;
+  const Worker* donor = &workers_[chosen.front()];
+  for (const Slot slot : chosen) {
+    const Worker& worker = workers_[slot];
+    same &= worker.step_label == donor->step_label && worker.state_hash == donor->state_hash;
+    const auto further = [](const Worker& a, const Worker& b) {
+      return a.step_label != b.step_label ? a.step_label > b.step_label : a.id < b.id;
+    };
+    if (further(worker, *donor)) donor = &worker;
+  }
+  if (same) return std::nullopt;
+  return donor->id;
+}
+
+Generation Job::NextGeneration() const {
+  return {term_, membership_.generation.term == term_ ? membership_.generation.counter + 1 : 1};
+}
+
+// Survivors keep their order, joiners are appended in the order in which they became ready.
+Membership Job::NextMembership(const JobScope& scope) const {
+  Membership next = membership_;
+  next.members.clear();
+  for (const WorkerId& id : membership_.members) {
+    const std::optional<Slot> slot = workers_.Find(id);
+    if (!slot.has_value()) continue;
+    const Worker& worker = workers_[*slot];
+    if (IsMember(worker) && !worker.draining && !worker.finishing) next.members.push_back(id);
+  }
+  if (!scope.draining) {
+    for (const Slot slot : Candidates()) {
+      if (next.members.size() >= settings_.max_workers) break;
+      next.members.push_back(workers_[slot].id);
+    }
+  }
+  if (next.members != membership_.members || Revived(next)) next.generation = NextGeneration();
+  return next;
+}
+
+// Whether somebody in `next` has come back as another incarnation under the same rank.
+bool Job::Revived(const Membership& next) const {
+  return std::any_of(next.members.begin(), next.members.end(), [this](const WorkerId& id) {
+    return !IsMember(workers_[*workers_.Find(id)]);
+  });
+}
+
+std::optional<WorkerId> Job::ChooseDonor(const Membership& next) const {
+  if (!Revived(next)) return std::nullopt;  // Nobody joins.
+  std::optional<WorkerId> away;
+  for (const WorkerId& id : next.members) {
+    const Worker& worker = workers_[*workers_.Find(id)];
+    if (!IsMember(worker)) continue;
+    if (worker.connected()) return id;
+    if (!away.has_value()) away = id;
+  }
+  return away;
+}
+
+std::vector<StartRound> Job::StartRounds() const {
+  std::vector<StartRound> start;
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    start.push_back({lanes_[i].name, i, lanes_[i].next, lanes_[i].chain});
+  }
+  return start;
+}
+
+// Changes the members outside a verdict. With a state file, once they are written down.
+void Job::RequestChange(const JobScope& scope, const Membership& next,
+                        std::optional<WorkerId> donor) {
+  const bool saving =
+      std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.saving; });
+  if (pending_.has_value() || saving) return;  // Reconsidered when that is done.
+  if (!scope.config.state_file) {
+    ApplyChange(scope, next, std::move(donor));
+    return;
+  }
+  pending_ = PendingChange{next, std::move(donor)};
+  scope.actions.push_back(SaveState{id_, name_, run_, term_, next});
+}
+
+void Job::ApplyChange(const JobScope& scope, const Membership& next,
+                      std::optional<WorkerId> donor) {
+  Activate(scope, next, std::move(donor), true);
+  // Rounds that were held up by the pause go on with everyone.
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    if (!lane.round.has_value()) continue;
+    std::vector<RoundMember> joiners;
+    for (RoundMember& member : RoundMembers()) {
+      if (!lane.round->Has(member.slot)) joiners.push_back(std::move(member));
+    }
+    if (!joiners.empty()) lane.round->Admit(ScopeOf(scope, i), std::move(joiners));
+  }
+  NotePause(scope);
+  AdvanceAll(scope);
+}
+
+// Makes `next` the membership and tells whoever does not hear it with a verdict.
+void Job::Activate(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor,
+                   bool tell_members) {
+  membership_ = next;
+  donor_ = donor;
+  std::set<WorkerId> members(next.members.begin(), next.members.end());
+  Say(scope, NoteKind::kGeneration, "",
+      absl::StrCat("Generation ", ToString(next.generation), ": ",
+                   next.members.empty() ? "nobody" : absl::StrJoin(next.members, ", "), "."));
+  for (const auto& [id, slot] : workers_.by_id()) {
+    Worker& worker = workers_[slot];
+    if (worker.state == WorkerState::kLost) continue;
+    const bool was_member = IsMember(worker);
+    const bool is_member = members.count(id) > 0;
+    if (is_member) {
+      workers_.SetState(slot, WorkerState::kMember);
+      if (was_member && !tell_members) continue;
+      std::optional<WorkerId> from = donor;
+      if (was_member || from == id) from.reset();  // It has the state.
+      SendTo(scope, slot,
+             MembershipChanged{membership_, Role::kMember, from,
+                               was_member ? std::vector<StartRound>{} : StartRounds()});
+      continue;
+    }
+    if (was_member) {
+      workers_.SetState(slot, worker.finishing ? WorkerState::kFinished : WorkerState::kAdmitted);
+      worker.draining = false;
+    }
+    const Role role = worker.state == WorkerState::kSpare ? Role::kSpare : Role::kJoiner;
+    SendTo(scope, slot, MembershipChanged{membership_, role, std::nullopt, {}});
+  }
+}
+
+// A worker is gone: from every open round in one step, and from the members.
+void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::string& reason,
+               const Error& error) {
+  Worker& worker = workers_[slot];
+  if (worker.state == WorkerState::kLost) return;
+  workers_.SetState(slot, WorkerState::kLost);
+  Say(scope, kind, worker.id, absl::StrCat("Worker ", worker.id, " ", reason, "."));
+  if (worker.connected()) {
+    sessions_.erase(*worker.session);
+    scope.tokens.erase(*worker.session);
+    scope.actions.push_back(EndSession{*worker.session, error});
+    worker.session.reset();
+  }
+  values_.Lose(ValuesScope(scope), slot);
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i].round.has_value() && lanes_[i].round->Has(slot)) {
+      lanes_[i].round->Lose(ScopeOf(scope, i), slot, reason);
+    }
+  }
+  if (state_ == JobState::kRunning) {
+    if (workers_.Count(WorkerState::kMember) == 0 && !pending_.has_value()) EndLineage(scope);
+  }
+  NotePause(scope);
+  ReconsiderMembers(scope);
+  AdvanceAll(scope);
+  if (Idle()) idle_since_ = scope.now;
+}
+
+// Nobody is left who holds the state. What was open is aborted, with nobody there to hear it, and
+// whoever comes starts from a state of its own.
+void Job::EndLineage(const JobScope& scope) {
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    lane.saving = false;
+    if (lane.round.has_value()) {
+      if (lane.Open()) {
+        VerdictRecord record;
+        record.round = lane.round->number();
+        record.ballot = record.value_ballot = lane.round->ballot();
+        record.value.outcome = Outcome::kAborted;
+        record.value.reason = "every member was lost";
+        record.next = membership_;
+        record.chain = ExtendChain(lane.chain, record.round, record.value);
+        scope.actions.push_back(Note{NoteKind::kRoundAborted, name_, "", lane.name, record.round,
+                                     "Every member was lost."});
+        lane.Remember(std::move(record));
+      }
+      scope.actions.push_back(EndRound{id_, i, lane.round->number()});
+      lane.round.reset();
+    }
+    lane.StartLineage(membership_.generation.counter);
+  }
+  state_ = JobState::kForming;
+  forming_since_ = scope.now;
+  forming_timed_out_ = false;
+  reason_ = "every member was lost; waits for workers to start from their own state";
+  TryForm(scope);
+}
+
+void Job::NotePause(const JobScope& scope) {
+  const bool paused = state_ == JobState::kRunning && Paused();
+  if (paused == paused_noted_) return;
+  paused_noted_ = paused;
+  if (!paused) {
+    paused_since_ = absl::InfiniteFuture();
+    reason_.clear();
+    Say(scope, NoteKind::kResumed, "", "The job goes on.");
+    return;
+  }
+  paused_since_ = scope.now;
+  pause_told_ = false;
+  reason_ = suspended_ ? absl::StrCat("Job ", name_, " is suspended by an operator.")
+                       : absl::StrCat("Job ", name_, " is paused: ", Present(),
+                                      " workers are left and "
+                                      "min_workers is ",
+                                      settings_.min_workers,
+                                      ". It goes on when more workers join; lower --min-workers to "
+                                      "let it shrink further.");
+  Say(scope, NoteKind::kPaused, "", reason_);
+}
+
+// ---- commands
+
+void Job::Evict(const JobScope& scope, const WorkerId& id, const std::string& reason) {
+  const std::optional<Slot> slot = workers_.Find(id);
+  if (!slot.has_value()) return;
+  Lose(scope, *slot, NoteKind::kWorkerLost, reason,
+       Error{ErrorCode::kEvicted,
+             absl::StrCat("Worker ", id, " of job ", name_, " ", reason, ". Rejoin with state.")});
+}
+
+void Job::DrainWorkerNow(const JobScope& scope, const WorkerId& id) {
+  const std::optional<Slot> slot = workers_.Find(id);
+  if (!slot.has_value() || workers_[*slot].state == WorkerState::kLost) return;
+  workers_[*slot].draining = true;
+  Say(scope, NoteKind::kDraining, id, "Is drained: not among the next members.");
+  SendTo(scope, *slot, Drain{false});
+  ReconsiderMembers(scope);
+}
+
+void Job::Suspend(const JobScope& scope, bool suspended) {
+  suspended_ = suspended;
+  NotePause(scope);
+  AdvanceAll(scope);
+}
+
+void Job::TellDraining(const JobScope& scope) {
+  for (Slot slot = 0; slot < workers_.size(); ++slot) SendTo(scope, slot, Drain{true});
+}
+
+void Job::EndAllSessions(const JobScope& scope, const Error& error) {
+  for (const auto& [session, slot] : sessions_) {
+    workers_[slot].session.reset();
+    workers_[slot].lost_at = scope.now + scope.config.lease;
+    scope.tokens.erase(session);
+    scope.actions.push_back(EndSession{session, error});
+  }
+  sessions_.clear();
+  for (auto& [id, held] : hellos_) {
+    if (held.first == 0) continue;
+    scope.tokens.erase(held.first);
+    scope.actions.push_back(EndSession{held.first, error});
+    held.first = 0;
+  }
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,237 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How a job recovers: hellos are held until they decide (recovery.h), then everything is built
+// from what they remember.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/job.h"
+
+namespace basin::aggregator {
+
+// Forgets what this aggregator believed and waits for those who remember. Sessions are ended, so
+// that everyone says hello again with its history.
+void Job::EnterRecovery(const JobScope& scope, const std::string& reason) {
+  EndAllSessions(
+      scope, Error{ErrorCode::kUnavailable, absl::StrCat("Job ", name_, " recovers: ", reason,
+                                                         ". The client reconnects by itself.")});
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i].round.has_value()) {
+      scope.actions.push_back(EndRound{id_, i, lanes_[i].round->number()});
+    }
+  }
+  ReleaseMemory(scope.memory);
+  lanes_.clear();
+  workers_.Clear();
+  values_.Clear();
+  hellos_.clear();
+  pending_.reset();
+  saving_recovery_ = told_verdict_ = recovered_ = false;
+  state_ = JobState::kRecovering;
+  recovery_since_ = scope.now;
+  reason_ = reason;
+  Say(scope, NoteKind::kRecovering, "", absl::StrCat("Recovering: ", reason, "."));
+}
+
+void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& hello) {
+  const auto held = hellos_.find(hello.worker);
+  if (held != hellos_.end()) {
+    auto& [old_session, old_hello] = held->second;
+    // A replacement without memory does not push out a process that remembers; it is heard again
+    // once the job has recovered.
+    const bool keep_old = old_hello.nonce != hello.nonce && HasHistory(old_hello) &&
+                          !HasHistory(hello) && old_session != 0;
+    const SessionId loser = keep_old ? session : old_session;
+    if (loser != 0 && loser != (keep_old ? 0 : session)) {
+      scope.tokens.erase(loser);
+      scope.actions.push_back(EndSession{
+          loser,
+          Error{ErrorCode::kUnavailable, absl::StrCat("Job ", name_,
+                                                      " recovers, and another process speaks for "
+                                                      "worker ",
+                                                      hello.worker, ". The client retries.")}});
+    }
+    if (keep_old) return;
+    // A process that restarted has lost its memory; that the one before it remembered is still
+    // true, but nobody can supply what it held.
+    held->second = {session, hello};
+  } else {
+    hellos_.emplace(hello.worker, std::make_pair(session, hello));
+  }
+  TryRecover(scope);
+}
+
+void Job::Recover(const JobScope& scope) {
+  if (state_ != JobState::kHalted && state_ != JobState::kRecovering) return;
+  forced_ = true;
+  TryRecover(scope);
+}
+
+void Job::TryRecover(const JobScope& scope) {
+  if (saving_recovery_) return;
+  std::map<WorkerId, Hello> hellos;
+  bool vouched = !saved_.has_value();
+  bool fresh = false;
+  for (const auto& [id, held] : hellos_) {
+    hellos.emplace(id, held.second);
+    fresh |= held.second.fresh;
+    vouched &= !HasHistory(held.second);
+  }
+  const bool window_over =
+      state_ == JobState::kHalted || scope.now >= recovery_since_ + scope.config.recovery_window;
+  const bool forced =
+      forced_ || (window_over && scope.config.recovery_policy == RecoveryPolicy::kAny);
+  RecoveryDecision decision =
+      DecideRecovery(hellos, saved_, window_over, forced, scope.config.rules);
+  if (fresh && vouched) decision.step = RecoveryStep::kFresh;
+  switch (decision.step) {
+    case RecoveryStep::kWait:
+      reason_ = decision.reason;
+      return;
+    case RecoveryStep::kHalt:
+      if (state_ != JobState::kHalted || reason_ != decision.reason) {
+        Say(scope, NoteKind::kHalted, "",
+            absl::StrCat("Halted: ", decision.reason,
+                         ". Bring them back, or run `basinctl recover` to go on without."));
+      }
+      state_ = JobState::kHalted;
+      reason_ = decision.reason;
+      return;
+    case RecoveryStep::kFresh:
+      StartFresh(scope, decision.reason);
+      return;
+    case RecoveryStep::kRecover:
+      ApplyRecovery(scope, decision);
+      return;
+  }
+}
+
+void Job::StartFresh(const JobScope& scope, const std::string& reason) {
+  state_ = JobState::kForming;
+  forming_since_ = scope.now;
+  forming_timed_out_ = false;
+  forced_ = false;
+  saved_.reset();
+  reason_ = reason;
+  Say(scope, NoteKind::kRecovered, "", absl::StrCat("A fresh run: ", reason, "."));
+  const auto hellos = std::move(hellos_);
+  hellos_.clear();
+  for (const auto& [id, held] : hellos) {
+    if (held.first != 0) Admit(scope, held.first, held.second);
+  }
+}
+
+void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision) {
+  forced_ = false;
+  for (const auto& [id, held] : hellos_) term_ = std::max(term_, HighestTerm(held.second) + 1);
+  membership_ = Membership{{term_, 1}, decision.members};
+  saved_.reset();
+  reason_ = decision.reason;
+
+  const std::set<WorkerId> conflicts(decision.conflicts.begin(), decision.conflicts.end());
+  const std::set<WorkerId> members(decision.members.begin(), decision.members.end());
+  for (auto& [id, held] : hellos_) {
+    auto& [session, hello] = held;
+    if (conflicts.count(id) > 0) {
+      const std::string text =
+          absl::StrCat("Job ", name_, ": worker ", id,
+                       " holds verdicts that are not in the history the job goes on with. Its "
+                       "model is another version: restart it, and it gets the others' state.");
+      if (session != 0) Refuse(scope, session, id, ErrorCode::kLineageConflict, text);
+      session = 0;
+      continue;
+    }
+    const Slot slot = workers_.Add(id);
+    Worker& worker = workers_[slot];
+    worker.nonce = hello.nonce;
+    const bool member = members.count(id) > 0;
+    workers_.SetState(slot, member ? WorkerState::kMember : WorkerState::kAdmitted);
+    worker.incarnation = member ? hello.incarnation : Incarnation{term_, ++next_incarnation_};
+    worker.last_heard = scope.now;
+    worker.lost_at = scope.now + scope.config.lease;
+    if (session == 0) {
+      if (!member) workers_.SetState(slot, WorkerState::kLost);
+      continue;
+    }
+    worker.session = session;
+    sessions_[session] = slot;
+  }
+
+  for (const RecoveredLane& recovered : decision.lanes) {
+    while (lanes_.size() < recovered.lane) {
+      lanes_.emplace_back();
+      lanes_.back().expired = true;
+    }
+    lanes_.emplace_back();
+    Lane& lane = lanes_.back();
+    lane.name = recovered.name;
+    lane.kind = recovered.kind;
+    lane.next = recovered.last_verdict + 1;
+    lane.chain = recovered.chain;
+    lane.last_used = scope.now;
+    for (const TensorSpec& spec : recovered.layout) lane.layout.Append(spec);
+    for (const VerdictRecord& record : recovered.verdicts) {
+      lane.verdicts.push_back(record);
+      lane.chains.emplace_back(record.round, record.chain);
+      if (record.value.outcome == Outcome::kCommitted) lane.last_spec = record.value.spec;
+    }
+    const LaneIndex index = static_cast<LaneIndex>(lanes_.size() - 1);
+    for (const auto& [id, held] : hellos_) {
+      const std::optional<Slot> slot = workers_.Find(id);
+      if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
+      for (const LaneHistory& history : held.second.lanes) {
+        if (history.name != lane.name) continue;
+        workers_[*slot].layouts[index] = static_cast<uint32_t>(history.layout.size());
+      }
+    }
+  }
+  saving_recovery_ = true;
+  recovered_lanes_ = decision.lanes;
+  if (scope.config.state_file && !membership_.members.empty()) {
+    scope.actions.push_back(SaveState{id_, name_, run_, term_, membership_});
+    return;
+  }
+  FinishRecovery(scope);
+}
+
+// The new generation is on disk, or need not be: everyone is told.
+void Job::FinishRecovery(const JobScope& scope) {
+  saving_recovery_ = false;
+  state_ = JobState::kRunning;
+  recovered_ = true;
+  Say(scope, NoteKind::kRecovered, "",
+      absl::StrCat("Recovered as generation ", ToString(membership_.generation), " with ",
+                   membership_.members.size(), " members: ", reason_, "."));
+  for (const RecoveredLane& recovered : recovered_lanes_) {
+    if (!recovered.adopted.has_value()) continue;
+    LaneIndex index = 0;
+    while (lanes_[index].name != recovered.name) ++index;
+    Lane& lane = lanes_[index];
+    lane.round.emplace(lane.next, Ballot{term_, 1}, RoundMembers(), lane.layout, scope.now);
+    std::set<Slot> holders;
+    for (const WorkerId& id : recovered.holders) holders.insert(*workers_.Find(id));
+    lane.round->Adopt(ScopeOf(scope, index), *recovered.adopted, holders);
+    if (!scope.config.rules.second_prepare) lane.round->StageAllForTest();
+  }
+  recovered_lanes_.clear();
+  const auto hellos = std::move(hellos_);
+  hellos_.clear();
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    if (!lanes_[i].expired && lanes_[i].layout.version() > 0) PlanMemory(scope, lanes_[i], i);
+  }
+  for (const auto& [id, held] : hellos) {
+    const std::optional<Slot> slot = workers_.Find(id);
+    if (slot.has_value() && workers_[*slot].connected()) {
+      WelcomeWorker(scope, *slot, held.second);
+    }
+  }
+  reason_.clear();
+  if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope);
+  NotePause(scope);
+  ReconsiderMembers(scope);
+  AdvanceAll(scope);
+}
+
+}  // namespace basin::aggregator

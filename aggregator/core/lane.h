@@ -1,0 +1,85 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// A lane: an ordered sequence of rounds with a layout of its own, and what is remembered of them.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_AGGREGATOR_CORE_LANE_H_
+#define BASIN_AGGREGATOR_CORE_LANE_H_
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "aggregator/core/layout.h"
+#include "aggregator/core/memory.h"
+#include "aggregator/core/round.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::aggregator {
+
+// Verdicts that are told again to who missed them: everyone has staged the one before the last, or
+// it could not have been followed by another.
+inline constexpr size_t kRememberedVerdicts = 2;
+
+// Chain hashes by which a worker that comes back is checked.
+inline constexpr size_t kRememberedChains = 64;
+
+struct Lane {
+  std::string name;
+  LaneKind kind = LaneKind::kGradient;
+  Layout layout;
+  LaneMemory memory;
+  RoundNumber next = 1;                // The open round, or the one that opens next.
+  uint64_t chain = 0;                  // After round next - 1.
+  std::deque<VerdictRecord> verdicts;  // The last few, oldest first.
+  std::deque<std::pair<RoundNumber, uint64_t>> chains;  // The last many, oldest first.
+  std::optional<RoundSpec> last_spec;                   // Of the last committed round.
+  std::optional<Round> round;
+  bool saving = false;  // Settled; the next generation is being written down.
+  Membership saved_next;
+  absl::Time last_used;
+
+  // A call lane that nobody used for long: it holds no memory until it is used again.
+  bool expired = false;
+
+  bool Open() const { return round.has_value() && round->begun(); }
+
+  void Remember(VerdictRecord record) {
+    chain = record.chain;
+    next = record.round + 1;
+    chains.emplace_back(record.round, record.chain);
+    if (chains.size() > kRememberedChains) chains.pop_front();
+    if (record.value.outcome == Outcome::kCommitted) last_spec = record.value.spec;
+    verdicts.push_back(std::move(record));
+    if (verdicts.size() > kRememberedVerdicts) verdicts.pop_front();
+  }
+
+  // Whether a worker whose last verdict is `number`, with this chain after it, has lived through
+  // this lane's history. True where that is too long ago to tell.
+  bool Agrees(RoundNumber number, uint64_t hash) const {
+    if (number + 1 == next && hash == chain) return true;
+    bool known = number + 1 == next;
+    for (const auto& [round_number, remembered] : chains) {
+      if (round_number != number) continue;
+      if (remembered == hash) return true;
+      known = true;
+    }
+    return !known;
+  }
+
+  // Whoever joins from here on starts from another state than the rounds so far led to.
+  void StartLineage(uint64_t marker) { chain = MixChain(chain, marker); }
+
+  auto Fields() const {
+    return std::tie(name, kind, layout, memory, next, chain, verdicts, chains, last_spec, round,
+                    saving, saved_next, last_used, expired);
+  }
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_LANE_H_

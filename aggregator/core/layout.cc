@@ -1,0 +1,63 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/layout.h"
+
+#include <algorithm>
+
+namespace basin::aggregator {
+
+std::optional<TensorIndex> Layout::Find(const std::string& name) const {
+  const auto it = by_name_.find(name);
+  if (it == by_name_.end()) return std::nullopt;
+  return it->second;
+}
+
+TensorIndex Layout::Append(const TensorSpec& spec) {
+  const TensorIndex index = version();
+  const uint64_t size = *TensorBytes(spec);
+  tensors_.push_back(spec);
+  sizes_.push_back(size);
+  bases_.push_back(chunks_);
+  by_name_.emplace(spec.name, index);
+  chunks_ += ChunkCount(size);
+  bytes_ += size;
+  return index;
+}
+
+TensorIndex Layout::TensorOf(uint32_t flat) const {
+  // The last tensor whose first chunk is at or before `flat`; empty tensors share their base with
+  // the next one, and upper_bound steps over them.
+  const auto it = std::upper_bound(bases_.begin(), bases_.end(), flat);
+  return static_cast<TensorIndex>(it - bases_.begin() - 1);
+}
+
+uint64_t Layout::SizeOf(uint32_t flat) const {
+  const TensorIndex tensor = TensorOf(flat);
+  return ChunkSize(sizes_[tensor], flat - bases_[tensor]);
+}
+
+bool Layout::Contains(const ChunkRange& range) const {
+  return range.tensor < version() && range.count > 0 && range.first < TensorChunks(range.tensor) &&
+         range.count <= TensorChunks(range.tensor) - range.first;
+}
+
+uint64_t Layout::RangeBytes(const ChunkRange& range) const {
+  const uint64_t begin = uint64_t{range.first} * kChunkBytes;
+  const uint64_t end = begin + uint64_t{range.count} * kChunkBytes;
+  return std::min(end, sizes_[range.tensor]) - begin;
+}
+
+void RangeBuilder::Add(uint32_t flat) {
+  if (!ranges_.empty()) {
+    ChunkRange& last = ranges_.back();
+    const uint32_t next = layout_.FirstChunk(last.tensor) + last.first + last.count;
+    if (flat == next && last.first + last.count < layout_.TensorChunks(last.tensor)) {
+      ++last.count;
+      return;
+    }
+  }
+  const TensorIndex tensor = layout_.TensorOf(flat);
+  ranges_.push_back({tensor, flat - layout_.FirstChunk(tensor), 1});
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,75 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The layout of a lane: its tensors in index order, and the flat numbering of all their chunks.
+//
+// It only grows, so an index or a flat chunk number once given stays valid.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_AGGREGATOR_CORE_LAYOUT_H_
+#define BASIN_AGGREGATOR_CORE_LAYOUT_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "proto/vocabulary/bitmap.h"
+#include "proto/vocabulary/tensor.h"
+
+namespace basin::aggregator {
+
+class Layout {
+ public:
+  uint32_t version() const { return static_cast<uint32_t>(tensors_.size()); }
+  uint32_t chunks() const { return chunks_; }
+  uint64_t bytes() const { return bytes_; }
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+
+  std::optional<TensorIndex> Find(const std::string& name) const;
+
+  // Adds a tensor that Find does not know. REQUIRES: TensorBytes(spec) has a value.
+  TensorIndex Append(const TensorSpec& spec);
+
+  uint64_t TensorSize(TensorIndex tensor) const { return sizes_[tensor]; }
+  uint32_t TensorChunks(TensorIndex tensor) const { return ChunkCount(sizes_[tensor]); }
+
+  // Flat number of a tensor's first chunk. FirstChunk(version()) == chunks().
+  uint32_t FirstChunk(TensorIndex tensor) const {
+    return tensor < bases_.size() ? bases_[tensor] : chunks_;
+  }
+  TensorIndex TensorOf(uint32_t flat) const;
+  uint64_t SizeOf(uint32_t flat) const;
+
+  // Whether the range names chunks that exist.
+  bool Contains(const ChunkRange& range) const;
+  uint64_t RangeBytes(const ChunkRange& range) const;
+
+  auto Fields() const { return std::tie(tensors_); }
+
+ private:
+  std::vector<TensorSpec> tensors_;
+  std::vector<uint64_t> sizes_;
+  std::vector<uint32_t> bases_;
+  std::map<std::string, TensorIndex> by_name_;
+  uint32_t chunks_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+// Collects flat chunk numbers, given in ascending order, into ranges within tensors.
+class RangeBuilder {
+ public:
+  explicit RangeBuilder(const Layout& layout) : layout_(layout) {}
+  void Add(uint32_t flat);
+  std::vector<ChunkRange> Take() { return std::move(ranges_); }
+
+ private:
+  const Layout& layout_;
+  std::vector<ChunkRange> ranges_;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_LAYOUT_H_

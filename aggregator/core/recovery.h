@@ -1,0 +1,76 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What to make of the hellos that arrive after the aggregator has lost its memory.
+//
+// The job is as far as the newest verdict that anybody with memory reports. For the round after
+// it, a value that anybody has staged may have been told to somebody who is not here, so the one
+// with the highest ballot is adopted; if nobody staged one, nobody was told, and the round is run
+// again. A process without memory says nothing about what was told, so it never counts towards the
+// majority that has to be back.
+//
+//   who is back                                                        decision
+//   -----------------------------------------------------------------  --------
+//   every member of the newest list, with memory                       recover
+//   every member of the list in the state file, with memory or not     recover, or fresh if none
+//   has window over: more than half of the newest list, with memory        recover window over:
+//   nobody with memory, no state file                     fresh window over: otherwise halted,
+//   until an operator
+//                                                                      or policy `any` says go on
+//
+// Thread contract: pure functions over plain values.
+
+#ifndef BASIN_AGGREGATOR_CORE_RECOVERY_H_
+#define BASIN_AGGREGATOR_CORE_RECOVERY_H_
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "aggregator/core/config.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::aggregator {
+
+enum class RecoveryStep : uint8_t { kWait = 0, kHalt = 1, kFresh = 2, kRecover = 3 };
+
+struct RecoveredLane {
+  std::string name;
+  LaneKind kind = LaneKind::kGradient;
+  LaneIndex lane = 0;
+  std::vector<TensorSpec> layout;
+  RoundNumber last_verdict = 0;
+  uint64_t chain = 0;
+  std::vector<VerdictRecord> verdicts;
+  std::optional<StagedValue> adopted;  // For round last_verdict + 1.
+  std::set<WorkerId> holders;          // Who staged it.
+  auto Fields() const {
+    return std::tie(name, kind, lane, layout, last_verdict, chain, verdicts, adopted, holders);
+  }
+};
+
+struct RecoveryDecision {
+  RecoveryStep step = RecoveryStep::kWait;
+  std::string reason;
+  std::vector<WorkerId> members;    // With current state, in rank order.
+  std::vector<WorkerId> conflicts;  // Their history is not the job's.
+  std::vector<RecoveredLane> lanes;
+};
+
+// `hellos`: the latest of each worker. `window_over`: the recovery window has passed. `forced`: an
+// operator, or policy `any`, accepts whoever is back.
+RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos,
+                                const std::optional<SavedState>& saved, bool window_over,
+                                bool forced, const Rules& rules);
+
+// Whether this hello remembers a generation.
+inline bool HasHistory(const Hello& hello) { return hello.membership.generation.term > 0; }
+
+// The highest term that the hello mentions.
+Term HighestTerm(const Hello& hello);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_RECOVERY_H_

@@ -1,0 +1,233 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a round is made of, who is in it, and its deadlines. How it collects is in round_collect.cc,
+// pull mode in round_pull.cc, how it is settled in round_settle.cc.
+
+#include "aggregator/core/round.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace basin::aggregator {
+
+Round::Round(RoundNumber number, Ballot ballot, std::vector<RoundMember> members,
+             const Layout& layout, absl::Time now)
+    : number_(number), ballot_(ballot), value_ballot_(ballot), members_(std::move(members)) {
+  for (RoundMember& member : members_) member.progress = now;
+  chunks_.resize(layout.chunks());
+  arrived_.resize(layout.chunks());
+  unacked_.resize(layout.chunks());
+  result_digests_.resize(layout.chunks());
+  norms_.resize(layout.chunks());
+  skip_counts_.resize(layout.version());
+  for (RoundMember& member : members_) {
+    member.have.Resize(layout.chunks());
+    member.known.Resize(layout.chunks());
+    member.digests.resize(layout.chunks());
+    member.acked.Resize(layout.chunks());
+    member.skipped.Resize(layout.version());
+  }
+  IndexMembers();
+  CountMembers();
+}
+
+void Round::IndexMembers() {
+  index_.clear();
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const Slot slot = members_[i].slot;
+    if (slot >= index_.size()) index_.resize(slot + 1, -1);
+    index_[slot] = static_cast<int32_t>(i);
+  }
+}
+
+void Round::CountMembers() {
+  contributors_ = effective_ = unblocked_ = 0;
+  for (const RoundMember& member : members_) {
+    contributors_ += member.standing == Standing::kContributor;
+    effective_ += member.effective;
+    unblocked_ += !member.blocked;
+  }
+}
+
+int Round::IndexOf(Slot slot) const {
+  if (slot >= index_.size() || index_[slot] < 0) return -1;
+  return members_[static_cast<size_t>(index_[slot])].gone ? -1 : index_[slot];
+}
+
+bool Round::AnyoneAlive() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const RoundMember& member) { return !member.gone; });
+}
+
+bool Round::Settled() const {
+  if (phase_ != RoundPhase::kPrepared || !AnyoneAlive()) return false;
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const RoundMember& member) { return member.gone || member.staged; });
+}
+
+void Round::GrowLayout(const RoundScope& scope) {
+  const uint32_t chunks = scope.layout.chunks();
+  chunks_.resize(chunks);
+  arrived_.resize(chunks);
+  unacked_.resize(chunks);
+  result_digests_.resize(chunks);
+  norms_.resize(chunks);
+  const size_t before = skip_counts_.size();
+  skip_counts_.resize(scope.layout.version());
+  for (RoundMember& member : members_) {
+    member.have.Resize(chunks);
+    member.known.Resize(chunks);
+    member.digests.resize(chunks);
+    member.acked.Resize(chunks);
+    member.asked.Resize(chunks);
+    member.skipped.Resize(scope.layout.version());
+    if (phase_ == RoundPhase::kPrepared) continue;
+    // Who has committed did not know these tensors, so it skips them.
+    for (size_t tensor = before; member.committed && tensor < skip_counts_.size(); ++tensor) {
+      MarkSkipped(scope, member, static_cast<TensorIndex>(tensor));
+    }
+  }
+}
+
+OpenRound Round::Describe(const RoundScope& scope, Slot slot) const {
+  const RoundMember& member = members_[static_cast<size_t>(IndexOf(slot))];
+  OpenRound open;
+  open.lane = scope.lane;
+  open.round = number_;
+  open.phase = phase_;
+  open.ballot = ballot_;
+  open.window = WindowOf(scope, member);
+  if (phase_ != RoundPhase::kPrepared && member.have.count() > 0) {
+    RangeBuilder have(scope.layout);
+    for (uint32_t flat = 0; flat < member.have.size(); ++flat) {
+      if (member.have.Test(flat)) have.Add(flat);
+    }
+    open.have = have.Take();
+  }
+  return open;
+}
+
+void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* history) {
+  RoundMember& member = At(slot);
+  member.told_window = WindowOf(scope, member);
+  member.progress = scope.now;
+  if (history != nullptr && history->last_verdict + 1 == number_ &&
+      history->held_ballot == value_ballot_) {
+    for (const ChunkRange& range : history->held) {
+      if (!scope.layout.Contains(range)) continue;
+      const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
+      for (uint32_t i = 0; i < range.count; ++i) Acknowledge(scope, member, base + i);
+    }
+  }
+  PublishMissing(scope, member);
+  if (phase_ == RoundPhase::kPrepared) {
+    member.staged = false;
+    SendTo(scope, member, Prepared{scope.lane, number_, ballot_, value_ballot_, value_});
+  }
+  if (pull_) {
+    member.asked.ClearAll();  // What was asked on the old session may not have been heard.
+    PlanPull(scope);
+  }
+  PumpReduce(scope);
+}
+
+std::string Round::WaitsFor(const Layout& layout) const {
+  for (const RoundMember& member : members_) {
+    if (member.gone) continue;
+    if (phase_ == RoundPhase::kPrepared) {
+      if (!member.staged) return absl::StrCat("worker ", member.id, ": to stage the result");
+      continue;
+    }
+    if (member.standing != Standing::kContributor || member.effective) continue;
+    if (!member.begun) return absl::StrCat("worker ", member.id, ": to begin the round");
+    for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
+      if (member.skipped.Test(tensor)) continue;
+      for (uint32_t flat = layout.FirstChunk(tensor); flat < layout.FirstChunk(tensor + 1);
+           ++flat) {
+        if (!member.have.Test(flat)) {
+          return absl::StrCat("worker ", member.id, ": tensor ", layout.tensors()[tensor].name);
+        }
+      }
+    }
+    return absl::StrCat("worker ", member.id, ": to commit");
+  }
+  return "";
+}
+
+void Round::CheckDeadlines(const RoundScope& scope,
+                           std::vector<std::pair<Slot, std::string>>& overdue) {
+  for (RoundMember& member : members_) {
+    if (member.gone) continue;
+    if (phase_ == RoundPhase::kPrepared) {
+      if (!member.staged && scope.now >= member.progress + scope.config.lease) {
+        overdue.emplace_back(member.slot, "did not stage the result in time");
+      }
+      continue;
+    }
+    if (member.standing != Standing::kContributor || member.effective) continue;
+    if (scope.now >= wait_since_ + scope.config.late_warning && !member.named_late) {
+      member.named_late = true;
+      const Worker& worker = scope.workers[member.slot];
+      Say(scope, NoteKind::kWorkerLate, member.id,
+          absl::StrCat("Round ", number_, " waits for ", WaitsFor(scope.layout),
+                       worker.busy.empty() ? "" : absl::StrCat(" (busy: ", worker.busy, ")"),
+                       "; last seen ", absl::FormatDuration(scope.now - worker.last_heard),
+                       " ago."));
+    }
+    if (scope.config.late_policy == LatePolicy::kEvict &&
+        scope.now >= wait_since_ + scope.config.evict_late_after) {
+      overdue.emplace_back(member.slot, "is late, and the job's policy is to evict");
+    }
+  }
+}
+
+absl::Time Round::NextDeadline(const Config& config) const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const RoundMember& member : members_) {
+    if (member.gone) continue;
+    if (phase_ == RoundPhase::kPrepared) {
+      if (!member.staged) next = std::min(next, member.progress + config.lease);
+      continue;
+    }
+    if (member.standing != Standing::kContributor || member.effective) continue;
+    if (!member.named_late) next = std::min(next, wait_since_ + config.late_warning);
+    if (config.late_policy == LatePolicy::kEvict) {
+      next = std::min(next, wait_since_ + config.evict_late_after);
+    }
+  }
+  return next;
+}
+
+void Round::Shift(absl::Duration gap) {
+  wait_since_ += gap;
+  for (RoundMember& member : members_) member.progress += gap;
+}
+
+uint64_t Round::parked_bytes() const {
+  uint64_t bytes = 0;
+  for (const RoundMember& member : members_) bytes += member.parked;
+  return bytes;
+}
+
+void Round::Say(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
+                const std::string& text) const {
+  scope.actions.push_back(Note{kind, scope.job_name, worker, scope.lane_name, number_, text});
+}
+
+void Round::SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message) const {
+  const Worker& worker = scope.workers[member.slot];
+  if (member.gone || !worker.connected()) return;
+  scope.actions.push_back(Send{*worker.session, std::move(message)});
+}
+
+void Round::Reject(const RoundScope& scope, const RoundMember& member, ErrorCode code,
+                   const std::string& text) const {
+  Say(scope, NoteKind::kContributionRejected, member.id,
+      absl::StrCat(ErrorCodeName(code), ": ", text));
+  SendTo(scope, member, Rejected{Error{code, text}, scope.lane, number_});
+}
+
+}  // namespace basin::aggregator

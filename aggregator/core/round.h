@@ -1,0 +1,265 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One round of one lane: who contributes, which chunks are there, what is reduced, and how the
+// value is settled. A round never decides alone who is a member of the job; it is told.
+//
+// Phases:
+//
+//   from      when                                                   to        what is done
+//   --------  -----------------------------------------------------  --------  --------------------
+//   (none)    first frame, skip or begin for the lane's next number  kIdle     frames are parked
+//   kIdle     first begin                                            kCollect  reduce what is whole
+//   kCollect  a contributor is lost or withdraws, and some chunk     kCollect  next attempt: redo
+//             it was part of has been reduced; or members join in    (higher   every reduced chunk;
+//             a pause                                                ballot)   AttemptRestarted
+//   kCollect  all contributions effective and reduced                kPrepared Prepared(COMMITTED)
+//   kCollect  nobody is left to contribute; loss under `abort`       kPrepared Prepared(ABORTED)
+//   kPrepared members join in a pause; adopted in recovery           kPrepared Prepared again, same
+//                                                                              value, higher ballot
+//   kPrepared nobody left holds the adopted value                    kCollect  run again
+//   kPrepared every live member STAGED                               (settled) the job tells it
+//
+// A member's contribution, while the round collects:
+//
+//   nothing -> begun -> committed -> effective        counts
+//      any -> withdrawn (its own wish, or MISMATCH, or DATA_CORRUPT)   not counted, stays, stages
+//      any but effective -> dropped (lost)                             not counted
+//      effective, lost   -> stays counted; dropped only if a later attempt needs bytes that are
+//      gone
+//
+// Thread contract: a plain value; the methods append actions and have no other effect.
+
+#ifndef BASIN_AGGREGATOR_CORE_ROUND_H_
+#define BASIN_AGGREGATOR_CORE_ROUND_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "aggregator/core/action.h"
+#include "aggregator/core/config.h"
+#include "aggregator/core/event.h"
+#include "aggregator/core/layout.h"
+#include "aggregator/core/memory.h"
+#include "aggregator/core/workers.h"
+#include "proto/vocabulary/bitmap.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::aggregator {
+
+// What a round may see of its surroundings during one Step.
+struct RoundScope {
+  absl::Time now;
+  const Config& config;
+  std::vector<Action>& actions;
+  JobId job;
+  const JobName& job_name;
+  LaneIndex lane;
+  const std::string& lane_name;
+  const Layout& layout;
+  const LaneMemory& memory;
+  const Workers& workers;
+  bool paused;                                // Below min_workers, or suspended.
+  const std::optional<RoundSpec>& last_spec;  // Of the lane's last committed round.
+};
+
+enum class Standing : uint8_t {
+  kContributor = 0,
+  kWithdrawn = 1,  // Not counted in this round; still stages and applies.
+  kDropped = 2,    // Lost before it counted.
+};
+
+struct RoundMember {
+  Slot slot = 0;
+  WorkerId id;
+  Incarnation incarnation;
+  Standing standing = Standing::kContributor;
+  bool gone = false;  // Lost: stages nothing, gets nothing.
+
+  bool begun = false;
+  Begin begin;
+  Bitmap have;                  // Chunks parked here, or reduced with them in this attempt.
+  Bitmap known;                 // Chunks whose digest is known, from whatever attempt.
+  std::vector<Digest> digests;  // By flat chunk.
+  Bitmap skipped;               // Tensors.
+  bool committed = false;
+  Commit commit;
+  bool effective = false;
+  bool refetched = false;  // Its digest did not match once.
+  uint64_t parked = 0;     // Bytes.
+  uint64_t told_window = 0;
+  bool blocked = false;  // Can add nothing: effective, or no room for a frame.
+  Bitmap asked;          // Pull mode: chunks it was told to push.
+
+  Bitmap acked;         // Result chunks it has.
+  bool staged = false;  // At the current ballot.
+  bool holds = false;   // Has staged this value, at whatever ballot: can supply it.
+  absl::Time progress;  // Of staging.
+  bool named_late = false;
+
+  auto Fields() const {
+    return std::tie(slot, id, incarnation, standing, gone, begun, begin, have, known, digests,
+                    skipped, committed, commit, effective, refetched, parked, told_window, blocked,
+                    asked, acked, staged, holds, progress, named_late);
+  }
+};
+
+class Round {
+ public:
+  // `members` in byte order of the id. An adopted round starts prepared; see Adopt.
+  Round(RoundNumber number, Ballot ballot, std::vector<RoundMember> members, const Layout& layout,
+        absl::Time now);
+
+  RoundNumber number() const { return number_; }
+  RoundPhase phase() const { return phase_; }
+  Ballot ballot() const { return ballot_; }
+  Ballot value_ballot() const { return value_ballot_; }
+  const RoundValue& value() const { return value_; }
+  const std::vector<RoundMember>& members() const { return members_; }
+  bool pull_mode() const { return pull_; }
+  bool Has(Slot slot) const { return IndexOf(slot) >= 0; }
+  bool begun() const { return phase_ != RoundPhase::kIdle; }
+  bool HasBegun(Slot slot) const { return members_[static_cast<size_t>(IndexOf(slot))].begun; }
+
+  // Prepared, and every live member staged. False when nobody is alive.
+  bool Settled() const;
+  bool AnyoneAlive() const;
+
+  // ---- from the members; the member of `slot` belongs to the round and is not gone
+  void TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin);
+  void TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame);
+  void TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip);
+  void TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit);
+  void TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& reason);
+  void TakeResultAck(const RoundScope& scope, Slot slot, const ResultAck& ack);
+  void TakeNeed(const RoundScope& scope, Slot slot, const Need& need);
+  void TakeSupply(const RoundScope& scope, Slot slot, const FrameReceived& frame);
+  void TakeStaged(const RoundScope& scope, Slot slot, const Staged& staged);
+
+  // ---- from the runner and the job
+  void TakeReduceDone(const RoundScope& scope, const ReduceDone& done);
+  void Lose(const RoundScope& scope, Slot slot, const std::string& reason);
+  void Admit(const RoundScope& scope, std::vector<RoundMember> joiners);
+  void Adopt(const RoundScope& scope, const StagedValue& staged, const std::set<Slot>& holders);
+  // Rules::second_prepare is off: everybody counts as having staged the adopted value.
+  void StageAllForTest();
+  void GrowLayout(const RoundScope& scope);
+  void LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before);
+  // Sends what a worker must hear on a new session, after its welcome.
+  void Resume(const RoundScope& scope, Slot slot, const LaneHistory* history);
+  // Goes on where something outside the round held it up (pause, memory).
+  void Advance(const RoundScope& scope);
+
+  OpenRound Describe(const RoundScope& scope, Slot slot) const;
+
+  // Names who is waited for and gives up members that are overdue.
+  void CheckDeadlines(const RoundScope& scope, std::vector<std::pair<Slot, std::string>>& overdue);
+  absl::Time NextDeadline(const Config& config) const;
+  void Shift(absl::Duration gap);
+
+  // "worker w-7: tensor layer3.weight", for errors and status; empty when nobody is waited for.
+  std::string WaitsFor(const Layout& layout) const;
+
+  uint64_t parked_bytes() const;
+  uint64_t result_bytes() const { return results_out_; }
+
+  auto Fields() const {
+    return std::tie(number_, ballot_, value_ballot_, phase_, value_, members_, spec_, compared_,
+                    pull_, contributors_, effective_, unblocked_, dropped_, chunks_, arrived_,
+                    unacked_, result_digests_, norms_, skip_counts_, ready_, reducing_,
+                    results_out_, overflow_, nonfinite_, wanted_, adopted_, wait_since_);
+  }
+
+ private:
+  enum class ChunkState : uint8_t { kOpen = 0, kReducing = 1, kReduced = 2 };
+
+  int IndexOf(Slot slot) const;
+  RoundMember& At(Slot slot) { return members_[static_cast<size_t>(IndexOf(slot))]; }
+  void IndexMembers();
+  void CountMembers();
+
+  // round_collect.cc
+  void Compare(const RoundScope& scope);
+  void StartAttemptNow(const RoundScope& scope);
+  bool RemoveContribution(const RoundScope& scope, RoundMember& member, Standing standing);
+  void AfterRemoval(const RoundScope& scope, bool restart, const std::string& reason);
+  void Restart(const RoundScope& scope, const std::string& reason,
+               const RoundMember* refetched = nullptr);
+  std::vector<ChunkRange> TakeBack(const RoundScope& scope, RoundMember& member,
+                                   const std::vector<uint32_t>& redo, bool all);
+  void Rescan(const RoundScope& scope);
+  void MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor);
+  void CheckReady(const Layout& layout, TensorIndex tensor, uint32_t flat);
+  void CheckEffective(const RoundScope& scope, RoundMember& member);
+  void PumpReduce(const RoundScope& scope);
+  uint64_t DivisorOf(TensorIndex tensor) const;
+  void TellWindow(const RoundScope& scope, RoundMember& member);
+  uint64_t WindowOf(const RoundScope& scope, const RoundMember& member) const;
+  void UpdateBlocked(const RoundScope& scope, RoundMember& member);
+
+  // round_pull.cc
+  bool Stuck() const;
+  void EnterPull(const RoundScope& scope);
+  void PlanPull(const RoundScope& scope);
+
+  // round_settle.cc
+  void TryPrepare(const RoundScope& scope);
+  void PrepareCommitted(const RoundScope& scope);
+  void PrepareAborted(const RoundScope& scope, const std::string& reason);
+  void SendPrepared(const RoundScope& scope);
+  void Publish(const RoundScope& scope, const ChunkRange& range);
+  void PublishMissing(const RoundScope& scope, RoundMember& member);
+  void Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat);
+  void AskSupply(const RoundScope& scope);
+  void RunAgain(const RoundScope& scope, const std::string& reason);
+  RoundFacts Facts(const RoundScope& scope) const;
+
+  void Say(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
+           const std::string& text) const;
+  void Reject(const RoundScope& scope, const RoundMember& member, ErrorCode code,
+              const std::string& text) const;
+  void SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message) const;
+
+  RoundNumber number_;
+  Ballot ballot_;
+  Ballot value_ballot_;  // While collecting: the same as ballot_.
+  RoundPhase phase_ = RoundPhase::kIdle;
+  RoundValue value_;
+  std::vector<RoundMember> members_;
+  std::vector<int32_t> index_;  // By slot; derived from members_.
+
+  RoundSpec spec_;
+  bool compared_ = false;  // Everyone has begun, and spec_ is what they agree on.
+  bool pull_ = false;
+  uint32_t contributors_ = 0;
+  uint32_t effective_ = 0;
+  uint32_t unblocked_ = 0;  // Members that can still add something.
+  std::vector<WorkerId> dropped_;
+
+  // By flat chunk.
+  std::vector<ChunkState> chunks_;
+  std::vector<uint32_t> arrived_;  // Contributors that have it.
+  std::vector<uint32_t> unacked_;  // Live members that do not have its result yet.
+  std::vector<Digest> result_digests_;
+  std::vector<double> norms_;
+  std::vector<uint32_t> skip_counts_;  // By tensor: contributors that skip it.
+  std::deque<uint32_t> ready_;         // Whole, not yet given to the reducer.
+  uint32_t reducing_ = 0;
+  uint64_t results_out_ = 0;  // Bytes reducing, or published and not acknowledged by all.
+  bool overflow_ = false;
+  std::optional<NonFinite> nonfinite_;
+
+  std::map<uint32_t, std::set<Slot>> wanted_;  // Result chunks asked of a holder, by flat chunk.
+  bool adopted_ = false;                       // The aggregator never had the value's bytes.
+  absl::Time wait_since_ = absl::InfiniteFuture();  // Since when somebody waits for the others.
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_ROUND_H_

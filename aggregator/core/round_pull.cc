@@ -1,0 +1,71 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Pull mode: what a round does when every window is full of chunks that others lack, as happens
+// when two workers push in opposite orders and a window is smaller than the model.
+//
+// The front of the layout is chosen, as much of it as fits one window. Each contributor is told to
+// push what it lacks of that front; what it has parked beyond it is thrown away, which costs
+// nothing but the bytes, because the client owns its contribution until the verdict. The front
+// moves as chunks are reduced, so every step of the front fits and the round always ends.
+
+#include "aggregator/core/round.h"
+
+namespace basin::aggregator {
+
+bool Round::Stuck() const {
+  return compared_ && unblocked_ == 0 && effective_ < contributors_ && ready_.empty() &&
+         reducing_ == 0;
+}
+
+void Round::EnterPull(const RoundScope& scope) {
+  pull_ = true;
+  Say(scope, NoteKind::kPullMode, "",
+      "No window has room and no chunk is whole: chunks are pulled in layout order.");
+  for (RoundMember& member : members_) member.asked.Resize(scope.layout.chunks());
+  PlanPull(scope);
+}
+
+void Round::PlanPull(const RoundScope& scope) {
+  // The front: chunks in layout order that somebody still has to push, one window of them.
+  std::vector<uint32_t> front;
+  uint64_t bytes = 0;
+  for (uint32_t flat = 0; flat < chunks_.size(); ++flat) {
+    if (chunks_[flat] == ChunkState::kReduced) continue;
+    if (skip_counts_[scope.layout.TensorOf(flat)] == contributors_) continue;
+    bytes += scope.layout.SizeOf(flat);
+    if (bytes > scope.memory.window) break;
+    front.push_back(flat);
+  }
+  Bitmap in_front(chunks_.size());
+  for (const uint32_t flat : front) in_front.Set(flat);
+
+  for (RoundMember& member : members_) {
+    if (member.gone || member.standing != Standing::kContributor || member.effective) continue;
+    RangeBuilder discarded(scope.layout);
+    for (uint32_t flat = 0; flat < member.have.size(); ++flat) {
+      if (!member.have.Test(flat) || in_front.Test(flat)) continue;
+      if (chunks_[flat] != ChunkState::kOpen) continue;
+      member.have.Clear(flat);
+      --arrived_[flat];
+      member.parked -= scope.layout.SizeOf(flat);
+      member.asked.Clear(flat);
+      discarded.Add(flat);
+    }
+    RangeBuilder wanted(scope.layout);
+    for (const uint32_t flat : front) {
+      if (member.have.Test(flat) || member.skipped.Test(scope.layout.TensorOf(flat))) continue;
+      if (member.asked.Set(flat)) wanted.Add(flat);
+    }
+    Pull pull{scope.lane, number_, wanted.Take(), discarded.Take(), WindowOf(scope, member)};
+    UpdateBlocked(scope, member);
+    if (pull.wanted.empty() && pull.discarded.empty()) continue;
+    member.told_window = pull.window;
+    if (!pull.discarded.empty()) {
+      scope.actions.push_back(
+          DiscardChunks{scope.job, scope.lane, number_, member.incarnation, pull.discarded});
+    }
+    SendTo(scope, member, std::move(pull));
+  }
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,297 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How a round is settled: results are published, the value is prepared and staged, and whoever
+// lacks bytes of it gets them. Telling the verdict is the job's.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/round.h"
+#include "aggregator/core/spec.h"
+
+namespace basin::aggregator {
+namespace {
+
+void Add(std::optional<uint64_t>& total, const std::optional<uint64_t>& count) {
+  if (!count.has_value() || !total.has_value()) {
+    total.reset();
+  } else {
+    *total += *count;
+  }
+}
+
+}  // namespace
+
+void Round::Publish(const RoundScope& scope, const ChunkRange& range) {
+  aggregator::Publish publish{scope.job, scope.lane, number_, ballot_, range, {}};
+  for (const RoundMember& member : members_) {
+    if (member.gone) continue;
+    const Worker& worker = scope.workers[member.slot];
+    if (worker.connected() && worker.LayoutSeen(scope.lane) > range.tensor) {
+      publish.sessions.push_back(*worker.session);
+    }
+  }
+  if (!publish.sessions.empty()) scope.actions.push_back(std::move(publish));
+}
+
+// Sends a member the result chunks that are held for it and that it may not have been sent.
+void Round::PublishMissing(const RoundScope& scope, RoundMember& member) {
+  const Worker& worker = scope.workers[member.slot];
+  if (!worker.connected()) return;
+  RangeBuilder missing(scope.layout);
+  const uint32_t seen = worker.LayoutSeen(scope.lane);
+  for (uint32_t flat = 0; flat < chunks_.size(); ++flat) {
+    if (chunks_[flat] != ChunkState::kReduced || member.acked.Test(flat)) continue;
+    if (scope.layout.TensorOf(flat) < seen) missing.Add(flat);
+  }
+  for (const ChunkRange& range : missing.Take()) {
+    scope.actions.push_back(aggregator::Publish{
+        scope.job, scope.lane, number_, value_ballot_, range, {*worker.session}});
+  }
+}
+
+void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
+  RoundMember& member = At(slot);
+  const Worker& worker = scope.workers[slot];
+  RangeBuilder missing(scope.layout);
+  for (uint32_t flat = scope.layout.FirstChunk(before);
+       flat < scope.layout.FirstChunk(worker.LayoutSeen(scope.lane)); ++flat) {
+    if (chunks_[flat] == ChunkState::kReduced && !member.acked.Test(flat)) missing.Add(flat);
+  }
+  for (const ChunkRange& range : missing.Take()) {
+    scope.actions.push_back(aggregator::Publish{
+        scope.job, scope.lane, number_, value_ballot_, range, {*worker.session}});
+  }
+}
+
+// A member has a result chunk, or will never need it.
+void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat) {
+  if (!member.acked.Set(flat)) return;
+  if (chunks_[flat] != ChunkState::kReduced || unacked_[flat] == 0) return;
+  if (--unacked_[flat] > 0) return;
+  const TensorIndex tensor = scope.layout.TensorOf(flat);
+  const ChunkRange range{tensor, flat - scope.layout.FirstChunk(tensor), 1};
+  results_out_ -= scope.layout.SizeOf(flat);
+  scope.actions.push_back(ReleaseResult{scope.job, scope.lane, number_, value_ballot_, range});
+}
+
+void Round::TakeResultAck(const RoundScope& scope, Slot slot, const ResultAck& ack) {
+  if (!(ack.ballot == value_ballot_)) return;  // Of an older attempt.
+  RoundMember& member = At(slot);
+  member.progress = scope.now;
+  for (const ChunkRange& range : ack.ranges) {
+    const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
+    for (uint32_t i = 0; i < range.count; ++i) {
+      if (chunks_[base + i] != ChunkState::kOpen || adopted_) Acknowledge(scope, member, base + i);
+      const auto wanted = wanted_.find(base + i);
+      if (wanted == wanted_.end()) continue;
+      wanted->second.erase(slot);
+      if (wanted->second.empty()) wanted_.erase(wanted);
+    }
+  }
+  Advance(scope);
+}
+
+RoundFacts Round::Facts(const RoundScope& scope) const {
+  RoundFacts facts;
+  facts.overflow = overflow_;
+  facts.nonfinite = nonfinite_;
+  // The sum has one order: tensors by name, chunks in order. Anything else would make the norm
+  // depend on who registered first.
+  std::map<std::string, TensorIndex> by_name;
+  for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
+    by_name.emplace(scope.layout.tensors()[tensor].name, tensor);
+  }
+  for (const auto& [name, tensor] : by_name) {
+    double sum = 0;
+    for (uint32_t flat = scope.layout.FirstChunk(tensor);
+         flat < scope.layout.FirstChunk(tensor + 1); ++flat) {
+      sum += norms_[flat];
+    }
+    facts.squared_norm += sum;
+  }
+  facts.totals = Counts{0, 0, 0};
+  for (const RoundMember& member : members_) {
+    if (member.standing != Standing::kContributor) continue;
+    Add(facts.totals.samples, member.begin.counts.samples);
+    Add(facts.totals.tokens, member.begin.counts.tokens);
+    Add(facts.totals.micro_batches, member.begin.counts.micro_batches);
+  }
+  return facts;
+}
+
+void Round::TryPrepare(const RoundScope& scope) {
+  if (phase_ != RoundPhase::kCollect || scope.paused || !AnyoneAlive()) return;
+  if (contributors_ == 0) {
+    PrepareAborted(scope, "no contributor is left");
+    return;
+  }
+  if (!compared_ || effective_ < contributors_ || !ready_.empty() || reducing_ > 0) return;
+  PrepareCommitted(scope);
+}
+
+void Round::PrepareCommitted(const RoundScope& scope) {
+  value_ = RoundValue{};
+  value_.outcome = Outcome::kCommitted;
+  value_.spec = spec_;
+  value_.dropped = dropped_;
+  value_.layout_version = scope.layout.version();
+  for (const RoundMember& member : members_) {
+    if (member.standing != Standing::kContributor) continue;
+    value_.contributors.push_back(
+        {member.id, member.incarnation, WeightOf(spec_, member.begin.counts)});
+    if (spec_.op == ReduceOp::kAverage) ++value_.divisor;
+    if (spec_.op == ReduceOp::kWeightedAverage) value_.divisor += value_.contributors.back().weight;
+  }
+  const bool divides = spec_.op == ReduceOp::kAverage || spec_.op == ReduceOp::kWeightedAverage;
+  if (!divides) value_.divisor = 1;
+  for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
+    const bool skipped_by_all = skip_counts_[tensor] == contributors_;
+    const bool same = skip_counts_[tensor] == 0 || spec_.denominator == Denominator::kAll;
+    const uint64_t divisor = skipped_by_all ? 0 : (same ? value_.divisor : DivisorOf(tensor));
+    if (divisor != value_.divisor) value_.tensor_divisors.push_back({tensor, divisor});
+    if (divisor == 0) continue;
+    for (uint32_t flat = scope.layout.FirstChunk(tensor);
+         flat < scope.layout.FirstChunk(tensor + 1); ++flat) {
+      value_.digest += result_digests_[flat];
+    }
+  }
+  value_.facts = Facts(scope);
+  Say(scope, NoteKind::kRoundPrepared, "",
+      absl::StrCat("Round ", number_, " is reduced over ", value_.contributors.size(),
+                   " contributors, ballot ", ToString(ballot_), "."));
+  SendPrepared(scope);
+}
+
+void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
+  value_ = RoundValue{};
+  value_.outcome = Outcome::kAborted;
+  value_.reason = reason;
+  value_.layout_version = scope.layout.version();
+  ready_.clear();
+  reducing_ = 0;
+  results_out_ = 0;
+  for (RoundMember& member : members_) member.parked = 0;
+  Say(scope, NoteKind::kRoundPrepared, "",
+      absl::StrCat("Round ", number_, " is to be aborted: ", reason, "."));
+  SendPrepared(scope);
+}
+
+// At the current ballot, to everyone. The value's bytes are those of value_ballot_.
+void Round::SendPrepared(const RoundScope& scope) {
+  phase_ = RoundPhase::kPrepared;
+  for (RoundMember& member : members_) {
+    member.staged = false;
+    member.progress = scope.now;
+    SendTo(scope, member, Prepared{scope.lane, number_, ballot_, value_ballot_, value_});
+  }
+}
+
+void Round::TakeStaged(const RoundScope& scope, Slot slot, const Staged& staged) {
+  if (phase_ != RoundPhase::kPrepared || !(staged.ballot == ballot_)) return;
+  RoundMember& member = At(slot);
+  member.staged = true;
+  member.holds = true;
+  member.progress = scope.now;
+  for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
+  AskSupply(scope);
+}
+
+void Round::TakeNeed(const RoundScope& scope, Slot slot, const Need& need) {
+  if (phase_ != RoundPhase::kPrepared || !(need.ballot == value_ballot_)) return;
+  RoundMember& member = At(slot);
+  const Worker& worker = scope.workers[slot];
+  member.progress = scope.now;
+  RangeBuilder held(scope.layout);
+  std::set<uint32_t> flats;
+  for (const ChunkRange& range : need.ranges) {
+    const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
+    for (uint32_t i = 0; i < range.count; ++i) flats.insert(base + i);
+  }
+  for (const uint32_t flat : flats) {
+    if (chunks_[flat] == ChunkState::kReduced && unacked_[flat] > 0) {
+      held.Add(flat);
+    } else {
+      wanted_[flat].insert(slot);
+    }
+  }
+  for (const ChunkRange& range : held.Take()) {
+    scope.actions.push_back(aggregator::Publish{
+        scope.job, scope.lane, number_, value_ballot_, range, {*worker.session}});
+  }
+  AskSupply(scope);
+}
+
+// Asks the first member that holds the value for what others want of it. Asked again whenever who
+// holds or who wants changes; a chunk that comes twice is ignored by the client.
+void Round::AskSupply(const RoundScope& scope) {
+  if (phase_ != RoundPhase::kPrepared) return;
+  if (adopted_ && value_.outcome == Outcome::kCommitted) {
+    const bool held = std::any_of(members_.begin(), members_.end(), [](const RoundMember& member) {
+      return !member.gone && member.holds;
+    });
+    if (!held) {
+      RunAgain(scope, "nobody is left who holds the value that was adopted");
+      return;
+    }
+  }
+  if (wanted_.empty()) return;
+  for (const RoundMember& member : members_) {
+    if (member.gone || !member.holds || !scope.workers[member.slot].connected()) continue;
+    RangeBuilder ranges(scope.layout);
+    for (const auto& [flat, wanting] : wanted_) ranges.Add(flat);
+    SendTo(scope, member, Supply{scope.lane, number_, value_ballot_, ranges.Take()});
+    return;
+  }
+}
+
+void Round::TakeSupply(const RoundScope& scope, Slot, const FrameReceived& frame) {
+  if (phase_ != RoundPhase::kPrepared || !(frame.ballot == value_ballot_)) return;
+  const uint32_t base = scope.layout.FirstChunk(frame.range.tensor) + frame.range.first;
+  std::set<Slot> wanting;
+  for (uint32_t i = 0; i < frame.range.count; ++i) {
+    const auto wanted = wanted_.find(base + i);
+    if (wanted != wanted_.end()) wanting.insert(wanted->second.begin(), wanted->second.end());
+  }
+  RelayResult relay{scope.job, scope.lane, number_, value_ballot_, frame.range, {}};
+  for (const Slot slot : wanting) {
+    const Worker& worker = scope.workers[slot];
+    if (worker.connected()) relay.sessions.push_back(*worker.session);
+  }
+  if (!relay.sessions.empty()) scope.actions.push_back(std::move(relay));
+}
+
+void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
+                  const std::set<Slot>& holders) {
+  phase_ = RoundPhase::kPrepared;
+  adopted_ = true;
+  value_ballot_ = staged.value_ballot;
+  value_ = staged.value;
+  for (RoundMember& member : members_) member.holds = holders.count(member.slot) > 0;
+  Say(scope, NoteKind::kRoundPrepared, "",
+      absl::StrCat("Round ", number_, " was staged at ballot ", ToString(staged.ballot),
+                   " and is prepared again at ", ToString(ballot_), "."));
+}
+
+void Round::StageAllForTest() {
+  for (RoundMember& member : members_) member.staged = true;
+}
+
+// The adopted value is lost with everyone who held it: what they own is pushed and reduced anew.
+void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
+  phase_ = RoundPhase::kCollect;
+  adopted_ = false;
+  wanted_.clear();
+  value_ = RoundValue{};
+  compared_ = false;
+  for (RoundMember& member : members_) {
+    member.standing = member.gone ? Standing::kDropped : Standing::kContributor;
+    member.staged = false;
+    member.holds = false;
+  }
+  CountMembers();
+  Restart(scope, reason);
+}
+
+}  // namespace basin::aggregator

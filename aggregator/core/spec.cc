@@ -1,0 +1,121 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/spec.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::aggregator {
+namespace {
+
+std::optional<uint64_t> CountFor(WeightBy by, const Counts& counts) {
+  switch (by) {
+    case WeightBy::kSamples:
+      return counts.samples;
+    case WeightBy::kTokens:
+      return counts.tokens;
+    case WeightBy::kMicroBatches:
+      return counts.micro_batches;
+    case WeightBy::kNone:
+      break;
+  }
+  return std::nullopt;
+}
+
+bool IsScale(double value) { return std::isfinite(value) && value != 0; }
+
+}  // namespace
+
+std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts) {
+  if (spec.op == ReduceOp::kUnspecified) return "names no op; say SUM, AVERAGE or another";
+  if (!IsScale(spec.prescale)) {
+    return absl::StrCat("has prescale ", spec.prescale, "; it must be finite and not zero");
+  }
+  if (!IsScale(spec.postscale)) {
+    return absl::StrCat("has postscale ", spec.postscale, "; it must be finite and not zero");
+  }
+  if (!IsScale(spec.predivide) || spec.predivide < 0) {
+    return absl::StrCat("has predivide ", spec.predivide, "; it must be finite and positive");
+  }
+  if (!IsScale(spec.loss_scale) || spec.loss_scale < 0) {
+    return absl::StrCat("has loss scale ", spec.loss_scale, "; it must be finite and positive");
+  }
+  if (spec.op == ReduceOp::kWeightedAverage) {
+    if (spec.weight_by == WeightBy::kNone) {
+      return "is a WEIGHTED_AVERAGE that does not say by what; name samples, tokens or "
+             "micro-batches";
+    }
+    if (!CountFor(spec.weight_by, counts).has_value()) {
+      return "is a WEIGHTED_AVERAGE without the count it is weighted by; give the count, 0 if "
+             "there was nothing";
+    }
+  } else if (spec.weight_by != WeightBy::kNone) {
+    return absl::StrCat("gives weights to op ", ReduceOpName(spec.op),
+                        "; only WEIGHTED_AVERAGE takes them");
+  }
+  const bool extremes =
+      spec.op == ReduceOp::kMin || spec.op == ReduceOp::kMax || spec.op == ReduceOp::kProduct;
+  if (extremes && (spec.predivide != 1 || spec.auto_predivide)) {
+    return absl::StrCat("gives a predivide factor to op ", ReduceOpName(spec.op),
+                        "; it has no meaning there");
+  }
+  return "";
+}
+
+std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference) {
+  const auto differ = [](const char* what, const auto& a, const auto& b) {
+    return absl::StrCat(what, " ", a, " against ", b);
+  };
+  if (mine.op != reference.op) {
+    return differ("op", ReduceOpName(mine.op), ReduceOpName(reference.op));
+  }
+  if (mine.prescale != reference.prescale) {
+    return differ("prescale", mine.prescale, reference.prescale);
+  }
+  if (mine.postscale != reference.postscale) {
+    return differ("postscale", mine.postscale, reference.postscale);
+  }
+  if (mine.predivide != reference.predivide || mine.auto_predivide != reference.auto_predivide) {
+    const auto name = [](const RoundSpec& spec) {
+      return spec.auto_predivide ? std::string("AUTO") : absl::StrCat(spec.predivide);
+    };
+    return differ("predivide", name(mine), name(reference));
+  }
+  if (mine.loss_scale != reference.loss_scale) {
+    return differ("loss scale", mine.loss_scale, reference.loss_scale);
+  }
+  if (mine.kind != reference.kind) {
+    const auto name = [](const RoundSpec& spec) {
+      return spec.kind == ContributionKind::kMean ? "MEAN" : "SUM";
+    };
+    return differ("contribution kind", name(mine), name(reference));
+  }
+  if (mine.weight_by != reference.weight_by) {
+    const auto name = [](const RoundSpec& spec) {
+      switch (spec.weight_by) {
+        case WeightBy::kSamples:
+          return "samples";
+        case WeightBy::kTokens:
+          return "tokens";
+        case WeightBy::kMicroBatches:
+          return "micro-batches";
+        case WeightBy::kNone:
+          break;
+      }
+      return "nothing";
+    };
+    return differ("weights by", name(mine), name(reference));
+  }
+  const auto name = [](const RoundSpec& spec) {
+    return spec.denominator == Denominator::kAll ? "ALL" : "PRESENT";
+  };
+  return differ("denominator", name(mine), name(reference));
+}
+
+uint64_t WeightOf(const RoundSpec& spec, const Counts& counts) {
+  if (spec.op != ReduceOp::kWeightedAverage) return 1;
+  return CountFor(spec.weight_by, counts).value_or(0);
+}
+
+}  // namespace basin::aggregator

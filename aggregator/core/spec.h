@@ -1,0 +1,28 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a begin asks for: whether it is allowed, how two of them differ, and what a contribution
+// weighs.
+//
+// Thread contract: pure functions.
+
+#ifndef BASIN_AGGREGATOR_CORE_SPEC_H_
+#define BASIN_AGGREGATOR_CORE_SPEC_H_
+
+#include <string>
+
+#include "proto/vocabulary/messages.h"
+
+namespace basin::aggregator {
+
+// Why this begin is not allowed, as the end of a sentence; empty when it is.
+std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts);
+
+// "op SUM where AVERAGE is that": the first field in which two specs differ.
+std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference);
+
+// The integer weight of a contribution: what its counts say for WEIGHTED_AVERAGE, else 1.
+uint64_t WeightOf(const RoundSpec& spec, const Counts& counts);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_SPEC_H_

@@ -1,0 +1,233 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/values.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::aggregator {
+namespace {
+
+ValueKey ToValueKey(const std::tuple<std::string, std::string, uint64_t>& key) {
+  return {std::get<0>(key), std::get<1>(key), std::get<2>(key)};
+}
+
+std::string Describe(const ValueKey& key) {
+  return absl::StrCat("tensor ", key.tensor, " (lane ", key.lane, ", version ", key.version, ")");
+}
+
+}  // namespace
+
+void Values::Fail(const ValueScope& scope, const Key& key, const Request& request, ErrorCode code,
+                  const std::string& text) {
+  const ValueKey value = ToValueKey(key);
+  const Worker& worker = scope.workers[request.slot];
+  scope.actions.push_back(
+      Note{NoteKind::kValueFailed, scope.job_name, worker.id, value.lane, 0, text});
+  if (worker.connected()) {
+    scope.actions.push_back(Send{*worker.session, GetFailed{value, Error{code, text}}});
+  }
+}
+
+void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce& announce) {
+  const Worker& worker = scope.workers[slot];
+  const Key key{announce.key.lane, announce.key.tensor, announce.key.version};
+  const auto same_tensor = [&](const Key& other) {
+    return std::get<0>(other) == announce.key.lane && std::get<1>(other) == announce.key.tensor;
+  };
+  if (entries_.count(key) == 0 && entries_.size() >= scope.config.max_values) {
+    scope.actions.push_back(
+        Send{*worker.session,
+             Rejected{Error{ErrorCode::kResourceExhausted,
+                            absl::StrCat("Job ", scope.job_name, " holds ", entries_.size(),
+                                         " broadcast values, which is its limit; announce fewer.")},
+                      std::nullopt, 0}});
+    return;
+  }
+  // Older versions of the tensor are no longer served by this worker.
+  for (auto it = entries_.lower_bound(Key{announce.key.lane, announce.key.tensor, 0});
+       it != entries_.end() && same_tensor(it->first) && it->first < key;) {
+    it->second.holders.erase(worker.id);
+    it->second.told.erase(slot);
+    ServeAll(scope, it->first, it->second);
+    it = it->second.holders.empty() && it->second.requests.empty() ? entries_.erase(it)
+                                                                   : std::next(it);
+  }
+  Entry& entry = entries_[key];
+  entry.holders[worker.id] = {slot, Holding{announce.spec, announce.digest}};
+  ServeAll(scope, key, entry);
+}
+
+void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
+  const Key key{get.key.lane, get.key.tensor, get.key.version};
+  Request request;
+  request.slot = slot;
+  request.expected = get.expected;
+  request.source = get.source;
+  request.first = get.first;
+  request.count = get.count;
+  request.deadline = scope.now + get.timeout;
+  if (entries_.count(key) == 0 && entries_.size() >= scope.config.max_values) {
+    Fail(scope, key, request, ErrorCode::kResourceExhausted,
+         absl::StrCat("Job ", scope.job_name, " waits for ", entries_.size(),
+                      " broadcast values, which is its limit; ask for fewer at once."));
+    return;
+  }
+  Entry& entry = entries_[key];
+  if (const auto told = entry.told.find(slot); told != entry.told.end()) {
+    request.digest = told->second;
+  }
+  const auto same = [&](const Request& other) {
+    return other.slot == slot && other.first == request.first && other.count == request.count;
+  };
+  entry.requests.erase(std::remove_if(entry.requests.begin(), entry.requests.end(), same),
+                       entry.requests.end());
+  if (!Serve(scope, key, entry, request)) entry.requests.push_back(std::move(request));
+}
+
+bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Request& request) {
+  if (request.asked.has_value()) return false;
+  const Worker& receiver = scope.workers[request.slot];
+  for (const auto& [id, holder] : entry.holders) {
+    const auto& [slot, holding] = holder;
+    if (request.source.has_value() && *request.source != id) continue;
+    if (slot == request.slot || !scope.workers[slot].connected()) continue;
+    if (request.count == 0) {
+      if (request.expected.has_value() && *request.expected != holding.spec) {
+        Fail(scope, key, request, ErrorCode::kMismatch,
+             absl::StrCat("Job ", scope.job_name, ": worker ", receiver.id, " expects ",
+                          Describe(ToValueKey(key)), " as ", DescribeSpec(*request.expected),
+                          " but worker ", id, " holds it as ", DescribeSpec(holding.spec),
+                          ". Build the same model on both."));
+        return true;
+      }
+      entry.told[request.slot] = holding.digest;
+      if (receiver.connected()) {
+        scope.actions.push_back(
+            Send{*receiver.session, ValueKnown{ToValueKey(key), holding.spec, holding.digest, id}});
+      }
+      return true;
+    }
+    if (request.digest.has_value() && *request.digest != holding.digest) continue;
+    request.asked = slot;
+    scope.actions.push_back(
+        Send{*scope.workers[slot].session, Ask{ToValueKey(key), request.first, request.count}});
+    return false;
+  }
+  return false;
+}
+
+void Values::ServeAll(const ValueScope& scope, const Key& key, Entry& entry) {
+  const auto done = [&](Request& request) { return Serve(scope, key, entry, request); };
+  entry.requests.erase(std::remove_if(entry.requests.begin(), entry.requests.end(), done),
+                       entry.requests.end());
+}
+
+void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& received) {
+  const Key key{received.key.lane, received.key.tensor, received.key.version};
+  const auto it = entries_.find(key);
+  if (it == entries_.end()) return;
+  RelayValue relay{scope.job, received.key, received.first, received.count, {}, false};
+  // A request is done with when its last chunk has gone by; frames of one ask come in order, and a
+  // lost stream is asked again by the receiver.
+  const uint32_t end = received.first + received.count;
+  std::vector<Request>& requests = it->second.requests;
+  for (const Request& request : requests) {
+    const bool overlaps = request.asked == slot && received.first < request.first + request.count &&
+                          request.first < end;
+    const Worker& receiver = scope.workers[request.slot];
+    if (overlaps && receiver.connected()) relay.sessions.push_back(*receiver.session);
+  }
+  requests.erase(std::remove_if(requests.begin(), requests.end(),
+                                [&](const Request& request) {
+                                  return request.asked == slot && request.count > 0 &&
+                                         end >= request.first + request.count &&
+                                         received.first < request.first + request.count;
+                                }),
+                 requests.end());
+  if (!relay.sessions.empty()) scope.actions.push_back(std::move(relay));
+}
+
+void Values::Lose(const ValueScope& scope, Slot slot) {
+  ForgetRequests(slot);
+  const WorkerId& id = scope.workers[slot].id;
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    Entry& entry = it->second;
+    entry.holders.erase(id);
+    for (Request& request : entry.requests) {
+      if (request.asked == slot) request.asked.reset();
+    }
+    ServeAll(scope, it->first, entry);
+    // Whoever was told about a value that nobody holds any more cannot get the rest of it.
+    for (auto request = entry.requests.begin(); request != entry.requests.end();) {
+      if (request->count == 0 || request->asked.has_value()) {
+        ++request;
+        continue;
+      }
+      Fail(scope, it->first, *request, ErrorCode::kUnavailable,
+           absl::StrCat("Job ", scope.job_name, ": worker ", id, " was lost while it sent ",
+                        Describe(ToValueKey(it->first)),
+                        ", and nobody else holds the same value. Ask again: another holder may "
+                        "announce it."));
+      request = entry.requests.erase(request);
+    }
+    it = entry.holders.empty() && entry.requests.empty() ? entries_.erase(it) : std::next(it);
+  }
+}
+
+void Values::ForgetRequests(Slot slot) {
+  for (auto& [key, entry] : entries_) {
+    entry.told.erase(slot);
+    entry.requests.erase(
+        std::remove_if(entry.requests.begin(), entry.requests.end(),
+                       [&](const Request& request) { return request.slot == slot; }),
+        entry.requests.end());
+  }
+}
+
+void Values::Resume(const ValueScope& scope, Slot slot) {
+  for (auto& [key, entry] : entries_) {
+    for (Request& request : entry.requests) {
+      if (request.asked == slot) request.asked.reset();
+    }
+    ServeAll(scope, key, entry);
+  }
+}
+
+void Values::CheckDeadlines(const ValueScope& scope) {
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    Entry& entry = it->second;
+    for (auto request = entry.requests.begin(); request != entry.requests.end();) {
+      if (scope.now < request->deadline) {
+        ++request;
+        continue;
+      }
+      const std::string root =
+          request->source.has_value() ? absl::StrCat("worker ", *request->source) : "any worker";
+      Fail(scope, it->first, *request, ErrorCode::kDeadlineExceeded,
+           absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[request->slot].id,
+                        " waited for ", Describe(ToValueKey(it->first)), " from ", root,
+                        ", which did not publish it in time. Publish it there, or wait longer."));
+      request = entry.requests.erase(request);
+    }
+    it = entry.holders.empty() && entry.requests.empty() ? entries_.erase(it) : std::next(it);
+  }
+}
+
+absl::Time Values::NextDeadline() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [key, entry] : entries_) {
+    for (const Request& request : entry.requests) next = std::min(next, request.deadline);
+  }
+  return next;
+}
+
+void Values::Shift(absl::Duration gap) {
+  for (auto& [key, entry] : entries_) {
+    for (Request& request : entry.requests) request.deadline += gap;
+  }
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,132 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The workers of one job: who they are, whether they can be heard, and what they are to the job.
+//
+// State of a worker (the transitions are Job's):
+//
+//   from       when                                             to
+//   ---------  -----------------------------------------------  ---------
+//   (none)     hello                                            kAdmitted
+//   kAdmitted  ready, room below max_workers                    kCandidate
+//   kAdmitted  ready, no room                                   kSpare
+//   kSpare     room                                             kCandidate
+//   kCandidate genesis, boundary verdict, or pause              kMember
+//   kMember    drained, finished (at the next boundary)         kAdmitted, kFinished
+//   any        silent beyond its lease, evicted, superseded,
+//              abandoned, left, process exited                  kLost
+//   kLost      hello of the same process, or of another         kAdmitted, with a new incarnation
+//
+// Thread contract: plain values.
+
+#ifndef BASIN_AGGREGATOR_CORE_WORKERS_H_
+#define BASIN_AGGREGATOR_CORE_WORKERS_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "aggregator/core/event.h"
+#include "proto/vocabulary/ids.h"
+
+namespace basin::aggregator {
+
+// Position of a worker in its job's table; stable while the worker is known.
+using Slot = uint32_t;
+
+enum class WorkerState : uint8_t {
+  kAdmitted = 0,   // Said hello.
+  kCandidate = 1,  // Ready; becomes a member at the next boundary.
+  kSpare = 2,      // Ready, but the job is full.
+  kMember = 3,     // Of the current generation.
+  kFinished = 4,   // Has run out of data; counts for min_workers.
+  kLost = 5,
+};
+
+const char* WorkerStateName(WorkerState state);
+
+struct Worker {
+  WorkerId id;
+  Nonce nonce = 0;
+  Incarnation incarnation;
+  WorkerState state = WorkerState::kLost;
+  bool draining = false;   // Not among the next members.
+  bool finishing = false;  // Said finished; takes part in no round that opens from now on.
+  std::optional<SessionId> session;
+  absl::Time last_heard;     // While connected: when something of it last arrived.
+  absl::Time lost_at;        // While disconnected: when it counts as lost.
+  uint64_t ready_order = 0;  // Candidates join in this order.
+  uint64_t step_label = 0;
+  uint64_t state_hash = 0;
+  uint64_t progress = 0;
+  std::string busy;  // Why the trainer does something else; empty when it does not.
+  absl::Time busy_until;
+  std::vector<Nonce> superseded;          // Processes that this id no longer belongs to.
+  std::map<LaneIndex, uint32_t> layouts;  // Layout version seen, by lane.
+
+  bool connected() const { return session.has_value(); }
+  uint32_t LayoutSeen(LaneIndex lane) const {
+    const auto it = layouts.find(lane);
+    return it == layouts.end() ? 0 : it->second;
+  }
+  auto Fields() const {
+    return std::tie(id, nonce, incarnation, state, draining, finishing, session, last_heard,
+                    lost_at, ready_order, step_label, state_hash, progress, busy, busy_until,
+                    superseded, layouts);
+  }
+};
+
+class Workers {
+ public:
+  Worker& operator[](Slot slot) { return slots_[slot]; }
+  const Worker& operator[](Slot slot) const { return slots_[slot]; }
+  Slot size() const { return static_cast<Slot>(slots_.size()); }
+
+  std::optional<Slot> Find(const WorkerId& id) const {
+    const auto it = by_id_.find(id);
+    if (it == by_id_.end()) return std::nullopt;
+    return it->second;
+  }
+
+  // The new worker is kLost until SetState. REQUIRES: Find(id) has no value.
+  Slot Add(const WorkerId& id) {
+    const Slot slot = size();
+    slots_.emplace_back();
+    slots_.back().id = id;
+    ++counts_[static_cast<size_t>(slots_.back().state)];
+    by_id_.emplace(id, slot);
+    return slot;
+  }
+
+  // The only way to change a state: keeps Count right.
+  void SetState(Slot slot, WorkerState state) {
+    --counts_[static_cast<size_t>(slots_[slot].state)];
+    slots_[slot].state = state;
+    ++counts_[static_cast<size_t>(state)];
+  }
+  uint32_t Count(WorkerState state) const { return counts_[static_cast<size_t>(state)]; }
+
+  // In byte order of the id: the order in which contributions are reduced.
+  const std::map<WorkerId, Slot>& by_id() const { return by_id_; }
+
+  void Clear() {
+    slots_.clear();
+    by_id_.clear();
+    counts_ = {};
+  }
+
+  auto Fields() const { return std::tie(slots_); }
+
+ private:
+  std::vector<Worker> slots_;
+  std::array<uint32_t, 6> counts_{};  // By state; derived from slots_.
+  std::map<WorkerId, Slot> by_id_;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_WORKERS_H_
