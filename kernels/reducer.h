@@ -55,6 +55,8 @@ struct Output {
   // NormLeaves(span.count) sums of squares of the rounded result, or null if not wanted. Not
   // written for integers. A NaN in it is the canonical one.
   double* norm_leaves = nullptr;
+  // A hint: nobody reads the result soon, so it need not push anything out of the caches.
+  bool bypass_cache = false;
 };
 
 class Reducer {

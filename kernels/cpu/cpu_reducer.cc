@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -19,21 +20,26 @@ using cpu::FoldTerm;
 using cpu::KernelTable;
 using cpu::kUnitElements;
 
-// A block's accumulators take half of a first-level cache of 32 KiB at most, and each contribution
-// is read in runs of a page or more.
-constexpr size_t kBlockElements = 2048;
+// A block's accumulators take half of a small first-level cache at most.
+constexpr size_t kBlockElements = 1024;
 static_assert(kBlockElements % kUnitElements == 0);
 static_assert(kNormLeafElements % kBlockElements == 0, "a leaf ends where a block ends");
 
-// Contributions that one loop folds at once: enough that accumulators are seldom stored and loaded
-// again, few enough for the processor to follow every stream.
-constexpr size_t kGroupTerms = 8;
+// Contributions that one loop folds at once: few enough for the processor to follow every stream.
+constexpr size_t kGroupTerms = 16;
 
 constexpr size_t kMaxElementSize = 8;
 constexpr size_t kBlockBytes = kBlockElements * kMaxElementSize;
 
 constexpr size_t RoundUpToUnit(size_t elements) {
   return (elements + kUnitElements - 1) / kUnitElements * kUnitElements;
+}
+
+// The next piece of work when `remaining` elements are left: whole units while there are any, so
+// that less than one is left to be padded.
+constexpr size_t WholeUnits(size_t limit, size_t remaining) {
+  const size_t count = std::min(limit, remaining);
+  return count < kUnitElements ? count : count / kUnitElements * kUnitElements;
 }
 
 // A term and how far its slices have been read.
@@ -53,6 +59,14 @@ struct Stream {
         offset = 0;
       }
     }
+  }
+
+  // How many bytes lie in one piece from here.
+  size_t Contiguous() const {
+    for (size_t at = slice, skip = offset; at < input.slice_count; ++at, skip = 0) {
+      if (input.slices[at].size > skip) return input.slices[at].size - skip;
+    }
+    return 0;
   }
 
   // The next `bytes` bytes in one piece: where they lie or, if they lie in several slices, copied
@@ -98,11 +112,18 @@ bool IsFiniteAt(DType dtype, const unsigned char* data, size_t index) {
   }
 }
 
-// Folds spans block by block. One object per call; it lives on the caller's stack.
-class BlockFolder {
+// Terms of one wire dtype, ready for a loop.
+struct Group {
+  const Stream* streams;
+  size_t count;
+  FoldTerm terms[kGroupTerms];
+};
+
+// Folds a span piece by piece. One object per call; it lives on the caller's stack.
+class Folder {
  public:
-  BlockFolder(const KernelTable& kernels, const ReductionPlan& plan, const Input* inputs,
-              size_t begin, size_t end, const Span& span, const void* accumulator, Facts* facts)
+  Folder(const KernelTable& kernels, const ReductionPlan& plan, const Input* inputs, size_t begin,
+         size_t end, const Span& span, const void* accumulator, Facts* facts)
       : kernels_(kernels), plan_(plan), span_(span), facts_(facts) {
     for (const Term& term : plan.terms()) {
       if (term.contribution < begin || term.contribution >= end) continue;
@@ -111,81 +132,118 @@ class BlockFolder {
     if (plan.terms().front().contribution < begin) {
       before_ = static_cast<const unsigned char*>(accumulator);
     }
+    for (size_t first = 0; first < streams_.size(); first += GroupSize(first)) last_group_ = first;
   }
 
   bool HasTerms() const { return !streams_.empty(); }
-  size_t accumulator_size() const { return ElementSize(plan_.accumulator_dtype()); }
-  const unsigned char* acc() const { return acc_; }
-  const cpu::Watch& watch() const { return watch_; }
-  cpu::Watch* mutable_watch() { return &watch_; }
+  const void* acc() const { return acc_; }
 
-  // Takes the next `count` elements into acc(), whose length is then rounded up to a unit, filled
-  // with whatever zeros fold to.
-  void FoldBlock(size_t count) {
-    count_ = count;
-    watch_ = cpu::Watch();
-    bool fresh = LoadBefore();
-    ForEachGroup([&](const FoldTerm* terms, const Stream* streams, size_t group_count) {
-      Lookup(kernels_.fold, streams[0])(terms, group_count, fresh, RoundUpToUnit(count_), acc_,
-                                        &watch_);
-      fresh = false;
+  // The wire dtype of the last group. REQUIRES: HasTerms().
+  DType LastWireDType() const { return streams_[last_group_].term->wire_dtype; }
+
+  // How many of the next `limit` elements to take at once in one pass: as many as lie in one piece
+  // if all terms are one group and nothing was folded before, else a block.
+  size_t OnePassLength(size_t limit) const {
+    size_t length = kBlockElements;
+    if (before_ == nullptr && last_group_ == 0) {
+      size_t contiguous = limit;
+      for (const Stream& stream : streams_) {
+        contiguous =
+            std::min(contiguous, stream.Contiguous() / ElementSize(stream.term->wire_dtype));
+      }
+      length = std::max(length, contiguous);
+    }
+    return WholeUnits(length, limit);
+  }
+
+  // Sets the piece to work on: `count` elements, in whole units or less than one. More than a block
+  // only as OnePassLength allows.
+  void Begin(size_t count) { count_ = count; }
+
+  // Folds all groups but the last one into acc(); returns what the last one starts from, null for
+  // nothing.
+  const void* FoldHead(cpu::Watch* watch) {
+    return ForGroups(last_group_, [&](const Group& group, bool fresh) {
+      Lookup(kernels_.fold, group)(group.terms, group.count, fresh, RoundUpToUnit(count_), acc_,
+                                   watch);
     });
   }
 
-  // Goes through the block again to find out what was not finite. acc() comes out the same.
-  void CountBlock() {
-    bool fresh = LoadBefore();
-    ForEachGroup([&](const FoldTerm* terms, const Stream* streams, size_t group_count) {
+  // The last group, gathered. FoldHead comes first. REQUIRES: HasTerms().
+  Group LastGroup() { return Gather(last_group_); }
+
+  // Folds all terms into acc(), whose length is rounded up to a unit, filled with what zeros give.
+  void FoldAll(cpu::Watch* watch) {
+    ForGroups(streams_.size(), [&](const Group& group, bool fresh) {
+      Lookup(kernels_.fold, group)(group.terms, group.count, fresh, RoundUpToUnit(count_), acc_,
+                                   watch);
+    });
+  }
+
+  // The same, counting what is not finite into the facts. Integers have nothing to count.
+  void CountAll() {
+    ForGroups(streams_.size(), [&](const Group& group, bool fresh) {
       bool non_finite[kGroupTerms] = {};
       cpu::Count found{0, non_finite};
-      Lookup(kernels_.fold_count, streams[0])(terms, group_count, fresh, RoundUpToUnit(count_),
-                                              acc_, &found);
-      fresh = false;
+      Lookup(kernels_.fold_count, group)(group.terms, group.count, fresh, RoundUpToUnit(count_),
+                                         acc_, &found);
       facts_->overflows += found.overflows;
-      for (size_t k = 0; k < group_count; ++k) {
-        if (non_finite[k]) FindNonFinite(streams[k], terms[k].data);
+      for (size_t k = 0; k < group.count; ++k) {
+        if (non_finite[k]) FindNonFinite(*group.streams[k].term, group.terms[k].data);
       }
     });
   }
 
-  // Goes on to the next block.
+  // Goes on behind the piece.
   void Advance() {
     for (Stream& stream : streams_) stream.Advance(count_ * ElementSize(stream.term->wire_dtype));
     done_ += count_;
-    facts_->integer_wraps += watch_.integer_wraps;
   }
 
  private:
   template <typename Function>
-  Function Lookup(const Function (&table)[cpu::kDTypes][cpu::kCombines],
-                  const Stream& stream) const {
-    return table[static_cast<size_t>(stream.term->wire_dtype)]
+  Function Lookup(const Function (&table)[cpu::kDTypes][cpu::kCombines], const Group& group) const {
+    return table[static_cast<size_t>(group.streams[0].term->wire_dtype)]
                 [static_cast<size_t>(plan_.combine())];
   }
 
-  // Puts the accumulators of earlier folds into acc(); true if there are none.
-  bool LoadBefore() {
-    if (before_ == nullptr) return true;
-    const size_t size = accumulator_size();
-    std::memcpy(acc_, before_ + done_ * size, count_ * size);
-    std::memset(acc_ + count_ * size, 0, (RoundUpToUnit(count_) - count_) * size);
-    return false;
+  // The number of terms in the group that starts at stream `first`.
+  size_t GroupSize(size_t first) const {
+    size_t size = 1;
+    while (size < kGroupTerms && first + size < streams_.size() &&
+           streams_[first + size].term->wire_dtype == streams_[first].term->wire_dtype) {
+      ++size;
+    }
+    return size;
   }
 
-  // Calls fold(terms, streams, count) for each run of terms of one wire dtype, in order.
+  // Starts acc() from the earlier folds and calls fold(group, fresh) for each group before stream
+  // `end`. Returns acc() if there is anything in it, else null.
   template <typename FoldGroup>
-  void ForEachGroup(const FoldGroup& fold) {
-    for (size_t first = 0; first < streams_.size();) {
-      FoldTerm terms[kGroupTerms];
-      size_t k = 0;
-      do {
-        terms[k] = MakeTerm(streams_[first + k], scratch_[k]);
-        ++k;
-      } while (k < kGroupTerms && first + k < streams_.size() &&
-               streams_[first + k].term->wire_dtype == streams_[first].term->wire_dtype);
-      fold(terms, &streams_[first], k);
-      first += k;
+  const void* ForGroups(size_t end, const FoldGroup& fold) {
+    bool fresh = before_ == nullptr;
+    if (!fresh) {
+      const size_t size = ElementSize(plan_.accumulator_dtype());
+      std::memcpy(acc_, before_ + done_ * size, count_ * size);
+      std::memset(acc_ + count_ * size, 0, (RoundUpToUnit(count_) - count_) * size);
     }
+    for (size_t first = 0; first < end;) {
+      const Group group = Gather(first);
+      fold(group, fresh);
+      fresh = false;
+      first += group.count;
+    }
+    return fresh ? nullptr : acc_;
+  }
+
+  Group Gather(size_t first) {
+    Group group;
+    group.streams = &streams_[first];
+    group.count = GroupSize(first);
+    for (size_t k = 0; k < group.count; ++k) {
+      group.terms[k] = MakeTerm(group.streams[k], scratch_[k]);
+    }
+    return group;
   }
 
   FoldTerm MakeTerm(const Stream& stream, unsigned char* scratch) const {
@@ -205,8 +263,7 @@ class BlockFolder {
     return fold;
   }
 
-  void FindNonFinite(const Stream& stream, const unsigned char* data) {
-    const Term& term = *stream.term;
+  void FindNonFinite(const Term& term, const unsigned char* data) {
     // Elements come in order, so only a lesser contribution can still be a better find.
     const auto& known = facts_->first_non_finite_input;
     if (known && known->contribution <= term.contribution && known->element < span_.first + done_) {
@@ -227,38 +284,129 @@ class BlockFolder {
   Facts* const facts_;
   const unsigned char* before_ = nullptr;  // Accumulators of earlier folds, from the span's start.
   std::vector<Stream> streams_;
-  size_t done_ = 0;   // Elements of the blocks before this one.
-  size_t count_ = 0;  // Elements of this block.
-  cpu::Watch watch_;
+  size_t last_group_ = 0;  // Its first stream.
+  size_t done_ = 0;        // Elements before the piece.
+  size_t count_ = 0;       // Elements of the piece.
   alignas(64) unsigned char acc_[kBlockBytes];
   alignas(64) unsigned char scratch_[kGroupTerms][kBlockBytes];
 };
 
-// The norm's leaves, fed block by block.
+// The lanes of the leaf in progress, and where leaves go.
 class NormLeafSums {
  public:
-  NormLeafSums(cpu::NormFunction add, const Output& output)
-      : add_(output.norm_leaves != nullptr ? add : nullptr), leaves_(output.norm_leaves) {}
+  explicit NormLeafSums(double* leaves) : leaves_(leaves) {}
 
-  // `count` results of a span from its element `first`; a unit's rest behind them is 0.
-  void Add(size_t first, const unsigned char* out, size_t count, bool ends_span) {
-    if (add_ == nullptr) return;
-    add_(out, RoundUpToUnit(count), lanes_);
-    if (ends_span || (first + count) % kNormLeafElements == 0) Close(first / kNormLeafElements);
-  }
+  double* lanes() { return lanes_; }
 
- private:
-  void Close(size_t leaf) {
+  // To be called when the results up to element `end` of the span are in the lanes.
+  void ReachedElement(size_t end, bool ends_span) {
+    if (!ends_span && end % kNormLeafElements != 0) return;
     for (size_t half = kNormLanes / 2; half > 0; half /= 2) {
       for (size_t l = 0; l < half; ++l) lanes_[l] = lanes_[l] + lanes_[l + half];
     }
-    leaves_[leaf] = std::isnan(lanes_[0]) ? std::numeric_limits<double>::quiet_NaN() : lanes_[0];
+    if (leaves_ != nullptr) {
+      leaves_[(end - 1) / kNormLeafElements] =
+          std::isnan(lanes_[0]) ? std::numeric_limits<double>::quiet_NaN() : lanes_[0];
+    }
     std::fill(std::begin(lanes_), std::end(lanes_), 0.0);
   }
 
-  const cpu::NormFunction add_;  // Null if no norm is wanted.
-  double* const leaves_;
+ private:
+  double* const leaves_;  // Null if not wanted.
   alignas(64) double lanes_[kNormLanes] = {};
+};
+
+// One call of Reduce.
+class Reduction {
+ public:
+  Reduction(const KernelTable& kernels, const ReductionPlan& plan, const Span& span,
+            const Output& output, Folder* folder, Facts* facts)
+      : kernels_(kernels), plan_(plan), span_(span), output_(output), folder_(*folder),
+        facts_(facts), norm_(output.norm_leaves) {
+    if (folder_.HasTerms() && folder_.LastWireDType() == plan.spec().result_dtype) {
+      one_pass_ = kernels.reduce[result_type_][static_cast<size_t>(plan.combine())];
+    }
+  }
+
+  void Run() {
+    while (done_ < span_.count) {
+      const size_t to_leaf_end = kNormLeafElements - done_ % kNormLeafElements;
+      const size_t limit = std::min(span_.count - done_, to_leaf_end);
+      const size_t count = one_pass_ != nullptr ? folder_.OnePassLength(limit)
+                                                : WholeUnits(kBlockElements, limit);
+      ReducePiece(count);
+    }
+    if (bypassed_) cpu::FlushStores();
+  }
+
+ private:
+  void ReducePiece(size_t count) {
+    alignas(64) unsigned char padded[kUnitElements * kMaxElementSize];
+    unsigned char* const out = static_cast<unsigned char*>(output_.data) + done_ * result_size_;
+    // The loops write whole units.
+    unsigned char* const to = count % kUnitElements == 0 ? out : padded;
+    cpu::Watch watch;
+    folder_.Begin(count);
+    if (one_pass_ != nullptr) {
+      InOnePass(RoundUpToUnit(count), to, &watch);
+    } else {
+      StepByStep(RoundUpToUnit(count), to, &watch);
+    }
+    if (to == padded) std::memcpy(out, padded, count * result_size_);
+    facts_->integer_wraps += watch.integer_wraps;
+    if (watch.non_finite) {
+      CountPiece(count);
+    } else {
+      folder_.Advance();
+    }
+    done_ += count;
+    norm_.ReachedElement(done_, done_ == span_.count);
+  }
+
+  void InOnePass(size_t padded_count, unsigned char* to, cpu::Watch* watch) {
+    const bool bypass = output_.bypass_cache && reinterpret_cast<uintptr_t>(to) % 64 == 0;
+    bypassed_ = bypassed_ || bypass;
+    const void* before = folder_.FoldHead(watch);
+    const Group group = folder_.LastGroup();
+    one_pass_(group.terms, group.count, before, plan_.finish(), plan_.finish_constant(),
+              padded_count, cpu::Sink{to, bypass, norm_.lanes()}, watch);
+  }
+
+  void StepByStep(size_t padded_count, unsigned char* to, cpu::Watch* watch) {
+    folder_.FoldAll(watch);
+    kernels_.finish[result_type_](folder_.acc(), plan_.finish(), plan_.finish_constant(),
+                                  padded_count, to, watch);
+    const cpu::NormFunction add_squares = kernels_.norm[result_type_];
+    if (output_.norm_leaves != nullptr && add_squares != nullptr) {
+      add_squares(to, padded_count, norm_.lanes());
+    }
+  }
+
+  // Goes through a piece again, block by block, to count what was not finite.
+  void CountPiece(size_t count) {
+    for (size_t done = 0; done < count;) {
+      const size_t block = std::min(kBlockElements, count - done);
+      folder_.Begin(block);
+      folder_.CountAll();
+      facts_->overflows += kernels_.finish_count[result_type_](
+          folder_.acc(), plan_.finish(), plan_.finish_constant(), RoundUpToUnit(block));
+      folder_.Advance();
+      done += block;
+    }
+  }
+
+  const KernelTable& kernels_;
+  const ReductionPlan& plan_;
+  const Span span_;
+  const Output output_;
+  Folder& folder_;
+  Facts* const facts_;
+  NormLeafSums norm_;
+  const size_t result_type_ = static_cast<size_t>(plan_.spec().result_dtype);
+  const size_t result_size_ = ElementSize(plan_.spec().result_dtype);
+  cpu::ReduceFunction one_pass_ = nullptr;  // Null where there is no such loop.
+  size_t done_ = 0;
+  bool bypassed_ = false;
 };
 
 class CpuReducer final : public Reducer {
@@ -272,16 +420,20 @@ class CpuReducer final : public Reducer {
                               size_t end, const Span& span, void* accumulator,
                               Facts* facts) const override {
     const ScopedFloatEnvironment environment;
-    BlockFolder folder(kernels_, plan, inputs, begin, end, span, accumulator, facts);
+    Folder folder(kernels_, plan, inputs, begin, end, span, accumulator, facts);
     if (!folder.HasTerms()) return std::nullopt;
+    const size_t size = ElementSize(plan.accumulator_dtype());
     auto* to = static_cast<unsigned char*>(accumulator);
-    for (size_t done = 0; done < span.count; done += kBlockElements) {
-      const size_t count = std::min(kBlockElements, span.count - done);
-      folder.FoldBlock(count);
-      if (folder.watch().non_finite) folder.CountBlock();
+    for (size_t done = 0; done < span.count;) {
+      const size_t count = WholeUnits(kBlockElements, span.count - done);
+      cpu::Watch watch;
+      folder.Begin(count);
+      folder.FoldAll(&watch);
+      if (watch.non_finite) folder.CountAll();
+      facts->integer_wraps += watch.integer_wraps;
       folder.Advance();
-      const size_t size = folder.accumulator_size();
       std::memcpy(to + done * size, folder.acc(), count * size);
+      done += count;
     }
     return std::nullopt;
   }
@@ -290,34 +442,9 @@ class CpuReducer final : public Reducer {
                                 const void* accumulator, const Span& span, const Output& output,
                                 Facts* facts) const override {
     const ScopedFloatEnvironment environment;
-    const size_t result_type = static_cast<size_t>(plan.spec().result_dtype);
-    const size_t size = ElementSize(plan.spec().result_dtype);
-    BlockFolder folder(kernels_, plan, inputs, begin, plan.spec().contributions.size(), span,
-                       accumulator, facts);
-    NormLeafSums norm(kernels_.norm[result_type], output);
-    alignas(64) unsigned char tail[kBlockBytes];
-    for (size_t done = 0; done < span.count; done += kBlockElements) {
-      const size_t count = std::min(kBlockElements, span.count - done);
-      folder.FoldBlock(count);
-
-      // The loops write whole units.
-      unsigned char* const out = static_cast<unsigned char*>(output.data) + done * size;
-      unsigned char* const to = count % kUnitElements == 0 ? out : tail;
-      kernels_.finish[result_type](folder.acc(), plan.finish(), plan.finish_constant(),
-                                   RoundUpToUnit(count), to, folder.mutable_watch());
-      if (to == tail) {
-        std::memcpy(out, tail, count * size);
-        std::memset(tail + count * size, 0, (RoundUpToUnit(count) - count) * size);
-      }
-      norm.Add(done, to, count, done + count == span.count);
-
-      if (folder.watch().non_finite) {
-        folder.CountBlock();
-        facts->overflows += kernels_.finish_count[result_type](
-            folder.acc(), plan.finish(), plan.finish_constant(), RoundUpToUnit(count));
-      }
-      folder.Advance();
-    }
+    Folder folder(kernels_, plan, inputs, begin, plan.spec().contributions.size(), span,
+                  accumulator, facts);
+    Reduction(kernels_, plan, span, output, &folder, facts).Run();
     return std::nullopt;
   }
 

@@ -20,31 +20,61 @@ namespace basin::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// y of plan.h.
-template <Finish kFinish, class D, class V = hn::Vec<D>>
-HWY_INLINE V FinishValue(V acc, V constant) {
-  if constexpr (kFinish == Finish::kMultiply) {
-    return hn::Mul(acc, constant);
-  } else if constexpr (kFinish == Finish::kDivide) {
-    return hn::Div(acc, constant);
-  } else {
-    return acc;
+// y of plan.h. The constant of kNone is 1, which changes nothing.
+template <bool kDivide, class D, class V = hn::Vec<D>>
+HWY_INLINE V FinishValue(D, V acc, V constant) {
+  return kDivide ? hn::Div(acc, constant) : hn::Mul(acc, constant);
+}
+
+// Stores the rounded values of kVectors vectors, which follow each other in memory.
+template <class Type, class D, size_t kVectors, class V = hn::Vec<D>>
+HWY_INLINE void StoreStep(D d, const V (&values)[kVectors], bool bypass_cache,
+                          unsigned char* HWY_RESTRICT out) {
+  const typename Type::template NarrowTag<D> d_narrow;
+  using T = hn::TFromD<decltype(d_narrow)>;
+  T* HWY_RESTRICT to = reinterpret_cast<T*>(out);
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(T) < sizeof(hn::TFromD<D>)) {  // Two halves make a vector.
+    static_assert(kVectors % 2 == 0);
+    const hn::Twice<decltype(d_narrow)> d_twice;
+    for (size_t j = 0; j < kVectors; j += 2) {
+      const auto both = hn::Combine(d_twice, Type::Narrow(d, values[j + 1]),
+                                    Type::Narrow(d, values[j]));
+      T* HWY_RESTRICT at = to + j * hn::MaxLanes(d);
+      bypass_cache ? hn::Stream(both, d_twice, at) : hn::StoreU(both, d_twice, at);
+    }
+    return;
+  }
+#endif
+  for (size_t j = 0; j < kVectors; ++j) {
+    const auto narrow = Type::Narrow(d, values[j]);
+    T* HWY_RESTRICT at = to + j * hn::MaxLanes(d);
+    if (bypass_cache && sizeof(T) == sizeof(hn::TFromD<D>)) {
+      hn::Stream(narrow, d_narrow, at);
+    } else {
+      hn::StoreU(narrow, d_narrow, at);
+    }
   }
 }
 
-template <class Type, Finish kFinish>
+template <class Type, bool kDivide>
 void FinishLoop(const typename Type::A* HWY_RESTRICT acc, double constant, size_t count,
                 unsigned char* HWY_RESTRICT out, Watch* watch) {
   using A = typename Type::A;
   const hn::ScalableTag<A> d;
   const SignedOf<decltype(d)> di;
-  using V = hn::Vec<decltype(d)>;
-  const V constants = hn::Set(d, static_cast<A>(constant));
+  constexpr size_t kLanes = hn::MaxLanes(d);
+  const auto constants = hn::Set(d, static_cast<A>(constant));
   auto greatest = hn::Zero(di);
-  for (size_t i = 0; i < count; i += hn::Lanes(d)) {
-    const V y = FinishValue<kFinish, decltype(d)>(hn::Load(d, acc + i), constants);
-    greatest = hn::Max(greatest, Magnitude(d, y));
-    Type::Store(d, CanonicalizeNan(d, y), out + i * Type::kSize);
+  for (size_t i = 0; i < count; i += 2 * kLanes) {
+    hn::Vec<decltype(d)> values[2];
+    for (size_t j = 0; j < 2; ++j) {
+      const auto y =
+          FinishValue<kDivide>(d, hn::LoadU(d, acc + i + j * kLanes), constants);
+      greatest = hn::Max(greatest, Magnitude(d, y));
+      values[j] = CanonicalizeNan(d, y);
+    }
+    StoreStep<Type>(d, values, /*bypass_cache=*/false, out + i * Type::kSize);
   }
   if (!hn::AllTrue(di, hn::Lt(greatest, hn::Set(di, Type::kOverflow)))) watch->non_finite = true;
 }
@@ -53,13 +83,10 @@ template <class Type>
 void FinishFloat(const void* acc_data, Finish finish, double constant, size_t count,
                  unsigned char* out, Watch* watch) {
   const auto* acc = static_cast<const typename Type::A*>(acc_data);
-  switch (finish) {
-    case Finish::kNone:
-      return FinishLoop<Type, Finish::kNone>(acc, constant, count, out, watch);
-    case Finish::kMultiply:
-      return FinishLoop<Type, Finish::kMultiply>(acc, constant, count, out, watch);
-    case Finish::kDivide:
-      return FinishLoop<Type, Finish::kDivide>(acc, constant, count, out, watch);
+  if (finish == Finish::kDivide) {
+    FinishLoop<Type, true>(acc, constant, count, out, watch);
+  } else {
+    FinishLoop<Type, false>(acc, constant, count, out, watch);
   }
 }
 
@@ -73,10 +100,9 @@ uint64_t FinishCount(const void* acc_data, Finish finish, double constant, size_
   const V constants = hn::Set(d, static_cast<A>(constant));
   uint64_t overflows = 0;
   for (size_t i = 0; i < count; i += hn::Lanes(d)) {
-    const V value = hn::Load(d, acc + i);
-    V y = value;
-    if (finish == Finish::kMultiply) y = hn::Mul(value, constants);
-    if (finish == Finish::kDivide) y = hn::Div(value, constants);
+    const V value = hn::LoadU(d, acc + i);
+    const V y = finish == Finish::kDivide ? FinishValue<true>(d, value, constants)
+                                          : FinishValue<false>(d, value, constants);
     const auto stays_finite = IsBelow(d, y, Type::kOverflow);
     overflows += hn::CountTrue(di, hn::AndNot(stays_finite, IsFiniteMask(d, value)));
   }
@@ -85,33 +111,48 @@ uint64_t FinishCount(const void* acc_data, Finish finish, double constant, size_
 
 // ---- Norm --------------------------------------------------------------------------------------
 
-// As many results as the f64 vector has lanes, exactly widened.
-template <class Type, class D64>
-HWY_INLINE hn::Vec<D64> LoadAsF64(D64 d64, const unsigned char* data) {
-  if constexpr (sizeof(typename Type::A) == sizeof(double)) {
-    return Type::Load(d64, data);
-  } else {
-    return hn::PromoteTo(d64, Type::Load(hn::Rebind<float, D64>(), data));
-  }
-}
+// The 16 lanes of facts.h in registers.
+class NormLanes {
+ public:
+  using D = hn::ScalableTag<double>;
+  static constexpr size_t kLanes = hn::MaxLanes(D());
+  static constexpr size_t kVectors = kNormLanes / kLanes;
+  static_assert(kVectors * kLanes == kNormLanes);
 
-template <class Type>
-void AddSquares(const unsigned char* HWY_RESTRICT out, size_t count,
-                double* HWY_RESTRICT lane_sums) {
-  const hn::ScalableTag<double> d64;
-  using V = hn::Vec<decltype(d64)>;
-  constexpr size_t kLanes = hn::MaxLanes(d64);
-  constexpr size_t kVectorsOfLanes = kNormLanes / kLanes;
-  static_assert(kVectorsOfLanes * kLanes == kNormLanes);
-  V sums[kVectorsOfLanes];
-  for (size_t j = 0; j < kVectorsOfLanes; ++j) sums[j] = hn::LoadU(d64, lane_sums + j * kLanes);
-  for (size_t i = 0; i < count; i += kNormLanes) {
-    for (size_t j = 0; j < kVectorsOfLanes; ++j) {
-      const V x = LoadAsF64<Type>(d64, out + (i + j * kLanes) * Type::kSize);
-      sums[j] = hn::Add(sums[j], hn::Mul(x, x));
+  HWY_INLINE explicit NormLanes(const double* sums) {
+    for (size_t j = 0; j < kVectors; ++j) sums_[j] = hn::LoadU(D(), sums + j * kLanes);
+  }
+  HWY_INLINE void StoreTo(double* sums) const {
+    for (size_t j = 0; j < kVectors; ++j) hn::StoreU(sums_[j], D(), sums + j * kLanes);
+  }
+  // Adds the squares of 16 results, which `load(j)` gives in f64, a vector at a time.
+  template <class Load>
+  HWY_INLINE void Add(const Load& load) {
+    for (size_t j = 0; j < kVectors; ++j) {
+      const hn::Vec<D> x = load(j);
+      sums_[j] = hn::Add(sums_[j], hn::Mul(x, x));
     }
   }
-  for (size_t j = 0; j < kVectorsOfLanes; ++j) hn::StoreU(sums[j], d64, lane_sums + j * kLanes);
+
+ private:
+  hn::Vec<D> sums_[kVectors];
+};
+
+template <class Type>
+void AddSquares(const unsigned char* HWY_RESTRICT out, size_t count, double* HWY_RESTRICT sums) {
+  const NormLanes::D d64;
+  NormLanes lanes(sums);
+  for (size_t i = 0; i < count; i += kNormLanes) {
+    lanes.Add([&](size_t j) HWY_ATTR {
+      const unsigned char* data = out + (i + j * NormLanes::kLanes) * Type::kSize;
+      if constexpr (sizeof(typename Type::A) == sizeof(double)) {
+        return LoadWide<Type>(d64, data);
+      } else {
+        return hn::PromoteTo(d64, LoadWide<Type>(hn::Rebind<float, NormLanes::D>(), data));
+      }
+    });
+  }
+  lanes.StoreTo(sums);
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)

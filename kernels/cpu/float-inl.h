@@ -79,63 +79,46 @@ HWY_INLINE V CanonicalizeNan(D d, V v) {
   return hn::IfThenElse(hn::IsNaN(v), nan, v);
 }
 
-// ---- 16-bit floats -----------------------------------------------------------------------------
-
-// Zero-extended 16-bit patterns, as many as D has lanes.
-template <class D>
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> LoadBits16(D, const unsigned char* data) {
-  const hn::RebindToUnsigned<D> du;
-  const hn::Rebind<uint16_t, D> du16;
-  return hn::PromoteTo(du, hn::LoadU(du16, reinterpret_cast<const uint16_t*>(data)));
-}
-
-template <class D, class V = hn::Vec<hn::RebindToSigned<D>>>
-HWY_INLINE void StoreBits16(D, V bits, unsigned char* data) {
-  const hn::Rebind<uint16_t, D> du16;
-  hn::StoreU(hn::DemoteTo(du16, bits), du16, reinterpret_cast<uint16_t*>(data));
-}
+// ---- 16-bit floats, as bit patterns in u16 vectors of as many lanes -----------------------------
 
 template <class D>
-HWY_INLINE hn::Vec<D> LoadBF16(D d, const unsigned char* data) {
-  return hn::BitCast(d, hn::ShiftLeft<16>(LoadBits16(d, data)));
+using Bits16Of = hn::Rebind<uint16_t, D>;
+
+template <class D, class V16 = hn::Vec<Bits16Of<D>>>
+HWY_INLINE hn::Vec<D> WidenBF16(D d, V16 bits) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), bits)));
 }
 
 // As NarrowToBF16Bits; a NaN must be canonical already.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void StoreBF16(D d, V v, unsigned char* data) {
+HWY_INLINE hn::Vec<Bits16Of<D>> NarrowBF16(D, V v) {
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, v);
   const auto last_kept = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
   const auto rounded = hn::Add(bits, hn::Add(hn::Set(du, 0x7fffu), last_kept));
-  StoreBits16(d, hn::BitCast(SignedOf<D>(), hn::ShiftRight<16>(rounded)), data);
+  return hn::DemoteTo(Bits16Of<D>(), hn::BitCast(SignedOf<D>(), hn::ShiftRight<16>(rounded)));
 }
 
 #if BASIN_HAVE_F16C
 
-template <class D>
-HWY_INLINE hn::Vec<D> LoadF16(D d, const unsigned char* data) {
-  const hn::Rebind<hwy::float16_t, D> df16;
-  const hn::Rebind<uint16_t, D> du16;
-  const auto bits = hn::LoadU(du16, reinterpret_cast<const uint16_t*>(data));
-  return hn::PromoteTo(d, hn::BitCast(df16, bits));
+template <class D, class V16 = hn::Vec<Bits16Of<D>>>
+HWY_INLINE hn::Vec<D> WidenF16(D d, V16 bits) {
+  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), bits));
 }
 
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void StoreF16(D, V v, unsigned char* data) {
-  const hn::Rebind<hwy::float16_t, D> df16;
-  const hn::Rebind<uint16_t, D> du16;
-  const auto narrow = hn::DemoteTo(df16, v);
-  hn::StoreU(hn::BitCast(du16, narrow), du16, reinterpret_cast<uint16_t*>(data));
+HWY_INLINE hn::Vec<Bits16Of<D>> NarrowF16(D, V v) {
+  return hn::BitCast(Bits16Of<D>(), hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), v));
 }
 
 #else
 
 // As WidenF16Bits, without branches. A subnormal m * 2^-24 is what (1 + m / 1024) * 2^-14 exceeds
 // 2^-14 by, and the subtraction is exact.
-template <class D>
-HWY_INLINE hn::Vec<D> LoadF16(D d, const unsigned char* data) {
+template <class D, class V16 = hn::Vec<Bits16Of<D>>>
+HWY_INLINE hn::Vec<D> WidenF16(D d, V16 narrow) {
   const SignedOf<D> di;
-  const auto bits = hn::BitCast(di, LoadBits16(d, data));
+  const auto bits = hn::BitCast(di, hn::PromoteTo(hn::RebindToUnsigned<D>(), narrow));
   const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(di, 0x8000)));
   const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(di, 0x7fff)));
   const auto normal = hn::Add(magnitude, hn::Set(di, (127 - 15) << 23));
@@ -154,7 +137,7 @@ HWY_INLINE hn::Vec<D> LoadF16(D d, const unsigned char* data) {
 // As NarrowToF16Bits, without branches; a NaN must be canonical already. A subnormal result is
 // rounded by adding 0.5, whose last place is 2^-24.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE void StoreF16(D d, V v, unsigned char* data) {
+HWY_INLINE hn::Vec<Bits16Of<D>> NarrowF16(D d, V v) {
   const SignedOf<D> di;
   const auto bits = hn::BitCast(di, v);
   const auto magnitude = Magnitude(d, v);
@@ -173,54 +156,48 @@ HWY_INLINE void StoreF16(D d, V v, unsigned char* data) {
   const auto number = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x477ff000)), finite, large);
   const auto is_nan = hn::Gt(magnitude, hn::Set(di, 0x7f800000));
   const auto narrow = hn::IfThenElse(is_nan, hn::Set(di, kCanonicalNanF16), number);
-  StoreBits16(d, hn::Or(sign, narrow), data);
+  return hn::DemoteTo(Bits16Of<D>(), hn::Or(sign, narrow));
 }
 
 #endif  // BASIN_HAVE_F16C
 
 // ---- Element types -----------------------------------------------------------------------------
-// For each: the accumulator's element type, a widening load, the rounding store (of values whose
-// NaN are canonical), and the least magnitude that the store rounds to infinity.
+// For each: the type A of its accumulator, the exact widening to A and the single rounding from it
+// (of values whose NaN are canonical), and the least magnitude that is rounded to infinity.
 
-struct TypeF64 {
-  using A = double;
-  static constexpr size_t kSize = 8;
-  static constexpr int64_t kOverflow = Bits<double>::kInfinity;
+template <class T>
+struct WideType {
+  using A = T;
+  static constexpr size_t kSize = sizeof(T);
+  static constexpr auto kOverflow = Bits<T>::kInfinity;
   template <class D>
-  static HWY_INLINE hn::Vec<D> Load(D d, const unsigned char* data) {
-    return hn::LoadU(d, reinterpret_cast<const double*>(data));
+  using NarrowTag = D;
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V Widen(D, V v) {
+    return v;
   }
   template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Store(D d, V v, unsigned char* data) {
-    hn::StoreU(v, d, reinterpret_cast<double*>(data));
+  static HWY_INLINE V Narrow(D, V v) {
+    return v;
   }
 };
 
-struct TypeF32 {
-  using A = float;
-  static constexpr size_t kSize = 4;
-  static constexpr int32_t kOverflow = Bits<float>::kInfinity;
-  template <class D>
-  static HWY_INLINE hn::Vec<D> Load(D d, const unsigned char* data) {
-    return hn::LoadU(d, reinterpret_cast<const float*>(data));
-  }
-  template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Store(D d, V v, unsigned char* data) {
-    hn::StoreU(v, d, reinterpret_cast<float*>(data));
-  }
-};
+using TypeF64 = WideType<double>;
+using TypeF32 = WideType<float>;
 
 struct TypeF16 {
   using A = float;
   static constexpr size_t kSize = 2;
   static constexpr int32_t kOverflow = 0x477ff000;  // 65520: halfway from 65504 to 65536, to even.
   template <class D>
-  static HWY_INLINE hn::Vec<D> Load(D d, const unsigned char* data) {
-    return LoadF16(d, data);
+  using NarrowTag = Bits16Of<D>;
+  template <class D, class V16 = hn::Vec<Bits16Of<D>>>
+  static HWY_INLINE hn::Vec<D> Widen(D d, V16 bits) {
+    return WidenF16(d, bits);
   }
   template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Store(D d, V v, unsigned char* data) {
-    StoreF16(d, v, data);
+  static HWY_INLINE hn::Vec<Bits16Of<D>> Narrow(D d, V v) {
+    return NarrowF16(d, v);
   }
 };
 
@@ -229,14 +206,24 @@ struct TypeBF16 {
   static constexpr size_t kSize = 2;
   static constexpr int32_t kOverflow = 0x7f7f8000;  // Halfway from the largest bf16 to infinity.
   template <class D>
-  static HWY_INLINE hn::Vec<D> Load(D d, const unsigned char* data) {
-    return LoadBF16(d, data);
+  using NarrowTag = Bits16Of<D>;
+  template <class D, class V16 = hn::Vec<Bits16Of<D>>>
+  static HWY_INLINE hn::Vec<D> Widen(D d, V16 bits) {
+    return WidenBF16(d, bits);
   }
   template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE void Store(D d, V v, unsigned char* data) {
-    StoreBF16(d, v, data);
+  static HWY_INLINE hn::Vec<Bits16Of<D>> Narrow(D d, V v) {
+    return NarrowBF16(d, v);
   }
 };
+
+// As many elements as D has lanes, from any address, widened.
+template <class Type, class D>
+HWY_INLINE hn::Vec<D> LoadWide(D d, const unsigned char* data) {
+  const typename Type::template NarrowTag<D> d_narrow;
+  using T = hn::TFromD<decltype(d_narrow)>;
+  return Type::Widen(d, hn::LoadU(d_narrow, reinterpret_cast<const T*>(data)));
+}
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE

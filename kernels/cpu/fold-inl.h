@@ -100,53 +100,70 @@ struct ExtremeOp {
 
 // ---- The loops ---------------------------------------------------------------------------------
 
-constexpr size_t kVectors = 4;  // Accumulators in registers: enough to hide an addition's latency.
+// What one step takes of each contribution: a cache line or, of f64, two. Streams that advance in
+// step, a line at a time, are what the processor prefetches best.
+template <class Wire>
+constexpr size_t StepElements() {
+  return Wire::kSize == 2 ? 32 : 16;
+}
+
+template <class Wire, class D>
+constexpr size_t StepVectors() {
+  return StepElements<Wire>() / hn::MaxLanes(D());
+}
+
+// The state of one step's accumulators after all terms, for the elements from `i`. `acc` is what
+// came before, null if nothing. `greatest` takes in the magnitudes that must stay below infinity.
+template <class Wire, class Op, class D, class State, size_t kVectors>
+HWY_INLINE void FoldStep(D d, const FoldTerm* HWY_RESTRICT terms, size_t term_count,
+                         const typename Wire::A* acc, size_t i, State (&states)[kVectors],
+                         hn::Vec<SignedOf<D>>& greatest) {
+  using V = hn::Vec<D>;
+  constexpr size_t kLanes = hn::MaxLanes(D());
+  const auto product = [&](const FoldTerm& term, size_t j) HWY_ATTR {
+    const V x = LoadWide<Wire>(d, term.data + (i + j * kLanes) * Wire::kSize);
+    const V p = Product<Wire>::Of(d, term, x);
+    if (Op::kWatchTerms) greatest = hn::Max(greatest, Magnitude(d, p));
+    return p;
+  };
+  size_t k = 0;
+  if (acc == nullptr) {
+    for (size_t j = 0; j < kVectors; ++j) states[j] = Op::FromValue(d, product(terms[0], j));
+    k = 1;
+  } else {
+    for (size_t j = 0; j < kVectors; ++j) {
+      states[j] = Op::FromValue(d, hn::LoadU(d, acc + i + j * kLanes));
+    }
+  }
+  for (; k < term_count; ++k) {
+    for (size_t j = 0; j < kVectors; ++j) {
+      states[j] = Op::Step(d, states[j], product(terms[k], j));
+    }
+  }
+}
 
 template <class Wire, class Op>
 void Fold(const FoldTerm* HWY_RESTRICT terms, size_t term_count, bool fresh, size_t count,
           void* HWY_RESTRICT acc_data, Watch* watch) {
   using A = typename Wire::A;
   const hn::ScalableTag<A> d;
-  const SignedOf<decltype(d)> di;
-  using V = hn::Vec<decltype(d)>;
-  using State = typename Op::template State<decltype(d)>;
-  const size_t lanes = hn::Lanes(d);
-  A* HWY_RESTRICT acc = static_cast<A*>(acc_data);
-
-  auto greatest = hn::Zero(di);  // Magnitude that must stay below infinity.
-  for (size_t i = 0; i < count; i += kVectors * lanes) {
-    State states[kVectors];
-    size_t first_step = 0;
-    if (fresh) {
-      for (size_t j = 0; j < kVectors; ++j) {
-        const V x = Wire::Load(d, terms[0].data + (i + j * lanes) * Wire::kSize);
-        const V p = Product<Wire>::Of(d, terms[0], x);
-        if (Op::kWatchTerms) greatest = hn::Max(greatest, Magnitude(d, p));
-        states[j] = Op::FromValue(d, p);
-      }
-      first_step = 1;
-    } else {
-      for (size_t j = 0; j < kVectors; ++j) {
-        states[j] = Op::FromValue(d, hn::Load(d, acc + i + j * lanes));
-      }
-    }
-    for (size_t k = first_step; k < term_count; ++k) {
-      const unsigned char* data = terms[k].data + i * Wire::kSize;
-      for (size_t j = 0; j < kVectors; ++j) {
-        const V x = Wire::Load(d, data + j * lanes * Wire::kSize);
-        const V p = Product<Wire>::Of(d, terms[k], x);
-        if (Op::kWatchTerms) greatest = hn::Max(greatest, Magnitude(d, p));
-        states[j] = Op::Step(d, states[j], p);
-      }
-    }
+  using D = decltype(d);
+  constexpr size_t kVectors = StepVectors<Wire, D>();
+  const SignedOf<D> di;
+  A* acc = static_cast<A*>(acc_data);
+  auto greatest = hn::Zero(di);
+  for (size_t i = 0; i < count; i += StepElements<Wire>()) {
+    typename Op::template State<D> states[kVectors];
+    FoldStep<Wire, Op>(d, terms, term_count, fresh ? nullptr : acc, i, states, greatest);
     for (size_t j = 0; j < kVectors; ++j) {
-      const V value = Op::ToValue(d, states[j]);
+      const auto value = Op::ToValue(d, states[j]);
       if (!Op::kWatchTerms) greatest = hn::Max(greatest, Magnitude(d, value));
-      hn::Store(value, d, acc + i + j * lanes);
+      hn::StoreU(value, d, acc + i + j * hn::MaxLanes(d));
     }
   }
-  const auto infinity = hn::Set(di, Bits<A>::kInfinity);
-  if (!hn::AllTrue(di, hn::Lt(greatest, infinity))) watch->non_finite = true;
+  if (!hn::AllTrue(di, hn::Lt(greatest, hn::Set(di, Bits<A>::kInfinity)))) {
+    watch->non_finite = true;
+  }
 }
 
 template <class Wire, class Op>
@@ -160,9 +177,9 @@ void FoldCount(const FoldTerm* HWY_RESTRICT terms, size_t term_count, bool fresh
   A* HWY_RESTRICT acc = static_cast<A*>(acc_data);
 
   for (size_t i = 0; i < count; i += lanes) {
-    V value = hn::Load(d, acc + i);
+    V value = hn::LoadU(d, acc + i);
     for (size_t k = 0; k < term_count; ++k) {
-      const V x = Wire::Load(d, terms[k].data + i * Wire::kSize);
+      const V x = LoadWide<Wire>(d, terms[k].data + i * Wire::kSize);
       const V p = Product<Wire>::Of(d, terms[k], x);
       const bool starts = fresh && k == 0;
       const V next =
@@ -174,7 +191,7 @@ void FoldCount(const FoldTerm* HWY_RESTRICT terms, size_t term_count, bool fresh
       if (!hn::AllTrue(di, x_is_finite)) found->term_non_finite[k] = true;
       value = next;
     }
-    hn::Store(value, d, acc + i);
+    hn::StoreU(value, d, acc + i);
   }
 }
 

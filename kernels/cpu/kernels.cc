@@ -12,31 +12,34 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/kernels.cc"
 #include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "kernels/cpu/finish-inl.h"
 #include "kernels/cpu/float-inl.h"
 #include "kernels/cpu/fold-inl.h"
 #include "kernels/cpu/integer-inl.h"
+#include "kernels/cpu/reduce-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace basin::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-template <class Op>
-void SetFolds(Combine combine, KernelTable* table) {
-  const auto set = [&](DType dtype, FoldFunction fold, FoldCountFunction fold_count) {
-    table->fold[static_cast<size_t>(dtype)][static_cast<size_t>(combine)] = fold;
-    table->fold_count[static_cast<size_t>(dtype)][static_cast<size_t>(combine)] = fold_count;
-  };
-  set(DType::kF64, Fold<TypeF64, Op>, FoldCount<TypeF64, Op>);
-  set(DType::kF32, Fold<TypeF32, Op>, FoldCount<TypeF32, Op>);
-  set(DType::kF16, Fold<TypeF16, Op>, FoldCount<TypeF16, Op>);
-  set(DType::kBF16, Fold<TypeBF16, Op>, FoldCount<TypeBF16, Op>);
+template <class Type, class Op>
+void SetFloatOp(DType dtype, Combine combine, KernelTable* table) {
+  const size_t type = static_cast<size_t>(dtype);
+  const size_t op = static_cast<size_t>(combine);
+  table->reduce[type][op] = Reduce<Type, Op>;
+  table->fold[type][op] = Fold<Type, Op>;
+  table->fold_count[type][op] = FoldCount<Type, Op>;
 }
 
 template <class Type>
 void SetFloat(DType dtype, KernelTable* table) {
+  SetFloatOp<Type, AddOp>(dtype, Combine::kAdd, table);
+  SetFloatOp<Type, MultiplyOp>(dtype, Combine::kMultiply, table);
+  SetFloatOp<Type, ExtremeOp</*kMin=*/true>>(dtype, Combine::kMin, table);
+  SetFloatOp<Type, ExtremeOp</*kMin=*/false>>(dtype, Combine::kMax, table);
   table->finish[static_cast<size_t>(dtype)] = FinishFloat<Type>;
   table->finish_count[static_cast<size_t>(dtype)] = FinishCount<Type>;
   table->norm[static_cast<size_t>(dtype)] = AddSquares<Type>;
@@ -54,10 +57,6 @@ void SetInteger(DType dtype, KernelTable* table) {
 
 KernelTable MakeTable() {
   KernelTable table = {};
-  SetFolds<AddOp>(Combine::kAdd, &table);
-  SetFolds<MultiplyOp>(Combine::kMultiply, &table);
-  SetFolds<ExtremeOp</*kMin=*/true>>(Combine::kMin, &table);
-  SetFolds<ExtremeOp</*kMin=*/false>>(Combine::kMax, &table);
   SetFloat<TypeF64>(DType::kF64, &table);
   SetFloat<TypeF32>(DType::kF32, &table);
   SetFloat<TypeF16>(DType::kF16, &table);
@@ -96,6 +95,8 @@ const KernelTable* TableFor(int64_t target) {
 }
 
 }  // namespace
+
+void FlushStores() { hwy::FlushStream(); }
 
 std::vector<Target> SupportedTargets() {
   std::vector<Target> targets;

@@ -41,12 +41,24 @@ struct Count {
 };
 
 // acc := fold of `terms`, all of one wire dtype, starting from the first one if `fresh` and from
-// acc otherwise. `acc` is aligned to 64 bytes.
+// acc otherwise.
 using FoldFunction = void (*)(const FoldTerm* terms, size_t term_count, bool fresh, size_t count,
                               void* acc, Watch* watch);
 // The same, counting.
 using FoldCountFunction = void (*)(const FoldTerm* terms, size_t term_count, bool fresh,
                                    size_t count, void* acc, Count* found);
+// Where the one-pass loop puts results.
+struct Sink {
+  unsigned char* out;
+  bool bypass_cache;   // Only if `out` is aligned to 64 bytes; needs FlushStores() afterwards.
+  double* norm_lanes;  // The 16 lanes of facts.h; never null.
+};
+
+// Fold on top of `acc` (null: afresh; any alignment), finish, round, store and square, for results
+// of the terms' dtype.
+using ReduceFunction = void (*)(const FoldTerm* terms, size_t term_count, const void* acc,
+                                Finish finish, double constant, size_t count, const Sink& sink,
+                                Watch* watch);
 // out := RN_result(finish(acc)).
 using FinishFunction = void (*)(const void* acc, Finish finish, double constant, size_t count,
                                 unsigned char* out, Watch* watch);
@@ -60,14 +72,18 @@ constexpr size_t kDTypes = 8;    // Indices up to DType::kU8.
 constexpr size_t kCombines = 4;  // Indices of Combine.
 
 // The loops of one instruction set, by the values of DType and Combine. Null where there is no such
-// loop: integers have no counting loops and no norm.
+// loop: integers have no one-pass loops, no counting loops and no norm.
 struct KernelTable {
+  ReduceFunction reduce[kDTypes][kCombines];         // By wire dtype, which is the result's.
   FoldFunction fold[kDTypes][kCombines];             // By wire dtype.
   FoldCountFunction fold_count[kDTypes][kCombines];  // By wire dtype.
   FinishFunction finish[kDTypes];                    // By result dtype.
   FinishCountFunction finish_count[kDTypes];         // By result dtype.
   NormFunction norm[kDTypes];                        // By result dtype.
 };
+
+// Makes stores that bypassed the cache visible to other threads like ordinary ones.
+void FlushStores();
 
 // An instruction set that this machine runs.
 struct Target {
