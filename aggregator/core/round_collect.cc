@@ -85,6 +85,7 @@ void Round::Compare(const RoundScope& scope) {
     }
     if (votes == contributors_) break;  // Unanimous, the usual case.
   }
+  if (reference == nullptr) return;
   spec_ = reference->begin.spec;
   compared_ = true;
   for (RoundMember& member : members_) {
