@@ -1,0 +1,170 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "kernels/cuda/cuda_device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/launch.h"
+
+namespace basin::kernels::cuda {
+namespace {
+
+// Nothing if the call worked, else a sentence: which device, which call, what the runtime said.
+std::optional<Failure> Check(cudaError_t error, const std::string& device, const char* call) {
+  if (error == cudaSuccess) return std::nullopt;
+  // Takes the error away where it is not one that stays, so that later calls are judged by their
+  // own.
+  cudaGetLastError();
+  return Failure{FailureCode::kDevice, device + ": " + call +
+                                           " failed: " + cudaGetErrorString(error) + " (" +
+                                           cudaGetErrorName(error) + ")"};
+}
+
+// Makes a device current on this thread, and puts back which one was: the thread is the caller's.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int index) {
+    if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;
+    error_ = before_ == index ? cudaSuccess : cudaSetDevice(index);
+    changed_ = before_ != index;
+  }
+  ~CurrentDevice() {
+    if (changed_) cudaSetDevice(before_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+  cudaError_t error() const { return error_; }
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+  cudaError_t error_ = cudaSuccess;
+};
+
+class CudaQueue final : public Queue {
+ public:
+  CudaQueue(std::string device, int index, cudaStream_t stream)
+      : device_(std::move(device)), index_(index), stream_(stream) {}
+
+  ~CudaQueue() override {
+    const CurrentDevice current(index_);
+    cudaStreamDestroy(stream_);
+  }
+
+  std::optional<Failure> CopyToDevice(void* device, const void* pinned, size_t size) override {
+    return Call("cudaMemcpyAsync to the device", [&] {
+      return cudaMemcpyAsync(device, pinned, size, cudaMemcpyHostToDevice, stream_);
+    });
+  }
+
+  std::optional<Failure> CopyToHost(void* pinned, const void* device, size_t size) override {
+    return Call("cudaMemcpyAsync to the host", [&] {
+      return cudaMemcpyAsync(pinned, device, size, cudaMemcpyDeviceToHost, stream_);
+    });
+  }
+
+  std::optional<Failure> Run(const ReduceTask& task) override {
+    return Call("launch of the reduction", [&] { return Launch(task, stream_); });
+  }
+
+  std::optional<Failure> Run(const CastTask& task) override {
+    return Call("launch of the cast", [&] { return Launch(task, stream_); });
+  }
+
+  std::optional<Failure> Wait() override {
+    return Call("cudaStreamSynchronize", [&] { return cudaStreamSynchronize(stream_); });
+  }
+
+ private:
+  template <typename Function>
+  std::optional<Failure> Call(const char* name, Function function) const {
+    const CurrentDevice current(index_);
+    if (current.error() != cudaSuccess) return Check(current.error(), device_, "cudaSetDevice");
+    return Check(function(), device_, name);
+  }
+
+  const std::string device_;
+  const int index_;
+  const cudaStream_t stream_;
+};
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(std::string name, int index) : name_(std::move(name)), index_(index) {}
+
+  std::string_view name() const override { return name_; }
+
+  Result<Memory> AllocateOnDevice(size_t size) override {
+    return Allocate("cudaMalloc", size, cudaMalloc, cudaFree);
+  }
+
+  Result<Memory> AllocatePinned(size_t size) override {
+    return Allocate("cudaMallocHost", size, cudaMallocHost, cudaFreeHost);
+  }
+
+  Result<std::unique_ptr<Queue>> MakeQueue() override {
+    const CurrentDevice current(index_);
+    if (auto failure = Check(current.error(), name_, "cudaSetDevice")) return *std::move(failure);
+    cudaStream_t stream = nullptr;
+    const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (auto failure = Check(error, name_, "cudaStreamCreateWithFlags")) return *std::move(failure);
+    return std::unique_ptr<Queue>(std::make_unique<CudaQueue>(name_, index_, stream));
+  }
+
+ private:
+  Result<Memory> Allocate(const char* call, size_t size, cudaError_t (*allocate)(void**, size_t),
+                          cudaError_t (*release)(void*)) const {
+    const CurrentDevice current(index_);
+    if (auto failure = Check(current.error(), name_, "cudaSetDevice")) return *std::move(failure);
+    void* data = nullptr;
+    const std::string what = std::string(call) + " of " + std::to_string(size) + " bytes";
+    if (auto failure = Check(allocate(&data, size), name_, what.c_str())) {
+      return *std::move(failure);
+    }
+    return Memory(data, [index = index_, release](void* allocated) {
+      const CurrentDevice owner(index);
+      release(allocated);
+    });
+  }
+
+  const std::string name_;
+  const int index_;
+};
+
+}  // namespace
+
+Result<int> CountCudaDevices() {
+  int count = 0;
+  if (auto failure = Check(cudaGetDeviceCount(&count), "CUDA", "cudaGetDeviceCount")) {
+    return *std::move(failure);
+  }
+  return count;
+}
+
+Result<std::unique_ptr<Device>> OpenCudaDevice(int index) {
+  const Result<int> count = CountCudaDevices();
+  if (!count.ok()) return count.failure();
+  std::string name = "CUDA device " + std::to_string(index);
+  if (index < 0 || index >= count.value()) {
+    return Failure{FailureCode::kDevice, name + ": there are " + std::to_string(count.value()) +
+                                             " devices, numbered from 0"};
+  }
+  cudaDeviceProp properties;
+  if (auto failure =
+          Check(cudaGetDeviceProperties(&properties, index), name, "cudaGetDeviceProperties")) {
+    return *std::move(failure);
+  }
+  name += std::string(" (") + properties.name + ")";
+  const CurrentDevice current(index);
+  if (auto failure = Check(current.error(), name, "cudaSetDevice")) return *std::move(failure);
+  if (auto failure = Check(CheckKernels(), name, "finding kernels for this processor")) {
+    return *std::move(failure);
+  }
+  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(std::move(name), index));
+}
+
+}  // namespace basin::kernels::cuda

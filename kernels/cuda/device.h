@@ -1,0 +1,59 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What the reducer needs of an accelerator: memory, ordered queues of work, and errors that come
+// back. cuda_device.h implements it with the CUDA runtime; the tests implement it on the host, and
+// make any call fail.
+//
+// Failure: every call that can fail says so with a Failure of code kDevice that names the device,
+// the call and what the runtime said. Nothing aborts. After a failure other calls may fail as well,
+// but none blocks for ever.
+// Thread contract: a Device from any thread; a Queue from one thread at a time.
+
+#ifndef BASIN_KERNELS_CUDA_DEVICE_H_
+#define BASIN_KERNELS_CUDA_DEVICE_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "kernels/cuda/task.h"
+#include "kernels/failure.h"
+
+namespace basin::kernels::cuda {
+
+// An allocation, released with the object. Aligned to kAlignment. Must not outlive its device.
+using Memory = std::unique_ptr<void, std::function<void(void*)>>;
+
+// Work that runs in the order in which it was added, behind the caller's back.
+class Queue {
+ public:
+  virtual ~Queue() = default;  // REQUIRES: nothing is running; see Wait().
+
+  // REQUIRES, of the copies and tasks: what they read and write stays valid, and what they write is
+  // not read, and what they read not changed, until Wait() returns. Host memory is pinned.
+  virtual std::optional<Failure> CopyToDevice(void* device, const void* pinned, size_t size) = 0;
+  virtual std::optional<Failure> CopyToHost(void* pinned, const void* device, size_t size) = 0;
+  virtual std::optional<Failure> Run(const ReduceTask& task) = 0;
+  virtual std::optional<Failure> Run(const CastTask& task) = 0;
+
+  // Returns when all that was added is done or cannot be done any more; fails if any of it failed.
+  virtual std::optional<Failure> Wait() = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // For logs: "CUDA device 0 (NVIDIA H200)".
+  virtual std::string_view name() const = 0;
+
+  virtual Result<Memory> AllocateOnDevice(size_t size) = 0;
+  virtual Result<Memory> AllocatePinned(size_t size) = 0;
+  virtual Result<std::unique_ptr<Queue>> MakeQueue() = 0;
+};
+
+}  // namespace basin::kernels::cuda
+
+#endif  // BASIN_KERNELS_CUDA_DEVICE_H_

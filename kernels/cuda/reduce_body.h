@@ -1,0 +1,405 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What the threads of the reduction kernel do, without the launch: the device runs it in reduce.cu,
+// and the tests run it on the host.
+//
+// A BLOCK takes one leaf of the norm (a tile run of kNormLeafElements), or a shorter run of tiles
+// where no norm is wanted. It goes from TILE to tile. In a tile each of kProducers threads reduces
+// a VECTOR of consecutive elements, whose inputs are 16 bytes per contribution, and leaves the
+// results in a buffer that the block shares. Meanwhile sixteen more threads add the squares of the
+// tile before, one thread a lane of the norm, in the order that the norm's definition demands. So
+// inputs and outputs cross the memory bus once.
+//
+// Sums of floats are folded without any test. A value that is not finite never becomes finite again
+// in a sum, so a finite result proves that nothing happened, and only elements whose result is not
+// finite are gone through again, step by step, for the facts.
+//
+// Thread contract: as the launch, one call per thread.
+
+#ifndef BASIN_KERNELS_CUDA_REDUCE_BODY_H_
+#define BASIN_KERNELS_CUDA_REDUCE_BODY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/host_device.h"
+#include "kernels/cuda/task.h"
+#include "kernels/facts.h"
+
+namespace basin::kernels::cuda {
+
+constexpr unsigned kProducers = 256;  // Threads that reduce.
+constexpr unsigned kAdders = 32;      // One warp, of which kNormLanes threads add squares.
+constexpr unsigned kTermsInFlight = 4;
+
+// ---- Sources: how a contribution's elements become values of the accumulator type ---------------
+
+struct FromF32 {
+  using Raw = float;
+  using Accumulator = float;
+  static BASIN_HOST_DEVICE float Widen(float raw) { return raw; }
+};
+struct FromF64 {
+  using Raw = double;
+  using Accumulator = double;
+  static BASIN_HOST_DEVICE double Widen(double raw) { return raw; }
+};
+struct FromF16 {
+  using Raw = uint16_t;
+  using Accumulator = float;
+  static BASIN_HOST_DEVICE float Widen(uint16_t raw) { return BranchlessF16::Widen(raw); }
+};
+struct FromBF16 {
+  using Raw = uint16_t;
+  using Accumulator = float;
+  static BASIN_HOST_DEVICE float Widen(uint16_t raw) { return BranchlessBF16::Widen(raw); }
+};
+template <typename Integer>
+struct FromInteger {
+  using Raw = Integer;
+  using Accumulator = int64_t;
+  static BASIN_HOST_DEVICE int64_t Widen(Integer raw) { return static_cast<int64_t>(raw); }
+};
+// Contributions of several float dtypes in one task.
+struct FromMixed {
+  using Raw = float;  // For the size of a vector.
+  using Accumulator = float;
+};
+
+// Elements of a thread's vector: 16 bytes of input, but no more accumulators than registers.
+template <typename Source>
+constexpr unsigned kVector = sizeof(typename Source::Raw) == 1
+                                 ? 4
+                                 : 16 / static_cast<unsigned>(sizeof(typename Source::Raw));
+
+// What the shared buffer holds of a result: a type that has every float result exactly.
+template <typename Source>
+using Rounded =
+    std::conditional_t<std::is_same_v<typename Source::Accumulator, double>, double, float>;
+
+template <typename Source>
+constexpr unsigned kTile = kProducers* kVector<Source>;
+
+// A block's share where no norm is wanted.
+template <typename Source>
+constexpr uint64_t kTilesWithoutNorm = 4;
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+template <typename T, unsigned N>
+struct alignas(sizeof(T) * N <= 16 ? sizeof(T) * N : 16) Pack {
+  T values[N];
+};
+
+// REQUIRES: the address is aligned to the pack, except for N = 1, where T's alignment suffices.
+template <typename T, unsigned N>
+BASIN_HOST_DEVICE Pack<T, N> LoadPack(const void* data, uint64_t element) {
+  return *reinterpret_cast<const Pack<T, N>*>(static_cast<const T*>(data) + element);
+}
+
+template <typename T, unsigned N>
+BASIN_HOST_DEVICE void StorePack(void* data, uint64_t element, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(static_cast<T*>(data) + element) = pack;
+}
+
+// x of N elements of one term.
+template <typename Source, unsigned N>
+struct TermValues {
+  using A = typename Source::Accumulator;
+
+  static BASIN_HOST_DEVICE Pack<A, N> Load(const TaskTerm& term, uint64_t element) {
+    const auto raw = LoadPack<typename Source::Raw, N>(term.data, element);
+    Pack<A, N> x;
+    BASIN_UNROLL
+    for (unsigned k = 0; k < N; ++k) x.values[k] = Source::Widen(raw.values[k]);
+    return x;
+  }
+};
+
+template <unsigned N>
+struct TermValues<FromMixed, N> {
+  static BASIN_HOST_DEVICE Pack<float, N> Load(const TaskTerm& term, uint64_t element) {
+    if (term.wire_dtype == DType::kF16) return TermValues<FromF16, N>::Load(term, element);
+    if (term.wire_dtype == DType::kBF16) return TermValues<FromBF16, N>::Load(term, element);
+    return TermValues<FromF32, N>::Load(term, element);
+  }
+};
+
+// ---- Facts --------------------------------------------------------------------------------------
+
+// What one thread has seen.
+struct ThreadFacts {
+  uint64_t first_non_finite = kNoPlace;
+  uint64_t overflows = 0;
+  uint64_t integer_wraps = 0;
+
+  BASIN_HOST_DEVICE void SeeNonFinite(uint32_t contribution, uint64_t element) {
+    const uint64_t place = (uint64_t{contribution} << kElementBits) | element;
+    if (place < first_non_finite) first_non_finite = place;
+  }
+};
+
+// ---- Folding ------------------------------------------------------------------------------------
+
+template <typename Source>
+struct Reduction {
+  using A = typename Source::Accumulator;
+  static constexpr bool kFloat = !std::is_same_v<A, int64_t>;
+
+  // Whether the fold is gone through without tests, and again where its result is not finite.
+  static BASIN_HOST_DEVICE bool TestsAfterwards(const ReduceTask& task) {
+    return kFloat && task.combine == Combine::kAdd;
+  }
+
+  template <unsigned N>
+  static BASIN_HOST_DEVICE Pack<A, N> StartOf(const ReduceTask& task, uint64_t element) {
+    if (task.accumulator_in != nullptr) return LoadPack<A, N>(task.accumulator_in, element);
+    Pack<A, N> start;
+    BASIN_UNROLL
+    for (unsigned k = 0; k < N; ++k) start.values[k] = Identity<A>(task.combine);
+    return start;
+  }
+
+  // A sum of floats: several terms are loaded before the first is used, to keep the memory busy.
+  template <unsigned N>
+  static BASIN_HOST_DEVICE void FoldSum(const ReduceTask& task, uint64_t element, Pack<A, N>* acc) {
+    uint32_t t = 0;
+    for (; t + kTermsInFlight <= task.term_count; t += kTermsInFlight) {
+      Pack<A, N> x[kTermsInFlight];
+      BASIN_UNROLL
+      for (unsigned j = 0; j < kTermsInFlight; ++j) {
+        x[j] = TermValues<Source, N>::Load(task.terms[t + j], element);
+      }
+      BASIN_UNROLL
+      for (unsigned j = 0; j < kTermsInFlight; ++j) AddTerm(task.terms[t + j], x[j], acc);
+    }
+    for (; t < task.term_count; ++t) {
+      AddTerm(task.terms[t], TermValues<Source, N>::Load(task.terms[t], element), acc);
+    }
+  }
+
+  template <unsigned N>
+  static BASIN_HOST_DEVICE void AddTerm(const TaskTerm& term, const Pack<A, N>& x,
+                                        Pack<A, N>* acc) {
+    BASIN_UNROLL
+    for (unsigned k = 0; k < N; ++k) {
+      acc->values[k] = acc->values[k] + Scale(x.values[k], term.unscale, term.factor);
+    }
+  }
+
+  // Any fold, with the facts of each step. `acc` is the start, and then the end.
+  template <unsigned N>
+  static BASIN_HOST_DEVICE void FoldAndSee(const ReduceTask& task, uint64_t element,
+                                           Pack<A, N>* acc, ThreadFacts* facts) {
+    bool started = task.accumulator_in != nullptr;
+    for (uint32_t t = 0; t < task.term_count; ++t) {
+      const TaskTerm& term = task.terms[t];
+      const Pack<A, N> x = TermValues<Source, N>::Load(term, element);
+      BASIN_UNROLL
+      for (unsigned k = 0; k < N; ++k) {
+        const A before = acc->values[k];
+        const A p = Scale(x.values[k], term.unscale, term.factor);
+        acc->values[k] = Next(task.combine, before, p);
+        if (Wraps(task.combine, before, p)) ++facts->integer_wraps;
+        if (!IsFinite(x.values[k])) {
+          facts->SeeNonFinite(term.contribution, element + k);
+        } else if ((!started || IsFinite(before)) && !IsFinite(acc->values[k])) {
+          ++facts->overflows;
+        }
+      }
+      started = true;
+    }
+  }
+
+  // ---- Finishing --------------------------------------------------------------------------------
+
+  // Writes N results and returns them as they were rounded, for the norm; integers have none.
+  template <unsigned N>
+  static BASIN_HOST_DEVICE Pack<Rounded<Source>, N> Store(const ReduceTask& task, uint64_t element,
+                                                          const Pack<A, N>& acc,
+                                                          ThreadFacts* facts) {
+    Pack<Rounded<Source>, N> rounded = {};
+    if constexpr (kFloat) {
+      Pack<A, N> y;
+      BASIN_UNROLL
+      for (unsigned k = 0; k < N; ++k) {
+        y.values[k] = FinishedValue(task.finish, acc.values[k], task.finish_constant);
+      }
+      rounded = StoreFloats(task, element, y);
+      BASIN_UNROLL
+      for (unsigned k = 0; k < N; ++k) {
+        if (IsFinite(acc.values[k]) && !IsFinite(rounded.values[k])) ++facts->overflows;
+      }
+    } else {
+      StoreIntegers(task, element, acc, facts);
+    }
+    return rounded;
+  }
+
+  template <unsigned N>
+  static BASIN_HOST_DEVICE Pack<A, N> StoreFloats(const ReduceTask& task, uint64_t element,
+                                                  const Pack<A, N>& y) {
+    Pack<A, N> rounded;
+    if constexpr (std::is_same_v<A, float>) {
+      if (task.result_dtype == DType::kF16) return StoreNarrow<BranchlessF16>(task, element, y);
+      if (task.result_dtype == DType::kBF16) return StoreNarrow<BranchlessBF16>(task, element, y);
+    }
+    BASIN_UNROLL
+    for (unsigned k = 0; k < N; ++k) rounded.values[k] = Canonical(y.values[k]);
+    StorePack<A, N>(task.output, element, rounded);
+    return rounded;
+  }
+
+  template <typename Narrow, unsigned N>
+  static BASIN_HOST_DEVICE Pack<float, N> StoreNarrow(const ReduceTask& task, uint64_t element,
+                                                      const Pack<float, N>& y) {
+    Pack<uint16_t, N> bits;
+    Pack<float, N> rounded;
+    BASIN_UNROLL
+    for (unsigned k = 0; k < N; ++k) {
+      bits.values[k] = Narrow::Narrow(y.values[k]);
+      rounded.values[k] = Narrow::Widen(bits.values[k]);
+    }
+    StorePack<uint16_t, N>(task.output, element, bits);
+    return rounded;
+  }
+
+  template <unsigned N>
+  static BASIN_HOST_DEVICE void StoreIntegers(const ReduceTask& task, uint64_t element,
+                                              const Pack<A, N>& acc, ThreadFacts* facts) {
+    if (task.result_dtype == DType::kI64) {
+      StorePack<int64_t, N>(task.output, element, acc);
+    } else if (task.result_dtype == DType::kI32) {
+      StoreLowBits<int32_t>(task, element, acc, facts);
+    } else {
+      StoreLowBits<uint8_t>(task, element, acc, facts);
+    }
+  }
+
+  template <typename Integer, unsigned N>
+  static BASIN_HOST_DEVICE void StoreLowBits(const ReduceTask& task, uint64_t element,
+                                             const Pack<A, N>& acc, ThreadFacts* facts) {
+    Pack<Integer, N> out;
+    BASIN_UNROLL
+    for (unsigned k = 0; k < N; ++k) {
+      out.values[k] = static_cast<Integer>(acc.values[k]);
+      if (static_cast<A>(out.values[k]) != acc.values[k]) ++facts->integer_wraps;
+    }
+    StorePack<Integer, N>(task.output, element, out);
+  }
+
+  // ---- A vector, from the inputs to the output --------------------------------------------------
+
+  template <unsigned N>
+  static BASIN_HOST_DEVICE void ReduceElements(const ReduceTask& task, uint64_t element,
+                                               Rounded<Source>* shared, ThreadFacts* facts) {
+    Pack<A, N> acc = StartOf<N>(task, element);
+    if (TestsAfterwards(task)) {
+      FoldSum(task, element, &acc);
+      SeeAfterwards(task, element, acc, facts);
+    } else {
+      FoldAndSee(task, element, &acc, facts);
+    }
+    if (task.accumulator_out != nullptr) {
+      StorePack<A, N>(task.accumulator_out, element, acc);
+      return;
+    }
+    const Pack<Rounded<Source>, N> rounded = Store(task, element, acc, facts);
+    if (task.norm_leaves != nullptr) StorePack<Rounded<Source>, N>(shared, 0, rounded);
+  }
+
+  template <unsigned N>
+  static BASIN_HOST_DEVICE void SeeAfterwards(const ReduceTask& task, uint64_t element,
+                                              const Pack<A, N>& acc, ThreadFacts* facts) {
+    BASIN_UNROLL
+    for (unsigned k = 0; k < N; ++k) {
+      if (IsFinite(acc.values[k])) continue;
+      Pack<A, 1> again = StartOf<1>(task, element + k);
+      FoldAndSee(task, element + k, &again, facts);
+    }
+  }
+};
+
+// Calls visitor(Source{}) with the source that a task's terms have in common.
+template <typename Visitor>
+auto VisitSource(const ReduceTask& task, Visitor visitor) {
+  DType dtype = task.term_count > 0 ? task.terms[0].wire_dtype : task.accumulator_dtype;
+  for (uint32_t t = 1; t < task.term_count; ++t) {
+    if (task.terms[t].wire_dtype != dtype) return visitor(FromMixed{});
+  }
+  switch (dtype) {
+    case DType::kF64:
+      return visitor(FromF64{});
+    case DType::kF16:
+      return visitor(FromF16{});
+    case DType::kBF16:
+      return visitor(FromBF16{});
+    case DType::kI64:
+      return visitor(FromInteger<int64_t>{});
+    case DType::kI32:
+      return visitor(FromInteger<int32_t>{});
+    case DType::kU8:
+      return visitor(FromInteger<uint8_t>{});
+    default:
+      return visitor(FromF32{});
+  }
+}
+
+// ---- What a thread does in a tile ---------------------------------------------------------------
+
+// Elements [begin, end) of the span are the block's; `tile` counts from its begin.
+struct BlockShare {
+  uint64_t begin;
+  uint64_t end;
+};
+
+template <typename Source>
+BASIN_HOST_DEVICE BlockShare ShareOf(const ReduceTask& task, uint64_t block) {
+  const uint64_t size = task.norm_leaves != nullptr ? uint64_t{kNormLeafElements}
+                                                    : kTilesWithoutNorm<Source> * kTile<Source>;
+  const uint64_t begin = block * size;
+  return {begin, begin + size < task.count ? begin + size : task.count};
+}
+
+template <typename Source>
+BASIN_HOST_DEVICE uint64_t BlocksOf(const ReduceTask& task) {
+  const uint64_t size = ShareOf<Source>(task, 0).end;
+  return size == 0 ? 0 : (task.count + size - 1) / size;
+}
+
+// `shared` is the tile's buffer of kTile results.
+template <typename Source>
+BASIN_HOST_DEVICE void Produce(const ReduceTask& task, const BlockShare& share, uint64_t tile,
+                               unsigned producer, Rounded<Source>* shared, ThreadFacts* facts) {
+  constexpr unsigned kElements = kVector<Source>;
+  const uint64_t element = share.begin + tile * kTile<Source> + uint64_t{producer} * kElements;
+  Rounded<Source>* const results = shared + producer * kElements;
+  if (task.aligned && element + kElements <= share.end) {
+    Reduction<Source>::template ReduceElements<kElements>(task, element, results, facts);
+    return;
+  }
+  for (unsigned k = 0; k < kElements && element + k < share.end; ++k) {
+    Reduction<Source>::template ReduceElements<1>(task, element + k, results + k, facts);
+  }
+}
+
+// Adds the squares of one lane of a tile. A tile is a whole number of rows of kNormLanes elements.
+template <typename Source>
+BASIN_HOST_DEVICE double AddSquares(const BlockShare& share, uint64_t tile, unsigned lane,
+                                    const Rounded<Source>* shared, double sum) {
+  const uint64_t first = share.begin + tile * kTile<Source>;
+  const uint64_t left = share.end - first;
+  const unsigned elements = left < kTile<Source> ? static_cast<unsigned>(left) : kTile<Source>;
+  for (unsigned i = lane; i < elements; i += kNormLanes) {
+    const double out = static_cast<double>(shared[i]);
+    const double square = out * out;
+    sum = sum + square;
+  }
+  return sum;
+}
+
+}  // namespace basin::kernels::cuda
+
+#endif  // BASIN_KERNELS_CUDA_REDUCE_BODY_H_

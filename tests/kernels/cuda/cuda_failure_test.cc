@@ -1,0 +1,35 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What the CUDA runtime's errors become. Runs with and without a GPU.
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "kernels/cuda/cuda_device.h"
+
+namespace basin::kernels::cuda {
+namespace {
+
+TEST(CudaFailureTest, Fault_A13_NoDriverOrDeviceIsAFailureThatSaysSo) {
+  const Result<int> count = CountCudaDevices();
+  const auto device = OpenCudaDevice(0);
+  EXPECT_EQ(device.ok(), count.ok() && count.value() > 0);
+  if (count.ok()) return;
+  EXPECT_EQ(count.failure().code, FailureCode::kDevice);
+  EXPECT_NE(count.failure().message.find("cudaGetDeviceCount failed: "), std::string::npos)
+      << count.failure().message;
+  EXPECT_EQ(device.failure().message, count.failure().message);
+}
+
+TEST(CudaFailureTest, Fault_A13_AnIndexThatDoesNotExistIsAFailure) {
+  for (int index : {-1, 1 << 20}) {
+    const auto device = OpenCudaDevice(index);
+    ASSERT_FALSE(device.ok());
+    EXPECT_EQ(device.failure().code, FailureCode::kDevice);
+    EXPECT_FALSE(device.failure().message.empty());
+  }
+}
+
+}  // namespace
+}  // namespace basin::kernels::cuda

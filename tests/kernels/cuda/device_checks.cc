@@ -1,0 +1,306 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/kernels/cuda/device_checks.h"
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cast.h"
+#include "kernels/reference.h"
+
+namespace basin::kernels::cuda {
+namespace {
+
+using Bytes = std::vector<unsigned char>;
+
+// The least address offset that an element allows, at which vectors are not aligned.
+size_t UnalignedOffset(DType dtype) { return ElementSize(dtype); }
+
+ReductionSpec MakeSpec(ReduceOp op, DType dtype, size_t contributors) {
+  ReductionSpec spec;
+  spec.op = op;
+  spec.tensor_dtype = spec.result_dtype = dtype;
+  spec.contributions.resize(contributors);
+  for (size_t i = 0; i < contributors; ++i) {
+    Contribution& contribution = spec.contributions[i];
+    contribution.wire_dtype = dtype;
+    if (op == ReduceOp::kWeightedAverage) contribution.weight = i % 5;
+    contribution.skipped = i % 11 == 7;
+  }
+  if (IsFloatingPoint(dtype)) spec.prescale = 1.0 / 3;
+  spec.divisor = Divisor(op, DivisorPolicy::kAll, spec.contributions).value();
+  return spec;
+}
+
+// Random bits; of floats, the exponent is kept out of the way unless `any_bits`.
+Bytes Draw(DType dtype, size_t count, bool any_bits, std::mt19937_64& random) {
+  Bytes bytes(count * ElementSize(dtype));
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(random());
+  if (IsFloatingPoint(dtype) && !any_bits) {
+    const size_t size = ElementSize(dtype);
+    for (size_t i = size - 1; i < bytes.size(); i += size) bytes[i] = (bytes[i] & 0x83) | 0x38;
+  }
+  return bytes;
+}
+
+// A reduction with its inputs, and what the reference says of it.
+struct Problem {
+  Problem(const ReductionSpec& spec, size_t count, bool any_bits)
+      : plan(ReductionPlan::Make(spec).value()),
+        span{3 * kNormLeafElements, count},
+        result(count * ElementSize(spec.result_dtype)),
+        leaves(NormLeaves(count)) {
+    std::mt19937_64 random(count * 1000 + spec.contributions.size());
+    for (const Contribution& contribution : spec.contributions) {
+      contributions.push_back(Draw(contribution.wire_dtype, count, any_bits, random));
+    }
+    for (const Bytes& bytes : contributions) slices.push_back({bytes.data(), bytes.size()});
+    for (const Slice& slice : slices) inputs.push_back({&slice, 1});
+    const std::unique_ptr<Reducer> reference = MakeReferenceReducer();
+    (void)reference->Reduce(plan, inputs.data(), 0, nullptr, span,
+                            Output{result.data(), leaves.data()}, &facts);
+  }
+
+  std::string Describe() const {
+    std::ostringstream text;
+    text << DTypeName(plan.spec().tensor_dtype) << " " << ReduceOpName(plan.spec().op) << ", "
+         << contributions.size() << " contributions, " << span.count << " elements";
+    return text.str();
+  }
+
+  // What is wrong with another result, or nothing.
+  std::string Difference(const std::optional<Failure>& failure, const Bytes& other_result,
+                         const std::vector<double>& other_leaves, const Facts& other_facts) const {
+    if (failure) return Describe() + ": " + failure->message;
+    if (other_result != result) return Describe() + ": other result";
+    if (other_facts != facts) return Describe() + ": other facts";
+    const bool has_norm = plan.accumulator_dtype() != DType::kI64;
+    if (has_norm && !leaves.empty() &&
+        std::memcmp(other_leaves.data(), leaves.data(), leaves.size() * sizeof(double)) != 0) {
+      return Describe() + ": other norm";
+    }
+    return {};
+  }
+
+  ReductionPlan plan;
+  Span span;
+  std::vector<Bytes> contributions;
+  std::vector<Slice> slices;
+  std::vector<Input> inputs;
+  Bytes result;
+  std::vector<double> leaves;
+  Facts facts;
+};
+
+void CheckOnHost(const DeviceReducer& reducer, const Problem& problem, contract::Report* report) {
+  Bytes result(problem.result.size());
+  std::vector<double> leaves(problem.leaves.size());
+  Facts facts;
+  const auto failure = reducer.Reduce(problem.plan, problem.inputs.data(), 0, nullptr, problem.span,
+                                      Output{result.data(), leaves.data()}, &facts);
+  report->Add(problem.Difference(failure, result, leaves, facts));
+}
+
+// As CheckOnHost, after a fold of the first half of the contributions.
+void CheckFolded(const DeviceReducer& reducer, const Problem& problem, contract::Report* report) {
+  Bytes result(problem.result.size());
+  std::vector<double> leaves(problem.leaves.size());
+  Bytes accumulator(problem.span.count * ElementSize(problem.plan.accumulator_dtype()));
+  Facts facts;
+  const size_t half = problem.contributions.size() / 2;
+  auto failure = reducer.Fold(problem.plan, problem.inputs.data(), 0, half, problem.span,
+                              accumulator.data(), &facts);
+  if (!failure) {
+    failure = reducer.Reduce(problem.plan, problem.inputs.data(), half, accumulator.data(),
+                             problem.span, Output{result.data(), leaves.data()}, &facts);
+  }
+  report->Add(problem.Difference(failure, result, leaves, facts));
+}
+
+// Bytes on a device, `offset` from an aligned address.
+class Array {
+ public:
+  Array(Device* device, size_t size, size_t offset)
+      : size_(size),
+        offset_(offset),
+        queue_(device->MakeQueue().value()),
+        pinned_(device->AllocatePinned(size + 1).value()),
+        memory_(device->AllocateOnDevice(size + offset + 1).value()) {}
+
+  void* data() const { return static_cast<unsigned char*>(memory_.get()) + offset_; }
+
+  void Put(const Bytes& bytes) {
+    if (!bytes.empty()) std::memcpy(pinned_.get(), bytes.data(), size_);
+    trouble_ = queue_->CopyToDevice(data(), pinned_.get(), size_);
+    if (!trouble_) trouble_ = queue_->Wait();
+  }
+
+  Bytes Get() {
+    Bytes bytes(size_);
+    trouble_ = queue_->CopyToHost(pinned_.get(), data(), size_);
+    if (!trouble_) trouble_ = queue_->Wait();
+    if (!bytes.empty()) std::memcpy(bytes.data(), pinned_.get(), size_);
+    return bytes;
+  }
+
+  const std::optional<Failure>& trouble() const { return trouble_; }
+  Queue* queue() const { return queue_.get(); }
+
+ private:
+  const size_t size_;
+  const size_t offset_;
+  std::unique_ptr<Queue> queue_;
+  Memory pinned_;
+  Memory memory_;
+  std::optional<Failure> trouble_;
+};
+
+// `unaligned`: the index of the array that is not aligned to 16 bytes: a contribution, the result
+// (as many as there are contributions), or none (more).
+void CheckOnDevice(const DeviceReducer& reducer, Device* device, const Problem& problem,
+                   size_t unaligned, contract::Report* report) {
+  std::vector<std::unique_ptr<Array>> arrays;
+  std::vector<const void*> inputs;
+  const size_t contributors = problem.contributions.size();
+  for (size_t i = 0; i < contributors; ++i) {
+    const DType dtype = problem.plan.spec().contributions[i].wire_dtype;
+    const size_t offset = i == unaligned ? UnalignedOffset(dtype) : 0;
+    const Bytes& bytes = problem.contributions[i];
+    arrays.push_back(std::make_unique<Array>(device, bytes.size(), offset));
+    arrays.back()->Put(bytes);
+    inputs.push_back(arrays.back()->data());
+  }
+  const size_t offset =
+      unaligned == contributors ? UnalignedOffset(problem.plan.spec().result_dtype) : 0;
+  Array result(device, problem.result.size(), offset);
+  Array leaves(device, problem.leaves.size() * sizeof(double), 0);
+  Facts facts;
+  auto failure =
+      reducer.ReduceOnDevice(problem.plan, inputs.data(), problem.span,
+                             Output{result.data(), static_cast<double*>(leaves.data())}, &facts);
+  const Bytes result_bytes = result.Get();
+  const Bytes leaf_bytes = leaves.Get();
+  for (const Array* array : {&result, &leaves}) {
+    if (!failure) failure = array->trouble();
+  }
+  std::vector<double> leaf_values(problem.leaves.size());
+  if (!leaf_values.empty()) std::memcpy(leaf_values.data(), leaf_bytes.data(), leaf_bytes.size());
+  std::string difference = problem.Difference(failure, result_bytes, leaf_values, facts);
+  if (!difference.empty()) difference += ", unaligned array " + std::to_string(unaligned);
+  report->Add(difference);
+}
+
+// One cast of `source` to `size` bytes, on arrays at these offsets.
+std::string CastDifference(Device* device, CastTask task, const Bytes& source, const Bytes& want,
+                           size_t source_offset, size_t destination_offset) {
+  Array from(device, source.size(), source_offset);
+  Array to(device, want.size(), destination_offset);
+  from.Put(source);
+  task.source = from.data();
+  task.destination = to.data();
+  task.aligned = source_offset % 16 == 0 && destination_offset % 16 == 0;
+  std::optional<Failure> failure = from.trouble();
+  if (!failure) failure = to.queue()->Run(task);
+  const Bytes got = to.Get();
+  if (!failure) failure = to.trouble();
+  if (failure) return "cast: " + failure->message;
+  if (got == want) return {};
+  std::ostringstream text;
+  text << "cast " << (task.to_wire ? "to " : "from ") << DTypeName(task.wire_dtype) << " of "
+       << task.count << " elements scaled by " << task.scale << ", offsets " << source_offset
+       << " and " << destination_offset << ": other bits";
+  return text.str();
+}
+
+}  // namespace
+
+contract::Report CheckManyTerms(const DeviceReducer& reducer) {
+  contract::Report report;
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF64, DType::kI32}) {
+    for (size_t contributors : {63u, 64u, 65u, 128u, 129u, 200u}) {
+      for (ReduceOp op :
+           {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kWeightedAverage, ReduceOp::kMax}) {
+        const bool averages = op == ReduceOp::kAverage || op == ReduceOp::kWeightedAverage;
+        if (averages && !IsFloatingPoint(dtype)) continue;
+        const bool any_bits = contributors % 2 == 1;
+        const Problem problem(MakeSpec(op, dtype, contributors), 1500 + contributors, any_bits);
+        CheckOnHost(reducer, problem, &report);
+        CheckFolded(reducer, problem, &report);
+      }
+    }
+  }
+  return report;
+}
+
+contract::Report CheckManyPieces(const DeviceReducer& reducer) {
+  contract::Report report;
+  // 70 contributions of f64 leave one leaf to a piece.
+  for (size_t count : {kNormLeafElements, 2 * kNormLeafElements, 5 * kNormLeafElements + 77}) {
+    const Problem problem(MakeSpec(ReduceOp::kAverage, DType::kF64, 70), count, true);
+    CheckOnHost(reducer, problem, &report);
+    CheckFolded(reducer, problem, &report);
+  }
+  // Two contributions: a piece is as long as the output buffer allows.
+  for (size_t count : {32 * kNormLeafElements - 1, 65 * kNormLeafElements + 3}) {
+    const Problem problem(MakeSpec(ReduceOp::kSum, DType::kBF16, 2), count, true);
+    CheckOnHost(reducer, problem, &report);
+    CheckFolded(reducer, problem, &report);
+  }
+  return report;
+}
+
+contract::Report CheckOnDevice(const DeviceReducer& reducer, Device* device) {
+  contract::Report report;
+  for (DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64, DType::kI32,
+                      DType::kU8}) {
+    for (size_t count : {size_t{1}, size_t{15}, size_t{1025}, 2 * kNormLeafElements + 4099}) {
+      for (size_t contributors : {1u, 5u}) {
+        const Problem problem(MakeSpec(ReduceOp::kSum, dtype, contributors), count, count == 1025);
+        for (size_t unaligned = 0; unaligned < contributors + 2; unaligned += 2) {
+          CheckOnDevice(reducer, device, problem, unaligned, &report);
+        }
+        CheckOnDevice(reducer, device, problem, contributors, &report);
+      }
+    }
+  }
+  const Problem many(MakeSpec(ReduceOp::kAverage, DType::kF32, 130), 33 * kNormLeafElements + 5,
+                     false);
+  CheckOnDevice(reducer, device, many, 1000, &report);
+  return report;
+}
+
+contract::Report CheckCasts(Device* device) {
+  contract::Report report;
+  std::mt19937_64 random(77);
+  for (DType wire : {DType::kF16, DType::kBF16}) {
+    for (size_t count : {size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{100003}}) {
+      for (int exponent : {0, 5, -11, 126}) {
+        const Bytes source = Draw(DType::kF32, count, true, random);
+        Bytes narrow(count * 2);
+        Bytes wide(count * 4);
+        CastToWire(source.data(), count, wire, exponent, narrow.data());
+        CastFromWire(narrow.data(), count, wire, exponent, wide.data());
+        for (size_t unaligned : {0u, 1u}) {
+          CastTask task = {};
+          task.count = count;
+          task.wire_dtype = wire;
+          task.to_wire = true;
+          task.scale = std::ldexp(1.0, exponent);
+          report.Add(CastDifference(device, task, source, narrow, 4 * unaligned, 2 * unaligned));
+          task.to_wire = false;
+          task.scale = std::ldexp(1.0, -exponent);
+          report.Add(CastDifference(device, task, narrow, wide, 2 * unaligned, 4 * unaligned));
+        }
+      }
+    }
+  }
+  return report;
+}
+
+}  // namespace basin::kernels::cuda
