@@ -289,9 +289,11 @@ struct Welcome {
   std::vector<LaneLayout> layouts;
   std::vector<OpenRound> open;
   std::vector<LastVerdicts> verdicts;
+  uint32_t contract_version = 1;  // Of the arithmetic.
+  uint64_t features = 0;          // Those of Hello::features that are in use.
   auto Fields() const {
     return std::tie(token, incarnation, run, term, role, membership, settings, frame_bytes,
-                    heartbeat, layouts, open, verdicts);
+                    heartbeat, layouts, open, verdicts, contract_version, features);
   }
 };
 

@@ -1,0 +1,116 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Every bound of the protocol, in one place, each with its reason. A bound here is what basin/v1
+// allows at most: both ends refuse what is beyond it before they allocate for it. An operator may
+// configure less, never more.
+//
+// Thread contract: constants.
+
+#ifndef BASIN_PROTO_LIMITS_LIMITS_H_
+#define BASIN_PROTO_LIMITS_LIMITS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "proto/vocabulary/tensor.h"
+
+namespace basin {
+
+// ---------------------------------------------------------------------------------- versions
+
+// "BASN": what a message of zeros, or one that was meant for another service, does not have.
+inline constexpr uint32_t kMagic = 0x4e534142;
+
+inline constexpr uint32_t kProtocolVersion = 1;
+
+// Of the arithmetic: which bits a reduction comes to.
+inline constexpr uint32_t kContractVersion = 1;
+
+// ---------------------------------------------------------------------------------- messages
+
+// Of any message, with everything in it: gRPC's own default, so that no proxy has to be told.
+inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;
+
+// Whole chunks in a frame's payload. One below what fits kMaxMessageBytes, so that the header fits
+// as well. Frames of 1 MiB are the fastest; the rest is room for other networks.
+inline constexpr uint32_t kMaxChunksPerFrame = 15;
+inline constexpr size_t kMaxPayloadBytes = kMaxChunksPerFrame * kChunkBytes;
+inline constexpr size_t kDefaultFrameBytes = 4 * kChunkBytes;
+
+// Holds two names, a digest per chunk, codec parameters and a bitmap over the ranks.
+inline constexpr size_t kMaxFrameHeaderBytes = 4096;
+
+// Field tags, lengths, sequence number and checksum around header and payload.
+inline constexpr size_t kMaxFrameOverheadBytes = 64;
+
+// Data streams of one worker. Two to four are useful; a name in a log needs no more.
+inline constexpr uint32_t kMaxStreams = 64;
+
+// Of the metadata of one call, which carries a token and trace context: gRPC's own default.
+inline constexpr size_t kMaxMetadataBytes = 8 * 1024;
+
+inline constexpr size_t kMaxCodecParameterBytes = 256;
+
+// ------------------------------------------------------------------------------------- names
+
+// A DNS label's length, so that a pod's name is a worker id and a namespace fits before a job.
+inline constexpr size_t kMaxLabelBytes = 63;
+inline constexpr size_t kMaxJobNameBytes = 2 * kMaxLabelBytes + 1;
+inline constexpr size_t kMaxWorkerIdBytes = kMaxLabelBytes;
+
+// A UUID, or a scheduler's path of ids.
+inline constexpr size_t kMaxRunIdBytes = 128;
+
+// Lane and tensor names: a parameter's path in a deep model.
+inline constexpr size_t kMaxNameBytes = 256;
+
+// Reasons, for people.
+inline constexpr size_t kMaxTextBytes = 2048;
+
+// host:port.
+inline constexpr size_t kMaxEndpointBytes = 300;
+
+// ------------------------------------------------------------------------------------ counts
+
+inline constexpr uint32_t kMaxWorkers = 10000;            // Per job.
+inline constexpr uint32_t kMaxLanes = 1024;               // Per job.
+inline constexpr uint32_t kMaxTensors = 65536;            // Per lane.
+inline constexpr uint32_t kMaxRank = 16;                  // Dimensions: no framework has more.
+inline constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 40;
+inline constexpr uint32_t kMaxChunksPerTensor = kMaxTensorBytes / kChunkBytes;
+inline constexpr uint32_t kMaxRanges = 65536;             // Chunk ranges in one message.
+inline constexpr uint32_t kMaxSampleRanges = 4096;        // Per contribution.
+inline constexpr uint32_t kMaxRememberedVerdicts = 2;     // Per lane, by each worker.
+inline constexpr uint32_t kMaxPastRounds = 1000;          // In one answer to an operator.
+
+// The power of two by which a payload is scaled before a cast: F32's normal range.
+inline constexpr int32_t kMaxWireExponent = 126;
+
+// --------------------------------------------------------------------- how they fit together
+
+static_assert(kMaxPayloadBytes + kMaxFrameHeaderBytes + kMaxFrameOverheadBytes <= kMaxMessageBytes,
+              "the largest frame is a message");
+static_assert(kMaxPayloadBytes + kChunkBytes >= kMaxMessageBytes,
+              "the largest frame leaves less than a chunk unused");
+static_assert(kDefaultFrameBytes <= kMaxPayloadBytes, "the default frame is allowed");
+static_assert(2 * (kMaxNameBytes + 8) + kMaxChunksPerFrame * 8 + kMaxCodecParameterBytes +
+                      kMaxWorkers / 8 + 256 <=
+                  kMaxFrameHeaderBytes,
+              "every header fits");
+static_assert(kMaxTensorBytes % kChunkBytes == 0 &&
+                  kMaxTensorBytes / kChunkBytes <= std::numeric_limits<uint32_t>::max() / 2,
+              "first + count of a chunk range does not overflow");
+static_assert(kMaxTensorBytes <= std::numeric_limits<int64_t>::max() / kMaxTensors,
+              "the bytes of a lane do not overflow");
+// A verdict names each contributor (id, incarnation, weight) and each next member, and may give a
+// divisor per tensor; all numbers at their longest.
+static_assert(kMaxWorkers * (2 * (kMaxWorkerIdBytes + 3) + 26 + 11) + kMaxTensors * 19 +
+                      (size_t{64} << 10) <=
+                  kMaxMessageBytes,
+              "the largest verdict is a message");
+static_assert(kMaxRanges * 22 <= kMaxMessageBytes, "the longest list of ranges is a message");
+
+}  // namespace basin
+
+#endif  // BASIN_PROTO_LIMITS_LIMITS_H_

@@ -1,0 +1,27 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Translation of what both directions of a session carry. As types.h.
+//
+// Internal to the wire layer.
+//
+// Thread contract: pure functions.
+
+#ifndef BASIN_PROTO_WIRE_SESSION_TYPES_H_
+#define BASIN_PROTO_WIRE_SESSION_TYPES_H_
+
+#include "basin/v1/session.pb.h"
+#include "proto/vocabulary/messages.h"
+#include "proto/wire/checker.h"
+#include "proto/wire/types.h"
+
+namespace basin::wire {
+
+BASIN_WIRE_ENUM(Role, 1);
+BASIN_WIRE_ENUM(RoundPhase, 1);
+
+void Encode(const JobSettings& in, v1::JobSettings* out);
+JobSettings Decode(const v1::JobSettings& in, Checker& checker);
+
+}  // namespace basin::wire
+
+#endif  // BASIN_PROTO_WIRE_SESSION_TYPES_H_

@@ -1,0 +1,383 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a worker tells the aggregator.
+
+#include "basin/v1/session.pb.h"
+#include "proto/wire/bytes.h"
+#include "proto/wire/session.h"
+#include "proto/wire/session_types.h"
+#include "proto/wire/types.h"
+
+namespace basin::wire {
+
+void Encode(const StagedValue& in, v1::StagedValue* out) {
+  out->set_round(in.round);
+  Encode(in.ballot, out->mutable_ballot());
+  Encode(in.value_ballot, out->mutable_value_ballot());
+  Encode(in.value, out->mutable_value());
+}
+
+StagedValue Decode(const v1::StagedValue& in, Checker& checker) {
+  StagedValue out;
+  out.round = checker.Required("round", in.round());
+  out.ballot = DecodeField("ballot", in.ballot(), checker);
+  out.value_ballot = DecodeField("value_ballot", in.value_ballot(), checker);
+  out.value = DecodeRequired("value", in.has_value(), in.value(), checker);
+  return out;
+}
+
+void Encode(const LaneHistory& in, v1::LaneHistory* out) {
+  out->set_name(in.name);
+  out->set_kind(EncodeEnum(in.kind));
+  out->set_lane(in.lane);
+  for (const TensorSpec& spec : in.layout) Encode(spec, out->add_layout());
+  for (const VerdictRecord& record : in.verdicts) Encode(record, out->add_verdicts());
+  out->set_last_verdict(in.last_verdict);
+  out->set_chain(in.chain);
+  if (in.staged) Encode(*in.staged, out->mutable_staged());
+  out->set_begun(in.begun);
+  Encode(in.held_ballot, out->mutable_held_ballot());
+  for (const ChunkRange& range : in.held) Encode(range, out->add_held());
+}
+
+LaneHistory Decode(const v1::LaneHistory& in, Checker& checker) {
+  LaneHistory out;
+  out.name = checker.Name("name", in.name());
+  out.kind = DecodeEnum<LaneKind>("kind", in.kind(), checker);
+  out.lane = DecodeLane("lane", in.lane(), checker);
+  out.layout = DecodeSpecs("layout", in.layout(), checker);
+  out.verdicts = DecodeList("verdicts", in.verdicts(), kMaxRememberedVerdicts, checker);
+  out.last_verdict = in.last_verdict();
+  out.chain = in.chain();
+  if (in.has_staged()) out.staged = DecodeField("staged", in.staged(), checker);
+  out.begun = in.begun();
+  out.held_ballot = DecodeField("held_ballot", in.held_ballot(), checker);
+  out.held = DecodeList("held", in.held(), kMaxRanges, checker);
+  return out;
+}
+
+void Encode(const Hello& in, v1::Hello* out) {
+  out->set_magic(kMagic);
+  out->set_protocol_version(in.protocol_version);
+  out->set_contract_version(in.contract_version);
+  out->set_features(in.features);
+  out->set_job(in.job);
+  out->set_run(in.run);
+  out->set_worker(in.worker);
+  out->set_nonce(in.nonce);
+  out->set_fresh(in.fresh);
+  Encode(in.settings, out->mutable_settings());
+  Encode(in.incarnation, out->mutable_incarnation());
+  Encode(in.membership, out->mutable_membership());
+  for (const LaneHistory& lane : in.lanes) Encode(lane, out->add_lanes());
+}
+
+// Another protocol version is let through: the core refuses it, and names both.
+Hello Decode(const v1::Hello& in, Checker& checker) {
+  Hello out;
+  checker.Equal("magic", in.magic(), kMagic);
+  out.protocol_version = checker.Required("protocol_version", in.protocol_version());
+  out.contract_version = checker.Required("contract_version", in.contract_version());
+  out.features = in.features();
+  out.job = checker.Job("job", in.job());
+  out.run = checker.Run("run", in.run());
+  out.worker = checker.Worker("worker", in.worker());
+  out.nonce = checker.Required("nonce", in.nonce());
+  out.fresh = in.fresh();
+  out.settings = DecodeField("settings", in.settings(), checker);
+  out.incarnation = DecodeField("incarnation", in.incarnation(), checker);
+  out.membership = DecodeField("membership", in.membership(), checker);
+  out.lanes = DecodeList("lanes", in.lanes(), kMaxLanes, checker);
+  return out;
+}
+
+void Encode(const Ready& in, v1::Ready* out) {
+  out->set_step_label(in.step_label);
+  out->set_state_hash(in.state_hash);
+}
+
+Ready Decode(const v1::Ready& in, Checker&) { return {in.step_label(), in.state_hash()}; }
+
+void Encode(const Heartbeat& in, v1::Heartbeat* out) { out->set_progress(in.progress); }
+
+Heartbeat Decode(const v1::Heartbeat& in, Checker&) { return {in.progress()}; }
+
+void Encode(const Register& in, v1::Register* out) {
+  out->set_lane(in.lane);
+  out->set_kind(EncodeEnum(in.kind));
+  for (const TensorSpec& spec : in.tensors) Encode(spec, out->add_tensors());
+}
+
+Register Decode(const v1::Register& in, Checker& checker) {
+  return {checker.Name("lane", in.lane()), DecodeEnum<LaneKind>("kind", in.kind(), checker),
+          DecodeSpecs("tensors", in.tensors(), checker)};
+}
+
+void Encode(const LayoutSeen& in, v1::LayoutSeen* out) {
+  out->set_lane(in.lane);
+  out->set_version(in.version);
+}
+
+LayoutSeen Decode(const v1::LayoutSeen& in, Checker& checker) {
+  return {DecodeLane("lane", in.lane(), checker),
+          checker.AtMost("version", in.version(), kMaxTensors)};
+}
+
+void Encode(const Begin& in, v1::Begin* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+  Encode(in.spec, out->mutable_spec());
+  Encode(in.counts, out->mutable_counts());
+  out->set_step_label(in.step_label);
+  for (const SampleRange& range : in.samples) Encode(range, out->add_samples());
+}
+
+Begin Decode(const v1::Begin& in, Checker& checker) {
+  Begin out;
+  out.lane = DecodeLane("lane", in.lane(), checker);
+  out.round = checker.Required("round", in.round());
+  out.spec = DecodeRequired("spec", in.has_spec(), in.spec(), checker);
+  out.counts = DecodeField("counts", in.counts(), checker);
+  out.step_label = in.step_label();
+  out.samples = DecodeList("samples", in.samples(), kMaxSampleRanges, checker);
+  return out;
+}
+
+void Encode(const Skip& in, v1::Skip* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+  out->mutable_tensors()->Add(in.tensors.begin(), in.tensors.end());
+}
+
+Skip Decode(const v1::Skip& in, Checker& checker) {
+  Skip out;
+  out.lane = DecodeLane("lane", in.lane(), checker);
+  out.round = checker.Required("round", in.round());
+  if (!checker.Count("tensors", in.tensors_size(), kMaxTensors)) return out;
+  for (const uint32_t tensor : in.tensors()) {
+    out.tensors.push_back(DecodeTensor("tensors", tensor, checker));
+  }
+  return out;
+}
+
+void Encode(const Commit& in, v1::Commit* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+  out->set_layout_version(in.layout_version);
+  if (in.present.size() != 0) Encode(in.present, out->mutable_present());
+  out->set_chunks(in.chunks);
+  out->set_bytes(in.bytes);
+  out->set_digest(in.digest);
+}
+
+Commit Decode(const v1::Commit& in, Checker& checker) {
+  Commit out;
+  out.lane = DecodeLane("lane", in.lane(), checker);
+  out.round = checker.Required("round", in.round());
+  out.layout_version = checker.AtMost("layout_version", in.layout_version(), kMaxTensors);
+  out.present = DecodeField("present", in.present(), checker);
+  out.chunks = in.chunks();
+  out.bytes = in.bytes();
+  out.digest = in.digest();
+  return out;
+}
+
+void Encode(const Withdraw& in, v1::Withdraw* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+  out->set_reason(EncodeText(in.reason));
+}
+
+Withdraw Decode(const v1::Withdraw& in, Checker& checker) {
+  return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
+          DecodeText(in.reason())};
+}
+
+void Encode(const Staged& in, v1::Staged* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+  Encode(in.ballot, out->mutable_ballot());
+}
+
+Staged Decode(const v1::Staged& in, Checker& checker) {
+  return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
+          DecodeField("ballot", in.ballot(), checker)};
+}
+
+namespace {
+
+// ResultAck and Need have the same fields.
+template <typename In, typename Out>
+void EncodeRanges(const In& in, Out* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+  Encode(in.ballot, out->mutable_ballot());
+  for (const ChunkRange& range : in.ranges) Encode(range, out->add_ranges());
+}
+
+template <typename Out, typename In>
+Out DecodeRanges(const In& in, Checker& checker) {
+  return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
+          DecodeField("ballot", in.ballot(), checker),
+          DecodeList("ranges", in.ranges(), kMaxRanges, checker)};
+}
+
+}  // namespace
+
+void Encode(const ResultAck& in, v1::ResultAck* out) { EncodeRanges(in, out); }
+
+ResultAck Decode(const v1::ResultAck& in, Checker& checker) {
+  return DecodeRanges<ResultAck>(in, checker);
+}
+
+void Encode(const Need& in, v1::Need* out) { EncodeRanges(in, out); }
+
+Need Decode(const v1::Need& in, Checker& checker) { return DecodeRanges<Need>(in, checker); }
+
+void Encode(const Busy& in, v1::Busy* out) {
+  out->set_reason(EncodeText(in.reason));
+  if (in.expected != absl::InfiniteDuration()) out->set_expected_ns(EncodeDuration(in.expected));
+}
+
+Busy Decode(const v1::Busy& in, Checker&) {
+  return {DecodeText(in.reason()), in.has_expected_ns() ? DecodeDuration(in.expected_ns())
+                                                        : absl::InfiniteDuration()};
+}
+
+void Encode(const Abandon&, v1::Abandon*) {}
+Abandon Decode(const v1::Abandon&, Checker&) { return {}; }
+void Encode(const Finished&, v1::Finished*) {}
+Finished Decode(const v1::Finished&, Checker&) { return {}; }
+void Encode(const Leave&, v1::Leave*) {}
+Leave Decode(const v1::Leave&, Checker&) { return {}; }
+
+void Encode(const Announce& in, v1::Announce* out) {
+  Encode(in.key, out->mutable_key());
+  Encode(in.spec, out->mutable_spec());
+  out->set_digest(in.digest);
+}
+
+Announce Decode(const v1::Announce& in, Checker& checker) {
+  return {DecodeRequired("key", in.has_key(), in.key(), checker),
+          DecodeRequired("spec", in.has_spec(), in.spec(), checker), in.digest()};
+}
+
+void Encode(const Get& in, v1::Get* out) {
+  Encode(in.key, out->mutable_key());
+  if (in.expected) Encode(*in.expected, out->mutable_expected());
+  if (in.source) out->set_source(*in.source);
+  out->set_first(in.first);
+  out->set_count(in.count);
+  if (in.timeout != absl::InfiniteDuration()) out->set_timeout_ns(EncodeDuration(in.timeout));
+}
+
+Get Decode(const v1::Get& in, Checker& checker) {
+  Get out;
+  out.key = DecodeRequired("key", in.has_key(), in.key(), checker);
+  if (in.has_expected()) out.expected = DecodeField("expected", in.expected(), checker);
+  if (in.has_source()) out.source = checker.Worker("source", in.source());
+  CheckChunks(in.first(), in.count(), checker);
+  out.first = in.first();
+  out.count = in.count();
+  out.timeout =
+      in.has_timeout_ns() ? DecodeDuration(in.timeout_ns()) : absl::InfiniteDuration();
+  return out;
+}
+
+namespace {
+
+// Where each alternative goes in the oneof.
+struct Put {
+  v1::ToAggregator* out;
+  void operator()(const Hello& in) { Encode(in, out->mutable_hello()); }
+  void operator()(const Ready& in) { Encode(in, out->mutable_ready()); }
+  void operator()(const Heartbeat& in) { Encode(in, out->mutable_heartbeat()); }
+  void operator()(const Register& in) { Encode(in, out->mutable_register_()); }
+  void operator()(const LayoutSeen& in) { Encode(in, out->mutable_layout_seen()); }
+  void operator()(const Begin& in) { Encode(in, out->mutable_begin()); }
+  void operator()(const Skip& in) { Encode(in, out->mutable_skip()); }
+  void operator()(const Commit& in) { Encode(in, out->mutable_commit()); }
+  void operator()(const Withdraw& in) { Encode(in, out->mutable_withdraw()); }
+  void operator()(const Staged& in) { Encode(in, out->mutable_staged()); }
+  void operator()(const ResultAck& in) { Encode(in, out->mutable_result_ack()); }
+  void operator()(const Need& in) { Encode(in, out->mutable_need()); }
+  void operator()(const Busy& in) { Encode(in, out->mutable_busy()); }
+  void operator()(const Abandon& in) { Encode(in, out->mutable_abandon()); }
+  void operator()(const Finished& in) { Encode(in, out->mutable_finished()); }
+  void operator()(const Leave& in) { Encode(in, out->mutable_leave()); }
+  void operator()(const Announce& in) { Encode(in, out->mutable_announce()); }
+  void operator()(const Get& in) { Encode(in, out->mutable_get()); }
+};
+
+ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
+  switch (in.message_case()) {
+    case v1::ToAggregator::kHello:
+      return DecodeField("hello", in.hello(), checker);
+    case v1::ToAggregator::kReady:
+      return DecodeField("ready", in.ready(), checker);
+    case v1::ToAggregator::kHeartbeat:
+      return DecodeField("heartbeat", in.heartbeat(), checker);
+    case v1::ToAggregator::kRegister:
+      return DecodeField("register", in.register_(), checker);
+    case v1::ToAggregator::kLayoutSeen:
+      return DecodeField("layout_seen", in.layout_seen(), checker);
+    case v1::ToAggregator::kBegin:
+      return DecodeField("begin", in.begin(), checker);
+    case v1::ToAggregator::kSkip:
+      return DecodeField("skip", in.skip(), checker);
+    case v1::ToAggregator::kCommit:
+      return DecodeField("commit", in.commit(), checker);
+    case v1::ToAggregator::kWithdraw:
+      return DecodeField("withdraw", in.withdraw(), checker);
+    case v1::ToAggregator::kStaged:
+      return DecodeField("staged", in.staged(), checker);
+    case v1::ToAggregator::kResultAck:
+      return DecodeField("result_ack", in.result_ack(), checker);
+    case v1::ToAggregator::kNeed:
+      return DecodeField("need", in.need(), checker);
+    case v1::ToAggregator::kBusy:
+      return DecodeField("busy", in.busy(), checker);
+    case v1::ToAggregator::kAbandon:
+      return DecodeField("abandon", in.abandon(), checker);
+    case v1::ToAggregator::kFinished:
+      return DecodeField("finished", in.finished(), checker);
+    case v1::ToAggregator::kLeave:
+      return DecodeField("leave", in.leave(), checker);
+    case v1::ToAggregator::kAnnounce:
+      return DecodeField("announce", in.announce(), checker);
+    case v1::ToAggregator::kGet:
+      return DecodeField("get", in.get(), checker);
+    case v1::ToAggregator::MESSAGE_NOT_SET:
+      break;
+  }
+  checker.Fail("message", "is empty, or of a kind that this version does not know");
+  return {};
+}
+
+}  // namespace
+
+absl::Status Encode(const ToAggregator& in, v1::ToAggregator* out) {
+  std::visit(Put{out}, in);
+  return CheckSize(*out);
+}
+
+absl::StatusOr<ToAggregator> Decode(const v1::ToAggregator& in) {
+  Checker checker;
+  ToAggregator out = Take(in, checker);
+  if (!checker.ok()) return checker.status();
+  return out;
+}
+
+absl::StatusOr<std::string> Encode(const ToAggregator& in) {
+  v1::ToAggregator message;
+  if (absl::Status status = Encode(in, &message); !status.ok()) return status;
+  return message.SerializeAsString();
+}
+
+absl::StatusOr<ToAggregator> DecodeToAggregator(std::string_view bytes) {
+  v1::ToAggregator message;
+  if (absl::Status status = Parse(bytes, &message); !status.ok()) return status;
+  return Decode(message);
+}
+
+}  // namespace basin::wire

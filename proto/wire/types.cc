@@ -1,0 +1,328 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "proto/wire/types.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::wire {
+
+// ---------------------------------------------------------------------------- single fields
+
+uint64_t EncodeDuration(absl::Duration duration) {
+  return static_cast<uint64_t>(
+      absl::ToInt64Nanoseconds(std::max(duration, absl::ZeroDuration())));
+}
+
+absl::Duration DecodeDuration(uint64_t ns) {
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  return absl::Nanoseconds(static_cast<int64_t>(std::min(ns, kMost)));
+}
+
+LaneIndex DecodeLane(const char* field, uint32_t lane, Checker& checker) {
+  return checker.AtMost(field, lane, kMaxLanes - 1);
+}
+
+TensorIndex DecodeTensor(const char* field, uint32_t tensor, Checker& checker) {
+  return checker.AtMost(field, tensor, kMaxTensors - 1);
+}
+
+void CheckChunks(uint32_t first, uint32_t count, Checker& checker) {
+  checker.AtMost("first", first, kMaxChunksPerTensor);
+  checker.AtMost("first + count", uint64_t{first} + count, kMaxChunksPerTensor);
+}
+
+// --------------------------------------------------------------------------------------- ids
+
+void Encode(const Generation& in, v1::Generation* out) {
+  out->set_term(in.term);
+  out->set_counter(in.counter);
+}
+
+Generation Decode(const v1::Generation& in, Checker&) { return {in.term(), in.counter()}; }
+
+void Encode(const Incarnation& in, v1::Incarnation* out) {
+  out->set_term(in.term);
+  out->set_counter(in.counter);
+}
+
+Incarnation Decode(const v1::Incarnation& in, Checker&) { return {in.term(), in.counter()}; }
+
+void Encode(const Ballot& in, v1::Ballot* out) {
+  out->set_term(in.term);
+  out->set_attempt(in.attempt);
+}
+
+Ballot Decode(const v1::Ballot& in, Checker&) { return {in.term(), in.attempt()}; }
+
+void Encode(const Error& in, v1::Error* out) {
+  out->set_code(EncodeEnum(in.code));
+  out->set_text(EncodeText(in.text));
+}
+
+Error Decode(const v1::Error& in, Checker& checker) {
+  Error out;
+  out.code = DecodeEnum<ErrorCode>("code", in.code(), checker);
+  out.text = DecodeText(in.text());
+  return out;
+}
+
+void Encode(const Membership& in, v1::Membership* out) {
+  Encode(in.generation, out->mutable_generation());
+  for (const WorkerId& member : in.members) out->add_members(member);
+}
+
+Membership Decode(const v1::Membership& in, Checker& checker) {
+  Membership out;
+  out.generation = DecodeField("generation", in.generation(), checker);
+  if (!checker.Count("members", in.members_size(), kMaxWorkers)) return out;
+  out.members.reserve(in.members_size());
+  for (const std::string& member : in.members()) {
+    out.members.push_back(checker.Worker("members", member));
+  }
+  checker.Distinct("members", out.members, [](const WorkerId& id) -> const std::string& {
+    return id;
+  });
+  return out;
+}
+
+// ----------------------------------------------------------------------------------- tensors
+
+void Encode(const TensorSpec& in, v1::TensorSpec* out) {
+  out->set_name(in.name);
+  out->set_dtype(EncodeEnum(in.dtype));
+  out->mutable_shape()->Add(in.shape.begin(), in.shape.end());
+}
+
+TensorSpec Decode(const v1::TensorSpec& in, Checker& checker) {
+  TensorSpec out;
+  out.name = checker.Name("name", in.name());
+  out.dtype = DecodeEnum<DType>("dtype", in.dtype(), checker);
+  if (!checker.Count("shape", in.shape_size(), kMaxRank)) return out;
+  out.shape.assign(in.shape().begin(), in.shape().end());
+  const std::optional<uint64_t> bytes = TensorBytes(out);
+  if (checker.ok() && (!bytes || *bytes > kMaxTensorBytes)) {
+    checker.Fail("shape", absl::StrCat("of tensor ", QuoteForError(out.name),
+                                       " makes it larger than ", kMaxTensorBytes, " bytes"));
+  }
+  return out;
+}
+
+void Encode(const ChunkRange& in, v1::ChunkRange* out) {
+  out->set_tensor(in.tensor);
+  out->set_first(in.first);
+  out->set_count(in.count);
+}
+
+ChunkRange Decode(const v1::ChunkRange& in, Checker& checker) {
+  CheckChunks(in.first(), in.count(), checker);
+  return {DecodeTensor("tensor", in.tensor(), checker), in.first(),
+          checker.Required("count", in.count())};
+}
+
+void Encode(const Bitmap& in, v1::Bitmap* out) {
+  out->set_size(static_cast<uint32_t>(in.size()));
+  std::string bits((in.size() + 7) / 8, '\0');
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (in.Test(i)) bits[i / 8] = static_cast<char>(bits[i / 8] | 1 << i % 8);
+  }
+  out->set_bits(std::move(bits));
+}
+
+Bitmap Decode(const v1::Bitmap& in, Checker& checker) {
+  if (!checker.Count("size", in.size(), kMaxTensors)) return {};
+  const size_t bytes = (size_t{in.size()} + 7) / 8;
+  if (checker.Equal("size(bits)", in.bits().size(), bytes) != bytes) return {};
+  Bitmap out(in.size());
+  for (size_t i = 0; i < bytes * 8; ++i) {
+    if ((in.bits()[i / 8] >> i % 8 & 1) == 0) continue;
+    if (i >= in.size()) {
+      checker.Fail("bits", "has a bit set beyond size");
+      break;
+    }
+    out.Set(i);
+  }
+  return out;
+}
+
+void Encode(const ValueKey& in, v1::ValueKey* out) {
+  out->set_lane(in.lane);
+  out->set_tensor(in.tensor);
+  out->set_version(in.version);
+}
+
+ValueKey Decode(const v1::ValueKey& in, Checker& checker) {
+  return {checker.Name("lane", in.lane()), checker.Name("tensor", in.tensor()), in.version()};
+}
+
+// ------------------------------------------------------------------------------------ rounds
+
+void Encode(const RoundSpec& in, v1::RoundSpec* out) {
+  out->set_op(EncodeEnum(in.op));
+  out->set_prescale(in.prescale);
+  out->set_postscale(in.postscale);
+  out->set_predivide(in.predivide);
+  out->set_auto_predivide(in.auto_predivide);
+  out->set_kind(EncodeEnum(in.kind));
+  out->set_weight_by(EncodeEnum(in.weight_by));
+  out->set_denominator(EncodeEnum(in.denominator));
+  out->set_loss_scale(in.loss_scale);
+}
+
+RoundSpec Decode(const v1::RoundSpec& in, Checker& checker) {
+  const auto scale = [&](const char* field, double value) {
+    return checker.Required(field, checker.Finite(field, value));
+  };
+  const auto positive = [&](const char* field, double value) {
+    if (value < 0) checker.Fail(field, "is negative");
+    return scale(field, value);
+  };
+  RoundSpec out;
+  out.op = DecodeEnum<ReduceOp>("op", in.op(), checker);
+  out.prescale = scale("prescale", in.prescale());
+  out.postscale = scale("postscale", in.postscale());
+  out.predivide = positive("predivide", in.predivide());
+  out.auto_predivide = in.auto_predivide();
+  out.kind = DecodeEnum<ContributionKind>("kind", in.kind(), checker);
+  out.weight_by = DecodeEnum<WeightBy>("weight_by", in.weight_by(), checker);
+  out.denominator = DecodeEnum<Denominator>("denominator", in.denominator(), checker);
+  out.loss_scale = positive("loss_scale", in.loss_scale());
+  return out;
+}
+
+void Encode(const Counts& in, v1::Counts* out) {
+  if (in.samples) out->set_samples(*in.samples);
+  if (in.tokens) out->set_tokens(*in.tokens);
+  if (in.micro_batches) out->set_micro_batches(*in.micro_batches);
+}
+
+Counts Decode(const v1::Counts& in, Checker&) {
+  Counts out;
+  if (in.has_samples()) out.samples = in.samples();
+  if (in.has_tokens()) out.tokens = in.tokens();
+  if (in.has_micro_batches()) out.micro_batches = in.micro_batches();
+  return out;
+}
+
+void Encode(const SampleRange& in, v1::SampleRange* out) {
+  out->set_begin(in.begin);
+  out->set_end(in.end);
+}
+
+SampleRange Decode(const v1::SampleRange& in, Checker& checker) {
+  if (in.end() <= in.begin()) checker.Fail("end", "is not above begin");
+  return {in.begin(), in.end()};
+}
+
+void Encode(const Contributor& in, v1::Contributor* out) {
+  out->set_worker(in.worker);
+  Encode(in.incarnation, out->mutable_incarnation());
+  out->set_weight(in.weight);
+}
+
+Contributor Decode(const v1::Contributor& in, Checker& checker) {
+  return {checker.Worker("worker", in.worker()),
+          DecodeRequired("incarnation", in.has_incarnation(), in.incarnation(), checker),
+          in.weight()};
+}
+
+void Encode(const TensorDivisor& in, v1::TensorDivisor* out) {
+  out->set_tensor(in.tensor);
+  out->set_divisor(in.divisor);
+}
+
+TensorDivisor Decode(const v1::TensorDivisor& in, Checker& checker) {
+  return {DecodeTensor("tensor", in.tensor(), checker), in.divisor()};
+}
+
+void Encode(const NonFinite& in, v1::NonFinite* out) {
+  out->set_worker(in.worker);
+  out->set_tensor(in.tensor);
+  out->set_element(in.element);
+}
+
+NonFinite Decode(const v1::NonFinite& in, Checker& checker) {
+  return {checker.Worker("worker", in.worker()), DecodeTensor("tensor", in.tensor(), checker),
+          in.element()};
+}
+
+void Encode(const RoundFacts& in, v1::RoundFacts* out) {
+  out->set_squared_norm(in.squared_norm);
+  out->set_overflow(in.overflow);
+  if (in.nonfinite) Encode(*in.nonfinite, out->mutable_nonfinite());
+  Encode(in.totals, out->mutable_totals());
+}
+
+RoundFacts Decode(const v1::RoundFacts& in, Checker& checker) {
+  RoundFacts out;
+  out.squared_norm = in.squared_norm();
+  out.overflow = in.overflow();
+  if (in.has_nonfinite()) out.nonfinite = DecodeField("nonfinite", in.nonfinite(), checker);
+  out.totals = DecodeField("totals", in.totals(), checker);
+  return out;
+}
+
+void Encode(const RoundValue& in, v1::RoundValue* out) {
+  out->set_outcome(EncodeEnum(in.outcome));
+  out->set_reason(EncodeText(in.reason));
+  if (in.spec.op != ReduceOp::kUnspecified) Encode(in.spec, out->mutable_spec());
+  for (const Contributor& entry : in.contributors) Encode(entry, out->add_contributors());
+  for (const WorkerId& worker : in.dropped) out->add_dropped(worker);
+  out->set_divisor(in.divisor);
+  for (const TensorDivisor& entry : in.tensor_divisors) Encode(entry, out->add_tensor_divisors());
+  out->set_layout_version(in.layout_version);
+  out->set_digest(in.digest);
+  Encode(in.facts, out->mutable_facts());
+}
+
+RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
+  RoundValue out;
+  out.outcome = DecodeEnum<Outcome>("outcome", in.outcome(), checker);
+  out.reason = DecodeText(in.reason());
+  if (in.has_spec() || out.outcome != Outcome::kAborted) {
+    out.spec = DecodeRequired("spec", in.has_spec(), in.spec(), checker);
+  }
+  out.contributors = DecodeList("contributors", in.contributors(), kMaxWorkers, checker);
+  const auto out_of_order = [](const Contributor& a, const Contributor& b) {
+    return a.worker >= b.worker;
+  };
+  if (std::adjacent_find(out.contributors.begin(), out.contributors.end(), out_of_order) !=
+      out.contributors.end()) {
+    checker.Fail("contributors", "are not in order of the worker id");
+  }
+  if (checker.Count("dropped", in.dropped_size(), kMaxWorkers)) {
+    for (const std::string& worker : in.dropped()) {
+      out.dropped.push_back(checker.Worker("dropped", worker));
+    }
+  }
+  out.divisor = in.divisor();
+  out.tensor_divisors = DecodeList("tensor_divisors", in.tensor_divisors(), kMaxTensors, checker);
+  out.layout_version = checker.AtMost("layout_version", in.layout_version(), kMaxTensors);
+  out.digest = in.digest();
+  out.facts = DecodeField("facts", in.facts(), checker);
+  return out;
+}
+
+void Encode(const VerdictRecord& in, v1::VerdictRecord* out) {
+  out->set_round(in.round);
+  Encode(in.ballot, out->mutable_ballot());
+  Encode(in.value_ballot, out->mutable_value_ballot());
+  Encode(in.value, out->mutable_value());
+  Encode(in.next, out->mutable_next());
+  out->set_chain(in.chain);
+}
+
+VerdictRecord Decode(const v1::VerdictRecord& in, Checker& checker) {
+  VerdictRecord out;
+  out.round = checker.Required("round", in.round());
+  out.ballot = DecodeField("ballot", in.ballot(), checker);
+  out.value_ballot = DecodeField("value_ballot", in.value_ballot(), checker);
+  out.value = DecodeRequired("value", in.has_value(), in.value(), checker);
+  out.next = DecodeField("next", in.next(), checker);
+  out.chain = in.chain();
+  return out;
+}
+
+}  // namespace basin::wire

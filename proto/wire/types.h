@@ -1,0 +1,150 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Translation of the values that several services share (basin/v1/types.proto). For each there is
+//
+//   void Encode(const X& in, v1::X* out);       out is empty before
+//   X Decode(const v1::X& in, Checker& checker);
+//
+// Internal to the wire layer.
+//
+// Thread contract: pure functions.
+
+#ifndef BASIN_PROTO_WIRE_TYPES_H_
+#define BASIN_PROTO_WIRE_TYPES_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "basin/v1/types.pb.h"
+#include "proto/vocabulary/messages.h"
+#include "proto/wire/checker.h"
+
+namespace basin::wire {
+
+// ---- enums: the wire has 0 for "unspecified", which the vocabulary has only where it helps
+
+template <typename E>
+struct EnumOnWire;
+#define BASIN_WIRE_ENUM(Type, Shift)                    \
+  template <>                                           \
+  struct EnumOnWire<Type> {                             \
+    using Wire = v1::Type;                              \
+    static constexpr int kLast = v1::Type##_MAX;        \
+    static constexpr int kShift = Shift;                \
+  }
+BASIN_WIRE_ENUM(DType, 0);
+BASIN_WIRE_ENUM(ReduceOp, 0);
+BASIN_WIRE_ENUM(Outcome, 0);
+BASIN_WIRE_ENUM(ErrorCode, 0);
+BASIN_WIRE_ENUM(ContributionKind, 1);
+BASIN_WIRE_ENUM(WeightBy, 1);
+BASIN_WIRE_ENUM(Denominator, 1);
+BASIN_WIRE_ENUM(LaneKind, 1);
+
+template <typename E>
+typename EnumOnWire<E>::Wire EncodeEnum(E value) {
+  return static_cast<typename EnumOnWire<E>::Wire>(static_cast<int>(value) +
+                                                   EnumOnWire<E>::kShift);
+}
+template <typename E>
+E DecodeEnum(const char* field, typename EnumOnWire<E>::Wire value, Checker& checker) {
+  return checker.Enum<E>(field, value, EnumOnWire<E>::kLast, EnumOnWire<E>::kShift);
+}
+
+// ---- single fields
+
+// A finite duration of at least zero, in nanoseconds.
+uint64_t EncodeDuration(absl::Duration duration);
+absl::Duration DecodeDuration(uint64_t ns);
+
+inline std::string EncodeText(const std::string& text) { return PrintableText(text, kMaxTextBytes); }
+inline std::string DecodeText(const std::string& text) { return PrintableText(text, kMaxTextBytes); }
+
+LaneIndex DecodeLane(const char* field, uint32_t lane, Checker& checker);
+TensorIndex DecodeTensor(const char* field, uint32_t tensor, Checker& checker);
+
+// [first, first + count) within the chunks that a tensor may have.
+void CheckChunks(uint32_t first, uint32_t count, Checker& checker);
+
+// ---- lists and messages inside messages
+
+template <typename List>
+auto DecodeList(const char* field, const List& in, size_t bound, Checker& checker) {
+  std::vector<decltype(Decode(*in.begin(), checker))> out;
+  if (!checker.Count(field, in.size(), bound)) return out;
+  out.reserve(in.size());
+  for (const auto& entry : in) {
+    Checker::Scope scope(checker, field, static_cast<ptrdiff_t>(out.size()));
+    out.push_back(Decode(entry, checker));
+  }
+  return out;
+}
+
+template <typename Message>
+auto DecodeField(const char* field, const Message& in, Checker& checker) {
+  Checker::Scope scope(checker, field);
+  return Decode(in, checker);
+}
+
+template <typename Message>
+auto DecodeRequired(const char* field, bool present, const Message& in, Checker& checker) {
+  if (!present) checker.Fail(field, "is required");
+  return DecodeField(field, in, checker);
+}
+
+// ---- messages
+
+void Encode(const Generation& in, v1::Generation* out);
+Generation Decode(const v1::Generation& in, Checker& checker);
+void Encode(const Incarnation& in, v1::Incarnation* out);
+Incarnation Decode(const v1::Incarnation& in, Checker& checker);
+void Encode(const Ballot& in, v1::Ballot* out);
+Ballot Decode(const v1::Ballot& in, Checker& checker);
+void Encode(const Error& in, v1::Error* out);
+Error Decode(const v1::Error& in, Checker& checker);  // Fails for OK.
+void Encode(const Membership& in, v1::Membership* out);
+Membership Decode(const v1::Membership& in, Checker& checker);
+
+void Encode(const TensorSpec& in, v1::TensorSpec* out);
+TensorSpec Decode(const v1::TensorSpec& in, Checker& checker);
+void Encode(const ChunkRange& in, v1::ChunkRange* out);
+ChunkRange Decode(const v1::ChunkRange& in, Checker& checker);
+void Encode(const Bitmap& in, v1::Bitmap* out);
+Bitmap Decode(const v1::Bitmap& in, Checker& checker);  // At most kMaxTensors bits.
+void Encode(const ValueKey& in, v1::ValueKey* out);
+ValueKey Decode(const v1::ValueKey& in, Checker& checker);
+
+void Encode(const RoundSpec& in, v1::RoundSpec* out);
+RoundSpec Decode(const v1::RoundSpec& in, Checker& checker);
+void Encode(const Counts& in, v1::Counts* out);
+Counts Decode(const v1::Counts& in, Checker& checker);
+void Encode(const SampleRange& in, v1::SampleRange* out);
+SampleRange Decode(const v1::SampleRange& in, Checker& checker);
+void Encode(const Contributor& in, v1::Contributor* out);
+Contributor Decode(const v1::Contributor& in, Checker& checker);
+void Encode(const TensorDivisor& in, v1::TensorDivisor* out);
+TensorDivisor Decode(const v1::TensorDivisor& in, Checker& checker);
+void Encode(const NonFinite& in, v1::NonFinite* out);
+NonFinite Decode(const v1::NonFinite& in, Checker& checker);
+void Encode(const RoundFacts& in, v1::RoundFacts* out);
+RoundFacts Decode(const v1::RoundFacts& in, Checker& checker);
+void Encode(const RoundValue& in, v1::RoundValue* out);
+RoundValue Decode(const v1::RoundValue& in, Checker& checker);
+void Encode(const VerdictRecord& in, v1::VerdictRecord* out);
+VerdictRecord Decode(const v1::VerdictRecord& in, Checker& checker);
+
+// A list of tensor specs: at most kMaxTensors, no name twice.
+template <typename List>
+std::vector<TensorSpec> DecodeSpecs(const char* field, const List& in, Checker& checker) {
+  std::vector<TensorSpec> specs = DecodeList(field, in, kMaxTensors, checker);
+  checker.Distinct(field, specs, [](const TensorSpec& spec) -> const std::string& {
+    return spec.name;
+  });
+  return specs;
+}
+
+}  // namespace basin::wire
+
+#endif  // BASIN_PROTO_WIRE_TYPES_H_
