@@ -1,0 +1,383 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/proto/random_messages.h"
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+namespace basin::testing {
+
+uint64_t RandomMessages::Number() {
+  switch (Below(4)) {
+    case 0:
+      return Below(3);
+    case 1:
+      return std::numeric_limits<uint64_t>::max() - Below(2);
+    default:
+      return random_() >> Below(64);
+  }
+}
+
+uint64_t RandomMessages::UpTo(uint64_t bound) {
+  switch (Below(4)) {
+    case 0:
+      return 0;
+    case 1:
+      return bound;
+    default:
+      return Below(bound + 1);
+  }
+}
+
+std::string RandomMessages::Bytes(size_t size) {
+  std::string out(size, '\0');
+  for (char& byte : out) byte = static_cast<char>(random_());
+  return out;
+}
+
+std::string RandomMessages::Label() {
+  constexpr char kEnds[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+  constexpr char kInside[] = "abcdefghijklmnopqrstuvwxyz0123456789-.";
+  std::string out(1 + UpTo(kMaxLabelBytes - 1), '\0');
+  for (char& c : out) c = kInside[Below(sizeof(kInside) - 1)];
+  out.front() = kEnds[Below(sizeof(kEnds) - 1)];
+  out.back() = kEnds[Below(sizeof(kEnds) - 1)];
+  return out;
+}
+
+std::string RandomMessages::Name() {
+  constexpr const char* kPieces[] = {"layer", ".", "weight", "0", " ", "é", "層", "𝛁", "/", "<b>"};
+  std::string out;
+  const size_t size = 1 + UpTo(kMaxNameBytes - 1);
+  while (true) {
+    const std::string piece = kPieces[Below(std::size(kPieces))];
+    if (out.size() + piece.size() > size) break;
+    out += piece;
+  }
+  return out.empty() ? "w" : out;
+}
+
+std::string RandomMessages::Text() { return Coin() ? "" : Name(); }
+
+std::optional<WorkerId> RandomMessages::MaybeWorker() {
+  return Coin() ? std::optional<WorkerId>(Label()) : std::nullopt;
+}
+
+std::vector<WorkerId> RandomMessages::Workers() {
+  std::set<WorkerId> ids;
+  for (size_t i = Below(5); i > 0; --i) ids.insert(Label());
+  std::vector<WorkerId> out(ids.begin(), ids.end());
+  std::shuffle(out.begin(), out.end(), random_);
+  return out;
+}
+
+std::vector<TensorSpec> RandomMessages::Specs() {
+  std::vector<TensorSpec> out;
+  std::set<std::string> names;
+  for (TensorSpec& spec : List<TensorSpec>(4)) {
+    if (names.insert(spec.name).second) out.push_back(std::move(spec));
+  }
+  return out;
+}
+
+absl::Duration RandomMessages::MakeDuration() {
+  return Below(4) == 0 ? absl::ZeroDuration() : absl::Nanoseconds(Below(1'000'000'000'000));
+}
+
+double RandomMessages::Scale() {
+  switch (Below(4)) {
+    case 0:
+      return 1;
+    case 1:
+      return std::numeric_limits<double>::denorm_min();
+    case 2:
+      return std::numeric_limits<double>::max();
+    default:
+      return std::ldexp(1 + static_cast<double>(Below(1000)) / 1000,
+                        static_cast<int>(Below(200)) - 100);
+  }
+}
+
+void RandomMessages::Fill(Generation* out) { *out = {Number(), Number()}; }
+void RandomMessages::Fill(Incarnation* out) { *out = {Number(), Number()}; }
+void RandomMessages::Fill(Ballot* out) { *out = {Number(), Number()}; }
+
+void RandomMessages::Fill(Error* out) {
+  *out = {Enum(ErrorCode::kInvalidArgument, ErrorCode::kNotFound), Text()};
+}
+
+void RandomMessages::Fill(Membership* out) { *out = {Make<Generation>(), Workers()}; }
+
+void RandomMessages::Fill(TensorSpec* out) {
+  out->name = Name();
+  out->dtype = Enum(DType::kF64, DType::kF8E5M2);
+  uint64_t left = kMaxTensorBytes / ElementSize(out->dtype);
+  for (size_t i = UpTo(kMaxRank); i > 0; --i) {
+    const uint64_t size = left == 0 ? Number() : UpTo(Coin() ? left : std::min<uint64_t>(left, 3));
+    out->shape.push_back(size);
+    left = size == 0 ? 0 : left / size;
+  }
+}
+
+void RandomMessages::Fill(ChunkRange* out) {
+  out->tensor = Tensor();
+  out->first = static_cast<uint32_t>(UpTo(kMaxChunksPerTensor - 1));
+  out->count = static_cast<uint32_t>(1 + UpTo(kMaxChunksPerTensor - out->first - 1));
+}
+
+void RandomMessages::Fill(Bitmap* out) {
+  *out = Bitmap(Below(8) == 0 ? kMaxTensors : Below(100));
+  for (size_t i = 0; i < out->size(); ++i) {
+    if (Coin()) out->Set(i);
+  }
+}
+
+void RandomMessages::Fill(ValueKey* out) { *out = {Name(), Name(), Number()}; }
+
+void RandomMessages::Fill(RoundSpec* out) {
+  out->op = Enum(ReduceOp::kSum, ReduceOp::kProduct);
+  out->prescale = Coin() ? Scale() : -Scale();
+  out->postscale = Coin() ? Scale() : -Scale();
+  out->predivide = Scale();
+  out->auto_predivide = Coin();
+  out->kind = Enum(ContributionKind::kMean, ContributionKind::kSum);
+  out->weight_by = Enum(WeightBy::kNone, WeightBy::kMicroBatches);
+  out->denominator = Enum(Denominator::kAll, Denominator::kPresent);
+  out->loss_scale = Scale();
+}
+
+void RandomMessages::Fill(Counts* out) {
+  if (Coin()) out->samples = Number();
+  if (Coin()) out->tokens = Number();
+  if (Coin()) out->micro_batches = Number();
+}
+
+void RandomMessages::Fill(SampleRange* out) {
+  out->end = std::max<uint64_t>(1, Number());
+  out->begin = Below(out->end);
+}
+
+void RandomMessages::Fill(Contributor* out) {
+  *out = {Label(), Make<Incarnation>(), Number()};
+}
+
+void RandomMessages::Fill(TensorDivisor* out) { *out = {Tensor(), Number()}; }
+void RandomMessages::Fill(NonFinite* out) { *out = {Label(), Tensor(), Number()}; }
+
+void RandomMessages::Fill(RoundFacts* out) {
+  out->squared_norm = Below(4) == 0 ? std::numeric_limits<double>::infinity() : Scale();
+  out->overflow = Coin();
+  out->nonfinite = Maybe<NonFinite>();
+  Fill(&out->totals);
+}
+
+void RandomMessages::Fill(RoundValue* out) {
+  out->outcome = Enum(Outcome::kCommitted, Outcome::kAborted);
+  out->reason = Text();
+  if (out->outcome == Outcome::kCommitted || Coin()) Fill(&out->spec);
+  out->contributors = List<Contributor>(4);
+  std::sort(out->contributors.begin(), out->contributors.end(),
+            [](const Contributor& a, const Contributor& b) { return a.worker < b.worker; });
+  out->contributors.erase(
+      std::unique(out->contributors.begin(), out->contributors.end(),
+                  [](const Contributor& a, const Contributor& b) { return a.worker == b.worker; }),
+      out->contributors.end());
+  out->dropped = Workers();
+  out->divisor = Number();
+  out->tensor_divisors = List<TensorDivisor>();
+  out->layout_version = static_cast<uint32_t>(UpTo(kMaxTensors));
+  out->digest = Number();
+  Fill(&out->facts);
+}
+
+void RandomMessages::Fill(VerdictRecord* out) {
+  *out = {Round(), Make<Ballot>(), Make<Ballot>(), Make<RoundValue>(), Make<Membership>(),
+          Number()};
+}
+
+void RandomMessages::Fill(JobSettings* out) {
+  out->max_workers = static_cast<uint32_t>(UpTo(kMaxWorkers));
+  out->start_workers =
+      static_cast<uint32_t>(UpTo(out->max_workers == 0 ? kMaxWorkers : out->max_workers));
+  const uint32_t most = out->start_workers != 0 ? out->start_workers
+                        : out->max_workers != 0 ? out->max_workers
+                                                : kMaxWorkers;
+  out->min_workers = static_cast<uint32_t>(UpTo(most));
+}
+
+// ---- worker -> aggregator
+
+void RandomMessages::Fill(StagedValue* out) {
+  *out = {Round(), Make<Ballot>(), Make<Ballot>(), Make<RoundValue>()};
+}
+
+void RandomMessages::Fill(LaneHistory* out) {
+  out->name = Name();
+  out->kind = Enum(LaneKind::kGradient, LaneKind::kCall);
+  out->lane = Lane();
+  out->layout = Specs();
+  out->verdicts = List<VerdictRecord>(kMaxRememberedVerdicts);
+  out->last_verdict = Number();
+  out->chain = Number();
+  out->staged = Maybe<StagedValue>();
+  out->begun = Number();
+  Fill(&out->held_ballot);
+  out->held = List<ChunkRange>();
+}
+
+void RandomMessages::Fill(Hello* out) {
+  out->job = Coin() ? Label() : Label() + "/" + Label();
+  if (Coin()) out->run = "0b8a7c1e-4d5f:run_7.2";
+  out->worker = Label();
+  out->nonce = std::max<uint64_t>(1, Number());
+  out->protocol_version = static_cast<uint32_t>(1 + Below(3));
+  out->contract_version = static_cast<uint32_t>(1 + Below(3));
+  out->features = Number();
+  out->fresh = Coin();
+  Fill(&out->settings);
+  Fill(&out->incarnation);
+  Fill(&out->membership);
+  out->lanes = List<LaneHistory>(2);
+}
+
+void RandomMessages::Fill(Ready* out) { *out = {Number(), Number()}; }
+void RandomMessages::Fill(Heartbeat* out) { *out = {Number()}; }
+
+void RandomMessages::Fill(Register* out) {
+  *out = {Name(), Enum(LaneKind::kGradient, LaneKind::kCall), Specs()};
+}
+
+void RandomMessages::Fill(LayoutSeen* out) {
+  *out = {Lane(), static_cast<uint32_t>(UpTo(kMaxTensors))};
+}
+
+void RandomMessages::Fill(Begin* out) {
+  *out = {Lane(), Round(), Make<RoundSpec>(), Make<Counts>(), Number(), List<SampleRange>()};
+}
+
+void RandomMessages::Fill(Skip* out) {
+  *out = {Lane(), Round(), {}};
+  for (size_t i = Below(5); i > 0; --i) out->tensors.push_back(Tensor());
+}
+
+void RandomMessages::Fill(Commit* out) {
+  *out = {Lane(),   Round(),  static_cast<uint32_t>(UpTo(kMaxTensors)), Make<Bitmap>(),
+          Number(), Number(), Number()};
+}
+
+void RandomMessages::Fill(Withdraw* out) { *out = {Lane(), Round(), Text()}; }
+void RandomMessages::Fill(Staged* out) { *out = {Lane(), Round(), Make<Ballot>()}; }
+
+void RandomMessages::Fill(ResultAck* out) {
+  *out = {Lane(), Round(), Make<Ballot>(), List<ChunkRange>()};
+}
+
+void RandomMessages::Fill(Need* out) {
+  *out = {Lane(), Round(), Make<Ballot>(), List<ChunkRange>()};
+}
+
+void RandomMessages::Fill(Busy* out) {
+  *out = {Text(), Coin() ? absl::InfiniteDuration() : MakeDuration()};
+}
+
+void RandomMessages::Fill(Announce* out) {
+  *out = {Make<ValueKey>(), Make<TensorSpec>(), Number()};
+}
+
+void RandomMessages::Fill(Get* out) {
+  out->key = Make<ValueKey>();
+  out->expected = Maybe<TensorSpec>();
+  out->source = MaybeWorker();
+  out->first = static_cast<uint32_t>(UpTo(kMaxChunksPerTensor));
+  out->count = static_cast<uint32_t>(UpTo(kMaxChunksPerTensor - out->first));
+  out->timeout = Coin() ? absl::InfiniteDuration() : MakeDuration();
+}
+
+// ---- aggregator -> worker
+
+void RandomMessages::Fill(StartRound* out) { *out = {Name(), Lane(), Round(), Number()}; }
+
+void RandomMessages::Fill(OpenRound* out) {
+  *out = {Lane(),         Round(),            Enum(RoundPhase::kIdle, RoundPhase::kPrepared),
+          Make<Ballot>(), List<ChunkRange>(), Number()};
+}
+
+void RandomMessages::Fill(LaneLayout* out) {
+  out->lane = Lane();
+  out->name = Name();
+  out->kind = Enum(LaneKind::kGradient, LaneKind::kCall);
+  out->tensors = Specs();
+  out->first = static_cast<uint32_t>(UpTo(kMaxTensors - out->tensors.size()));
+  out->round = Number();
+  out->window = Number();
+}
+
+void RandomMessages::Fill(LastVerdicts* out) {
+  *out = {Lane(), List<VerdictRecord>(kMaxRememberedVerdicts)};
+}
+
+void RandomMessages::Fill(Welcome* out) {
+  out->token = std::max<uint64_t>(1, Number());
+  Fill(&out->incarnation);
+  if (Coin()) out->run = "run-1";
+  out->term = std::max<uint64_t>(1, Number());
+  out->role = Enum(Role::kJoiner, Role::kMember);
+  Fill(&out->membership);
+  Fill(&out->settings);
+  out->frame_bytes = (1 + UpTo(kMaxChunksPerFrame - 1)) * kChunkBytes;
+  out->heartbeat = MakeDuration() + absl::Nanoseconds(1);
+  out->layouts = List<LaneLayout>();
+  out->open = List<OpenRound>();
+  out->verdicts = List<LastVerdicts>(2);
+  out->contract_version = static_cast<uint32_t>(1 + Below(3));
+  out->features = Number();
+}
+
+void RandomMessages::Fill(MembershipChanged* out) {
+  *out = {Make<Membership>(), Enum(Role::kJoiner, Role::kMember), MaybeWorker(),
+          List<StartRound>()};
+}
+
+void RandomMessages::Fill(Credit* out) {
+  *out = {Lane(), Round(), Number(), List<ChunkRange>(), List<ChunkRange>()};
+}
+
+void RandomMessages::Fill(Pull* out) {
+  *out = {Lane(), Round(), List<ChunkRange>(), List<ChunkRange>(), Number()};
+}
+
+void RandomMessages::Fill(AttemptRestarted* out) {
+  *out = {Lane(), Round(), Make<Ballot>(), Text(), List<ChunkRange>(), Number()};
+}
+
+void RandomMessages::Fill(Prepared* out) {
+  *out = {Lane(), Round(), Make<Ballot>(), Make<Ballot>(), Make<RoundValue>()};
+}
+
+void RandomMessages::Fill(Supply* out) {
+  *out = {Lane(), Round(), Make<Ballot>(), List<ChunkRange>()};
+}
+
+void RandomMessages::Fill(Verdict* out) { *out = {Lane(), Make<VerdictRecord>(), MaybeWorker()}; }
+
+void RandomMessages::Fill(Rejected* out) {
+  *out = {Make<Error>(), std::nullopt, Number()};
+  if (Coin()) out->lane = Lane();
+}
+
+void RandomMessages::Fill(Ended* out) { *out = {Make<Error>()}; }
+void RandomMessages::Fill(Drain* out) { *out = {Coin()}; }
+
+void RandomMessages::Fill(Ask* out) {
+  const ChunkRange range = Make<ChunkRange>();
+  *out = {Make<ValueKey>(), range.first, range.count};
+}
+
+void RandomMessages::Fill(ValueKnown* out) {
+  *out = {Make<ValueKey>(), Make<TensorSpec>(), Number(), Label()};
+}
+
+void RandomMessages::Fill(GetFailed* out) { *out = {Make<ValueKey>(), Make<Error>()}; }
+
+}  // namespace basin::testing
