@@ -174,6 +174,9 @@ BASIN_HOST_DEVICE A FinishedValue(Finish finish, A acc, double constant) {
 
 BASIN_HOST_DEVICE int64_t FinishedValue(Finish, int64_t acc, double) { return acc; }
 
+// What the norm adds: a multiplication of its own.
+BASIN_HOST_DEVICE double Square(double out) { return out * out; }
+
 }  // namespace basin::kernels::cuda
 
 #endif  // BASIN_KERNELS_CUDA_ELEMENT_H_

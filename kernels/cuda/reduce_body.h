@@ -162,22 +162,31 @@ struct Reduction {
     return start;
   }
 
-  // A sum of floats: several terms are loaded before the first is used, to keep the memory busy.
+  // A sum of floats. Several terms are loaded before the first is used, to keep the memory busy.
   template <unsigned N>
   static BASIN_HOST_DEVICE void FoldSum(const ReduceTask& task, uint64_t element, Pack<A, N>* acc) {
     uint32_t t = 0;
     for (; t + kTermsInFlight <= task.term_count; t += kTermsInFlight) {
-      Pack<A, N> x[kTermsInFlight];
-      BASIN_UNROLL
-      for (unsigned j = 0; j < kTermsInFlight; ++j) {
-        x[j] = TermValues<Source, N>::Load(task.terms[t + j], element);
-      }
-      BASIN_UNROLL
-      for (unsigned j = 0; j < kTermsInFlight; ++j) AddTerm(task.terms[t + j], x[j], acc);
+      AddTerms<kTermsInFlight>(task, t, element, acc);
     }
-    for (; t < task.term_count; ++t) {
-      AddTerm(task.terms[t], TermValues<Source, N>::Load(task.terms[t], element), acc);
+    if (t + 2 <= task.term_count) {
+      AddTerms<2>(task, t, element, acc);
+      t += 2;
     }
+    if (t < task.term_count) AddTerms<1>(task, t, element, acc);
+  }
+
+  // Adds terms [first, first + kTerms), in order.
+  template <unsigned kTerms, unsigned N>
+  static BASIN_HOST_DEVICE void AddTerms(const ReduceTask& task, uint32_t first, uint64_t element,
+                                         Pack<A, N>* acc) {
+    Pack<A, N> x[kTerms];
+    BASIN_UNROLL
+    for (unsigned j = 0; j < kTerms; ++j) {
+      x[j] = TermValues<Source, N>::Load(task.terms[first + j], element);
+    }
+    BASIN_UNROLL
+    for (unsigned j = 0; j < kTerms; ++j) AddTerm(task.terms[first + j], x[j], acc);
   }
 
   template <unsigned N>
@@ -385,17 +394,26 @@ BASIN_HOST_DEVICE void Produce(const ReduceTask& task, const BlockShare& share, 
   }
 }
 
-// Adds the squares of one lane of a tile. A tile is a whole number of rows of kNormLanes elements.
+// Adds the squares of one lane of a tile. A tile is a whole number of batches of rows, and a row is
+// kNormLanes elements. Only the sums wait for each other: in a full tile the squares of a batch are
+// there before the first is added.
 template <typename Source>
 BASIN_HOST_DEVICE double AddSquares(const BlockShare& share, uint64_t tile, unsigned lane,
                                     const Rounded<Source>* shared, double sum) {
   const uint64_t first = share.begin + tile * kTile<Source>;
   const uint64_t left = share.end - first;
-  const unsigned elements = left < kTile<Source> ? static_cast<unsigned>(left) : kTile<Source>;
-  for (unsigned i = lane; i < elements; i += kNormLanes) {
-    const double out = static_cast<double>(shared[i]);
-    const double square = out * out;
-    sum = sum + square;
+  if (left < kTile<Source>) {
+    for (unsigned i = lane; i < left; i += kNormLanes) sum = sum + Square(shared[i]);
+    return sum;
+  }
+  constexpr unsigned kBatch = 16;
+  static_assert(kTile<Source> % (kBatch * kNormLanes) == 0);
+  for (unsigned begin = lane; begin < kTile<Source>; begin += kBatch * kNormLanes) {
+    double squares[kBatch];
+    BASIN_UNROLL
+    for (unsigned j = 0; j < kBatch; ++j) squares[j] = Square(shared[begin + j * kNormLanes]);
+    BASIN_UNROLL
+    for (unsigned j = 0; j < kBatch; ++j) sum = sum + squares[j];
   }
   return sum;
 }
