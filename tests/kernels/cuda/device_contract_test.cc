@@ -1,0 +1,89 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The device backend on an emulated device: the arithmetic, the indexing of the kernels, the
+// staging and the errors. What this cannot show is the launch itself; cuda_contract.cc does, on a
+// GPU.
+//
+// usage: device_contract_test --golden=<folder of the golden vectors>
+
+#include "kernels/cuda/device_reducer.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tests/kernels/contract.h"
+#include "tests/kernels/cuda/device_checks.h"
+#include "tests/kernels/cuda/emulated_device.h"
+#include "tests/kernels/golden.h"
+
+namespace basin::kernels::cuda {
+
+std::string golden_folder;  // Set once by main, before any test runs.
+
+namespace {
+
+class DeviceReducerTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<FaultPlan> faults_ = std::make_shared<FaultPlan>();
+  DeviceReducer reducer_{MakeEmulatedDevice(faults_)};
+};
+
+class DeviceContractTest : public DeviceReducerTest, public ::testing::WithParamInterface<DType> {};
+
+TEST_P(DeviceContractTest, BitEqualToTheReference) {
+  const contract::Report report = contract::CheckAgainstReference(reducer_, GetParam());
+  EXPECT_TRUE(report.ok()) << report.Summary();
+  EXPECT_EQ(faults_->running, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, DeviceContractTest,
+                         ::testing::Values(DType::kF64, DType::kF32, DType::kF16, DType::kBF16,
+                                           DType::kI64, DType::kI32, DType::kU8),
+                         [](const auto& info) { return std::string(DTypeName(info.param)); });
+
+TEST_F(DeviceReducerTest, Criterion_5_7_GoldenVectors) {
+  for (const std::string& file : contract::GoldenFiles()) {
+    const contract::Report report = contract::CheckGolden(reducer_, golden_folder + "/" + file);
+    EXPECT_TRUE(report.ok()) << file << ": " << report.Summary();
+  }
+}
+
+TEST_F(DeviceReducerTest, MoreTermsThanATaskTakes) {
+  const contract::Report report = CheckManyTerms(reducer_);
+  EXPECT_TRUE(report.ok()) << report.Summary();
+}
+
+TEST_F(DeviceReducerTest, SpansOfSeveralPieces) {
+  const contract::Report report = CheckManyPieces(reducer_);
+  EXPECT_TRUE(report.ok()) << report.Summary();
+}
+
+TEST_F(DeviceReducerTest, InputsOnTheDevice) {
+  const std::unique_ptr<Device> device = MakeEmulatedDevice(faults_);
+  const contract::Report report = CheckOnDevice(reducer_, device.get());
+  EXPECT_TRUE(report.ok()) << report.Summary();
+}
+
+TEST_F(DeviceReducerTest, Casts) {
+  const std::unique_ptr<Device> device = MakeEmulatedDevice(faults_);
+  const contract::Report report = CheckCasts(device.get());
+  EXPECT_TRUE(report.ok()) << report.Summary();
+}
+
+}  // namespace
+}  // namespace basin::kernels::cuda
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  constexpr std::string_view kGolden = "--golden=";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument.substr(0, kGolden.size()) == kGolden) {
+      basin::kernels::cuda::golden_folder = argument.substr(kGolden.size());
+    }
+  }
+  return RUN_ALL_TESTS();
+}
