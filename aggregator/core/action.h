@@ -23,6 +23,12 @@ struct Send {
   ToWorker message;
 };
 
+// The same message to several sessions; it can be serialised once for all of them.
+struct SendAll {
+  std::vector<SessionId> sessions;
+  ToWorker message;
+};
+
 // Tell the worker `error` (as Ended), close the session and its streams, and drop what is queued.
 // No SessionLost follows.
 struct EndSession {
@@ -199,9 +205,9 @@ struct Note {
 // The drain of the service is over: nothing is open, or its grace has passed.
 struct Drained {};
 
-using Action = std::variant<Send, EndSession, KeepChunks, DiscardChunks, StartAttempt, Reduce,
-                            Publish, ReleaseResult, RelayResult, EndRound, RelayValue, SendValue,
-                            DropValue, SaveState, Note, Drained>;
+using Action = std::variant<Send, SendAll, EndSession, KeepChunks, DiscardChunks, StartAttempt,
+                            Reduce, Publish, ReleaseResult, RelayResult, EndRound, RelayValue,
+                            SendValue, DropValue, SaveState, Note, Drained>;
 
 }  // namespace basin::aggregator
 

@@ -34,11 +34,11 @@ const Job* Coordinator::FindJob(const JobName& name) const {
   return it == by_name_.end() ? nullptr : &jobs_.at(it->second);
 }
 
-Job* Coordinator::JobOf(SessionId session) {
+template <typename F>
+void Coordinator::OnWorker(SessionId session, F&& take) {
   const auto it = sessions_.find(session);
-  if (it == sessions_.end() || !it->second.job.has_value()) return nullptr;
-  const auto job = jobs_.find(*it->second.job);
-  return job == jobs_.end() ? nullptr : &job->second;
+  if (it == sessions_.end() || !it->second.slot.has_value()) return;
+  take(jobs_.at(*it->second.job), *it->second.slot);
 }
 
 absl::Time Coordinator::NextDeadline() const { return wake_; }
@@ -66,14 +66,14 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
 
 void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& actions) {
   const uint64_t reserved = memory_.reserved;
-  const JobScope scope{now, config_, memory_, actions, tokens_, started_, draining_};
+  const JobScope scope{now, config_, memory_, actions, sessions_, started_, draining_};
   const auto on_job = [&](const JobName& name, auto&& take) {
     const auto it = by_name_.find(name);
     if (it != by_name_.end()) take(jobs_.at(it->second));
   };
   bool timers_changed = true;
   if (const auto* frame = std::get_if<FrameReceived>(&event)) {
-    if (Job* job = JobOf(frame->session)) job->TakeFrame(scope, *frame);
+    OnWorker(frame->session, [&](Job& job, Slot slot) { job.TakeFrame(scope, slot, *frame); });
     timers_changed = false;
     wake_ = std::min(wake_, now + shortest_wait_);
   } else if (const auto* done = std::get_if<ReduceDone>(&event)) {
@@ -84,23 +84,27 @@ void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& 
   } else if (const auto* received = std::get_if<MessageReceived>(&event)) {
     if (const auto* hello = std::get_if<Hello>(&received->message)) {
       TakeHello(received->session, *hello, scope);
-    } else if (Job* job = JobOf(received->session)) {
-      job->TakeMessage(scope, received->session, received->message);
+    } else {
+      OnWorker(received->session,
+               [&](Job& job, Slot slot) { job.TakeMessage(scope, slot, received->message); });
     }
     timers_changed = MayHurryDeadlines(received->message);
     if (!timers_changed) wake_ = std::min(wake_, now + shortest_wait_);
   } else if (const auto* value = std::get_if<ValueReceived>(&event)) {
-    if (Job* job = JobOf(value->session)) job->TakeValue(scope, *value);
+    OnWorker(value->session, [&](Job& job, Slot slot) { job.TakeValue(scope, slot, *value); });
     timers_changed = false;
   } else if (const auto* opened = std::get_if<SessionOpened>(&event)) {
-    sessions_[opened->session] = Session{};
-    tokens_[opened->session] = opened->token;
+    sessions_[opened->session] = Session{opened->token, std::nullopt, std::nullopt};
   } else if (const auto* lost = std::get_if<SessionLost>(&event)) {
-    if (Job* job = JobOf(lost->session)) {
-      job->LoseSession(scope, lost->session, lost->closed_by_peer);
+    const auto it = sessions_.find(lost->session);
+    if (it != sessions_.end()) {
+      const Session session = it->second;
+      sessions_.erase(it);
+      const auto job = session.job.has_value() ? jobs_.find(*session.job) : jobs_.end();
+      if (job != jobs_.end()) {
+        job->second.LoseSession(scope, lost->session, session.slot, lost->closed_by_peer);
+      }
     }
-    sessions_.erase(lost->session);
-    tokens_.erase(lost->session);
   } else if (const auto* saved = std::get_if<StateSaved>(&event)) {
     const auto it = jobs_.find(saved->job);
     if (it != jobs_.end()) it->second.TakeStateSaved(scope, *saved);
@@ -145,7 +149,6 @@ void Coordinator::Refuse(const JobScope& scope, SessionId session, const Hello& 
   scope.actions.push_back(Note{NoteKind::kJobRefused, hello.job, hello.worker, "", 0,
                                absl::StrCat(ErrorCodeName(code), ": ", text)});
   sessions_.erase(session);
-  tokens_.erase(session);
   scope.actions.push_back(EndSession{session, Error{code, text}});
 }
 
@@ -153,7 +156,7 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return;
   if (it->second.job.has_value()) {  // A second hello: the job says what is wrong with it.
-    if (Job* job = JobOf(session)) job->TakeMessage(scope, session, hello);
+    OnWorker(session, [&](Job& job, Slot slot) { job.TakeMessage(scope, slot, hello); });
     return;
   }
   if (hello.protocol_version != kProtocolVersion || hello.contract_version != kContractVersion) {

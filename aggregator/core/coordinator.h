@@ -49,25 +49,21 @@ class Coordinator {
 
   // Everything that later steps depend on, except the constant config.
   auto Fields() const {
-    return std::tie(started_, wake_, memory_, next_job_, jobs_, by_name_, sessions_, tokens_,
-                    draining_, drain_until_, drained_);
+    return std::tie(started_, wake_, memory_, next_job_, jobs_, by_name_, sessions_, draining_,
+                    drain_until_, drained_);
   }
 
  private:
-  // What is known of a session that is open.
-  struct Session {
-    std::optional<JobId> job;  // Once it has said hello.
-    auto Fields() const { return std::tie(job); }
-  };
-
   void Take(const Event& event, absl::Time now, std::vector<Action>& actions);
   void TakeHello(SessionId session, const Hello& hello, const JobScope& scope);
   void CheckDeadlines(const JobScope& scope);
   void CheckDrained(const JobScope& scope);
   void Refuse(const JobScope& scope, SessionId session, const Hello& hello, ErrorCode code,
               const std::string& text);
-  // The job that the session belongs to, or null.
-  Job* JobOf(SessionId session);
+  // Runs take(job, slot) for the worker that the session belongs to; what comes on a session that
+  // has ended, or whose hello waits, does not count.
+  template <typename F>
+  void OnWorker(SessionId session, F&& take);
   absl::Time Earliest() const;
 
   // Constant after construction.
@@ -81,7 +77,6 @@ class Coordinator {
   std::map<JobId, Job> jobs_;
   std::map<JobName, JobId> by_name_;
   std::map<SessionId, Session> sessions_;
-  std::map<SessionId, SessionToken> tokens_;
   bool draining_ = false;
   bool drained_ = false;
   absl::Time drain_until_ = absl::InfiniteFuture();

@@ -105,7 +105,7 @@ bool Job::HasOpenRound() const {
 }
 
 bool Job::Idle() const {
-  if (!hellos_.empty() || !sessions_.empty()) return false;
+  if (!hellos_.empty()) return false;
   return workers_.Count(WorkerState::kLost) == workers_.size();
 }
 
@@ -121,17 +121,14 @@ bool Job::Paused() const { return suspended_ || Present() < settings_.min_worker
 
 // ---- messages
 
-void Job::TakeMessage(const JobScope& scope, SessionId session, const ToAggregator& message) {
-  const auto it = sessions_.find(session);
-  if (it == sessions_.end()) return;  // Ended, or its hello waits: nothing it says counts yet.
-  const Slot slot = it->second;
+void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& message) {
   Worker& worker = workers_[slot];
   worker.last_heard = scope.now;
 
   // Runs `take` on the open round of a lane if the worker belongs to it; tells the verdict again
   // to a worker that has missed it.
   const auto in_round = [&](LaneIndex index, RoundNumber number, bool open, auto&& take) {
-    Lane* lane = FindLane(scope, session, index);
+    Lane* lane = FindLane(scope, slot, index);
     if (lane == nullptr) return;
     Round* round = RoundFor(scope, slot, *lane, index, number, open);
     if (round == nullptr) return;
@@ -160,7 +157,7 @@ void Job::TakeMessage(const JobScope& scope, SessionId session, const ToAggregat
           [&](const Heartbeat& heartbeat) { worker.progress = heartbeat.progress; },
           [&](const Register& request) { TakeRegister(scope, slot, request); },
           [&](const LayoutSeen& seen) {
-            Lane* lane = FindLane(scope, session, seen.lane);
+            Lane* lane = FindLane(scope, slot, seen.lane);
             if (lane == nullptr || seen.version > lane->layout.version()) return;
             uint32_t& known = worker.layouts[seen.lane];
             const uint32_t before = known;
@@ -250,7 +247,7 @@ void Job::TakeMessage(const JobScope& scope, SessionId session, const ToAggregat
       message);
 }
 
-Lane* Job::FindLane(const JobScope& scope, SessionId session, LaneIndex lane) {
+Lane* Job::FindLane(const JobScope& scope, Slot slot, LaneIndex lane) {
   if (lane < lanes_.size() && !lanes_[lane].name.empty()) {
     if (lanes_[lane].expired) {
       lanes_[lane].expired = false;
@@ -258,7 +255,7 @@ Lane* Job::FindLane(const JobScope& scope, SessionId session, LaneIndex lane) {
     }
     return &lanes_[lane];
   }
-  RejectMessage(scope, sessions_.at(session), ErrorCode::kNotFound,
+  RejectMessage(scope, slot, ErrorCode::kNotFound,
                 absl::StrCat("Job ", name_, " has no lane ", lane,
                              "; register its tensors on this session first."));
   return nullptr;
@@ -436,7 +433,7 @@ void Job::TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, L
 }
 
 void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
-  Lane* lane = FindLane(scope, *workers_[slot].session, begin.lane);
+  Lane* lane = FindLane(scope, slot, begin.lane);
   if (lane == nullptr) return;
   if (const std::string why = WhyNotAllowed(begin.spec, begin.counts); !why.empty()) {
     RejectMessage(scope, slot, ErrorCode::kInvalidArgument,
@@ -456,12 +453,9 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   AdvanceLane(scope, begin.lane);
 }
 
-void Job::TakeFrame(const JobScope& scope, const FrameReceived& frame) {
-  const auto it = sessions_.find(frame.session);
-  if (it == sessions_.end()) return;
-  const Slot slot = it->second;
+void Job::TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame) {
   workers_[slot].last_heard = scope.now;
-  Lane* lane = FindLane(scope, frame.session, frame.lane);
+  Lane* lane = FindLane(scope, slot, frame.lane);
   if (lane == nullptr) return;
   const bool well_formed = lane->layout.Contains(frame.range) &&
                            frame.digests.size() == frame.range.count &&
@@ -497,11 +491,9 @@ void Job::TakeFrame(const JobScope& scope, const FrameReceived& frame) {
   AdvanceLane(scope, frame.lane);
 }
 
-void Job::TakeValue(const JobScope& scope, const ValueReceived& received) {
-  const auto it = sessions_.find(received.session);
-  if (it == sessions_.end()) return;
-  workers_[it->second].last_heard = scope.now;
-  values_.Received(ValuesScope(scope), it->second, received);
+void Job::TakeValue(const JobScope& scope, Slot slot, const ValueReceived& received) {
+  workers_[slot].last_heard = scope.now;
+  values_.Received(ValuesScope(scope), slot, received);
 }
 
 void Job::TakeReduceDone(const JobScope& scope, const ReduceDone& done) {
@@ -515,6 +507,11 @@ void Job::TakeReduceDone(const JobScope& scope, const ReduceDone& done) {
 void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
   Lane& lane = lanes_[index];
   if (!lane.round.has_value() || lane.saving) return;
+  if (lane.round->WantsReconnect()) {
+    EndAllSessions(scope, Error{ErrorCode::kUnavailable,
+                                absl::StrCat("Job ", name_, " runs round ", lane.next,
+                                             " again. The client reconnects by itself.")});
+  }
   if (lane.round->phase() != RoundPhase::kPrepared) return;
   if (lane.round->Settled() || !scope.config.rules.two_phases) Settle(scope, index);
 }
@@ -598,8 +595,14 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
                 : absl::StrCat("Round ", record.round, " is ABORTED: ", record.value.reason, ".")});
   const bool changes = next != membership_;
   const std::optional<WorkerId> donor = changes ? ChooseDonor(next) : std::nullopt;
+  SendAll all;
   for (const RoundMember& member : round.members()) {
-    if (!member.gone) SendTo(scope, member.slot, Verdict{index, record, donor});
+    const Worker& worker = workers_[member.slot];
+    if (!member.gone && worker.connected()) all.sessions.push_back(*worker.session);
+  }
+  if (!all.sessions.empty()) {
+    all.message = Verdict{index, record, donor};
+    scope.actions.push_back(std::move(all));
   }
   lane.Remember(std::move(record));
   lane.round.reset();

@@ -47,15 +47,23 @@
 
 namespace basin::aggregator {
 
+// A session that is open, and whose it is.
+struct Session {
+  SessionToken token = 0;
+  std::optional<JobId> job;  // Once it has said hello.
+  std::optional<Slot> slot;  // Once the job has welcomed it.
+  auto Fields() const { return std::tie(token, job, slot); }
+};
+
 // What a job may see of its surroundings during one Step.
 struct JobScope {
   absl::Time now;
   const Config& config;
   MemoryBudget& memory;
   std::vector<Action>& actions;
-  std::map<SessionId, SessionToken>& tokens;  // Of sessions that are open.
-  absl::Time started;                         // When this aggregator began to listen.
-  bool draining;                              // The whole service: open no round, admit nobody.
+  std::map<SessionId, Session>& sessions;  // Those that are open.
+  absl::Time started;                      // When this aggregator began to listen.
+  bool draining;                           // The whole service: open no round, admit nobody.
 };
 
 enum class JobState : uint8_t { kRecovering = 0, kHalted = 1, kForming = 2, kRunning = 3 };
@@ -69,13 +77,16 @@ class Job {
   // Says whether a job with these settings fits the memory; if not, `why` has the numbers.
   static bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why);
 
-  // Takes a hello on a session that belongs to no worker yet. Returns the worker's slot when the
-  // session now belongs to it, nullopt when the hello waits (recovery) or was refused.
+  // Takes a hello on a session that belongs to no worker yet. Welcomes it, holds it (recovery), or
+  // ends the session.
   void TakeHello(const JobScope& scope, SessionId session, const Hello& hello);
-  void TakeMessage(const JobScope& scope, SessionId session, const ToAggregator& message);
-  void TakeFrame(const JobScope& scope, const FrameReceived& frame);
-  void TakeValue(const JobScope& scope, const ValueReceived& received);
-  void LoseSession(const JobScope& scope, SessionId session, bool closed_by_peer);
+  // Of the worker in `slot`, on its current session.
+  void TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& message);
+  void TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame);
+  void TakeValue(const JobScope& scope, Slot slot, const ValueReceived& received);
+  // `slot` is absent when the session's hello still waits.
+  void LoseSession(const JobScope& scope, SessionId session, std::optional<Slot> slot,
+                   bool closed_by_peer);
   void TakeReduceDone(const JobScope& scope, const ReduceDone& done);
   void TakeStateSaved(const JobScope& scope, const StateSaved& saved);
 
@@ -113,9 +124,9 @@ class Job {
   auto Fields() const {
     return std::tie(id_, name_, run_, state_, term_, settings_, reason_, suspended_, paused_noted_,
                     settled_in_, told_verdict_, recovered_, membership_, next_incarnation_,
-                    next_ready_, workers_, sessions_, lanes_, values_, hellos_, saved_,
-                    recovery_since_, forming_since_, forming_timed_out_, forced_, saving_recovery_,
-                    recovered_lanes_, pending_, donor_, paused_since_, pause_told_, idle_since_);
+                    next_ready_, workers_, lanes_, values_, hellos_, saved_, recovery_since_,
+                    forming_since_, forming_timed_out_, forced_, saving_recovery_, recovered_lanes_,
+                    pending_, donor_, paused_since_, pause_told_, idle_since_);
   }
 
  private:
@@ -165,7 +176,7 @@ class Job {
   void NotePause(const JobScope& scope);
 
   // job.cc
-  Lane* FindLane(const JobScope& scope, SessionId session, LaneIndex lane);
+  Lane* FindLane(const JobScope& scope, Slot slot, LaneIndex lane);
   void TakeRegister(const JobScope& scope, Slot slot, const Register& request);
   void TakeBegin(const JobScope& scope, Slot slot, const Begin& begin);
   Round* RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex index, RoundNumber number,
@@ -204,7 +215,6 @@ class Job {
   uint64_t next_incarnation_ = 0;
   uint64_t next_ready_ = 0;
   Workers workers_;
-  std::map<SessionId, Slot> sessions_;
   std::vector<Lane> lanes_;
   Values values_;
 

@@ -31,7 +31,7 @@ bool Contains(const std::vector<Nonce>& nonces, Nonce nonce) {
 void Job::Refuse(const JobScope& scope, SessionId session, const WorkerId& worker, ErrorCode code,
                  const std::string& text) {
   Say(scope, NoteKind::kWorkerRefused, worker, absl::StrCat(ErrorCodeName(code), ": ", text));
-  scope.tokens.erase(session);
+  scope.sessions.erase(session);
   scope.actions.push_back(EndSession{session, Error{code, text}});
 }
 
@@ -190,8 +190,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   const bool reconnects = worker.state != WorkerState::kLost;
   if (reconnects) {
     if (worker.connected() && *worker.session != session) {
-      sessions_.erase(*worker.session);
-      scope.tokens.erase(*worker.session);
+      scope.sessions.erase(*worker.session);
       scope.actions.push_back(
           EndSession{*worker.session,
                      Error{ErrorCode::kStale, "A newer session of this process has taken over."}});
@@ -206,7 +205,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   }
   worker.session = session;
   worker.last_heard = scope.now;
-  sessions_[session] = slot;
+  scope.sessions[session].slot = slot;
   idle_since_ = absl::InfiniteFuture();
   Say(scope, reconnects ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,
       absl::StrCat("Incarnation ", ToString(worker.incarnation), "."));
@@ -216,8 +215,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
 void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   Worker& worker = workers_[slot];
   Welcome welcome;
-  const auto token = scope.tokens.find(*worker.session);
-  welcome.token = token == scope.tokens.end() ? 0 : token->second;
+  welcome.token = scope.sessions[*worker.session].token;
   welcome.incarnation = worker.incarnation;
   welcome.run = run_;
   welcome.term = term_;
@@ -266,17 +264,15 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   values_.Resume(ValuesScope(scope), slot);
 }
 
-void Job::LoseSession(const JobScope& scope, SessionId session, bool closed_by_peer) {
+void Job::LoseSession(const JobScope& scope, SessionId session, std::optional<Slot> slot,
+                      bool closed_by_peer) {
   for (auto& [id, held] : hellos_) {
     if (held.first == session) held.first = 0;  // What it said stays true.
   }
-  const auto it = sessions_.find(session);
-  if (it == sessions_.end()) return;
-  Worker& worker = workers_[it->second];
-  const Slot slot = it->second;
-  sessions_.erase(it);
+  if (!slot.has_value()) return;
+  Worker& worker = workers_[*slot];
   worker.session.reset();
-  values_.ForgetRequests(slot);
+  values_.ForgetRequests(*slot);
   // A live client is back at once; a kernel closes every connection only when the process is gone.
   const bool heard_lately = scope.now - worker.last_heard < 2 * scope.config.heartbeat;
   const absl::Time by_silence = worker.last_heard + scope.config.lease;

@@ -218,8 +218,7 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
   workers_.SetState(slot, WorkerState::kLost);
   Say(scope, kind, worker.id, absl::StrCat("Worker ", worker.id, " ", reason, "."));
   if (worker.connected()) {
-    sessions_.erase(*worker.session);
-    scope.tokens.erase(*worker.session);
+    scope.sessions.erase(*worker.session);
     scope.actions.push_back(EndSession{*worker.session, error});
     worker.session.reset();
   }
@@ -321,16 +320,17 @@ void Job::TellDraining(const JobScope& scope) {
 }
 
 void Job::EndAllSessions(const JobScope& scope, const Error& error) {
-  for (const auto& [session, slot] : sessions_) {
-    workers_[slot].session.reset();
-    workers_[slot].lost_at = scope.now + scope.config.lease;
-    scope.tokens.erase(session);
-    scope.actions.push_back(EndSession{session, error});
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    Worker& worker = workers_[slot];
+    if (!worker.connected()) continue;
+    scope.sessions.erase(*worker.session);
+    scope.actions.push_back(EndSession{*worker.session, error});
+    worker.session.reset();
+    worker.lost_at = scope.now + scope.config.lease;
   }
-  sessions_.clear();
   for (auto& [id, held] : hellos_) {
     if (held.first == 0) continue;
-    scope.tokens.erase(held.first);
+    scope.sessions.erase(held.first);
     scope.actions.push_back(EndSession{held.first, error});
     held.first = 0;
   }

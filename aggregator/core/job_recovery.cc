@@ -45,7 +45,7 @@ void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& hello
                           !HasHistory(hello) && old_session != 0;
     const SessionId loser = keep_old ? session : old_session;
     if (loser != 0 && loser != (keep_old ? 0 : session)) {
-      scope.tokens.erase(loser);
+      scope.sessions.erase(loser);
       scope.actions.push_back(EndSession{
           loser,
           Error{ErrorCode::kUnavailable, absl::StrCat("Job ", name_,
@@ -156,7 +156,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
       continue;
     }
     worker.session = session;
-    sessions_[session] = slot;
+    scope.sessions[session].slot = slot;
   }
 
   for (const RecoveredLane& recovered : decision.lanes) {

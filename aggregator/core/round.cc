@@ -44,12 +44,21 @@ void Round::IndexMembers() {
 }
 
 void Round::CountMembers() {
-  contributors_ = effective_ = unblocked_ = 0;
+  contributors_ = begun_ = effective_ = awaited_ = unblocked_ = 0;
   for (const RoundMember& member : members_) {
-    contributors_ += member.standing == Standing::kContributor;
+    const bool contributes = member.standing == Standing::kContributor;
+    contributors_ += contributes;
+    begun_ += contributes && member.begun;
     effective_ += member.effective;
+    awaited_ += !member.gone && !member.staged;
     unblocked_ += !member.blocked;
   }
+}
+
+void Round::SetStaged(RoundMember& member, bool staged) {
+  if (member.staged == staged) return;
+  member.staged = staged;
+  if (!member.gone) staged ? --awaited_ : ++awaited_;
 }
 
 int Round::IndexOf(Slot slot) const {
@@ -63,9 +72,7 @@ bool Round::AnyoneAlive() const {
 }
 
 bool Round::Settled() const {
-  if (phase_ != RoundPhase::kPrepared || !AnyoneAlive()) return false;
-  return std::all_of(members_.begin(), members_.end(),
-                     [](const RoundMember& member) { return member.gone || member.staged; });
+  return phase_ == RoundPhase::kPrepared && awaited_ == 0 && AnyoneAlive();
 }
 
 void Round::GrowLayout(const RoundScope& scope) {
@@ -124,7 +131,7 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
   }
   PublishMissing(scope, member);
   if (phase_ == RoundPhase::kPrepared) {
-    member.staged = false;
+    SetStaged(member, false);
     SendTo(scope, member, Prepared{scope.lane, number_, ballot_, value_ballot_, value_});
   }
   if (pull_) {

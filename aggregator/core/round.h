@@ -39,6 +39,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -87,6 +88,7 @@ struct RoundMember {
   Bitmap have;                  // Chunks parked here, or reduced with them in this attempt.
   Bitmap known;                 // Chunks whose digest is known, from whatever attempt.
   std::vector<Digest> digests;  // By flat chunk.
+  Digest digest = 0;            // Sum over the chunks it has.
   Bitmap skipped;               // Tensors.
   bool committed = false;
   Commit commit;
@@ -105,8 +107,8 @@ struct RoundMember {
 
   auto Fields() const {
     return std::tie(slot, id, incarnation, standing, gone, begun, begin, have, known, digests,
-                    skipped, committed, commit, effective, refetched, parked, told_window, blocked,
-                    asked, acked, staged, holds, progress, named_late);
+                    digest, skipped, committed, commit, effective, refetched, parked, told_window,
+                    blocked, asked, acked, staged, holds, progress, named_late);
   }
 };
 
@@ -130,6 +132,9 @@ class Round {
   // Prepared, and every live member staged. False when nobody is alive.
   bool Settled() const;
   bool AnyoneAlive() const;
+
+  // The members must say what they have in this round once more, on new sessions. True once.
+  bool WantsReconnect() { return std::exchange(reconnect_, false); }
 
   // ---- from the members; the member of `slot` belongs to the round and is not gone
   void TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin);
@@ -171,9 +176,10 @@ class Round {
 
   auto Fields() const {
     return std::tie(number_, ballot_, value_ballot_, phase_, value_, members_, spec_, compared_,
-                    pull_, contributors_, effective_, unblocked_, dropped_, chunks_, arrived_,
-                    unacked_, result_digests_, norms_, skip_counts_, ready_, reducing_,
-                    results_out_, overflow_, nonfinite_, wanted_, adopted_, wait_since_);
+                    pull_, contributors_, begun_, effective_, awaited_, unblocked_, dropped_,
+                    chunks_, arrived_, unacked_, result_digests_, norms_, skip_counts_, ready_,
+                    reducing_, results_out_, overflow_, nonfinite_, wanted_, reconnect_, adopted_,
+                    wait_since_);
   }
 
  private:
@@ -220,6 +226,7 @@ class Round {
   void RunAgain(const RoundScope& scope, const std::string& reason);
   RoundFacts Facts(const RoundScope& scope) const;
 
+  void SetStaged(RoundMember& member, bool staged);
   void Say(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
            const std::string& text) const;
   void Reject(const RoundScope& scope, const RoundMember& member, ErrorCode code,
@@ -238,7 +245,9 @@ class Round {
   bool compared_ = false;  // Everyone has begun, and spec_ is what they agree on.
   bool pull_ = false;
   uint32_t contributors_ = 0;
-  uint32_t effective_ = 0;
+  uint32_t begun_ = 0;      // Contributors that have begun.
+  uint32_t effective_ = 0;  // Contributors that are effective.
+  uint32_t awaited_ = 0;    // Live members that have not staged.
   uint32_t unblocked_ = 0;  // Members that can still add something.
   std::vector<WorkerId> dropped_;
 
@@ -256,6 +265,7 @@ class Round {
   std::optional<NonFinite> nonfinite_;
 
   std::map<uint32_t, std::set<Slot>> wanted_;  // Result chunks asked of a holder, by flat chunk.
+  bool reconnect_ = false;                     // See WantsReconnect.
   bool adopted_ = false;                       // The aggregator never had the value's bytes.
   absl::Time wait_since_ = absl::InfiniteFuture();  // Since when somebody waits for the others.
 };

@@ -56,16 +56,15 @@ void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   if (member.begun || phase_ == RoundPhase::kPrepared) return;  // Repeated on a new session.
   member.begun = true;
   member.begin = begin;
+  begun_ += member.standing == Standing::kContributor;
   Advance(scope);
 }
 
 // Agrees on what is computed once everyone has said what it wants: the lane's last committed spec
 // if anyone asks for it, else the most common, ties going to the lowest worker id.
 void Round::Compare(const RoundScope& scope) {
-  if (compared_ || scope.paused || phase_ != RoundPhase::kCollect || contributors_ == 0) return;
-  for (const RoundMember& member : members_) {
-    if (member.standing == Standing::kContributor && !member.begun) return;
-  }
+  if (compared_ || scope.paused || phase_ != RoundPhase::kCollect) return;
+  if (contributors_ == 0 || begun_ < contributors_) return;
   const RoundMember* reference = nullptr;
   uint32_t best = 0;
   for (const RoundMember& candidate : members_) {
@@ -151,6 +150,7 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
         member.have.Set(flat);
         member.known.Set(flat);
         member.digests[flat] = frame.digests[i];
+        member.digest += frame.digests[i];
         member.parked += size;
         ++arrived_[flat];
         AppendChunk(kept, range.tensor, chunk);
@@ -263,20 +263,16 @@ void Round::TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit)
 void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
   if (!member.committed || member.effective || member.standing != Standing::kContributor) return;
   if (member.have.count() != member.commit.chunks) return;
-  Digest digest = 0;
-  for (uint32_t flat = 0; flat < member.have.size(); ++flat) {
-    if (member.have.Test(flat)) digest += member.digests[flat];
-  }
-  if (digest == member.commit.digest) {
+  if (member.digest == member.commit.digest) {
     member.effective = true;
     ++effective_;
     UpdateBlocked(scope, member);
     wait_since_ = std::min(wait_since_, scope.now);
     return;
   }
-  const std::string text = absl::StrCat("Job ", scope.job_name, ", round ", number_,
-                                        ": the contribution of worker ", member.id, " has digest ",
-                                        digest, " where its commit says ", member.commit.digest);
+  const std::string text = absl::StrCat(
+      "Job ", scope.job_name, ", round ", number_, ": the contribution of worker ", member.id,
+      " has digest ", member.digest, " where its commit says ", member.commit.digest);
   if (member.refetched) {
     Reject(scope, member, ErrorCode::kDataCorrupt,
            absl::StrCat(text,
@@ -313,6 +309,7 @@ bool Round::RemoveContribution(const RoundScope& scope, RoundMember& member, Sta
   if (member.standing != Standing::kContributor) return false;
   member.standing = standing;
   --contributors_;
+  begun_ -= member.begun;
   if (member.effective) --effective_;
   member.effective = false;
   bool reduced = false;
@@ -340,6 +337,7 @@ bool Round::RemoveContribution(const RoundScope& scope, RoundMember& member, Sta
         DiscardChunks{scope.job, scope.lane, number_, member.incarnation, std::move(ranges)});
   }
   member.parked = 0;
+  member.digest = 0;
   member.have.ClearAll();
   UpdateBlocked(scope, member);
   return reduced;
@@ -417,6 +415,7 @@ std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& me
   RangeBuilder parked(scope.layout);
   const auto take = [&](uint32_t flat) {
     if (!member.have.Clear(flat)) return;
+    member.digest -= member.digests[flat];
     ranges.Add(flat);
     if (member.asked.size() > flat) member.asked.Clear(flat);
     if (chunks_[flat] != ChunkState::kReduced) member.parked -= scope.layout.SizeOf(flat);
@@ -557,6 +556,7 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
   RoundMember& member = At(slot);
   // Before `gone` is set: nothing is owed to it any more.
   for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
+  if (!member.staged) --awaited_;
   member.gone = true;
   UpdateBlocked(scope, member);
   for (auto it = wanted_.begin(); it != wanted_.end();) {
@@ -598,13 +598,13 @@ void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
   std::sort(members_.begin(), members_.end(),
             [](const RoundMember& a, const RoundMember& b) { return a.id < b.id; });
   IndexMembers();
+  CountMembers();
   if (phase_ == RoundPhase::kPrepared) {
     // The value is fixed; the joiners get its bytes from those who have them.
     ++ballot_.attempt;
     SendPrepared(scope);
     return;
   }
-  CountMembers();
   compared_ = false;
   if (phase_ == RoundPhase::kCollect) Restart(scope, "workers joined while the job was paused");
 }

@@ -46,6 +46,7 @@ void Round::PlanPull(const RoundScope& scope) {
       if (!member.have.Test(flat) || in_front.Test(flat)) continue;
       if (chunks_[flat] != ChunkState::kOpen) continue;
       member.have.Clear(flat);
+      member.digest -= member.digests[flat];
       --arrived_[flat];
       member.parked -= scope.layout.SizeOf(flat);
       member.asked.Clear(flat);

@@ -181,20 +181,27 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
 // At the current ballot, to everyone. The value's bytes are those of value_ballot_.
 void Round::SendPrepared(const RoundScope& scope) {
   phase_ = RoundPhase::kPrepared;
+  SendAll all;
   for (RoundMember& member : members_) {
-    member.staged = false;
+    SetStaged(member, false);
     member.progress = scope.now;
-    SendTo(scope, member, Prepared{scope.lane, number_, ballot_, value_ballot_, value_});
+    const Worker& worker = scope.workers[member.slot];
+    if (!member.gone && worker.connected()) all.sessions.push_back(*worker.session);
   }
+  if (all.sessions.empty()) return;
+  all.message = Prepared{scope.lane, number_, ballot_, value_ballot_, value_};
+  scope.actions.push_back(std::move(all));
 }
 
 void Round::TakeStaged(const RoundScope& scope, Slot slot, const Staged& staged) {
   if (phase_ != RoundPhase::kPrepared || !(staged.ballot == ballot_)) return;
   RoundMember& member = At(slot);
-  member.staged = true;
+  SetStaged(member, true);
   member.holds = true;
   member.progress = scope.now;
-  for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
+  if (!member.acked.all()) {
+    for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
+  }
   AskSupply(scope);
 }
 
@@ -275,10 +282,11 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
 }
 
 void Round::StageAllForTest() {
-  for (RoundMember& member : members_) member.staged = true;
+  for (RoundMember& member : members_) SetStaged(member, true);
 }
 
-// The adopted value is lost with everyone who held it: what they own is pushed and reduced anew.
+// The adopted value is lost with everyone who held it: what the others own is pushed and reduced
+// anew. They take it for done, and say it all again on a new session.
 void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
   phase_ = RoundPhase::kCollect;
   adopted_ = false;
@@ -289,8 +297,10 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
     member.standing = member.gone ? Standing::kDropped : Standing::kContributor;
     member.staged = false;
     member.holds = false;
+    member.begun = false;
   }
   CountMembers();
+  reconnect_ = true;
   Restart(scope, reason);
 }
 
