@@ -1,0 +1,389 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "proto/wire/frame.h"
+
+#include <xxhash.h>
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "basin/v1/exchange.pb.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
+#include "proto/limits/limits.h"
+#include "proto/wire/bytes.h"
+#include "proto/wire/slice_reader.h"
+#include "proto/wire/types.h"
+
+namespace basin::wire {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedOutputStream;
+
+// --------------------------------------------------------------------------------- the header
+
+void Encode(const Bind& in, v1::Bind* out) {
+  out->set_magic(kMagic);
+  out->set_protocol_version(in.protocol_version);
+  out->set_token(in.token);
+  out->set_stream(in.stream);
+}
+
+// Another protocol version is let through: who binds the stream refuses it, and names both.
+Bind Decode(const v1::Bind& in, Checker& checker) {
+  checker.Equal("magic", in.magic(), kMagic);
+  Bind out;
+  out.token = checker.Required("token", in.token());
+  out.stream = checker.AtMost("stream", in.stream(), kMaxStreams - 1);
+  out.protocol_version = checker.Required("protocol_version", in.protocol_version());
+  return out;
+}
+
+void Encode(const Bound&, v1::Bound*) {}
+Bound Decode(const v1::Bound&, Checker&) { return {}; }
+
+void Encode(const Ack& in, v1::Ack* out) { out->set_sequence(in.sequence); }
+
+Ack Decode(const v1::Ack& in, Checker& checker) {
+  return {checker.Required("sequence", in.sequence())};
+}
+
+void Encode(const ContributionHeader& in, v1::ContributionHeader* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+  Encode(in.range, out->mutable_range());
+}
+
+ContributionHeader Decode(const v1::ContributionHeader& in, Checker& checker) {
+  if (in.partial_sum() || in.has_contributors() || in.has_generation()) {
+    checker.Fail("partial_sum", "is not in use in this session");
+  }
+  return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
+          DecodeRequired("range", in.has_range(), in.range(), checker)};
+}
+
+namespace {
+
+// ResultHeader and SupplyHeader have the same fields.
+template <typename In, typename Out>
+void EncodeBallotAndRange(const In& in, Out* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+  Encode(in.ballot, out->mutable_ballot());
+  Encode(in.range, out->mutable_range());
+}
+
+template <typename Out, typename In>
+Out DecodeBallotAndRange(const In& in, Checker& checker) {
+  return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
+          DecodeField("ballot", in.ballot(), checker),
+          DecodeRequired("range", in.has_range(), in.range(), checker)};
+}
+
+}  // namespace
+
+void Encode(const ResultHeader& in, v1::ResultHeader* out) { EncodeBallotAndRange(in, out); }
+
+ResultHeader Decode(const v1::ResultHeader& in, Checker& checker) {
+  return DecodeBallotAndRange<ResultHeader>(in, checker);
+}
+
+void Encode(const SupplyHeader& in, v1::SupplyHeader* out) { EncodeBallotAndRange(in, out); }
+
+SupplyHeader Decode(const v1::SupplyHeader& in, Checker& checker) {
+  return DecodeBallotAndRange<SupplyHeader>(in, checker);
+}
+
+void Encode(const ValueHeader& in, v1::ValueHeader* out) {
+  Encode(in.key, out->mutable_key());
+  out->set_first(in.first);
+  out->set_count(in.count);
+}
+
+ValueHeader Decode(const v1::ValueHeader& in, Checker& checker) {
+  CheckChunks(in.first(), in.count(), checker);
+  return {DecodeRequired("key", in.has_key(), in.key(), checker), in.first(),
+          checker.Required("count", in.count())};
+}
+
+void Encode(const Encoding& in, v1::Encoding* out) {
+  out->set_wire_dtype(EncodeEnum(in.wire_dtype));
+  out->set_wire_exponent(in.wire_exponent);
+}
+
+Encoding Decode(const v1::Encoding& in, Checker& checker) {
+  if (in.codec() != 0) checker.Fail("codec", "is not in use in this session");
+  if (!in.codec_parameters().empty()) checker.Fail("codec_parameters", "are without a codec");
+  Encoding out;
+  if (in.wire_dtype() != v1::DTYPE_UNSPECIFIED) {
+    out.wire_dtype = DecodeEnum<DType>("wire_dtype", in.wire_dtype(), checker);
+  }
+  out.wire_exponent = in.wire_exponent();
+  if (out.wire_exponent < -kMaxWireExponent || out.wire_exponent > kMaxWireExponent) {
+    checker.Fail("wire_exponent", absl::StrCat("is ", out.wire_exponent, ", not -",
+                                               kMaxWireExponent, " to ", kMaxWireExponent));
+  }
+  if (out.wire_exponent != 0 && out.wire_dtype == DType::kUnspecified) {
+    checker.Fail("wire_exponent", "is without a wire_dtype");
+  }
+  return out;
+}
+
+namespace {
+
+// Where each kind goes in the oneof.
+struct PutKind {
+  v1::FrameHeader* out;
+  void operator()(const Bind& in) { Encode(in, out->mutable_bind()); }
+  void operator()(const Bound& in) { Encode(in, out->mutable_bound()); }
+  void operator()(const Ack& in) { Encode(in, out->mutable_ack()); }
+  void operator()(const ContributionHeader& in) { Encode(in, out->mutable_contribution()); }
+  void operator()(const ResultHeader& in) { Encode(in, out->mutable_result()); }
+  void operator()(const SupplyHeader& in) { Encode(in, out->mutable_supply()); }
+  void operator()(const ValueHeader& in) { Encode(in, out->mutable_value()); }
+};
+
+FrameKind TakeKind(const v1::FrameHeader& in, Checker& checker) {
+  switch (in.kind_case()) {
+    case v1::FrameHeader::kBind:
+      return DecodeField("bind", in.bind(), checker);
+    case v1::FrameHeader::kBound:
+      return DecodeField("bound", in.bound(), checker);
+    case v1::FrameHeader::kAck:
+      return DecodeField("ack", in.ack(), checker);
+    case v1::FrameHeader::kContribution:
+      return DecodeField("contribution", in.contribution(), checker);
+    case v1::FrameHeader::kResult:
+      return DecodeField("result", in.result(), checker);
+    case v1::FrameHeader::kSupply:
+      return DecodeField("supply", in.supply(), checker);
+    case v1::FrameHeader::kValue:
+      return DecodeField("value", in.value(), checker);
+    case v1::FrameHeader::KIND_NOT_SET:
+      break;
+  }
+  checker.Fail("kind", "is required");
+  return {};
+}
+
+struct CountChunks {
+  uint32_t operator()(const Bind&) const { return 0; }
+  uint32_t operator()(const Bound&) const { return 0; }
+  uint32_t operator()(const Ack&) const { return 0; }
+  uint32_t operator()(const ContributionHeader& kind) const { return kind.range.count; }
+  uint32_t operator()(const ResultHeader& kind) const { return kind.range.count; }
+  uint32_t operator()(const SupplyHeader& kind) const { return kind.range.count; }
+  uint32_t operator()(const ValueHeader& kind) const { return kind.count; }
+};
+
+// What a header says about the payload, against the payload there is.
+void CheckPayload(const FrameHeader& header, size_t payload_bytes, Checker& checker) {
+  const uint32_t chunks = FrameChunks(header.kind);
+  checker.AtMost("count", chunks, kMaxChunksPerFrame);
+  const bool as_is = header.encoding == Encoding{};
+  if (!as_is && (chunks == 0 || std::holds_alternative<ValueHeader>(header.kind))) {
+    checker.Fail("encoding", "is not for frames of this kind");
+  }
+  if (!header.chunk_digests.empty()) {
+    checker.Equal("size(chunk_digests)", header.chunk_digests.size(), size_t{chunks});
+  }
+  // All chunks but the last are whole. A narrower wire dtype has fewer bytes, by how much depends
+  // on the tensor.
+  const uint64_t most = chunks * kChunkBytes;
+  const uint64_t least = chunks == 0 ? 0 : as_is ? most - kChunkBytes + 1 : 1;
+  if (payload_bytes < least || payload_bytes > most) {
+    checker.Fail("payload_bytes", absl::StrCat("is ", payload_bytes, ", which ", chunks,
+                                               " chunks do not have"));
+  }
+}
+
+absl::StatusOr<FrameHeader> DecodeHeader(const v1::FrameHeader& in, size_t payload_bytes) {
+  Checker checker;
+  Checker::Scope scope(checker, "header");
+  FrameHeader out;
+  out.kind = TakeKind(in, checker);
+  out.encoding = DecodeField("encoding", in.encoding(), checker);
+  if (checker.Count("chunk_digests", in.chunk_digests_size(), kMaxChunksPerFrame)) {
+    out.chunk_digests.assign(in.chunk_digests().begin(), in.chunk_digests().end());
+  }
+  checker.Equal("payload_bytes", in.payload_bytes(), payload_bytes);
+  CheckPayload(out, payload_bytes, checker);
+  if (!checker.ok()) return checker.status();
+  return out;
+}
+
+// --------------------------------------------------------------------------------- the frame
+
+// XXH3 of the header and, when nothing else vouches for it, of the payload.
+uint64_t ChecksumOf(std::string_view header, absl::Span<const std::string_view> payload,
+                    bool with_payload) {
+  if (!with_payload) return XXH3_64bits(header.data(), header.size());
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  const std::unique_ptr<XXH3_state_t, Free> state(XXH3_createState());
+  XXH3_64bits_reset(state.get());
+  XXH3_64bits_update(state.get(), header.data(), header.size());
+  for (const std::string_view slice : payload) {
+    XXH3_64bits_update(state.get(), slice.data(), slice.size());
+  }
+  return XXH3_64bits_digest(state.get());
+}
+
+size_t TotalBytes(absl::Span<const std::string_view> slices) {
+  size_t bytes = 0;
+  for (const std::string_view slice : slices) bytes += slice.size();
+  return bytes;
+}
+
+// The slices in one piece: the slice itself, or a copy in `copy`.
+std::string_view Contiguous(const Slices& slices, std::string* copy) {
+  if (slices.size() == 1) return slices.front();
+  for (const std::string_view slice : slices) copy->append(slice);
+  return *copy;
+}
+
+absl::Status Invalid(std::string_view problem) {
+  return absl::InvalidArgumentError("frame: " + std::string(problem));
+}
+
+constexpr uint32_t kSequenceTag = WireFormatLite::MakeTag(v1::Frame::kSequenceFieldNumber,
+                                                          WireFormatLite::WIRETYPE_VARINT);
+constexpr uint32_t kHeaderTag = WireFormatLite::MakeTag(
+    v1::Frame::kHeaderFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr uint32_t kChecksumTag = WireFormatLite::MakeTag(v1::Frame::kChecksumFieldNumber,
+                                                          WireFormatLite::WIRETYPE_FIXED64);
+constexpr uint32_t kInlineTag = WireFormatLite::MakeTag(
+    v1::Frame::kInlineFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+
+// The fields of a frame as they stand on the wire; the last of each counts, as protobuf has it.
+struct RawFrame {
+  uint64_t sequence = 0;
+  uint64_t checksum = 0;
+  Slices header;
+  Slices payload;
+};
+
+absl::StatusOr<RawFrame> ReadFields(absl::Span<const std::string_view> message) {
+  SliceReader reader(message);
+  RawFrame raw;
+  while (reader.left() > 0) {
+    SliceReader::Tag tag;
+    if (!reader.ReadTag(&tag)) return Invalid("a field's tag is malformed");
+    bool read;
+    switch (tag.field << 3 | tag.type) {
+      case kSequenceTag:
+        read = reader.ReadVarint(&raw.sequence);
+        break;
+      case kHeaderTag:
+        read = reader.ReadBytes(&raw.header);
+        break;
+      case kChecksumTag:
+        read = reader.ReadFixed64(&raw.checksum);
+        break;
+      case kInlineTag:
+        read = reader.ReadBytes(&raw.payload);
+        break;
+      default:
+        if (tag.field == v1::Frame::kSharedMemoryFieldNumber ||
+            tag.field == v1::Frame::kDeviceFieldNumber) {
+          return Invalid("payloads outside the frame are not in use in this session");
+        }
+        read = reader.Skip(tag.type);
+    }
+    if (!read) return Invalid(absl::StrCat("field ", tag.field, " is malformed or cut"));
+  }
+  return raw;
+}
+
+}  // namespace
+
+uint32_t FrameChunks(const FrameKind& kind) { return std::visit(CountChunks{}, kind); }
+
+absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header,
+                                        absl::Span<const std::string_view> payload) {
+  const size_t payload_bytes = TotalBytes(payload);
+  Checker checker;
+  CheckPayload(header, payload_bytes, checker);
+  if (!checker.ok()) return checker.status();
+
+  v1::FrameHeader proto;
+  std::visit(PutKind{&proto}, header.kind);
+  if (header.encoding != Encoding{}) Encode(header.encoding, proto.mutable_encoding());
+  proto.mutable_chunk_digests()->Add(header.chunk_digests.begin(), header.chunk_digests.end());
+  proto.set_payload_bytes(static_cast<uint32_t>(payload_bytes));
+  const size_t header_bytes = proto.ByteSizeLong();
+  if (header_bytes > kMaxFrameHeaderBytes) {
+    return Invalid(absl::StrCat("the header has ", header_bytes, " bytes, more than ",
+                                kMaxFrameHeaderBytes));
+  }
+
+  std::string out(kMaxFrameOverheadBytes + header_bytes, '\0');
+  uint8_t* const begin = reinterpret_cast<uint8_t*>(out.data());
+  uint8_t* at = CodedOutputStream::WriteTagToArray(kHeaderTag, begin);
+  at = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(header_bytes), at);
+  const char* const header_begin = reinterpret_cast<const char*>(at);
+  at = proto.SerializeWithCachedSizesToArray(at);
+  at = CodedOutputStream::WriteTagToArray(kChecksumTag, at);
+  at = CodedOutputStream::WriteLittleEndian64ToArray(
+      ChecksumOf({header_begin, header_bytes}, payload, header.chunk_digests.empty()), at);
+  if (payload_bytes != 0) {
+    at = CodedOutputStream::WriteTagToArray(kInlineTag, at);
+    at = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(payload_bytes), at);
+  }
+  out.resize(at - begin);
+  return out;
+}
+
+std::string EncodeSequence(uint64_t sequence) {
+  if (sequence == 0) return {};
+  uint8_t buffer[16];
+  uint8_t* at = CodedOutputStream::WriteTagToArray(kSequenceTag, buffer);
+  at = CodedOutputStream::WriteVarint64ToArray(sequence, at);
+  return std::string(buffer, at);
+}
+
+absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> message) {
+  if (const size_t bytes = TotalBytes(message); bytes > kMaxMessageBytes) {
+    return Invalid(absl::StrCat("has ", bytes, " bytes, more than ", kMaxMessageBytes));
+  }
+  absl::StatusOr<RawFrame> raw = ReadFields(message);
+  if (!raw.ok()) return raw.status();
+  const size_t header_bytes = TotalBytes(raw->header);
+  if (header_bytes == 0 || header_bytes > kMaxFrameHeaderBytes) {
+    return Invalid(absl::StrCat("the header has ", header_bytes, " bytes, not 1 to ",
+                                kMaxFrameHeaderBytes));
+  }
+  std::string copy;
+  const std::string_view header = Contiguous(raw->header, &copy);
+
+  // The checksum first: it explains better than anything else why a header makes no sense.
+  v1::FrameHeader proto;
+  const absl::Status parsed = Parse(header, &proto);
+  const bool with_payload = !parsed.ok() || proto.chunk_digests().empty();
+  const uint64_t checksum = ChecksumOf(header, raw->payload, with_payload);
+  if (checksum != raw->checksum) {
+    return absl::DataLossError(
+        absl::StrCat("frame: the checksum is ", absl::Hex(checksum, absl::kZeroPad16),
+                     " instead of ", absl::Hex(raw->checksum, absl::kZeroPad16)));
+  }
+  if (!parsed.ok()) return parsed;
+
+  DecodedFrame out;
+  out.payload_bytes = TotalBytes(raw->payload);
+  out.payload_verified = with_payload;
+  absl::StatusOr<FrameHeader> decoded = DecodeHeader(proto, out.payload_bytes);
+  if (!decoded.ok()) return decoded.status();
+  const bool opens = std::holds_alternative<Bind>(decoded->kind) ||
+                     std::holds_alternative<Bound>(decoded->kind);
+  if (opens != (raw->sequence == 0)) {
+    return Invalid(opens ? "Bind and Bound have no sequence number"
+                         : "the sequence number is missing");
+  }
+  out.sequence = raw->sequence;
+  out.header = *std::move(decoded);
+  out.payload = std::move(raw->payload);
+  return out;
+}
+
+}  // namespace basin::wire

@@ -1,0 +1,471 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "proto/wire/frame.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "basin/v1/exchange.pb.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/limits/limits.h"
+#include "tests/proto/quiet_protobuf.h"
+#include "tests/proto/random_frames.h"
+
+namespace basin::wire {
+namespace {
+
+using basin::testing::CutIntoSlices;
+using basin::testing::Join;
+using basin::testing::MakeFrame;
+using basin::testing::QuietProtobuf;
+using basin::testing::RandomFrame;
+using basin::testing::RandomMessages;
+using ::testing::HasSubstr;
+
+constexpr size_t kKinds = std::variant_size_v<FrameKind>;
+
+absl::StatusOr<DecodedFrame> DecodeWhole(std::string_view bytes) { return DecodeFrame({&bytes, 1}); }
+
+void ExpectSame(const DecodedFrame& decoded, const RandomFrame& frame) {
+  ASSERT_EQ(decoded.sequence, frame.sequence);
+  ASSERT_TRUE(decoded.header == frame.header);
+  ASSERT_EQ(decoded.payload_bytes, frame.payload.size());
+  ASSERT_TRUE(Join(decoded.payload) == frame.payload);
+  ASSERT_EQ(decoded.payload_verified, frame.header.chunk_digests.empty());
+}
+
+// Calls check(frame) for random frames of every kind.
+template <typename Check>
+void ForEachFrame(int rounds, bool small, Check check) {
+  for (int seed = 0; seed < rounds; ++seed) {
+    RandomMessages random(seed);
+    for (size_t kind = 0; kind < kKinds; ++kind) {
+      SCOPED_TRACE(absl::StrCat("seed ", seed, ", kind ", kind));
+      check(random, MakeFrame(random, kind, small));
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(Frame, EveryFrameSurvivesTheWireHoweverItIsCut) {
+  ForEachFrame(60, false, [](RandomMessages& random, const RandomFrame& frame) {
+    const std::string bytes = frame.Encode();
+    ASSERT_LE(bytes.size(), kMaxMessageBytes);
+    for (int i = 0; i < 5; ++i) {
+      const absl::StatusOr<DecodedFrame> decoded = DecodeFrame(CutIntoSlices(random, bytes));
+      ASSERT_TRUE(decoded.ok()) << decoded.status();
+      ExpectSame(*decoded, frame);
+    }
+  });
+}
+
+TEST(Frame, SurvivesACutAtEveryByte) {
+  ForEachFrame(5, true, [](RandomMessages&, const RandomFrame& frame) {
+    const std::string bytes = frame.Encode();
+    for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+      const std::string_view slices[] = {std::string_view(bytes).substr(0, cut),
+                                         std::string_view(bytes).substr(cut)};
+      const absl::StatusOr<DecodedFrame> decoded = DecodeFrame(slices);
+      ASSERT_TRUE(decoded.ok()) << decoded.status();
+      ExpectSame(*decoded, frame);
+    }
+    std::vector<std::string_view> single;
+    for (size_t i = 0; i < bytes.size(); ++i) single.push_back({&bytes[i], 1});
+    const absl::StatusOr<DecodedFrame> decoded = DecodeFrame(single);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    ExpectSame(*decoded, frame);
+  });
+}
+
+TEST(Frame, ThePayloadIsNeverCopied) {
+  ForEachFrame(20, false, [](RandomMessages& random, const RandomFrame& frame) {
+    const std::string bytes = frame.Encode();
+    const absl::StatusOr<DecodedFrame> decoded = DecodeFrame(CutIntoSlices(random, bytes));
+    ASSERT_TRUE(decoded.ok());
+    for (const std::string_view slice : decoded->payload) {
+      ASSERT_FALSE(slice.empty());
+      ASSERT_GE(slice.data(), bytes.data());
+      ASSERT_LE(slice.data() + slice.size(), bytes.data() + bytes.size());
+    }
+  });
+}
+
+// ---- ours and the generated class
+
+TEST(Frame, TheGeneratedClassReadsWhatIsWrittenHere) {
+  ForEachFrame(60, false, [](RandomMessages&, const RandomFrame& frame) {
+    v1::Frame proto;
+    ASSERT_TRUE(proto.ParseFromString(frame.Encode()));
+    EXPECT_EQ(proto.sequence(), frame.sequence);
+    EXPECT_EQ(proto.has_inline_(), !frame.payload.empty());
+    ASSERT_TRUE(proto.inline_() == frame.payload);
+    v1::FrameHeader header;
+    ASSERT_TRUE(header.ParseFromString(proto.header()));
+    EXPECT_EQ(header.payload_bytes(), frame.payload.size());
+    EXPECT_EQ(header.kind_case(), static_cast<int>(frame.header.kind.index()) + 1);
+    EXPECT_EQ(header.chunk_digests_size(), static_cast<int>(frame.header.chunk_digests.size()));
+    std::string covered = proto.header();
+    if (frame.header.chunk_digests.empty()) covered += frame.payload;
+    EXPECT_EQ(proto.checksum(), XXH3_64bits(covered.data(), covered.size()));
+  });
+}
+
+TEST(Frame, WhatTheGeneratedClassWritesIsReadHere) {
+  ForEachFrame(60, false, [](RandomMessages& random, const RandomFrame& frame) {
+    v1::Frame proto;
+    ASSERT_TRUE(proto.ParseFromString(frame.Encode()));
+    const std::string bytes = proto.SerializeAsString();
+    const absl::StatusOr<DecodedFrame> decoded = DecodeFrame(CutIntoSlices(random, bytes));
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    ExpectSame(*decoded, frame);
+  });
+}
+
+// The single fields of an encoded frame, as bytes.
+std::vector<std::string> FieldsOf(const RandomFrame& frame) {
+  v1::Frame whole;
+  EXPECT_TRUE(whole.ParseFromString(frame.Encode()));
+  std::vector<std::string> fields;
+  v1::Frame one;
+  if (whole.sequence() != 0) {
+    one.set_sequence(whole.sequence());
+    fields.push_back(one.SerializeAsString());
+    one.Clear();
+  }
+  one.set_header(whole.header());
+  fields.push_back(one.SerializeAsString());
+  one.Clear();
+  one.set_checksum(whole.checksum());
+  fields.push_back(one.SerializeAsString());
+  one.Clear();
+  if (whole.has_inline_()) {
+    one.set_inline_(whole.inline_());
+    fields.push_back(one.SerializeAsString());
+  }
+  return fields;
+}
+
+TEST(Frame, FieldsComeInAnyOrder) {
+  ForEachFrame(10, true, [](RandomMessages& random, const RandomFrame& frame) {
+    std::vector<std::string> fields = FieldsOf(frame);
+    std::sort(fields.begin(), fields.end());
+    do {
+      const std::string bytes = Join(fields);
+      const absl::StatusOr<DecodedFrame> decoded = DecodeFrame(CutIntoSlices(random, bytes));
+      ASSERT_TRUE(decoded.ok()) << decoded.status();
+      ExpectSame(*decoded, frame);
+    } while (std::next_permutation(fields.begin(), fields.end()));
+  });
+}
+
+TEST(Frame, TheLastOfRepeatedFieldsCounts) {
+  RandomMessages random(1);
+  const RandomFrame frame = MakeFrame(random, 3, true);
+  v1::Frame other;
+  other.set_sequence(99);
+  other.set_header("no header");
+  other.set_checksum(1);
+  other.set_inline_("other payload");
+  const std::string bytes = other.SerializeAsString() + frame.Encode();
+  const absl::StatusOr<DecodedFrame> decoded = DecodeWhole(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ExpectSame(*decoded, frame);
+}
+
+TEST(Frame, UnknownFieldsAreIgnored) {
+  // Fields 90 to 93 of the four wire types, and field 1 as bytes, which protobuf takes for unknown.
+  const std::string unknown = std::string("\xd0\x05\x07", 3) + std::string("\xd9\x05", 2) +
+                              std::string(8, 'x') + std::string("\xe2\x05\x03 no", 6) +
+                              std::string("\xed\x05", 2) + std::string(4, 'x') + "\x0a\x01q";
+  ForEachFrame(5, true, [&](RandomMessages& random, const RandomFrame& frame) {
+    for (const std::string& bytes : {unknown + frame.Encode(), frame.Encode() + unknown}) {
+      ASSERT_TRUE(v1::Frame().ParseFromString(bytes));
+      const absl::StatusOr<DecodedFrame> decoded = DecodeFrame(CutIntoSlices(random, bytes));
+      ASSERT_TRUE(decoded.ok()) << decoded.status();
+      ExpectSame(*decoded, frame);
+    }
+  });
+}
+
+// Whatever is read here, the generated class reads in the same way.
+void ExpectGeneratedClassAgrees(const std::string& bytes) {
+  const absl::StatusOr<DecodedFrame> decoded = DecodeWhole(bytes);
+  if (!decoded.ok()) return;
+  v1::Frame proto;
+  ASSERT_TRUE(proto.ParseFromString(bytes));
+  EXPECT_EQ(proto.sequence(), decoded->sequence);
+  EXPECT_TRUE(proto.inline_() == Join(decoded->payload));
+}
+
+// ---- hostile input
+
+TEST(Frame, Fault_N10_CutFramesAreRefused) {
+  ForEachFrame(10, true, [](RandomMessages&, const RandomFrame& frame) {
+    const std::string bytes = frame.Encode();
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      const absl::StatusOr<DecodedFrame> decoded =
+          DecodeWhole(std::string_view(bytes).substr(0, size));
+      ASSERT_FALSE(decoded.ok()) << size << " of " << bytes.size();
+    }
+  });
+}
+
+TEST(Frame, Fault_N8_EveryFlippedBitOfHeaderOrVerifiedPayloadIsSeen) {
+  const QuietProtobuf quiet;
+  int lost = 0;
+  ForEachFrame(4, true, [&](RandomMessages&, const RandomFrame& frame) {
+    const std::string bytes = frame.Encode();
+    const size_t payload_begin = bytes.size() - frame.payload.size();
+    for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+      std::string damaged = bytes;
+      damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ 1 << bit % 8);
+      ExpectGeneratedClassAgrees(damaged);
+      const absl::StatusOr<DecodedFrame> decoded = DecodeWhole(damaged);
+      if (decoded.ok()) {
+        // Only what the checksum does not cover: the sequence number, whose gap the stream sees,
+        // and a payload that the digests vouch for.
+        const bool sequence = decoded->sequence != frame.sequence;
+        const bool payload = bit / 8 >= payload_begin && !decoded->payload_verified;
+        ASSERT_TRUE(sequence || payload) << "bit " << bit;
+        ASSERT_TRUE(decoded->header == frame.header);
+      } else if (decoded.status().code() == absl::StatusCode::kDataLoss) {
+        ++lost;
+      } else {
+        ASSERT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
+      }
+    }
+  });
+  EXPECT_GT(lost, 1000);
+}
+
+TEST(Frame, Fault_N10_NoiseIsRefused) {
+  const QuietProtobuf quiet;
+  RandomMessages random(11);
+  for (int i = 0; i < 20000; ++i) {
+    const std::string bytes = random.Bytes(random.Below(60));
+    ASSERT_FALSE(DecodeFrame(CutIntoSlices(random, bytes)).ok());
+  }
+}
+
+TEST(Frame, Fault_N10_TheDefaultMessageIsRefused) {
+  EXPECT_EQ(DecodeFrame({}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DecodeWhole("").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Frame, Fault_N11_GiantLengthsAreRefusedUnread) {
+  // Field 15 or 2, with a length of 1 GiB, of 4 GiB - 1, and of more than 32 bits.
+  for (const char tag : {'\x7a', '\x12'}) {
+    for (const std::string& length : {std::string("\x80\x80\x80\x80\x04"),
+                                      std::string("\xff\xff\xff\xff\x0f"),
+                                      std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")}) {
+      const absl::StatusOr<DecodedFrame> decoded = DecodeWhole(tag + length + "short");
+      ASSERT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("malformed or cut"));
+    }
+  }
+}
+
+TEST(Frame, Fault_N11_OversizedFramesAreRefused) {
+  RandomMessages random(2);
+  const std::string bytes = MakeFrame(random, 3, true).Encode();
+  // An unknown field of 4 MiB that makes the message too large, and nothing else wrong with it.
+  const std::string large =
+      bytes + "\xe2\x05" + "\x80\x80\x80\x02" + std::string(kMaxMessageBytes, 'x');
+  ASSERT_TRUE(v1::Frame().ParseFromString(large));
+  EXPECT_THAT(std::string(DecodeWhole(large).status().message()), HasSubstr("more than 4194304"));
+}
+
+TEST(Frame, Fault_N10_GroupsAndFieldZeroAreRefused) {
+  RandomMessages random(3);
+  const std::string bytes = MakeFrame(random, 3, true).Encode();
+  EXPECT_FALSE(DecodeWhole(bytes + "\xd3\x05\xd4\x05").ok());                // A group.
+  EXPECT_FALSE(DecodeWhole(bytes + std::string("\x02\x00", 2)).ok());        // Field 0.
+  EXPECT_FALSE(DecodeWhole(bytes + "\xd6\x05").ok());                        // Wire type 6.
+  EXPECT_FALSE(DecodeWhole(bytes + std::string("\xd0\x85\x80\x80\x80\x00\x01", 7)).ok());
+}
+
+// ---- single rules
+
+// A valid contribution frame of one chunk, spoilt by `spoil`, with a right checksum.
+template <typename Spoil>
+absl::Status Spoilt(Spoil spoil) {
+  v1::FrameHeader header;
+  auto* contribution = header.mutable_contribution();
+  contribution->set_round(1);
+  contribution->mutable_range()->set_count(1);
+  std::string payload = "payload";
+  header.set_payload_bytes(static_cast<uint32_t>(payload.size()));
+  v1::Frame frame;
+  frame.set_sequence(1);
+  frame.set_inline_(payload);
+  spoil(&frame, &header);
+  if (frame.header().empty()) frame.set_header(header.SerializeAsString());
+  const std::string covered =
+      header.chunk_digests().empty() ? frame.header() + frame.inline_() : frame.header();
+  frame.set_checksum(XXH3_64bits(covered.data(), covered.size()));
+  return DecodeWhole(frame.SerializeAsString()).status();
+}
+
+template <typename Spoil>
+void ExpectRefused(Spoil spoil, const std::string& text) {
+  const absl::Status status = Spoilt(spoil);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+}
+
+using F = v1::Frame*;
+using H = v1::FrameHeader*;
+
+TEST(FrameRules, TheUnspoiltFrameIsGood) {
+  EXPECT_TRUE(Spoilt([](F, H) {}).ok());
+}
+
+TEST(FrameRules, PayloadAndHeaderAgree) {
+  ExpectRefused([](F, H h) { h->set_payload_bytes(6); }, "header.payload_bytes is 6 instead of 7");
+  ExpectRefused([](F f, H) { f->clear_inline_(); }, "header.payload_bytes is 7 instead of 0");
+  ExpectRefused([](F, H h) { h->mutable_contribution()->mutable_range()->set_count(2); },
+                "payload_bytes is 7, which 2 chunks do not have");
+  ExpectRefused(
+      [](F f, H h) {
+        f->set_inline_(std::string(kChunkBytes + 1, 'x'));
+        h->set_payload_bytes(kChunkBytes + 1);
+      },
+      "payload_bytes is 262145, which 1 chunks do not have");
+  ExpectRefused([](F, H h) { h->mutable_ack()->set_sequence(1); }, "which 0 chunks do not have");
+  ExpectRefused([](F, H h) { h->mutable_contribution()->mutable_range()->set_count(16); },
+                "count is 16, more than 15");
+}
+
+TEST(FrameRules, DigestsAreOnePerChunk) {
+  EXPECT_TRUE(Spoilt([](F, H h) { h->add_chunk_digests(1); }).ok());
+  ExpectRefused(
+      [](F, H h) {
+        h->add_chunk_digests(1);
+        h->add_chunk_digests(2);
+      },
+      "size(chunk_digests) is 2 instead of 1");
+}
+
+TEST(FrameRules, HeadersAreCompleteAndBounded) {
+  ExpectRefused([](F f, H) { f->set_header(""); f->clear_inline_(); }, "instead of 0");
+  ExpectRefused([](F, H h) { h->clear_contribution(); }, "header.kind is required");
+  ExpectRefused([](F, H h) { h->mutable_contribution()->clear_round(); },
+                "header.contribution.round is required");
+  ExpectRefused([](F, H h) { h->mutable_contribution()->clear_range(); },
+                "header.contribution.range is required");
+  ExpectRefused([](F, H h) { h->mutable_contribution()->set_lane(kMaxLanes); },
+                "header.contribution.lane is 1024, more than 1023");
+  ExpectRefused([](F f, H) { f->set_header("\xff\xff"); }, "not a basin.v1.FrameHeader");
+  ExpectRefused([](F f, H) { f->set_header(std::string(kMaxFrameHeaderBytes + 1, 'x')); },
+                "the header has 4097 bytes");
+}
+
+TEST(FrameRules, StreamsOpenWithoutSequenceNumbers) {
+  ExpectRefused([](F f, H) { f->clear_sequence(); }, "the sequence number is missing");
+  const auto bound = [](F f, H h) {
+    h->mutable_bound();
+    h->set_payload_bytes(0);
+    f->clear_inline_();
+  };
+  ExpectRefused(bound, "Bind and Bound have no sequence number");
+}
+
+TEST(FrameRules, Fault_N10_BindNeedsMagicVersionAndToken) {
+  const auto bind = [](auto change) {
+    return [change](F f, H h) {
+      f->clear_inline_();
+      f->clear_sequence();
+      h->set_payload_bytes(0);
+      h->mutable_bind()->set_magic(kMagic);
+      h->mutable_bind()->set_protocol_version(1);
+      h->mutable_bind()->set_token(5);
+      change(h->mutable_bind());
+    };
+  };
+  EXPECT_TRUE(Spoilt(bind([](v1::Bind*) {})).ok());
+  ExpectRefused(bind([](v1::Bind* b) { b->Clear(); }), "header.bind.magic");
+  ExpectRefused(bind([](v1::Bind* b) { b->clear_token(); }), "header.bind.token is required");
+  ExpectRefused(bind([](v1::Bind* b) { b->clear_protocol_version(); }),
+                "header.bind.protocol_version is required");
+  ExpectRefused(bind([](v1::Bind* b) { b->set_stream(kMaxStreams); }), "header.bind.stream is 64");
+}
+
+TEST(FrameRules, WhatIsHeldFreeIsRefused) {
+  ExpectRefused([](F f, H) { f->mutable_shared_memory()->set_segment("s"); },
+                "payloads outside the frame");
+  ExpectRefused([](F f, H) { f->mutable_device()->set_handle("h"); }, "payloads outside the frame");
+  ExpectRefused([](F, H h) { h->mutable_encoding()->set_codec(1); }, "header.encoding.codec");
+  ExpectRefused([](F, H h) { h->mutable_encoding()->set_codec_parameters("x"); },
+                "header.encoding.codec_parameters");
+  ExpectRefused([](F, H h) { h->mutable_contribution()->set_partial_sum(true); },
+                "header.contribution.partial_sum");
+  ExpectRefused([](F, H h) { h->mutable_contribution()->mutable_contributors()->set_size(3); },
+                "header.contribution.partial_sum");
+}
+
+TEST(FrameRules, EncodingsAreKnownAndBounded) {
+  const auto encoding = [](v1::DType dtype, int32_t exponent) {
+    return [=](F, H h) {
+      h->mutable_encoding()->set_wire_dtype(dtype);
+      h->mutable_encoding()->set_wire_exponent(exponent);
+    };
+  };
+  EXPECT_TRUE(Spoilt(encoding(v1::DTYPE_BF16, -126)).ok());
+  ExpectRefused(encoding(v1::DTYPE_BF16, 127), "wire_exponent is 127, not -126 to 126");
+  ExpectRefused(encoding(v1::DTYPE_UNSPECIFIED, 1), "wire_exponent is without a wire_dtype");
+  ExpectRefused(encoding(static_cast<v1::DType>(10), 0), "wire_dtype is 10");
+}
+
+TEST(FrameRules, WhatWouldBeRefusedIsNotEncoded) {
+  const std::string_view payload = "payload";
+  FrameHeader header;
+  header.kind = ContributionHeader{0, 1, {0, 0, 2}};
+  EXPECT_EQ(EncodeFrame(header, {&payload, 1}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  header.kind = Ack{1};
+  EXPECT_FALSE(EncodeFrame(header, {&payload, 1}).ok());
+  EXPECT_TRUE(EncodeFrame(header, {}).ok());
+}
+
+TEST(FrameLimits, TheLargestFrameIsAMessage) {
+  const std::string name(kMaxNameBytes, 'n');
+  const std::string payload(kMaxPayloadBytes, 'p');
+  RandomFrame frame;
+  frame.sequence = ~uint64_t{0};
+  frame.header.kind = ValueHeader{
+      {name, name, ~uint64_t{0}}, kMaxChunksPerTensor - kMaxChunksPerFrame, kMaxChunksPerFrame};
+  frame.header.chunk_digests.assign(kMaxChunksPerFrame, ~uint64_t{0});
+  frame.payload = payload;
+  const std::string bytes = frame.Encode();
+  EXPECT_LE(bytes.size(), kMaxMessageBytes);
+  const absl::StatusOr<DecodedFrame> decoded = DecodeWhole(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ExpectSame(*decoded, frame);
+}
+
+TEST(FrameSequence, TakesItsPlaceInFrontOfASharedFrame) {
+  RandomMessages random(8);
+  const RandomFrame frame = MakeFrame(random, 4, true);
+  const std::string_view payload = frame.payload;
+  const std::string shared = EncodeFrame(frame.header, {&payload, 1}).value();
+  for (const uint64_t sequence : {uint64_t{1}, uint64_t{300}, ~uint64_t{0}}) {
+    const std::string own = EncodeSequence(sequence);
+    const std::string_view slices[] = {own, shared, payload};
+    const absl::StatusOr<DecodedFrame> decoded = DecodeFrame(slices);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->sequence, sequence);
+    EXPECT_TRUE(decoded->header == frame.header);
+    EXPECT_EQ(decoded->payload.size(), 1u);
+    EXPECT_EQ(decoded->payload[0].data(), payload.data());
+  }
+  EXPECT_EQ(EncodeSequence(0), "");
+}
+
+}  // namespace
+}  // namespace basin::wire
