@@ -316,6 +316,24 @@ class NormLeafSums {
   alignas(64) double lanes_[kNormLanes] = {};
 };
 
+// Where the loops, which write whole units, put `count` results.
+class PaddedOutput {
+ public:
+  PaddedOutput(const Output& output, size_t first, size_t count, size_t element_size)
+      : out_(static_cast<unsigned char*>(output.data) + first * element_size),
+        tail_size_(count % kUnitElements == 0 ? 0 : count * element_size) {}
+
+  unsigned char* to() { return tail_size_ == 0 ? out_ : tail_; }
+
+  // Puts a tail where it belongs.
+  void Flush() const { std::memcpy(out_, tail_, tail_size_); }
+
+ private:
+  unsigned char* const out_;
+  const size_t tail_size_;  // Bytes in tail_; 0 if the results went to out_ directly.
+  alignas(64) unsigned char tail_[kUnitElements * kMaxElementSize];
+};
+
 // One call of Reduce.
 class Reduction {
  public:
@@ -341,58 +359,60 @@ class Reduction {
 
  private:
   void ReducePiece(size_t count) {
-    alignas(64) unsigned char padded[kUnitElements * kMaxElementSize];
-    unsigned char* const out = static_cast<unsigned char*>(output_.data) + done_ * result_size_;
-    // The loops write whole units.
-    unsigned char* const to = count % kUnitElements == 0 ? out : padded;
-    cpu::Watch watch;
-    folder_.Begin(count);
-    if (one_pass_ != nullptr) {
-      InOnePass(RoundUpToUnit(count), to, &watch);
-    } else {
-      StepByStep(RoundUpToUnit(count), to, &watch);
+    if (one_pass_ == nullptr || !InOnePass(count)) {
+      for (size_t done = 0; done < count;) {
+        const size_t block = std::min(kBlockElements, count - done);
+        InSteps(block);
+        done += block;
+      }
     }
-    if (to == padded) std::memcpy(out, padded, count * result_size_);
-    facts_->integer_wraps += watch.integer_wraps;
-    if (watch.non_finite) {
-      CountPiece(count);
-    } else {
-      folder_.Advance();
-    }
-    done_ += count;
     norm_.ReachedElement(done_, done_ == span_.count);
   }
 
-  void InOnePass(size_t padded_count, unsigned char* to, cpu::Watch* watch) {
-    const bool bypass = output_.bypass_cache && reinterpret_cast<uintptr_t>(to) % 64 == 0;
+  // Does the next `count` elements in one loop; false, and nothing is done, if something in them is
+  // not finite.
+  bool InOnePass(size_t count) {
+    PaddedOutput out(output_, done_, count, result_size_);
+    const bool bypass = output_.bypass_cache && reinterpret_cast<uintptr_t>(out.to()) % 64 == 0;
     bypassed_ = bypassed_ || bypass;
-    const void* before = folder_.FoldHead(watch);
+    double lanes[kNormLanes];
+    std::copy(norm_.lanes(), norm_.lanes() + kNormLanes, lanes);
+    cpu::Watch watch;
+    folder_.Begin(count);
+    const void* before = folder_.FoldHead(&watch);
     const Group group = folder_.LastGroup();
     one_pass_(group.terms, group.count, before, plan_.finish(), plan_.finish_constant(),
-              padded_count, cpu::Sink{to, bypass, norm_.lanes()}, watch);
+              RoundUpToUnit(count), cpu::Sink{out.to(), bypass, lanes}, &watch);
+    if (watch.non_finite) return false;
+    std::copy(lanes, lanes + kNormLanes, norm_.lanes());
+    out.Flush();
+    folder_.Advance();
+    done_ += count;
+    return true;
   }
 
-  void StepByStep(size_t padded_count, unsigned char* to, cpu::Watch* watch) {
-    folder_.FoldAll(watch);
+  // Does the next `count` elements, a block at most, step by step, whatever their values.
+  void InSteps(size_t count) {
+    PaddedOutput out(output_, done_, count, result_size_);
+    const size_t padded_count = RoundUpToUnit(count);
+    cpu::Watch watch;
+    folder_.Begin(count);
+    folder_.FoldAll(&watch);
     kernels_.finish[result_type_](folder_.acc(), plan_.finish(), plan_.finish_constant(),
-                                  padded_count, to, watch);
+                                  padded_count, out.to(), &watch);
     const cpu::NormFunction add_squares = kernels_.norm[result_type_];
     if (output_.norm_leaves != nullptr && add_squares != nullptr) {
-      add_squares(to, padded_count, norm_.lanes());
+      add_squares(out.to(), padded_count, norm_.lanes());
     }
-  }
-
-  // Goes through a piece again, block by block, to count what was not finite.
-  void CountPiece(size_t count) {
-    for (size_t done = 0; done < count;) {
-      const size_t block = std::min(kBlockElements, count - done);
-      folder_.Begin(block);
+    if (watch.non_finite) {
       folder_.CountAll();
       facts_->overflows += kernels_.finish_count[result_type_](
-          folder_.acc(), plan_.finish(), plan_.finish_constant(), RoundUpToUnit(block));
-      folder_.Advance();
-      done += block;
+          folder_.acc(), plan_.finish(), plan_.finish_constant(), padded_count);
     }
+    facts_->integer_wraps += watch.integer_wraps;
+    out.Flush();
+    folder_.Advance();
+    done_ += count;
   }
 
   const KernelTable& kernels_;

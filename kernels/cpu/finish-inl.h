@@ -20,61 +20,33 @@ namespace basin::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// y of plan.h. The constant of kNone is 1, which changes nothing.
-template <bool kDivide, class D, class V = hn::Vec<D>>
+// y of plan.h.
+template <Finish kFinish, class D, class V = hn::Vec<D>>
 HWY_INLINE V FinishValue(D, V acc, V constant) {
-  return kDivide ? hn::Div(acc, constant) : hn::Mul(acc, constant);
-}
-
-// Stores the rounded values of kVectors vectors, which follow each other in memory.
-template <class Type, class D, size_t kVectors, class V = hn::Vec<D>>
-HWY_INLINE void StoreStep(D d, const V (&values)[kVectors], bool bypass_cache,
-                          unsigned char* HWY_RESTRICT out) {
-  const typename Type::template NarrowTag<D> d_narrow;
-  using T = hn::TFromD<decltype(d_narrow)>;
-  T* HWY_RESTRICT to = reinterpret_cast<T*>(out);
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (sizeof(T) < sizeof(hn::TFromD<D>)) {  // Two halves make a vector.
-    static_assert(kVectors % 2 == 0);
-    const hn::Twice<decltype(d_narrow)> d_twice;
-    for (size_t j = 0; j < kVectors; j += 2) {
-      const auto both = hn::Combine(d_twice, Type::Narrow(d, values[j + 1]),
-                                    Type::Narrow(d, values[j]));
-      T* HWY_RESTRICT at = to + j * hn::MaxLanes(d);
-      bypass_cache ? hn::Stream(both, d_twice, at) : hn::StoreU(both, d_twice, at);
-    }
-    return;
-  }
-#endif
-  for (size_t j = 0; j < kVectors; ++j) {
-    const auto narrow = Type::Narrow(d, values[j]);
-    T* HWY_RESTRICT at = to + j * hn::MaxLanes(d);
-    if (bypass_cache && sizeof(T) == sizeof(hn::TFromD<D>)) {
-      hn::Stream(narrow, d_narrow, at);
-    } else {
-      hn::StoreU(narrow, d_narrow, at);
-    }
+  if constexpr (kFinish == Finish::kMultiply) {
+    return hn::Mul(acc, constant);
+  } else if constexpr (kFinish == Finish::kDivide) {
+    return hn::Div(acc, constant);
+  } else {
+    return acc;
   }
 }
 
-template <class Type, bool kDivide>
+template <class Type, Finish kFinish>
 void FinishLoop(const typename Type::A* HWY_RESTRICT acc, double constant, size_t count,
                 unsigned char* HWY_RESTRICT out, Watch* watch) {
   using A = typename Type::A;
   const hn::ScalableTag<A> d;
   const SignedOf<decltype(d)> di;
-  constexpr size_t kLanes = hn::MaxLanes(d);
+  const typename Type::template NarrowTag<decltype(d)> d_narrow;
+  using T = hn::TFromD<decltype(d_narrow)>;
   const auto constants = hn::Set(d, static_cast<A>(constant));
   auto greatest = hn::Zero(di);
-  for (size_t i = 0; i < count; i += 2 * kLanes) {
-    hn::Vec<decltype(d)> values[2];
-    for (size_t j = 0; j < 2; ++j) {
-      const auto y =
-          FinishValue<kDivide>(d, hn::LoadU(d, acc + i + j * kLanes), constants);
-      greatest = hn::Max(greatest, Magnitude(d, y));
-      values[j] = CanonicalizeNan(d, y);
-    }
-    StoreStep<Type>(d, values, /*bypass_cache=*/false, out + i * Type::kSize);
+  for (size_t i = 0; i < count; i += hn::MaxLanes(d)) {
+    const auto y = FinishValue<kFinish>(d, hn::LoadU(d, acc + i), constants);
+    greatest = hn::Max(greatest, Magnitude(d, y));
+    const auto narrow = Type::Narrow(d, CanonicalizeNan(d, y));
+    hn::StoreU(narrow, d_narrow, reinterpret_cast<T*>(out + i * Type::kSize));
   }
   if (!hn::AllTrue(di, hn::Lt(greatest, hn::Set(di, Type::kOverflow)))) watch->non_finite = true;
 }
@@ -83,10 +55,13 @@ template <class Type>
 void FinishFloat(const void* acc_data, Finish finish, double constant, size_t count,
                  unsigned char* out, Watch* watch) {
   const auto* acc = static_cast<const typename Type::A*>(acc_data);
-  if (finish == Finish::kDivide) {
-    FinishLoop<Type, true>(acc, constant, count, out, watch);
-  } else {
-    FinishLoop<Type, false>(acc, constant, count, out, watch);
+  switch (finish) {
+    case Finish::kNone:
+      return FinishLoop<Type, Finish::kNone>(acc, constant, count, out, watch);
+    case Finish::kMultiply:
+      return FinishLoop<Type, Finish::kMultiply>(acc, constant, count, out, watch);
+    case Finish::kDivide:
+      return FinishLoop<Type, Finish::kDivide>(acc, constant, count, out, watch);
   }
 }
 
@@ -101,8 +76,8 @@ uint64_t FinishCount(const void* acc_data, Finish finish, double constant, size_
   uint64_t overflows = 0;
   for (size_t i = 0; i < count; i += hn::Lanes(d)) {
     const V value = hn::LoadU(d, acc + i);
-    const V y = finish == Finish::kDivide ? FinishValue<true>(d, value, constants)
-                                          : FinishValue<false>(d, value, constants);
+    const V y = finish == Finish::kDivide ? FinishValue<Finish::kDivide>(d, value, constants)
+                                          : FinishValue<Finish::kMultiply>(d, value, constants);
     const auto stays_finite = IsBelow(d, y, Type::kOverflow);
     overflows += hn::CountTrue(di, hn::AndNot(stays_finite, IsFiniteMask(d, value)));
   }
@@ -111,7 +86,10 @@ uint64_t FinishCount(const void* acc_data, Finish finish, double constant, size_
 
 // ---- Norm --------------------------------------------------------------------------------------
 
-// The 16 lanes of facts.h in registers.
+// The 16 lanes of facts.h in registers, for elements that come in a layout of the given stride: as
+// with the elements, vector k holds the lanes (k / kStride) * kStride * kLanes + k % kStride +
+// kStride * t.
+template <size_t kStride>
 class NormLanes {
  public:
   using D = hn::ScalableTag<double>;
@@ -119,40 +97,60 @@ class NormLanes {
   static constexpr size_t kVectors = kNormLanes / kLanes;
   static_assert(kVectors * kLanes == kNormLanes);
 
-  HWY_INLINE explicit NormLanes(const double* sums) {
-    for (size_t j = 0; j < kVectors; ++j) sums_[j] = hn::LoadU(D(), sums + j * kLanes);
+  HWY_INLINE explicit NormLanes(const double* lanes) {
+    double ordered[kNormLanes];
+    for (size_t i = 0; i < kNormLanes; ++i) ordered[i] = lanes[LaneAt(i)];
+    for (size_t k = 0; k < kVectors; ++k) sums_[k] = hn::LoadU(D(), ordered + k * kLanes);
   }
-  HWY_INLINE void StoreTo(double* sums) const {
-    for (size_t j = 0; j < kVectors; ++j) hn::StoreU(sums_[j], D(), sums + j * kLanes);
+
+  HWY_INLINE void StoreTo(double* lanes) const {
+    double ordered[kNormLanes];
+    for (size_t k = 0; k < kVectors; ++k) hn::StoreU(sums_[k], D(), ordered + k * kLanes);
+    for (size_t i = 0; i < kNormLanes; ++i) lanes[LaneAt(i)] = ordered[i];
   }
-  // Adds the squares of 16 results, which `load(j)` gives in f64, a vector at a time.
-  template <class Load>
-  HWY_INLINE void Add(const Load& load) {
-    for (size_t j = 0; j < kVectors; ++j) {
-      const hn::Vec<D> x = load(j);
-      sums_[j] = hn::Add(sums_[j], hn::Mul(x, x));
-    }
+
+  HWY_INLINE bool AllFinite() const {
+    const D d;
+    FiniteWatch<D> watch(d);
+    for (size_t k = 0; k < kVectors; ++k) watch.See(d, sums_[k]);
+    return watch.AllFinite(d);
+  }
+
+  // Adds squares of the elements `element`, `element` + kStride, ...
+  HWY_INLINE void Add(size_t element, hn::Vec<D> squares) {
+    const size_t lane = element % kNormLanes;
+    const size_t k = lane / (kStride * kLanes) * kStride + lane % kStride;
+    sums_[k] = hn::Add(sums_[k], squares);
   }
 
  private:
+  // The lane at place `i` when the vectors are laid side by side.
+  static constexpr size_t LaneAt(size_t i) {
+    const size_t k = i / kLanes;
+    return k / kStride * kStride * kLanes + k % kStride + kStride * (i % kLanes);
+  }
+
   hn::Vec<D> sums_[kVectors];
 };
 
 template <class Type>
-void AddSquares(const unsigned char* HWY_RESTRICT out, size_t count, double* HWY_RESTRICT sums) {
-  const NormLanes::D d64;
-  NormLanes lanes(sums);
+void AddSquares(const unsigned char* HWY_RESTRICT out, size_t count, double* HWY_RESTRICT lanes) {
+  using Norm = NormLanes</*kStride=*/1>;
+  const Norm::D d64;
+  Norm norm(lanes);
   for (size_t i = 0; i < count; i += kNormLanes) {
-    lanes.Add([&](size_t j) HWY_ATTR {
-      const unsigned char* data = out + (i + j * NormLanes::kLanes) * Type::kSize;
+    for (size_t j = 0; j < kNormLanes; j += Norm::kLanes) {
+      const unsigned char* data = out + (i + j) * Type::kSize;
+      hn::Vec<Norm::D> x;
       if constexpr (sizeof(typename Type::A) == sizeof(double)) {
-        return LoadWide<Type>(d64, data);
+        x = LoadWide<Type>(d64, data);
       } else {
-        return hn::PromoteTo(d64, LoadWide<Type>(hn::Rebind<float, NormLanes::D>(), data));
+        x = hn::PromoteTo(d64, LoadWide<Type>(hn::Rebind<float, Norm::D>(), data));
       }
-    });
+      norm.Add(j, hn::Mul(x, x));
+    }
   }
-  lanes.StoreTo(sums);
+  norm.StoreTo(lanes);
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)

@@ -79,6 +79,21 @@ HWY_INLINE V CanonicalizeNan(D d, V v) {
   return hn::IfThenElse(hn::IsNaN(v), nan, v);
 }
 
+// ---- Watching for values that are not finite ---------------------------------------------------
+
+// Remembers whether any vector that it saw had an infinity or a NaN: 0 times those is NaN, 0 times
+// anything else is 0. (This is the one place where a fused operation is welcome.)
+template <class D>
+class FiniteWatch {
+ public:
+  HWY_INLINE explicit FiniteWatch(D d) : sum_(hn::Zero(d)) {}
+  HWY_INLINE void See(D d, hn::Vec<D> v) { sum_ = hn::MulAdd(v, hn::Zero(d), sum_); }
+  HWY_INLINE bool AllFinite(D d) const { return hn::AllTrue(d, hn::Eq(sum_, hn::Zero(d))); }
+
+ private:
+  hn::Vec<D> sum_;
+};
+
 // ---- 16-bit floats, as bit patterns in u16 vectors of as many lanes -----------------------------
 
 template <class D>
@@ -224,6 +239,61 @@ HWY_INLINE hn::Vec<D> LoadWide(D d, const unsigned char* data) {
   using T = hn::TFromD<decltype(d_narrow)>;
   return Type::Widen(d, hn::LoadU(d_narrow, reinterpret_cast<const T*>(data)));
 }
+
+// ---- Layouts -----------------------------------------------------------------------------------
+// How the elements of one step are spread over vectors of accumulators: vector j holds, from its
+// first lane on, the elements (j / kStride) * kStride * lanes + j % kStride + kStride * lane.
+
+// In order.
+template <class Type_>
+struct Natural {
+  using Type = Type_;
+  static constexpr size_t kStride = 1;
+
+  template <class D, size_t kVectors, class V = hn::Vec<D>>
+  static HWY_INLINE void Load(D d, const unsigned char* data, V (&x)[kVectors]) {
+    for (size_t j = 0; j < kVectors; ++j) {
+      x[j] = LoadWide<Type>(d, data + j * hn::MaxLanes(d) * Type::kSize);
+    }
+  }
+  template <class D, size_t kVectors, class V = hn::Vec<D>>
+  static HWY_INLINE void LoadAccumulators(D d, const typename Type::A* acc, V (&x)[kVectors]) {
+    for (size_t j = 0; j < kVectors; ++j) x[j] = hn::LoadU(d, acc + j * hn::MaxLanes(d));
+  }
+};
+
+// bf16 in pairs: the elements at even places in one vector, their odd neighbours in the next. An
+// f32 is then one operation away from a pair of bf16, in either direction.
+struct PairedBF16 {
+  using Type = TypeBF16;
+  static constexpr size_t kStride = 2;
+
+  template <class D, size_t kVectors, class V = hn::Vec<D>>
+  static HWY_INLINE void Load(D d, const unsigned char* data, V (&x)[kVectors]) {
+    const hn::RebindToUnsigned<D> du;
+    const auto odd_half = hn::Set(du, 0xffff0000u);
+    for (size_t j = 0; j < kVectors; j += 2) {
+      const auto* from = reinterpret_cast<const uint32_t*>(data + j * hn::MaxLanes(d) * 2);
+      const auto pairs = hn::LoadU(du, from);
+      x[j] = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
+      x[j + 1] = hn::BitCast(d, hn::And(pairs, odd_half));
+    }
+  }
+  template <class D, size_t kVectors, class V = hn::Vec<D>>
+  static HWY_INLINE void LoadAccumulators(D d, const float* acc, V (&x)[kVectors]) {
+    for (size_t j = 0; j < kVectors; j += 2) {
+      const V low = hn::LoadU(d, acc + j * hn::MaxLanes(d));
+      const V high = hn::LoadU(d, acc + (j + 1) * hn::MaxLanes(d));
+#if HWY_TARGET == HWY_SCALAR
+      x[j] = low;
+      x[j + 1] = high;
+#else
+      x[j] = hn::ConcatEven(d, high, low);
+      x[j + 1] = hn::ConcatOdd(d, high, low);
+#endif
+    }
+  }
+};
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE

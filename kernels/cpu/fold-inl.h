@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// acc := fold of contributions, for floats. Four accumulator vectors stay in registers while the
+// acc := fold of contributions, for floats. A step's accumulators stay in registers while the
 // contributions pass, each read once; the order of the contributions is the order of the additions.
 // Included once per instruction set.
 
@@ -23,80 +23,66 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // ---- p_i ---------------------------------------------------------------------------------------
 
-template <class Wire>
-struct Product {
-  template <class D>
-  static HWY_INLINE hn::Vec<D> Of(D d, const FoldTerm& term, hn::Vec<D> x) {
-    if constexpr (sizeof(typename Wire::A) == sizeof(double)) {
-      return hn::Mul(x, hn::Set(d, term.factor));
-    } else if constexpr (Wire::kSize == sizeof(float)) {
-      return hn::Mul(x, hn::Set(d, term.factor_f32));  // Has no wire scale.
-    } else {
-      const auto v = hn::Mul(x, hn::Set(d, term.unscale_f32));
-      return hn::Mul(v, hn::Set(d, term.factor_f32));
-    }
+// Without kScaled every constant is known to be 1.
+template <class Wire, bool kScaled, class D, class V = hn::Vec<D>>
+HWY_INLINE V Product(D d, const FoldTerm& term, V x) {
+  if constexpr (!kScaled) {
+    return x;
+  } else if constexpr (sizeof(typename Wire::A) == sizeof(double)) {
+    return hn::Mul(x, hn::Set(d, term.factor));
+  } else if constexpr (Wire::kSize == sizeof(float)) {
+    return hn::Mul(x, hn::Set(d, term.factor_f32));  // Has no wire scale.
+  } else {
+    const V v = hn::Mul(x, hn::Set(d, term.unscale_f32));
+    return hn::Mul(v, hn::Set(d, term.factor_f32));
   }
-};
+}
 
 // ---- How acc takes in p_i ----------------------------------------------------------------------
-// An op keeps acc in a state of its own: FromValue(acc), Step(state, p), ToValue(state).
 // kWatchTerms: a p_i that is not finite may leave no trace in acc.
 
 struct AddOp {
   static constexpr bool kWatchTerms = false;
-  template <class D>
-  using State = hn::Vec<D>;
   template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE V FromValue(D, V value) {
-    return value;
-  }
-  template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE V Step(D, V state, V p) {
-    return hn::Add(state, p);
-  }
-  template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE V ToValue(D, V state) {
-    return state;
+  static HWY_INLINE V Step(D, V acc, V p) {
+    return hn::Add(acc, p);
   }
 };
 
-struct MultiplyOp : AddOp {
+struct MultiplyOp {
+  static constexpr bool kWatchTerms = false;
   template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE V Step(D, V state, V p) {
-    return hn::Mul(state, p);
+  static HWY_INLINE V Step(D, V acc, V p) {
+    return hn::Mul(acc, p);
   }
 };
 
-// MAX is an integer maximum of keys that order like the values, -0 below +0: a non-negative
-// float's bits are its key; of a negative one all but the sign bit are inverted. The canonical NaN
-// has the greatest key, so it wins. MIN is the same on negated values.
+// Minimum or maximum of numbers. Equal operands have the same bits unless they are zeros of either
+// sign, of which the AND of the bits is +0 and the OR is -0.
 template <bool kMin>
 struct ExtremeOp {
   static constexpr bool kWatchTerms = true;
-  template <class D>
-  using State = hn::Vec<SignedOf<D>>;
-
-  template <class D, class VI = State<D>>
-  static HWY_INLINE VI SwapKeyAndBits(D, VI v) {
-    const SignedOf<D> di;
-    const VI magnitude = hn::Set(di, Bits<hn::TFromD<D>>::kMagnitude);
-    return hn::Xor(v, hn::And(hn::BroadcastSignBit(v), magnitude));
-  }
   template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE State<D> FromValue(D d, V value) {
-    const V signed_value = kMin ? hn::Neg(value) : value;
-    return SwapKeyAndBits(d, hn::BitCast(SignedOf<D>(), CanonicalizeNan(d, signed_value)));
-  }
-  template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE State<D> Step(D d, State<D> state, V p) {
-    return hn::Max(state, FromValue(d, p));
-  }
-  template <class D>
-  static HWY_INLINE hn::Vec<D> ToValue(D d, State<D> state) {
-    const hn::Vec<D> signed_value = hn::BitCast(d, SwapKeyAndBits(d, state));
-    return kMin ? hn::Neg(signed_value) : signed_value;
+  static HWY_INLINE V Step(D, V acc, V p) {
+    if constexpr (kMin) {
+      return hn::IfThenElse(hn::Eq(acc, p), hn::Or(acc, p), hn::Min(acc, p));
+    } else {
+      return hn::IfThenElse(hn::Eq(acc, p), hn::And(acc, p), hn::Max(acc, p));
+    }
   }
 };
+
+// The same for any values: a NaN on either side wins. Only ExtremeOp needs the help.
+template <class Op, class D, class V = hn::Vec<D>>
+HWY_INLINE V StepAnyValues(D d, V acc, V p) {
+  const V next = Op::Step(d, acc, p);
+  if constexpr (Op::kWatchTerms) {
+    const V nan_or_next = hn::IfThenElse(hn::IsNaN(p), p, next);
+    return hn::IfThenElse(hn::IsNaN(acc), acc, nan_or_next);
+  } else {
+    return next;
+  }
+}
 
 // ---- The loops ---------------------------------------------------------------------------------
 
@@ -112,32 +98,35 @@ constexpr size_t StepVectors() {
   return StepElements<Wire>() / hn::MaxLanes(D());
 }
 
-// The state of one step's accumulators after all terms, for the elements from `i`. `acc` is what
-// came before, null if nothing. `greatest` takes in the magnitudes that must stay below infinity.
-template <class Wire, class Op, class D, class State, size_t kVectors>
+// The accumulators of one step after all terms, for the elements from `i`. `before` is what they
+// start from, null for nothing. kAnyValues: also right when there are infinities and NaN.
+template <class Layout, class Op, bool kScaled, bool kAnyValues, class D, size_t kVectors>
 HWY_INLINE void FoldStep(D d, const FoldTerm* HWY_RESTRICT terms, size_t term_count,
-                         const typename Wire::A* acc, size_t i, State (&states)[kVectors],
-                         hn::Vec<SignedOf<D>>& greatest) {
+                         const typename Layout::Type::A* before, size_t i,
+                         hn::Vec<D> (&acc)[kVectors], FiniteWatch<D>& watch) {
+  using Wire = typename Layout::Type;
   using V = hn::Vec<D>;
-  constexpr size_t kLanes = hn::MaxLanes(D());
-  const auto product = [&](const FoldTerm& term, size_t j) HWY_ATTR {
-    const V x = LoadWide<Wire>(d, term.data + (i + j * kLanes) * Wire::kSize);
-    const V p = Product<Wire>::Of(d, term, x);
-    if (Op::kWatchTerms) greatest = hn::Max(greatest, Magnitude(d, p));
-    return p;
+  const auto load_products = [&](const FoldTerm& term, V(&p)[kVectors]) HWY_ATTR {
+    Layout::Load(d, term.data + i * Wire::kSize, p);
+    for (size_t j = 0; j < kVectors; ++j) {
+      p[j] = Product<Wire, kScaled>(d, term, p[j]);
+      if (Op::kWatchTerms) watch.See(d, p[j]);
+    }
   };
   size_t k = 0;
-  if (acc == nullptr) {
-    for (size_t j = 0; j < kVectors; ++j) states[j] = Op::FromValue(d, product(terms[0], j));
-    k = 1;
+  if (before == nullptr) {
+    load_products(terms[k++], acc);
   } else {
-    for (size_t j = 0; j < kVectors; ++j) {
-      states[j] = Op::FromValue(d, hn::LoadU(d, acc + i + j * kLanes));
+    Layout::LoadAccumulators(d, before + i, acc);
+    if (!kAnyValues || Op::kWatchTerms) {
+      for (size_t j = 0; j < kVectors; ++j) watch.See(d, acc[j]);
     }
   }
   for (; k < term_count; ++k) {
+    V p[kVectors];
+    load_products(terms[k], p);
     for (size_t j = 0; j < kVectors; ++j) {
-      states[j] = Op::Step(d, states[j], product(terms[k], j));
+      acc[j] = kAnyValues ? StepAnyValues<Op>(d, acc[j], p[j]) : Op::Step(d, acc[j], p[j]);
     }
   }
 }
@@ -146,24 +135,21 @@ template <class Wire, class Op>
 void Fold(const FoldTerm* HWY_RESTRICT terms, size_t term_count, bool fresh, size_t count,
           void* HWY_RESTRICT acc_data, Watch* watch) {
   using A = typename Wire::A;
-  const hn::ScalableTag<A> d;
-  using D = decltype(d);
+  using D = hn::ScalableTag<A>;
+  const D d;
   constexpr size_t kVectors = StepVectors<Wire, D>();
-  const SignedOf<D> di;
   A* acc = static_cast<A*>(acc_data);
-  auto greatest = hn::Zero(di);
+  FiniteWatch<D> finite(d);
   for (size_t i = 0; i < count; i += StepElements<Wire>()) {
-    typename Op::template State<D> states[kVectors];
-    FoldStep<Wire, Op>(d, terms, term_count, fresh ? nullptr : acc, i, states, greatest);
+    hn::Vec<D> values[kVectors];
+    FoldStep<Natural<Wire>, Op, /*kScaled=*/true, /*kAnyValues=*/true>(
+        d, terms, term_count, fresh ? nullptr : acc, i, values, finite);
     for (size_t j = 0; j < kVectors; ++j) {
-      const auto value = Op::ToValue(d, states[j]);
-      if (!Op::kWatchTerms) greatest = hn::Max(greatest, Magnitude(d, value));
-      hn::StoreU(value, d, acc + i + j * hn::MaxLanes(d));
+      if (!Op::kWatchTerms) finite.See(d, values[j]);
+      hn::StoreU(values[j], d, acc + i + j * hn::MaxLanes(d));
     }
   }
-  if (!hn::AllTrue(di, hn::Lt(greatest, hn::Set(di, Bits<A>::kInfinity)))) {
-    watch->non_finite = true;
-  }
+  if (!finite.AllFinite(d)) watch->non_finite = true;
 }
 
 template <class Wire, class Op>
@@ -173,17 +159,15 @@ void FoldCount(const FoldTerm* HWY_RESTRICT terms, size_t term_count, bool fresh
   const hn::ScalableTag<A> d;
   const SignedOf<decltype(d)> di;
   using V = hn::Vec<decltype(d)>;
-  const size_t lanes = hn::Lanes(d);
   A* HWY_RESTRICT acc = static_cast<A*>(acc_data);
 
-  for (size_t i = 0; i < count; i += lanes) {
+  for (size_t i = 0; i < count; i += hn::MaxLanes(d)) {
     V value = hn::LoadU(d, acc + i);
     for (size_t k = 0; k < term_count; ++k) {
       const V x = LoadWide<Wire>(d, terms[k].data + i * Wire::kSize);
-      const V p = Product<Wire>::Of(d, terms[k], x);
+      const V p = Product<Wire, /*kScaled=*/true>(d, terms[k], x);
       const bool starts = fresh && k == 0;
-      const V next =
-          starts ? p : Op::ToValue(d, Op::Step(d, Op::FromValue(d, value), p));
+      const V next = starts ? p : StepAnyValues<Op>(d, value, p);
       const auto x_is_finite = IsFiniteMask(d, x);
       const auto was_finite =
           starts ? x_is_finite : hn::And(x_is_finite, IsFiniteMask(d, value));

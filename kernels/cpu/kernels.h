@@ -54,8 +54,8 @@ struct Sink {
   double* norm_lanes;  // The 16 lanes of facts.h; never null.
 };
 
-// Fold on top of `acc` (null: afresh; any alignment), finish, round, store and square, for results
-// of the terms' dtype.
+// Fold on top of `acc` (null: afresh), finish, round, store and square, for results of the terms'
+// dtype. If watch->non_finite comes out set, what was stored and squared is void.
 using ReduceFunction = void (*)(const FoldTerm* terms, size_t term_count, const void* acc,
                                 Finish finish, double constant, size_t count, const Sink& sink,
                                 Watch* watch);
