@@ -1,0 +1,139 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Everything the client's core can ask for. Actions of one Step are carried out in order.
+//
+// Thread contract: plain values.
+
+#ifndef BASIN_CLIENT_CORE_ACTION_H_
+#define BASIN_CLIENT_CORE_ACTION_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "client/core/event.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::client {
+
+// Open the session stream after `delay`; answered by SessionUp, or SessionDown when it fails.
+struct OpenSession {
+  absl::Duration delay;
+};
+// Close the session stream and every data stream, after what was sent before. No SessionDown or
+// StreamDown follows.
+struct CloseSession {
+  std::string reason;
+};
+// Open data stream `stream` after `delay` and present `token`; answered by StreamUp or StreamDown.
+struct OpenStream {
+  uint32_t stream = 0;
+  SessionToken token = 0;
+  absl::Duration delay;
+};
+
+struct Send {
+  ToAggregator message;
+};
+
+// Send chunks of this round's contribution from the trainer's own buffer.
+struct SendContribution {
+  uint32_t stream = 0;
+  LaneHandle lane = 0;
+  TensorHandle tensor = 0;  // Whose buffer.
+  LaneIndex lane_index = 0;
+  RoundNumber round = 0;
+  ChunkRange range;  // By layout index.
+};
+// Send staged result chunks to the aggregator.
+struct SendSupply {
+  uint32_t stream = 0;
+  LaneHandle lane = 0;
+  LaneIndex lane_index = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  ChunkRange range;
+};
+// Send chunks of an announced value. The runner waits for its gate (no optimizer step in progress).
+struct SendValue {
+  uint32_t stream = 0;
+  ValueKey key;
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
+// Stage these chunks of the frame that this Step was given. The first of another round replaces
+// what was staged of the lane; a chunk that is kept again replaces its bytes.
+struct KeepResult {
+  LaneHandle lane = 0;
+  RoundNumber round = 0;
+  ChunkRange range;
+};
+// Keep these chunks of the value frame that this Step was given.
+struct KeepValue {
+  ValueKey key;
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
+// The round is COMMITTED: copy the staged results out and complete the trainer's handle.
+struct Deliver {
+  LaneHandle lane = 0;
+  VerdictRecord record;
+};
+// The round's handle ends, or (kOutcomeUnknown, kPaused) its wait does while the round goes on.
+struct FailRound {
+  LaneHandle lane = 0;
+  RoundNumber round = 0;
+  Error error;
+};
+// The aggregator does not count this worker's contribution as it is. The round goes on, and its
+// outcome is delivered.
+struct RoundRejected {
+  LaneHandle lane = 0;
+  RoundNumber round = 0;
+  Error error;
+};
+// A call of the trainer was refused: the event of this Step, which changed nothing, or a
+// registration that the aggregator did not accept.
+struct Refused {
+  Error error;
+};
+
+// The worker's place in the job changed.
+struct MembershipNow {
+  Membership membership;
+  Role role = Role::kJoiner;
+  std::optional<uint32_t> rank;
+  bool joined = false;            // This worker has just become a member.
+  std::optional<WorkerId> donor;  // Serves the state to those who join; they load it before their
+                                  // first begin. Absent: everybody keeps the state it has.
+};
+
+struct ValueReady {
+  ValueKey key;
+  TensorSpec spec;
+  WorkerId source;
+};
+struct ValueFailed {
+  ValueKey key;
+  Error error;
+};
+
+// The process cannot go on with this job (superseded, another lineage, refused for good).
+struct Fatal {
+  Error error;
+};
+
+// Left in good order: nothing is open and nothing will be sent.
+struct Left {};
+
+using Action = std::variant<OpenSession, CloseSession, OpenStream, Send, SendContribution,
+                            SendSupply, SendValue, KeepResult, KeepValue, Deliver, FailRound,
+                            RoundRejected, Refused, MembershipNow, ValueReady, ValueFailed, Fatal, Left>;
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_CORE_ACTION_H_

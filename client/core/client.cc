@@ -1,0 +1,256 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Routing, and the trainer's side. What concerns the session as a whole is in client_session.cc,
+// what comes in session in client_message.cc.
+
+#include "client/core/client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/core/overloaded.h"
+
+namespace basin::client {
+namespace {
+
+constexpr size_t kMaxNameBytes = 256;
+
+bool IsUsableName(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxNameBytes;
+}
+
+// Whether the trainer made this event, rather than the network or the clock.
+bool IsCall(const Event& event) {
+  return std::visit(
+      Overloaded{
+          [](const client::Tick&) { return false; },
+          [](const SessionUp&) { return false; },
+          [](const SessionDown&) { return false; },
+          [](const StreamUp&) { return false; },
+          [](const StreamDown&) { return false; },
+          [](const MessageReceived&) { return false; },
+          [](const ResultReceived&) { return false; },
+          [](const ValueReceived&) { return false; },
+          [](const auto&) { return true; },
+      },
+      event);
+}
+
+}  // namespace
+
+Client::Client(Config config) : config_(std::move(config)), session_(config_), run_(config_.run) {}
+
+const Lane* Client::FindLane(const std::string& name) const {
+  for (const Lane& lane : lanes_) {
+    if (lane.name() == name) return &lane;
+  }
+  return nullptr;
+}
+
+std::optional<uint32_t> Client::rank() const {
+  if (role_ != Role::kMember) return std::nullopt;
+  const auto& members = membership_.members;
+  const auto it = std::find(members.begin(), members.end(), config_.worker);
+  if (it == members.end()) return std::nullopt;
+  return static_cast<uint32_t>(it - members.begin());
+}
+
+void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
+  if (session_.phase() == SessionPhase::kNew) {
+    session_.Take(config_, SessionInput::kStart, Error{}, actions);
+  }
+  const Scope scope = MakeScope(now, actions);
+  if (session_.phase() == SessionPhase::kOver) {
+    if (IsCall(event)) {
+      Refuse(scope, fatal_.value_or(Error{ErrorCode::kFailedPrecondition,
+                                          absl::StrCat("Worker ", config_.worker, " has left job ",
+                                                       config_.job, ".")}));
+    }
+    return;
+  }
+  std::visit(
+      Overloaded{
+          [&](const client::Tick&) { Tick(scope); },
+          [&](const SessionUp&) { TakeSessionUp(scope); },
+          [&](const SessionDown& down) { TakeSessionDown(scope, down.reason); },
+          [&](const StreamUp& up) { TakeStreamUp(scope, up.stream); },
+          [&](const StreamDown& down) { TakeStreamDown(scope, down.stream); },
+          [&](const MessageReceived& received) { TakeMessage(scope, received.message); },
+          [&](const ResultReceived& frame) {
+            if (Lane* lane = Find(frame.lane)) Heed(scope, lane->TakeResult(scope, frame));
+          },
+          [&](const ValueReceived& received) {
+            if (scope.welcomed) broadcast_.TakeChunks(scope, received);
+          },
+          [&](const auto& call) {
+            session_.Progress();
+            TakeCall(scope, call);
+          },
+      },
+      event);
+}
+
+absl::Time Client::NextDeadline() const {
+  if (session_.phase() == SessionPhase::kNew) return absl::InfinitePast();
+  if (session_.phase() == SessionPhase::kOver) return absl::InfiniteFuture();
+  absl::Time next = std::min(session_.NextDeadline(), broadcast_.NextDeadline());
+  next = std::min(next, leave_by_.value_or(absl::InfiniteFuture()));
+  for (const Lane& lane : lanes_) next = std::min(next, lane.NextDeadline());
+  return next;
+}
+
+void Client::Tick(const Scope& scope) {
+  if (leave_by_.has_value() && scope.now >= *leave_by_) {
+    FinishLeave(scope);
+    return;
+  }
+  session_.Beat(scope.now, scope.actions);
+  for (Lane& lane : lanes_) lane.EndWaits(scope, std::nullopt);
+  broadcast_.Tick(scope);
+}
+
+// ---- the trainer's side
+
+void Client::Refuse(const Scope& scope, Error error) const {
+  if (error.code == ErrorCode::kOk) return;
+  error.text = absl::StrCat("Job ", config_.job, ", worker ", config_.worker, ": ", error.text);
+  scope.actions.push_back(Refused{std::move(error)});
+}
+
+template <typename F>
+void Client::OnLane(const Scope& scope, LaneHandle handle, F&& call) {
+  if (handle >= lanes_.size()) {
+    Refuse(scope, {ErrorCode::kNotFound,
+                   absl::StrCat("lane handle ", handle, " is not registered; there are ",
+                                lanes_.size(), " lanes.")});
+    return;
+  }
+  Refuse(scope, call(lanes_[handle]));
+}
+
+void Client::TakeCall(const Scope& scope, const DeclareReady& ready) {
+  if (role_ == Role::kMember) {
+    Refuse(scope, {ErrorCode::kFailedPrecondition,
+                   "declared ready while it is a member already; nothing is to be loaded."});
+    return;
+  }
+  ready_ = Ready{ready.step_label, ready.state_hash};
+  if (scope.welcomed) scope.Tell(*ready_);
+}
+
+void Client::TakeCall(const Scope& scope, const RegisterTensors& request) {
+  const auto known = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+    return lane.name() == request.lane;
+  });
+  const bool names = IsUsableName(request.lane) &&
+                     std::all_of(request.tensors.begin(), request.tensors.end(),
+                                 [](const TensorSpec& spec) { return IsUsableName(spec.name); });
+  if (!names) {
+    Refuse(scope, {ErrorCode::kInvalidArgument,
+                   absl::StrCat("lane ", request.lane, ": names of lanes and tensors have 1 to ",
+                                kMaxNameBytes, " bytes.")});
+    return;
+  }
+  if (known == lanes_.end() && lanes_.size() >= config_.max_lanes) {
+    Refuse(scope, {ErrorCode::kResourceExhausted,
+                   absl::StrCat("lane ", request.lane, " would be number ", lanes_.size() + 1,
+                                " and the limit is ", config_.max_lanes,
+                                "; reuse the names of calls.")});
+    return;
+  }
+  const auto handle = static_cast<LaneHandle>(known - lanes_.begin());
+  Lane fresh(handle, request.lane, request.kind);
+  const Lane& lane = known == lanes_.end() ? fresh : *known;
+  if (Error error = lane.WhyNotRegister(config_, request.kind, request.tensors);
+      error.code != ErrorCode::kOk) {
+    Refuse(scope, std::move(error));
+    return;
+  }
+  if (known == lanes_.end()) {
+    if (finished_) fresh.Finish();
+    if (const auto start = starts_.find(request.lane); start != starts_.end()) {
+      fresh.Start(start->second.round, start->second.chain);
+      starts_.erase(start);
+    }
+    lanes_.push_back(std::move(fresh));
+  }
+  lanes_[handle].Register(scope, request.tensors);
+}
+
+void Client::TakeCall(const Scope& scope, const BeginRound& begin) {
+  if (finished_ || leave_by_.has_value()) {
+    Refuse(scope, {ErrorCode::kFailedPrecondition,
+                   "began a round after it said that it takes part in no more."});
+    return;
+  }
+  if (role_ != Role::kMember) {
+    Refuse(scope, {ErrorCode::kFailedPrecondition,
+                   "began a round and is not a member of the job; declare ready, and wait until "
+                   "it is told that it is one."});
+    return;
+  }
+  OnLane(scope, begin.lane, [&](Lane& lane) { return lane.Begin(scope, begin); });
+}
+
+void Client::TakeCall(const Scope& scope, const PushTensor& push) {
+  OnLane(scope, push.lane, [&](Lane& lane) { return lane.PushTensor(scope, push); });
+}
+
+void Client::TakeCall(const Scope& scope, const SkipTensor& skip) {
+  OnLane(scope, skip.lane, [&](Lane& lane) { return lane.SkipTensor(scope, skip); });
+}
+
+void Client::TakeCall(const Scope& scope, const CommitRound& commit) {
+  OnLane(scope, commit.lane, [&](Lane& lane) { return lane.Commit(scope); });
+}
+
+void Client::TakeCall(const Scope& scope, const WithdrawRound& withdraw) {
+  OnLane(scope, withdraw.lane,
+         [&](Lane& lane) { return lane.Withdraw(scope, withdraw.reason); });
+}
+
+void Client::TakeCall(const Scope& scope, const WaitRound& wait) {
+  OnLane(scope, wait.lane, [&](Lane& lane) { return lane.Wait(wait.deadline); });
+}
+
+void Client::TakeCall(const Scope& scope, const AbandonRounds&) {
+  GiveUp(scope, {ErrorCode::kEvicted,
+                 absl::StrCat("Worker ", config_.worker, " of job ", config_.job,
+                              " abandoned its rounds. Declare ready and rejoin with state.")});
+}
+
+void Client::TakeCall(const Scope& scope, const SetBusy& busy) {
+  const Busy message{busy.reason, busy.expected};
+  busy_.reset();
+  if (busy.expected > absl::ZeroDuration()) busy_ = message;
+  if (scope.welcomed) scope.Tell(message);
+}
+
+void Client::TakeCall(const Scope&, const Progress&) {}
+
+void Client::TakeCall(const Scope& scope, const Finish&) {
+  if (finished_) return;
+  finished_ = true;
+  for (Lane& lane : lanes_) lane.Finish();
+  if (scope.welcomed) scope.Tell(Finished{});
+}
+
+void Client::TakeCall(const Scope& scope, const LeaveJob&) {
+  if (leave_by_.has_value()) return;
+  leave_by_ = scope.now + config_.leave_timeout;
+  if (scope.welcomed) scope.Tell(Leave{});
+  const Error error{ErrorCode::kEvicted, absl::StrCat("Worker ", config_.worker, " left job ",
+                                                      config_.job, " before the verdict.")};
+  for (Lane& lane : lanes_) lane.FailRoundInFlight(scope, error);
+}
+
+void Client::TakeCall(const Scope& scope, const AnnounceValue& announce) {
+  Refuse(scope, broadcast_.Announce(scope, announce));
+}
+
+void Client::TakeCall(const Scope& scope, const GetValue& get) {
+  Refuse(scope, broadcast_.Get(scope, get));
+}
+
+}  // namespace basin::client

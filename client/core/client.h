@@ -1,0 +1,172 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The client's decisions, all of them, as one pure state machine: events in, actions out. This is
+// one worker: its session with the aggregator, its place in the job, its lanes and its values.
+//
+// Step has no side effect but its output: no clock, I/O, lock, thread, randomness or hash-order
+// dependence (the jitter of reconnects comes from a generator whose seed is in the config and whose
+// state is part of the state). The state is a value: it can be copied, compared and fingerprinted.
+//
+// How it fits together: session.h connects, greets and reconnects; lane.h is the history and the
+// round in flight of one lane, with round.h for the contribution, push.h for what may be sent when,
+// and settlement.h for results, staging and verdicts; broadcast.h moves values. This class routes
+// events to them and decides what concerns the worker as a whole: who it is, whether it is a member
+// of the job, and when its incarnation is over.
+//
+//   role       when                                                 to         trainer is told
+//   ---------  ---------------------------------------------------  ---------  ----------------
+//   kJoiner    MembershipChanged: member, with start rounds         kMember    MembershipNow
+//   kJoiner    MembershipChanged or Welcome: spare                  kSpare     MembershipNow
+//   kSpare     MembershipChanged: member, with start rounds         kMember    MembershipNow
+//   kMember    verdict whose next members do not list the worker    kJoiner    MembershipNow
+//   any        evicted; welcomed as another incarnation; abandoned; kJoiner    FailRound for each
+//              cannot keep level                                               round in flight,
+//                                                                              MembershipNow
+//
+// Thread contract: none of its own; one thread calls it. It blocks never.
+// Failure: a wrong call of the trainer is answered with Refused and changes nothing; a wrong message
+// of the aggregator is ignored when it can only be late, else the session is opened anew.
+
+#ifndef BASIN_CLIENT_CORE_CLIENT_H_
+#define BASIN_CLIENT_CORE_CLIENT_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/core/action.h"
+#include "client/core/broadcast.h"
+#include "client/core/config.h"
+#include "client/core/event.h"
+#include "client/core/lane.h"
+#include "client/core/session.h"
+#include "proto/vocabulary/fingerprint.h"
+
+namespace basin::client {
+
+class Client {
+ public:
+  explicit Client(Config config);
+
+  // Takes one event. Appends what is to be done to `actions`, in order. The first event of whatever
+  // kind opens the session.
+  // REQUIRES: `now` does not go back.
+  void Step(const Event& event, absl::Time now, std::vector<Action>& actions);
+
+  // When Step(Tick) must be called at the latest; InfiniteFuture when nothing waits, InfinitePast
+  // before the first Step.
+  absl::Time NextDeadline() const;
+
+  // For status, tests and checkers.
+  const Config& config() const { return config_; }
+  const Session& session() const { return session_; }
+  bool connected() const { return session_.welcomed(); }
+  const std::vector<Lane>& lanes() const { return lanes_; }  // By handle.
+  const Lane* FindLane(const std::string& name) const;
+  const Broadcast& broadcast() const { return broadcast_; }
+  const RunId& run() const { return run_; }
+  Incarnation incarnation() const { return incarnation_; }
+  const Membership& membership() const { return membership_; }
+  Role role() const { return role_; }
+  std::optional<uint32_t> rank() const;
+  // Was a member in this incarnation, so its hello tells a history.
+  bool has_history() const { return has_history_; }
+  bool draining() const { return draining_; }
+  bool finished() const { return finished_; }
+  bool left() const { return left_; }
+  const std::optional<Error>& fatal() const { return fatal_; }
+  // Why the worker is not in session, or was not the last time.
+  const Error& trouble() const { return session_.trouble(); }
+
+  // The whole state; the config is constant and not part of it.
+  auto Fields() const {
+    return std::tie(session_, lanes_, by_index_, starts_, broadcast_, run_, term_, incarnation_,
+                    membership_, role_, has_history_, ready_, busy_, draining_, finished_,
+                    abandoned_, leave_by_, left_, fatal_);
+  }
+
+ private:
+  Scope MakeScope(absl::Time now, std::vector<Action>& actions) {
+    return Scope{now,     config_, session_.welcomed(), session_.frame_chunks(),
+                 session_.streams(), actions};
+  }
+
+  // client.cc: the trainer's side
+  void TakeCall(const Scope& scope, const DeclareReady& ready);
+  void TakeCall(const Scope& scope, const RegisterTensors& request);
+  void TakeCall(const Scope& scope, const BeginRound& begin);
+  void TakeCall(const Scope& scope, const PushTensor& push);
+  void TakeCall(const Scope& scope, const SkipTensor& skip);
+  void TakeCall(const Scope& scope, const CommitRound& commit);
+  void TakeCall(const Scope& scope, const WithdrawRound& withdraw);
+  void TakeCall(const Scope& scope, const WaitRound& wait);
+  void TakeCall(const Scope& scope, const AbandonRounds& abandon);
+  void TakeCall(const Scope& scope, const SetBusy& busy);
+  void TakeCall(const Scope& scope, const Progress& progress);
+  void TakeCall(const Scope& scope, const Finish& finish);
+  void TakeCall(const Scope& scope, const LeaveJob& leave);
+  void TakeCall(const Scope& scope, const AnnounceValue& announce);
+  void TakeCall(const Scope& scope, const GetValue& get);
+  void Refuse(const Scope& scope, Error error) const;
+  template <typename F>
+  void OnLane(const Scope& scope, LaneHandle handle, F&& call);
+  void Tick(const Scope& scope);
+
+  // client_session.cc: the session as a whole. After EndSession and what calls it, a scope made
+  // before may be used for what is not sent only.
+  void TakeSessionUp(const Scope& scope);
+  void TakeSessionDown(const Scope& scope, const std::string& reason);
+  void TakeStreamUp(const Scope& scope, uint32_t stream);
+  void TakeStreamDown(const Scope& scope, uint32_t stream);
+  Hello MakeHello() const;
+  void TakeWelcome(const Scope& scope, const Welcome& welcome);
+  void Resume(const Scope& scope, const Welcome& welcome);
+  void TakeEnded(const Scope& scope, const Error& error);
+  void EndSession(const Scope& scope, SessionInput input, Error error);
+  // Returns whether the session goes on.
+  bool Heed(const Scope& scope, const Finding& finding);
+  void GiveUp(const Scope& scope, const Error& error);
+  void LoseIncarnation(const Scope& scope, const Error& error);
+  void Stop(const Scope& scope, Error error);
+  void FinishLeave(const Scope& scope);
+
+  // client_message.cc: what comes in session
+  void TakeMessage(const Scope& scope, const ToWorker& message);
+  bool TakeLayout(const Scope& scope, const LaneLayout& layout);
+  bool TakeVerdict(const Scope& scope, LaneIndex index, const VerdictRecord& record,
+                   const std::optional<WorkerId>& donor, bool late);
+  void TakeMembership(const Scope& scope, const MembershipChanged& changed);
+  void TakeRejected(const Scope& scope, const Rejected& rejected);
+  void SetMembership(const Scope& scope, const Membership& membership, Role role, bool joined,
+                     const std::optional<WorkerId>& donor);
+  Lane* Find(LaneIndex index);
+
+  Config config_;
+  Session session_;
+  std::vector<Lane> lanes_;
+  std::map<LaneIndex, LaneHandle> by_index_;
+  std::map<std::string, StartRound> starts_;  // Of lanes that are not registered yet.
+  Broadcast broadcast_;
+
+  RunId run_;
+  Term term_ = 0;  // The highest that welcomed this worker.
+  Incarnation incarnation_;
+  Membership membership_;
+  Role role_ = Role::kJoiner;
+  bool has_history_ = false;
+  std::optional<Ready> ready_;
+  std::optional<Busy> busy_;
+  bool draining_ = false;
+  bool finished_ = false;
+  bool abandoned_ = false;  // incarnation_ is to be given up with the next welcome.
+  std::optional<absl::Time> leave_by_;
+  bool left_ = false;
+  std::optional<Error> fatal_;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_CORE_CLIENT_H_

@@ -1,0 +1,150 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What the aggregator says in session.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/core/client.h"
+#include "client/core/overloaded.h"
+
+namespace basin::client {
+
+// The lane that the aggregator means; nullptr when this process has not registered it.
+Lane* Client::Find(LaneIndex index) {
+  const auto it = by_index_.find(index);
+  return it == by_index_.end() ? nullptr : &lanes_[it->second];
+}
+
+void Client::TakeMessage(const Scope& scope, const ToWorker& message) {
+  if (const auto* welcome = std::get_if<Welcome>(&message)) return TakeWelcome(scope, *welcome);
+  if (const auto* ended = std::get_if<Ended>(&message)) return TakeEnded(scope, ended->error);
+  if (!scope.welcomed) return;
+  std::visit(
+      Overloaded{
+          [](const Welcome&) {},
+          [](const Ended&) {},
+          [&](const MembershipChanged& changed) { TakeMembership(scope, changed); },
+          [&](const LaneLayout& layout) { TakeLayout(scope, layout); },
+          [&](const Credit& credit) {
+            if (Lane* lane = Find(credit.lane)) lane->TakeCredit(scope, credit);
+          },
+          [&](const Pull& pull) {
+            if (Lane* lane = Find(pull.lane)) lane->TakePull(scope, pull);
+          },
+          [&](const AttemptRestarted& restart) {
+            if (Lane* lane = Find(restart.lane)) lane->TakeRestart(scope, restart);
+          },
+          [&](const Prepared& prepared) {
+            if (Lane* lane = Find(prepared.lane)) Heed(scope, lane->TakePrepared(scope, prepared));
+          },
+          [&](const Supply& supply) {
+            if (Lane* lane = Find(supply.lane)) lane->TakeSupply(scope, supply);
+          },
+          [&](const Verdict& verdict) {
+            TakeVerdict(scope, verdict.lane, verdict.record, verdict.donor, false);
+          },
+          [&](const Rejected& rejected) { TakeRejected(scope, rejected); },
+          [&](const Drain& drain) { draining_ |= !drain.service; },
+          [&](const Ask& ask) { broadcast_.TakeAsk(scope, ask); },
+          [&](const ValueKnown& known) { broadcast_.TakeKnown(scope, known); },
+          [&](const GetFailed& failed) { broadcast_.TakeFailed(scope, failed); },
+      },
+      message);
+}
+
+bool Client::TakeLayout(const Scope& scope, const LaneLayout& layout) {
+  const auto it = std::find_if(lanes_.begin(), lanes_.end(),
+                               [&](const Lane& lane) { return lane.name() == layout.name; });
+  if (it == lanes_.end()) return true;  // Of others; told again should it be registered here.
+  const std::optional<LaneIndex> before = it->index();
+  if (!Heed(scope, it->TakeLayout(scope, layout))) return false;
+  if (before.has_value() && before != it->index()) by_index_.erase(*before);
+  by_index_[layout.lane] = static_cast<LaneHandle>(it - lanes_.begin());
+  if (has_history_) it->StartAtLayout();
+  it->Advance(scope);
+  return true;
+}
+
+// Returns whether the session goes on.
+bool Client::TakeVerdict(const Scope& scope, LaneIndex index, const VerdictRecord& record,
+                         const std::optional<WorkerId>& donor, bool late) {
+  Lane* lane = Find(index);
+  if (lane == nullptr) return true;
+  const RoundNumber before = lane->last_verdict();
+  if (!Heed(scope, lane->TakeVerdict(scope, record, late))) return false;
+  const bool news = has_history_ && lane->last_verdict() > before &&
+                    membership_.generation < record.next.generation;
+  if (!news) return true;
+  const auto& members = record.next.members;
+  const bool listed = std::find(members.begin(), members.end(), config_.worker) != members.end();
+  // A joiner that is listed is told so with the rounds to start at, in a message.
+  const Role role = listed ? role_ : Role::kJoiner;
+  if (role_ == Role::kMember && !listed) ready_.reset();
+  SetMembership(scope, record.next, role, false, donor);
+  return true;
+}
+
+void Client::TakeMembership(const Scope& scope, const MembershipChanged& changed) {
+  if (changed.membership.generation < membership_.generation) return;
+  const bool joined = changed.role == Role::kMember && role_ != Role::kMember;
+  if (joined) {
+    has_history_ = true;
+    starts_.clear();
+    for (const StartRound& start : changed.start) {
+      const auto it = std::find_if(lanes_.begin(), lanes_.end(),
+                                   [&](const Lane& lane) { return lane.name() == start.lane; });
+      if (it == lanes_.end()) {
+        starts_[start.lane] = start;
+      } else {
+        it->Start(start.round, start.chain);
+      }
+    }
+    for (Lane& lane : lanes_) lane.StartAtLayout();
+  }
+  SetMembership(scope, changed.membership, changed.role, joined, changed.donor);
+  for (Lane& lane : lanes_) lane.Advance(scope);
+}
+
+void Client::SetMembership(const Scope& scope, const Membership& membership, Role role, bool joined,
+                           const std::optional<WorkerId>& donor) {
+  if (!joined && membership == membership_ && role == role_) return;
+  membership_ = membership;
+  role_ = role;
+  scope.actions.push_back(MembershipNow{membership_, role_, rank(), joined, donor});
+}
+
+void Client::TakeRejected(const Scope& scope, const Rejected& rejected) {
+  const Error& error = rejected.error;
+  if (!rejected.lane.has_value()) {
+    if (error.code == ErrorCode::kPaused) {
+      for (Lane& lane : lanes_) lane.EndWaits(scope, error);
+    } else if (error.code == ErrorCode::kNotFound) {
+      // A lane that was idle for long is named again, with the round that found it gone.
+      for (Lane& lane : lanes_) lane.RegisterAgain(scope);
+    } else {
+      scope.actions.push_back(Refused{error});
+    }
+    return;
+  }
+  Lane* lane = Find(*rejected.lane);
+  if (lane == nullptr || !lane->round().has_value()) return;
+  if (lane->round()->number() != rejected.round) return;
+  switch (error.code) {
+    case ErrorCode::kStale:
+      // Behind by more verdicts than the aggregator remembers.
+      GiveUp(scope, {ErrorCode::kEvicted, error.text});
+      return;
+    case ErrorCode::kFailedPrecondition:
+      // Not a member of this round: nothing more will be heard of it.
+      lane->FailRoundInFlight(scope, error);
+      return;
+    default:
+      scope.actions.push_back(RoundRejected{static_cast<LaneHandle>(lane - lanes_.data()),
+                                            rejected.round, error});
+      return;
+  }
+}
+
+}  // namespace basin::client

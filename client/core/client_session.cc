@@ -1,0 +1,215 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The client's session as a whole: hello and welcome, its end, and the end of an incarnation.
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/core/client.h"
+
+namespace basin::client {
+namespace {
+
+// Refusals that another try cannot change.
+bool IsFinal(ErrorCode code) {
+  return IsFatal(code) || code == ErrorCode::kVersionMismatch || code == ErrorCode::kMismatch ||
+         code == ErrorCode::kInvalidArgument;
+}
+
+}  // namespace
+
+// ---- up and down
+
+void Client::TakeSessionUp(const Scope& scope) {
+  if (session_.Take(config_, SessionInput::kUp, Error{}, scope.actions)) scope.Tell(MakeHello());
+}
+
+void Client::TakeSessionDown(const Scope& scope, const std::string& reason) {
+  if (leave_by_.has_value() && session_.welcomed()) {
+    FinishLeave(scope);
+    return;
+  }
+  EndSession(scope, SessionInput::kDown, {ErrorCode::kUnavailable, reason});
+}
+
+void Client::TakeStreamUp(const Scope& scope, uint32_t stream) {
+  if (!scope.welcomed || stream >= session_.streams().size()) return;
+  session_.StreamUp(stream, scope.now);
+  for (Lane& lane : lanes_) lane.Advance(scope);
+}
+
+void Client::TakeStreamDown(const Scope& scope, uint32_t stream) {
+  if (!scope.welcomed || stream >= session_.streams().size()) return;
+  for (Lane& lane : lanes_) lane.LoseStream(scope, stream);
+  session_.StreamDown(config_, scope.now, stream, scope.actions);
+  for (Lane& lane : lanes_) lane.Advance(scope);
+}
+
+Hello Client::MakeHello() const {
+  Hello hello;
+  hello.job = config_.job;
+  hello.run = run_;
+  hello.worker = config_.worker;
+  hello.nonce = config_.nonce;
+  hello.features = config_.features;
+  hello.fresh = config_.fresh;
+  hello.settings = config_.settings;
+  hello.incarnation = incarnation_;
+  if (!has_history_) return hello;
+  hello.membership = membership_;
+  for (const Lane& lane : lanes_) {
+    if (std::optional<LaneHistory> history = lane.History()) {
+      hello.lanes.push_back(std::move(*history));
+    }
+  }
+  return hello;
+}
+
+void Client::EndSession(const Scope& scope, SessionInput input, Error error) {
+  if (!session_.Take(config_, input, std::move(error), scope.actions)) return;
+  for (Lane& lane : lanes_) lane.EndSession();
+  broadcast_.EndSession();
+}
+
+void Client::TakeEnded(const Scope& scope, const Error& error) {
+  if (leave_by_.has_value()) {
+    FinishLeave(scope);
+  } else if (IsFinal(error.code)) {
+    Stop(scope, error);
+  } else if (error.code == ErrorCode::kEvicted) {
+    EndSession(scope, SessionInput::kAgain, error);
+    incarnation_ = Incarnation{};
+    LoseIncarnation(scope, error);
+  } else {
+    EndSession(scope, SessionInput::kRetry, error);
+  }
+}
+
+// ---- welcome
+
+void Client::TakeWelcome(const Scope& scope, const Welcome& welcome) {
+  if (session_.phase() != SessionPhase::kGreeting) return;
+  if (has_history_ && welcome.term < term_) {
+    EndSession(scope, SessionInput::kRetry,
+               {ErrorCode::kStale, absl::StrCat("An aggregator of term ", welcome.term,
+                                                " answered, older than term ", term_,
+                                                " that this worker belongs to.")});
+    return;
+  }
+  if (!run_.empty() && welcome.run != run_) {
+    EndSession(scope, SessionInput::kRetry,
+               {ErrorCode::kRunConflict, absl::StrCat("An aggregator answered for run ",
+                                                      welcome.run, ", not run ", run_, ".")});
+    return;
+  }
+  session_.Take(config_, SessionInput::kWelcome, Error{}, scope.actions);
+  const Scope in_session = MakeScope(scope.now, scope.actions);
+  const bool same = welcome.incarnation == incarnation_;
+  if (abandoned_ && same) {
+    in_session.Tell(Abandon{});
+    EndSession(in_session, SessionInput::kAgain,
+               {ErrorCode::kEvicted, "The incarnation was abandoned."});
+    return;
+  }
+  if (!same && has_history_) {
+    LoseIncarnation(in_session,
+                    {ErrorCode::kEvicted,
+                     absl::StrCat("Worker ", config_.worker, " of job ", config_.job,
+                                  " was away for too long and was evicted. Declare ready and "
+                                  "rejoin with state.")});
+  }
+  abandoned_ = false;
+  incarnation_ = welcome.incarnation;
+  run_ = welcome.run;
+  term_ = welcome.term;
+  session_.Configure(scope.now, welcome, scope.actions);
+  Resume(MakeScope(scope.now, scope.actions), welcome);
+}
+
+// Takes over what the welcome says, and repeats what the new session has not heard.
+void Client::Resume(const Scope& scope, const Welcome& welcome) {
+  for (const LaneLayout& layout : welcome.layouts) {
+    if (!TakeLayout(scope, layout)) return;
+  }
+  for (const LastVerdicts& last : welcome.verdicts) {
+    for (const VerdictRecord& record : last.verdicts) {
+      if (!TakeVerdict(scope, last.lane, record, std::nullopt, true)) return;
+    }
+  }
+  // Who has become a member meanwhile is told so with the rounds to start at, in a message.
+  const Role role = welcome.role == Role::kMember && role_ != Role::kMember ? role_ : welcome.role;
+  if (!(welcome.membership.generation < membership_.generation)) {
+    SetMembership(scope, welcome.membership, role, false, std::nullopt);
+  }
+  for (const OpenRound& open : welcome.open) {
+    if (Lane* lane = Find(open.lane)) lane->TakeOpen(scope, open);
+  }
+  for (const Lane& lane : lanes_) lane.SayRegister(scope);
+  if (ready_.has_value() && welcome.role != Role::kMember) scope.Tell(*ready_);
+  if (busy_.has_value()) scope.Tell(*busy_);
+  if (finished_) scope.Tell(Finished{});
+  for (Lane& lane : lanes_) lane.Advance(scope);
+  broadcast_.StartSession(scope);
+  if (leave_by_.has_value()) scope.Tell(Leave{});
+}
+
+// ---- the end of an incarnation, and of everything
+
+bool Client::Heed(const Scope& scope, const Finding& finding) {
+  switch (finding.consequence) {
+    case Consequence::kNone:
+      return true;
+    case Consequence::kReconnect:
+      EndSession(scope, SessionInput::kRetry, finding.error);
+      break;
+    case Consequence::kGiveUp:
+      GiveUp(scope, finding.error);
+      break;
+    case Consequence::kFatal:
+      Stop(scope, finding.error);
+      break;
+  }
+  return false;
+}
+
+void Client::GiveUp(const Scope& scope, const Error& error) {
+  // Not in session, it is said with the next welcome, if that is for the same incarnation.
+  abandoned_ = incarnation_ != Incarnation{};
+  if (scope.welcomed) {
+    scope.Tell(Abandon{});
+    EndSession(scope, SessionInput::kAgain, error);
+  }
+  LoseIncarnation(scope, error);
+}
+
+void Client::LoseIncarnation(const Scope& scope, const Error& error) {
+  for (Lane& lane : lanes_) {
+    lane.FailRoundInFlight(scope, error);
+    lane.Forget();
+  }
+  by_index_.clear();
+  starts_.clear();
+  ready_.reset();
+  has_history_ = false;
+  draining_ = false;
+  SetMembership(scope, Membership{}, Role::kJoiner, false, std::nullopt);
+}
+
+void Client::Stop(const Scope& scope, Error error) {
+  for (Lane& lane : lanes_) lane.FailRoundInFlight(scope, error);
+  broadcast_.FailAll(scope, error);
+  EndSession(scope, SessionInput::kStop, error);
+  fatal_ = error;
+  scope.actions.push_back(Fatal{std::move(error)});
+}
+
+void Client::FinishLeave(const Scope& scope) {
+  const Error error{ErrorCode::kOk,
+                    absl::StrCat("Worker ", config_.worker, " left job ", config_.job, ".")};
+  broadcast_.FailAll(scope, {ErrorCode::kFailedPrecondition, error.text});
+  EndSession(scope, SessionInput::kStop, error);
+  left_ = true;
+  scope.actions.push_back(Left{});
+}
+
+}  // namespace basin::client

@@ -1,0 +1,153 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Everything that can happen to the client's core: what the network brings, and what the trainer
+// asks for.
+//
+// The network names lanes and tensors by the indexes that the aggregator gave, the trainer by its
+// own handles, which it has from the moment of registration.
+//
+// Events of a session that the core closed, or that went down, are never given to it afterwards.
+//
+// Thread contract: plain values.
+
+#ifndef BASIN_CLIENT_CORE_EVENT_H_
+#define BASIN_CLIENT_CORE_EVENT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/time/time.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::client {
+
+// So that values of this namespace compare wherever they are nested, see vocabulary/fields.h.
+using basin::operator==;
+using basin::operator!=;
+
+using ChunkDigests = absl::InlinedVector<Digest, 4>;
+
+// A lane and a tensor as this process knows them: in the order of registration, from 0. Stable for
+// the life of the process, whatever index the aggregator gives.
+using LaneHandle = uint32_t;
+using TensorHandle = uint32_t;
+
+// ---- network
+
+struct SessionUp {};  // The session stream is open; the core says hello.
+// The session stream could not be opened or has ended, and every data stream has been closed with
+// it; no StreamDown follows.
+struct SessionDown {
+  std::string reason;
+};
+struct StreamUp {
+  uint32_t stream = 0;
+};
+// Data stream `stream` could not be opened or has ended; what it was sending may be lost.
+struct StreamDown {
+  uint32_t stream = 0;
+};
+struct MessageReceived {
+  ToWorker message;
+};
+// A result frame arrived whole; `digests` were computed from its bytes. The runner holds the bytes
+// until Step returns and keeps those that KeepResult names.
+struct ResultReceived {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  ChunkRange range;
+  ChunkDigests digests;
+};
+struct ValueReceived {
+  ValueKey key;
+  uint32_t first = 0;
+  uint32_t count = 0;
+  ChunkDigests digests;
+};
+
+// ---- trainer
+
+// The model is built and state can be loaded. After an eviction it must be declared again.
+struct DeclareReady {
+  uint64_t step_label = 0;
+  uint64_t state_hash = 0;
+};
+// Handles are given in order: a lane not named before gets the next LaneHandle, each new tensor
+// name the next TensorHandle of that lane.
+struct RegisterTensors {
+  std::string lane;
+  LaneKind kind = LaneKind::kGradient;
+  std::vector<TensorSpec> tensors;
+};
+struct BeginRound {
+  LaneHandle lane = 0;
+  RoundSpec spec;
+  Counts counts;
+  uint64_t step_label = 0;
+  std::vector<SampleRange> samples;
+};
+// The tensor's bytes are final until the round has ended. `digest` is the sum over its blocks.
+struct PushTensor {
+  LaneHandle lane = 0;
+  TensorHandle tensor = 0;
+  Digest digest = 0;
+};
+struct SkipTensor {
+  LaneHandle lane = 0;
+  TensorHandle tensor = 0;
+};
+// Tensors neither pushed nor skipped are skipped.
+struct CommitRound {
+  LaneHandle lane = 0;
+};
+struct WithdrawRound {
+  LaneHandle lane = 0;
+  std::string reason;
+};
+// The trainer waits for the lane's round, which it has committed or withdrawn; at `deadline` it is
+// told OUTCOME_UNKNOWN. Nothing happens when the round has ended already.
+struct WaitRound {
+  LaneHandle lane = 0;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+// Gives up all rounds in flight, and with them this incarnation: the worker rejoins with state.
+struct AbandonRounds {};
+// Why the trainer does something else, and for how long; zero: no longer.
+struct SetBusy {
+  std::string reason;
+  absl::Duration expected;
+};
+struct Progress {};  // The trainer did something; shown in status.
+// Out of data: contributes to no further round.
+struct Finish {};
+struct LeaveJob {};
+// This process can serve the value, until it announces a newer version of the same tensor.
+struct AnnounceValue {
+  ValueKey key;
+  TensorSpec spec;
+  Digest digest = 0;
+};
+// Answered by ValueReady or ValueFailed.
+struct GetValue {
+  ValueKey key;
+  std::optional<TensorSpec> expected;
+  std::optional<WorkerId> source;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+struct Tick {};
+
+using Event =
+    std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
+                 ResultReceived, ValueReceived, DeclareReady, RegisterTensors, BeginRound,
+                 PushTensor, SkipTensor, CommitRound, WithdrawRound, WaitRound, AbandonRounds,
+                 SetBusy, Progress, Finish, LeaveJob, AnnounceValue, GetValue>;
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_CORE_EVENT_H_

@@ -1,0 +1,520 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/core/lane.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::client {
+
+std::string Lane::Where() const {
+  const RoundNumber number = round_.has_value() ? round_->number() : next();
+  return number == 0 ? absl::StrCat("Lane ", name_) : absl::StrCat("Lane ", name_, ", round ", number);
+}
+
+Error Lane::RefuseCall(ErrorCode code, const std::string& why) const {
+  return {code, absl::StrCat(Where(), ": ", why)};
+}
+
+// ---- the trainer's side
+
+Error Lane::WhyNotRegister(const Config& config, LaneKind kind,
+                           const std::vector<TensorSpec>& tensors) const {
+  if (kind != kind_) {
+    return RefuseCall(ErrorCode::kMismatch,
+                      "a gradient lane and a call lane have one name; rename one of them.");
+  }
+  std::map<std::string, const TensorSpec*> fresh;
+  for (const TensorSpec& spec : tensors) {
+    const TensorSpec* known = nullptr;
+    if (const auto it = by_name_.find(spec.name); it != by_name_.end()) {
+      known = &tensors_[it->second].spec;
+    } else if (const auto [at, added] = fresh.emplace(spec.name, &spec); !added) {
+      known = at->second;
+    }
+    if (known != nullptr && *known != spec) {
+      return RefuseCall(ErrorCode::kMismatch,
+                        absl::StrCat("tensor ", spec.name, " is registered as ",
+                                     DescribeSpec(*known), " and cannot become ",
+                                     DescribeSpec(spec), "."));
+    }
+    if (!HasUsableSize(spec)) {
+      return RefuseCall(ErrorCode::kInvalidArgument,
+                        absl::StrCat("tensor ", spec.name, " as ", DescribeSpec(spec),
+                                     " has no usable size; the limit is ", kMaxTensorBytes,
+                                     " bytes."));
+    }
+  }
+  if (tensors_.size() + fresh.size() > config.max_tensors) {
+    return RefuseCall(ErrorCode::kResourceExhausted,
+                      absl::StrCat("it would have ", tensors_.size() + fresh.size(),
+                                   " tensors and the limit is ", config.max_tensors,
+                                   "; fuse small ones."));
+  }
+  return {};
+}
+
+void Lane::Register(const Scope& scope, const std::vector<TensorSpec>& tensors) {
+  const size_t before = tensors_.size();
+  for (const TensorSpec& spec : tensors) {
+    const auto handle = static_cast<TensorHandle>(tensors_.size());
+    if (!by_name_.emplace(spec.name, handle).second) continue;
+    tensors_.push_back({spec, std::nullopt, ""});
+  }
+  if (tensors_.size() == before && index_.has_value()) return;  // Nothing new.
+  // What others registered before may be in the layout already.
+  for (TensorHandle handle = static_cast<TensorHandle>(before); handle < tensors_.size();
+       ++handle) {
+    const auto index = layout_.Find(tensors_[handle].spec.name);
+    if (index.has_value()) MapTensor(scope, handle, *index);
+  }
+  if (scope.welcomed) SayTensors(scope, before);
+}
+
+void Lane::SayTensors(const Scope& scope, size_t first) const {
+  do {  // A lane without tensors is named too.
+    basin::Register message{name_, kind_, {}};
+    const size_t end = std::min<size_t>(tensors_.size(), first + scope.config.register_batch);
+    for (; first < end; ++first) message.tensors.push_back(tensors_[first].spec);
+    scope.Tell(std::move(message));
+  } while (first < tensors_.size());
+}
+
+Error Lane::Begin(const Scope& scope, const BeginRound& begin) {
+  if (round_.has_value()) {
+    return RefuseCall(ErrorCode::kFailedPrecondition,
+                      round_->state() == RoundState::kPushing
+                          ? "it has begun already; commit or withdraw it first."
+                          : "its outcome is not known yet; wait for it, or abandon it.");
+  }
+  StartAtLayout();
+  RoundNumber number = started_ ? next() : 0;
+  if (undelivered_.has_value()) number = undelivered_->round;
+  round_.emplace(number, begin);
+  round_->TakeWindow(window_);
+  if (undelivered_.has_value()) {
+    round_->Take(RoundInput::kCommittedVerdict);
+  } else if (settlement_.phase() != SettlePhase::kCollecting) {
+    round_->TakePrepared();
+  }
+  Advance(scope);
+  return {};
+}
+
+Error Lane::WhyNotTensor(TensorHandle tensor) const {
+  if (!round_.has_value()) {
+    return RefuseCall(ErrorCode::kFailedPrecondition, "no round is in flight; begin it first.");
+  }
+  if (tensor >= tensors_.size()) {
+    return RefuseCall(ErrorCode::kNotFound,
+                      absl::StrCat("tensor handle ", tensor, " is not registered; it has ",
+                                   tensors_.size(), " tensors."));
+  }
+  const std::string& name = tensors_[tensor].spec.name;
+  if (round_->state() == RoundState::kWithdrawn) {
+    return RefuseCall(ErrorCode::kFailedPrecondition,
+                      absl::StrCat("tensor ", name, " came after the round was withdrawn."));
+  }
+  if (round_->state() != RoundState::kPushing && round_->state() != RoundState::kDecided) {
+    return RefuseCall(ErrorCode::kFailedPrecondition,
+                      absl::StrCat("tensor ", name, " came after the round was committed."));
+  }
+  if (round_->Has(tensor)) {
+    return RefuseCall(ErrorCode::kFailedPrecondition,
+                      absl::StrCat("tensor ", name, " was ",
+                                   round_->Skips(tensor) ? "skipped" : "pushed",
+                                   " already in this round."));
+  }
+  return {};
+}
+
+Error Lane::PushTensor(const Scope& scope, const client::PushTensor& push) {
+  if (Error error = WhyNotTensor(push.tensor); error.code != ErrorCode::kOk) return error;
+  const RegisteredTensor& tensor = tensors_[push.tensor];
+  if (!tensor.mismatch.empty()) return RefuseCall(ErrorCode::kMismatch, tensor.mismatch);
+  round_->PushTensor(push.tensor, *TensorBytes(tensor.spec), push.digest);
+  if (tensor.index.has_value()) round_->SetIndex(scope, Id(), push.tensor, *tensor.index);
+  Advance(scope);
+  return {};
+}
+
+Error Lane::SkipTensor(const Scope& scope, const client::SkipTensor& skip) {
+  if (Error error = WhyNotTensor(skip.tensor); error.code != ErrorCode::kOk) return error;
+  round_->SkipTensor(skip.tensor);
+  const RegisteredTensor& tensor = tensors_[skip.tensor];
+  if (tensor.index.has_value()) round_->SetIndex(scope, Id(), skip.tensor, *tensor.index);
+  return {};
+}
+
+Error Lane::Commit(const Scope& scope) {
+  if (!round_.has_value()) {
+    return RefuseCall(ErrorCode::kFailedPrecondition, "commit without begin; begin it first.");
+  }
+  if (!round_->Take(RoundInput::kCommit)) {
+    return RefuseCall(ErrorCode::kFailedPrecondition,
+                      round_->state() == RoundState::kWithdrawn
+                          ? "commit after the round was withdrawn; wait for its outcome."
+                          : "it is committed already; wait for its outcome.");
+  }
+  if (round_->state() == RoundState::kEnded) {
+    Deliver(scope, *undelivered_);
+  } else {
+    Advance(scope);
+  }
+  return {};
+}
+
+Error Lane::Withdraw(const Scope& scope, const std::string& reason) {
+  if (!round_.has_value()) {
+    return RefuseCall(ErrorCode::kFailedPrecondition, "withdraw without begin; begin it first.");
+  }
+  if (!round_->Take(RoundInput::kWithdraw)) {
+    return RefuseCall(ErrorCode::kFailedPrecondition,
+                      round_->state() == RoundState::kWithdrawn
+                          ? "it is withdrawn already; wait for its outcome."
+                          : "withdraw after commit; the commit stands.");
+  }
+  if (round_->state() == RoundState::kEnded) {
+    Deliver(scope, *undelivered_);
+    return {};
+  }
+  round_->SetReason(reason);
+  round_->Stop(scope);
+  if (scope.welcomed && in_session_) round_->SayWithdraw(scope, Id());
+  Advance(scope);
+  return {};
+}
+
+Error Lane::Wait(absl::Time until) {
+  if (!round_.has_value()) return {};  // It has ended, and was told.
+  if (round_->state() == RoundState::kPushing || round_->state() == RoundState::kDecided) {
+    return RefuseCall(ErrorCode::kFailedPrecondition,
+                      "wait before commit; commit or withdraw it first.");
+  }
+  round_->SetWait(until);
+  return {};
+}
+
+void Lane::FailRoundInFlight(const Scope& scope, const Error& error) {
+  if (!round_.has_value()) return;
+  round_->Take(RoundInput::kFail);
+  round_->Stop(scope);
+  scope.actions.push_back(FailRound{handle_, round_->number(), error});
+  round_.reset();
+  undelivered_.reset();
+}
+
+void Lane::EndWaits(const Scope& scope, const std::optional<Error>& error) {
+  if (!round_.has_value() || !round_->wait_until().has_value()) return;
+  if (!error.has_value() && scope.now < *round_->wait_until()) return;
+  round_->SetWait(std::nullopt);
+  scope.actions.push_back(FailRound{
+      handle_, round_->number(),
+      error.has_value()
+          ? *error
+          : RefuseCall(ErrorCode::kOutcomeUnknown,
+                       absl::StrCat("no verdict came in time",
+                                    scope.welcomed ? "" : ", and the aggregator is not connected",
+                                    ". The round goes on: wait again, or abandon it and rejoin "
+                                    "with state."))});
+}
+
+// ---- membership
+
+void Lane::Start(RoundNumber round, std::optional<uint64_t> chain) {
+  started_ = true;
+  last_verdict_ = round == 0 ? 0 : round - 1;
+  chain_ = chain;
+  verdicts_.clear();
+  settlement_.Forget();
+  undelivered_.reset();
+  early_.reset();
+}
+
+void Lane::StartAtLayout() {
+  if (started_ || told_round_ == 0) return;
+  Start(told_round_, told_round_ == 1 ? std::optional<uint64_t>(0) : std::nullopt);
+}
+
+void Lane::Forget() {
+  started_ = false;
+  last_verdict_ = 0;
+  chain_.reset();
+  verdicts_.clear();
+  settlement_.Forget();
+  undelivered_.reset();
+  early_.reset();
+  index_.reset();
+  in_session_ = false;
+  layout_ = Layout();
+  window_ = 0;
+  told_round_ = 0;
+  for (RegisteredTensor& tensor : tensors_) {
+    tensor.index.reset();
+    tensor.mismatch.clear();
+  }
+}
+
+// ---- the aggregator's side
+
+Finding Lane::TakeLayout(const Scope& scope, const LaneLayout& layout) {
+  bool fits = (!index_.has_value() || *index_ == layout.lane) &&
+              layout_.Extend(layout.first, layout.tensors, scope.config.max_tensors);
+  // A call lane that was idle for long, and any lane without history, may be laid out anew.
+  if (!fits && layout.first == 0 && (kind_ == LaneKind::kCall || !started_)) {
+    layout_ = Layout();
+    settlement_.EndSession();
+    for (RegisteredTensor& tensor : tensors_) tensor.index.reset();
+    if (round_.has_value()) round_->ForgetIndexes(scope);
+    fits = layout_.Extend(0, layout.tensors, scope.config.max_tensors);
+  }
+  if (!fits) {
+    return {Consequence::kReconnect,
+            {ErrorCode::kInvalidArgument,
+             absl::StrCat("The layout of lane ", name_, " from entry ", layout.first,
+                          " does not continue the one that was told before.")}};
+  }
+  index_ = layout.lane;
+  in_session_ = true;
+  window_ = layout.window;
+  told_round_ = layout.round;
+  if (round_.has_value() && (!round_->said() || round_->push().window() == 0)) {
+    round_->TakeWindow(window_);
+  }
+  for (TensorIndex index = layout.first; index < layout_.version(); ++index) {
+    const auto it = by_name_.find(layout_.tensors()[index].name);
+    if (it != by_name_.end()) MapTensor(scope, it->second, index);
+  }
+  scope.Tell(LayoutSeen{*index_, layout_.version()});
+  return TakeEarly(scope, settlement_.TakeLayout(scope, Id()));
+}
+
+void Lane::MapTensor(const Scope& scope, TensorHandle handle, TensorIndex index) {
+  RegisteredTensor& tensor = tensors_[handle];
+  if (tensor.index.has_value() || !tensor.mismatch.empty()) return;
+  const TensorSpec& theirs = layout_.tensors()[index];
+  if (theirs == tensor.spec) {
+    tensor.index = index;
+    if (round_.has_value()) round_->SetIndex(scope, Id(), handle, index);
+    return;
+  }
+  tensor.mismatch = absl::StrCat("tensor ", tensor.spec.name, " is ", DescribeSpec(tensor.spec),
+                                 " here and ", DescribeSpec(theirs),
+                                 " in the job. Build the same model on every worker.");
+  // What was pushed of it before this was known cannot be sent.
+  if (!round_.has_value() || !round_->push().Has(handle)) return;
+  if (!round_->Take(RoundInput::kRefused)) return;
+  const Error error = RefuseCall(ErrorCode::kMismatch, tensor.mismatch);
+  scope.actions.push_back(RoundRejected{handle_, round_->number(), error});
+  round_->SetReason(error.text);
+  round_->Stop(scope);
+  round_->SayWithdraw(scope, Id());
+}
+
+void Lane::TakeOpen(const Scope& scope, const OpenRound& open) {
+  if (!started_ || open.round != next()) return;
+  if (open.phase == RoundPhase::kPrepared) {
+    settlement_.AskWhenPrepared();
+  } else {
+    settlement_.TakeRestart(next(), open.ballot);
+  }
+  if (round_.has_value() && round_->number() == open.round) round_->TakeOpen(scope, Id(), open);
+}
+
+void Lane::TakeCredit(const Scope& scope, const Credit& credit) {
+  const bool in_flight = round_.has_value() && round_->number() == credit.round;
+  if (in_flight) round_->TakeCredit(scope, Id(), credit);
+  // A window that came without a frame is what a round starts with.
+  if (credit.acked.empty() && credit.refused.empty()) window_ = std::max(window_, credit.window);
+  if (in_flight) Advance(scope);
+}
+
+void Lane::TakePull(const Scope& scope, const Pull& pull) {
+  if (!round_.has_value() || round_->number() != pull.round) return;
+  round_->TakePull(scope, Id(), pull);
+  Advance(scope);
+}
+
+Finding Lane::TakeRestart(const Scope& scope, const AttemptRestarted& restart) {
+  if (!started_ || restart.round != next()) return {};
+  settlement_.TakeRestart(next(), restart.ballot);
+  if (round_.has_value() && round_->number() == restart.round) {
+    round_->TakeRestart(scope, Id(), restart);
+    Advance(scope);
+  }
+  return {};
+}
+
+Finding Lane::TakeResult(const Scope& scope, const ResultReceived& frame) {
+  if (!started_ || !in_session_) return {};
+  if (undelivered_.has_value() && frame.round == next()) {
+    return {Consequence::kReconnect,
+            {ErrorCode::kInvalidArgument,
+             absl::StrCat(Where(), ": a result came before this worker has begun the round.")}};
+  }
+  return TakeEarly(scope, settlement_.TakeResult(scope, Id(), next(), frame));
+}
+
+Finding Lane::TakePrepared(const Scope& scope, const Prepared& prepared) {
+  if (!started_ || !in_session_ || prepared.round < next()) return {};
+  if (prepared.round > next()) {
+    return {Consequence::kReconnect,
+            {ErrorCode::kInvalidArgument,
+             absl::StrCat(Where(), ": round ", prepared.round, " was prepared before the verdict "
+                                                               "of this one was told.")}};
+  }
+  if (round_.has_value() && round_->number() == prepared.round) round_->TakePrepared();
+  return settlement_.TakePrepared(scope, Id(), prepared);
+}
+
+void Lane::TakeSupply(const Scope& scope, const Supply& supply) {
+  if (in_session_) settlement_.TakeSupply(scope, Id(), supply);
+}
+
+bool Lane::Holds(const VerdictRecord& record) const {
+  const std::optional<StagedValue>& staged = settlement_.staged();
+  return staged.has_value() && staged->round == record.round &&
+         staged->value_ballot == record.value_ballot;
+}
+
+Finding Lane::TakeVerdict(const Scope& scope, const VerdictRecord& record, bool late) {
+  if (!started_) return {};
+  const auto conflict = [&] {
+    return Finding{
+        Consequence::kFatal,
+        {ErrorCode::kLineageConflict,
+         absl::StrCat("Lane ", name_, ": the verdict of round ", record.round,
+                      " does not follow from what this worker was told before. Two versions of "
+                      "the job exist; restart this worker from a checkpoint of the other.")}};
+  };
+  if (record.round <= last_verdict_) {
+    for (const VerdictRecord& known : verdicts_) {
+      if (known.round == record.round && known.chain != record.chain) return conflict();
+    }
+    return {};
+  }
+  if (record.round != next()) {
+    return {late ? Consequence::kGiveUp : Consequence::kReconnect,
+            {ErrorCode::kEvicted,
+             absl::StrCat(Where(), ": the next verdict that is known is that of round ",
+                          record.round, ". This worker is behind and rejoins with state.")}};
+  }
+  if (chain_.has_value() && ExtendChain(*chain_, record.round, record.value) != record.chain) {
+    return conflict();
+  }
+  const bool needed = record.value.outcome == Outcome::kCommitted &&
+                      !(finished_ && !round_.has_value());
+  if (!needed || Holds(record)) {
+    Record(scope, record);
+    return {};
+  }
+  if (late) {
+    return {Consequence::kGiveUp,
+            {ErrorCode::kEvicted,
+             absl::StrCat(Where(), " is COMMITTED, and this worker does not hold its result. It "
+                                   "rejoins with state.")}};
+  }
+  early_ = record;
+  return TakeEarly(scope, settlement_.TakePrepared(
+                              scope, Id(), Prepared{*index_, record.round, record.ballot,
+                                                    record.value_ballot, record.value}));
+}
+
+Finding Lane::TakeEarly(const Scope& scope, Finding finding) {
+  if (finding.consequence == Consequence::kNone && early_.has_value() && Holds(*early_)) {
+    const VerdictRecord record = *early_;
+    Record(scope, record);
+  }
+  return finding;
+}
+
+void Lane::Record(const Scope& scope, const VerdictRecord& record) {
+  last_verdict_ = record.round;
+  chain_ = record.chain;
+  verdicts_.push_back(record);
+  if (verdicts_.size() > kRememberedVerdicts) verdicts_.erase(verdicts_.begin());
+  early_.reset();
+  settlement_.EndRound();
+  const bool in_flight = round_.has_value() && round_->number() == record.round;
+  if (record.value.outcome != Outcome::kCommitted) {
+    if (!in_flight) return;
+    FailRoundInFlight(scope, {ErrorCode::kRoundAborted,
+                              absl::StrCat("Lane ", name_, ", round ", record.round,
+                                           " is ABORTED: ", record.value.reason,
+                                           ". The gradients are kept; retry to send them as the "
+                                           "next round.")});
+    return;
+  }
+  if (!in_flight) {
+    if (!finished_) undelivered_ = record;
+    return;
+  }
+  round_->Take(RoundInput::kCommittedVerdict);
+  round_->Stop(scope);
+  if (round_->state() == RoundState::kEnded) {
+    Deliver(scope, record);
+  } else {
+    undelivered_ = record;
+  }
+}
+
+void Lane::Deliver(const Scope& scope, const VerdictRecord& record) {
+  scope.actions.push_back(client::Deliver{handle_, record});
+  round_.reset();
+  undelivered_.reset();
+}
+
+void Lane::RegisterAgain(const Scope& scope) {
+  if (!round_.has_value() || !round_->said() || asked_again_ == round_->number()) return;
+  asked_again_ = round_->number();
+  in_session_ = false;
+  round_->Stop(scope);
+  round_->EndSession();
+  SayRegister(scope);
+}
+
+void Lane::EndSession() {
+  in_session_ = false;
+  asked_again_ = 0;
+  early_.reset();
+  settlement_.EndSession();
+  if (round_.has_value()) round_->EndSession();
+}
+
+void Lane::LoseStream(const Scope& scope, uint32_t stream) {
+  if (!index_.has_value()) return;
+  if (round_.has_value()) round_->LoseStream(scope, Id(), stream);
+  settlement_.LoseStream(stream);
+}
+
+void Lane::Advance(const Scope& scope) {
+  if (!scope.welcomed || !in_session_) return;
+  settlement_.PumpSupply(scope, Id());
+  if (!round_.has_value()) return;
+  if (round_->number() == 0 && started_) round_->SetNumber(next());
+  if (round_->number() > 0) round_->Advance(scope, Id());
+}
+
+std::optional<LaneHistory> Lane::History() const {
+  if (!started_ || !chain_.has_value() || !index_.has_value()) return std::nullopt;
+  LaneHistory history;
+  history.name = name_;
+  history.kind = kind_;
+  history.lane = *index_;
+  history.layout = layout_.tensors();
+  history.verdicts = verdicts_;
+  history.last_verdict = last_verdict_;
+  history.chain = *chain_;
+  history.staged = settlement_.staged();
+  history.begun = round_.has_value() && round_->number() == next() ? next() : 0;
+  if (settlement_.held_round() == next()) {
+    history.held_ballot = settlement_.held_ballot();
+    for (const Interval& run : settlement_.held().Runs()) {
+      for (const ChunkRange& range : layout_.Ranges(run)) history.held.push_back(range);
+    }
+  }
+  return history;
+}
+
+}  // namespace basin::client

@@ -1,0 +1,160 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One lane as this worker knows it: its tensors and their indexes, its history of verdicts, the
+// round in flight, and how the next round is settled.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_CLIENT_CORE_LANE_H_
+#define BASIN_CLIENT_CORE_LANE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "client/core/layout.h"
+#include "client/core/round.h"
+#include "client/core/settlement.h"
+#include "client/core/streams.h"
+
+namespace basin::client {
+
+// Verdicts that a hello carries, so that an aggregator without memory can tell them again.
+inline constexpr size_t kRememberedVerdicts = 2;
+
+// A tensor that this process registered.
+struct RegisteredTensor {
+  TensorSpec spec;
+  std::optional<TensorIndex> index;
+  std::string mismatch;  // Why the job's tensor of this name cannot be this one.
+  auto Fields() const { return std::tie(spec, index, mismatch); }
+};
+
+class Lane {
+ public:
+  Lane(LaneHandle handle, std::string name, LaneKind kind)
+      : handle_(handle), name_(std::move(name)), kind_(kind) {}
+
+  const std::string& name() const { return name_; }
+  LaneKind kind() const { return kind_; }
+  std::optional<LaneIndex> index() const { return index_; }
+  const Layout& layout() const { return layout_; }
+  const std::vector<RegisteredTensor>& tensors() const { return tensors_; }
+  // History. Meaningful once started().
+  bool started() const { return started_; }
+  RoundNumber last_verdict() const { return last_verdict_; }
+  std::optional<uint64_t> chain() const { return chain_; }
+  const std::vector<VerdictRecord>& verdicts() const { return verdicts_; }
+  // The round in flight.
+  const std::optional<Round>& round() const { return round_; }
+  const Settlement& settlement() const { return settlement_; }
+  // A verdict that was told, and is delivered when the trainer has committed or withdrawn.
+  const std::optional<VerdictRecord>& undelivered() const { return undelivered_; }
+
+  // ---- the trainer's side; an error that is not kOk refuses the call, and nothing has changed
+  Error WhyNotRegister(const Config& config, LaneKind kind,
+                       const std::vector<TensorSpec>& tensors) const;
+  void Register(const Scope& scope, const std::vector<TensorSpec>& tensors);
+  Error Begin(const Scope& scope, const BeginRound& begin);
+  Error PushTensor(const Scope& scope, const client::PushTensor& push);
+  Error SkipTensor(const Scope& scope, const client::SkipTensor& skip);
+  Error Commit(const Scope& scope);
+  Error Withdraw(const Scope& scope, const std::string& reason);
+  Error Wait(absl::Time until);
+  // Ends the round in flight, if there is one, with an error.
+  void FailRoundInFlight(const Scope& scope, const Error& error);
+  // Ends the waits that are over; all of them, with `error`, when it is given.
+  void EndWaits(const Scope& scope, const std::optional<Error>& error);
+
+  // ---- membership
+  // The worker counts in this lane from `round` on; `chain` is that of what came before.
+  void Start(RoundNumber round, std::optional<uint64_t> chain);
+  // Starts where the layout said the lane is, if nothing better is known.
+  void StartAtLayout();
+  // The worker takes part in no further round: results it has not begun to ask for are not needed.
+  void Finish() { finished_ = true; }
+  // The incarnation has ended: nothing that came from the aggregator holds any more.
+  void Forget();
+
+  // ---- the aggregator's side
+  Finding TakeLayout(const Scope& scope, const LaneLayout& layout);
+  void TakeOpen(const Scope& scope, const OpenRound& open);
+  void TakeCredit(const Scope& scope, const Credit& credit);
+  void TakePull(const Scope& scope, const Pull& pull);
+  Finding TakeRestart(const Scope& scope, const AttemptRestarted& restart);
+  Finding TakeResult(const Scope& scope, const ResultReceived& frame);
+  Finding TakePrepared(const Scope& scope, const Prepared& prepared);
+  void TakeSupply(const Scope& scope, const Supply& supply);
+  // `late`: told in a welcome, when no result can be on its way any more.
+  Finding TakeVerdict(const Scope& scope, const VerdictRecord& record, bool late);
+  // The lane was expired by the aggregator: names it again, once for each round.
+  void RegisterAgain(const Scope& scope);
+
+  void EndSession();
+  void LoseStream(const Scope& scope, uint32_t stream);
+  // A new session, or a stream came up, or a message changed what may be sent.
+  void SayRegister(const Scope& scope) const { SayTensors(scope, 0); }
+  void Advance(const Scope& scope);
+
+  // For a hello; nullopt when there is nothing to tell.
+  std::optional<LaneHistory> History() const;
+  absl::Time NextDeadline() const {
+    return round_.has_value() ? round_->wait_until().value_or(absl::InfiniteFuture())
+                              : absl::InfiniteFuture();
+  }
+
+  auto Fields() const {
+    return std::tie(handle_, name_, kind_, tensors_, by_name_, index_, in_session_, layout_,
+                    window_, told_round_, started_, last_verdict_, chain_, verdicts_, settlement_,
+                    round_, undelivered_, early_, asked_again_, finished_);
+  }
+
+ private:
+  LaneId Id() const { return {handle_, *index_, name_, layout_}; }
+  RoundNumber next() const { return last_verdict_ + 1; }
+  std::string Where() const;  // "lane g, round 7", for errors.
+  Error RefuseCall(ErrorCode code, const std::string& why) const;
+  // Why a tensor cannot be pushed or skipped now; kOk when it can.
+  Error WhyNotTensor(TensorHandle tensor) const;
+  // The tensor has this index, unless the job has another tensor by that name.
+  void MapTensor(const Scope& scope, TensorHandle tensor, TensorIndex index);
+  void SayTensors(const Scope& scope, size_t first) const;
+  // Whether the bytes of a committed value are here, checked.
+  bool Holds(const VerdictRecord& record) const;
+  // A verdict that came before its results is recorded once they are here.
+  Finding TakeEarly(const Scope& scope, Finding finding);
+  void Record(const Scope& scope, const VerdictRecord& record);
+  void Deliver(const Scope& scope, const VerdictRecord& record);
+
+  LaneHandle handle_;
+  std::string name_;
+  LaneKind kind_;
+  std::vector<RegisteredTensor> tensors_;         // By handle.
+  std::map<std::string, TensorHandle> by_name_;
+
+  std::optional<LaneIndex> index_;
+  bool in_session_ = false;  // The aggregator of this session has told the lane's index.
+  Layout layout_;
+  uint64_t window_ = 0;         // With which a round starts.
+  RoundNumber told_round_ = 0;  // As of the last layout.
+
+  bool started_ = false;
+  RoundNumber last_verdict_ = 0;
+  std::optional<uint64_t> chain_;  // Unknown when the lane was joined without being told it.
+  std::vector<VerdictRecord> verdicts_;
+
+  Settlement settlement_;
+  std::optional<Round> round_;
+  std::optional<VerdictRecord> undelivered_;
+  std::optional<VerdictRecord> early_;  // Told before the results were here.
+  RoundNumber asked_again_ = 0;         // RegisterAgain was done for this round.
+  bool finished_ = false;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_CORE_LANE_H_

@@ -1,0 +1,192 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/core/push.h"
+
+#include <algorithm>
+
+namespace basin::client {
+
+void Push::Add(TensorHandle handle, uint64_t bytes, Digest digest) {
+  order_.emplace(handle, static_cast<uint32_t>(tensors_.size()));
+  tensors_.push_back({handle, std::nullopt, chunks_, bytes});
+  ++waiting_;
+  chunks_ += ChunkCount(bytes);
+  bytes_ += bytes;
+  digest_ += digest;
+}
+
+void Push::SetIndex(TensorHandle handle, TensorIndex index, const Layout& layout) {
+  const uint32_t position = order_.at(handle);
+  Tensor& tensor = tensors_[position];
+  tensor.index = index;
+  by_index_.emplace(index, position);
+  --waiting_;
+  unsent_.Add(NumbersOf(tensor));
+  MakeReady(tensor, NumbersOf(tensor), layout);
+}
+
+void Push::MakeReady(const Tensor& tensor, Interval numbers, const Layout& layout) {
+  if (!pull_) {
+    ready_.Add(numbers);
+    return;
+  }
+  const uint64_t flat = layout.FlatTensor(*tensor.index).begin;
+  const Interval in_layout{flat + numbers.begin - tensor.base, flat + numbers.end - tensor.base};
+  ready_.Remove(numbers);
+  held_.Add(numbers);
+  for (const Interval& part : wanted_.Inside(in_layout)) {
+    const Interval wanted{part.begin - flat + tensor.base, part.end - flat + tensor.base};
+    held_.Remove(wanted);
+    ready_.Add(wanted);
+  }
+}
+
+std::optional<Interval> Push::Numbers(const Layout& layout, const ChunkRange& range) const {
+  const auto it = by_index_.find(range.tensor);
+  if (it == by_index_.end() || !layout.Contains(range)) return std::nullopt;
+  const uint64_t begin = tensors_[it->second].base + range.first;
+  return Interval{begin, begin + range.count};
+}
+
+const Push::Tensor& Push::TensorOf(uint64_t number) const {
+  const auto after = std::upper_bound(
+      tensors_.begin(), tensors_.end(), number,
+      [](uint64_t value, const Tensor& tensor) { return value < tensor.base; });
+  return *std::prev(after);
+}
+
+uint64_t Push::BytesOf(Interval numbers) const {
+  const Tensor& tensor = TensorOf(numbers.begin);
+  return std::min((numbers.end - tensor.base) * kChunkBytes, tensor.bytes) -
+         (numbers.begin - tensor.base) * kChunkBytes;
+}
+
+void Push::ReleaseUnacked(Interval numbers, Streams& streams) {
+  for (uint32_t stream = 0; stream < unacked_.size(); ++stream) {
+    for (const Interval& part : unacked_[stream].Remove(numbers)) {
+      const uint64_t bytes = BytesOf(part);
+      unacked_bytes_ -= bytes;
+      streams.Release(stream, bytes);
+    }
+  }
+}
+
+void Push::Settle(Interval numbers, Streams& streams) {
+  ReleaseUnacked(numbers, streams);
+  ready_.Remove(numbers);
+  held_.Remove(numbers);
+  unsent_.Remove(numbers);
+}
+
+void Push::EndSession() {
+  unacked_.clear();
+  unacked_bytes_ = 0;
+  pull_ = false;
+  wanted_.Clear();
+  held_.Clear();
+  for (const Tensor& tensor : tensors_) {
+    if (!tensor.index.has_value()) continue;
+    ready_.Add(NumbersOf(tensor));
+    unsent_.Add(NumbersOf(tensor));
+  }
+}
+
+void Push::Acknowledge(const Layout& layout, const ChunkRange& range, Streams& streams) {
+  if (const auto numbers = Numbers(layout, range)) Settle(*numbers, streams);
+}
+
+void Push::Refuse(const Layout& layout, const ChunkRange& range, Streams& streams) {
+  const auto numbers = Numbers(layout, range);
+  if (!numbers.has_value()) return;
+  ReleaseUnacked(*numbers, streams);
+  MakeReady(TensorOf(numbers->begin), *numbers, layout);
+}
+
+void Push::TakeBack(const Layout& layout, const ChunkRange& range, Streams& streams) {
+  // Wanted or not is said anew, also of a tensor that is not pushed yet.
+  if (layout.Contains(range)) wanted_.Remove(layout.Flat(range));
+  Refuse(layout, range, streams);
+}
+
+void Push::EnterPull() {
+  if (pull_) return;
+  pull_ = true;
+  for (const Interval& run : ready_.Runs()) held_.Add(run);
+  ready_.Clear();
+}
+
+void Push::Want(const Layout& layout, const ChunkRange& range) {
+  if (!layout.Contains(range)) return;
+  wanted_.Add(layout.Flat(range));
+  const auto numbers = Numbers(layout, range);
+  if (!numbers.has_value()) return;
+  for (const Interval& part : held_.Remove(*numbers)) ready_.Add(part);
+}
+
+std::vector<Interval> Push::TakeUnacked(uint32_t stream, Streams& streams) {
+  std::vector<Interval> parts;
+  if (stream >= unacked_.size()) return parts;
+  for (Interval run : unacked_[stream].Runs()) {
+    while (!run.empty()) {
+      const Interval part{run.begin, std::min(run.end, NumbersOf(TensorOf(run.begin)).end)};
+      unacked_bytes_ -= BytesOf(part);
+      streams.Release(stream, BytesOf(part));
+      parts.push_back(part);
+      run.begin = part.end;
+    }
+  }
+  unacked_[stream].Clear();
+  return parts;
+}
+
+void Push::LoseStream(const Layout& layout, uint32_t stream, Streams& streams) {
+  for (const Interval& part : TakeUnacked(stream, streams)) {
+    MakeReady(TensorOf(part.begin), part, layout);
+  }
+}
+
+void Push::Stop(Streams& streams) {
+  for (uint32_t stream = 0; stream < unacked_.size(); ++stream) TakeUnacked(stream, streams);
+  ready_.Clear();
+  held_.Clear();
+  unsent_.Clear();
+}
+
+void Push::ForgetIndexes(Streams& streams) {
+  Stop(streams);
+  EndSession();
+  ready_.Clear();
+  unsent_.Clear();
+  by_index_.clear();
+  for (Tensor& tensor : tensors_) tensor.index.reset();
+  waiting_ = static_cast<uint32_t>(tensors_.size());
+}
+
+void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumber round) {
+  while (!ready_.empty()) {
+    const std::optional<uint32_t> stream = scope.streams.Pick();
+    if (!stream.has_value()) return;
+    const Interval first = ready_.First();
+    const Tensor& tensor = TensorOf(first.begin);
+    Interval frame{first.begin, std::min({first.end, first.begin + scope.frame_chunks,
+                                          NumbersOf(tensor).end})};
+    // Frames are cut to the window only when nothing else could open it.
+    while (unacked_bytes_ + BytesOf(frame) > window_) {
+      if (unacked_bytes_ > 0 || frame.size() == 1) return;
+      --frame.end;
+    }
+    const uint64_t bytes = BytesOf(frame);
+    ready_.Remove(frame);
+    unsent_.Remove(frame);
+    unacked_.resize(scope.streams.size());
+    unacked_[*stream].Add(frame);
+    unacked_bytes_ += bytes;
+    scope.streams.Charge(*stream, bytes);
+    scope.actions.push_back(SendContribution{
+        *stream, lane, tensor.handle, index, round,
+        ChunkRange{*tensor.index, static_cast<uint32_t>(frame.begin - tensor.base),
+                   static_cast<uint32_t>(frame.size())}});
+  }
+}
+
+}  // namespace basin::client

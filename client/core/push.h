@@ -1,0 +1,122 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The pushed chunks of one round: which may be sent when, over which stream, and what a message of
+// the aggregator or the loss of a stream changes about that.
+//
+// Pushed chunks are numbered in the order in which they are to be sent: tensors in the order of
+// their push, chunks in order inside. Each is in exactly one of these places:
+//
+//   place     leaves it when                           goes to
+//   --------  ---------------------------------------  ---------------------------------
+//   waiting   the tensor gets its index                ready, or held (pull mode)
+//   ready     a frame takes it, the window has room    unacked, charged to a stream
+//   held      pull mode: the aggregator wants it       ready
+//   unacked   acknowledged                             done
+//             refused, or its stream is lost           ready, or held
+//   done      discarded, or to be redone               ready, or held
+//   any       a new session                            done what the aggregator has, else ready
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_CLIENT_CORE_PUSH_H_
+#define BASIN_CLIENT_CORE_PUSH_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "client/core/intervals.h"
+#include "client/core/layout.h"
+#include "client/core/streams.h"
+
+namespace basin::client {
+
+class Push {
+ public:
+  // ---- the trainer's side
+  // REQUIRES: the tensor was not added before.
+  void Add(TensorHandle handle, uint64_t bytes, Digest digest);
+  // The tensor's index is known now. REQUIRES: added, and had no index.
+  void SetIndex(TensorHandle handle, TensorIndex index, const Layout& layout);
+  bool Has(TensorHandle handle) const { return order_.count(handle) > 0; }
+
+  // ---- the aggregator's side
+  // The session is gone, and its streams were reset: nothing is on its way, and the aggregator has
+  // nothing but what is acknowledged on the next session. Pull mode is over until it is told again.
+  void EndSession();
+  void SetWindow(uint64_t window) { window_ = window; }
+  void Acknowledge(const Layout& layout, const ChunkRange& range, Streams& streams);
+  void Refuse(const Layout& layout, const ChunkRange& range, Streams& streams);
+  // Acknowledged before, and no longer held: to be sent again, in pull mode when wanted again.
+  void TakeBack(const Layout& layout, const ChunkRange& range, Streams& streams);
+  void EnterPull();
+  void Want(const Layout& layout, const ChunkRange& range);
+  void LoseStream(const Layout& layout, uint32_t stream, Streams& streams);
+  // The round needs nothing more of it.
+  void Stop(Streams& streams);
+  // The lane's indexes were given anew: every tensor waits for its index again.
+  void ForgetIndexes(Streams& streams);
+
+  // Sends what may be sent.
+  void Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumber round);
+
+  // Every pushed chunk has been sent, or was with the aggregator already, in this session.
+  bool AllSentOnce() const { return waiting_ == 0 && unsent_.empty(); }
+
+  uint64_t window() const { return window_; }
+  uint64_t unacked_bytes() const { return unacked_bytes_; }
+  bool pull() const { return pull_; }
+  uint64_t chunks() const { return chunks_; }
+  uint64_t bytes() const { return bytes_; }
+  Digest digest() const { return digest_; }
+  struct Tensor {
+    TensorHandle handle = 0;
+    std::optional<TensorIndex> index;
+    uint64_t base = 0;  // Number of its first chunk.
+    uint64_t bytes = 0;
+    auto Fields() const { return std::tie(handle, index, base, bytes); }
+  };
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+
+  auto Fields() const {
+    return std::tie(tensors_, order_, by_index_, waiting_, ready_, held_, unsent_, unacked_,
+                    wanted_, pull_, window_, unacked_bytes_, chunks_, bytes_, digest_);
+  }
+
+ private:
+  // The numbers of the range's chunks; nothing when its tensor was not pushed.
+  std::optional<Interval> Numbers(const Layout& layout, const ChunkRange& range) const;
+  const Tensor& TensorOf(uint64_t number) const;
+  uint64_t BytesOf(Interval numbers) const;  // Within one tensor.
+  Interval NumbersOf(const Tensor& tensor) const {
+    return {tensor.base, tensor.base + ChunkCount(tensor.bytes)};
+  }
+  void MakeReady(const Tensor& tensor, Interval numbers, const Layout& layout);
+  // Takes the chunks out of every place; afterwards they count as done.
+  void Settle(Interval numbers, Streams& streams);
+  void ReleaseUnacked(Interval numbers, Streams& streams);
+  // Empties one stream; returns what was on it, cut at tensors.
+  std::vector<Interval> TakeUnacked(uint32_t stream, Streams& streams);
+
+  std::vector<Tensor> tensors_;               // In order of push.
+  std::map<TensorHandle, uint32_t> order_;    // Position in tensors_.
+  std::map<TensorIndex, uint32_t> by_index_;  // Position in tensors_.
+  uint32_t waiting_ = 0;                      // Tensors without an index.
+  IntervalSet ready_;
+  IntervalSet held_;
+  IntervalSet unsent_;                // Not sent yet in this session; a part of ready_ and held_.
+  std::vector<IntervalSet> unacked_;  // By stream.
+  IntervalSet wanted_;                // Pull mode: by flat number of the layout.
+  bool pull_ = false;
+  uint64_t window_ = 0;
+  uint64_t unacked_bytes_ = 0;
+  uint64_t chunks_ = 0;
+  uint64_t bytes_ = 0;
+  Digest digest_ = 0;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_CORE_PUSH_H_

@@ -1,0 +1,111 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/core/round.h"
+
+#include <vector>
+
+namespace basin::client {
+
+bool Round::Take(RoundInput input) {
+  for (const RoundTransition& row : kRoundTransitions) {
+    if (row.from != state_ || row.input != input) continue;
+    state_ = row.to;
+    return true;
+  }
+  return false;
+}
+
+void Round::SetIndex(const Scope& scope, const LaneId& lane, TensorHandle tensor,
+                     TensorIndex index) {
+  if (push_.Has(tensor)) {
+    push_.SetIndex(tensor, index, lane.layout);
+    return;
+  }
+  const auto it = skipped_.find(tensor);
+  if (it == skipped_.end()) return;
+  it->second = index;
+  if (said_ && state_ == RoundState::kPushing) scope.Tell(Skip{lane.index, number_, {index}});
+}
+
+void Round::TakeCredit(const Scope& scope, const LaneId& lane, const Credit& credit) {
+  push_.SetWindow(credit.window);
+  for (const ChunkRange& range : credit.acked) {
+    push_.Acknowledge(lane.layout, range, scope.streams);
+  }
+  for (const ChunkRange& range : credit.refused) push_.Refuse(lane.layout, range, scope.streams);
+}
+
+void Round::TakePull(const Scope& scope, const LaneId& lane, const Pull& pull) {
+  push_.SetWindow(pull.window);
+  push_.EnterPull();
+  for (const ChunkRange& range : pull.discarded) {
+    push_.TakeBack(lane.layout, range, scope.streams);
+  }
+  for (const ChunkRange& range : pull.wanted) push_.Want(lane.layout, range);
+}
+
+void Round::TakeRestart(const Scope& scope, const LaneId& lane, const AttemptRestarted& restart) {
+  push_.SetWindow(restart.window);
+  for (const ChunkRange& range : restart.redo) push_.TakeBack(lane.layout, range, scope.streams);
+  if (!prepared_) return;
+  // The aggregator may have adopted the value without ever hearing of this contribution.
+  prepared_ = false;
+  said_ = false;
+  Take(RoundInput::kSayAgain);
+}
+
+void Round::TakeOpen(const Scope& scope, const LaneId& lane, const OpenRound& open) {
+  push_.SetWindow(open.window);
+  prepared_ = open.phase == RoundPhase::kPrepared;
+  for (const ChunkRange& range : open.have) push_.Acknowledge(lane.layout, range, scope.streams);
+}
+
+void Round::EndSession() {
+  push_.EndSession();
+  said_ = false;
+  prepared_ = false;
+  Take(RoundInput::kSayAgain);
+}
+
+void Round::ForgetIndexes(const Scope& scope) {
+  push_.ForgetIndexes(scope.streams);
+  for (auto& [tensor, index] : skipped_) index.reset();
+  said_ = false;
+  Take(RoundInput::kSayAgain);
+}
+
+void Round::Advance(const Scope& scope, const LaneId& lane) {
+  if (!scope.welcomed || state_ == RoundState::kDecided) return;
+  if (!said_) SayBegin(scope, lane);
+  if (prepared_ || state_ == RoundState::kWithdrawn) return;
+  push_.Pump(scope, lane.handle, lane.index, number_);
+  if (push_.AllSentOnce() && Take(RoundInput::kAllSent)) SayCommit(scope, lane);
+}
+
+void Round::SayBegin(const Scope& scope, const LaneId& lane) {
+  said_ = true;
+  scope.Tell(Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label,
+                   begin_.samples});
+  if (state_ == RoundState::kWithdrawn) {
+    SayWithdraw(scope, lane);
+    return;
+  }
+  Skip skip{lane.index, number_, {}};
+  for (const auto& [tensor, index] : skipped_) {
+    if (index.has_value()) skip.tensors.push_back(*index);
+  }
+  if (!skip.tensors.empty()) scope.Tell(std::move(skip));
+}
+
+void Round::SayWithdraw(const Scope& scope, const LaneId& lane) const {
+  if (said_) scope.Tell(Withdraw{lane.index, number_, reason_});
+}
+
+void Round::SayCommit(const Scope& scope, const LaneId& lane) const {
+  Commit commit{lane.index,     number_,       lane.layout.version(), Bitmap(lane.layout.version()),
+                push_.chunks(), push_.bytes(), push_.digest()};
+  for (const Push::Tensor& tensor : push_.tensors()) commit.present.Set(*tensor.index);
+  scope.Tell(std::move(commit));
+}
+
+}  // namespace basin::client

@@ -1,0 +1,162 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// This worker's contribution to the round in flight of one lane. Its states are the table below; a
+// pair of state and input that is not in the table is refused (calls of the trainer) or ignored.
+//
+// Two things besides the table decide what is sent. Begin, Skip, Withdraw and Commit are messages
+// of a session: each session hears them again. And while the round is prepared nothing is pushed,
+// because its value is fixed; should it be restarted, everything is said again.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_CLIENT_CORE_ROUND_H_
+#define BASIN_CLIENT_CORE_ROUND_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "client/core/layout.h"
+#include "client/core/push.h"
+#include "client/core/settlement.h"
+#include "client/core/streams.h"
+
+namespace basin::client {
+
+enum class RoundState : uint8_t {
+  kPushing = 0,     // The trainer begins, pushes, skips.
+  kCommitting = 1,  // It has committed; some chunks were not sent in this session.
+  kCommitted = 2,   // Commit was sent in this session.
+  kWithdrawn = 3,   // Not counted; the outcome is awaited all the same.
+  kDecided = 4,     // The verdict was told while the trainer still pushes.
+  kEnded = 5,       // The trainer's handle is done.
+};
+
+enum class RoundInput : uint8_t {
+  kCommit = 0,     // The trainer's call.
+  kWithdraw = 1,   // The trainer's call.
+  kAllSent = 2,    // Every pushed chunk was sent in this session.
+  kRefused = 3,    // A pushed tensor turns out not to be the job's.
+  kSayAgain = 4,   // New session, or the round was restarted after it had been prepared.
+  kCommittedVerdict = 5,
+  kFail = 6,       // ABORTED, evicted, abandoned, corrupt, fatal.
+};
+
+struct RoundTransition {
+  RoundState from;
+  RoundInput input;
+  RoundState to;
+  const char* what;  // Is sent or told.
+};
+
+inline constexpr RoundTransition kRoundTransitions[] = {
+    // from                    input                          to
+    {RoundState::kPushing, RoundInput::kCommit, RoundState::kCommitting, "the rest of the frames"},
+    {RoundState::kPushing, RoundInput::kWithdraw, RoundState::kWithdrawn, "Withdraw"},
+    {RoundState::kPushing, RoundInput::kRefused, RoundState::kWithdrawn, "Withdraw"},
+    {RoundState::kPushing, RoundInput::kSayAgain, RoundState::kPushing, "Begin, Skip, frames"},
+    {RoundState::kPushing, RoundInput::kCommittedVerdict, RoundState::kDecided, "nothing"},
+    {RoundState::kPushing, RoundInput::kFail, RoundState::kEnded, "FailRound"},
+
+    {RoundState::kCommitting, RoundInput::kAllSent, RoundState::kCommitted, "Commit"},
+    {RoundState::kCommitting, RoundInput::kRefused, RoundState::kWithdrawn, "Withdraw"},
+    {RoundState::kCommitting, RoundInput::kSayAgain, RoundState::kCommitting,
+     "Begin, Skip, frames"},
+    {RoundState::kCommitting, RoundInput::kCommittedVerdict, RoundState::kEnded, "Deliver"},
+    {RoundState::kCommitting, RoundInput::kFail, RoundState::kEnded, "FailRound"},
+
+    {RoundState::kCommitted, RoundInput::kSayAgain, RoundState::kCommitting,
+     "Begin, Skip, frames"},
+    {RoundState::kCommitted, RoundInput::kCommittedVerdict, RoundState::kEnded, "Deliver"},
+    {RoundState::kCommitted, RoundInput::kFail, RoundState::kEnded, "FailRound"},
+
+    {RoundState::kWithdrawn, RoundInput::kSayAgain, RoundState::kWithdrawn, "Begin, Withdraw"},
+    {RoundState::kWithdrawn, RoundInput::kCommittedVerdict, RoundState::kEnded, "Deliver"},
+    {RoundState::kWithdrawn, RoundInput::kFail, RoundState::kEnded, "FailRound"},
+
+    {RoundState::kDecided, RoundInput::kCommit, RoundState::kEnded, "Deliver"},
+    {RoundState::kDecided, RoundInput::kWithdraw, RoundState::kEnded, "Deliver"},
+    {RoundState::kDecided, RoundInput::kSayAgain, RoundState::kDecided, "nothing"},
+    {RoundState::kDecided, RoundInput::kFail, RoundState::kEnded, "FailRound"},
+};
+
+class Round {
+ public:
+  // `number` is 0 until the lane's next number is known.
+  Round(RoundNumber number, BeginRound begin) : number_(number), begin_(std::move(begin)) {}
+
+  RoundNumber number() const { return number_; }
+  RoundState state() const { return state_; }
+  const Push& push() const { return push_; }
+  bool Has(TensorHandle tensor) const { return push_.Has(tensor) || Skips(tensor); }
+  bool Skips(TensorHandle tensor) const { return skipped_.count(tensor) > 0; }
+  bool said() const { return said_; }
+  bool prepared() const { return prepared_; }
+  // Until when the trainer waits; nullopt when it does not.
+  std::optional<absl::Time> wait_until() const { return wait_until_; }
+
+  // Takes one input; returns whether the table knows it in this state.
+  bool Take(RoundInput input);
+
+  // ---- the trainer's side; REQUIRES: state() is kPushing or kDecided
+  void PushTensor(TensorHandle tensor, uint64_t bytes, Digest digest) {
+    push_.Add(tensor, bytes, digest);
+  }
+  void SkipTensor(TensorHandle tensor) { skipped_.emplace(tensor, std::nullopt); }
+  void SetReason(std::string reason) { reason_ = std::move(reason); }
+  void SetWait(std::optional<absl::Time> until) { wait_until_ = until; }
+  void SetNumber(RoundNumber number) { number_ = number; }
+
+  // Tells the aggregator of a withdrawal, if it has heard of the round in this session.
+  void SayWithdraw(const Scope& scope, const LaneId& lane) const;
+
+  // ---- the aggregator's side
+  // A pushed or skipped tensor has its index now.
+  void SetIndex(const Scope& scope, const LaneId& lane, TensorHandle tensor, TensorIndex index);
+  void TakeWindow(uint64_t window) { push_.SetWindow(window); }
+  void TakeCredit(const Scope& scope, const LaneId& lane, const Credit& credit);
+  void TakePull(const Scope& scope, const LaneId& lane, const Pull& pull);
+  void TakePrepared() { prepared_ = true; }
+  void TakeRestart(const Scope& scope, const LaneId& lane, const AttemptRestarted& restart);
+  // Where the round stands for this worker on a new session.
+  void TakeOpen(const Scope& scope, const LaneId& lane, const OpenRound& open);
+
+  void EndSession();
+  void LoseStream(const Scope& scope, const LaneId& lane, uint32_t stream) {
+    push_.LoseStream(lane.layout, stream, scope.streams);
+  }
+  void ForgetIndexes(const Scope& scope);
+  // Nothing of it is of use any more.
+  void Stop(const Scope& scope) { push_.Stop(scope.streams); }
+
+  // Says what this session has not heard, and sends what may be sent. REQUIRES: the lane has its
+  // index in this session, and number() is known.
+  void Advance(const Scope& scope, const LaneId& lane);
+
+  auto Fields() const {
+    return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
+                    begin_.samples, state_, push_, skipped_, reason_, said_, prepared_,
+                    wait_until_);
+  }
+
+ private:
+  void SayBegin(const Scope& scope, const LaneId& lane);
+  void SayCommit(const Scope& scope, const LaneId& lane) const;
+
+  RoundNumber number_;
+  BeginRound begin_;
+  RoundState state_ = RoundState::kPushing;
+  Push push_;
+  std::map<TensorHandle, std::optional<TensorIndex>> skipped_;
+  std::string reason_;     // Of a withdrawal.
+  bool said_ = false;      // Begin was sent in this session.
+  bool prepared_ = false;  // Nothing is pushed meanwhile.
+  std::optional<absl::Time> wait_until_;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_CORE_ROUND_H_

@@ -1,0 +1,98 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/core/session.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace basin::client {
+namespace {
+
+// Whatever an aggregator asks for, heartbeats are neither a flood nor a silence.
+constexpr absl::Duration kShortestHeartbeat = absl::Milliseconds(10);
+constexpr absl::Duration kLongestHeartbeat = absl::Seconds(30);
+// A frame with its header stays within 4 MiB.
+constexpr uint64_t kMostFrameChunks = 15;
+
+const SessionTransition* Find(SessionPhase from, SessionInput input) {
+  for (const SessionTransition& row : kSessionTransitions) {
+    if (row.from == from && row.input == input) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::Duration Session::Backoff(const Config& config, uint32_t failures) {
+  if (failures == 0) return absl::ZeroDuration();
+  absl::Duration delay = config.backoff_first;
+  for (uint32_t i = 1; i < failures && delay < config.backoff_limit; ++i) delay *= 2;
+  delay = std::min(delay, config.backoff_limit);
+  // SplitMix64, see Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
+  uint64_t z = (jitter_ += 0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  z ^= z >> 31;
+  const uint64_t half = static_cast<uint64_t>(absl::ToInt64Nanoseconds(delay / 2));
+  return delay / 2 + absl::Nanoseconds(static_cast<int64_t>(z % (half + 1)));
+}
+
+bool Session::Take(const Config& config, SessionInput input, Error trouble,
+                   std::vector<Action>& actions) {
+  const SessionTransition* row = Find(phase_, input);
+  if (row == nullptr) return false;
+  phase_ = row->to;
+  switch (input) {
+    case SessionInput::kUp:
+      return true;
+    case SessionInput::kWelcome:
+      failures_ = 0;
+      trouble_ = Error{};
+      return true;
+    case SessionInput::kRetry:
+      failures_ = std::max(failures_, 1u);
+      [[fallthrough]];
+    case SessionInput::kAgain:
+    case SessionInput::kStop:
+      if (row->from != SessionPhase::kNew) actions.push_back(CloseSession{trouble.text});
+      break;
+    case SessionInput::kStart:
+    case SessionInput::kDown:
+      break;
+  }
+  streams_.Reset();
+  token_ = 0;
+  trouble_ = std::move(trouble);
+  if (phase_ != SessionPhase::kConnecting) return true;
+  // A new incarnation does not pay for the connection that was lost before; a row of them does.
+  const bool again = input == SessionInput::kAgain && failures_ > 0;
+  actions.push_back(OpenSession{Backoff(config, again ? failures_ - 1 : failures_)});
+  ++failures_;
+  return true;
+}
+
+void Session::Configure(absl::Time now, const Welcome& welcome,
+                        std::vector<Action>& actions) {
+  token_ = welcome.token;
+  frame_chunks_ = static_cast<uint32_t>(
+      std::clamp<uint64_t>(welcome.frame_bytes / kChunkBytes, 1, kMostFrameChunks));
+  heartbeat_ = std::clamp(welcome.heartbeat, kShortestHeartbeat, kLongestHeartbeat);
+  next_beat_ = now + heartbeat_;
+  for (uint32_t i = 0; i < streams_.size(); ++i) {
+    actions.push_back(OpenStream{i, token_, absl::ZeroDuration()});
+  }
+}
+
+void Session::StreamDown(const Config& config, absl::Time now, uint32_t stream,
+                         std::vector<Action>& actions) {
+  const uint32_t failures = streams_.Down(stream, now, config.backoff_limit);
+  actions.push_back(OpenStream{stream, token_, Backoff(config, failures - 1)});
+}
+
+void Session::Beat(absl::Time now, std::vector<Action>& actions) {
+  if (!welcomed() || now < next_beat_) return;
+  actions.push_back(Send{Heartbeat{progress_}});
+  next_beat_ = now + heartbeat_;
+}
+
+}  // namespace basin::client

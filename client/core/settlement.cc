@@ -1,0 +1,224 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/core/settlement.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::client {
+namespace {
+
+// One bit per tensor of the layout: whether it has a result in this round.
+Bitmap TensorsWithResult(const RoundValue& value) {
+  Bitmap tensors(value.layout_version);
+  if (value.outcome != Outcome::kCommitted) return tensors;
+  if (value.divisor != 0) {
+    for (TensorIndex tensor = 0; tensor < value.layout_version; ++tensor) tensors.Set(tensor);
+  }
+  for (const TensorDivisor& entry : value.tensor_divisors) {
+    if (entry.tensor >= value.layout_version) continue;
+    entry.divisor != 0 ? tensors.Set(entry.tensor) : tensors.Clear(entry.tensor);
+  }
+  return tensors;
+}
+
+}  // namespace
+
+void Settlement::Restage(RoundNumber round, Ballot ballot) {
+  if (held_round_ != round) refetched_ = false;
+  held_round_ = round;
+  held_ballot_ = ballot;
+  held_.Clear();
+  digests_.clear();
+  staged_.reset();
+  to_supply_.Clear();
+  supplied_.clear();
+}
+
+void Settlement::Unprepare() {
+  prepared_.reset();
+  expected_ = Bitmap();
+  missing_ = 0;
+  answered_ = false;
+}
+
+Finding Settlement::TakeResult(const Scope& scope, const LaneId& lane, RoundNumber current,
+                               const ResultReceived& frame) {
+  if (!lane.layout.Contains(frame.range) || frame.digests.size() != frame.range.count) {
+    return {Consequence::kReconnect,
+            {ErrorCode::kInvalidArgument,
+             absl::StrCat("A result frame for lane ", lane.name, " names chunks ",
+                          frame.range.first, "+", frame.range.count, " of tensor ",
+                          frame.range.tensor, ", which do not exist.")}};
+  }
+  if (frame.round != current) return {};  // Late, of a round that has its verdict.
+  if (prepared_.has_value() && prepared_->ballot < frame.ballot) {
+    Unprepare();  // The round was restarted; the notice is still on its way.
+  }
+  if (prepared_.has_value()) {
+    if (prepared_->value.outcome != Outcome::kCommitted) return {};
+    if (frame.ballot != prepared_->value_ballot) return {};
+  } else if (held_round_ != current || held_ballot_ < frame.ballot) {
+    Restage(current, frame.ballot);
+  } else if (frame.ballot < held_ballot_) {
+    return {};
+  }
+
+  const TensorIndex tensor = frame.range.tensor;
+  const Interval flat = lane.layout.Flat(frame.range);
+  if (digests_.size() <= tensor) digests_.resize(lane.layout.version());
+  uint64_t added = 0;
+  for (const Interval& part : held_.Outside(flat)) {
+    for (const ChunkRange& range : lane.layout.Ranges(part)) {
+      scope.actions.push_back(KeepResult{lane.handle, current, range});
+    }
+    for (uint64_t i = part.begin; i < part.end; ++i) {
+      digests_[tensor] += frame.digests[i - flat.begin];
+    }
+    added += part.size();
+  }
+  held_.Add(flat);
+  if (scope.welcomed) {
+    scope.Tell(ResultAck{lane.index, current, frame.ballot, {frame.range}});
+  }
+  if (!prepared_.has_value() || added == 0 || !expected_.Test(tensor)) return {};
+  missing_ -= added;
+  return missing_ == 0 ? Complete(scope, lane) : Finding{};
+}
+
+Finding Settlement::TakePrepared(const Scope& scope, const LaneId& lane,
+                                 const Prepared& prepared) {
+  if (prepared_.has_value() && prepared.ballot < prepared_->ballot) return {};
+  Unprepare();
+  prepared_ = prepared;
+  // Chunks of another ballot are of no use for this value, whichever is higher.
+  const bool of_value =
+      held_round_ == prepared.round && held_ballot_ == prepared.value_ballot;
+  if (prepared.value.outcome == Outcome::kCommitted && !of_value) {
+    Restage(prepared.round, prepared.value_ballot);
+  }
+  ask_ |= prepared.value_ballot != prepared.ballot;
+  return Evaluate(scope, lane);
+}
+
+Finding Settlement::TakeLayout(const Scope& scope, const LaneId& lane) {
+  const bool waits = prepared_.has_value() && !answered_ &&
+                     expected_.size() < prepared_->value.layout_version;
+  return waits ? Evaluate(scope, lane) : Finding{};
+}
+
+Finding Settlement::Evaluate(const Scope& scope, const LaneId& lane) {
+  if (lane.layout.version() < prepared_->value.layout_version) return {};  // See TakeLayout.
+  Expect(lane.layout);
+  if (missing_ == 0) return Complete(scope, lane);
+  if (ask_) SendNeed(scope, lane);
+  ask_ = false;
+  return {};
+}
+
+void Settlement::Expect(const Layout& layout) {
+  expected_ = TensorsWithResult(prepared_->value);
+  missing_ = 0;
+  for (TensorIndex tensor = 0; tensor < expected_.size(); ++tensor) {
+    if (!expected_.Test(tensor)) continue;
+    missing_ += layout.TensorChunks(tensor);
+    for (const Interval& part : held_.Inside(layout.FlatTensor(tensor))) missing_ -= part.size();
+  }
+}
+
+void Settlement::SendNeed(const Scope& scope, const LaneId& lane) const {
+  Need need{lane.index, prepared_->round, prepared_->value_ballot, {}};
+  for (TensorIndex tensor = 0; tensor < expected_.size(); ++tensor) {
+    if (!expected_.Test(tensor)) continue;
+    for (const Interval& part : held_.Outside(lane.layout.FlatTensor(tensor))) {
+      for (const ChunkRange& range : lane.layout.Ranges(part)) need.ranges.push_back(range);
+    }
+  }
+  if (scope.welcomed) scope.Tell(std::move(need));
+}
+
+// Every chunk of the prepared value is held.
+Finding Settlement::Complete(const Scope& scope, const LaneId& lane) {
+  Digest digest = 0;
+  for (TensorIndex tensor = 0; tensor < expected_.size(); ++tensor) {
+    if (expected_.Test(tensor) && tensor < digests_.size()) digest += digests_[tensor];
+  }
+  ask_ = false;
+  const bool committed = prepared_->value.outcome == Outcome::kCommitted;
+  if (!committed || digest == prepared_->value.digest) {
+    answered_ = true;
+    staged_ = StagedValue{prepared_->round, prepared_->ballot, prepared_->value_ballot,
+                          prepared_->value};
+    if (scope.welcomed) scope.Tell(Staged{lane.index, prepared_->round, prepared_->ballot});
+    return {};
+  }
+  const std::string text =
+      absl::StrCat("The result of lane ", lane.name, ", round ", prepared_->round, " has digest ",
+                   digest, " where ", prepared_->value.digest, " was prepared");
+  // Once, the bytes are fetched again: all of them, because a sum does not tell which are wrong.
+  Restage(held_round_, held_ballot_);
+  Expect(lane.layout);
+  if (refetched_ || missing_ == 0) {
+    return {Consequence::kGiveUp,
+            {ErrorCode::kDataCorrupt,
+             absl::StrCat(text, ", for the second time. Check this worker's memory and network, "
+                                "and rejoin with state.")}};
+  }
+  refetched_ = true;
+  SendNeed(scope, lane);
+  return {};
+}
+
+void Settlement::TakeRestart(RoundNumber current, Ballot ballot) {
+  if (prepared_.has_value() && prepared_->ballot < ballot) Unprepare();
+  if (prepared_.has_value()) return;  // An older notice than what was prepared since.
+  if (staged_.has_value() && staged_->ballot < ballot) staged_.reset();
+  if (held_round_ == current && held_ballot_ < ballot) Restage(current, ballot);
+}
+
+void Settlement::TakeSupply(const Scope& scope, const LaneId& lane, const Supply& supply) {
+  if (supply.round != held_round_ || supply.ballot != held_ballot_) return;
+  for (const ChunkRange& range : supply.ranges) {
+    if (!lane.layout.Contains(range)) continue;
+    for (const Interval& part : held_.Inside(lane.layout.Flat(range))) to_supply_.Add(part);
+  }
+  PumpSupply(scope, lane);
+}
+
+void Settlement::PumpSupply(const Scope& scope, const LaneId& lane) {
+  if (to_supply_.empty()) return;
+  const std::optional<uint32_t> stream = scope.streams.Pick();
+  if (!stream.has_value()) return;
+  supplied_.resize(scope.streams.size());
+  for (const Interval& run : to_supply_.Runs()) {
+    for (const ChunkRange& range : lane.layout.Ranges(run, scope.frame_chunks)) {
+      scope.actions.push_back(
+          SendSupply{*stream, lane.handle, lane.index, held_round_, held_ballot_, range});
+    }
+    supplied_[*stream].Add(run);
+  }
+  to_supply_.Clear();
+}
+
+void Settlement::LoseStream(uint32_t stream) {
+  if (stream >= supplied_.size()) return;
+  for (const Interval& run : supplied_[stream].Runs()) to_supply_.Add(run);
+  supplied_[stream].Clear();
+}
+
+void Settlement::EndSession() {
+  // Whatever holds in the next session is told there again.
+  Unprepare();
+  ask_ = false;
+  to_supply_.Clear();
+  supplied_.clear();
+}
+
+void Settlement::EndRound() {
+  Unprepare();
+  ask_ = false;
+  staged_.reset();
+}
+
+}  // namespace basin::client

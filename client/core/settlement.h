@@ -1,0 +1,127 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How the lane's next round is settled on this side: result chunks are staged, the prepared value
+// is checked against them, and STAGED is answered once every byte is here and its digest is right.
+//
+//   from         when                                             to           what is sent
+//   -----------  -----------------------------------------------  -----------  -------------------
+//   kCollecting  result frame of the ballot held, or a higher     kCollecting  ResultAck
+//   kCollecting  Prepared, chunks of its value are missing        kPrepared    Need, if the value
+//                                                                              is of another ballot
+//                                                                              or the session new
+//   kCollecting  Prepared, everything is here, or ABORTED         kStaged      Staged
+//   kPrepared    result frame of the value's ballot, the last     kStaged      ResultAck, Staged
+//   kPrepared    the same, but the digest is wrong, once          kPrepared    ResultAck, Need (all)
+//   kPrepared    the same, for the second time                    (given up)   Abandon
+//   any          Prepared with a higher ballot                    as above     as above
+//   kPrepared    attempt restarted, result frame of a higher      kCollecting
+//                ballot than was prepared
+//   kStaged      the verdict is told                              kCollecting  (the next round)
+//   any          a new session                                    kCollecting
+//
+// The bytes of the last verdict stay, and can be supplied, until the next round's first result.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_CLIENT_CORE_SETTLEMENT_H_
+#define BASIN_CLIENT_CORE_SETTLEMENT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "client/core/intervals.h"
+#include "client/core/layout.h"
+#include "client/core/streams.h"
+#include "proto/vocabulary/bitmap.h"
+
+namespace basin::client {
+
+enum class SettlePhase : uint8_t { kCollecting = 0, kPrepared = 1, kStaged = 2 };
+
+// What something about one lane means for the whole worker.
+enum class Consequence : uint8_t {
+  kNone = 0,
+  kReconnect = 1,  // The aggregator broke the protocol: start over with a new session.
+  kGiveUp = 2,     // This worker cannot keep level: abandon the incarnation, rejoin with state.
+  kFatal = 3,
+};
+struct Finding {
+  Consequence consequence = Consequence::kNone;
+  Error error;
+};
+
+// Which lane is meant, for messages, actions and errors.
+struct LaneId {
+  LaneHandle handle = 0;
+  LaneIndex index = 0;
+  const std::string& name;
+  const Layout& layout;
+};
+
+class Settlement {
+ public:
+  SettlePhase phase() const {
+    if (!prepared_.has_value()) return SettlePhase::kCollecting;
+    return answered_ ? SettlePhase::kStaged : SettlePhase::kPrepared;
+  }
+  // The value that is held completely and whose verdict was not told.
+  const std::optional<StagedValue>& staged() const { return staged_; }
+  // What result bytes are held: of which round, at which ballot, which chunks (flat).
+  RoundNumber held_round() const { return held_round_; }
+  Ballot held_ballot() const { return held_ballot_; }
+  const IntervalSet& held() const { return held_; }
+
+  // `current` is the lane's next round: last verdict + 1.
+  Finding TakeResult(const Scope& scope, const LaneId& lane, RoundNumber current,
+                     const ResultReceived& frame);
+  Finding TakePrepared(const Scope& scope, const LaneId& lane, const Prepared& prepared);
+  void TakeRestart(RoundNumber current, Ballot ballot);
+  // The layout grew: a prepared value that was ahead of it may be complete now.
+  Finding TakeLayout(const Scope& scope, const LaneId& lane);
+  void TakeSupply(const Scope& scope, const LaneId& lane, const Supply& supply);
+
+  void LoseStream(uint32_t stream);
+  void PumpSupply(const Scope& scope, const LaneId& lane);
+  void EndSession();
+  // On a new session the round was found prepared: ask for what is missing when the value is told.
+  void AskWhenPrepared() { ask_ = true; }
+  // The verdict of the round was told. What is held stays.
+  void EndRound();
+  void Forget() { *this = Settlement(); }
+
+  auto Fields() const {
+    return std::tie(held_round_, held_ballot_, held_, digests_, prepared_, expected_, missing_,
+                    answered_, ask_, refetched_, staged_, to_supply_, supplied_);
+  }
+
+ private:
+  void Restage(RoundNumber round, Ballot ballot);
+  void Unprepare();
+  void Expect(const Layout& layout);
+  void SendNeed(const Scope& scope, const LaneId& lane) const;
+  Finding Complete(const Scope& scope, const LaneId& lane);
+  Finding Evaluate(const Scope& scope, const LaneId& lane);
+
+  RoundNumber held_round_ = 0;
+  Ballot held_ballot_;
+  IntervalSet held_;             // Flat.
+  std::vector<Digest> digests_;  // Of what is held, summed by tensor.
+
+  std::optional<Prepared> prepared_;
+  Bitmap expected_;        // Tensors that have a result.
+  uint64_t missing_ = 0;   // Chunks of them that are not held; meaningful once expected_ is set.
+  bool answered_ = false;  // STAGED was sent for the prepared ballot.
+  bool ask_ = false;
+  bool refetched_ = false;  // In this round the digest was wrong once.
+  std::optional<StagedValue> staged_;
+
+  IntervalSet to_supply_;              // Flat; of what is held.
+  std::vector<IntervalSet> supplied_;  // By stream: sent, and lost if the stream is.
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_CORE_SETTLEMENT_H_
