@@ -198,7 +198,7 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
       saved = state->second;
     }
     const JobId id = next_job_++;
-    jobs_.emplace(id, Job(id, hello.job, config_.term, std::move(saved)));
+    jobs_.emplace(id, Job(id, hello.job, config_.term, std::move(saved), scope.now));
     known = by_name_.emplace(hello.job, id).first;
     scope.actions.push_back(Note{NoteKind::kJobAdmitted, hello.job, hello.worker, "", 0,
                                  "A job this aggregator does not know yet."});

@@ -55,8 +55,8 @@ const char* WorkerStateName(WorkerState state) {
   return "UNKNOWN";
 }
 
-Job::Job(JobId id, JobName name, Term term, std::optional<SavedState> saved)
-    : id_(id), name_(std::move(name)), term_(term), saved_(std::move(saved)) {
+Job::Job(JobId id, JobName name, Term term, std::optional<SavedState> saved, absl::Time now)
+    : id_(id), name_(std::move(name)), term_(term), saved_(std::move(saved)), idle_since_(now) {
   if (saved_.has_value()) term_ = std::max(term_, saved_->term + 1);
 }
 
@@ -105,7 +105,9 @@ bool Job::HasOpenRound() const {
 }
 
 bool Job::Idle() const {
-  if (!hellos_.empty()) return false;
+  const bool held = std::any_of(hellos_.begin(), hellos_.end(),
+                                [](const auto& entry) { return entry.second.first != 0; });
+  if (held) return false;
   return workers_.Count(WorkerState::kLost) == workers_.size();
 }
 
@@ -311,8 +313,8 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
     lane.layout.Append(spec);
   }
   const bool grew = lane.layout.version() > before;
-  if (grew || lane.memory.window == 0) PlanMemory(scope, lane, index);
   if (grew && lane.round.has_value()) lane.round->GrowLayout(ScopeOf(scope, index));
+  if (grew || NeedsMemory(scope, lane)) PlanMemory(scope, lane, index);
 
   const auto describe = [&](uint32_t first) {
     LaneLayout layout{index, lane.name, lane.kind, first, {}, lane.next, lane.memory.window};
@@ -338,7 +340,7 @@ void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
       PlanLaneMemory(scope.config, std::max<uint32_t>(settings_.max_workers, 1),
                      lane.layout.bytes(), scope.memory.free(), lane.memory);
   if (!plan.has_value()) {
-    if (before.window == 0) {
+    if (NeedsMemory(scope, lane)) {
       scope.actions.push_back(Note{NoteKind::kLaneWaitsForMemory, name_, "", lane.name, lane.next,
                                    absl::StrCat("Lane ", lane.name, " waits for memory: ",
                                                 scope.memory.free(), " bytes are free.")});
@@ -347,16 +349,28 @@ void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
   }
   scope.memory.reserved += plan->reserved - before.reserved;
   lane.memory = *plan;
-  if (before.window > 0) return;
+  if (lane.memory == before) return;
+  if (lane.round.has_value()) {
+    lane.round->MemoryGrew(ScopeOf(scope, index));
+    AdvanceLane(scope, index);
+    return;
+  }
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     if (workers_[slot].state == WorkerState::kLost) continue;
     SendTo(scope, slot, Credit{index, lane.next, lane.memory.window, {}, {}});
   }
 }
 
+// Whether the lane has frames that do not fit what it was given.
+bool Job::NeedsMemory(const JobScope& scope, const Lane& lane) const {
+  const uint64_t frame =
+      std::min(scope.config.frame_bytes, std::max<uint64_t>(lane.layout.bytes(), 1));
+  return !lane.expired && lane.memory.frame < frame;
+}
+
 void Job::RetryMemory(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
-    if (lanes_[i].memory.window == 0 && !lanes_[i].expired) PlanMemory(scope, lanes_[i], i);
+    if (NeedsMemory(scope, lanes_[i])) PlanMemory(scope, lanes_[i], i);
   }
 }
 

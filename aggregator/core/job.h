@@ -72,7 +72,7 @@ const char* JobStateName(JobState state);
 
 class Job {
  public:
-  Job(JobId id, JobName name, Term term, std::optional<SavedState> saved);
+  Job(JobId id, JobName name, Term term, std::optional<SavedState> saved, absl::Time now);
 
   // Says whether a job with these settings fits the memory; if not, `why` has the numbers.
   static bool Fits(const JobScope& scope, const JobSettings& settings, std::string& why);
@@ -186,6 +186,7 @@ class Job {
   void RejectMessage(const JobScope& scope, Slot slot, ErrorCode code, const std::string& text,
                      std::optional<LaneIndex> lane = std::nullopt, RoundNumber round = 0);
   void PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index);
+  bool NeedsMemory(const JobScope& scope, const Lane& lane) const;
   std::vector<RoundMember> RoundMembers() const;
   void AdvanceLane(const JobScope& scope, LaneIndex index);
   void AdvanceAll(const JobScope& scope);
@@ -230,7 +231,7 @@ class Job {
   std::optional<WorkerId> donor_;               // Of the state of whoever joined last.
   absl::Time paused_since_ = absl::InfiniteFuture();
   bool pause_told_ = false;
-  absl::Time idle_since_ = absl::InfiniteFuture();
+  absl::Time idle_since_;  // Meaningful while Idle().
 };
 
 }  // namespace basin::aggregator

@@ -206,7 +206,6 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   worker.session = session;
   worker.last_heard = scope.now;
   scope.sessions[session].slot = slot;
-  idle_since_ = absl::InfiniteFuture();
   Say(scope, reconnects ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,
       absl::StrCat("Incarnation ", ToString(worker.incarnation), "."));
   WelcomeWorker(scope, slot, hello);
@@ -269,6 +268,7 @@ void Job::LoseSession(const JobScope& scope, SessionId session, std::optional<Sl
   for (auto& [id, held] : hellos_) {
     if (held.first == session) held.first = 0;  // What it said stays true.
   }
+  if (Idle()) idle_since_ = scope.now;
   if (!slot.has_value()) return;
   Worker& worker = workers_[*slot];
   worker.session.reset();

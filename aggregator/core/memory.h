@@ -49,27 +49,28 @@ inline LaneMemory LeastLaneMemory(const Config& config, uint64_t workers, uint64
   return least;
 }
 
-// As much as is useful, but at most half of what is free, so that other lanes and jobs find room.
-// Empty when not even the least is free. `held` is what the lane has already and may keep.
+// As much as is useful, but at most half of what is free beyond the least, so that other lanes and
+// jobs find room. Empty when not even the least is free. `held` is what the lane has already:
+// windows that were told are not taken back.
 inline std::optional<LaneMemory> PlanLaneMemory(const Config& config, uint64_t workers,
                                                 uint64_t bytes, uint64_t free,
                                                 const LaneMemory& held) {
-  const LaneMemory least = LeastLaneMemory(config, workers, bytes);
-  if (least.reserved > free + held.reserved) return std::nullopt;
-  const uint64_t whole = std::max<uint64_t>(bytes, 1);
-  LaneMemory plan = least;
-  const uint64_t spare = std::max(free / 2 + held.reserved, least.reserved) - least.reserved;
-  const uint64_t most_results =
-      std::max(least.frame, std::min(config.result_window_bytes, whole)) - least.frame;
-  const uint64_t most_window =
-      std::max(least.frame, std::min(config.window_bytes, whole)) - least.frame;
-  const uint64_t more_results = std::min(most_results, spare / 4);
-  const uint64_t more_window = std::min(most_window, (spare - more_results) / workers);
-  plan.result_window = std::max(least.result_window + more_results, held.result_window);
-  plan.window = std::max(least.window + more_window, held.window);
-  plan.reserved = workers * plan.window + kWidening * plan.frame + plan.result_window;
-  // Windows that were told are not taken back; where they leave no room to grow, keep what is held.
+  const auto charge = [&](LaneMemory& plan) {
+    plan.reserved = workers * plan.window + kWidening * plan.frame + plan.result_window;
+  };
+  LaneMemory plan = LeastLaneMemory(config, workers, bytes);
+  plan.window = std::max(plan.window, held.window);
+  plan.result_window = std::max(plan.result_window, held.result_window);
+  charge(plan);
   if (plan.reserved > free + held.reserved) return std::nullopt;
+  const uint64_t spare = (free + held.reserved - plan.reserved) / 2;
+  const auto grow = [&](uint64_t& window, uint64_t useful, uint64_t room) {
+    useful = std::min(useful, std::max<uint64_t>(bytes, 1));
+    if (window < useful) window += std::min(useful - window, room);
+  };
+  grow(plan.result_window, config.result_window_bytes, spare / 4);
+  grow(plan.window, config.window_bytes, (spare - spare / 4) / workers);
+  charge(plan);
   return plan;
 }
 

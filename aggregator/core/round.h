@@ -155,6 +155,8 @@ class Round {
   // Rules::second_prepare is off: everybody counts as having staged the adopted value.
   void StageAllForTest();
   void GrowLayout(const RoundScope& scope);
+  // The lane was given more memory: everyone hears of its larger window.
+  void MemoryGrew(const RoundScope& scope);
   void LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before);
   // Sends what a worker must hear on a new session, after its welcome.
   void Resume(const RoundScope& scope, Slot slot, const LaneHistory* history);

@@ -46,6 +46,17 @@ void Round::TellWindow(const RoundScope& scope, RoundMember& member) {
   SendTo(scope, member, Credit{scope.lane, number_, window, {}, {}});
 }
 
+void Round::MemoryGrew(const RoundScope& scope) {
+  if (phase_ == RoundPhase::kPrepared) return;
+  for (RoundMember& member : members_) {
+    if (member.gone) continue;
+    UpdateBlocked(scope, member);
+    member.told_window = WindowOf(scope, member);
+    SendTo(scope, member, Credit{scope.lane, number_, member.told_window, {}, {}});
+  }
+  Advance(scope);
+}
+
 void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   RoundMember& member = At(slot);
   if (phase_ == RoundPhase::kIdle) {
