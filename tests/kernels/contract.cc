@@ -541,7 +541,8 @@ void CompareRuns(const Reducer& reducer, const ReductionPlan& plan, const Case& 
 
 }  // namespace
 
-void CheckCase(const std::vector<const Reducer*>& reducers, const Case& c, Report* report) {
+void CheckContributions(const std::vector<const Reducer*>& reducers, const Case& c,
+                        const std::vector<Bytes>& contributions, Report* report) {
   const Result<ReductionPlan> made = ReductionPlan::Make(c.spec);
   if (!made.ok()) {
     report->Add(Describe(c) + ": no plan: " + made.failure().message);
@@ -549,7 +550,14 @@ void CheckCase(const std::vector<const Reducer*>& reducers, const Case& c, Repor
   }
   const ReductionPlan& plan = made.value();
   if (plan.outcome() != PlanOutcome::kReduce) return;  // Nothing to run.
+  const Outcome expected =
+      Run{*MakeReferenceReducer(), plan, c}.OnePass(Inputs(contributions).data(), 0, false);
+  for (const Reducer* reducer : reducers) {
+    CompareRuns(*reducer, plan, c, contributions, expected, Random(~c.seed), report);
+  }
+}
 
+void CheckCase(const std::vector<const Reducer*>& reducers, const Case& c, Report* report) {
   Random random(c.seed ^ 0x9e3779b97f4a7c15);
   std::vector<Bytes> contributions;
   for (const Contribution& contribution : c.spec.contributions) {
@@ -557,11 +565,7 @@ void CheckCase(const std::vector<const Reducer*>& reducers, const Case& c, Repor
         contribution.skipped ? Bytes{}
                              : DrawValues(contribution.wire_dtype, c.values, c.count, random));
   }
-  const Outcome expected =
-      Run{*MakeReferenceReducer(), plan, c}.OnePass(Inputs(contributions).data(), 0, false);
-  for (const Reducer* reducer : reducers) {
-    CompareRuns(*reducer, plan, c, contributions, expected, random, report);
-  }
+  CheckContributions(reducers, c, contributions, report);
 }
 
 Report CheckAgainstReference(const std::vector<const Reducer*>& reducers, DType tensor_dtype) {

@@ -68,6 +68,11 @@ std::vector<Case> MakeCases(DType tensor_dtype);
 // and leaf by leaf. Bytes around each output must stay untouched.
 void CheckCase(const std::vector<const Reducer*>& reducers, const Case& c, Report* report);
 
+// The same with given bytes, one vector per contribution; empty for skipped ones.
+void CheckContributions(const std::vector<const Reducer*>& reducers, const Case& c,
+                        const std::vector<std::vector<unsigned char>>& contributions,
+                        Report* report);
+
 // All cases of a dtype.
 Report CheckAgainstReference(const std::vector<const Reducer*>& reducers, DType tensor_dtype);
 Report CheckAgainstReference(const Reducer& reducer, DType tensor_dtype);
