@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(kCastThreads) CastKernel(const CastTask task) 
 
 }  // namespace
 
-cudaError_t Launch(const CastTask& task, cudaStream_t stream) {
+int Launch(const CastTask& task, CUstream_st* stream) {
   if (task.count == 0) return cudaSuccess;
   const uint64_t per_block = uint64_t{kCastThreads} * kCastVector;
   const auto blocks = static_cast<unsigned>((task.count + per_block - 1) / per_block);
@@ -25,7 +25,7 @@ cudaError_t Launch(const CastTask& task, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-cudaError_t CheckKernels() {
+int CheckKernels() {
   cudaFuncAttributes attributes;
   return cudaFuncGetAttributes(&attributes, CastKernel<BranchlessF16>);
 }

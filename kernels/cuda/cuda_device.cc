@@ -68,11 +68,13 @@ class CudaQueue final : public Queue {
   }
 
   std::optional<Failure> Run(const ReduceTask& task) override {
-    return Call("launch of the reduction", [&] { return Launch(task, stream_); });
+    return Call("launch of the reduction",
+                [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
   }
 
   std::optional<Failure> Run(const CastTask& task) override {
-    return Call("launch of the cast", [&] { return Launch(task, stream_); });
+    return Call("launch of the cast",
+                [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
   }
 
   std::optional<Failure> Wait() override {
@@ -161,7 +163,8 @@ Result<std::unique_ptr<Device>> OpenCudaDevice(int index) {
   name += std::string(" (") + properties.name + ")";
   const CurrentDevice current(index);
   if (auto failure = Check(current.error(), name, "cudaSetDevice")) return *std::move(failure);
-  if (auto failure = Check(CheckKernels(), name, "finding kernels for this processor")) {
+  const auto error = static_cast<cudaError_t>(CheckKernels());
+  if (auto failure = Check(error, name, "finding kernels for this processor")) {
     return *std::move(failure);
   }
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(std::move(name), index));

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kProducers + kAdders)
 
 }  // namespace
 
-cudaError_t Launch(const ReduceTask& task, cudaStream_t stream) {
+int Launch(const ReduceTask& task, CUstream_st* stream) {
   if (task.count == 0) return cudaSuccess;
   VisitSource(task, [&task, stream](auto source) {
     using Source = decltype(source);

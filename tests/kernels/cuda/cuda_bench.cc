@@ -138,7 +138,8 @@ int Run(int device) {
     for (int contributors : {2, 4, 8, 16}) {
       for (bool with_norm : {false, true}) {
         const ReduceTask task = AverageTask(arrays, dtype, contributors, with_norm);
-        const double time = MedianTime([&task] { Check(Launch(task, nullptr), "launch"); });
+        const double time = MedianTime(
+            [&task] { Check(static_cast<cudaError_t>(Launch(task, nullptr)), "launch"); });
         const double moved = 1e-6 * static_cast<double>(arrays.bytes) * (contributors + 1) / time;
         std::printf("%-6s %3d %6s %10.3f %9.0f %7.1f%%\n", DTypeName(dtype), contributors,
                     with_norm ? "yes" : "no", time, moved, 100 * moved / copied);

@@ -95,6 +95,7 @@ TEST_F(DeviceCallsTest, CallsFromSeveralThreadsTakeTurns) {
   const DeviceReducer reducer(MakeEmulatedDevice(faults_), options);
   const SmallSum sum;
   std::vector<std::thread> threads;
+  threads.reserve(6);
   for (int i = 0; i < 6; ++i) {
     threads.emplace_back([&] {
       for (int round = 0; round < 3; ++round) EXPECT_FALSE(sum.Run(reducer));
