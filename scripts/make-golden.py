@@ -319,11 +319,9 @@ def reduce_floats(case, expected):
     result = FLOATS[case.result]
     taking_part = [w for w in case.workers if not adds_nothing(case, w)]
     coefficients = [coefficient(case, w) for w in taking_part]
-    combine = {
-        "MIN": smaller,
-        "MAX": larger,
-        "PRODUCT": lambda x, y: multiply(a, x, y),
-    }.get(case.op, lambda x, y: add(a, x, y))
+    combine = {"MIN": smaller, "MAX": larger, "PRODUCT": lambda x, y: multiply(a, x, y)}.get(
+        case.op, lambda x, y: add(a, x, y)
+    )
     overflows = []
     for i in range(len(taking_part[0].bits)):
         acc = None
@@ -348,12 +346,9 @@ def reduce_floats(case, expected):
 
 def reduce_integers(case, expected):
     bits, signed = INTEGERS[case.result]
-    combine = {
-        "SUM": lambda x, y: x + y,
-        "MIN": min,
-        "MAX": max,
-        "PRODUCT": lambda x, y: x * y,
-    }[case.op]
+    combine = {"SUM": lambda x, y: x + y, "MIN": min, "MAX": max, "PRODUCT": lambda x, y: x * y}[
+        case.op
+    ]
     taking_part = [w for w in case.workers if not adds_nothing(case, w)]
     wraps = []
     for i in range(len(taking_part[0].bits)):
@@ -582,6 +577,11 @@ THIRD = 1.0 / 3.0
 ALL_OPS = ("SUM", "AVERAGE", "WEIGHTED_AVERAGE", "MIN", "MAX", "PRODUCT")
 
 
+def case(dtype, op, label, lists, weights=None, **options):
+    """A reduction of one dtype by workers that send these lists of bits."""
+    return Case(f"{dtype}/{op}/{label}", op, dtype, team(dtype, lists, weights), **options)
+
+
 def float_cases(dtype):
     yield from op_cases(dtype)
     yield from scale_cases(dtype)
@@ -599,22 +599,15 @@ def float_cases(dtype):
 def op_cases(dtype):
     for op in ALL_OPS:
         for workers in (1, 2, 3, 8, 17):
-            yield Case(
-                f"{dtype}/{op}/{workers}-workers",
-                op,
-                dtype,
-                team(dtype, normals(dtype, 1, workers)),
-            )
+            yield case(dtype, op, f"{workers}-workers", normals(dtype, 1, workers))
     order = bits_of(dtype, 1e8, 1, -1e8, 1)
     if dtype == "f16":
         order = bits_of(dtype, 60000, 0.001, -60000, 0.001)
-    yield Case(f"{dtype}/SUM/order-matters", "SUM", dtype, team(dtype, [[b] for b in order]))
-    yield Case(
-        f"{dtype}/SUM/other-order", "SUM", dtype, team(dtype, [[order[i]] for i in (0, 2, 1, 3)])
-    )
+    yield case(dtype, "SUM", "order-matters", [[b] for b in order])
+    yield case(dtype, "SUM", "other-order", [[order[i]] for i in (0, 2, 1, 3)])
     tenth = bits_of(dtype, 0.1)
     for op in ("SUM", "AVERAGE"):
-        yield Case(f"{dtype}/{op}/64-times-a-tenth", op, dtype, team(dtype, [tenth] * 64))
+        yield case(dtype, op, "64-times-a-tenth", [tenth] * 64)
 
 
 def scale_cases(dtype):
@@ -627,24 +620,9 @@ def scale_cases(dtype):
             ("prescale-1e-8", 1e-8, 1.0),
             ("prescale-near-one", 1.0 + 2.0**-40, 1.0),  # 1 in f32, not in f64
         ):
-            yield Case(
-                f"{dtype}/{op}/{label}", op, dtype, team(dtype, lists), prescale=s, postscale=q
-            )
-    yield Case(
-        f"{dtype}/AVERAGE/postscale-cancels-count",
-        "AVERAGE",
-        dtype,
-        team(dtype, lists),
-        postscale=3.0,
-    )
-    yield Case(
-        f"{dtype}/SUM/postscale-cancels-predivide",
-        "SUM",
-        dtype,
-        team(dtype, lists),
-        postscale=0.25,
-        predivide=4.0,
-    )
+            yield case(dtype, op, f"{label}", lists, prescale=s, postscale=q)
+    yield case(dtype, "AVERAGE", "postscale-cancels-count", lists, postscale=3.0)
+    yield case(dtype, "SUM", "postscale-cancels-predivide", lists, postscale=0.25, predivide=4.0)
 
 
 def weight_cases(dtype):
@@ -659,34 +637,35 @@ def weight_cases(dtype):
             ("beyond-f64", [2**53 + 1, 2**60 + 3, 2**62 + 513, 1]),
         ):
             for s in (1.0, THIRD):
-                yield Case(
-                    f"{dtype}/{w}/{kind}-{label}-{'third' if s != 1 else 'one'}",
-                    w,
+                yield case(
                     dtype,
-                    team(dtype, lists, weights),
+                    w,
+                    f"{kind}-{label}-{'third' if s != 1 else 'one'}",
+                    lists,
+                    weights,
                     kind=kind,
                     prescale=s,
                 )
     nan = bits_of(dtype, float("nan")) * 8
     for kind in ("MEAN", "SUM"):
-        yield Case(
-            f"{dtype}/{w}/{kind}-weight-0-hides-nan",
-            w,
+        yield case(
             dtype,
-            team(dtype, [nan, lists[0], nan, lists[1]], [0, 2, 0, 3]),
+            w,
+            f"{kind}-weight-0-hides-nan",
+            [nan, lists[0], nan, lists[1]],
+            [0, 2, 0, 3],
             kind=kind,
         )
     # A weight of 0 adds nothing, not even +0: the sum of -0 stays -0.
     negative_zero = bits_of(dtype, -0.0)
-    yield Case(
-        f"{dtype}/{w}/weight-0-adds-no-zero",
-        w,
+    yield case(
         dtype,
-        team(dtype, [bits_of(dtype, 0.0), negative_zero, negative_zero], [0, 1, 2]),
+        w,
+        "weight-0-adds-no-zero",
+        [bits_of(dtype, 0.0), negative_zero, negative_zero],
+        [0, 1, 2],
     )
-    yield Case(
-        f"{dtype}/AVERAGE/ignores-weights", "AVERAGE", dtype, team(dtype, lists, [1, 0, 5, 9])
-    )
+    yield case(dtype, "AVERAGE", "ignores-weights", lists, [1, 0, 5, 9])
 
 
 def predivide_cases(dtype):
@@ -694,25 +673,19 @@ def predivide_cases(dtype):
     for op in ("SUM", "AVERAGE", "WEIGHTED_AVERAGE"):
         plain = None
         for f in (1.0, 2.0, 4.0, 8.0, 3.0):
-            case = Case(
-                f"{dtype}/{op}/predivide-{f:g}",
-                op,
-                dtype,
-                team(dtype, lists, [1, 2, 3, 4, 5, 6, 7, 8]),
-                predivide=f,
-            )
-            values = evaluate(case).values
+            made = case(dtype, op, f"predivide-{f:g}", lists, [1, 2, 3, 4, 5, 6, 7, 8], predivide=f)
+            values = evaluate(made).values
             plain = plain or values
             if f != 3.0 and values != plain:
-                raise AssertionError(f"{case.name}: a power of two changed the result")
+                raise AssertionError(f"{made.name}: a power of two changed the result")
             if f == 3.0 and values == plain and dtype in ("f32", "f64"):
-                raise AssertionError(f"{case.name}: f = 3 should differ from f = 1")
-            yield case
-    yield Case(
-        f"{dtype}/AVERAGE/predivide-and-scales",
-        "AVERAGE",
+                raise AssertionError(f"{made.name}: f = 3 should differ from f = 1")
+            yield made
+    yield case(
         dtype,
-        team(dtype, lists),
+        "AVERAGE",
+        "predivide-and-scales",
+        lists,
         prescale=THIRD,
         postscale=1.7,
         predivide=2.828,
@@ -726,34 +699,25 @@ def overflow_cases(dtype):
     big = bits_of(dtype, {"f64": 1.6e308, "f16": 16384.0}.get(dtype, 3e38))
     for f in (1.0, 8.0):
         for op in ("SUM", "AVERAGE"):
-            case = Case(
-                f"{dtype}/{op}/8-big-predivide-{f:g}",
-                op,
-                dtype,
-                team(dtype, [big] * 8),
-                predivide=f,
-            )
-            finite = decode(fmt, evaluate(case).values[0]).is_finite
+            made = case(dtype, op, f"8-big-predivide-{f:g}", [big] * 8, predivide=f)
+            finite = decode(fmt, evaluate(made).values[0]).is_finite
             if op == "AVERAGE" and finite != (f == 8.0 or dtype == "f16"):
-                raise AssertionError(f"{case.name}: not as the requirement says")
-            yield case
+                raise AssertionError(f"{made.name}: not as the requirement says")
+            yield made
     # One element overflows, one has an infinite input, one is fine: only the first is an overflow.
-    rows = [
-        bits_of(dtype, largest, float("inf"), 1.0),
-        bits_of(dtype, largest, 1.0, 2.0),
-    ]
-    yield Case(f"{dtype}/SUM/overflow-is-not-nonfinite", "SUM", dtype, team(dtype, rows))
-    yield Case(
-        f"{dtype}/PRODUCT/overflow-then-zero",
+    rows = [bits_of(dtype, largest, float("inf"), 1.0), bits_of(dtype, largest, 1.0, 2.0)]
+    yield case(dtype, "SUM", "overflow-is-not-nonfinite", rows)
+    yield case(
+        dtype,
         "PRODUCT",
-        dtype,
-        team(dtype, [bits_of(dtype, largest, 2.0)] * 9 + [bits_of(dtype, 0.0, 0.0)]),
+        "overflow-then-zero",
+        [bits_of(dtype, largest, 2.0)] * 9 + [bits_of(dtype, 0.0, 0.0)],
     )
-    yield Case(
-        f"{dtype}/MAX/postscale-overflows",
-        "MAX",
+    yield case(
         dtype,
-        team(dtype, [bits_of(dtype, largest, 1.0), bits_of(dtype, 1.0, -1.0)]),
+        "MAX",
+        "postscale-overflows",
+        [bits_of(dtype, largest, 1.0), bits_of(dtype, 1.0, -1.0)],
         postscale=2.0,
     )
 
@@ -764,17 +728,10 @@ def zero_cases(dtype):
         bits_of(dtype, -0.0, 0.0, -0.0, 0.0, -1.0, 1.0),
     ]
     for op in ALL_OPS:
-        yield Case(f"{dtype}/{op}/zeros", op, dtype, team(dtype, rows))
-        yield Case(
-            f"{dtype}/{op}/zeros-and-negative-scales",
-            op,
-            dtype,
-            team(dtype, rows),
-            prescale=-0.5,
-            postscale=-4.0,
-        )
+        yield case(dtype, op, "zeros", rows)
+        yield case(dtype, op, "zeros-and-negative-scales", rows, prescale=-0.5, postscale=-4.0)
         # A worker that skips must not add +0 to a sum of -0.
-        yield Case(f"{dtype}/{op}/zeros-with-skip", op, dtype, team(dtype, [None, rows[0], None]))
+        yield case(dtype, op, "zeros-with-skip", [None, rows[0], None])
 
 
 def nonfinite_cases(dtype):
@@ -798,29 +755,17 @@ def nonfinite_cases(dtype):
     ]
     left, right = [a for a, _ in pairs], [b for _, b in pairs]
     for op in ALL_OPS:
-        yield Case(f"{dtype}/{op}/nonfinite", op, dtype, team(dtype, [left, right]))
-        yield Case(
-            f"{dtype}/{op}/nonfinite-scaled",
-            op,
-            dtype,
-            team(dtype, [left, right]),
-            prescale=-0.3,
-            postscale=1.5,
-        )
-        yield Case(f"{dtype}/{op}/nonfinite-alone", op, dtype, team(dtype, [left]))
+        yield case(dtype, op, "nonfinite", [left, right])
+        yield case(dtype, op, "nonfinite-scaled", [left, right], prescale=-0.3, postscale=1.5)
+        yield case(dtype, op, "nonfinite-alone", [left])
     fine = random_normal(dtype, 71, 10)
     late = list(fine)
     late[7] = signalling
     early = list(fine)
     early[2] = infinity | sign
-    yield Case(
-        f"{dtype}/SUM/nonfinite-names-first-worker", "SUM", dtype, team(dtype, [fine, late, early])
-    )
-    yield Case(
-        f"{dtype}/WEIGHTED_AVERAGE/nonfinite-not-in-weight-0",
-        "WEIGHTED_AVERAGE",
-        dtype,
-        team(dtype, [fine, early, late], [1, 0, 2]),
+    yield case(dtype, "SUM", "nonfinite-names-first-worker", [fine, late, early])
+    yield case(
+        dtype, "WEIGHTED_AVERAGE", "nonfinite-not-in-weight-0", [fine, early, late], [1, 0, 2]
     )
 
 
@@ -829,8 +774,8 @@ def subnormal_cases(dtype):
     fmt = FLOATS[dtype]
     smallest_normal = 1 << fmt.mantissa_bits
     for op in ALL_OPS:
-        yield Case(f"{dtype}/{op}/subnormal", op, dtype, team(dtype, lists))
-        yield Case(f"{dtype}/{op}/subnormal-third", op, dtype, team(dtype, lists), prescale=THIRD)
+        yield case(dtype, op, "subnormal", lists)
+        yield case(dtype, op, "subnormal-third", lists, prescale=THIRD)
     edge = [
         smallest_normal,
         smallest_normal | 1,
@@ -840,28 +785,15 @@ def subnormal_cases(dtype):
         2 * smallest_normal - 1,
     ]
     for op in ("SUM", "AVERAGE"):
-        yield Case(
-            f"{dtype}/{op}/into-subnormal",
-            op,
+        yield case(dtype, op, "into-subnormal", [edge], prescale=0.5, postscale=0.25)
+        yield case(
             dtype,
-            team(dtype, [edge]),
-            prescale=0.5,
-            postscale=0.25,
-        )
-        yield Case(
-            f"{dtype}/{op}/difference-is-subnormal",
             op,
-            dtype,
-            team(dtype, [[b + 1 for b in edge], [b | (1 << (fmt.bits - 1)) for b in edge]]),
+            "difference-is-subnormal",
+            [[b + 1 for b in edge], [b | (1 << (fmt.bits - 1)) for b in edge]],
         )
     # 6e-8 is the smallest subnormal of f16; dividing by 8 and multiplying back must keep it.
-    yield Case(
-        f"{dtype}/AVERAGE/smallest-predivide-8",
-        "AVERAGE",
-        dtype,
-        team(dtype, [[1]] * 8),
-        predivide=8.0,
-    )
+    yield case(dtype, "AVERAGE", "smallest-predivide-8", [[1]] * 8, predivide=8.0)
 
 
 def rounding_cases(dtype):
@@ -873,52 +805,46 @@ def rounding_cases(dtype):
         small = bits_of(dtype, half_ulp, half_ulp, 0.0, half_ulp, -half_ulp, half_ulp)
         tiny_f = 2.0 ** -(fmt.precision + 8)
         tiny = bits_of(dtype, 0.0, 0.0, 0.0, tiny_f, 0.0, -tiny_f)
-        yield Case(f"{dtype}/SUM/ties-to-even", "SUM", dtype, team(dtype, [big, small, tiny]))
+        yield case(dtype, "SUM", "ties-to-even", [big, small, tiny])
     fmt_max = (fmt.exponent_mask << fmt.mantissa_bits) - 1
     ulp = 2.0 ** (fmt.emax - fmt.mantissa_bits)
     row = [fmt_max, fmt_max, fmt_max, fmt_max | (1 << (fmt.bits - 1))]
     plus = bits_of(dtype, ulp / 2, ulp / 4, -ulp, -ulp / 2)
-    yield Case(f"{dtype}/SUM/rounds-up-to-infinity", "SUM", dtype, team(dtype, [row, plus]))
+    yield case(dtype, "SUM", "rounds-up-to-infinity", [row, plus])
     for n in (3, 5, 7, 11):
-        yield Case(
-            f"{dtype}/AVERAGE/divides-by-{n}",
-            "AVERAGE",
-            dtype,
-            team(dtype, normals(dtype, 80 + n, n, 16)),
-        )
+        yield case(dtype, "AVERAGE", f"divides-by-{n}", normals(dtype, 80 + n, n, 16))
 
 
 def skip_cases(dtype):
     a, b, c = normals(dtype, 6, 3)
     for denominator in ("ALL", "PRESENT"):
         for op in ALL_OPS:
-            yield Case(
-                f"{dtype}/{op}/skips-{denominator}",
-                op,
+            yield case(
                 dtype,
-                team(dtype, [None, a, None, b, c], None if op in ORDER_OPS else [2, 3, 4, 5, 6]),
+                op,
+                f"skips-{denominator}",
+                [None, a, None, b, c],
+                None if op in ORDER_OPS else [2, 3, 4, 5, 6],
                 denominator=denominator,
             )
-            yield Case(
-                f"{dtype}/{op}/all-skip-{denominator}",
-                op,
+            yield case(
                 dtype,
-                team(dtype, [None, None], None if op in ORDER_OPS else [1, 2]),
+                op,
+                f"all-skip-{denominator}",
+                [None, None],
+                None if op in ORDER_OPS else [1, 2],
                 denominator=denominator,
             )
         w = "WEIGHTED_AVERAGE"
-        yield Case(
-            f"{dtype}/{w}/no-weight-{denominator}",
-            w,
-            dtype,
-            team(dtype, [a, None, b], [0, 0, 0]),
-            denominator=denominator,
+        yield case(
+            dtype, w, f"no-weight-{denominator}", [a, None, b], [0, 0, 0], denominator=denominator
         )
-        yield Case(
-            f"{dtype}/{w}/only-skipper-has-weight-{denominator}",
-            w,
+        yield case(
             dtype,
-            team(dtype, [a, None, b], [0, 4, 0]),
+            w,
+            f"only-skipper-has-weight-{denominator}",
+            [a, None, b],
+            [0, 4, 0],
             denominator=denominator,
         )
 
@@ -929,15 +855,8 @@ def length_cases(dtype):
     lengths += [leaves * NORM_LEAF + extra for leaves in (1, 2) for extra in (-1, 0, 1)]
     lengths += [3 * NORM_LEAF, 4 * NORM_LEAF + 37]
     for n in lengths:
-        yield Case(
-            f"{dtype}/AVERAGE/{n}-elements",
-            "AVERAGE",
-            dtype,
-            team(dtype, lists),
-            elements=n,
-            prescale=THIRD,
-        )
-    yield Case(f"{dtype}/SUM/0-elements", "SUM", dtype, team(dtype, [[], []]), elements=0)
+        yield case(dtype, "AVERAGE", f"{n}-elements", lists, elements=n, prescale=THIRD)
+    yield case(dtype, "SUM", "0-elements", [[], []], elements=0)
 
 
 def integer_cases(dtype):
@@ -947,37 +866,37 @@ def integer_cases(dtype):
     for op in ("SUM", "MIN", "MAX", "PRODUCT"):
         for workers in (1, 2, 3, 9):
             lists = [random_integer(dtype, 900 + i, 8) for i in range(workers)]
-            yield Case(f"{dtype}/{op}/{workers}-workers", op, dtype, team(dtype, lists))
+            yield case(dtype, op, f"{workers}-workers", lists)
         small = [
             bits_of(dtype, 1, 2, 3, 4, 5),
             bits_of(dtype, 5, 4, 3, 2, 1),
             bits_of(dtype, 0, 1, 2, 3, 2),
         ]
-        yield Case(f"{dtype}/{op}/small", op, dtype, team(dtype, small))
+        yield case(dtype, op, "small", small)
         edge = [
             bits_of(dtype, highest, lowest, highest, lowest, 0),
             bits_of(dtype, 1, -1 if signed else 0, highest, lowest, 1),
             bits_of(dtype, -1 if signed else 0, 1, 0, 0, 7),
         ]
-        yield Case(f"{dtype}/{op}/edges", op, dtype, team(dtype, edge))
+        yield case(dtype, op, "edges", edge)
         a, b = random_integer(dtype, 31, 6), random_integer(dtype, 32, 6)
-        yield Case(f"{dtype}/{op}/skips", op, dtype, team(dtype, [None, a, None, b]))
-        yield Case(f"{dtype}/{op}/all-skip", op, dtype, team(dtype, [None, None]))
-        yield Case(
-            f"{dtype}/{op}/1000-elements",
-            op,
+        yield case(dtype, op, "skips", [None, a, None, b])
+        yield case(dtype, op, "all-skip", [None, None])
+        yield case(
             dtype,
-            team(dtype, [random_integer(dtype, 33 + i, 11) for i in range(3)]),
+            op,
+            "1000-elements",
+            [random_integer(dtype, 33 + i, 11) for i in range(3)],
             elements=1000,
         )
-    yield Case(
-        f"{dtype}/SUM/{NORM_LEAF + 9}-elements",
-        "SUM",
+    yield case(
         dtype,
-        team(dtype, [random_integer(dtype, 41, 5), random_integer(dtype, 42, 5)]),
+        "SUM",
+        f"{NORM_LEAF + 9}-elements",
+        [random_integer(dtype, 41, 5), random_integer(dtype, 42, 5)],
         elements=NORM_LEAF + 9,
     )
-    yield Case(f"{dtype}/SUM/0-elements", "SUM", dtype, team(dtype, [[], []]), elements=0)
+    yield case(dtype, "SUM", "0-elements", [[], []], elements=0)
 
 
 def mixed_cases():
