@@ -418,6 +418,47 @@ BASIN_HOST_DEVICE double AddSquares(const BlockShare& share, uint64_t tile, unsi
   return sum;
 }
 
+// ---- A thread of a block ------------------------------------------------------------------------
+
+// What one thread of one block does. `Block` is what the device gives to it:
+//   Wait()             returns when every thread of the block has called it
+//   FromLane(x, down)  the x of the thread `down` places further in the warp; all of the warp call
+//   Publish(facts)     adds what the thread has seen to the task's facts
+template <typename Source, typename Block>
+BASIN_DEVICE void RunThread(const ReduceTask& task, uint64_t block_index, unsigned thread,
+                            Rounded<Source> (&tiles)[2][kTile<Source>], Block block) {
+  const BlockShare share = ShareOf<Source>(task, block_index);
+  const bool is_producer = thread < kProducers;
+  const bool with_norm = task.norm_leaves != nullptr;
+  const unsigned lane = thread - kProducers;  // Of an adder.
+  ThreadFacts facts;
+  double sum = 0.0;
+  for (uint64_t tile = 0; share.begin + tile * kTile<Source> < share.end; ++tile) {
+    // Two buffers: while one is added up, the other is filled.
+    Rounded<Source>* const shared = tiles[tile % 2];
+    if (is_producer) Produce<Source>(task, share, tile, thread, shared, &facts);
+    if (with_norm) {
+      // Behind it this tile is full, and the adders are done with the tile before: its buffer is
+      // the one that is filled next.
+      block.Wait();
+      if (!is_producer && lane < kNormLanes) {
+        sum = AddSquares<Source>(share, tile, lane, shared, sum);
+      }
+    }
+  }
+  if (is_producer) {
+    block.Publish(facts);
+    return;
+  }
+  for (unsigned half = kNormLanes / 2; half > 0; half /= 2) sum = sum + block.FromLane(sum, half);
+  if (lane == 0) task.norm_leaves[block_index] = Canonical(sum);
+}
+
+// The threads of a block, for a launch.
+BASIN_HOST_DEVICE unsigned ThreadsOf(const ReduceTask& task) {
+  return kProducers + (task.norm_leaves != nullptr ? kAdders : 0);
+}
+
 }  // namespace basin::kernels::cuda
 
 #endif  // BASIN_KERNELS_CUDA_REDUCE_BODY_H_
