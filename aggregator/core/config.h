@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "absl/time/time.h"
 #include "proto/vocabulary/ids.h"
@@ -36,6 +37,7 @@ struct SavedState {
   RunId run;
   Term term = 0;
   Membership membership;
+  auto Fields() const { return std::tie(run, term, membership); }
 };
 
 struct Config {
@@ -68,6 +70,7 @@ struct Config {
   uint32_t max_workers = 10000;  // Per job.
   uint32_t max_lanes = 64;       // Per job.
   uint32_t max_tensors = 65536;  // Per lane.
+  uint64_t max_lane_bytes = uint64_t{1} << 40;  // One copy of its tensors.
   uint32_t max_values = 65536;   // Broadcast values per job.
 
   bool state_file = false;  // Wait for StateSaved before a generation is told.

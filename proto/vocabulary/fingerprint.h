@@ -86,6 +86,10 @@ class Fingerprint {
     Add(value.second);
   }
   template <typename... T>
+  void Add(const std::tuple<T...>& value) {
+    std::apply([this](const auto&... element) { (Add(element), ...); }, value);
+  }
+  template <typename... T>
   void Add(const std::variant<T...>& value) {
     Word(value.index());
     std::visit([this](const auto& held) { Add(held); }, value);
@@ -98,12 +102,12 @@ class Fingerprint {
   void Add(const std::deque<T>& values) {
     Range(values);
   }
-  template <typename T>
-  void Add(const std::set<T>& values) {
+  template <typename T, typename Less>
+  void Add(const std::set<T, Less>& values) {
     Range(values);
   }
-  template <typename K, typename V>
-  void Add(const std::map<K, V>& values) {
+  template <typename K, typename V, typename Less>
+  void Add(const std::map<K, V, Less>& values) {
     Range(values);
   }
   template <typename T, size_t N>
