@@ -8,7 +8,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -113,6 +112,8 @@ void CheckBlocks(DType dtype, size_t count, bool with_norm) {
   std::mt19937_64 random(count);
   std::vector<Slice> slices;
   std::vector<Input> inputs;
+  slices.reserve(3);
+  inputs.reserve(3);
   ReduceTask task = {};
   for (uint32_t i = 0; i < 3; ++i) {
     auto* bytes = reinterpret_cast<unsigned char*>(data[i].data());

@@ -46,7 +46,9 @@ INSTANTIATE_TEST_SUITE_P(DTypes, DeviceContractTest,
 
 TEST_F(DeviceReducerTest, Criterion_5_7_GoldenVectors) {
   for (const std::string& file : contract::GoldenFiles()) {
-    const contract::Report report = contract::CheckGolden(reducer_, golden_folder + "/" + file);
+    std::string path = golden_folder;
+    path.append("/").append(file);
+    const contract::Report report = contract::CheckGolden(reducer_, path);
     EXPECT_TRUE(report.ok()) << file << ": " << report.Summary();
   }
 }

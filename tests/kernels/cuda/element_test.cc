@@ -28,11 +28,18 @@ TEST(ElementTest, WrapsAreSeen) {
 }
 
 template <typename T>
+uint64_t Bits(T value) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  return bits;
+}
+
+template <typename T>
 void ExpectIdentities(std::initializer_list<T> values) {
   for (Combine combine : {Combine::kAdd, Combine::kMultiply, Combine::kMin, Combine::kMax}) {
     for (T value : values) {
       const T next = Next(combine, Identity<T>(combine), value);
-      EXPECT_EQ(std::memcmp(&next, &value, sizeof(T)), 0)
+      EXPECT_EQ(Bits(next), Bits(value))
           << "combine " << static_cast<int>(combine) << " of " << value << " is " << next;
     }
   }
