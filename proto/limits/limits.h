@@ -73,16 +73,16 @@ inline constexpr size_t kMaxEndpointBytes = 300;
 
 // ------------------------------------------------------------------------------------ counts
 
-inline constexpr uint32_t kMaxWorkers = 10000;            // Per job.
-inline constexpr uint32_t kMaxLanes = 1024;               // Per job.
-inline constexpr uint32_t kMaxTensors = 65536;            // Per lane.
-inline constexpr uint32_t kMaxRank = 16;                  // Dimensions: no framework has more.
+inline constexpr uint32_t kMaxWorkers = 10000;  // Per job.
+inline constexpr uint32_t kMaxLanes = 1024;     // Per job.
+inline constexpr uint32_t kMaxTensors = 65536;  // Per lane.
+inline constexpr uint32_t kMaxRank = 16;        // Dimensions: no framework has more.
 inline constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 40;
 inline constexpr uint32_t kMaxChunksPerTensor = kMaxTensorBytes / kChunkBytes;
-inline constexpr uint32_t kMaxRanges = 65536;             // Chunk ranges in one message.
-inline constexpr uint32_t kMaxSampleRanges = 4096;        // Per contribution.
-inline constexpr uint32_t kMaxRememberedVerdicts = 2;     // Per lane, by each worker.
-inline constexpr uint32_t kMaxPastRounds = 1000;          // In one answer to an operator.
+inline constexpr uint32_t kMaxRanges = 65536;          // Chunk ranges in one message.
+inline constexpr uint32_t kMaxSampleRanges = 4096;     // Per contribution.
+inline constexpr uint32_t kMaxRememberedVerdicts = 2;  // Per lane, by each worker.
+inline constexpr uint32_t kMaxPastRounds = 1000;       // In one answer to an operator.
 
 // The power of two by which a payload is scaled before a cast: F32's normal range.
 inline constexpr int32_t kMaxWireExponent = 126;

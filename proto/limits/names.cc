@@ -40,11 +40,11 @@ Character FirstCharacter(std::string_view text) {
 bool IsPrintableCode(uint32_t code) {
   if (code < 0x20 || (code >= 0x7f && code <= 0x9f)) return false;  // Control characters.
   if (code == 0xad || code == 0xfeff) return false;                 // Invisible marks.
-  if (code >= 0x200b && code <= 0x200f) return false;  // Zero width, and marks of direction.
-  if (code >= 0x2028 && code <= 0x202e) return false;  // Separators of lines; direction.
-  if (code >= 0x2060 && code <= 0x206f) return false;  // Invisible operators; direction.
-  if (code >= 0xfff9 && code <= 0xfffb) return false;  // Interlinear annotation.
-  if (code == 0x061c) return false;                    // Direction.
+  if (code >= 0x200b && code <= 0x200f) return false;    // Zero width, and marks of direction.
+  if (code >= 0x2028 && code <= 0x202e) return false;    // Separators of lines; direction.
+  if (code >= 0x2060 && code <= 0x206f) return false;    // Invisible operators; direction.
+  if (code >= 0xfff9 && code <= 0xfffb) return false;    // Interlinear annotation.
+  if (code == 0x061c) return false;                      // Direction.
   if (code >= 0xe0000 && code <= 0xe0fff) return false;  // Tags.
   return (code & 0xfffe) != 0xfffe && !(code >= 0xfdd0 && code <= 0xfdef);  // Noncharacters.
 }
@@ -82,11 +82,11 @@ absl::Status CheckWorkerId(std::string_view id) {
 }
 
 absl::Status CheckRunId(std::string_view id) {
-  const bool ok = id.empty() ||
-                  (id.size() <= kMaxRunIdBytes && absl::ascii_isalnum(id.front()) &&
-                   std::all_of(id.begin(), id.end(), [](char c) {
-                     return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == ':' || c == '-';
-                   }));
+  const bool ok = id.empty() || (id.size() <= kMaxRunIdBytes && absl::ascii_isalnum(id.front()) &&
+                                 std::all_of(id.begin(), id.end(), [](char c) {
+                                   return absl::ascii_isalnum(c) || c == '.' || c == '_' ||
+                                          c == ':' || c == '-';
+                                 }));
   return ok ? absl::OkStatus()
             : Refuse("run id", id,
                      "use 1 to 128 of A-Z, a-z, 0-9, '.', '_', ':' and '-', beginning with a "
@@ -126,10 +126,9 @@ std::string PrintableText(std::string_view text, size_t max_bytes) {
 std::string QuoteForError(std::string_view text) {
   constexpr size_t kShownBytes = 64;
   const std::string_view shown = text.substr(0, kShownBytes);
-  return absl::StrCat("\"", absl::CHexEscape(absl::string_view(shown.data(), shown.size())), "\"",
-                      shown.size() < text.size()
-                          ? absl::StrCat("... (", text.size(), " bytes)")
-                          : std::string());
+  return absl::StrCat(
+      "\"", absl::CHexEscape(absl::string_view(shown.data(), shown.size())), "\"",
+      shown.size() < text.size() ? absl::StrCat("... (", text.size(), " bytes)") : std::string());
 }
 
 }  // namespace basin

@@ -21,7 +21,8 @@ using JobName = std::string;
 using RunId = std::string;
 using WorkerId = std::string;
 
-// Which life of the aggregator. Unix seconds at the earliest, so that it grows without a state file.
+// Which life of the aggregator. Unix seconds at the earliest, so that it grows without a state
+// file.
 using Term = uint64_t;
 
 // The random number that one trainer process chooses at start and keeps until it exits.

@@ -192,8 +192,8 @@ void CheckPayload(const FrameHeader& header, size_t payload_bytes, Checker& chec
   const uint64_t most = chunks * kChunkBytes;
   const uint64_t least = chunks == 0 ? 0 : as_is ? most - kChunkBytes + 1 : 1;
   if (payload_bytes < least || payload_bytes > most) {
-    checker.Fail("payload_bytes", absl::StrCat("is ", payload_bytes, ", which ", chunks,
-                                               " chunks do not have"));
+    checker.Fail("payload_bytes",
+                 absl::StrCat("is ", payload_bytes, ", which ", chunks, " chunks do not have"));
   }
 }
 
@@ -247,14 +247,14 @@ absl::Status Invalid(std::string_view problem) {
   return absl::InvalidArgumentError("frame: " + std::string(problem));
 }
 
-constexpr uint32_t kSequenceTag = WireFormatLite::MakeTag(v1::Frame::kSequenceFieldNumber,
-                                                          WireFormatLite::WIRETYPE_VARINT);
-constexpr uint32_t kHeaderTag = WireFormatLite::MakeTag(
-    v1::Frame::kHeaderFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-constexpr uint32_t kChecksumTag = WireFormatLite::MakeTag(v1::Frame::kChecksumFieldNumber,
-                                                          WireFormatLite::WIRETYPE_FIXED64);
-constexpr uint32_t kInlineTag = WireFormatLite::MakeTag(
-    v1::Frame::kInlineFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr uint32_t kSequenceTag =
+    WireFormatLite::MakeTag(v1::Frame::kSequenceFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+constexpr uint32_t kHeaderTag = WireFormatLite::MakeTag(v1::Frame::kHeaderFieldNumber,
+                                                        WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr uint32_t kChecksumTag =
+    WireFormatLite::MakeTag(v1::Frame::kChecksumFieldNumber, WireFormatLite::WIRETYPE_FIXED64);
+constexpr uint32_t kInlineTag = WireFormatLite::MakeTag(v1::Frame::kInlineFieldNumber,
+                                                        WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
 // The fields of a frame as they stand on the wire; the last of each counts, as protobuf has it.
 struct RawFrame {
@@ -314,8 +314,8 @@ absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header,
   proto.set_payload_bytes(static_cast<uint32_t>(payload_bytes));
   const size_t header_bytes = proto.ByteSizeLong();
   if (header_bytes > kMaxFrameHeaderBytes) {
-    return Invalid(absl::StrCat("the header has ", header_bytes, " bytes, more than ",
-                                kMaxFrameHeaderBytes));
+    return Invalid(
+        absl::StrCat("the header has ", header_bytes, " bytes, more than ", kMaxFrameHeaderBytes));
   }
 
   std::string out(kMaxFrameOverheadBytes + header_bytes, '\0');
@@ -351,8 +351,8 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
   if (!raw.ok()) return raw.status();
   const size_t header_bytes = TotalBytes(raw->header);
   if (header_bytes == 0 || header_bytes > kMaxFrameHeaderBytes) {
-    return Invalid(absl::StrCat("the header has ", header_bytes, " bytes, not 1 to ",
-                                kMaxFrameHeaderBytes));
+    return Invalid(
+        absl::StrCat("the header has ", header_bytes, " bytes, not 1 to ", kMaxFrameHeaderBytes));
   }
   std::string copy;
   const std::string_view header = Contiguous(raw->header, &copy);
@@ -363,9 +363,9 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
   const bool with_payload = !parsed.ok() || proto.chunk_digests().empty();
   const uint64_t checksum = ChecksumOf(header, raw->payload, with_payload);
   if (checksum != raw->checksum) {
-    return absl::DataLossError(
-        absl::StrCat("frame: the checksum is ", absl::Hex(checksum, absl::kZeroPad16),
-                     " instead of ", absl::Hex(raw->checksum, absl::kZeroPad16)));
+    return absl::DataLossError(absl::StrCat("frame: the checksum is ",
+                                            absl::Hex(checksum, absl::kZeroPad16), " instead of ",
+                                            absl::Hex(raw->checksum, absl::kZeroPad16)));
   }
   if (!parsed.ok()) return parsed;
 
@@ -374,8 +374,8 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
   out.payload_verified = with_payload;
   absl::StatusOr<FrameHeader> decoded = DecodeHeader(proto, out.payload_bytes);
   if (!decoded.ok()) return decoded.status();
-  const bool opens = std::holds_alternative<Bind>(decoded->kind) ||
-                     std::holds_alternative<Bound>(decoded->kind);
+  const bool opens =
+      std::holds_alternative<Bind>(decoded->kind) || std::holds_alternative<Bound>(decoded->kind);
   if (opens != (raw->sequence == 0)) {
     return Invalid(opens ? "Bind and Bound have no sequence number"
                          : "the sequence number is missing");

@@ -87,8 +87,8 @@ struct ValueHeader {
   auto Fields() const { return std::tie(key, first, count); }
 };
 
-using FrameKind = std::variant<Bind, Bound, Ack, ContributionHeader, ResultHeader, SupplyHeader,
-                               ValueHeader>;
+using FrameKind =
+    std::variant<Bind, Bound, Ack, ContributionHeader, ResultHeader, SupplyHeader, ValueHeader>;
 
 // How the payload stands for the tensor's bytes; the default is: as they are.
 struct Encoding {

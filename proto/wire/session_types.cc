@@ -18,8 +18,7 @@ JobSettings Decode(const v1::JobSettings& in, Checker& checker) {
   // Zero is a default that is not known here.
   const auto ordered = [](uint32_t low, uint32_t high) { return high == 0 || low <= high; };
   if (!ordered(out.min_workers, out.start_workers) ||
-      !ordered(out.start_workers, out.max_workers) ||
-      !ordered(out.min_workers, out.max_workers)) {
+      !ordered(out.start_workers, out.max_workers) || !ordered(out.min_workers, out.max_workers)) {
     checker.Fail("start_workers", "is not between min_workers and max_workers");
   }
   return out;

@@ -240,8 +240,8 @@ void Encode(const Busy& in, v1::Busy* out) {
 }
 
 Busy Decode(const v1::Busy& in, Checker&) {
-  return {DecodeText(in.reason()), in.has_expected_ns() ? DecodeDuration(in.expected_ns())
-                                                        : absl::InfiniteDuration()};
+  return {DecodeText(in.reason()),
+          in.has_expected_ns() ? DecodeDuration(in.expected_ns()) : absl::InfiniteDuration()};
 }
 
 void Encode(const Abandon&, v1::Abandon*) {}
@@ -279,8 +279,7 @@ Get Decode(const v1::Get& in, Checker& checker) {
   CheckChunks(in.first(), in.count(), checker);
   out.first = in.first();
   out.count = in.count();
-  out.timeout =
-      in.has_timeout_ns() ? DecodeDuration(in.timeout_ns()) : absl::InfiniteDuration();
+  out.timeout = in.has_timeout_ns() ? DecodeDuration(in.timeout_ns()) : absl::InfiniteDuration();
   return out;
 }
 

@@ -106,9 +106,8 @@ Welcome Decode(const v1::Welcome& in, Checker& checker) {
   out.role = DecodeEnum<Role>("role", in.role(), checker);
   out.membership = DecodeField("membership", in.membership(), checker);
   out.settings = DecodeField("settings", in.settings(), checker);
-  out.frame_bytes =
-      checker.Required("frame_bytes", checker.AtMost("frame_bytes", in.frame_bytes(),
-                                                     uint64_t{kMaxPayloadBytes}));
+  out.frame_bytes = checker.Required(
+      "frame_bytes", checker.AtMost("frame_bytes", in.frame_bytes(), uint64_t{kMaxPayloadBytes}));
   if (in.frame_bytes() % kChunkBytes != 0) {
     checker.Fail("frame_bytes", absl::StrCat("is no multiple of ", kChunkBytes));
   }

@@ -12,8 +12,7 @@ namespace basin::wire {
 // ---------------------------------------------------------------------------- single fields
 
 uint64_t EncodeDuration(absl::Duration duration) {
-  return static_cast<uint64_t>(
-      absl::ToInt64Nanoseconds(std::max(duration, absl::ZeroDuration())));
+  return static_cast<uint64_t>(absl::ToInt64Nanoseconds(std::max(duration, absl::ZeroDuration())));
 }
 
 absl::Duration DecodeDuration(uint64_t ns) {
@@ -82,9 +81,8 @@ Membership Decode(const v1::Membership& in, Checker& checker) {
   for (const std::string& member : in.members()) {
     out.members.push_back(checker.Worker("members", member));
   }
-  checker.Distinct("members", out.members, [](const WorkerId& id) -> const std::string& {
-    return id;
-  });
+  checker.Distinct("members", out.members,
+                   [](const WorkerId& id) -> const std::string& { return id; });
   return out;
 }
 

@@ -27,12 +27,12 @@ namespace basin::wire {
 
 template <typename E>
 struct EnumOnWire;
-#define BASIN_WIRE_ENUM(Type, Shift)                    \
-  template <>                                           \
-  struct EnumOnWire<Type> {                             \
-    using Wire = v1::Type;                              \
-    static constexpr int kLast = v1::Type##_MAX;        \
-    static constexpr int kShift = Shift;                \
+#define BASIN_WIRE_ENUM(Type, Shift)             \
+  template <>                                    \
+  struct EnumOnWire<Type> {                      \
+    using Wire = v1::Type;                       \
+    static constexpr int kLast = v1::Type##_MAX; \
+    static constexpr int kShift = Shift;         \
   }
 BASIN_WIRE_ENUM(DType, 0);
 BASIN_WIRE_ENUM(ReduceOp, 0);
@@ -45,8 +45,7 @@ BASIN_WIRE_ENUM(LaneKind, 1);
 
 template <typename E>
 typename EnumOnWire<E>::Wire EncodeEnum(E value) {
-  return static_cast<typename EnumOnWire<E>::Wire>(static_cast<int>(value) +
-                                                   EnumOnWire<E>::kShift);
+  return static_cast<typename EnumOnWire<E>::Wire>(static_cast<int>(value) + EnumOnWire<E>::kShift);
 }
 template <typename E>
 E DecodeEnum(const char* field, typename EnumOnWire<E>::Wire value, Checker& checker) {
@@ -59,8 +58,11 @@ E DecodeEnum(const char* field, typename EnumOnWire<E>::Wire value, Checker& che
 uint64_t EncodeDuration(absl::Duration duration);
 absl::Duration DecodeDuration(uint64_t ns);
 
-inline std::string EncodeText(const std::string& text) { return PrintableText(text, kMaxTextBytes); }
-inline std::string DecodeText(const std::string& text) { return PrintableText(text, kMaxTextBytes); }
+// The same on both ends.
+inline std::string EncodeText(const std::string& text) {
+  return PrintableText(text, kMaxTextBytes);
+}
+inline std::string DecodeText(const std::string& text) { return EncodeText(text); }
 
 LaneIndex DecodeLane(const char* field, uint32_t lane, Checker& checker);
 TensorIndex DecodeTensor(const char* field, uint32_t tensor, Checker& checker);
@@ -139,9 +141,8 @@ VerdictRecord Decode(const v1::VerdictRecord& in, Checker& checker);
 template <typename List>
 std::vector<TensorSpec> DecodeSpecs(const char* field, const List& in, Checker& checker) {
   std::vector<TensorSpec> specs = DecodeList(field, in, kMaxTensors, checker);
-  checker.Distinct(field, specs, [](const TensorSpec& spec) -> const std::string& {
-    return spec.name;
-  });
+  checker.Distinct(field, specs,
+                   [](const TensorSpec& spec) -> const std::string& { return spec.name; });
   return specs;
 }
 

@@ -30,7 +30,9 @@ using ::testing::HasSubstr;
 
 constexpr size_t kKinds = std::variant_size_v<FrameKind>;
 
-absl::StatusOr<DecodedFrame> DecodeWhole(std::string_view bytes) { return DecodeFrame({&bytes, 1}); }
+absl::StatusOr<DecodedFrame> DecodeWhole(std::string_view bytes) {
+  return DecodeFrame({&bytes, 1});
+}
 
 void ExpectSame(const DecodedFrame& decoded, const RandomFrame& frame) {
   ASSERT_EQ(decoded.sequence, frame.sequence);
@@ -261,9 +263,9 @@ TEST(Frame, Fault_N10_TheDefaultMessageIsRefused) {
 TEST(Frame, Fault_N11_GiantLengthsAreRefusedUnread) {
   // Field 15 or 2, with a length of 1 GiB, of 4 GiB - 1, and of more than 32 bits.
   for (const char tag : {'\x7a', '\x12'}) {
-    for (const std::string& length : {std::string("\x80\x80\x80\x80\x04"),
-                                      std::string("\xff\xff\xff\xff\x0f"),
-                                      std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")}) {
+    for (const std::string& length :
+         {std::string("\x80\x80\x80\x80\x04"), std::string("\xff\xff\xff\xff\x0f"),
+          std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")}) {
       const absl::StatusOr<DecodedFrame> decoded = DecodeWhole(tag + length + "short");
       ASSERT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
       EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("malformed or cut"));
@@ -284,9 +286,9 @@ TEST(Frame, Fault_N11_OversizedFramesAreRefused) {
 TEST(Frame, Fault_N10_GroupsAndFieldZeroAreRefused) {
   RandomMessages random(3);
   const std::string bytes = MakeFrame(random, 3, true).Encode();
-  EXPECT_FALSE(DecodeWhole(bytes + "\xd3\x05\xd4\x05").ok());                // A group.
-  EXPECT_FALSE(DecodeWhole(bytes + std::string("\x02\x00", 2)).ok());        // Field 0.
-  EXPECT_FALSE(DecodeWhole(bytes + "\xd6\x05").ok());                        // Wire type 6.
+  EXPECT_FALSE(DecodeWhole(bytes + "\xd3\x05\xd4\x05").ok());          // A group.
+  EXPECT_FALSE(DecodeWhole(bytes + std::string("\x02\x00", 2)).ok());  // Field 0.
+  EXPECT_FALSE(DecodeWhole(bytes + "\xd6\x05").ok());                  // Wire type 6.
   EXPECT_FALSE(DecodeWhole(bytes + std::string("\xd0\x85\x80\x80\x80\x00\x01", 7)).ok());
 }
 
@@ -353,7 +355,12 @@ TEST(FrameRules, DigestsAreOnePerChunk) {
 }
 
 TEST(FrameRules, HeadersAreCompleteAndBounded) {
-  ExpectRefused([](F f, H) { f->set_header(""); f->clear_inline_(); }, "instead of 0");
+  ExpectRefused(
+      [](F f, H) {
+        f->set_header("");
+        f->clear_inline_();
+      },
+      "instead of 0");
   ExpectRefused([](F, H h) { h->clear_contribution(); }, "header.kind is required");
   ExpectRefused([](F, H h) { h->mutable_contribution()->clear_round(); },
                 "header.contribution.round is required");
@@ -426,8 +433,7 @@ TEST(FrameRules, WhatWouldBeRefusedIsNotEncoded) {
   const std::string_view payload = "payload";
   FrameHeader header;
   header.kind = ContributionHeader{0, 1, {0, 0, 2}};
-  EXPECT_EQ(EncodeFrame(header, {&payload, 1}).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(EncodeFrame(header, {&payload, 1}).status().code(), absl::StatusCode::kInvalidArgument);
   header.kind = Ack{1};
   EXPECT_FALSE(EncodeFrame(header, {&payload, 1}).ok());
   EXPECT_TRUE(EncodeFrame(header, {}).ok());

@@ -11,6 +11,10 @@
 
 #include "google/protobuf/stubs/common.h"
 
+#if GOOGLE_PROTOBUF_VERSION < 4022000
+#include "google/protobuf/stubs/logging.h"
+#endif
+
 namespace basin::testing {
 
 class QuietProtobuf {

@@ -54,10 +54,10 @@ std::string RandomFrame::Encode() const {
 
 RandomFrame MakeFrame(RandomMessages& random, size_t kind, bool small) {
   RandomFrame out;
-  out.header.kind = KindWithIndex(
-      kind, std::make_index_sequence<std::variant_size_v<wire::FrameKind>>());
-  const auto chunks =
-      static_cast<uint32_t>(small || random.Below(8) != 0 ? 1 : 1 + random.Below(kMaxChunksPerFrame));
+  out.header.kind =
+      KindWithIndex(kind, std::make_index_sequence<std::variant_size_v<wire::FrameKind>>());
+  const auto chunks = static_cast<uint32_t>(
+      small || random.Below(8) != 0 ? 1 : 1 + random.Below(kMaxChunksPerFrame));
   std::visit(FillKind{random, chunks}, out.header.kind);
   const bool opens = std::holds_alternative<wire::Bind>(out.header.kind) ||
                      std::holds_alternative<wire::Bound>(out.header.kind);
@@ -65,9 +65,9 @@ RandomFrame MakeFrame(RandomMessages& random, size_t kind, bool small) {
   if (wire::FrameChunks(out.header.kind) == 0) return out;
 
   if (random.Coin() && !std::holds_alternative<wire::ValueHeader>(out.header.kind)) {
-    out.header.encoding = {random.Coin() ? DType::kBF16 : DType::kF16,
-                           static_cast<int32_t>(random.UpTo(2 * kMaxWireExponent)) -
-                               kMaxWireExponent};
+    out.header.encoding = {
+        random.Coin() ? DType::kBF16 : DType::kF16,
+        static_cast<int32_t>(random.UpTo(2 * kMaxWireExponent)) - kMaxWireExponent};
   }
   if (random.Coin()) {
     for (uint32_t i = 0; i < chunks; ++i) out.header.chunk_digests.push_back(random.Number());

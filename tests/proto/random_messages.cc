@@ -158,9 +158,7 @@ void RandomMessages::Fill(SampleRange* out) {
   out->begin = Below(out->end);
 }
 
-void RandomMessages::Fill(Contributor* out) {
-  *out = {Label(), Make<Incarnation>(), Number()};
-}
+void RandomMessages::Fill(Contributor* out) { *out = {Label(), Make<Incarnation>(), Number()}; }
 
 void RandomMessages::Fill(TensorDivisor* out) { *out = {Tensor(), Number()}; }
 void RandomMessages::Fill(NonFinite* out) { *out = {Label(), Tensor(), Number()}; }
@@ -262,8 +260,8 @@ void RandomMessages::Fill(Skip* out) {
 }
 
 void RandomMessages::Fill(Commit* out) {
-  *out = {Lane(),   Round(),  static_cast<uint32_t>(UpTo(kMaxTensors)), Make<Bitmap>(),
-          Number(), Number(), Number()};
+  *out = {Lane(),   Round(), static_cast<uint32_t>(UpTo(kMaxTensors)), Make<Bitmap>(), Number(),
+          Number(), Number()};
 }
 
 void RandomMessages::Fill(Withdraw* out) { *out = {Lane(), Round(), Text()}; }
@@ -299,8 +297,12 @@ void RandomMessages::Fill(Get* out) {
 void RandomMessages::Fill(StartRound* out) { *out = {Name(), Lane(), Round(), Number()}; }
 
 void RandomMessages::Fill(OpenRound* out) {
-  *out = {Lane(),         Round(),            Enum(RoundPhase::kIdle, RoundPhase::kPrepared),
-          Make<Ballot>(), List<ChunkRange>(), Number()};
+  *out = {Lane(),
+          Round(),
+          Enum(RoundPhase::kIdle, RoundPhase::kPrepared),
+          Make<Ballot>(),
+          List<ChunkRange>(),
+          Number()};
 }
 
 void RandomMessages::Fill(LaneLayout* out) {

@@ -243,8 +243,8 @@ TYPED_TEST(SessionMessages, UnknownFieldsAreIgnored) {
 // Expects that `spoil`, applied to a good message of the type, makes it refused with `text`.
 template <typename Message, typename Spoil>
 void ExpectRefused(Spoil spoil, const std::string& text) {
-  using Variant = std::conditional_t<
-      std::is_constructible_v<ToAggregator, Message>, ToAggregator, ToWorker>;
+  using Variant =
+      std::conditional_t<std::is_constructible_v<ToAggregator, Message>, ToAggregator, ToWorker>;
   using Proto =
       std::conditional_t<std::is_same_v<Variant, ToAggregator>, v1::ToAggregator, v1::ToWorker>;
   RandomMessages random(3);
@@ -290,12 +290,11 @@ TEST(SessionRules, Fault_S7_HostileNamesAreRefusedWhereverTheyStand) {
     ExpectRefused<Hello>([&](P p) { p->mutable_hello()->set_job(name); }, "hello.job");
     ExpectRefused<Hello>([&](P p) { p->mutable_hello()->set_worker(name); }, "hello.worker");
     ExpectRefused<Hello>([&](P p) { p->mutable_hello()->set_run(name); }, "hello.run");
-    ExpectRefused<Hello>(
-        [&](P p) { p->mutable_hello()->mutable_membership()->add_members(name); },
-        "hello.membership.members");
+    ExpectRefused<Hello>([&](P p) { p->mutable_hello()->mutable_membership()->add_members(name); },
+                         "hello.membership.members");
   }
-  for (const std::string& name : {std::string("a\nb"), std::string("a\u202eb"), std::string(),
-                                  std::string(1 << 20, 'a')}) {
+  for (const std::string& name :
+       {std::string("a\nb"), std::string("a\u202eb"), std::string(), std::string(1 << 20, 'a')}) {
     ExpectRefused<Register>([&](P p) { p->mutable_register_()->set_lane(name); }, "register.lane");
     ExpectRefused<Register>(
         [&](P p) {

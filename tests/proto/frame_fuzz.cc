@@ -1,0 +1,63 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The parser of frames, against the generated class. The first byte of the input says where the
+// rest is cut into slices.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "basin/v1/exchange.pb.h"
+#include "proto/wire/frame.h"
+#include "tests/proto/quiet_protobuf.h"
+#include "tests/proto/random_frames.h"
+
+namespace {
+
+void Require(bool holds) {
+  if (!holds) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using basin::testing::Join;
+  if (size == 0) return 0;
+  const basin::testing::QuietProtobuf quiet;
+  const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+
+  // A cut every `stride` bytes; 0 for none.
+  const size_t stride = data[0] % 32 == 0 ? bytes.size() + 1 : data[0] % 32;
+  std::vector<std::string_view> slices;
+  for (size_t at = 0; at < bytes.size(); at += stride) {
+    slices.push_back(std::string_view(bytes).substr(at, stride));
+  }
+  const absl::StatusOr<basin::wire::DecodedFrame> cut = basin::wire::DecodeFrame(slices);
+  const std::string_view whole = bytes;
+  const absl::StatusOr<basin::wire::DecodedFrame> decoded = basin::wire::DecodeFrame({&whole, 1});
+  Require(cut.status() == decoded.status());
+  if (!decoded.ok()) return 0;
+
+  Require(cut->sequence == decoded->sequence);
+  Require(cut->header == decoded->header);
+  const std::string payload = Join(decoded->payload);
+  Require(Join(cut->payload) == payload);
+  Require(decoded->payload_bytes == payload.size());
+
+  // The generated class reads the same.
+  basin::v1::Frame proto;
+  Require(proto.ParseFromString(bytes));
+  Require(proto.sequence() == decoded->sequence);
+  Require(proto.inline_() == payload);
+
+  // What was read can be sent on, and is read the same again.
+  const std::string again =
+      basin::testing::RandomFrame{decoded->sequence, decoded->header, payload}.Encode();
+  const std::string_view again_view = again;
+  const absl::StatusOr<basin::wire::DecodedFrame> back = basin::wire::DecodeFrame({&again_view, 1});
+  Require(back.ok() && back->header == decoded->header && back->sequence == decoded->sequence);
+  return 0;
+}

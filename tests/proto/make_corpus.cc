@@ -1,0 +1,105 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Writes the starting corpora of the fuzz targets beside this file:
+//
+//   proto_make_corpus tests/proto/corpus
+//
+// One small valid input per kind of message, so that mutation starts inside every branch. Run it
+// again when a kind is added; what fuzzing found stays.
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <variant>
+
+#include "basin/v1/exchange.pb.h"
+#include "proto/wire/frame.h"
+#include "proto/wire/session.h"
+#include "tests/proto/admin_requests.h"
+#include "tests/proto/random_frames.h"
+#include "tests/proto/random_messages.h"
+
+namespace basin::testing {
+namespace {
+
+class Corpus {
+ public:
+  explicit Corpus(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  void Write(const std::string& target, const std::string& name, const std::string& bytes) {
+    std::filesystem::create_directories(folder_ / target);
+    std::ofstream(folder_ / target / name, std::ios::binary) << bytes;
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+// The shortest encoding among some random messages of one kind.
+template <typename Variant>
+std::string SmallMessage(size_t index) {
+  std::string best;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    RandomMessages random(seed);
+    const std::string bytes = *wire::Encode(random.MakeAlternative<Variant>(index));
+    if (best.empty() || bytes.size() < best.size()) best = bytes;
+  }
+  return best;
+}
+
+void WriteMessages(Corpus& corpus) {
+  for (size_t i = 0; i < std::variant_size_v<ToAggregator>; ++i) {
+    corpus.Write("to_aggregator", "kind-" + std::to_string(i), SmallMessage<ToAggregator>(i));
+  }
+  for (size_t i = 0; i < std::variant_size_v<ToWorker>; ++i) {
+    corpus.Write("to_worker", "kind-" + std::to_string(i), SmallMessage<ToWorker>(i));
+  }
+}
+
+void WriteFrames(Corpus& corpus) {
+  for (size_t kind = 0; kind < std::variant_size_v<wire::FrameKind>; ++kind) {
+    for (const char stride : {'\0', '\1', '\7'}) {
+      RandomMessages random(100 + kind);
+      const RandomFrame frame = MakeFrame(random, kind, true);
+      const std::string name = "kind-" + std::to_string(kind);
+      corpus.Write("frame", name + "-cut-" + std::to_string(stride), stride + frame.Encode());
+      v1::Frame proto;
+      proto.ParseFromString(frame.Encode());
+      corpus.Write("frame_header", name, proto.header());
+    }
+  }
+}
+
+void WriteAdminRequests(Corpus& corpus) {
+  for (int i = 0; i < AdminRequests::kCount; ++i) {
+    AdminRequests::VisitNumber(i, [&](auto request) {
+      const std::string bytes = GoodRequest<decltype(request)>().SerializeAsString();
+      corpus.Write("admin", request.GetDescriptor()->name(), static_cast<char>(i) + bytes);
+    });
+  }
+}
+
+void WriteNames(Corpus& corpus) {
+  int i = 0;
+  for (const char* name : {"trainer-0", "team/bert", "f81d4fae-7dec-11d0", "layer3.weight",
+                           "層.重み", "a\nb", "\xed\xa0\x80", "a\u202eb", "\xf0\x9d\x9b\x81"}) {
+    corpus.Write("names", "name-" + std::to_string(i++), name);
+  }
+}
+
+}  // namespace
+}  // namespace basin::testing
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: %s <folder>\n", argv[0]);
+    return 2;
+  }
+  basin::testing::Corpus corpus(argv[1]);
+  basin::testing::WriteMessages(corpus);
+  basin::testing::WriteFrames(corpus);
+  basin::testing::WriteAdminRequests(corpus);
+  basin::testing::WriteNames(corpus);
+  return 0;
+}
