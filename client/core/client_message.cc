@@ -26,7 +26,10 @@ void Client::TakeMessage(const Scope& scope, const ToWorker& message) {
           [](const Welcome&) {},
           [](const Ended&) {},
           [&](const MembershipChanged& changed) { TakeMembership(scope, changed); },
-          [&](const LaneLayout& layout) { TakeLayout(scope, layout); },
+          [&](const LaneLayout& layout) {
+            if (!TakeLayout(scope, layout)) return;
+            if (Lane* lane = Find(layout.lane)) lane->Advance(scope);
+          },
           [&](const Credit& credit) {
             if (Lane* lane = Find(credit.lane)) lane->TakeCredit(scope, credit);
           },
@@ -54,6 +57,8 @@ void Client::TakeMessage(const Scope& scope, const ToWorker& message) {
       message);
 }
 
+// Returns whether the session goes on. What the layout allows to be sent is for the caller to send,
+// because a welcome has more to say first.
 bool Client::TakeLayout(const Scope& scope, const LaneLayout& layout) {
   const auto it = std::find_if(lanes_.begin(), lanes_.end(),
                                [&](const Lane& lane) { return lane.name() == layout.name; });
@@ -63,7 +68,6 @@ bool Client::TakeLayout(const Scope& scope, const LaneLayout& layout) {
   if (before.has_value() && before != it->index()) by_index_.erase(*before);
   by_index_[layout.lane] = static_cast<LaneHandle>(it - lanes_.begin());
   if (has_history_) it->StartAtLayout();
-  it->Advance(scope);
   return true;
 }
 

@@ -1,0 +1,412 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The trainer's calls: registration, the mapping of handles to indexes, and wrong calls, each of
+// which is refused with a sentence and changes nothing.
+
+#include <functional>
+
+#include "gtest/gtest.h"
+#include "tests/client/core/harness.h"
+
+namespace basin::client {
+namespace {
+
+TEST(RegisterTest, OnlyNewTensorsAreSent) {
+  Harness worker;
+  worker.Connect();
+  EXPECT_EQ(worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("a", 1), F32("b", 2)}})
+                .OneSent<Register>()
+                .tensors.size(),
+            2u);
+  const Actions more =
+      worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("b", 2), F32("c", 3)}});
+  EXPECT_EQ(more.OneSent<Register>(), (Register{"g", LaneKind::kGradient, {F32("c", 3)}}));
+  EXPECT_EQ(worker.lane().tensors()[2].spec.name, "c") << "handles are given in order";
+}
+
+TEST(RegisterTest, ALaneWithoutTensorsIsNamed) {
+  Harness worker;
+  worker.Connect();
+  EXPECT_EQ(worker.Do(RegisterTensors{"call/x", LaneKind::kCall, {}}).OneSent<Register>(),
+            (Register{"call/x", LaneKind::kCall, {}}));
+}
+
+TEST(RegisterTest, LargeRegistrationsAreCut) {
+  Config config = TestConfig();
+  config.register_batch = 2;
+  Harness worker(config);
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
+  const std::vector<Register> sent = worker.Connect().Sent<Register>();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[0].tensors.size(), 2u);
+  EXPECT_EQ(sent[1].tensors.size(), 1u);
+}
+
+TEST(RegisterTest, HandlesAreMappedByName) {
+  Harness worker;
+  worker.Connect();
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("mine", 8), F32("ours", 9)}});
+  LaneLayout layout = worker.MakeLayout();
+  layout.tensors = {F32("theirs", 1), F32("ours", 9), F32("mine", 8)};
+  EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 3}));
+  EXPECT_EQ(worker.lane().tensors()[0].index, TensorIndex{2});
+  EXPECT_EQ(worker.lane().tensors()[1].index, TensorIndex{1});
+  // A tensor that is in the layout before it is registered here.
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("theirs", 1)}});
+  EXPECT_EQ(worker.lane().tensors()[2].index, TensorIndex{0});
+  // A layout that grows is acknowledged with its new version.
+  layout.first = 3;
+  layout.tensors = {F32("more", 1)};
+  EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 4}));
+}
+
+TEST(RegisterTest, LayoutsOfLanesThatAreNotRegisteredHereAreIgnored) {
+  Harness worker;
+  worker.Connect();
+  EXPECT_TRUE(worker.Hear(worker.MakeLayout()).all.empty());
+}
+
+TEST(RegisterTest, ALayoutThatContradictsItselfEndsTheSession) {
+  Harness worker;
+  worker.BecomeMember();
+  LaneLayout layout = worker.MakeLayout();
+  layout.tensors[0] = F32("a", 5);
+  const Actions actions = worker.Hear(layout);
+  EXPECT_TRUE(actions.Has<CloseSession>());
+  EXPECT_GT(actions.One<OpenSession>().delay, absl::ZeroDuration());
+  EXPECT_TRUE(worker.client.has_history());
+}
+
+TEST(RegisterTest, RegistrationsThatTheAggregatorRefusesAreTold) {
+  Harness worker;
+  worker.BecomeMember();
+  const Error error{ErrorCode::kMismatch, "tensor a differs"};
+  EXPECT_EQ(worker.Hear(Rejected{error, std::nullopt, 0}).One<Refused>().error, error);
+}
+
+// W10: the offender is told which tensor, and both sides; it is not counted, the others go on.
+TEST(RegisterTest, Fault_W10_AMismatchedTensorIsRefused) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("d", 4)}});
+  LaneLayout layout = worker.MakeLayout();
+  layout.first = 3;
+  layout.tensors = {F32("d", 5)};
+  worker.Hear(layout);
+  worker.Begin();
+  const Error error = worker.Do(PushTensor{0, 3, 0}).One<Refused>().error;
+  EXPECT_EQ(error.code, ErrorCode::kMismatch);
+  EXPECT_NE(error.text.find("f32[4]"), std::string::npos) << error.text;
+  EXPECT_NE(error.text.find("f32[5]"), std::string::npos) << error.text;
+}
+
+TEST(RegisterTest, Fault_W10_AMismatchThatShowsAfterThePushWithdrawsTheRound) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("d", 4)}});
+  worker.Begin();
+  worker.PushOne(kB);
+  EXPECT_TRUE(worker.Do(PushTensor{0, 3, 0}).all.empty()) << "it has no index yet";
+  worker.Do(CommitRound{0});
+  LaneLayout layout = worker.MakeLayout();
+  layout.first = 3;
+  layout.tensors = {F32("d", 5)};
+  const Actions actions = worker.Hear(layout);
+  EXPECT_EQ(actions.One<RoundRejected>().error.code, ErrorCode::kMismatch);
+  EXPECT_TRUE(actions.HasSent<Withdraw>());
+  EXPECT_EQ(worker.lane().round()->state(), RoundState::kWithdrawn);
+}
+
+TEST(RegisterTest, BoundsAndNonsenseAreRefused) {
+  Config config = TestConfig();
+  config.max_lanes = 2;
+  config.max_tensors = 4;
+  Harness worker(config);
+  worker.BecomeMember();
+  const struct {
+    const char* what;
+    RegisterTensors call;
+    ErrorCode code;
+  } cases[] = {
+      {"kind changes", {"g", LaneKind::kCall, {}}, ErrorCode::kMismatch},
+      {"shape changes", {"g", LaneKind::kGradient, {F32("b", 101)}}, ErrorCode::kMismatch},
+      {"one name twice", {"g", LaneKind::kGradient, {F32("x", 1), F32("x", 2)}},
+       ErrorCode::kMismatch},
+      {"no dtype", {"g", LaneKind::kGradient, {{"x", DType::kUnspecified, {1}}}},
+       ErrorCode::kInvalidArgument},
+      {"too large", {"h", LaneKind::kGradient, {F32("x", uint64_t{1} << 62)}},
+       ErrorCode::kInvalidArgument},
+      {"no lane name", {"", LaneKind::kGradient, {}}, ErrorCode::kInvalidArgument},
+      {"no tensor name", {"g", LaneKind::kGradient, {F32("", 1)}}, ErrorCode::kInvalidArgument},
+      {"long name", {"g", LaneKind::kGradient, {F32(std::string(257, 'x'), 1)}},
+       ErrorCode::kInvalidArgument},
+      {"too many tensors", {"g", LaneKind::kGradient, {F32("x", 1), F32("y", 1)}},
+       ErrorCode::kResourceExhausted},
+  };
+  for (const auto& test : cases) {
+    const Client before = worker.client;
+    const Actions actions = worker.Do(test.call);
+    EXPECT_EQ(actions.One<Refused>().error.code, test.code) << test.what;
+    EXPECT_EQ(actions.all.size(), 1u) << test.what;
+    EXPECT_EQ(worker.client.lanes(), before.lanes()) << test.what;
+  }
+  worker.Do(RegisterTensors{"h", LaneKind::kGradient, {}});
+  EXPECT_EQ(worker.Do(RegisterTensors{"i", LaneKind::kGradient, {}}).One<Refused>().error.code,
+            ErrorCode::kResourceExhausted);
+}
+
+// Each wrong call in each situation. `prepare` leads to the situation.
+TEST(CallsTest, WrongCallsAreRefusedAndChangeNothing) {
+  const auto member = [](Harness& worker) { worker.BecomeMember(); };
+  const auto begun = [](Harness& worker) {
+    worker.BecomeMember();
+    worker.Begin();
+  };
+  const auto pushed = [](Harness& worker) {
+    worker.BecomeMember();
+    worker.Begin();
+    worker.PushOne(kA);
+    worker.Do(SkipTensor{0, kB});
+  };
+  const auto committed = [](Harness& worker) {
+    worker.BecomeMember();
+    worker.Contribute();
+  };
+  const auto withdrawn = [](Harness& worker) {
+    worker.BecomeMember();
+    worker.Begin();
+    worker.Do(WithdrawRound{0, "bad batch"});
+  };
+  const auto unknown = [](Harness& worker) {
+    worker.BecomeMember();
+    worker.Contribute();
+    worker.Do(WaitRound{0, worker.now + absl::Seconds(1)});
+    worker.Pass(absl::Seconds(1));
+  };
+  const auto joiner = [](Harness& worker) {
+    worker.Connect();
+    worker.RegisterModel();
+  };
+  using Prepare = std::function<void(Harness&)>;
+  const struct {
+    const char* what;
+    Prepare prepare;
+    Event call;
+    ErrorCode code;
+    const char* says;
+  } cases[] = {
+      {"begin of a joiner", joiner, BeginRound{}, ErrorCode::kFailedPrecondition, "not a member"},
+      {"begin of an unknown lane", member, BeginRound{9, {}, {}, 0, {}}, ErrorCode::kNotFound,
+       "lane handle 9"},
+      {"begin twice", begun, BeginRound{}, ErrorCode::kFailedPrecondition, "begun already"},
+      {"begin while committed", committed, BeginRound{}, ErrorCode::kFailedPrecondition,
+       "not known yet"},
+      {"begin while the outcome is unknown", unknown, BeginRound{},
+       ErrorCode::kFailedPrecondition, "not known yet"},
+      {"push without begin", member, PushTensor{0, kA, 0}, ErrorCode::kFailedPrecondition,
+       "begin it first"},
+      {"push of an unknown lane", member, PushTensor{1, kA, 0}, ErrorCode::kNotFound, "handle 1"},
+      {"push of an unknown tensor", begun, PushTensor{0, 3, 0}, ErrorCode::kNotFound, "handle 3"},
+      {"push twice", pushed, PushTensor{0, kA, 0}, ErrorCode::kFailedPrecondition,
+       "tensor a was pushed"},
+      {"push after skip", pushed, PushTensor{0, kB, 0}, ErrorCode::kFailedPrecondition,
+       "tensor b was skipped"},
+      {"push after commit", committed, PushTensor{0, kA, 0}, ErrorCode::kFailedPrecondition,
+       "after the round was committed"},
+      {"push after withdraw", withdrawn, PushTensor{0, kA, 0}, ErrorCode::kFailedPrecondition,
+       "after the round was withdrawn"},
+      {"skip without begin", member, SkipTensor{0, kA}, ErrorCode::kFailedPrecondition,
+       "begin it first"},
+      {"skip after push", pushed, SkipTensor{0, kA}, ErrorCode::kFailedPrecondition,
+       "tensor a was pushed"},
+      {"commit without begin", member, CommitRound{0}, ErrorCode::kFailedPrecondition,
+       "without begin"},
+      {"commit of an unknown lane", member, CommitRound{7}, ErrorCode::kNotFound, "handle 7"},
+      {"commit twice", committed, CommitRound{0}, ErrorCode::kFailedPrecondition,
+       "committed already"},
+      {"commit after withdraw", withdrawn, CommitRound{0}, ErrorCode::kFailedPrecondition,
+       "withdrawn"},
+      {"withdraw without begin", member, WithdrawRound{0, ""}, ErrorCode::kFailedPrecondition,
+       "without begin"},
+      {"withdraw after commit", committed, WithdrawRound{0, ""}, ErrorCode::kFailedPrecondition,
+       "the commit stands"},
+      {"withdraw twice", withdrawn, WithdrawRound{0, ""}, ErrorCode::kFailedPrecondition,
+       "withdrawn already"},
+      {"wait before commit", begun, WaitRound{0, absl::InfiniteFuture()},
+       ErrorCode::kFailedPrecondition, "wait before commit"},
+      {"wait for an unknown lane", member, WaitRound{4, absl::InfiniteFuture()},
+       ErrorCode::kNotFound, "handle 4"},
+      {"ready as a member", member, DeclareReady{}, ErrorCode::kFailedPrecondition,
+       "member already"},
+  };
+  for (const auto& test : cases) {
+    Harness worker;
+    test.prepare(worker);
+    const Client before = worker.client;
+    const Actions actions = worker.Do(test.call);
+    const Error error = actions.One<Refused>().error;
+    EXPECT_EQ(error.code, test.code) << test.what;
+    EXPECT_NE(error.text.find(test.says), std::string::npos) << test.what << ": " << error.text;
+    EXPECT_NE(error.text.find("Job train, worker w-0"), std::string::npos) << error.text;
+    EXPECT_EQ(actions.all.size(), 1u) << test.what;
+    EXPECT_EQ(worker.client.lanes(), before.lanes()) << test.what;
+  }
+}
+
+TEST(CallsTest, WaitingForARoundThatHasEndedIsNothing) {
+  Harness worker;
+  worker.BecomeMember();
+  EXPECT_TRUE(worker.Do(WaitRound{0, worker.now}).all.empty());
+  EXPECT_EQ(worker.lane().NextDeadline(), absl::InfiniteFuture());
+}
+
+TEST(CallsTest, TheOutcomeIsUnknownAtTheDeadlineAndKnownLater) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  worker.HearAllResults();
+  const absl::Time deadline = worker.now + absl::Milliseconds(100);
+  EXPECT_TRUE(worker.Do(WaitRound{0, deadline}).all.empty());
+  EXPECT_EQ(worker.client.NextDeadline(), deadline);
+  EXPECT_FALSE(worker.Pass(absl::Milliseconds(99)).Has<FailRound>());
+  const FailRound fail = worker.Pass(absl::Milliseconds(1)).One<FailRound>();
+  EXPECT_EQ(fail.error.code, ErrorCode::kOutcomeUnknown);
+  EXPECT_EQ(fail.round, 1u);
+  EXPECT_FALSE(worker.Pass(absl::Milliseconds(1)).Has<FailRound>()) << "told once";
+  EXPECT_TRUE(worker.lane().round().has_value()) << "the round goes on";
+  worker.Do(WaitRound{0, worker.now + absl::Seconds(10)});
+  worker.Hear(worker.MakePrepared());
+  EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
+}
+
+TEST(CallsTest, APauseEndsTheWaitAndNotTheRound) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  const Rejected paused{{ErrorCode::kPaused, "2 of 3 workers"}, std::nullopt, 0};
+  EXPECT_FALSE(worker.Hear(paused).Has<FailRound>()) << "nobody waits";
+  worker.Do(WaitRound{0, absl::InfiniteFuture()});
+  EXPECT_EQ(worker.Hear(paused).One<FailRound>().error.code, ErrorCode::kPaused);
+  EXPECT_TRUE(worker.lane().round().has_value());
+}
+
+TEST(CallsTest, AbandonEndsTheIncarnation) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  const Actions actions = worker.Do(AbandonRounds{});
+  EXPECT_TRUE(actions.HasSent<Abandon>());
+  EXPECT_EQ(actions.One<FailRound>().error.code, ErrorCode::kEvicted);
+  EXPECT_TRUE(actions.Has<CloseSession>());
+  EXPECT_EQ(actions.One<OpenSession>().delay, absl::ZeroDuration());
+  EXPECT_EQ(actions.One<MembershipNow>().role, Role::kJoiner);
+  const Hello hello = worker.Do(SessionUp{}).OneSent<Hello>();
+  EXPECT_EQ(hello.membership, Membership{});
+  EXPECT_TRUE(hello.lanes.empty());
+  EXPECT_EQ(hello.nonce, 99u);
+  EXPECT_EQ(hello.incarnation, (Incarnation{kTerm, 1})) << "which one is given up";
+
+  // Should the aggregator not have heard, it hears it again; another incarnation is fine.
+  const Actions same = worker.Hear(worker.MakeWelcome(Role::kMember));
+  EXPECT_TRUE(same.HasSent<Abandon>());
+  EXPECT_TRUE(same.Has<CloseSession>());
+  Welcome other = worker.MakeWelcome();
+  other.incarnation = {kTerm, 2};
+  const Actions fresh = worker.Connect(other);
+  EXPECT_FALSE(fresh.HasSent<Abandon>());
+  EXPECT_FALSE(fresh.HasSent<Ready>()) << "readiness must be declared again";
+  EXPECT_TRUE(fresh.HasSent<Register>());
+  EXPECT_EQ(worker.client.incarnation(), (Incarnation{kTerm, 2}));
+}
+
+TEST(CallsTest, AbandonWhileAwayIsSaidWithTheNextWelcome) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  worker.Do(SessionDown{""});
+  const Actions actions = worker.Do(AbandonRounds{});
+  EXPECT_TRUE(actions.Has<FailRound>());
+  EXPECT_FALSE(actions.Has<OpenSession>()) << "one is on its way";
+  worker.Do(SessionUp{});
+  EXPECT_TRUE(worker.Hear(worker.MakeWelcome(Role::kMember)).HasSent<Abandon>());
+}
+
+TEST(CallsTest, CommitOfARoundLeavesOutWhatWasNotPushed) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Begin();
+  worker.PushOne(kB);
+  const Commit commit = worker.Do(CommitRound{0}).OneSent<Commit>();
+  EXPECT_EQ(commit.round, 1u);
+  EXPECT_EQ(commit.layout_version, 3u);
+  EXPECT_FALSE(commit.present.Test(0));
+  EXPECT_TRUE(commit.present.Test(1));
+  EXPECT_FALSE(commit.present.Test(2));
+  EXPECT_EQ(commit.chunks, 1u);
+  EXPECT_EQ(commit.bytes, 400u);
+  EXPECT_EQ(commit.digest, PushDigest(kB));
+}
+
+TEST(CallsTest, SkipAndWithdrawAreSaidAtOnce) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Begin();
+  EXPECT_EQ(worker.Do(SkipTensor{0, kB}).OneSent<Skip>(), (Skip{kLane, 1, {1}}));
+  EXPECT_EQ(worker.Do(WithdrawRound{0, "NaN"}).OneSent<Withdraw>(), (Withdraw{kLane, 1, "NaN"}));
+}
+
+TEST(CallsTest, ARejectedContributionIsToldAndTheRoundGoesOn) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  worker.HearAllResults();
+  const Error error{ErrorCode::kMismatch, "SUM against AVERAGE"};
+  const RoundRejected rejected = worker.Hear(Rejected{error, kLane, 1}).One<RoundRejected>();
+  EXPECT_EQ(rejected.lane, 0u);
+  EXPECT_EQ(rejected.round, 1u);
+  EXPECT_EQ(rejected.error, error);
+  EXPECT_TRUE(worker.Hear(Rejected{error, kLane, 2}).all.empty()) << "of another round";
+  EXPECT_TRUE(worker.Hear(Rejected{error, 77, 1}).all.empty()) << "of another lane";
+  worker.Hear(worker.MakePrepared());
+  EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
+}
+
+TEST(CallsTest, ARoundThatTheWorkerIsNoMemberOfFails) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Begin();
+  const Error error{ErrorCode::kFailedPrecondition, "not a member of round 1"};
+  EXPECT_EQ(worker.Hear(Rejected{error, kLane, 1}).One<FailRound>().error, error);
+  EXPECT_FALSE(worker.lane().round().has_value());
+}
+
+TEST(CallsTest, AWorkerThatIsBehindGivesUp) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Begin();
+  const Actions actions = worker.Hear(Rejected{{ErrorCode::kStale, "at round 9"}, kLane, 1});
+  EXPECT_EQ(actions.One<FailRound>().error.code, ErrorCode::kEvicted);
+  EXPECT_TRUE(actions.HasSent<Abandon>());
+}
+
+TEST(CallsTest, AnExpiredCallLaneIsNamedAgainOnce) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Do(RegisterTensors{"call/x", LaneKind::kCall, {F32("x", 5)}});
+  LaneLayout layout{4, "call/x", LaneKind::kCall, 0, {F32("x", 5), F32("y", 5)}, 1, kWindow};
+  worker.Hear(layout);
+  worker.Do(BeginRound{1, {}, {}, 0, {}});
+  worker.Do(PushTensor{1, 0, 1});
+  const Rejected gone{{ErrorCode::kNotFound, "no lane 4"}, std::nullopt, 0};
+  EXPECT_EQ(worker.Hear(gone).OneSent<Register>(),
+            (Register{"call/x", LaneKind::kCall, {F32("x", 5)}}));
+  EXPECT_TRUE(worker.Hear(gone).all.empty());
+  // It is laid out anew; what was begun is said again, by the new indexes.
+  layout.tensors = {F32("z", 5), F32("x", 5)};
+  const Actions again = worker.Hear(layout);
+  EXPECT_EQ(again.MessageNames(), "LayoutSeen Begin");
+  EXPECT_EQ(again.One<SendContribution>().range, (ChunkRange{1, 0, 1}));
+}
+
+}  // namespace
+}  // namespace basin::client

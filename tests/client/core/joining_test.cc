@@ -1,0 +1,257 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Becoming a member: at genesis, as a joiner with a start round, after an eviction; and ceasing to
+// be one.
+
+#include "gtest/gtest.h"
+#include "tests/client/core/harness.h"
+
+namespace basin::client {
+namespace {
+
+TEST(JoiningTest, GenesisStartsLanesAtRoundOne) {
+  Harness worker;
+  worker.Connect();
+  worker.RegisterModel();
+  EXPECT_EQ(worker.Do(DeclareReady{3, 4}).OneSent<Ready>(), (Ready{3, 4}));
+  const MembershipNow now =
+      worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}})
+          .One<MembershipNow>();
+  EXPECT_EQ(now.role, Role::kMember);
+  EXPECT_EQ(now.rank, 0u);
+  EXPECT_TRUE(now.joined);
+  EXPECT_EQ(now.donor, std::nullopt);
+  EXPECT_TRUE(worker.lane().started());
+  EXPECT_EQ(worker.lane().last_verdict(), 0u);
+  EXPECT_EQ(worker.lane().chain(), 0u);
+  const basin::Begin begin =
+      worker.Do(BeginRound{0, Harness::Average(), {}, 17, {{1, 2}}}).OneSent<basin::Begin>();
+  EXPECT_EQ(begin.lane, kLane);
+  EXPECT_EQ(begin.round, 1u);
+  EXPECT_EQ(begin.spec, Harness::Average());
+  EXPECT_EQ(begin.step_label, 17u);
+  EXPECT_EQ(begin.samples, (std::vector<SampleRange>{{1, 2}}));
+}
+
+TEST(JoiningTest, Fault_W17_AJoinerStartsWhereItIsTold) {
+  Harness worker;
+  worker.Connect();
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
+  worker.Hear(worker.MakeLayout(0, 6));
+  worker.Do(DeclareReady{});
+  EXPECT_FALSE(worker.lane().started());
+  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1, 6)).all.empty()) << "not its round";
+  EXPECT_TRUE(worker.Hear(worker.MakePrepared(1, 6)).all.empty());
+  EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).all.empty());
+  EXPECT_TRUE(worker.Hear(AttemptRestarted{kLane, 6, {kTerm, 2}, "", {}, 0}).all.empty());
+  const MembershipNow now =
+      worker
+          .Hear(MembershipChanged{worker.Members(4), Role::kMember, "w-1", {{"g", kLane, 8, 77}}})
+          .One<MembershipNow>();
+  EXPECT_TRUE(now.joined);
+  EXPECT_EQ(now.donor, "w-1");
+  EXPECT_EQ(worker.lane().last_verdict(), 7u);
+  EXPECT_EQ(worker.lane().chain(), 77u);
+  worker.Begin();
+  EXPECT_EQ(worker.lane().round()->number(), 8u);
+}
+
+TEST(JoiningTest, ALaneThatIsRegisteredAfterTheStartWasToldStartsThere) {
+  Harness worker;
+  worker.Connect();
+  worker.Hear(MembershipChanged{worker.Members(), Role::kMember, "w-1", {{"g", kLane, 8, 77}}});
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
+  EXPECT_EQ(worker.lane().chain(), 77u);
+  worker.Begin();
+  EXPECT_EQ(worker.lane().round()->number(), 8u);
+  EXPECT_EQ(worker.Hear(worker.MakeLayout(0, 8)).MessageNames(), "LayoutSeen Begin");
+}
+
+TEST(JoiningTest, BeginWaitsForTheLanesIndex) {
+  Harness worker;
+  worker.Connect();
+  worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}});
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
+  EXPECT_TRUE(worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}}).all.empty());
+  EXPECT_TRUE(worker.PushOne(kB).all.empty());
+  EXPECT_TRUE(worker.Do(CommitRound{0}).all.empty());
+  const Actions actions = worker.Hear(worker.MakeLayout());
+  EXPECT_EQ(actions.MessageNames(), "LayoutSeen Begin Commit");
+  EXPECT_EQ(actions.One<SendContribution>().range, (ChunkRange{1, 0, 1}));
+  EXPECT_EQ(worker.lane().round()->number(), 1u);
+}
+
+TEST(JoiningTest, ALaneWhoseChainIsNotKnownTakesItFromTheFirstVerdict) {
+  Harness worker;
+  worker.Connect();
+  worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}});
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
+  worker.Hear(worker.MakeLayout(0, 5));
+  EXPECT_EQ(worker.lane().last_verdict(), 4u);
+  EXPECT_EQ(worker.lane().chain(), std::nullopt);
+  worker.Do(SessionDown{""});
+  EXPECT_TRUE(worker.Do(SessionUp{}).OneSent<Hello>().lanes.empty()) << "nothing to tell of it";
+  worker.Hear(worker.MakeWelcome(Role::kMember));
+  worker.StreamsUp();
+  worker.Hear(worker.MakeLayout(0, 5));
+  EXPECT_TRUE(worker.FinishRound().Has<Deliver>());
+  EXPECT_EQ(worker.lane().chain(), ExtendChain(0, 5, worker.Value()));
+}
+
+TEST(JoiningTest, ASpareIsTold) {
+  Harness worker;
+  worker.Connect();
+  worker.Do(DeclareReady{});
+  const MembershipNow now =
+      worker.Hear(MembershipChanged{{{kTerm, 1}, {"w-1"}}, Role::kSpare, std::nullopt, {}})
+          .One<MembershipNow>();
+  EXPECT_EQ(now.role, Role::kSpare);
+  EXPECT_EQ(now.rank, std::nullopt);
+  EXPECT_FALSE(now.joined);
+  worker.Do(SessionDown{""});
+  const Hello hello = worker.Do(SessionUp{}).OneSent<Hello>();
+  EXPECT_EQ(hello.membership, Membership{}) << "it has no history";
+  EXPECT_EQ(hello.incarnation, (Incarnation{kTerm, 1}));
+  EXPECT_TRUE(worker.Hear(worker.MakeWelcome(Role::kSpare)).HasSent<Ready>());
+}
+
+TEST(JoiningTest, MembershipOfOthersIsToldAndAnOlderOneIsIgnored) {
+  Harness worker;
+  worker.BecomeMember();
+  const Membership two{{kTerm, 2}, {"w-1", "w-0"}};
+  const MembershipNow now =
+      worker.Hear(MembershipChanged{two, Role::kMember, "w-1", {}}).One<MembershipNow>();
+  EXPECT_EQ(now.rank, 1u);
+  EXPECT_FALSE(now.joined);
+  EXPECT_TRUE(
+      worker.Hear(MembershipChanged{worker.Members(1), Role::kMember, {}, {}}).all.empty());
+  EXPECT_TRUE(worker.Hear(MembershipChanged{two, Role::kMember, "w-1", {}}).all.empty());
+  EXPECT_EQ(worker.client.rank(), 1u);
+}
+
+TEST(JoiningTest, AWelcomeDoesNotMakeAMemberWithoutStartRounds) {
+  Harness worker;
+  worker.Connect();
+  worker.RegisterModel();
+  worker.Do(DeclareReady{});
+  worker.Do(SessionDown{""});
+  Welcome welcome = worker.MakeWelcome(Role::kMember);
+  welcome.membership = worker.Members(4);
+  const Actions actions = worker.Connect(welcome);
+  EXPECT_FALSE(actions.HasSent<Ready>()) << "it is known to be ready";
+  EXPECT_EQ(worker.client.role(), Role::kJoiner);
+  worker.Hear(MembershipChanged{worker.Members(4), Role::kMember, "w-1", {{"g", kLane, 3, 5}}});
+  EXPECT_EQ(worker.client.role(), Role::kMember);
+  EXPECT_EQ(worker.lane().last_verdict(), 2u);
+}
+
+TEST(JoiningTest, AVerdictWithoutTheWorkerEndsItsMembership) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Hear(Drain{false});
+  worker.Contribute();
+  worker.HearAllResults();
+  worker.Hear(worker.MakePrepared());
+  Verdict verdict = worker.MakeVerdict(worker.Value());
+  verdict.record.next = {{kTerm, 2}, {"w-1", "w-2"}};
+  const Actions actions = worker.Hear(verdict);
+  EXPECT_TRUE(actions.Has<Deliver>());
+  const MembershipNow now = actions.One<MembershipNow>();
+  EXPECT_EQ(now.role, Role::kJoiner);
+  EXPECT_EQ(now.rank, std::nullopt);
+  EXPECT_EQ(worker.Do(BeginRound{}).One<Refused>().error.code, ErrorCode::kFailedPrecondition);
+  worker.Do(SessionDown{""});
+  EXPECT_FALSE(worker.Connect().HasSent<Ready>()) << "a drained worker does not come back by itself";
+  // Asked for again, it starts with state like any joiner.
+  worker.Do(DeclareReady{});
+  worker.Hear(MembershipChanged{worker.Members(5), Role::kMember, "w-2", {{"g", kLane, 9, 1}}});
+  EXPECT_EQ(worker.lane().last_verdict(), 8u);
+}
+
+TEST(JoiningTest, AVerdictNamesWhoJoinsAndTheDonor) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  worker.HearAllResults();
+  worker.Hear(worker.MakePrepared());
+  Verdict verdict = worker.MakeVerdict(worker.Value());
+  verdict.record.next = {{kTerm, 2}, {"w-0", "w-1", "w-2", "w-3"}};
+  verdict.donor = "w-0";
+  const Actions actions = worker.Hear(verdict);
+  const MembershipNow now = actions.One<MembershipNow>();
+  EXPECT_EQ(now.membership, verdict.record.next);
+  EXPECT_FALSE(now.joined);
+  EXPECT_EQ(now.donor, "w-0");
+  EXPECT_TRUE(std::holds_alternative<Deliver>(actions.all[0])) << "results first";
+}
+
+void ExpectEvicted(Harness& worker, const Actions& actions) {
+  EXPECT_EQ(actions.One<FailRound>().error.code, ErrorCode::kEvicted);
+  const MembershipNow now = actions.Of<MembershipNow>().at(0);
+  EXPECT_EQ(now.role, Role::kJoiner);
+  EXPECT_EQ(now.membership.generation, Generation{});
+  EXPECT_FALSE(worker.client.has_history());
+  EXPECT_FALSE(worker.lane().started());
+}
+
+TEST(JoiningTest, Fault_W3_AnEvictedWorkerRejoinsWithState) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.FinishRound();
+  worker.Contribute();
+  ExpectEvicted(worker, worker.Hear(Ended{{ErrorCode::kEvicted, "silent for 6 s"}}));
+  EXPECT_EQ(worker.Do(BeginRound{}).One<Refused>().error.code, ErrorCode::kFailedPrecondition);
+  const Hello hello = worker.Do(SessionUp{}).OneSent<Hello>();
+  EXPECT_EQ(hello.nonce, 99u);
+  EXPECT_EQ(hello.incarnation, Incarnation{});
+  EXPECT_EQ(hello.membership, Membership{});
+  EXPECT_TRUE(hello.lanes.empty());
+  Welcome welcome = worker.MakeWelcome();
+  welcome.incarnation = {kTerm, 7};
+  welcome.layouts = {worker.MakeLayout(0, 4)};
+  welcome.verdicts = {{kLane, {worker.MakeVerdict(worker.Value()).record}}};
+  const Actions welcomed = worker.Hear(welcome);
+  EXPECT_FALSE(welcomed.HasSent<Ready>());
+  EXPECT_FALSE(welcomed.HasSent<basin::Begin>());
+  worker.StreamsUp();
+  EXPECT_TRUE(worker.Do(DeclareReady{}).HasSent<Ready>());
+  worker.Hear(MembershipChanged{worker.Members(9), Role::kMember, "w-2", {{"g", kLane, 4, 11}}});
+  EXPECT_EQ(worker.lane().last_verdict(), 3u);
+  EXPECT_TRUE(worker.FinishRound().Has<Deliver>());
+}
+
+TEST(JoiningTest, Fault_W3_AnotherIncarnationInTheWelcomeIsAnEviction) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  worker.Do(SessionDown{""});
+  Welcome welcome = worker.MakeWelcome();
+  welcome.incarnation = {kTerm, 2};
+  welcome.membership = {{kTerm, 3}, {"w-1", "w-2"}};
+  welcome.layouts = {worker.MakeLayout(0, 2)};
+  const Actions actions = worker.Connect(welcome);
+  ExpectEvicted(worker, actions);
+  EXPECT_FALSE(actions.HasSent<basin::Begin>());
+  EXPECT_EQ(worker.client.incarnation(), (Incarnation{kTerm, 2}));
+  EXPECT_EQ(worker.client.membership().members.size(), 2u) << "and then that of the others";
+}
+
+// Before the first generation is told the layout is whatever the first aggregator made of it.
+TEST(JoiningTest, WithoutHistoryALayoutMayBeginAnew) {
+  Harness worker;
+  worker.Connect();
+  worker.RegisterModel();
+  worker.Do(SessionDown{""});
+  Welcome welcome = worker.MakeWelcome();
+  LaneLayout layout = worker.MakeLayout();
+  layout.lane = 8;
+  layout.tensors = {F32("c", 0), F32("b", 100)};
+  welcome.layouts = {layout};
+  EXPECT_EQ(worker.Connect(welcome).OneSent<LayoutSeen>(), (LayoutSeen{8, 2}));
+  EXPECT_EQ(worker.lane().index(), LaneIndex{8});
+  EXPECT_EQ(worker.lane().tensors()[kB].index, TensorIndex{1});
+  EXPECT_EQ(worker.lane().tensors()[kA].index, std::nullopt);
+}
+
+}  // namespace
+}  // namespace basin::client

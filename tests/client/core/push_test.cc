@@ -1,0 +1,311 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What is pushed when: order, frames, the window, streams, refusals, pull mode and restarts.
+
+#include "gtest/gtest.h"
+#include "tests/client/core/harness.h"
+
+namespace basin::client {
+namespace {
+
+constexpr uint64_t kShort = 40;  // Bytes of the last chunk of tensor a.
+
+// A member that has begun round 1 with a window of so many bytes, or chunks.
+Harness Begun(uint64_t window) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Begin();
+  worker.Hear(Credit{kLane, 1, window, {}, {}});
+  return worker;
+}
+
+std::vector<ChunkRange> Ranges(const Actions& actions) {
+  std::vector<ChunkRange> ranges;
+  for (const SendContribution& send : actions.Of<SendContribution>()) ranges.push_back(send.range);
+  return ranges;
+}
+
+using Chunks = std::vector<ChunkRange>;
+
+TEST(PushTest, FramesAreCutAndSpreadOverTheStreams) {
+  Harness worker = Begun(kWindow);
+  const std::vector<SendContribution> frames = worker.PushOne(kA).Of<SendContribution>();
+  ASSERT_EQ(frames.size(), 2u);
+  EXPECT_EQ(frames[0].range, (ChunkRange{0, 0, 2}));
+  EXPECT_EQ(frames[0].stream, 0u);
+  EXPECT_EQ(frames[0].lane, 0u);
+  EXPECT_EQ(frames[0].tensor, kA);
+  EXPECT_EQ(frames[0].lane_index, kLane);
+  EXPECT_EQ(frames[0].round, 1u);
+  EXPECT_EQ(frames[1].range, (ChunkRange{0, 2, 1}));
+  EXPECT_EQ(frames[1].stream, 1u) << "the least loaded";
+  EXPECT_EQ(worker.PushOne(kB).One<SendContribution>().stream, 1u);
+  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 2 * kChunkBytes + kShort + 400);
+  EXPECT_EQ(worker.client.session().streams().unacked(1), kShort + 400);
+  EXPECT_TRUE(worker.PushOne(kC).all.empty()) << "an empty tensor has no frame";
+}
+
+TEST(PushTest, OrderIsThatOfThePushes) {
+  Harness worker = Begun(0);
+  EXPECT_TRUE(Ranges(worker.PushOne(kB)).empty());
+  worker.PushOne(kA);
+  EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {}})),
+            (Chunks{{1, 0, 1}, {0, 0, 2}, {0, 2, 1}}));
+}
+
+TEST(PushTest, TheWindowBoundsWhatIsUnacknowledged) {
+  Harness worker = Begun(2 * kChunkBytes);
+  EXPECT_EQ(Ranges(worker.PushOne(kA)), (Chunks{{0, 0, 2}}));
+  EXPECT_TRUE(Ranges(worker.PushOne(kB)).empty());
+  EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, 2 * kChunkBytes, {{0, 0, 1}}, {}})),
+            (Chunks{{0, 2, 1}, {1, 0, 1}}));
+  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), kChunkBytes + kShort + 400);
+  // An acknowledgement that comes again changes nothing.
+  const uint64_t before = worker.lane().round()->push().unacked_bytes();
+  worker.Hear(Credit{kLane, 1, 0, {{0, 0, 1}, {9, 0, 1}, {0, 0, 99}}, {}});
+  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), before);
+}
+
+TEST(PushTest, AFrameIsCutToASmallWindowOnlyWhenNothingIsOnItsWay) {
+  Harness worker = Begun(kChunkBytes);
+  EXPECT_EQ(Ranges(worker.PushOne(kA)), (Chunks{{0, 0, 1}}));
+  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, 2 * kChunkBytes - 1, {}, {}})).empty());
+  EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kChunkBytes, {{0, 0, 1}}, {}})),
+            (Chunks{{0, 1, 1}}));
+  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, kChunkBytes - 1, {}, {}})).empty());
+  EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kShort, {{0, 1, 1}}, {}})), (Chunks{{0, 2, 1}}))
+      << "the last chunk is short";
+}
+
+TEST(PushTest, NothingIsSentWithoutAStream) {
+  Harness worker = Begun(kWindow);
+  worker.Do(StreamDown{0});
+  worker.Do(StreamDown{1});
+  EXPECT_TRUE(Ranges(worker.PushOne(kA)).empty());
+  const Actions up = worker.Do(StreamUp{1});
+  EXPECT_EQ(Ranges(up), (Chunks{{0, 0, 2}, {0, 2, 1}}));
+  for (const SendContribution& send : up.Of<SendContribution>()) EXPECT_EQ(send.stream, 1u);
+}
+
+TEST(PushTest, WhatALostStreamHadNotDeliveredIsSentAgain) {
+  Harness worker = Begun(kWindow);
+  worker.PushOne(kA);  // Chunks 0 and 1 on stream 0, chunk 2 on stream 1.
+  worker.PushOne(kB);  // On stream 1.
+  worker.Hear(worker.Acked({{0, 0, 1}}));
+  const Actions lost = worker.Do(StreamDown{0});
+  EXPECT_EQ(Ranges(lost), (Chunks{{0, 1, 1}}));
+  EXPECT_EQ(lost.Of<SendContribution>()[0].stream, 1u);
+  EXPECT_EQ(worker.client.session().streams().unacked(0), 0u);
+  // A run of several tensors on one stream.
+  EXPECT_TRUE(Ranges(worker.Do(StreamDown{1})).empty());
+  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 0u);
+  // The frame had arrived all the same: it is not sent again.
+  worker.Hear(worker.Acked({{0, 1, 1}}));
+  EXPECT_EQ(Ranges(worker.Do(StreamUp{0})), (Chunks{{0, 2, 1}, {1, 0, 1}}));
+}
+
+TEST(PushTest, RefusedChunksAreSentAgainWhenThereIsRoom) {
+  Harness worker = Begun(kWindow);
+  worker.PushOne(kA);
+  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, 0, {{0, 0, 1}}, {{0, 1, 1}, {9, 0, 1}}})).empty());
+  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), kShort);
+  EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {}})), (Chunks{{0, 1, 1}}));
+}
+
+TEST(PushTest, CreditOfOtherRoundsDoesNotCount) {
+  Harness worker = Begun(0);
+  worker.PushOne(kA);
+  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 9, kWindow, {{0, 0, 3}}, {}})).empty());
+  EXPECT_TRUE(worker.Hear(Credit{77, 1, kWindow, {}, {}}).all.empty());
+}
+
+TEST(PushTest, AWindowThatComesBeforeTheBeginIsKept) {
+  Harness worker;
+  worker.Connect();
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
+  LaneLayout layout = worker.MakeLayout();
+  layout.window = 0;  // The lane waits for memory.
+  worker.Hear(layout);
+  worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt,
+                                {{"g", kLane, 1, 0}}});
+  worker.Hear(Credit{kLane, 1, kWindow, {}, {}});
+  worker.Begin();
+  EXPECT_EQ(Ranges(worker.PushOne(kB)), (Chunks{{1, 0, 1}}));
+}
+
+TEST(PushTest, ATensorWaitsForItsIndex) {
+  Harness worker = Begun(kWindow);
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("d", 5), F32("e", 5)}});
+  EXPECT_TRUE(worker.Do(PushTensor{0, 3, 1}).all.empty());
+  EXPECT_TRUE(worker.Do(SkipTensor{0, 4}).all.empty());
+  EXPECT_EQ(Ranges(worker.PushOne(kB)), (Chunks{{1, 0, 1}})) << "others go ahead";
+  EXPECT_FALSE(worker.Do(CommitRound{0}).HasSent<Commit>());
+  LaneLayout layout = worker.MakeLayout();
+  layout.first = 3;
+  layout.tensors = {F32("e", 5), F32("d", 5)};
+  const Actions actions = worker.Hear(layout);
+  EXPECT_EQ(Ranges(actions), (Chunks{{4, 0, 1}}));
+  EXPECT_EQ(actions.One<SendContribution>().tensor, 3u);
+  const Commit commit = actions.OneSent<Commit>();
+  EXPECT_EQ(commit.layout_version, 5u);
+  EXPECT_TRUE(commit.present.Test(4));
+  EXPECT_FALSE(commit.present.Test(3));
+}
+
+TEST(PushTest, ASkippedTensorIsNamedOnceItHasAnIndex) {
+  Harness worker = Begun(kWindow);
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("d", 5)}});
+  EXPECT_TRUE(worker.Do(SkipTensor{0, 3}).all.empty());
+  LaneLayout layout = worker.MakeLayout();
+  layout.first = 3;
+  layout.tensors = {F32("d", 5)};
+  EXPECT_EQ(worker.Hear(layout).OneSent<Skip>(), (Skip{kLane, 1, {3}}));
+}
+
+TEST(PushTest, CommitFollowsTheLastFrameNotItsAcknowledgement) {
+  Harness worker = Begun(2 * kChunkBytes);
+  worker.PushOne(kA);
+  worker.PushOne(kB);
+  EXPECT_FALSE(worker.Do(CommitRound{0}).HasSent<Commit>()) << "the window is full";
+  const Actions actions = worker.Hear(worker.Acked({{0, 0, 2}}));
+  EXPECT_EQ(Ranges(actions), (Chunks{{0, 2, 1}, {1, 0, 1}}));
+  const Commit commit = actions.OneSent<Commit>();
+  EXPECT_EQ(commit.chunks, 4u);
+  EXPECT_EQ(commit.bytes, 2 * kChunkBytes + kShort + 400);
+  EXPECT_EQ(commit.digest, PushDigest(kA) + PushDigest(kB));
+  EXPECT_EQ(worker.lane().round()->state(), RoundState::kCommitted);
+}
+
+TEST(PushTest, ARefusedChunkDoesNotHoldTheCommitBack) {
+  Harness worker = Begun(kWindow);
+  worker.PushOne(kA);
+  worker.Hear(Credit{kLane, 1, 0, {}, {{0, 0, 1}}});
+  EXPECT_TRUE(worker.Do(CommitRound{0}).HasSent<Commit>());
+}
+
+TEST(PullTest, OnlyWhatIsWantedIsSent) {
+  Harness worker = Begun(0);
+  worker.PushOne(kA);
+  worker.PushOne(kB);
+  EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{1, 0, 1}}, {}, kWindow})), (Chunks{{1, 0, 1}}));
+  EXPECT_TRUE(worker.lane().round()->push().pull());
+  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {{1, 0, 1}}, {}})).empty());
+  EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
+  EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 0, 1}, {0, 2, 1}, {9, 0, 1}}, {}, kWindow})),
+            (Chunks{{0, 0, 1}, {0, 2, 1}}));
+}
+
+TEST(PullTest, WhatIsWantedBeforeItIsPushedIsSentWhenItIs) {
+  Harness worker = Begun(kWindow);
+  worker.Hear(Pull{kLane, 1, {{0, 1, 2}}, {}, kWindow});
+  EXPECT_EQ(Ranges(worker.PushOne(kA)), (Chunks{{0, 1, 2}}));
+  EXPECT_TRUE(Ranges(worker.PushOne(kB)).empty());
+}
+
+TEST(PullTest, DiscardedChunksWaitUntilTheyAreWantedAgain) {
+  Harness worker = Begun(kWindow);
+  worker.PushOne(kA);
+  worker.Hear(worker.Acked({{0, 0, 3}}));
+  EXPECT_TRUE(Ranges(worker.Hear(Pull{kLane, 1, {}, {{0, 1, 2}}, kWindow})).empty());
+  EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
+  // Discarded once more, although it had been wanted.
+  worker.Hear(worker.Acked({{0, 1, 1}}));
+  EXPECT_TRUE(Ranges(worker.Hear(Pull{kLane, 1, {}, {{0, 1, 1}}, kWindow})).empty());
+  // Discarded and wanted by one message.
+  EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 2, 1}}, {{0, 1, 1}}, kWindow})),
+            (Chunks{{0, 2, 1}}));
+}
+
+TEST(PullTest, RefusedAndLostChunksStayWanted) {
+  Harness worker = Begun(0);
+  worker.PushOne(kA);
+  worker.Hear(Pull{kLane, 1, {{0, 0, 2}}, {}, kWindow});
+  EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {{0, 0, 1}}})), (Chunks{{0, 0, 1}}));
+  // Sent eagerly before pull mode, lost in it: not wanted.
+  Harness other = Begun(kWindow);
+  other.PushOne(kA);
+  other.Hear(Pull{kLane, 1, {{0, 0, 1}}, {}, kWindow});
+  EXPECT_EQ(Ranges(other.Do(StreamDown{0})), (Chunks{{0, 0, 1}}));
+}
+
+TEST(PullTest, OfAnotherRoundIsIgnored) {
+  Harness worker = Begun(kWindow);
+  EXPECT_TRUE(worker.Hear(Pull{kLane, 2, {}, {}, 0}).all.empty());
+  EXPECT_FALSE(worker.lane().round()->push().pull());
+}
+
+TEST(RestartTest, ChunksAreRedone) {
+  Harness worker = Begun(kWindow);
+  worker.PushOne(kA);
+  worker.PushOne(kB);
+  worker.Do(CommitRound{0});
+  worker.Hear(worker.Acked({{0, 0, 3}, {1, 0, 1}}));
+  const Actions actions = worker.Hear(
+      AttemptRestarted{kLane, 1, {kTerm, 2}, "w-2 was lost", {{0, 0, 1}, {1, 0, 1}}, kWindow});
+  EXPECT_EQ(Ranges(actions), (Chunks{{0, 0, 1}, {1, 0, 1}}));
+  EXPECT_FALSE(actions.HasSent<Commit>()) << "the commit is for the round, not the attempt";
+  EXPECT_FALSE(actions.HasSent<basin::Begin>());
+  EXPECT_TRUE(worker.Hear(AttemptRestarted{kLane, 2, {kTerm, 3}, "", {{0, 0, 1}}, 0}).all.empty());
+}
+
+TEST(RestartTest, InPullModeRedoneChunksWaitUntilTheyAreWanted) {
+  Harness worker = Begun(0);
+  worker.PushOne(kA);
+  worker.Hear(Pull{kLane, 1, {{0, 0, 3}}, {}, kWindow});
+  worker.Hear(worker.Acked({{0, 0, 3}}));
+  EXPECT_TRUE(Ranges(worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "", {{0, 0, 2}}, kWindow}))
+                  .empty());
+  EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
+}
+
+// The value was adopted and then lost with all who held it: the aggregator may know nothing.
+TEST(RestartTest, AfterPreparedEverythingIsSaidAgain) {
+  Harness worker = Begun(kWindow);
+  worker.PushOne(kA);
+  worker.Do(SkipTensor{0, kB});
+  worker.Do(CommitRound{0});
+  worker.Hear(worker.Acked({{0, 0, 3}}));
+  worker.Hear(worker.MakePrepared());
+  const Actions actions =
+      worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "nobody holds it", {{0, 0, 3}}, kWindow});
+  EXPECT_EQ(actions.MessageNames(), "Begin Skip Commit");
+  EXPECT_EQ(Ranges(actions), (Chunks{{0, 0, 2}, {0, 2, 1}}));
+}
+
+TEST(RestartTest, NothingIsPushedWhilePrepared) {
+  Harness worker = Begun(0);
+  worker.PushOne(kA);
+  worker.Hear(worker.MakePrepared());
+  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {}})).empty());
+}
+
+// A model of 1 GiB: events cost what they name, so a round of 4096 chunks is done in no time. The
+// bound is loose; what it catches is work for all chunks in every step.
+TEST(PushTest, AFullRoundOfALargeModelKeepsItsBooks) {
+  Config config = TestConfig();
+  Harness worker(config);
+  worker.Connect();
+  const TensorSpec large = F32("large", uint64_t{4096} * kChunkBytes / 4);
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, {large}});
+  LaneLayout layout = worker.MakeLayout();
+  layout.tensors = {large};
+  worker.Hear(layout);
+  worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt,
+                                {{"g", kLane, 1, 0}}});
+  worker.Begin();
+  std::vector<SendContribution> frames = worker.PushOne(0).Of<SendContribution>();
+  worker.Do(CommitRound{0});
+  uint64_t sent = 0;
+  for (size_t i = 0; i < frames.size(); ++i) {
+    sent += frames[i].range.count;
+    const Actions more = worker.Hear(worker.Acked({frames[i].range}));
+    for (const SendContribution& send : more.Of<SendContribution>()) frames.push_back(send);
+  }
+  EXPECT_EQ(sent, 4096u);
+  EXPECT_EQ(worker.lane().round()->state(), RoundState::kCommitted);
+  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 0u);
+  for (uint32_t i = 0; i < 2; ++i) EXPECT_EQ(worker.client.session().streams().unacked(i), 0u);
+}
+
+}  // namespace
+}  // namespace basin::client

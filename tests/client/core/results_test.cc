@@ -1,0 +1,329 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Result frames, ballots, staging, digests, need and supply.
+
+#include "gtest/gtest.h"
+#include "tests/client/core/harness.h"
+
+namespace basin::client {
+namespace {
+
+Harness Contributed() {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  return worker;
+}
+
+TEST(ResultsTest, FramesAreKeptAndAcknowledged) {
+  Harness worker = Contributed();
+  const Actions actions = worker.Do(worker.Result({0, 0, 2}));
+  const KeepResult keep = actions.One<KeepResult>();
+  EXPECT_EQ(keep.lane, 0u);
+  EXPECT_EQ(keep.round, 1u);
+  EXPECT_EQ(keep.range, (ChunkRange{0, 0, 2}));
+  EXPECT_EQ(actions.OneSent<ResultAck>(), (ResultAck{kLane, 1, {kTerm, 1}, {{0, 0, 2}}}));
+}
+
+TEST(ResultsTest, WhatIsHeldIsAcknowledgedAgainAndNotKeptAgain) {
+  Harness worker = Contributed();
+  worker.Do(worker.Result({0, 1, 1}));
+  const Actions actions = worker.Do(worker.Result({0, 0, 3}));
+  const std::vector<KeepResult> keeps = actions.Of<KeepResult>();
+  ASSERT_EQ(keeps.size(), 2u);
+  EXPECT_EQ(keeps[0].range, (ChunkRange{0, 0, 1}));
+  EXPECT_EQ(keeps[1].range, (ChunkRange{0, 2, 1}));
+  EXPECT_EQ(actions.OneSent<ResultAck>().ranges, (std::vector<ChunkRange>{{0, 0, 3}}));
+  const Actions again = worker.Do(worker.Result({0, 0, 3}));
+  EXPECT_FALSE(again.Has<KeepResult>());
+  EXPECT_TRUE(again.HasSent<ResultAck>());
+}
+
+TEST(ResultsTest, MayPrecedeTheBegin) {
+  Harness worker;
+  worker.BecomeMember();
+  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).Has<KeepResult>());
+}
+
+TEST(ResultsTest, OtherRoundsLanesAndBallotsAreIgnored) {
+  Harness worker = Contributed();
+  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1, 2)).all.empty());
+  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1, 0)).all.empty());
+  ResultReceived other = worker.Result({1, 0, 1});
+  other.lane = 77;
+  EXPECT_TRUE(worker.Do(other).all.empty());
+  worker.Do(worker.Result({1, 0, 1}, 2));
+  EXPECT_TRUE(worker.Do(worker.Result({0, 0, 2}, 1)).all.empty()) << "a lower ballot";
+}
+
+TEST(ResultsTest, AHigherBallotReplacesEverything) {
+  Harness worker = Contributed();
+  worker.HearAllResults(1);
+  const Actions higher = worker.Do(worker.Result({1, 0, 1}, 2));
+  EXPECT_TRUE(higher.Has<KeepResult>());
+  EXPECT_EQ(higher.OneSent<ResultAck>().ballot, (Ballot{kTerm, 2}));
+  EXPECT_FALSE(worker.Hear(worker.MakePrepared(2)).HasSent<Staged>()) << "tensor a is of ballot 1";
+  worker.Do(worker.Result({0, 0, 2}, 2));
+  EXPECT_TRUE(worker.Do(worker.Result({0, 2, 1}, 2)).HasSent<Staged>());
+}
+
+TEST(ResultsTest, FramesThatCannotBeEndTheSession) {
+  for (const ChunkRange& range : {ChunkRange{0, 2, 2}, {2, 0, 1}, {9, 0, 1}, {0, 0, 0}}) {
+    Harness worker = Contributed();
+    EXPECT_TRUE(worker.Do(worker.Result(range)).Has<CloseSession>());
+  }
+  Harness worker = Contributed();
+  ResultReceived wrong = worker.Result({0, 0, 2});
+  wrong.digests.pop_back();
+  EXPECT_TRUE(worker.Do(wrong).Has<CloseSession>());
+  EXPECT_TRUE(worker.client.has_history());
+}
+
+TEST(StagingTest, PreparedBeforeAndAfterTheLastResult) {
+  Harness before = Contributed();
+  before.Do(before.Result({0, 0, 3}));
+  EXPECT_TRUE(before.Hear(before.MakePrepared()).all.empty()) << "results are on their way";
+  EXPECT_EQ(before.lane().settlement().phase(), SettlePhase::kPrepared);
+  const Actions last = before.Do(before.Result({1, 0, 1}));
+  EXPECT_EQ(last.OneSent<Staged>(), (Staged{kLane, 1, {kTerm, 1}}));
+  EXPECT_EQ(last.MessageNames(), "ResultAck Staged");
+  EXPECT_EQ(before.lane().settlement().phase(), SettlePhase::kStaged);
+
+  Harness after = Contributed();
+  after.HearAllResults();
+  EXPECT_EQ(after.lane().settlement().phase(), SettlePhase::kCollecting);
+  EXPECT_EQ(after.Hear(after.MakePrepared()).OneSent<Staged>(), (Staged{kLane, 1, {kTerm, 1}}));
+  const StagedValue& staged = *after.lane().settlement().staged();
+  EXPECT_EQ(staged.round, 1u);
+  EXPECT_EQ(staged.value, after.Value());
+}
+
+TEST(StagingTest, AMemberThatSkippedEverythingOrWithdrewStagesToo) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Begin();
+  worker.Do(CommitRound{0});
+  worker.HearAllResults();
+  EXPECT_TRUE(worker.Hear(worker.MakePrepared()).HasSent<Staged>());
+
+  Harness other;
+  other.BecomeMember();
+  other.Begin();
+  other.Do(WithdrawRound{0, ""});
+  other.HearAllResults();
+  EXPECT_TRUE(other.Hear(other.MakePrepared()).HasSent<Staged>());
+}
+
+TEST(StagingTest, AbortedIsStagedWithoutBytes) {
+  Harness worker = Contributed();
+  worker.Do(worker.Result({0, 0, 3}));
+  Prepared prepared = worker.MakePrepared();
+  prepared.value = worker.AbortedValue();
+  EXPECT_TRUE(worker.Hear(prepared).HasSent<Staged>());
+  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).all.empty()) << "of no use";
+}
+
+TEST(StagingTest, TensorsWithoutAResultAreNotWaitedFor) {
+  Harness worker = Contributed();
+  Prepared prepared = worker.MakePrepared();
+  prepared.value.tensor_divisors = {{0, 0}, {9, 1}};  // All skipped a; entry 9 is beyond the layout.
+  prepared.value.digest = ResultDigest(1, 0);
+  worker.Hear(prepared);
+  // EMPTY: reduced and published all the same, and not part of the digest.
+  EXPECT_FALSE(worker.Do(worker.Result({0, 0, 1})).HasSent<Staged>());
+  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).HasSent<Staged>());
+}
+
+TEST(StagingTest, TheRoundMayBeEmptyButForOneTensor) {
+  Harness worker = Contributed();
+  Prepared prepared = worker.MakePrepared();
+  prepared.value.divisor = 0;
+  prepared.value.tensor_divisors = {{1, 2}};
+  prepared.value.digest = ResultDigest(1, 0);
+  worker.Hear(prepared);
+  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).HasSent<Staged>());
+}
+
+TEST(StagingTest, ARepeatedPreparedIsStagedAgainWithoutBytes) {
+  Harness worker = Contributed();
+  worker.HearAllResults();
+  worker.Hear(worker.MakePrepared());
+  Prepared again = worker.MakePrepared();
+  again.ballot = {kTerm + 1, 1};
+  const Actions actions = worker.Hear(again);
+  EXPECT_EQ(actions.OneSent<Staged>().ballot, again.ballot);
+  EXPECT_FALSE(actions.HasSent<Need>());
+  EXPECT_EQ(worker.lane().settlement().staged()->ballot, again.ballot);
+  EXPECT_TRUE(worker.Hear(worker.MakePrepared()).all.empty()) << "a lower ballot came late";
+  Prepared old = worker.MakePrepared();
+  old.round = 0;
+  EXPECT_TRUE(worker.Hear(old).all.empty());
+}
+
+TEST(StagingTest, PreparedOfALaterRoundEndsTheSession) {
+  Harness worker = Contributed();
+  EXPECT_TRUE(worker.Hear(worker.MakePrepared(1, 2)).Has<CloseSession>());
+}
+
+TEST(StagingTest, APreparedValueMayBeAheadOfTheLayout) {
+  Harness worker = Contributed();
+  worker.HearAllResults();
+  Prepared prepared = worker.MakePrepared();
+  prepared.value.layout_version = 4;
+  prepared.value.tensor_divisors = {{3, 0}};
+  EXPECT_TRUE(worker.Hear(prepared).all.empty());
+  LaneLayout layout = worker.MakeLayout();
+  layout.first = 3;
+  layout.tensors = {F32("d", 5)};
+  EXPECT_EQ(worker.Hear(layout).MessageNames(), "LayoutSeen Staged");
+}
+
+// An adopted value is prepared again: who lacks bytes asks for exactly them.
+TEST(NeedTest, AnAdoptedValueIsAskedFor) {
+  Harness worker = Contributed();
+  worker.Do(worker.Result({0, 1, 1}));
+  Prepared adopted = worker.MakePrepared();
+  adopted.ballot = {kTerm + 1, 1};
+  EXPECT_EQ(worker.Hear(adopted).OneSent<Need>(),
+            (Need{kLane, 1, {kTerm, 1}, {{0, 0, 1}, {0, 2, 1}, {1, 0, 1}}}));
+  worker.Do(worker.Result({0, 0, 3}));
+  EXPECT_EQ(worker.Do(worker.Result({1, 0, 1})).OneSent<Staged>().ballot, adopted.ballot);
+}
+
+TEST(NeedTest, BytesOfAnotherBallotAreOfNoUseForAnAdoptedValue) {
+  Harness worker = Contributed();
+  worker.HearAllResults(4);
+  Prepared adopted = worker.MakePrepared(2);
+  adopted.ballot = {kTerm + 1, 1};
+  EXPECT_EQ(worker.Hear(adopted).OneSent<Need>().ranges,
+            (std::vector<ChunkRange>{{0, 0, 3}, {1, 0, 1}}));
+  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 4)).all.empty());
+  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 2)).Has<KeepResult>()) << "lower than was held";
+}
+
+TEST(DigestTest, Fault_N8_AMismatchIsFetchedAgainOnceThenGivenUp) {
+  Harness worker = Contributed();
+  const auto corrupt = [&] {
+    worker.Do(worker.Result({0, 0, 3}));
+    ResultReceived wrong = worker.Result({1, 0, 1});
+    ++wrong.digests[0];
+    return worker.Do(wrong);
+  };
+  worker.Hear(worker.MakePrepared());
+  const Actions first = corrupt();
+  EXPECT_EQ(first.OneSent<Need>(),
+            (Need{kLane, 1, {kTerm, 1}, {{0, 0, 3}, {1, 0, 1}}}));
+  EXPECT_FALSE(first.HasSent<Staged>());
+  const Actions second = corrupt();
+  EXPECT_EQ(second.One<FailRound>().error.code, ErrorCode::kDataCorrupt);
+  EXPECT_TRUE(second.HasSent<Abandon>());
+  EXPECT_TRUE(second.Has<OpenSession>());
+  EXPECT_FALSE(worker.client.has_history());
+}
+
+TEST(DigestTest, TheSecondFetchMayBeRightAndTheNextRoundHasItsOwn) {
+  Harness worker = Contributed();
+  worker.Hear(worker.MakePrepared());
+  worker.Do(worker.Result({0, 0, 3}));
+  ResultReceived wrong = worker.Result({1, 0, 1});
+  ++wrong.digests[0];
+  worker.Do(wrong);
+  worker.Do(worker.Result({0, 0, 3}));
+  EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1})).HasSent<Staged>());
+  worker.Hear(worker.MakeVerdict(worker.Value()));
+  worker.Contribute();
+  worker.Hear(worker.MakePrepared(1, 2));
+  worker.Do(worker.Result({0, 0, 3}, 1, 2));
+  wrong.round = 2;
+  EXPECT_TRUE(worker.Do(wrong).HasSent<Need>());
+}
+
+TEST(DigestTest, AWrongDigestOverNothingIsGivenUp) {
+  Harness worker = Contributed();
+  Prepared prepared = worker.MakePrepared();
+  prepared.value.divisor = 0;
+  EXPECT_EQ(worker.Hear(prepared).One<FailRound>().error.code, ErrorCode::kDataCorrupt);
+}
+
+TEST(RestartResultsTest, TheNoticeAndTheFramesMayComeInEitherOrder) {
+  Harness notice_first = Contributed();
+  notice_first.HearAllResults(1);
+  notice_first.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "", {}, kWindow});
+  EXPECT_TRUE(notice_first.Do(notice_first.Result({0, 0, 3}, 1)).all.empty()) << "late";
+  notice_first.HearAllResults(2);
+  EXPECT_TRUE(notice_first.Hear(notice_first.MakePrepared(2)).HasSent<Staged>());
+
+  Harness frames_first = Contributed();
+  frames_first.HearAllResults(1);
+  frames_first.HearAllResults(2);
+  frames_first.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "", {}, kWindow});
+  EXPECT_TRUE(frames_first.Hear(frames_first.MakePrepared(2)).HasSent<Staged>());
+}
+
+TEST(RestartResultsTest, APreparedValueIsDroppedByARestart) {
+  Harness worker = Contributed();
+  worker.HearAllResults();
+  worker.Hear(worker.MakePrepared());
+  worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "nobody holds it", {}, kWindow});
+  EXPECT_EQ(worker.lane().settlement().phase(), SettlePhase::kCollecting);
+  EXPECT_EQ(worker.lane().settlement().staged(), std::nullopt);
+  worker.HearAllResults(2);
+  EXPECT_TRUE(worker.Hear(worker.MakePrepared(2)).HasSent<Staged>());
+  // A notice that is older than what was prepared since.
+  worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 1}, "", {}, kWindow});
+  EXPECT_EQ(worker.lane().settlement().phase(), SettlePhase::kStaged);
+}
+
+TEST(RestartResultsTest, AFrameOfAHigherBallotThanWasPreparedIsARestart) {
+  Harness worker = Contributed();
+  worker.Hear(worker.MakePrepared(1));
+  EXPECT_TRUE(worker.Do(worker.Result({0, 0, 3}, 2)).Has<KeepResult>());
+  EXPECT_EQ(worker.lane().settlement().phase(), SettlePhase::kCollecting);
+}
+
+TEST(SupplyTest, AHolderSendsWhatItStaged) {
+  Harness worker = Contributed();
+  worker.HearAllResults();
+  worker.Hear(worker.MakePrepared());
+  const Supply supply{kLane, 1, {kTerm, 1}, {{0, 0, 3}, {1, 0, 1}, {9, 0, 1}}};
+  const std::vector<SendSupply> frames = worker.Hear(supply).Of<SendSupply>();
+  ASSERT_EQ(frames.size(), 3u);
+  EXPECT_EQ(frames[0].range, (ChunkRange{0, 0, 2}));
+  EXPECT_EQ(frames[1].range, (ChunkRange{0, 2, 1}));
+  EXPECT_EQ(frames[2].range, (ChunkRange{1, 0, 1}));
+  for (const SendSupply& frame : frames) {
+    EXPECT_EQ(frame.lane, 0u);
+    EXPECT_EQ(frame.lane_index, kLane);
+    EXPECT_EQ(frame.round, 1u);
+    EXPECT_EQ(frame.ballot, (Ballot{kTerm, 1}));
+  }
+  // What a lost stream took with it is sent again.
+  const uint32_t first = frames[0].stream;
+  EXPECT_EQ(worker.Do(StreamDown{first}).Of<SendSupply>().size(), 3u);
+  EXPECT_TRUE(worker.Do(StreamDown{1 - first}).Of<SendSupply>().empty());
+  EXPECT_EQ(worker.Do(StreamUp{first}).Of<SendSupply>().size(), 3u);
+}
+
+TEST(SupplyTest, OnlyWhatIsHeldIsSupplied) {
+  Harness worker = Contributed();
+  worker.Do(worker.Result({0, 1, 1}));
+  const Supply supply{kLane, 1, {kTerm, 1}, {{0, 0, 3}}};
+  EXPECT_EQ(worker.Hear(supply).One<SendSupply>().range, (ChunkRange{0, 1, 1}));
+  EXPECT_TRUE(worker.Hear(Supply{kLane, 1, {kTerm, 2}, {{0, 0, 3}}}).all.empty());
+  EXPECT_TRUE(worker.Hear(Supply{kLane, 2, {kTerm, 1}, {{0, 0, 3}}}).all.empty());
+  EXPECT_TRUE(worker.Hear(Supply{77, 1, {kTerm, 1}, {{0, 0, 3}}}).all.empty());
+}
+
+TEST(SupplyTest, TheLastVerdictsBytesStayUntilTheNextResult) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.FinishRound();
+  worker.Contribute();
+  const Supply supply{kLane, 1, {kTerm, 1}, {{1, 0, 1}}};
+  EXPECT_TRUE(worker.Hear(supply).Has<SendSupply>());
+  worker.Do(worker.Result({0, 0, 1}, 1, 2));
+  EXPECT_FALSE(worker.Hear(supply).Has<SendSupply>());
+}
+
+}  // namespace
+}  // namespace basin::client
