@@ -1,0 +1,785 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/simulation/aggregator_process.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/memory.h"
+#include "tests/simulation/narrate.h"
+#include "tests/simulation/world.h"
+
+namespace basin::simulation {
+namespace {
+
+using aggregator::NoteKind;
+
+constexpr SimTime kNever = int64_t{1} << 60;
+
+uint64_t BitOf(NoteKind kind) { return uint64_t{1} << static_cast<uint32_t>(kind); }
+
+bool Covers(const ChunkRange& outer, const ChunkRange& inner) {
+  return outer.tensor == inner.tensor && inner.first >= outer.first &&
+         inner.first + inner.count <= outer.first + outer.count;
+}
+
+}  // namespace
+
+AggregatorProcess::AggregatorProcess(World& world, uint32_t index, aggregator::Config config)
+    : world_(world), index_(index), core_(std::move(config), ToAbsl(world.queue.now())),
+      timer_at_(kNever) {}
+
+std::string AggregatorProcess::name() const { return absl::StrCat("agg", index_); }
+
+const aggregator::Job* AggregatorProcess::job() const { return core_.FindJob(kJobName); }
+
+// ---- what happens to it
+
+void AggregatorProcess::Arrive(ConnectionId connection, Item item) {
+  if (auto* open = std::get_if<OpenRequest>(&item)) return TakeOpen(connection, *open);
+  if (std::holds_alternative<Closing>(item)) return SeesClose(connection);
+  if (auto* message = std::get_if<ToAggregator>(&item)) return TakeMessage(connection, *message);
+  if (auto* frame = std::get_if<PushFrame>(&item)) return TakePush(connection, *frame);
+  if (auto* frame = std::get_if<ValueFrame>(&item)) return TakeValue(connection, *frame);
+}
+
+void AggregatorProcess::TakeOpen(ConnectionId id, const OpenRequest& request) {
+  Network::Connection& connection = world_.network[id];
+  connection.aggregator_open = true;
+  if (connection.stream == kSessionStream) {
+    connection.session = ++next_session_;
+    SessionShell& session = sessions_[connection.session];
+    session.control = id;
+    session.token = world_.random.Next();
+    world_.network.SendDown(id, OpenAccepted{});
+    Step(aggregator::SessionOpened{connection.session, session.token});
+    return;
+  }
+  for (auto& [number, session] : sessions_) {
+    if (session.token != request.token || session.lost) continue;
+    connection.session = number;
+    session.streams.push_back(id);
+    world_.network.SendDown(id, OpenAccepted{});
+    for (ResultFrame& frame : std::exchange(session.waiting, {})) {
+      SendResult(number, session, std::move(frame));
+    }
+    for (ValueFrame& frame : std::exchange(session.waiting_values, {})) {
+      SendValueFrame(session, std::move(frame));
+    }
+    return;
+  }
+  world_.network.CloseByAggregator(id);  // Of a session that is over.
+}
+
+void AggregatorProcess::SeesClose(ConnectionId id) {
+  Network::Connection& connection = world_.network[id];
+  if (!connection.aggregator_open) return;
+  connection.aggregator_open = false;
+  const auto it = sessions_.find(connection.session);
+  if (it == sessions_.end()) return;
+  SessionShell& session = it->second;
+  if (connection.stream != kSessionStream) {
+    session.streams.erase(std::find(session.streams.begin(), session.streams.end(), id));
+    if (session.lost) return;
+    // What was sent on it and is not acknowledged goes out again.
+    std::vector<SentResult> again;
+    for (auto sent = session.unacknowledged.begin(); sent != session.unacknowledged.end();) {
+      if (sent->connection == id) {
+        again.push_back(std::move(*sent));
+        sent = session.unacknowledged.erase(sent);
+      } else {
+        ++sent;
+      }
+    }
+    for (SentResult& sent : again) {
+      world_.coverage.Saw(Sight::kResultResent);
+      SendResult(it->first, session, std::move(sent.frame));
+    }
+    return;
+  }
+  // A process that ends closes everything at once; the closes arrive within some milliseconds.
+  session.lost = true;
+  world_.queue.After(10 * kMillisecond, Happening::kSessionSettled, index_,
+                     static_cast<uint32_t>(it->first));
+}
+
+void AggregatorProcess::SessionSettled(uint32_t number) {
+  const auto it = sessions_.find(number);
+  if (it == sessions_.end()) return;
+  const bool all_closed = it->second.streams.empty();
+  for (const ConnectionId stream : it->second.streams) world_.network.CloseByAggregator(stream);
+  sessions_.erase(it);
+  Step(aggregator::SessionLost{number, all_closed});
+}
+
+void AggregatorProcess::TakeMessage(ConnectionId id, ToAggregator& message) {
+  Network::Connection& connection = world_.network[id];
+  const auto it = sessions_.find(connection.session);
+  if (it == sessions_.end()) return;
+  ++world_.coverage.to_aggregator[message.index()];
+  world_.Narrate(Detail::kAll, name(), [&] {
+    return absl::StrCat("<- p", connection.worker, " ", Narrate(message));
+  });
+  if (const auto* ack = std::get_if<ResultAck>(&message)) Acknowledge(it->second, *ack);
+
+  const auto* hello = std::get_if<Hello>(&message);
+  const bool remembers = hello != nullptr && aggregator::HasHistory(*hello);
+  const auto recovering = [&] {
+    return job() != nullptr && (job()->state() == aggregator::JobState::kRecovering ||
+                                job()->state() == aggregator::JobState::kHalted);
+  };
+  const bool before = recovering();
+  if (remembers && before) participants_.insert(connection.worker);
+  recovering_ = false;
+  if (hello != nullptr) world_.Notice(Trigger::kHello, connection.worker, index_);
+  if (!alive_) return;
+  Step(aggregator::MessageReceived{connection.session, std::move(message)});
+  if (remembers && !before && (recovering_ || recovering())) participants_ = {connection.worker};
+}
+
+void AggregatorProcess::TakePush(ConnectionId id, const PushFrame& frame) {
+  Network::Connection& connection = world_.network[id];
+  if (sessions_.count(connection.session) == 0) return;
+  world_.Narrate(Detail::kAll, name(), [&] {
+    return absl::StrCat("<- p", connection.worker, " ", Narrate(frame));
+  });
+  aggregator::FrameReceived event;
+  event.session = connection.session;
+  event.kind = frame.kind;
+  event.lane = frame.lane;
+  event.round = frame.round;
+  event.ballot = frame.ballot;
+  event.range = frame.range;
+  event.bytes = frame.bytes;
+  for (const Chunk& chunk : frame.chunks) event.digests.push_back(DigestOf(chunk));
+  frame_ = &frame;
+  Step(event);
+  frame_ = nullptr;
+}
+
+void AggregatorProcess::TakeValue(ConnectionId id, const ValueFrame& frame) {
+  Network::Connection& connection = world_.network[id];
+  if (sessions_.count(connection.session) == 0) return;
+  value_frame_ = &frame;
+  Step(aggregator::ValueReceived{connection.session, frame.key, frame.first, frame.count});
+  value_frame_ = nullptr;
+}
+
+void AggregatorProcess::Timer() {
+  if (world_.queue.now() >= timer_at_) timer_at_ = kNever;
+  if (FromAbsl(core_.NextDeadline()) <= world_.queue.now()) {
+    ticks_ = last_tick_ == world_.queue.now() ? ticks_ + 1 : 0;
+    last_tick_ = world_.queue.now();
+    if (ticks_ > 100) {
+      world_.checker.Fail(Invariant::kContract,
+                          absl::StrCat(name(), " asks for a tick at a time that has passed, again "
+                                               "and again."));
+      return;
+    }
+    Step(aggregator::Tick{});
+    return;
+  }
+  ScheduleTimer();
+}
+
+void AggregatorProcess::Reduced(uint32_t number) {
+  Reduction& reduction = reductions_[number];
+  reduction.done = true;
+  const aggregator::Reduce& what = reduction.what;
+  aggregator::ReduceDone event;
+  event.job = what.job;
+  event.lane = what.lane;
+  event.round = what.round;
+  event.ballot = what.ballot;
+  event.range = what.range;
+  for (const Chunk& chunk : reduction.chunks) event.digests.push_back(DigestOf(chunk));
+  const RoundKey key{what.job, what.lane, what.round};
+  const auto it = rounds_.find(key);
+  if (it != rounds_.end() && it->second.ballot == what.ballot) {
+    RoundStore& store = it->second;
+    const uint64_t places = PlacesOf(what.range);
+    for (Parked& parked : store.parked) {
+      parked_bytes_ -= BytesOf(key, parked.reducing & places);
+      parked.present &= ~(parked.reducing & places);
+      parked.reducing &= ~places;
+    }
+    for (uint32_t i = 0; i < what.range.count; ++i) {
+      store.values[PlaceOf(what.range.tensor, what.range.first + i)] = reduction.chunks[i];
+    }
+    store.results |= places;
+    result_bytes_ += BytesOf(key, places);
+    --reducing_;
+  } else {
+    world_.coverage.Saw(Sight::kStaleReduction);
+  }
+  Step(event);
+}
+
+void AggregatorProcess::Saved(uint32_t number) {
+  const aggregator::SaveState& save = saves_[number];
+  const bool ok = !world_.TakeStateFileFailure();
+  if (ok) world_.state_file = {save.run, save.term, save.membership};
+  Step(aggregator::StateSaved{save.job, save.membership.generation, ok});
+}
+
+void AggregatorProcess::Command(const aggregator::Event& event) { Step(event); }
+
+void AggregatorProcess::Crash(bool reset) {
+  alive_ = false;
+  deferred.clear();
+  for (auto& [number, session] : sessions_) {
+    session.streams.push_back(session.control);
+    for (const ConnectionId connection : session.streams) {
+      if (reset) {
+        world_.network.Reset(connection);
+      } else {
+        world_.network.CloseByAggregator(connection);
+      }
+    }
+  }
+  sessions_.clear();
+  if (verdicts_in_step_ > 0) world_.coverage.Saw(Sight::kCrashBetweenVerdicts);
+}
+
+// ---- the core and its actions
+
+void AggregatorProcess::Step(const aggregator::Event& event) {
+  if (world_.checker.failed()) return;
+  ++world_.coverage.steps;
+  actions_.clear();
+  verdicts_in_step_ = 0;
+  core_.Step(event, ToAbsl(world_.queue.now()), actions_);
+  if (actions_.empty()) {
+    ScheduleTimer();
+    return;
+  }
+  // Taken out, because a fault that strikes between two actions may end this process.
+  std::vector<aggregator::Action> actions = std::move(actions_);
+  Check(actions);
+  for (aggregator::Action& action : actions) {
+    if (!alive_ || world_.checker.failed()) return;
+    world_.trace.Fold(action.index());
+    Execute(action);
+  }
+  const uint64_t accumulator = reducing_ > 0 ? aggregator::kWidening * core_.config().frame_bytes : 0;
+  const uint64_t held = held_bytes() + accumulator;
+  if (held > core_.config().memory_bytes) {
+    world_.checker.Fail(Invariant::kBoundedBytes,
+                        absl::StrCat(name(), " holds ", held, " bytes (", parked_bytes_,
+                                     " parked, ", result_bytes_, " of results, ", accumulator,
+                                     " accumulating), and its budget is ",
+                                     core_.config().memory_bytes, "."));
+  }
+  actions_ = std::move(actions);
+  ScheduleTimer();
+}
+
+void AggregatorProcess::ScheduleTimer() {
+  const SimTime next = FromAbsl(core_.NextDeadline());
+  if (next >= timer_at_ || next >= kNever) return;
+  timer_at_ = std::max(next, world_.queue.now());
+  world_.queue.At(timer_at_, Happening::kAggregatorTimer, index_);
+}
+
+// I7: whoever is refused or thrown out, and every abort, leaves a note with a reason.
+void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
+  uint64_t noted = 0;
+  for (const aggregator::Action& action : actions) {
+    const auto* note = std::get_if<aggregator::Note>(&action);
+    if (note == nullptr) continue;
+    if (note->text.empty() || note->job.empty()) {
+      world_.checker.Fail(Invariant::kNoted,
+                          absl::StrCat("A note of kind ", aggregator::NoteKindName(note->kind),
+                                       " has no reason."));
+    }
+    if (note->kind == NoteKind::kWorkerLost &&
+        world_.PlantedNow(PlantedBug::kSilentEviction)) {
+      continue;
+    }
+    noted |= BitOf(note->kind);
+  }
+  const auto require = [&](uint64_t kinds, const std::string& what) {
+    if ((noted & kinds) != 0) return;
+    world_.checker.Fail(Invariant::kNoted, absl::StrCat(name(), " ", what, " without a note."));
+  };
+  for (const aggregator::Action& action : actions) {
+    if (const auto* end = std::get_if<aggregator::EndSession>(&action)) {
+      require(BitOf(NoteKind::kWorkerRefused) | BitOf(NoteKind::kWorkerLost) |
+                  BitOf(NoteKind::kWorkerSuperseded) | BitOf(NoteKind::kWorkerLeft) |
+                  BitOf(NoteKind::kWorkerReconnected) | BitOf(NoteKind::kJobRefused) |
+                  BitOf(NoteKind::kJobEnded) | BitOf(NoteKind::kSteppedDown) |
+                  BitOf(NoteKind::kDraining) | BitOf(NoteKind::kRecovering) |
+                  BitOf(NoteKind::kRecovered),
+              absl::StrCat("ended a session (", ErrorCodeName(end->error.code), ": ",
+                           end->error.text, ")"));
+      if (end->error.code != ErrorCode::kOk && end->error.text.empty()) {
+        world_.checker.Fail(Invariant::kNoted, "A session was ended without a reason.");
+      }
+    }
+    const auto* send = std::get_if<aggregator::Send>(&action);
+    const auto* send_all = std::get_if<aggregator::SendAll>(&action);
+    if (send == nullptr && send_all == nullptr) continue;
+    const ToWorker& message = send != nullptr ? send->message : send_all->message;
+    if (const auto* rejected = std::get_if<Rejected>(&message)) {
+      require(BitOf(NoteKind::kContributionRejected) | BitOf(NoteKind::kWorkerRefused) |
+                  BitOf(NoteKind::kPaused),
+              absl::StrCat("rejected a request (", rejected->error.text, ")"));
+      if (rejected->error.text.empty() || rejected->error.code == ErrorCode::kOk) {
+        world_.checker.Fail(Invariant::kNoted, "A request was rejected without a reason.");
+      }
+    }
+    if (std::holds_alternative<AttemptRestarted>(message)) {
+      require(BitOf(NoteKind::kAttemptRestarted), "restarted an attempt");
+    }
+    if (const auto* verdict = std::get_if<Verdict>(&message);
+        verdict != nullptr && verdict->record.value.outcome == Outcome::kAborted) {
+      if (verdict->record.value.reason.empty()) {
+        world_.checker.Fail(Invariant::kNoted, "A round was aborted without a reason.");
+      }
+    }
+  }
+}
+
+void AggregatorProcess::Execute(aggregator::Action& action) {
+  std::visit([this](auto& what) { Do(what); }, action);
+}
+
+void AggregatorProcess::Do(aggregator::Send& send) {
+  const auto it = sessions_.find(send.session);
+  if (it == sessions_.end()) return;
+  if (it->second.lost) return;
+  const uint32_t worker = world_.network[it->second.control].worker;
+  ++world_.coverage.to_worker[send.message.index()];
+  world_.Narrate(Detail::kAll, name(), [&] {
+    return absl::StrCat("-> p", worker, " ", Narrate(send.message));
+  });
+  if (auto* verdict = std::get_if<Verdict>(&send.message)) {
+    const RoundKey key{0, verdict->lane, verdict->record.round};
+    if (const auto lane = LaneOfModel(key); lane.has_value()) {
+      world_.checker.VerdictTold(index_, *lane, verdict->record, participants_);
+    }
+    if (verdict->record.ballot.term != core_.config().term && job() != nullptr &&
+        verdict->record.ballot.term != job()->term()) {
+      world_.coverage.Saw(Sight::kVerdictAfterRecovery);
+    }
+    ++verdicts_in_step_;
+    world_.Notice(Trigger::kVerdict, worker, index_);
+  } else if (auto* welcome = std::get_if<Welcome>(&send.message)) {
+    for (const LastVerdicts& last : welcome->verdicts) {
+      const auto lane = LaneOfModel({0, last.lane, 0});
+      if (!lane.has_value()) continue;
+      for (const VerdictRecord& record : last.verdicts) {
+        world_.checker.VerdictTold(index_, *lane, record, participants_);
+      }
+    }
+    world_.Notice(Trigger::kWelcome, worker, index_);
+  } else if (auto* prepared = std::get_if<Prepared>(&send.message)) {
+    if (prepared->ballot != prepared->value_ballot) {
+      world_.coverage.Saw(prepared->value.outcome == Outcome::kCommitted ? Sight::kAdoptedCommitted
+                                                                         : Sight::kAdoptedAborted);
+    }
+    world_.Notice(Trigger::kPrepared, worker, index_);
+  } else if (std::holds_alternative<Credit>(send.message) &&
+             world_.PlantedNow(PlantedBug::kLoseAck)) {
+    return;
+  }
+  if (!alive_) return;
+  const auto again = sessions_.find(send.session);
+  if (again == sessions_.end()) return;
+  world_.network.SendDown(again->second.control, std::move(send.message));
+}
+
+void AggregatorProcess::Do(aggregator::SendAll& send) {
+  for (const aggregator::SessionId session : send.sessions) {
+    if (!alive_) return;  // Some were told, others were not.
+    aggregator::Send one{session, send.message};
+    Do(one);
+  }
+}
+
+void AggregatorProcess::Do(aggregator::EndSession& end) {
+  const auto it = sessions_.find(end.session);
+  if (it == sessions_.end()) return;
+  world_.Narrate(Detail::kNotable, name(), [&] {
+    return absl::StrCat("ends the session of p", world_.network[it->second.control].worker, ": ",
+                        ErrorCodeName(end.error.code), ": ", end.error.text);
+  });
+  if (end.error.code == ErrorCode::kLineageConflict) world_.coverage.Saw(Sight::kForkFenced);
+  if (end.error.code == ErrorCode::kSuperseded) world_.coverage.Saw(Sight::kSuperseded);
+  ++world_.coverage.to_worker[ToWorker(Ended{}).index()];
+  if (!it->second.lost) {
+    world_.network.SendDown(it->second.control, ToWorker(Ended{std::move(end.error)}));
+    world_.network.CloseByAggregator(it->second.control);
+  }
+  for (const ConnectionId stream : it->second.streams) world_.network.CloseByAggregator(stream);
+  sessions_.erase(it);
+}
+
+uint64_t AggregatorProcess::BytesOf(const RoundKey& key, uint64_t places) const {
+  const aggregator::Layout& layout =
+      core_.jobs().at(std::get<0>(key)).lanes()[std::get<1>(key)].layout;
+  uint64_t bytes = 0;
+  while (places != 0) {
+    const uint32_t place = static_cast<uint32_t>(__builtin_ctzll(places));
+    places &= places - 1;
+    bytes += ChunkSize(layout.TensorSize(place / kMaxChunksPerTensor), place % kMaxChunksPerTensor);
+  }
+  return bytes;
+}
+
+void AggregatorProcess::Do(aggregator::KeepChunks& keep) {
+  if (frame_ == nullptr || frame_->kind != aggregator::FrameKind::kContribution ||
+      frame_->round != keep.round || frame_->lane != keep.lane ||
+      !Covers(frame_->range, keep.range)) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat(name(), " was asked to keep chunks that did not arrive."));
+    return;
+  }
+  const RoundKey key{keep.job, keep.lane, keep.round};
+  RoundStore& store = rounds_[key];
+  auto parked = std::find_if(store.parked.begin(), store.parked.end(), [&](const Parked& p) {
+    return p.contributor == keep.contributor;
+  });
+  if (parked == store.parked.end()) {
+    store.parked.emplace_back();
+    parked = std::prev(store.parked.end());
+    parked->contributor = keep.contributor;
+  }
+  const uint64_t places = PlacesOf(keep.range);
+  if ((parked->present & places) != 0) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat(name(), " was asked to keep chunks that it already has."));
+    return;
+  }
+  for (uint32_t i = 0; i < keep.range.count; ++i) {
+    parked->chunks[PlaceOf(keep.range.tensor, keep.range.first + i)] =
+        frame_->chunks[keep.range.first + i - frame_->range.first];
+  }
+  parked->present |= places;
+  parked_bytes_ += BytesOf(key, places);
+}
+
+void AggregatorProcess::Do(aggregator::DiscardChunks& discard) {
+  const RoundKey key{discard.job, discard.lane, discard.round};
+  RoundStore& store = rounds_[key];
+  for (Parked& parked : store.parked) {
+    if (!(parked.contributor == discard.contributor)) continue;
+    for (const ChunkRange& range : discard.ranges) {
+      const uint64_t places = PlacesOf(range);
+      if ((parked.present & places) != places || (parked.reducing & places) != 0) {
+        world_.checker.Fail(Invariant::kContract,
+                            absl::StrCat(name(), " was asked to discard chunks that it lacks."));
+        return;
+      }
+      parked.present &= ~places;
+      parked_bytes_ -= BytesOf(key, places);
+    }
+    return;
+  }
+  world_.checker.Fail(Invariant::kContract,
+                      absl::StrCat(name(), " was asked to discard a contribution that it lacks."));
+}
+
+void AggregatorProcess::Do(aggregator::StartAttempt& start) {
+  const RoundKey key{start.job, start.lane, start.round};
+  RoundStore& store = rounds_[key];
+  if (start.ballot < store.ballot) {
+    world_.checker.Fail(Invariant::kOneVerdict,
+                        absl::StrCat(name(), " went back to ballot ", ToString(start.ballot), "."));
+  }
+  if (!(store.ballot == start.ballot)) {
+    // Reductions of the attempt before are cancelled, and its results are of no use.
+    for (Parked& parked : store.parked) {
+      parked_bytes_ -= BytesOf(key, parked.reducing);
+      parked.present &= ~parked.reducing;
+      parked.reducing = 0;
+    }
+    for (Reduction& reduction : reductions_) {
+      const aggregator::Reduce& what = reduction.what;
+      if (reduction.done || RoundKey{what.job, what.lane, what.round} != key) continue;
+      if (what.ballot == store.ballot) --reducing_;
+    }
+    result_bytes_ -= BytesOf(key, store.results);
+    store.results = 0;
+    ForgetResults(key, start.ballot);
+  }
+  store.ballot = start.ballot;
+  store.spec = start.spec;
+  store.contributors = std::move(start.contributors);
+}
+
+uint64_t AggregatorProcess::DivisorOf(const RoundStore& store, size_t skipped) const {
+  if (store.spec.op != ReduceOp::kAverage) return 1;
+  const bool present = store.spec.denominator == Denominator::kPresent;
+  return store.contributors.size() - (present ? skipped : 0);
+}
+
+void AggregatorProcess::Do(aggregator::Reduce& reduce) {
+  world_.Notice(Trigger::kReduce, kNobody, index_);
+  if (!alive_) return;
+  const RoundKey key{reduce.job, reduce.lane, reduce.round};
+  RoundStore& store = rounds_[key];
+  const uint64_t places = PlacesOf(reduce.range);
+  if (!(store.ballot == reduce.ballot) || (store.results & places) != 0) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat(name(), " was asked to reduce chunks of ballot ",
+                                     ToString(reduce.ballot), " in attempt ",
+                                     ToString(store.ballot), ", or twice."));
+    return;
+  }
+  if (reduce.divisor != DivisorOf(store, reduce.skipped.size())) {
+    world_.checker.Fail(Invariant::kOneSet,
+                        absl::StrCat(name(), " was asked to divide by ", reduce.divisor, " for ",
+                                     store.contributors.size(), " contributors of which ",
+                                     reduce.skipped.size(), " skip."));
+    return;
+  }
+  Reduction reduction;
+  reduction.chunks.resize(reduce.range.count);
+  size_t skip = 0;
+  for (uint32_t position = 0; position < store.contributors.size(); ++position) {
+    if (skip < reduce.skipped.size() && reduce.skipped[skip] == position) {
+      ++skip;
+      continue;
+    }
+    const Contributor& contributor = store.contributors[position];
+    const auto parked = std::find_if(
+        store.parked.begin(), store.parked.end(),
+        [&](const Parked& p) { return p.contributor == contributor.incarnation; });
+    if (parked == store.parked.end() || (parked->present & places) != places ||
+        (parked->reducing & places) != 0) {
+      world_.checker.Fail(Invariant::kContract,
+                          absl::StrCat(name(), " was asked to reduce chunks of ",
+                                       contributor.worker, " that it lacks."));
+      return;
+    }
+    parked->reducing |= places;
+    const uint64_t times = world_.PlantedNow(PlantedBug::kCountTwice) ? 2
+                           : world_.PlantedNow(PlantedBug::kLeaveOut) ? 0
+                                                                      : 1;
+    const uint64_t other = world_.PlantedNow(PlantedBug::kStaleBytes) ? 1 : 0;
+    for (uint32_t i = 0; i < reduce.range.count; ++i) {
+      const Chunk& chunk = parked->chunks[PlaceOf(reduce.range.tensor, reduce.range.first + i)];
+      reduction.chunks[i].mask += times * chunk.mask;
+      reduction.chunks[i].content += times * chunk.content + other;
+    }
+  }
+  reduction.what = std::move(reduce);
+  const uint32_t number = static_cast<uint32_t>(reductions_.size());
+  reductions_.push_back(std::move(reduction));
+  ++reducing_;
+  const SimTime delay = world_.scenario.slow_reducer ? world_.random.Between(1, 30) * kMillisecond
+                                                     : world_.random.Between(20, 400);
+  world_.queue.After(delay, Happening::kReduced, index_, number);
+}
+
+void AggregatorProcess::Do(aggregator::Publish& publish) {
+  const RoundKey key{publish.job, publish.lane, publish.round};
+  const auto it = rounds_.find(key);
+  const uint64_t places = PlacesOf(publish.range);
+  if (it == rounds_.end() || (it->second.results & places) != places ||
+      !(it->second.ballot == publish.ballot)) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat(name(), " was asked to publish a result that it lacks."));
+    return;
+  }
+  const uint32_t most = static_cast<uint32_t>(core_.config().frame_bytes / kChunkBytes);
+  for (const uint64_t number : publish.sessions) {
+    const auto session = sessions_.find(number);
+    if (session == sessions_.end() || session->second.lost) continue;
+    for (uint32_t done = 0; done < publish.range.count; done += most) {
+      ResultFrame frame{publish.lane, publish.round, publish.ballot, publish.range, {}};
+      frame.range.first += done;
+      frame.range.count = std::min(most, publish.range.count - done);
+      for (uint32_t i = 0; i < frame.range.count; ++i) {
+        frame.chunks.push_back(
+            it->second.values[PlaceOf(frame.range.tensor, frame.range.first + i)]);
+      }
+      const uint32_t worker = world_.network[session->second.control].worker;
+      world_.Notice(Trigger::kResult, worker, index_);
+      if (!alive_) return;
+      SendResult(number, session->second, std::move(frame));
+    }
+  }
+}
+
+void AggregatorProcess::SendResult(uint64_t number, SessionShell& session, ResultFrame frame) {
+  if (session.streams.empty()) {
+    session.waiting.push_back(std::move(frame));
+    return;
+  }
+  const ConnectionId stream = world_.random.Pick(session.streams);
+  world_.Narrate(Detail::kAll, name(), [&] {
+    return absl::StrCat("-> p", world_.network[stream].worker, " ", Narrate(frame), " session ",
+                        number);
+  });
+  session.unacknowledged.push_back({frame, stream});
+  world_.network.SendDown(stream, std::move(frame));
+}
+
+void AggregatorProcess::SendValueFrame(SessionShell& session, ValueFrame frame) {
+  if (session.streams.empty()) {
+    session.waiting_values.push_back(std::move(frame));
+    return;
+  }
+  world_.network.SendDown(world_.random.Pick(session.streams), std::move(frame));
+}
+
+void AggregatorProcess::Acknowledge(SessionShell& session, const ResultAck& ack) {
+  auto& sent = session.unacknowledged;
+  for (const ChunkRange& range : ack.ranges) {
+    sent.erase(std::remove_if(sent.begin(), sent.end(),
+                              [&](const SentResult& s) {
+                                return s.frame.lane == ack.lane && s.frame.round == ack.round &&
+                                       s.frame.ballot == ack.ballot && Covers(range, s.frame.range);
+                              }),
+               sent.end());
+  }
+}
+
+// Results of a round that is over, or of attempts below a ballot, are not sent again.
+void AggregatorProcess::ForgetResults(const RoundKey& key, std::optional<Ballot> below) {
+  const auto of_no_use = [&](const ResultFrame& frame) {
+    return frame.lane == std::get<1>(key) && frame.round == std::get<2>(key) &&
+           (!below.has_value() || frame.ballot < *below);
+  };
+  for (auto& [number, session] : sessions_) {
+    auto& sent = session.unacknowledged;
+    sent.erase(std::remove_if(sent.begin(), sent.end(),
+                              [&](const SentResult& s) { return of_no_use(s.frame); }),
+               sent.end());
+    session.waiting.erase(
+        std::remove_if(session.waiting.begin(), session.waiting.end(), of_no_use),
+        session.waiting.end());
+  }
+}
+
+void AggregatorProcess::Do(aggregator::ReleaseResult& release) {
+  if (world_.PlantedNow(PlantedBug::kForgetToFree)) return;
+  const RoundKey key{release.job, release.lane, release.round};
+  const auto it = rounds_.find(key);
+  const uint64_t places = PlacesOf(release.range);
+  if (it == rounds_.end() || (it->second.results & places) != places) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat(name(), " was asked to free a result that it lacks."));
+    return;
+  }
+  result_bytes_ -= BytesOf(key, places);
+  it->second.results &= ~places;
+}
+
+void AggregatorProcess::Do(aggregator::RelayResult& relay) {
+  if (frame_ == nullptr || frame_->kind != aggregator::FrameKind::kSupply ||
+      !Covers(frame_->range, relay.range)) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat(name(), " was asked to relay a result that did not arrive."));
+    return;
+  }
+  ResultFrame frame{relay.lane, relay.round, relay.ballot, relay.range, {}};
+  for (uint32_t i = 0; i < relay.range.count; ++i) {
+    frame.chunks.push_back(frame_->chunks[relay.range.first + i - frame_->range.first]);
+  }
+  for (const uint64_t number : relay.sessions) {
+    const auto session = sessions_.find(number);
+    if (session != sessions_.end() && !session->second.lost) {
+      SendResult(number, session->second, frame);
+    }
+  }
+}
+
+void AggregatorProcess::Do(aggregator::EndRound& end) {
+  const RoundKey key{end.job, end.lane, end.round};
+  const auto it = rounds_.find(key);
+  ForgetResults(key, std::nullopt);
+  if (it == rounds_.end() || world_.PlantedNow(PlantedBug::kForgetToFree)) return;
+  for (const Parked& parked : it->second.parked) parked_bytes_ -= BytesOf(key, parked.present);
+  result_bytes_ -= BytesOf(key, it->second.results);
+  for (Reduction& reduction : reductions_) {
+    const aggregator::Reduce& what = reduction.what;
+    if (reduction.done || RoundKey{what.job, what.lane, what.round} != key) continue;
+    if (what.ballot == it->second.ballot) --reducing_;
+  }
+  rounds_.erase(it);
+}
+
+void AggregatorProcess::Do(aggregator::RelayValue& relay) {
+  if (value_frame_ == nullptr) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat(name(), " was asked to relay a value that did not arrive."));
+    return;
+  }
+  if (relay.cache) {
+    cache_[{relay.key.lane, relay.key.tensor, relay.key.version}] = value_frame_->content;
+  }
+  ValueFrame frame{relay.key, relay.first, relay.count, value_frame_->content};
+  for (const uint64_t number : relay.sessions) {
+    const auto session = sessions_.find(number);
+    if (session != sessions_.end()) SendValueFrame(session->second, frame);
+  }
+}
+
+void AggregatorProcess::Do(aggregator::SendValue& send) {
+  const auto cached = cache_.find({send.key.lane, send.key.tensor, send.key.version});
+  if (cached == cache_.end()) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat(name(), " was asked to send a value that it lacks."));
+    return;
+  }
+  const auto session = sessions_.find(send.session);
+  if (session == sessions_.end()) return;
+  SendValueFrame(session->second, {send.key, send.first, send.count, cached->second});
+}
+
+void AggregatorProcess::Do(aggregator::DropValue& drop) {
+  cache_.erase({drop.key.lane, drop.key.tensor, drop.key.version});
+}
+
+void AggregatorProcess::Do(aggregator::SaveState& save) {
+  const uint32_t number = static_cast<uint32_t>(saves_.size());
+  saves_.push_back(std::move(save));
+  world_.queue.After(world_.random.Between(100, 5000), Happening::kSaved, index_, number);
+}
+
+void AggregatorProcess::Do(aggregator::Note& note) {
+  ++world_.coverage.notes[static_cast<uint32_t>(note.kind)];
+  world_.Narrate(Detail::kNotable, name(), [&] {
+    return absl::StrCat(aggregator::NoteKindName(note.kind),
+                        note.worker.empty() ? "" : absl::StrCat(" ", note.worker),
+                        note.lane.empty() ? "" : absl::StrCat(" ", note.lane), ": ", note.text);
+  });
+  recovering_ |= note.kind == NoteKind::kRecovering || note.kind == NoteKind::kRecovered;
+  world_.Noted(*this, note);
+}
+
+void AggregatorProcess::Do(aggregator::Drained&) { world_.ServiceDrained(*this); }
+
+// The core names lanes by index; the checker by their place in the model.
+std::optional<uint32_t> AggregatorProcess::LaneOfModel(const RoundKey& key) const {
+  if (job() == nullptr || std::get<1>(key) >= job()->lanes().size()) return std::nullopt;
+  return world_.LaneByName(job()->lanes()[std::get<1>(key)].name);
+}
+
+std::string AggregatorProcess::Explain() const {
+  if (job() == nullptr) return absl::StrCat(name(), " knows no job");
+  std::string text =
+      absl::StrCat(name(), ": job is ", aggregator::JobStateName(job()->state()), " (",
+                   job()->reason(), ")", job()->Paused() ? ", paused" : "");
+  const aggregator::Workers& workers = job()->workers();
+  for (aggregator::Slot slot = 0; slot < workers.size(); ++slot) {
+    absl::StrAppend(&text, slot == 0 ? "; workers: " : ", ", workers[slot].id, " ",
+                    aggregator::WorkerStateName(workers[slot].state),
+                    workers[slot].connected() ? "" : " disconnected");
+  }
+  for (const aggregator::Lane& lane : job()->lanes()) {
+    absl::StrAppend(&text, "; ", lane.name, " round ", lane.next, " ");
+    if (!lane.round.has_value()) {
+      absl::StrAppend(&text, "is not open");
+    } else {
+      absl::StrAppend(&text, "waits for ", lane.round->WaitsFor(lane.layout));
+    }
+  }
+  return text;
+}
+
+}  // namespace basin::simulation

@@ -1,0 +1,160 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One life of the aggregator: the real core, and around it what an engine does for it. Bytes are
+// stand-ins (payload.h), so that a round of any size costs little; but they are kept, reduced,
+// published, resent and freed exactly as the core says, and what is held is counted.
+//
+// Thread contract: one run, one thread.
+
+#ifndef BASIN_TESTS_SIMULATION_AGGREGATOR_PROCESS_H_
+#define BASIN_TESTS_SIMULATION_AGGREGATOR_PROCESS_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "aggregator/core/coordinator.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/payload.h"
+#include "tests/simulation/scenario.h"
+
+namespace basin::simulation {
+
+class World;
+
+class AggregatorProcess {
+ public:
+  AggregatorProcess(World& world, uint32_t index, aggregator::Config config);
+
+  // ---- what happens to it
+  void Arrive(ConnectionId connection, Item item);
+  void SeesClose(ConnectionId connection);
+  void Timer();
+  void Reduced(uint32_t reduction);
+  void Saved(uint32_t save);
+  void SessionSettled(uint32_t session);
+  void Command(const aggregator::Event& event);
+
+  // The process ends. What it had sent arrives, unless `reset`.
+  void Crash(bool reset);
+
+  bool alive() const { return alive_; }
+  uint32_t index() const { return index_; }
+  std::string name() const;
+  const aggregator::Coordinator& core() const { return core_; }
+  const aggregator::Job* job() const;
+  uint64_t held_bytes() const { return parked_bytes_ + result_bytes_; }
+  // Who took part in its last recovery, with memory.
+  const std::set<uint32_t>& participants() const { return participants_; }
+  // What it waits for, for a report.
+  std::string Explain() const;
+
+  bool stopped = false;
+  std::vector<Scheduled> deferred;  // What happened while it was stopped.
+
+ private:
+  struct SentResult {
+    ResultFrame frame;
+    ConnectionId connection = 0;
+  };
+  struct SessionShell {
+    SessionToken token = 0;
+    ConnectionId control = 0;
+    std::vector<ConnectionId> streams;  // Open.
+    std::vector<SentResult> unacknowledged;
+    std::vector<ResultFrame> waiting;   // No stream is open.
+    std::vector<ValueFrame> waiting_values;
+    bool lost = false;                  // The control connection is gone.
+  };
+  struct Parked {
+    Incarnation contributor;
+    uint64_t present = 0;
+    uint64_t reducing = 0;  // Of `present`: inputs of a reduction in progress.
+    std::array<Chunk, kMaxChunks> chunks;
+  };
+  struct RoundStore {
+    Ballot ballot;
+    std::vector<Contributor> contributors;
+    RoundSpec spec;
+    std::vector<Parked> parked;
+    uint64_t results = 0;
+    std::array<Chunk, kMaxChunks> values;
+  };
+  struct Reduction {
+    aggregator::Reduce what;
+    Chunks chunks;
+    bool done = false;
+  };
+  using RoundKey = std::tuple<aggregator::JobId, LaneIndex, RoundNumber>;
+
+  void Step(const aggregator::Event& event);
+  void Execute(aggregator::Action& action);
+  void Check(const std::vector<aggregator::Action>& actions);
+  void ScheduleTimer();
+
+  void Do(aggregator::Send& send);
+  void Do(aggregator::SendAll& send);
+  void Do(aggregator::EndSession& end);
+  void Do(aggregator::KeepChunks& keep);
+  void Do(aggregator::DiscardChunks& discard);
+  void Do(aggregator::StartAttempt& start);
+  void Do(aggregator::Reduce& reduce);
+  void Do(aggregator::Publish& publish);
+  void Do(aggregator::ReleaseResult& release);
+  void Do(aggregator::RelayResult& relay);
+  void Do(aggregator::EndRound& end);
+  void Do(aggregator::RelayValue& relay);
+  void Do(aggregator::SendValue& send);
+  void Do(aggregator::DropValue& drop);
+  void Do(aggregator::SaveState& save);
+  void Do(aggregator::Note& note);
+  void Do(aggregator::Drained&);
+
+  void TakeOpen(ConnectionId connection, const OpenRequest& request);
+  void TakeMessage(ConnectionId connection, ToAggregator& message);
+  void TakePush(ConnectionId connection, const PushFrame& frame);
+  void TakeValue(ConnectionId connection, const ValueFrame& frame);
+  void Acknowledge(SessionShell& session, const ResultAck& ack);
+  void SendResult(uint64_t id, SessionShell& session, ResultFrame frame);
+  void SendValueFrame(SessionShell& session, ValueFrame frame);
+  void ForgetResults(const RoundKey& key, std::optional<Ballot> below);
+  uint64_t BytesOf(const RoundKey& key, uint64_t places) const;
+  uint64_t DivisorOf(const RoundStore& store, size_t skipped) const;
+  std::optional<uint32_t> LaneOfModel(const RoundKey& key) const;
+
+  World& world_;
+  const uint32_t index_;
+  aggregator::Coordinator core_;
+  bool alive_ = true;
+  SimTime timer_at_;
+  SimTime last_tick_ = -1;
+  uint32_t ticks_ = 0;  // In a row at one time.
+
+  std::map<uint64_t, SessionShell> sessions_;
+  uint64_t next_session_ = 0;
+  std::map<RoundKey, RoundStore> rounds_;
+  std::vector<Reduction> reductions_;
+  uint32_t reducing_ = 0;
+  std::vector<aggregator::SaveState> saves_;
+  std::map<std::tuple<std::string, std::string, uint64_t>, uint64_t> cache_;
+  uint64_t parked_bytes_ = 0;
+  uint64_t result_bytes_ = 0;
+  std::set<uint32_t> participants_;
+  bool recovering_ = false;
+  std::set<std::pair<LaneIndex, RoundNumber>> verdicts_told_;
+  uint32_t verdicts_in_step_ = 0;
+
+  std::vector<aggregator::Action> actions_;
+  const PushFrame* frame_ = nullptr;        // Of the Step in progress.
+  const ValueFrame* value_frame_ = nullptr;
+  uint64_t step_session_ = 0;
+};
+
+}  // namespace basin::simulation
+
+#endif  // BASIN_TESTS_SIMULATION_AGGREGATOR_PROCESS_H_

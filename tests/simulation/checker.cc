@@ -1,0 +1,274 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/simulation/checker.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace basin::simulation {
+namespace {
+
+std::string DescribeRecord(const VerdictRecord& record) {
+  return absl::StrCat(OutcomeName(record.value.outcome), " over {",
+                      absl::StrJoin(record.value.contributors, ", ",
+                                    [](std::string* out, const Contributor& contributor) {
+                                      absl::StrAppend(out, contributor.worker, "@",
+                                                      ToString(contributor.incarnation));
+                                    }),
+                      "} at ballot ", ToString(record.ballot), " (value ",
+                      ToString(record.value_ballot), ")");
+}
+
+}  // namespace
+
+const char* InvariantName(Invariant invariant) {
+  switch (invariant) {
+    case Invariant::kNone:
+      return "none";
+    case Invariant::kCountedOnce:
+      return "I1, counted at most once and never lost";
+    case Invariant::kOneSet:
+      return "I2, one contributor set";
+    case Invariant::kSameBytes:
+      return "I3, the same bytes everywhere";
+    case Invariant::kTypedResult:
+      return "I4, a result or a typed error in time";
+    case Invariant::kOneVerdict:
+      return "I5, one verdict, nothing goes back";
+    case Invariant::kBoundedBytes:
+      return "I6, bounded bytes";
+    case Invariant::kNoted:
+      return "I7, everything refused is noted";
+    case Invariant::kLiveness:
+      return "liveness, every round gets a verdict";
+    case Invariant::kContract:
+      return "contract between core and runner";
+  }
+  return "unknown";
+}
+
+void Checker::Fail(Invariant invariant, std::string text) {
+  if (failed()) return;  // What follows the first violation says little.
+  violation_ = {invariant, queue_.now(), std::move(text)};
+}
+
+void Checker::GenerationSeen(uint32_t process, const Membership& membership) {
+  if (membership.generation.term == 0) return;  // Evicted: of no generation.
+  Generation& seen = generation_seen_[process];
+  if (membership.generation < seen) {
+    Fail(Invariant::kOneVerdict,
+         absl::StrCat("Process ", process, " was told generation ",
+                      ToString(membership.generation), " after generation ", ToString(seen), "."));
+  }
+  seen = membership.generation;
+  const auto [it, fresh] = generations_.emplace(membership.generation, membership.members);
+  if (!fresh && it->second != membership.members) {
+    Fail(Invariant::kOneVerdict,
+         absl::StrCat("Generation ", ToString(membership.generation), " has members ",
+                      absl::StrJoin(it->second, ","), " and also ",
+                      absl::StrJoin(membership.members, ","), "."));
+  }
+}
+
+void Checker::StagedBy(uint32_t process, uint32_t lane, RoundNumber round,
+                       const RoundValue& value) {
+  ProcessLane& known = LaneOf(process, lane);
+  if (round != known.last + 1) return;  // Overtaken by a verdict that was told meanwhile.
+  known.staged = ExtendChain(known.chain, round, value);
+}
+
+void Checker::VerdictTold(uint32_t aggregator, uint32_t lane, const VerdictRecord& record,
+                          const std::set<uint32_t>& participants) {
+  std::vector<ToldVerdict>& told = told_[{lane, record.round}];
+  for (const ToldVerdict& other : told) {
+    if (other.record.chain == record.chain) {
+      if (other.record.value == record.value) return;
+      Fail(Invariant::kOneVerdict,
+           absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
+                        ": one chain hash, two values: ", DescribeRecord(other.record), " and ",
+                        DescribeRecord(record), "."));
+      return;
+    }
+  }
+  ++verdicts_;
+  for (const ToldVerdict& other : told) {
+    // A second verdict of one round: only where nobody who knew the first took part.
+    for (const auto& [process, lanes] : processes_) {
+      if (participants.count(process) == 0) continue;
+      const auto it = lanes.find(lane);
+      if (it == lanes.end()) continue;
+      if (it->second.told.count(other.record.chain) == 0 &&
+          it->second.staged != other.record.chain) {
+        continue;
+      }
+      Fail(Invariant::kOneVerdict,
+           absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
+                        " has two verdicts: ", DescribeRecord(other.record), ", and from aggregator ",
+                        aggregator, " ", DescribeRecord(record), ", though process ", process,
+                        " knew the first one and took part in the recovery."));
+      return;
+    }
+    if (other.aggregator == aggregator && participants.empty()) {
+      Fail(Invariant::kOneVerdict,
+           absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
+                        ": one aggregator told two verdicts: ", DescribeRecord(other.record),
+                        " and ", DescribeRecord(record), "."));
+      return;
+    }
+    ++excused_forks_;
+  }
+  told.push_back({record, aggregator});
+}
+
+uint64_t Checker::Applied(uint32_t process, const std::string& worker, uint32_t lane,
+                          const VerdictRecord& record, const std::vector<uint32_t>& tensors,
+                          const StagedChunks& staged, uint64_t state) {
+  ProcessLane& known = LaneOf(process, lane);
+  const std::string& name = scenario_.lanes[lane].name;
+  if (record.round != known.last + 1) {
+    Fail(Invariant::kOneVerdict, absl::StrCat("Worker ", worker, ", lane ", name, ": round ",
+                                              record.round, " ended after round ", known.last,
+                                              "."));
+    return state;
+  }
+  if (ExtendChain(known.chain, record.round, record.value) != record.chain) {
+    Fail(Invariant::kOneVerdict,
+         absl::StrCat("Worker ", worker, ", lane ", name, ": the verdict of round ", record.round,
+                      " does not extend the chain of what it was told before."));
+    return state;
+  }
+  const auto told = told_.find({lane, record.round});
+  if (told == told_.end() ||
+      std::none_of(told->second.begin(), told->second.end(),
+                   [&](const ToldVerdict& verdict) {
+                     return verdict.record.chain == record.chain &&
+                            verdict.record.value == record.value;
+                   })) {
+    Fail(Invariant::kOneVerdict, absl::StrCat("Worker ", worker, ", lane ", name,
+                                              ": ended round ", record.round,
+                                              " with a verdict that nobody told."));
+    return state;
+  }
+  known.last = record.round;
+  known.chain = record.chain;
+  known.staged = 0;
+  known.told.insert(record.chain);
+
+  uint64_t after = Mix(state, record.round);
+  if (record.value.outcome == Outcome::kCommitted) {
+    CheckBytes(worker, lane, record, tensors, staged);
+    for (TensorIndex tensor = 0; tensor < record.value.layout_version; ++tensor) {
+      if (!HasResult(record.value, tensor) || tensor >= tensors.size()) continue;
+      const uint32_t chunks =
+          ChunkCount(*TensorBytes(scenario_.lanes[lane].tensors[tensors[tensor]]));
+      // A sum, because tensors may have other indexes in another lineage.
+      for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
+        after += Mix(tensors[tensor] * 64 + chunk,
+                     DigestOf(staged.chunks[PlaceOf(tensor, chunk)]));
+      }
+    }
+  }
+  const auto [it, fresh] = states_.emplace(std::make_pair(lane, record.chain), after);
+  if (!fresh && it->second != after) {
+    Fail(Invariant::kSameBytes,
+         absl::StrCat("Worker ", worker, ", lane ", name, ": after round ", record.round,
+                      " its parameters differ from those of a worker that applied the same "
+                      "verdict."));
+  }
+  return after;
+}
+
+void Checker::CheckBytes(const std::string& worker, uint32_t lane, const VerdictRecord& record,
+                         const std::vector<uint32_t>& tensors, const StagedChunks& staged) {
+  const LaneModel& model = scenario_.lanes[lane];
+  const RoundValue& value = record.value;
+  const std::string where =
+      absl::StrCat("Lane ", model.name, ", round ", record.round, ", at worker ", worker);
+
+  std::vector<const Contribution*> counted;
+  for (const Contributor& contributor : value.contributors) {
+    const auto it = contributions_.find({lane, record.round, contributor.incarnation});
+    if (it == contributions_.end() || !it->second.committed || it->second.withdrawn ||
+        absl::StrCat("w", it->second.worker) != contributor.worker) {
+      Fail(Invariant::kCountedOnce,
+           absl::StrCat(where, ": ", contributor.worker, "@", ToString(contributor.incarnation),
+                        " is counted, but it ",
+                        it == contributions_.end() ? "began no such round"
+                        : it->second.withdrawn     ? "withdrew"
+                                                   : "never committed",
+                        "."));
+      return;
+    }
+    counted.push_back(&it->second);
+  }
+  const bool average = value.spec.op == ReduceOp::kAverage;
+  if (value.divisor != (average ? counted.size() : 1)) {
+    Fail(Invariant::kOneSet, absl::StrCat(where, ": the divisor is ", value.divisor, " for ",
+                                          counted.size(), " contributors."));
+    return;
+  }
+  if (value.layout_version > tensors.size()) {
+    Fail(Invariant::kSameBytes,
+         absl::StrCat(where, ": the result has ", value.layout_version, " tensors, of which ",
+                      tensors.size(), " are known there."));
+    return;
+  }
+  for (TensorIndex tensor = 0; tensor < value.layout_version; ++tensor) {
+    const TensorSpec& spec = model.tensors[tensors[tensor]];
+    std::vector<const Contribution*> present;
+    uint64_t mask = 0;
+    for (const Contribution* contribution : counted) {
+      if ((contribution->pushed >> tensors[tensor] & 1) == 0) continue;
+      present.push_back(contribution);
+      mask += MaskOf(contribution->worker);
+    }
+    if (HasResult(value, tensor) != !present.empty()) {
+      Fail(Invariant::kOneSet, absl::StrCat(where, ": tensor ", spec.name, " has ",
+                                            present.empty() ? "a result" : "no result",
+                                            " although ", present.size(), " workers pushed it."));
+      return;
+    }
+    if (present.empty()) continue;
+    uint64_t divisor = value.divisor;
+    for (const TensorDivisor& entry : value.tensor_divisors) {
+      if (entry.tensor == tensor) divisor = entry.divisor;
+    }
+    const bool by_present = average && value.spec.denominator == Denominator::kPresent;
+    if (divisor != (by_present ? present.size() : value.divisor)) {
+      Fail(Invariant::kOneSet, absl::StrCat(where, ": tensor ", spec.name, " has divisor ",
+                                            divisor, " where ", present.size(), " of ",
+                                            counted.size(), " contributors pushed it."));
+      return;
+    }
+    const uint64_t tensor_hash = HashName(spec.name);
+    const uint32_t chunks = ChunkCount(*TensorBytes(spec));
+    for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
+      const uint32_t place = PlaceOf(tensor, chunk);
+      if ((staged.present >> place & 1) == 0 || staged.round != record.round ||
+          !(staged.ballot == record.value_ballot)) {
+        Fail(Invariant::kSameBytes,
+             absl::StrCat(where, ": chunk ", chunk, " of tensor ", spec.name,
+                          " was delivered and is not staged at ballot ",
+                          ToString(record.value_ballot), "."));
+        return;
+      }
+      uint64_t content = 0;
+      for (const Contribution* contribution : present) {
+        content +=
+            ContributionChunk(contribution->worker, contribution->key, tensor_hash, chunk).content;
+      }
+      const Chunk& got = staged.chunks[place];
+      if (got.mask == mask && got.content == content) continue;
+      Fail(got.mask == mask ? Invariant::kSameBytes : Invariant::kCountedOnce,
+           absl::StrCat(where, ": chunk ", chunk, " of tensor ", spec.name, " counts ",
+                        absl::Hex(got.mask), " where the verdict's contributors are ",
+                        absl::Hex(mask), " (digit k: times worker k was counted)",
+                        got.mask == mask ? ", with bytes of another round or life" : "", "."));
+      return;
+    }
+  }
+}
+
+}  // namespace basin::simulation

@@ -1,0 +1,151 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What has to be true of a run, whatever fails. The checker knows the truth that no process knows:
+// what every trainer gave, what every process was told, and what is held where.
+//
+//   I1  each contribution is counted at most once, as the bytes that its trainer gave, and a
+//       committed contribution of a survivor is counted
+//   I2  all tensors of a round have one contributor set; divisors follow from it
+//   I3  members that apply a round hold the same bytes, and the same state
+//   I4  every wait of a trainer ends with a result or a typed error by its deadline + 1 s
+//   I5  generations and rounds never go back; each round has one verdict; chains agree
+//   I6  parked + accumulating + unacknowledged bytes stay within the budget, and nothing is leaked
+//   I7  every refusal, eviction and abort has a note with a reason
+//   L   once faults stop, every round that was begun gets a verdict
+//
+// A fork of a lineage (two verdicts of one round) is excused only where the guarantee ends: no
+// process that was told the first verdict, or staged it, took part in the recovery that led to the
+// second. Excuses are counted.
+//
+// Thread contract: one run, one checker, one thread.
+
+#ifndef BASIN_TESTS_SIMULATION_CHECKER_H_
+#define BASIN_TESTS_SIMULATION_CHECKER_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "proto/vocabulary/messages.h"
+#include "tests/simulation/payload.h"
+#include "tests/simulation/scenario.h"
+
+namespace basin::simulation {
+
+enum class Invariant : uint8_t {
+  kNone = 0,
+  kCountedOnce,   // I1
+  kOneSet,        // I2
+  kSameBytes,     // I3
+  kTypedResult,   // I4
+  kOneVerdict,    // I5
+  kBoundedBytes,  // I6
+  kNoted,         // I7
+  kLiveness,      // L
+  kContract,      // A core asked its runner for something impossible.
+};
+
+const char* InvariantName(Invariant invariant);
+
+struct Violation {
+  Invariant invariant = Invariant::kNone;
+  SimTime time = 0;
+  std::string text;
+};
+
+// What one life of one worker gave to one round.
+struct Contribution {
+  uint32_t worker = 0;
+  uint64_t key = 0;       // Of its bytes, see payload.h.
+  uint32_t pushed = 0;    // Tensors of the lane's model, as bits.
+  bool committed = false;
+  bool withdrawn = false;
+  bool rejected = false;  // It was told that it is not counted.
+};
+
+// The staged chunks of one round at one worker, by place.
+struct StagedChunks {
+  RoundNumber round = 0;
+  Ballot ballot;
+  uint64_t present = 0;
+  std::array<Chunk, kMaxChunks> chunks;
+};
+
+// What one process remembers of one lane, as the checker saw it being told.
+struct ProcessLane {
+  RoundNumber last = 0;  // Verdict.
+  uint64_t chain = 0;
+  uint64_t staged = 0;   // What the chain becomes if what it staged is told; 0 for nothing.
+  std::set<uint64_t> told;  // Chains after each verdict.
+};
+
+class Checker {
+ public:
+  Checker(const Scenario& scenario, const EventQueue& queue) : scenario_(scenario), queue_(queue) {}
+
+  bool failed() const { return violation_.invariant != Invariant::kNone; }
+  const Violation& violation() const { return violation_; }
+  void Fail(Invariant invariant, std::string text);
+
+  // ---- what trainers gave
+  Contribution& ContributionOf(uint32_t lane, RoundNumber round, const Incarnation& incarnation) {
+    return contributions_[{lane, round, incarnation}];
+  }
+  // An incarnation goes on with what an earlier one began (a reconnect).
+  bool HasContribution(uint32_t lane, RoundNumber round, const Incarnation& incarnation) const {
+    return contributions_.count({lane, round, incarnation}) > 0;
+  }
+
+  // ---- what processes are told
+  ProcessLane& LaneOf(uint32_t process, uint32_t lane) { return processes_[process][lane]; }
+  void GenerationSeen(uint32_t process, const Membership& membership);
+  void ForgetProcess(uint32_t process) { processes_.erase(process); }
+
+  // A worker's session brought a verdict that follows what it knew (the client acts on it later).
+  void StagedBy(uint32_t process, uint32_t lane, RoundNumber round, const RoundValue& value);
+
+  // A trainer applies a verdict. `names`: the lane's layout at that worker, in index order.
+  // `state`: of the trainer's lane before. Returns the state after.
+  uint64_t Applied(uint32_t process, const std::string& worker, uint32_t lane,
+                   const VerdictRecord& record, const std::vector<uint32_t>& tensors,
+                   const StagedChunks& staged, uint64_t state);
+
+  // ---- what aggregators tell
+  // `participants`: processes that said hello, with memory, before this life decided its recovery.
+  void VerdictTold(uint32_t aggregator, uint32_t lane, const VerdictRecord& record,
+                   const std::set<uint32_t>& participants);
+
+  uint64_t excused_forks() const { return excused_forks_; }
+  uint64_t verdicts() const { return verdicts_; }
+
+ private:
+  void CheckBytes(const std::string& worker, uint32_t lane, const VerdictRecord& record,
+                  const std::vector<uint32_t>& tensors, const StagedChunks& staged);
+
+  struct ToldVerdict {
+    VerdictRecord record;
+    uint32_t aggregator = 0;
+  };
+
+  const Scenario& scenario_;
+  const EventQueue& queue_;
+  Violation violation_;
+  std::map<std::tuple<uint32_t, RoundNumber, Incarnation>, Contribution> contributions_;
+  std::map<uint32_t, std::map<uint32_t, ProcessLane>> processes_;
+  std::map<uint32_t, Generation> generation_seen_;           // By process.
+  std::map<Generation, std::vector<WorkerId>> generations_;
+  std::map<std::pair<uint32_t, RoundNumber>, std::vector<ToldVerdict>> told_;
+  std::map<std::pair<uint32_t, uint64_t>, uint64_t> states_;  // By lane and chain.
+  uint64_t excused_forks_ = 0;
+  uint64_t verdicts_ = 0;
+};
+
+}  // namespace basin::simulation
+
+#endif  // BASIN_TESTS_SIMULATION_CHECKER_H_

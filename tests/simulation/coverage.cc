@@ -1,0 +1,124 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/simulation/coverage.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace basin::simulation {
+namespace {
+
+template <size_t N>
+void AddAll(std::array<uint64_t, N>& to, const std::array<uint64_t, N>& from) {
+  for (size_t i = 0; i < N; ++i) to[i] += from[i];
+}
+
+using Counter = std::pair<std::string, uint64_t>;
+
+std::vector<Counter> Counters(const Coverage& coverage) {
+  std::vector<Counter> counters;
+  for (uint32_t i = 0; i < kFaultKinds; ++i) {
+    counters.emplace_back(absl::StrCat("fault ", FaultKindName(static_cast<FaultKind>(i))),
+                          coverage.faults[i]);
+  }
+  for (uint32_t i = 0; i < kNoteKinds; ++i) {
+    counters.emplace_back(
+        absl::StrCat("note ", aggregator::NoteKindName(static_cast<aggregator::NoteKind>(i))),
+        coverage.notes[i]);
+  }
+  for (uint32_t i = 0; i < kSights; ++i) {
+    counters.emplace_back(SightName(static_cast<Sight>(i)), coverage.sights[i]);
+  }
+  for (size_t i = 0; i < coverage.to_aggregator.size(); ++i) {
+    counters.emplace_back(absl::StrCat("message ", ToAggregatorName(i)), coverage.to_aggregator[i]);
+  }
+  for (size_t i = 0; i < coverage.to_worker.size(); ++i) {
+    counters.emplace_back(absl::StrCat("message ", ToWorkerName(i)), coverage.to_worker[i]);
+  }
+  return counters;
+}
+
+}  // namespace
+
+const char* SightName(Sight sight) {
+  static constexpr const char* kNames[] = {
+      "recovery with everyone",
+      "recovery with a majority",
+      "recovery by decision",
+      "recovery found nothing",
+      "prepared again, COMMITTED",
+      "prepared again, ABORTED",
+      "verdict of an earlier term told",
+      "aggregator died between verdicts",
+      "result resent on another stream",
+      "chunk pushed again",
+      "reduction ended after its attempt",
+      "state loaded from a donor",
+      "state loaded by broadcast",
+      "state lost with its donors",
+      "contribution dropped by a later attempt",
+      "joined in a pause",
+      "outcome unknown",
+      "round retried after ABORTED",
+      "two aggregators at work",
+      "fork excused",
+      "fork fenced",
+      "process superseded",
+      "operator ended a halt",
+      "call refused",
+      "frame ahead of its round"};
+  static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
+  return kNames[static_cast<uint32_t>(sight)];
+}
+
+const char* ToAggregatorName(size_t index) {
+  static constexpr const char* kNames[] = {"Hello",    "Ready",    "Heartbeat", "Register",
+                                           "LayoutSeen", "Begin",  "Skip",      "Commit",
+                                           "Withdraw", "Staged",   "ResultAck", "Need",
+                                           "Busy",     "Abandon",  "Finished",  "Leave",
+                                           "Announce", "Get"};
+  static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToAggregator>);
+  return kNames[index];
+}
+
+const char* ToWorkerName(size_t index) {
+  static constexpr const char* kNames[] = {
+      "Welcome",  "MembershipChanged", "LaneLayout", "Credit", "Pull",  "AttemptRestarted",
+      "Prepared", "Supply",            "Verdict",    "Rejected", "Ended", "Drain",
+      "Ask",      "ValueKnown",        "GetFailed"};
+  static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToWorker>);
+  return kNames[index];
+}
+
+void Coverage::Add(const Coverage& other) {
+  AddAll(notes, other.notes);
+  AddAll(faults, other.faults);
+  AddAll(sights, other.sights);
+  AddAll(to_aggregator, other.to_aggregator);
+  AddAll(to_worker, other.to_worker);
+  runs += other.runs;
+  steps += other.steps;
+  verdicts += other.verdicts;
+}
+
+std::string Describe(const Coverage& coverage) {
+  std::string text;
+  for (const auto& [name, count] : Counters(coverage)) {
+    absl::StrAppend(&text, absl::StrFormat("%12d  %s\n", count, name));
+  }
+  return text;
+}
+
+std::string Missing(const Coverage& coverage) {
+  std::vector<std::string> missing;
+  for (const auto& [name, count] : Counters(coverage)) {
+    if (count == 0) missing.push_back(name);
+  }
+  return absl::StrJoin(missing, ", ");
+}
+
+}  // namespace basin::simulation

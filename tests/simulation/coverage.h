@@ -1,0 +1,80 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How often what happened, over one run or many: evidence that the seeds reach what they are meant
+// to reach.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_TESTS_SIMULATION_COVERAGE_H_
+#define BASIN_TESTS_SIMULATION_COVERAGE_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "aggregator/core/action.h"
+#include "tests/simulation/scenario.h"
+
+namespace basin::simulation {
+
+inline constexpr uint32_t kNoteKinds = static_cast<uint32_t>(aggregator::NoteKind::kDraining) + 1;
+
+// What is neither a note of the core, nor a message, nor a fault.
+enum class Sight : uint8_t {
+  kRecoveredEveryone = 0,  // Every member was back.
+  kRecoveredMajority,
+  kRecoveredForced,
+  kRecoveredFresh,         // Nobody remembered the run.
+  kAdoptedCommitted,       // A value was prepared again at a higher ballot.
+  kAdoptedAborted,
+  kVerdictAfterRecovery,   // A verdict that was told in an earlier term is told again.
+  kCrashBetweenVerdicts,   // The aggregator died after some workers were told, before others.
+  kResultResent,           // On another stream, because its own was lost.
+  kPushResent,             // A chunk that was pushed before, in the same round.
+  kStaleReduction,         // A reduction ended after its attempt.
+  kStateLoaded,            // A joiner took over a donor's state.
+  kStateBroadcast,         // The same, through the broadcast mailbox.
+  kStateLost,              // A joiner found nobody who had the state.
+  kAttemptDropped,         // An effective contribution was dropped by a later attempt.
+  kJoinedInPause,
+  kOutcomeUnknown,
+  kRetriedAfterAbort,
+  kStepsWithTwoAggregators,
+  kExcusedFork,
+  kForkFenced,             // LINEAGE_CONFLICT.
+  kSuperseded,
+  kOperatorRecovered,      // HALTED until somebody decided.
+  kRefusedCall,            // A call of the trainer came at the wrong time.
+  kTooEarly,               // A frame came for a round that its aggregator has not opened.
+};
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kTooEarly) + 1;
+
+const char* SightName(Sight sight);
+
+struct Coverage {
+  std::array<uint64_t, kNoteKinds> notes = {};
+  std::array<uint64_t, kFaultKinds> faults = {};
+  std::array<uint64_t, kSights> sights = {};
+  std::array<uint64_t, std::variant_size_v<ToAggregator>> to_aggregator = {};
+  std::array<uint64_t, std::variant_size_v<ToWorker>> to_worker = {};
+  uint64_t runs = 0;
+  uint64_t steps = 0;     // Of cores.
+  uint64_t verdicts = 0;
+
+  void Saw(Sight sight) { ++sights[static_cast<uint32_t>(sight)]; }
+  void Add(const Coverage& other);
+};
+
+// A table of all counters, with what never happened first.
+std::string Describe(const Coverage& coverage);
+
+// What never happened although every seed range of a test must show it; empty when all did.
+std::string Missing(const Coverage& coverage);
+
+const char* ToAggregatorName(size_t index);
+const char* ToWorkerName(size_t index);
+
+}  // namespace basin::simulation
+
+#endif  // BASIN_TESTS_SIMULATION_COVERAGE_H_

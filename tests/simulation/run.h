@@ -1,0 +1,54 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One run of a scenario, and the shrinking of one that fails.
+//
+// Thread contract: pure functions; runs share nothing.
+
+#ifndef BASIN_TESTS_SIMULATION_RUN_H_
+#define BASIN_TESTS_SIMULATION_RUN_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/checker.h"
+#include "tests/simulation/coverage.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/trace.h"
+
+namespace basin::simulation {
+
+// How a scenario differs from what its seed draws.
+struct Options {
+  uint64_t seed = 0;
+  std::optional<std::vector<uint32_t>> faults;  // Only these, by position; absent: all.
+  std::optional<uint32_t> rounds;               // At most so many per lane.
+  PlantedBug bug = PlantedBug::kNone;
+};
+
+struct Result {
+  Violation violation;
+  uint64_t trace_hash = 0;
+  Coverage coverage;
+  SimTime ended = 0;
+  std::vector<std::string> lines;  // As much as was asked for.
+  bool failed() const { return violation.invariant != Invariant::kNone; }
+};
+
+Scenario MakeScenario(const Options& options);
+
+Result Run(const Options& options, Detail detail);
+
+// The fewest faults and rounds with which the same invariant still fails, as far as `max_runs`
+// runs can tell: faults are left out in halves, quarters and so on down to single ones (delta
+// debugging: Zeller and Hildebrandt, 2002), then rounds.
+// REQUIRES: Run(options) fails with `invariant`.
+Options Shrink(const Options& options, Invariant invariant, uint32_t max_runs);
+
+// The command that repeats the run.
+std::string ReplayCommand(const Options& options);
+
+}  // namespace basin::simulation
+
+#endif  // BASIN_TESTS_SIMULATION_RUN_H_

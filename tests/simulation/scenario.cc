@@ -1,0 +1,260 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/simulation/scenario.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tests/simulation/payload.h"
+#include "tests/simulation/random.h"
+
+namespace basin::simulation {
+namespace {
+
+std::vector<LaneModel> DrawLanes(Random& random) {
+  std::vector<LaneModel> lanes(random.Chance(70) ? 1 : static_cast<size_t>(random.Between(2, 3)));
+  const bool small = lanes.size() > 1;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    lanes[i].name = absl::StrCat("lane", i);
+    const int64_t tensors = random.Between(1, small ? 3 : 5);
+    for (int64_t t = 0; t < tensors; ++t) {
+      TensorSpec spec{absl::StrCat("t", t), DType::kU8, {}};
+      const uint64_t chunks = static_cast<uint64_t>(random.Between(1, small ? 3 : 6));
+      uint64_t bytes = (chunks - 1) * kChunkBytes + static_cast<uint64_t>(random.Between(1, 4)) *
+                                                        (kChunkBytes / 4);
+      if (random.Chance(2)) bytes = 0;
+      spec.shape = {bytes};
+      lanes[i].tensors.push_back(std::move(spec));
+    }
+  }
+  return lanes;
+}
+
+RoundSpec DrawSpec(Random& random) {
+  RoundSpec spec;
+  spec.op = random.Chance(60) ? ReduceOp::kSum : ReduceOp::kAverage;
+  if (spec.op == ReduceOp::kAverage && random.Chance(40)) {
+    spec.denominator = Denominator::kPresent;
+  }
+  return spec;
+}
+
+void DrawLimits(Random& random, Scenario& scenario) {
+  aggregator::Config& config = scenario.config;
+  config.frame_bytes = kChunkBytes * static_cast<uint64_t>(random.Between(1, 4));
+  const bool tight = random.Chance(40);
+  const uint64_t some = static_cast<uint64_t>(random.Between(1, 12)) * kChunkBytes;
+  config.window_bytes = tight ? config.frame_bytes : config.frame_bytes + some;
+  config.result_window_bytes =
+      random.Chance(40) ? config.frame_bytes
+                        : config.frame_bytes + static_cast<uint64_t>(random.Between(1, 8)) *
+                                                   kChunkBytes;
+  // A lane takes at most half of what is free beyond its least, so this lets every lane begin.
+  const uint64_t least =
+      (scenario.settings.max_workers + 9) * config.frame_bytes * (uint64_t{1} << scenario.lanes.size());
+  config.memory_bytes = least * static_cast<uint64_t>(random.Between(1, 4));
+}
+
+void DrawPolicies(Random& random, Scenario& scenario) {
+  aggregator::Config& config = scenario.config;
+  if (random.Chance(15)) config.loss_policy = aggregator::LossPolicy::kAbort;
+  if (random.Chance(15)) {
+    config.late_policy = aggregator::LatePolicy::kEvict;
+    config.evict_late_after = absl::Seconds(random.Between(2, 8));
+  }
+  if (random.Chance(5)) config.recovery_policy = aggregator::RecoveryPolicy::kAny;
+  if (random.Chance(30)) config.lease = absl::Seconds(random.Between(2, 4));
+  if (random.Chance(20)) config.pause_timeout = absl::Seconds(random.Between(1, 5));
+  config.start_timeout = absl::Seconds(30);
+  config.state_file = random.Chance(35);
+}
+
+// Kinds that strike a process or a connection, and those that a trainer causes.
+bool IsTrainers(FaultKind kind) { return kind >= FaultKind::kWithdraw; }
+bool IsTimed(FaultKind kind) {
+  return kind == FaultKind::kJoin || kind == FaultKind::kTwin ||
+         kind == FaultKind::kStateFileFails ||
+         (kind >= FaultKind::kDrainWorker && kind <= FaultKind::kForceRecovery);
+}
+
+SimTime DrawDuration(Random& random, FaultKind kind) {
+  // Three regimes: below every timeout, around the grace of a closed connection, beyond a lease.
+  const uint64_t regime = random.Below(10);
+  if (kind == FaultKind::kWorkerRestart) return random.Between(10, 500) * kMillisecond;
+  if (kind == FaultKind::kBusy) return random.Between(100, 7000) * kMillisecond;
+  if (regime < 5) return random.Between(1, 150) * kMillisecond;
+  if (regime < 8) return random.Between(150, 2000) * kMillisecond;
+  return random.Between(2000, 9000) * kMillisecond;
+}
+
+Fault DrawFault(Random& random, const Scenario& scenario, FaultKind kind, SimTime span) {
+  Fault fault;
+  fault.kind = kind;
+  fault.worker = static_cast<uint32_t>(random.Below(scenario.workers));
+  fault.duration = DrawDuration(random, kind);
+  fault.salt = random.Next();
+  if (IsTrainers(kind)) {
+    fault.trigger = Trigger::kStep;
+    fault.at = random.Between(1, scenario.rounds);
+  } else if (IsTimed(kind) || random.Chance(40)) {
+    fault.trigger = Trigger::kTime;
+    fault.at = random.Between(0, span);
+  } else {
+    fault.trigger = static_cast<Trigger>(random.Between(1, kTriggers - 2));
+    const int64_t workers = scenario.workers;
+    const int64_t lanes = static_cast<int64_t>(scenario.lanes.size());
+    const int64_t per_round = fault.trigger == Trigger::kReduce  ? 4
+                              : fault.trigger == Trigger::kHello ? 1
+                              : fault.trigger == Trigger::kPush || fault.trigger == Trigger::kResult
+                                  ? 4 * workers
+                                  : workers;
+    const bool once = fault.trigger == Trigger::kHello || fault.trigger == Trigger::kWelcome;
+    fault.at = random.Between(1, once ? 2 * workers : per_round * lanes * scenario.rounds);
+  }
+  return fault;
+}
+
+void DrawFaults(Random& random, Scenario& scenario) {
+  // How long the run takes without faults, roughly.
+  const SimTime span =
+      scenario.rounds * (2 * scenario.step + 20 * scenario.latency) + 200 * kMillisecond;
+  scenario.heal_at = 2 * span;
+  if (random.Chance(6)) return;  // Also a run in which nothing fails.
+  std::vector<FaultKind> kinds;
+  for (uint32_t k = 0; k < kFaultKinds; ++k) kinds.push_back(static_cast<FaultKind>(k));
+  random.Shuffle(kinds);
+  kinds.resize(static_cast<size_t>(random.Between(1, 6)));
+  const int64_t count = random.Between(1, 6);
+  for (int64_t i = 0; i < count; ++i) {
+    scenario.faults.push_back(DrawFault(random, scenario, random.Pick(kinds), span));
+    const Fault& fault = scenario.faults.back();
+    const SimTime end = (fault.trigger == Trigger::kTime ? fault.at : span) + fault.duration;
+    scenario.heal_at = std::max(scenario.heal_at, end + kSecond);
+  }
+}
+
+const char* Ordinal(SimTime n) {
+  if (n % 100 / 10 == 1) return "th";
+  return n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
+}
+
+}  // namespace
+
+const char* FaultKindName(FaultKind kind) {
+  static constexpr const char* kNames[] = {
+      "CutStream",     "CutSession",      "CutAll",        "HalfOpen",        "HalfOpenStream",
+      "Partition",     "OneWay",          "WorkerCrash",   "WorkerRestart",   "WorkerStop",
+      "Twin",          "Join",            "ExitReported",  "AggregatorCrash", "AggregatorStop",
+      "TwoAggregators", "StateFileFails", "Evict",         "DrainWorker",     "DrainService",
+      "Suspend",       "ForceRecovery",   "Withdraw",      "Mismatch",        "Corrupt",
+      "Busy",          "Deadline",        "Abandon",       "Leave",           "Finish"};
+  static_assert(sizeof(kNames) / sizeof(kNames[0]) == kFaultKinds);
+  return kNames[static_cast<uint32_t>(kind)];
+}
+
+const char* TriggerName(Trigger trigger) {
+  static constexpr const char* kNames[] = {"time",   "Hello",    "Welcome", "Begin",
+                                           "push",   "Commit",   "Reduce",  "result frame",
+                                           "Prepared", "Staged", "Verdict", "step"};
+  static_assert(sizeof(kNames) / sizeof(kNames[0]) == kTriggers);
+  return kNames[static_cast<uint32_t>(trigger)];
+}
+
+const char* PlantedBugName(PlantedBug bug) {
+  static constexpr const char* kNames[] = {
+      "none",           "lose-ack",         "wrong-result",   "count-twice",
+      "leave-out",      "stale-bytes",      "forget-to-free", "silent-eviction",
+      "tell-early",     "recover-with-first", "count-memoryless", "adopt-without-prepare"};
+  static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
+  return kNames[static_cast<uint32_t>(bug)];
+}
+
+std::string Describe(const Fault& fault) {
+  std::string text = FaultKindName(fault.kind);
+  const bool aggregator =
+      (fault.kind >= FaultKind::kAggregatorCrash && fault.kind <= FaultKind::kStateFileFails) ||
+      fault.kind == FaultKind::kDrainService || fault.kind == FaultKind::kSuspend ||
+      fault.kind == FaultKind::kForceRecovery || fault.kind == FaultKind::kJoin;
+  if (!aggregator) absl::StrAppend(&text, " of w", fault.worker);
+  if (fault.trigger == Trigger::kTime) {
+    absl::StrAppend(&text, absl::StrFormat(" at %.6f s", static_cast<double>(fault.at) / kSecond));
+  } else {
+    absl::StrAppend(&text, " at the ", fault.at, Ordinal(fault.at), " ",
+                    TriggerName(fault.trigger));
+  }
+  return absl::StrCat(text, absl::StrFormat(", for %.3f s",
+                                            static_cast<double>(fault.duration) / kSecond));
+}
+
+std::string Describe(const Scenario& scenario) {
+  std::string text = absl::StrFormat(
+      "seed %d: %d workers (min %d, max %d), %d rounds, %d data streams, %s\n", scenario.seed,
+      scenario.workers, scenario.settings.min_workers, scenario.settings.max_workers,
+      scenario.rounds, scenario.streams,
+      scenario.lanes_in_turn ? "lanes in turn" : "lanes at once");
+  for (const LaneModel& lane : scenario.lanes) {
+    absl::StrAppend(&text, "  ", lane.name, ": ",
+                    absl::StrJoin(lane.tensors, ", ",
+                                  [](std::string* out, const TensorSpec& spec) {
+                                    absl::StrAppend(out, spec.name, " ", DescribeSpec(spec));
+                                  }),
+                    "\n");
+  }
+  const aggregator::Config& config = scenario.config;
+  absl::StrAppend(&text, "  ", ReduceOpName(scenario.spec.op), ", frame ",
+                  config.frame_bytes / 1024, " KiB, window ", config.window_bytes / 1024,
+                  " KiB, result window ", config.result_window_bytes / 1024, " KiB, memory ",
+                  config.memory_bytes / 1024, " KiB\n");
+  absl::StrAppend(
+      &text, "  loss policy ",
+      config.loss_policy == aggregator::LossPolicy::kShrink ? "shrink" : "abort",
+      config.late_policy == aggregator::LatePolicy::kEvict ? ", late workers are evicted" : "",
+      config.recovery_policy == aggregator::RecoveryPolicy::kAny ? ", recovery with anyone" : "",
+      config.state_file ? ", state file" : "", scenario.broadcast ? ", broadcast" : "",
+      scenario.checkpoints ? ", checkpoints" : "", "\n");
+  for (size_t i = 0; i < scenario.faults.size(); ++i) {
+    absl::StrAppend(&text, "  fault ", i, ": ", Describe(scenario.faults[i]), "\n");
+  }
+  if (scenario.bug != PlantedBug::kNone) {
+    absl::StrAppend(&text, "  planted bug: ", PlantedBugName(scenario.bug), "\n");
+  }
+  return text;
+}
+
+Scenario DrawScenario(uint64_t seed) {
+  Random random(Mix(seed, 0x5ce9a610));
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.workers = static_cast<uint32_t>(random.Between(2, random.Chance(70) ? 3 : 5));
+  scenario.rounds = static_cast<uint32_t>(random.Between(2, 6));
+  scenario.lanes = DrawLanes(random);
+  scenario.lanes_in_turn = random.Chance(40);
+  scenario.spec = DrawSpec(random);
+  scenario.skip_percent = random.Chance(50) ? static_cast<uint32_t>(random.Between(5, 60)) : 0;
+  scenario.partial_models = random.Chance(20);
+  scenario.broadcast = random.Chance(20);
+  scenario.checkpoints = random.Chance(50);
+
+  JobSettings& settings = scenario.settings;
+  settings.max_workers = scenario.workers + static_cast<uint32_t>(random.Below(3));
+  const uint64_t elastic = random.Below(10);
+  settings.min_workers = elastic < 5   ? settings.max_workers / 2 + 1
+                         : elastic < 7 ? scenario.workers
+                                       : static_cast<uint32_t>(random.Between(1, scenario.workers));
+  settings.min_workers = std::min(settings.min_workers, scenario.workers);
+  settings.start_workers = scenario.workers;
+
+  scenario.streams = static_cast<uint32_t>(random.Between(1, 3));
+  scenario.latency = random.Between(20, 500);
+  scenario.jitter = random.Chance(20) ? 10 * kMillisecond : random.Between(10, 1000);
+  scenario.step = random.Between(1, 30) * kMillisecond;
+  scenario.slow_reducer = random.Chance(30);
+  DrawLimits(random, scenario);
+  DrawPolicies(random, scenario);
+  DrawFaults(random, scenario);
+  return scenario;
+}
+
+}  // namespace basin::simulation

@@ -1,0 +1,155 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a seed decides before the run begins: the job, its model, its limits, the network, and a
+// list of faults. Each seed switches a random subset of fault kinds on ("swarm testing", Groce et
+// al., 2012), so that a kind is also seen without the noise of all others.
+//
+// A fault is an entry of a list and independent of the others, so that a failing run can be shrunk
+// by leaving entries out.
+//
+// Thread contract: plain values and pure functions.
+
+#ifndef BASIN_TESTS_SIMULATION_SCENARIO_H_
+#define BASIN_TESTS_SIMULATION_SCENARIO_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "aggregator/core/config.h"
+#include "proto/vocabulary/messages.h"
+#include "tests/simulation/event_queue.h"
+
+namespace basin::simulation {
+
+enum class FaultKind : uint8_t {
+  // The network.
+  kCutStream = 0,   // One data connection is reset.
+  kCutSession,      // The session's connection is reset.
+  kCutAll,          // All connections of a worker are reset.
+  kHalfOpen,        // All connections of a worker die silently; each side notices later.
+  kHalfOpenStream,  // One data connection does.
+  kPartition,       // Nothing of a worker passes for a while, then everything does.
+  kOneWay,          // The same in one direction.
+  // Worker processes.
+  kWorkerCrash,     // Comes back late, without memory.
+  kWorkerRestart,   // Comes back at once, without memory.
+  kWorkerStop,      // SIGSTOP, and SIGCONT later.
+  kTwin,            // A second process with the same worker id.
+  kJoin,            // One more worker.
+  kExitReported,    // A crash that the launcher reports.
+  // The aggregator.
+  kAggregatorCrash,
+  kAggregatorStop,
+  kTwoAggregators,  // A second one starts; some workers go to it, the first lives on.
+  kStateFileFails,
+  // Commands.
+  kEvict,           // Of a worker that is well.
+  kDrainWorker,
+  kDrainService,
+  kSuspend,
+  kForceRecovery,
+  // Trainers.
+  kWithdraw,
+  kMismatch,        // Begins with another op.
+  kCorrupt,         // Its commit names another digest than its bytes have.
+  kBusy,            // A long evaluation between steps.
+  kDeadline,        // Waits with a deadline that passes.
+  kAbandon,         // The same, and gives up.
+  kLeave,
+  kFinish,
+};
+inline constexpr uint32_t kFaultKinds = static_cast<uint32_t>(FaultKind::kFinish) + 1;
+
+const char* FaultKindName(FaultKind kind);
+
+// When a fault strikes.
+enum class Trigger : uint8_t {
+  kTime = 0,      // At `at`.
+  kHello,         // Else: when this has happened for the `at`-th time in the run.
+  kWelcome,
+  kBegin,
+  kPush,
+  kCommit,
+  kReduce,
+  kResult,
+  kPrepared,
+  kStaged,
+  kVerdict,
+  kStep,          // When the worker begins a step, not before its `at`-th.
+};
+inline constexpr uint32_t kTriggers = static_cast<uint32_t>(Trigger::kStep) + 1;
+
+const char* TriggerName(Trigger trigger);
+
+struct Fault {
+  FaultKind kind = FaultKind::kCutStream;
+  Trigger trigger = Trigger::kTime;
+  SimTime at = 0;        // A time, or a count.
+  uint32_t worker = 0;   // Whom it strikes, where it strikes a worker.
+  SimTime duration = 0;  // Of a stop, a partition, a death.
+  uint64_t salt = 0;     // Which stream, which direction, which way to die.
+};
+
+// "WorkerCrash of w2 at the 3rd Prepared, for 1.2 s"
+std::string Describe(const Fault& fault);
+
+struct LaneModel {
+  std::string name;
+  std::vector<TensorSpec> tensors;
+};
+
+// Bugs that are planted in what surrounds the cores, to show that the checkers see.
+enum class PlantedBug : uint8_t {
+  kNone = 0,
+  kLoseAck,          // A lost Credit: the worker waits forever.
+  kWrongResult,      // One worker gets other bytes, with a matching digest.
+  kCountTwice,       // A contribution is added twice.
+  kLeaveOut,         // A contribution is left out of one chunk.
+  kStaleBytes,       // A chunk of another round passes for this one's.
+  kForgetToFree,     // Result buffers are not freed.
+  kSilentEviction,   // The note of an eviction gets lost.
+  kTellEarly,        // A verdict is told before everyone has staged (Rules::two_phases).
+  kRecoverWithFirst, // Rules::recover_with_first.
+  kCountMemoryless,  // Rules::memoryless_counts.
+  kAdoptWithoutPrepare,
+};
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kAdoptWithoutPrepare) + 1;
+
+const char* PlantedBugName(PlantedBug bug);
+
+struct Scenario {
+  uint64_t seed = 0;
+
+  uint32_t workers = 0;  // Launched at the start.
+  JobSettings settings;
+  uint32_t rounds = 0;   // Per lane.
+  std::vector<LaneModel> lanes;
+  bool lanes_in_turn = false;  // One lane after the other, not all at once.
+  RoundSpec spec;
+  uint32_t skip_percent = 0;
+  bool partial_models = false;  // Each worker may lack a tensor, or register it late.
+  bool broadcast = false;       // Trainers announce values and joiners get them.
+  bool checkpoints = false;     // A restarted trainer loads the state that it had last.
+
+  uint32_t streams = 1;
+  SimTime latency = 0;  // Of a connection, at least.
+  SimTime jitter = 0;
+  SimTime step = 0;     // What a trainer computes between rounds.
+  bool slow_reducer = false;
+
+  aggregator::Config config;
+
+  std::vector<Fault> faults;
+  SimTime heal_at = 0;  // Faults have stopped.
+  PlantedBug bug = PlantedBug::kNone;
+};
+
+Scenario DrawScenario(uint64_t seed);
+
+// The run in some lines: its size, its limits and its faults.
+std::string Describe(const Scenario& scenario);
+
+}  // namespace basin::simulation
+
+#endif  // BASIN_TESTS_SIMULATION_SCENARIO_H_

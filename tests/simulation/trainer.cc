@@ -1,0 +1,552 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The scripted trainer of a worker process.
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/simulation/narrate.h"
+#include "tests/simulation/worker_process.h"
+#include "tests/simulation/world.h"
+
+namespace basin::simulation {
+namespace {
+
+constexpr SimTime kNever = int64_t{1} << 60;
+constexpr uint64_t kValueBytes = 300 * 1024;  // Two chunks.
+constexpr char kValueName[] = "state";
+
+}  // namespace
+
+void WorkerProcess::TurnAfter(SimTime delay) {
+  const SimTime at = world_.queue.now() + delay;
+  if (at >= turn_at_) return;
+  turn_at_ = at;
+  world_.queue.At(at, Happening::kTrainer, index_, 0);
+}
+
+void WorkerProcess::Start() {
+  Register();
+  TurnAfter(random_.Between(0, 50) * kMillisecond);
+}
+
+// Each process registers its lanes and tensors in an order of its own; some lack a tensor, for good
+// or until later.
+void WorkerProcess::Register() {
+  const Scenario& scenario = world_.scenario;
+  std::vector<uint32_t> models(scenario.lanes.size());
+  std::iota(models.begin(), models.end(), 0);
+  random_.Shuffle(models);
+  // Filled first, because the core's first answers may name any lane.
+  for (const uint32_t model : models) {
+    Lane& lane = lanes_.emplace_back();
+    lane.model = model;
+    lane.state = checkpoint_.lanes[model];
+    lane.states[0] = lane.state;
+    std::vector<uint32_t> tensors(scenario.lanes[model].tensors.size());
+    std::iota(tensors.begin(), tensors.end(), 0);
+    random_.Shuffle(tensors);
+    if (scenario.partial_models && tensors.size() > 1 && random_.Chance(40)) {
+      lane.absent.push_back(tensors.back());
+      tensors.pop_back();
+    }
+    lane.known = std::move(tensors);
+  }
+  for (const Lane& lane : lanes_) {
+    const LaneModel& model = scenario.lanes[lane.model];
+    client::RegisterTensors request{model.name, LaneKind::kGradient, {}};
+    for (const uint32_t tensor : lane.known) request.tensors.push_back(model.tensors[tensor]);
+    Step(request);
+  }
+}
+
+// Whether a fault of the scenario makes this trainer do something in this step.
+bool WorkerProcess::Strikes(FaultKind kind, RoundNumber step, SimTime* duration) {
+  const std::optional<Fault> fault = world_.TakeTrainerFault(kind, worker_, step);
+  if (!fault.has_value()) return false;
+  if (duration != nullptr) *duration = fault->duration;
+  return true;
+}
+
+void WorkerProcess::Turn(uint32_t wait, SimTime scheduled) {
+  const SimTime now = world_.queue.now();
+  if (wait == kAskedToLeave) return Leave();
+  if (wait != 0) {
+    // I4: a second after the deadline of a wait.
+    for (uint32_t handle = 0; handle < lanes_.size(); ++handle) {
+      Lane& lane = lanes_[handle];
+      if (lane.deadline == 0 || lane.wait != wait) continue;
+      if (now < continued_at + kSecond) {  // Just continued: what waits is not its own fault.
+        world_.queue.After(kSecond, Happening::kTrainer, index_, wait);
+        continue;
+      }
+      world_.checker.Fail(Invariant::kTypedResult,
+                          absl::StrCat("The trainer of ", name(), " still waits for lane ",
+                                       world_.scenario.lanes[lane.model].name,
+                                       " a second after its deadline."));
+    }
+    return;
+  }
+  if (scheduled != turn_at_) return;
+  turn_at_ = kNever;
+  switch (phase_) {
+    case Phase::kImporting:
+      phase_ = Phase::kJoining;
+      [[fallthrough]];
+    case Phase::kJoining: {
+      uint64_t state = 0;
+      for (const Lane& lane : lanes_) state = Mix(state + lane.model, lane.state);
+      Step(client::DeclareReady{checkpoint_.step, state});
+      return;
+    }
+    case Phase::kLoading:
+      return TryLoad();
+    case Phase::kTraining:
+      return Train();
+    case Phase::kDone:
+    case Phase::kLeaving:
+    case Phase::kLeft:
+      return;
+  }
+}
+
+// One thing at a time: a push, or the begin of the next step.
+void WorkerProcess::Train() {
+  std::vector<uint32_t> pushing;
+  bool waiting = false;
+  RoundNumber least = std::numeric_limits<RoundNumber>::max();
+  for (uint32_t handle = 0; handle < lanes_.size(); ++handle) {
+    const Lane& lane = lanes_[handle];
+    if (lane.phase == LanePhase::kPushing) pushing.push_back(handle);
+    waiting |= lane.phase == LanePhase::kWaiting;
+    least = std::min(least, lane.last);
+  }
+  if (!pushing.empty()) {
+    PushNext(random_.Pick(pushing));
+    if (phase_ == Phase::kTraining) TurnAfter(random_.Between(10, 1000));
+    return;
+  }
+  if (waiting || phase_ != Phase::kTraining) return;  // The end of a round comes back here.
+  if (finished_) return;
+  if (least >= world_.scenario.rounds) {
+    phase_ = Phase::kDone;
+    return;
+  }
+  const RoundNumber step = least + 1;
+  if (Strikes(FaultKind::kLeave, step)) return Leave();
+  if (Strikes(FaultKind::kFinish, step)) {
+    finished_ = true;
+    phase_ = Phase::kDone;
+    return Step(client::Finish{});
+  }
+  SimTime busy = 0;
+  if (Strikes(FaultKind::kBusy, step, &busy)) {
+    Step(client::SetBusy{"evaluation", absl::Microseconds(busy)});
+    return TurnAfter(busy);
+  }
+  std::vector<uint32_t> handles(lanes_.size());
+  std::iota(handles.begin(), handles.end(), 0);
+  // In turn means the same turn everywhere: in the order of the model.
+  std::sort(handles.begin(), handles.end(),
+            [&](uint32_t a, uint32_t b) { return lanes_[a].model < lanes_[b].model; });
+  if (!world_.scenario.lanes_in_turn) random_.Shuffle(handles);
+  for (const uint32_t handle : handles) {
+    if (phase_ != Phase::kTraining) return;
+    if (lanes_[handle].last != least) continue;
+    BeginLane(handle);
+    if (world_.scenario.lanes_in_turn) break;
+  }
+  if (phase_ == Phase::kTraining) TurnAfter(random_.Between(10, 1000));
+}
+
+void WorkerProcess::BeginLane(uint32_t handle) {
+  Lane& lane = lanes_[handle];
+  const Scenario& scenario = world_.scenario;
+  const LaneModel& model = scenario.lanes[lane.model];
+  const RoundNumber step = lane.last + 1;
+  if (!lane.absent.empty() && random_.Chance(30)) {
+    // A frozen layer wakes up: the layout grows in the middle of the job.
+    client::RegisterTensors request{model.name, LaneKind::kGradient, {}};
+    for (const uint32_t tensor : lane.absent) {
+      request.tensors.push_back(model.tensors[tensor]);
+      lane.known.push_back(tensor);
+    }
+    lane.absent.clear();
+    Step(request);
+  }
+  lane.phase = LanePhase::kPushing;
+  lane.round = 0;
+  lane.pushed_places = 0;
+  lane.key = Mix(Mix(world_.scenario.seed, index_), random_.Next());
+  lane.given = Contribution{};
+  lane.given.worker = worker_;
+  lane.given.key = lane.key;
+  lane.order.resize(lane.known.size());
+  std::iota(lane.order.begin(), lane.order.end(), 0);
+  random_.Shuffle(lane.order);
+  lane.next = 0;
+  lane.withdraw = Strikes(FaultKind::kWithdraw, step);
+  lane.corrupt = Strikes(FaultKind::kCorrupt, step);
+  lane.patience = 0;
+  lane.abandon = Strikes(FaultKind::kAbandon, step, &lane.patience);
+  if (!lane.abandon) Strikes(FaultKind::kDeadline, step, &lane.patience);
+  lane.patience = std::min(lane.patience, kSecond);
+
+  client::BeginRound begin;
+  begin.lane = handle;
+  begin.spec = scenario.spec;
+  if (Strikes(FaultKind::kMismatch, step)) {
+    begin.spec.op = begin.spec.op == ReduceOp::kSum ? ReduceOp::kAverage : ReduceOp::kSum;
+    begin.spec.denominator = Denominator::kAll;
+  }
+  begin.counts.samples = 32;
+  begin.step_label = step;
+  Step(begin);
+}
+
+void WorkerProcess::PushNext(uint32_t handle) {
+  Lane& lane = lanes_[handle];
+  if (lane.withdraw && lane.next * 2 >= lane.order.size()) {
+    lane.given.withdrawn = true;
+    Record(lane);
+    lane.phase = LanePhase::kWaiting;
+    Step(client::WithdrawRound{handle, "the backward failed"});
+    return Wait(handle, 0);
+  }
+  if (lane.next == lane.order.size()) {
+    lane.given.committed = true;
+    Record(lane);
+    lane.phase = LanePhase::kWaiting;
+    Step(client::CommitRound{handle});
+    return Wait(handle, lane.patience);
+  }
+  const client::TensorHandle tensor = lane.order[lane.next++];
+  if (random_.Chance(world_.scenario.skip_percent)) {
+    // Said, or left to the commit.
+    if (random_.Chance(50)) Step(client::SkipTensor{handle, tensor});
+    return;
+  }
+  const uint32_t position = lane.known[tensor];
+  const TensorSpec& spec = world_.scenario.lanes[lane.model].tensors[position];
+  lane.given.pushed |= uint32_t{1} << position;
+  Record(lane);
+  const uint64_t tensor_hash = HashName(spec.name);
+  Digest digest = lane.corrupt ? 1 : 0;
+  lane.corrupt = false;
+  for (uint32_t chunk = 0; chunk < ChunkCount(*TensorBytes(spec)); ++chunk) {
+    digest += DigestOf(ContributionChunk(worker_, lane.key, tensor_hash, chunk));
+  }
+  Step(client::PushTensor{handle, tensor, digest});
+}
+
+void WorkerProcess::Wait(uint32_t handle, SimTime patience) {
+  Lane& lane = lanes_[handle];
+  if (lane.phase != LanePhase::kWaiting) return;  // It ended in the meantime.
+  client::WaitRound wait{handle, absl::InfiniteFuture()};
+  lane.deadline = 0;
+  if (patience > 0) {
+    lane.deadline = world_.queue.now() + patience;
+    lane.wait = world_.NextWait();
+    wait.deadline = ToAbsl(lane.deadline);
+    world_.queue.At(lane.deadline + kSecond, Happening::kTrainer, index_, lane.wait);
+  }
+  Step(wait);
+}
+
+void WorkerProcess::Do(client::Deliver& deliver) { EndRound(deliver.lane, deliver.record); }
+
+void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
+  Lane& lane = lanes_[handle];
+  lane.deadline = 0;
+  const bool mine = lane.phase != LanePhase::kIdle && lane.round == record.round;
+  const bool counted =
+      std::any_of(record.value.contributors.begin(), record.value.contributors.end(),
+                  [&](const Contributor& contributor) {
+                    return contributor.worker == id() && contributor.incarnation == incarnation_;
+                  });
+  if (record.value.outcome == Outcome::kCommitted && mine && lane.given.committed &&
+      !lane.given.withdrawn && !lane.given.rejected && !counted) {
+    world_.checker.Fail(Invariant::kCountedOnce,
+                        absl::StrCat(name(), " committed its contribution to round ", record.round,
+                                     " of ", world_.scenario.lanes[lane.model].name,
+                                     " and never left, but is not counted."));
+    return;
+  }
+  lane.state = world_.checker.Applied(index_, id(), lane.model, record, lane.layout, lane.staged,
+                                      lane.state);
+  world_.Narrate(Detail::kNotable, name(), [&] {
+    return absl::StrCat("applies ", Narrate(record), " of ",
+                        world_.scenario.lanes[lane.model].name);
+  });
+  lane.last = record.round;
+  lane.chain = record.chain;
+  lane.states[lane.chain] = lane.state;
+  lane.told.erase(lane.told.begin(), lane.told.upper_bound(record.round));
+  lane.phase = LanePhase::kIdle;
+  lane.round = 0;
+  checkpoint_.lanes[lane.model] = lane.state;
+  checkpoint_.step = lane.last;
+  if (record.value.outcome == Outcome::kAborted) world_.coverage.Saw(Sight::kRetriedAfterAbort);
+  Announce(lane);
+  if (phase_ == Phase::kTraining) {
+    TurnAfter(world_.scenario.step / 2 + random_.Between(0, world_.scenario.step));
+  }
+}
+
+void WorkerProcess::Do(client::FailRound& fail) {
+  Lane& lane = lanes_[fail.lane];
+  lane.deadline = 0;
+  world_.Narrate(Detail::kNotable, name(), [&] {
+    return absl::StrCat("round ", fail.round, " of ", world_.scenario.lanes[lane.model].name, ": ",
+                        ErrorCodeName(fail.error.code), ": ", fail.error.text);
+  });
+  if (fail.error.code == ErrorCode::kOk || fail.error.text.empty()) {
+    world_.checker.Fail(Invariant::kNoted,
+                        absl::StrCat("A round of ", name(), " failed without a reason."));
+  }
+  switch (fail.error.code) {
+    case ErrorCode::kRoundAborted: {
+      const auto told = lane.told.find(fail.round);
+      if (told == lane.told.end()) {
+        world_.checker.Fail(Invariant::kOneVerdict,
+                            absl::StrCat("A round of ", name(), " was aborted without a verdict."));
+        return;
+      }
+      const VerdictRecord record = told->second;
+      return EndRound(fail.lane, record);
+    }
+    case ErrorCode::kOutcomeUnknown:
+    case ErrorCode::kPaused: {
+      if (fail.error.code == ErrorCode::kOutcomeUnknown) {
+        world_.coverage.Saw(Sight::kOutcomeUnknown);
+      }
+      if (std::exchange(lane.abandon, false)) return Step(client::AbandonRounds{});
+      return Wait(fail.lane, 0);
+    }
+    case ErrorCode::kFailedPrecondition:
+      // The round began without this worker: it is counted from a later one.
+      lane.phase = LanePhase::kIdle;
+      lane.round = 0;
+      return TurnAfter(20 * kMillisecond);
+    default:
+      return Evicted();
+  }
+}
+
+void WorkerProcess::Do(client::RoundRejected& rejected) {
+  world_.Narrate(Detail::kNotable, name(), [&] {
+    return absl::StrCat("contribution rejected: ", ErrorCodeName(rejected.error.code), ": ",
+                        rejected.error.text);
+  });
+}
+
+// The incarnation is over: back to the state of a donor.
+void WorkerProcess::Evicted() {
+  for (Lane& lane : lanes_) {
+    lane.phase = LanePhase::kIdle;
+    lane.round = 0;
+    lane.deadline = 0;
+    lane.start.reset();
+    lane.told.clear();
+    lane.prepared.reset();
+    world_.checker.LaneOf(index_, lane.model) = ProcessLane{};
+  }
+  if (phase_ != Phase::kTraining && phase_ != Phase::kLoading && phase_ != Phase::kDone) return;
+  phase_ = Phase::kJoining;
+  TurnAfter(random_.Between(1, 30) * kMillisecond);
+}
+
+void WorkerProcess::Do(client::Refused& refused) {
+  world_.coverage.Saw(Sight::kRefusedCall);
+  world_.Narrate(Detail::kNotable, name(), [&] {
+    return absl::StrCat("call refused: ", ErrorCodeName(refused.error.code), ": ",
+                        refused.error.text);
+  });
+  if (refused.error.text.empty()) {
+    world_.checker.Fail(Invariant::kNoted, absl::StrCat("A call of ", name(),
+                                                        " was refused without a reason."));
+  }
+  // A begin that came too early: later again. Whatever else is refused, the round is in flight.
+  for (Lane& lane : lanes_) {
+    if (lane.phase == LanePhase::kPushing && lane.next == 0 && lane.round == 0) {
+      lane.phase = LanePhase::kIdle;
+    }
+  }
+  TurnAfter(20 * kMillisecond);
+}
+
+void WorkerProcess::Do(client::MembershipNow& now) {
+  world_.checker.GenerationSeen(index_, now.membership);
+  world_.Narrate(Detail::kNotable, name(), [&] { return Narrate(now); });
+  if (phase_ == Phase::kLeaving || phase_ == Phase::kLeft) return;
+  if (now.role != Role::kMember) {
+    if (drained_) return Leave();
+    if (phase_ == Phase::kJoining && now.membership.generation.term == 0) {
+      return TurnAfter(random_.Between(1, 30) * kMillisecond);  // Evicted before it was a member.
+    }
+    if (!finished_) Evicted();
+    return;
+  }
+  if (!now.joined) return;
+  for (Lane& lane : lanes_) {
+    if (!lane.start.has_value()) continue;
+    lane.last = lane.start->first - 1;
+    lane.chain = lane.start->second;
+    lane.start.reset();
+    ProcessLane& known = world_.checker.LaneOf(index_, lane.model);
+    known = ProcessLane{};
+    known.last = lane.last;
+    known.chain = lane.chain;
+    // What it keeps, or is about to load.
+    if (!now.donor.has_value() || *now.donor == id()) lane.states[lane.chain] = lane.state;
+  }
+  donor_ = now.donor;
+  if (donor_.has_value() && *donor_ != id()) {
+    phase_ = Phase::kLoading;
+    loading_since_ = world_.queue.now();
+    fetching_.clear();
+    fetched_.clear();
+    return TurnAfter(random_.Between(100, 2000));
+  }
+  phase_ = Phase::kTraining;
+  for (const Lane& lane : lanes_) Announce(lane);
+  TurnAfter(random_.Between(100, 2000));
+}
+
+// ---- state of a donor
+
+void WorkerProcess::Announce(const Lane& lane) {
+  if (!world_.scenario.broadcast) return;
+  const std::string& name = world_.scenario.lanes[lane.model].name;
+  announced_[{name, lane.last}] = lane.state;
+  Digest digest = 0;
+  for (uint32_t chunk = 0; chunk < ChunkCount(kValueBytes); ++chunk) {
+    digest += ValueChunkDigest(lane.state, chunk);
+  }
+  Step(client::AnnounceValue{{name, kValueName, lane.last},
+                             {kValueName, DType::kU8, {kValueBytes}},
+                             digest});
+}
+
+void WorkerProcess::TryLoad() {
+  if (world_.scenario.broadcast && fetching_.empty()) {
+    for (const Lane& lane : lanes_) {
+      const std::string& name = world_.scenario.lanes[lane.model].name;
+      fetching_[name] = lane.last;
+    }
+    for (const Lane& lane : lanes_) {
+      if (phase_ != Phase::kLoading) return;
+      const std::string& name = world_.scenario.lanes[lane.model].name;
+      Step(client::GetValue{{name, kValueName, lane.last}, std::nullopt, donor_,
+                            ToAbsl(world_.queue.now() + 2 * kSecond)});
+    }
+    return;  // ValueReady or ValueFailed goes on.
+  }
+  // Straight from the donor's memory, or from that of anybody who has the same state.
+  const WorkerProcess* named = nullptr;
+  for (const WorkerProcess* other : world_.AliveWorkers()) {
+    if (other->id() == *donor_) named = other;
+  }
+  const auto has_all = [&](const WorkerProcess& other) {
+    return std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+      return other.StateAfter(lane.model, lane.chain).has_value();
+    });
+  };
+  if (named != nullptr && has_all(*named)) return LoadFrom(*named);
+  for (const WorkerProcess* other : world_.AliveWorkers()) {
+    if (other != this && has_all(*other)) return LoadFrom(*other);
+  }
+  if (world_.queue.now() < loading_since_ + 20 * kSecond) return TurnAfter(20 * kMillisecond);
+  world_.coverage.Saw(Sight::kStateLost);
+  world_.Narrate(Detail::kNotable, name(), [&] {
+    return absl::StrCat("gives up: nobody has the state that donor ", *donor_, " was named for");
+  });
+  world_.TrainerExits(*this);
+}
+
+void WorkerProcess::LoadFrom(const WorkerProcess& donor) {
+  for (Lane& lane : lanes_) {
+    lane.state = *donor.StateAfter(lane.model, lane.chain);
+    lane.states[lane.chain] = lane.state;
+  }
+  world_.coverage.Saw(Sight::kStateLoaded);
+  world_.Narrate(Detail::kNotable, name(),
+                 [&] { return absl::StrCat("has loaded the state of ", donor.name()); });
+  phase_ = Phase::kTraining;
+  for (const Lane& lane : lanes_) Announce(lane);
+  TurnAfter(random_.Between(100, 2000));
+}
+
+void WorkerProcess::Do(client::ValueReady& ready) {
+  if (phase_ != Phase::kLoading) return;
+  const auto fetching = fetching_.find(ready.key.lane);
+  if (fetching == fetching_.end() || fetching->second != ready.key.version) return;
+  fetching_.erase(fetching);
+  if (!fetching_.empty()) return;
+  for (Lane& lane : lanes_) {
+    const auto it = fetched_.find(world_.scenario.lanes[lane.model].name);
+    if (it == fetched_.end()) {
+      world_.checker.Fail(Invariant::kContract, absl::StrCat(name(), " was given a value whose "
+                                                                     "bytes it never kept."));
+      return;
+    }
+    lane.state = it->second;
+    lane.states[lane.chain] = lane.state;
+  }
+  world_.coverage.Saw(Sight::kStateBroadcast);
+  phase_ = Phase::kTraining;
+  for (const Lane& lane : lanes_) Announce(lane);
+  TurnAfter(random_.Between(100, 2000));
+}
+
+void WorkerProcess::Do(client::ValueFailed& failed) {
+  if (failed.error.text.empty()) {
+    world_.checker.Fail(Invariant::kNoted, "A value failed without a reason.");
+  }
+  if (phase_ != Phase::kLoading) return;
+  fetching_["-"] = 0;  // Not through the mailbox, then.
+  TurnAfter(20 * kMillisecond);
+}
+
+// ---- the end
+
+void WorkerProcess::Leave() {
+  if (phase_ == Phase::kLeaving || phase_ == Phase::kLeft) return;
+  phase_ = Phase::kLeaving;
+  Step(client::LeaveJob{});
+}
+
+void WorkerProcess::Do(client::Left&) {
+  phase_ = Phase::kLeft;
+  world_.TrainerExits(*this);
+}
+
+void WorkerProcess::Do(client::Fatal& fatal) {
+  world_.Narrate(Detail::kNotable, name(), [&] {
+    return absl::StrCat("fatal: ", ErrorCodeName(fatal.error.code), ": ", fatal.error.text);
+  });
+  if (fatal.error.text.empty()) {
+    world_.checker.Fail(Invariant::kNoted, absl::StrCat(name(), " is to exit without a reason."));
+  }
+  fenced_ = fatal.error.code == ErrorCode::kSuperseded;
+  world_.TrainerExits(*this);
+}
+
+std::string WorkerProcess::Explain() const {
+  static constexpr const char* kPhases[] = {"imports", "joins", "loads state", "trains",
+                                            "is done", "leaves", "left"};
+  std::string text = absl::StrCat(name(), " ", kPhases[static_cast<int>(phase_)],
+                                  session_.has_value() ? "" : ", not connected");
+  for (const Lane& lane : lanes_) {
+    absl::StrAppend(&text, ", ", world_.scenario.lanes[lane.model].name, " after round ", lane.last,
+                    lane.phase == LanePhase::kIdle      ? ""
+                    : lane.phase == LanePhase::kPushing ? " pushes"
+                                                        : " waits");
+  }
+  return text;
+}
+
+}  // namespace basin::simulation

@@ -1,0 +1,446 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The transport around the client core. What the trainer does is in trainer.cc.
+
+#include "tests/simulation/worker_process.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/simulation/narrate.h"
+#include "tests/simulation/world.h"
+
+namespace basin::simulation {
+namespace {
+
+constexpr SimTime kNever = int64_t{1} << 60;
+
+SimTime ToSim(absl::Duration duration) {
+  return absl::ToInt64Microseconds(absl::Ceil(duration, absl::Microseconds(1)));
+}
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(World& world, uint32_t index, uint32_t worker, client::Config config,
+                             Checkpoint checkpoint)
+    : world_(world),
+      index_(index),
+      worker_(worker),
+      core_(config),
+      random_(Mix(Mix(world.scenario.seed, 0x7a1), index)),
+      timer_at_(kNever),
+      turn_at_(kNever),
+      streams_(config.streams),
+      tokens_(config.streams),
+      connect_stream_at_(config.streams, -1),
+      checkpoint_(std::move(checkpoint)) {
+  checkpoint_.lanes.resize(world.scenario.lanes.size());
+}
+
+std::string WorkerProcess::id() const { return absl::StrCat("w", worker_); }
+
+std::string WorkerProcess::name() const { return absl::StrCat("p", index_, "(w", worker_, ")"); }
+
+std::vector<ConnectionId> WorkerProcess::connections() const {
+  std::vector<ConnectionId> all;
+  if (session_.has_value()) all.push_back(*session_);
+  for (const auto& stream : streams_) {
+    if (stream.has_value()) all.push_back(*stream);
+  }
+  return all;
+}
+
+std::optional<ConnectionId> WorkerProcess::stream(uint64_t salt) const {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    const auto& stream = streams_[(salt + i) % streams_.size()];
+    if (stream.has_value()) return stream;
+  }
+  return std::nullopt;
+}
+
+std::optional<uint32_t> WorkerProcess::aggregator() const {
+  if (!session_.has_value()) return std::nullopt;
+  return world_.network[*session_].aggregator;
+}
+
+std::optional<uint64_t> WorkerProcess::StateAfter(uint32_t lane, uint64_t chain) const {
+  for (const Lane& mine : lanes_) {
+    if (mine.model != lane) continue;
+    const auto it = mine.states.find(chain);
+    if (it != mine.states.end()) return it->second;
+  }
+  return std::nullopt;
+}
+
+// ---- what happens to it
+
+void WorkerProcess::Arrive(ConnectionId id, Item item) {
+  if (std::holds_alternative<Closing>(item)) return SeesClose(id);
+  const int32_t stream = world_.network[id].stream;
+  const bool current = stream == kSessionStream
+                           ? session_ == id
+                           : streams_[static_cast<size_t>(stream)] == id;
+  if (!current) return;
+  if (std::holds_alternative<OpenAccepted>(item)) {
+    if (stream == kSessionStream) return Step(client::SessionUp{});
+    return Step(client::StreamUp{static_cast<uint32_t>(stream)});
+  }
+  if (auto* message = std::get_if<ToWorker>(&item)) {
+    Observe(*message);
+    return Step(client::MessageReceived{std::move(*message)});
+  }
+  if (auto* frame = std::get_if<ResultFrame>(&item)) {
+    client::ResultReceived event{frame->lane, frame->round, frame->ballot, frame->range, {}};
+    for (const Chunk& chunk : frame->chunks) event.digests.push_back(DigestOf(chunk));
+    frame_ = frame;
+    Step(event);
+    frame_ = nullptr;
+    return;
+  }
+  if (auto* frame = std::get_if<ValueFrame>(&item)) {
+    client::ValueReceived event{frame->key, frame->first, frame->count, {}};
+    for (uint32_t i = 0; i < frame->count; ++i) {
+      event.digests.push_back(ValueChunkDigest(frame->content, frame->first + i));
+    }
+    value_content_ = frame->content;
+    Step(event);
+  }
+}
+
+void WorkerProcess::SeesClose(ConnectionId id) {
+  Network::Connection& connection = world_.network[id];
+  if (!connection.worker_open) return;
+  connection.worker_open = false;
+  if (session_ == id) {
+    session_.reset();
+    for (auto& stream : streams_) {
+      if (stream.has_value()) world_.network.CloseByWorker(*stream);
+      stream.reset();
+    }
+    std::fill(connect_stream_at_.begin(), connect_stream_at_.end(), -1);
+    return Step(client::SessionDown{"the connection was closed"});
+  }
+  if (connection.stream == kSessionStream) return;
+  const uint32_t stream = static_cast<uint32_t>(connection.stream);
+  if (streams_[stream] != id) return;
+  streams_[stream].reset();
+  Step(client::StreamDown{stream});
+}
+
+void WorkerProcess::ConnectTimesOut(ConnectionId id) {
+  if (world_.network[id].aggregator_open) return;  // Accepted in time.
+  world_.network.SendUp(id, Closing{});
+  SeesClose(id);
+}
+
+void WorkerProcess::Connect(uint32_t what, SimTime scheduled) {
+  SimTime& at = what == 0 ? connect_at_ : connect_stream_at_[what - 1];
+  if (at != scheduled) return;  // Superseded by a close, or by another connect.
+  at = -1;
+  if (what == 0) {
+    resolved_ = world_.Resolve(worker_);
+    if (!resolved_.has_value()) return Step(client::SessionDown{"the name does not resolve"});
+    session_ = world_.network.Open(index_, *resolved_, kSessionStream, 0);
+    return;
+  }
+  if (!resolved_.has_value()) return;
+  const uint32_t stream = what - 1;
+  streams_[stream] = world_.network.Open(index_, *resolved_, static_cast<int32_t>(stream),
+                                         tokens_[stream]);
+}
+
+void WorkerProcess::CloseConnections() {
+  for (const ConnectionId connection : connections()) world_.network.CloseByWorker(connection);
+  session_.reset();
+  for (auto& stream : streams_) stream.reset();
+  connect_at_ = -1;
+  std::fill(connect_stream_at_.begin(), connect_stream_at_.end(), -1);
+}
+
+void WorkerProcess::Crash(bool reset) {
+  if (reset) {
+    for (const ConnectionId connection : connections()) world_.network.Reset(connection);
+  }
+  CloseConnections();
+  alive_ = false;
+  deferred.clear();
+  world_.checker.ForgetProcess(index_);
+}
+
+void WorkerProcess::Timer() {
+  if (world_.queue.now() >= timer_at_) timer_at_ = kNever;
+  if (FromAbsl(core_.NextDeadline()) > world_.queue.now()) return ScheduleTimer();
+  ticks_ = last_tick_ == world_.queue.now() ? ticks_ + 1 : 0;
+  last_tick_ = world_.queue.now();
+  if (ticks_ > 100) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat("The client of ", name(),
+                                     " asks for a tick at a time that has passed, again and "
+                                     "again."));
+    return;
+  }
+  Step(client::Tick{});
+}
+
+void WorkerProcess::ScheduleTimer() {
+  if (!alive_) return;
+  const SimTime next = FromAbsl(core_.NextDeadline());
+  if (next >= timer_at_ || next >= kNever) return;
+  timer_at_ = std::max(next, world_.queue.now());
+  world_.queue.At(timer_at_, Happening::kWorkerTimer, index_);
+}
+
+// ---- the core and its actions
+
+void WorkerProcess::Step(const client::Event& event) {
+  // What the trainer does in answer to an action waits until the other actions are carried out.
+  if (stepping_) {
+    pending_.push_back(event);
+    return;
+  }
+  stepping_ = true;
+  StepNow(event);
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    const client::Event next = std::move(pending_[i]);
+    StepNow(next);
+  }
+  pending_.clear();
+  stepping_ = false;
+  ScheduleTimer();
+}
+
+void WorkerProcess::StepNow(const client::Event& event) {
+  if (!alive_ || world_.checker.failed()) return;
+  ++world_.coverage.steps;
+  actions_.clear();
+  core_.Step(event, ToAbsl(world_.queue.now()), actions_);
+  for (client::Action& action : actions_) {
+    if (!alive_ || world_.checker.failed()) return;
+    world_.trace.Fold(action.index());
+    std::visit([this](auto& what) { Do(what); }, action);
+  }
+}
+
+void WorkerProcess::Do(client::OpenSession& open) {
+  connect_at_ = world_.queue.now() + ToSim(open.delay);
+  world_.queue.At(connect_at_, Happening::kConnect, index_, 0);
+}
+
+void WorkerProcess::Do(client::CloseSession&) { CloseConnections(); }
+
+void WorkerProcess::Do(client::OpenStream& open) {
+  tokens_[open.stream] = open.token;
+  connect_stream_at_[open.stream] = world_.queue.now() + ToSim(open.delay);
+  world_.queue.At(connect_stream_at_[open.stream], Happening::kConnect, index_, open.stream + 1);
+}
+
+WorkerProcess::Lane* WorkerProcess::LaneAt(LaneIndex index) {
+  for (Lane& lane : lanes_) {
+    if (lane.index == index) return &lane;
+  }
+  return nullptr;
+}
+
+// Tells the checker what this life of the worker gave to the round in flight.
+void WorkerProcess::Record(Lane& lane) {
+  if (lane.round == 0) return;
+  world_.checker.ContributionOf(lane.model, lane.round, incarnation_) = lane.given;
+}
+
+void WorkerProcess::Do(client::Send& send) {
+  if (!session_.has_value()) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat("The client of ", name(), " sends without a session."));
+    return;
+  }
+  Trigger trigger = Trigger::kTime;
+  if (const auto* begin = std::get_if<Begin>(&send.message)) {
+    Lane* lane = LaneAt(begin->lane);
+    if (lane == nullptr || lane->phase == LanePhase::kIdle) {
+      world_.checker.Fail(Invariant::kContract,
+                          absl::StrCat("The client of ", name(),
+                                       " begins a round that its trainer did not begin."));
+      return;
+    }
+    lane->round = begin->round;
+    Record(*lane);
+    trigger = Trigger::kBegin;
+  } else if (std::holds_alternative<Commit>(send.message)) {
+    trigger = Trigger::kCommit;
+  } else if (const auto* staged = std::get_if<Staged>(&send.message)) {
+    Lane* lane = LaneAt(staged->lane);
+    if (lane != nullptr && lane->prepared.has_value() && lane->prepared->round == staged->round) {
+      world_.checker.StagedBy(index_, lane->model, staged->round, lane->prepared->value);
+    }
+    trigger = Trigger::kStaged;
+  }
+  world_.Narrate(Detail::kAll, name(), [&] { return absl::StrCat("-> ", Narrate(send.message)); });
+  if (trigger != Trigger::kTime) world_.Notice(trigger, index_, kNobody);
+  if (!alive_ || !session_.has_value()) return;
+  world_.network.SendUp(*session_, std::move(send.message));
+}
+
+void WorkerProcess::Do(client::SendContribution& send) {
+  Lane& lane = lanes_[send.lane];
+  if (lane.phase == LanePhase::kIdle || (lane.round != 0 && lane.round != send.round)) {
+    world_.checker.Fail(
+        Invariant::kContract,
+        absl::StrCat("The client of ", name(), " pushes round ", send.round, " of ",
+                     world_.scenario.lanes[lane.model].name,
+                     " from buffers that belong to the trainer again."));
+    return;
+  }
+  lane.round = send.round;
+  Record(lane);
+  const TensorSpec& spec = world_.scenario.lanes[lane.model].tensors[lane.known[send.tensor]];
+  const uint64_t size = *TensorBytes(spec);
+  const uint64_t tensor_hash = HashName(spec.name);
+  PushFrame frame;
+  frame.lane = send.lane_index;
+  frame.round = send.round;
+  frame.range = send.range;
+  for (uint32_t i = 0; i < send.range.count; ++i) {
+    frame.bytes += ChunkSize(size, send.range.first + i);
+    frame.chunks.push_back(
+        ContributionChunk(worker_, lane.key, tensor_hash, send.range.first + i));
+  }
+  const uint64_t places = PlacesOf(send.range);
+  if ((lane.pushed_places & places) != 0) world_.coverage.Saw(Sight::kPushResent);
+  lane.pushed_places |= places;
+  world_.Notice(Trigger::kPush, index_, kNobody);
+  if (!alive_) return;
+  if (const auto& stream = streams_[send.stream]; stream.has_value()) {
+    world_.network.SendUp(*stream, std::move(frame));
+  }
+}
+
+void WorkerProcess::Do(client::SendSupply& send) {
+  const Lane& lane = lanes_[send.lane];
+  PushFrame frame;
+  frame.kind = aggregator::FrameKind::kSupply;
+  frame.lane = send.lane_index;
+  frame.round = send.round;
+  frame.ballot = send.ballot;
+  frame.range = send.range;
+  const uint64_t places = PlacesOf(send.range);
+  if (lane.staged.round != send.round || !(lane.staged.ballot == send.ballot) ||
+      (lane.staged.present & places) != places) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat("The client of ", name(), " supplies results that it lacks."));
+    return;
+  }
+  const uint64_t size = *TensorBytes(
+      world_.scenario.lanes[lane.model].tensors[lane.layout[send.range.tensor]]);
+  for (uint32_t i = 0; i < send.range.count; ++i) {
+    frame.bytes += ChunkSize(size, send.range.first + i);
+    frame.chunks.push_back(lane.staged.chunks[PlaceOf(send.range.tensor, send.range.first + i)]);
+  }
+  if (const auto& stream = streams_[send.stream]; stream.has_value()) {
+    world_.network.SendUp(*stream, std::move(frame));
+  }
+}
+
+void WorkerProcess::Do(client::SendValue& send) {
+  const auto it = announced_.find({send.key.lane, send.key.version});
+  if (it == announced_.end()) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat("The client of ", name(), " serves a value that its trainer "
+                                                               "did not announce."));
+    return;
+  }
+  if (const auto& stream = streams_[send.stream]; stream.has_value()) {
+    world_.network.SendUp(*stream, ValueFrame{send.key, send.first, send.count, it->second});
+  }
+}
+
+void WorkerProcess::Do(client::KeepResult& keep) {
+  Lane& lane = lanes_[keep.lane];
+  if (frame_ == nullptr || frame_->round != keep.round ||
+      frame_->range.tensor != keep.range.tensor || keep.range.first < frame_->range.first ||
+      keep.range.first + keep.range.count > frame_->range.first + frame_->range.count) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat("The client of ", name(), " keeps a result that did not "
+                                                               "arrive."));
+    return;
+  }
+  if (lane.staged.round != keep.round || lane.staged.ballot < frame_->ballot) {
+    lane.staged.round = keep.round;
+    lane.staged.ballot = frame_->ballot;
+    lane.staged.present = 0;
+  }
+  const bool damaged = world_.PlantedNow(PlantedBug::kWrongResult);
+  for (uint32_t i = 0; i < keep.range.count; ++i) {
+    const uint32_t place = PlaceOf(keep.range.tensor, keep.range.first + i);
+    lane.staged.chunks[place] = frame_->chunks[keep.range.first + i - frame_->range.first];
+    if (damaged) lane.staged.chunks[place].content ^= 1;
+  }
+  lane.staged.present |= PlacesOf(keep.range);
+}
+
+void WorkerProcess::Do(client::KeepValue& keep) {
+  const auto [it, fresh] = fetched_.emplace(keep.key.lane, value_content_);
+  if (!fresh && it->second != value_content_) {
+    world_.checker.Fail(Invariant::kSameBytes,
+                        absl::StrCat(name(), " mixed two values of one broadcast."));
+  }
+}
+
+// ---- what the transport notes of messages
+
+void WorkerProcess::Observe(const ToWorker& message) {
+  world_.Narrate(Detail::kAll, name(), [&] { return absl::StrCat("<- ", Narrate(message)); });
+  if (const auto* welcome = std::get_if<Welcome>(&message)) {
+    incarnation_ = welcome->incarnation;
+    for (const LaneLayout& layout : welcome->layouts) ObserveLayout(layout);
+    for (const LastVerdicts& last : welcome->verdicts) {
+      for (const VerdictRecord& record : last.verdicts) ObserveVerdict(last.lane, record);
+    }
+    for (Lane& lane : lanes_) Record(lane);
+  } else if (const auto* layout = std::get_if<LaneLayout>(&message)) {
+    ObserveLayout(*layout);
+  } else if (const auto* verdict = std::get_if<Verdict>(&message)) {
+    ObserveVerdict(verdict->lane, verdict->record);
+  } else if (const auto* prepared = std::get_if<Prepared>(&message)) {
+    if (Lane* lane = LaneAt(prepared->lane); lane != nullptr) lane->prepared = *prepared;
+  } else if (const auto* rejected = std::get_if<Rejected>(&message)) {
+    if (!rejected->lane.has_value()) return;
+    Lane* lane = LaneAt(*rejected->lane);
+    if (lane == nullptr || lane->round == 0 || rejected->round != lane->round) return;
+    lane->given.rejected = true;
+    Record(*lane);
+  } else if (const auto* changed = std::get_if<MembershipChanged>(&message)) {
+    for (const StartRound& start : changed->start) {
+      for (Lane& lane : lanes_) {
+        if (world_.scenario.lanes[lane.model].name != start.lane) continue;
+        lane.start = {start.round, start.chain};
+      }
+    }
+  } else if (const auto* drain = std::get_if<Drain>(&message)) {
+    drained_ |= !drain->service;
+  }
+}
+
+void WorkerProcess::ObserveLayout(const LaneLayout& layout) {
+  for (Lane& lane : lanes_) {
+    const LaneModel& model = world_.scenario.lanes[lane.model];
+    if (model.name != layout.name) continue;
+    lane.index = layout.lane;
+    const size_t end = layout.first + layout.tensors.size();
+    if (lane.layout.size() < end) lane.layout.resize(end);
+    for (size_t i = 0; i < layout.tensors.size(); ++i) {
+      const auto it = std::find_if(
+          model.tensors.begin(), model.tensors.end(),
+          [&](const TensorSpec& spec) { return spec.name == layout.tensors[i].name; });
+      lane.layout[layout.first + i] = static_cast<uint32_t>(it - model.tensors.begin());
+    }
+  }
+}
+
+void WorkerProcess::ObserveVerdict(LaneIndex index, const VerdictRecord& record) {
+  Lane* lane = LaneAt(index);
+  if (lane == nullptr || record.round <= lane->last) return;
+  lane->told[record.round] = record;
+}
+
+}  // namespace basin::simulation

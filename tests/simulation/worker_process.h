@@ -1,0 +1,209 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One trainer process: the real client core, around it what its transport does, and a scripted
+// trainer. The trainer imports, registers its tensors, declares itself ready, loads the state of a
+// donor where it joins late, and then trains: begin, push in an order of its own, skip, commit,
+// wait, apply. Its state is a hash of all results it applied.
+//
+// Thread contract: one run, one thread.
+
+#ifndef BASIN_TESTS_SIMULATION_WORKER_PROCESS_H_
+#define BASIN_TESTS_SIMULATION_WORKER_PROCESS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/core/client.h"
+#include "tests/simulation/checker.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/payload.h"
+
+namespace basin::simulation {
+
+class World;
+
+// In place of the number of a wait: the trainer is asked to leave.
+inline constexpr uint32_t kAskedToLeave = ~uint32_t{0};
+
+// What a trainer has that outlives its process: the checkpoint.
+struct Checkpoint {
+  uint64_t step = 0;
+  std::vector<uint64_t> lanes;  // State by lane of the model.
+};
+
+class WorkerProcess {
+ public:
+  WorkerProcess(World& world, uint32_t index, uint32_t worker, client::Config config,
+                Checkpoint checkpoint);
+
+  // ---- what happens to it
+  void Start();
+  void Arrive(ConnectionId connection, Item item);
+  void SeesClose(ConnectionId connection);
+  // What was to happen at `scheduled` happens now, later if the process was stopped meanwhile.
+  void Connect(uint32_t what, SimTime scheduled);  // 0: the session, else a data stream + 1.
+  void ConnectTimesOut(ConnectionId connection);
+  void Timer();
+  void Turn(uint32_t wait, SimTime scheduled);  // 0: the next thing; else a wait is over time.
+
+  // The process ends without a word. What it had sent arrives, unless `reset`.
+  void Crash(bool reset);
+
+  bool alive() const { return alive_; }
+  uint32_t index() const { return index_; }
+  uint32_t worker() const { return worker_; }
+  std::string id() const;
+  std::string name() const;
+  const client::Client& core() const { return core_; }
+  std::vector<ConnectionId> connections() const;
+  std::optional<ConnectionId> session() const { return session_; }
+  // The nth data connection that is there.
+  std::optional<ConnectionId> stream(uint64_t salt) const;
+  std::optional<uint32_t> aggregator() const;
+
+  bool training() const { return phase_ == Phase::kTraining || phase_ == Phase::kLoading; }
+  bool done() const { return phase_ == Phase::kDone; }
+  bool left() const { return phase_ == Phase::kLeft; }
+  bool leaving() const { return phase_ == Phase::kLeaving; }
+  bool fenced() const { return fenced_; }
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  // The state of a lane after the verdict with this chain.
+  std::optional<uint64_t> StateAfter(uint32_t lane, uint64_t chain) const;
+  std::string Explain() const;
+
+  bool stopped = false;
+  SimTime continued_at = 0;
+  std::vector<Scheduled> deferred;
+
+ private:
+  enum class Phase : uint8_t {
+    kImporting,
+    kJoining,   // Ready, not a member.
+    kLoading,   // A member that still lacks the donor's state.
+    kTraining,
+    kDone,      // All rounds have ended.
+    kLeaving,
+    kLeft,
+  };
+  enum class LanePhase : uint8_t { kIdle, kPushing, kWaiting };
+
+  struct Lane {
+    uint32_t model = 0;            // Position in the scenario.
+    std::vector<uint32_t> known;   // Tensors of the model by TensorHandle.
+    std::vector<uint32_t> absent;  // Tensors of the model that this trainer does not have (yet).
+    LanePhase phase = LanePhase::kIdle;
+    RoundNumber round = 0;         // In flight, 0 until the core has said its number.
+    RoundNumber last = 0;          // Ended.
+    uint64_t chain = 0;
+    uint64_t state = 0;
+    std::map<uint64_t, uint64_t> states;  // By chain: what a joiner may ask for.
+    Contribution given;
+    uint64_t key = 0;
+    std::vector<client::TensorHandle> order;
+    size_t next = 0;
+    bool withdraw = false;
+    bool corrupt = false;
+    bool abandon = false;
+    SimTime deadline = 0;     // Of the wait, 0 when there is none.
+    uint32_t wait = 0;        // Which wait the deadline belongs to.
+    SimTime patience = 0;     // Of a wait with a deadline that is meant to pass.
+    StagedChunks staged;
+    std::map<RoundNumber, VerdictRecord> told;
+    std::optional<Prepared> prepared;
+    std::optional<LaneIndex> index;       // At the aggregator.
+    std::vector<uint32_t> layout;         // Tensors of the model by TensorIndex.
+    uint64_t pushed_places = 0;           // Sent at least once in this round, by place.
+    std::optional<std::pair<RoundNumber, uint64_t>> start;  // Where a joiner is to begin.
+  };
+
+  void Step(const client::Event& event);
+  void StepNow(const client::Event& event);
+  void ScheduleTimer();
+  void TurnAfter(SimTime delay);
+
+  void Do(client::OpenSession& open);
+  void Do(client::CloseSession& close);
+  void Do(client::OpenStream& open);
+  void Do(client::Send& send);
+  void Do(client::SendContribution& send);
+  void Do(client::SendSupply& send);
+  void Do(client::SendValue& send);
+  void Do(client::KeepResult& keep);
+  void Do(client::KeepValue& keep);
+  void Do(client::Deliver& deliver);
+  void Do(client::FailRound& fail);
+  void Do(client::RoundRejected& rejected);
+  void Do(client::Refused& refused);
+  void Do(client::MembershipNow& now);
+  void Do(client::ValueReady& ready);
+  void Do(client::ValueFailed& failed);
+  void Do(client::Fatal& fatal);
+  void Do(client::Left& left);
+
+  // What the transport notes of a message before the core takes it.
+  void Observe(const ToWorker& message);
+  void ObserveLayout(const LaneLayout& layout);
+  void ObserveVerdict(LaneIndex lane, const VerdictRecord& record);
+  void CloseConnections();
+  Lane* LaneAt(LaneIndex index);
+  void Record(Lane& lane);
+
+  // The trainer (trainer.cc).
+  void Leave();
+  void Register();
+  void Train();
+  void BeginLane(uint32_t handle);
+  void PushNext(uint32_t handle);
+  void Finish(uint32_t handle);
+  void Wait(uint32_t handle, SimTime patience);
+  void EndRound(uint32_t handle, const VerdictRecord& record);
+  void Evicted();
+  void TryLoad();
+  void LoadFrom(const WorkerProcess& donor);
+  void Announce(const Lane& lane);
+  bool Strikes(FaultKind kind, RoundNumber step, SimTime* duration = nullptr);
+
+  World& world_;
+  const uint32_t index_;
+  const uint32_t worker_;
+  client::Client core_;
+  Random random_;
+  bool alive_ = true;
+  bool fenced_ = false;   // Told that it may never come back.
+  bool drained_ = false;  // It is to leave at the next boundary.
+  bool finished_ = false;
+  Phase phase_ = Phase::kImporting;
+  SimTime timer_at_;
+  SimTime last_tick_ = -1;
+  uint32_t ticks_ = 0;
+  SimTime turn_at_;
+
+  std::optional<ConnectionId> session_;
+  std::vector<std::optional<ConnectionId>> streams_;
+  std::vector<SessionToken> tokens_;  // By stream, for a connect that the core delayed.
+  SimTime connect_at_ = -1;
+  std::vector<SimTime> connect_stream_at_;
+  std::optional<uint32_t> resolved_;  // The aggregator it talks to.
+
+  Incarnation incarnation_;
+  std::vector<Lane> lanes_;  // By LaneHandle.
+  std::optional<WorkerId> donor_;
+  SimTime loading_since_ = 0;
+  std::map<std::string, uint64_t> fetching_;  // Lane: version asked for.
+  Checkpoint checkpoint_;
+  std::map<std::pair<std::string, uint64_t>, uint64_t> announced_;  // Lane, version: content.
+  uint64_t value_content_ = 0;  // Of the value frame that this Step was given.
+  std::map<std::string, uint64_t> fetched_;
+  const ResultFrame* frame_ = nullptr;
+  std::vector<client::Action> actions_;
+  std::vector<client::Event> pending_;
+  bool stepping_ = false;
+};
+
+}  // namespace basin::simulation
+
+#endif  // BASIN_TESTS_SIMULATION_WORKER_PROCESS_H_

@@ -1,0 +1,619 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/simulation/world.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::simulation {
+namespace {
+
+// What gRPC keepalive needs to notice a peer that does not answer.
+constexpr SimTime kKeepalive = 3500 * kMillisecond;
+constexpr SimTime kConnectTimeout = 5 * kSecond;
+
+// After the heal: recovery window, an operator's decision, a start timeout, leases, the rounds.
+constexpr SimTime kPatience = 180 * kSecond;
+constexpr SimTime kOperatorFirst = 12 * kSecond;
+constexpr SimTime kOperatorEvery = 5 * kSecond;
+constexpr SimTime kLeavePatience = 30 * kSecond;
+
+aggregator::Rules RulesOf(PlantedBug bug) {
+  aggregator::Rules rules;
+  rules.two_phases = bug != PlantedBug::kTellEarly;
+  rules.second_prepare = bug != PlantedBug::kAdoptWithoutPrepare;
+  rules.memoryless_counts = bug == PlantedBug::kCountMemoryless;
+  rules.recover_with_first = bug == PlantedBug::kRecoverWithFirst;
+  return rules;
+}
+
+}  // namespace
+
+World::World(const Scenario& the_scenario, Detail detail)
+    : scenario(the_scenario),
+      network(queue, Mix(the_scenario.seed, 0x2e7), the_scenario.latency, the_scenario.jitter),
+      trace(detail),
+      checker(scenario, queue),
+      random(Mix(the_scenario.seed, 0x3d5)),
+      fired_(scenario.faults.size()),
+      noticed_(kTriggers) {
+  // The launcher may be faster than the aggregator.
+  queue.At(random.Chance(10) ? 2 * kSecond : random.Between(0, 10) * kMillisecond,
+           Happening::kStartAggregator);
+  aggregator_pending_ = true;
+  slots_.resize(scenario.workers);
+  for (uint32_t worker = 0; worker < scenario.workers; ++worker) {
+    slots_[worker].start_pending = true;
+    queue.At(random.Between(0, 30) * kMillisecond, Happening::kStartWorker, worker);
+  }
+  for (uint32_t i = 0; i < scenario.faults.size(); ++i) {
+    if (scenario.faults[i].trigger == Trigger::kTime) {
+      queue.At(scenario.faults[i].at, Happening::kFault, i);
+    }
+  }
+  queue.At(scenario.heal_at, Happening::kHeal);
+}
+
+void World::Run(SimTime until) {
+  while (!over_ && !checker.failed() && !queue.empty()) {
+    const Scheduled event = queue.Pop();
+    if (event.time > until) return;
+    trace.Fold(static_cast<uint64_t>(event.time));
+    trace.Fold(Mix(static_cast<uint64_t>(event.what), (uint64_t{event.a} << 32) | event.b));
+    Dispatch(event);
+    CheckLiveness();
+  }
+  coverage.runs = 1;
+  coverage.verdicts = checker.verdicts();
+  coverage.sights[static_cast<uint32_t>(Sight::kExcusedFork)] += checker.excused_forks();
+}
+
+void World::Dispatch(const Scheduled& event) {
+  const auto to_worker = [&](uint32_t index) -> WorkerProcess* {
+    WorkerProcess& process = *workers_[index];
+    if (!process.alive()) return nullptr;
+    if (!process.stopped) return &process;
+    process.deferred.push_back(event);
+    return nullptr;
+  };
+  const auto to_aggregator = [&](uint32_t index) -> AggregatorProcess* {
+    AggregatorProcess& process = *aggregators_[index];
+    if (!process.alive()) return nullptr;
+    if (!process.stopped) return &process;
+    process.deferred.push_back(event);
+    return nullptr;
+  };
+  switch (event.what) {
+    case Happening::kArriveUp: {
+      const uint32_t index = network[event.a].aggregator;
+      if (!aggregators_[index]->alive()) {
+        // Nobody listens there.
+        if (!network[event.a].aggregator_open) {
+          queue.After(network.Delay(), Happening::kWorkerSeesClose, event.a);
+        }
+        return;
+      }
+      AggregatorProcess* process = to_aggregator(index);
+      if (process == nullptr) return;
+      if (std::optional<Item> item = network.ArriveUp(event.a)) {
+        process->Arrive(event.a, std::move(*item));
+      }
+      return;
+    }
+    case Happening::kArriveDown: {
+      WorkerProcess* process = to_worker(network[event.a].worker);
+      if (process == nullptr) return;
+      if (std::optional<Item> item = network.ArriveDown(event.a)) {
+        process->Arrive(event.a, std::move(*item));
+      }
+      return;
+    }
+    case Happening::kWorkerSeesClose:
+      if (WorkerProcess* process = to_worker(network[event.a].worker)) {
+        event.b == 0 ? process->SeesClose(event.a) : process->ConnectTimesOut(event.a);
+      }
+      return;
+    case Happening::kAggregatorSeesClose:
+      if (AggregatorProcess* process = to_aggregator(network[event.a].aggregator)) {
+        process->SeesClose(event.a);
+      }
+      return;
+    case Happening::kConnect:
+      if (WorkerProcess* process = to_worker(event.a)) {
+        process->Connect(event.b, event.time);
+        // A stopped aggregator's kernel accepts, and nothing follows.
+        for (const ConnectionId connection : process->connections()) {
+          if (network[connection].aggregator_open) continue;
+          if (!aggregators_[network[connection].aggregator]->stopped) continue;
+          queue.After(kConnectTimeout, Happening::kWorkerSeesClose, connection, 1);
+        }
+      }
+      return;
+    case Happening::kWorkerTimer:
+      if (WorkerProcess* process = to_worker(event.a)) process->Timer();
+      return;
+    case Happening::kTrainer:
+      if (WorkerProcess* process = to_worker(event.a)) process->Turn(event.b, event.time);
+      LeaveWhenDone();
+      return;
+    case Happening::kAggregatorTimer:
+      if (AggregatorProcess* process = to_aggregator(event.a)) process->Timer();
+      return;
+    case Happening::kReduced:
+      if (AggregatorProcess* process = to_aggregator(event.a)) process->Reduced(event.b);
+      return;
+    case Happening::kSaved:
+      if (AggregatorProcess* process = to_aggregator(event.a)) process->Saved(event.b);
+      return;
+    case Happening::kSessionSettled:
+      if (AggregatorProcess* process = to_aggregator(event.a)) process->SessionSettled(event.b);
+      return;
+    case Happening::kStartWorker:
+      return StartWorker(event.a);
+    case Happening::kStartAggregator:
+      return StartAggregator();
+    case Happening::kContinueWorker: {
+      WorkerProcess& process = *workers_[event.a];
+      if (!process.alive() || !process.stopped) return;
+      Narrate(Detail::kNotable, process.name(), [] { return "continues"; });
+      process.stopped = false;
+      process.continued_at = queue.now();
+      for (const Scheduled& late : std::exchange(process.deferred, {})) Dispatch(late);
+      return;
+    }
+    case Happening::kContinueAggregator: {
+      AggregatorProcess& process = *aggregators_[event.a];
+      if (!process.alive() || !process.stopped) return;
+      Narrate(Detail::kNotable, process.name(), [] { return "continues"; });
+      process.stopped = false;
+      for (const Scheduled& late : std::exchange(process.deferred, {})) Dispatch(late);
+      return;
+    }
+    case Happening::kFault:
+      if (fired_[event.a]) return;
+      fired_[event.a] = true;
+      return Strike(scenario.faults[event.a], kNobody, kNobody);
+    case Happening::kCommand:
+      if (AggregatorProcess* process = Serving(); process != nullptr && !process->stopped) {
+        process->Command(commands_[event.a]);
+      }
+      return;
+    case Happening::kHeal:
+      return Heal();
+    case Happening::kOperator:
+      return Operate();
+  }
+}
+
+// ---- who is there
+
+WorkerProcess* World::Current(uint32_t worker) {
+  if (worker >= slots_.size() || slots_[worker].process == kNobody) return nullptr;
+  WorkerProcess* process = workers_[slots_[worker].process].get();
+  return process->alive() ? process : nullptr;
+}
+
+AggregatorProcess* World::Serving() {
+  if (serving_ == kNobody) return nullptr;
+  AggregatorProcess* process = aggregators_[serving_].get();
+  return process->alive() ? process : nullptr;
+}
+
+std::optional<uint32_t> World::Resolve(uint32_t worker) const {
+  const uint32_t to = slots_[worker].resolves_to == kNobody ? serving_ : slots_[worker].resolves_to;
+  if (to == kNobody) return std::nullopt;
+  return to;
+}
+
+std::vector<const WorkerProcess*> World::AliveWorkers() const {
+  std::vector<const WorkerProcess*> alive;
+  for (const auto& process : workers_) {
+    if (process->alive()) alive.push_back(process.get());
+  }
+  return alive;
+}
+
+std::optional<uint32_t> World::LaneByName(const std::string& name) const {
+  for (uint32_t i = 0; i < scenario.lanes.size(); ++i) {
+    if (scenario.lanes[i].name == name) return i;
+  }
+  return std::nullopt;
+}
+
+void World::StartWorker(uint32_t worker) {
+  Slot& slot = slots_[worker];
+  slot.start_pending = false;
+  if (leaving_) return;
+  const uint32_t index = static_cast<uint32_t>(workers_.size());
+  client::Config config;
+  config.job = kJobName;
+  config.worker = absl::StrCat("w", worker);
+  config.nonce = Mix(Mix(scenario.seed, 0x10c), index) | 1;
+  // The launcher vouches for a new run; a supervisor that restarts one process does not.
+  config.fresh = slot.process == kNobody && worker < scenario.workers && scenario.seed % 10 < 7;
+  config.settings = scenario.settings;
+  config.streams = scenario.streams;
+  config.jitter_seed = config.nonce;
+  workers_.push_back(std::make_unique<WorkerProcess>(
+      *this, index, worker, config, scenario.checkpoints ? slot.checkpoint : Checkpoint{}));
+  slot.process = index;
+  Narrate(Detail::kNotable, workers_.back()->name(), [] { return "starts"; });
+  workers_.back()->Start();
+}
+
+void World::StartAggregator() {
+  aggregator_pending_ = false;
+  aggregator::Config config = scenario.config;
+  config.term = static_cast<Term>(1'000'000'000 + queue.now() / kSecond);
+  if (config.state_file && state_file.has_value()) {
+    config.saved[kJobName] = *state_file;
+    config.term = std::max(config.term, state_file->term + 1);
+  }
+  config.rules = RulesOf(scenario.bug);
+  const uint32_t index = static_cast<uint32_t>(aggregators_.size());
+  aggregators_.push_back(std::make_unique<AggregatorProcess>(*this, index, std::move(config)));
+  serving_ = index;
+  Narrate(Detail::kNotable, aggregators_.back()->name(), [&] {
+    return absl::StrCat("starts, term ", aggregators_.back()->core().config().term);
+  });
+}
+
+// A trainer that exits by itself closes its connections like one that is killed.
+void World::TrainerExits(WorkerProcess& process) {
+  Slot& slot = slots_[process.worker()];
+  slot.checkpoint = process.checkpoint();
+  const bool current = slot.process == process.index();
+  if (process.left() || process.fenced()) {
+    if (current) slot.retired = true;
+    process.Crash(false);
+    return;
+  }
+  process.Crash(false);
+  if (!current || slot.start_pending) return;
+  slot.start_pending = true;
+  queue.After(random.Between(50, 1000) * kMillisecond, Happening::kStartWorker, process.worker());
+}
+
+// ---- faults
+
+void World::Notice(Trigger trigger, uint32_t worker, uint32_t aggregator) {
+  const uint64_t count = ++noticed_[static_cast<uint32_t>(trigger)];
+  if (healed_) return;
+  for (size_t i = 0; i < scenario.faults.size(); ++i) {
+    const Fault& fault = scenario.faults[i];
+    if (fired_[i] || fault.trigger != trigger || count < static_cast<uint64_t>(fault.at)) continue;
+    fired_[i] = true;
+    Strike(fault, worker, aggregator);
+  }
+}
+
+std::optional<Fault> World::TakeTrainerFault(FaultKind kind, uint32_t worker, RoundNumber step) {
+  if (healed_) return std::nullopt;
+  for (size_t i = 0; i < scenario.faults.size(); ++i) {
+    const Fault& fault = scenario.faults[i];
+    if (fired_[i] || fault.kind != kind || fault.worker != worker) continue;
+    if (step < static_cast<RoundNumber>(fault.at)) continue;
+    fired_[i] = true;
+    ++coverage.faults[static_cast<uint32_t>(kind)];
+    Narrate(Detail::kNotable, "fault", [&] { return Describe(fault); });
+    return fault;
+  }
+  return std::nullopt;
+}
+
+bool World::PlantedNow(PlantedBug bug) {
+  if (scenario.bug != bug) return false;
+  // Not the first chance, so that the run is under way; then now and again.
+  return ++planted_ % 7 == 3;
+}
+
+void World::Strike(const Fault& fault, uint32_t acting_worker, uint32_t acting_aggregator) {
+  if (healed_ || leaving_) return;
+  ++coverage.faults[static_cast<uint32_t>(fault.kind)];
+  Narrate(Detail::kNotable, "fault", [&] { return Describe(fault); });
+  if (fault.kind == FaultKind::kJoin) {
+    if (slots_.size() >= kMaxWorkers) return;
+    slots_.emplace_back().start_pending = true;
+    queue.After(0, Happening::kStartWorker, static_cast<uint32_t>(slots_.size() - 1));
+    return;
+  }
+  if (fault.kind == FaultKind::kStateFileFails) {
+    state_file_fails_ = true;
+    return;
+  }
+  if (fault.kind >= FaultKind::kEvict) return StrikeCommand(fault);
+  if (fault.kind >= FaultKind::kAggregatorCrash) {
+    AggregatorProcess* process =
+        acting_aggregator != kNobody ? aggregators_[acting_aggregator].get() : Serving();
+    if (process != nullptr && process->alive()) StrikeAggregator(fault, *process);
+    return;
+  }
+  // Half of the time whoever was there when it happened, else the one that was drawn.
+  const bool acting = acting_worker != kNobody && fault.salt % 2 == 0;
+  WorkerProcess* process =
+      acting ? workers_[acting_worker].get() : Current(fault.worker);
+  if (process != nullptr && process->alive()) StrikeWorker(fault, *process);
+}
+
+void World::StrikeWorker(const Fault& fault, WorkerProcess& process) {
+  const std::vector<ConnectionId> connections = process.connections();
+  const bool flag = fault.salt / 2 % 2 == 0;
+  switch (fault.kind) {
+    case FaultKind::kCutStream:
+      if (const auto stream = process.stream(fault.salt / 4)) network.Reset(*stream);
+      return;
+    case FaultKind::kCutSession:
+      if (process.session().has_value()) network.Reset(*process.session());
+      return;
+    case FaultKind::kCutAll:
+      for (const ConnectionId connection : connections) network.Reset(connection);
+      return;
+    case FaultKind::kHalfOpen:
+      for (const ConnectionId connection : connections) network.GoSilent(connection, kKeepalive);
+      return;
+    case FaultKind::kHalfOpenStream:
+      if (const auto stream = process.stream(fault.salt / 4)) {
+        network.GoSilent(*stream, kKeepalive);
+      }
+      return;
+    case FaultKind::kPartition:
+    case FaultKind::kOneWay: {
+      const bool both = fault.kind == FaultKind::kPartition;
+      for (const ConnectionId connection : connections) {
+        network.Stall(connection, queue.now() + fault.duration, both || flag, both || !flag);
+      }
+      return;
+    }
+    case FaultKind::kWorkerCrash:
+      return CrashWorker(process, flag, fault.duration + kSecond);
+    case FaultKind::kWorkerRestart:
+      return CrashWorker(process, flag, fault.duration);
+    case FaultKind::kExitReported: {
+      const std::string id = process.id();
+      CrashWorker(process, flag, fault.duration + kSecond);
+      commands_.push_back(aggregator::WorkerExited{kJobName, id});
+      queue.After(network.Delay(), Happening::kCommand,
+                  static_cast<uint32_t>(commands_.size() - 1));
+      return;
+    }
+    case FaultKind::kWorkerStop:
+      if (process.stopped) return;
+      process.stopped = true;
+      queue.After(fault.duration, Happening::kContinueWorker, process.index());
+      // The aggregator's keepalive notices, or only the lease does.
+      if (fault.duration > kKeepalive && flag) {
+        for (const ConnectionId connection : connections) {
+          network.GoSilent(connection, kKeepalive);
+        }
+      }
+      return;
+    case FaultKind::kTwin:
+      if (slots_[process.worker()].start_pending) return;
+      slots_[process.worker()].start_pending = true;
+      queue.After(0, Happening::kStartWorker, process.worker());
+      return;
+    default:
+      return;
+  }
+}
+
+void World::CrashWorker(WorkerProcess& process, bool reset, SimTime restart_after) {
+  Slot& slot = slots_[process.worker()];
+  slot.checkpoint = process.checkpoint();
+  Narrate(Detail::kNotable, process.name(), [] { return "dies"; });
+  process.Crash(reset);
+  if (slot.process != process.index() || slot.start_pending) return;
+  slot.start_pending = true;
+  queue.After(restart_after, Happening::kStartWorker, process.worker());
+}
+
+void World::CrashAggregator(AggregatorProcess& process, bool reset, SimTime restart_after) {
+  Narrate(Detail::kNotable, process.name(), [] { return "dies"; });
+  process.Crash(reset);
+  if (serving_ != process.index() || aggregator_pending_) return;
+  aggregator_pending_ = true;
+  queue.After(restart_after, Happening::kStartAggregator);
+}
+
+void World::StrikeAggregator(const Fault& fault, AggregatorProcess& process) {
+  const bool flag = fault.salt / 2 % 2 == 0;
+  switch (fault.kind) {
+    case FaultKind::kAggregatorCrash:
+      return CrashAggregator(process, flag, fault.duration);
+    case FaultKind::kAggregatorStop:
+      if (process.stopped) return;
+      process.stopped = true;
+      queue.After(fault.duration, Happening::kContinueAggregator, process.index());
+      if (fault.duration <= kKeepalive || !flag) return;
+      for (const auto& worker : workers_) {  // Their keepalive notices.
+        if (!worker->alive() || worker->aggregator() != process.index()) continue;
+        for (const ConnectionId connection : worker->connections()) {
+          network.GoSilent(connection, kKeepalive);
+        }
+      }
+      return;
+    case FaultKind::kTwoAggregators: {
+      // A stale one lives on, and only some of the workers are moved to the new one.
+      const uint32_t before = serving_;
+      if (before == kNobody || aggregator_pending_) return;
+      StartAggregator();
+      uint64_t moved = fault.salt / 4;
+      for (uint32_t worker = 0; worker < slots_.size(); ++worker, moved /= 2) {
+        slots_[worker].resolves_to = moved % 2 == 0 ? before : kNobody;
+        WorkerProcess* current = Current(worker);
+        if (moved % 2 == 0 || current == nullptr) continue;
+        for (const ConnectionId connection : current->connections()) {
+          flag ? network.Reset(connection) : network.GoSilent(connection, kKeepalive);
+        }
+      }
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void World::StrikeCommand(const Fault& fault) {
+  const WorkerId id = absl::StrCat("w", fault.worker);
+  const auto command = [this](aggregator::Event event, SimTime after) {
+    commands_.push_back(std::move(event));
+    queue.After(after, Happening::kCommand, static_cast<uint32_t>(commands_.size() - 1));
+  };
+  switch (fault.kind) {
+    case FaultKind::kEvict:
+      return command(aggregator::EvictWorker{kJobName, id, "an operator said so"}, 0);
+    case FaultKind::kDrainWorker:
+      return command(aggregator::DrainWorker{kJobName, id}, 0);
+    case FaultKind::kDrainService:
+      return command(aggregator::DrainService{}, 0);
+    case FaultKind::kSuspend:
+      command(aggregator::SuspendJob{kJobName}, 0);
+      return command(aggregator::ResumeJob{kJobName}, fault.duration);
+    case FaultKind::kForceRecovery:
+      return command(aggregator::RecoverJob{kJobName}, 0);
+    default:
+      return;
+  }
+}
+
+void World::Noted(AggregatorProcess& process, const aggregator::Note& note) {
+  using aggregator::NoteKind;
+  if (note.kind != NoteKind::kRecovered) return;
+  const auto says = [&](const char* words) { return note.text.find(words) != std::string::npos; };
+  if (says("every member is back")) coverage.Saw(Sight::kRecoveredEveryone);
+  if (says("a majority of the members")) coverage.Saw(Sight::kRecoveredMajority);
+  if (says("whoever is back")) coverage.Saw(Sight::kRecoveredForced);
+  if (says("nobody remembers")) coverage.Saw(Sight::kRecoveredFresh);
+  (void)process;
+}
+
+// The process of an aggregator that has drained exits, and its replacement starts.
+void World::ServiceDrained(AggregatorProcess& process) {
+  CrashAggregator(process, false, random.Between(10, 1000) * kMillisecond);
+}
+
+// ---- the end
+
+void World::Heal() {
+  healed_ = true;
+  Narrate(Detail::kNotable, "world", [] { return "faults stop here"; });
+  fired_.assign(fired_.size(), true);
+  state_file_fails_ = false;
+  for (ConnectionId id = 0; id < network.size(); ++id) {
+    network[id].up.stalled_until = network[id].down.stalled_until = 0;
+  }
+  for (const auto& process : workers_) {
+    if (process->alive() && process->stopped) {
+      queue.After(0, Happening::kContinueWorker, process->index());
+    }
+  }
+  for (const auto& process : aggregators_) {
+    if (!process->alive()) continue;
+    if (process->index() != serving_) {
+      CrashAggregator(*process, false, 0);
+    } else if (process->stopped) {
+      queue.After(0, Happening::kContinueAggregator, process->index());
+    }
+  }
+  if (Serving() == nullptr && !aggregator_pending_) {
+    aggregator_pending_ = true;
+    queue.After(0, Happening::kStartAggregator);
+  }
+  commands_.push_back(aggregator::ResumeJob{kJobName});
+  queue.After(kSecond, Happening::kCommand, static_cast<uint32_t>(commands_.size() - 1));
+  for (uint32_t worker = 0; worker < slots_.size(); ++worker) {
+    Slot& slot = slots_[worker];
+    slot.resolves_to = kNobody;
+    if (Current(worker) != nullptr || slot.start_pending) continue;
+    slot.retired = false;
+    slot.start_pending = true;
+    queue.After(random.Between(0, 500) * kMillisecond, Happening::kStartWorker, worker);
+  }
+  queue.After(kOperatorFirst, Happening::kOperator);
+}
+
+// A halted job waits for somebody to say that nobody else will come back. And supervisors restart
+// what has died since.
+void World::Operate() {
+  queue.After(kOperatorEvery, Happening::kOperator);
+  if (leaving_) return;
+  const AggregatorProcess* process = Serving();
+  if (process != nullptr && process->job() != nullptr &&
+      process->job()->state() == aggregator::JobState::kHalted) {
+    coverage.Saw(Sight::kOperatorRecovered);
+    commands_.push_back(aggregator::RecoverJob{kJobName});
+    queue.After(0, Happening::kCommand, static_cast<uint32_t>(commands_.size() - 1));
+  }
+  for (uint32_t worker = 0; worker < slots_.size(); ++worker) {
+    Slot& slot = slots_[worker];
+    if (Current(worker) != nullptr || slot.start_pending || slot.retired) continue;
+    slot.start_pending = true;
+    queue.After(0, Happening::kStartWorker, worker);
+  }
+}
+
+// When somebody has done all rounds and nobody is still at it, all leave; when all have left, the
+// run is over.
+void World::LeaveWhenDone() {
+  if (leaving_) return;
+  bool done = false;
+  for (const auto& process : workers_) {
+    if (!process->alive()) continue;
+    if (process->training()) return;
+    done |= process->done();
+  }
+  if (!done) return;
+  leaving_ = true;
+  leaving_since_ = queue.now();
+  Heal();
+  for (const auto& process : workers_) {
+    if (process->alive()) queue.After(0, Happening::kTrainer, process->index(), kAskedToLeave);
+  }
+}
+
+void World::CheckEnd() {
+  AggregatorProcess* process = Serving();
+  if (process == nullptr) return;
+  if (process->held_bytes() > 0) {
+    checker.Fail(Invariant::kBoundedBytes,
+                 absl::StrCat(process->name(), " still holds ", process->held_bytes(),
+                              " bytes after everyone has left."));
+  }
+}
+
+void World::CheckLiveness() {
+  if (checker.failed()) return;
+  const auto explain = [this] {
+    std::string text;
+    for (const auto& process : aggregators_) {
+      if (process->alive()) absl::StrAppend(&text, " ", process->Explain(), ".");
+    }
+    for (const auto& process : workers_) {
+      if (process->alive()) absl::StrAppend(&text, " ", process->Explain(), ".");
+    }
+    return text;
+  };
+  if (leaving_) {
+    const bool alive = std::any_of(workers_.begin(), workers_.end(),
+                                   [](const auto& process) { return process->alive(); });
+    if (!alive && over_at_ == 0) over_at_ = queue.now() + kSecond;
+    if (over_at_ != 0 && queue.now() >= over_at_) {
+      CheckEnd();
+      over_ = true;
+    }
+    if (over_at_ == 0 && queue.now() > leaving_since_ + kLeavePatience) {
+      checker.Fail(Invariant::kLiveness,
+                   absl::StrCat("Not everyone could leave within 30 s.", explain()));
+    }
+    return;
+  }
+  if (healed_ && queue.now() > scenario.heal_at + kPatience) {
+    checker.Fail(Invariant::kLiveness,
+                 absl::StrCat("Three minutes after faults stopped there are rounds without a "
+                              "verdict.",
+                              explain()));
+  }
+}
+
+}  // namespace basin::simulation

@@ -1,0 +1,118 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One run: processes, network, clock, faults, and whoever in the real world restarts what has died
+// (a supervisor) and decides what a machine must not (an operator).
+//
+// Thread contract: one run, one thread.
+
+#ifndef BASIN_TESTS_SIMULATION_WORLD_H_
+#define BASIN_TESTS_SIMULATION_WORLD_H_
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/simulation/aggregator_process.h"
+#include "tests/simulation/checker.h"
+#include "tests/simulation/coverage.h"
+#include "tests/simulation/event_queue.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/trace.h"
+#include "tests/simulation/worker_process.h"
+
+namespace basin::simulation {
+
+inline constexpr char kJobName[] = "sim";
+inline constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
+
+class World {
+ public:
+  World(const Scenario& the_scenario, Detail detail);
+
+  // Runs to the end, or to the first violation, or until `until`.
+  void Run(SimTime until);
+
+  // ---- for the processes
+  const Scenario scenario;
+  EventQueue queue;
+  Network network;
+  Trace trace;
+  Checker checker;
+  Coverage coverage;
+  Random random;
+  std::optional<aggregator::SavedState> state_file;  // Survives every crash.
+
+  template <typename F>
+  void Narrate(Detail detail, const std::string& actor, F&& text) {
+    if (trace.shows(detail)) trace.Line(queue.now(), actor, text());
+  }
+
+  // Something happened that a fault may wait for. The process named may be gone afterwards.
+  void Notice(Trigger trigger, uint32_t worker, uint32_t aggregator);
+  void Noted(AggregatorProcess& aggregator, const aggregator::Note& note);
+  void ServiceDrained(AggregatorProcess& aggregator);
+  std::optional<Fault> TakeTrainerFault(FaultKind kind, uint32_t worker, RoundNumber step);
+  bool TakeStateFileFailure() { return std::exchange(state_file_fails_, false); }
+  // Whether the planted bug strikes now; it strikes a few times.
+  bool PlantedNow(PlantedBug bug);
+
+  // Where a worker finds the aggregator.
+  std::optional<uint32_t> Resolve(uint32_t worker) const;
+  std::vector<const WorkerProcess*> AliveWorkers() const;
+  void TrainerExits(WorkerProcess& process);
+  std::optional<uint32_t> LaneByName(const std::string& name) const;
+  uint32_t NextWait() { return ++waits_; }
+
+ private:
+  // What the supervisor knows of a worker id.
+  struct Slot {
+    uint32_t process = kNobody;  // The current one.
+    uint32_t resolves_to = kNobody;
+    Checkpoint checkpoint;
+    bool start_pending = false;
+    bool retired = false;        // Left, or was fenced: not started again.
+  };
+
+  void Dispatch(const Scheduled& event);
+  void StartWorker(uint32_t worker);
+  void StartAggregator();
+  void Strike(const Fault& fault, uint32_t acting_worker, uint32_t acting_aggregator);
+  void StrikeWorker(const Fault& fault, WorkerProcess& process);
+  void StrikeAggregator(const Fault& fault, AggregatorProcess& process);
+  void StrikeCommand(const Fault& fault);
+  void CrashWorker(WorkerProcess& process, bool reset, SimTime restart_after);
+  void CrashAggregator(AggregatorProcess& process, bool reset, SimTime restart_after);
+  void Heal();
+  void Operate();
+  void LeaveWhenDone();
+  void CheckEnd();
+  void CheckLiveness();
+  WorkerProcess* Current(uint32_t worker);
+  AggregatorProcess* Serving();
+
+  std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;
+  std::vector<std::unique_ptr<WorkerProcess>> workers_;
+  std::vector<Slot> slots_;
+  std::vector<bool> fired_;         // Faults, by position.
+  std::vector<uint64_t> noticed_;   // By trigger.
+  uint32_t waits_ = 0;
+  uint32_t planted_ = 0;
+  bool state_file_fails_ = false;
+  bool healed_ = false;
+  bool leaving_ = false;            // Everyone is done and was told to leave.
+  SimTime leaving_since_ = 0;
+  bool over_ = false;
+  SimTime over_at_ = 0;             // A moment after the last one has left.
+  std::vector<aggregator::Event> commands_;
+  uint32_t serving_ = kNobody;
+  bool aggregator_pending_ = false;
+};
+
+}  // namespace basin::simulation
+
+#endif  // BASIN_TESTS_SIMULATION_WORLD_H_
