@@ -1,0 +1,118 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What is on its way between workers and aggregators. A session is one control connection and k
+// data streams; each is a pair of FIFO pipes, and nothing orders two connections. Nothing moves by
+// itself: the script says what is delivered.
+//
+// Everything carries the number under which it was sent, so that "deliver all" has one order, that
+// of sending.
+//
+// Thread contract: one world, one network, one thread.
+
+#ifndef BASIN_TESTS_SCENARIOS_NETWORK_H_
+#define BASIN_TESTS_SCENARIOS_NETWORK_H_
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "aggregator/core/event.h"
+#include "proto/vocabulary/messages.h"
+#include "tests/scenarios/payload.h"
+
+namespace basin::scenarios {
+
+class AggregatorProcess;
+class WorkerProcess;
+
+// The other side has closed the session and with it every stream.
+struct Closed {};
+
+struct Item {
+  uint64_t number = 0;
+  std::variant<ToAggregator, ToWorker, Frame, ValueFrame, Closed> what;
+};
+
+using Pipe = std::deque<Item>;
+
+struct Stream {
+  bool open = false;
+  Pipe up;
+  Pipe down;
+};
+
+struct Link {
+  aggregator::SessionId session = 0;
+  SessionToken token = 0;
+  WorkerProcess* worker = nullptr;
+  AggregatorProcess* aggregator = nullptr;
+  bool worker_open = true;      // That side still reads and writes.
+  bool aggregator_open = true;
+  Pipe up;
+  Pipe down;
+  std::vector<Stream> streams;
+  std::deque<Item> waiting;  // Frames to the worker, while no stream is open.
+  uint32_t next_stream = 0;  // Where the next frame to the worker goes.
+};
+
+// A connection that a worker tries to open.
+struct Dial {
+  uint64_t number = 0;
+  absl::Time due;
+  WorkerProcess* worker = nullptr;
+  bool is_stream = false;
+  uint32_t stream = 0;
+  SessionToken token = 0;
+};
+
+class Network {
+ public:
+  Link& Connect(WorkerProcess* worker, AggregatorProcess* aggregator, uint32_t streams);
+  void Request(Dial dial);
+
+  Link* FindSession(aggregator::SessionId session);
+  Link* FindToken(SessionToken token);
+  // The session that this worker has open on its side; null when none.
+  Link* OpenLinkOf(const WorkerProcess* worker);
+
+  void SendUp(Link& link, ToAggregator message);
+  void SendDown(Link& link, ToWorker message);
+  void SendFrameUp(Link& link, uint32_t stream, std::variant<Frame, ValueFrame> frame);
+  // To an open stream, in turn; waits when none is open.
+  void SendFrameDown(Link& link, std::variant<Frame, ValueFrame> frame);
+
+  void OpenStream(Link& link, uint32_t stream);
+  // What the worker had sent on it is lost; frames to the worker go out again on another.
+  void LoseStream(Link& link, uint32_t stream);
+
+  // One side closes in good order: what it sent before still arrives, then the close.
+  void CloseByWorker(Link& link);
+  void CloseByAggregator(Link& link);
+  // The process of one side dies: what it had not delivered dies with it, then the close.
+  void KillWorkerSide(Link& link);
+  void KillAggregatorSide(Link& link);
+  // Both directions are gone at once and nobody is told.
+  void Break(Link& link);
+
+  std::list<Link>& links() { return links_; }
+  std::list<Dial>& dials() { return dials_; }
+
+ private:
+  Item Number(std::variant<ToAggregator, ToWorker, Frame, ValueFrame, Closed> what) {
+    return Item{++numbers_, std::move(what)};
+  }
+  static void ClearUp(Link& link);
+  static void ClearDown(Link& link);
+
+  uint64_t numbers_ = 0;
+  uint64_t sessions_ = 0;
+  std::list<Link> links_;
+  std::list<Dial> dials_;
+};
+
+}  // namespace basin::scenarios
+
+#endif  // BASIN_TESTS_SCENARIOS_NETWORK_H_

@@ -1,0 +1,77 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The verb `status`: what the aggregator would show.
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/scenarios/commands.h"
+
+namespace basin::scenarios {
+namespace {
+
+void SayWorker(World& world, const aggregator::Job& job, const aggregator::Worker& worker) {
+  const std::vector<WorkerId>& members = job.membership().members;
+  std::string text = absl::StrCat("  ", worker.id, " ",
+                                  aggregator::WorkerStateName(worker.state));
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    if (members[rank] == worker.id) absl::StrAppend(&text, " rank ", rank);
+  }
+  absl::StrAppend(&text, " incarnation ", ToString(worker.incarnation));
+  if (worker.state != aggregator::WorkerState::kLost && !worker.connected()) {
+    absl::StrAppend(&text, ", disconnected");
+  }
+  if (worker.draining) absl::StrAppend(&text, ", draining");
+  if (!worker.busy.empty()) absl::StrAppend(&text, ", busy: ", worker.busy);
+  world.Say(Detail::kNothing, text);
+}
+
+void SayLane(World& world, const aggregator::Lane& lane) {
+  std::string text = absl::StrCat("  lane ", lane.name, ": ");
+  if (!lane.Open()) {
+    absl::StrAppend(&text, "round ", lane.next, " is not open");
+  } else {
+    const aggregator::Round& round = *lane.round;
+    const bool prepared = round.phase() == RoundPhase::kPrepared;
+    absl::StrAppend(&text, "round ", round.number(), prepared ? " PREPARED" : " COLLECT",
+                    round.pull_mode() ? " (pull mode)" : "", ", ballot ",
+                    ToString(round.ballot()));
+    const std::string waits = round.WaitsFor(lane.layout);
+    absl::StrAppend(&text, ", ", waits.empty() ? "waits for nobody" : "waits for ", waits,
+                    ", parked ", round.parked_bytes() / 1024, " KiB, results ",
+                    round.result_bytes() / 1024, " KiB");
+  }
+  world.Say(Detail::kNothing, text);
+}
+
+void Status(World& world, Arguments& arguments) {
+  AggregatorProcess* process = AggregatorNamed(world, arguments);
+  if (process == nullptr) return;
+  const aggregator::Job* job = process->core().FindJob(kJob);
+  if (job == nullptr) {
+    world.Say(Detail::kNothing, "no job");
+    return;
+  }
+  const bool running = job->state() == aggregator::JobState::kRunning;
+  std::string text = absl::StrCat("job ", job->name(), " ");
+  absl::StrAppend(&text,
+                  running && job->suspended() ? "SUSPENDED"
+                  : running && job->Paused()  ? "PAUSED"
+                                              : aggregator::JobStateName(job->state()),
+                  " generation ", Describe(job->membership()), " at ", world.Clock());
+  if (!job->reason().empty()) absl::StrAppend(&text, ": ", job->reason());
+  world.Say(Detail::kNothing, text);
+  for (const auto& [id, slot] : job->workers().by_id()) {
+    SayWorker(world, *job, job->workers()[slot]);
+  }
+  for (const aggregator::Lane& lane : job->lanes()) SayLane(world, lane);
+}
+
+}  // namespace
+
+std::vector<Command> StatusCommands() {
+  return {
+      {"status", "[name=N]", "Members, generation, rounds, who is waited for, bytes.", Status},
+  };
+}
+
+}  // namespace basin::scenarios

@@ -1,0 +1,321 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/scenarios/worker_process.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/scenarios/oracle.h"
+#include "tests/scenarios/world.h"
+
+namespace basin::scenarios {
+namespace {
+
+template <typename... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <typename... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+client::ChunkDigests ValueDigests(const ValueKey& key, uint32_t first, uint32_t count,
+                                  uint64_t content) {
+  client::ChunkDigests digests;
+  for (uint32_t i = 0; i < count; ++i) {
+    digests.push_back(ChunkDigest(key.tensor, first + i, static_cast<double>(content)));
+  }
+  return digests;
+}
+
+std::tuple<std::string, std::string, uint64_t> Tuple(const ValueKey& key) {
+  return {key.lane, key.tensor, key.version};
+}
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(World& world, std::string name, uint32_t number,
+                             client::Config config)
+    : world_(world),
+      name_(std::move(name)),
+      number_(number),
+      config_(std::move(config)),
+      core_(config_) {}
+
+void WorkerProcess::Step(const client::Event& event) {
+  std::vector<client::Action> actions;
+  core_.Step(event, world_.now(), actions);
+  for (const client::Action& action : actions) CarryOut(action);
+}
+
+void WorkerProcess::TakeMessage(const ToWorker& message) {
+  const auto learn = [this](const LaneLayout& layout) {
+    std::vector<TensorSpec>& known = layouts_[layout.lane];
+    if (known.size() < layout.first + layout.tensors.size()) {
+      known.resize(layout.first + layout.tensors.size());
+    }
+    std::copy(layout.tensors.begin(), layout.tensors.end(), known.begin() + layout.first);
+  };
+  if (const auto* layout = std::get_if<LaneLayout>(&message)) learn(*layout);
+  if (const auto* welcome = std::get_if<Welcome>(&message)) {
+    for (const LaneLayout& layout : welcome->layouts) learn(layout);
+  }
+  Step(client::MessageReceived{message});
+}
+
+void WorkerProcess::TakeFrame(const Frame& frame) {
+  client::ChunkDigests digests;
+  for (uint32_t i = 0; i < frame.values.size(); ++i) {
+    digests.push_back(ChunkDigest(frame.tensor, frame.range.first + i, frame.values[i]));
+  }
+  frame_ = &frame;
+  Step(client::ResultReceived{frame.lane, frame.round, frame.ballot, frame.range, digests});
+  frame_ = nullptr;
+}
+
+void WorkerProcess::TakeValue(const ValueFrame& frame) {
+  value_frame_ = &frame;
+  Step(client::ValueReceived{frame.key, frame.first, frame.count,
+                             ValueDigests(frame.key, frame.first, frame.count, frame.content)});
+  value_frame_ = nullptr;
+}
+
+// ---- the trainer
+
+void WorkerProcess::Register(const std::string& lane, LaneKind kind,
+                             const std::vector<TensorSpec>& tensors) {
+  const auto [it, added] =
+      lanes_by_name_.emplace(lane, static_cast<client::LaneHandle>(lanes_.size()));
+  if (added) lanes_.push_back(TrainerLane{lane, {}, {}});
+  TrainerLane& mine = lanes_[it->second];
+  for (const TensorSpec& spec : tensors) {
+    const auto handle = static_cast<client::TensorHandle>(mine.tensors.size());
+    if (mine.by_name.emplace(spec.name, handle).second) mine.tensors.push_back(spec);
+  }
+  Step(client::RegisterTensors{lane, kind, tensors});
+}
+
+bool WorkerProcess::HasTensor(const std::string& lane, const std::string& tensor) const {
+  return HasLane(lane) && lanes_[Handle(lane)].by_name.count(tensor) > 0;
+}
+
+std::vector<std::string> WorkerProcess::TensorsOf(const std::string& lane) const {
+  std::vector<std::string> names;
+  for (const TensorSpec& spec : lanes_[Handle(lane)].tensors) names.push_back(spec.name);
+  return names;
+}
+
+client::TensorHandle WorkerProcess::Handle(const std::string& lane,
+                                           const std::string& tensor) const {
+  return lanes_[Handle(lane)].by_name.at(tensor);
+}
+
+void WorkerProcess::Push(const std::string& lane, const std::string& tensor, bool lie) {
+  const TensorSpec& spec = lanes_[Handle(lane)].tensors[Handle(lane, tensor)];
+  Digest digest = lie ? 1 : 0;
+  for (uint32_t chunk = 0; chunk < ChunkCount(*TensorBytes(spec)); ++chunk) {
+    digest += ChunkDigest(tensor, chunk, GradientOf(number_));
+  }
+  Step(client::PushTensor{Handle(lane), Handle(lane, tensor), digest});
+}
+
+void WorkerProcess::Announce(const ValueKey& key, const TensorSpec& spec, uint64_t content) {
+  values_[Tuple(key)] = content;
+  Digest digest = 0;
+  const uint32_t chunks = ChunkCount(*TensorBytes(spec));
+  for (const Digest chunk : ValueDigests(key, 0, chunks, content)) digest += chunk;
+  Step(client::AnnounceValue{key, spec, digest});
+}
+
+// ---- what the core asks for
+
+void WorkerProcess::CarryOut(const client::Action& action) {
+  Network& network = world_.network();
+  Link* link = network.OpenLinkOf(this);
+  const auto say = [&](const std::string& text) {
+    world_.Say(Detail::kResults, absl::StrCat("  ", name_, ": ", text));
+  };
+  const auto round = [&](client::LaneHandle lane, RoundNumber number) {
+    return absl::StrCat(lanes_[lane].name, " round ", number);
+  };
+  std::visit(
+      Overloaded{
+          [&](const client::OpenSession& open) {
+            network.Request(Dial{0, world_.now() + open.delay, this, false, 0, 0});
+          },
+          [&](const client::CloseSession&) {
+            if (link != nullptr) network.CloseByWorker(*link);
+          },
+          [&](const client::OpenStream& open) {
+            network.Request(
+                Dial{0, world_.now() + open.delay, this, true, open.stream, open.token});
+          },
+          [&](const client::Send& send) {
+            if (link != nullptr) network.SendUp(*link, send.message);
+          },
+          [&](const client::SendContribution& send) { SendContribution(send); },
+          [&](const client::SendSupply& send) { SendSupply(send); },
+          [&](const client::SendValue& send) {
+            if (link == nullptr) return;
+            network.SendFrameUp(
+                *link, send.stream,
+                ValueFrame{send.key, send.first, send.count, values_[Tuple(send.key)]});
+          },
+          [&](const client::KeepResult& keep) {
+            StagedRound& staged = staged_[keep.lane];
+            if (staged.round != keep.round) staged = StagedRound{keep.round, {}};
+            for (uint32_t i = 0; i < keep.range.count; ++i) {
+              const uint32_t chunk = keep.range.first + i;
+              staged.chunks[{keep.range.tensor, chunk}] =
+                  StagedChunk{frame_->tensor, frame_->values[chunk - frame_->range.first]};
+            }
+          },
+          [&](const client::KeepValue& keep) {
+            for (uint32_t i = 0; i < keep.count; ++i) {
+              received_[Tuple(keep.key)][keep.first + i] = value_frame_->content;
+            }
+          },
+          [&](const client::Deliver& deliver) { Deliver(deliver); },
+          [&](const client::FailRound& fail) {
+            say(absl::StrCat(round(fail.lane, fail.round), " ends with ", Describe(fail.error)));
+          },
+          [&](const client::RoundRejected& rejected) {
+            say(absl::StrCat(round(rejected.lane, rejected.round), " is not counted: ",
+                             Describe(rejected.error)));
+          },
+          [&](const client::Refused& refused) {
+            say(absl::StrCat("refused: ", Describe(refused.error)));
+          },
+          [&](const client::MembershipNow& now) { SayMembership(now); },
+          [&](const client::ValueReady& ready) {
+            std::set<uint64_t> contents;
+            for (const auto& [chunk, content] : received_[Tuple(ready.key)]) {
+              contents.insert(content);
+            }
+            const bool whole = contents.size() == 1 &&
+                               received_[Tuple(ready.key)].size() ==
+                                   ChunkCount(*TensorBytes(ready.spec));
+            if (!whole) {
+              world_.Violation(absl::StrCat(name_, " was given a torn ", Describe(ready.key)));
+              return;
+            }
+            say(absl::StrCat(Describe(ready.key), " is ", *contents.begin(), ", from ",
+                             ready.source));
+          },
+          [&](const client::ValueFailed& failed) {
+            say(absl::StrCat(Describe(failed.key), " fails with ", Describe(failed.error)));
+          },
+          [&](const client::Fatal& fatal) {
+            say(absl::StrCat("FATAL ", Describe(fatal.error)));
+          },
+          [&](const client::Left&) { say("has left"); },
+      },
+      action);
+}
+
+void WorkerProcess::SendContribution(const client::SendContribution& send) {
+  Link* link = world_.network().OpenLinkOf(this);
+  if (link == nullptr) return;
+  const TensorSpec& spec = lanes_[send.lane].tensors[send.tensor];
+  Frame frame{FrameType::kContribution, send.lane_index, send.round, Ballot{}, send.range,
+              spec.name,                0,               {}};
+  for (uint32_t i = 0; i < send.range.count; ++i) {
+    frame.bytes += ChunkSize(*TensorBytes(spec), send.range.first + i);
+    frame.values.push_back(GradientOf(number_));
+  }
+  world_.network().SendFrameUp(*link, send.stream, std::move(frame));
+}
+
+void WorkerProcess::SendSupply(const client::SendSupply& send) {
+  Link* link = world_.network().OpenLinkOf(this);
+  if (link == nullptr) return;
+  const StagedRound& staged = staged_[send.lane];
+  const TensorSpec& spec = layouts_[send.lane_index][send.range.tensor];
+  Frame frame{FrameType::kSupply, send.lane_index, send.round, send.ballot, send.range,
+              spec.name,          0,               {}};
+  for (uint32_t i = 0; i < send.range.count; ++i) {
+    const uint32_t chunk = send.range.first + i;
+    const auto held = staged.chunks.find({send.range.tensor, chunk});
+    if (staged.round != send.round || held == staged.chunks.end()) {
+      world_.Violation(absl::StrCat(name_, " supplies ", spec.name, "[", chunk, "] of round ",
+                                    send.round, ", which it does not hold"));
+      return;
+    }
+    frame.bytes += ChunkSize(*TensorBytes(spec), chunk);
+    frame.values.push_back(held->second.value);
+  }
+  world_.network().SendFrameUp(*link, send.stream, std::move(frame));
+}
+
+// "sum of {w1,w2} divisor 2" when all tensors have that; else tensor by tensor. Empty when bytes
+// are missing or torn, which is said as a violation.
+std::string WorkerProcess::DescribeResults(const client::Deliver& deliver) const {
+  const RoundValue& value = deliver.record.value;
+  const auto staged = staged_.find(deliver.lane);
+  const std::vector<TensorSpec>* layout = nullptr;
+  for (const auto& [index, tensors] : layouts_) {
+    if (world_.names().Lane(index) == lanes_[deliver.lane].name) layout = &tensors;
+  }
+  std::vector<std::pair<std::string, std::string>> results;  // Tensor, what it is.
+  for (TensorIndex tensor = 0; tensor < value.layout_version; ++tensor) {
+    if (layout == nullptr || tensor >= layout->size()) return "";
+    const TensorSpec& spec = (*layout)[tensor];
+    if (!HasResult(value, tensor)) {
+      results.emplace_back(spec.name, "no result");
+      continue;
+    }
+    uint64_t divisor = value.divisor;
+    for (const TensorDivisor& entry : value.tensor_divisors) {
+      if (entry.tensor == tensor) divisor = entry.divisor;
+    }
+    std::set<std::string> chunks;
+    for (uint32_t chunk = 0; chunk < ChunkCount(*TensorBytes(spec)); ++chunk) {
+      if (staged == staged_.end() || staged->second.round != deliver.record.round) return "";
+      const auto held = staged->second.chunks.find({tensor, chunk});
+      if (held == staged->second.chunks.end()) return "";
+      chunks.insert(
+          DescribeResult(value.spec, divisor, held->second.value, world_.worker_names()));
+    }
+    if (chunks.size() > 1) return "";
+    if (!chunks.empty()) results.emplace_back(spec.name, *chunks.begin());
+  }
+  const bool same = std::all_of(results.begin(), results.end(), [&](const auto& result) {
+    return result.second == results.front().second;
+  });
+  if (same && !results.empty()) return results.front().second;
+  return absl::StrJoin(results, "; ", [](std::string* out, const auto& result) {
+    absl::StrAppend(out, result.first, ": ", result.second);
+  });
+}
+
+void WorkerProcess::Deliver(const client::Deliver& deliver) {
+  const VerdictRecord& record = deliver.record;
+  const std::string results = DescribeResults(deliver);
+  const std::string& lane = lanes_[deliver.lane].name;
+  if (results.empty()) {
+    world_.Violation(absl::StrCat(name_, " was told round ", record.round, " of lane ", lane,
+                                  " without all of its bytes"));
+  }
+  std::string text = absl::StrCat(lane, " round ", record.round, " ",
+                                  OutcomeName(record.value.outcome), " ", results);
+  if (!record.value.dropped.empty()) {
+    absl::StrAppend(&text, ", dropped ", Braces(record.value.dropped));
+  }
+  world_.Say(Detail::kResults, absl::StrCat("  ", name_, ": ", text));
+  world_.CheckSameVersion(name_, lane, record.round, record.chain, results);
+}
+
+void WorkerProcess::SayMembership(const client::MembershipNow& now) {
+  std::string text;
+  if (now.role == Role::kMember) {
+    text = absl::StrCat(now.joined ? "joins " : "in ", "generation ", Describe(now.membership));
+    if (now.rank.has_value()) absl::StrAppend(&text, " as rank ", *now.rank);
+    if (now.donor.has_value()) absl::StrAppend(&text, ", state from ", *now.donor);
+  } else {
+    text = absl::StrCat(now.role == Role::kSpare ? "is a spare of" : "is not a member of",
+                        " generation ", Describe(now.membership));
+  }
+  world_.Say(Detail::kResults, absl::StrCat("  ", name_, ": ", text));
+}
+
+}  // namespace basin::scenarios
