@@ -5,8 +5,8 @@
 // squared norm of the result.
 //
 // Facts obey the same law as the result: they depend on the contributions and the plan alone, not
-// on chunking, folding, threads or backend. Hence they count steps of the computation, each of which
-// is seen exactly once, wherever the work is cut.
+// on chunking, folding, threads or backend. Hence they count steps of the computation, each of
+// which is seen exactly once, wherever the work is cut.
 //
 // Thread contract: plain values and pure functions.
 

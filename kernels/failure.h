@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How the kernels report what went wrong. They use the standard library only, so that a backend can
-// be built on a machine that has nothing but a compiler and a device; the aggregator turns a Failure
-// into its own status type at the border.
+// How the kernels report what went wrong. They use the standard library only, so that a backend
+// can be built on a machine that has nothing but a compiler and a device; the aggregator turns a
+// Failure into its own status type at the border.
 //
 // Thread contract: plain values.
 

@@ -58,8 +58,8 @@ constexpr uint16_t NarrowToF16Bits(uint32_t f32) {
   // 65520 is halfway between the largest finite f16 and 65536, and goes to infinity (to even).
   if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);
   uint32_t kept = 0;
-  uint32_t cut = 0;   // The bits that do not fit ...
-  uint32_t half = 0;  // ... and what half of the last kept place is among them.
+  uint32_t cut = 0;               // The bits that do not fit ...
+  uint32_t half = 0;              // ... and what half of the last kept place is among them.
   if (magnitude >= 0x38800000) {  // At least 2^-14: normal in f16.
     const uint32_t rebiased = magnitude - ((127 - 15) << 23);
     kept = rebiased >> 13;

@@ -15,9 +15,7 @@ namespace {
 
 constexpr int kMaxWireScaleExponent = 126;  // 2^e and 2^-e are both normal in f32.
 
-bool IsAverage(ReduceOp op) {
-  return op == ReduceOp::kAverage || op == ReduceOp::kWeightedAverage;
-}
+bool IsAverage(ReduceOp op) { return op == ReduceOp::kAverage || op == ReduceOp::kWeightedAverage; }
 
 bool IsSumLike(ReduceOp op) { return op == ReduceOp::kSum || IsAverage(op); }
 
@@ -113,8 +111,8 @@ std::optional<Failure> CheckContribution(const ReductionSpec& spec, DType accumu
   }
   if (exponent != 0 && contribution.wire_dtype == spec.tensor_dtype) {
     return Invalid("contribution ", index, " has the wire scale exponent ", exponent,
-                   " although it travels in the tensor's own dtype ",
-                   DTypeName(spec.tensor_dtype), "; it must be 0");
+                   " although it travels in the tensor's own dtype ", DTypeName(spec.tensor_dtype),
+                   "; it must be 0");
   }
   if (!IsSumLike(spec.op) && contribution.weight != 1) {
     return Invalid("contribution ", index, " has the weight ", contribution.weight, ", but ",

@@ -42,7 +42,7 @@ bool IsFinite(A value) {
   }
 }
 
-// x_i: the element as it was sent, in the accumulator type. Exact for every pair that a plan allows.
+// x_i: the element as it was sent, in the accumulator type. Exact for every pair a plan allows.
 template <typename A>
 A Widen(DType wire_dtype, const void* data, size_t index) {
   switch (wire_dtype) {
@@ -293,8 +293,7 @@ template <typename A>
 void ReduceSpan(const ReductionPlan& plan, const Input* inputs, size_t begin,
                 const void* accumulator, const Span& span, const Output& output, Facts* facts) {
   const DType result_dtype = plan.spec().result_dtype;
-  const std::vector<Column> columns =
-      Gather(plan, inputs, begin, plan.spec().contributions.size());
+  const std::vector<Column> columns = Gather(plan, inputs, begin, plan.spec().contributions.size());
   const bool started = HasTermBefore(plan, begin);
   const bool with_norm = output.norm_leaves != nullptr && !std::is_integral_v<A>;
   NormLeafSums norm(output.norm_leaves);

@@ -339,8 +339,13 @@ class Reduction {
  public:
   Reduction(const KernelTable& kernels, const ReductionPlan& plan, const Span& span,
             const Output& output, Folder* folder, Facts* facts)
-      : kernels_(kernels), plan_(plan), span_(span), output_(output), folder_(*folder),
-        facts_(facts), norm_(output.norm_leaves) {
+      : kernels_(kernels),
+        plan_(plan),
+        span_(span),
+        output_(output),
+        folder_(*folder),
+        facts_(facts),
+        norm_(output.norm_leaves) {
     if (folder_.HasTerms() && folder_.LastWireDType() == plan.spec().result_dtype) {
       one_pass_ = kernels.reduce[result_type_][static_cast<size_t>(plan.combine())];
     }
@@ -350,8 +355,8 @@ class Reduction {
     while (done_ < span_.count) {
       const size_t to_leaf_end = kNormLeafElements - done_ % kNormLeafElements;
       const size_t limit = std::min(span_.count - done_, to_leaf_end);
-      const size_t count = one_pass_ != nullptr ? folder_.OnePassLength(limit)
-                                                : WholeUnits(kBlockElements, limit);
+      const size_t count =
+          one_pass_ != nullptr ? folder_.OnePassLength(limit) : WholeUnits(kBlockElements, limit);
       ReducePiece(count);
     }
     if (bypassed_) cpu::FlushStores();

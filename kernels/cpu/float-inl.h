@@ -139,9 +139,8 @@ HWY_INLINE hn::Vec<D> WidenF16(D d, V16 narrow) {
   const auto normal = hn::Add(magnitude, hn::Set(di, (127 - 15) << 23));
   const auto infinite_or_nan = hn::Or(magnitude, hn::Set(di, 0x7f800000));
   const auto two_to_minus_14 = hn::Set(di, 0x38800000);
-  const auto subnormal =
-      hn::BitCast(di, hn::Sub(hn::BitCast(d, hn::Or(magnitude, two_to_minus_14)),
-                              hn::BitCast(d, two_to_minus_14)));
+  const auto subnormal = hn::BitCast(di, hn::Sub(hn::BitCast(d, hn::Or(magnitude, two_to_minus_14)),
+                                                 hn::BitCast(d, two_to_minus_14)));
   const auto is_subnormal = hn::Lt(magnitude, hn::Set(di, 1 << 23));
   const auto is_finite = hn::Lt(magnitude, hn::Set(di, 0x1f << 23));
   const auto finite = hn::IfThenElse(is_subnormal, subnormal, normal);
@@ -158,16 +157,14 @@ HWY_INLINE hn::Vec<Bits16Of<D>> NarrowF16(D d, V v) {
   const auto magnitude = Magnitude(d, v);
   const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(di, 0x8000));
   const auto half = hn::Set(di, 0x3f000000);
-  const auto subnormal = hn::Sub(
-      hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, half))), half);
+  const auto subnormal =
+      hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, half))), half);
   const auto last_kept = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(di, 1));
   const auto rebiased = hn::Sub(magnitude, hn::Set(di, (127 - 15) << 23));
-  const auto normal =
-      hn::ShiftRight<13>(hn::Add(hn::Add(rebiased, hn::Set(di, 0xfff)), last_kept));
+  const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(rebiased, hn::Set(di, 0xfff)), last_kept));
   // From 65520 on: infinity.
   const auto large = hn::Set(di, 0x7c00);
-  const auto finite =
-      hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x38800000)), subnormal, normal);
+  const auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x38800000)), subnormal, normal);
   const auto number = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x477ff000)), finite, large);
   const auto is_nan = hn::Gt(magnitude, hn::Set(di, 0x7f800000));
   const auto narrow = hn::IfThenElse(is_nan, hn::Set(di, kCanonicalNanF16), number);

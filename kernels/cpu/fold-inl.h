@@ -169,8 +169,7 @@ void FoldCount(const FoldTerm* HWY_RESTRICT terms, size_t term_count, bool fresh
       const bool starts = fresh && k == 0;
       const V next = starts ? p : StepAnyValues<Op>(d, value, p);
       const auto x_is_finite = IsFiniteMask(d, x);
-      const auto was_finite =
-          starts ? x_is_finite : hn::And(x_is_finite, IsFiniteMask(d, value));
+      const auto was_finite = starts ? x_is_finite : hn::And(x_is_finite, IsFiniteMask(d, value));
       found->overflows += hn::CountTrue(di, hn::AndNot(IsFiniteMask(d, next), was_finite));
       if (!hn::AllTrue(di, x_is_finite)) found->term_non_finite[k] = true;
       value = next;

@@ -57,8 +57,8 @@ uint64_t FoldIntegerTerm(const unsigned char* HWY_RESTRICT data, size_t count,
 }
 
 template <class T, Combine kCombine>
-void FoldInteger(const FoldTerm* terms, size_t term_count, bool fresh, size_t count,
-                 void* acc_data, Watch* watch) {
+void FoldInteger(const FoldTerm* terms, size_t term_count, bool fresh, size_t count, void* acc_data,
+                 Watch* watch) {
   int64_t* acc = static_cast<int64_t*>(acc_data);
   size_t k = 0;
   if (fresh) {

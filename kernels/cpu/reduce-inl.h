@@ -2,8 +2,8 @@
 //
 // From the contributions to the result in one loop, for floats whose result has the dtype they were
 // sent in: fold, finish, round, store and square, a cache line of each stream at a time, so that
-// the arithmetic hides behind the memory. The loop is right as long as every p_i and every result is
-// finite, and says so if one is not; the piece is then done again in steps. Included once per
+// the arithmetic hides behind the memory. The loop is right as long as every p_i and every result
+// is finite, and says so if one is not; the piece is then done again in steps. Included once per
 // instruction set.
 
 #if defined(BASIN_KERNELS_CPU_REDUCE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -64,8 +64,7 @@ HWY_INLINE void StoreStep(Natural<TypeF16>, D d, V (&values)[kVectors], bool byp
     values[j] = WidenF16(d, low);
     values[j + 1] = WidenF16(d, high);
     const hn::Twice<decltype(d16)> d_both;
-    StoreOrStream(hn::Combine(d_both, high, low), d_both, bypass_cache,
-                  to + j * hn::MaxLanes(d));
+    StoreOrStream(hn::Combine(d_both, high, low), d_both, bypass_cache, to + j * hn::MaxLanes(d));
   }
 #endif
 }
@@ -177,8 +176,8 @@ void ReduceScaledOrNot(const FoldTerm* terms, size_t term_count, const typename 
   for (size_t k = 0; k < term_count; ++k) {
     scaled = scaled || terms[k].factor != 1.0 || terms[k].unscale_f32 != 1.0f;
   }
-  const auto loop = scaled ? ReduceLoop<Type, Op, kFinish, true>
-                           : ReduceLoop<Type, Op, kFinish, false>;
+  const auto loop =
+      scaled ? ReduceLoop<Type, Op, kFinish, true> : ReduceLoop<Type, Op, kFinish, false>;
   loop(terms, term_count, before, constant, count, sink, watch);
 }
 

@@ -10,11 +10,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <string>
@@ -163,8 +163,7 @@ using Pass = std::function<void(size_t begin, size_t bytes)>;
 
 std::vector<Pass> References(const Streams& streams) {
   std::vector<Pass> passes;
-  for (const auto pass :
-       {XorInStep<false>, XorInStep<true>, XorByPages<false>, XorByPages<true>}) {
+  for (const auto pass : {XorInStep<false>, XorInStep<true>, XorByPages<false>, XorByPages<true>}) {
     passes.push_back([&streams, pass](size_t begin, size_t bytes) { pass(streams, begin, bytes); });
   }
   return passes;
@@ -212,28 +211,31 @@ void ReduceChunks(const Reducer& reducer, const ReductionPlan& plan, const Strea
 
 // ---- Measuring ---------------------------------------------------------------------------------
 
-// Runs `pass` on `cores` threads, each with an equal part of the streams, and returns the seconds
-// from the moment all were ready until the last was done.
+double ThreadSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Runs `pass` on `cores` threads at once, each with an equal part of the streams, and returns the
+// seconds that the slowest of them computed or waited for memory. Time in which the machine ran
+// something else in its place does not count.
 double Time(size_t cores, size_t stream_bytes, const Pass& pass) {
-  using Clock = std::chrono::steady_clock;
   std::atomic<size_t> ready{0};
-  std::vector<Clock::time_point> begins(cores), ends(cores);
+  std::vector<double> seconds(cores);
   const size_t part = stream_bytes / cores;
   const auto work = [&](size_t core) {
     ++ready;
-    while (ready.load() < cores) {
-    }
-    begins[core] = Clock::now();
+    while (ready.load() < cores) std::this_thread::yield();
+    const double begin = ThreadSeconds();
     pass(core * part, part);
-    ends[core] = Clock::now();
+    seconds[core] = ThreadSeconds() - begin;
   };
   std::vector<std::thread> threads;
   for (size_t core = 1; core < cores; ++core) threads.emplace_back(work, core);
   work(0);
   for (std::thread& thread : threads) thread.join();
-  const auto begin = *std::min_element(begins.begin(), begins.end());
-  const auto end = *std::max_element(ends.begin(), ends.end());
-  return std::chrono::duration<double>(end - begin).count();
+  return *std::max_element(seconds.begin(), seconds.end());
 }
 
 double Median(std::vector<double> values) {

@@ -155,8 +155,8 @@ void ExpectAverageTimesCountIsSum(const Reducer& reducer) {
     const std::vector<T> average = Reduction<T>(ReduceOp::kAverage, values).Run(reducer);
     for (size_t i = 0; i < sum.size(); ++i) {
       const T product = average[i] * static_cast<T>(contributions);
-      const T ulp = std::nextafter(std::fabs(sum[i]), std::numeric_limits<T>::infinity()) -
-                    std::fabs(sum[i]);
+      const T ulp =
+          std::nextafter(std::fabs(sum[i]), std::numeric_limits<T>::infinity()) - std::fabs(sum[i]);
       ASSERT_LE(std::fabs(product - sum[i]), ulp) << i;
     }
   }
@@ -241,8 +241,7 @@ TEST_P(ArithmeticTest, Criterion_3_3_UnequalSplitsGiveTheGradientOfOneBatch) {
     return result;
   };
   const auto mixture = std::vector<std::vector<float>>{means[0], means[1], sums[2], means[3]};
-  for (const auto& result :
-       {run(means, {}), run(sums, {0, 1, 2, 3}), run(mixture, {2})}) {
+  for (const auto& result : {run(means, {}), run(sums, {0, 1, 2, 3}), run(mixture, {2})}) {
     for (size_t e = 0; e < kElements; ++e) {
       ASSERT_NEAR(result[e], whole[e], 1e-6 * std::max(1.0, std::fabs(whole[e])));
     }
@@ -312,8 +311,8 @@ TEST_P(ArithmeticTest, Criterion_5_4_AveragesAreDividedNotMultipliedByAReciproca
 TEST_P(ArithmeticTest, Criterion_5_4_AMultiplicationIsNeverFusedWithTheAddition) {
   // (1 + 2^-12)^2 = 1 + 2^-11 + 2^-24: rounded on its own it loses the 2^-24.
   const float x = 1.0f + 0x1p-12f;
-  Reduction<float> reduction(ReduceOp::kSum, std::vector<std::vector<float>>(
-                                                 2, std::vector<float>(1000, x)));
+  Reduction<float> reduction(ReduceOp::kSum,
+                             std::vector<std::vector<float>>(2, std::vector<float>(1000, x)));
   reduction.spec.prescale = x;
   reduction.contributions[0].assign(1000, -1.0f);
   const float product = x * x;
@@ -335,8 +334,7 @@ TEST_P(ArithmeticTest, Criterion_5_5_ScalesAreNotRoundedToThePayload) {
 
 TEST_P(ArithmeticTest, Criterion_5_5_PredivideDoesNotUnderflowF16) {
   // 6e-8 is the least f16; an eighth of it is 0 there, but not in f32.
-  Reduction<F16> reduction(ReduceOp::kAverage,
-                           std::vector<std::vector<F16>>(8, {ToF16(6e-8f)}));
+  Reduction<F16> reduction(ReduceOp::kAverage, std::vector<std::vector<F16>>(8, {ToF16(6e-8f)}));
   reduction.spec.predivide = 8;
   EXPECT_EQ(reduction.Run(reducer_)[0].bits, ToF16(6e-8f).bits);
   EXPECT_NE(ToF16(6e-8f).bits, 0);
@@ -370,8 +368,8 @@ TEST_P(ArithmeticTest, Criterion_5_7_SignsOfZeroAndNaN) {
   EXPECT_EQ(bits(ReduceOp::kSum, {{kInfinity}, {-kInfinity}}), kCanonicalNanF32);
   const float negative_nan = F32FromBits(0xffc12345);
   const float signalling_nan = F32FromBits(0x7f812345);
-  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax,
-                            ReduceOp::kProduct}) {
+  for (const ReduceOp op :
+       {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
     EXPECT_EQ(bits(op, {{negative_nan}, {1.0f}}), kCanonicalNanF32);
     EXPECT_EQ(bits(op, {{1.0f}, {signalling_nan}}), kCanonicalNanF32);
     EXPECT_EQ(bits(op, {{negative_nan}, {signalling_nan}}), kCanonicalNanF32);

@@ -280,10 +280,9 @@ struct Run {
     GuardedBuffer result(c.count * result_size(), output_offset);
     std::vector<double> norm(leaves());
     Facts facts;
-    const auto failure =
-        reducer.Reduce(plan, inputs, 0, nullptr, Span{c.first, c.count},
-                       Output{result.data(), norm.empty() ? nullptr : norm.data(), bypass_cache},
-                       &facts);
+    const auto failure = reducer.Reduce(
+        plan, inputs, 0, nullptr, Span{c.first, c.count},
+        Output{result.data(), norm.empty() ? nullptr : norm.data(), bypass_cache}, &facts);
     return Finish(result, std::move(norm), facts, failure);
   }
 
@@ -349,9 +348,7 @@ std::vector<ReduceOp> OpsOf(DType dtype) {
           ReduceOp::kMin, ReduceOp::kMax,     ReduceOp::kProduct};
 }
 
-bool IsAverage(ReduceOp op) {
-  return op == ReduceOp::kAverage || op == ReduceOp::kWeightedAverage;
-}
+bool IsAverage(ReduceOp op) { return op == ReduceOp::kAverage || op == ReduceOp::kWeightedAverage; }
 
 // Sets scales that the op allows; the first choice is none.
 void ChooseScales(ReductionSpec* spec, size_t choice, Random& random) {
@@ -520,8 +517,8 @@ void CompareRuns(const Reducer& reducer, const ReductionPlan& plan, const Case& 
   const auto compare = [&](const char* how, const Outcome& actual) {
     const std::string difference = Difference(expected, actual, run.result_size());
     report->Add(difference.empty() ? std::string()
-                                   : std::string(reducer.name()) + ", " + how + ": " +
-                                         Describe(c) + ": " + difference);
+                                   : std::string(reducer.name()) + ", " + how + ": " + Describe(c) +
+                                         ": " + difference);
   };
   compare("one pass", run.OnePass(Inputs(contributions).data(), 0, true));
   const Inputs sliced(contributions, random);
@@ -561,9 +558,9 @@ void CheckCase(const std::vector<const Reducer*>& reducers, const Case& c, Repor
   Random random(c.seed ^ 0x9e3779b97f4a7c15);
   std::vector<Bytes> contributions;
   for (const Contribution& contribution : c.spec.contributions) {
-    contributions.push_back(
-        contribution.skipped ? Bytes{}
-                             : DrawValues(contribution.wire_dtype, c.values, c.count, random));
+    contributions.push_back(contribution.skipped
+                                ? Bytes{}
+                                : DrawValues(contribution.wire_dtype, c.values, c.count, random));
   }
   CheckContributions(reducers, c, contributions, report);
 }

@@ -256,9 +256,9 @@ Report CheckGolden(const Reducer& reducer, const std::string& path) {
 }
 
 std::vector<std::string> GoldenFiles() {
-  return {"reduce-f64.txt", "reduce-f32.txt", "reduce-f16.txt", "reduce-bf16.txt",
-          "reduce-i64.txt", "reduce-i32.txt", "reduce-u8.txt",  "reduce-mixed.txt",
-          "rejected.txt"};
+  return {"reduce-f64.txt",  "reduce-f32.txt",   "reduce-f16.txt",
+          "reduce-bf16.txt", "reduce-i64.txt",   "reduce-i32.txt",
+          "reduce-u8.txt",   "reduce-mixed.txt", "rejected.txt"};
 }
 
 }  // namespace basin::kernels::contract

@@ -8,8 +8,8 @@
 //   <bytes in hexadecimal>
 //
 // separated by blanks; scales are decimal or hexadecimal floating-point numbers; dtypes and ops are
-// named as everywhere. The backend is "reference" or one of CpuTargets(). The answer is the bytes of
-// the result in hexadecimal, or "error" and a sentence.
+// named as everywhere. The backend is "reference" or one of CpuTargets(). The answer is the bytes
+// of the result in hexadecimal, or "error" and a sentence.
 
 #include <cstdint>
 #include <cstdio>

@@ -127,8 +127,7 @@ TEST(PlanTest, Criterion_3_5_SkipsAndTheDivisorOfEachPolicy) {
 TEST(PlanTest, WeightsThatSumTooHighAreRefused) {
   std::vector<Contribution> contributions(2);
   contributions[0].weight = std::numeric_limits<uint64_t>::max();
-  const auto divisor =
-      Divisor(ReduceOp::kWeightedAverage, DivisorPolicy::kAll, contributions);
+  const auto divisor = Divisor(ReduceOp::kWeightedAverage, DivisorPolicy::kAll, contributions);
   ASSERT_FALSE(divisor.ok());
   EXPECT_THAT(divisor.failure().message, HasSubstr("2^64"));
   EXPECT_EQ(Divisor(ReduceOp::kSum, DivisorPolicy::kAll, contributions).value(), 1u);

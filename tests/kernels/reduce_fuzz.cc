@@ -20,7 +20,7 @@
 namespace basin::kernels {
 namespace {
 
-constexpr size_t kMaxElements = 3000;      // A few blocks and a tail.
+constexpr size_t kMaxElements = 3000;     // A few blocks and a tail.
 constexpr size_t kMaxContributions = 20;  // More than one group of terms.
 
 // Takes values from the front of the input; zeros when it is used up.

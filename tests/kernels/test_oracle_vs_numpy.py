@@ -6,8 +6,8 @@ The oracle is C++ that we wrote, so agreeing with it shows little by itself. Her
 NumPy's integers, each operation of which rounds once, and bfloat16 is converted by PyTorch. Driver
 and definition get the same bytes and must give the same bytes.
 
-Usage: test_oracle_vs_numpy.py <oracle driver> [arguments of unittest]; needs numpy, and torch for bf16.
-Exits with 77, which ctest counts as skipped, when they are not installed.
+Usage: test_oracle_vs_numpy.py <oracle driver> [arguments of unittest]; needs numpy and torch. Exits
+with 77, which ctest counts as skipped, when they are not installed.
 """
 
 import subprocess
@@ -24,8 +24,13 @@ except ImportError as missing:
 DRIVER = ""
 F32_FAMILY = ("f32", "f16", "bf16")
 NUMPY = {
-    "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.uint16,
-    "i64": np.int64, "i32": np.int32, "u8": np.uint8,
+    "f64": np.float64,
+    "f32": np.float32,
+    "f16": np.float16,
+    "bf16": np.uint16,
+    "i64": np.int64,
+    "i32": np.int32,
+    "u8": np.uint8,
 }
 CANONICAL_NAN = {"f64": 0x7FF8000000000000, "f32": 0x7FC00000, "f16": 0x7E00, "bf16": 0x7FC0}
 BITS = {"f64": np.uint64, "f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}
@@ -83,9 +88,18 @@ class Reduction:
         self.divisor = {"AVERAGE": len(weights), "WEIGHTED_AVERAGE": sum(weights)}.get(op, 1)
 
     def line(self, backend):
-        fields = [backend, self.op, self.tensor, self.result, float(self.s).hex(),
-                  float(self.q).hex(), float(self.f).hex(), self.divisor,
-                  len(self.contributions[0][3]), len(self.contributions)]
+        fields = [
+            backend,
+            self.op,
+            self.tensor,
+            self.result,
+            float(self.s).hex(),
+            float(self.q).hex(),
+            float(self.f).hex(),
+            self.divisor,
+            len(self.contributions[0][3]),
+            len(self.contributions),
+        ]
         for wire, exponent, weight, values in self.contributions:
             fields += [wire, exponent, weight, values.tobytes().hex()]
         return " ".join(str(field) for field in fields)
@@ -101,7 +115,7 @@ class Reduction:
                 w = np.float64(weight) if self.op == "WEIGHTED_AVERAGE" else np.float64(1)
                 p = widen(wire, values, acc_type)
                 if not integer:
-                    p = p * acc_type(2.0 ** -exponent)
+                    p = p * acc_type(2.0**-exponent)
                     p = p * acc_type(w * s / f)
                 if acc is None:
                     acc = p
@@ -120,8 +134,9 @@ class Reduction:
 
 
 def run_driver(lines):
-    answer = subprocess.run([DRIVER], input="\n".join(lines) + "\n", text=True, check=True,
-                            stdout=subprocess.PIPE)
+    answer = subprocess.run(
+        [DRIVER], input="\n".join(lines) + "\n", text=True, check=True, stdout=subprocess.PIPE
+    )
     return answer.stdout.splitlines()
 
 
@@ -156,11 +171,19 @@ class OracleTest(unittest.TestCase):
                 if answer == right:
                     continue
                 size = np.dtype(NUMPY[reduction.result]).itemsize * 2
-                where = next((i for i in range(0, len(right), size)
-                              if answer[i:i + size] != right[i:i + size]), 0)
-                self.fail(f"{backend} {reduction.op} {reduction.tensor} -> {reduction.result}: "
-                          f"element {where // size} is {answer[where:where + size]}, "
-                          f"not {right[where:where + size]} (little-endian)")
+                where = next(
+                    (
+                        i
+                        for i in range(0, len(right), size)
+                        if answer[i : i + size] != right[i : i + size]
+                    ),
+                    0,
+                )
+                self.fail(
+                    f"{backend} {reduction.op} {reduction.tensor} -> {reduction.result}: "
+                    f"element {where // size} is {answer[where : where + size]}, "
+                    f"not {right[where : where + size]} (little-endian)"
+                )
 
     def test_criterion_5_4_floats_equal_numpy(self):
         rng = np.random.default_rng(54)
@@ -174,8 +197,9 @@ class OracleTest(unittest.TestCase):
                         if op == "WEIGHTED_AVERAGE":
                             weights = [int(w) for w in rng.integers(1, 10000, n)]
                         count = int(rng.integers(1, 600))
-                        contributions = [(dtype, 0, w, any_bits(rng, dtype, count))
-                                         for w in weights]
+                        contributions = [
+                            (dtype, 0, w, any_bits(rng, dtype, count)) for w in weights
+                        ]
                         f_used = f if op in ("SUM", "AVERAGE", "WEIGHTED_AVERAGE") else 1
                         reductions.append(Reduction(op, dtype, contributions, s=s, q=q, f=f_used))
         self.check(reductions)
@@ -208,10 +232,12 @@ class OracleTest(unittest.TestCase):
 
     def test_every_f16_and_bf16_pattern_widens_as_numpy_and_torch_have_it(self):
         patterns = np.arange(65536, dtype=np.uint16)
-        self.check([
-            Reduction("SUM", "f32", [("f16", 0, 1, patterns.view(np.float16))]),
-            Reduction("SUM", "f32", [("bf16", 0, 1, patterns)]),
-        ])
+        self.check(
+            [
+                Reduction("SUM", "f32", [("f16", 0, 1, patterns.view(np.float16))]),
+                Reduction("SUM", "f32", [("bf16", 0, 1, patterns)]),
+            ]
+        )
 
     def test_rounding_to_16_bits_equals_numpy_and_torch(self):
         # Around every 16-bit value and every point halfway between two.
@@ -220,8 +246,12 @@ class OracleTest(unittest.TestCase):
         for base in (f16, patterns << 16):
             for offset in (-1, 0, 1, 0xFFF, 0x1000, 0x1001, 0x7FFF, 0x8000, 0x8001):
                 values = (base.astype(np.int64) + offset).astype(np.uint32).view(np.float32)
-                self.check([Reduction("SUM", "f32", [("f32", 0, 1, values)], result=result)
-                            for result in ("f16", "bf16")])
+                self.check(
+                    [
+                        Reduction("SUM", "f32", [("f32", 0, 1, values)], result=result)
+                        for result in ("f16", "bf16")
+                    ]
+                )
 
 
 if __name__ == "__main__":
