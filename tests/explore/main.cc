@@ -1,0 +1,125 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// basin-explore: explores a small world from the command line; see kUsage.
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "tests/explore/search.h"
+
+namespace {
+
+constexpr char kUsage[] = R"(basin-explore: every state that a small job can get into
+
+Runs the cores of the aggregator and of the client in every order of messages and faults that the
+bounds allow, and checks every state: one version of a round, bytes and records that agree,
+generations that never go back, no job that is stuck. Prints how many states there are and how deep
+they lie, and for a violation the shortest way there.
+
+  --workers N       workers (3)                 --crashes N    crashes of the aggregator (1)
+  --min N           min_workers (2)             --deaths N     of workers (0)
+  --rounds N        rounds (1)                  --restarts N   of workers, without memory (0)
+  --fine-trainer    begin and commit are        --evictions N  of workers that live (0)
+                    steps of their own          --cuts N       of a worker's connections (0)
+                                                --faults N     at most so many of these in all (99)
+  --max-states N    stop there (100000000)      --seconds N    stop then
+  --memory N        stop at so many MiB (6144)  --progress     a line per depth
+  --trail           print the way to a violation
+
+  --without RULE    turn a rule of the aggregator off; it should then find a violation:
+      two-phases         tell a verdict when it is reduced, without STAGED
+      second-prepare     adopt a staged value and tell its verdict at once
+      memory             count processes without memory towards recovery
+      majority           recover with whoever says hello first
+      live-frames        drop frames of survivors that were on their way when somebody was lost
+
+Exit status: 0 no violation, 1 a violation, 2 wrong usage, 3 cut without a violation.
+
+Examples:
+  basin-explore --workers 2 --rounds 2 --evictions 1
+  basin-explore --workers 3 --deaths 1 --without two-phases --trail
+  basin-explore --workers 3 --min 1 --crashes 2 --evictions 1 --trail
+)";
+
+bool TurnOff(const std::string& rule, basin::aggregator::Rules& rules) {
+  if (rule == "two-phases") {
+    rules.two_phases = false;
+  } else if (rule == "second-prepare") {
+    rules.second_prepare = false;
+  } else if (rule == "memory") {
+    rules.memoryless_counts = true;
+  } else if (rule == "majority") {
+    rules.recover_with_first = true;
+  } else if (rule == "live-frames") {
+    rules.fence_by_generation = true;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+int WrongUsage(const std::string& what) {
+  std::fprintf(stderr, "basin-explore: %s; see --help.\n", what.c_str());
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  basin::explore::Bounds bounds;
+  basin::explore::Limits limits;
+  bool trail = false;
+  const std::map<std::string, std::function<void(uint32_t)>> numbers = {
+      {"--workers", [&](uint32_t n) { bounds.workers = n; }},
+      {"--min", [&](uint32_t n) { bounds.min_workers = n; }},
+      {"--rounds", [&](uint32_t n) { bounds.rounds = n; }},
+      {"--crashes", [&](uint32_t n) { bounds.crashes = n; }},
+      {"--deaths", [&](uint32_t n) { bounds.deaths = n; }},
+      {"--restarts", [&](uint32_t n) { bounds.restarts = n; }},
+      {"--evictions", [&](uint32_t n) { bounds.evictions = n; }},
+      {"--cuts", [&](uint32_t n) { bounds.cuts = n; }},
+      {"--faults", [&](uint32_t n) { bounds.faults = n; }},
+      {"--max-states", [&](uint32_t n) { limits.states = n; }},
+      {"--seconds", [&](uint32_t n) { limits.seconds = n; }},
+      {"--memory", [&](uint32_t n) { limits.memory_mib = n; }},
+  };
+  for (int i = 1; i < argc; ++i) {
+    const std::string option = argv[i];
+    if (option == "--help") {
+      std::fputs(kUsage, stdout);
+      return 0;
+    }
+    if (option == "--trail") {
+      trail = true;
+    } else if (option == "--progress") {
+      limits.progress = true;
+    } else if (option == "--fine-trainer") {
+      bounds.whole_trainer = false;
+    } else if (option == "--without") {
+      if (++i == argc || !TurnOff(argv[i], bounds.rules)) return WrongUsage("there is no such rule");
+    } else if (const auto number = numbers.find(option); number != numbers.end()) {
+      uint32_t value = 0;
+      if (++i == argc || !absl::SimpleAtoi(argv[i], &value)) {
+        return WrongUsage(option + " needs a number");
+      }
+      number->second(value);
+    } else {
+      return WrongUsage("unknown option " + option);
+    }
+  }
+  if (bounds.workers < 1 || bounds.workers > basin::explore::kMaxWorkers) {
+    return WrongUsage("--workers is out of range");
+  }
+  const basin::explore::SearchResult result = basin::explore::Search(bounds, limits);
+  std::printf("%s\n", result.Summary().c_str());
+  if (trail) {
+    for (const std::string& line : result.trail) std::printf("  %s\n", line.c_str());
+  }
+  if (!result.violation.empty()) return 1;
+  return result.cut.empty() ? 0 : 3;
+}

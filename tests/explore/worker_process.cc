@@ -1,0 +1,230 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/explore/worker_process.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "tests/explore/aggregator_process.h"
+
+namespace basin::explore {
+namespace {
+
+// The client's clock stands still: no timer of it matters here.
+const absl::Time kNow = absl::UnixEpoch() + absl::Hours(24);
+
+client::Config MakeConfig(uint32_t worker, uint32_t life, const JobSettings& settings) {
+  client::Config config;
+  config.job = kJob;
+  config.worker = absl::StrCat("w", worker);
+  config.nonce = 1 + life * kMaxWorkers + worker;
+  config.settings = settings;
+  config.streams = 1;
+  return config;
+}
+
+// One tensor of one whole chunk.
+TensorSpec TheTensor() { return {"t", DType::kF32, {kChunkBytes / 4}}; }
+
+RoundSpec TheSpec() {
+  RoundSpec spec;
+  spec.op = ReduceOp::kSum;
+  return spec;
+}
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(uint32_t worker, uint32_t life, const JobSettings& settings)
+    : worker_(worker), life_(life), client_(MakeConfig(worker, life, settings)) {}
+
+void WorkerProcess::Start() {
+  Call(client::RegisterTensors{kLane, LaneKind::kGradient, {TheTensor()}});
+  Step(client::DeclareReady{}, nullptr);
+}
+
+void WorkerProcess::SessionUp() { Call(client::SessionUp{}); }
+
+void WorkerProcess::SessionDown() { Call(client::SessionDown{"explored"}); }
+
+void WorkerProcess::Take(const Item& item) {
+  outputs_.clear();
+  applied_.clear();
+  wrong_.clear();
+  if (const auto* message = std::get_if<ToWorker>(&item)) {
+    Step(client::MessageReceived{*message}, nullptr);
+  } else {
+    const ResultFrame& frame = std::get<ResultFrame>(item);
+    Step(client::ResultReceived{frame.lane, frame.round, frame.ballot, frame.range,
+                                {DigestOf(frame.chunk)}},
+         &frame.chunk);
+  }
+}
+
+bool WorkerProcess::TrainerCanStep(RoundNumber last_round) const {
+  if (trainer_ == TrainerPhase::kBegun) return true;
+  return trainer_ == TrainerPhase::kIdle && last_verdict() < last_round;
+}
+
+void WorkerProcess::StepTrainer(bool whole) {
+  outputs_.clear();
+  applied_.clear();
+  wrong_.clear();
+  if (trainer_ == TrainerPhase::kIdle) {
+    trainer_ = TrainerPhase::kBegun;
+    client::BeginRound begin;
+    begin.spec = TheSpec();
+    Step(begin, nullptr);
+    if (!whole) return;
+  }
+  trainer_ = TrainerPhase::kInRound;
+  const RoundNumber round = last_verdict() + 1;
+  Step(client::PushTensor{0, 0, DigestOf(ContributionOf(worker_, life_, round))}, nullptr);
+  Step(client::CommitRound{0}, nullptr);
+  // A verdict that came early ends the round with the commit; a wait then has nothing to wait for.
+  Step(client::WaitRound{0, absl::InfiniteFuture()}, nullptr);
+}
+
+RoundNumber WorkerProcess::last_verdict() const { return client_.lanes()[0].last_verdict(); }
+
+bool WorkerProcess::Holds(const Applied& version) const {
+  if (!client_.has_history()) return false;
+  const client::Lane& lane = client_.lanes()[0];
+  for (const VerdictRecord& record : lane.verdicts()) {
+    if (Applied{record.round, record.chain} == version) return true;
+  }
+  const std::optional<StagedValue>& staged = lane.settlement().staged();
+  return staged.has_value() && staged->round == version.round && lane.chain().has_value() &&
+         ExtendChain(*lane.chain(), staged->round, staged->value) == version.chain;
+}
+
+// A call whose outputs are the only ones of this step.
+void WorkerProcess::Call(const client::Event& event) {
+  outputs_.clear();
+  applied_.clear();
+  wrong_.clear();
+  Step(event, nullptr);
+}
+
+void WorkerProcess::Step(const client::Event& event, const Chunk* chunk) {
+  std::vector<client::Action> actions;
+  client_.Step(event, kNow, actions);
+  bool opens = false;
+  for (const client::Action& action : actions) {
+    Do(action, chunk);
+    opens |= std::holds_alternative<client::OpenStream>(action);
+  }
+  // A data stream is up as soon as it is asked for: that it comes up later cannot be told from its
+  // frames arriving later.
+  if (opens) Step(client::StreamUp{0}, nullptr);
+  if (declare_ready_) {
+    declare_ready_ = false;
+    Step(client::DeclareReady{}, nullptr);
+  }
+}
+
+void WorkerProcess::Wrong(std::string what) {
+  if (wrong_.empty()) wrong_ = std::move(what);
+}
+
+void WorkerProcess::Do(const client::Action& action, const Chunk* chunk) {
+  using Kind = WorkerOutput::Kind;
+  std::visit(
+      [&](const auto& what) {
+        using T = std::decay_t<decltype(what)>;
+        if constexpr (std::is_same_v<T, client::Send>) {
+          outputs_.push_back({Kind::kMessage, Item(what.message)});
+        } else if constexpr (std::is_same_v<T, client::OpenSession>) {
+          outputs_.push_back({Kind::kOpenSession, {}});
+        } else if constexpr (std::is_same_v<T, client::CloseSession>) {
+          outputs_.push_back({Kind::kCloseSession, {}});
+        } else if constexpr (std::is_same_v<T, client::OpenStream>) {
+          outputs_.push_back({Kind::kOpenStream, {}});
+        } else if constexpr (std::is_same_v<T, client::SendContribution>) {
+          outputs_.push_back(
+              {Kind::kFrame,
+               Item(PushFrame{aggregator::FrameKind::kContribution, what.lane_index, what.round,
+                              Ballot{}, what.range, ContributionOf(worker_, life_, what.round)})});
+        } else if constexpr (std::is_same_v<T, client::SendSupply>) {
+          if (staged_round_ != what.round) Wrong("it supplies result bytes that it does not hold");
+          outputs_.push_back({Kind::kFrame, Item(PushFrame{aggregator::FrameKind::kSupply,
+                                                           what.lane_index, what.round,
+                                                           what.ballot, what.range, staged_})});
+        } else if constexpr (std::is_same_v<T, client::KeepResult>) {
+          if (chunk == nullptr) return Wrong("it keeps result bytes that it was not given");
+          staged_round_ = what.round;
+          staged_ = *chunk;
+        } else if constexpr (std::is_same_v<T, client::Deliver>) {
+          Deliver(what.record);
+        } else if constexpr (std::is_same_v<T, client::FailRound>) {
+          Fail(what);
+        } else if constexpr (std::is_same_v<T, client::RoundRejected>) {
+          Wrong(absl::StrCat("its contribution was rejected: ", what.error.text));
+        } else if constexpr (std::is_same_v<T, client::Refused>) {
+          Wrong(absl::StrCat("a call of its trainer was refused: ", what.error.text));
+        } else if constexpr (std::is_same_v<T, client::MembershipNow>) {
+          TakePlace(what);
+        } else if constexpr (std::is_same_v<T, client::Fatal>) {
+          trainer_ = TrainerPhase::kStopped;
+          conflict_ = what.error.code == ErrorCode::kLineageConflict;
+          if (!conflict_) Wrong(absl::StrCat("it was told to stop: ", what.error.text));
+        } else {
+          Wrong("it asks for something that no explored world leads to");
+        }
+      },
+      action);
+}
+
+void WorkerProcess::Deliver(const VerdictRecord& record) {
+  applied_.push_back({record.round, record.chain});
+  if (trainer_ != TrainerPhase::kInRound) {
+    Wrong(absl::StrCat("round ", record.round, " is delivered to a trainer that does not wait"));
+  }
+  trainer_ = TrainerPhase::kIdle;
+  uint64_t mask = 0;
+  for (const Contributor& contributor : record.value.contributors) {
+    mask += MaskOf(static_cast<uint32_t>(contributor.worker[1] - '0'));
+  }
+  if (staged_round_ != record.round || staged_.mask != mask ||
+      DigestOf(staged_) != record.value.digest) {
+    Wrong(absl::StrCat("it applies round ", record.round, " with the bytes of round ",
+                       staged_round_, " from ", DescribeMask(staged_.mask),
+                       " where the record counts ", DescribeMask(mask)));
+  }
+}
+
+void WorkerProcess::Fail(const client::FailRound& fail) {
+  switch (fail.error.code) {
+    case ErrorCode::kRoundAborted:
+      trainer_ = TrainerPhase::kIdle;
+      break;
+    case ErrorCode::kEvicted:
+      trainer_ = TrainerPhase::kWaiting;
+      declare_ready_ = true;
+      break;
+    case ErrorCode::kLineageConflict:
+      break;  // Fatal follows.
+    default:
+      Wrong(absl::StrCat("round ", fail.round, " fails: ", fail.error.text));
+  }
+}
+
+void WorkerProcess::TakePlace(const client::MembershipNow& place) {
+  // Generation zero: its incarnation is over, and what it will belong to is not known yet.
+  if (place.membership.generation.term > 0) {
+    if (place.membership.generation < generation_) {
+      Wrong(absl::StrCat("its generation goes back from ", ToString(generation_), " to ",
+                         ToString(place.membership.generation)));
+    }
+    generation_ = place.membership.generation;
+  }
+  if (place.role == Role::kMember) {
+    if (trainer_ == TrainerPhase::kWaiting) trainer_ = TrainerPhase::kIdle;
+  } else if (trainer_ != TrainerPhase::kWaiting && trainer_ != TrainerPhase::kStopped) {
+    trainer_ = TrainerPhase::kWaiting;
+    declare_ready_ = true;
+  }
+}
+
+}  // namespace basin::explore

@@ -1,0 +1,560 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/explore/world.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::explore {
+namespace {
+
+using aggregator::JobState;
+using aggregator::WorkerState;
+
+// Each life of the aggregator has a clock of its own.
+const absl::Time kClockStart = absl::UnixEpoch() + absl::Hours(24);
+
+std::string NameOf(uint32_t worker) { return absl::StrCat("w", worker); }
+
+uint32_t TakeHead(std::vector<uint32_t>& queue) {
+  const uint32_t head = queue.front();
+  queue.erase(queue.begin());
+  return head;
+}
+
+}  // namespace
+
+struct World::Work {
+  State state;
+  std::array<Link, kMaxWorkers> links;
+  History history;
+  std::string violation;
+  bool excused = false;
+  std::vector<std::string>* trail = nullptr;
+
+  void Say(std::string line) {
+    if (trail != nullptr) trail->push_back(std::move(line));
+  }
+  void Fail(std::string what) {
+    if (violation.empty()) violation = std::move(what);
+  }
+};
+
+World::World(const Bounds& bounds) : bounds_(bounds) {
+  settings_.min_workers = bounds_.min_workers;
+  settings_.max_workers = bounds_.workers;
+  settings_.start_workers = bounds_.workers;
+  State state;
+  state.aggregator = FirstAggregator(1, true);
+  state.history = histories_.Add(History());
+  const uint32_t no_link = links_.Add(Link());
+  Work work;
+  for (uint32_t w = 0; w < kMaxWorkers; ++w) {
+    state.workers[w] = kGone;
+    state.links[w] = no_link;
+  }
+  work.state = state;
+  work.history = histories_[state.history];
+  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+    work.state.workers[w] = workers_.Add(WorkerProcess(w, 0, settings_));
+    RunWorker(work, w, Input::kStart);
+  }
+  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+    work.state.links[w] = links_.Add(std::move(work.links[w]));
+  }
+  start_ = work.state;
+  // Genesis, in one order: whatever can happen without a trainer or a fault does.
+  std::vector<WorldStep> steps;
+  while (true) {
+    steps.clear();
+    steps.resize(Steps(start_, steps));
+    const auto next = std::find_if(steps.begin(), steps.end(), [](const WorldStep& step) {
+      return step.kind != StepKind::kTrain && step.kind != StepKind::kWindow;
+    });
+    if (next == steps.end()) break;
+    start_ = Take(start_, *next).state;
+  }
+}
+
+aggregator::Config World::AggregatorConfig(Term term) const {
+  aggregator::Config config;
+  config.term = term;
+  // Leases and other waits end by steps of their own.
+  config.lease = config.closed_lease = config.late_warning = config.idle_job_timeout =
+      config.idle_lane_timeout = config.stall_threshold = absl::InfiniteDuration();
+  config.frame_bytes = kChunkBytes;
+  config.rules = bounds_.rules;
+  return config;
+}
+
+uint32_t World::FirstAggregator(Term term, bool long_up) {
+  const absl::Time started = long_up ? kClockStart - absl::Hours(1) : kClockStart;
+  return aggregators_.Add(AggregatorProcess(AggregatorConfig(term), started, kClockStart));
+}
+
+// ---- what can happen
+
+const aggregator::Worker* World::Known(const State& state, uint32_t worker) const {
+  const aggregator::Job* job = aggregators_[state.aggregator].job();
+  if (job == nullptr) return nullptr;
+  const std::optional<aggregator::Slot> slot = job->workers().Find(NameOf(worker));
+  if (!slot.has_value()) return nullptr;
+  const aggregator::Worker& known = job->workers()[*slot];
+  return known.state == WorkerState::kLost ? nullptr : &known;
+}
+
+// The aggregator counts on a process of this worker that does not exist any more.
+bool World::ProcessIsGone(const State& state, uint32_t worker) const {
+  const aggregator::Worker* known = Known(state, worker);
+  if (known == nullptr) return false;
+  if (state.workers[worker] == kGone) return true;
+  return known->nonce != workers_[state.workers[worker]].nonce();
+}
+
+size_t World::Steps(const State& state, std::vector<WorldStep>& steps) const {
+  const AggregatorProcess& aggregator = aggregators_[state.aggregator];
+  const auto add = [&](StepKind kind, uint32_t worker = 0) {
+    steps.push_back({kind, static_cast<uint8_t>(worker)});
+  };
+  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+    const Link& link = links_[state.links[w]];
+    if (link.wanted) add(StepKind::kConnect, w);
+    if (!link.up.empty()) add(StepKind::kUp, w);
+    if (!link.up_frames.empty()) add(StepKind::kUpFrame, w);
+    if (!link.down.empty()) add(StepKind::kDown, w);
+    if (link.stream && !link.down_frames.empty()) add(StepKind::kDownFrame, w);
+    if (ProcessIsGone(state, w)) {
+      add(StepKind::kForget, w);
+    } else if (link.ghost != 0) {
+      add(StepKind::kNotice, w);
+    }
+    if (state.workers[w] != kGone && workers_[state.workers[w]].TrainerCanStep(bounds_.rounds)) {
+      add(StepKind::kTrain, w);
+    }
+  }
+  if (aggregator.Reducing()) add(StepKind::kReduce);
+  if (aggregator.WindowRuns()) add(StepKind::kWindow);
+  if (steps.empty() && aggregator.StartTimeoutRuns()) add(StepKind::kStartTimeout);
+  const size_t usual = steps.size();
+
+  const auto left = [&](Fault fault, uint32_t most) {
+    return state.used[static_cast<size_t>(fault)] < most;
+  };
+  uint32_t faults = 0;
+  for (size_t i = 1; i < kFaultKinds; ++i) faults += state.used[i];
+  for (uint32_t w = 0; w < bounds_.workers && faults < bounds_.faults; ++w) {
+    if (state.workers[w] == kGone) continue;
+    if (left(Fault::kDeath, bounds_.deaths)) add(StepKind::kDie, w);
+    if (left(Fault::kRestart, bounds_.restarts)) add(StepKind::kRestart, w);
+    const aggregator::Worker* known = Known(state, w);
+    if (left(Fault::kEviction, bounds_.evictions) && known != nullptr &&
+        known->state == WorkerState::kMember && !ProcessIsGone(state, w)) {
+      add(StepKind::kEvict, w);
+    }
+    if (left(Fault::kCut, bounds_.cuts) && links_[state.links[w]].open) add(StepKind::kCut, w);
+  }
+  if (left(Fault::kCrash, bounds_.crashes)) add(StepKind::kCrash);
+  return usual;
+}
+
+// ---- processes
+
+World::Effect World::StepAggregator(uint32_t process, Input input, uint8_t who, uint32_t item) {
+  const StepKey key{process, static_cast<uint32_t>(input) * 256 + who, item};
+  if (const auto known = aggregator_steps_.find(key); known != aggregator_steps_.end()) {
+    return known->second;
+  }
+  AggregatorProcess next = aggregators_[process];
+  switch (input) {
+    case Input::kOpen:
+      next.Open(who);
+      break;
+    case Input::kTake:
+      next.Take(who, items_[item]);
+      break;
+    case Input::kLose:
+      next.Lose(who);
+      break;
+    case Input::kEvict:
+      next.Evict(NameOf(who));
+      break;
+    case Input::kReduce:
+      next.FinishReduction();
+      break;
+    case Input::kWindow:
+      next.PassWindow();
+      break;
+    case Input::kStartTimeout:
+      next.PassStartTimeout();
+      break;
+    default:
+      break;
+  }
+  Effect effect;
+  effect.first_output = static_cast<uint32_t>(outputs_.size());
+  for (AggregatorOutput& output : next.TakeOutputs()) {
+    outputs_.push_back({static_cast<uint8_t>(output.kind), static_cast<uint8_t>(output.session),
+                        items_.Add(std::move(output.item))});
+  }
+  effect.outputs = static_cast<uint32_t>(outputs_.size()) - effect.first_output;
+  if (!next.wrong().empty()) {
+    effect.wrong = static_cast<uint32_t>(wrongs_.size());
+    wrongs_.push_back(absl::StrCat("The aggregator's core is broken: ", next.wrong(), "."));
+  }
+  effect.process = aggregators_.Add(std::move(next));
+  aggregator_steps_.emplace(key, effect);
+  return effect;
+}
+
+World::Effect World::StepWorker(uint32_t process, Input input, uint32_t item) {
+  const StepKey key{process, static_cast<uint32_t>(input), item};
+  if (const auto known = worker_steps_.find(key); known != worker_steps_.end()) {
+    return known->second;
+  }
+  WorkerProcess next = workers_[process];
+  switch (input) {
+    case Input::kStart:
+      next.Start();
+      break;
+    case Input::kSessionUp:
+      next.SessionUp();
+      break;
+    case Input::kSessionDown:
+      next.SessionDown();
+      break;
+    case Input::kReceive:
+      next.Take(items_[item]);
+      break;
+    case Input::kTrain:
+      next.StepTrainer(bounds_.whole_trainer);
+      break;
+    default:
+      break;
+  }
+  Effect effect;
+  effect.first_output = static_cast<uint32_t>(outputs_.size());
+  for (WorkerOutput& output : next.TakeOutputs()) {
+    const bool sends = output.kind == WorkerOutput::Kind::kMessage ||
+                       output.kind == WorkerOutput::Kind::kFrame;
+    outputs_.push_back({static_cast<uint8_t>(output.kind), 0,
+                        sends ? items_.Add(std::move(output.item)) : 0});
+  }
+  effect.outputs = static_cast<uint32_t>(outputs_.size()) - effect.first_output;
+  effect.first_applied = static_cast<uint32_t>(applied_.size());
+  applied_.insert(applied_.end(), next.applied().begin(), next.applied().end());
+  effect.applied = static_cast<uint32_t>(applied_.size()) - effect.first_applied;
+  if (!next.wrong().empty()) {
+    effect.wrong = static_cast<uint32_t>(wrongs_.size());
+    wrongs_.push_back(next.wrong());
+  }
+  effect.process = workers_.Add(std::move(next));
+  worker_steps_.emplace(key, effect);
+  return effect;
+}
+
+void World::RunAggregator(Work& work, Input input, uint8_t who, uint32_t item) {
+  using Kind = AggregatorOutput::Kind;
+  const Effect effect = StepAggregator(work.state.aggregator, input, who, item);
+  work.state.aggregator = effect.process;
+  if (effect.wrong != 0) work.Fail(wrongs_[effect.wrong]);
+  for (uint32_t i = 0; i < effect.outputs; ++i) {
+    const Output output = outputs_[effect.first_output + i];
+    const uint32_t worker = WorkerOf(output.session);
+    Link& link = work.links[worker];
+    const Kind kind = static_cast<Kind>(output.kind);
+    if (output.session == link.ghost) {
+      if (kind == Kind::kEnd) link.ghost = 0;
+      continue;
+    }
+    if (!link.open || link.session != output.session || link.ended) continue;
+    if (work.trail != nullptr) {
+      work.Say(absl::StrCat("    to ", NameOf(worker), ": ", Describe(items_[output.item])));
+    }
+    NoteTold(work, items_[output.item]);
+    (kind == Kind::kFrame ? link.down_frames : link.down).push_back(output.item);
+    if (kind == Kind::kEnd) {
+      link.ended = true;
+      link.up.clear();
+      link.up_frames.clear();
+    }
+  }
+}
+
+void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
+  using Kind = WorkerOutput::Kind;
+  const Effect effect = StepWorker(work.state.workers[worker], input, item);
+  work.state.workers[worker] = effect.process;
+  if (effect.wrong != 0) {
+    work.Fail(absl::StrCat("Worker ", NameOf(worker), ": ", wrongs_[effect.wrong], "."));
+  }
+  Link& link = work.links[worker];
+  for (uint32_t i = 0; i < effect.outputs; ++i) {
+    const Output output = outputs_[effect.first_output + i];
+    switch (static_cast<Kind>(output.kind)) {
+      case Kind::kMessage:
+      case Kind::kFrame:
+        if (!link.open || link.ended) break;
+        if (work.trail != nullptr) {
+          work.Say(absl::StrCat("    from ", NameOf(worker), ": ", Describe(items_[output.item])));
+        }
+        (static_cast<Kind>(output.kind) == Kind::kFrame ? link.up_frames : link.up)
+            .push_back(output.item);
+        break;
+      case Kind::kOpenSession:
+        link.wanted = true;
+        break;
+      case Kind::kCloseSession:
+        BreakLink(work, worker);
+        break;
+      case Kind::kOpenStream:
+        link.stream = true;
+        break;
+    }
+  }
+  for (uint32_t i = 0; i < effect.applied; ++i) {
+    const Applied applied = applied_[effect.first_applied + i];
+    if (work.trail != nullptr) {
+      work.Say(absl::StrCat("    ", NameOf(worker), " applies round ", applied.round,
+                            ", history ", absl::Hex(applied.chain)));
+    }
+    const std::vector<uint64_t>& told = work.history.told;
+    if (applied.round > told.size() || told[applied.round - 1] != applied.chain) {
+      work.Fail(absl::StrCat("Worker ", NameOf(worker), " applies a version of round ",
+                             applied.round, " that is not the one that was told last."));
+    }
+  }
+  if (workers_[effect.process].conflict() && !work.history.forked) {
+    work.Fail(absl::StrCat("Worker ", NameOf(worker),
+                           " is told that its history is not the job's, and there was no fork."));
+  }
+}
+
+// ---- what was told
+
+void World::NoteTold(Work& work, const Item& item) {
+  const auto* message = std::get_if<ToWorker>(&item);
+  if (message == nullptr) return;
+  if (const auto* verdict = std::get_if<Verdict>(message)) {
+    NoteTold(work, verdict->record);
+  } else if (const auto* welcome = std::get_if<Welcome>(message)) {
+    for (const LastVerdicts& last : welcome->verdicts) {
+      for (const VerdictRecord& record : last.verdicts) NoteTold(work, record);
+    }
+  }
+}
+
+// A round has one version. Where another one is told, somebody who remembers the first would have
+// kept that from happening; when nobody is left who does, the guarantee has ended.
+void World::NoteTold(Work& work, const VerdictRecord& record) {
+  std::vector<uint64_t>& told = work.history.told;
+  if (told.size() < record.round) told.resize(record.round);
+  uint64_t& known = told[record.round - 1];
+  if (known == record.chain) return;
+  if (known != 0) {
+    if (SomebodyRemembers(work.state, {record.round, known})) {
+      work.Fail(absl::StrCat("Two versions of round ", record.round,
+                             " are told, and a worker lives that remembers the first."));
+      return;
+    }
+    work.excused = true;
+    work.history.forked = true;
+    told.resize(record.round);
+  }
+  told[record.round - 1] = record.chain;
+}
+
+bool World::SomebodyRemembers(const State& state, const Applied& version) const {
+  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+    if (state.workers[w] != kGone && workers_[state.workers[w]].Holds(version)) return true;
+  }
+  return false;
+}
+
+// ---- steps
+
+void World::Connect(Work& work, uint32_t worker) {
+  Link& link = work.links[worker];
+  const uint8_t first = static_cast<uint8_t>(2 * worker + 1);
+  link.session = link.ghost == first ? static_cast<uint8_t>(first + 1) : first;
+  link.wanted = false;
+  link.open = true;
+  RunAggregator(work, Input::kOpen, link.session);
+  RunWorker(work, worker, Input::kSessionUp);
+}
+
+// The worker's session is gone for the worker. The aggregator does not know it yet, unless it was
+// the one to end it.
+void World::BreakLink(Work& work, uint32_t worker) {
+  Link& link = work.links[worker];
+  link.wanted = false;
+  if (!link.open) return;
+  const uint8_t before = link.ghost;
+  link.ghost = link.ended ? link.ghost : link.session;
+  link.open = link.stream = link.ended = false;
+  link.session = 0;
+  link.up.clear();
+  link.up_frames.clear();
+  link.down.clear();
+  link.down_frames.clear();
+  // At most one is forgotten at a time.
+  if (before != 0 && before != link.ghost) RunAggregator(work, Input::kLose, before);
+}
+
+void World::Crash(Work& work) {
+  work.state.aggregator =
+      FirstAggregator(aggregators_[work.state.aggregator].term() + 1, false);
+  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+    const bool open = work.links[w].open;
+    const bool wanted = work.links[w].wanted;
+    work.links[w] = Link();
+    work.links[w].wanted = wanted;
+    if (open) RunWorker(work, w, Input::kSessionDown);
+  }
+}
+
+Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>* trail) {
+  Work work;
+  work.state = state;
+  work.history = histories_[state.history];
+  work.trail = trail;
+  for (uint32_t w = 0; w < bounds_.workers; ++w) work.links[w] = links_[state.links[w]];
+  const uint32_t w = step.worker;
+  Link& link = work.links[w];
+  const auto use = [&](Fault fault) { ++work.state.used[static_cast<size_t>(fault)]; };
+  switch (step.kind) {
+    case StepKind::kConnect:
+      work.Say(absl::StrCat(NameOf(w), " connects"));
+      Connect(work, w);
+      break;
+    case StepKind::kUp:
+    case StepKind::kUpFrame: {
+      const uint32_t item = TakeHead(step.kind == StepKind::kUp ? link.up : link.up_frames);
+      work.Say(absl::StrCat(NameOf(w), " -> aggregator: ", Describe(items_[item])));
+      RunAggregator(work, Input::kTake, link.session, item);
+      break;
+    }
+    case StepKind::kDown:
+    case StepKind::kDownFrame: {
+      const uint32_t item = TakeHead(step.kind == StepKind::kDown ? link.down : link.down_frames);
+      work.Say(absl::StrCat("aggregator -> ", NameOf(w), ": ", Describe(items_[item])));
+      RunWorker(work, w, Input::kReceive, item);
+      break;
+    }
+    case StepKind::kReduce:
+      work.Say("the reduction ends");
+      RunAggregator(work, Input::kReduce, 0);
+      break;
+    case StepKind::kTrain:
+      work.Say(absl::StrCat("trainer ", NameOf(w), " goes on"));
+      RunWorker(work, w, Input::kTrain);
+      break;
+    case StepKind::kNotice: {
+      work.Say(absl::StrCat("the aggregator notices that a connection of ", NameOf(w), " is gone"));
+      const uint8_t ghost = link.ghost;
+      link.ghost = 0;
+      RunAggregator(work, Input::kLose, ghost);
+      break;
+    }
+    case StepKind::kForget:
+      work.Say(absl::StrCat("the aggregator gives up ", NameOf(w), ", whose process is gone"));
+      RunAggregator(work, Input::kEvict, static_cast<uint8_t>(w));
+      break;
+    case StepKind::kWindow:
+      work.Say("the recovery window is over");
+      RunAggregator(work, Input::kWindow, 0);
+      break;
+    case StepKind::kStartTimeout:
+      work.Say("the start timeout is over");
+      RunAggregator(work, Input::kStartTimeout, 0);
+      break;
+    case StepKind::kDie:
+      work.Say(absl::StrCat("FAULT: ", NameOf(w), " dies"));
+      use(Fault::kDeath);
+      BreakLink(work, w);
+      work.state.workers[w] = kGone;
+      break;
+    case StepKind::kRestart: {
+      work.Say(absl::StrCat("FAULT: ", NameOf(w), " restarts without memory"));
+      use(Fault::kRestart);
+      BreakLink(work, w);
+      const uint32_t life = workers_[work.state.workers[w]].life() + 1;
+      work.state.workers[w] = workers_.Add(WorkerProcess(w, life, settings_));
+      RunWorker(work, w, Input::kStart);
+      break;
+    }
+    case StepKind::kEvict:
+      work.Say(absl::StrCat("FAULT: ", NameOf(w), " is evicted and lives"));
+      use(Fault::kEviction);
+      RunAggregator(work, Input::kEvict, static_cast<uint8_t>(w));
+      break;
+    case StepKind::kCut:
+      work.Say(absl::StrCat("FAULT: the connections of ", NameOf(w), " break"));
+      use(Fault::kCut);
+      BreakLink(work, w);
+      RunWorker(work, w, Input::kSessionDown);
+      break;
+    case StepKind::kCrash:
+      work.Say("FAULT: the aggregator crashes and is back");
+      use(Fault::kCrash);
+      Crash(work);
+      break;
+  }
+  for (uint32_t i = 0; i < bounds_.workers; ++i) {
+    work.state.links[i] = links_.Add(std::move(work.links[i]));
+  }
+  work.state.history = histories_.Add(std::move(work.history));
+  return {work.state, std::move(work.violation), work.excused};
+}
+
+// ---- endings
+
+Ending World::EndingOf(const State& state, std::string& why) const {
+  const aggregator::Job* job = aggregators_[state.aggregator].job();
+  uint32_t live = 0;
+  bool done = true;
+  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+    if (state.workers[w] == kGone) continue;
+    const WorkerProcess& worker = workers_[state.workers[w]];
+    if (worker.trainer() == TrainerPhase::kStopped) continue;
+    ++live;
+    if (worker.trainer() == TrainerPhase::kWaiting) continue;
+    if (worker.trainer() == TrainerPhase::kIdle && worker.last_verdict() >= bounds_.rounds) {
+      continue;
+    }
+    done = false;
+    absl::StrAppend(&why, NameOf(w), " is in round ", worker.last_verdict() + 1, ". ");
+  }
+  if (live == 0) return Ending::kDone;
+  if (job == nullptr) {
+    why += "The aggregator has never heard of the job.";
+    return Ending::kStuck;
+  }
+  const bool few = live < bounds_.min_workers;
+  if (job->state() == JobState::kRunning && !job->Paused()) {
+    if (done && !job->HasOpenRound()) return Ending::kDone;
+    absl::StrAppend(&why, "The job runs.");
+    return Ending::kStuck;
+  }
+  absl::StrAppend(&why, "The job is ", job->Paused() ? "paused, " : "",
+                  aggregator::JobStateName(job->state()), ": ", job->reason(), " ", live,
+                  " workers live. ");
+  if (job->state() == JobState::kHalted) {
+    const bool lost_memory = state.used[static_cast<size_t>(Fault::kDeath)] > 0 ||
+                             state.used[static_cast<size_t>(Fault::kRestart)] > 0 ||
+                             state.used[static_cast<size_t>(Fault::kEviction)] > 0;
+    return lost_memory ? Ending::kHalted : Ending::kStuck;
+  }
+  if (job->state() == JobState::kRecovering) return Ending::kStuck;
+  return few ? Ending::kPaused : Ending::kStuck;
+}
+
+std::string World::Sizes() const {
+  return absl::StrCat(aggregators_.size(), " aggregator states, ", workers_.size(),
+                      " worker states, ", links_.size(), " link states, ", items_.size(),
+                      " messages, ", aggregator_steps_.size() + worker_steps_.size(),
+                      " core steps");
+}
+
+}  // namespace basin::explore

@@ -1,0 +1,235 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// An explored world: one aggregator, a few workers and their connections, as a state with all the
+// steps that lead out of it. Small bounds make it finite: one job, one lane, one tensor of one
+// chunk, one data stream per worker, a few rounds, and a budget for each kind of fault.
+//
+// Time does not pass but where it decides something: a lost worker is evicted, a reconnect happens,
+// the recovery window ends, each as a step of its own that may come at any moment. So every order
+// of timers is explored, also those that are unlikely.
+//
+// What a step is, and why no behaviour is lost by it:
+//
+//   - A connection is a FIFO queue; delivering the head of any queue is a step. A frame and the
+//     messages of its session are on different connections and so in any order.
+//   - A connection that breaks loses what is in its queues. That some of it still arrives is the
+//     same as that it arrived before the break, because nobody sees a break but the two ends.
+//   - The death of a process breaks its connections. So does a crash of the aggregator, which is
+//     back at once: that it comes back late is the same as that everybody connects late.
+//   - A data stream is open as soon as the worker asks for it: frames of a stream that opens late
+//     cannot be told from frames that arrive late.
+//   - Messages to a session that the aggregator has ended, or whose process is gone, are dropped.
+//   - The result of a core's step depends on nothing but core and event. Processes, messages and
+//     queues are kept once (interner.h), and a step that was taken before is looked up.
+//
+// Thread contract: one thread.
+
+#ifndef BASIN_TESTS_EXPLORE_WORLD_H_
+#define BASIN_TESTS_EXPLORE_WORLD_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "tests/explore/aggregator_process.h"
+#include "tests/explore/interner.h"
+#include "tests/explore/item.h"
+#include "tests/explore/worker_process.h"
+
+namespace basin::explore {
+
+struct Bounds {
+  uint32_t workers = 3;
+  uint32_t min_workers = 2;
+  RoundNumber rounds = 1;
+  bool whole_trainer = true;  // Begin, push, commit and wait in one step of the trainer.
+  // How often it may happen.
+  uint32_t crashes = 1;    // Of the aggregator.
+  uint32_t deaths = 0;     // Of a worker, for good.
+  uint32_t restarts = 0;   // Of a worker, without memory.
+  uint32_t evictions = 0;  // Of a worker that lives.
+  uint32_t cuts = 0;       // Of a worker's connections, both ends living on.
+  uint32_t faults = 99;    // Of all kinds but crashes together.
+  aggregator::Rules rules;
+};
+
+// Which fault, of `Budget::used`.
+enum class Fault : uint8_t { kCrash = 0, kDeath = 1, kRestart = 2, kEviction = 3, kCut = 4 };
+inline constexpr size_t kFaultKinds = 5;
+
+enum class StepKind : uint8_t {
+  kConnect,    // A worker's session opens and it says hello.
+  kUp,         // A message arrives at the aggregator.
+  kUpFrame,
+  kDown,       // A message arrives at the worker.
+  kDownFrame,
+  kReduce,     // A reduction ends.
+  kTrain,      // The trainer's next call.
+  kNotice,     // The aggregator sees that a connection is gone.
+  kForget,     // The aggregator gives up a process that is gone.
+  kWindow,     // The recovery window ends.
+  // Only when nothing of the above can happen.
+  kStartTimeout,
+  // Faults.
+  kDie,
+  kRestart,
+  kEvict,
+  kCut,
+  kCrash,
+};
+
+struct WorldStep {
+  StepKind kind = StepKind::kConnect;
+  uint8_t worker = 0;
+};
+
+inline constexpr uint32_t kGone = ~uint32_t{0};  // In place of a worker process.
+
+// Everything by number, see World.
+struct State {
+  uint32_t aggregator = 0;
+  std::array<uint32_t, kMaxWorkers> workers{};
+  std::array<uint32_t, kMaxWorkers> links{};
+  uint32_t history = 0;
+  std::array<uint8_t, kFaultKinds> used{};
+  Fingerprint Print() const {
+    Fingerprint print;
+    print.Add(uint64_t{aggregator} << 32 | history);
+    uint64_t faults = 0;
+    for (const uint8_t times : used) faults = faults * 256 + times;
+    print.Add(faults);
+    for (size_t i = 0; i < kMaxWorkers; ++i) print.Add(uint64_t{workers[i]} << 32 | links[i]);
+    return print;
+  }
+};
+
+enum class Ending : uint8_t {
+  kNotYet,  // Something other than a fault can happen.
+  kDone,    // Every live member has ended its rounds.
+  kPaused,  // Too few workers live, and the job says so.
+  kHalted,  // Too few remember, and the job says so.
+  kStuck,   // None of these: a violation.
+};
+inline constexpr size_t kEndings = 5;
+
+// What one step led to.
+struct Outcome {
+  State state;
+  std::string violation;  // Empty when nothing is wrong.
+  bool excused = false;   // A fork where the guarantee ends: nobody is left who remembers.
+};
+
+class World {
+ public:
+  explicit World(const Bounds& bounds);
+
+  // After genesis: every worker is a member and nobody has begun.
+  const State& start() const { return start_; }
+
+  // Appends the steps that lead out of the state; faults last. Returns how many are not faults.
+  size_t Steps(const State& state, std::vector<WorldStep>& steps) const;
+  // Takes a step. With `trail`, appends lines that say what happens.
+  Outcome Take(const State& state, WorldStep step, std::vector<std::string>* trail = nullptr);
+  // REQUIRES: `steps` of the state that are not faults are none.
+  Ending EndingOf(const State& state, std::string& why) const;
+
+  std::string Sizes() const;
+
+ private:
+  // The connections of one worker.
+  struct Link {
+    bool wanted = false;  // The worker wants a session.
+    bool open = false;    // It has one, as far as it knows.
+    bool stream = false;  // Its data stream is open, too: nothing arrives on it before.
+    bool ended = false;   // The aggregator has ended it: what the worker sends is dropped.
+    uint8_t session = 0;  // Its number, if open.
+    uint8_t ghost = 0;    // An older session that the aggregator still takes for open; 0 for none.
+    std::vector<uint32_t> up, up_frames, down, down_frames;  // Items.
+    auto Fields() const {
+      return std::tie(wanted, open, stream, ended, session, ghost, up, up_frames, down,
+                      down_frames);
+    }
+  };
+  // What was told, for the checks.
+  struct History {
+    std::vector<uint64_t> told;  // The chain after round 1, 2, ...; 0 for none.
+    bool forked = false;         // Excused.
+    auto Fields() const { return std::tie(told, forked); }
+  };
+
+  // What a process does in one step, as it is remembered.
+  struct Output {
+    uint8_t kind = 0;
+    uint8_t session = 0;
+    uint32_t item = 0;
+  };
+  struct Effect {
+    uint32_t process = 0;
+    uint32_t first_output = 0;
+    uint32_t outputs = 0;
+    uint32_t first_applied = 0;
+    uint32_t applied = 0;
+    uint32_t wrong = 0;  // 0: nothing.
+  };
+  struct StepKey {
+    uint32_t process = 0;
+    uint32_t kind = 0;
+    uint32_t argument = 0;
+    bool operator==(const StepKey& other) const {
+      return process == other.process && kind == other.kind && argument == other.argument;
+    }
+    template <typename H>
+    friend H AbslHashValue(H hash, const StepKey& key) {
+      return H::combine(std::move(hash), key.process, key.kind, key.argument);
+    }
+  };
+  // What a process can be given.
+  enum class Input : uint8_t {
+    kOpen, kTake, kLose, kEvict, kReduce, kWindow, kStartTimeout,    // The aggregator.
+    kStart, kSessionUp, kSessionDown, kReceive, kTrain,              // A worker.
+  };
+  struct Work;  // A step in progress.
+
+  Effect StepAggregator(uint32_t process, Input input, uint8_t who, uint32_t item);
+  Effect StepWorker(uint32_t process, Input input, uint32_t item);
+  void RunAggregator(Work& work, Input input, uint8_t who, uint32_t item = 0);
+  void RunWorker(Work& work, uint32_t worker, Input input, uint32_t item = 0);
+  void Connect(Work& work, uint32_t worker);
+  void BreakLink(Work& work, uint32_t worker);
+  void Crash(Work& work);
+  void NoteTold(Work& work, const Item& item);
+  void NoteTold(Work& work, const VerdictRecord& record);
+  bool SomebodyRemembers(const State& state, const Applied& version) const;
+  // What the aggregator has of the worker; null when it is lost or unknown.
+  const aggregator::Worker* Known(const State& state, uint32_t worker) const;
+  bool ProcessIsGone(const State& state, uint32_t worker) const;
+  aggregator::Config AggregatorConfig(Term term) const;
+  uint32_t FirstAggregator(Term term, bool long_up);
+  static uint32_t WorkerOf(aggregator::SessionId session) {
+    return static_cast<uint32_t>(session - 1) / 2;
+  }
+
+  Bounds bounds_;
+  JobSettings settings_;
+  Interner<AggregatorProcess> aggregators_;
+  Interner<WorkerProcess> workers_;
+  Interner<Link> links_;
+  Interner<Item> items_;
+  Interner<History> histories_;
+  absl::flat_hash_map<StepKey, Effect> aggregator_steps_;
+  absl::flat_hash_map<StepKey, Effect> worker_steps_;
+  std::vector<Output> outputs_;
+  std::vector<Applied> applied_;
+  std::vector<std::string> wrongs_{""};
+  State start_;
+};
+
+}  // namespace basin::explore
+
+#endif  // BASIN_TESTS_EXPLORE_WORLD_H_
