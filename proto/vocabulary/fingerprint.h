@@ -71,7 +71,7 @@ class Fingerprint {
   // Structs.
   template <typename T>
   auto Add(const T& value) -> std::void_t<decltype(value.Fields())> {
-    std::apply([this](const auto&... field) { (Add(field), ...); }, value.Fields());
+    std::apply([this](const auto&... field) { (this->Add(field), ...); }, value.Fields());
   }
 
   // Containers.
