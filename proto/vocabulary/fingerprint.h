@@ -87,7 +87,7 @@ class Fingerprint {
   }
   template <typename... T>
   void Add(const std::tuple<T...>& value) {
-    std::apply([this](const auto&... element) { (Add(element), ...); }, value);
+    std::apply([this](const auto&... element) { (this->Add(element), ...); }, value);
   }
   template <typename... T>
   void Add(const std::variant<T...>& value) {
