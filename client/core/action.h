@@ -130,9 +130,10 @@ struct Fatal {
 // Left in good order: nothing is open and nothing will be sent.
 struct Left {};
 
-using Action = std::variant<OpenSession, CloseSession, OpenStream, Send, SendContribution,
-                            SendSupply, SendValue, KeepResult, KeepValue, Deliver, FailRound,
-                            RoundRejected, Refused, MembershipNow, ValueReady, ValueFailed, Fatal, Left>;
+using Action =
+    std::variant<OpenSession, CloseSession, OpenStream, Send, SendContribution, SendSupply,
+                 SendValue, KeepResult, KeepValue, Deliver, FailRound, RoundRejected, Refused,
+                 MembershipNow, ValueReady, ValueFailed, Fatal, Left>;
 
 }  // namespace basin::client
 

@@ -56,9 +56,8 @@ Error Broadcast::Get(const Scope& scope, const GetValue& get) {
   Fetch fetch;
   fetch.expected = get.expected;
   fetch.root = get.source;
-  fetch.deadline = get.deadline == absl::InfiniteFuture()
-                       ? scope.now + scope.config.value_timeout
-                       : get.deadline;
+  fetch.deadline = get.deadline == absl::InfiniteFuture() ? scope.now + scope.config.value_timeout
+                                                          : get.deadline;
   fetch.progress = scope.now;
   wake_ = std::min(wake_, fetch.deadline);
   AskWhat(scope, get.key, fetch);
@@ -83,8 +82,8 @@ void Broadcast::TakeKnown(const Scope& scope, const ValueKnown& known) {
   Fetch& fetch = it->second;
   if (fetch.expected.has_value() && *fetch.expected != known.spec) {
     Fail(scope, it, ErrorCode::kMismatch,
-         absl::StrCat("worker ", known.source, " holds it as ", DescribeSpec(known.spec),
-                      " and ", DescribeSpec(*fetch.expected),
+         absl::StrCat("worker ", known.source, " holds it as ", DescribeSpec(known.spec), " and ",
+                      DescribeSpec(*fetch.expected),
                       " was expected. Build the same model on both."));
     return;
   }
@@ -216,8 +215,8 @@ void Broadcast::TakeAsk(const Scope& scope, const Ask& ask) const {
   if (!stream.has_value()) return;
   for (uint64_t first = ask.first; first < end; first += scope.frame_chunks) {
     const uint64_t count = std::min<uint64_t>(end - first, scope.frame_chunks);
-    scope.actions.push_back(SendValue{*stream, ask.key, static_cast<uint32_t>(first),
-                                      static_cast<uint32_t>(count)});
+    scope.actions.push_back(
+        SendValue{*stream, ask.key, static_cast<uint32_t>(first), static_cast<uint32_t>(count)});
   }
 }
 
@@ -232,8 +231,7 @@ void Broadcast::EndSession() {
 
 void Broadcast::StartSession(const Scope& scope) {
   for (const auto& [name, value] : announced_) {
-    scope.Tell(basin::Announce{{name.first, name.second, value.version}, value.spec,
-                               value.digest});
+    scope.Tell(basin::Announce{{name.first, name.second, value.version}, value.spec, value.digest});
   }
   for (const auto& [key, fetch] : fetches_) AskWhat(scope, key, fetch);
 }
@@ -245,8 +243,8 @@ void Broadcast::Tick(const Scope& scope) {
     const auto next = std::next(it);
     Fetch& fetch = it->second;
     if (scope.now >= fetch.deadline) {
-      const std::string root = fetch.root.has_value() ? absl::StrCat("worker ", *fetch.root)
-                                                      : std::string("any worker");
+      const std::string root =
+          fetch.root.has_value() ? absl::StrCat("worker ", *fetch.root) : std::string("any worker");
       Fail(scope, it, ErrorCode::kDeadlineExceeded,
            absl::StrCat("it did not come in time from ", root,
                         scope.welcomed ? ". Publish it there, or wait longer."

@@ -16,25 +16,22 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 256;
 
-bool IsUsableName(const std::string& name) {
-  return !name.empty() && name.size() <= kMaxNameBytes;
-}
+bool IsUsableName(const std::string& name) { return !name.empty() && name.size() <= kMaxNameBytes; }
 
 // Whether the trainer made this event, rather than the network or the clock.
 bool IsCall(const Event& event) {
-  return std::visit(
-      Overloaded{
-          [](const client::Tick&) { return false; },
-          [](const SessionUp&) { return false; },
-          [](const SessionDown&) { return false; },
-          [](const StreamUp&) { return false; },
-          [](const StreamDown&) { return false; },
-          [](const MessageReceived&) { return false; },
-          [](const ResultReceived&) { return false; },
-          [](const ValueReceived&) { return false; },
-          [](const auto&) { return true; },
-      },
-      event);
+  return std::visit(Overloaded{
+                        [](const client::Tick&) { return false; },
+                        [](const SessionUp&) { return false; },
+                        [](const SessionDown&) { return false; },
+                        [](const StreamUp&) { return false; },
+                        [](const StreamDown&) { return false; },
+                        [](const MessageReceived&) { return false; },
+                        [](const ResultReceived&) { return false; },
+                        [](const ValueReceived&) { return false; },
+                        [](const auto&) { return true; },
+                    },
+                    event);
 }
 
 }  // namespace
@@ -69,26 +66,25 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
     }
     return;
   }
-  std::visit(
-      Overloaded{
-          [&](const client::Tick&) { Tick(scope); },
-          [&](const SessionUp&) { TakeSessionUp(scope); },
-          [&](const SessionDown& down) { TakeSessionDown(scope, down.reason); },
-          [&](const StreamUp& up) { TakeStreamUp(scope, up.stream); },
-          [&](const StreamDown& down) { TakeStreamDown(scope, down.stream); },
-          [&](const MessageReceived& received) { TakeMessage(scope, received.message); },
-          [&](const ResultReceived& frame) {
-            if (Lane* lane = Find(frame.lane)) Heed(scope, lane->TakeResult(scope, frame));
-          },
-          [&](const ValueReceived& received) {
-            if (scope.welcomed) broadcast_.TakeChunks(scope, received);
-          },
-          [&](const auto& call) {
-            session_.Progress();
-            TakeCall(scope, call);
-          },
-      },
-      event);
+  std::visit(Overloaded{
+                 [&](const client::Tick&) { Tick(scope); },
+                 [&](const SessionUp&) { TakeSessionUp(scope); },
+                 [&](const SessionDown& down) { TakeSessionDown(scope, down.reason); },
+                 [&](const StreamUp& up) { TakeStreamUp(scope, up.stream); },
+                 [&](const StreamDown& down) { TakeStreamDown(scope, down.stream); },
+                 [&](const MessageReceived& received) { TakeMessage(scope, received.message); },
+                 [&](const ResultReceived& frame) {
+                   if (Lane* lane = Find(frame.lane)) Heed(scope, lane->TakeResult(scope, frame));
+                 },
+                 [&](const ValueReceived& received) {
+                   if (scope.welcomed) broadcast_.TakeChunks(scope, received);
+                 },
+                 [&](const auto& call) {
+                   session_.Progress();
+                   TakeCall(scope, call);
+                 },
+             },
+             event);
 }
 
 absl::Time Client::NextDeadline() const {
@@ -140,9 +136,8 @@ void Client::TakeCall(const Scope& scope, const DeclareReady& ready) {
 }
 
 void Client::TakeCall(const Scope& scope, const RegisterTensors& request) {
-  const auto known = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-    return lane.name() == request.lane;
-  });
+  const auto known = std::find_if(lanes_.begin(), lanes_.end(),
+                                  [&](const Lane& lane) { return lane.name() == request.lane; });
   const bool names = IsUsableName(request.lane) &&
                      std::all_of(request.tensors.begin(), request.tensors.end(),
                                  [](const TensorSpec& spec) { return IsUsableName(spec.name); });
@@ -153,10 +148,10 @@ void Client::TakeCall(const Scope& scope, const RegisterTensors& request) {
     return;
   }
   if (known == lanes_.end() && lanes_.size() >= config_.max_lanes) {
-    Refuse(scope, {ErrorCode::kResourceExhausted,
-                   absl::StrCat("lane ", request.lane, " would be number ", lanes_.size() + 1,
-                                " and the limit is ", config_.max_lanes,
-                                "; reuse the names of calls.")});
+    Refuse(scope,
+           {ErrorCode::kResourceExhausted,
+            absl::StrCat("lane ", request.lane, " would be number ", lanes_.size() + 1,
+                         " and the limit is ", config_.max_lanes, "; reuse the names of calls.")});
     return;
   }
   const auto handle = static_cast<LaneHandle>(known - lanes_.begin());
@@ -206,8 +201,7 @@ void Client::TakeCall(const Scope& scope, const CommitRound& commit) {
 }
 
 void Client::TakeCall(const Scope& scope, const WithdrawRound& withdraw) {
-  OnLane(scope, withdraw.lane,
-         [&](Lane& lane) { return lane.Withdraw(scope, withdraw.reason); });
+  OnLane(scope, withdraw.lane, [&](Lane& lane) { return lane.Withdraw(scope, withdraw.reason); });
 }
 
 void Client::TakeCall(const Scope& scope, const WaitRound& wait) {

@@ -24,8 +24,8 @@
 //                                                                              MembershipNow
 //
 // Thread contract: none of its own; one thread calls it. It blocks never.
-// Failure: a wrong call of the trainer is answered with Refused and changes nothing; a wrong message
-// of the aggregator is ignored when it can only be late, else the session is opened anew.
+// Failure: a wrong call of the trainer is answered with Refused and changes nothing; a wrong
+// message of the aggregator is ignored when it can only be late, else the session is opened anew.
 
 #ifndef BASIN_CLIENT_CORE_CLIENT_H_
 #define BASIN_CLIENT_CORE_CLIENT_H_
@@ -90,8 +90,8 @@ class Client {
 
  private:
   Scope MakeScope(absl::Time now, std::vector<Action>& actions) {
-    return Scope{now,     config_, session_.welcomed(), session_.frame_chunks(),
-                 session_.streams(), actions};
+    return Scope{now,    config_, session_.welcomed(), session_.frame_chunks(), session_.streams(),
+                 actions};
   }
 
   // client.cc: the trainer's side

@@ -21,40 +21,40 @@ void Client::TakeMessage(const Scope& scope, const ToWorker& message) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) return TakeWelcome(scope, *welcome);
   if (const auto* ended = std::get_if<Ended>(&message)) return TakeEnded(scope, ended->error);
   if (!scope.welcomed) return;
-  std::visit(
-      Overloaded{
-          [](const Welcome&) {},
-          [](const Ended&) {},
-          [&](const MembershipChanged& changed) { TakeMembership(scope, changed); },
-          [&](const LaneLayout& layout) {
-            if (!TakeLayout(scope, layout)) return;
-            if (Lane* lane = Find(layout.lane)) lane->Advance(scope);
-          },
-          [&](const Credit& credit) {
-            if (Lane* lane = Find(credit.lane)) lane->TakeCredit(scope, credit);
-          },
-          [&](const Pull& pull) {
-            if (Lane* lane = Find(pull.lane)) lane->TakePull(scope, pull);
-          },
-          [&](const AttemptRestarted& restart) {
-            if (Lane* lane = Find(restart.lane)) lane->TakeRestart(scope, restart);
-          },
-          [&](const Prepared& prepared) {
-            if (Lane* lane = Find(prepared.lane)) Heed(scope, lane->TakePrepared(scope, prepared));
-          },
-          [&](const Supply& supply) {
-            if (Lane* lane = Find(supply.lane)) lane->TakeSupply(scope, supply);
-          },
-          [&](const Verdict& verdict) {
-            TakeVerdict(scope, verdict.lane, verdict.record, verdict.donor, false);
-          },
-          [&](const Rejected& rejected) { TakeRejected(scope, rejected); },
-          [&](const Drain& drain) { draining_ |= !drain.service; },
-          [&](const Ask& ask) { broadcast_.TakeAsk(scope, ask); },
-          [&](const ValueKnown& known) { broadcast_.TakeKnown(scope, known); },
-          [&](const GetFailed& failed) { broadcast_.TakeFailed(scope, failed); },
-      },
-      message);
+  std::visit(Overloaded{
+                 [](const Welcome&) {},
+                 [](const Ended&) {},
+                 [&](const MembershipChanged& changed) { TakeMembership(scope, changed); },
+                 [&](const LaneLayout& layout) {
+                   if (!TakeLayout(scope, layout)) return;
+                   if (Lane* lane = Find(layout.lane)) lane->Advance(scope);
+                 },
+                 [&](const Credit& credit) {
+                   if (Lane* lane = Find(credit.lane)) lane->TakeCredit(scope, credit);
+                 },
+                 [&](const Pull& pull) {
+                   if (Lane* lane = Find(pull.lane)) lane->TakePull(scope, pull);
+                 },
+                 [&](const AttemptRestarted& restart) {
+                   if (Lane* lane = Find(restart.lane)) lane->TakeRestart(scope, restart);
+                 },
+                 [&](const Prepared& prepared) {
+                   if (Lane* lane = Find(prepared.lane))
+                     Heed(scope, lane->TakePrepared(scope, prepared));
+                 },
+                 [&](const Supply& supply) {
+                   if (Lane* lane = Find(supply.lane)) lane->TakeSupply(scope, supply);
+                 },
+                 [&](const Verdict& verdict) {
+                   TakeVerdict(scope, verdict.lane, verdict.record, verdict.donor, false);
+                 },
+                 [&](const Rejected& rejected) { TakeRejected(scope, rejected); },
+                 [&](const Drain& drain) { draining_ |= !drain.service; },
+                 [&](const Ask& ask) { broadcast_.TakeAsk(scope, ask); },
+                 [&](const ValueKnown& known) { broadcast_.TakeKnown(scope, known); },
+                 [&](const GetFailed& failed) { broadcast_.TakeFailed(scope, failed); },
+             },
+             message);
 }
 
 // Returns whether the session goes on. What the layout allows to be sent is for the caller to send,
@@ -145,8 +145,8 @@ void Client::TakeRejected(const Scope& scope, const Rejected& rejected) {
       lane->FailRoundInFlight(scope, error);
       return;
     default:
-      scope.actions.push_back(RoundRejected{static_cast<LaneHandle>(lane - lanes_.data()),
-                                            rejected.round, error});
+      scope.actions.push_back(
+          RoundRejected{static_cast<LaneHandle>(lane - lanes_.data()), rejected.round, error});
       return;
   }
 }

@@ -91,9 +91,9 @@ void Client::TakeWelcome(const Scope& scope, const Welcome& welcome) {
   if (session_.phase() != SessionPhase::kGreeting) return;
   if (has_history_ && welcome.term < term_) {
     EndSession(scope, SessionInput::kRetry,
-               {ErrorCode::kStale, absl::StrCat("An aggregator of term ", welcome.term,
-                                                " answered, older than term ", term_,
-                                                " that this worker belongs to.")});
+               {ErrorCode::kStale,
+                absl::StrCat("An aggregator of term ", welcome.term, " answered, older than term ",
+                             term_, " that this worker belongs to.")});
     return;
   }
   if (!run_.empty() && welcome.run != run_) {

@@ -28,16 +28,16 @@ struct Config {
 
   absl::Duration backoff_first = absl::Milliseconds(100);  // After the attempt made at once.
   absl::Duration backoff_limit = absl::Seconds(2);
-  absl::Duration leave_timeout = absl::Seconds(2);   // For the aggregator to take note of a leave.
-  absl::Duration value_timeout = absl::Minutes(5);   // Of a get whose caller names no deadline.
-  absl::Duration value_retry = absl::Seconds(2);     // Ask again for value chunks that do not come.
+  absl::Duration leave_timeout = absl::Seconds(2);  // For the aggregator to take note of a leave.
+  absl::Duration value_timeout = absl::Minutes(5);  // Of a get whose caller names no deadline.
+  absl::Duration value_retry = absl::Seconds(2);    // Ask again for value chunks that do not come.
 
   uint32_t max_lanes = 64;
-  uint32_t max_tensors = 65536;        // Per lane.
-  uint32_t max_values = 65536;         // Announced values, and gets in progress.
-  uint32_t max_fetches = 8;            // Values whose chunks are on their way at once.
-  uint32_t value_window_chunks = 16;   // Chunks of one value that are asked for at once.
-  uint32_t register_batch = 1024;      // Tensors in one Register message.
+  uint32_t max_tensors = 65536;       // Per lane.
+  uint32_t max_values = 65536;        // Announced values, and gets in progress.
+  uint32_t max_fetches = 8;           // Values whose chunks are on their way at once.
+  uint32_t value_window_chunks = 16;  // Chunks of one value that are asked for at once.
+  uint32_t register_batch = 1024;     // Tensors in one Register message.
 };
 
 }  // namespace basin::client

@@ -10,7 +10,8 @@ namespace basin::client {
 
 std::string Lane::Where() const {
   const RoundNumber number = round_.has_value() ? round_->number() : next();
-  return number == 0 ? absl::StrCat("Lane ", name_) : absl::StrCat("Lane ", name_, ", round ", number);
+  if (number == 0) return absl::StrCat("Lane ", name_);
+  return absl::StrCat("Lane ", name_, ", round ", number);
 }
 
 Error Lane::RefuseCall(ErrorCode code, const std::string& why) const {
@@ -34,23 +35,23 @@ Error Lane::WhyNotRegister(const Config& config, LaneKind kind,
       known = at->second;
     }
     if (known != nullptr && *known != spec) {
-      return RefuseCall(ErrorCode::kMismatch,
-                        absl::StrCat("tensor ", spec.name, " is registered as ",
-                                     DescribeSpec(*known), " and cannot become ",
-                                     DescribeSpec(spec), "."));
+      return RefuseCall(
+          ErrorCode::kMismatch,
+          absl::StrCat("tensor ", spec.name, " is registered as ", DescribeSpec(*known),
+                       " and cannot become ", DescribeSpec(spec), "."));
     }
     if (!HasUsableSize(spec)) {
-      return RefuseCall(ErrorCode::kInvalidArgument,
-                        absl::StrCat("tensor ", spec.name, " as ", DescribeSpec(spec),
-                                     " has no usable size; the limit is ", kMaxTensorBytes,
-                                     " bytes."));
+      return RefuseCall(
+          ErrorCode::kInvalidArgument,
+          absl::StrCat("tensor ", spec.name, " as ", DescribeSpec(spec),
+                       " has no usable size; the limit is ", kMaxTensorBytes, " bytes."));
     }
   }
   if (tensors_.size() + fresh.size() > config.max_tensors) {
-    return RefuseCall(ErrorCode::kResourceExhausted,
-                      absl::StrCat("it would have ", tensors_.size() + fresh.size(),
-                                   " tensors and the limit is ", config.max_tensors,
-                                   "; fuse small ones."));
+    return RefuseCall(
+        ErrorCode::kResourceExhausted,
+        absl::StrCat("it would have ", tensors_.size() + fresh.size(), " tensors and the limit is ",
+                     config.max_tensors, "; fuse small ones."));
   }
   return {};
 }
@@ -121,10 +122,10 @@ Error Lane::WhyNotTensor(TensorHandle tensor) const {
                       absl::StrCat("tensor ", name, " came after the round was committed."));
   }
   if (round_->Has(tensor)) {
-    return RefuseCall(ErrorCode::kFailedPrecondition,
-                      absl::StrCat("tensor ", name, " was ",
-                                   round_->Skips(tensor) ? "skipped" : "pushed",
-                                   " already in this round."));
+    return RefuseCall(
+        ErrorCode::kFailedPrecondition,
+        absl::StrCat("tensor ", name, " was ", round_->Skips(tensor) ? "skipped" : "pushed",
+                     " already in this round."));
   }
   return {};
 }
@@ -299,9 +300,9 @@ void Lane::MapTensor(const Scope& scope, TensorHandle handle, TensorIndex index)
     if (round_.has_value()) round_->SetIndex(scope, Id(), handle, index);
     return;
   }
-  tensor.mismatch = absl::StrCat("tensor ", tensor.spec.name, " is ", DescribeSpec(tensor.spec),
-                                 " here and ", DescribeSpec(theirs),
-                                 " in the job. Build the same model on every worker.");
+  tensor.mismatch =
+      absl::StrCat("tensor ", tensor.spec.name, " is ", DescribeSpec(tensor.spec), " here and ",
+                   DescribeSpec(theirs), " in the job. Build the same model on every worker.");
   // What was pushed of it before this was known cannot be sent.
   if (!round_.has_value() || !round_->push().Has(handle)) return;
   if (!round_->Take(RoundInput::kRefused)) return;
@@ -360,9 +361,9 @@ Finding Lane::TakePrepared(const Scope& scope, const Prepared& prepared) {
   if (!started_ || !in_session_ || prepared.round < next()) return {};
   if (prepared.round > next()) {
     return {Consequence::kReconnect,
-            {ErrorCode::kInvalidArgument,
-             absl::StrCat(Where(), ": round ", prepared.round, " was prepared before the verdict "
-                                                               "of this one was told.")}};
+            {ErrorCode::kInvalidArgument, absl::StrCat(Where(), ": round ", prepared.round,
+                                                       " was prepared before the verdict "
+                                                       "of this one was told.")}};
   }
   if (round_.has_value() && round_->number() == prepared.round) round_->TakePrepared();
   return settlement_.TakePrepared(scope, Id(), prepared);
@@ -403,8 +404,8 @@ Finding Lane::TakeVerdict(const Scope& scope, const VerdictRecord& record, bool 
   if (chain_.has_value() && ExtendChain(*chain_, record.round, record.value) != record.chain) {
     return conflict();
   }
-  const bool needed = record.value.outcome == Outcome::kCommitted &&
-                      !(finished_ && !round_.has_value());
+  const bool needed =
+      record.value.outcome == Outcome::kCommitted && !(finished_ && !round_.has_value());
   if (!needed || Holds(record)) {
     Record(scope, record);
     return {};
@@ -412,13 +413,14 @@ Finding Lane::TakeVerdict(const Scope& scope, const VerdictRecord& record, bool 
   if (late) {
     return {Consequence::kGiveUp,
             {ErrorCode::kEvicted,
-             absl::StrCat(Where(), " is COMMITTED, and this worker does not hold its result. It "
-                                   "rejoins with state.")}};
+             absl::StrCat(Where(),
+                          " is COMMITTED, and this worker does not hold its result. It "
+                          "rejoins with state.")}};
   }
   early_ = record;
-  return TakeEarly(scope, settlement_.TakePrepared(
-                              scope, Id(), Prepared{*index_, record.round, record.ballot,
-                                                    record.value_ballot, record.value}));
+  return TakeEarly(scope, settlement_.TakePrepared(scope, Id(),
+                                                   Prepared{*index_, record.round, record.ballot,
+                                                            record.value_ballot, record.value}));
 }
 
 Finding Lane::TakeEarly(const Scope& scope, Finding finding) {

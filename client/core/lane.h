@@ -133,7 +133,7 @@ class Lane {
   LaneHandle handle_;
   std::string name_;
   LaneKind kind_;
-  std::vector<RegisteredTensor> tensors_;         // By handle.
+  std::vector<RegisteredTensor> tensors_;  // By handle.
   std::map<std::string, TensorHandle> by_name_;
 
   std::optional<LaneIndex> index_;

@@ -23,8 +23,8 @@ bool Layout::Extend(uint32_t first, const std::vector<TensorSpec>& tensors, uint
   if (!std::equal(tensors.begin(), tensors.begin() + known, tensors_.begin() + first)) return false;
   const uint32_t before = version();
   for (size_t i = known; i < tensors.size(); ++i) {
-    const bool fits = HasUsableSize(tensors[i]) &&
-                      by_name_.emplace(tensors[i].name, version()).second;
+    const bool fits =
+        HasUsableSize(tensors[i]) && by_name_.emplace(tensors[i].name, version()).second;
     if (!fits) {
       while (version() > before) {
         by_name_.erase(tensors_.back().name);
@@ -40,8 +40,7 @@ bool Layout::Extend(uint32_t first, const std::vector<TensorSpec>& tensors, uint
 }
 
 bool Layout::Contains(const ChunkRange& range) const {
-  return range.tensor < version() && range.count > 0 &&
-         range.first < TensorChunks(range.tensor) &&
+  return range.tensor < version() && range.count > 0 && range.first < TensorChunks(range.tensor) &&
          range.count <= TensorChunks(range.tensor) - range.first;
 }
 

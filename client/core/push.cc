@@ -49,9 +49,9 @@ std::optional<Interval> Push::Numbers(const Layout& layout, const ChunkRange& ra
 }
 
 const Push::Tensor& Push::TensorOf(uint64_t number) const {
-  const auto after = std::upper_bound(
-      tensors_.begin(), tensors_.end(), number,
-      [](uint64_t value, const Tensor& tensor) { return value < tensor.base; });
+  const auto after =
+      std::upper_bound(tensors_.begin(), tensors_.end(), number,
+                       [](uint64_t value, const Tensor& tensor) { return value < tensor.base; });
   return *std::prev(after);
 }
 
@@ -168,8 +168,8 @@ void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumbe
     if (!stream.has_value()) return;
     const Interval first = ready_.First();
     const Tensor& tensor = TensorOf(first.begin);
-    Interval frame{first.begin, std::min({first.end, first.begin + scope.frame_chunks,
-                                          NumbersOf(tensor).end})};
+    Interval frame{first.begin,
+                   std::min({first.end, first.begin + scope.frame_chunks, NumbersOf(tensor).end})};
     // Frames are cut to the window only when nothing else could open it.
     while (unacked_bytes_ + BytesOf(frame) > window_) {
       if (unacked_bytes_ > 0 || frame.size() == 1) return;
@@ -182,10 +182,10 @@ void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumbe
     unacked_[*stream].Add(frame);
     unacked_bytes_ += bytes;
     scope.streams.Charge(*stream, bytes);
-    scope.actions.push_back(SendContribution{
-        *stream, lane, tensor.handle, index, round,
-        ChunkRange{*tensor.index, static_cast<uint32_t>(frame.begin - tensor.base),
-                   static_cast<uint32_t>(frame.size())}});
+    scope.actions.push_back(
+        SendContribution{*stream, lane, tensor.handle, index, round,
+                         ChunkRange{*tensor.index, static_cast<uint32_t>(frame.begin - tensor.base),
+                                    static_cast<uint32_t>(frame.size())}});
   }
 }
 

@@ -71,8 +71,7 @@ bool Session::Take(const Config& config, SessionInput input, Error trouble,
   return true;
 }
 
-void Session::Configure(absl::Time now, const Welcome& welcome,
-                        std::vector<Action>& actions) {
+void Session::Configure(absl::Time now, const Welcome& welcome, std::vector<Action>& actions) {
   token_ = welcome.token;
   frame_chunks_ = static_cast<uint32_t>(
       std::clamp<uint64_t>(welcome.frame_bytes / kChunkBytes, 1, kMostFrameChunks));

@@ -49,18 +49,14 @@ struct SessionTransition {
 // "Backoff" is no delay after a welcome, then 0.1 s doubling to 2 s, with jitter.
 inline constexpr SessionTransition kSessionTransitions[] = {
     // from                     input                   to
-    {SessionPhase::kNew, SessionInput::kStart, SessionPhase::kConnecting,
-     "OpenSession at once"},
-    {SessionPhase::kNew, SessionInput::kStop, SessionPhase::kOver,
-     "nothing"},
-    {SessionPhase::kConnecting, SessionInput::kUp, SessionPhase::kGreeting,
-     "Hello"},
+    {SessionPhase::kNew, SessionInput::kStart, SessionPhase::kConnecting, "OpenSession at once"},
+    {SessionPhase::kNew, SessionInput::kStop, SessionPhase::kOver, "nothing"},
+    {SessionPhase::kConnecting, SessionInput::kUp, SessionPhase::kGreeting, "Hello"},
     {SessionPhase::kConnecting, SessionInput::kDown, SessionPhase::kConnecting,
      "OpenSession with backoff"},
     {SessionPhase::kConnecting, SessionInput::kAgain, SessionPhase::kConnecting,
      "CloseSession, OpenSession at once"},
-    {SessionPhase::kConnecting, SessionInput::kStop, SessionPhase::kOver,
-     "CloseSession"},
+    {SessionPhase::kConnecting, SessionInput::kStop, SessionPhase::kOver, "CloseSession"},
     {SessionPhase::kGreeting, SessionInput::kWelcome, SessionPhase::kWelcomed,
      "OpenStream for each, registrations, rounds in flight, values"},
     {SessionPhase::kGreeting, SessionInput::kDown, SessionPhase::kConnecting,
@@ -69,16 +65,14 @@ inline constexpr SessionTransition kSessionTransitions[] = {
      "CloseSession, OpenSession with backoff, never at once"},
     {SessionPhase::kGreeting, SessionInput::kAgain, SessionPhase::kConnecting,
      "CloseSession, OpenSession at once"},
-    {SessionPhase::kGreeting, SessionInput::kStop, SessionPhase::kOver,
-     "CloseSession"},
+    {SessionPhase::kGreeting, SessionInput::kStop, SessionPhase::kOver, "CloseSession"},
     {SessionPhase::kWelcomed, SessionInput::kDown, SessionPhase::kConnecting,
      "OpenSession at once"},
     {SessionPhase::kWelcomed, SessionInput::kRetry, SessionPhase::kConnecting,
      "CloseSession, OpenSession with backoff, never at once"},
     {SessionPhase::kWelcomed, SessionInput::kAgain, SessionPhase::kConnecting,
      "CloseSession, OpenSession at once"},
-    {SessionPhase::kWelcomed, SessionInput::kStop, SessionPhase::kOver,
-     "CloseSession"},
+    {SessionPhase::kWelcomed, SessionInput::kStop, SessionPhase::kOver, "CloseSession"},
 };
 
 class Session {
@@ -97,12 +91,10 @@ class Session {
 
   // Takes one input; returns whether the table knows it. The caller says hello on kUp, and what
   // follows the welcome. `trouble` is the reason of all but kStart, kUp and kWelcome.
-  bool Take(const Config& config, SessionInput input, Error trouble,
-            std::vector<Action>& actions);
+  bool Take(const Config& config, SessionInput input, Error trouble, std::vector<Action>& actions);
 
   // What the welcome says about the session. REQUIRES: welcomed().
-  void Configure(absl::Time now, const Welcome& welcome,
-                 std::vector<Action>& actions);
+  void Configure(absl::Time now, const Welcome& welcome, std::vector<Action>& actions);
 
   void StreamUp(uint32_t stream, absl::Time now) { streams_.Up(stream, now); }
   void StreamDown(const Config& config, absl::Time now, uint32_t stream,
@@ -123,8 +115,8 @@ class Session {
 
   SessionPhase phase_ = SessionPhase::kNew;
   Streams streams_;
-  uint64_t jitter_;         // State of the generator (SplitMix64).
-  uint32_t failures_ = 0;   // In a row since the last welcome.
+  uint64_t jitter_;        // State of the generator (SplitMix64).
+  uint32_t failures_ = 0;  // In a row since the last welcome.
   Error trouble_;
   SessionToken token_ = 0;
   uint32_t frame_chunks_ = 1;

@@ -87,14 +87,12 @@ Finding Settlement::TakeResult(const Scope& scope, const LaneId& lane, RoundNumb
   return missing_ == 0 ? Complete(scope, lane) : Finding{};
 }
 
-Finding Settlement::TakePrepared(const Scope& scope, const LaneId& lane,
-                                 const Prepared& prepared) {
+Finding Settlement::TakePrepared(const Scope& scope, const LaneId& lane, const Prepared& prepared) {
   if (prepared_.has_value() && prepared.ballot < prepared_->ballot) return {};
   Unprepare();
   prepared_ = prepared;
   // Chunks of another ballot are of no use for this value, whichever is higher.
-  const bool of_value =
-      held_round_ == prepared.round && held_ballot_ == prepared.value_ballot;
+  const bool of_value = held_round_ == prepared.round && held_ballot_ == prepared.value_ballot;
   if (prepared.value.outcome == Outcome::kCommitted && !of_value) {
     Restage(prepared.round, prepared.value_ballot);
   }
@@ -103,8 +101,8 @@ Finding Settlement::TakePrepared(const Scope& scope, const LaneId& lane,
 }
 
 Finding Settlement::TakeLayout(const Scope& scope, const LaneId& lane) {
-  const bool waits = prepared_.has_value() && !answered_ &&
-                     expected_.size() < prepared_->value.layout_version;
+  const bool waits =
+      prepared_.has_value() && !answered_ && expected_.size() < prepared_->value.layout_version;
   return waits ? Evaluate(scope, lane) : Finding{};
 }
 
@@ -148,8 +146,8 @@ Finding Settlement::Complete(const Scope& scope, const LaneId& lane) {
   const bool committed = prepared_->value.outcome == Outcome::kCommitted;
   if (!committed || digest == prepared_->value.digest) {
     answered_ = true;
-    staged_ = StagedValue{prepared_->round, prepared_->ballot, prepared_->value_ballot,
-                          prepared_->value};
+    staged_ =
+        StagedValue{prepared_->round, prepared_->ballot, prepared_->value_ballot, prepared_->value};
     if (scope.welcomed) scope.Tell(Staged{lane.index, prepared_->round, prepared_->ballot});
     return {};
   }
@@ -162,8 +160,9 @@ Finding Settlement::Complete(const Scope& scope, const LaneId& lane) {
   if (refetched_ || missing_ == 0) {
     return {Consequence::kGiveUp,
             {ErrorCode::kDataCorrupt,
-             absl::StrCat(text, ", for the second time. Check this worker's memory and network, "
-                                "and rejoin with state.")}};
+             absl::StrCat(text,
+                          ", for the second time. Check this worker's memory and network, "
+                          "and rejoin with state.")}};
   }
   refetched_ = true;
   SendNeed(scope, lane);

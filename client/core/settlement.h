@@ -11,7 +11,7 @@
 //                                                                              or the session new
 //   kCollecting  Prepared, everything is here, or ABORTED         kStaged      Staged
 //   kPrepared    result frame of the value's ballot, the last     kStaged      ResultAck, Staged
-//   kPrepared    the same, but the digest is wrong, once          kPrepared    ResultAck, Need (all)
+//   kPrepared    the same, but the digest is wrong, once          kPrepared    ResultAck, Need
 //   kPrepared    the same, for the second time                    (given up)   Abandon
 //   any          Prepared with a higher ballot                    as above     as above
 //   kPrepared    attempt restarted, result frame of a higher      kCollecting

@@ -88,8 +88,7 @@ TEST(AskTest, ChunksGoOverOneStreamInOrder) {
 TEST(GetTest, AsksWhatItIsAndThenForItsChunks) {
   Harness worker;
   worker.Connect();
-  const Actions get = worker.Do(
-      GetValue{kKey, OfChunks(3), "w-1", worker.now + absl::Seconds(60)});
+  const Actions get = worker.Do(GetValue{kKey, OfChunks(3), "w-1", worker.now + absl::Seconds(60)});
   EXPECT_EQ(get.OneSent<Get>(), (Get{kKey, OfChunks(3), "w-1", 0, 0, absl::Seconds(60)}));
   const Get chunks = worker.Hear(Known(3)).OneSent<Get>();
   EXPECT_EQ(chunks.first, 0u);

@@ -34,28 +34,27 @@ void ReportCount(size_t count, const char* type) {
 std::string Actions::MessageNames() const {
   std::vector<std::string> names;
   for (const Send& send : Of<Send>()) {
-    names.push_back(std::visit(
-        Overloaded{
-            [](const Hello&) { return "Hello"; },
-            [](const Ready&) { return "Ready"; },
-            [](const Heartbeat&) { return "Heartbeat"; },
-            [](const Register&) { return "Register"; },
-            [](const LayoutSeen&) { return "LayoutSeen"; },
-            [](const basin::Begin&) { return "Begin"; },
-            [](const Skip&) { return "Skip"; },
-            [](const Commit&) { return "Commit"; },
-            [](const Withdraw&) { return "Withdraw"; },
-            [](const Staged&) { return "Staged"; },
-            [](const ResultAck&) { return "ResultAck"; },
-            [](const Need&) { return "Need"; },
-            [](const Busy&) { return "Busy"; },
-            [](const Abandon&) { return "Abandon"; },
-            [](const Finished&) { return "Finished"; },
-            [](const Leave&) { return "Leave"; },
-            [](const Announce&) { return "Announce"; },
-            [](const Get&) { return "Get"; },
-        },
-        send.message));
+    names.push_back(std::visit(Overloaded{
+                                   [](const Hello&) { return "Hello"; },
+                                   [](const Ready&) { return "Ready"; },
+                                   [](const Heartbeat&) { return "Heartbeat"; },
+                                   [](const Register&) { return "Register"; },
+                                   [](const LayoutSeen&) { return "LayoutSeen"; },
+                                   [](const basin::Begin&) { return "Begin"; },
+                                   [](const Skip&) { return "Skip"; },
+                                   [](const Commit&) { return "Commit"; },
+                                   [](const Withdraw&) { return "Withdraw"; },
+                                   [](const Staged&) { return "Staged"; },
+                                   [](const ResultAck&) { return "ResultAck"; },
+                                   [](const Need&) { return "Need"; },
+                                   [](const Busy&) { return "Busy"; },
+                                   [](const Abandon&) { return "Abandon"; },
+                                   [](const Finished&) { return "Finished"; },
+                                   [](const Leave&) { return "Leave"; },
+                                   [](const Announce&) { return "Announce"; },
+                                   [](const Get&) { return "Get"; },
+                               },
+                               send.message));
   }
   return absl::StrJoin(names, " ");
 }

@@ -2,9 +2,9 @@
 //
 // One client, driven by hand: the test plays the runner, the trainer and the aggregator.
 //
-// The job has the workers w-0 (the client), w-1 and w-2. Unless a test says otherwise the aggregator
-// runs in term 5, the lane is "g" with index 3, and its tensors are "a" (3 chunks, the last short),
-// "b" (1 chunk) and "c" (empty).
+// The job has the workers w-0 (the client), w-1 and w-2. Unless a test says otherwise the
+// aggregator runs in term 5, the lane is "g" with index 3, and its tensors are "a" (3 chunks, the
+// last short), "b" (1 chunk) and "c" (empty).
 
 #ifndef BASIN_TESTS_CLIENT_CORE_HARNESS_H_
 #define BASIN_TESTS_CLIENT_CORE_HARNESS_H_

@@ -45,8 +45,7 @@ TEST(JoiningTest, Fault_W17_AJoinerStartsWhereItIsTold) {
   EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).all.empty());
   EXPECT_TRUE(worker.Hear(AttemptRestarted{kLane, 6, {kTerm, 2}, "", {}, 0}).all.empty());
   const MembershipNow now =
-      worker
-          .Hear(MembershipChanged{worker.Members(4), Role::kMember, "w-1", {{"g", kLane, 8, 77}}})
+      worker.Hear(MembershipChanged{worker.Members(4), Role::kMember, "w-1", {{"g", kLane, 8, 77}}})
           .One<MembershipNow>();
   EXPECT_TRUE(now.joined);
   EXPECT_EQ(now.donor, "w-1");
@@ -123,8 +122,7 @@ TEST(JoiningTest, MembershipOfOthersIsToldAndAnOlderOneIsIgnored) {
       worker.Hear(MembershipChanged{two, Role::kMember, "w-1", {}}).One<MembershipNow>();
   EXPECT_EQ(now.rank, 1u);
   EXPECT_FALSE(now.joined);
-  EXPECT_TRUE(
-      worker.Hear(MembershipChanged{worker.Members(1), Role::kMember, {}, {}}).all.empty());
+  EXPECT_TRUE(worker.Hear(MembershipChanged{worker.Members(1), Role::kMember, {}, {}}).all.empty());
   EXPECT_TRUE(worker.Hear(MembershipChanged{two, Role::kMember, "w-1", {}}).all.empty());
   EXPECT_EQ(worker.client.rank(), 1u);
 }
@@ -161,7 +159,7 @@ TEST(JoiningTest, AVerdictWithoutTheWorkerEndsItsMembership) {
   EXPECT_EQ(now.rank, std::nullopt);
   EXPECT_EQ(worker.Do(BeginRound{}).One<Refused>().error.code, ErrorCode::kFailedPrecondition);
   worker.Do(SessionDown{""});
-  EXPECT_FALSE(worker.Connect().HasSent<Ready>()) << "a drained worker does not come back by itself";
+  EXPECT_FALSE(worker.Connect().HasSent<Ready>()) << "a drained worker stays away";
   // Asked for again, it starts with state like any joiner.
   worker.Do(DeclareReady{});
   worker.Hear(MembershipChanged{worker.Members(5), Role::kMember, "w-2", {{"g", kLane, 9, 1}}});

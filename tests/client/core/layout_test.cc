@@ -58,8 +58,14 @@ TEST(LayoutTest, KnowsWhichRangesExist) {
   for (const ChunkRange& range : {ChunkRange{0, 0, 3}, {0, 2, 1}, {1, 0, 1}}) {
     EXPECT_TRUE(layout.Contains(range));
   }
-  for (const ChunkRange& range : {ChunkRange{0, 0, 0}, {0, 0, 4}, {0, 3, 1}, {1, 0, 2}, {2, 0, 1},
-                                  {3, 0, 1}, {0, 1, UINT32_MAX}, {0, UINT32_MAX, 2}}) {
+  for (const ChunkRange& range : {ChunkRange{0, 0, 0},
+                                  {0, 0, 4},
+                                  {0, 3, 1},
+                                  {1, 0, 2},
+                                  {2, 0, 1},
+                                  {3, 0, 1},
+                                  {0, 1, UINT32_MAX},
+                                  {0, UINT32_MAX, 2}}) {
     EXPECT_FALSE(layout.Contains(range)) << range.tensor << " " << range.first;
   }
 }
@@ -68,8 +74,7 @@ TEST(LayoutTest, CutsIntervalsAtTensorsAndFrames) {
   Layout layout;  // Chunks: a 0 1 2, b 3, c none, d 4 5.
   ASSERT_TRUE(layout.Extend(0, Model(), kLimit));
   ASSERT_TRUE(layout.Extend(3, {F32("d", kChunkBytes / 2)}, kLimit));
-  EXPECT_EQ(layout.Ranges({0, 6}),
-            (std::vector<ChunkRange>{{0, 0, 3}, {1, 0, 1}, {3, 0, 2}}));
+  EXPECT_EQ(layout.Ranges({0, 6}), (std::vector<ChunkRange>{{0, 0, 3}, {1, 0, 1}, {3, 0, 2}}));
   EXPECT_EQ(layout.Ranges({1, 5}, 1),
             (std::vector<ChunkRange>{{0, 1, 1}, {0, 2, 1}, {1, 0, 1}, {3, 0, 1}}));
   EXPECT_EQ(layout.Ranges({4, 5}), (std::vector<ChunkRange>{{3, 0, 1}}));

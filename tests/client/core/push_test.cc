@@ -107,7 +107,8 @@ TEST(PushTest, WhatALostStreamHadNotDeliveredIsSentAgain) {
 TEST(PushTest, RefusedChunksAreSentAgainWhenThereIsRoom) {
   Harness worker = Begun(kWindow);
   worker.PushOne(kA);
-  EXPECT_TRUE(Ranges(worker.Hear(Credit{kLane, 1, 0, {{0, 0, 1}}, {{0, 1, 1}, {9, 0, 1}}})).empty());
+  const Credit refusing{kLane, 1, 0, {{0, 0, 1}}, {{0, 1, 1}, {9, 0, 1}}};
+  EXPECT_TRUE(Ranges(worker.Hear(refusing)).empty());
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), kShort);
   EXPECT_EQ(Ranges(worker.Hear(Credit{kLane, 1, kWindow, {}, {}})), (Chunks{{0, 1, 1}}));
 }
@@ -126,8 +127,8 @@ TEST(PushTest, AWindowThatComesBeforeTheBeginIsKept) {
   LaneLayout layout = worker.MakeLayout();
   layout.window = 0;  // The lane waits for memory.
   worker.Hear(layout);
-  worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt,
-                                {{"g", kLane, 1, 0}}});
+  worker.Hear(
+      MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
   worker.Hear(Credit{kLane, 1, kWindow, {}, {}});
   worker.Begin();
   EXPECT_EQ(Ranges(worker.PushOne(kB)), (Chunks{{1, 0, 1}}));
@@ -290,8 +291,8 @@ TEST(PushTest, AFullRoundOfALargeModelKeepsItsBooks) {
   LaneLayout layout = worker.MakeLayout();
   layout.tensors = {large};
   worker.Hear(layout);
-  worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt,
-                                {{"g", kLane, 1, 0}}});
+  worker.Hear(
+      MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
   worker.Begin();
   std::vector<SendContribution> frames = worker.PushOne(0).Of<SendContribution>();
   worker.Do(CommitRound{0});

@@ -126,7 +126,7 @@ TEST(StagingTest, AbortedIsStagedWithoutBytes) {
 TEST(StagingTest, TensorsWithoutAResultAreNotWaitedFor) {
   Harness worker = Contributed();
   Prepared prepared = worker.MakePrepared();
-  prepared.value.tensor_divisors = {{0, 0}, {9, 1}};  // All skipped a; entry 9 is beyond the layout.
+  prepared.value.tensor_divisors = {{0, 0}, {9, 1}};  // a was skipped; 9 is beyond the layout.
   prepared.value.digest = ResultDigest(1, 0);
   worker.Hear(prepared);
   // EMPTY: reduced and published all the same, and not part of the digest.
@@ -211,8 +211,7 @@ TEST(DigestTest, Fault_N8_AMismatchIsFetchedAgainOnceThenGivenUp) {
   };
   worker.Hear(worker.MakePrepared());
   const Actions first = corrupt();
-  EXPECT_EQ(first.OneSent<Need>(),
-            (Need{kLane, 1, {kTerm, 1}, {{0, 0, 3}, {1, 0, 1}}}));
+  EXPECT_EQ(first.OneSent<Need>(), (Need{kLane, 1, {kTerm, 1}, {{0, 0, 3}, {1, 0, 1}}}));
   EXPECT_FALSE(first.HasSent<Staged>());
   const Actions second = corrupt();
   EXPECT_EQ(second.One<FailRound>().error.code, ErrorCode::kDataCorrupt);

@@ -173,19 +173,18 @@ TEST_P(EndedTest, DecidesWhatFollows) {
   EXPECT_EQ(worker.client.trouble().code, GetParam().code);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Codes, EndedTest,
-    testing::Values(EndCase{ErrorCode::kUnavailable, false, false},
-                    EndCase{ErrorCode::kRunConflict, false, false},
-                    EndCase{ErrorCode::kResourceExhausted, false, false},
-                    EndCase{ErrorCode::kOk, false, false},
-                    EndCase{ErrorCode::kEvicted, false, true},
-                    EndCase{ErrorCode::kSuperseded, true, false},
-                    EndCase{ErrorCode::kLineageConflict, true, false},
-                    EndCase{ErrorCode::kVersionMismatch, true, false},
-                    EndCase{ErrorCode::kMismatch, true, false},
-                    EndCase{ErrorCode::kInvalidArgument, true, false}),
-    [](const auto& info) { return ErrorCodeName(info.param.code); });
+INSTANTIATE_TEST_SUITE_P(Codes, EndedTest,
+                         testing::Values(EndCase{ErrorCode::kUnavailable, false, false},
+                                         EndCase{ErrorCode::kRunConflict, false, false},
+                                         EndCase{ErrorCode::kResourceExhausted, false, false},
+                                         EndCase{ErrorCode::kOk, false, false},
+                                         EndCase{ErrorCode::kEvicted, false, true},
+                                         EndCase{ErrorCode::kSuperseded, true, false},
+                                         EndCase{ErrorCode::kLineageConflict, true, false},
+                                         EndCase{ErrorCode::kVersionMismatch, true, false},
+                                         EndCase{ErrorCode::kMismatch, true, false},
+                                         EndCase{ErrorCode::kInvalidArgument, true, false}),
+                         [](const auto& info) { return ErrorCodeName(info.param.code); });
 
 TEST(SessionTest, RefusedHellosBackOff) {
   Harness worker;
