@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/history.h"
 
 namespace basin::aggregator {
 namespace {
@@ -57,8 +58,11 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
     actions.push_back(Note{NoteKind::kStalled, "", "", "", 0,
                            absl::StrCat("This process woke ", absl::FormatDuration(gap),
                                         " late; every deadline is extended by that.")});
-    for (auto& [id, job] : jobs_) job.Shift(gap);
-    drain_until_ += gap;
+    // A little more than the gap, which is the time to read what has arrived meanwhile.
+    const absl::Duration shift = gap + config_.stall_threshold;
+    for (auto& [id, job] : jobs_) job.Shift(shift);
+    started_ += shift;
+    drain_until_ += shift;
     wake_ = Earliest();
   }
   Take(event, now, actions);
@@ -167,7 +171,16 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
                         " with ", kContractVersion, ". Install matching versions."));
     return;
   }
-  if (draining_) {
+  if (const std::string why = WhyNotPlausible(hello, config_); !why.empty()) {
+    Refuse(scope, session, hello, ErrorCode::kInvalidArgument,
+           absl::StrCat("The hello of worker ", hello.worker, " of job ", hello.job, " ", why,
+                        "; its client is broken."));
+    return;
+  }
+  auto known = by_name_.find(hello.job);
+  // Who is needed to end an open round may come back.
+  const bool expected = known != by_name_.end() && jobs_.at(known->second).Expects(hello);
+  if (draining_ && !expected) {
     Refuse(scope, session, hello, ErrorCode::kUnavailable,
            "This aggregator is draining; the client retries until another one answers.");
     return;
@@ -178,7 +191,6 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
                         "; this aggregator allows ", config_.max_workers, "."));
     return;
   }
-  auto known = by_name_.find(hello.job);
   if (known == by_name_.end()) {
     if (jobs_.size() >= config_.max_jobs) {
       Refuse(scope, session, hello, ErrorCode::kResourceExhausted,

@@ -116,7 +116,8 @@ bool Job::Expired(const JobScope& scope) const {
 }
 
 uint32_t Job::Present() const {
-  return workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kFinished);
+  return workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kFinished) +
+         finished_and_gone_;
 }
 
 bool Job::Paused() const { return suspended_ || Present() < settings_.min_workers; }
@@ -198,7 +199,9 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
             });
           },
           [&](const ResultAck& ack) {
-            if (!valid(ack.lane, ack.ranges)) return refuse_ranges(ack.lane, ack.round);
+            if (ack.lane >= lanes_.size() || !valid(ack.lane, ack.ranges)) {
+              return refuse_ranges(ack.lane, ack.round);
+            }
             Lane& lane = lanes_[ack.lane];
             if (!lane.round.has_value() || lane.round->number() != ack.round ||
                 !lane.round->Has(slot)) {
@@ -232,7 +235,8 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
             for (LaneIndex i = 0; i < lanes_.size(); ++i) {
               Lane& lane = lanes_[i];
               if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
-              if (lane.round->HasBegun(slot)) continue;
+              if (lane.round->HasBegun(slot) || lane.round->phase() == RoundPhase::kPrepared)
+                continue;
               lane.round->TakeWithdraw(ScopeOf(scope, i), slot, "it has finished");
             }
             ReconsiderMembers(scope);
@@ -299,7 +303,8 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
                           ". Build the same model on every worker; the others go on."));
       continue;
     }
-    if (!TensorBytes(spec).has_value()) {
+    const std::optional<uint64_t> bytes = TensorBytes(spec);
+    if (!bytes.has_value()) {
       refuse(ErrorCode::kInvalidArgument,
              absl::StrCat("tensor ", spec.name, " as ", DescribeSpec(spec), " has no size."));
       continue;
@@ -309,6 +314,13 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
              absl::StrCat("the lane has ", lane.layout.version(),
                           " tensors, which is its limit; fuse small ones."));
       break;
+    }
+    if (*bytes > scope.config.max_lane_bytes - lane.layout.bytes()) {
+      refuse(ErrorCode::kResourceExhausted,
+             absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec),
+                          " the lane would have more than ", scope.config.max_lane_bytes,
+                          " bytes, which is its limit."));
+      continue;
     }
     lane.layout.Append(spec);
   }
@@ -406,6 +418,8 @@ Round* Job::RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex ind
     TellVerdictAgain(scope, slot, lane, index, number);
     return nullptr;
   }
+  // What opens a round while the service drains is answered by the next aggregator.
+  if (open && scope.draining && !lane.Open()) return nullptr;
   const Worker& worker = workers_[slot];
   if (number > lane.next) {
     RejectMessage(
@@ -416,13 +430,12 @@ Round* Job::RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex ind
     return nullptr;
   }
   if (!lane.round.has_value() && open && state_ == JobState::kRunning && IsMember(worker) &&
-      !worker.finishing && !scope.draining) {
+      !worker.finishing) {
     lane.round.emplace(number, Ballot{term_, 1}, RoundMembers(), lane.layout, scope.now);
     lane.last_used = scope.now;
   }
   if (lane.round.has_value() && lane.round->Has(slot)) return &*lane.round;
-  // A begin during the drain of the service is answered by the next aggregator.
-  if (open && !scope.draining) {
+  if (open) {
     RejectMessage(scope, slot, ErrorCode::kFailedPrecondition,
                   absl::StrCat("Job ", name_, ", lane ", lane.name, ": worker ", worker.id,
                                " is not a member of round ", number,
@@ -554,13 +567,26 @@ bool Job::IsBoundary(const Lane& lane) const {
 void Job::Settle(const JobScope& scope, LaneIndex index) {
   if (Paused() || pending_.has_value()) return;
   Lane& lane = lanes_[index];
-  const Membership next = IsBoundary(lane) ? NextMembership(scope) : membership_;
+  const Membership next = IsBoundary(lane) ? NextMembership(MayAdmit(scope, lane)) : membership_;
   if (next == membership_ || !scope.config.state_file) {
     TellVerdict(scope, index, next);
     return;
   }
   lane.saving = true;
   lane.saved_next = next;
+  Save(scope, next);
+}
+
+// Whoever joins takes part in every round from here on, so none may be open that it is not in:
+// where calls are, those who join wait for the next verdict.
+bool Job::MayAdmit(const JobScope& scope, const Lane& settled) const {
+  return !scope.draining && std::none_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+    return &lane != &settled && lane.Open();
+  });
+}
+
+void Job::Save(const JobScope& scope, const Membership& next) {
+  written_ = next.generation;
   scope.actions.push_back(SaveState{id_, name_, run_, term_, next});
 }
 
@@ -577,8 +603,16 @@ void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
   if (pending_.has_value() && pending_->next.generation == saved.generation) {
     const PendingChange change = *pending_;
     pending_.reset();
-    ApplyChange(scope, change.next, change.donor);
-    ReconsiderMembers(scope);
+    const bool donor_lost = change.donor.has_value() &&
+                            workers_[*workers_.Find(*change.donor)].state == WorkerState::kLost;
+    if (!donor_lost) {
+      ApplyChange(scope, change.next, change.donor);
+      ReconsiderMembers(scope);
+    } else if (workers_.Count(WorkerState::kMember) > 0) {
+      ReconsiderMembers(scope);  // Another one has the state.
+    } else {
+      EndLineage(scope);
+    }
     return;
   }
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
@@ -671,7 +705,7 @@ void Job::CheckDeadlines(const JobScope& scope) {
     forming_timed_out_ = true;
     TryForm(scope);
   }
-  if (state_ == JobState::kRecovering &&
+  if (state_ == JobState::kRecovering && !saving_recovery_ &&
       scope.now >= recovery_since_ + scope.config.recovery_window) {
     TryRecover(scope);
   }
@@ -701,7 +735,7 @@ absl::Time Job::NextDeadline(const Config& config) const {
   if (state_ == JobState::kForming && !forming_timed_out_) {
     next = std::min(next, forming_since_ + config.start_timeout);
   }
-  if (state_ == JobState::kRecovering) {
+  if (state_ == JobState::kRecovering && !saving_recovery_) {
     next = std::min(next, recovery_since_ + config.recovery_window);
   }
   if (!pause_told_) next = std::min(next, paused_since_ + config.pause_timeout);

@@ -80,6 +80,8 @@ class Job {
   // Takes a hello on a session that belongs to no worker yet. Welcomes it, holds it (recovery), or
   // ends the session.
   void TakeHello(const JobScope& scope, SessionId session, const Hello& hello);
+  // Whether this is the process of a worker without which an open round cannot end.
+  bool Expects(const Hello& hello) const;
   // Of the worker in `slot`, on its current session.
   void TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& message);
   void TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame);
@@ -117,16 +119,17 @@ class Job {
   bool HasOpenRound() const;
   bool Idle() const;                          // Nobody is connected and nobody is expected back.
   bool Expired(const JobScope& scope) const;  // Idle for so long that it can be forgotten.
-  // Members that live, and the finished: what min_workers is compared with.
+  // Members that live, and those who have finished: what min_workers is compared with.
   uint32_t Present() const;
   bool Paused() const;
 
   auto Fields() const {
     return std::tie(id_, name_, run_, state_, term_, settings_, reason_, suspended_, paused_noted_,
-                    settled_in_, told_verdict_, recovered_, membership_, next_incarnation_,
-                    next_ready_, workers_, lanes_, values_, hellos_, saved_, recovery_since_,
-                    forming_since_, forming_timed_out_, forced_, saving_recovery_, recovered_lanes_,
-                    pending_, donor_, paused_since_, pause_told_, idle_since_);
+                    settled_in_, told_verdict_, recovered_, membership_, written_,
+                    next_incarnation_, next_ready_, finished_and_gone_, workers_, lanes_, values_,
+                    hellos_, saved_, recovery_since_, forming_since_, forming_timed_out_, forced_,
+                    saving_recovery_, recovered_lanes_, pending_, donor_, paused_since_,
+                    pause_told_, idle_since_);
   }
 
  private:
@@ -139,6 +142,7 @@ class Job {
 
   // job_hello.cc
   bool CheckRun(const JobScope& scope, SessionId session, const Hello& hello);
+  bool CheckBounds(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckSettings(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckLineage(const JobScope& scope, SessionId session, const Hello& hello);
   void Admit(const JobScope& scope, SessionId session, const Hello& hello);
@@ -147,6 +151,7 @@ class Job {
               const std::string& text);
 
   // job_recovery.cc
+  void Forget(const JobScope& scope);
   void EnterRecovery(const JobScope& scope, const std::string& reason);
   void HoldHello(const JobScope& scope, SessionId session, const Hello& hello);
   void TryRecover(const JobScope& scope);
@@ -163,16 +168,18 @@ class Job {
   void Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::string& reason,
             const Error& error);
   void EndLineage(const JobScope& scope);
-  Membership NextMembership(const JobScope& scope) const;
+  Membership NextMembership(bool admit) const;
   void Activate(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor,
                 bool tell_members);
   std::optional<WorkerId> ChooseDonor(const Membership& next) const;
-  std::optional<WorkerId> ChooseDonorByState(const std::vector<Slot>& chosen) const;
+  std::optional<WorkerId> ChooseDonorByState(const Membership& next) const;
   std::vector<Slot> Candidates() const;  // Ready, in the order in which they became so.
   Generation NextGeneration() const;
   bool Revived(const Membership& next) const;
   std::vector<StartRound> StartRounds() const;
   bool AnyRoundEver() const;
+  bool NobodyGoesOn() const;
+  void ReformIdleRounds(const JobScope& scope);
   void NotePause(const JobScope& scope);
 
   // job.cc
@@ -191,6 +198,8 @@ class Job {
   void AdvanceLane(const JobScope& scope, LaneIndex index);
   void AdvanceAll(const JobScope& scope);
   bool IsBoundary(const Lane& lane) const;
+  bool MayAdmit(const JobScope& scope, const Lane& settled) const;
+  void Save(const JobScope& scope, const Membership& next);
   void Settle(const JobScope& scope, LaneIndex index);
   void TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next);
   RoundScope ScopeOf(const JobScope& scope, LaneIndex index) const;
@@ -213,8 +222,10 @@ class Job {
   bool told_verdict_ = false;  // In this term.
   bool recovered_ = false;     // In this term.
   Membership membership_;
+  Generation written_;  // The newest that was asked to be written down.
   uint64_t next_incarnation_ = 0;
   uint64_t next_ready_ = 0;
+  uint32_t finished_and_gone_ = 0;  // Lost workers that had finished.
   Workers workers_;
   std::vector<Lane> lanes_;
   Values values_;

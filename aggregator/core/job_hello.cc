@@ -35,10 +35,17 @@ void Job::Refuse(const JobScope& scope, SessionId session, const WorkerId& worke
   scope.actions.push_back(EndSession{session, Error{code, text}});
 }
 
+bool Job::Expects(const Hello& hello) const {
+  const std::optional<Slot> slot = workers_.Find(hello.worker);
+  return HasOpenRound() && slot.has_value() && workers_[*slot].nonce == hello.nonce &&
+         workers_[*slot].state != WorkerState::kLost;
+}
+
 void Job::TakeHello(const JobScope& scope, SessionId session, const Hello& hello) {
   if (!CheckRun(scope, session, hello)) return;
   const bool remembers = HasHistory(hello);
   if (!settled_in_) {
+    if (!CheckBounds(scope, session, hello)) return;
     settled_in_ = true;
     settings_ = Resolve(hello.settings);
     const bool long_up = scope.now >= scope.started + scope.config.recovery_window;
@@ -82,7 +89,11 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
     if (saved_.has_value() && !saved_->run.empty() && saved_->run != run_) saved_.reset();
     return true;
   }
-  const bool present = !hellos_.empty() || workers_.Count(WorkerState::kLost) < workers_.size();
+  // Whoever waits for recovery is present; so is, until its window is over, who has said hello.
+  const bool waits = std::any_of(hellos_.begin(), hellos_.end(), [this](const auto& entry) {
+    return entry.second.first != 0 || state_ == JobState::kRecovering;
+  });
+  const bool present = waits || workers_.Count(WorkerState::kLost) < workers_.size();
   if (present) {
     Refuse(scope, session, hello.worker, ErrorCode::kRunConflict,
            absl::StrCat("Job ", name_, ": run ", run_.empty() ? "(unnamed)" : run_,
@@ -91,19 +102,24 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
     return false;
   }
   Say(scope, NoteKind::kJobAdmitted, "", absl::StrCat("A new run, ", hello.run, "."));
-  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
-    if (lanes_[i].round.has_value()) {
-      scope.actions.push_back(EndRound{id_, i, lanes_[i].round->number()});
-    }
-  }
-  ReleaseMemory(scope.memory);
-  lanes_.clear();
-  workers_.Clear();
-  values_.Clear();
+  Forget(scope);
   saved_.reset();
   run_ = hello.run;
-  settled_in_ = told_verdict_ = recovered_ = forced_ = false;
+  settled_in_ = forced_ = false;
   return true;
+}
+
+bool Job::CheckBounds(const JobScope& scope, SessionId session, const Hello& hello) {
+  const JobSettings asked = Resolve(hello.settings);
+  if (asked.min_workers <= asked.start_workers && asked.start_workers <= asked.max_workers) {
+    return true;
+  }
+  Refuse(scope, session, hello.worker, ErrorCode::kInvalidArgument,
+         absl::StrCat("Job ", name_, ": worker ", hello.worker, " asks for min_workers = ",
+                      asked.min_workers, ", start_workers = ", asked.start_workers,
+                      ", max_workers = ", asked.max_workers,
+                      "; they must not decrease in this order."));
+  return false;
 }
 
 bool Job::CheckSettings(const JobScope& scope, SessionId session, const Hello& hello) {
@@ -199,7 +215,9 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   } else {
     workers_.SetState(slot, WorkerState::kAdmitted);
     worker.incarnation = Incarnation{term_, ++next_incarnation_};
+    if (worker.finishing) --finished_and_gone_;
     worker.draining = worker.finishing = false;
+    worker.member_since = Generation{};
     worker.busy.clear();
     worker.layouts.clear();
   }
@@ -228,15 +246,19 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
 
   // One who became a member while it was away does not know it: it starts where the lanes are.
   const auto& heard = hello.membership.members;
-  const bool knows = std::find(heard.begin(), heard.end(), worker.id) != heard.end();
+  const bool knows = hello.incarnation == worker.incarnation &&
+                     !(hello.membership.generation < worker.member_since) &&
+                     std::find(heard.begin(), heard.end(), worker.id) != heard.end();
   const bool news = IsMember(worker) && !knows;
   if (news) welcome.role = Role::kJoiner;
 
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     const Lane& lane = lanes_[i];
+    if (lane.name.empty()) continue;
     welcome.layouts.push_back(LaneLayout{i, lane.name, lane.kind, 0, lane.layout.tensors(),
                                          lane.next, lane.memory.window});
-    if (!IsMember(worker) || news) continue;
+    // Also who is a member no longer hears how the rounds that it took part in ended.
+    if (!knows) continue;
     const auto history = std::find_if(hello.lanes.begin(), hello.lanes.end(),
                                       [&](const LaneHistory& h) { return h.name == lane.name; });
     const RoundNumber last = history == hello.lanes.end() ? 0 : history->last_verdict;

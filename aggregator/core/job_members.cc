@@ -19,8 +19,11 @@ bool Job::AnyRoundEver() const {
 std::vector<Slot> Job::Candidates() const {
   std::vector<Slot> ready;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    const WorkerState state = workers_[slot].state;
-    if (state == WorkerState::kCandidate || state == WorkerState::kSpare) ready.push_back(slot);
+    const Worker& worker = workers_[slot];
+    if (worker.draining || worker.finishing) continue;
+    if (worker.state == WorkerState::kCandidate || worker.state == WorkerState::kSpare) {
+      ready.push_back(slot);
+    }
   }
   std::sort(ready.begin(), ready.end(),
             [this](Slot a, Slot b) { return workers_[a].ready_order < workers_[b].ready_order; });
@@ -49,15 +52,26 @@ void Job::TakeReady(const JobScope& scope, Slot slot, const Ready& ready) {
 // Changes the members where that need not wait for a verdict.
 void Job::ReconsiderMembers(const JobScope& scope) {
   if (state_ != JobState::kRunning) return;
+  const Membership next = NextMembership(!scope.draining);
+  if (next == membership_) return;
   if (!AnyRoundEver()) {
-    const Membership next = NextMembership(scope);
-    if (next != membership_) RequestChange(scope, next, std::nullopt);
+    RequestChange(scope, next, ChooseDonorByState(next));
+  } else if (NobodyGoesOn()) {
+    RequestChange(scope, next, ChooseDonor(next));
   } else if (Present() < settings_.min_workers) {
-    const Membership next = NextMembership(scope);
-    const bool enough =
-        next.members.size() + workers_.Count(WorkerState::kFinished) >= settings_.min_workers;
-    if (next != membership_ && enough) RequestChange(scope, next, ChooseDonor(next));
+    const size_t finished = workers_.Count(WorkerState::kFinished) + finished_and_gone_;
+    const bool enough = next.members.size() + finished >= settings_.min_workers;
+    if (enough) RequestChange(scope, next, ChooseDonor(next));
   }
+}
+
+// Whether every member has finished and no round is open, so that no verdict will come any more.
+bool Job::NobodyGoesOn() const {
+  if (HasOpenRound() || workers_.Count(WorkerState::kMember) == 0) return false;
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    if (IsMember(workers_[slot]) && !workers_[slot].finishing) return false;
+  }
+  return true;
 }
 
 void Job::TryForm(const JobScope& scope) {
@@ -70,21 +84,22 @@ void Job::TryForm(const JobScope& scope) {
   // quick. Who does not fit stays a spare.
   Membership next;
   next.generation = NextGeneration();
-  std::vector<Slot> chosen = ready;
-  if (chosen.size() > settings_.max_workers) chosen.resize(settings_.max_workers);
-  for (const Slot slot : chosen) next.members.push_back(workers_[slot].id);
+  for (const Slot slot : ready) {
+    if (next.members.size() < settings_.max_workers) next.members.push_back(workers_[slot].id);
+  }
   std::sort(next.members.begin(), next.members.end());
   state_ = JobState::kRunning;
-  RequestChange(scope, next, ChooseDonorByState(chosen));
+  RequestChange(scope, next, ChooseDonorByState(next));
 }
 
 // Of a job whose members all bring a state of their own: nobody needs a donor when all declare the
 // same; else it is the one that is furthest, the lowest id among equals.
-std::optional<WorkerId> Job::ChooseDonorByState(const std::vector<Slot>& chosen) const {
+std::optional<WorkerId> Job::ChooseDonorByState(const Membership& next) const {
+  if (next.members.empty()) return std::nullopt;
   bool same = true;
-  const Worker* donor = &workers_[chosen.front()];
-  for (const Slot slot : chosen) {
-    const Worker& worker = workers_[slot];
+  const Worker* donor = &workers_[*workers_.Find(next.members.front())];
+  for (const WorkerId& id : next.members) {
+    const Worker& worker = workers_[*workers_.Find(id)];
     same &= worker.step_label == donor->step_label && worker.state_hash == donor->state_hash;
     const auto further = [](const Worker& a, const Worker& b) {
       return a.step_label != b.step_label ? a.step_label > b.step_label : a.id < b.id;
@@ -96,11 +111,12 @@ std::optional<WorkerId> Job::ChooseDonorByState(const std::vector<Slot>& chosen)
 }
 
 Generation Job::NextGeneration() const {
-  return {term_, membership_.generation.term == term_ ? membership_.generation.counter + 1 : 1};
+  const Generation newest = std::max(membership_.generation, written_);
+  return {term_, newest.term == term_ ? newest.counter + 1 : 1};
 }
 
 // Survivors keep their order, joiners are appended in the order in which they became ready.
-Membership Job::NextMembership(const JobScope& scope) const {
+Membership Job::NextMembership(bool admit) const {
   Membership next = membership_;
   next.members.clear();
   for (const WorkerId& id : membership_.members) {
@@ -109,7 +125,7 @@ Membership Job::NextMembership(const JobScope& scope) const {
     const Worker& worker = workers_[*slot];
     if (IsMember(worker) && !worker.draining && !worker.finishing) next.members.push_back(id);
   }
-  if (!scope.draining) {
+  if (admit) {
     for (const Slot slot : Candidates()) {
       if (next.members.size() >= settings_.max_workers) break;
       next.members.push_back(workers_[slot].id);
@@ -128,19 +144,26 @@ bool Job::Revived(const Membership& next) const {
 
 std::optional<WorkerId> Job::ChooseDonor(const Membership& next) const {
   if (!Revived(next)) return std::nullopt;  // Nobody joins.
-  std::optional<WorkerId> away;
-  for (const WorkerId& id : next.members) {
-    const Worker& worker = workers_[*workers_.Find(id)];
-    if (!IsMember(worker)) continue;
-    if (worker.connected()) return id;
-    if (!away.has_value()) away = id;
+  std::optional<WorkerId> best;
+  int best_rank = -1;
+  for (const WorkerId& id : membership_.members) {
+    const std::optional<Slot> slot = workers_.Find(id);
+    if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
+    // One that stays, before one that is on its way out; one that is here, before one that is away.
+    const bool stays =
+        std::find(next.members.begin(), next.members.end(), id) != next.members.end();
+    const int rank = 2 * workers_[*slot].connected() + stays;
+    if (rank <= best_rank) continue;
+    best = id;
+    best_rank = rank;
   }
-  return away;
+  return best;
 }
 
 std::vector<StartRound> Job::StartRounds() const {
   std::vector<StartRound> start;
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i].name.empty()) continue;
     start.push_back({lanes_[i].name, i, lanes_[i].next, lanes_[i].chain});
   }
   return start;
@@ -157,7 +180,7 @@ void Job::RequestChange(const JobScope& scope, const Membership& next,
     return;
   }
   pending_ = PendingChange{next, std::move(donor)};
-  scope.actions.push_back(SaveState{id_, name_, run_, term_, next});
+  Save(scope, next);
 }
 
 void Job::ApplyChange(const JobScope& scope, const Membership& next,
@@ -173,6 +196,7 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
     }
     if (!joiners.empty()) lane.round->Admit(ScopeOf(scope, i), std::move(joiners));
   }
+  if (AnyRoundEver() && workers_.Count(WorkerState::kMember) == 0) EndLineage(scope);
   NotePause(scope);
   AdvanceAll(scope);
 }
@@ -180,6 +204,8 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
 // Makes `next` the membership and tells whoever does not hear it with a verdict.
 void Job::Activate(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor,
                    bool tell_members) {
+  // Before the first round nobody has trained: members too take the donor's state.
+  const bool trained = AnyRoundEver();
   membership_ = next;
   donor_ = donor;
   std::set<WorkerId> members(next.members.begin(), next.members.end());
@@ -194,8 +220,9 @@ void Job::Activate(const JobScope& scope, const Membership& next, std::optional<
     if (is_member) {
       workers_.SetState(slot, WorkerState::kMember);
       if (was_member && !tell_members) continue;
+      if (!was_member) worker.member_since = next.generation;
       std::optional<WorkerId> from = donor;
-      if (was_member || from == id) from.reset();  // It has the state.
+      if ((was_member && trained) || from == id) from.reset();  // It has the state.
       SendTo(scope, slot,
              MembershipChanged{membership_, Role::kMember, from,
                                was_member ? std::vector<StartRound>{} : StartRounds()});
@@ -208,6 +235,20 @@ void Job::Activate(const JobScope& scope, const Membership& next, std::optional<
     const Role role = worker.state == WorkerState::kSpare ? Role::kSpare : Role::kJoiner;
     SendTo(scope, slot, MembershipChanged{membership_, role, std::nullopt, {}});
   }
+  ReformIdleRounds(scope);
+}
+
+// A round of which only frames have come, and no begin, is not open: its members are those of the
+// generation.
+void Job::ReformIdleRounds(const JobScope& scope) {
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    if (!lane.round.has_value() || lane.Open()) continue;
+    lane.round->Reform(ScopeOf(scope, i), RoundMembers());
+    if (lane.round->AnyoneAlive()) continue;
+    scope.actions.push_back(EndRound{id_, i, lane.round->number()});
+    lane.round.reset();
+  }
 }
 
 // A worker is gone: from every open round in one step, and from the members.
@@ -215,6 +256,11 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
                const Error& error) {
   Worker& worker = workers_[slot];
   if (worker.state == WorkerState::kLost) return;
+  // Who has run out of data is not missed when it exits.
+  const bool took_part =
+      worker.state == WorkerState::kMember || worker.state == WorkerState::kFinished;
+  worker.finishing &= took_part;
+  if (worker.finishing) ++finished_and_gone_;
   workers_.SetState(slot, WorkerState::kLost);
   Say(scope, kind, worker.id, absl::StrCat("Worker ", worker.id, " ", reason, "."));
   if (worker.connected()) {
@@ -261,10 +307,18 @@ void Job::EndLineage(const JobScope& scope) {
     }
     lane.StartLineage(membership_.generation.counter);
   }
+  // Who finished has no part in what begins now.
+  finished_and_gone_ = 0;
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    if (workers_[slot].state == WorkerState::kLost) workers_[slot].finishing = false;
+    if (workers_[slot].state == WorkerState::kFinished) {
+      workers_.SetState(slot, WorkerState::kAdmitted);
+    }
+  }
   state_ = JobState::kForming;
   forming_since_ = scope.now;
   forming_timed_out_ = false;
-  reason_ = "every member was lost; waits for workers to start from their own state";
+  reason_ = "nobody with state is left; waits for workers to start from their own";
   TryForm(scope);
 }
 
@@ -274,6 +328,7 @@ void Job::NotePause(const JobScope& scope) {
   paused_noted_ = paused;
   if (!paused) {
     paused_since_ = absl::InfiniteFuture();
+    if (state_ != JobState::kRunning) return;  // Not paused any more, but lost.
     reason_.clear();
     Say(scope, NoteKind::kResumed, "", "The job goes on.");
     return;
@@ -327,6 +382,7 @@ void Job::EndAllSessions(const JobScope& scope, const Error& error) {
     scope.actions.push_back(EndSession{*worker.session, error});
     worker.session.reset();
     worker.lost_at = scope.now + scope.config.lease;
+    values_.ForgetRequests(slot);
   }
   for (auto& [id, held] : hellos_) {
     if (held.first == 0) continue;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/job.h"
+#include "aggregator/core/spec.h"
 
 namespace basin::aggregator {
 
@@ -17,6 +18,15 @@ void Job::EnterRecovery(const JobScope& scope, const std::string& reason) {
   EndAllSessions(
       scope, Error{ErrorCode::kUnavailable, absl::StrCat("Job ", name_, " recovers: ", reason,
                                                          ". The client reconnects by itself.")});
+  Forget(scope);
+  state_ = JobState::kRecovering;
+  recovery_since_ = scope.now;
+  reason_ = reason;
+  Say(scope, NoteKind::kRecovering, "", absl::StrCat("Recovering: ", reason, "."));
+}
+
+// Everything but the name, the run, its settings and the generation, which never goes back.
+void Job::Forget(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (lanes_[i].round.has_value()) {
       scope.actions.push_back(EndRound{id_, i, lanes_[i].round->number()});
@@ -27,12 +37,13 @@ void Job::EnterRecovery(const JobScope& scope, const std::string& reason) {
   workers_.Clear();
   values_.Clear();
   hellos_.clear();
+  recovered_lanes_.clear();
   pending_.reset();
-  saving_recovery_ = told_verdict_ = recovered_ = false;
-  state_ = JobState::kRecovering;
-  recovery_since_ = scope.now;
-  reason_ = reason;
-  Say(scope, NoteKind::kRecovering, "", absl::StrCat("Recovering: ", reason, "."));
+  donor_.reset();
+  saving_recovery_ = told_verdict_ = recovered_ = forming_timed_out_ = false;
+  finished_and_gone_ = 0;
+  paused_noted_ = pause_told_ = false;
+  paused_since_ = absl::InfiniteFuture();
 }
 
 void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& hello) {
@@ -45,18 +56,19 @@ void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& hello
                           !HasHistory(hello) && old_session != 0;
     const SessionId loser = keep_old ? session : old_session;
     if (loser != 0 && loser != (keep_old ? 0 : session)) {
-      scope.sessions.erase(loser);
-      scope.actions.push_back(EndSession{
-          loser,
-          Error{ErrorCode::kUnavailable, absl::StrCat("Job ", name_,
-                                                      " recovers, and another process speaks for "
-                                                      "worker ",
-                                                      hello.worker, ". The client retries.")}});
+      Refuse(scope, loser, hello.worker, ErrorCode::kUnavailable,
+             absl::StrCat("Job ", name_, " recovers, and another process speaks for worker ",
+                          hello.worker, ". The client retries."));
     }
     if (keep_old) return;
     // A process that restarted has lost its memory; that the one before it remembered is still
     // true, but nobody can supply what it held.
     held->second = {session, hello};
+  } else if (hellos_.size() >= scope.config.max_workers) {
+    Refuse(scope, session, hello.worker, ErrorCode::kResourceExhausted,
+           absl::StrCat("Job ", name_, " recovers, and ", hellos_.size(),
+                        " workers have said hello, which is its limit."));
+    return;
   } else {
     hellos_.emplace(hello.worker, std::make_pair(session, hello));
   }
@@ -132,6 +144,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
 
   const std::set<WorkerId> conflicts(decision.conflicts.begin(), decision.conflicts.end());
   const std::set<WorkerId> members(decision.members.begin(), decision.members.end());
+  std::set<Incarnation> incarnations;
   for (auto& [id, held] : hellos_) {
     auto& [session, hello] = held;
     if (conflicts.count(id) > 0) {
@@ -148,20 +161,18 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     worker.nonce = hello.nonce;
     const bool member = members.count(id) > 0;
     workers_.SetState(slot, member ? WorkerState::kMember : WorkerState::kAdmitted);
-    worker.incarnation = member ? hello.incarnation : Incarnation{term_, ++next_incarnation_};
+    // An incarnation keys what is kept of a contribution: no two workers may have the same.
+    const bool keeps = member && !(hello.incarnation == Incarnation{}) &&
+                       incarnations.insert(hello.incarnation).second;
+    worker.incarnation = keeps ? hello.incarnation : Incarnation{term_, ++next_incarnation_};
     worker.last_heard = scope.now;
-    worker.lost_at = scope.now + scope.config.lease;
-    if (session == 0) {
-      if (!member) workers_.SetState(slot, WorkerState::kLost);
-      continue;
-    }
-    worker.session = session;
-    scope.sessions[session].slot = slot;
+    worker.lost_at = absl::InfiniteFuture();  // Set when everybody is told.
   }
 
   for (const RecoveredLane& recovered : decision.lanes) {
     while (lanes_.size() < recovered.lane) {
       lanes_.emplace_back();
+      lanes_.back().kind = LaneKind::kCall;
       lanes_.back().expired = true;
     }
     lanes_.emplace_back();
@@ -175,7 +186,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     for (const VerdictRecord& record : recovered.verdicts) {
       lane.verdicts.push_back(record);
       lane.chains.emplace_back(record.round, record.chain);
-      if (record.value.outcome == Outcome::kCommitted) lane.last_spec = record.value.spec;
+      if (record.value.outcome == Outcome::kCommitted) lane.last_spec = AsBegun(record.value.spec);
     }
     const LaneIndex index = static_cast<LaneIndex>(lanes_.size() - 1);
     for (const auto& [id, held] : hellos_) {
@@ -190,7 +201,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
   saving_recovery_ = true;
   recovered_lanes_ = decision.lanes;
   if (scope.config.state_file && !membership_.members.empty()) {
-    scope.actions.push_back(SaveState{id_, name_, run_, term_, membership_});
+    Save(scope, membership_);
     return;
   }
   FinishRecovery(scope);
@@ -221,10 +232,19 @@ void Job::FinishRecovery(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (!lanes_[i].expired && lanes_[i].layout.version() > 0) PlanMemory(scope, lanes_[i], i);
   }
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    Worker& worker = workers_[slot];
+    worker.last_heard = scope.now;
+    worker.lost_at = scope.now + scope.config.lease;
+    const auto held = hellos.find(worker.id);
+    const bool waits = held != hellos.end() && held->second.first != 0;
+    // Who is no member and not here is of no further interest.
+    if (!waits && !IsMember(worker)) workers_.SetState(slot, WorkerState::kLost);
+  }
+  // Also those who came while the decision was written down.
   for (const auto& [id, held] : hellos) {
-    const std::optional<Slot> slot = workers_.Find(id);
-    if (slot.has_value() && workers_[*slot].connected()) {
-      WelcomeWorker(scope, *slot, held.second);
+    if (held.first != 0 && CheckLineage(scope, held.first, held.second)) {
+      Admit(scope, held.first, held.second);
     }
   }
   reason_.clear();

@@ -17,6 +17,7 @@
 #include "aggregator/core/layout.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/round.h"
+#include "aggregator/core/spec.h"
 #include "proto/vocabulary/messages.h"
 
 namespace basin::aggregator {
@@ -53,7 +54,7 @@ struct Lane {
     next = record.round + 1;
     chains.emplace_back(record.round, record.chain);
     if (chains.size() > kRememberedChains) chains.pop_front();
-    if (record.value.outcome == Outcome::kCommitted) last_spec = record.value.spec;
+    if (record.value.outcome == Outcome::kCommitted) last_spec = AsBegun(record.value.spec);
     verdicts.push_back(std::move(record));
     if (verdicts.size() > kRememberedVerdicts) verdicts.pop_front();
   }

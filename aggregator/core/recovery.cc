@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "aggregator/core/lane.h"
 
 namespace basin::aggregator {
 namespace {
@@ -17,15 +18,17 @@ const LaneHistory* FindLane(const Hello& hello, const std::string& name) {
   return nullptr;
 }
 
-// The chain that a lane had before its newest verdict, as the newest holder remembers it.
-std::optional<uint64_t> ChainBefore(const LaneHistory& newest) {
-  const size_t count = newest.verdicts.size();
-  if (count >= 2) return newest.verdicts[count - 2].chain;
-  if (count == 1 && newest.verdicts[0].round == 1) return 0;
-  return std::nullopt;
-}
-
 enum class Standing { kCurrent, kBehind, kConflict };
+
+// The value of the newest verdict if this worker, one verdict behind, has staged it. The chain says
+// whether it is that value, also where the newest holder, a joiner, was told no more than the
+// chain.
+const StagedValue* StagedNewest(const LaneHistory& mine, const LaneHistory& newest) {
+  if (mine.last_verdict + 1 != newest.last_verdict || !mine.staged.has_value()) return nullptr;
+  const StagedValue& staged = *mine.staged;
+  if (staged.round != newest.last_verdict) return nullptr;
+  return ExtendChain(mine.chain, staged.round, staged.value) == newest.chain ? &staged : nullptr;
+}
 
 // Where a worker stands against the newest history of a lane. One verdict behind is current when
 // it has staged that very value: the verdict is told to it again.
@@ -34,18 +37,20 @@ Standing Compare(const LaneHistory* mine, const LaneHistory& newest) {
   if (mine->last_verdict == newest.last_verdict) {
     return mine->chain == newest.chain ? Standing::kCurrent : Standing::kConflict;
   }
-  if (mine->last_verdict + 1 != newest.last_verdict || newest.verdicts.empty()) {
-    return Standing::kBehind;
+  for (const VerdictRecord& record : newest.verdicts) {
+    if (record.round == mine->last_verdict && record.chain != mine->chain) {
+      return Standing::kConflict;
+    }
+    if (record.round == mine->last_verdict + 1 &&
+        record.chain != ExtendChain(mine->chain, record.round, record.value)) {
+      return Standing::kConflict;
+    }
   }
-  const std::optional<uint64_t> before = ChainBefore(newest);
-  if (before.has_value() && *before != mine->chain) return Standing::kConflict;
-  const bool staged = mine->staged.has_value() && mine->staged->round == newest.last_verdict &&
-                      mine->staged->value_ballot == newest.verdicts.back().value_ballot;
-  return staged ? Standing::kCurrent : Standing::kBehind;
+  return StagedNewest(*mine, newest) != nullptr ? Standing::kCurrent : Standing::kBehind;
 }
 
 // The history the job goes on with: the longest; of two that differ at the same length, the one
-// that more workers hold, then the lowest worker id.
+// that more workers hold, then the one with more verdict records, then the lowest worker id.
 const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const std::string& name) {
   const LaneHistory* newest = nullptr;
   size_t newest_votes = 0;
@@ -58,8 +63,10 @@ const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const 
       votes += theirs != nullptr && theirs->last_verdict == lane->last_verdict &&
                theirs->chain == lane->chain;
     }
-    if (newest == nullptr || lane->last_verdict > newest->last_verdict ||
-        (lane->last_verdict == newest->last_verdict && votes > newest_votes)) {
+    const auto rank = [](const LaneHistory& history, size_t agree) {
+      return std::make_tuple(history.last_verdict, agree, history.verdicts.size());
+    };
+    if (newest == nullptr || rank(*newest, newest_votes) < rank(*lane, votes)) {
       newest = lane;
       newest_votes = votes;
     }
@@ -67,9 +74,25 @@ const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const 
   return newest;
 }
 
+// In index order. Of two lanes with one index, which aggregators gave that did not know of each
+// other, the later gets one beyond all; workers find their lanes by name.
+void SortByIndex(std::vector<RecoveredLane>& lanes) {
+  const auto by_index = [](const RecoveredLane& a, const RecoveredLane& b) {
+    return a.lane < b.lane;
+  };
+  std::stable_sort(lanes.begin(), lanes.end(), by_index);
+  LaneIndex beyond = lanes.empty() ? 0 : lanes.back().lane + 1;
+  std::set<LaneIndex> taken;
+  for (RecoveredLane& lane : lanes) {
+    if (!taken.insert(lane.lane).second) lane.lane = beyond++;
+  }
+  std::stable_sort(lanes.begin(), lanes.end(), by_index);
+}
+
 // Fills in lanes, members and conflicts from everybody who remembers.
-void Reconstruct(const std::map<WorkerId, Hello>& hellos, const std::vector<WorkerId>& list,
+void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newest_members,
                  RecoveryDecision& decision) {
+  const auto& [generation, list] = newest_members;
   std::map<std::string, RecoveredLane> lanes;
   std::set<WorkerId> behind;
   std::set<WorkerId> conflicts;
@@ -87,6 +110,15 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const std::vector<Work
     for (const auto& [id, hello] : hellos) {
       if (!HasHistory(hello)) continue;
       const LaneHistory* mine = FindLane(hello, name);
+      if (lane.verdicts.empty() && mine != nullptr) {
+        if (const StagedValue* staged = StagedNewest(*mine, newest)) {
+          lane.verdicts = mine->verdicts;
+          if (lane.verdicts.size() == kRememberedVerdicts)
+            lane.verdicts.erase(lane.verdicts.begin());
+          lane.verdicts.push_back({staged->round, staged->ballot, staged->value_ballot,
+                                   staged->value, Membership{generation, list}, newest.chain});
+        }
+      }
       if (mine != nullptr && mine->layout.size() > lane.layout.size()) lane.layout = mine->layout;
       switch (Compare(mine, newest)) {
         case Standing::kCurrent:
@@ -100,7 +132,6 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const std::vector<Work
       }
     }
   }
-  std::set<WorkerId> listed(list.begin(), list.end());
   const auto current = [&](const WorkerId& id) {
     const auto it = hellos.find(id);
     return it != hellos.end() && HasHistory(it->second) && behind.count(id) == 0 &&
@@ -130,8 +161,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const std::vector<Work
     }
     decision.lanes.push_back(std::move(lane));
   }
-  std::sort(decision.lanes.begin(), decision.lanes.end(),
-            [](const RecoveredLane& a, const RecoveredLane& b) { return a.lane < b.lane; });
+  SortByIndex(decision.lanes);
 }
 
 }  // namespace
@@ -140,7 +170,9 @@ Term HighestTerm(const Hello& hello) {
   Term term = std::max(hello.membership.generation.term, hello.incarnation.term);
   for (const LaneHistory& lane : hello.lanes) {
     if (lane.staged.has_value()) term = std::max(term, lane.staged->ballot.term);
-    for (const VerdictRecord& record : lane.verdicts) term = std::max(term, record.ballot.term);
+    for (const VerdictRecord& record : lane.verdicts) {
+      term = std::max({term, record.ballot.term, record.next.generation.term});
+    }
   }
   return term;
 }
@@ -192,7 +224,7 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos,
     decision.reason = everyone   ? "every member is back"
                       : majority ? "a majority of the members is back with its memory"
                                  : "told to go on with whoever is back";
-    Reconstruct(hellos, newest.members, decision);
+    Reconstruct(hellos, newest, decision);
     return decision;
   }
   decision.reason =

@@ -29,6 +29,7 @@ Round::Round(RoundNumber number, Ballot ballot, std::vector<RoundMember> members
     member.digests.resize(layout.chunks());
     member.acked.Resize(layout.chunks());
     member.skipped.Resize(layout.version());
+    member.missing = layout.bytes();
   }
   IndexMembers();
   CountMembers();
@@ -39,12 +40,13 @@ void Round::IndexMembers() {
   for (size_t i = 0; i < members_.size(); ++i) {
     const Slot slot = members_[i].slot;
     if (slot >= index_.size()) index_.resize(slot + 1, -1);
-    index_[slot] = static_cast<int32_t>(i);
+    // A worker that was lost and has come back is here twice.
+    if (!members_[i].gone) index_[slot] = static_cast<int32_t>(i);
   }
 }
 
 void Round::CountMembers() {
-  contributors_ = begun_ = effective_ = awaited_ = unblocked_ = 0;
+  contributors_ = begun_ = effective_ = awaited_ = unblocked_ = waiting_ = 0;
   for (const RoundMember& member : members_) {
     const bool contributes = member.standing == Standing::kContributor;
     contributors_ += contributes;
@@ -52,6 +54,7 @@ void Round::CountMembers() {
     effective_ += member.effective;
     awaited_ += !member.gone && !member.staged;
     unblocked_ += !member.blocked;
+    waiting_ += member.waits;
   }
 }
 
@@ -77,6 +80,7 @@ bool Round::Settled() const {
 
 void Round::GrowLayout(const RoundScope& scope) {
   const uint32_t chunks = scope.layout.chunks();
+  replan_ = true;
   chunks_.resize(chunks);
   arrived_.resize(chunks);
   unacked_.resize(chunks);
@@ -91,6 +95,9 @@ void Round::GrowLayout(const RoundScope& scope) {
     member.acked.Resize(chunks);
     member.asked.Resize(chunks);
     member.skipped.Resize(scope.layout.version());
+    for (size_t tensor = before; tensor < skip_counts_.size(); ++tensor) {
+      member.missing += scope.layout.TensorSize(static_cast<TensorIndex>(tensor));
+    }
     if (phase_ == RoundPhase::kPrepared) continue;
     // Who has committed did not know these tensors, so it skips them.
     for (size_t tensor = before; member.committed && tensor < skip_counts_.size(); ++tensor) {
@@ -130,6 +137,7 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
     }
   }
   PublishMissing(scope, member);
+  if (supplier_ == slot) supplier_.reset();  // What it was asked for may not have been heard.
   if (phase_ == RoundPhase::kPrepared) {
     SetStaged(member, false);
     SendTo(scope, member, Prepared{scope.lane, number_, ballot_, value_ballot_, value_});
@@ -141,25 +149,27 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
   PumpReduce(scope);
 }
 
+std::string Round::WaitsFor(const Layout& layout, const RoundMember& member) const {
+  if (member.gone) return "";
+  if (phase_ == RoundPhase::kPrepared) {
+    return member.staged ? "" : absl::StrCat("worker ", member.id, ": to stage the result");
+  }
+  if (member.standing != Standing::kContributor || member.effective) return "";
+  if (!member.begun) return absl::StrCat("worker ", member.id, ": to begin the round");
+  for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
+    if (member.skipped.Test(tensor)) continue;
+    for (uint32_t flat = layout.FirstChunk(tensor); flat < layout.FirstChunk(tensor + 1); ++flat) {
+      if (member.have.Test(flat)) continue;
+      return absl::StrCat("worker ", member.id, ": tensor ", layout.tensors()[tensor].name);
+    }
+  }
+  return absl::StrCat("worker ", member.id, ": to commit");
+}
+
 std::string Round::WaitsFor(const Layout& layout) const {
   for (const RoundMember& member : members_) {
-    if (member.gone) continue;
-    if (phase_ == RoundPhase::kPrepared) {
-      if (!member.staged) return absl::StrCat("worker ", member.id, ": to stage the result");
-      continue;
-    }
-    if (member.standing != Standing::kContributor || member.effective) continue;
-    if (!member.begun) return absl::StrCat("worker ", member.id, ": to begin the round");
-    for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
-      if (member.skipped.Test(tensor)) continue;
-      for (uint32_t flat = layout.FirstChunk(tensor); flat < layout.FirstChunk(tensor + 1);
-           ++flat) {
-        if (!member.have.Test(flat)) {
-          return absl::StrCat("worker ", member.id, ": tensor ", layout.tensors()[tensor].name);
-        }
-      }
-    }
-    return absl::StrCat("worker ", member.id, ": to commit");
+    if (member.waits && phase_ != RoundPhase::kPrepared) continue;
+    if (std::string what = WaitsFor(layout, member); !what.empty()) return what;
   }
   return "";
 }
@@ -174,12 +184,16 @@ void Round::CheckDeadlines(const RoundScope& scope,
       }
       continue;
     }
-    if (member.standing != Standing::kContributor || member.effective) continue;
+    if (!ready_.empty() && member.owed > 0 && scope.now >= member.progress + scope.config.lease) {
+      overdue.emplace_back(member.slot, "did not take the results that hold up the others");
+      continue;
+    }
+    if (member.standing != Standing::kContributor || member.waits) continue;
     if (scope.now >= wait_since_ + scope.config.late_warning && !member.named_late) {
       member.named_late = true;
       const Worker& worker = scope.workers[member.slot];
       Say(scope, NoteKind::kWorkerLate, member.id,
-          absl::StrCat("Round ", number_, " waits for ", WaitsFor(scope.layout),
+          absl::StrCat("Round ", number_, " waits for ", WaitsFor(scope.layout, member),
                        worker.busy.empty() ? "" : absl::StrCat(" (busy: ", worker.busy, ")"),
                        "; last seen ", absl::FormatDuration(scope.now - worker.last_heard),
                        " ago."));
@@ -199,7 +213,8 @@ absl::Time Round::NextDeadline(const Config& config) const {
       if (!member.staged) next = std::min(next, member.progress + config.lease);
       continue;
     }
-    if (member.standing != Standing::kContributor || member.effective) continue;
+    if (!ready_.empty() && member.owed > 0) next = std::min(next, member.progress + config.lease);
+    if (member.standing != Standing::kContributor || member.waits) continue;
     if (!member.named_late) next = std::min(next, wait_since_ + config.late_warning);
     if (config.late_policy == LatePolicy::kEvict) {
       next = std::min(next, wait_since_ + config.evict_late_after);

@@ -95,20 +95,24 @@ struct RoundMember {
   bool effective = false;
   bool refetched = false;  // Its digest did not match once.
   uint64_t parked = 0;     // Bytes.
+  uint64_t missing = 0;    // Bytes it has neither sent nor skipped.
   uint64_t told_window = 0;
-  bool blocked = false;  // Can add nothing: effective, or no room for a frame.
+  bool blocked = false;  // Can add nothing: effective, or no room for what it would send next.
+  bool waits = false;    // Blocked and alive: all it can do is wait for the others.
   Bitmap asked;          // Pull mode: chunks it was told to push.
 
   Bitmap acked;         // Result chunks it has.
+  uint32_t owed = 0;    // Result chunks that are held for it.
   bool staged = false;  // At the current ballot.
   bool holds = false;   // Has staged this value, at whatever ballot: can supply it.
-  absl::Time progress;  // Of staging.
+  absl::Time progress;  // Of taking results and staging.
   bool named_late = false;
 
   auto Fields() const {
     return std::tie(slot, id, incarnation, standing, gone, begun, begin, have, known, digests,
-                    digest, skipped, committed, commit, effective, refetched, parked, told_window,
-                    blocked, asked, acked, staged, holds, progress, named_late);
+                    digest, skipped, committed, commit, effective, refetched, parked, missing,
+                    told_window, blocked, waits, asked, acked, owed, staged, holds, progress,
+                    named_late);
   }
 };
 
@@ -151,6 +155,8 @@ class Round {
   void TakeReduceDone(const RoundScope& scope, const ReduceDone& done);
   void Lose(const RoundScope& scope, Slot slot, const std::string& reason);
   void Admit(const RoundScope& scope, std::vector<RoundMember> joiners);
+  // Of a round that nobody has begun: its members are these. REQUIRES: phase() is kIdle.
+  void Reform(const RoundScope& scope, std::vector<RoundMember> members);
   void Adopt(const RoundScope& scope, const StagedValue& staged, const std::set<Slot>& holders);
   // Rules::second_prepare is off: everybody counts as having staged the adopted value.
   void StageAllForTest();
@@ -172,16 +178,18 @@ class Round {
 
   // "worker w-7: tensor layer3.weight", for errors and status; empty when nobody is waited for.
   std::string WaitsFor(const Layout& layout) const;
+  // The same of one member; empty when nothing is waited for of it.
+  std::string WaitsFor(const Layout& layout, const RoundMember& member) const;
 
   uint64_t parked_bytes() const;
   uint64_t result_bytes() const { return results_out_; }
 
   auto Fields() const {
     return std::tie(number_, ballot_, value_ballot_, phase_, value_, members_, spec_, compared_,
-                    pull_, contributors_, begun_, effective_, awaited_, unblocked_, dropped_,
-                    chunks_, arrived_, unacked_, result_digests_, norms_, skip_counts_, ready_,
-                    reducing_, results_out_, overflow_, nonfinite_, wanted_, reconnect_, adopted_,
-                    wait_since_);
+                    pull_, contributors_, begun_, effective_, awaited_, unblocked_, waiting_,
+                    dropped_, chunks_, arrived_, unacked_, result_digests_, norms_, skip_counts_,
+                    ready_, reducing_, results_out_, overflow_, nonfinite_, wanted_, supplier_,
+                    reconnect_, adopted_, replan_, wait_since_);
   }
 
  private:
@@ -202,6 +210,7 @@ class Round {
   std::vector<ChunkRange> TakeBack(const RoundScope& scope, RoundMember& member,
                                    const std::vector<uint32_t>& redo, bool all);
   void Rescan(const RoundScope& scope);
+  bool RefuseTensor(const RoundScope& scope, RoundMember& member, TensorIndex index);
   void MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor);
   void CheckReady(const Layout& layout, TensorIndex tensor, uint32_t flat);
   void CheckEffective(const RoundScope& scope, RoundMember& member);
@@ -246,11 +255,13 @@ class Round {
   RoundSpec spec_;
   bool compared_ = false;  // Everyone has begun, and spec_ is what they agree on.
   bool pull_ = false;
+  bool replan_ = false;  // In pull mode: what somebody has to push may have changed.
   uint32_t contributors_ = 0;
   uint32_t begun_ = 0;      // Contributors that have begun.
   uint32_t effective_ = 0;  // Contributors that are effective.
   uint32_t awaited_ = 0;    // Live members that have not staged.
   uint32_t unblocked_ = 0;  // Members that can still add something.
+  uint32_t waiting_ = 0;    // Members that can do no more than wait.
   std::vector<WorkerId> dropped_;
 
   // By flat chunk.
@@ -266,9 +277,17 @@ class Round {
   bool overflow_ = false;
   std::optional<NonFinite> nonfinite_;
 
-  std::map<uint32_t, std::set<Slot>> wanted_;  // Result chunks asked of a holder, by flat chunk.
-  bool reconnect_ = false;                     // See WantsReconnect.
-  bool adopted_ = false;                       // The aggregator never had the value's bytes.
+  // A result chunk that the aggregator does not hold and somebody needs.
+  struct Wanted {
+    std::set<Slot> by;
+    bool asked = false;    // Of the supplier.
+    bool relayed = false;  // To those who needed it then.
+    auto Fields() const { return std::tie(by, asked, relayed); }
+  };
+  std::map<uint32_t, Wanted> wanted_;               // By flat chunk.
+  std::optional<Slot> supplier_;                    // Who is asked for them.
+  bool reconnect_ = false;                          // See WantsReconnect.
+  bool adopted_ = false;                            // The aggregator never had the value's bytes.
   absl::Time wait_since_ = absl::InfiniteFuture();  // Since when somebody waits for the others.
 };
 

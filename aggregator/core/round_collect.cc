@@ -30,12 +30,19 @@ uint64_t Round::WindowOf(const RoundScope& scope, const RoundMember& member) con
 }
 
 void Round::UpdateBlocked(const RoundScope& scope, RoundMember& member) {
+  // A frame is never longer than what is missing, so this is enough for any.
+  const uint64_t next = std::min(scope.memory.frame, member.missing);
   const bool blocked = member.gone || member.effective ||
-                       member.standing != Standing::kContributor ||
-                       WindowOf(scope, member) < scope.memory.frame;
-  if (blocked == member.blocked) return;
-  member.blocked = blocked;
-  blocked ? --unblocked_ : ++unblocked_;
+                       member.standing != Standing::kContributor || WindowOf(scope, member) < next;
+  if (blocked != member.blocked) {
+    member.blocked = blocked;
+    blocked ? --unblocked_ : ++unblocked_;
+  }
+  const bool waits = blocked && !member.gone;
+  if (waits == member.waits) return;
+  member.waits = waits;
+  waits ? ++waiting_ : --waiting_;
+  wait_since_ = waiting_ == 0 ? absl::InfiniteFuture() : std::min(wait_since_, scope.now);
 }
 
 void Round::TellWindow(const RoundScope& scope, RoundMember& member) {
@@ -48,6 +55,7 @@ void Round::TellWindow(const RoundScope& scope, RoundMember& member) {
 
 void Round::MemoryGrew(const RoundScope& scope) {
   if (phase_ == RoundPhase::kPrepared) return;
+  replan_ = true;
   for (RoundMember& member : members_) {
     if (member.gone) continue;
     UpdateBlocked(scope, member);
@@ -67,8 +75,29 @@ void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   if (member.begun || phase_ == RoundPhase::kPrepared) return;  // Repeated on a new session.
   member.begun = true;
   member.begin = begin;
+  member.begin.spec = AsBegun(begin.spec);
   begun_ += member.standing == Standing::kContributor;
+  for (uint32_t flat = 0; flat < member.known.size(); ++flat) {
+    if (!member.known.Test(flat)) continue;
+    if (RefuseTensor(scope, member, scope.layout.TensorOf(flat))) return;
+  }
   Advance(scope);
+}
+
+// Withdraws a contribution that pushes a tensor which its own spec cannot reduce.
+bool Round::RefuseTensor(const RoundScope& scope, RoundMember& member, TensorIndex index) {
+  if (!member.begun || member.standing != Standing::kContributor) return false;
+  const TensorSpec& tensor = scope.layout.tensors()[index];
+  const std::string why = WhyNotReducible(member.begin.spec, tensor.dtype);
+  if (why.empty()) return false;
+  Reject(scope, member, ErrorCode::kInvalidArgument,
+         absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
+                      ": worker ", member.id, " pushed tensor ", tensor.name, ": ", why,
+                      ". It is not counted in this round."));
+  const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
+  AfterRemoval(scope, restart,
+               absl::StrCat("worker ", member.id, " pushed a tensor that cannot be reduced"));
+  return true;
 }
 
 // Agrees on what is computed once everyone has said what it wants: the lane's last committed spec
@@ -113,7 +142,7 @@ void Round::Compare(const RoundScope& scope) {
 }
 
 void Round::StartAttemptNow(const RoundScope& scope) {
-  StartAttempt start{scope.job, scope.lane, number_, ballot_, spec_, {}};
+  StartAttempt start{scope.job, scope.lane, number_, ballot_, Resolve(spec_, contributors_), {}};
   for (const RoundMember& member : members_) {
     if (member.standing != Standing::kContributor) continue;
     start.contributors.push_back(
@@ -125,6 +154,7 @@ void Round::StartAttemptNow(const RoundScope& scope) {
 void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
   RoundMember& member = At(slot);
   const ChunkRange& range = frame.range;
+  if (phase_ != RoundPhase::kPrepared) RefuseTensor(scope, member, range.tensor);
   Credit credit{scope.lane, number_, 0, {}, {}};
   const bool of_use = phase_ != RoundPhase::kPrepared && member.standing == Standing::kContributor;
   const bool contradicts =
@@ -155,7 +185,8 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
         ++duplicates;
         AppendChunk(credit.acked, range.tensor, chunk);
       } else if (const uint64_t size = ChunkSize(scope.layout.TensorSize(range.tensor), chunk);
-                 member.parked + size > scope.memory.window) {
+                 member.parked + size > scope.memory.window ||
+                 (pull_ && !member.asked.Test(flat))) {
         AppendChunk(credit.refused, range.tensor, chunk);
       } else {
         member.have.Set(flat);
@@ -163,6 +194,7 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
         member.digests[flat] = frame.digests[i];
         member.digest += frame.digests[i];
         member.parked += size;
+        member.missing -= size;
         ++arrived_[flat];
         AppendChunk(kept, range.tensor, chunk);
         AppendChunk(credit.acked, range.tensor, chunk);
@@ -197,6 +229,8 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
 
 void Round::MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor) {
   if (!member.skipped.Set(tensor)) return;
+  replan_ = true;
+  member.missing -= scope.layout.TensorSize(tensor);
   if (member.standing != Standing::kContributor) return;
   ++skip_counts_[tensor];
   for (uint32_t flat = scope.layout.FirstChunk(tensor); flat < scope.layout.FirstChunk(tensor + 1);
@@ -278,7 +312,6 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
     member.effective = true;
     ++effective_;
     UpdateBlocked(scope, member);
-    wait_since_ = std::min(wait_since_, scope.now);
     return;
   }
   const std::string text = absl::StrCat(
@@ -319,6 +352,7 @@ void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& 
 bool Round::RemoveContribution(const RoundScope& scope, RoundMember& member, Standing standing) {
   if (member.standing != Standing::kContributor) return false;
   member.standing = standing;
+  replan_ = true;
   --contributors_;
   begun_ -= member.begun;
   if (member.effective) --effective_;
@@ -371,6 +405,7 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
                     const RoundMember* refetched) {
   ++ballot_.attempt;
   value_ballot_ = ballot_;
+  replan_ = true;
   std::vector<uint32_t> redo;
   for (uint32_t flat = 0; flat < chunks_.size(); ++flat) {
     if (chunks_[flat] != ChunkState::kOpen) redo.push_back(flat);
@@ -414,7 +449,7 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
            AttemptRestarted{scope.lane, number_, ballot_, reason, std::move(again[i]),
                             member.told_window});
   }
-  if (compared_) StartAttemptNow(scope);
+  StartAttemptNow(scope);  // Also before all have begun: it voids what the old ballot reduced.
   Rescan(scope);
   Advance(scope);
 }
@@ -427,6 +462,7 @@ std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& me
   const auto take = [&](uint32_t flat) {
     if (!member.have.Clear(flat)) return;
     member.digest -= member.digests[flat];
+    member.missing += scope.layout.SizeOf(flat);
     ranges.Add(flat);
     if (member.asked.size() > flat) member.asked.Clear(flat);
     if (chunks_[flat] != ChunkState::kReduced) member.parked -= scope.layout.SizeOf(flat);
@@ -439,6 +475,7 @@ std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& me
     for (const uint32_t flat : redo) take(flat);
   }
   member.acked.ClearAll();
+  member.owed = 0;
   if (std::vector<ChunkRange> discarded = parked.Take(); !discarded.empty()) {
     scope.actions.push_back(
         DiscardChunks{scope.job, scope.lane, number_, member.incarnation, std::move(discarded)});
@@ -545,6 +582,12 @@ void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
     unacked_[flat] = alive;
     --reducing_;
   }
+  replan_ = true;
+  for (RoundMember& member : members_) {
+    if (member.gone) continue;
+    if (member.owed == 0) member.progress = scope.now;
+    member.owed += done.range.count;
+  }
   overflow_ |= done.facts.overflow;
   if (done.facts.nonfinite.has_value()) {
     const NonFinite& found = *done.facts.nonfinite;
@@ -571,8 +614,8 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
   member.gone = true;
   UpdateBlocked(scope, member);
   for (auto it = wanted_.begin(); it != wanted_.end();) {
-    it->second.erase(slot);
-    it = it->second.empty() ? wanted_.erase(it) : std::next(it);
+    it->second.by.erase(slot);
+    it = it->second.by.empty() ? wanted_.erase(it) : std::next(it);
   }
   if (phase_ == RoundPhase::kPrepared) {
     AskSupply(scope);
@@ -604,6 +647,19 @@ void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
     joiner.acked.Resize(scope.layout.chunks());
     joiner.asked.Resize(scope.layout.chunks());
     joiner.skipped.Resize(scope.layout.version());
+    joiner.missing = scope.layout.bytes();
+    if (phase_ == RoundPhase::kPrepared) {
+      // Nothing is held for it: it asks for what it needs.
+      for (uint32_t flat = 0; flat < chunks_.size(); ++flat) joiner.acked.Set(flat);
+    } else {
+      // A worker counts once in a round, also when it has been lost and has come back.
+      for (RoundMember& before : members_) {
+        if (before.id != joiner.id || before.standing != Standing::kContributor) continue;
+        Say(scope, NoteKind::kContributionDropped, before.id,
+            "It has come back, and contributes anew.");
+        RemoveContribution(scope, before, Standing::kDropped);
+      }
+    }
     members_.push_back(std::move(joiner));
   }
   std::sort(members_.begin(), members_.end(),
@@ -620,12 +676,31 @@ void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
   if (phase_ == RoundPhase::kCollect) Restart(scope, "workers joined while the job was paused");
 }
 
+void Round::Reform(const RoundScope& scope, std::vector<RoundMember> members) {
+  for (RoundMember& member : members_) {
+    const bool stays = std::any_of(members.begin(), members.end(), [&](const RoundMember& other) {
+      return other.incarnation == member.incarnation;
+    });
+    if (stays || member.gone) continue;
+    RemoveContribution(scope, member, Standing::kDropped);
+    member.gone = true;
+    UpdateBlocked(scope, member);
+  }
+  IndexMembers();
+  CountMembers();
+  std::vector<RoundMember> joiners;
+  for (RoundMember& member : members) {
+    if (!Has(member.slot)) joiners.push_back(std::move(member));
+  }
+  if (!joiners.empty()) Admit(scope, std::move(joiners));
+}
+
 void Round::Advance(const RoundScope& scope) {
   if (phase_ != RoundPhase::kCollect) return;
   Compare(scope);
   PumpReduce(scope);
   if (pull_) {
-    PlanPull(scope);
+    if (replan_) PlanPull(scope);
   } else if (Stuck()) {
     EnterPull(scope);
   }

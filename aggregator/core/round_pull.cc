@@ -26,6 +26,7 @@ void Round::EnterPull(const RoundScope& scope) {
 }
 
 void Round::PlanPull(const RoundScope& scope) {
+  replan_ = false;
   // The front: chunks in layout order that somebody still has to push, one window of them.
   std::vector<uint32_t> front;
   uint64_t bytes = 0;
@@ -49,6 +50,7 @@ void Round::PlanPull(const RoundScope& scope) {
       member.digest -= member.digests[flat];
       --arrived_[flat];
       member.parked -= scope.layout.SizeOf(flat);
+      member.missing += scope.layout.SizeOf(flat);
       member.asked.Clear(flat);
       discarded.Add(flat);
     }

@@ -67,8 +67,10 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
 
 // A member has a result chunk, or will never need it.
 void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat) {
-  if (!member.acked.Set(flat)) return;
-  if (chunks_[flat] != ChunkState::kReduced || unacked_[flat] == 0) return;
+  // Of a chunk that is not there yet this would be a lie, and would count when it is.
+  if (chunks_[flat] != ChunkState::kReduced || !member.acked.Set(flat)) return;
+  if (member.owed > 0) --member.owed;
+  if (unacked_[flat] == 0) return;
   if (--unacked_[flat] > 0) return;
   const TensorIndex tensor = scope.layout.TensorOf(flat);
   const ChunkRange range{tensor, flat - scope.layout.FirstChunk(tensor), 1};
@@ -83,11 +85,11 @@ void Round::TakeResultAck(const RoundScope& scope, Slot slot, const ResultAck& a
   for (const ChunkRange& range : ack.ranges) {
     const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
     for (uint32_t i = 0; i < range.count; ++i) {
-      if (chunks_[base + i] != ChunkState::kOpen || adopted_) Acknowledge(scope, member, base + i);
+      Acknowledge(scope, member, base + i);
       const auto wanted = wanted_.find(base + i);
       if (wanted == wanted_.end()) continue;
-      wanted->second.erase(slot);
-      if (wanted->second.empty()) wanted_.erase(wanted);
+      wanted->second.by.erase(slot);
+      if (wanted->second.by.empty()) wanted_.erase(wanted);
     }
   }
   Advance(scope);
@@ -134,7 +136,7 @@ void Round::TryPrepare(const RoundScope& scope) {
 void Round::PrepareCommitted(const RoundScope& scope) {
   value_ = RoundValue{};
   value_.outcome = Outcome::kCommitted;
-  value_.spec = spec_;
+  value_.spec = Resolve(spec_, contributors_);
   value_.dropped = dropped_;
   value_.layout_version = scope.layout.version();
   for (const RoundMember& member : members_) {
@@ -172,6 +174,7 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
   ready_.clear();
   reducing_ = 0;
   results_out_ = 0;
+  std::fill(unacked_.begin(), unacked_.end(), 0);
   for (RoundMember& member : members_) member.parked = 0;
   Say(scope, NoteKind::kRoundPrepared, "",
       absl::StrCat("Round ", number_, " is to be aborted: ", reason, "."));
@@ -220,7 +223,9 @@ void Round::TakeNeed(const RoundScope& scope, Slot slot, const Need& need) {
     if (chunks_[flat] == ChunkState::kReduced && unacked_[flat] > 0) {
       held.Add(flat);
     } else {
-      wanted_[flat].insert(slot);
+      Wanted& wanted = wanted_[flat];
+      wanted.by.insert(slot);
+      if (wanted.relayed) wanted.asked = wanted.relayed = false;
     }
   }
   for (const ChunkRange& range : held.Take()) {
@@ -230,8 +235,8 @@ void Round::TakeNeed(const RoundScope& scope, Slot slot, const Need& need) {
   AskSupply(scope);
 }
 
-// Asks the first member that holds the value for what others want of it. Asked again whenever who
-// holds or who wants changes; a chunk that comes twice is ignored by the client.
+// Asks the first member that holds the value for what others want of it; all of it again when that
+// is another one than before. A chunk that comes twice is ignored by the client.
 void Round::AskSupply(const RoundScope& scope) {
   if (phase_ != RoundPhase::kPrepared) return;
   if (adopted_ && value_.outcome == Outcome::kCommitted) {
@@ -246,20 +251,30 @@ void Round::AskSupply(const RoundScope& scope) {
   if (wanted_.empty()) return;
   for (const RoundMember& member : members_) {
     if (member.gone || !member.holds || !scope.workers[member.slot].connected()) continue;
+    const bool another = supplier_ != member.slot;
+    supplier_ = member.slot;
     RangeBuilder ranges(scope.layout);
-    for (const auto& [flat, wanting] : wanted_) ranges.Add(flat);
-    SendTo(scope, member, Supply{scope.lane, number_, value_ballot_, ranges.Take()});
+    for (auto& [flat, wanted] : wanted_) {
+      if (wanted.asked && !another) continue;
+      wanted.asked = true;
+      ranges.Add(flat);
+    }
+    Supply supply{scope.lane, number_, value_ballot_, ranges.Take()};
+    if (!supply.ranges.empty()) SendTo(scope, member, std::move(supply));
     return;
   }
 }
 
-void Round::TakeSupply(const RoundScope& scope, Slot, const FrameReceived& frame) {
+void Round::TakeSupply(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
   if (phase_ != RoundPhase::kPrepared || !(frame.ballot == value_ballot_)) return;
+  if (!At(slot).holds) return;  // Nobody asked it, and it has nothing to give.
   const uint32_t base = scope.layout.FirstChunk(frame.range.tensor) + frame.range.first;
   std::set<Slot> wanting;
   for (uint32_t i = 0; i < frame.range.count; ++i) {
     const auto wanted = wanted_.find(base + i);
-    if (wanted != wanted_.end()) wanting.insert(wanted->second.begin(), wanted->second.end());
+    if (wanted == wanted_.end()) continue;
+    wanted->second.relayed = true;
+    wanting.insert(wanted->second.by.begin(), wanted->second.by.end());
   }
   RelayResult relay{scope.job, scope.lane, number_, value_ballot_, frame.range, {}};
   for (const Slot slot : wanting) {
@@ -291,6 +306,7 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
   phase_ = RoundPhase::kCollect;
   adopted_ = false;
   wanted_.clear();
+  supplier_.reset();
   value_ = RoundValue{};
   compared_ = false;
   for (RoundMember& member : members_) {

@@ -23,6 +23,10 @@ std::optional<uint64_t> CountFor(WeightBy by, const Counts& counts) {
   return std::nullopt;
 }
 
+// Of samples, tokens or micro-batches in one contribution: the sum over all workers of a job must
+// not wrap.
+constexpr uint64_t kHighestCount = uint64_t{1} << 48;
+
 bool IsScale(double value) { return std::isfinite(value) && value != 0; }
 
 }  // namespace
@@ -54,6 +58,11 @@ std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts) {
     return absl::StrCat("gives weights to op ", ReduceOpName(spec.op),
                         "; only WEIGHTED_AVERAGE takes them");
   }
+  for (const auto& count : {counts.samples, counts.tokens, counts.micro_batches}) {
+    if (count.value_or(0) > kHighestCount) {
+      return absl::StrCat("counts ", *count, ", more than ", kHighestCount, "; use a coarser unit");
+    }
+  }
   const bool extremes =
       spec.op == ReduceOp::kMin || spec.op == ReduceOp::kMax || spec.op == ReduceOp::kProduct;
   if (extremes && (spec.predivide != 1 || spec.auto_predivide)) {
@@ -61,6 +70,36 @@ std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts) {
                         "; it has no meaning there");
   }
   return "";
+}
+
+std::string WhyNotReducible(const RoundSpec& spec, DType dtype) {
+  if (dtype == DType::kF8E4M3FN || dtype == DType::kF8E5M2) {
+    return absl::StrCat(DTypeName(dtype), " cannot be reduced; send it as f16 or bf16");
+  }
+  if (IsFloatingPoint(dtype)) return "";
+  if (spec.op == ReduceOp::kAverage || spec.op == ReduceOp::kWeightedAverage) {
+    return absl::StrCat("integers (", DTypeName(dtype), ") have no ", ReduceOpName(spec.op),
+                        "; use SUM, or skip the tensor");
+  }
+  if (spec.prescale != 1 || spec.postscale != 1 || spec.predivide != 1 || spec.auto_predivide) {
+    return absl::StrCat("integers (", DTypeName(dtype), ") take no scale");
+  }
+  return "";
+}
+
+RoundSpec Resolve(RoundSpec spec, uint64_t contributors) {
+  if (!spec.auto_predivide) return spec;
+  // 2^k and 2^(k+1) are equally near to sqrt(N) where 4 N = 9 * 4^k.
+  spec.predivide = 1;
+  while (4.0 * static_cast<double>(contributors) > 9.0 * spec.predivide * spec.predivide) {
+    spec.predivide *= 2;
+  }
+  return spec;
+}
+
+RoundSpec AsBegun(RoundSpec spec) {
+  if (spec.auto_predivide) spec.predivide = 1;
+  return spec;
 }
 
 std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference) {

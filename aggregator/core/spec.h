@@ -8,6 +8,7 @@
 #ifndef BASIN_AGGREGATOR_CORE_SPEC_H_
 #define BASIN_AGGREGATOR_CORE_SPEC_H_
 
+#include <cstdint>
 #include <string>
 
 #include "proto/vocabulary/messages.h"
@@ -19,6 +20,16 @@ std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts);
 
 // "op SUM where AVERAGE is that": the first field in which two specs differ.
 std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference);
+
+// Why tensors of this dtype cannot be reduced by this spec, as the end of a sentence; empty when
+// they can.
+std::string WhyNotReducible(const RoundSpec& spec, DType dtype);
+
+// The spec with what the aggregator chooses chosen: predivide AUTO is the power of two nearest the
+// square root of the number of contributors.
+RoundSpec Resolve(RoundSpec spec, uint64_t contributors);
+// The same without what the aggregator chose, so that rounds of different sizes compare equal.
+RoundSpec AsBegun(RoundSpec spec);
 
 // The integer weight of a contribution: what its counts say for WEIGHTED_AVERAGE, else 1.
 uint64_t WeightOf(const RoundSpec& spec, const Counts& counts);

@@ -14,6 +14,9 @@ ValueKey ToValueKey(const std::tuple<std::string, std::string, uint64_t>& key) {
   return {std::get<0>(key), std::get<1>(key), std::get<2>(key)};
 }
 
+// Requests of one worker for one value that wait at once; a client keeps a window of a few.
+constexpr size_t kMaxRequests = 64;
+
 std::string Describe(const ValueKey& key) {
   return absl::StrCat("tensor ", key.tensor, " (lane ", key.lane, ", version ", key.version, ")");
 }
@@ -37,23 +40,30 @@ void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce&
   const auto same_tensor = [&](const Key& other) {
     return std::get<0>(other) == announce.key.lane && std::get<1>(other) == announce.key.tensor;
   };
-  if (entries_.count(key) == 0 && entries_.size() >= scope.config.max_values) {
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    const std::string text = absl::StrCat("Job ", scope.job_name, ": worker ", worker.id,
+                                          " cannot announce ", Describe(announce.key), ": ", why);
     scope.actions.push_back(
-        Send{*worker.session,
-             Rejected{Error{ErrorCode::kResourceExhausted,
-                            absl::StrCat("Job ", scope.job_name, " holds ", entries_.size(),
-                                         " broadcast values, which is its limit; announce fewer.")},
-                      std::nullopt, 0}});
-    return;
+        Note{NoteKind::kValueFailed, scope.job_name, worker.id, announce.key.lane, 0, text});
+    scope.actions.push_back(Send{*worker.session, Rejected{Error{code, text}, std::nullopt, 0}});
+  };
+  if (!TensorBytes(announce.spec).has_value()) {
+    return refuse(ErrorCode::kInvalidArgument,
+                  absl::StrCat(DescribeSpec(announce.spec), " has no size."));
+  }
+  if (entries_.count(key) == 0 && entries_.size() >= scope.config.max_values) {
+    return refuse(ErrorCode::kResourceExhausted,
+                  absl::StrCat("the job holds ", entries_.size(),
+                               " broadcast values, which is its limit; announce fewer."));
   }
   // Older versions of the tensor are no longer served by this worker.
   for (auto it = entries_.lower_bound(Key{announce.key.lane, announce.key.tensor, 0});
        it != entries_.end() && same_tensor(it->first) && it->first < key;) {
     it->second.holders.erase(worker.id);
     it->second.told.erase(slot);
-    ServeAll(scope, it->first, it->second);
-    it = it->second.holders.empty() && it->second.requests.empty() ? entries_.erase(it)
-                                                                   : std::next(it);
+    AskOthers(scope, it->first, it->second, slot,
+              absl::StrCat("worker ", worker.id, " holds a newer version"));
+    it = it->second.unused() ? entries_.erase(it) : std::next(it);
   }
   Entry& entry = entries_[key];
   entry.holders[worker.id] = {slot, Holding{announce.spec, announce.digest}};
@@ -84,6 +94,15 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
   };
   entry.requests.erase(std::remove_if(entry.requests.begin(), entry.requests.end(), same),
                        entry.requests.end());
+  const auto mine = std::count_if(entry.requests.begin(), entry.requests.end(),
+                                  [&](const Request& other) { return other.slot == slot; });
+  if (static_cast<size_t>(mine) >= kMaxRequests) {
+    Fail(scope, key, request, ErrorCode::kResourceExhausted,
+         absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[slot].id, " has asked ",
+                      mine, " times at once for ", Describe(get.key),
+                      ", which is the limit; ask for more chunks at a time."));
+    return;
+  }
   if (!Serve(scope, key, entry, request)) entry.requests.push_back(std::move(request));
 }
 
@@ -111,6 +130,14 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
       return true;
     }
     if (request.digest.has_value() && *request.digest != holding.digest) continue;
+    const uint32_t chunks = ChunkCount(*TensorBytes(holding.spec));
+    if (request.first >= chunks || request.count > chunks - request.first) {
+      Fail(scope, key, request, ErrorCode::kInvalidArgument,
+           absl::StrCat("Job ", scope.job_name, ": worker ", receiver.id, " asks for ",
+                        request.count, " chunks from ", request.first, " of ",
+                        Describe(ToValueKey(key)), ", which has ", chunks, "."));
+      return true;
+    }
     request.asked = slot;
     scope.actions.push_back(
         Send{*scope.workers[slot].session, Ask{ToValueKey(key), request.first, request.count}});
@@ -125,6 +152,38 @@ void Values::ServeAll(const ValueScope& scope, const Key& key, Entry& entry) {
                        entry.requests.end());
 }
 
+// What `slot` was asked for is asked of another who holds the same value; where nobody connected or
+// away does, the receiver cannot get the rest of it, and is told.
+void Values::AskOthers(const ValueScope& scope, const Key& key, Entry& entry, Slot slot,
+                       const std::string& why) {
+  std::vector<Request> again;
+  for (auto it = entry.requests.begin(); it != entry.requests.end();) {
+    if (it->asked != slot) {
+      ++it;
+      continue;
+    }
+    again.push_back(*it);
+    it = entry.requests.erase(it);
+  }
+  for (Request& request : again) {
+    request.asked.reset();
+    const bool other =
+        std::any_of(entry.holders.begin(), entry.holders.end(), [&](const auto& holder) {
+          return holder.second.first != request.slot &&
+                 (!request.source.has_value() || *request.source == holder.first) &&
+                 (!request.digest.has_value() || *request.digest == holder.second.second.digest);
+        });
+    if (!other) {
+      Fail(scope, key, request, ErrorCode::kUnavailable,
+           absl::StrCat("Job ", scope.job_name, ": ", why, ", and nobody else holds ",
+                        Describe(ToValueKey(key)),
+                        " with the same content. Ask again: another holder may announce it."));
+      continue;
+    }
+    if (!Serve(scope, key, entry, request)) entry.requests.push_back(std::move(request));
+  }
+}
+
 void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& received) {
   const Key key{received.key.lane, received.key.tensor, received.key.version};
   const auto it = entries_.find(key);
@@ -132,19 +191,21 @@ void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& r
   RelayValue relay{scope.job, received.key, received.first, received.count, {}, false};
   // A request is done with when its last chunk has gone by; frames of one ask come in order, and a
   // lost stream is asked again by the receiver.
-  const uint32_t end = received.first + received.count;
+  const uint64_t end = uint64_t{received.first} + received.count;
+  const auto end_of = [](const Request& request) {
+    return uint64_t{request.first} + request.count;
+  };
   std::vector<Request>& requests = it->second.requests;
   for (const Request& request : requests) {
-    const bool overlaps = request.asked == slot && received.first < request.first + request.count &&
-                          request.first < end;
+    const bool overlaps =
+        request.asked == slot && received.first < end_of(request) && request.first < end;
     const Worker& receiver = scope.workers[request.slot];
     if (overlaps && receiver.connected()) relay.sessions.push_back(*receiver.session);
   }
   requests.erase(std::remove_if(requests.begin(), requests.end(),
                                 [&](const Request& request) {
                                   return request.asked == slot && request.count > 0 &&
-                                         end >= request.first + request.count &&
-                                         received.first < request.first + request.count;
+                                         end >= end_of(request) && received.first < end_of(request);
                                 }),
                  requests.end());
   if (!relay.sessions.empty()) scope.actions.push_back(std::move(relay));
@@ -156,34 +217,20 @@ void Values::Lose(const ValueScope& scope, Slot slot) {
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& entry = it->second;
     entry.holders.erase(id);
-    for (Request& request : entry.requests) {
-      if (request.asked == slot) request.asked.reset();
-    }
-    ServeAll(scope, it->first, entry);
-    // Whoever was told about a value that nobody holds any more cannot get the rest of it.
-    for (auto request = entry.requests.begin(); request != entry.requests.end();) {
-      if (request->count == 0 || request->asked.has_value()) {
-        ++request;
-        continue;
-      }
-      Fail(scope, it->first, *request, ErrorCode::kUnavailable,
-           absl::StrCat("Job ", scope.job_name, ": worker ", id, " was lost while it sent ",
-                        Describe(ToValueKey(it->first)),
-                        ", and nobody else holds the same value. Ask again: another holder may "
-                        "announce it."));
-      request = entry.requests.erase(request);
-    }
-    it = entry.holders.empty() && entry.requests.empty() ? entries_.erase(it) : std::next(it);
+    AskOthers(scope, it->first, entry, slot, absl::StrCat("worker ", id, " was lost"));
+    it = entry.unused() ? entries_.erase(it) : std::next(it);
   }
 }
 
 void Values::ForgetRequests(Slot slot) {
-  for (auto& [key, entry] : entries_) {
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    Entry& entry = it->second;
     entry.told.erase(slot);
     entry.requests.erase(
         std::remove_if(entry.requests.begin(), entry.requests.end(),
                        [&](const Request& request) { return request.slot == slot; }),
         entry.requests.end());
+    it = entry.unused() ? entries_.erase(it) : std::next(it);
   }
 }
 
@@ -212,7 +259,7 @@ void Values::CheckDeadlines(const ValueScope& scope) {
                         ", which did not publish it in time. Publish it there, or wait longer."));
       request = entry.requests.erase(request);
     }
-    it = entry.holders.empty() && entry.requests.empty() ? entries_.erase(it) : std::next(it);
+    it = entry.unused() ? entries_.erase(it) : std::next(it);
   }
 }
 

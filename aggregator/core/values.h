@@ -83,12 +83,15 @@ class Values {
     std::map<WorkerId, std::pair<Slot, Holding>> holders;  // The lowest id is asked first.
     std::vector<Request> requests;
     std::map<Slot, Digest> told;  // Which of the announced values each receiver was told.
+    bool unused() const { return holders.empty() && requests.empty(); }
     auto Fields() const { return std::tie(holders, requests, told); }
   };
 
   // Tries to move a request on. Returns whether it is done with.
   bool Serve(const ValueScope& scope, const Key& key, Entry& entry, Request& request);
   void ServeAll(const ValueScope& scope, const Key& key, Entry& entry);
+  void AskOthers(const ValueScope& scope, const Key& key, Entry& entry, Slot slot,
+                 const std::string& why);
   void Fail(const ValueScope& scope, const Key& key, const Request& request, ErrorCode code,
             const std::string& text);
 

@@ -54,8 +54,9 @@ struct Worker {
   Nonce nonce = 0;
   Incarnation incarnation;
   WorkerState state = WorkerState::kLost;
-  bool draining = false;   // Not among the next members.
-  bool finishing = false;  // Said finished; takes part in no round that opens from now on.
+  bool draining = false;    // Not among the next members.
+  bool finishing = false;   // Said finished; takes part in no round that opens from now on.
+  Generation member_since;  // In which this incarnation became a member; zero before.
   std::optional<SessionId> session;
   absl::Time last_heard;     // While connected: when something of it last arrived.
   absl::Time lost_at;        // While disconnected: when it counts as lost.
@@ -74,9 +75,9 @@ struct Worker {
     return it == layouts.end() ? 0 : it->second;
   }
   auto Fields() const {
-    return std::tie(id, nonce, incarnation, state, draining, finishing, session, last_heard,
-                    lost_at, ready_order, step_label, state_hash, progress, busy, busy_until,
-                    superseded, layouts);
+    return std::tie(id, nonce, incarnation, state, draining, finishing, member_since, session,
+                    last_heard, lost_at, ready_order, step_label, state_hash, progress, busy,
+                    busy_until, superseded, layouts);
   }
 };
 

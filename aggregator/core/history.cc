@@ -1,0 +1,78 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/history.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/lane.h"
+#include "aggregator/core/recovery.h"
+
+namespace basin::aggregator {
+namespace {
+
+// Terms are seconds since 1970 or a little more; one is added to them, so they must not wrap.
+constexpr Term kHighestTerm = Term{1} << 62;
+
+std::string WhyNotLayout(const LaneHistory& lane, const Config& config) {
+  if (lane.layout.size() > config.max_tensors) return "has more tensors than this server allows";
+  std::set<std::string> names;
+  uint64_t bytes = 0;
+  for (const TensorSpec& spec : lane.layout) {
+    if (!names.insert(spec.name).second) return absl::StrCat("has two tensors ", spec.name);
+    const std::optional<uint64_t> size = TensorBytes(spec);
+    if (!size.has_value()) return absl::StrCat("has a tensor ", spec.name, " without a size");
+    if (*size > config.max_lane_bytes - bytes) return "is larger than this server allows";
+    bytes += *size;
+  }
+  return "";
+}
+
+std::string WhyNotVerdicts(const LaneHistory& lane) {
+  if (lane.verdicts.empty()) return "";
+  if (lane.verdicts.size() > kRememberedVerdicts) return "has more verdicts than are remembered";
+  const VerdictRecord& last = lane.verdicts.back();
+  if (last.round != lane.last_verdict || last.chain != lane.chain) {
+    return "ends with another verdict than it says";
+  }
+  for (size_t i = 1; i < lane.verdicts.size(); ++i) {
+    const VerdictRecord& before = lane.verdicts[i - 1];
+    const VerdictRecord& record = lane.verdicts[i];
+    if (record.round != before.round + 1 ||
+        record.chain != ExtendChain(before.chain, record.round, record.value)) {
+      return "has verdicts that do not follow each other";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string WhyNotPlausible(const Hello& hello, const Config& config) {
+  if (hello.nonce == 0) return "has no nonce";
+  if (HighestTerm(hello) > kHighestTerm) return "names a term that cannot be";
+  if (hello.membership.members.size() > config.max_workers) return "names too many members";
+  const std::set<WorkerId> members(hello.membership.members.begin(),
+                                   hello.membership.members.end());
+  if (members.size() != hello.membership.members.size()) return "names a member twice";
+  if (hello.lanes.size() > config.max_lanes) return "remembers too many lanes";
+  std::set<std::string> names;
+  std::set<LaneIndex> indexes;
+  for (const LaneHistory& lane : hello.lanes) {
+    if (lane.name.empty() || lane.lane >= config.max_lanes || !names.insert(lane.name).second ||
+        !indexes.insert(lane.lane).second) {
+      return absl::StrCat("has no sound place for lane ", lane.name);
+    }
+    if (const std::string why = WhyNotLayout(lane, config); !why.empty()) {
+      return absl::StrCat("remembers a lane ", lane.name, " that ", why);
+    }
+    if (const std::string why = WhyNotVerdicts(lane); !why.empty()) {
+      return absl::StrCat("remembers a lane ", lane.name, " that ", why);
+    }
+  }
+  return "";
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,466 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a round does when somebody is lost, late, or below the minimum.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/aggregator/core/harness.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct Three : Cluster {
+  explicit Three(JobSettings settings = Settings(1, 4, 3), Config config = {})
+      : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")), c(Join("c")) {}
+  void Lose(const char* id) { Step(WorkerExited{kJob, id}); }
+  TestWorker& a;
+  TestWorker& b;
+  TestWorker& c;
+};
+
+TEST(Attempt, Fault_W1_ALostContributionIsDroppedFromEveryTensor) {
+  Three t;
+  t.a.Contribute();
+  t.b.Contribute();
+  t.c.Begin();
+  t.c.PushTensor(0);  // Reduced with it.
+  t.Lose("c");
+  EXPECT_EQ(t.Notes(NoteKind::kAttemptRestarted), 1u);
+  EXPECT_EQ(t.Notes(NoteKind::kContributionDropped), 1u);
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{3, 2}));
+  EXPECT_EQ(t.a.lane().delivered[1].at({1, 0}), (Reduced{3, 2}));
+  EXPECT_EQ(t.a.verdict().value.divisor, 2u);
+  EXPECT_THAT(t.a.verdict().value.dropped, IsEmpty()) << "it was never effective";
+}
+
+TEST(Attempt, Fault_W1_NothingReducedNoAttempt) {
+  Three t;
+  t.a.Contribute();
+  t.c.Begin();
+  t.c.PushTensor(0);
+  t.Lose("c");
+  EXPECT_EQ(t.Notes(NoteKind::kAttemptRestarted), 0u);
+  t.b.Contribute();
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{3, 2}));
+}
+
+TEST(Attempt, Fault_W1_ThePolicyMayBeToAbort) {
+  Config config;
+  config.loss_policy = LossPolicy::kAbort;
+  Three t(Settings(1, 4, 3), config);
+  t.a.Contribute();
+  t.b.Contribute();
+  t.c.Begin();
+  t.c.PushTensor(0);
+  t.Lose("c");
+  EXPECT_EQ(t.a.verdict().value.outcome, Outcome::kAborted);
+  EXPECT_THAT(t.a.verdict().value.reason, HasSubstr("worker c was lost"));
+  EXPECT_EQ(t.b.lane().last, 1u);
+  EXPECT_THAT(t.a.lane().delivered[1], IsEmpty());
+}
+
+TEST(Attempt, Fault_W2_AnEffectiveContributionCounts) {
+  Three t;
+  t.c.Contribute();
+  t.Lose("c");
+  t.a.Contribute();
+  t.b.Contribute();
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 3u);
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+  EXPECT_THAT(t.a.verdict().next.members, ElementsAre("a", "b"));
+}
+
+TEST(Attempt, Fault_W2_UnlessALaterLossNeedsBytesThatAreGone) {
+  Three t;
+  t.c.Contribute();
+  t.a.Contribute();
+  t.b.Begin();
+  t.b.PushTensor(0);  // Reduced over all three: what c sent is freed.
+  t.Lose("c");
+  EXPECT_EQ(t.Notes(NoteKind::kAttemptRestarted), 0u);
+  t.Lose("b");
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 1u);
+  EXPECT_THAT(t.a.verdict().value.dropped, ElementsAre("c")) << "reported";
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{1, 1}));
+  EXPECT_EQ(t.a.lane().delivered[1].at({1, 0}), (Reduced{1, 1}));
+}
+
+TEST(Attempt, ADepartedContributionWhoseBytesAreParkedStays) {
+  Three t;
+  t.c.Contribute();
+  t.a.Contribute();
+  t.Lose("c");
+  t.b.Begin();
+  t.Lose("b");
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 2u);
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{5, 2}));
+}
+
+TEST(Attempt, AReductionOfAnOlderAttemptIsIgnored) {
+  Three t;
+  t.reduces = false;
+  t.a.Contribute();
+  t.b.Contribute();
+  t.c.Begin();
+  t.c.PushTensor(0);
+  const std::vector<ReduceDone> old = std::exchange(t.reduces_done, {});
+  ASSERT_EQ(old.size(), 1u);
+  t.Lose("c");
+  t.Step(old[0]);
+  EXPECT_EQ(t.a.lane().results.size(), 0u);
+  t.reduces = true;
+  t.FinishReduces();
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{3, 2}));
+}
+
+TEST(Attempt, ALossAfterPreparedStartsNoAttempt) {
+  Three t;
+  t.c.stages = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  t.Lose("c");
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 3u);
+  EXPECT_EQ(t.Notes(NoteKind::kAttemptRestarted), 0u);
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+}
+
+TEST(Attempt, TheLossLeavesEveryOpenLaneInOneStep) {
+  Cluster t(Settings(1, 2, 2));
+  for (const char* id : {"a", "b"}) {
+    t.Worker(id).Connect();
+    t[id].Register({Tensor("w")}, "generator");
+    t[id].Register({Tensor("w")}, "discriminator");
+    t[id].Ready();
+  }
+  t["a"].Contribute(Spec(ReduceOp::kSum), "generator");
+  t["a"].Contribute(Spec(ReduceOp::kSum), "discriminator");
+  t.Step(WorkerExited{kJob, "b"});
+  EXPECT_EQ(t["a"].lane("generator").last, 1u);
+  EXPECT_EQ(t["a"].lane("discriminator").last, 1u);
+}
+
+TEST(Attempt, EveryoneLostAbortsTheRoundAndStartsANewLineage) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  const uint64_t chain = t.a.lane().chain;
+  t.a.Contribute();
+  t.Lose("a");
+  t.Lose("b");
+  t.Lose("c");
+  EXPECT_EQ(t.job().state(), JobState::kForming);
+  EXPECT_THAT(t.job().reason(), HasSubstr("nobody with state is left"));
+  EXPECT_EQ(t.job().lanes()[0].next, 3u) << "the number of the open round is used up";
+  EXPECT_NE(t.job().lanes()[0].chain, chain);
+  EXPECT_EQ(t.kept_chunks(), 0u);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->Restart();
+    worker->Connect();
+  }
+  t.a.Ready(10, 1);
+  t.b.Ready(20, 2);
+  t.c.Ready(20, 2);
+  EXPECT_EQ(t.a.donor, "b") << "the highest step is the donor";
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.verdict().round, 3u);
+}
+
+// ---- late, but alive
+
+TEST(Late, Fault_W5_IsNamedAfterFiveSecondsWithWorkerAndTensor) {
+  Three t;
+  t.a.Contribute();
+  t.c.Contribute();
+  t.b.Begin();
+  t.b.PushTensor(0);
+  t.Sleep(absl::Milliseconds(4900));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 0u);
+  t.Sleep(absl::Milliseconds(200));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u);
+  EXPECT_THAT(t.NoteText(NoteKind::kWorkerLate), HasSubstr("Round 1 waits for worker b: tensor b"));
+  t.Sleep(absl::Seconds(60));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u) << "a change, not a tick";
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u) << "late but alive does not evict";
+  t.b.PushTensor(1);
+  t.b.Commit();
+  EXPECT_EQ(t.a.verdict().value.divisor, 3u);
+}
+
+TEST(Late, EachIsNamedWithWhatItLacks) {
+  Three t;
+  t.a.Contribute();
+  t.b.Begin();
+  t.b.PushTensor(0);
+  t.b.PushTensor(1);
+  t.b.Say(Busy{"evaluation", absl::Minutes(3)});
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerBusy), 1u);
+  t.Sleep(absl::Seconds(6));
+  ASSERT_EQ(t.Notes(NoteKind::kWorkerLate), 2u);
+  std::string all;
+  for (const Note& note : t.notes) {
+    if (note.kind == NoteKind::kWorkerLate) all += note.text;
+  }
+  EXPECT_THAT(all, HasSubstr("worker b: to commit (busy: evaluation)"));
+  EXPECT_THAT(all, HasSubstr("worker c: to begin the round"));
+  t.b.Say(Busy{"", absl::ZeroDuration()});
+  EXPECT_EQ(t.NoteText(NoteKind::kWorkerBusy), "No longer busy.");
+}
+
+TEST(Late, IsNamedAlsoWhenTheOthersWindowsAreFull) {
+  Config config;
+  config.window_bytes = config.result_window_bytes = config.frame_bytes = kChunkBytes;
+  Three t(Settings(1, 4, 3), config);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Begin();
+  t.a.PushTensor(0);  // That is all it may; it cannot become effective.
+  t.Sleep(absl::Seconds(6));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 2u);
+}
+
+TEST(Late, NobodyIsLateWhileNobodyWaits) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Begin();
+  t.a.PushTensor(0);
+  t.Sleep(absl::Minutes(10));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 0u) << "all of them compute";
+}
+
+TEST(Late, Fault_W14_ThePolicyMayBeToEvict) {
+  Config config;
+  config.late_policy = LatePolicy::kEvict;
+  config.evict_late_after = absl::Seconds(20);
+  Three t(Settings(1, 4, 3), config);
+  t.a.Contribute();
+  t.c.Contribute();
+  t.Sleep(absl::Seconds(19));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
+  t.Sleep(absl::Seconds(2));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 1u);
+  EXPECT_EQ(t.b.ended->code, ErrorCode::kEvicted);
+  EXPECT_EQ(t.a.verdict().value.divisor, 2u);
+}
+
+TEST(SlowReader, Fault_W13_IsEvictedWhenItHoldsUpTheOthers) {
+  Config config;
+  config.window_bytes = config.result_window_bytes = config.frame_bytes = kChunkBytes;
+  Three t(Settings(1, 4, 3), config);
+  t.c.acks = false;
+  t.a.obeys_windows = t.b.obeys_windows = true;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->Begin();
+    worker->PushTensor(0);
+  }
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(1);
+  EXPECT_EQ(t.a.lane().results.size(), 1u) << "the second waits for room among the results";
+  t.Sleep(absl::Seconds(6));
+  ASSERT_TRUE(t.c.ended.has_value());
+  EXPECT_THAT(t.c.ended->text, HasSubstr("did not take the results"));
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Commit();
+  EXPECT_EQ(t.a.lane().last, 1u);
+  EXPECT_EQ(t.a.verdict().value.divisor, 2u);
+}
+
+TEST(SlowReader, AnAcknowledgementOfWhatIsNotThereIsNoneLater) {
+  Config config;
+  config.window_bytes = config.result_window_bytes = config.frame_bytes = kChunkBytes;
+  Three t(Settings(1, 4, 3), config);
+  t.c.acks = false;
+  t.c.Begin();
+  t.c.Say(ResultAck{0, 1, t.round()->ballot(), {{0, 0, 1}, {1, 0, 1}}});
+  t.a.Begin();
+  t.b.Begin();
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(0);
+  EXPECT_EQ(t.round()->result_bytes(), kChunkBytes);
+  t.c.Say(ResultAck{0, 1, t.round()->ballot(), {{0, 0, 1}}});
+  EXPECT_EQ(t.round()->result_bytes(), 0u);
+}
+
+// ---- below the minimum
+
+TEST(Pause, BelowMinWorkersNoRoundIsSettled) {
+  Three t(Settings(3, 3, 3));
+  t.a.Contribute();
+  t.b.Contribute();
+  t.Lose("c");
+  EXPECT_TRUE(t.job().Paused());
+  EXPECT_EQ(t.a.lane().last, 0u);
+  EXPECT_EQ(t.Notes(NoteKind::kPaused), 1u);
+  EXPECT_THAT(t.job().reason(), HasSubstr("2 workers are left and min_workers is 3"));
+  EXPECT_THAT(t.job().reason(), HasSubstr("--min-workers"));
+}
+
+TEST(Pause, AReplacementJoinsTheOpenRoundWithTheStateOfTheLastVerdict) {
+  Three t(Settings(3, 3, 3));
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  t.a.Contribute();
+  t.b.Contribute();
+  t.c.Begin();
+  t.c.PushTensor(0);
+  t.Lose("c");
+  t.c.Restart();
+  t.c.Connect();
+  t.c.Ready();
+  EXPECT_FALSE(t.job().Paused());
+  EXPECT_EQ(t.Notes(NoteKind::kResumed), 1u);
+  EXPECT_EQ(t.c.role, Role::kMember);
+  EXPECT_EQ(t.c.donor, "a");
+  EXPECT_EQ(t.c.lane().next(), 2u) << "it starts with the open round";
+  EXPECT_EQ(t.c.rank(), 2);
+  t.c.Contribute();
+  EXPECT_EQ(t.a.verdict().value.divisor, 3u);
+  EXPECT_EQ(t.a.lane().delivered[2].at({0, 0}), (Reduced{7, 3}));
+}
+
+TEST(Pause, AWorkerThatComesBackCountsOnceInTheRound) {
+  Three t(Settings(3, 3, 3));
+  t.c.Contribute();
+  t.Lose("c");  // Effective: its contribution is kept.
+  t.c.Restart();
+  t.c.Connect();
+  t.c.Ready();
+  ASSERT_EQ(t.c.role, Role::kMember);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 3u);
+  EXPECT_EQ(t.a.verdict().value.contributors[2].incarnation, t.c.incarnation);
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+}
+
+TEST(Pause, InThePreparedPhaseTheValueStaysAndJoinersGetItsBytes) {
+  Three t(Settings(3, 3, 3));
+  t.c.stages = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  t.Lose("c");
+  EXPECT_EQ(t.a.lane().last, 0u) << "paused";
+  t.c.Restart();
+  t.c.stages = true;
+  t.c.Connect();
+  t.c.Ready();
+  const Prepared prepared = t.c.Last<Prepared>();
+  EXPECT_EQ(prepared.ballot.attempt, 2u);
+  EXPECT_EQ(prepared.value_ballot.attempt, 1u);
+  EXPECT_EQ(t.a.lane().last, 0u) << "the joiner lacks the bytes";
+  t.c.Say(Need{0, 1, prepared.value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  EXPECT_EQ(t.c.lane().last, 1u);
+  EXPECT_EQ(t.c.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+  EXPECT_EQ(t.a.verdict().value.contributors[2].worker, "c");
+}
+
+TEST(Pause, FinishedWorkersCountTowardsEnough) {
+  Three t(Settings(3, 3, 3));
+  t.c.Say(Finished{});
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
+  t.Lose("b");
+  EXPECT_TRUE(t.job().Paused());
+  t.b.Restart();
+  t.b.Connect();
+  t.b.Ready();
+  EXPECT_FALSE(t.job().Paused());
+  EXPECT_EQ(t.b.role, Role::kMember);
+}
+
+TEST(Pause, TheTimeoutGivesWaitersATypedErrorAndTheRoundStaysOpen) {
+  Config config;
+  config.pause_timeout = absl::Seconds(30);
+  Three t(Settings(3, 3, 3), config);
+  t.a.Contribute();
+  t.Lose("c");
+  t.Sleep(absl::Seconds(29));
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kOk);
+  t.Sleep(absl::Seconds(2));
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kPaused);
+  EXPECT_EQ(t.a.Count<Rejected>(), 1u);
+  EXPECT_NE(t.round(), nullptr);
+}
+
+TEST(Pause, Fault_W19_AllWorkersDieAndTheJobIsKeptForAWhile) {
+  Three t(Settings(3, 3, 3));
+  t.a.Contribute();
+  for (const char* id : {"a", "b", "c"}) t.Lose(id);
+  t.Sleep(t.config.idle_job_timeout - absl::Seconds(1));
+  EXPECT_NE(t.core->FindJob(kJob), nullptr);
+  t.Sleep(absl::Seconds(2));
+  EXPECT_EQ(t.core->FindJob(kJob), nullptr);
+  EXPECT_EQ(t.Notes(NoteKind::kJobEnded), 1u);
+  EXPECT_EQ(t.core->reserved_bytes(), 0u);
+  EXPECT_EQ(t.core->NextDeadline(), absl::InfiniteFuture()) << "nothing is left to wake for";
+}
+
+TEST(Suspend, AnOperatorHoldsTheVerdictAndLetsItGo) {
+  Three t;
+  t.Step(SuspendJob{kJob});
+  EXPECT_THAT(t.job().reason(), HasSubstr("suspended by an operator"));
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.lane().last, 0u);
+  EXPECT_TRUE(t.job().suspended());
+  t.Step(ResumeJob{kJob});
+  EXPECT_EQ(t.a.lane().last, 1u);
+  EXPECT_EQ(t.job().reason(), "");
+}
+
+TEST(Suspend, ASettledRoundWaitsToo) {
+  Three t;
+  t.c.stages = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  t.Step(SuspendJob{kJob});
+  t.c.Stage();
+  EXPECT_EQ(t.a.lane().last, 0u);
+  t.Step(ResumeJob{kJob});
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+// ---- reconnects in the middle
+
+TEST(Reconnect, Fault_N2_WhatIsHeldIsNotPushedAgain) {
+  Three t;
+  t.a.Begin();
+  t.a.PushTensor(0);
+  t.a.Cut();
+  t.a.lane().pushed.insert({1, 0});  // Its client goes on pushing.
+  t.ClearLog();
+  t.a.Connect();
+  ASSERT_EQ(t.a.welcome->open.size(), 1u);
+  EXPECT_THAT(t.a.welcome->open[0].have, ElementsAre(ChunkRange{0, 0, 1}));
+  EXPECT_EQ(t.Actions<KeepChunks>().size(), 1u);
+  t.a.Commit();
+  t.b.Contribute();
+  t.c.Contribute();
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+}
+
+TEST(Reconnect, MissedResultsAreSentAgain) {
+  Three t;
+  t.b.Contribute();
+  t.c.Contribute();
+  t.a.Contribute();
+  t.a.Begin();
+  t.a.PushTensor(0);
+  t.a.PushTensor(1);
+  t.a.Commit();
+  t.b.Contribute();
+  t.a.Cut();
+  t.c.Contribute();
+  EXPECT_EQ(t.a.lane().last, 1u);
+  EXPECT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  t.a.Connect();
+  EXPECT_EQ(t.a.lane().last, 2u);
+  EXPECT_EQ(t.a.lane().delivered[2].at({1, 0}), (Reduced{7, 3}));
+}
+
+TEST(Reconnect, HeldResultsAreNotSentAgain) {
+  Three t;
+  t.a.stages = t.a.acks = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  ASSERT_EQ(t.a.lane().results.size(), 2u);
+  t.a.Cut();
+  t.ClearLog();
+  t.a.acks = t.a.stages = true;
+  t.a.Connect();
+  EXPECT_THAT(t.Actions<Publish>(), IsEmpty());
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+}  // namespace
+}  // namespace basin::aggregator

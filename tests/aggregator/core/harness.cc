@@ -1,0 +1,773 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/aggregator/core/harness.h"
+
+#include <algorithm>
+
+namespace basin::aggregator {
+namespace {
+
+std::tuple<JobId, LaneIndex, RoundNumber> Key(JobId job, LaneIndex lane, RoundNumber round) {
+  return {job, lane, round};
+}
+
+std::vector<Chunk> ChunksOf(const ChunkRange& range) {
+  std::vector<Chunk> chunks;
+  for (uint32_t i = 0; i < range.count; ++i) chunks.emplace_back(range.tensor, range.first + i);
+  return chunks;
+}
+
+uint32_t ChunksIn(const TensorSpec& spec) { return ChunkCount(*TensorBytes(spec)); }
+
+}  // namespace
+
+TensorSpec Tensor(const std::string& name, uint64_t chunks) {
+  return {name, DType::kF32, {chunks * (kChunkBytes / 4)}};
+}
+
+JobSettings Settings(uint32_t min, uint32_t max, uint32_t start) { return {min, max, start}; }
+
+RoundSpec Spec(ReduceOp op, Denominator denominator) {
+  RoundSpec spec;
+  spec.op = op;
+  spec.denominator = denominator;
+  if (op == ReduceOp::kWeightedAverage) spec.weight_by = WeightBy::kSamples;
+  return spec;
+}
+
+Digest DigestOf(Chunk chunk, uint64_t value) {
+  return MixChain(MixChain(MixChain(1, chunk.first), chunk.second), value);
+}
+
+// ---- TestWorker
+
+TestWorker::TestWorker(Cluster* cluster, WorkerId worker, uint64_t number)
+    : id(std::move(worker)),
+      nonce(1000 + number),
+      value(number),
+      settings(cluster->settings),
+      cluster_(cluster) {}
+
+const VerdictRecord& TestWorker::verdict(const std::string& name) {
+  static const VerdictRecord none;
+  LaneView& view = lane(name);
+  if (!view.verdicts.empty()) return view.verdicts.back();
+  ADD_FAILURE() << id << " was told no verdict of lane " << name;
+  return none;
+}
+
+int TestWorker::rank() const {
+  const auto it = std::find(membership.members.begin(), membership.members.end(), id);
+  return it == membership.members.end() ? -1 : static_cast<int>(it - membership.members.begin());
+}
+
+ErrorCode TestWorker::rejected() const {
+  const std::vector<Rejected> all = All<Rejected>();
+  return all.empty() ? ErrorCode::kOk : all.back().error.code;
+}
+
+TestWorker::LaneView* TestWorker::ByIndex(LaneIndex index) {
+  for (auto& [name, view] : lanes) {
+    if (view.index == index) return &view;
+  }
+  return nullptr;
+}
+
+void TestWorker::Say(ToAggregator message) {
+  if (session == 0) return;
+  cluster_->Step(MessageReceived{session, std::move(message)});
+}
+
+Hello TestWorker::MakeHello() const {
+  Hello hello;
+  hello.job = job;
+  hello.run = run;
+  hello.worker = id;
+  hello.nonce = nonce;
+  hello.fresh = fresh;
+  hello.settings = settings;
+  hello.incarnation = incarnation;
+  if (role != Role::kMember) return hello;  // It has no history before it is one.
+  hello.membership = membership;
+  for (const auto& [name, view] : lanes) {
+    LaneHistory history;
+    history.name = name;
+    history.kind = view.kind;
+    history.lane = view.index;
+    history.layout = view.tensors;
+    history.verdicts = view.verdicts;
+    if (history.verdicts.size() > 2) {
+      history.verdicts.erase(history.verdicts.begin(), history.verdicts.end() - 2);
+    }
+    history.last_verdict = view.last;
+    history.chain = view.chain;
+    history.staged = view.staged;
+    history.begun = view.begun.has_value() ? view.next() : 0;
+    if (view.result_round == view.next()) {
+      history.held_ballot = view.result_ballot;
+      for (const auto& [chunk, reduced] : view.results) {
+        history.held.push_back({chunk.first, chunk.second, 1});
+      }
+    }
+    hello.lanes.push_back(std::move(history));
+  }
+  return hello;
+}
+
+void TestWorker::Connect() { Connect(MakeHello()); }
+
+void TestWorker::Connect(const Hello& hello) {
+  session = cluster_->NewSession();
+  ended.reset();
+  for (auto& [name, view] : lanes) view.prepared.reset();
+  cluster_->Step(SessionOpened{session, 7000 + session});
+  Say(hello);
+}
+
+void TestWorker::Ready(uint64_t step_label, uint64_t state_hash) {
+  Say(basin::Ready{step_label, state_hash});
+}
+
+void TestWorker::Register(const std::vector<TensorSpec>& tensors, const std::string& lane,
+                          LaneKind kind) {
+  Say(basin::Register{lane, kind, tensors});
+}
+
+void TestWorker::Close() {
+  if (session != 0) cluster_->Step(SessionLost{std::exchange(session, 0), true});
+}
+
+void TestWorker::Cut() {
+  if (session != 0) cluster_->Step(SessionLost{std::exchange(session, 0), false});
+}
+
+void TestWorker::Restart() {
+  nonce += 1000000;
+  Forget();
+}
+
+void TestWorker::Forget() {
+  incarnation = Incarnation{};
+  membership = Membership{};
+  role = Role::kJoiner;
+  lanes.clear();
+}
+
+void TestWorker::Begin(const RoundSpec& spec, const std::string& name, const Counts& counts) {
+  LaneView& view = lane(name);
+  view.begun = basin::Begin{view.index, view.next(), spec, counts, 0, {}};
+  view.skipped.reset();
+  view.committed.reset();
+  view.pushed.clear();
+  Say(*view.begun);
+}
+
+void TestWorker::SendFrame(RoundNumber round, ChunkRange range, const std::string& name) {
+  if (session == 0) return;
+  LaneView& view = lane(name);
+  FrameReceived frame;
+  frame.session = session;
+  frame.lane = view.index;
+  frame.round = round;
+  frame.range = range;
+  Payload payload;
+  const uint64_t bytes = *TensorBytes(view.tensors[range.tensor]);
+  for (const Chunk& chunk : ChunksOf(range)) {
+    payload[chunk] = {value, 0};
+    frame.digests.push_back(DigestOf(chunk, value));
+    frame.bytes += ChunkSize(bytes, chunk.second);
+  }
+  cluster_->Step(std::move(frame), std::move(payload));
+}
+
+void TestWorker::Push(TensorIndex tensor, uint32_t first, uint32_t count, const std::string& name) {
+  LaneView& view = lane(name);
+  for (const Chunk& chunk : ChunksOf({tensor, first, count})) view.pushed.insert(chunk);
+  SendFrame(view.next(), {tensor, first, count}, name);
+}
+
+void TestWorker::PushTensor(TensorIndex tensor, const std::string& name) {
+  const uint32_t chunks = ChunksIn(lane(name).tensors[tensor]);
+  const auto frame = static_cast<uint32_t>(cluster_->config.frame_bytes / kChunkBytes);
+  for (uint32_t first = 0; first < chunks; first += frame) {
+    Push(tensor, first, std::min(frame, chunks - first), name);
+  }
+}
+
+void TestWorker::Skip(const std::vector<TensorIndex>& tensors, const std::string& name) {
+  LaneView& view = lane(name);
+  view.skipped = basin::Skip{view.index, view.next(), tensors};
+  Say(*view.skipped);
+}
+
+Commit TestWorker::MakeCommit(const std::string& name) {
+  const LaneView& view = lane(name);
+  const auto version = static_cast<uint32_t>(view.tensors.size());
+  basin::Commit commit{view.index, view.next(), version, Bitmap(version), 0, 0, 0};
+  for (const Chunk& chunk : view.pushed) {
+    commit.present.Set(chunk.first);
+    commit.chunks += 1;
+    commit.bytes += ChunkSize(*TensorBytes(view.tensors[chunk.first]), chunk.second);
+    commit.digest += DigestOf(chunk, value);
+  }
+  return commit;
+}
+
+void TestWorker::Commit(const std::string& name) {
+  LaneView& view = lane(name);
+  view.committed = MakeCommit(name);
+  Say(*view.committed);
+}
+
+void TestWorker::Withdraw(const std::string& reason, const std::string& name) {
+  LaneView& view = lane(name);
+  Say(basin::Withdraw{view.index, view.next(), reason});
+}
+
+void TestWorker::Stage(const std::string& name) {
+  LaneView& view = lane(name);
+  ASSERT_TRUE(view.prepared.has_value()) << id << " was told of no value to stage";
+  const Prepared& prepared = *view.prepared;
+  view.staged = StagedValue{prepared.round, prepared.ballot, prepared.value_ballot, prepared.value};
+  Say(basin::Staged{view.index, prepared.round, prepared.ballot});
+}
+
+void TestWorker::Contribute(const RoundSpec& spec, const std::string& name,
+                            const std::set<TensorIndex>& absent, const Counts& counts) {
+  Begin(spec, name, counts);
+  for (TensorIndex tensor = 0; tensor < lane(name).tensors.size(); ++tensor) {
+    if (absent.count(tensor) == 0) PushTensor(tensor, name);
+  }
+  Commit(name);
+}
+
+void TestWorker::TakeEnded(const Error& error) {
+  session = 0;
+  ended = error;
+}
+
+void TestWorker::TakeResults(LaneIndex lane_index, RoundNumber round, Ballot ballot,
+                             const Payload& results) {
+  LaneView* view = ByIndex(lane_index);
+  if (view == nullptr) {
+    ADD_FAILURE() << id << " got results of a lane it does not know";
+    return;
+  }
+  if (round < view->next()) return;
+  if (round > view->result_round || view->result_ballot < ballot) {
+    view->results.clear();
+    view->result_round = round;
+    view->result_ballot = ballot;
+  }
+  if (!(view->result_ballot == ballot)) return;
+  std::vector<ChunkRange> ranges;
+  for (const auto& [chunk, reduced] : results) {
+    view->results[chunk] = reduced;
+    ranges.push_back({chunk.first, chunk.second, 1});
+  }
+  const LaneIndex index = view->index;
+  if (acks) Say(ResultAck{index, round, ballot, ranges});
+  if (stages) TryStage(*ByIndex(index));
+}
+
+void TestWorker::TryStage(LaneView& view) {
+  if (!view.prepared.has_value()) return;
+  const Prepared prepared = *view.prepared;
+  Digest digest = 0;
+  if (prepared.value.outcome == Outcome::kCommitted) {
+    if (view.result_round != prepared.round) view.results.clear();
+    for (TensorIndex tensor = 0; tensor < prepared.value.layout_version; ++tensor) {
+      if (!HasResult(prepared.value, tensor)) continue;
+      if (tensor >= view.tensors.size()) return;
+      for (uint32_t i = 0; i < ChunksIn(view.tensors[tensor]); ++i) {
+        const auto it = view.results.find({tensor, i});
+        if (it == view.results.end()) return;
+        digest += DigestOf({tensor, i}, it->second.sum);
+      }
+    }
+    if (!view.results.empty() && !(view.result_ballot == prepared.value_ballot)) return;
+    EXPECT_EQ(digest, prepared.value.digest) << id << ", round " << prepared.round;
+  }
+  for (const auto& [name, candidate] : lanes) {
+    if (&candidate == &view) return Stage(name);
+  }
+}
+
+void TestWorker::TakeVerdict(LaneView& view, const VerdictRecord& record) {
+  if (record.round <= view.last) return;
+  EXPECT_EQ(record.round, view.next()) << id << " missed a verdict";
+  EXPECT_EQ(record.chain, ExtendChain(view.chain, record.round, record.value))
+      << id << ", round " << record.round;
+  EXPECT_TRUE(view.staged.has_value() && view.staged->round == record.round)
+      << id << " was told a verdict of round " << record.round << ", which it has not staged";
+  if (view.staged.has_value()) {
+    EXPECT_EQ(view.staged->value_ballot, record.value_ballot);
+    EXPECT_TRUE(view.staged->value == record.value);
+  }
+  view.last = record.round;
+  view.chain = record.chain;
+  view.verdicts.push_back(record);
+  view.delivered[record.round] =
+      record.value.outcome == Outcome::kCommitted ? view.results : Payload{};
+  view.begun.reset();
+  view.skipped.reset();
+  view.committed.reset();
+  view.pushed.clear();
+  view.prepared.reset();
+  view.staged.reset();
+  membership = record.next;
+}
+
+// As a client does: one frame for each run of chunks, at most frame_bytes long.
+void TestWorker::PushRanges(LaneView& view, RoundNumber round,
+                            const std::vector<ChunkRange>& ranges) {
+  const LaneIndex index = view.index;
+  const auto most = static_cast<uint32_t>(cluster_->config.frame_bytes / kChunkBytes);
+  for (const ChunkRange& range : ranges) {
+    for (uint32_t first = range.first; first < range.first + range.count;) {
+      const LaneView* now = ByIndex(index);
+      if (now == nullptr || now->next() != round || now->pushed.count({range.tensor, first}) == 0) {
+        ++first;
+        continue;
+      }
+      uint32_t count = 1;
+      while (count < most && first + count < range.first + range.count &&
+             now->pushed.count({range.tensor, first + count}) > 0) {
+        ++count;
+      }
+      for (const auto& [name, candidate] : lanes) {
+        if (candidate.index == index) SendFrame(round, {range.tensor, first, count}, name);
+      }
+      first += count;
+    }
+  }
+}
+
+void TestWorker::Take(const ToWorker& message) {
+  inbox.push_back(message);
+  if (const auto* told = std::get_if<Welcome>(&message)) {
+    const bool same = told->incarnation == incarnation;
+    if (!same) {
+      lanes.clear();
+      membership = Membership{};
+    }
+    welcome = *told;
+    incarnation = told->incarnation;
+    role = told->role;
+    if (role == Role::kMember) membership = told->membership;
+    for (const LaneLayout& layout : told->layouts) {
+      LaneView& view = lanes[layout.name];
+      view.index = layout.lane;
+      view.kind = layout.kind;
+      view.tensors = layout.tensors;
+      view.window = layout.window;
+      if (sees_layouts) {
+        Say(LayoutSeen{layout.lane, static_cast<uint32_t>(layout.tensors.size())});
+      }
+    }
+    for (const LastVerdicts& missed : told->verdicts) {
+      for (const VerdictRecord& record : missed.verdicts) {
+        TakeVerdict(*ByIndex(missed.lane), record);
+      }
+    }
+    for (const OpenRound& open : told->open) {
+      LaneView& view = *ByIndex(open.lane);
+      if (!repushes || !view.begun.has_value() || view.next() != open.round) continue;
+      std::set<Chunk> have;
+      for (const ChunkRange& range : open.have) {
+        for (const Chunk& chunk : ChunksOf(range)) have.insert(chunk);
+      }
+      const LaneIndex index = view.index;
+      Say(*view.begun);
+      if (ByIndex(index)->skipped.has_value()) Say(*ByIndex(index)->skipped);
+      if (open.phase != RoundPhase::kPrepared) {
+        std::vector<ChunkRange> missing;
+        for (const Chunk& chunk : ByIndex(index)->pushed) {
+          if (have.count(chunk) == 0) missing.push_back({chunk.first, chunk.second, 1});
+        }
+        PushRanges(*ByIndex(index), open.round, missing);
+      }
+      if (ByIndex(index)->committed.has_value()) Say(*ByIndex(index)->committed);
+    }
+    // A round that this aggregator does not know yet is begun again.
+    for (auto& [name, view] : lanes) {
+      const bool open = std::any_of(
+          told->open.begin(), told->open.end(),
+          [&, index = view.index](const OpenRound& round) { return round.lane == index; });
+      if (!repushes || open || !view.begun.has_value() || role != Role::kMember) continue;
+      Say(*view.begun);
+      if (view.skipped.has_value()) Say(*view.skipped);
+      std::vector<ChunkRange> all;
+      for (const Chunk& chunk : view.pushed) all.push_back({chunk.first, chunk.second, 1});
+      PushRanges(view, view.next(), all);
+      if (view.committed.has_value()) Say(*view.committed);
+    }
+  } else if (const auto* changed = std::get_if<MembershipChanged>(&message)) {
+    membership = changed->membership;
+    role = changed->role;
+    donor = changed->donor;
+    for (const StartRound& start : changed->start) {
+      LaneView& view = lanes[start.lane];
+      view.index = start.index;
+      view.last = start.round - 1;
+      view.chain = start.chain;
+    }
+  } else if (const auto* layout = std::get_if<LaneLayout>(&message)) {
+    LaneView& view = lanes[layout->name];
+    view.index = layout->lane;
+    view.kind = layout->kind;
+    view.window = layout->window;
+    if (layout->first > view.tensors.size()) {
+      ADD_FAILURE() << id << " was sent a layout with a gap";
+      return;
+    }
+    view.tensors.resize(layout->first);
+    view.tensors.insert(view.tensors.end(), layout->tensors.begin(), layout->tensors.end());
+    if (sees_layouts) Say(LayoutSeen{layout->lane, static_cast<uint32_t>(view.tensors.size())});
+  } else if (const auto* credit = std::get_if<Credit>(&message)) {
+    LaneView* view = ByIndex(credit->lane);
+    if (!obeys_windows || view == nullptr || view->next() != credit->round) return;
+    for (const ChunkRange& range : credit->refused) {
+      for (const Chunk& chunk : ChunksOf(range)) view->refused.insert(chunk);
+    }
+    if (view->refused.empty() || credit->window < kChunkBytes) return;
+    const Chunk chunk = *view->refused.begin();
+    view->refused.erase(chunk);
+    PushRanges(*view, credit->round, {{chunk.first, chunk.second, 1}});
+  } else if (const auto* restarted = std::get_if<AttemptRestarted>(&message)) {
+    LaneView* view = ByIndex(restarted->lane);
+    view->prepared.reset();
+    if (repushes) PushRanges(*view, restarted->round, restarted->redo);
+  } else if (const auto* pull = std::get_if<Pull>(&message)) {
+    if (repushes) PushRanges(*ByIndex(pull->lane), pull->round, pull->wanted);
+  } else if (const auto* prepared = std::get_if<Prepared>(&message)) {
+    LaneView* view = ByIndex(prepared->lane);
+    view->prepared = *prepared;
+    if (stages) TryStage(*view);
+  } else if (const auto* supply = std::get_if<Supply>(&message)) {
+    if (!supplies) return;
+    LaneView* view = ByIndex(supply->lane);
+    for (const ChunkRange& range : supply->ranges) {
+      FrameReceived frame;
+      frame.session = session;
+      frame.kind = FrameKind::kSupply;
+      frame.lane = supply->lane;
+      frame.round = supply->round;
+      frame.ballot = supply->ballot;
+      frame.range = range;
+      Payload payload;
+      for (const Chunk& chunk : ChunksOf(range)) {
+        payload[chunk] = view->results.at(chunk);
+        frame.digests.push_back(DigestOf(chunk, payload[chunk].sum));
+        frame.bytes += ChunkSize(*TensorBytes(view->tensors[chunk.first]), chunk.second);
+      }
+      cluster_->Step(std::move(frame), std::move(payload));
+    }
+  } else if (const auto* verdict = std::get_if<Verdict>(&message)) {
+    TakeVerdict(*ByIndex(verdict->lane), verdict->record);
+  }
+}
+
+// ---- Cluster
+
+Cluster::Cluster(JobSettings job_settings, Config core_config)
+    : settings(job_settings), config(std::move(core_config)) {
+  core = std::make_unique<Coordinator>(config, now);
+}
+
+TestWorker& Cluster::Worker(const WorkerId& id) {
+  auto& worker = workers_[id];
+  if (worker == nullptr) {
+    worker = std::make_unique<TestWorker>(this, id, uint64_t{1} << (workers_.size() - 1));
+  }
+  return *worker;
+}
+
+TestWorker& Cluster::Join(const WorkerId& id) {
+  TestWorker& worker = Worker(id);
+  worker.Connect();
+  worker.Register({Tensor("w"), Tensor("b")});
+  worker.Ready();
+  return worker;
+}
+
+void Cluster::Step(Event event, Payload payload) {
+  queue_.emplace_back(std::move(event), std::move(payload));
+  if (stepping_) return;
+  stepping_ = true;
+  while (!queue_.empty()) {
+    auto [next, data] = std::move(queue_.front());
+    queue_.pop_front();
+    frame_ = std::move(data);
+    StepOne(next);
+  }
+  stepping_ = false;
+  CheckInvariants();
+}
+
+void Cluster::StepOne(const Event& event) {
+  std::vector<Action> actions;
+  core->Step(event, now, actions);
+  for (const Action& action : actions) {
+    log.push_back(action);
+    Do(action);
+  }
+}
+
+void Cluster::Sleep(absl::Duration duration) {
+  const absl::Time end = now + duration;
+  absl::Time beat = now + config.heartbeat;
+  while (now < end) {
+    absl::Time next = std::min(end, beat);
+    if (core->NextDeadline() < next) next = std::max(now, core->NextDeadline());
+    now = next;
+    if (now >= beat) {
+      for (auto& [id, worker] : workers_) {
+        if (worker->heartbeats) worker->Say(Heartbeat{});
+      }
+      beat += config.heartbeat;
+    }
+    if (core->NextDeadline() <= now) {
+      Step(Tick{});
+      // A deadline that a tick does not clear would make the owner of the core spin.
+      ASSERT_GT(core->NextDeadline(), now) << "a deadline is not cleared when it is checked";
+    }
+  }
+}
+
+void Cluster::Crash(Term term, absl::Duration down) {
+  for (auto& [id, worker] : workers_) worker->session = 0;
+  kept_.clear();
+  attempts_.clear();
+  results_.clear();
+  reduces_asked.clear();
+  reduces_done.clear();
+  now += down;
+  config.term = term;
+  core = std::make_unique<Coordinator>(config, now);
+}
+
+const Round* Cluster::round(LaneIndex lane) const {
+  const std::vector<Lane>& lanes = job().lanes();
+  return lane < lanes.size() && lanes[lane].round.has_value() ? &*lanes[lane].round : nullptr;
+}
+
+size_t Cluster::Notes(NoteKind kind) const {
+  return static_cast<size_t>(std::count_if(notes.begin(), notes.end(),
+                                           [&](const Note& note) { return note.kind == kind; }));
+}
+
+std::string Cluster::NoteText(NoteKind kind) const {
+  for (auto it = notes.rbegin(); it != notes.rend(); ++it) {
+    if (it->kind == kind) return it->text;
+  }
+  return "";
+}
+
+void Cluster::ClearLog() {
+  log.clear();
+  notes.clear();
+  for (auto& [id, worker] : workers_) worker->inbox.clear();
+}
+
+TestWorker* Cluster::BySession(SessionId session) {
+  for (auto& [id, worker] : workers_) {
+    if (worker->session == session) return worker.get();
+  }
+  return nullptr;
+}
+
+void Cluster::Do(const Action& action) {
+  if (const auto* note = std::get_if<Note>(&action)) {
+    notes.push_back(*note);
+  } else if (std::holds_alternative<Drained>(action)) {
+    drained = true;
+  } else if (std::holds_alternative<SendValue>(action) ||
+             std::holds_alternative<DropValue>(action)) {
+    ADD_FAILURE() << "nothing was cached";
+  } else {
+    std::visit(
+        [this](const auto& typed) {
+          using T = std::decay_t<decltype(typed)>;
+          if constexpr (!std::is_same_v<T, Note> && !std::is_same_v<T, Drained> &&
+                        !std::is_same_v<T, SendValue> && !std::is_same_v<T, DropValue>) {
+            Do(typed);
+          }
+        },
+        action);
+  }
+}
+
+void Cluster::Do(const Send& send) {
+  if (TestWorker* worker = BySession(send.session)) worker->Take(send.message);
+}
+
+void Cluster::Do(const SendAll& send) {
+  EXPECT_FALSE(send.sessions.empty());
+  for (const SessionId session : send.sessions) Do(Send{session, send.message});
+}
+
+void Cluster::Do(const EndSession& end) {
+  if (TestWorker* worker = BySession(end.session)) worker->TakeEnded(end.error);
+}
+
+void Cluster::Do(const KeepChunks& keep) {
+  for (const Chunk& chunk : ChunksOf(keep.range)) {
+    const auto it = frame_.find(chunk);
+    if (it == frame_.end()) {
+      ADD_FAILURE() << "a chunk is kept that is not in the frame";
+      continue;
+    }
+    const bool added = kept_
+                           .emplace(KeptKey{Key(keep.job, keep.lane, keep.round),
+                                            keep.contributor.term, keep.contributor.counter, chunk},
+                                    it->second.sum)
+                           .second;
+    EXPECT_TRUE(added) << "a chunk is kept twice";
+  }
+}
+
+void Cluster::Do(const DiscardChunks& discard) {
+  for (const ChunkRange& range : discard.ranges) {
+    for (const Chunk& chunk : ChunksOf(range)) {
+      const size_t erased =
+          kept_.erase(KeptKey{Key(discard.job, discard.lane, discard.round),
+                              discard.contributor.term, discard.contributor.counter, chunk});
+      EXPECT_EQ(erased, 1u) << "a chunk is discarded that is not kept";
+    }
+  }
+}
+
+void Cluster::Do(const StartAttempt& start) {
+  EXPECT_TRUE(std::is_sorted(
+      start.contributors.begin(), start.contributors.end(),
+      [](const Contributor& a, const Contributor& b) { return a.worker < b.worker; }));
+  attempts_[{Key(start.job, start.lane, start.round), start.ballot.term, start.ballot.attempt}] =
+      start;
+}
+
+void Cluster::Do(const Reduce& reduce) {
+  // The inputs are taken at once, whenever the result is there.
+  ReduceDone done = Carry(reduce);
+  if (reduces) {
+    Step(std::move(done));
+  } else {
+    reduces_asked.push_back(reduce);
+    reduces_done.push_back(std::move(done));
+  }
+}
+
+void Cluster::FinishReduces() {
+  reduces_asked.clear();
+  const std::vector<ReduceDone> done = std::exchange(reduces_done, {});
+  for (const ReduceDone& one : done) Step(one);
+}
+
+ReduceDone Cluster::Carry(const Reduce& reduce) {
+  const RoundKey key = Key(reduce.job, reduce.lane, reduce.round);
+  const auto attempt = attempts_.find({key, reduce.ballot.term, reduce.ballot.attempt});
+  ReduceDone done{reduce.job, reduce.lane, reduce.round, reduce.ballot, reduce.range, {}, {}};
+  if (attempt == attempts_.end()) {
+    ADD_FAILURE() << "a reduction belongs to an attempt that was not started";
+    return done;
+  }
+  const StartAttempt& start = attempt->second;
+  for (const Chunk& chunk : ChunksOf(reduce.range)) {
+    Reduced reduced{0, reduce.divisor};
+    for (uint32_t i = 0; i < start.contributors.size(); ++i) {
+      if (std::count(reduce.skipped.begin(), reduce.skipped.end(), i) > 0) continue;
+      const Contributor& contributor = start.contributors[i];
+      const auto kept = kept_.find(
+          KeptKey{key, contributor.incarnation.term, contributor.incarnation.counter, chunk});
+      if (kept == kept_.end()) {
+        ADD_FAILURE() << "chunk " << chunk.second << " of tensor " << chunk.first << " of "
+                      << contributor.worker << " is reduced and not kept";
+        continue;
+      }
+      reduced.sum += kept->second * contributor.weight;
+      kept_.erase(kept);
+    }
+    results_[{key, reduce.ballot.term, reduce.ballot.attempt, chunk}] = reduced;
+    done.digests.push_back(DigestOf(chunk, reduced.sum));
+    done.facts.squared_norm += static_cast<double>(reduced.sum);
+  }
+  return done;
+}
+
+void Cluster::Do(const Publish& publish) {
+  Payload results;
+  for (const Chunk& chunk : ChunksOf(publish.range)) {
+    const auto it = results_.find({Key(publish.job, publish.lane, publish.round),
+                                   publish.ballot.term, publish.ballot.attempt, chunk});
+    if (it == results_.end()) {
+      ADD_FAILURE() << "a result is published that is not held";
+      return;
+    }
+    results[chunk] = it->second;
+  }
+  for (const SessionId session : publish.sessions) {
+    if (TestWorker* worker = BySession(session)) {
+      worker->TakeResults(publish.lane, publish.round, publish.ballot, results);
+    }
+  }
+}
+
+void Cluster::Do(const ReleaseResult& release) {
+  for (const Chunk& chunk : ChunksOf(release.range)) {
+    const size_t erased = results_.erase({Key(release.job, release.lane, release.round),
+                                          release.ballot.term, release.ballot.attempt, chunk});
+    EXPECT_EQ(erased, 1u) << "a result is released that is not held";
+  }
+}
+
+void Cluster::Do(const RelayResult& relay) {
+  for (const SessionId session : relay.sessions) {
+    if (TestWorker* worker = BySession(session)) {
+      worker->TakeResults(relay.lane, relay.round, relay.ballot, frame_);
+    }
+  }
+}
+
+void Cluster::Do(const EndRound& end) {
+  const RoundKey key = Key(end.job, end.lane, end.round);
+  const auto drop = [&](auto& map) {
+    for (auto it = map.begin(); it != map.end();) {
+      it = std::get<0>(it->first) == key ? map.erase(it) : std::next(it);
+    }
+  };
+  drop(kept_);
+  drop(results_);
+  drop(attempts_);
+}
+
+void Cluster::Do(const RelayValue&) {}  // Tests look at the log.
+
+void Cluster::Do(const SaveState& save) {
+  saves_asked.push_back(save);
+  if (saves) FinishSaves();
+}
+
+void Cluster::FinishSaves() {
+  const std::vector<SaveState> asked = std::exchange(saves_asked, {});
+  for (const SaveState& save : asked) {
+    if (save_ok) {
+      config.saved[save.name] = SavedState{save.run, save.term, save.membership};
+    }
+    Step(StateSaved{save.job, save.membership.generation, save_ok});
+  }
+}
+
+void Cluster::CheckInvariants() {
+  EXPECT_LE(core->reserved_bytes(), config.memory_bytes);
+  for (const auto& [id, current] : core->jobs()) {
+    for (const Lane& lane : current.lanes()) {
+      if (!lane.round.has_value()) continue;
+      EXPECT_LE(lane.round->result_bytes(), lane.memory.result_window);
+      for (const RoundMember& member : lane.round->members()) {
+        EXPECT_LE(member.parked, lane.memory.window) << member.id;
+      }
+    }
+  }
+}
+
+}  // namespace basin::aggregator

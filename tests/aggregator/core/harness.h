@@ -1,0 +1,290 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// A Coordinator driven by hand: workers that say what a test tells them to, a shell that keeps
+// chunk values instead of bytes, and a clock that only tests move.
+//
+// A worker contributes one number per chunk; the shell adds the numbers of those whom a Reduce
+// names. With powers of two the result says who was counted, and a chunk counted twice shows. The
+// shell fails the test when an action asks for what is not there.
+//
+// The workers do by themselves what every client does at once and a test can turn off: answer
+// layouts, acknowledge results, stage what is prepared, push again what is to be pushed again.
+
+#ifndef BASIN_TESTS_AGGREGATOR_CORE_HARNESS_H_
+#define BASIN_TESTS_AGGREGATOR_CORE_HARNESS_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "absl/time/time.h"
+#include "aggregator/core/coordinator.h"
+
+namespace basin::aggregator {
+
+class Cluster;
+
+inline constexpr char kJob[] = "job";
+inline constexpr char kLane[] = "model";
+
+// A tensor of this many whole chunks.
+TensorSpec Tensor(const std::string& name, uint64_t chunks = 1);
+
+JobSettings Settings(uint32_t min, uint32_t max, uint32_t start);
+
+RoundSpec Spec(ReduceOp op, Denominator denominator = Denominator::kAll);
+
+// What a chunk came to: the sum of what its contributors sent, and the divisor that was asked for.
+struct Reduced {
+  uint64_t sum = 0;
+  uint64_t divisor = 0;
+};
+inline bool operator==(const Reduced& a, const Reduced& b) {
+  return a.sum == b.sum && a.divisor == b.divisor;
+}
+inline std::ostream& operator<<(std::ostream& out, const Reduced& reduced) {
+  return out << reduced.sum << "/" << reduced.divisor;
+}
+
+using Chunk = std::pair<TensorIndex, uint32_t>;
+using Payload = std::map<Chunk, Reduced>;
+
+// Stands for the hash of a chunk's bytes.
+Digest DigestOf(Chunk chunk, uint64_t value);
+
+class TestWorker {
+ public:
+  TestWorker(Cluster* cluster, WorkerId id, uint64_t value);
+
+  // What a client does by itself.
+  bool heartbeats = true;
+  bool sees_layouts = true;
+  bool acks = true;
+  bool stages = true;
+  bool repushes = true;
+  bool supplies = true;
+  bool obeys_windows = false;  // Pushes again what was refused, once there is room.
+
+  WorkerId id;
+  Nonce nonce;
+  uint64_t value;  // Of every chunk it pushes.
+  RunId run;
+  JobName job = kJob;
+  bool fresh = true;
+  JobSettings settings;
+
+  // ---- what it knows
+  struct LaneView {
+    LaneIndex index = 0;
+    LaneKind kind = LaneKind::kGradient;
+    std::vector<TensorSpec> tensors;
+    uint64_t window = 0;
+    RoundNumber last = 0;  // Verdict.
+    uint64_t chain = 0;
+    std::vector<VerdictRecord> verdicts;
+    std::optional<StagedValue> staged;
+    std::optional<Prepared> prepared;
+    // The round in flight.
+    std::optional<Begin> begun;
+    std::optional<Skip> skipped;
+    std::optional<Commit> committed;
+    std::set<Chunk> pushed;
+    std::set<Chunk> refused;
+    // Results at the highest ballot seen.
+    RoundNumber result_round = 0;
+    Ballot result_ballot;
+    Payload results;
+    std::map<RoundNumber, Payload> delivered;
+    RoundNumber next() const { return last + 1; }
+  };
+  SessionId session = 0;  // 0: not connected.
+  std::optional<Error> ended;
+  std::optional<Welcome> welcome;
+  Incarnation incarnation;
+  Membership membership;
+  Role role = Role::kJoiner;
+  std::optional<WorkerId> donor;
+  std::map<std::string, LaneView> lanes;
+  std::vector<ToWorker> inbox;
+
+  LaneView& lane(const std::string& name = kLane) { return lanes[name]; }
+  const VerdictRecord& verdict(const std::string& name = kLane);  // The last.
+  // Its place in the membership it was told; -1 when it is not in it.
+  int rank() const;
+
+  template <typename T>
+  std::vector<T> All() const {
+    std::vector<T> found;
+    for (const ToWorker& message : inbox) {
+      if (const T* typed = std::get_if<T>(&message)) found.push_back(*typed);
+    }
+    return found;
+  }
+  template <typename T>
+  size_t Count() const {
+    return All<T>().size();
+  }
+  // The last message of a type; fails the test when there is none.
+  template <typename T>
+  T Last() const {
+    const std::vector<T> found = All<T>();
+    if (!found.empty()) return found.back();
+    ADD_FAILURE() << id << " was not sent that message";
+    return T{};
+  }
+  // The code of the last Rejected, kOk when there is none.
+  ErrorCode rejected() const;
+
+  // ---- what it says
+  void Say(ToAggregator message);
+  Hello MakeHello() const;  // With its history.
+  void Connect();
+  void Connect(const Hello& hello);
+  void Ready(uint64_t step_label = 0, uint64_t state_hash = 0);
+  void Register(const std::vector<TensorSpec>& tensors, const std::string& lane = kLane,
+                LaneKind kind = LaneKind::kGradient);
+  // The session is gone: closed by its own side, or cut.
+  void Close();
+  void Cut();
+  // The process is replaced: another nonce, no memory.
+  void Restart();
+  // Its client learns that it was evicted: nothing of its history counts any more.
+  void Forget();
+
+  void Begin(const RoundSpec& spec = Spec(ReduceOp::kAverage), const std::string& lane = kLane,
+             const Counts& counts = {});
+  void Push(TensorIndex tensor, uint32_t first, uint32_t count, const std::string& lane = kLane);
+  void PushTensor(TensorIndex tensor, const std::string& lane = kLane);
+  void Skip(const std::vector<TensorIndex>& tensors, const std::string& lane = kLane);
+  void Commit(const std::string& lane = kLane);
+  void Withdraw(const std::string& reason = "backward raised", const std::string& lane = kLane);
+  void Stage(const std::string& lane = kLane);
+  // Begin, push every tensor but `absent`, commit.
+  void Contribute(const RoundSpec& spec = Spec(ReduceOp::kAverage), const std::string& lane = kLane,
+                  const std::set<TensorIndex>& absent = {}, const Counts& counts = {});
+  // The commit it would send for what it has pushed.
+  basin::Commit MakeCommit(const std::string& lane = kLane);
+  // Sends one frame for a round, every chunk holding `value`.
+  void SendFrame(RoundNumber round, ChunkRange range, const std::string& lane = kLane);
+
+  // ---- from the shell
+  void Take(const ToWorker& message);
+  void TakeResults(LaneIndex lane, RoundNumber round, Ballot ballot, const Payload& results);
+  void TakeEnded(const Error& error);
+
+ private:
+  friend class Cluster;
+  LaneView* ByIndex(LaneIndex index);
+  void TryStage(LaneView& lane);
+  void TakeVerdict(LaneView& lane, const VerdictRecord& record);
+  void PushRanges(LaneView& lane, RoundNumber round, const std::vector<ChunkRange>& ranges);
+
+  Cluster* cluster_;
+};
+
+class Cluster {
+ public:
+  explicit Cluster(JobSettings settings = Settings(1, 1, 1), Config config = {});
+
+  absl::Time now = absl::FromUnixSeconds(1000);
+  JobSettings settings;
+  Config config;
+  std::unique_ptr<Coordinator> core;
+
+  bool reduces = true;  // Carries out Reduce at once.
+  bool saves = true;    // Carries out SaveState at once.
+  bool save_ok = true;
+  std::vector<Note> notes;
+  std::vector<SaveState> saves_asked;
+  std::vector<Reduce> reduces_asked;  // Not yet carried out.
+  std::vector<Action> log;            // All actions since the last ClearLog.
+  bool drained = false;
+  std::vector<ReduceDone> reduces_done;  // What they came to.
+
+  // A worker; the n-th contributes 2^n.
+  TestWorker& Worker(const WorkerId& id);
+  // A worker that has said hello and ready, and registered two tensors of one chunk.
+  TestWorker& Join(const WorkerId& id);
+  TestWorker& operator[](const WorkerId& id) { return *workers_.at(id); }
+
+  // Takes one event and everything that follows from it at the same moment. `payload` is what the
+  // chunks of a frame hold.
+  void Step(Event event, Payload payload = {});
+  // Lets time pass: heartbeats, and ticks when the core asks for them.
+  void Sleep(absl::Duration duration);
+  // This process is stopped, and woken with whatever event comes first.
+  void Stall(absl::Duration duration) { now += duration; }
+  void FinishReduces();
+  void FinishSaves();
+  // kill -9 and restart of the aggregator, `down` later. Every session is cut.
+  void Crash(Term term, absl::Duration down = absl::Seconds(1));
+
+  const Job& job(const JobName& name = kJob) const { return *core->FindJob(name); }
+  const Round* round(LaneIndex lane = 0) const;
+  size_t Notes(NoteKind kind) const;
+  std::string NoteText(NoteKind kind) const;  // Of the last; empty when there is none.
+  template <typename T>
+  std::vector<T> Actions() const {
+    std::vector<T> found;
+    for (const Action& action : log) {
+      if (const T* typed = std::get_if<T>(&action)) found.push_back(*typed);
+    }
+    return found;
+  }
+  void ClearLog();
+  SessionId NewSession() { return ++last_session_; }
+  // Bytes of contributions that the shell keeps.
+  size_t kept_chunks() const { return kept_.size(); }
+  size_t held_results() const { return results_.size(); }
+
+ private:
+  friend class TestWorker;
+  using RoundKey = std::tuple<JobId, LaneIndex, RoundNumber>;
+  using KeptKey = std::tuple<RoundKey, Term, uint64_t, Chunk>;
+  using ResultKey = std::tuple<RoundKey, Term, uint64_t, Chunk>;
+
+  void StepOne(const Event& event);
+  void Do(const Action& action);
+  void Do(const Send& send);
+  void Do(const SendAll& send);
+  void Do(const EndSession& end);
+  void Do(const KeepChunks& keep);
+  void Do(const DiscardChunks& discard);
+  void Do(const StartAttempt& start);
+  void Do(const Reduce& reduce);
+  void Do(const Publish& publish);
+  void Do(const ReleaseResult& release);
+  void Do(const RelayResult& relay);
+  void Do(const EndRound& end);
+  void Do(const RelayValue& relay);
+  void Do(const SaveState& save);
+  ReduceDone Carry(const Reduce& reduce);
+  TestWorker* BySession(SessionId session);
+  void CheckInvariants();
+
+  std::map<WorkerId, std::unique_ptr<TestWorker>> workers_;
+  SessionId last_session_ = 0;
+  std::deque<std::pair<Event, Payload>> queue_;
+  bool stepping_ = false;
+  Payload frame_;  // Of the frame that this Step was given.
+
+  std::map<KeptKey, uint64_t> kept_;
+  std::map<std::tuple<RoundKey, Term, uint64_t>, StartAttempt> attempts_;
+  std::map<ResultKey, Reduced> results_;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_TESTS_AGGREGATOR_CORE_HARNESS_H_

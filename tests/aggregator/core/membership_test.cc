@@ -1,0 +1,630 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How members come and go while a job runs: join at a verdict, leave, finish, loss with its two
+// graces, eviction, replacement, drain.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/aggregator/core/harness.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Workers a and b, members, with one round behind them; the job may shrink to one and grow to four.
+struct Running : Cluster {
+  explicit Running(JobSettings settings = Settings(1, 4, 2), Config config = {})
+      : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")) {
+    Round();
+  }
+  void Round() {
+    for (TestWorker* worker : {&a, &b}) worker->Contribute();
+  }
+  TestWorker& a;
+  TestWorker& b;
+};
+
+// ---- join
+
+TEST(Join, Fault_W17_WaitsForTheVerdictAndCountsInTheNextRound) {
+  Running c;
+  c.a.Begin();
+  TestWorker& j = c.Join("j");
+  EXPECT_EQ(j.role, Role::kJoiner);
+  c.a.PushTensor(0);
+  c.a.PushTensor(1);
+  c.a.Commit();
+  EXPECT_EQ(j.role, Role::kJoiner);
+  c.b.Contribute();
+  EXPECT_EQ(j.role, Role::kMember);
+  EXPECT_EQ(c.a.verdict().value.contributors.size(), 2u);
+  EXPECT_THAT(c.a.verdict().next.members, ElementsAre("a", "b", "j"));
+  EXPECT_EQ(j.rank(), 2);
+  EXPECT_EQ(j.donor, "a");
+  EXPECT_EQ(j.lane().next(), 3u);
+  EXPECT_EQ(j.lane().chain, c.a.lane().chain);
+  for (TestWorker* worker : {&c.a, &c.b, &j}) worker->Contribute();
+  EXPECT_EQ(j.lane().delivered[3].at({0, 0}), (Reduced{7, 3}));
+  EXPECT_EQ(j.lane().chain, c.a.lane().chain);
+}
+
+TEST(Join, BetweenRoundsWaitsForTheNextVerdict) {
+  Running c;
+  TestWorker& j = c.Join("j");
+  EXPECT_EQ(j.role, Role::kJoiner);
+  c.Round();
+  EXPECT_EQ(j.role, Role::kMember);
+}
+
+TEST(Join, WaitsForTheVerdictThatLeavesNoOtherGradientLaneOpen) {
+  Cluster c(Settings(1, 2, 1));
+  TestWorker& a = c.Worker("a");
+  a.Connect();
+  a.Register({Tensor("w")}, "generator");
+  a.Register({Tensor("w")}, "discriminator");
+  a.Ready();
+  a.Contribute({Spec(ReduceOp::kSum)}, "generator");
+  TestWorker& j = c.Worker("j");
+  j.Connect();
+  j.Ready();
+  a.Begin(Spec(ReduceOp::kSum), "discriminator");
+  a.Contribute(Spec(ReduceOp::kSum), "generator");
+  EXPECT_EQ(a.lane("generator").last, 2u);
+  EXPECT_EQ(j.role, Role::kJoiner) << "the other lane is open";
+  a.PushTensor(0, "discriminator");
+  a.Commit("discriminator");
+  EXPECT_EQ(j.role, Role::kMember);
+  EXPECT_EQ(j.lane("generator").next(), 3u);
+  EXPECT_EQ(j.lane("discriminator").next(), 2u);
+}
+
+TEST(Join, FramesOfARoundThatNobodyHasBegunDoNotFixItsMembers) {
+  Cluster c(Settings(1, 2, 1));
+  TestWorker& a = c.Worker("a");
+  a.Connect();
+  a.Register({Tensor("w")}, "generator");
+  a.Register({Tensor("w")}, "discriminator");
+  a.Ready();
+  a.Contribute(Spec(ReduceOp::kSum), "generator");
+  TestWorker& j = c.Worker("j");
+  j.Connect();
+  j.Ready();
+  // A frame of the other lane is there before its begin.
+  a.SendFrame(1, {0, 0, 1}, "discriminator");
+  a.Contribute(Spec(ReduceOp::kSum), "generator");
+  ASSERT_EQ(j.role, Role::kMember);
+  a.Contribute(Spec(ReduceOp::kSum), "discriminator");
+  EXPECT_EQ(a.lane("discriminator").last, 0u) << "it waits for the new member";
+  j.Contribute(Spec(ReduceOp::kSum), "discriminator");
+  EXPECT_EQ(j.lane("discriminator").delivered[1].at({0, 0}), (Reduced{3, 1}));
+}
+
+TEST(Join, WaitsWhileACallIsOpen) {
+  Running c;
+  for (TestWorker* worker : {&c.a, &c.b}) {
+    worker->Register({Tensor("x")}, "call/eval", LaneKind::kCall);
+  }
+  c.a.Begin(Spec(ReduceOp::kSum), "call/eval");
+  TestWorker& j = c.Join("j");
+  c.Round();
+  EXPECT_EQ(j.role, Role::kJoiner) << "it could not take part in the call";
+  c.a.PushTensor(0, "call/eval");
+  c.a.Commit("call/eval");
+  c.b.Contribute(Spec(ReduceOp::kSum), "call/eval");
+  EXPECT_EQ(j.role, Role::kJoiner) << "a call's verdict is no boundary of a training job";
+  c.Round();
+  EXPECT_EQ(j.role, Role::kMember);
+  EXPECT_EQ(j.lane("call/eval").next(), 2u);
+}
+
+TEST(Join, AnyVerdictIsABoundaryWithoutGradientLanes) {
+  Cluster c(Settings(1, 2, 1));
+  TestWorker& a = c.Worker("a");
+  a.Connect();
+  a.Register({Tensor("x")}, "call/x", LaneKind::kCall);
+  a.Ready();
+  a.Contribute(Spec(ReduceOp::kSum), "call/x");
+  c.Worker("j").Connect();
+  c["j"].Ready();
+  a.Contribute(Spec(ReduceOp::kSum), "call/x");
+  EXPECT_EQ(c["j"].role, Role::kMember);
+}
+
+TEST(Join, OnlyUpToMaxWorkers) {
+  Running c(Settings(1, 3, 2));
+  TestWorker& j = c.Join("j");
+  TestWorker& k = c.Join("k");
+  EXPECT_EQ(k.role, Role::kSpare);
+  c.Round();
+  EXPECT_EQ(j.role, Role::kMember);
+  EXPECT_EQ(k.role, Role::kSpare);
+  c.b.Say(Leave{});
+  for (TestWorker* worker : {&c.a, &j}) worker->Contribute();
+  EXPECT_EQ(k.role, Role::kMember) << "there is room at the next verdict";
+}
+
+TEST(Join, OneWhoBecameAMemberWhileAwayIsToldWhereItStarts) {
+  Running c;
+  TestWorker& j = c.Join("j");
+  j.Cut();
+  c.Round();
+  EXPECT_THAT(c.a.membership.members, ElementsAre("a", "b", "j"));
+  j.Connect();
+  EXPECT_EQ(j.role, Role::kMember);
+  EXPECT_EQ(j.donor, "a");
+  EXPECT_EQ(j.lane().next(), 3u);
+  for (TestWorker* worker : {&c.a, &c.b, &j}) worker->Contribute();
+  EXPECT_EQ(j.lane().delivered[3].at({0, 0}), (Reduced{7, 3}));
+}
+
+TEST(Join, AnEvictedWorkerIsToldAgainAlsoWhenItsOldMembershipNamedIt) {
+  Running c;
+  c.Step(EvictWorker{kJob, "b", "operator"});
+  c.b.Forget();
+  c.b.Connect();
+  c.b.Ready();
+  const Membership stale = c.b.welcome->membership;
+  EXPECT_THAT(stale.members, ElementsAre("a", "b")) << "no verdict yet";
+  c.b.Cut();
+  c.a.Contribute();
+  EXPECT_THAT(c.a.membership.members, ElementsAre("a", "b"));
+  // It reconnects with the membership of its welcome, which names it.
+  Hello hello = c.b.MakeHello();
+  hello.membership = stale;
+  c.b.Connect(hello);
+  EXPECT_EQ(c.b.role, Role::kMember);
+  EXPECT_EQ(c.b.Last<MembershipChanged>().start.size(), 1u);
+  EXPECT_EQ(c.b.donor, "a");
+}
+
+// ---- leave, finish
+
+TEST(Leave, Fault_W6_TheOthersGoOnAtOnce) {
+  Running c;
+  c.a.Begin();
+  c.b.Say(Leave{});
+  EXPECT_EQ(c.b.ended->code, ErrorCode::kOk);
+  c.a.PushTensor(0);
+  c.a.PushTensor(1);
+  c.a.Commit();
+  EXPECT_EQ(c.a.verdict().value.divisor, 1u) << "without waiting for a timeout";
+  EXPECT_THAT(c.a.verdict().next.members, ElementsAre("a"));
+}
+
+TEST(Leave, RanksStayDenseAndInOrder) {
+  Running c;
+  c.Join("j");
+  c.Round();
+  EXPECT_EQ(c["j"].rank(), 2);
+  c.a.Say(Leave{});
+  for (TestWorker* worker : {&c.b, &c["j"]}) worker->Contribute();
+  EXPECT_EQ(c.b.rank(), 0);
+  EXPECT_EQ(c["j"].rank(), 1);
+}
+
+TEST(Finish, CountsForTheMinimumAndContributesNoMore) {
+  Running c(Settings(2, 2, 2));
+  c.b.Say(Finished{});
+  c.a.Contribute();
+  EXPECT_EQ(c.a.verdict().value.contributors.size(), 1u);
+  EXPECT_THAT(c.a.verdict().next.members, ElementsAre("a"));
+  EXPECT_FALSE(c.job().Paused()) << "a finished worker counts for min_workers";
+  c.a.Contribute();
+  EXPECT_EQ(c.a.lane().last, 3u);
+}
+
+TEST(Finish, StillCountsWhenItsProcessIsGone) {
+  Running c(Settings(2, 2, 2));
+  c.b.Say(Finished{});
+  c.a.Contribute();
+  c.b.Say(Leave{});
+  EXPECT_FALSE(c.job().Paused());
+  c.a.Contribute();
+  EXPECT_EQ(c.a.lane().last, 3u);
+  // Back as a worker that has not finished, it is counted as what it is.
+  c.b.Restart();
+  c.b.Connect();
+  EXPECT_TRUE(c.job().Paused());
+}
+
+TEST(Finish, EndsTheRoundItHasBegun) {
+  Running c(Settings(1, 2, 2));
+  c.a.Begin();
+  c.b.Begin();
+  c.b.Say(Finished{});
+  c.b.Say(Finished{});
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerFinished), 1u);
+  for (TestWorker* worker : {&c.a, &c.b}) {
+    worker->PushTensor(0);
+    worker->PushTensor(1);
+    worker->Commit();
+  }
+  EXPECT_EQ(c.a.verdict().value.contributors.size(), 2u);
+  EXPECT_THAT(c.a.verdict().next.members, ElementsAre("a"));
+}
+
+TEST(Finish, IsNotWaitedForInARoundItHasNotBegun) {
+  Running c(Settings(1, 2, 2));
+  c.a.Contribute();
+  EXPECT_EQ(c.a.lane().last, 1u);
+  c.b.Say(Finished{});
+  EXPECT_EQ(c.a.lane().last, 2u);
+  EXPECT_EQ(c.b.lane().last, 2u) << "it stages and hears the verdict";
+  EXPECT_EQ(c.a.verdict().value.contributors.size(), 1u);
+}
+
+TEST(Finish, WhenAllHaveFinishedALateWorkerGetsTheState) {
+  Running c;
+  c.a.Say(Finished{});
+  TestWorker& j = c.Join("j");
+  EXPECT_EQ(j.role, Role::kJoiner);
+  c.b.Say(Finished{});
+  EXPECT_EQ(j.role, Role::kMember) << "no verdict will come that it could wait for";
+  EXPECT_EQ(j.donor, "a");
+  j.Contribute();
+  EXPECT_EQ(j.verdict().value.divisor, 1u);
+}
+
+TEST(Finish, WhenAllHaveFinishedAndNobodyWaitsTheNextWorkersStartAnew) {
+  Running c;
+  c.a.Say(Finished{});
+  c.b.Say(Finished{});
+  EXPECT_EQ(c.job().state(), JobState::kForming);
+  EXPECT_EQ(c.job().Present(), 0u);
+}
+
+// ---- loss
+
+TEST(Loss, AClosedConnectionHasAShortGrace) {
+  Running c;
+  c.a.Contribute();
+  c.b.Close();
+  c.Sleep(absl::Milliseconds(190));
+  EXPECT_EQ(c.a.lane().last, 1u);
+  c.Sleep(absl::Milliseconds(20));
+  EXPECT_EQ(c.a.lane().last, 2u);
+  EXPECT_THAT(c.a.verdict().next.members, ElementsAre("a"));
+}
+
+TEST(Loss, ABrokenConnectionHasTheWholeLease) {
+  Running c;
+  c.a.Contribute();
+  c.b.Cut();
+  c.Sleep(c.config.lease - absl::Milliseconds(10));
+  EXPECT_EQ(c.a.lane().last, 1u);
+  c.Sleep(absl::Milliseconds(20));
+  EXPECT_EQ(c.a.lane().last, 2u);
+}
+
+TEST(Loss, AConnectionThatClosesAfterSilenceHasTheRestOfTheLease) {
+  Running c;
+  c.b.heartbeats = false;
+  c.Sleep(absl::Seconds(3));
+  c.b.Close();
+  c.Sleep(absl::Seconds(1));
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 0u) << "who was silent may be stopped, not dead";
+  c.Sleep(absl::Seconds(1));
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
+}
+
+TEST(Loss, AReconnectWithinTheGraceChangesNothing) {
+  Running c;
+  const Incarnation before = c.b.incarnation;
+  c.b.Close();
+  c.Sleep(absl::Milliseconds(100));
+  c.b.Connect();
+  c.Sleep(absl::Seconds(10));
+  EXPECT_EQ(c.b.incarnation, before);
+  EXPECT_EQ(c.b.role, Role::kMember);
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerReconnected), 1u);
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 0u);
+  c.Round();
+  EXPECT_EQ(c.b.lane().last, 2u);
+}
+
+TEST(Loss, Fault_W3_ASilentWorkerIsEvictedOnceAndRejoinsWithState) {
+  Running c;
+  c.b.heartbeats = false;
+  const Incarnation before = c.b.incarnation;
+  c.Sleep(c.config.lease + absl::Seconds(1));
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
+  ASSERT_TRUE(c.b.ended.has_value());
+  EXPECT_EQ(c.b.ended->code, ErrorCode::kEvicted);
+  EXPECT_THAT(c.b.ended->text, HasSubstr("Worker b of job job was silent"));
+  c.b.heartbeats = true;
+  c.b.Forget();
+  c.b.Connect();
+  EXPECT_EQ(c.b.role, Role::kJoiner);
+  EXPECT_TRUE(before < c.b.incarnation);
+  c.b.Ready();
+  c.a.Contribute();
+  EXPECT_EQ(c.a.verdict().value.divisor, 1u);
+  EXPECT_EQ(c.b.role, Role::kMember);
+  EXPECT_EQ(c.b.donor, "a");
+  c.Round();
+  EXPECT_EQ(c.a.lane().delivered[3].at({0, 0}), (Reduced{3, 2}));
+}
+
+TEST(Loss, Fault_W4_SilenceBelowTheLeaseEvictsNobody) {
+  Running c;
+  c.a.Contribute();
+  c.b.heartbeats = false;
+  c.Sleep(c.config.lease - absl::Milliseconds(100));
+  c.b.heartbeats = true;
+  c.b.Contribute();
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 0u);
+  EXPECT_EQ(c.a.verdict().value.divisor, 2u);
+}
+
+TEST(Loss, Fault_W8_FramesOfAnEndedSessionHaveNoEffect) {
+  Running c;
+  const SessionId old = c.b.session;
+  c.a.Begin();
+  c.Step(EvictWorker{kJob, "b", "operator"});
+  c.ClearLog();
+  FrameReceived late;
+  late.session = old;
+  late.round = 2;
+  late.range = {0, 0, 1};
+  late.bytes = kChunkBytes;
+  late.digests = {1};
+  c.Step(late);
+  c.Step(MessageReceived{old, Heartbeat{}});
+  EXPECT_THAT(c.log, IsEmpty());
+}
+
+TEST(Loss, ALauncherThatSawTheProcessEndSkipsTheGrace) {
+  Running c;
+  c.a.Contribute();
+  c.Step(WorkerExited{kJob, "b"});
+  EXPECT_EQ(c.a.lane().last, 2u);
+  c.Step(WorkerExited{kJob, "nobody"});
+  c.Step(WorkerExited{"no such job", "b"});
+}
+
+TEST(Loss, AbandonGivesTheIncarnationUp) {
+  Running c;
+  c.a.Contribute();
+  c.b.Begin();
+  c.b.Say(Abandon{});
+  EXPECT_EQ(c.b.ended->code, ErrorCode::kEvicted);
+  EXPECT_EQ(c.a.lane().last, 2u);
+  c.b.Forget();
+  c.b.Connect();
+  EXPECT_EQ(c.b.role, Role::kJoiner);
+}
+
+TEST(Loss, AHelloWithoutItsIncarnationGivesItUp) {
+  Running c;
+  c.b.Cut();
+  c.b.Forget();
+  c.b.Connect();
+  EXPECT_EQ(c.b.role, Role::kJoiner);
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
+}
+
+// ---- replacement
+
+TEST(Replacement, Fault_W15_TheNewestProcessWinsAndTheZombieIsFenced) {
+  Running c;
+  const Nonce old = c.b.nonce;
+  TestWorker zombie = c.b;
+  c.b.Restart();
+  c.b.Connect();
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerSuperseded), 1u);
+  EXPECT_EQ(c.b.role, Role::kJoiner);
+  EXPECT_NE(c.b.nonce, old);
+  // The old process comes back, with its memory.
+  Hello hello = zombie.MakeHello();
+  const SessionId session = c.NewSession();
+  c.Step(SessionOpened{session, 1});
+  c.ClearLog();
+  c.Step(MessageReceived{session, hello});
+  const auto ends = c.Actions<EndSession>();
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0].error.code, ErrorCode::kSuperseded);
+  EXPECT_TRUE(IsFatal(ends[0].error.code));
+  c.b.Say(Heartbeat{});
+  EXPECT_NE(c.b.session, 0u) << "the new one goes on";
+}
+
+TEST(Replacement, TheReplacedProcessIsToldOnItsSession) {
+  Running c;
+  const SessionId old = c.b.session;
+  c.b.Restart();
+  c.b.Connect();
+  bool told = false;
+  for (const EndSession& end : c.Actions<EndSession>()) {
+    told |= end.session == old && end.error.code == ErrorCode::kSuperseded;
+  }
+  EXPECT_TRUE(told);
+}
+
+TEST(Replacement, ANewSessionOfTheSameProcessEndsTheOldOne) {
+  Running c;
+  const SessionId old = c.b.session;
+  c.b.Connect();
+  bool told = false;
+  for (const EndSession& end : c.Actions<EndSession>()) {
+    told |= end.session == old && end.error.code == ErrorCode::kStale;
+  }
+  EXPECT_TRUE(told);
+  EXPECT_EQ(c.b.role, Role::kMember);
+}
+
+TEST(Replacement, OnlyTheLastSixteenProcessesAreRemembered) {
+  Running c;
+  std::vector<Nonce> nonces;
+  for (int i = 0; i < 18; ++i) {
+    nonces.push_back(c.b.nonce);
+    c.b.Restart();
+    c.b.Connect();
+  }
+  const auto hello_of = [&](Nonce nonce) {
+    Hello hello = c.b.MakeHello();
+    hello.nonce = nonce;
+    hello.incarnation = {};
+    const SessionId session = c.NewSession();
+    c.Step(SessionOpened{session, 1});
+    c.ClearLog();
+    c.Step(MessageReceived{session, hello});
+    for (const EndSession& end : c.Actions<EndSession>()) {
+      if (end.session == session) return end.error.code;
+    }
+    return ErrorCode::kOk;
+  };
+  EXPECT_EQ(hello_of(nonces.back()), ErrorCode::kSuperseded);
+  EXPECT_EQ(hello_of(nonces.front()), ErrorCode::kOk);
+}
+
+// ---- runs and settings
+
+TEST(Run, Fault_A6_AnotherRunWhileMembersArePresentIsRefused) {
+  Cluster c(Settings(1, 2, 1));
+  c.Worker("a").run = "one";
+  c.Join("a");
+  c.Worker("b").run = "two";
+  c.Join("b");
+  ASSERT_TRUE(c["b"].ended.has_value());
+  EXPECT_EQ(c["b"].ended->code, ErrorCode::kRunConflict);
+  EXPECT_THAT(c["b"].ended->text, HasSubstr("run one is in progress"));
+}
+
+TEST(Run, AnEmptyIdJoinsTheRunInProgress) {
+  Cluster c(Settings(1, 2, 1));
+  c.Worker("a").run = "one";
+  c.Join("a");
+  c.Join("b");
+  EXPECT_EQ(c["b"].welcome->run, "one");
+}
+
+TEST(Run, AnUnnamedRunTakesTheFirstNameItHears) {
+  Cluster c(Settings(1, 2, 1));
+  c.Join("a");
+  c.Worker("b").run = "one";
+  c.Join("b");
+  EXPECT_EQ(c["b"].welcome->run, "one");
+}
+
+TEST(Run, ANewRunStartsAfreshWhenNobodyIsPresent) {
+  Cluster c(Settings(1, 2, 1));
+  c.Worker("a").run = "one";
+  c.Join("a");
+  c["a"].Contribute();
+  c["a"].Begin();  // Left open.
+  c["a"].Push(0, 0, 1);
+  const Generation before = c["a"].membership.generation;
+  c["a"].Say(Leave{});
+  TestWorker& b = c.Worker("b");
+  b.run = "two";
+  b.settings = Settings(1, 1, 1);
+  c.Join("b");
+  ASSERT_EQ(b.role, Role::kMember);
+  EXPECT_EQ(b.lane().next(), 1u) << "lanes start from 1";
+  EXPECT_TRUE(before < b.membership.generation) << "and generations go on";
+  EXPECT_EQ(c.kept_chunks(), 0u);
+  b.Contribute();
+  EXPECT_EQ(b.verdict().value.divisor, 1u);
+}
+
+TEST(Run, ANewRunDoesNotInheritAStartTimeout) {
+  Cluster c(Settings(1, 2, 2));
+  c.Worker("a").run = "one";
+  c.Join("a");
+  c.Sleep(c.config.start_timeout + absl::Seconds(1));
+  ASSERT_EQ(c["a"].role, Role::kMember);
+  c["a"].Contribute();
+  c["a"].Say(Leave{});
+  c.Worker("b").run = "two";
+  c.Join("b");
+  EXPECT_EQ(c["b"].role, Role::kJoiner) << "it waits for the second worker";
+}
+
+TEST(SettingsTest, DifferentSettingsAreRefusedByName) {
+  const std::pair<JobSettings, const char*> cases[] = {
+      {Settings(1, 3, 2), "max_workers = 3 where the job has 4"},
+      {Settings(2, 4, 2), "min_workers = 2 where the job has 1"},
+      {Settings(1, 4, 3), "start_workers = 3 where the job has 2"},
+  };
+  for (const auto& [settings, text] : cases) {
+    Cluster c(Settings(1, 4, 2));
+    c.Join("a");
+    c.Worker("b").settings = settings;
+    c.Join("b");
+    ASSERT_TRUE(c["b"].ended.has_value());
+    EXPECT_EQ(c["b"].ended->code, ErrorCode::kMismatch);
+    EXPECT_THAT(c["b"].ended->text, HasSubstr(text));
+  }
+  Cluster c(Settings(1, 4, 2));
+  c.Join("a");
+  c.Worker("b").settings = Settings(0, 0, 0);
+  c.Join("b");
+  EXPECT_EQ(c["b"].role, Role::kMember) << "who asks for nothing takes what there is";
+}
+
+// ---- drain of a worker
+
+TEST(DrainWorker, EndsTheOpenRoundAndIsNotAmongTheNextMembers) {
+  Running c;
+  c.a.Begin();
+  c.Step(DrainWorker{kJob, "b"});
+  EXPECT_EQ(c.b.Count<Drain>(), 1u);
+  EXPECT_FALSE(c.b.Last<Drain>().service);
+  c.a.PushTensor(0);
+  c.a.PushTensor(1);
+  c.a.Commit();
+  c.b.Contribute();
+  EXPECT_EQ(c.a.verdict().value.contributors.size(), 2u);
+  EXPECT_THAT(c.a.verdict().next.members, ElementsAre("a"));
+  EXPECT_EQ(c.b.role, Role::kJoiner);
+}
+
+TEST(DrainWorker, BeforeTheFirstRoundItIsAMemberNoMore) {
+  Cluster c(Settings(1, 2, 2));
+  c.Join("a");
+  c.Join("b");
+  c.Step(DrainWorker{kJob, "b"});
+  EXPECT_THAT(c["a"].membership.members, ElementsAre("a"));
+  c.Step(DrainWorker{kJob, "nobody"});
+}
+
+TEST(DrainWorker, ACandidateThatIsDrainedDoesNotJoin) {
+  Running c;
+  TestWorker& j = c.Join("j");
+  c.Step(DrainWorker{kJob, "j"});
+  c.Round();
+  EXPECT_EQ(j.role, Role::kJoiner);
+}
+
+TEST(DrainWorker, TheOnlyMemberGivesItsStateToWhoFollows) {
+  Running c;
+  c.b.Say(Leave{});
+  TestWorker& j = c.Join("j");
+  c.Step(DrainWorker{kJob, "a"});
+  c.a.Contribute();
+  EXPECT_THAT(c.a.verdict().next.members, ElementsAre("j"));
+  EXPECT_EQ(j.donor, "a");
+}
+
+TEST(DrainWorker, HearsHowItsLastRoundEndedWhenItWasAway) {
+  Running c;
+  c.Step(DrainWorker{kJob, "b"});
+  c.a.Contribute();
+  c.a.stages = false;
+  c.b.Contribute();
+  ASSERT_TRUE(c.b.lane().staged.has_value());
+  c.b.Cut();
+  c.a.Stage();
+  EXPECT_EQ(c.a.lane().last, 2u);
+  EXPECT_THAT(c.a.membership.members, ElementsAre("a"));
+  c.b.Connect();
+  EXPECT_EQ(c.b.lane().last, 2u);
+  EXPECT_EQ(c.b.role, Role::kJoiner);
+}
+
+}  // namespace
+}  // namespace basin::aggregator

@@ -1,0 +1,276 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Credit, pull mode, and how memory is shared out.
+
+#include <deque>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "aggregator/core/memory.h"
+#include "tests/aggregator/core/harness.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Room for `chunks` chunks per worker and lane, frames of one chunk.
+Config Narrow(uint64_t chunks) {
+  Config config;
+  config.frame_bytes = kChunkBytes;
+  config.window_bytes = config.result_window_bytes = chunks * kChunkBytes;
+  return config;
+}
+
+// Two workers and a lane of `chunks` tensors of one chunk.
+struct Pair : Cluster {
+  Pair(Config config, uint32_t chunks)
+      : Cluster(Settings(1, 2, 2), std::move(config)), a(Worker("a")), b(Worker("b")) {
+    std::vector<TensorSpec> tensors;
+    for (uint32_t i = 0; i < chunks; ++i) tensors.push_back(Tensor("t" + std::to_string(i)));
+    for (TestWorker* worker : {&a, &b}) {
+      worker->Connect();
+      worker->Register(tensors);
+      worker->Ready();
+    }
+  }
+  TestWorker& a;
+  TestWorker& b;
+};
+
+TEST(Pull, OppositeOrdersWithSmallWindowsEnd) {
+  Pair t(Narrow(2), 8);
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    worker->Begin();
+    for (TensorIndex i = 0; i < 8; ++i) worker->lane().pushed.insert({i, 0});
+  }
+  // Each fills its window from its own end; no chunk is whole.
+  for (TensorIndex i : {0u, 1u}) t.a.SendFrame(1, {i, 0, 1});
+  EXPECT_EQ(t.Notes(NoteKind::kPullMode), 0u);
+  for (TensorIndex i : {7u, 6u}) t.b.SendFrame(1, {i, 0, 1});
+  EXPECT_EQ(t.Notes(NoteKind::kPullMode), 1u);
+  EXPECT_TRUE(t.round() == nullptr || t.round()->pull_mode());
+  const auto pulls = t.b.All<Pull>();
+  ASSERT_FALSE(pulls.empty());
+  EXPECT_THAT(pulls[0].discarded, ElementsAre(ChunkRange{6, 0, 1}, ChunkRange{7, 0, 1}));
+  EXPECT_THAT(pulls[0].wanted, ElementsAre(ChunkRange{0, 0, 1}, ChunkRange{1, 0, 1}));
+  // The workers push what is pulled, by themselves; then they commit.
+  t.a.Commit();
+  t.b.Commit();
+  ASSERT_EQ(t.a.lane().last, 1u);
+  for (TensorIndex i = 0; i < 8; ++i) {
+    EXPECT_EQ(t.a.lane().delivered[1].at({i, 0}), (Reduced{3, 2})) << i;
+  }
+  // The next round starts eager again.
+  t.a.Begin();
+  EXPECT_FALSE(t.round()->pull_mode());
+}
+
+TEST(Pull, AFrameThatWasNotAskedForIsRefused) {
+  Pair t(Narrow(2), 8);
+  t.a.repushes = t.b.repushes = false;
+  t.a.Begin();
+  t.b.Begin();
+  for (TensorIndex i : {0u, 1u}) t.a.SendFrame(1, {i, 0, 1});
+  for (TensorIndex i : {7u, 6u}) t.b.SendFrame(1, {i, 0, 1});
+  ASSERT_TRUE(t.round()->pull_mode());
+  t.b.SendFrame(1, {5, 0, 1});  // Was under way.
+  EXPECT_THAT(t.b.Last<Credit>().refused, ElementsAre(ChunkRange{5, 0, 1}));
+  t.b.SendFrame(1, {0, 0, 1});
+  EXPECT_THAT(t.b.Last<Credit>().acked, ElementsAre(ChunkRange{0, 0, 1}));
+  EXPECT_EQ(t.a.lane().results.count({0, 0}), 1u);
+}
+
+TEST(Pull, GoesOnAfterALossAndOnANewSession) {
+  Pair t(Narrow(2), 6);
+  t.a.repushes = t.b.repushes = false;
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    worker->Begin();
+    for (TensorIndex i = 0; i < 6; ++i) worker->lane().pushed.insert({i, 0});
+  }
+  for (TensorIndex i : {0u, 1u}) t.a.SendFrame(1, {i, 0, 1});
+  for (TensorIndex i : {5u, 4u}) t.b.SendFrame(1, {i, 0, 1});
+  ASSERT_TRUE(t.round()->pull_mode());
+  t.b.SendFrame(1, {0, 0, 1});
+  // On a new session what was pulled is pulled again.
+  t.b.Cut();
+  t.b.inbox.clear();
+  t.b.Connect();
+  EXPECT_THAT(t.b.Last<Pull>().wanted, ElementsAre(ChunkRange{1, 0, 1}, ChunkRange{2, 0, 1}));
+  t.a.repushes = true;
+  t.Step(WorkerExited{kJob, "b"});
+  EXPECT_EQ(t.a.Count<AttemptRestarted>(), 1u);
+  for (TensorIndex i = 0; i < 6; ++i) t.a.SendFrame(1, {i, 0, 1});
+  t.a.Commit();
+  EXPECT_EQ(t.a.lane().last, 1u);
+  EXPECT_EQ(t.a.lane().delivered[1].at({5, 0}), (Reduced{1, 1}));
+}
+
+TEST(Pull, TensorsThatEveryoneSkipsAreNotPulled) {
+  Pair t(Narrow(2), 6);
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    worker->Begin();
+    worker->Skip({0, 3});
+    for (TensorIndex i : {1u, 2u, 4u, 5u}) worker->lane().pushed.insert({i, 0});
+  }
+  for (TensorIndex i : {1u, 2u}) t.a.SendFrame(1, {i, 0, 1});
+  for (TensorIndex i : {5u, 4u}) t.b.SendFrame(1, {i, 0, 1});
+  for (const Pull& pull : t.b.All<Pull>()) {
+    for (const ChunkRange& range : pull.wanted) {
+      EXPECT_NE(range.tensor, 0u);
+      EXPECT_NE(range.tensor, 3u);
+    }
+  }
+  t.a.Commit();
+  t.b.Commit();
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+TEST(Pull, ALayoutThatGrowsGrowsTheFront) {
+  Pair t(Narrow(2), 4);
+  t.a.repushes = t.b.repushes = false;
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Begin();
+  for (TensorIndex i : {0u, 1u}) t.a.SendFrame(1, {i, 0, 1});
+  for (TensorIndex i : {3u, 2u}) t.b.SendFrame(1, {i, 0, 1});
+  ASSERT_TRUE(t.round()->pull_mode());
+  t.a.Register({Tensor("late")});
+  t.a.repushes = t.b.repushes = true;
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    for (TensorIndex i = 0; i < 5; ++i) worker->lane().pushed.insert({i, 0});
+  }
+  for (TensorIndex i : {0u, 1u}) t.b.SendFrame(1, {i, 0, 1});
+  t.a.Commit();
+  t.b.Commit();
+  EXPECT_EQ(t.a.lane().last, 1u);
+  EXPECT_EQ(t.a.lane().delivered[1].at({4, 0}), (Reduced{3, 2}));
+}
+
+TEST(Results, TheWindowHoldsReductionsBack) {
+  Pair t(Narrow(1), 3);
+  t.a.acks = t.b.acks = false;
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    worker->Begin();
+    worker->PushTensor(0);
+  }
+  for (TestWorker* worker : {&t.a, &t.b}) worker->PushTensor(1);
+  EXPECT_EQ(t.Actions<Reduce>().size(), 1u);
+  const Ballot ballot = t.round()->ballot();
+  t.a.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
+  EXPECT_EQ(t.Actions<Reduce>().size(), 1u) << "b has not got it yet";
+  t.b.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
+  EXPECT_EQ(t.Actions<Reduce>().size(), 2u);
+  EXPECT_EQ(t.Actions<ReleaseResult>().size(), 1u);
+}
+
+TEST(Results, NeighboursAreReducedTogetherUpToAFrame) {
+  Config config;
+  config.frame_bytes = 2 * kChunkBytes;
+  Cluster t(Settings(1, 1, 1), config);
+  t.Worker("a").Connect();
+  t["a"].Register({Tensor("w", 5)});
+  t["a"].Ready();
+  t["a"].SendFrame(1, {0, 0, 2});
+  t["a"].SendFrame(1, {0, 2, 2});
+  t["a"].SendFrame(1, {0, 4, 1});
+  t.ClearLog();
+  t["a"].Begin();
+  std::vector<ChunkRange> ranges;
+  for (const Reduce& reduce : t.Actions<Reduce>()) ranges.push_back(reduce.range);
+  EXPECT_THAT(ranges, ElementsAre(ChunkRange{0, 0, 2}, ChunkRange{0, 2, 2}, ChunkRange{0, 4, 1}));
+}
+
+// ---- memory
+
+TEST(Memory, Fault_A7_AJobThatCannotFitIsRefusedWithTheNumbers) {
+  Config config;
+  config.memory_bytes = uint64_t{16} << 20;
+  Cluster t(Settings(1, 8, 1), config);
+  t.Join("a");
+  ASSERT_TRUE(t["a"].ended.has_value());
+  EXPECT_EQ(t["a"].ended->code, ErrorCode::kResourceExhausted);
+  // N frames parked, one widened eightfold, one of results: (8 + 8 + 1) MiB.
+  EXPECT_THAT(t["a"].ended->text, HasSubstr("needs at least 17825792 bytes for 8 workers"));
+  EXPECT_THAT(t["a"].ended->text, HasSubstr("16777216 of 16777216 are free"));
+  EXPECT_EQ(t.core->FindJob(kJob), nullptr);
+}
+
+TEST(Memory, ALaneThatDoesNotFitWaitsForAnother) {
+  Config config = Narrow(1);
+  config.memory_bytes = 11 * kChunkBytes;
+  Cluster t(Settings(1, 1, 1), config);
+  t.Worker("a").Connect();
+  t["a"].Register({Tensor("w")}, "first");
+  t["a"].Register({Tensor("w")}, "call/second", LaneKind::kCall);
+  t["a"].Ready();
+  EXPECT_EQ(t["a"].lane("first").window, kChunkBytes);
+  EXPECT_EQ(t["a"].lane("call/second").window, 0u);
+  EXPECT_GE(t.Notes(NoteKind::kLaneWaitsForMemory), 1u);
+  // Its round waits, nothing is lost.
+  t["a"].Begin(Spec(ReduceOp::kSum), "call/second");
+  t["a"].Push(0, 0, 1, "call/second");
+  EXPECT_THAT(t["a"].Last<Credit>().refused, ElementsAre(ChunkRange{0, 0, 1}));
+  EXPECT_EQ(t.core->reserved_bytes(), 10 * kChunkBytes);
+}
+
+TEST(Memory, AnIdleCallLaneGivesItsMemoryBackAndKeepsItsNumber) {
+  Config config = Narrow(1);
+  config.memory_bytes = 11 * kChunkBytes;
+  Cluster t(Settings(1, 1, 1), config);
+  t.Worker("a").Connect();
+  t["a"].Register({Tensor("w")}, "call/first", LaneKind::kCall);
+  t["a"].Register({Tensor("w")}, "second");
+  t["a"].Ready();
+  t["a"].Contribute(Spec(ReduceOp::kSum), "call/first");
+  EXPECT_EQ(t["a"].lane("call/first").last, 1u);
+  t["a"].Begin(Spec(ReduceOp::kSum), "second");
+  t.ClearLog();
+  t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
+  ASSERT_EQ(t["a"].Count<Credit>(), 1u) << "the other lane has its memory now";
+  EXPECT_EQ(t["a"].Last<Credit>().window, kChunkBytes);
+  t["a"].PushTensor(0, "second");
+  t["a"].Commit("second");
+  EXPECT_EQ(t["a"].lane("second").last, 1u);
+  // Used again, the call lane goes on where it was, when there is memory.
+  t["a"].Begin(Spec(ReduceOp::kSum), "call/first");
+  EXPECT_EQ(t.round(0)->number(), 2u);
+}
+
+TEST(Memory, ALaneThatOutgrowsItsFrameGetsMore) {
+  Cluster t(Settings(1, 1, 1));
+  t.Worker("a").Connect();
+  t["a"].Register({{"small", DType::kF32, {4}}});
+  t["a"].Ready();
+  EXPECT_EQ(t["a"].lane().window, 16u);
+  t["a"].Begin();
+  t["a"].Register({Tensor("large", 4)});
+  EXPECT_EQ(t["a"].Last<Credit>().window, 16 + 4 * kChunkBytes) << "in the middle of the round";
+  t["a"].PushTensor(0);
+  t["a"].PushTensor(1);
+  t["a"].Commit();
+  EXPECT_EQ(t["a"].lane().last, 1u);
+}
+
+TEST(Memory, ThePlanNeverExceedsWhatIsFree) {
+  Config config;
+  for (uint64_t workers : {1, 2, 7, 64}) {
+    for (uint64_t bytes : {uint64_t{0}, uint64_t{5}, kChunkBytes, uint64_t{1} << 30}) {
+      for (uint64_t free : {uint64_t{0}, uint64_t{100}, uint64_t{1} << 24, uint64_t{1} << 33}) {
+        const auto plan = PlanLaneMemory(config, workers, bytes, free, LaneMemory{});
+        const LaneMemory least = LeastLaneMemory(config, workers, bytes);
+        ASSERT_EQ(plan.has_value(), least.reserved <= free);
+        if (!plan.has_value()) continue;
+        EXPECT_LE(plan->reserved, free);
+        EXPECT_GE(plan->window, least.frame);
+        EXPECT_GE(plan->result_window, least.frame);
+        EXPECT_EQ(plan->reserved,
+                  workers * plan->window + kWidening * plan->frame + plan->result_window);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace basin::aggregator

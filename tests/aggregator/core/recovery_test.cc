@@ -1,0 +1,674 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What becomes of a job when the aggregator loses its memory, or meets another one's traces.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/aggregator/core/harness.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Three members with one round behind them. None of them vouches for a fresh run any more.
+struct Three : Cluster {
+  explicit Three(JobSettings settings = Settings(2, 4, 3), Config config = {})
+      : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")), c(Join("c")) {
+    for (TestWorker* worker : {&a, &b, &c}) worker->Contribute();
+    for (TestWorker* worker : {&a, &b, &c}) worker->fresh = false;
+  }
+  void Round() {
+    for (TestWorker* worker : {&a, &b, &c}) worker->Contribute();
+  }
+  void ConnectAll() {
+    for (TestWorker* worker : {&a, &b, &c}) worker->Connect();
+  }
+  // Lets round 2 be staged by all; its verdict is told to `told` alone.
+  void TellVerdictOnlyTo(TestWorker& told) {
+    told.stages = false;
+    Round();
+    for (TestWorker* worker : {&a, &b, &c}) {
+      if (worker != &told) worker->Cut();
+    }
+    told.Stage();
+    told.stages = true;
+    ASSERT_EQ(told.lane().last, 2u);
+  }
+  TestWorker& a;
+  TestWorker& b;
+  TestWorker& c;
+};
+
+TEST(Recovery, EveryMemberIsBackWithMemory) {
+  Three t;
+  const Generation before = t.a.membership.generation;
+  t.Crash(5000);
+  t.a.Connect();
+  t.b.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  EXPECT_THAT(t.job().reason(), HasSubstr("2 of 3 members"));
+  EXPECT_THAT(t.job().reason(), HasSubstr("missing: c"));
+  EXPECT_EQ(t.a.Count<Welcome>(), 1u)
+      << "of the old aggregator: nobody is told before it is decided";
+  t.c.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRunning) << "without waiting for the window";
+  EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b", "c"));
+  EXPECT_TRUE(before < t.a.membership.generation);
+  EXPECT_EQ(t.a.role, Role::kMember);
+  t.Round();
+  EXPECT_EQ(t.a.lane().delivered[2].at({0, 0}), (Reduced{7, 3}));
+  EXPECT_EQ(t.a.verdict().ballot.term, t.job().term());
+}
+
+TEST(Recovery, Fault_A1_ARoundInFlightIsPushedAgainAndAppliedOnce) {
+  Three t;
+  t.a.Contribute();
+  t.b.Contribute();
+  t.c.Begin();
+  t.c.PushTensor(0);
+  t.Crash(5000);
+  t.ConnectAll();
+  EXPECT_EQ(t.a.lane().last, 1u);
+  t.c.PushTensor(1);
+  t.c.Commit();
+  EXPECT_EQ(t.a.lane().last, 2u);
+  EXPECT_EQ(t.b.lane().delivered[2].at({0, 0}), (Reduced{7, 3}));
+}
+
+TEST(Recovery, Fault_A2_AVerdictThatOneWasToldIsToldToAll) {
+  Three t;
+  t.TellVerdictOnlyTo(t.a);
+  t.Crash(5000);
+  t.ConnectAll();
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    EXPECT_EQ(worker->lane().last, 2u) << worker->id;
+    EXPECT_EQ(worker->lane().chain, t.a.lane().chain);
+  }
+  EXPECT_EQ(t.b.lane().delivered[2].at({0, 0}), (Reduced{7, 3}));
+  t.Round();
+  EXPECT_EQ(t.c.lane().last, 3u);
+}
+
+TEST(Recovery, Fault_A2_AlsoWhenWhoWasToldDiesToo) {
+  Three t;
+  t.TellVerdictOnlyTo(t.a);
+  const VerdictRecord told = t.a.verdict();
+  t.Crash(5000);
+  t.b.Connect();
+  t.c.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  t.Sleep(t.config.recovery_window);
+  EXPECT_EQ(t.job().state(), JobState::kRunning) << "a majority with memory";
+  EXPECT_EQ(t.b.lane().last, 2u) << "the staged value is adopted, and prepared again";
+  EXPECT_TRUE(t.b.verdict().value == told.value);
+  EXPECT_EQ(t.b.verdict().value_ballot, told.value_ballot);
+  EXPECT_TRUE(told.ballot < t.b.verdict().ballot);
+  EXPECT_EQ(t.b.verdict().chain, told.chain) << "one version";
+}
+
+TEST(Recovery, TheNewestStagedValueIsAdopted) {
+  const auto staged = [](uint64_t attempt, Digest digest) {
+    StagedValue value{2, {1, attempt}, {1, attempt}, {}};
+    value.value.outcome = Outcome::kCommitted;
+    value.value.digest = digest;
+    return value;
+  };
+  Three t;
+  std::map<WorkerId, Hello> hellos;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) hellos[worker->id] = worker->MakeHello();
+  hellos["a"].lanes[0].staged = staged(1, 10);
+  hellos["b"].lanes[0].staged = staged(2, 20);
+  const RecoveryDecision decision = DecideRecovery(hellos, std::nullopt, false, false, Rules{});
+  ASSERT_EQ(decision.step, RecoveryStep::kRecover);
+  EXPECT_EQ(decision.lanes[0].adopted->value.digest, 20u);
+  EXPECT_THAT(decision.lanes[0].holders, ElementsAre("b"));
+}
+
+TEST(Recovery, WhoLacksBytesOfTheAdoptedValueGetsThemFromAHolder) {
+  Three t;
+  t.c.stages = false;
+  t.Round();
+  t.c.lane().results.clear();
+  t.Crash(5000);
+  t.c.stages = true;
+  t.ConnectAll();
+  EXPECT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  const Prepared prepared = t.c.Last<Prepared>();
+  EXPECT_NE(prepared.ballot, prepared.value_ballot);
+  EXPECT_EQ(t.a.lane().last, 1u);
+  t.c.Say(Need{0, 2, prepared.value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  EXPECT_EQ(t.a.Count<Supply>() + t.b.Count<Supply>(), 1u) << "one holder is asked, once";
+  EXPECT_EQ(t.c.lane().last, 2u);
+  EXPECT_EQ(t.c.lane().delivered[2].at({1, 0}), (Reduced{7, 3}));
+}
+
+TEST(Recovery, AHolderThatIsLostIsReplacedByAnother) {
+  Three t;
+  t.c.stages = false;
+  t.Round();
+  t.c.lane().results.clear();
+  t.Crash(5000);
+  t.c.stages = true;
+  t.a.supplies = false;
+  t.ConnectAll();
+  t.c.Say(Need{0, 2, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  EXPECT_EQ(t.a.Count<Supply>(), 1u);
+  EXPECT_EQ(t.b.Count<Supply>(), 0u);
+  t.Step(WorkerExited{kJob, "a"});
+  EXPECT_EQ(t.b.Count<Supply>(), 1u);
+  EXPECT_EQ(t.c.lane().last, 2u);
+}
+
+TEST(Recovery, AHolderThatReconnectsIsAskedAgain) {
+  Three t;
+  t.b.stages = t.c.stages = false;
+  t.Round();
+  t.b.lane().results.clear();
+  t.c.lane().results.clear();
+  t.Crash(5000);
+  t.b.stages = t.c.stages = true;
+  t.a.supplies = false;
+  t.ConnectAll();
+  const Ballot value = t.c.Last<Prepared>().value_ballot;
+  t.c.Say(Need{0, 2, value, {{0, 0, 1}, {1, 0, 1}}});
+  t.b.Say(Need{0, 2, value, {{0, 0, 1}, {1, 0, 1}}});
+  EXPECT_EQ(t.a.Count<Supply>(), 1u) << "what is asked for is not asked again";
+  t.a.Cut();
+  t.a.supplies = true;
+  t.a.Connect();
+  EXPECT_EQ(t.a.lane().last, 2u);
+  EXPECT_EQ(t.b.lane().last, 2u);
+}
+
+TEST(Recovery, OnlyAHolderMaySupply) {
+  Three t;
+  t.b.stages = t.c.stages = false;
+  t.Round();
+  t.b.lane().results.clear();
+  t.c.lane().results.clear();
+  t.Crash(5000);
+  t.a.supplies = false;
+  t.ConnectAll();
+  const Ballot value = t.c.Last<Prepared>().value_ballot;
+  t.c.Say(Need{0, 2, value, {{0, 0, 1}}});
+  FrameReceived frame;
+  frame.session = t.b.session;
+  frame.kind = FrameKind::kSupply;
+  frame.round = 2;
+  frame.ballot = value;
+  frame.range = {0, 0, 1};
+  frame.bytes = kChunkBytes;
+  frame.digests = {1};
+  t.ClearLog();
+  t.Step(frame, {{{0, 0}, {99, 1}}});
+  EXPECT_THAT(t.Actions<RelayResult>(), IsEmpty());
+}
+
+TEST(Recovery, WhenEveryHolderIsLostTheRoundIsRunAgain) {
+  Three t(Settings(1, 4, 3));
+  t.b.stages = t.c.stages = false;
+  t.Round();
+  t.b.lane().results.clear();
+  t.c.lane().results.clear();
+  t.Crash(5000);
+  t.b.stages = t.c.stages = true;
+  t.a.supplies = false;
+  t.ConnectAll();
+  t.c.Say(Need{0, 2, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  t.Step(WorkerExited{kJob, "a"});
+  ASSERT_TRUE(t.b.ended.has_value()) << "they say what they have once more, on new sessions";
+  EXPECT_EQ(t.b.ended->code, ErrorCode::kUnavailable);
+  t.b.Connect();
+  t.c.Connect();
+  EXPECT_EQ(t.b.lane().last, 2u);
+  EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
+  EXPECT_EQ(t.b.lane().delivered[2].at({0, 0}), (Reduced{6, 2}));
+}
+
+TEST(Recovery, AnAbortedValueIsAdoptedToo) {
+  Three t;
+  t.c.stages = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Withdraw();
+  ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  t.c.stages = true;
+  t.Crash(5000);
+  t.ConnectAll();
+  EXPECT_EQ(t.a.verdict().value.outcome, Outcome::kAborted);
+  EXPECT_EQ(t.c.lane().last, 2u);
+}
+
+TEST(Recovery, AMinorityIsNotEnough) {
+  Three t;
+  t.Crash(5000);
+  t.a.Connect();
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_EQ(t.job().state(), JobState::kHalted);
+  EXPECT_EQ(t.Notes(NoteKind::kHalted), 1u);
+  EXPECT_THAT(t.NoteText(NoteKind::kHalted), HasSubstr("basinctl recover"));
+  t.b.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRunning) << "until the missing come back";
+  EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b"));
+}
+
+TEST(Recovery, AnOperatorMayGoOnWithWhoeverIsBack) {
+  Three t;
+  t.Crash(5000);
+  t.a.Connect();
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  t.Step(RecoverJob{kJob});
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  EXPECT_THAT(t.a.membership.members, ElementsAre("a"));
+  EXPECT_TRUE(t.job().Paused()) << "min_workers holds all the same";
+  t.Step(RecoverJob{kJob});
+}
+
+TEST(Recovery, ThePolicyAnyGoesOnByItself) {
+  Config config;
+  config.recovery_policy = RecoveryPolicy::kAny;
+  Three t(Settings(1, 4, 3), config);
+  t.Crash(5000);
+  t.a.Connect();
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  t.a.Contribute();
+  EXPECT_EQ(t.a.lane().last, 2u);
+}
+
+TEST(Recovery, AProcessWithoutMemoryNeverCounts) {
+  Three t;
+  t.b.Restart();
+  t.c.Restart();
+  t.Crash(5000);
+  t.ConnectAll();
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_EQ(t.job().state(), JobState::kHalted);
+}
+
+TEST(Recovery, WhoComesWithoutMemoryIsAJoinerAfterwards) {
+  Three t;
+  t.c.Restart();
+  t.Crash(5000);
+  t.ConnectAll();
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b"));
+  EXPECT_EQ(t.c.role, Role::kJoiner);
+  t.c.Ready();
+  t.a.Contribute();
+  t.b.Contribute();
+  EXPECT_EQ(t.c.role, Role::kMember);
+}
+
+TEST(Recovery, NobodyRemembersAndNothingIsWrittenDown) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Restart();
+  t.Crash(5000);
+  t.ConnectAll();
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_EQ(t.job().state(), JobState::kForming);
+  EXPECT_EQ(t.Notes(NoteKind::kRecovered), 1u);
+  EXPECT_EQ(t.a.role, Role::kJoiner);
+}
+
+TEST(Recovery, FreshByFlagIsVoidedByAHelloWithHistory) {
+  Three t;
+  t.Crash(5000);
+  t.c.Restart();
+  t.c.fresh = true;
+  t.c.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kForming);
+  t.a.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  EXPECT_EQ(t.c.ended->code, ErrorCode::kUnavailable);
+  t.b.Connect();
+  t.c.Connect();
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b"));
+  EXPECT_EQ(t.a.lane().next(), 2u);
+}
+
+TEST(Recovery, AFlagEndsTheWaitWhenNobodyRemembers) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Restart();
+  t.Crash(5000);
+  t.a.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  t.b.fresh = true;
+  t.b.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kForming);
+}
+
+TEST(Recovery, AnEvictedWorkerIsNotAMemberAfterwards) {
+  Three t;
+  t.Step(EvictWorker{kJob, "c", "operator"});
+  t.a.Contribute();
+  t.b.Contribute();
+  t.Crash(5000);
+  t.ConnectAll();
+  EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b"));
+  EXPECT_EQ(t.c.role, Role::kJoiner) << "one verdict behind, and it never staged it";
+}
+
+TEST(Recovery, AJoinerThatOnlyKnowsTheChainProvesTheVerdict) {
+  Three t;
+  TestWorker& j = t.Join("A");  // The lowest id: its history would be found first.
+  j.fresh = false;
+  // The verdict that makes it a member is told to it alone: the others stage, and hear no more.
+  std::map<WorkerId, TestWorker::LaneView> before;
+  t.a.stages = false;
+  t.Round();
+  t.a.lane().staged = StagedValue{2, t.a.lane().prepared->ballot, t.a.lane().prepared->value_ballot,
+                                  t.a.lane().prepared->value};
+  const Membership members = t.a.membership;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) before[worker->id] = worker->lane();
+  t.a.Stage();
+  ASSERT_EQ(j.role, Role::kMember);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->lane() = before[worker->id];
+    worker->membership = members;
+  }
+  t.a.stages = true;
+  t.Crash(5000);
+  j.Connect();
+  t.ConnectAll();
+  EXPECT_THAT(j.membership.members, ElementsAre("a", "b", "c", "A"));
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    EXPECT_EQ(worker->role, Role::kMember) << worker->id;
+    EXPECT_EQ(worker->lane().last, 2u) << worker->id;
+    EXPECT_EQ(worker->lane().chain, j.lane().chain) << worker->id;
+  }
+}
+
+TEST(Recovery, AForkedHistoryIsFatal) {
+  Three t;
+  t.c.lane().verdicts.clear();
+  t.c.lane().chain ^= 1;
+  t.Crash(5000);
+  t.ConnectAll();
+  ASSERT_TRUE(t.c.ended.has_value());
+  EXPECT_EQ(t.c.ended->code, ErrorCode::kLineageConflict);
+  EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b"));
+  // Also once it is over.
+  t.c.Connect();
+  EXPECT_EQ(t.c.ended->code, ErrorCode::kLineageConflict);
+}
+
+TEST(Recovery, AForkOneVerdictBackIsFatalToo) {
+  Three t;
+  t.Round();
+  t.c.lane().last = 1;
+  t.c.lane().chain ^= 1;
+  t.c.lane().verdicts.clear();
+  t.Crash(5000);
+  t.ConnectAll();
+  EXPECT_EQ(t.c.ended->code, ErrorCode::kLineageConflict);
+}
+
+TEST(Recovery, Fault_A5_ToldOfAHigherTermItStepsDown) {
+  Three t;
+  Hello hello = t.c.MakeHello();
+  hello.membership.generation = {9000, 1};
+  hello.incarnation = {9000, 3};
+  t.c.Connect(hello);
+  EXPECT_EQ(t.Notes(NoteKind::kSteppedDown), 1u);
+  EXPECT_EQ(t.a.ended->code, ErrorCode::kUnavailable);
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  t.a.Connect();
+  t.b.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  EXPECT_EQ(t.job().term(), 9001u);
+  t.a.Contribute();
+  EXPECT_EQ(t.job().lanes()[0].next, 2u);
+}
+
+TEST(Recovery, AWorkerAheadOfTheJobIsInConflict) {
+  Three t;
+  t.c.Cut();
+  t.c.lane().last = 7;
+  t.c.lane().verdicts.clear();
+  t.c.Connect();
+  EXPECT_EQ(t.c.ended->code, ErrorCode::kLineageConflict);
+  EXPECT_THAT(t.c.ended->text, HasSubstr("which ends at round 1"));
+}
+
+TEST(Recovery, AReplacementDoesNotPushOutAProcessThatRemembers) {
+  Three t;
+  t.Crash(5000);
+  t.a.Connect();
+  TestWorker twin = t.a;
+  Hello hello = twin.MakeHello();
+  hello.nonce = 5;
+  hello.membership = {};
+  hello.incarnation = {};
+  hello.lanes.clear();
+  const SessionId session = t.NewSession();
+  t.Step(SessionOpened{session, 1});
+  t.ClearLog();
+  t.Step(MessageReceived{session, hello});
+  ASSERT_EQ(t.Actions<EndSession>().size(), 1u);
+  EXPECT_EQ(t.Actions<EndSession>()[0].session, session);
+  EXPECT_EQ(t.Actions<EndSession>()[0].error.code, ErrorCode::kUnavailable);
+  // A newer session of the same process takes the place of the older one.
+  const SessionId first = t.a.session;
+  t.a.Connect();
+  bool ended = false;
+  for (const EndSession& end : t.Actions<EndSession>()) ended |= end.session == first;
+  EXPECT_TRUE(ended);
+  t.b.Connect();
+  t.c.Connect();
+  EXPECT_EQ(t.a.role, Role::kMember);
+  EXPECT_NE(t.a.session, 0u);
+}
+
+TEST(Recovery, WhatWasSaidStaysTrueWhenTheSessionIsLost) {
+  Three t;
+  t.Crash(5000);
+  t.a.Connect();
+  t.a.Cut();
+  t.b.Connect();
+  t.c.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  EXPECT_THAT(t.b.membership.members, ElementsAre("a", "b", "c"));
+  t.a.Connect();
+  EXPECT_EQ(t.a.role, Role::kMember);
+  t.Round();
+  EXPECT_EQ(t.a.lane().last, 2u);
+}
+
+TEST(Recovery, WhoDoesNotComeBackIsLostAfterItsLease) {
+  Three t;
+  t.Crash(5000);
+  t.a.Connect();
+  t.a.Cut();
+  t.b.Connect();
+  t.c.Connect();
+  t.b.Contribute();
+  t.c.Contribute();
+  t.Sleep(t.config.lease + absl::Seconds(1));
+  EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
+}
+
+TEST(Recovery, LanesKeepTheirNumbers) {
+  Three t;
+  t.a.Register({Tensor("x")}, "call/x", LaneKind::kCall);
+  t.a.Register({Tensor("y")}, "second");
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(Spec(ReduceOp::kSum), "second");
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->lanes.erase("call/x");
+  t.Crash(5000);
+  t.ConnectAll();
+  EXPECT_EQ(t.a.lane("second").index, 2u);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(Spec(ReduceOp::kSum), "second");
+  EXPECT_EQ(t.a.lane("second").last, 2u);
+  t.a.Say(basin::Begin{1, 1, Spec(ReduceOp::kSum), {}, 0, {}});
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kNotFound) << "nobody remembers the lane of that number";
+}
+
+TEST(Recovery, TwoLanesWithOneNumberAreToldApartByName) {
+  Three t;
+  Hello hello = t.a.MakeHello();
+  hello.lanes.push_back(LaneHistory{});
+  hello.lanes.back().name = "x";
+  hello.lanes.back().lane = 1;
+  Hello other = t.b.MakeHello();
+  other.lanes.push_back(LaneHistory{});
+  other.lanes.back().name = "y";
+  other.lanes.back().lane = 1;
+  t.Crash(5000);
+  t.a.Connect(hello);
+  t.b.Connect(other);
+  t.c.Connect();
+  EXPECT_EQ(t.a.lane("x").index, 1u);
+  EXPECT_EQ(t.b.lane("x").index, 1u);
+  EXPECT_EQ(t.b.lane("y").index, 2u);
+}
+
+TEST(Recovery, HellosThatCannotBeAreRefused) {
+  const std::pair<std::function<void(Hello&)>, const char*> cases[] = {
+      {[](Hello& h) { h.nonce = 0; }, "has no nonce"},
+      {[](Hello& h) { h.membership.generation.term = ~Term{0}; }, "a term that cannot be"},
+      {[](Hello& h) { h.lanes[0].verdicts[0].next.generation.term = ~Term{0}; }, "cannot be"},
+      {[](Hello& h) {
+         h.membership.members = {"a", "a"};
+       },
+       "names a member twice"},
+      {[](Hello& h) { h.membership.members.assign(20000, "x"); }, "too many members"},
+      {[](Hello& h) { h.lanes[0].name = ""; }, "no sound place"},
+      {[](Hello& h) { h.lanes[0].lane = ~0u; }, "no sound place"},
+      {[](Hello& h) { h.lanes.push_back(h.lanes[0]); }, "no sound place"},
+      {[](Hello& h) { h.lanes.resize(100); }, "too many lanes"},
+      {[](Hello& h) { h.lanes[0].layout[0].dtype = DType::kUnspecified; }, "without a size"},
+      {[](Hello& h) { h.lanes[0].layout[1] = h.lanes[0].layout[0]; }, "has two tensors w"},
+      {[](Hello& h) { h.lanes[0].layout[0].shape = {uint64_t{1} << 50}; }, "is larger than"},
+      {[](Hello& h) { h.lanes[0].layout.resize(70000); }, "more tensors"},
+      {[](Hello& h) { h.lanes[0].last_verdict = 9; }, "ends with another verdict"},
+      {[](Hello& h) { h.lanes[0].verdicts.resize(3); }, "more verdicts than"},
+      {[](Hello& h) {
+         VerdictRecord last = h.lanes[0].verdicts[0];
+         h.lanes[0].verdicts[0].round = 7;
+         h.lanes[0].verdicts.push_back(last);
+       },
+       "do not follow each other"},
+  };
+  for (const auto& [change, text] : cases) {
+    Three t;
+    Hello hello = t.a.MakeHello();
+    change(hello);
+    t.Crash(5000);
+    t.a.Connect(hello);
+    ASSERT_TRUE(t.a.ended.has_value()) << text;
+    EXPECT_EQ(t.a.ended->code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(t.a.ended->text, HasSubstr(text));
+    EXPECT_EQ(t.core->FindJob(kJob), nullptr);
+  }
+}
+
+TEST(Recovery, TheNumberOfHellosIsBounded) {
+  Config config;
+  config.max_workers = 2;
+  Cluster t(Settings(1, 2, 2), config);
+  for (const char* id : {"a", "b", "c"}) {
+    t.Worker(id).fresh = false;
+    t[id].Connect();
+  }
+  EXPECT_FALSE(t["b"].ended.has_value());
+  EXPECT_EQ(t["c"].ended->code, ErrorCode::kResourceExhausted);
+}
+
+TEST(Recovery, TwoWorkersNeverKeepOneIncarnation) {
+  Three t;
+  t.b.incarnation = t.a.incarnation;
+  t.Crash(5000);
+  t.ConnectAll();
+  EXPECT_NE(t.a.incarnation, t.b.incarnation);
+}
+
+TEST(Recovery, AHaltedJobGivesWayToANewRunWhenNobodyWaits) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->run = "one";
+  t.Crash(5000);
+  t.a.Connect();
+  TestWorker& n = t.Worker("n");
+  n.run = "two";
+  t.Join("n");
+  EXPECT_EQ(n.ended->code, ErrorCode::kRunConflict);
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  ASSERT_EQ(t.job().state(), JobState::kHalted);
+  t.a.Cut();
+  t.Join("n");
+  EXPECT_EQ(t.job().state(), JobState::kForming);
+  EXPECT_EQ(t.job().run(), "two");
+}
+
+TEST(Recovery, AHaltedJobThatEverybodyLeftIsForgotten) {
+  Three t;
+  t.Crash(5000);
+  t.a.Connect();
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  t.a.Cut();
+  t.Sleep(t.config.idle_job_timeout + absl::Seconds(1));
+  EXPECT_EQ(t.core->FindJob(kJob), nullptr);
+}
+
+// ---- the rules that only tests switch off
+
+TEST(Rules, WithoutTwoPhasesAVerdictIsToldBeforeEveryoneStaged) {
+  Config config;
+  config.rules.two_phases = false;
+  Cluster t(Settings(1, 1, 1), config);
+  t.Join("a").stages = false;
+  t["a"].Begin();
+  t["a"].PushTensor(0);
+  t["a"].PushTensor(1);
+  std::vector<Action> actions;
+  t.core->Step(MessageReceived{t["a"].session, t["a"].MakeCommit()}, t.now, actions);
+  EXPECT_EQ(t.job().lanes()[0].next, 2u);
+}
+
+TEST(Rules, WithoutTheSecondPrepareAnAdoptedValueIsToldAtOnce) {
+  Config config;
+  config.rules.second_prepare = false;
+  Three t(Settings(2, 4, 3), config);
+  t.TellVerdictOnlyTo(t.a);
+  t.Crash(5000);
+  t.b.Connect();
+  t.c.Connect();
+  t.Sleep(t.config.recovery_window);
+  EXPECT_EQ(t.job().lanes()[0].next, 3u);
+}
+
+TEST(Rules, TheRecoveryRulesCanBeSwitchedOff) {
+  Three t;
+  std::map<WorkerId, Hello> hellos{{"a", t.a.MakeHello()}};
+  Rules rules;
+  EXPECT_EQ(DecideRecovery(hellos, std::nullopt, false, false, rules).step, RecoveryStep::kWait);
+  rules.recover_with_first = true;
+  EXPECT_EQ(DecideRecovery(hellos, std::nullopt, false, false, rules).step, RecoveryStep::kRecover);
+  rules = Rules{};
+  rules.memoryless_counts = true;
+  hellos["b"].worker = "b";
+  EXPECT_EQ(DecideRecovery(hellos, std::nullopt, true, false, rules).step, RecoveryStep::kRecover);
+  rules = Rules{};
+  EXPECT_EQ(DecideRecovery(hellos, std::nullopt, true, false, rules).step, RecoveryStep::kHalt);
+}
+
+TEST(Rules, FencingByGenerationDropsFramesOfASurvivor) {
+  Config config;
+  config.rules.fence_by_generation = true;
+  Three t(Settings(1, 4, 3), config);
+  t.a.Contribute();
+  t.b.Begin();
+  t.c.Begin();
+  t.b.PushTensor(0);
+  t.c.PushTensor(0);
+  t.Step(WorkerExited{kJob, "c"});
+  t.b.PushTensor(1);
+  EXPECT_GE(t.Notes(NoteKind::kFrameStale), 1u);
+}
+
+}  // namespace
+}  // namespace basin::aggregator

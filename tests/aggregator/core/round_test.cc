@@ -1,0 +1,823 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One round: what is counted, with which divisor, what is refused, and how it is settled.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/aggregator/core/harness.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+// Three members, a, b and c, which contribute 1, 2 and 4; tensors w and b of one chunk each.
+struct Three : Cluster {
+  explicit Three(JobSettings settings = Settings(1, 3, 3), Config config = {})
+      : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")), c(Join("c")) {}
+  TestWorker& a;
+  TestWorker& b;
+  TestWorker& c;
+};
+
+TEST(Round, IsCommittedOverEveryMember) {
+  Three t;
+  t.a.Contribute();
+  t.b.Contribute();
+  EXPECT_TRUE(t.a.lane().verdicts.empty());
+  t.c.Contribute();
+  const VerdictRecord& record = t.a.verdict();
+  EXPECT_EQ(record.round, 1u);
+  EXPECT_EQ(record.value.outcome, Outcome::kCommitted);
+  EXPECT_EQ(record.value.divisor, 3u);
+  EXPECT_THAT(record.value.tensor_divisors, IsEmpty());
+  EXPECT_EQ(record.value.contributors.size(), 3u);
+  EXPECT_EQ(t.b.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+  EXPECT_EQ(t.c.lane().delivered[1].at({1, 0}), (Reduced{7, 3}));
+  EXPECT_EQ(t.a.lane().chain, t.c.lane().chain);
+  EXPECT_EQ(t.kept_chunks(), 0u);
+  EXPECT_EQ(t.held_results(), 0u);
+  EXPECT_EQ(t.Notes(NoteKind::kRoundCommitted), 1u);
+}
+
+TEST(Round, RunsAfterRound) {
+  Three t;
+  for (RoundNumber number = 1; number <= 5; ++number) {
+    for (TestWorker* worker : {&t.c, &t.a, &t.b}) worker->Contribute();
+    EXPECT_EQ(t.a.lane().last, number);
+    EXPECT_EQ(t.a.lane().delivered[number].at({0, 0}), (Reduced{7, 3}));
+  }
+}
+
+TEST(Round, TheSumHasNoDivisor) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(Spec(ReduceOp::kSum));
+  EXPECT_EQ(t.a.verdict().value.divisor, 1u);
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 1}));
+}
+
+TEST(Round, FramesMayPrecedeTheirBegin) {
+  Three t;
+  t.a.SendFrame(1, {0, 0, 1});
+  EXPECT_FALSE(t.round()->begun());
+  EXPECT_EQ(t.kept_chunks(), 1u);
+  t.a.Begin();
+  t.a.lane().pushed = {{0, 0}};
+  t.a.PushTensor(1);
+  t.a.Commit();
+  t.b.Contribute();
+  t.c.Contribute();
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+}
+
+TEST(Round, IsReducedChunkByChunkAsSoonAsEveryoneHasPushedIt) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Begin();
+  t.ClearLog();
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(1);
+  ASSERT_EQ(t.Actions<Reduce>().size(), 1u);
+  EXPECT_EQ(t.Actions<Reduce>()[0].range, (ChunkRange{1, 0, 1}));
+  EXPECT_EQ(t.Actions<Publish>().size(), 1u) << "published before anyone has committed";
+}
+
+TEST(Round, NothingIsReducedBeforeEveryoneHasBegun) {
+  Three t;
+  t.a.Begin();
+  t.b.Begin();
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(0);
+  EXPECT_THAT(t.Actions<Reduce>(), IsEmpty());
+  t.c.Begin();
+  t.c.lane().pushed = {{0, 0}};
+  EXPECT_EQ(t.Actions<Reduce>().size(), 1u);
+}
+
+// ---- skips and divisors
+
+TEST(Skips, Criterion_3_5_AbsentFromTheCommitIsSkipped) {
+  Three t;
+  t.a.Contribute(Spec(ReduceOp::kAverage), kLane, {1});
+  t.b.Contribute(Spec(ReduceOp::kAverage), kLane, {0});
+  t.c.Contribute();
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{5, 3})) << "ALL: zeros count";
+  EXPECT_EQ(t.a.lane().delivered[1].at({1, 0}), (Reduced{6, 3}));
+  EXPECT_EQ(t.a.verdict().value.divisor, 3u);
+  EXPECT_THAT(t.a.verdict().value.tensor_divisors, IsEmpty());
+}
+
+TEST(Skips, Criterion_3_5_PresentDividesByThoseWhoPushed) {
+  Three t;
+  const RoundSpec spec = Spec(ReduceOp::kAverage, Denominator::kPresent);
+  t.a.Contribute(spec, kLane, {1});
+  t.b.Contribute(spec, kLane, {1});
+  t.c.Contribute(spec);
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+  EXPECT_EQ(t.a.lane().delivered[1].at({1, 0}), (Reduced{4, 1}));
+  EXPECT_EQ(t.a.verdict().value.divisor, 3u);
+  EXPECT_THAT(t.a.verdict().value.tensor_divisors, ElementsAre(TensorDivisor{1, 1}));
+}
+
+TEST(Skips, Criterion_3_5_WhatEveryoneSkipsHasNoResult) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->Contribute(Spec(ReduceOp::kAverage), kLane, {1});
+  }
+  EXPECT_THAT(t.a.verdict().value.tensor_divisors, ElementsAre(TensorDivisor{1, 0}));
+  EXPECT_FALSE(HasResult(t.a.verdict().value, 1));
+  EXPECT_EQ(t.a.lane().delivered[1].count({1, 0}), 0u);
+}
+
+TEST(Skips, Criterion_3_5_ADeclaredSkipCompletesTheTensorBeforeAnyCommit) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Begin();
+  t.a.PushTensor(0);
+  t.b.PushTensor(0);
+  EXPECT_THAT(t.Actions<Reduce>(), IsEmpty());
+  t.c.Skip({0});
+  ASSERT_EQ(t.Actions<Reduce>().size(), 1u);
+  EXPECT_THAT(t.Actions<Reduce>()[0].skipped, ElementsAre(2u));
+}
+
+TEST(Skips, ARoundThatEveryoneSkipsIsCommitted) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->Contribute(Spec(ReduceOp::kAverage), kLane, {0, 1});
+  }
+  EXPECT_EQ(t.a.verdict().value.outcome, Outcome::kCommitted);
+  EXPECT_THAT(t.a.lane().delivered[1], IsEmpty());
+}
+
+TEST(Skips, APushedTensorCannotBeSkippedNorASkippedOnePushed) {
+  Three t;
+  t.a.Begin();
+  t.a.PushTensor(0);
+  t.a.Skip({0});
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
+  t.a.inbox.clear();
+  t.a.Skip({1});
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kOk);
+  t.a.SendFrame(1, {1, 0, 1});
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr("The skip stands"));
+  // The push and the skip stand.
+  t.a.Commit();
+  t.b.Contribute();
+  t.c.Contribute();
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+  EXPECT_EQ(t.a.lane().delivered[1].at({1, 0}), (Reduced{6, 3}));
+}
+
+// ---- weights
+
+Counts Samples(uint64_t count) {
+  Counts counts;
+  counts.samples = count;
+  return counts;
+}
+
+TEST(Weights, Criterion_3_2_TheDivisorIsTheSumOfTheWeights) {
+  Three t;
+  const RoundSpec spec = Spec(ReduceOp::kWeightedAverage);
+  t.a.Contribute(spec, kLane, {}, Samples(8));
+  t.b.Contribute(spec, kLane, {}, Samples(16));
+  t.c.Contribute(spec, kLane, {1}, Samples(2));
+  const RoundValue& value = t.a.verdict().value;
+  EXPECT_EQ(value.divisor, 26u);
+  EXPECT_EQ(value.contributors[1].weight, 16u);
+  EXPECT_EQ(value.facts.totals.samples, 26u) << "what the step's effective batch was";
+  EXPECT_EQ(value.facts.totals.tokens, std::nullopt);
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{1 * 8 + 2 * 16 + 4 * 2, 26}));
+}
+
+TEST(Weights, PresentCountsTheWeightOfThoseWhoPushed) {
+  Three t;
+  const RoundSpec spec = Spec(ReduceOp::kWeightedAverage, Denominator::kPresent);
+  t.a.Contribute(spec, kLane, {}, Samples(8));
+  t.b.Contribute(spec, kLane, {1}, Samples(16));
+  t.c.Contribute(spec, kLane, {}, Samples(2));
+  EXPECT_THAT(t.a.verdict().value.tensor_divisors, ElementsAre(TensorDivisor{1, 10}));
+}
+
+TEST(Weights, Fault_W11_ZeroIsAllowedAndCountsForNothing) {
+  Three t;
+  const RoundSpec spec = Spec(ReduceOp::kWeightedAverage);
+  t.a.Contribute(spec, kLane, {}, Samples(0));
+  t.b.Contribute(spec, kLane, {}, Samples(3));
+  t.c.Contribute(spec, kLane, {}, Samples(1));
+  EXPECT_EQ(t.a.verdict().value.divisor, 4u);
+  EXPECT_EQ(t.a.verdict().value.contributors[0].weight, 0u);
+}
+
+TEST(Weights, Criterion_3_3_WeightsThatSumToZeroGiveNoResult) {
+  Three t;
+  const RoundSpec spec = Spec(ReduceOp::kWeightedAverage);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(spec, kLane, {}, Samples(0));
+  EXPECT_EQ(t.a.verdict().value.outcome, Outcome::kCommitted);
+  EXPECT_EQ(t.a.verdict().value.divisor, 0u);
+  EXPECT_FALSE(HasResult(t.a.verdict().value, 0));
+  EXPECT_EQ(t.a.verdict().value.digest, 0u);
+}
+
+TEST(Weights, Criterion_3_1_TheEffectiveBatchIsReported) {
+  Three t;
+  Counts counts;
+  counts.samples = 16;
+  counts.tokens = 100;
+  counts.micro_batches = 2;
+  t.a.Contribute(Spec(ReduceOp::kAverage), kLane, {}, counts);
+  t.b.Contribute(Spec(ReduceOp::kAverage), kLane, {}, counts);
+  t.c.Say(Leave{});
+  EXPECT_EQ(t.a.verdict().value.facts.totals, (Counts{32, 200, 4})) << "of those who were counted";
+}
+
+// ---- begin
+
+TEST(Begin, Fault_W11_WhatCannotBeComputedIsRefusedAndTheOthersGoOn) {
+  const auto with = [](auto&& change) {
+    RoundSpec spec = Spec(ReduceOp::kSum);
+    change(spec);
+    return spec;
+  };
+  const double nan = std::nan("");
+  const std::pair<RoundSpec, const char*> cases[] = {
+      {with([](RoundSpec& s) { s.op = ReduceOp::kUnspecified; }), "names no op"},
+      {with([&](RoundSpec& s) { s.prescale = nan; }), "has prescale nan"},
+      {with([](RoundSpec& s) { s.postscale = 0; }), "has postscale 0"},
+      {with([](RoundSpec& s) { s.predivide = -2; }), "has predivide -2"},
+      {with([](RoundSpec& s) { s.loss_scale = -1; }), "has loss scale -1"},
+      {with([](RoundSpec& s) { s.weight_by = WeightBy::kTokens; }), "gives weights to op SUM"},
+      {with([](RoundSpec& s) { s.op = ReduceOp::kWeightedAverage; }), "does not say by what"},
+      {Spec(ReduceOp::kWeightedAverage), "without the count"},
+      {with([](RoundSpec& s) { s.op = ReduceOp::kMax, s.predivide = 2; }), "has no meaning there"},
+  };
+  for (const auto& [spec, text] : cases) {
+    Three t;
+    t.c.Begin(spec);
+    EXPECT_EQ(t.c.rejected(), ErrorCode::kInvalidArgument) << text;
+    EXPECT_THAT(t.c.Last<Rejected>().error.text, HasSubstr(text));
+    t.a.Contribute();
+    t.b.Contribute();
+    EXPECT_EQ(t.a.verdict().value.divisor, 2u) << text;
+    EXPECT_EQ(t.c.lane().last, 1u) << "it stays, stages and applies";
+  }
+}
+
+TEST(Begin, Fault_W11_ACountThatCouldWrapTheSumIsRefused) {
+  Three t;
+  t.c.Begin(Spec(ReduceOp::kWeightedAverage), kLane, Samples(uint64_t{1} << 60));
+  EXPECT_THAT(t.c.Last<Rejected>().error.text, HasSubstr("use a coarser unit"));
+}
+
+TEST(Begin, Criterion_1_1_AMismatchNamesBothWorkersAndValues) {
+  Three t;
+  t.a.Contribute(Spec(ReduceOp::kSum));
+  t.b.Contribute(Spec(ReduceOp::kSum));
+  t.c.Begin(Spec(ReduceOp::kAverage));
+  EXPECT_EQ(t.c.rejected(), ErrorCode::kMismatch);
+  EXPECT_THAT(t.c.Last<Rejected>().error.text,
+              HasSubstr("worker c began with op AVERAGE against SUM of worker a"));
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 2u);
+  EXPECT_EQ(t.c.lane().last, 1u);
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{3, 1}));
+}
+
+TEST(Begin, ATieGoesToTheLowestWorkerId) {
+  Cluster t(Settings(1, 2, 2));
+  t.Join("a");
+  t.Join("b");
+  t["b"].Contribute(Spec(ReduceOp::kSum));
+  t["a"].Contribute(Spec(ReduceOp::kAverage));
+  EXPECT_EQ(t["b"].rejected(), ErrorCode::kMismatch);
+  EXPECT_EQ(t["a"].verdict().value.spec.op, ReduceOp::kAverage);
+}
+
+TEST(Begin, TheLanesLastCommittedRoundIsTheReference) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(Spec(ReduceOp::kSum));
+  t.a.Contribute(Spec(ReduceOp::kAverage));
+  t.b.Contribute(Spec(ReduceOp::kAverage));
+  t.c.Contribute(Spec(ReduceOp::kSum));
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kMismatch);
+  EXPECT_EQ(t.b.rejected(), ErrorCode::kMismatch);
+  EXPECT_EQ(t.c.verdict().value.contributors.size(), 1u);
+}
+
+TEST(Begin, EveryFieldOfTheSpecIsCompared) {
+  const std::pair<std::function<void(RoundSpec&)>, const char*> cases[] = {
+      {[](RoundSpec& s) { s.prescale = 2; }, "prescale 2 against 1"},
+      {[](RoundSpec& s) { s.postscale = 2; }, "postscale 2 against 1"},
+      {[](RoundSpec& s) { s.predivide = 2; }, "predivide 2 against 1"},
+      {[](RoundSpec& s) { s.auto_predivide = true; }, "predivide AUTO against 1"},
+      {[](RoundSpec& s) { s.loss_scale = 2; }, "loss scale 2 against 1"},
+      {[](RoundSpec& s) { s.kind = ContributionKind::kSum; }, "contribution kind SUM against MEAN"},
+      {[](RoundSpec& s) { s.denominator = Denominator::kPresent; },
+       "denominator PRESENT against ALL"},
+  };
+  for (const auto& [change, text] : cases) {
+    Three t;
+    RoundSpec other = Spec(ReduceOp::kAverage);
+    change(other);
+    t.a.Begin();
+    t.b.Begin();
+    t.c.Begin(other);
+    EXPECT_THAT(t.c.Last<Rejected>().error.text, HasSubstr(text));
+  }
+  const std::pair<WeightBy, const char*> weights[] = {
+      {WeightBy::kTokens, "weights by tokens against samples"},
+      {WeightBy::kMicroBatches, "weights by micro-batches against samples"},
+  };
+  for (const auto& [by, text] : weights) {
+    Three t;
+    RoundSpec other = Spec(ReduceOp::kWeightedAverage);
+    other.weight_by = by;
+    const Counts counts{1, 1, 1};
+    t.a.Begin(Spec(ReduceOp::kWeightedAverage), kLane, counts);
+    t.b.Begin(Spec(ReduceOp::kWeightedAverage), kLane, counts);
+    t.c.Begin(other, kLane, counts);
+    EXPECT_THAT(t.c.Last<Rejected>().error.text, HasSubstr(text));
+  }
+}
+
+TEST(Begin, Criterion_5_2_AutoPredivideIsResolvedPerRoundAndReported) {
+  Three t;
+  RoundSpec spec = Spec(ReduceOp::kAverage);
+  spec.auto_predivide = true;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(spec);
+  EXPECT_EQ(t.a.verdict().value.spec.predivide, 2.0) << "the power of two nearest sqrt(3)";
+  t.b.Say(Leave{});
+  t.c.Say(Leave{});
+  t.a.Contribute(spec);
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kOk) << "the same request as before";
+  EXPECT_EQ(t.a.verdict().value.spec.predivide, 1.0);
+}
+
+TEST(Begin, IntegersAreNotAveraged) {
+  Cluster t(Settings(1, 2, 2));
+  for (const char* id : {"a", "b"}) {
+    t.Worker(id).Connect();
+    t[id].Register({{"steps", DType::kI64, {4}}, {"w", DType::kF32, {4}}});
+    t[id].Ready();
+  }
+  t["a"].Begin();
+  t["a"].PushTensor(0);
+  EXPECT_EQ(t["a"].rejected(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(t["a"].Last<Rejected>().error.text, HasSubstr("integers (i64) have no AVERAGE"));
+  t["b"].Contribute(Spec(ReduceOp::kAverage), kLane, {0});
+  EXPECT_EQ(t["b"].verdict().value.contributors.size(), 1u);
+  // Also when the bytes came first; and a sum is fine.
+  t["a"].SendFrame(2, {0, 0, 1});
+  t["a"].Begin();
+  EXPECT_EQ(t["a"].Count<Rejected>(), 2u);
+  t["b"].Contribute(Spec(ReduceOp::kAverage), kLane, {0});
+  RoundSpec scaled = Spec(ReduceOp::kSum);
+  scaled.prescale = 2;
+  t["a"].Begin(scaled);
+  t["a"].PushTensor(0);
+  EXPECT_THAT(t["a"].Last<Rejected>().error.text, HasSubstr("take no scale"));
+  t["b"].Contribute(Spec(ReduceOp::kSum));
+  EXPECT_EQ(t["b"].lane().last, 3u);
+  EXPECT_EQ(t["b"].verdict().value.outcome, Outcome::kCommitted);
+}
+
+TEST(Begin, EightBitFloatsAreNotReducedYet) {
+  Cluster t(Settings(1, 1, 1));
+  t.Worker("a").Connect();
+  t["a"].Register({{"w", DType::kF8E4M3FN, {4}}});
+  t["a"].Ready();
+  t["a"].Begin(Spec(ReduceOp::kSum));
+  t["a"].PushTensor(0);
+  EXPECT_THAT(t["a"].Last<Rejected>().error.text, HasSubstr("send it as f16 or bf16"));
+  EXPECT_EQ(t["a"].verdict().value.outcome, Outcome::kAborted);
+}
+
+// ---- frames
+
+TEST(Frames, Fault_W7_ADuplicateIsAcknowledgedAndCountedOnce) {
+  Three t;
+  t.a.Begin();
+  t.a.PushTensor(0);
+  t.a.PushTensor(0);
+  const Credit second = t.a.Last<Credit>();
+  EXPECT_THAT(second.acked, ElementsAre(ChunkRange{0, 0, 1}));
+  EXPECT_EQ(t.Notes(NoteKind::kFrameDuplicate), 1u);
+  t.a.PushTensor(1);
+  t.a.Commit();
+  t.b.Contribute();
+  t.c.Contribute();
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+}
+
+TEST(Frames, OtherBytesForTheSameChunkAreRefusedAndTheFirstStay) {
+  Three t;
+  t.a.Begin();
+  t.a.PushTensor(0);
+  t.a.value = 64;
+  t.a.SendFrame(1, {0, 0, 1});
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kContributionChanged);
+  t.a.value = 1;
+  t.a.PushTensor(1);
+  t.a.Commit();
+  t.b.Contribute();
+  t.c.Contribute();
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+}
+
+TEST(Frames, Fault_W8_AFrameForARoundWithAVerdictIsStale) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  t.ClearLog();
+  t.a.SendFrame(1, {0, 0, 1});
+  EXPECT_EQ(t.Notes(NoteKind::kFrameStale), 1u);
+  EXPECT_THAT(t.a.Last<Credit>().acked, ElementsAre(ChunkRange{0, 0, 1}));
+  EXPECT_EQ(t.a.Last<Credit>().round, 1u);
+  EXPECT_EQ(t.kept_chunks(), 0u);
+  EXPECT_EQ(t.round(), nullptr) << "it opens nothing";
+}
+
+TEST(Frames, Fault_W9_AFrameForARoundAheadIsRefused) {
+  Three t;
+  t.a.SendFrame(2, {0, 0, 1});
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr("while round 1 has no verdict"));
+  EXPECT_EQ(t.kept_chunks(), 0u);
+}
+
+TEST(Frames, BeyondTheWindowAreRefusedAndPushedAgain) {
+  Config config;
+  config.window_bytes = config.result_window_bytes = config.frame_bytes = kChunkBytes;
+  Three t(Settings(1, 3, 3), config);
+  EXPECT_EQ(t.a.lane().window, kChunkBytes);
+  t.a.Begin();
+  t.a.PushTensor(0);
+  EXPECT_EQ(t.a.Last<Credit>().window, 0u);
+  t.a.PushTensor(1);
+  EXPECT_THAT(t.a.Last<Credit>().refused, ElementsAre(ChunkRange{1, 0, 1}));
+  EXPECT_EQ(t.Notes(NoteKind::kFrameRefused), 1u);
+  t.b.Begin();
+  t.c.Begin();
+  t.b.PushTensor(0);
+  t.a.inbox.clear();
+  t.c.PushTensor(0);
+  EXPECT_EQ(t.a.Last<Credit>().window, kChunkBytes) << "the chunk is reduced: there is room";
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->PushTensor(1);
+    worker->Commit();
+  }
+  EXPECT_EQ(t.a.lane().delivered[1].at({1, 0}), (Reduced{7, 3}));
+}
+
+TEST(Frames, Fault_W10_ThatDoNotFitTheLayoutAreRefused) {
+  Three t;
+  t.a.Begin();
+  const auto send = [&](auto&& change) {
+    FrameReceived frame;
+    frame.session = t.a.session;
+    frame.round = 1;
+    frame.range = {0, 0, 1};
+    frame.bytes = kChunkBytes;
+    frame.digests = {1};
+    change(frame);
+    t.a.inbox.clear();
+    t.Step(frame);
+    return t.a.rejected();
+  };
+  EXPECT_EQ(send([](FrameReceived& f) { f.range.tensor = 9; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(send([](FrameReceived& f) { f.range.first = 1; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(send([](FrameReceived& f) { f.range.count = 2; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(send([](FrameReceived& f) { f.range.count = 0; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(send([](FrameReceived& f) { f.range.count = ~0u; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(send([](FrameReceived& f) { f.bytes = 4; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(send([](FrameReceived& f) { f.digests = {}; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(send([](FrameReceived& f) { f.lane = 7; }), ErrorCode::kNotFound);
+}
+
+TEST(Frames, OfAWorkerThatIsNoMemberAreRefused) {
+  Three t;
+  TestWorker& s = t.Join("s");
+  s.SendFrame(1, {0, 0, 1});
+  EXPECT_EQ(s.rejected(), ErrorCode::kFailedPrecondition);
+  s.Begin();
+  EXPECT_THAT(s.Last<Rejected>().error.text, HasSubstr("is not a member of round 1"));
+}
+
+// ---- commit and withdraw
+
+TEST(Commit, EndOfStreamIsNotCompletion) {
+  Three t;
+  t.b.Contribute();
+  t.c.Contribute();
+  t.a.Begin();
+  t.a.PushTensor(0);
+  t.a.PushTensor(1);
+  EXPECT_EQ(t.round()->phase(), RoundPhase::kCollect) << "everything is there, and no commit";
+  t.a.Commit();
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+TEST(Commit, MayOvertakeTheFrames) {
+  Three t;
+  t.b.Contribute();
+  t.c.Contribute();
+  t.a.Begin();
+  t.a.lane().pushed = {{0, 0}, {1, 0}};
+  t.a.Commit();
+  t.a.PushTensor(1);
+  EXPECT_EQ(t.a.lane().last, 0u);
+  t.a.PushTensor(0);
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+TEST(Commit, ThatContradictsWhatWasSaidIsRefused) {
+  const std::pair<std::function<void(basin::Commit&)>, const char*> cases[] = {
+      {[](basin::Commit& c) { c.chunks = 3; }, "claims 3 chunks"},
+      {[](basin::Commit& c) { c.bytes = 3; }, "and 3 bytes where"},
+      {[](basin::Commit& c) { c.layout_version = 9; }, "names a layout that does not exist"},
+      {[](basin::Commit& c) { c.present.Clear(0); }, "leaves out a tensor that it pushed"},
+      {[](basin::Commit& c) { c.present = Bitmap(7); }, "chunks that do not exist"},
+  };
+  for (const auto& [change, text] : cases) {
+    Three t;
+    t.a.Begin();
+    t.a.PushTensor(0);
+    basin::Commit commit = t.a.MakeCommit();
+    change(commit);
+    if (std::string(text).find("leaves out") != std::string::npos) commit.chunks = commit.bytes = 0;
+    t.a.Say(commit);
+    EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument) << text;
+    EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr(text));
+  }
+  Three t;
+  t.b.Begin();
+  t.a.Say(t.a.MakeCommit());
+  EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr("commits without begin"));
+  t.b.Skip({0});
+  t.b.lane().pushed = {{0, 0}};
+  t.b.Commit();
+  EXPECT_THAT(t.b.Last<Rejected>().error.text, HasSubstr("claims a tensor that it skipped"));
+}
+
+TEST(Commit, ADigestThatDoesNotMatchIsFetchedAgainOnce) {
+  Three t;
+  t.b.Contribute();
+  t.c.Contribute();
+  t.a.Begin();
+  t.a.value = 77;  // Bytes that were corrupted on their way in.
+  t.a.PushTensor(0);
+  t.a.PushTensor(1);
+  t.a.value = 1;
+  t.a.Commit();
+  // The client pushed again, the right bytes.
+  EXPECT_EQ(t.a.Count<AttemptRestarted>(), 1u);
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 3u);
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+}
+
+TEST(Commit, ADigestThatDoesNotMatchTwiceIsCorrupt) {
+  Three t;
+  t.b.Contribute();
+  t.c.Contribute();
+  t.a.Begin();
+  t.a.PushTensor(0);
+  t.a.PushTensor(1);
+  basin::Commit commit = t.a.MakeCommit();
+  commit.digest ^= 1;
+  t.a.Say(commit);
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kDataCorrupt);
+  EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
+  EXPECT_EQ(t.b.lane().delivered[1].at({0, 0}), (Reduced{6, 2}));
+  EXPECT_EQ(t.a.lane().last, 1u) << "it stays and applies the others' result";
+}
+
+TEST(Withdraw, BeforeAnyOfItIsReducedCostsNoAttempt) {
+  Three t;
+  t.a.Begin();
+  t.a.PushTensor(0);
+  t.a.Withdraw();
+  EXPECT_EQ(t.Notes(NoteKind::kContributionWithdrawn), 1u);
+  t.b.Contribute();
+  t.c.Contribute();
+  EXPECT_EQ(t.Notes(NoteKind::kAttemptRestarted), 0u);
+  EXPECT_EQ(t.b.lane().delivered[1].at({0, 0}), (Reduced{6, 2}));
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{6, 2})) << "it applies the result";
+}
+
+TEST(Withdraw, AfterAChunkOfItIsReducedStartsTheNextAttempt) {
+  Three t;
+  t.b.Contribute();
+  t.c.Contribute();
+  t.a.Begin();
+  t.a.PushTensor(0);
+  t.a.Withdraw();
+  EXPECT_EQ(t.Notes(NoteKind::kAttemptRestarted), 1u);
+  EXPECT_THAT(t.b.Last<AttemptRestarted>().redo, ElementsAre(ChunkRange{0, 0, 1}));
+  EXPECT_EQ(t.b.verdict().ballot.attempt, 2u);
+  EXPECT_EQ(t.b.lane().delivered[1].at({0, 0}), (Reduced{6, 2}));
+}
+
+TEST(Withdraw, OfEveryoneAbortsTheRound) {
+  Three t;
+  TestWorker& j = t.Join("j");
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Withdraw();
+  EXPECT_EQ(t.a.verdict().value.outcome, Outcome::kAborted);
+  EXPECT_EQ(t.a.verdict().value.reason, "no contributor is left");
+  EXPECT_THAT(t.a.lane().delivered[1], IsEmpty());
+  EXPECT_EQ(t.Notes(NoteKind::kRoundAborted), 1u);
+  EXPECT_EQ(j.role, Role::kSpare);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.verdict().round, 2u) << "a round number is never reused";
+}
+
+TEST(Withdraw, AfterTheCommitIsTooLate) {
+  Three t;
+  t.a.Contribute();
+  t.a.Withdraw();
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kFailedPrecondition);
+  t.b.Contribute();
+  t.c.Contribute();
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 3u);
+}
+
+TEST(Withdraw, OpensARoundToo) {
+  Three t;
+  t.a.Withdraw();
+  ASSERT_NE(t.round(), nullptr);
+  EXPECT_TRUE(t.round()->begun());
+  t.a.Withdraw();
+  t.b.Contribute();
+  t.c.Contribute();
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 2u);
+}
+
+// ---- settling
+
+TEST(Settle, TheVerdictIsToldOnlyWhenEveryoneHasStaged) {
+  Three t;
+  t.c.stages = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  EXPECT_EQ(t.a.lane().last, 0u);
+  EXPECT_EQ(t.c.Last<Prepared>().value.divisor, 3u);
+  EXPECT_THAT(t.round()->WaitsFor(t.job().lanes()[0].layout), "worker c: to stage the result");
+  t.c.Stage();
+  EXPECT_EQ(t.a.lane().last, 1u);
+  EXPECT_EQ(t.c.lane().last, 1u);
+}
+
+TEST(Settle, AStagedOfAnOlderBallotDoesNotCount) {
+  Three t;
+  t.c.stages = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  t.c.Say(Staged{0, 1, Ballot{t.config.term, 9}});
+  EXPECT_EQ(t.a.lane().last, 0u);
+}
+
+TEST(Settle, AMemberThatDoesNotStageIsEvictedAfterItsLease) {
+  Three t;
+  t.c.stages = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  t.Sleep(t.config.lease - absl::Milliseconds(100));
+  EXPECT_EQ(t.a.lane().last, 0u);
+  t.Sleep(absl::Milliseconds(200));
+  EXPECT_EQ(t.a.lane().last, 1u);
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 3u) << "its contribution counts";
+  EXPECT_THAT(t.c.ended->text, HasSubstr("did not stage the result in time"));
+}
+
+TEST(Settle, ProgressExtendsTheStageDeadline) {
+  Three t;
+  t.c.stages = t.c.acks = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  const Ballot ballot = t.round()->value_ballot();
+  t.Sleep(absl::Seconds(4));
+  t.c.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
+  t.Sleep(absl::Seconds(4));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
+  t.Sleep(absl::Seconds(2));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 1u);
+}
+
+TEST(Settle, AMissedVerdictIsToldOnTheNextSession) {
+  Three t;
+  t.a.stages = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  t.c.Cut();
+  t.a.Stage();
+  EXPECT_EQ(t.a.lane().last, 1u);
+  EXPECT_EQ(t.c.lane().last, 0u);
+  t.c.Connect();
+  EXPECT_EQ(t.c.lane().last, 1u);
+  EXPECT_EQ(t.c.lane().chain, t.a.lane().chain);
+}
+
+TEST(Settle, WhoActsInARoundWithAVerdictIsToldTheVerdict) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  t.a.inbox.clear();
+  t.a.Say(basin::Begin{0, 1, Spec(ReduceOp::kAverage), {}, 0, {}});
+  EXPECT_EQ(t.a.Last<Verdict>().record.round, 1u);
+  for (int i = 0; i < 3; ++i) {
+    for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  }
+  t.a.inbox.clear();
+  t.a.Say(basin::Begin{0, 1, Spec(ReduceOp::kAverage), {}, 0, {}});
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kStale) << "too long ago to be told again";
+}
+
+TEST(Settle, FactsDoNotDependOnWhoRegisteredFirst) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.verdict().value.facts.squared_norm, 14.0);
+  EXPECT_FALSE(t.a.verdict().value.facts.overflow);
+}
+
+TEST(Settle, Fault_W12_TheFirstNonFiniteInputIsReported) {
+  Three t;
+  t.reduces = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  const std::vector<Reduce> asked = std::exchange(t.reduces_asked, {});
+  ASSERT_EQ(asked.size(), 2u);
+  for (size_t i = asked.size(); i-- > 0;) {
+    ReduceDone done{asked[i].job, 0, 1, asked[i].ballot, asked[i].range, {1}, {}};
+    done.facts.overflow = i == 0;
+    done.facts.nonfinite = NonFinite{i == 0 ? "c" : "b", asked[i].range.tensor, 5};
+    for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->stages = worker->acks = false;
+    std::vector<Action> actions;
+    t.core->Step(done, t.now, actions);
+    for (const Action& action : actions) {
+      if (const auto* all = std::get_if<SendAll>(&action)) t.a.Take(all->message);
+    }
+  }
+  const RoundFacts& facts = t.a.Last<Prepared>().value.facts;
+  EXPECT_TRUE(facts.overflow);
+  EXPECT_EQ(facts.nonfinite, (NonFinite{"c", 0, 5})) << "tensors in order, whoever was done first";
+}
+
+// ---- layout
+
+TEST(LayoutTest, GrowsInTheMiddleOfARound) {
+  Three t;
+  t.a.Contribute();
+  t.b.Begin();
+  t.b.Register({Tensor("late", 2)});
+  EXPECT_EQ(t.a.lane().tensors.size(), 3u) << "everybody learns it";
+  for (TensorIndex tensor : {0u, 1u, 2u}) t.b.PushTensor(tensor);
+  t.b.Commit();
+  t.c.Contribute();
+  // Who had committed did not know it: skipped.
+  EXPECT_EQ(t.a.lane().delivered[1].at({2, 1}), (Reduced{6, 3}));
+  EXPECT_EQ(t.a.verdict().value.layout_version, 3u);
+}
+
+TEST(LayoutTest, ResultsWaitUntilTheTensorIsKnown) {
+  Three t;
+  t.c.sees_layouts = false;
+  t.a.Register({Tensor("late")});
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
+  t.c.Contribute(Spec(ReduceOp::kAverage), kLane, {2});
+  EXPECT_EQ(t.c.lane().results.count({2, 0}), 0u);
+  EXPECT_EQ(t.a.lane().last, 0u);
+  t.c.Say(LayoutSeen{0, 3});
+  EXPECT_EQ(t.c.lane().last, 1u);
+  EXPECT_EQ(t.c.lane().delivered[1].at({2, 0}), (Reduced{3, 3}));
+  t.c.Say(LayoutSeen{0, 2});   // Older than known.
+  t.c.Say(LayoutSeen{0, 99});  // Does not exist.
+  t.c.Say(LayoutSeen{9, 1});
+  EXPECT_EQ(t.c.rejected(), ErrorCode::kNotFound);
+}
+
+TEST(LayoutTest, Fault_W10_AShapeThatDiffersIsRefusedAndTheOthersGoOn) {
+  Three t;
+  t.c.Register({Tensor("w", 2), Tensor("fine")});
+  EXPECT_EQ(t.c.rejected(), ErrorCode::kMismatch);
+  EXPECT_THAT(t.c.Last<Rejected>().error.text,
+              HasSubstr("worker c registers tensor w as f32[131072] where the job has f32[65536]"));
+  EXPECT_EQ(t.c.lane().tensors.size(), 3u) << "what fits is registered";
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+TEST(LayoutTest, ALaneIsOfOneKind) {
+  Three t;
+  t.c.Register({Tensor("x")}, kLane, LaneKind::kCall);
+  EXPECT_EQ(t.c.rejected(), ErrorCode::kMismatch);
+}
+
+TEST(LayoutTest, EmptyTensorsNeedNoBytes) {
+  Cluster t(Settings(1, 1, 1));
+  t.Worker("a").Connect();
+  t["a"].Register({{"none", DType::kF32, {0, 5}}, Tensor("w"), {"zero", DType::kF32, {0}}});
+  t["a"].Ready();
+  t["a"].Begin();
+  t["a"].PushTensor(1);
+  basin::Commit commit = t["a"].MakeCommit();
+  for (size_t i = 0; i < 3; ++i) commit.present.Set(i);
+  t["a"].Say(commit);
+  EXPECT_EQ(t["a"].verdict().value.outcome, Outcome::kCommitted);
+  EXPECT_TRUE(HasResult(t["a"].verdict().value, 0)) << "it has a result: nothing";
+}
+
+}  // namespace
+}  // namespace basin::aggregator

@@ -1,0 +1,261 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Broadcast: values that one worker holds and others ask for.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/aggregator/core/harness.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const ValueKey kKey{kLane, "w", 3};
+
+struct Three : Cluster {
+  explicit Three(Config config = {})
+      : Cluster(Settings(1, 3, 3), std::move(config)), a(Join("a")), b(Join("b")), c(Join("c")) {}
+  void Send(const TestWorker& from, uint32_t first, uint32_t count, const ValueKey& key = kKey) {
+    log.clear();
+    Step(ValueReceived{from.session, key, first, count});
+  }
+  // To whom the last frame was relayed.
+  std::vector<SessionId> Relayed() const {
+    const auto relays = Actions<RelayValue>();
+    return relays.empty() ? std::vector<SessionId>{} : relays.back().sessions;
+  }
+  TestWorker& a;
+  TestWorker& b;
+  TestWorker& c;
+};
+
+Announce Offer(Digest digest = 9, uint64_t chunks = 4, const ValueKey& key = kKey) {
+  return Announce{key, Tensor("w", chunks), digest};
+}
+
+Get Ask4(uint32_t first = 0, uint32_t count = 4, absl::Duration timeout = absl::Seconds(60)) {
+  return Get{kKey, std::nullopt, std::nullopt, first, count, timeout};
+}
+
+Get Know(std::optional<TensorSpec> expected = std::nullopt,
+         std::optional<WorkerId> source = std::nullopt) {
+  return Get{kKey, std::move(expected), std::move(source), 0, 0, absl::Seconds(60)};
+}
+
+TEST(Broadcast, Criterion_2_1_AValueIsServedToWhoAsksForIt) {
+  Three t;
+  t.a.Say(Offer());
+  t.b.Say(Know());
+  EXPECT_EQ(t.b.Last<ValueKnown>().digest, 9u);
+  EXPECT_EQ(t.b.Last<ValueKnown>().source, "a");
+  t.b.Say(Ask4());
+  EXPECT_EQ(t.a.Last<basin::Ask>().count, 4u);
+  t.Send(t.a, 0, 2);
+  EXPECT_THAT(t.Relayed(), ElementsAre(t.b.session));
+  t.Send(t.a, 2, 2);
+  EXPECT_THAT(t.Relayed(), ElementsAre(t.b.session));
+  t.Send(t.a, 0, 4);
+  EXPECT_THAT(t.Relayed(), IsEmpty()) << "nobody asked for it again";
+}
+
+TEST(Broadcast, Criterion_2_1_WhoAsksFirstWaitsAloneUntilItIsThere) {
+  Three t;
+  t.b.Say(Know());
+  EXPECT_EQ(t.b.Count<ValueKnown>(), 0u);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.lane().last, 1u) << "nobody else is held up";
+  t.a.Say(Offer());
+  EXPECT_EQ(t.b.Count<ValueKnown>(), 1u);
+}
+
+TEST(Broadcast, Criterion_2_2_WhatIsNeverPublishedFailsNamingValueAndRoot) {
+  Three t;
+  t.b.Say(Know(std::nullopt, "a"));
+  t.Sleep(absl::Seconds(59));
+  EXPECT_EQ(t.b.Count<GetFailed>(), 0u);
+  t.Sleep(absl::Seconds(2));
+  const GetFailed failed = t.b.Last<GetFailed>();
+  EXPECT_EQ(failed.error.code, ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(failed.error.text, HasSubstr("tensor w (lane model, version 3) from worker a"));
+  EXPECT_EQ(t.Notes(NoteKind::kValueFailed), 1u);
+}
+
+TEST(Broadcast, Criterion_2_2_AnotherShapeNamesBothWorkers) {
+  Three t;
+  t.a.Say(Offer());
+  t.b.Say(Know(Tensor("w", 2)));
+  EXPECT_EQ(t.b.Last<GetFailed>().error.code, ErrorCode::kMismatch);
+  EXPECT_THAT(t.b.Last<GetFailed>().error.text,
+              HasSubstr("worker b expects tensor w (lane model, version 3) as f32[131072] but "
+                        "worker a holds it as f32[262144]"));
+}
+
+TEST(Broadcast, OnlyTheRootWhenOneIsNamed) {
+  Three t;
+  t.a.Say(Offer(1));
+  t.b.Say(Know(std::nullopt, "c"));
+  EXPECT_EQ(t.b.Count<ValueKnown>(), 0u);
+  t.c.Say(Offer(2));
+  EXPECT_EQ(t.b.Last<ValueKnown>().source, "c");
+}
+
+TEST(Broadcast, NobodyServesItself) {
+  Three t;
+  t.a.Say(Offer());
+  t.a.Say(Know());
+  EXPECT_EQ(t.a.Count<ValueKnown>(), 0u);
+}
+
+TEST(Broadcast, Fault_W18_AnotherHolderOfTheSameValueTakesOver) {
+  Three t;
+  t.a.Say(Offer());
+  t.c.Say(Offer());
+  t.b.Say(Know());
+  t.b.Say(Ask4());
+  EXPECT_EQ(t.a.Count<basin::Ask>(), 1u) << "the lowest id";
+  t.Step(WorkerExited{kJob, "a"});
+  EXPECT_EQ(t.c.Count<basin::Ask>(), 1u);
+  t.Send(t.c, 0, 4);
+  EXPECT_THAT(t.Relayed(), ElementsAre(t.b.session));
+  EXPECT_EQ(t.b.Count<GetFailed>(), 0u);
+}
+
+TEST(Broadcast, Fault_W18_AReceiverNeverMixesTwoValues) {
+  Three t;
+  t.a.Say(Offer(9));
+  t.c.Say(Offer(10));  // Another content.
+  t.b.Say(Know());
+  t.b.Say(Ask4());
+  t.Step(WorkerExited{kJob, "a"});
+  EXPECT_EQ(t.c.Count<basin::Ask>(), 0u);
+  EXPECT_EQ(t.b.Last<GetFailed>().error.code, ErrorCode::kUnavailable);
+  EXPECT_THAT(t.b.Last<GetFailed>().error.text, HasSubstr("worker a was lost"));
+}
+
+TEST(Broadcast, AHolderThatIsAwayIsAskedAgainWhenItIsBack) {
+  Three t;
+  t.a.Say(Offer());
+  t.b.Say(Know());
+  t.b.Say(Ask4());
+  t.a.Cut();
+  t.a.Connect();
+  EXPECT_EQ(t.a.Count<basin::Ask>(), 2u);
+  t.Send(t.a, 0, 4);
+  EXPECT_THAT(t.Relayed(), ElementsAre(t.b.session));
+}
+
+TEST(Broadcast, ALossDoesNotFailWhatIsAskedOfOthers) {
+  Three t;
+  t.a.Say(Offer());
+  t.b.Say(Know());
+  t.a.Cut();  // Away; b's request waits for it.
+  t.b.Say(Ask4());
+  t.Step(WorkerExited{kJob, "c"});
+  EXPECT_EQ(t.b.Count<GetFailed>(), 0u);
+  t.a.Connect();
+  EXPECT_EQ(t.a.Count<basin::Ask>(), 1u);
+}
+
+TEST(Broadcast, ANewerVersionReplacesTheOlderOfItsHolder) {
+  Three t;
+  t.a.Say(Offer());
+  t.b.Say(Know());
+  t.b.Say(Ask4());
+  ValueKey newer = kKey;
+  newer.version = 4;
+  t.a.Say(Offer(11, 4, newer));
+  EXPECT_EQ(t.b.Last<GetFailed>().error.code, ErrorCode::kUnavailable);
+  EXPECT_THAT(t.b.Last<GetFailed>().error.text, HasSubstr("worker a holds a newer version"));
+  t.c.Say(Know());
+  EXPECT_EQ(t.c.Count<ValueKnown>(), 0u);
+}
+
+TEST(Broadcast, RequestsEndWithTheirSession) {
+  Three t;
+  t.a.Say(Offer());
+  t.b.Say(Know());
+  t.b.Say(Ask4());
+  t.b.Cut();
+  t.Send(t.a, 0, 4);
+  EXPECT_THAT(t.Relayed(), IsEmpty());
+  t.b.Connect();
+  t.b.Say(Ask4());
+  t.Send(t.a, 0, 4);
+  EXPECT_THAT(t.Relayed(), ElementsAre(t.b.session));
+}
+
+TEST(Broadcast, ARepeatedRequestReplacesTheFirst) {
+  Three t;
+  t.b.Say(Know());
+  t.b.Say(Know());
+  t.a.Say(Offer());
+  EXPECT_EQ(t.b.Count<ValueKnown>(), 1u);
+}
+
+TEST(Broadcast, WhatIsOutOfBoundsIsRefused) {
+  Three t;
+  t.a.Say(Offer());
+  for (const auto& [first, count] : {std::pair<uint32_t, uint32_t>{4, 1}, {0, 5}, {~0u, ~0u}}) {
+    t.b.inbox.clear();
+    t.b.Say(Ask4(first, count));
+    EXPECT_EQ(t.b.Last<GetFailed>().error.code, ErrorCode::kInvalidArgument) << first;
+  }
+  EXPECT_EQ(t.a.Count<basin::Ask>(), 0u);
+  Announce broken = Offer();
+  broken.spec.dtype = DType::kUnspecified;
+  t.a.Say(broken);
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
+  t.Send(t.a, ~0u, ~0u);
+  t.Send(t.a, 0, 0);
+  t.Send(t.a, 0, 1, ValueKey{"no", "such", 1});
+}
+
+TEST(Broadcast, ValuesAndRequestsAreBounded) {
+  Config config;
+  config.max_values = 2;
+  Three t(config);
+  for (uint64_t i = 0; i < 2; ++i) {
+    t.a.Say(Announce{{kLane, "t" + std::to_string(i), 0}, Tensor("t"), 1});
+  }
+  t.a.Say(Announce{{kLane, "t2", 0}, Tensor("t"), 1});
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kResourceExhausted);
+  t.b.Say(Know());
+  EXPECT_EQ(t.b.Last<GetFailed>().error.code, ErrorCode::kResourceExhausted);
+
+  Three u;
+  for (uint32_t i = 0; i < 65; ++i) u.b.Say(Ask4(i, 1));
+  EXPECT_EQ(u.b.Count<GetFailed>(), 1u);
+  EXPECT_EQ(u.b.Last<GetFailed>().error.code, ErrorCode::kResourceExhausted);
+}
+
+TEST(Broadcast, WhatNobodyHoldsOrWantsTakesNoRoom) {
+  Config config;
+  config.max_values = 1;
+  Three t(config);
+  for (int i = 0; i < 3; ++i) {
+    t.b.Say(Get{{kLane, "t" + std::to_string(i), 0},
+                std::nullopt,
+                std::nullopt,
+                0,
+                0,
+                absl::InfiniteDuration()});
+    EXPECT_EQ(t.b.Count<GetFailed>(), 0u);
+    t.b.Cut();
+    t.b.Connect();
+  }
+}
+
+TEST(Broadcast, WaitsAreExtendedWhenThisProcessWasStopped) {
+  Three t;
+  t.b.Say(Know());
+  t.Stall(absl::Seconds(100));
+  t.Step(Tick{});
+  EXPECT_EQ(t.b.Count<GetFailed>(), 0u);
+}
+
+}  // namespace
+}  // namespace basin::aggregator
