@@ -1,0 +1,490 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The coordinator as a whole: admission and limits, the state file, the drain, its own stalls.
+
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/vocabulary/fingerprint.h"
+#include "tests/aggregator/core/harness.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct Pair : Cluster {
+  explicit Pair(Config config = {}, JobSettings settings = Settings(1, 3, 2))
+      : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")) {}
+  void Round() {
+    a.Contribute();
+    b.Contribute();
+  }
+  TestWorker& a;
+  TestWorker& b;
+};
+
+// ---- admission
+
+TEST(Admission, Fault_A12_OtherVersionsAreRefusedWithBoth) {
+  Cluster t;
+  for (const bool protocol : {true, false}) {
+    Hello hello = t.Worker("a").MakeHello();
+    (protocol ? hello.protocol_version : hello.contract_version) = 7;
+    t["a"].Connect(hello);
+    EXPECT_EQ(t["a"].ended->code, ErrorCode::kVersionMismatch);
+    EXPECT_THAT(t["a"].ended->text, HasSubstr("7"));
+    EXPECT_THAT(t["a"].ended->text, HasSubstr("this aggregator speaks 1"));
+  }
+  EXPECT_EQ(t.Notes(NoteKind::kJobRefused), 2u);
+}
+
+TEST(Admission, TheNumberOfJobsIsBounded) {
+  Config config;
+  config.max_jobs = 1;
+  Cluster t(Settings(1, 1, 1), config);
+  t.Join("a");
+  t.Worker("b").job = "other";
+  t["b"].Connect();
+  EXPECT_EQ(t["b"].ended->code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(t["b"].ended->text, HasSubstr("max_jobs"));
+}
+
+TEST(Admission, TheNumberOfWorkersIsBounded) {
+  Config config;
+  config.max_workers = 2;
+  Cluster t(Settings(1, 2, 2), config);
+  t.Join("a");
+  t.Join("b");
+  t.Join("c");
+  EXPECT_EQ(t["c"].ended->code, ErrorCode::kResourceExhausted);
+  Cluster u(Settings(1, 3, 3), config);
+  u.Join("a");
+  EXPECT_THAT(u["a"].ended->text, HasSubstr("max_workers = 3; this aggregator allows 2"));
+}
+
+TEST(Admission, LanesTensorsAndBytesAreBounded) {
+  Config config;
+  config.max_lanes = 1;
+  config.max_tensors = 3;
+  config.max_lane_bytes = 4 * kChunkBytes;
+  Cluster t(Settings(1, 1, 1), config);
+  TestWorker& a = t.Join("a");
+  a.Register({Tensor("x")}, "second");
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("1 lanes, which is its limit"));
+  a.Register({Tensor("large", 3)});
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("more than 1048576 bytes"));
+  a.Register({{"huge", DType::kF32, {uint64_t{1} << 60}}});
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("more than 1048576 bytes"));
+  a.Register({{"none", DType::kUnspecified, {1}}});
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("has no size"));
+  a.Register({Tensor("x"), Tensor("y")});
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("3 tensors, which is its limit"));
+  EXPECT_EQ(a.lane().tensors.size(), 3u);
+}
+
+TEST(Admission, JobsDoNotSeeEachOther) {
+  Cluster t(Settings(1, 2, 1));
+  t.Join("a");
+  TestWorker& b = t.Worker("b");
+  b.job = "other";
+  t.Join("b");
+  EXPECT_THAT(t["a"].membership.members, ElementsAre("a"));
+  EXPECT_THAT(b.membership.members, ElementsAre("b"));
+  t["a"].Contribute();
+  b.Contribute();
+  EXPECT_EQ(b.lane().delivered[1].at({0, 0}), (Reduced{2, 1}));
+  EXPECT_EQ(t.core->jobs().size(), 2u);
+}
+
+TEST(Admission, ASessionHasOneHello) {
+  Pair t;
+  t.a.Say(t.a.MakeHello());
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
+}
+
+TEST(Admission, WhatComesBeforeAHelloOrForNobodyIsIgnored) {
+  Cluster t;
+  t.Step(SessionOpened{50, 1});
+  t.Step(MessageReceived{50, Heartbeat{}});
+  t.Step(MessageReceived{51, Heartbeat{}});
+  t.Step(MessageReceived{51, t.Worker("a").MakeHello()});
+  t.Step(FrameReceived{});
+  t.Step(ValueReceived{});
+  t.Step(SessionLost{51, true});
+  t.Step(SessionLost{50, true});
+  t.Step(ReduceDone{});
+  t.Step(StateSaved{});
+  t.Step(SuspendJob{"x"});
+  t.Step(ResumeJob{"x"});
+  t.Step(RecoverJob{"x"});
+  t.Step(DrainWorker{"x", "y"});
+  t.Step(EvictWorker{"x", "y", "z"});
+  EXPECT_THAT(t.log, IsEmpty());
+}
+
+TEST(Admission, SessionsThatHaveEndedAreForgotten) {
+  Pair t;
+  const Coordinator before = *t.core;
+  for (int i = 0; i < 3; ++i) {
+    TestWorker& x = t.Worker("x");
+    x.settings = Settings(3, 3, 3);
+    x.Connect();
+    EXPECT_TRUE(x.ended.has_value());
+  }
+  EXPECT_EQ(Fingerprint::Of(before.Fields()), Fingerprint::Of(t.core->Fields()))
+      << "a refused worker leaves nothing behind";
+}
+
+// ---- messages that name what does not exist
+
+TEST(Bounds, NoMessageReachesOutsideTheLanes) {
+  Pair t;
+  t.a.Begin();
+  const LaneIndex lane = 77;
+  const std::vector<ToAggregator> messages = {
+      basin::Begin{lane, 1, Spec(ReduceOp::kSum), {}, 0, {}},
+      Skip{lane, 1, {}},
+      Skip{lane, 1, {0}},
+      Skip{0, 1, {99}},
+      basin::Commit{lane, 1, 0, {}, 0, 0, 0},
+      Withdraw{lane, 1, ""},
+      Staged{lane, 1, {}},
+      Staged{0, 1, {}},
+      ResultAck{lane, 1, {}, {}},
+      ResultAck{lane, 1, {}, {{0, 0, 1}}},
+      ResultAck{0, 1, t.round()->ballot(), {{9, 0, 1}}},
+      ResultAck{0, 99, {}, {{0, 0, 1}}},
+      Need{lane, 1, {}, {}},
+      Need{0, 1, {}, {{0, 5, 1}}},
+      Need{0, 1, {}, {{0, 0, 1}}},
+      LayoutSeen{lane, 3},
+  };
+  for (const ToAggregator& message : messages) t.a.Say(message);
+  EXPECT_NE(t.a.session, 0u) << "refused, and nothing worse";
+  t.a.PushTensor(0);
+  t.a.PushTensor(1);
+  t.a.Commit();
+  t.b.Contribute();
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+// ---- the state file
+
+Config WithFile() {
+  Config config;
+  config.state_file = true;
+  return config;
+}
+
+TEST(StateFile, NobodyIsToldAGenerationBeforeItIsWrittenDown) {
+  Cluster t(Settings(1, 3, 2), WithFile());
+  t.saves = false;
+  t.Join("a");
+  t.Join("b");
+  ASSERT_EQ(t.saves_asked.size(), 1u);
+  EXPECT_EQ(t["a"].Count<MembershipChanged>(), 0u);
+  t.FinishSaves();
+  EXPECT_EQ(t["a"].role, Role::kMember);
+  EXPECT_THAT(t["b"].membership.members, ElementsAre("a", "b"));
+}
+
+TEST(StateFile, AVerdictThatChangesTheMembersWaitsForIt) {
+  Pair t(WithFile());
+  t.Round();
+  TestWorker& j = t.Join("j");
+  t.saves = false;
+  t.Round();
+  EXPECT_EQ(t.saves_asked.size(), 1u);
+  EXPECT_EQ(t.a.lane().last, 1u) << "everyone has staged, and nobody is told yet";
+  EXPECT_EQ(j.role, Role::kJoiner);
+  t.FinishSaves();
+  EXPECT_EQ(t.a.lane().last, 2u);
+  EXPECT_THAT(t.a.verdict().next.members, ElementsAre("a", "b", "j"));
+  EXPECT_EQ(j.role, Role::kMember);
+}
+
+TEST(StateFile, Fault_A8_AFailureIsToldAndSurvived) {
+  Cluster t(Settings(1, 3, 2), WithFile());
+  t.save_ok = false;
+  t.Join("a");
+  t.Join("b");
+  EXPECT_EQ(t["a"].role, Role::kMember);
+  EXPECT_EQ(t.Notes(NoteKind::kStateFileFailed), 1u);
+}
+
+TEST(StateFile, AGenerationIsNeverWrittenTwice) {
+  Cluster t(Settings(1, 2, 2), WithFile());
+  t.saves = false;
+  t.Join("a");
+  t.Join("b");
+  const Generation first = t.saves_asked.back().membership.generation;
+  // Both are lost before it is written: what follows has another number.
+  t.Step(WorkerExited{kJob, "a"});
+  t.Step(WorkerExited{kJob, "b"});
+  t.FinishSaves();
+  for (const char* id : {"a", "b"}) {
+    t[id].Restart();
+    t[id].Connect();
+    t[id].Ready();
+  }
+  ASSERT_FALSE(t.saves_asked.empty());
+  EXPECT_TRUE(first < t.saves_asked.back().membership.generation);
+}
+
+TEST(StateFile, ADonorThatIsLostMeanwhileIsReplaced) {
+  Cluster t(Settings(2, 2, 2), WithFile());
+  t.Join("a");
+  t.Join("b");
+  t["a"].Contribute();
+  t["b"].Contribute();
+  t.Step(WorkerExited{kJob, "b"});
+  t.saves = false;
+  t["b"].Restart();
+  t["b"].Connect();
+  t["b"].Ready();
+  ASSERT_EQ(t.saves_asked.size(), 1u);
+  t.Step(WorkerExited{kJob, "a"});
+  t.FinishSaves();
+  EXPECT_EQ(t.job().state(), JobState::kForming) << "nobody has the state any more";
+  EXPECT_EQ(t["b"].role, Role::kJoiner);
+}
+
+TEST(StateFile, TheListInItMakesAnAnswerOfAProcessWithoutMemory) {
+  Pair t(WithFile());
+  t.Round();
+  t.b.Restart();
+  for (TestWorker* worker : {&t.a, &t.b}) worker->fresh = false;
+  t.Crash(5000);
+  t.a.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  t.b.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRunning) << "everyone has answered";
+  EXPECT_THAT(t.a.membership.members, ElementsAre("a"));
+  EXPECT_EQ(t.b.role, Role::kJoiner);
+}
+
+TEST(StateFile, EveryoneWithoutMemoryIsFresh) {
+  Pair t(WithFile());
+  t.Round();
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    worker->Restart();
+    worker->fresh = false;
+  }
+  t.Crash(5000);
+  t.a.Connect();
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_EQ(t.job().state(), JobState::kHalted) << "b may hold a verdict";
+  t.b.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kForming);
+}
+
+TEST(StateFile, OfAnotherRunSaysNothing) {
+  Config config = WithFile();
+  config.saved[kJob] = SavedState{"old", 1, {{1, 1}, {"a", "b"}}};
+  Cluster t(Settings(1, 1, 1), config);
+  t.now += absl::Minutes(1);
+  t.Worker("a").run = "new";
+  t.Join("a");
+  EXPECT_EQ(t["a"].role, Role::kMember);
+}
+
+TEST(StateFile, WhoComesWhileARecoveryIsWrittenDownIsWelcomedAfterwards) {
+  Pair t(WithFile());
+  t.Round();
+  for (TestWorker* worker : {&t.a, &t.b}) worker->fresh = false;
+  t.Crash(5000);
+  t.saves = false;
+  t.a.Connect();
+  t.b.Connect();
+  ASSERT_EQ(t.saves_asked.size(), 1u);
+  const size_t welcomes = t.a.Count<Welcome>();
+  // One reconnects, one is new; and the deadline of the recovery does not spin.
+  t.a.Cut();
+  t.a.Connect();
+  TestWorker& n = t.Worker("n");
+  n.fresh = false;
+  n.Connect();
+  t.Sleep(t.config.recovery_window + absl::Seconds(10));
+  EXPECT_EQ(t.a.Count<Welcome>(), welcomes);
+  t.FinishSaves();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  EXPECT_EQ(t.a.Count<Welcome>(), welcomes + 1);
+  EXPECT_EQ(t.a.role, Role::kMember);
+  EXPECT_EQ(n.Count<Welcome>(), 1u);
+  t.Round();
+  EXPECT_EQ(t.a.lane().last, 2u);
+}
+
+// ---- drain of the service
+
+TEST(DrainService, Fault_A3_OpenRoundsEndAndNothingNewBegins) {
+  Pair t;
+  t.a.Contribute();
+  t.Step(DrainService{});
+  t.Step(DrainService{});
+  EXPECT_EQ(t.Notes(NoteKind::kDraining), 1u);
+  EXPECT_TRUE(t.b.Last<Drain>().service);
+  EXPECT_FALSE(t.drained);
+  EXPECT_TRUE(t.core->draining());
+  t.Worker("new").Connect();
+  EXPECT_EQ(t["new"].ended->code, ErrorCode::kUnavailable);
+  t.b.Contribute();
+  EXPECT_EQ(t.a.lane().last, 1u) << "no step is lost";
+  EXPECT_TRUE(t.drained);
+  EXPECT_EQ(t.a.ended->code, ErrorCode::kUnavailable);
+}
+
+TEST(DrainService, WithNothingOpenItIsOverAtOnce) {
+  Pair t;
+  t.Step(DrainService{});
+  EXPECT_TRUE(t.drained);
+}
+
+TEST(DrainService, TheGraceEndsTheWait) {
+  Pair t;
+  t.a.Contribute();
+  t.Step(DrainService{});
+  t.Sleep(t.config.drain_grace - absl::Seconds(1));
+  EXPECT_FALSE(t.drained);
+  t.Sleep(absl::Seconds(2));
+  EXPECT_TRUE(t.drained);
+}
+
+TEST(DrainService, AMemberOfAnOpenRoundMayComeBack) {
+  Pair t;
+  t.a.Contribute();
+  t.b.Begin();
+  t.Step(DrainService{});
+  t.b.Cut();
+  t.b.Connect();
+  EXPECT_FALSE(t.b.ended.has_value());
+  t.b.PushTensor(0);
+  t.b.PushTensor(1);
+  t.b.Commit();
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+TEST(DrainService, ABeginOfARoundThatIsNotOpenIsLeftToTheNextAggregator) {
+  Cluster t(Settings(1, 1, 1));
+  t.Worker("a").Connect();
+  t["a"].Register({Tensor("w")}, "one");
+  t["a"].Register({Tensor("w")}, "two");
+  t["a"].Ready();
+  t["a"].SendFrame(1, {0, 0, 1}, "two");
+  t["a"].Begin(Spec(ReduceOp::kSum), "one");
+  t.Step(DrainService{});
+  t["a"].Begin(Spec(ReduceOp::kSum), "two");
+  EXPECT_EQ(t["a"].rejected(), ErrorCode::kOk);
+  EXPECT_FALSE(t.round(1)->begun());
+  t["a"].PushTensor(0, "one");
+  t["a"].Commit("one");
+  EXPECT_TRUE(t.drained);
+}
+
+TEST(DrainService, ARecoveringJobIsLetGoToo) {
+  Cluster t(Settings(1, 1, 1));
+  t.Worker("a").fresh = false;
+  t["a"].Connect();
+  t.Step(DrainService{});
+  EXPECT_TRUE(t.drained);
+  EXPECT_EQ(t["a"].ended->code, ErrorCode::kUnavailable);
+}
+
+// ---- stalls of this process
+
+TEST(Stall, Fault_A4_NobodyIsEvictedForOurOwnSilence) {
+  Pair t;
+  t.a.Contribute();
+  t.Sleep(absl::Seconds(1));
+  t.Stall(absl::Seconds(30));
+  t.Step(Tick{});
+  EXPECT_EQ(t.Notes(NoteKind::kStalled), 1u);
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
+  EXPECT_GT(t.core->NextDeadline(), t.now) << "there is time to read what has arrived";
+  t.b.Contribute();
+  EXPECT_EQ(t.a.verdict().value.divisor, 2u);
+}
+
+TEST(Stall, WhoIsReallyGoneIsLostALittleLater) {
+  Pair t;
+  t.a.Contribute();
+  t.b.heartbeats = false;
+  t.Sleep(absl::Seconds(4));
+  t.Stall(absl::Seconds(30));
+  t.Step(Tick{});
+  t.Sleep(t.config.lease + absl::Seconds(1));
+  EXPECT_EQ(t.a.verdict().value.divisor, 1u);
+}
+
+TEST(Stall, AStallOfADrainExtendsIt) {
+  Pair t;
+  t.a.Contribute();
+  t.Step(DrainService{});
+  t.Stall(absl::Minutes(2));
+  t.Step(Tick{});
+  EXPECT_FALSE(t.drained);
+}
+
+// ---- the core as a value
+
+TEST(Core, IsDeterministicAndCanBeCopied) {
+  Pair t;
+  t.a.Contribute();
+  Coordinator copy = *t.core;
+  EXPECT_EQ(Fingerprint::Of(copy.Fields()), Fingerprint::Of(t.core->Fields()));
+  std::vector<Action> first;
+  std::vector<Action> second;
+  const MessageReceived event{t.b.session, basin::Begin{0, 1, Spec(ReduceOp::kAverage), {}, 0, {}}};
+  copy.Step(event, t.now, first);
+  t.core->Step(event, t.now, second);
+  EXPECT_EQ(first.size(), second.size());
+  EXPECT_EQ(Fingerprint::Of(copy.Fields()), Fingerprint::Of(t.core->Fields()));
+}
+
+TEST(Core, Fault_W16_AThousandJoinsAndLeavesLeaveNothingBehind) {
+  Cluster t(Settings(1, 2, 1));
+  t.Join("a");
+  Generation before;
+  uint64_t reserved = 0;
+  for (int i = 0; i < 1000; ++i) {
+    t.Join("b");
+    t["a"].Contribute();
+    t["b"].lanes.clear();
+    EXPECT_TRUE(before < t["a"].membership.generation) << i;
+    before = t["a"].membership.generation;
+    t["b"].Say(Leave{});
+    t["b"].Forget();
+    t["a"].Contribute();
+    t.ClearLog();
+    if (i == 0) reserved = t.core->reserved_bytes();
+  }
+  EXPECT_EQ(t.core->reserved_bytes(), reserved);
+  EXPECT_EQ(t.job().workers().size(), 2u);
+  EXPECT_EQ(t.kept_chunks(), 0u);
+  EXPECT_EQ(t.held_results(), 0u);
+}
+
+TEST(Names, AreDistinct) {
+  std::set<std::string> names;
+  for (int i = 0; i <= static_cast<int>(NoteKind::kDraining); ++i) {
+    EXPECT_TRUE(names.insert(NoteKindName(static_cast<NoteKind>(i))).second) << i;
+  }
+  EXPECT_EQ(names.count("unknown"), 0u);
+  EXPECT_STREQ(NoteKindName(static_cast<NoteKind>(200)), "unknown");
+  names.clear();
+  for (int i = 0; i <= 3; ++i) names.insert(JobStateName(static_cast<JobState>(i)));
+  EXPECT_EQ(names.size(), 4u);
+  EXPECT_STREQ(JobStateName(static_cast<JobState>(9)), "UNKNOWN");
+  names.clear();
+  for (int i = 0; i <= 5; ++i) names.insert(WorkerStateName(static_cast<WorkerState>(i)));
+  EXPECT_EQ(names.size(), 6u);
+  EXPECT_STREQ(WorkerStateName(static_cast<WorkerState>(9)), "UNKNOWN");
+}
+
+}  // namespace
+}  // namespace basin::aggregator
