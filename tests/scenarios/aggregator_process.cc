@@ -78,8 +78,8 @@ void AggregatorProcess::CarryOut(const aggregator::Action& action) {
           [&](const aggregator::EndSession& end) {
             Link* link = network.FindSession(end.session);
             if (link == nullptr || !link->aggregator_open) return;
+            // What was said before is still heard; frames are of no use to who is told to go.
             for (Stream& stream : link->streams) stream.down.clear();
-            link->down.clear();
             network.SendDown(*link, Ended{end.error});
             network.CloseByAggregator(*link);
           },
@@ -91,10 +91,11 @@ void AggregatorProcess::CarryOut(const aggregator::Action& action) {
             }
           },
           [&](const aggregator::DiscardChunks& discard) {
-            auto& kept =
-                rounds_[{discard.job, discard.lane, discard.round}].contributions[discard.contributor];
+            auto& kept = rounds_[{discard.job, discard.lane, discard.round}]
+                             .contributions[discard.contributor];
             for (const ChunkRange& range : discard.ranges) {
-              for (uint32_t i = 0; i < range.count; ++i) kept.erase({range.tensor, range.first + i});
+              for (uint32_t i = 0; i < range.count; ++i)
+                kept.erase({range.tensor, range.first + i});
             }
           },
           [&](const aggregator::StartAttempt& start) {
@@ -114,7 +115,9 @@ void AggregatorProcess::CarryOut(const aggregator::Action& action) {
             frame.type = FrameType::kResult;
             send_frame(relay.sessions, frame);
           },
-          [&](const aggregator::EndRound& end) { rounds_.erase({end.job, end.lane, end.round}); },
+          [&](const aggregator::EndRound& end) {
+            rounds_.erase({end.job, end.lane, end.round});
+          },
           [&](const aggregator::RelayValue& relay) {
             if (relay.cache) {
               values_[{relay.key.lane, relay.key.tensor, relay.key.version}] =
@@ -162,8 +165,8 @@ void AggregatorProcess::Reduce(const aggregator::Reduce& reduce) {
     return;
   }
   const std::string& tensor = Spec(reduce.job, reduce.lane, reduce.range.tensor).name;
-  aggregator::ReduceDone done{reduce.job,   reduce.lane, reduce.round, reduce.ballot,
-                              reduce.range, {},          {}};
+  aggregator::ReduceDone done{reduce.job, reduce.lane, reduce.round, reduce.ballot, reduce.range,
+                              {},         {}};
   for (uint32_t i = 0; i < reduce.range.count; ++i) {
     const ChunkId id{reduce.range.tensor, reduce.range.first + i};
     std::vector<double> values;
@@ -184,8 +187,7 @@ void AggregatorProcess::Reduce(const aggregator::Reduce& reduce) {
       weights.push_back(contributors[position].weight);
       kept.erase(bytes);
     }
-    const double result =
-        ReduceValues(attempt->second.spec, values, weights, reduce.divisor);
+    const double result = ReduceValues(attempt->second.spec, values, weights, reduce.divisor);
     round.results[{reduce.ballot, id}] = result;
     done.digests.push_back(ChunkDigest(tensor, id.second, result));
     done.facts.squared_norm += result * result;
@@ -196,8 +198,14 @@ void AggregatorProcess::Reduce(const aggregator::Reduce& reduce) {
 void AggregatorProcess::Publish(const aggregator::Publish& publish) {
   const RoundBytes& round = rounds_[{publish.job, publish.lane, publish.round}];
   const TensorSpec& spec = Spec(publish.job, publish.lane, publish.range.tensor);
-  Frame frame{FrameType::kResult, publish.lane, publish.round, publish.ballot,
-              publish.range,      spec.name,    0,             {}};
+  Frame frame{FrameType::kResult,
+              publish.lane,
+              publish.round,
+              publish.ballot,
+              publish.range,
+              spec.name,
+              0,
+              {}};
   for (uint32_t i = 0; i < publish.range.count; ++i) {
     const uint32_t chunk = publish.range.first + i;
     const auto result = round.results.find({publish.ballot, {publish.range.tensor, chunk}});

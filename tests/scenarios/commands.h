@@ -1,6 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The verbs of the scripts. Each is one small function; what it prints is what happens in the world.
+// The verbs of the scripts. Each is one small function; what it prints is what happens in the
+// world.
 //
 // Thread contract: pure tables; the handlers act on the world they are given.
 

@@ -44,9 +44,9 @@ const char* PhaseName(RoundPhase phase) {
 // "a:f32[65536]" only where the shape is not the usual one chunk would say too much: the name.
 std::string TensorList(const std::vector<TensorSpec>& tensors) {
   return absl::StrCat(
-      "{", absl::StrJoin(tensors, ",", [](std::string* out, const TensorSpec& t) {
-        absl::StrAppend(out, t.name);
-      }),
+      "{",
+      absl::StrJoin(tensors, ",",
+                    [](std::string* out, const TensorSpec& t) { absl::StrAppend(out, t.name); }),
       "}");
 }
 
@@ -91,11 +91,11 @@ std::string DescribeHello(const Hello& hello) {
   if (hello.membership.generation == Generation{}) return absl::StrCat(text, " without memory");
   absl::StrAppend(&text, " remembers generation ", Describe(hello.membership));
   if (hello.lanes.empty()) return text;
-  return absl::StrCat(text, " verdicts ",
-                      absl::StrJoin(hello.lanes, ", ",
-                                    [](std::string* out, const LaneHistory& lane) {
-                                      absl::StrAppend(out, DescribeHistory(lane));
-                                    }));
+  return absl::StrCat(
+      text, " verdicts ",
+      absl::StrJoin(hello.lanes, ", ", [](std::string* out, const LaneHistory& lane) {
+        absl::StrAppend(out, DescribeHistory(lane));
+      }));
 }
 
 std::string DescribeWelcome(const Names& names, const Welcome& welcome) {
@@ -198,9 +198,9 @@ std::string Describe(const Names& names, const ToAggregator& message) {
       Overloaded{
           [&](const Hello&) { return std::string(); },
           [&](const Ready& m) {
-            return m.step_label == 0 ? std::string()
-                                     : absl::StrCat(" step=", m.step_label, " state=",
-                                                    m.state_hash);
+            return m.step_label == 0
+                       ? std::string()
+                       : absl::StrCat(" step=", m.step_label, " state=", m.state_hash);
           },
           [&](const Heartbeat&) { return std::string(); },
           [&](const Register& m) {
@@ -258,8 +258,7 @@ std::string Describe(const Names& names, const ToAggregator& message) {
 std::string Describe(const Names& names, const ToWorker& message) {
   const auto in = [&](LaneIndex lane, RoundNumber round) { return Where(names, lane, round); };
   const auto ranges = [&](LaneIndex lane, const char* what, const std::vector<ChunkRange>& list) {
-    return list.empty() ? std::string()
-                        : absl::StrCat(" ", what, " ", Describe(names, lane, list));
+    return list.empty() ? std::string() : absl::StrCat(" ", what, " ", Describe(names, lane, list));
   };
   const std::string rest = std::visit(
       Overloaded{
@@ -278,21 +277,20 @@ std::string Describe(const Names& names, const ToWorker& message) {
           },
           [&](const Credit& m) {
             return absl::StrCat(in(m.lane, m.round), ranges(m.lane, "acked", m.acked),
-                                ranges(m.lane, "refused", m.refused), " window=",
-                                m.window / 1024, "KiB");
+                                ranges(m.lane, "refused", m.refused), " window=", m.window / 1024,
+                                "KiB");
           },
           [&](const Pull& m) {
             return absl::StrCat(in(m.lane, m.round), ranges(m.lane, "wanted", m.wanted),
-                                ranges(m.lane, "discarded", m.discarded), " window=",
-                                m.window / 1024, "KiB");
+                                ranges(m.lane, "discarded", m.discarded),
+                                " window=", m.window / 1024, "KiB");
           },
           [&](const AttemptRestarted& m) {
             return absl::StrCat(in(m.lane, m.round), " ballot=", ToString(m.ballot),
                                 ranges(m.lane, "redo", m.redo), ": ", m.reason);
           },
           [&](const Prepared& m) {
-            std::string text =
-                absl::StrCat(in(m.lane, m.round), " ballot=", ToString(m.ballot));
+            std::string text = absl::StrCat(in(m.lane, m.round), " ballot=", ToString(m.ballot));
             if (m.value_ballot != m.ballot) {
               absl::StrAppend(&text, " value of ", ToString(m.value_ballot));
             }
@@ -303,9 +301,9 @@ std::string Describe(const Names& names, const ToWorker& message) {
                                 Describe(names, m.lane, m.ranges));
           },
           [&](const Verdict& m) {
-            std::string text = absl::StrCat(in(m.lane, m.record.round), " ",
-                                            DescribeValue(m.record.value), ", next generation ",
-                                            Describe(m.record.next));
+            std::string text =
+                absl::StrCat(in(m.lane, m.record.round), " ", DescribeValue(m.record.value),
+                             ", next generation ", Describe(m.record.next));
             if (m.donor.has_value()) absl::StrAppend(&text, " state from ", *m.donor);
             return text;
           },
@@ -313,8 +311,8 @@ std::string Describe(const Names& names, const ToWorker& message) {
           [&](const Ended& m) { return absl::StrCat(" ", Describe(m.error)); },
           [&](const Drain& m) { return std::string(m.service ? " of the service" : ""); },
           [&](const Ask& m) {
-            return absl::StrCat(" ", Describe(m.key), " chunks [", m.first, ",",
-                                m.first + m.count, ")");
+            return absl::StrCat(" ", Describe(m.key), " chunks [", m.first, ",", m.first + m.count,
+                                ")");
           },
           [&](const ValueKnown& m) {
             return absl::StrCat(" ", Describe(m.key), " as ", DescribeSpec(m.spec), " at ",
@@ -332,9 +330,9 @@ std::string Describe(const Names& names, const ToWorker& message) {
 }
 
 std::string Describe(const Names& names, const Frame& frame) {
-  std::string text = absl::StrCat(TypeOf(frame), Where(names, frame.lane, frame.round), " ",
-                                  frame.tensor, "[", frame.range.first, ",",
-                                  frame.range.first + frame.range.count, ")");
+  std::string text =
+      absl::StrCat(TypeOf(frame), Where(names, frame.lane, frame.round), " ", frame.tensor, "[",
+                   frame.range.first, ",", frame.range.first + frame.range.count, ")");
   if (frame.type != FrameType::kContribution) {
     absl::StrAppend(&text, " ballot=", ToString(frame.ballot));
   }
@@ -348,18 +346,18 @@ std::string Describe(const ValueFrame& frame) {
 
 std::string TypeOf(const ToAggregator& message) {
   static constexpr const char* kNames[] = {
-      "Hello",  "Ready",     "Heartbeat", "Register", "LayoutSeen", "Begin",    "Skip",
-      "Commit", "Withdraw",  "Staged",    "ResultAck", "Need",      "Busy",     "Abandon",
-      "Finished", "Leave",   "Announce",  "Get"};
+      "Hello", "Ready",   "Heartbeat", "Register", "LayoutSeen", "Begin",
+      "Skip",  "Commit",  "Withdraw",  "Staged",   "ResultAck",  "Need",
+      "Busy",  "Abandon", "Finished",  "Leave",    "Announce",   "Get"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToAggregator>);
   return kNames[message.index()];
 }
 
 std::string TypeOf(const ToWorker& message) {
-  static constexpr const char* kNames[] = {
-      "Welcome", "MembershipChanged", "LaneLayout", "Credit", "Pull",
-      "AttemptRestarted", "Prepared", "Supply", "Verdict", "Rejected",
-      "Ended", "Drain", "Ask", "ValueKnown", "GetFailed"};
+  static constexpr const char* kNames[] = {"Welcome", "MembershipChanged", "LaneLayout", "Credit",
+                                           "Pull",    "AttemptRestarted",  "Prepared",   "Supply",
+                                           "Verdict", "Rejected",          "Ended",      "Drain",
+                                           "Ask",     "ValueKnown",        "GetFailed"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToWorker>);
   return kNames[message.index()];
 }

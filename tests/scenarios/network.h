@@ -49,7 +49,7 @@ struct Link {
   SessionToken token = 0;
   WorkerProcess* worker = nullptr;
   AggregatorProcess* aggregator = nullptr;
-  bool worker_open = true;      // That side still reads and writes.
+  bool worker_open = true;  // That side still reads and writes.
   bool aggregator_open = true;
   Pipe up;
   Pipe down;

@@ -12,9 +12,7 @@
 namespace basin::scenarios {
 namespace {
 
-bool Divides(ReduceOp op) {
-  return op == ReduceOp::kAverage || op == ReduceOp::kWeightedAverage;
-}
+bool Divides(ReduceOp op) { return op == ReduceOp::kAverage || op == ReduceOp::kWeightedAverage; }
 
 bool Adds(ReduceOp op) { return op == ReduceOp::kSum || Divides(op); }
 

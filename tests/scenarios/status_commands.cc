@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The verb `status`: what the aggregator would show.
+// What the aggregator would show, and what a scenario expects of the world as a whole.
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -11,8 +11,7 @@ namespace {
 
 void SayWorker(World& world, const aggregator::Job& job, const aggregator::Worker& worker) {
   const std::vector<WorkerId>& members = job.membership().members;
-  std::string text = absl::StrCat("  ", worker.id, " ",
-                                  aggregator::WorkerStateName(worker.state));
+  std::string text = absl::StrCat("  ", worker.id, " ", aggregator::WorkerStateName(worker.state));
   for (size_t rank = 0; rank < members.size(); ++rank) {
     if (members[rank] == worker.id) absl::StrAppend(&text, " rank ", rank);
   }
@@ -33,8 +32,7 @@ void SayLane(World& world, const aggregator::Lane& lane) {
     const aggregator::Round& round = *lane.round;
     const bool prepared = round.phase() == RoundPhase::kPrepared;
     absl::StrAppend(&text, "round ", round.number(), prepared ? " PREPARED" : " COLLECT",
-                    round.pull_mode() ? " (pull mode)" : "", ", ballot ",
-                    ToString(round.ballot()));
+                    round.pull_mode() ? " (pull mode)" : "", ", ballot ", ToString(round.ballot()));
     const std::string waits = round.WaitsFor(lane.layout);
     absl::StrAppend(&text, ", ", waits.empty() ? "waits for nobody" : "waits for ", waits,
                     ", parked ", round.parked_bytes() / 1024, " KiB, results ",
@@ -66,11 +64,14 @@ void Status(World& world, Arguments& arguments) {
   for (const aggregator::Lane& lane : job->lanes()) SayLane(world, lane);
 }
 
+void ExpectFork(World& world, Arguments&) { world.forks_expected = true; }
+
 }  // namespace
 
 std::vector<Command> StatusCommands() {
   return {
       {"status", "[name=N]", "Members, generation, rounds, who is waited for, bytes.", Status},
+      {"expect-fork", "", "Two versions of one round are what this scenario is about.", ExpectFork},
   };
 }
 

@@ -34,8 +34,7 @@ std::tuple<std::string, std::string, uint64_t> Tuple(const ValueKey& key) {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(World& world, std::string name, uint32_t number,
-                             client::Config config)
+WorkerProcess::WorkerProcess(World& world, std::string name, uint32_t number, client::Config config)
     : world_(world),
       name_(std::move(name)),
       number_(number),
@@ -177,11 +176,14 @@ void WorkerProcess::CarryOut(const client::Action& action) {
           },
           [&](const client::Deliver& deliver) { Deliver(deliver); },
           [&](const client::FailRound& fail) {
-            say(absl::StrCat(round(fail.lane, fail.round), " ends with ", Describe(fail.error)));
+            const bool goes_on = fail.error.code == ErrorCode::kOutcomeUnknown ||
+                                 fail.error.code == ErrorCode::kPaused;
+            say(absl::StrCat(goes_on ? "the wait for " : "", round(fail.lane, fail.round),
+                             " ends with ", Describe(fail.error)));
           },
           [&](const client::RoundRejected& rejected) {
-            say(absl::StrCat(round(rejected.lane, rejected.round), " is not counted: ",
-                             Describe(rejected.error)));
+            say(absl::StrCat(round(rejected.lane, rejected.round),
+                             " is not counted: ", Describe(rejected.error)));
           },
           [&](const client::Refused& refused) {
             say(absl::StrCat("refused: ", Describe(refused.error)));
@@ -192,9 +194,8 @@ void WorkerProcess::CarryOut(const client::Action& action) {
             for (const auto& [chunk, content] : received_[Tuple(ready.key)]) {
               contents.insert(content);
             }
-            const bool whole = contents.size() == 1 &&
-                               received_[Tuple(ready.key)].size() ==
-                                   ChunkCount(*TensorBytes(ready.spec));
+            const bool whole = contents.size() == 1 && received_[Tuple(ready.key)].size() ==
+                                                           ChunkCount(*TensorBytes(ready.spec));
             if (!whole) {
               world_.Violation(absl::StrCat(name_, " was given a torn ", Describe(ready.key)));
               return;
@@ -205,9 +206,7 @@ void WorkerProcess::CarryOut(const client::Action& action) {
           [&](const client::ValueFailed& failed) {
             say(absl::StrCat(Describe(failed.key), " fails with ", Describe(failed.error)));
           },
-          [&](const client::Fatal& fatal) {
-            say(absl::StrCat("FATAL ", Describe(fatal.error)));
-          },
+          [&](const client::Fatal& fatal) { say(absl::StrCat("FATAL ", Describe(fatal.error))); },
           [&](const client::Left&) { say("has left"); },
       },
       action);
@@ -217,8 +216,14 @@ void WorkerProcess::SendContribution(const client::SendContribution& send) {
   Link* link = world_.network().OpenLinkOf(this);
   if (link == nullptr) return;
   const TensorSpec& spec = lanes_[send.lane].tensors[send.tensor];
-  Frame frame{FrameType::kContribution, send.lane_index, send.round, Ballot{}, send.range,
-              spec.name,                0,               {}};
+  Frame frame{FrameType::kContribution,
+              send.lane_index,
+              send.round,
+              Ballot{},
+              send.range,
+              spec.name,
+              0,
+              {}};
   for (uint32_t i = 0; i < send.range.count; ++i) {
     frame.bytes += ChunkSize(*TensorBytes(spec), send.range.first + i);
     frame.values.push_back(GradientOf(number_));
@@ -231,8 +236,8 @@ void WorkerProcess::SendSupply(const client::SendSupply& send) {
   if (link == nullptr) return;
   const StagedRound& staged = staged_[send.lane];
   const TensorSpec& spec = layouts_[send.lane_index][send.range.tensor];
-  Frame frame{FrameType::kSupply, send.lane_index, send.round, send.ballot, send.range,
-              spec.name,          0,               {}};
+  Frame frame{FrameType::kSupply, send.lane_index, send.round, send.ballot,
+              send.range,         spec.name,       0,          {}};
   for (uint32_t i = 0; i < send.range.count; ++i) {
     const uint32_t chunk = send.range.first + i;
     const auto held = staged.chunks.find({send.range.tensor, chunk});
@@ -273,8 +278,7 @@ std::string WorkerProcess::DescribeResults(const client::Deliver& deliver) const
       if (staged == staged_.end() || staged->second.round != deliver.record.round) return "";
       const auto held = staged->second.chunks.find({tensor, chunk});
       if (held == staged->second.chunks.end()) return "";
-      chunks.insert(
-          DescribeResult(value.spec, divisor, held->second.value, world_.worker_names()));
+      chunks.insert(DescribeResult(value.spec, divisor, held->second.value, world_.worker_names()));
     }
     if (chunks.size() > 1) return "";
     if (!chunks.empty()) results.emplace_back(spec.name, *chunks.begin());
@@ -302,7 +306,7 @@ void WorkerProcess::Deliver(const client::Deliver& deliver) {
     absl::StrAppend(&text, ", dropped ", Braces(record.value.dropped));
   }
   world_.Say(Detail::kResults, absl::StrCat("  ", name_, ": ", text));
-  world_.CheckSameVersion(name_, lane, record.round, record.chain, results);
+  world_.CheckSameVersion(name_, core_.run(), lane, record.round, record.chain, results);
 }
 
 void WorkerProcess::SayMembership(const client::MembershipNow& now) {
@@ -310,7 +314,11 @@ void WorkerProcess::SayMembership(const client::MembershipNow& now) {
   if (now.role == Role::kMember) {
     text = absl::StrCat(now.joined ? "joins " : "in ", "generation ", Describe(now.membership));
     if (now.rank.has_value()) absl::StrAppend(&text, " as rank ", *now.rank);
-    if (now.donor.has_value()) absl::StrAppend(&text, ", state from ", *now.donor);
+    if (now.donor.has_value() && now.joined) {
+      absl::StrAppend(&text, ", state from ", *now.donor);
+    } else if (now.donor == config_.worker) {
+      absl::StrAppend(&text, ", serves its state");
+    }
   } else {
     text = absl::StrCat(now.role == Role::kSpare ? "is a spare of" : "is not a member of",
                         " generation ", Describe(now.membership));

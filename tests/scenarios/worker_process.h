@@ -46,9 +46,9 @@ class WorkerProcess {
   client::Client& core() { return core_; }
 
   bool alive = true;
-  bool stopped = false;           // By SIGSTOP.
-  bool cut_up = false;            // Nothing it sends arrives.
-  bool cut_down = false;          // Nothing arrives at it.
+  bool stopped = false;               // By SIGSTOP.
+  bool cut_up = false;                // Nothing it sends arrives.
+  bool cut_down = false;              // Nothing arrives at it.
   std::string target = "aggregator";  // Whom it connects to.
 
  private:
@@ -82,7 +82,7 @@ class WorkerProcess {
   std::map<std::string, client::LaneHandle> lanes_by_name_;
   std::map<LaneIndex, std::vector<TensorSpec>> layouts_;  // As told.
   std::map<client::LaneHandle, StagedRound> staged_;
-  std::map<std::tuple<std::string, std::string, uint64_t>, uint64_t> values_;    // Announced.
+  std::map<std::tuple<std::string, std::string, uint64_t>, uint64_t> values_;  // Announced.
   std::map<std::tuple<std::string, std::string, uint64_t>, std::map<uint32_t, uint64_t>> received_;
   const Frame* frame_ = nullptr;  // That the Step in progress was given.
   const ValueFrame* value_frame_ = nullptr;

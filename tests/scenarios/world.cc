@@ -177,8 +177,8 @@ Item World::TakeItem(const Head& head) {
   Link& link = *head.link;
   Pipe& session = head.up ? link.up : link.down;
   Pipe& pipe = head.stream == kSessionStream ? session
-               : head.up ? link.streams[static_cast<size_t>(head.stream)].up
-                         : link.streams[static_cast<size_t>(head.stream)].down;
+               : head.up                     ? link.streams[static_cast<size_t>(head.stream)].up
+                                             : link.streams[static_cast<size_t>(head.stream)].down;
   Item item = std::move(pipe.front());
   pipe.pop_front();
   return item;
@@ -343,13 +343,14 @@ void World::Sleep(absl::Duration duration, const Choice& choice) {
   Stabilize(choice);
 }
 
-void World::CheckSameVersion(const std::string& worker, const std::string& lane,
+void World::CheckSameVersion(const std::string& worker, const RunId& run, const std::string& lane,
                              RoundNumber round, uint64_t chain, const std::string& result) {
-  const auto [it, first] = told_.emplace(std::make_pair(lane, round),
-                                         std::make_pair(chain, result));
-  if (first || (it->second.first == chain && it->second.second == result)) return;
-  Violation(absl::StrCat(worker, " holds another version of round ", round, " of lane ", lane,
-                         " than ", it->second.second));
+  const auto version = std::make_pair(chain, result);
+  const auto [it, first] = told_.emplace(std::make_tuple(run, lane, round), version);
+  if (first || it->second == version) return;
+  const std::string text = absl::StrCat(worker, " holds another version of round ", round,
+                                        " of lane ", lane, ": a fork");
+  forks_expected ? Say(Detail::kResults, absl::StrCat("  ", text)) : Violation(text);
 }
 
 }  // namespace basin::scenarios

@@ -89,9 +89,11 @@ class World {
   // ---- the disk, and the memory of what was delivered
   std::map<JobName, aggregator::SavedState> disk;
   bool disk_full = false;
+  // A scenario about a split brain says so: two versions of a round are then no violation.
+  bool forks_expected = false;
   // Compares with what others were told of the same round.
-  void CheckSameVersion(const std::string& worker, const std::string& lane, RoundNumber round,
-                        uint64_t chain, const std::string& result);
+  void CheckSameVersion(const std::string& worker, const RunId& run, const std::string& lane,
+                        RoundNumber round, uint64_t chain, const std::string& result);
 
  private:
   // One candidate for delivery.
@@ -125,7 +127,7 @@ class World {
   std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;  // Also those that are dead.
   std::vector<std::unique_ptr<WorkerProcess>> workers_;          // Likewise.
   std::vector<std::string> worker_names_;
-  std::map<std::pair<std::string, RoundNumber>, std::pair<uint64_t, std::string>> told_;
+  std::map<std::tuple<RunId, std::string, RoundNumber>, std::pair<uint64_t, std::string>> told_;
 };
 
 }  // namespace basin::scenarios
