@@ -89,6 +89,7 @@ void Job::TryForm(const JobScope& scope) {
   }
   std::sort(next.members.begin(), next.members.end());
   state_ = JobState::kRunning;
+  reason_.clear();
   RequestChange(scope, next, ChooseDonorByState(next));
 }
 
