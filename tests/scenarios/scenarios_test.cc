@@ -72,7 +72,7 @@ std::string TestName(const fs::path& path) {
   std::string name = path.stem().string();
   const std::vector<std::string> faults = ParseScript(ReadFile(path)).faults;
   if (faults.empty()) return name;
-  return absl::StrCat("Fault_", absl::StrJoin(faults, "_"), "_", name);
+  return absl::StrCat("Fault_", absl::StrJoin(faults, "_Fault_"), "_", name);
 }
 
 // A file that is no scenario would be a scenario that is never run.
