@@ -101,9 +101,14 @@ void Client::TakeMembership(const Scope& scope, const MembershipChanged& changed
                                    [&](const Lane& lane) { return lane.name() == start.lane; });
       if (it == lanes_.end()) {
         starts_[start.lane] = start;
-      } else {
-        it->Start(start.round, start.chain);
+        continue;
       }
+      // A round left over from an earlier membership cannot go on from other state.
+      it->FailRoundInFlight(
+          scope, {ErrorCode::kEvicted,
+                  absl::StrCat("Worker ", config_.worker, " of job ", config_.job,
+                               " joined anew, with state, before the verdict of this round.")});
+      it->Start(start.round, start.chain);
     }
     for (Lane& lane : lanes_) lane.StartAtLayout();
   }

@@ -166,6 +166,24 @@ TEST(JoiningTest, AVerdictWithoutTheWorkerEndsItsMembership) {
   EXPECT_EQ(worker.lane().last_verdict(), 8u);
 }
 
+// A call lane's round may be open beyond the boundary at which the worker is drained.
+TEST(JoiningTest, ARoundOfAnEarlierMembershipFailsWhenTheWorkerJoinsAnew) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Begin();
+  worker.HearAllResults();
+  worker.Hear(worker.MakePrepared());
+  Verdict verdict = worker.MakeVerdict(worker.Value());
+  verdict.record.next = {{kTerm, 2}, {"w-1", "w-2"}};
+  worker.Hear(verdict);
+  ASSERT_EQ(worker.lane().round()->state(), RoundState::kDecided);
+  const Actions actions =
+      worker.Hear(MembershipChanged{worker.Members(3), Role::kMember, "w-2", {{"g", kLane, 4, 1}}});
+  EXPECT_EQ(actions.One<FailRound>().error.code, ErrorCode::kEvicted);
+  EXPECT_TRUE(worker.Do(CommitRound{0}).Has<Refused>());
+  EXPECT_EQ(worker.lane().last_verdict(), 3u);
+}
+
 TEST(JoiningTest, AVerdictNamesWhoJoinsAndTheDonor) {
   Harness worker;
   worker.BecomeMember();
