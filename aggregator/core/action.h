@@ -29,8 +29,8 @@ struct SendAll {
   ToWorker message;
 };
 
-// Tell the worker `error` (as Ended), close the session and its streams, and drop what is queued.
-// No SessionLost follows.
+// Tell the worker `error` (as Ended), after what was sent to it before, and close the session and
+// its streams. Frames that are still queued are dropped. No SessionLost follows.
 struct EndSession {
   SessionId session = 0;
   Error error;
@@ -56,6 +56,8 @@ struct DiscardChunks {
 };
 
 // From here on, Reduce actions with this ballot combine `contributors` (in this order) by `spec`.
+// A ballot that is new voids the one before it: reductions in progress are dropped with their
+// inputs, results are freed. The same ballot again changes the contributors, before any Reduce.
 struct StartAttempt {
   JobId job = 0;
   LaneIndex lane = 0;

@@ -67,11 +67,11 @@ struct Config {
   uint64_t result_window_bytes = uint64_t{64} << 20;  // Unacknowledged results per lane.
 
   uint32_t max_jobs = 64;
-  uint32_t max_workers = 10000;  // Per job.
-  uint32_t max_lanes = 64;       // Per job.
-  uint32_t max_tensors = 65536;  // Per lane.
+  uint32_t max_workers = 10000;                 // Per job.
+  uint32_t max_lanes = 64;                      // Per job.
+  uint32_t max_tensors = 65536;                 // Per lane.
   uint64_t max_lane_bytes = uint64_t{1} << 40;  // One copy of its tensors.
-  uint32_t max_values = 65536;   // Broadcast values per job.
+  uint32_t max_values = 65536;                  // Broadcast values per job.
 
   bool state_file = false;  // Wait for StateSaved before a generation is told.
   std::map<JobName, SavedState> saved;

@@ -75,10 +75,10 @@ struct ValueReceived {
 
 // What the reduction of some chunks found out.
 struct ChunkFacts {
-  double squared_norm = 0;
+  absl::InlinedVector<double, 4> squared_norms;  // One per chunk; empty where there is no norm.
   bool overflow = false;
   std::optional<NonFinite> nonfinite;
-  auto Fields() const { return std::tie(squared_norm, overflow, nonfinite); }
+  auto Fields() const { return std::tie(squared_norms, overflow, nonfinite); }
 };
 
 // A Reduce action has been carried out; the result bytes are held under its ballot.

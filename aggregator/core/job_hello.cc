@@ -103,6 +103,7 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
   }
   Say(scope, NoteKind::kJobAdmitted, "", absl::StrCat("A new run, ", hello.run, "."));
   Forget(scope);
+  membership_.members.clear();
   saved_.reset();
   run_ = hello.run;
   settled_in_ = forced_ = false;
@@ -151,6 +152,12 @@ bool Job::CheckLineage(const JobScope& scope, SessionId session, const Hello& he
                                    [&](const Lane& l) { return l.name == history.name; });
     const bool ahead = lane == lanes_.end() || history.last_verdict >= lane->next;
     if (!ahead && lane->Agrees(history.last_verdict, history.chain)) continue;
+    // It was told the verdict of the very value that recovery has adopted and prepared again.
+    const bool adopted =
+        ahead && lane != lanes_.end() && history.last_verdict == lane->next &&
+        lane->round.has_value() && lane->round->phase() == RoundPhase::kPrepared &&
+        ExtendChain(lane->chain, lane->next, lane->round->value()) == history.chain;
+    if (adopted) continue;
     Refuse(scope, session, hello.worker, ErrorCode::kLineageConflict,
            absl::StrCat("Job ", name_, ", lane ", history.name, ": worker ", hello.worker,
                         " holds a verdict of round ", history.last_verdict,

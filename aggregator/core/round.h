@@ -212,7 +212,8 @@ class Round {
   void Rescan(const RoundScope& scope);
   bool RefuseTensor(const RoundScope& scope, RoundMember& member, TensorIndex index);
   void MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor);
-  void CheckReady(const Layout& layout, TensorIndex tensor, uint32_t flat);
+  bool IsWhole(TensorIndex tensor, uint32_t flat) const;
+  void CheckReady(TensorIndex tensor, uint32_t flat);
   void CheckEffective(const RoundScope& scope, RoundMember& member);
   void PumpReduce(const RoundScope& scope);
   uint64_t DivisorOf(TensorIndex tensor) const;

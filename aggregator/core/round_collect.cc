@@ -47,8 +47,9 @@ void Round::UpdateBlocked(const RoundScope& scope, RoundMember& member) {
 
 void Round::TellWindow(const RoundScope& scope, RoundMember& member) {
   const uint64_t window = WindowOf(scope, member);
-  if (member.told_window >= scope.memory.frame || window <= member.told_window) return;
-  if (window < scope.memory.frame) return;
+  // What lets the next frame go, as for UpdateBlocked: who counts as unblocked has been told so.
+  const uint64_t next = std::min(scope.memory.frame, member.missing);
+  if (member.told_window >= next || window < next) return;
   member.told_window = window;
   SendTo(scope, member, Credit{scope.lane, number_, window, {}, {}});
 }
@@ -74,6 +75,9 @@ void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   }
   if (member.begun || phase_ == RoundPhase::kPrepared) return;  // Repeated on a new session.
   member.begun = true;
+  // What it was told to pull before it had begun meant nothing to it.
+  member.asked.ClearAll();
+  replan_ = true;
   member.begin = begin;
   member.begin.spec = AsBegun(begin.spec);
   begun_ += member.standing == Standing::kContributor;
@@ -198,7 +202,7 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
         ++arrived_[flat];
         AppendChunk(kept, range.tensor, chunk);
         AppendChunk(credit.acked, range.tensor, chunk);
-        CheckReady(scope.layout, range.tensor, flat);
+        CheckReady(range.tensor, flat);
       }
     }
   }
@@ -235,7 +239,7 @@ void Round::MarkSkipped(const RoundScope& scope, RoundMember& member, TensorInde
   ++skip_counts_[tensor];
   for (uint32_t flat = scope.layout.FirstChunk(tensor); flat < scope.layout.FirstChunk(tensor + 1);
        ++flat) {
-    CheckReady(scope.layout, tensor, flat);
+    CheckReady(tensor, flat);
   }
 }
 
@@ -442,6 +446,8 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
                    reason, "."));
   for (size_t i = 0; i < members_.size(); ++i) {
     RoundMember& member = members_[i];
+    member.asked.ClearAll();  // In pull mode the front is chosen anew.
+    member.named_late = false;
     UpdateBlocked(scope, member);
     if (member.gone) continue;
     member.told_window = WindowOf(scope, member);
@@ -488,10 +494,15 @@ std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& me
   return taken;
 }
 
-void Round::CheckReady(const Layout&, TensorIndex tensor, uint32_t flat) {
-  if (!compared_ || chunks_[flat] != ChunkState::kOpen) return;
+// Whether everyone who contributes to the chunk has pushed it, so that it can be reduced.
+bool Round::IsWhole(TensorIndex tensor, uint32_t flat) const {
+  if (!compared_ || chunks_[flat] != ChunkState::kOpen) return false;
   const uint32_t needed = contributors_ - skip_counts_[tensor];
-  if (needed > 0 && arrived_[flat] == needed) ready_.push_back(flat);
+  return needed > 0 && arrived_[flat] == needed;
+}
+
+void Round::CheckReady(TensorIndex tensor, uint32_t flat) {
+  if (IsWhole(tensor, flat)) ready_.push_back(flat);
 }
 
 void Round::Rescan(const RoundScope& scope) {
@@ -500,7 +511,7 @@ void Round::Rescan(const RoundScope& scope) {
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
     for (uint32_t flat = scope.layout.FirstChunk(tensor);
          flat < scope.layout.FirstChunk(tensor + 1); ++flat) {
-      CheckReady(scope.layout, tensor, flat);
+      CheckReady(tensor, flat);
     }
   }
 }
@@ -578,7 +589,8 @@ void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
     if (chunks_[flat] != ChunkState::kReducing) return;
     chunks_[flat] = ChunkState::kReduced;
     result_digests_[flat] = done.digests[i];
-    norms_[flat] = i == 0 ? done.facts.squared_norm : 0;
+    // By chunk, so that the norm does not depend on which chunks were reduced together.
+    norms_[flat] = i < done.facts.squared_norms.size() ? done.facts.squared_norms[i] : 0;
     unacked_[flat] = alive;
     --reducing_;
   }

@@ -45,7 +45,8 @@ void Round::PlanPull(const RoundScope& scope) {
     RangeBuilder discarded(scope.layout);
     for (uint32_t flat = 0; flat < member.have.size(); ++flat) {
       if (!member.have.Test(flat) || in_front.Test(flat)) continue;
-      if (chunks_[flat] != ChunkState::kOpen) continue;
+      if (chunks_[flat] != ChunkState::kOpen || IsWhole(scope.layout.TensorOf(flat), flat))
+        continue;
       member.have.Clear(flat);
       member.digest -= member.digests[flat];
       --arrived_[flat];

@@ -65,8 +65,13 @@ bool Client::TakeLayout(const Scope& scope, const LaneLayout& layout) {
   if (it == lanes_.end()) return true;  // Of others; told again should it be registered here.
   const std::optional<LaneIndex> before = it->index();
   if (!Heed(scope, it->TakeLayout(scope, layout))) return false;
-  if (before.has_value() && before != it->index()) by_index_.erase(*before);
-  by_index_[layout.lane] = static_cast<LaneHandle>(it - lanes_.begin());
+  const auto handle = static_cast<LaneHandle>(it - lanes_.begin());
+  if (before.has_value() && before != it->index()) {
+    // Another lane may have got the number meanwhile.
+    const auto old = by_index_.find(*before);
+    if (old != by_index_.end() && old->second == handle) by_index_.erase(old);
+  }
+  by_index_[layout.lane] = handle;
   if (has_history_) it->StartAtLayout();
   return true;
 }

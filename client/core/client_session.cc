@@ -189,7 +189,8 @@ void Client::LoseIncarnation(const Scope& scope, const Error& error) {
   }
   by_index_.clear();
   starts_.clear();
-  ready_.reset();
+  // Who never was a member is as ready as before, and says so again after the welcome.
+  if (has_history_) ready_.reset();
   has_history_ = false;
   draining_ = false;
   SetMembership(scope, Membership{}, Role::kJoiner, false, std::nullopt);

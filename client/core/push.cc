@@ -115,6 +115,13 @@ void Push::EnterPull() {
   ready_.Clear();
 }
 
+void Push::RestartPull() {
+  if (!pull_) return;
+  wanted_.Clear();
+  for (const Interval& run : ready_.Runs()) held_.Add(run);
+  ready_.Clear();
+}
+
 void Push::Want(const Layout& layout, const ChunkRange& range) {
   if (!layout.Contains(range)) return;
   wanted_.Add(layout.Flat(range));

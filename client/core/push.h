@@ -52,6 +52,8 @@ class Push {
   // Acknowledged before, and no longer held: to be sent again, in pull mode when wanted again.
   void TakeBack(const Layout& layout, const ChunkRange& range, Streams& streams);
   void EnterPull();
+  // The round is reduced again: in pull mode, what may be pushed is said anew.
+  void RestartPull();
   void Want(const Layout& layout, const ChunkRange& range);
   void LoseStream(const Layout& layout, uint32_t stream, Streams& streams);
   // The round needs nothing more of it.

@@ -46,11 +46,13 @@ void Round::TakePull(const Scope& scope, const LaneId& lane, const Pull& pull) {
 
 void Round::TakeRestart(const Scope& scope, const LaneId& lane, const AttemptRestarted& restart) {
   push_.SetWindow(restart.window);
+  push_.RestartPull();
   for (const ChunkRange& range : restart.redo) push_.TakeBack(lane.layout, range, scope.streams);
   if (!prepared_) return;
   // The aggregator may have adopted the value without ever hearing of this contribution.
   prepared_ = false;
   said_ = false;
+  rest_said_ = 0;
   Take(RoundInput::kSayAgain);
 }
 
@@ -63,6 +65,7 @@ void Round::TakeOpen(const Scope& scope, const LaneId& lane, const OpenRound& op
 void Round::EndSession() {
   push_.EndSession();
   said_ = false;
+  rest_said_ = 0;
   prepared_ = false;
   Take(RoundInput::kSayAgain);
 }
@@ -71,6 +74,7 @@ void Round::ForgetIndexes(const Scope& scope) {
   push_.ForgetIndexes(scope.streams);
   for (auto& [tensor, index] : skipped_) index.reset();
   said_ = false;
+  rest_said_ = 0;
   Take(RoundInput::kSayAgain);
 }
 
@@ -79,13 +83,34 @@ void Round::Advance(const Scope& scope, const LaneId& lane) {
   if (!said_) SayBegin(scope, lane);
   if (prepared_ || state_ == RoundState::kWithdrawn) return;
   push_.Pump(scope, lane.handle, lane.index, number_);
-  if (push_.AllSentOnce() && Take(RoundInput::kAllSent)) SayCommit(scope, lane);
+  if (push_.AllSentOnce() && Take(RoundInput::kAllSent)) {
+    SayCommit(scope, lane);
+  } else if (state_ == RoundState::kCommitting) {
+    SayRest(scope, lane);
+  }
+}
+
+// The commit waits for room for the last frames, and room may depend on others' learning what it
+// leaves out: a chunk that nobody will push would be waited for.
+void Round::SayRest(const Scope& scope, const LaneId& lane) {
+  const uint32_t version = lane.layout.version();
+  if (rest_said_ >= version) return;
+  Bitmap pushed(version);
+  for (const Push::Tensor& tensor : push_.tensors()) {
+    if (tensor.index.has_value()) pushed.Set(*tensor.index);
+  }
+  Skip skip{lane.index, number_, {}};
+  for (TensorIndex tensor = rest_said_; tensor < version; ++tensor) {
+    if (!pushed.Test(tensor)) skip.tensors.push_back(tensor);
+  }
+  rest_said_ = version;
+  if (!skip.tensors.empty()) scope.Tell(std::move(skip));
 }
 
 void Round::SayBegin(const Scope& scope, const LaneId& lane) {
   said_ = true;
-  scope.Tell(Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label,
-                   begin_.samples});
+  scope.Tell(
+      Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label, begin_.samples});
   if (state_ == RoundState::kWithdrawn) {
     SayWithdraw(scope, lane);
     return;

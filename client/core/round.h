@@ -36,13 +36,13 @@ enum class RoundState : uint8_t {
 };
 
 enum class RoundInput : uint8_t {
-  kCommit = 0,     // The trainer's call.
-  kWithdraw = 1,   // The trainer's call.
-  kAllSent = 2,    // Every pushed chunk was sent in this session.
-  kRefused = 3,    // A pushed tensor turns out not to be the job's.
-  kSayAgain = 4,   // New session, or the round was restarted after it had been prepared.
+  kCommit = 0,    // The trainer's call.
+  kWithdraw = 1,  // The trainer's call.
+  kAllSent = 2,   // Every pushed chunk was sent in this session.
+  kRefused = 3,   // A pushed tensor turns out not to be the job's.
+  kSayAgain = 4,  // New session, or the round was restarted after it had been prepared.
   kCommittedVerdict = 5,
-  kFail = 6,       // ABORTED, evicted, abandoned, corrupt, fatal.
+  kFail = 6,  // ABORTED, evicted, abandoned, corrupt, fatal.
 };
 
 struct RoundTransition {
@@ -68,8 +68,7 @@ inline constexpr RoundTransition kRoundTransitions[] = {
     {RoundState::kCommitting, RoundInput::kCommittedVerdict, RoundState::kEnded, "Deliver"},
     {RoundState::kCommitting, RoundInput::kFail, RoundState::kEnded, "FailRound"},
 
-    {RoundState::kCommitted, RoundInput::kSayAgain, RoundState::kCommitting,
-     "Begin, Skip, frames"},
+    {RoundState::kCommitted, RoundInput::kSayAgain, RoundState::kCommitting, "Begin, Skip, frames"},
     {RoundState::kCommitted, RoundInput::kCommittedVerdict, RoundState::kEnded, "Deliver"},
     {RoundState::kCommitted, RoundInput::kFail, RoundState::kEnded, "FailRound"},
 
@@ -138,12 +137,13 @@ class Round {
 
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
-                    begin_.samples, state_, push_, skipped_, reason_, said_, prepared_,
+                    begin_.samples, state_, push_, skipped_, reason_, said_, rest_said_, prepared_,
                     wait_until_);
   }
 
  private:
   void SayBegin(const Scope& scope, const LaneId& lane);
+  void SayRest(const Scope& scope, const LaneId& lane);
   void SayCommit(const Scope& scope, const LaneId& lane) const;
 
   RoundNumber number_;
@@ -151,9 +151,10 @@ class Round {
   RoundState state_ = RoundState::kPushing;
   Push push_;
   std::map<TensorHandle, std::optional<TensorIndex>> skipped_;
-  std::string reason_;     // Of a withdrawal.
-  bool said_ = false;      // Begin was sent in this session.
-  bool prepared_ = false;  // Nothing is pushed meanwhile.
+  std::string reason_;      // Of a withdrawal.
+  bool said_ = false;       // Begin was sent in this session.
+  uint32_t rest_said_ = 0;  // Below it, what the commit leaves out was named in this session.
+  bool prepared_ = false;   // Nothing is pushed meanwhile.
   std::optional<absl::Time> wait_until_;
 };
 
