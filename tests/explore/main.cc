@@ -27,9 +27,11 @@ they lie, and for a violation the shortest way there.
   --fine-trainer    begin and commit are        --evictions N  of workers that live (0)
                     steps of their own          --cuts N       of a worker's connections (0)
                                                 --faults N     at most so many of these in all (99)
+  --delays N        one order with at most so many surprises, instead of all orders
   --max-states N    stop there (100000000)      --seconds N    stop then
   --memory N        stop at so many MiB (6144)  --progress     a line per depth
-  --trail           print the way to a violation
+  --trail           print the way to a          --no-reduction also take steps late that commute
+                    violation                                  with all others
 
   --without RULE    turn a rule of the aggregator off; it should then find a violation:
       two-phases         tell a verdict when it is reduced, without STAGED
@@ -43,7 +45,7 @@ Exit status: 0 no violation, 1 a violation, 2 wrong usage, 3 cut without a viola
 Examples:
   basin-explore --workers 2 --rounds 2 --evictions 1
   basin-explore --workers 3 --deaths 1 --without two-phases --trail
-  basin-explore --workers 3 --min 1 --crashes 2 --evictions 1 --trail
+  basin-explore --workers 3 --min 1 --crashes 2 --evictions 1 --delays 5 --trail
 )";
 
 bool TurnOff(const std::string& rule, basin::aggregator::Rules& rules) {
@@ -78,6 +80,7 @@ int main(int argc, char** argv) {
       {"--workers", [&](uint32_t n) { bounds.workers = n; }},
       {"--min", [&](uint32_t n) { bounds.min_workers = n; }},
       {"--rounds", [&](uint32_t n) { bounds.rounds = n; }},
+      {"--delays", [&](uint32_t n) { bounds.delays = n; }},
       {"--crashes", [&](uint32_t n) { bounds.crashes = n; }},
       {"--deaths", [&](uint32_t n) { bounds.deaths = n; }},
       {"--restarts", [&](uint32_t n) { bounds.restarts = n; }},
@@ -98,6 +101,8 @@ int main(int argc, char** argv) {
       trail = true;
     } else if (option == "--progress") {
       limits.progress = true;
+    } else if (option == "--no-reduction") {
+      bounds.reduce = false;
     } else if (option == "--fine-trainer") {
       bounds.whole_trainer = false;
     } else if (option == "--without") {

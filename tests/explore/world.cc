@@ -18,6 +18,13 @@ const absl::Time kClockStart = absl::UnixEpoch() + absl::Hours(24);
 
 std::string NameOf(uint32_t worker) { return absl::StrCat("w", worker); }
 
+// Whose step it is, as the scheduler sees it.
+uint8_t ProcessOf(const WorldStep& step) {
+  if (step.kind == StepKind::kReduce) return kReducer;
+  if (step.kind == StepKind::kWindow || step.kind == StepKind::kStartTimeout) return kClock;
+  return step.worker;
+}
+
 uint32_t TakeHead(std::vector<uint32_t>& queue) {
   const uint32_t head = queue.front();
   queue.erase(queue.begin());
@@ -55,6 +62,7 @@ World::World(const Bounds& bounds) : bounds_(bounds) {
     state.workers[w] = kGone;
     state.links[w] = no_link;
   }
+  for (size_t i = 0; i < state.order.size(); ++i) state.order[i] = static_cast<uint8_t>(i);
   work.state = state;
   work.history = histories_[state.history];
   for (uint32_t w = 0; w < bounds_.workers; ++w) {
@@ -66,6 +74,7 @@ World::World(const Bounds& bounds) : bounds_(bounds) {
   }
   start_ = work.state;
   // Genesis, in one order: whatever can happen without a trainer or a fault does.
+  bounds_.delays = kAllOrders;
   std::vector<WorldStep> steps;
   while (true) {
     steps.clear();
@@ -76,6 +85,7 @@ World::World(const Bounds& bounds) : bounds_(bounds) {
     if (next == steps.end()) break;
     start_ = Take(start_, *next).state;
   }
+  bounds_.delays = bounds.delays;
 }
 
 aggregator::Config World::AggregatorConfig(Term term) const {
@@ -113,7 +123,93 @@ bool World::ProcessIsGone(const State& state, uint32_t worker) const {
   return known->nonce != workers_[state.workers[worker]].nonce();
 }
 
-size_t World::Steps(const State& state, std::vector<WorldStep>& steps) const {
+bool World::ChangesNothing(const Effect& effect, uint32_t process) const {
+  return effect.process == process && effect.wrong == 0 && effect.applied == 0;
+}
+
+bool World::Urgent(const State& state, std::vector<WorldStep>& steps) {
+  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+    const Link& link = links_[state.links[w]];
+    if (!link.up.empty()) {
+      const auto& message = std::get<ToAggregator>(items_[link.up.front()]);
+      if (std::holds_alternative<LayoutSeen>(message)) {
+        const Effect effect =
+            StepAggregator(state.aggregator, Input::kTake, link.session, link.up.front());
+        if (ChangesNothing(effect, state.aggregator) && effect.outputs == 0) {
+          steps.push_back({StepKind::kUp, static_cast<uint8_t>(w)});
+          return true;
+        }
+      }
+    }
+    if (!link.down.empty()) {
+      const auto& message = std::get<ToWorker>(items_[link.down.front()]);
+      const bool credit = std::holds_alternative<Credit>(message);
+      if (credit || std::holds_alternative<LaneLayout>(message)) {
+        const Effect effect = StepWorker(state.workers[w], Input::kReceive, link.down.front());
+        // A layout is answered by LayoutSeen.
+        if (ChangesNothing(effect, state.workers[w]) && effect.outputs <= (credit ? 0u : 1u)) {
+          steps.push_back({StepKind::kDown, static_cast<uint8_t>(w)});
+          return true;
+        }
+      }
+    }
+  }
+  const auto over = [&](Fault fault, uint32_t most) {
+    return state.used[static_cast<size_t>(fault)] >= most;
+  };
+  uint32_t faults = 0;
+  for (size_t i = 1; i < kFaultKinds; ++i) faults += state.used[i];
+  const bool cuts_over = over(Fault::kCut, bounds_.cuts) || faults >= bounds_.faults;
+  if (!over(Fault::kCrash, bounds_.crashes) || !cuts_over) return false;
+  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+    if (UrgentOfWorker(state, w, steps)) return true;
+  }
+  return false;
+}
+
+bool World::UrgentOfWorker(const State& state, uint32_t w, std::vector<WorldStep>& steps) {
+  if (state.workers[w] == kGone) return false;
+  const Link& link = links_[state.links[w]];
+  const auto add = [&](StepKind kind) { steps.push_back({kind, static_cast<uint8_t>(w)}); };
+  if (link.wanted) {
+    add(StepKind::kConnect);
+    return true;
+  }
+  if (!link.open) return false;
+  const bool message = !link.down.empty();
+  const bool frame = link.stream && !link.down_frames.empty();
+  const bool train = workers_[state.workers[w]].TrainerCanStep(bounds_.rounds);
+  const bool all_known = link.ended || !link.stream || (message && frame);
+  if (all_known && (message || frame)) {
+    if (message) add(StepKind::kDown);
+    if (frame) add(StepKind::kDownFrame);
+    if (train) add(StepKind::kTrain);
+    return true;
+  }
+  if (!message || frame || train) return false;
+  const auto& head = std::get<ToWorker>(items_[link.down.front()]);
+  const bool verdict = std::holds_alternative<Verdict>(head);
+  const bool credit =
+      std::holds_alternative<Credit>(head) &&
+      StepWorker(state.workers[w], Input::kReceive, link.down.front()).outputs == 0;
+  if (verdict || credit) add(StepKind::kDown);
+  return verdict || credit;
+}
+
+void World::Schedule(const State& state, std::vector<WorldStep>& steps) const {
+  for (const uint8_t process : state.order) {
+    const auto first = std::find_if(steps.begin(), steps.end(), [&](const WorldStep& step) {
+      return ProcessOf(step) == process;
+    });
+    if (first == steps.end()) continue;
+    steps = {*first};
+    if (state.delays < bounds_.delays) steps.push_back({StepKind::kDelay, process});
+    return;
+  }
+}
+
+size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
+  if (bounds_.reduce && Urgent(state, steps)) return steps.size();
   const AggregatorProcess& aggregator = aggregators_[state.aggregator];
   const auto add = [&](StepKind kind, uint32_t worker = 0) {
     steps.push_back({kind, static_cast<uint8_t>(worker)});
@@ -137,6 +233,7 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) const {
   if (aggregator.Reducing()) add(StepKind::kReduce);
   if (aggregator.WindowRuns()) add(StepKind::kWindow);
   if (steps.empty() && aggregator.StartTimeoutRuns()) add(StepKind::kStartTimeout);
+  if (bounds_.delays != kAllOrders && !steps.empty()) Schedule(state, steps);
   const size_t usual = steps.size();
 
   const auto left = [&](Fault fault, uint32_t most) {
@@ -376,8 +473,8 @@ bool World::SomebodyRemembers(const State& state, const Applied& version) const 
 
 void World::Connect(Work& work, uint32_t worker) {
   Link& link = work.links[worker];
-  const uint8_t first = static_cast<uint8_t>(2 * worker + 1);
-  link.session = link.ghost == first ? static_cast<uint8_t>(first + 1) : first;
+  link.session = static_cast<uint8_t>(2 * worker + (link.turn ? 2 : 1));
+  link.turn = !link.turn;
   link.wanted = false;
   link.open = true;
   RunAggregator(work, Input::kOpen, link.session);
@@ -469,6 +566,13 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       work.Say("the start timeout is over");
       RunAggregator(work, Input::kStartTimeout, 0);
       break;
+    case StepKind::kDelay: {
+      auto& order = work.state.order;
+      const auto at = std::find(order.begin(), order.end(), step.worker);
+      std::rotate(at, at + 1, order.end());
+      ++work.state.delays;
+      break;
+    }
     case StepKind::kDie:
       work.Say(absl::StrCat("FAULT: ", NameOf(w), " dies"));
       use(Fault::kDeath);

@@ -22,6 +22,32 @@
 //   - The result of a core's step depends on nothing but core and event. Processes, messages and
 //     queues are kept once (interner.h), and a step that was taken before is looked up.
 //
+// Reduction (partial orders). A step that commutes with everything that can happen before it is
+// taken, or whose effect is lost with whatever does not commute, may be taken at once and alone:
+// every state that the others could check is still reached. World::Urgent takes these:
+//
+//   1. What changes nothing at its receiver and never will: LayoutSeen of a layout that the
+//      aggregator knows to be seen; LaneLayout and Credit that leave the client as it is. A fault
+//      that would lose the message leads to the same state.
+//   The others only once no crash of the aggregator and no broken connection can happen any more.
+//   A worker's own steps then touch nothing but its process, the heads of its two inbound queues
+//   and the tails of its two outbound ones; others touch the opposite ends. Death and restart of
+//   the worker lose what such a step did; its eviction commutes with it (what the worker sends is
+//   dropped, before or after). What is left is the order among the worker's own steps:
+//   2. A worker's session opens as soon as it wants one; when its hello arrives is still open.
+//   3. What is on the session while the data stream is not open: no frame can come before it.
+//   4. Both queues have a head, or the aggregator has ended the session and adds to neither: all of
+//      the worker's own steps, in any order, before those of others.
+//   5. A verdict with no frame on its way: the aggregator sends no more frames of that round, and
+//      none of the next before this worker has pushed.
+//   6. A Credit that makes the client send nothing: results do not wait for pushing, nor pushing
+//      for results.
+//
+// Delays (Emmi, Qadeer and Rakamaric, "Delay-bounded scheduling", 2011). Where all orders are too
+// many, one scheduler decides what happens next: the first process in a list that can do something
+// does the first thing it can. A delay moves that process to the end of the list; a world allows a
+// few. Faults still come at any moment. Long trails, which need few surprises, are found this way.
+//
 // Thread contract: one thread.
 
 #ifndef BASIN_TESTS_EXPLORE_WORLD_H_
@@ -44,12 +70,16 @@
 
 namespace basin::explore {
 
+inline constexpr uint32_t kAllOrders = 255;
+
 struct Bounds {
   uint32_t workers = 3;
   uint32_t min_workers = 2;
   RoundNumber rounds = 1;
+  bool reduce = true;         // Take steps at once that commute with all others.
   bool whole_trainer = true;  // Begin, push, commit and wait in one step of the trainer.
   // How often it may happen.
+  uint32_t delays = kAllOrders;
   uint32_t crashes = 1;    // Of the aggregator.
   uint32_t deaths = 0;     // Of a worker, for good.
   uint32_t restarts = 0;   // Of a worker, without memory.
@@ -76,6 +106,7 @@ enum class StepKind : uint8_t {
   kWindow,     // The recovery window ends.
   // Only when nothing of the above can happen.
   kStartTimeout,
+  kDelay,  // Nothing happens, but the process that would be next comes last.
   // Faults.
   kDie,
   kRestart,
@@ -89,6 +120,9 @@ struct WorldStep {
   uint8_t worker = 0;
 };
 
+inline constexpr uint8_t kReducer = kMaxWorkers;
+inline constexpr uint8_t kClock = kMaxWorkers + 1;
+
 inline constexpr uint32_t kGone = ~uint32_t{0};  // In place of a worker process.
 
 // Everything by number, see World.
@@ -98,6 +132,9 @@ struct State {
   std::array<uint32_t, kMaxWorkers> links{};
   uint32_t history = 0;
   std::array<uint8_t, kFaultKinds> used{};
+  // With a bound on delays: who may go first, the workers by number, then kReducer and kClock.
+  std::array<uint8_t, kMaxWorkers + 2> order{};
+  uint8_t delays = 0;
   Fingerprint Print() const {
     Fingerprint print;
     print.Add(uint64_t{aggregator} << 32 | history);
@@ -105,6 +142,9 @@ struct State {
     for (const uint8_t times : used) faults = faults * 256 + times;
     print.Add(faults);
     for (size_t i = 0; i < kMaxWorkers; ++i) print.Add(uint64_t{workers[i]} << 32 | links[i]);
+    uint64_t schedule = delays;
+    for (const uint8_t process : order) schedule = schedule * 16 + process;
+    print.Add(schedule);
     return print;
   }
 };
@@ -133,7 +173,7 @@ class World {
   const State& start() const { return start_; }
 
   // Appends the steps that lead out of the state; faults last. Returns how many are not faults.
-  size_t Steps(const State& state, std::vector<WorldStep>& steps) const;
+  size_t Steps(const State& state, std::vector<WorldStep>& steps);
   // Takes a step. With `trail`, appends lines that say what happens.
   Outcome Take(const State& state, WorldStep step, std::vector<std::string>* trail = nullptr);
   // REQUIRES: `steps` of the state that are not faults are none.
@@ -148,11 +188,12 @@ class World {
     bool open = false;    // It has one, as far as it knows.
     bool stream = false;  // Its data stream is open, too: nothing arrives on it before.
     bool ended = false;   // The aggregator has ended it: what the worker sends is dropped.
-    uint8_t session = 0;  // Its number, if open.
+    uint8_t session = 0;  // Its number, if open: the worker's two take turns.
+    bool turn = false;
     uint8_t ghost = 0;    // An older session that the aggregator still takes for open; 0 for none.
     std::vector<uint32_t> up, up_frames, down, down_frames;  // Items.
     auto Fields() const {
-      return std::tie(wanted, open, stream, ended, session, ghost, up, up_frames, down,
+      return std::tie(wanted, open, stream, ended, session, turn, ghost, up, up_frames, down,
                       down_frames);
     }
   };
@@ -206,6 +247,12 @@ class World {
   void NoteTold(Work& work, const Item& item);
   void NoteTold(Work& work, const VerdictRecord& record);
   bool SomebodyRemembers(const State& state, const Applied& version) const;
+  // Appends steps that may be taken before all others; see above. Returns whether there are any.
+  bool Urgent(const State& state, std::vector<WorldStep>& steps);
+  bool ChangesNothing(const Effect& effect, uint32_t process) const;
+  // Keeps of `steps` only what the scheduler would take, and the choice to delay it.
+  void Schedule(const State& state, std::vector<WorldStep>& steps) const;
+  bool UrgentOfWorker(const State& state, uint32_t worker, std::vector<WorldStep>& steps);
   // What the aggregator has of the worker; null when it is lost or unknown.
   const aggregator::Worker* Known(const State& state, uint32_t worker) const;
   bool ProcessIsGone(const State& state, uint32_t worker) const;

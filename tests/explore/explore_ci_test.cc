@@ -1,0 +1,95 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The worlds that every change is explored with. What is printed is part of the result: how many
+// states there are, how deep they lie, and whether the search was cut.
+
+#include <cstdio>
+
+#include "gtest/gtest.h"
+#include "tests/explore/search.h"
+
+namespace basin::explore {
+namespace {
+
+SearchResult Explore(const Bounds& bounds, double seconds) {
+  Limits limits;
+  limits.seconds = seconds;
+  SearchResult result = Search(bounds, limits);
+  std::printf("%s\n", result.Summary().c_str());
+  for (const std::string& line : result.trail) std::printf("  %s\n", line.c_str());
+  return result;
+}
+
+Bounds OneFault(uint32_t workers, RoundNumber rounds, uint32_t crashes) {
+  Bounds bounds;
+  bounds.workers = workers;
+  bounds.min_workers = 2;
+  bounds.rounds = rounds;
+  bounds.crashes = crashes;
+  bounds.deaths = bounds.restarts = bounds.evictions = 1;
+  bounds.faults = 1;
+  return bounds;
+}
+
+// All of it must have been seen.
+void ExpectComplete(const SearchResult& result) {
+  EXPECT_EQ(result.violation, "");
+  EXPECT_EQ(result.cut, "");
+  EXPECT_GT(result.endings[static_cast<size_t>(Ending::kDone)], 0u);
+}
+
+// What was seen is right; how much was not is printed.
+void ExpectRight(const SearchResult& result) {
+  EXPECT_EQ(result.violation, "");
+  EXPECT_GT(result.states, 1'000'000u);
+}
+
+TEST(ExploreCi, Fault_A1_TwoWorkersTwoRoundsWithOneCrash) {
+  Bounds bounds = OneFault(2, 2, 1);
+  bounds.faults = 0;
+  ExpectComplete(Explore(bounds, 60));
+}
+
+TEST(ExploreCi, Fault_W2_TwoWorkersTwoRoundsWithOneLoss) {
+  ExpectComplete(Explore(OneFault(2, 2, 0), 60));
+}
+
+TEST(ExploreCi, Fault_A2_ThreeWorkersOneRoundWithOneCrash) {
+  Bounds bounds = OneFault(3, 1, 1);
+  bounds.faults = 0;
+  ExpectComplete(Explore(bounds, 120));
+}
+
+TEST(ExploreCi, Fault_W1_ThreeWorkersOneRoundWithOneLoss) {
+  ExpectComplete(Explore(OneFault(3, 1, 0), 60));
+}
+
+TEST(ExploreCi, Fault_A2_TwoWorkersTwoRoundsWithOneCrashAndOneLoss) {
+  ExpectRight(Explore(OneFault(2, 2, 1), 45));
+}
+
+TEST(ExploreCi, Fault_A2_ThreeWorkersOneRoundWithOneCrashAndOneLoss) {
+  ExpectRight(Explore(OneFault(3, 1, 1), 45));
+}
+
+// The reduction leaves out orders, never an ending: with and without it, a job ends in the same
+// number of ways.
+TEST(ExploreCi, TheReductionLosesNoEnding) {
+  Bounds loss = OneFault(2, 1, 0);
+  Bounds crash = OneFault(2, 1, 1);
+  crash.faults = 0;
+  Bounds crash_and_death = OneFault(2, 1, 1);
+  crash_and_death.restarts = crash_and_death.evictions = 0;
+  for (Bounds bounds : {loss, crash, crash_and_death}) {
+    const SearchResult reduced = Explore(bounds, 60);
+    bounds.reduce = false;
+    const SearchResult whole = Explore(bounds, 60);
+    ExpectComplete(reduced);
+    ExpectComplete(whole);
+    EXPECT_EQ(reduced.endings, whole.endings);
+    EXPECT_LT(reduced.states, whole.states);
+  }
+}
+
+}  // namespace
+}  // namespace basin::explore

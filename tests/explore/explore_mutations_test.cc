@@ -1,0 +1,103 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The explorer can see: with a rule turned off, the smallest world that needs the rule has a
+// violation; with the rule on, the same world has none.
+
+#include <cstdio>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/explore/search.h"
+
+namespace basin::explore {
+namespace {
+
+SearchResult Explore(const Bounds& bounds) {
+  Limits limits;
+  limits.seconds = 180;
+  SearchResult result = Search(bounds, limits);
+  std::printf("%s\n", result.Summary().c_str());
+  return result;
+}
+
+void ExpectSound(const Bounds& bounds) {
+  const SearchResult result = Explore(bounds);
+  EXPECT_EQ(result.violation, "");
+  EXPECT_EQ(result.cut, "");
+}
+
+void ExpectViolation(const Bounds& bounds, const std::string& what) {
+  const SearchResult result = Explore(bounds);
+  EXPECT_NE(result.violation.find(what), std::string::npos) << result.violation;
+  EXPECT_FALSE(result.trail.empty());
+}
+
+Bounds Small(uint32_t workers, uint32_t min_workers, uint32_t crashes) {
+  Bounds bounds;
+  bounds.workers = workers;
+  bounds.min_workers = min_workers;
+  bounds.crashes = crashes;
+  return bounds;
+}
+
+constexpr char kFork[] = "its history is not the job's";
+constexpr char kStuck[] = "the job is stuck";
+
+// A verdict told without STAGED: whoever applies it and is late to the recovery holds a version
+// that nobody else has heard of.
+TEST(ExploreMutations, OnePhaseForks) {
+  Bounds bounds = Small(3, 2, 1);
+  bounds.rules.two_phases = false;
+  ExpectViolation(bounds, kFork);
+}
+
+// An adopted value told at once: whoever lacks its bytes cannot apply it and gives up its memory.
+// The next crash then finds half of the members without.
+TEST(ExploreMutations, AdoptingWithoutASecondPrepareHalts) {
+  Bounds bounds = Small(2, 2, 2);
+  ExpectSound(bounds);
+  bounds.rules.second_prepare = false;
+  ExpectViolation(bounds, kStuck);
+}
+
+// Whoever says hello first decides alone, while the other has applied what it never heard of.
+TEST(ExploreMutations, RecoveryWithWhoeverComesFirstForks) {
+  Bounds bounds = Small(2, 1, 1);
+  bounds.deaths = 1;
+  ExpectSound(bounds);
+  bounds.rules.recover_with_first = true;
+  ExpectViolation(bounds, kFork);
+}
+
+// A process without memory counts for its member: with a worker that was evicted while it lives it
+// makes a majority that knows nothing of what the third has applied.
+TEST(ExploreMutations, CountingProcessesWithoutMemoryForks) {
+  Bounds bounds = Small(3, 2, 1);
+  bounds.evictions = bounds.restarts = 1;
+  bounds.delays = 1;
+  ExpectSound(bounds);
+  bounds.rules.memoryless_counts = true;
+  ExpectViolation(bounds, kFork);
+}
+
+// min_workers not above half: one worker is told a verdict alone, and the two others, one of them
+// evicted while it lives, are a majority at the next recovery.
+TEST(ExploreMutations, MinWorkersAtHalfForks) {
+  Bounds bounds = Small(3, 1, 2);
+  bounds.evictions = 1;
+  bounds.delays = 2;
+  ExpectViolation(bounds, "Two versions of round 1");
+}
+
+// A survivor's frame that was on its way when another worker was lost is dropped, and the survivor,
+// to whom it was acknowledged, never sends it again.
+TEST(ExploreMutations, DroppingFramesOfSurvivorsStops) {
+  Bounds bounds = Small(2, 1, 0);
+  bounds.deaths = 1;
+  ExpectSound(bounds);
+  bounds.rules.fence_by_generation = true;
+  ExpectViolation(bounds, kStuck);
+}
+
+}  // namespace
+}  // namespace basin::explore

@@ -1,0 +1,53 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Larger worlds, cut where time or memory ends. What was seen is right; how much was not is printed.
+
+#include <cstdio>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/explore/search.h"
+
+namespace basin::explore {
+namespace {
+
+void ExpectRight(const Bounds& bounds, double seconds) {
+  Limits limits;
+  limits.seconds = seconds;
+  limits.memory_mib = 10 * 1024;
+  const SearchResult result = Search(bounds, limits);
+  std::printf("%s\n", result.Summary().c_str());
+  for (const std::string& line : result.trail) std::printf("  %s\n", line.c_str());
+  EXPECT_EQ(result.violation, "");
+  EXPECT_GT(result.states, 1'000'000u);
+}
+
+Bounds TwoOfEach(uint32_t workers, RoundNumber rounds) {
+  Bounds bounds;
+  bounds.workers = workers;
+  bounds.min_workers = 2;
+  bounds.rounds = rounds;
+  bounds.crashes = 2;
+  bounds.deaths = bounds.evictions = 2;
+  bounds.restarts = 1;
+  return bounds;
+}
+
+TEST(ExploreNightly, Fault_A2_ThreeWorkersInAllOrders) { ExpectRight(TwoOfEach(3, 1), 900); }
+
+TEST(ExploreNightly, Fault_A2_ThreeWorkersWithTwoDelays) {
+  Bounds bounds = TwoOfEach(3, 2);
+  bounds.delays = 2;
+  ExpectRight(bounds, 900);
+}
+
+TEST(ExploreNightly, Fault_N2_BrokenConnections) {
+  Bounds bounds = TwoOfEach(3, 2);
+  bounds.deaths = bounds.restarts = bounds.evictions = 1;
+  bounds.cuts = 2;
+  bounds.delays = 2;
+  ExpectRight(bounds, 900);
+}
+
+}  // namespace
+}  // namespace basin::explore
