@@ -109,21 +109,32 @@ class NormLanes {
     for (size_t i = 0; i < kNormLanes; ++i) lanes[LaneAt(i)] = ordered[i];
   }
 
-  HWY_INLINE bool AllFinite() const {
+  HWY_INLINE bool AllBelow(double limit) const {
     const D d;
-    FiniteWatch<D> watch(d);
-    for (size_t k = 0; k < kVectors; ++k) watch.See(d, sums_[k]);
-    return watch.AllFinite(d);
+    auto all = hn::Lt(sums_[0], hn::Set(d, limit));
+    for (size_t k = 1; k < kVectors; ++k) all = hn::And(all, hn::Lt(sums_[k], hn::Set(d, limit)));
+    return hn::AllTrue(d, all);
   }
 
   // Adds squares of the elements `element`, `element` + kStride, ...
   HWY_INLINE void Add(size_t element, hn::Vec<D> squares) {
-    const size_t lane = element % kNormLanes;
-    const size_t k = lane / (kStride * kLanes) * kStride + lane % kStride;
-    sums_[k] = hn::Add(sums_[k], squares);
+    hn::Vec<D>& sum = SumOf(element);
+    sum = hn::Add(sum, squares);
+  }
+
+  // The same, as a * b.
+  // REQUIRES: the products are exact, so that there is only one rounding, fused or not.
+  HWY_INLINE void AddExactProducts(size_t element, hn::Vec<D> a, hn::Vec<D> b) {
+    hn::Vec<D>& sum = SumOf(element);
+    sum = hn::MulAdd(a, b, sum);
   }
 
  private:
+  HWY_INLINE hn::Vec<D>& SumOf(size_t element) {
+    const size_t lane = element % kNormLanes;
+    return sums_[lane / (kStride * kLanes) * kStride + lane % kStride];
+  }
+
   // The lane at place `i` when the vectors are laid side by side.
   static constexpr size_t LaneAt(size_t i) {
     const size_t k = i / kLanes;
@@ -141,13 +152,13 @@ void AddSquares(const unsigned char* HWY_RESTRICT out, size_t count, double* HWY
   for (size_t i = 0; i < count; i += kNormLanes) {
     for (size_t j = 0; j < kNormLanes; j += Norm::kLanes) {
       const unsigned char* data = out + (i + j) * Type::kSize;
-      hn::Vec<Norm::D> x;
       if constexpr (sizeof(typename Type::A) == sizeof(double)) {
-        x = LoadWide<Type>(d64, data);
+        const auto x = LoadWide<Type>(d64, data);
+        norm.Add(j, hn::Mul(x, x));
       } else {
-        x = hn::PromoteTo(d64, LoadWide<Type>(hn::Rebind<float, Norm::D>(), data));
+        const auto x = hn::PromoteTo(d64, LoadWide<Type>(hn::Rebind<float, Norm::D>(), data));
+        norm.AddExactProducts(j, x, x);  // 24 bits times 24 bits.
       }
-      norm.Add(j, hn::Mul(x, x));
     }
   }
   norm.StoreTo(lanes);

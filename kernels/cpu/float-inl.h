@@ -82,16 +82,23 @@ HWY_INLINE V CanonicalizeNan(D d, V v) {
 // ---- Watching for values that are not finite ---------------------------------------------------
 
 // Remembers whether any vector that it saw had an infinity or a NaN: 0 times those is NaN, 0 times
-// anything else is 0. (This is the one place where a fused operation is welcome.)
+// anything else is 0. (A fused operation is welcome here, for nothing is rounded.) Neighbours go to
+// sums of their own, so that none waits for the one before.
 template <class D>
 class FiniteWatch {
  public:
-  HWY_INLINE explicit FiniteWatch(D d) : sum_(hn::Zero(d)) {}
-  HWY_INLINE void See(D d, hn::Vec<D> v) { sum_ = hn::MulAdd(v, hn::Zero(d), sum_); }
-  HWY_INLINE bool AllFinite(D d) const { return hn::AllTrue(d, hn::Eq(sum_, hn::Zero(d))); }
+  HWY_INLINE explicit FiniteWatch(D d) : even_(hn::Zero(d)), odd_(hn::Zero(d)) {}
+  HWY_INLINE void See(D d, size_t index, hn::Vec<D> v) {
+    hn::Vec<D>& sum = index % 2 == 0 ? even_ : odd_;
+    sum = hn::MulAdd(v, hn::Zero(d), sum);
+  }
+  HWY_INLINE bool AllFinite(D d) const {
+    return hn::AllTrue(d, hn::Eq(hn::Add(even_, odd_), hn::Zero(d)));
+  }
 
  private:
-  hn::Vec<D> sum_;
+  hn::Vec<D> even_;
+  hn::Vec<D> odd_;
 };
 
 // ---- 16-bit floats, as bit patterns in u16 vectors of as many lanes -----------------------------

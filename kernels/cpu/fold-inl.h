@@ -23,15 +23,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // ---- p_i ---------------------------------------------------------------------------------------
 
-// Without kScaled every constant is known to be 1.
-template <class Wire, bool kScaled, class D, class V = hn::Vec<D>>
+// Which constants of the terms may differ from 1. Only 16-bit elements have a wire scale.
+enum class Scaling { kNone, kFactor, kWireAndFactor };
+
+template <class Wire, Scaling kScaling, class D, class V = hn::Vec<D>>
 HWY_INLINE V Product(D d, const FoldTerm& term, V x) {
-  if constexpr (!kScaled) {
+  if constexpr (kScaling == Scaling::kNone) {
     return x;
   } else if constexpr (sizeof(typename Wire::A) == sizeof(double)) {
     return hn::Mul(x, hn::Set(d, term.factor));
-  } else if constexpr (Wire::kSize == sizeof(float)) {
-    return hn::Mul(x, hn::Set(d, term.factor_f32));  // Has no wire scale.
+  } else if constexpr (kScaling == Scaling::kFactor || Wire::kSize == sizeof(float)) {
+    return hn::Mul(x, hn::Set(d, term.factor_f32));
   } else {
     const V v = hn::Mul(x, hn::Set(d, term.unscale_f32));
     return hn::Mul(v, hn::Set(d, term.factor_f32));
@@ -58,17 +60,27 @@ struct MultiplyOp {
 };
 
 // Minimum or maximum of numbers. Equal operands have the same bits unless they are zeros of either
-// sign, of which the AND of the bits is +0 and the OR is -0.
+// sign, of which the AND of the bits is +0 and the OR is -0. AVX-512 has an instruction that orders
+// the zeros as well.
 template <bool kMin>
 struct ExtremeOp {
   static constexpr bool kWatchTerms = true;
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V Step(D, V acc, V p) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+    constexpr int kControl = (kMin ? 0 : 1) | 4;  // The smaller or the greater, with its own sign.
+    if constexpr (sizeof(hn::TFromD<D>) == sizeof(float)) {
+      return V{_mm512_range_ps(acc.raw, p.raw, kControl)};
+    } else {
+      return V{_mm512_range_pd(acc.raw, p.raw, kControl)};
+    }
+#else
     if constexpr (kMin) {
       return hn::IfThenElse(hn::Eq(acc, p), hn::Or(acc, p), hn::Min(acc, p));
     } else {
       return hn::IfThenElse(hn::Eq(acc, p), hn::And(acc, p), hn::Max(acc, p));
     }
+#endif
   }
 };
 
@@ -100,7 +112,7 @@ constexpr size_t StepVectors() {
 
 // The accumulators of one step after all terms, for the elements from `i`. `before` is what they
 // start from, null for nothing. kAnyValues: also right when there are infinities and NaN.
-template <class Layout, class Op, bool kScaled, bool kAnyValues, class D, size_t kVectors>
+template <class Layout, class Op, Scaling kScaling, bool kAnyValues, class D, size_t kVectors>
 HWY_INLINE void FoldStep(D d, const FoldTerm* HWY_RESTRICT terms, size_t term_count,
                          const typename Layout::Type::A* before, size_t i,
                          hn::Vec<D> (&acc)[kVectors], FiniteWatch<D>& watch) {
@@ -109,8 +121,8 @@ HWY_INLINE void FoldStep(D d, const FoldTerm* HWY_RESTRICT terms, size_t term_co
   const auto load_products = [&](const FoldTerm& term, V(&p)[kVectors]) HWY_ATTR {
     Layout::Load(d, term.data + i * Wire::kSize, p);
     for (size_t j = 0; j < kVectors; ++j) {
-      p[j] = Product<Wire, kScaled>(d, term, p[j]);
-      if (Op::kWatchTerms) watch.See(d, p[j]);
+      p[j] = Product<Wire, kScaling>(d, term, p[j]);
+      if (Op::kWatchTerms) watch.See(d, j, p[j]);
     }
   };
   size_t k = 0;
@@ -119,7 +131,7 @@ HWY_INLINE void FoldStep(D d, const FoldTerm* HWY_RESTRICT terms, size_t term_co
   } else {
     Layout::LoadAccumulators(d, before + i, acc);
     if (!kAnyValues || Op::kWatchTerms) {
-      for (size_t j = 0; j < kVectors; ++j) watch.See(d, acc[j]);
+      for (size_t j = 0; j < kVectors; ++j) watch.See(d, j, acc[j]);
     }
   }
   for (; k < term_count; ++k) {
@@ -142,10 +154,10 @@ void Fold(const FoldTerm* HWY_RESTRICT terms, size_t term_count, bool fresh, siz
   FiniteWatch<D> finite(d);
   for (size_t i = 0; i < count; i += StepElements<Wire>()) {
     hn::Vec<D> values[kVectors];
-    FoldStep<Natural<Wire>, Op, /*kScaled=*/true, /*kAnyValues=*/true>(
+    FoldStep<Natural<Wire>, Op, Scaling::kWireAndFactor, /*kAnyValues=*/true>(
         d, terms, term_count, fresh ? nullptr : acc, i, values, finite);
     for (size_t j = 0; j < kVectors; ++j) {
-      if (!Op::kWatchTerms) finite.See(d, values[j]);
+      if (!Op::kWatchTerms) finite.See(d, j, values[j]);
       hn::StoreU(values[j], d, acc + i + j * hn::MaxLanes(d));
     }
   }
@@ -165,7 +177,7 @@ void FoldCount(const FoldTerm* HWY_RESTRICT terms, size_t term_count, bool fresh
     V value = hn::LoadU(d, acc + i);
     for (size_t k = 0; k < term_count; ++k) {
       const V x = LoadWide<Wire>(d, terms[k].data + i * Wire::kSize);
-      const V p = Product<Wire, /*kScaled=*/true>(d, terms[k], x);
+      const V p = Product<Wire, Scaling::kWireAndFactor>(d, terms[k], x);
       const bool starts = fresh && k == 0;
       const V next = starts ? p : StepAnyValues<Op>(d, value, p);
       const auto x_is_finite = IsFiniteMask(d, x);

@@ -13,6 +13,8 @@
 #define BASIN_KERNELS_CPU_REDUCE_INL_H_
 #endif
 
+#include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include <hwy/highway.h>
@@ -104,42 +106,85 @@ struct LayoutOf<TypeBF16> {
 };
 
 // ---- Squaring one step -------------------------------------------------------------------------
+// Adds the squares of a step's results, and tells from the sums whether all results were finite.
 
-// The squares of results in `half`, in f64. That of an f16 is exact in f32 already.
-template <class Type, class DHalf, class D64, class VHalf = hn::Vec<DHalf>>
-HWY_INLINE hn::Vec<D64> SquaresAsF64(DHalf, VHalf half, D64 d64) {
-  if constexpr (std::is_same_v<Type, TypeF16>) {
-    return hn::PromoteTo(d64, hn::Mul(half, half));
-  } else {
-    const auto x = hn::PromoteTo(d64, half);
-    return hn::Mul(x, x);
+// f64, whose squares are rounded before they are added; f32 and bf16, whose squares are exact in
+// f64.
+template <class Layout>
+class StepSquares {
+ public:
+  HWY_INLINE explicit StepSquares(const double* lanes) : norm_(lanes) {}
+  HWY_INLINE void StoreTo(double* lanes) const { norm_.StoreTo(lanes); }
+
+  // (Squares of f64 may overflow by themselves: a false alarm, which costs time only.)
+  HWY_INLINE bool AllFinite() const {
+    return norm_.AllBelow(std::numeric_limits<double>::infinity());
   }
-}
 
-template <class Layout, class D, size_t kVectors, class Norm, class V = hn::Vec<D>>
-HWY_INLINE void AddStepSquares(D d, const V (&values)[kVectors], Norm* norm) {
-  using Type = typename Layout::Type;
-  constexpr size_t kStride = Layout::kStride;
-  for (size_t j = 0; j < kVectors; ++j) {
-    const size_t element = j / kStride * kStride * hn::MaxLanes(d) + j % kStride;
-    if constexpr (sizeof(hn::TFromD<D>) == sizeof(double)) {
-      norm->Add(element, hn::Mul(values[j], values[j]));
-    } else {
-      const typename Norm::D d64;
-      const hn::Half<D> d_half;
-      const auto low = hn::LowerHalf(d_half, values[j]);
-      norm->Add(element, SquaresAsF64<Type>(d_half, low, d64));
+  template <class D, size_t kVectors, class V = hn::Vec<D>>
+  HWY_INLINE void Add(D d, const V (&values)[kVectors]) {
+    for (size_t j = 0; j < kVectors; ++j) {
+      const size_t element = j / kStride * kStride * hn::MaxLanes(d) + j % kStride;
+      if constexpr (sizeof(hn::TFromD<D>) == sizeof(double)) {
+        norm_.Add(element, hn::Mul(values[j], values[j]));
+      } else {
+        const typename Norm::D d64;
+        const hn::Half<D> d_half;
+        const auto low = hn::PromoteTo(d64, hn::LowerHalf(d_half, values[j]));
+        norm_.AddExactProducts(element, low, low);
 #if HWY_TARGET != HWY_SCALAR
-      const auto high = hn::UpperHalf(d_half, values[j]);
-      norm->Add(element + kStride * Norm::kLanes, SquaresAsF64<Type>(d_half, high, d64));
+        const auto high = hn::PromoteTo(d64, hn::UpperHalf(d_half, values[j]));
+        norm_.AddExactProducts(element + kStride * Norm::kLanes, high, high);
 #endif
+      }
     }
   }
-}
+
+ private:
+  static constexpr size_t kStride = Layout::kStride;
+  using Norm = NormLanes<kStride>;
+  Norm norm_;
+};
+
+#if HWY_TARGET != HWY_SCALAR
+// f16, whose squares are exact in f32 and are 0 or at least 2^-48. The bits of such an f32, moved
+// to where an f64 has them, are that f64 times 2^-896. So two neighbours that lie in 64 bits become
+// two f64 in place, by shifts, which processors do faster than conversions; the multiplication that
+// adds them to the sum takes the factor off.
+template <>
+class StepSquares<Natural<TypeF16>> {
+ public:
+  HWY_INLINE explicit StepSquares(const double* lanes) : norm_(lanes) {}
+  HWY_INLINE void StoreTo(double* lanes) const { norm_.StoreTo(lanes); }
+
+  // A square that is infinite or NaN passes for at least 2^128; a leaf of others stays below 2^48.
+  HWY_INLINE bool AllFinite() const { return norm_.AllBelow(0x1p64); }
+
+  template <class D, size_t kVectors, class V = hn::Vec<D>>
+  HWY_INLINE void Add(D d, const V (&values)[kVectors]) {
+    const Norm::D d64;
+    const hn::RebindToUnsigned<Norm::D> du64;
+    const auto unscale = hn::Set(d64, 0x1p896);
+    const auto exponent_and_mantissa = hn::Set(du64, uint64_t{0x7fffffff} << 29);
+    for (size_t j = 0; j < kVectors; ++j) {
+      const auto pairs = hn::BitCast(du64, hn::Mul(values[j], values[j]));
+      const auto even = hn::And(hn::ShiftLeft<29>(pairs), exponent_and_mantissa);
+      const auto odd = hn::And(hn::ShiftRight<3>(pairs), exponent_and_mantissa);
+      const size_t element = j * hn::MaxLanes(d);
+      norm_.AddExactProducts(element, hn::BitCast(d64, even), unscale);
+      norm_.AddExactProducts(element + 1, hn::BitCast(d64, odd), unscale);
+    }
+  }
+
+ private:
+  using Norm = NormLanes</*kStride=*/2>;
+  Norm norm_;
+};
+#endif  // HWY_TARGET != HWY_SCALAR
 
 // ---- The loop ----------------------------------------------------------------------------------
 
-template <class Type, class Op, Finish kFinish, bool kScaled>
+template <class Type, class Op, Finish kFinish, Scaling kScaling>
 void ReduceLoop(const FoldTerm* HWY_RESTRICT terms, size_t term_count,
                 const typename Type::A* before, double constant, size_t count, const Sink& sink,
                 Watch* watch) {
@@ -151,49 +196,65 @@ void ReduceLoop(const FoldTerm* HWY_RESTRICT terms, size_t term_count,
   const auto constants = hn::Set(d, static_cast<A>(constant));
   const bool bypass_cache = sink.bypass_cache;
   FiniteWatch<D> finite_terms(d);
-  NormLanes<Layout::kStride> norm(sink.norm_lanes);
+  StepSquares<Layout> squares(sink.norm_lanes);
   for (size_t i = 0; i < count; i += StepElements<Type>()) {
     hn::Vec<D> values[kVectors];
-    FoldStep<Layout, Op, kScaled, /*kAnyValues=*/false>(d, terms, term_count, before, i, values,
-                                                        finite_terms);
+    FoldStep<Layout, Op, kScaling, /*kAnyValues=*/false>(d, terms, term_count, before, i, values,
+                                                         finite_terms);
     for (size_t j = 0; j < kVectors; ++j) {
       values[j] = FinishValue<kFinish>(d, values[j], constants);
     }
     StoreStep(Layout(), d, values, bypass_cache, sink.out + i * Type::kSize);
-    AddStepSquares<Layout>(d, values, &norm);
+    squares.Add(d, values);
   }
-  norm.StoreTo(sink.norm_lanes);
-  // A result that is not finite leaves its trace in the sums of squares. (So do squares of f64 that
-  // overflow: a false alarm, which costs time only.)
-  if (!finite_terms.AllFinite(d) || !norm.AllFinite()) watch->non_finite = true;
+  squares.StoreTo(sink.norm_lanes);
+  if (!finite_terms.AllFinite(d) || !squares.AllFinite()) watch->non_finite = true;
 }
 
-// The common case, in which no term is scaled, has a loop of its own.
+// The common cases, in which no term is scaled or none has a wire scale, have loops of their own.
 template <class Type, class Op, Finish kFinish>
-void ReduceScaledOrNot(const FoldTerm* terms, size_t term_count, const typename Type::A* before,
-                       double constant, size_t count, const Sink& sink, Watch* watch) {
-  bool scaled = false;
+void ReduceAsScaled(const FoldTerm* terms, size_t term_count, const typename Type::A* before,
+                    double constant, size_t count, const Sink& sink, Watch* watch) {
+  bool has_factor = false;
+  bool has_wire_scale = false;
   for (size_t k = 0; k < term_count; ++k) {
-    scaled = scaled || terms[k].factor != 1.0 || terms[k].unscale_f32 != 1.0f;
+    has_factor = has_factor || terms[k].factor != 1.0;
+    has_wire_scale = has_wire_scale || terms[k].unscale_f32 != 1.0f;
   }
-  const auto loop =
-      scaled ? ReduceLoop<Type, Op, kFinish, true> : ReduceLoop<Type, Op, kFinish, false>;
+  auto* loop = ReduceLoop<Type, Op, kFinish, Scaling::kNone>;
+  if (has_factor) loop = ReduceLoop<Type, Op, kFinish, Scaling::kFactor>;
+  if constexpr (Type::kSize == 2) {
+    if (has_wire_scale) loop = ReduceLoop<Type, Op, kFinish, Scaling::kWireAndFactor>;
+  }
   loop(terms, term_count, before, constant, count, sink, watch);
+}
+
+// Whether division by `divisor` and multiplication by its reciprocal, both rounded to A, are the
+// same on every value: a power of two that has a reciprocal in the normal range.
+template <class A>
+bool DividesLikeReciprocal(double divisor) {
+  int exponent;
+  return std::frexp(divisor, &exponent) == 0.5 && exponent > std::numeric_limits<A>::min_exponent &&
+         -exponent > std::numeric_limits<A>::min_exponent;
 }
 
 template <class Type, class Op>
 void Reduce(const FoldTerm* terms, size_t term_count, const void* before_data, Finish finish,
             double constant, size_t count, const Sink& sink, Watch* watch) {
   const auto* before = static_cast<const typename Type::A*>(before_data);
+  if (finish == Finish::kDivide && DividesLikeReciprocal<typename Type::A>(constant)) {
+    finish = Finish::kMultiply;
+    constant = 1.0 / constant;
+  }
   const auto reduce = [&](auto loop) {
     loop(terms, term_count, before, constant, count, sink, watch);
   };
   if constexpr (std::is_same_v<Op, AddOp>) {  // Only averages, which are sums, divide.
-    if (finish == Finish::kDivide) return reduce(ReduceScaledOrNot<Type, Op, Finish::kDivide>);
-    if (finish == Finish::kNone) return reduce(ReduceScaledOrNot<Type, Op, Finish::kNone>);
+    if (finish == Finish::kDivide) return reduce(ReduceAsScaled<Type, Op, Finish::kDivide>);
+    if (finish == Finish::kNone) return reduce(ReduceAsScaled<Type, Op, Finish::kNone>);
   }
   // The constant of kNone is 1, which changes nothing.
-  reduce(ReduceScaledOrNot<Type, Op, Finish::kMultiply>);
+  reduce(ReduceAsScaled<Type, Op, Finish::kMultiply>);
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
