@@ -17,7 +17,14 @@ using aggregator::NoteKind;
 
 constexpr SimTime kNever = int64_t{1} << 60;
 
-uint64_t BitOf(NoteKind kind) { return uint64_t{1} << static_cast<uint32_t>(kind); }
+constexpr uint64_t BitOf(NoteKind kind) { return uint64_t{1} << static_cast<uint32_t>(kind); }
+
+// The notes of which one has to say why a session ends.
+constexpr uint64_t kEndsSession =
+    BitOf(NoteKind::kWorkerRefused) | BitOf(NoteKind::kWorkerLost) |
+    BitOf(NoteKind::kWorkerSuperseded) | BitOf(NoteKind::kWorkerLeft) |
+    BitOf(NoteKind::kWorkerReconnected) | BitOf(NoteKind::kJobRefused) |
+    BitOf(NoteKind::kJobEnded) | BitOf(NoteKind::kSteppedDown);
 
 bool Covers(const ChunkRange& outer, const ChunkRange& inner) {
   return outer.tensor == inner.tensor && inner.first >= outer.first &&
@@ -27,7 +34,9 @@ bool Covers(const ChunkRange& outer, const ChunkRange& inner) {
 }  // namespace
 
 AggregatorProcess::AggregatorProcess(World& world, uint32_t index, aggregator::Config config)
-    : world_(world), index_(index), core_(std::move(config), ToAbsl(world.queue.now())),
+    : world_(world),
+      index_(index),
+      core_(std::move(config), ToAbsl(world.queue.now())),
       timer_at_(kNever) {}
 
 std::string AggregatorProcess::name() const { return absl::StrCat("agg", index_); }
@@ -118,9 +127,8 @@ void AggregatorProcess::TakeMessage(ConnectionId id, ToAggregator& message) {
   const auto it = sessions_.find(connection.session);
   if (it == sessions_.end()) return;
   ++world_.coverage.to_aggregator[message.index()];
-  world_.Narrate(Detail::kAll, name(), [&] {
-    return absl::StrCat("<- p", connection.worker, " ", Narrate(message));
-  });
+  world_.Narrate(Detail::kAll, name(),
+                 [&] { return absl::StrCat("<- p", connection.worker, " ", Narrate(message)); });
   if (const auto* ack = std::get_if<ResultAck>(&message)) Acknowledge(it->second, *ack);
 
   const auto* hello = std::get_if<Hello>(&message);
@@ -141,9 +149,8 @@ void AggregatorProcess::TakeMessage(ConnectionId id, ToAggregator& message) {
 void AggregatorProcess::TakePush(ConnectionId id, const PushFrame& frame) {
   Network::Connection& connection = world_.network[id];
   if (sessions_.count(connection.session) == 0) return;
-  world_.Narrate(Detail::kAll, name(), [&] {
-    return absl::StrCat("<- p", connection.worker, " ", Narrate(frame));
-  });
+  world_.Narrate(Detail::kAll, name(),
+                 [&] { return absl::StrCat("<- p", connection.worker, " ", Narrate(frame)); });
   aggregator::FrameReceived event;
   event.session = connection.session;
   event.kind = frame.kind;
@@ -173,8 +180,9 @@ void AggregatorProcess::Timer() {
     last_tick_ = world_.queue.now();
     if (ticks_ > 100) {
       world_.checker.Fail(Invariant::kContract,
-                          absl::StrCat(name(), " asks for a tick at a time that has passed, again "
-                                               "and again."));
+                          absl::StrCat(name(),
+                                       " asks for a tick at a time that has passed, again "
+                                       "and again."));
       return;
     }
     Step(aggregator::Tick{});
@@ -262,14 +270,15 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
     world_.trace.Fold(action.index());
     Execute(action);
   }
-  const uint64_t accumulator = reducing_ > 0 ? aggregator::kWidening * core_.config().frame_bytes : 0;
+  const uint64_t accumulator =
+      reducing_ > 0 ? aggregator::kWidening * core_.config().frame_bytes : 0;
   const uint64_t held = held_bytes() + accumulator;
   if (held > core_.config().memory_bytes) {
-    world_.checker.Fail(Invariant::kBoundedBytes,
-                        absl::StrCat(name(), " holds ", held, " bytes (", parked_bytes_,
-                                     " parked, ", result_bytes_, " of results, ", accumulator,
-                                     " accumulating), and its budget is ",
-                                     core_.config().memory_bytes, "."));
+    world_.checker.Fail(
+        Invariant::kBoundedBytes,
+        absl::StrCat(name(), " holds ", held, " bytes (", parked_bytes_, " parked, ", result_bytes_,
+                     " of results, ", accumulator, " accumulating), and its budget is ",
+                     core_.config().memory_bytes, "."));
   }
   actions_ = std::move(actions);
   ScheduleTimer();
@@ -288,13 +297,12 @@ void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
   for (const aggregator::Action& action : actions) {
     const auto* note = std::get_if<aggregator::Note>(&action);
     if (note == nullptr) continue;
-    if (note->text.empty() || note->job.empty()) {
-      world_.checker.Fail(Invariant::kNoted,
-                          absl::StrCat("A note of kind ", aggregator::NoteKindName(note->kind),
-                                       " has no reason."));
+    if (note->text.empty()) {
+      world_.checker.Fail(
+          Invariant::kNoted,
+          absl::StrCat("A note of kind ", aggregator::NoteKindName(note->kind), " has no reason."));
     }
-    if (note->kind == NoteKind::kWorkerLost &&
-        world_.PlantedNow(PlantedBug::kSilentEviction)) {
+    if (note->kind == NoteKind::kWorkerLost && world_.PlantedNow(PlantedBug::kSilentEviction)) {
       continue;
     }
     noted |= BitOf(note->kind);
@@ -305,14 +313,10 @@ void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
   };
   for (const aggregator::Action& action : actions) {
     if (const auto* end = std::get_if<aggregator::EndSession>(&action)) {
-      require(BitOf(NoteKind::kWorkerRefused) | BitOf(NoteKind::kWorkerLost) |
-                  BitOf(NoteKind::kWorkerSuperseded) | BitOf(NoteKind::kWorkerLeft) |
-                  BitOf(NoteKind::kWorkerReconnected) | BitOf(NoteKind::kJobRefused) |
-                  BitOf(NoteKind::kJobEnded) | BitOf(NoteKind::kSteppedDown) |
-                  BitOf(NoteKind::kDraining) | BitOf(NoteKind::kRecovering) |
-                  BitOf(NoteKind::kRecovered),
-              absl::StrCat("ended a session (", ErrorCodeName(end->error.code), ": ",
-                           end->error.text, ")"));
+      if (end->error.code != ErrorCode::kUnavailable) {  // That refuses nobody: it comes back.
+        require(kEndsSession, absl::StrCat("ended a session (", ErrorCodeName(end->error.code),
+                                           ": ", end->error.text, ")"));
+      }
       if (end->error.code != ErrorCode::kOk && end->error.text.empty()) {
         world_.checker.Fail(Invariant::kNoted, "A session was ended without a reason.");
       }
@@ -322,9 +326,10 @@ void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
     if (send == nullptr && send_all == nullptr) continue;
     const ToWorker& message = send != nullptr ? send->message : send_all->message;
     if (const auto* rejected = std::get_if<Rejected>(&message)) {
-      require(BitOf(NoteKind::kContributionRejected) | BitOf(NoteKind::kWorkerRefused) |
-                  BitOf(NoteKind::kPaused),
-              absl::StrCat("rejected a request (", rejected->error.text, ")"));
+      if (rejected->error.code != ErrorCode::kPaused) {  // That only ends a wait.
+        require(BitOf(NoteKind::kContributionRejected) | BitOf(NoteKind::kWorkerRefused),
+                absl::StrCat("rejected a request (", rejected->error.text, ")"));
+      }
       if (rejected->error.text.empty() || rejected->error.code == ErrorCode::kOk) {
         world_.checker.Fail(Invariant::kNoted, "A request was rejected without a reason.");
       }
@@ -351,17 +356,12 @@ void AggregatorProcess::Do(aggregator::Send& send) {
   if (it->second.lost) return;
   const uint32_t worker = world_.network[it->second.control].worker;
   ++world_.coverage.to_worker[send.message.index()];
-  world_.Narrate(Detail::kAll, name(), [&] {
-    return absl::StrCat("-> p", worker, " ", Narrate(send.message));
-  });
+  world_.Narrate(Detail::kAll, name(),
+                 [&] { return absl::StrCat("-> p", worker, " ", Narrate(send.message)); });
   if (auto* verdict = std::get_if<Verdict>(&send.message)) {
     const RoundKey key{0, verdict->lane, verdict->record.round};
     if (const auto lane = LaneOfModel(key); lane.has_value()) {
       world_.checker.VerdictTold(index_, *lane, verdict->record, participants_);
-    }
-    if (verdict->record.ballot.term != core_.config().term && job() != nullptr &&
-        verdict->record.ballot.term != job()->term()) {
-      world_.coverage.Saw(Sight::kVerdictAfterRecovery);
     }
     ++verdicts_in_step_;
     world_.Notice(Trigger::kVerdict, worker, index_);
@@ -438,9 +438,8 @@ void AggregatorProcess::Do(aggregator::KeepChunks& keep) {
   }
   const RoundKey key{keep.job, keep.lane, keep.round};
   RoundStore& store = rounds_[key];
-  auto parked = std::find_if(store.parked.begin(), store.parked.end(), [&](const Parked& p) {
-    return p.contributor == keep.contributor;
-  });
+  auto parked = std::find_if(store.parked.begin(), store.parked.end(),
+                             [&](const Parked& p) { return p.contributor == keep.contributor; });
   if (parked == store.parked.end()) {
     store.parked.emplace_back();
     parked = std::prev(store.parked.end());
@@ -522,10 +521,10 @@ void AggregatorProcess::Do(aggregator::Reduce& reduce) {
   RoundStore& store = rounds_[key];
   const uint64_t places = PlacesOf(reduce.range);
   if (!(store.ballot == reduce.ballot) || (store.results & places) != 0) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat(name(), " was asked to reduce chunks of ballot ",
-                                     ToString(reduce.ballot), " in attempt ",
-                                     ToString(store.ballot), ", or twice."));
+    world_.checker.Fail(
+        Invariant::kContract,
+        absl::StrCat(name(), " was asked to reduce chunks of ballot ", ToString(reduce.ballot),
+                     " in attempt ", ToString(store.ballot), ", or twice."));
     return;
   }
   if (reduce.divisor != DivisorOf(store, reduce.skipped.size())) {
@@ -544,9 +543,9 @@ void AggregatorProcess::Do(aggregator::Reduce& reduce) {
       continue;
     }
     const Contributor& contributor = store.contributors[position];
-    const auto parked = std::find_if(
-        store.parked.begin(), store.parked.end(),
-        [&](const Parked& p) { return p.contributor == contributor.incarnation; });
+    const auto parked =
+        std::find_if(store.parked.begin(), store.parked.end(),
+                     [&](const Parked& p) { return p.contributor == contributor.incarnation; });
     if (parked == store.parked.end() || (parked->present & places) != places ||
         (parked->reducing & places) != 0) {
       world_.checker.Fail(Invariant::kContract,
@@ -649,9 +648,8 @@ void AggregatorProcess::ForgetResults(const RoundKey& key, std::optional<Ballot>
     sent.erase(std::remove_if(sent.begin(), sent.end(),
                               [&](const SentResult& s) { return of_no_use(s.frame); }),
                sent.end());
-    session.waiting.erase(
-        std::remove_if(session.waiting.begin(), session.waiting.end(), of_no_use),
-        session.waiting.end());
+    session.waiting.erase(std::remove_if(session.waiting.begin(), session.waiting.end(), of_no_use),
+                          session.waiting.end());
   }
 }
 
@@ -749,7 +747,7 @@ void AggregatorProcess::Do(aggregator::Note& note) {
                         note.lane.empty() ? "" : absl::StrCat(" ", note.lane), ": ", note.text);
   });
   recovering_ |= note.kind == NoteKind::kRecovering || note.kind == NoteKind::kRecovered;
-  world_.Noted(*this, note);
+  world_.Noted(note);
 }
 
 void AggregatorProcess::Do(aggregator::Drained&) { world_.ServiceDrained(*this); }
@@ -762,9 +760,8 @@ std::optional<uint32_t> AggregatorProcess::LaneOfModel(const RoundKey& key) cons
 
 std::string AggregatorProcess::Explain() const {
   if (job() == nullptr) return absl::StrCat(name(), " knows no job");
-  std::string text =
-      absl::StrCat(name(), ": job is ", aggregator::JobStateName(job()->state()), " (",
-                   job()->reason(), ")", job()->Paused() ? ", paused" : "");
+  std::string text = absl::StrCat(name(), ": job is ", aggregator::JobStateName(job()->state()),
+                                  " (", job()->reason(), ")", job()->Paused() ? ", paused" : "");
   const aggregator::Workers& workers = job()->workers();
   for (aggregator::Slot slot = 0; slot < workers.size(); ++slot) {
     absl::StrAppend(&text, slot == 0 ? "; workers: " : ", ", workers[slot].id, " ",

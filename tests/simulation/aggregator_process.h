@@ -67,9 +67,9 @@ class AggregatorProcess {
     ConnectionId control = 0;
     std::vector<ConnectionId> streams;  // Open.
     std::vector<SentResult> unacknowledged;
-    std::vector<ResultFrame> waiting;   // No stream is open.
+    std::vector<ResultFrame> waiting;  // No stream is open.
     std::vector<ValueFrame> waiting_values;
-    bool lost = false;                  // The control connection is gone.
+    bool lost = false;  // The control connection is gone.
   };
   struct Parked {
     Incarnation contributor;
@@ -150,7 +150,7 @@ class AggregatorProcess {
   uint32_t verdicts_in_step_ = 0;
 
   std::vector<aggregator::Action> actions_;
-  const PushFrame* frame_ = nullptr;        // Of the Step in progress.
+  const PushFrame* frame_ = nullptr;  // Of the Step in progress.
   const ValueFrame* value_frame_ = nullptr;
   uint64_t step_session_ = 0;
 };

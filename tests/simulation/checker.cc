@@ -59,8 +59,8 @@ void Checker::GenerationSeen(uint32_t process, const Membership& membership) {
   Generation& seen = generation_seen_[process];
   if (membership.generation < seen) {
     Fail(Invariant::kOneVerdict,
-         absl::StrCat("Process ", process, " was told generation ",
-                      ToString(membership.generation), " after generation ", ToString(seen), "."));
+         absl::StrCat("Process ", process, " was told generation ", ToString(membership.generation),
+                      " after generation ", ToString(seen), "."));
   }
   seen = membership.generation;
   const auto [it, fresh] = generations_.emplace(membership.generation, membership.members);
@@ -105,8 +105,9 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t lane, const VerdictRecor
       }
       Fail(Invariant::kOneVerdict,
            absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
-                        " has two verdicts: ", DescribeRecord(other.record), ", and from aggregator ",
-                        aggregator, " ", DescribeRecord(record), ", though process ", process,
+                        " has two verdicts: ", DescribeRecord(other.record),
+                        ", and from aggregator ", aggregator, " ", DescribeRecord(record),
+                        ", though process ", process,
                         " knew the first one and took part in the recovery."));
       return;
     }
@@ -128,9 +129,9 @@ uint64_t Checker::Applied(uint32_t process, const std::string& worker, uint32_t 
   ProcessLane& known = LaneOf(process, lane);
   const std::string& name = scenario_.lanes[lane].name;
   if (record.round != known.last + 1) {
-    Fail(Invariant::kOneVerdict, absl::StrCat("Worker ", worker, ", lane ", name, ": round ",
-                                              record.round, " ended after round ", known.last,
-                                              "."));
+    Fail(Invariant::kOneVerdict,
+         absl::StrCat("Worker ", worker, ", lane ", name, ": round ", record.round,
+                      " ended after round ", known.last, "."));
     return state;
   }
   if (ExtendChain(known.chain, record.round, record.value) != record.chain) {
@@ -141,14 +142,11 @@ uint64_t Checker::Applied(uint32_t process, const std::string& worker, uint32_t 
   }
   const auto told = told_.find({lane, record.round});
   if (told == told_.end() ||
-      std::none_of(told->second.begin(), told->second.end(),
-                   [&](const ToldVerdict& verdict) {
-                     return verdict.record.chain == record.chain &&
-                            verdict.record.value == record.value;
-                   })) {
-    Fail(Invariant::kOneVerdict, absl::StrCat("Worker ", worker, ", lane ", name,
-                                              ": ended round ", record.round,
-                                              " with a verdict that nobody told."));
+      std::none_of(told->second.begin(), told->second.end(), [&](const ToldVerdict& verdict) {
+        return verdict.record.chain == record.chain && verdict.record.value == record.value;
+      })) {
+    Fail(Invariant::kOneVerdict, absl::StrCat("Worker ", worker, ", lane ", name, ": ended round ",
+                                              record.round, " with a verdict that nobody told."));
     return state;
   }
   known.last = record.round;
@@ -156,8 +154,9 @@ uint64_t Checker::Applied(uint32_t process, const std::string& worker, uint32_t 
   known.staged = 0;
   known.told.insert(record.chain);
 
-  uint64_t after = Mix(state, record.round);
+  uint64_t after = state;  // ABORTED changes nothing.
   if (record.value.outcome == Outcome::kCommitted) {
+    after = Mix(state, record.round);
     CheckBytes(worker, lane, record, tensors, staged);
     for (TensorIndex tensor = 0; tensor < record.value.layout_version; ++tensor) {
       if (!HasResult(record.value, tensor) || tensor >= tensors.size()) continue;
@@ -165,8 +164,7 @@ uint64_t Checker::Applied(uint32_t process, const std::string& worker, uint32_t 
           ChunkCount(*TensorBytes(scenario_.lanes[lane].tensors[tensors[tensor]]));
       // A sum, because tensors may have other indexes in another lineage.
       for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-        after += Mix(tensors[tensor] * 64 + chunk,
-                     DigestOf(staged.chunks[PlaceOf(tensor, chunk)]));
+        after += Mix(tensors[tensor] * 64 + chunk, DigestOf(staged.chunks[PlaceOf(tensor, chunk)]));
       }
     }
   }
@@ -237,9 +235,9 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
     }
     const bool by_present = average && value.spec.denominator == Denominator::kPresent;
     if (divisor != (by_present ? present.size() : value.divisor)) {
-      Fail(Invariant::kOneSet, absl::StrCat(where, ": tensor ", spec.name, " has divisor ",
-                                            divisor, " where ", present.size(), " of ",
-                                            counted.size(), " contributors pushed it."));
+      Fail(Invariant::kOneSet,
+           absl::StrCat(where, ": tensor ", spec.name, " has divisor ", divisor, " where ",
+                        present.size(), " of ", counted.size(), " contributors pushed it."));
       return;
     }
     const uint64_t tensor_hash = HashName(spec.name);
@@ -248,10 +246,9 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
       const uint32_t place = PlaceOf(tensor, chunk);
       if ((staged.present >> place & 1) == 0 || staged.round != record.round ||
           !(staged.ballot == record.value_ballot)) {
-        Fail(Invariant::kSameBytes,
-             absl::StrCat(where, ": chunk ", chunk, " of tensor ", spec.name,
-                          " was delivered and is not staged at ballot ",
-                          ToString(record.value_ballot), "."));
+        Fail(Invariant::kSameBytes, absl::StrCat(where, ": chunk ", chunk, " of tensor ", spec.name,
+                                                 " was delivered and is not staged at ballot ",
+                                                 ToString(record.value_ballot), "."));
         return;
       }
       uint64_t content = 0;

@@ -62,11 +62,10 @@ struct Violation {
 // What one life of one worker gave to one round.
 struct Contribution {
   uint32_t worker = 0;
-  uint64_t key = 0;       // Of its bytes, see payload.h.
-  uint32_t pushed = 0;    // Tensors of the lane's model, as bits.
+  uint64_t key = 0;     // Of its bytes, see payload.h.
+  uint32_t pushed = 0;  // Tensors of the lane's model, as bits.
   bool committed = false;
   bool withdrawn = false;
-  bool rejected = false;  // It was told that it is not counted.
 };
 
 // The staged chunks of one round at one worker, by place.
@@ -81,7 +80,7 @@ struct StagedChunks {
 struct ProcessLane {
   RoundNumber last = 0;  // Verdict.
   uint64_t chain = 0;
-  uint64_t staged = 0;   // What the chain becomes if what it staged is told; 0 for nothing.
+  uint64_t staged = 0;      // What the chain becomes if what it staged is told; 0 for nothing.
   std::set<uint64_t> told;  // Chains after each verdict.
 };
 
@@ -97,9 +96,12 @@ class Checker {
   Contribution& ContributionOf(uint32_t lane, RoundNumber round, const Incarnation& incarnation) {
     return contributions_[{lane, round, incarnation}];
   }
-  // An incarnation goes on with what an earlier one began (a reconnect).
-  bool HasContribution(uint32_t lane, RoundNumber round, const Incarnation& incarnation) const {
-    return contributions_.count({lane, round, incarnation}) > 0;
+  // The aggregator noted that it does not count what this worker gave to the round.
+  void Rejected(uint32_t lane, RoundNumber round, const std::string& worker) {
+    rejected_.insert({lane, round, worker});
+  }
+  bool WasRejected(uint32_t lane, RoundNumber round, const std::string& worker) const {
+    return rejected_.count({lane, round, worker}) > 0;
   }
 
   // ---- what processes are told
@@ -137,8 +139,9 @@ class Checker {
   const EventQueue& queue_;
   Violation violation_;
   std::map<std::tuple<uint32_t, RoundNumber, Incarnation>, Contribution> contributions_;
+  std::set<std::tuple<uint32_t, RoundNumber, std::string>> rejected_;
   std::map<uint32_t, std::map<uint32_t, ProcessLane>> processes_;
-  std::map<uint32_t, Generation> generation_seen_;           // By process.
+  std::map<uint32_t, Generation> generation_seen_;  // By process.
   std::map<Generation, std::vector<WorkerId>> generations_;
   std::map<std::pair<uint32_t, RoundNumber>, std::vector<ToldVerdict>> told_;
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> states_;  // By lane and chain.

@@ -2,6 +2,8 @@
 
 #include "tests/simulation/coverage.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -45,51 +47,45 @@ std::vector<Counter> Counters(const Coverage& coverage) {
 }  // namespace
 
 const char* SightName(Sight sight) {
-  static constexpr const char* kNames[] = {
-      "recovery with everyone",
-      "recovery with a majority",
-      "recovery by decision",
-      "recovery found nothing",
-      "prepared again, COMMITTED",
-      "prepared again, ABORTED",
-      "verdict of an earlier term told",
-      "aggregator died between verdicts",
-      "result resent on another stream",
-      "chunk pushed again",
-      "reduction ended after its attempt",
-      "state loaded from a donor",
-      "state loaded by broadcast",
-      "state lost with its donors",
-      "contribution dropped by a later attempt",
-      "joined in a pause",
-      "outcome unknown",
-      "round retried after ABORTED",
-      "two aggregators at work",
-      "fork excused",
-      "fork fenced",
-      "process superseded",
-      "operator ended a halt",
-      "call refused",
-      "frame ahead of its round"};
+  static constexpr const char* kNames[] = {"recovery with everyone",
+                                           "recovery with a majority",
+                                           "recovery by decision",
+                                           "recovery found nothing",
+                                           "prepared again, COMMITTED",
+                                           "prepared again, ABORTED",
+                                           "aggregator died between verdicts",
+                                           "result resent on another stream",
+                                           "chunk pushed again",
+                                           "reduction ended after its attempt",
+                                           "state loaded from a donor",
+                                           "state loaded by broadcast",
+                                           "state lost with its donors",
+                                           "contribution dropped by a later attempt",
+                                           "outcome unknown",
+                                           "round retried after ABORTED",
+                                           "fork excused",
+                                           "fork fenced",
+                                           "process superseded",
+                                           "operator ended a halt",
+                                           "call refused"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }
 
 const char* ToAggregatorName(size_t index) {
-  static constexpr const char* kNames[] = {"Hello",    "Ready",    "Heartbeat", "Register",
-                                           "LayoutSeen", "Begin",  "Skip",      "Commit",
-                                           "Withdraw", "Staged",   "ResultAck", "Need",
-                                           "Busy",     "Abandon",  "Finished",  "Leave",
-                                           "Announce", "Get"};
+  static constexpr const char* kNames[] = {
+      "Hello", "Ready",   "Heartbeat", "Register", "LayoutSeen", "Begin",
+      "Skip",  "Commit",  "Withdraw",  "Staged",   "ResultAck",  "Need",
+      "Busy",  "Abandon", "Finished",  "Leave",    "Announce",   "Get"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToAggregator>);
   return kNames[index];
 }
 
 const char* ToWorkerName(size_t index) {
-  static constexpr const char* kNames[] = {
-      "Welcome",  "MembershipChanged", "LaneLayout", "Credit", "Pull",  "AttemptRestarted",
-      "Prepared", "Supply",            "Verdict",    "Rejected", "Ended", "Drain",
-      "Ask",      "ValueKnown",        "GetFailed"};
+  static constexpr const char* kNames[] = {"Welcome", "MembershipChanged", "LaneLayout", "Credit",
+                                           "Pull",    "AttemptRestarted",  "Prepared",   "Supply",
+                                           "Verdict", "Rejected",          "Ended",      "Drain",
+                                           "Ask",     "ValueKnown",        "GetFailed"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToWorker>);
   return kNames[index];
 }
@@ -114,9 +110,13 @@ std::string Describe(const Coverage& coverage) {
 }
 
 std::string Missing(const Coverage& coverage) {
+  // A job ends after ten idle minutes; a lane that waits for memory would wait for the whole run.
+  static constexpr const char* kOutOfReach[] = {"note job_ended", "note lane_waits_for_memory"};
   std::vector<std::string> missing;
   for (const auto& [name, count] : Counters(coverage)) {
-    if (count == 0) missing.push_back(name);
+    const bool out_of_reach =
+        std::find(std::begin(kOutOfReach), std::end(kOutOfReach), name) != std::end(kOutOfReach);
+    if (count == 0 && !out_of_reach) missing.push_back(name);
   }
   return absl::StrJoin(missing, ", ");
 }

@@ -25,30 +25,26 @@ enum class Sight : uint8_t {
   kRecoveredEveryone = 0,  // Every member was back.
   kRecoveredMajority,
   kRecoveredForced,
-  kRecoveredFresh,         // Nobody remembered the run.
-  kAdoptedCommitted,       // A value was prepared again at a higher ballot.
+  kRecoveredFresh,    // Nobody remembered the run.
+  kAdoptedCommitted,  // A value was prepared again at a higher ballot.
   kAdoptedAborted,
-  kVerdictAfterRecovery,   // A verdict that was told in an earlier term is told again.
-  kCrashBetweenVerdicts,   // The aggregator died after some workers were told, before others.
-  kResultResent,           // On another stream, because its own was lost.
-  kPushResent,             // A chunk that was pushed before, in the same round.
-  kStaleReduction,         // A reduction ended after its attempt.
-  kStateLoaded,            // A joiner took over a donor's state.
-  kStateBroadcast,         // The same, through the broadcast mailbox.
-  kStateLost,              // A joiner found nobody who had the state.
-  kAttemptDropped,         // An effective contribution was dropped by a later attempt.
-  kJoinedInPause,
+  kCrashBetweenVerdicts,  // The aggregator died after some workers were told, before others.
+  kResultResent,          // On another stream, because its own was lost.
+  kPushResent,            // A chunk that was pushed before, in the same round.
+  kStaleReduction,        // A reduction ended after its attempt.
+  kStateLoaded,           // A joiner took over a donor's state.
+  kStateBroadcast,        // The same, through the broadcast mailbox.
+  kStateLost,             // A joiner found nobody who had the state.
+  kAttemptDropped,        // An effective contribution was dropped by a later attempt.
   kOutcomeUnknown,
   kRetriedAfterAbort,
-  kStepsWithTwoAggregators,
   kExcusedFork,
-  kForkFenced,             // LINEAGE_CONFLICT.
+  kForkFenced,  // LINEAGE_CONFLICT.
   kSuperseded,
-  kOperatorRecovered,      // HALTED until somebody decided.
-  kRefusedCall,            // A call of the trainer came at the wrong time.
-  kTooEarly,               // A frame came for a round that its aggregator has not opened.
+  kOperatorRecovered,  // HALTED until somebody decided.
+  kRefusedCall,        // A call of the trainer came at the wrong time.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kTooEarly) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kRefusedCall) + 1;
 
 const char* SightName(Sight sight);
 
@@ -59,7 +55,7 @@ struct Coverage {
   std::array<uint64_t, std::variant_size_v<ToAggregator>> to_aggregator = {};
   std::array<uint64_t, std::variant_size_v<ToWorker>> to_worker = {};
   uint64_t runs = 0;
-  uint64_t steps = 0;     // Of cores.
+  uint64_t steps = 0;  // Of cores.
   uint64_t verdicts = 0;
 
   void Saw(Sight sight) { ++sights[static_cast<uint32_t>(sight)]; }
@@ -69,7 +65,8 @@ struct Coverage {
 // A table of all counters, with what never happened first.
 std::string Describe(const Coverage& coverage);
 
-// What never happened although every seed range of a test must show it; empty when all did.
+// What never happened, of all that can happen within the limits of a simulated run; empty when all
+// of it did.
 std::string Missing(const Coverage& coverage);
 
 const char* ToAggregatorName(size_t index);

@@ -36,25 +36,26 @@ inline SimTime FromAbsl(absl::Time time) {
 }
 
 enum class Happening : uint8_t {
-  kArriveUp,           // a: connection. The next item reaches the aggregator.
-  kArriveDown,         // a: connection. The next item reaches the worker.
-  kWorkerSeesClose,    // a: connection.
+  kArriveUp,             // a: connection. The next item reaches the aggregator.
+  kArriveDown,           // a: connection. The next item reaches the worker.
+  kWorkerSeesClose,      // a: connection.
   kAggregatorSeesClose,  // a: connection.
-  kConnect,            // a: worker process, b: stream + 1, 0 for the session.
-  kWorkerTimer,        // a: worker process.
-  kTrainer,            // a: worker process.
-  kAggregatorTimer,    // a: aggregator process.
-  kReduced,            // a: aggregator process, b: reduction.
-  kSaved,              // a: aggregator process, b: save.
-  kSessionSettled,     // a: aggregator process, b: session. Were its data streams closed as well?
-  kStartWorker,        // a: worker number.
+  kConnect,              // a: worker process, b: stream + 1, 0 for the session.
+  kWorkerTimer,          // a: worker process.
+  kTrainer,              // a: worker process.
+  kAggregatorTimer,      // a: aggregator process.
+  kReduced,              // a: aggregator process, b: reduction.
+  kSaved,                // a: aggregator process, b: save.
+  kSessionSettled,       // a: aggregator process, b: session. Were its data streams closed as well?
+  kStartWorker,          // a: worker number.
   kStartAggregator,
-  kContinueWorker,     // a: worker process. SIGCONT.
-  kContinueAggregator, // a: aggregator process. SIGCONT.
-  kFault,              // a: fault.
-  kCommand,            // a: command. Reaches the aggregator that serves.
-  kOperator,           // Somebody looks at the job.
-  kHeal,               // Faults stop.
+  kContinueWorker,      // a: worker process. SIGCONT.
+  kContinueAggregator,  // a: aggregator process. SIGCONT.
+  kFault,               // a: fault.
+  kFlip,                // a: aggregator process. Workers of two aggregators change sides.
+  kCommand,             // a: command. Reaches the aggregator that serves.
+  kOperator,            // Somebody looks at the job.
+  kHeal,                // Faults stop.
 };
 
 struct Scheduled {

@@ -59,9 +59,9 @@ std::optional<Item> Network::Arrive(Pipe& pipe, bool open, Happening arrival, Co
 std::optional<Item> Network::ArriveUp(ConnectionId id) {
   Connection& connection = connections_[id];
   // The request to open arrives before the aggregator's side is open.
-  const bool open = connection.aggregator_open || (!connection.up.items.empty() &&
-                                                   std::holds_alternative<OpenRequest>(
-                                                       connection.up.items.front()));
+  const bool open = connection.aggregator_open ||
+                    (!connection.up.items.empty() &&
+                     std::holds_alternative<OpenRequest>(connection.up.items.front()));
   return Arrive(connection.up, open, Happening::kArriveUp, id);
 }
 

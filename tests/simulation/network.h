@@ -34,15 +34,15 @@ class Network {
  public:
   struct Pipe {
     std::deque<Item> items;
-    SimTime last = 0;           // When the last item arrives.
+    SimTime last = 0;  // When the last item arrives.
     SimTime stalled_until = 0;
-    bool dead = false;          // What is on its way, and all that follows, is lost.
+    bool dead = false;  // What is on its way, and all that follows, is lost.
   };
   struct Connection {
     uint32_t worker = 0;      // Process.
     uint32_t aggregator = 0;  // Process.
     int32_t stream = kSessionStream;
-    uint64_t session = 0;     // As the aggregator names it, once accepted.
+    uint64_t session = 0;  // As the aggregator names it, once accepted.
     bool worker_open = true;
     bool aggregator_open = false;
     Pipe up;
@@ -61,7 +61,8 @@ class Network {
   void SendUp(ConnectionId id, Item item);
   void SendDown(ConnectionId id, Item item);
 
-  // The next item that arrives, unless it was lost, the receiver has closed, or the pipe is stalled.
+  // The next item that arrives, unless it was lost, the receiver has closed, or the pipe is
+  // stalled.
   std::optional<Item> ArriveUp(ConnectionId id);
   std::optional<Item> ArriveDown(ConnectionId id);
 

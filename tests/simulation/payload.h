@@ -25,8 +25,8 @@
 
 namespace basin::simulation {
 
-inline constexpr uint32_t kMaxWorkers = 16;        // Digits of a mask.
-inline constexpr uint32_t kMaxTensors = 8;         // Per lane.
+inline constexpr uint32_t kMaxWorkers = 16;  // Digits of a mask.
+inline constexpr uint32_t kMaxTensors = 8;   // Per lane.
 inline constexpr uint32_t kMaxChunksPerTensor = 8;
 inline constexpr uint32_t kMaxChunks = kMaxTensors * kMaxChunksPerTensor;
 

@@ -26,7 +26,7 @@ Scenario MakeScenario(const Options& options) {
   return scenario;
 }
 
-Result Run(const Options& options, Detail detail) {
+Result Simulate(const Options& options, Detail detail) {
   World world(MakeScenario(options), detail);
   world.Run(std::numeric_limits<SimTime>::max());
   Result result;
@@ -43,7 +43,7 @@ Options Shrink(const Options& options, Invariant invariant, uint32_t max_runs) {
   const auto fails = [&](const Options& candidate) {
     if (runs >= max_runs) return false;
     ++runs;
-    return Run(candidate, Detail::kNone).violation.invariant == invariant;
+    return Simulate(candidate, Detail::kNone).violation.invariant == invariant;
   };
   std::vector<uint32_t> kept;
   if (options.faults.has_value()) {

@@ -38,12 +38,12 @@ struct Result {
 
 Scenario MakeScenario(const Options& options);
 
-Result Run(const Options& options, Detail detail);
+Result Simulate(const Options& options, Detail detail);
 
 // The fewest faults and rounds with which the same invariant still fails, as far as `max_runs`
 // runs can tell: faults are left out in halves, quarters and so on down to single ones (delta
 // debugging: Zeller and Hildebrandt, 2002), then rounds.
-// REQUIRES: Run(options) fails with `invariant`.
+// REQUIRES: Simulate(options) fails with `invariant`.
 Options Shrink(const Options& options, Invariant invariant, uint32_t max_runs);
 
 // The command that repeats the run.

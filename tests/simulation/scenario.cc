@@ -13,19 +13,21 @@
 namespace basin::simulation {
 namespace {
 
-std::vector<LaneModel> DrawLanes(Random& random) {
+std::vector<LaneModel> DrawLanes(Random& random, ReduceOp op) {
   std::vector<LaneModel> lanes(random.Chance(70) ? 1 : static_cast<size_t>(random.Between(2, 3)));
   const bool small = lanes.size() > 1;
   for (size_t i = 0; i < lanes.size(); ++i) {
     lanes[i].name = absl::StrCat("lane", i);
     const int64_t tensors = random.Between(1, small ? 3 : 5);
     for (int64_t t = 0; t < tensors; ++t) {
-      TensorSpec spec{absl::StrCat("t", t), DType::kU8, {}};
+      // Integers have no average.
+      const bool wide = op == ReduceOp::kAverage || random.Chance(50);
+      TensorSpec spec{absl::StrCat("t", t), wide ? DType::kF32 : DType::kU8, {}};
       const uint64_t chunks = static_cast<uint64_t>(random.Between(1, small ? 3 : 6));
-      uint64_t bytes = (chunks - 1) * kChunkBytes + static_cast<uint64_t>(random.Between(1, 4)) *
-                                                        (kChunkBytes / 4);
+      uint64_t bytes = (chunks - 1) * kChunkBytes +
+                       static_cast<uint64_t>(random.Between(1, 4)) * (kChunkBytes / 4);
       if (random.Chance(2)) bytes = 0;
-      spec.shape = {bytes};
+      spec.shape = {bytes / ElementSize(spec.dtype)};
       lanes[i].tensors.push_back(std::move(spec));
     }
   }
@@ -48,12 +50,12 @@ void DrawLimits(Random& random, Scenario& scenario) {
   const uint64_t some = static_cast<uint64_t>(random.Between(1, 12)) * kChunkBytes;
   config.window_bytes = tight ? config.frame_bytes : config.frame_bytes + some;
   config.result_window_bytes =
-      random.Chance(40) ? config.frame_bytes
-                        : config.frame_bytes + static_cast<uint64_t>(random.Between(1, 8)) *
-                                                   kChunkBytes;
+      random.Chance(40)
+          ? config.frame_bytes
+          : config.frame_bytes + static_cast<uint64_t>(random.Between(1, 8)) * kChunkBytes;
   // A lane takes at most half of what is free beyond its least, so this lets every lane begin.
-  const uint64_t least =
-      (scenario.settings.max_workers + 9) * config.frame_bytes * (uint64_t{1} << scenario.lanes.size());
+  const uint64_t least = (scenario.settings.max_workers + 9) * config.frame_bytes *
+                         (uint64_t{1} << scenario.lanes.size());
   config.memory_bytes = least * static_cast<uint64_t>(random.Between(1, 4));
 }
 
@@ -144,19 +146,19 @@ const char* Ordinal(SimTime n) {
 
 const char* FaultKindName(FaultKind kind) {
   static constexpr const char* kNames[] = {
-      "CutStream",     "CutSession",      "CutAll",        "HalfOpen",        "HalfOpenStream",
-      "Partition",     "OneWay",          "WorkerCrash",   "WorkerRestart",   "WorkerStop",
-      "Twin",          "Join",            "ExitReported",  "AggregatorCrash", "AggregatorStop",
-      "TwoAggregators", "StateFileFails", "Evict",         "DrainWorker",     "DrainService",
-      "Suspend",       "ForceRecovery",   "Withdraw",      "Mismatch",        "Corrupt",
-      "Busy",          "Deadline",        "Abandon",       "Leave",           "Finish"};
+      "CutStream",      "CutSession",     "CutAll",       "HalfOpen",        "HalfOpenStream",
+      "Partition",      "OneWay",         "WorkerCrash",  "WorkerRestart",   "WorkerStop",
+      "Twin",           "Join",           "ExitReported", "AggregatorCrash", "AggregatorStop",
+      "TwoAggregators", "StateFileFails", "Evict",        "DrainWorker",     "DrainService",
+      "Suspend",        "ForceRecovery",  "Withdraw",     "Mismatch",        "Corrupt",
+      "Busy",           "Deadline",       "Abandon",      "Leave",           "Finish"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kFaultKinds);
   return kNames[static_cast<uint32_t>(kind)];
 }
 
 const char* TriggerName(Trigger trigger) {
-  static constexpr const char* kNames[] = {"time",   "Hello",    "Welcome", "Begin",
-                                           "push",   "Commit",   "Reduce",  "result frame",
+  static constexpr const char* kNames[] = {"time",     "Hello",  "Welcome", "Begin",
+                                           "push",     "Commit", "Reduce",  "result frame",
                                            "Prepared", "Staged", "Verdict", "step"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kTriggers);
   return kNames[static_cast<uint32_t>(trigger)];
@@ -164,9 +166,9 @@ const char* TriggerName(Trigger trigger) {
 
 const char* PlantedBugName(PlantedBug bug) {
   static constexpr const char* kNames[] = {
-      "none",           "lose-ack",         "wrong-result",   "count-twice",
-      "leave-out",      "stale-bytes",      "forget-to-free", "silent-eviction",
-      "tell-early",     "recover-with-first", "count-memoryless", "adopt-without-prepare"};
+      "none",       "lose-ack",           "wrong-result",     "count-twice",
+      "leave-out",  "stale-bytes",        "forget-to-free",   "silent-eviction",
+      "tell-early", "recover-with-first", "count-memoryless", "adopt-without-prepare"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }
@@ -184,16 +186,16 @@ std::string Describe(const Fault& fault) {
     absl::StrAppend(&text, " at the ", fault.at, Ordinal(fault.at), " ",
                     TriggerName(fault.trigger));
   }
-  return absl::StrCat(text, absl::StrFormat(", for %.3f s",
-                                            static_cast<double>(fault.duration) / kSecond));
+  return absl::StrCat(
+      text, absl::StrFormat(", for %.3f s", static_cast<double>(fault.duration) / kSecond));
 }
 
 std::string Describe(const Scenario& scenario) {
-  std::string text = absl::StrFormat(
-      "seed %d: %d workers (min %d, max %d), %d rounds, %d data streams, %s\n", scenario.seed,
-      scenario.workers, scenario.settings.min_workers, scenario.settings.max_workers,
-      scenario.rounds, scenario.streams,
-      scenario.lanes_in_turn ? "lanes in turn" : "lanes at once");
+  std::string text =
+      absl::StrFormat("seed %d: %d workers (min %d, max %d), %d rounds, %d data streams, %s\n",
+                      scenario.seed, scenario.workers, scenario.settings.min_workers,
+                      scenario.settings.max_workers, scenario.rounds, scenario.streams,
+                      scenario.lanes_in_turn ? "lanes in turn" : "lanes at once");
   for (const LaneModel& lane : scenario.lanes) {
     absl::StrAppend(&text, "  ", lane.name, ": ",
                     absl::StrJoin(lane.tensors, ", ",
@@ -229,9 +231,9 @@ Scenario DrawScenario(uint64_t seed) {
   scenario.seed = seed;
   scenario.workers = static_cast<uint32_t>(random.Between(2, random.Chance(70) ? 3 : 5));
   scenario.rounds = static_cast<uint32_t>(random.Between(2, 6));
-  scenario.lanes = DrawLanes(random);
-  scenario.lanes_in_turn = random.Chance(40);
   scenario.spec = DrawSpec(random);
+  scenario.lanes = DrawLanes(random, scenario.spec.op);
+  scenario.lanes_in_turn = random.Chance(40);
   scenario.skip_percent = random.Chance(50) ? static_cast<uint32_t>(random.Between(5, 60)) : 0;
   scenario.partial_models = random.Chance(20);
   scenario.broadcast = random.Chance(20);

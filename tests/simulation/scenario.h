@@ -32,30 +32,30 @@ enum class FaultKind : uint8_t {
   kPartition,       // Nothing of a worker passes for a while, then everything does.
   kOneWay,          // The same in one direction.
   // Worker processes.
-  kWorkerCrash,     // Comes back late, without memory.
-  kWorkerRestart,   // Comes back at once, without memory.
-  kWorkerStop,      // SIGSTOP, and SIGCONT later.
-  kTwin,            // A second process with the same worker id.
-  kJoin,            // One more worker.
-  kExitReported,    // A crash that the launcher reports.
+  kWorkerCrash,    // Comes back late, without memory.
+  kWorkerRestart,  // Comes back at once, without memory.
+  kWorkerStop,     // SIGSTOP, and SIGCONT later.
+  kTwin,           // A second process with the same worker id.
+  kJoin,           // One more worker.
+  kExitReported,   // A crash that the launcher reports.
   // The aggregator.
   kAggregatorCrash,
   kAggregatorStop,
   kTwoAggregators,  // A second one starts; some workers go to it, the first lives on.
   kStateFileFails,
   // Commands.
-  kEvict,           // Of a worker that is well.
+  kEvict,  // Of a worker that is well.
   kDrainWorker,
   kDrainService,
   kSuspend,
   kForceRecovery,
   // Trainers.
   kWithdraw,
-  kMismatch,        // Begins with another op.
-  kCorrupt,         // Its commit names another digest than its bytes have.
-  kBusy,            // A long evaluation between steps.
-  kDeadline,        // Waits with a deadline that passes.
-  kAbandon,         // The same, and gives up.
+  kMismatch,  // Begins with another op.
+  kCorrupt,   // Its commit names another digest than its bytes have.
+  kBusy,      // A long evaluation between steps.
+  kDeadline,  // Waits with a deadline that passes.
+  kAbandon,   // The same, and gives up.
   kLeave,
   kFinish,
 };
@@ -65,8 +65,8 @@ const char* FaultKindName(FaultKind kind);
 
 // When a fault strikes.
 enum class Trigger : uint8_t {
-  kTime = 0,      // At `at`.
-  kHello,         // Else: when this has happened for the `at`-th time in the run.
+  kTime = 0,  // At `at`.
+  kHello,     // Else: when this has happened for the `at`-th time in the run.
   kWelcome,
   kBegin,
   kPush,
@@ -76,7 +76,7 @@ enum class Trigger : uint8_t {
   kPrepared,
   kStaged,
   kVerdict,
-  kStep,          // When the worker begins a step, not before its `at`-th.
+  kStep,  // When the worker begins a step, not before its `at`-th.
 };
 inline constexpr uint32_t kTriggers = static_cast<uint32_t>(Trigger::kStep) + 1;
 
@@ -102,19 +102,20 @@ struct LaneModel {
 // Bugs that are planted in what surrounds the cores, to show that the checkers see.
 enum class PlantedBug : uint8_t {
   kNone = 0,
-  kLoseAck,          // A lost Credit: the worker waits forever.
-  kWrongResult,      // One worker gets other bytes, with a matching digest.
-  kCountTwice,       // A contribution is added twice.
-  kLeaveOut,         // A contribution is left out of one chunk.
-  kStaleBytes,       // A chunk of another round passes for this one's.
-  kForgetToFree,     // Result buffers are not freed.
-  kSilentEviction,   // The note of an eviction gets lost.
-  kTellEarly,        // A verdict is told before everyone has staged (Rules::two_phases).
-  kRecoverWithFirst, // Rules::recover_with_first.
-  kCountMemoryless,  // Rules::memoryless_counts.
+  kLoseAck,           // A lost Credit: the worker waits forever.
+  kWrongResult,       // One worker gets other bytes, with a matching digest.
+  kCountTwice,        // A contribution is added twice.
+  kLeaveOut,          // A contribution is left out of one chunk.
+  kStaleBytes,        // A chunk of another round passes for this one's.
+  kForgetToFree,      // Result buffers are not freed.
+  kSilentEviction,    // The note of an eviction gets lost.
+  kTellEarly,         // A verdict is told before everyone has staged (Rules::two_phases).
+  kRecoverWithFirst,  // Rules::recover_with_first.
+  kCountMemoryless,   // Rules::memoryless_counts.
   kAdoptWithoutPrepare,
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kAdoptWithoutPrepare) + 1;
+inline constexpr uint32_t kPlantedBugs =
+    static_cast<uint32_t>(PlantedBug::kAdoptWithoutPrepare) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 
@@ -123,7 +124,7 @@ struct Scenario {
 
   uint32_t workers = 0;  // Launched at the start.
   JobSettings settings;
-  uint32_t rounds = 0;   // Per lane.
+  uint32_t rounds = 0;  // Per lane.
   std::vector<LaneModel> lanes;
   bool lanes_in_turn = false;  // One lane after the other, not all at once.
   RoundSpec spec;
@@ -135,7 +136,7 @@ struct Scenario {
   uint32_t streams = 1;
   SimTime latency = 0;  // Of a connection, at least.
   SimTime jitter = 0;
-  SimTime step = 0;     // What a trainer computes between rounds.
+  SimTime step = 0;  // What a trainer computes between rounds.
   bool slow_reducer = false;
 
   aggregator::Config config;

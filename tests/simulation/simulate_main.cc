@@ -69,38 +69,40 @@ void PrintFailure(const Options& options, const Result& result) {
               static_cast<double>(result.violation.time) / kSecond, result.violation.text.c_str());
   const Options shrunk = Shrink(options, result.violation.invariant, 60);
   std::printf("  replay: %s\n", ReplayCommand(options).c_str());
-  const Result small = Run(shrunk, Detail::kNotable);
+  const Result small = Simulate(shrunk, Detail::kNotable);
   if (!small.failed()) return;
-  std::printf("  shrunk: %s\n  %s\n%s", ReplayCommand(shrunk).c_str(),
-              small.violation.text.c_str(), Describe(MakeScenario(shrunk)).c_str());
+  std::printf("  shrunk: %s\n  %s\n%s", ReplayCommand(shrunk).c_str(), small.violation.text.c_str(),
+              Describe(MakeScenario(shrunk)).c_str());
   for (const std::string& line : small.lines) std::printf("%s\n", line.c_str());
 }
 
 int RunOne(const Arguments& arguments) {
   const Options& options = arguments.options;
-  const Result result = Run(options, arguments.quiet ? Detail::kNone : arguments.detail);
+  const Result result = Simulate(options, arguments.quiet ? Detail::kNone : arguments.detail);
   if (!arguments.quiet) {
     std::printf("%s", Describe(MakeScenario(options)).c_str());
     const size_t from =
         result.lines.size() > arguments.lines ? result.lines.size() - arguments.lines : 0;
-    for (size_t i = from; i < result.lines.size(); ++i) std::printf("%s\n", result.lines[i].c_str());
+    for (size_t i = from; i < result.lines.size(); ++i)
+      std::printf("%s\n", result.lines[i].c_str());
   }
   if (result.failed()) {
     std::printf("VIOLATION of %s, after %.6f s\n  %s\n  replay: %s\n",
                 InvariantName(result.violation.invariant),
-                static_cast<double>(result.violation.time) / kSecond,
-                result.violation.text.c_str(), ReplayCommand(options).c_str());
+                static_cast<double>(result.violation.time) / kSecond, result.violation.text.c_str(),
+                ReplayCommand(options).c_str());
     const Options shrunk = Shrink(options, result.violation.invariant, 60);
     std::printf("  shrunk: %s\n", ReplayCommand(shrunk).c_str());
     return 1;
   }
-  std::printf("seed %llu: all invariants held; %llu verdicts, %llu steps of the cores, %.3f s of "
-              "simulated time, trace %016llx\n",
-              static_cast<unsigned long long>(options.seed),
-              static_cast<unsigned long long>(result.coverage.verdicts),
-              static_cast<unsigned long long>(result.coverage.steps),
-              static_cast<double>(result.ended) / kSecond,
-              static_cast<unsigned long long>(result.trace_hash));
+  std::printf(
+      "seed %llu: all invariants held; %llu verdicts, %llu steps of the cores, %.3f s of "
+      "simulated time, trace %016llx\n",
+      static_cast<unsigned long long>(options.seed),
+      static_cast<unsigned long long>(result.coverage.verdicts),
+      static_cast<unsigned long long>(result.coverage.steps),
+      static_cast<double>(result.ended) / kSecond,
+      static_cast<unsigned long long>(result.trace_hash));
   return 0;
 }
 
@@ -117,7 +119,7 @@ int RunRange(const Arguments& arguments) {
       if (seed > arguments.last) break;
       Options options = arguments.options;
       options.seed = seed;
-      const Result result = Run(options, Detail::kNone);
+      const Result result = Simulate(options, Detail::kNone);
       mine.Add(result.coverage);
       if (!result.failed()) continue;
       const std::lock_guard<std::mutex> lock(mutex);
@@ -140,13 +142,12 @@ int RunRange(const Arguments& arguments) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (arguments.coverage) std::printf("%s", Describe(total).c_str());
-  std::printf("%llu seeds, %llu failed, %llu verdicts, %llu steps of the cores; %.1f s, %.0f seeds a "
-              "minute\n",
-              static_cast<unsigned long long>(total.runs),
-              static_cast<unsigned long long>(failures),
-              static_cast<unsigned long long>(total.verdicts),
-              static_cast<unsigned long long>(total.steps), seconds,
-              static_cast<double>(total.runs) / seconds * 60);
+  std::printf(
+      "%llu seeds, %llu failed, %llu verdicts, %llu steps of the cores; %.1f s, %.0f seeds a "
+      "minute\n",
+      static_cast<unsigned long long>(total.runs), static_cast<unsigned long long>(failures),
+      static_cast<unsigned long long>(total.verdicts), static_cast<unsigned long long>(total.steps),
+      seconds, static_cast<double>(total.runs) / seconds * 60);
   return failures == 0 ? 0 : 1;
 }
 

@@ -36,8 +36,8 @@ class Trace {
 
   // "  1.204533  w2        STAGED lane dense round 3, ballot 1000000000.1"
   void Line(SimTime time, const std::string& actor, const std::string& text) {
-    lines_.push_back(absl::StrFormat("%4d.%06d  %-10s  %s", time / kSecond, time % kSecond, actor,
-                                     text));
+    lines_.push_back(
+        absl::StrFormat("%4d.%06d  %-10s  %s", time / kSecond, time % kSecond, actor, text));
   }
 
  private:

@@ -83,10 +83,10 @@ void WorkerProcess::Turn(uint32_t wait, SimTime scheduled) {
         world_.queue.After(kSecond, Happening::kTrainer, index_, wait);
         continue;
       }
-      world_.checker.Fail(Invariant::kTypedResult,
-                          absl::StrCat("The trainer of ", name(), " still waits for lane ",
-                                       world_.scenario.lanes[lane.model].name,
-                                       " a second after its deadline."));
+      world_.checker.Fail(
+          Invariant::kTypedResult,
+          absl::StrCat("The trainer of ", name(), " still waits for lane ",
+                       world_.scenario.lanes[lane.model].name, " a second after its deadline."));
     }
     return;
   }
@@ -97,6 +97,7 @@ void WorkerProcess::Turn(uint32_t wait, SimTime scheduled) {
       phase_ = Phase::kJoining;
       [[fallthrough]];
     case Phase::kJoining: {
+      if (drained_) return Leave();
       uint64_t state = 0;
       for (const Lane& lane : lanes_) state = Mix(state + lane.model, lane.state);
       Step(client::DeclareReady{checkpoint_.step, state});
@@ -119,7 +120,8 @@ void WorkerProcess::Train() {
   bool waiting = false;
   RoundNumber least = std::numeric_limits<RoundNumber>::max();
   for (uint32_t handle = 0; handle < lanes_.size(); ++handle) {
-    const Lane& lane = lanes_[handle];
+    Lane& lane = lanes_[handle];
+    CatchUp(lane);
     if (lane.phase == LanePhase::kPushing) pushing.push_back(handle);
     waiting |= lane.phase == LanePhase::kWaiting;
     least = std::min(least, lane.last);
@@ -258,23 +260,46 @@ void WorkerProcess::Wait(uint32_t handle, SimTime patience) {
 
 void WorkerProcess::Do(client::Deliver& deliver) { EndRound(deliver.lane, deliver.record); }
 
+// A round that was aborted before this trainer began it ends without a word to the trainer.
+void WorkerProcess::CatchUp(Lane& lane) {
+  while (lane.phase == LanePhase::kIdle) {
+    const auto next = lane.told.find(lane.last + 1);
+    if (next == lane.told.end() || next->second.value.outcome != Outcome::kAborted) return;
+    const VerdictRecord record = next->second;
+    Apply(lane, record);
+  }
+}
+
 void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   Lane& lane = lanes_[handle];
   lane.deadline = 0;
   const bool mine = lane.phase != LanePhase::kIdle && lane.round == record.round;
+  lane.phase = LanePhase::kIdle;
+  CatchUp(lane);
+  if (lane.last >= record.round) return TurnAfter(0);  // Caught up with just now.
   const bool counted =
       std::any_of(record.value.contributors.begin(), record.value.contributors.end(),
                   [&](const Contributor& contributor) {
                     return contributor.worker == id() && contributor.incarnation == incarnation_;
                   });
+  // Who joined in a pause when the value was fixed already only stages it.
+  const bool too_late = lane.joined == record.round && record.ballot != record.value_ballot;
   if (record.value.outcome == Outcome::kCommitted && mine && lane.given.committed &&
-      !lane.given.withdrawn && !lane.given.rejected && !counted) {
+      !lane.given.withdrawn && !too_late && !counted &&
+      !world_.checker.WasRejected(lane.model, record.round, id())) {
     world_.checker.Fail(Invariant::kCountedOnce,
                         absl::StrCat(name(), " committed its contribution to round ", record.round,
                                      " of ", world_.scenario.lanes[lane.model].name,
                                      " and never left, but is not counted."));
     return;
   }
+  Apply(lane, record);
+  if (phase_ == Phase::kTraining) {
+    TurnAfter(world_.scenario.step / 2 + random_.Between(0, world_.scenario.step));
+  }
+}
+
+void WorkerProcess::Apply(Lane& lane, const VerdictRecord& record) {
   lane.state = world_.checker.Applied(index_, id(), lane.model, record, lane.layout, lane.staged,
                                       lane.state);
   world_.Narrate(Detail::kNotable, name(), [&] {
@@ -285,15 +310,10 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   lane.chain = record.chain;
   lane.states[lane.chain] = lane.state;
   lane.told.erase(lane.told.begin(), lane.told.upper_bound(record.round));
-  lane.phase = LanePhase::kIdle;
   lane.round = 0;
   checkpoint_.lanes[lane.model] = lane.state;
   checkpoint_.step = lane.last;
-  if (record.value.outcome == Outcome::kAborted) world_.coverage.Saw(Sight::kRetriedAfterAbort);
   Announce(lane);
-  if (phase_ == Phase::kTraining) {
-    TurnAfter(world_.scenario.step / 2 + random_.Between(0, world_.scenario.step));
-  }
 }
 
 void WorkerProcess::Do(client::FailRound& fail) {
@@ -316,6 +336,7 @@ void WorkerProcess::Do(client::FailRound& fail) {
         return;
       }
       const VerdictRecord record = told->second;
+      world_.coverage.Saw(Sight::kRetriedAfterAbort);
       return EndRound(fail.lane, record);
     }
     case ErrorCode::kOutcomeUnknown:
@@ -366,8 +387,8 @@ void WorkerProcess::Do(client::Refused& refused) {
                         refused.error.text);
   });
   if (refused.error.text.empty()) {
-    world_.checker.Fail(Invariant::kNoted, absl::StrCat("A call of ", name(),
-                                                        " was refused without a reason."));
+    world_.checker.Fail(Invariant::kNoted,
+                        absl::StrCat("A call of ", name(), " was refused without a reason."));
   }
   // A begin that came too early: later again. Whatever else is refused, the round is in flight.
   for (Lane& lane : lanes_) {
@@ -387,13 +408,14 @@ void WorkerProcess::Do(client::MembershipNow& now) {
     if (phase_ == Phase::kJoining && now.membership.generation.term == 0) {
       return TurnAfter(random_.Between(1, 30) * kMillisecond);  // Evicted before it was a member.
     }
-    if (!finished_) Evicted();
-    return;
+    if (finished_) return Leave();  // Nothing is left to rejoin for.
+    return Evicted();
   }
   if (!now.joined) return;
   for (Lane& lane : lanes_) {
     if (!lane.start.has_value()) continue;
     lane.last = lane.start->first - 1;
+    lane.joined = lane.start->first;
     lane.chain = lane.start->second;
     lane.start.reset();
     ProcessLane& known = world_.checker.LaneOf(index_, lane.model);
@@ -426,9 +448,8 @@ void WorkerProcess::Announce(const Lane& lane) {
   for (uint32_t chunk = 0; chunk < ChunkCount(kValueBytes); ++chunk) {
     digest += ValueChunkDigest(lane.state, chunk);
   }
-  Step(client::AnnounceValue{{name, kValueName, lane.last},
-                             {kValueName, DType::kU8, {kValueBytes}},
-                             digest});
+  Step(client::AnnounceValue{
+      {name, kValueName, lane.last}, {kValueName, DType::kU8, {kValueBytes}}, digest});
 }
 
 void WorkerProcess::TryLoad() {
@@ -440,7 +461,9 @@ void WorkerProcess::TryLoad() {
     for (const Lane& lane : lanes_) {
       if (phase_ != Phase::kLoading) return;
       const std::string& name = world_.scenario.lanes[lane.model].name;
-      Step(client::GetValue{{name, kValueName, lane.last}, std::nullopt, donor_,
+      Step(client::GetValue{{name, kValueName, lane.last},
+                            std::nullopt,
+                            donor_,
                             ToAbsl(world_.queue.now() + 2 * kSecond)});
     }
     return;  // ValueReady or ValueFailed goes on.
@@ -489,8 +512,9 @@ void WorkerProcess::Do(client::ValueReady& ready) {
   for (Lane& lane : lanes_) {
     const auto it = fetched_.find(world_.scenario.lanes[lane.model].name);
     if (it == fetched_.end()) {
-      world_.checker.Fail(Invariant::kContract, absl::StrCat(name(), " was given a value whose "
-                                                                     "bytes it never kept."));
+      world_.checker.Fail(Invariant::kContract, absl::StrCat(name(),
+                                                             " was given a value whose "
+                                                             "bytes it never kept."));
       return;
     }
     lane.state = it->second;
@@ -536,7 +560,7 @@ void WorkerProcess::Do(client::Fatal& fatal) {
 }
 
 std::string WorkerProcess::Explain() const {
-  static constexpr const char* kPhases[] = {"imports", "joins", "loads state", "trains",
+  static constexpr const char* kPhases[] = {"imports", "joins",  "loads state", "trains",
                                             "is done", "leaves", "left"};
   std::string text = absl::StrCat(name(), " ", kPhases[static_cast<int>(phase_)],
                                   session_.has_value() ? "" : ", not connected");

@@ -69,6 +69,12 @@ std::optional<uint64_t> WorkerProcess::StateAfter(uint32_t lane, uint64_t chain)
     if (mine.model != lane) continue;
     const auto it = mine.states.find(chain);
     if (it != mine.states.end()) return it->second;
+    // Rounds that were aborted without this trainer change nothing.
+    for (RoundNumber round = mine.last + 1; mine.told.count(round) > 0; ++round) {
+      const VerdictRecord& record = mine.told.at(round);
+      if (record.value.outcome != Outcome::kAborted) break;
+      if (record.chain == chain) return mine.state;
+    }
   }
   return std::nullopt;
 }
@@ -78,9 +84,8 @@ std::optional<uint64_t> WorkerProcess::StateAfter(uint32_t lane, uint64_t chain)
 void WorkerProcess::Arrive(ConnectionId id, Item item) {
   if (std::holds_alternative<Closing>(item)) return SeesClose(id);
   const int32_t stream = world_.network[id].stream;
-  const bool current = stream == kSessionStream
-                           ? session_ == id
-                           : streams_[static_cast<size_t>(stream)] == id;
+  const bool current =
+      stream == kSessionStream ? session_ == id : streams_[static_cast<size_t>(stream)] == id;
   if (!current) return;
   if (std::holds_alternative<OpenAccepted>(item)) {
     if (stream == kSessionStream) return Step(client::SessionUp{});
@@ -146,8 +151,8 @@ void WorkerProcess::Connect(uint32_t what, SimTime scheduled) {
   }
   if (!resolved_.has_value()) return;
   const uint32_t stream = what - 1;
-  streams_[stream] = world_.network.Open(index_, *resolved_, static_cast<int32_t>(stream),
-                                         tokens_[stream]);
+  streams_[stream] =
+      world_.network.Open(index_, *resolved_, static_cast<int32_t>(stream), tokens_[stream]);
 }
 
 void WorkerProcess::CloseConnections() {
@@ -284,11 +289,10 @@ void WorkerProcess::Do(client::Send& send) {
 void WorkerProcess::Do(client::SendContribution& send) {
   Lane& lane = lanes_[send.lane];
   if (lane.phase == LanePhase::kIdle || (lane.round != 0 && lane.round != send.round)) {
-    world_.checker.Fail(
-        Invariant::kContract,
-        absl::StrCat("The client of ", name(), " pushes round ", send.round, " of ",
-                     world_.scenario.lanes[lane.model].name,
-                     " from buffers that belong to the trainer again."));
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat("The client of ", name(), " pushes round ", send.round, " of ",
+                                     world_.scenario.lanes[lane.model].name,
+                                     " from buffers that belong to the trainer again."));
     return;
   }
   lane.round = send.round;
@@ -302,8 +306,7 @@ void WorkerProcess::Do(client::SendContribution& send) {
   frame.range = send.range;
   for (uint32_t i = 0; i < send.range.count; ++i) {
     frame.bytes += ChunkSize(size, send.range.first + i);
-    frame.chunks.push_back(
-        ContributionChunk(worker_, lane.key, tensor_hash, send.range.first + i));
+    frame.chunks.push_back(ContributionChunk(worker_, lane.key, tensor_hash, send.range.first + i));
   }
   const uint64_t places = PlacesOf(send.range);
   if ((lane.pushed_places & places) != 0) world_.coverage.Saw(Sight::kPushResent);
@@ -330,8 +333,8 @@ void WorkerProcess::Do(client::SendSupply& send) {
                         absl::StrCat("The client of ", name(), " supplies results that it lacks."));
     return;
   }
-  const uint64_t size = *TensorBytes(
-      world_.scenario.lanes[lane.model].tensors[lane.layout[send.range.tensor]]);
+  const uint64_t size =
+      *TensorBytes(world_.scenario.lanes[lane.model].tensors[lane.layout[send.range.tensor]]);
   for (uint32_t i = 0; i < send.range.count; ++i) {
     frame.bytes += ChunkSize(size, send.range.first + i);
     frame.chunks.push_back(lane.staged.chunks[PlaceOf(send.range.tensor, send.range.first + i)]);
@@ -344,9 +347,9 @@ void WorkerProcess::Do(client::SendSupply& send) {
 void WorkerProcess::Do(client::SendValue& send) {
   const auto it = announced_.find({send.key.lane, send.key.version});
   if (it == announced_.end()) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat("The client of ", name(), " serves a value that its trainer "
-                                                               "did not announce."));
+    world_.checker.Fail(Invariant::kContract, absl::StrCat("The client of ", name(),
+                                                           " serves a value that its trainer "
+                                                           "did not announce."));
     return;
   }
   if (const auto& stream = streams_[send.stream]; stream.has_value()) {
@@ -359,9 +362,9 @@ void WorkerProcess::Do(client::KeepResult& keep) {
   if (frame_ == nullptr || frame_->round != keep.round ||
       frame_->range.tensor != keep.range.tensor || keep.range.first < frame_->range.first ||
       keep.range.first + keep.range.count > frame_->range.first + frame_->range.count) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat("The client of ", name(), " keeps a result that did not "
-                                                               "arrive."));
+    world_.checker.Fail(Invariant::kContract, absl::StrCat("The client of ", name(),
+                                                           " keeps a result that did not "
+                                                           "arrive."));
     return;
   }
   if (lane.staged.round != keep.round || lane.staged.ballot < frame_->ballot) {
@@ -403,12 +406,6 @@ void WorkerProcess::Observe(const ToWorker& message) {
     ObserveVerdict(verdict->lane, verdict->record);
   } else if (const auto* prepared = std::get_if<Prepared>(&message)) {
     if (Lane* lane = LaneAt(prepared->lane); lane != nullptr) lane->prepared = *prepared;
-  } else if (const auto* rejected = std::get_if<Rejected>(&message)) {
-    if (!rejected->lane.has_value()) return;
-    Lane* lane = LaneAt(*rejected->lane);
-    if (lane == nullptr || lane->round == 0 || rejected->round != lane->round) return;
-    lane->given.rejected = true;
-    Record(*lane);
   } else if (const auto* changed = std::get_if<MembershipChanged>(&message)) {
     for (const StartRound& start : changed->start) {
       for (Lane& lane : lanes_) {
@@ -418,6 +415,7 @@ void WorkerProcess::Observe(const ToWorker& message) {
     }
   } else if (const auto* drain = std::get_if<Drain>(&message)) {
     drained_ |= !drain->service;
+    if (drained_ && phase_ == Phase::kJoining) TurnAfter(0);
   }
 }
 
@@ -429,9 +427,9 @@ void WorkerProcess::ObserveLayout(const LaneLayout& layout) {
     const size_t end = layout.first + layout.tensors.size();
     if (lane.layout.size() < end) lane.layout.resize(end);
     for (size_t i = 0; i < layout.tensors.size(); ++i) {
-      const auto it = std::find_if(
-          model.tensors.begin(), model.tensors.end(),
-          [&](const TensorSpec& spec) { return spec.name == layout.tensors[i].name; });
+      const auto it =
+          std::find_if(model.tensors.begin(), model.tensors.end(),
+                       [&](const TensorSpec& spec) { return spec.name == layout.tensors[i].name; });
       lane.layout[layout.first + i] = static_cast<uint32_t>(it - model.tensors.begin());
     }
   }

@@ -82,10 +82,10 @@ class WorkerProcess {
  private:
   enum class Phase : uint8_t {
     kImporting,
-    kJoining,   // Ready, not a member.
-    kLoading,   // A member that still lacks the donor's state.
+    kJoining,  // Ready, not a member.
+    kLoading,  // A member that still lacks the donor's state.
     kTraining,
-    kDone,      // All rounds have ended.
+    kDone,  // All rounds have ended.
     kLeaving,
     kLeft,
   };
@@ -96,8 +96,9 @@ class WorkerProcess {
     std::vector<uint32_t> known;   // Tensors of the model by TensorHandle.
     std::vector<uint32_t> absent;  // Tensors of the model that this trainer does not have (yet).
     LanePhase phase = LanePhase::kIdle;
-    RoundNumber round = 0;         // In flight, 0 until the core has said its number.
-    RoundNumber last = 0;          // Ended.
+    RoundNumber round = 0;   // In flight, 0 until the core has said its number.
+    RoundNumber last = 0;    // Ended.
+    RoundNumber joined = 0;  // The first round of this life.
     uint64_t chain = 0;
     uint64_t state = 0;
     std::map<uint64_t, uint64_t> states;  // By chain: what a joiner may ask for.
@@ -108,15 +109,15 @@ class WorkerProcess {
     bool withdraw = false;
     bool corrupt = false;
     bool abandon = false;
-    SimTime deadline = 0;     // Of the wait, 0 when there is none.
-    uint32_t wait = 0;        // Which wait the deadline belongs to.
-    SimTime patience = 0;     // Of a wait with a deadline that is meant to pass.
+    SimTime deadline = 0;  // Of the wait, 0 when there is none.
+    uint32_t wait = 0;     // Which wait the deadline belongs to.
+    SimTime patience = 0;  // Of a wait with a deadline that is meant to pass.
     StagedChunks staged;
     std::map<RoundNumber, VerdictRecord> told;
     std::optional<Prepared> prepared;
-    std::optional<LaneIndex> index;       // At the aggregator.
-    std::vector<uint32_t> layout;         // Tensors of the model by TensorIndex.
-    uint64_t pushed_places = 0;           // Sent at least once in this round, by place.
+    std::optional<LaneIndex> index;  // At the aggregator.
+    std::vector<uint32_t> layout;    // Tensors of the model by TensorIndex.
+    uint64_t pushed_places = 0;      // Sent at least once in this round, by place.
     std::optional<std::pair<RoundNumber, uint64_t>> start;  // Where a joiner is to begin.
   };
 
@@ -161,6 +162,8 @@ class WorkerProcess {
   void Finish(uint32_t handle);
   void Wait(uint32_t handle, SimTime patience);
   void EndRound(uint32_t handle, const VerdictRecord& record);
+  void Apply(Lane& lane, const VerdictRecord& record);
+  void CatchUp(Lane& lane);
   void Evicted();
   void TryLoad();
   void LoadFrom(const WorkerProcess& donor);

@@ -174,6 +174,13 @@ void World::Dispatch(const Scheduled& event) {
       if (fired_[event.a]) return;
       fired_[event.a] = true;
       return Strike(scenario.faults[event.a], kNobody, kNobody);
+    case Happening::kFlip:
+      if (healed_) return;
+      Narrate(Detail::kNotable, "world", [] { return "the workers find the other aggregator"; });
+      for (uint32_t worker = 0; worker < slots_.size(); ++worker) {
+        Move(worker, slots_[worker].resolves_to == kNobody ? event.a : kNobody, true);
+      }
+      return;
     case Happening::kCommand:
       if (AggregatorProcess* process = Serving(); process != nullptr && !process->stopped) {
         process->Command(commands_[event.a]);
@@ -254,9 +261,8 @@ void World::StartAggregator() {
   const uint32_t index = static_cast<uint32_t>(aggregators_.size());
   aggregators_.push_back(std::make_unique<AggregatorProcess>(*this, index, std::move(config)));
   serving_ = index;
-  Narrate(Detail::kNotable, aggregators_.back()->name(), [&] {
-    return absl::StrCat("starts, term ", aggregators_.back()->core().config().term);
-  });
+  Narrate(Detail::kNotable, aggregators_.back()->name(),
+          [&] { return absl::StrCat("starts, term ", aggregators_.back()->core().config().term); });
 }
 
 // A trainer that exits by itself closes its connections like one that is killed.
@@ -265,9 +271,8 @@ void World::TrainerExits(WorkerProcess& process) {
   slot.checkpoint = process.checkpoint();
   const bool current = slot.process == process.index();
   if (process.left() || process.fenced()) {
-    if (current) slot.retired = true;
     process.Crash(false);
-    return;
+    return;  // Not started again before faults stop.
   }
   process.Crash(false);
   if (!current || slot.start_pending) return;
@@ -331,8 +336,7 @@ void World::Strike(const Fault& fault, uint32_t acting_worker, uint32_t acting_a
   }
   // Half of the time whoever was there when it happened, else the one that was drawn.
   const bool acting = acting_worker != kNobody && fault.salt % 2 == 0;
-  WorkerProcess* process =
-      acting ? workers_[acting_worker].get() : Current(fault.worker);
+  WorkerProcess* process = acting ? workers_[acting_worker].get() : Current(fault.worker);
   if (process != nullptr && process->alive()) StrikeWorker(fault, *process);
 }
 
@@ -440,17 +444,24 @@ void World::StrikeAggregator(const Fault& fault, AggregatorProcess& process) {
       StartAggregator();
       uint64_t moved = fault.salt / 4;
       for (uint32_t worker = 0; worker < slots_.size(); ++worker, moved /= 2) {
-        slots_[worker].resolves_to = moved % 2 == 0 ? before : kNobody;
-        WorkerProcess* current = Current(worker);
-        if (moved % 2 == 0 || current == nullptr) continue;
-        for (const ConnectionId connection : current->connections()) {
-          flag ? network.Reset(connection) : network.GoSilent(connection, kKeepalive);
-        }
+        slots_[worker].resolves_to = before;
+        if (moved % 2 == 1) Move(worker, kNobody, flag);
       }
+      queue.After(fault.duration, Happening::kFlip, before);
       return;
     }
     default:
       return;
+  }
+}
+
+// From now on the worker finds another aggregator, and its connections to the one it had are gone.
+void World::Move(uint32_t worker, uint32_t to, bool reset) {
+  slots_[worker].resolves_to = to;
+  WorkerProcess* current = Current(worker);
+  if (current == nullptr) return;
+  for (const ConnectionId connection : current->connections()) {
+    reset ? network.Reset(connection) : network.GoSilent(connection, kKeepalive);
   }
 }
 
@@ -477,15 +488,22 @@ void World::StrikeCommand(const Fault& fault) {
   }
 }
 
-void World::Noted(AggregatorProcess& process, const aggregator::Note& note) {
+void World::Noted(const aggregator::Note& note) {
   using aggregator::NoteKind;
+  if (note.kind == NoteKind::kContributionRejected) {
+    // Whoever is told may lose its connection first; the note stays.
+    if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
+  }
+  if (note.kind == NoteKind::kContributionDropped &&
+      note.text.find("effective and left") != std::string::npos) {
+    coverage.Saw(Sight::kAttemptDropped);
+  }
   if (note.kind != NoteKind::kRecovered) return;
   const auto says = [&](const char* words) { return note.text.find(words) != std::string::npos; };
   if (says("every member is back")) coverage.Saw(Sight::kRecoveredEveryone);
   if (says("a majority of the members")) coverage.Saw(Sight::kRecoveredMajority);
   if (says("whoever is back")) coverage.Saw(Sight::kRecoveredForced);
   if (says("nobody remembers")) coverage.Saw(Sight::kRecoveredFresh);
-  (void)process;
 }
 
 // The process of an aggregator that has drained exits, and its replacement starts.
@@ -526,7 +544,6 @@ void World::Heal() {
     Slot& slot = slots_[worker];
     slot.resolves_to = kNobody;
     if (Current(worker) != nullptr || slot.start_pending) continue;
-    slot.retired = false;
     slot.start_pending = true;
     queue.After(random.Between(0, 500) * kMillisecond, Happening::kStartWorker, worker);
   }
@@ -547,7 +564,7 @@ void World::Operate() {
   }
   for (uint32_t worker = 0; worker < slots_.size(); ++worker) {
     Slot& slot = slots_[worker];
-    if (Current(worker) != nullptr || slot.start_pending || slot.retired) continue;
+    if (Current(worker) != nullptr || slot.start_pending) continue;
     slot.start_pending = true;
     queue.After(0, Happening::kStartWorker, worker);
   }

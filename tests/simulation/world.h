@@ -54,7 +54,7 @@ class World {
 
   // Something happened that a fault may wait for. The process named may be gone afterwards.
   void Notice(Trigger trigger, uint32_t worker, uint32_t aggregator);
-  void Noted(AggregatorProcess& aggregator, const aggregator::Note& note);
+  void Noted(const aggregator::Note& note);
   void ServiceDrained(AggregatorProcess& aggregator);
   std::optional<Fault> TakeTrainerFault(FaultKind kind, uint32_t worker, RoundNumber step);
   bool TakeStateFileFailure() { return std::exchange(state_file_fails_, false); }
@@ -75,7 +75,6 @@ class World {
     uint32_t resolves_to = kNobody;
     Checkpoint checkpoint;
     bool start_pending = false;
-    bool retired = false;        // Left, or was fenced: not started again.
   };
 
   void Dispatch(const Scheduled& event);
@@ -84,6 +83,7 @@ class World {
   void Strike(const Fault& fault, uint32_t acting_worker, uint32_t acting_aggregator);
   void StrikeWorker(const Fault& fault, WorkerProcess& process);
   void StrikeAggregator(const Fault& fault, AggregatorProcess& process);
+  void Move(uint32_t worker, uint32_t to, bool reset);
   void StrikeCommand(const Fault& fault);
   void CrashWorker(WorkerProcess& process, bool reset, SimTime restart_after);
   void CrashAggregator(AggregatorProcess& process, bool reset, SimTime restart_after);
@@ -98,16 +98,16 @@ class World {
   std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   std::vector<Slot> slots_;
-  std::vector<bool> fired_;         // Faults, by position.
-  std::vector<uint64_t> noticed_;   // By trigger.
+  std::vector<bool> fired_;        // Faults, by position.
+  std::vector<uint64_t> noticed_;  // By trigger.
   uint32_t waits_ = 0;
   uint32_t planted_ = 0;
   bool state_file_fails_ = false;
   bool healed_ = false;
-  bool leaving_ = false;            // Everyone is done and was told to leave.
+  bool leaving_ = false;  // Everyone is done and was told to leave.
   SimTime leaving_since_ = 0;
   bool over_ = false;
-  SimTime over_at_ = 0;             // A moment after the last one has left.
+  SimTime over_at_ = 0;  // A moment after the last one has left.
   std::vector<aggregator::Event> commands_;
   uint32_t serving_ = kNobody;
   bool aggregator_pending_ = false;

@@ -1,0 +1,194 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What the aggregator's decisions cost: the core alone takes every event of one round of a 1 GB
+// model, one event for each frame of 1 MiB that a worker pushes or acknowledges. Bytes, sockets and
+// arithmetic are left out. The targets are 0.1 s a round for 256 workers and 5 s for 10,000.
+//
+// Columns: time of one round; its events and CPU ns per event; `of_target`: CPU time / target.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "aggregator/core/coordinator.h"
+#include "benchmark/benchmark.h"
+
+namespace basin::aggregator {
+namespace {
+
+constexpr uint64_t kModelBytes = 1'000'000'000;
+
+// Sizes as a transformer's: matrices, projections, norms, biases.
+std::vector<TensorSpec> MakeModel() {
+  constexpr uint64_t kSizes[] = {16 << 20, 16 << 20, 4 << 20, 4 << 20, 16 << 10, 4 << 10};
+  std::vector<TensorSpec> model;
+  for (uint64_t bytes = 0; bytes < kModelBytes; bytes += ElementSize(DType::kF32)) {
+    const uint64_t size = std::min(kSizes[model.size() % 6], kModelBytes - bytes);
+    model.push_back({absl::StrCat("layer", model.size(), ".weight"), DType::kF32, {size / 4}});
+    bytes += size - ElementSize(DType::kF32);
+  }
+  return model;
+}
+
+class Bench {
+ public:
+  explicit Bench(uint32_t workers) : workers_(workers), core_(MakeConfig(), now_) {
+    const std::vector<TensorSpec> model = MakeModel();
+    for (TensorIndex tensor = 0; tensor < model.size(); ++tensor) {
+      const uint64_t bytes = *TensorBytes(model[tensor]);
+      const uint32_t chunks = ChunkCount(bytes);
+      for (uint32_t first = 0; first < chunks; first += 4) {
+        FrameReceived frame;
+        frame.range = {tensor, first, std::min(4u, chunks - first)};
+        for (uint32_t i = 0; i < frame.range.count; ++i) {
+          frame.bytes += ChunkSize(bytes, first + i);
+          frame.digests.push_back(1);
+        }
+        chunks_ += frame.range.count;
+        bytes_ += frame.bytes;
+        frames_.push_back(std::move(frame));
+      }
+    }
+    for (uint32_t worker = 1; worker <= workers_; ++worker) {
+      Take(SessionOpened{worker, worker});
+      Hello hello;
+      hello.job = "bench";
+      hello.worker = absl::StrFormat("w%05d", worker);
+      hello.nonce = worker;
+      hello.fresh = true;
+      hello.settings = {workers_, workers_, workers_};
+      Tell(worker, std::move(hello));
+      Tell(worker, Register{"gradients", LaneKind::kGradient, model});
+      Tell(worker, LayoutSeen{0, static_cast<uint32_t>(model.size())});
+    }
+    for (uint32_t worker = 1; worker <= workers_; ++worker) Tell(worker, Ready{});
+    present_ = Bitmap(model.size());
+    for (size_t tensor = 0; tensor < model.size(); ++tensor) present_.Set(tensor);
+  }
+
+  // One round from begin to verdict. Returns its number of events.
+  uint64_t Round() {
+    ++round_;
+    events_ = 0;
+    told_ = 0;
+    Begin begin{0, round_, {}, {}, 0, {}};
+    begin.spec.op = ReduceOp::kAverage;
+    for (uint32_t worker = 1; worker <= workers_; ++worker) Tell(worker, begin);
+    for (FrameReceived& frame : frames_) {
+      frame.round = round_;
+      Event event = frame;
+      for (uint32_t worker = 1; worker <= workers_; ++worker) {
+        std::get<FrameReceived>(event).session = worker;
+        Take(event);
+      }
+      Drain();
+    }
+    const Commit commit{0,      round_, static_cast<uint32_t>(present_.size()), present_, chunks_,
+                        bytes_, chunks_};
+    for (uint32_t worker = 1; worker <= workers_; ++worker) Tell(worker, commit);
+    Drain();
+    for (uint32_t worker = 1; worker <= workers_; ++worker) {
+      Tell(worker, Staged{0, round_, prepared_});
+    }
+    if (told_ != workers_) {
+      std::fprintf(stderr, "core_bench: %u of %u workers were told the verdict\n", told_, workers_);
+      std::exit(1);
+    }
+    return events_;
+  }
+
+ private:
+  static Config MakeConfig() {
+    Config config;
+    config.memory_bytes = uint64_t{1} << 50;  // The windows alone decide what is parked.
+    return config;
+  }
+
+  void Take(const Event& event) {
+    ++events_;
+    actions_.clear();
+    core_.Step(event, now_, actions_);
+    for (const Action& action : actions_) {
+      if (const auto* reduce = std::get_if<Reduce>(&action)) {
+        ReduceDone done{reduce->job,
+                        reduce->lane,
+                        reduce->round,
+                        reduce->ballot,
+                        reduce->range,
+                        ChunkDigests(reduce->range.count, 1),
+                        {}};
+        reduced_.push_back(std::move(done));
+      } else if (const auto* publish = std::get_if<Publish>(&action)) {
+        published_.push_back({publish->lane, publish->round, publish->ballot, {publish->range}});
+      } else if (const auto* all = std::get_if<SendAll>(&action)) {
+        Read(all->message, static_cast<uint32_t>(all->sessions.size()));
+      } else if (const auto* send = std::get_if<Send>(&action)) {
+        Read(send->message, 1);
+      }
+    }
+  }
+
+  void Tell(SessionId session, ToAggregator message) {
+    Take(MessageReceived{session, std::move(message)});
+  }
+
+  void Read(const ToWorker& message, uint32_t receivers) {
+    if (const auto* prepared = std::get_if<Prepared>(&message)) prepared_ = prepared->ballot;
+    if (std::holds_alternative<Verdict>(message)) told_ += receivers;
+  }
+
+  // What was asked for is done at once, and everybody acknowledges what was published.
+  void Drain() {
+    while (!reduced_.empty() || !published_.empty()) {
+      for (const ReduceDone& done : std::exchange(reduced_, {})) Take(done);
+      for (const ResultAck& ack : std::exchange(published_, {})) {
+        Event event = MessageReceived{0, ack};
+        for (uint32_t worker = 1; worker <= workers_; ++worker) {
+          std::get<MessageReceived>(event).session = worker;
+          Take(event);
+        }
+      }
+    }
+  }
+
+  const uint32_t workers_;
+  const absl::Time now_ = absl::FromUnixSeconds(1'000'000'000);
+  Coordinator core_;
+  std::vector<FrameReceived> frames_;
+  uint64_t chunks_ = 0;
+  uint64_t bytes_ = 0;
+  Bitmap present_;
+  RoundNumber round_ = 0;
+  Ballot prepared_;
+  uint32_t told_ = 0;
+  uint64_t events_ = 0;
+  std::vector<Action> actions_;
+  std::vector<ReduceDone> reduced_;
+  std::vector<ResultAck> published_;
+};
+
+void CoreRound(benchmark::State& state) {
+  const auto workers = static_cast<uint32_t>(state.range(0));
+  Bench bench(workers);
+  bench.Round();  // The first one also allocates.
+  uint64_t events = 0;
+  const std::clock_t begin = std::clock();
+  for (auto _ : state) events += bench.Round();
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  const auto rounds = static_cast<double>(state.iterations());
+  const double target = workers <= 256 ? 0.1 : 5;
+  state.counters["events"] = static_cast<double>(events) / rounds;
+  state.counters["ns_per_event"] = seconds * 1e9 / static_cast<double>(events);
+  state.counters["of_target"] = seconds / rounds / target;
+}
+BENCHMARK(CoreRound)->ArgName("workers")->Arg(256)->Unit(benchmark::kMillisecond);
+BENCHMARK(CoreRound)->ArgName("workers")->Arg(10000)->Iterations(1)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace basin::aggregator
