@@ -138,12 +138,15 @@ void AggregatorProcess::TakeMessage(ConnectionId id, ToAggregator& message) {
                                 job()->state() == aggregator::JobState::kHalted);
   };
   const bool before = recovering();
-  if (remembers && before) participants_.insert(connection.worker);
+  if (remembers && before) world_.checker.AddKnowledge(connection.worker, recovered_);
   recovering_ = false;
   if (hello != nullptr) world_.Notice(Trigger::kHello, connection.worker, index_);
   if (!alive_) return;
   Step(aggregator::MessageReceived{connection.session, std::move(message)});
-  if (remembers && !before && (recovering_ || recovering())) participants_ = {connection.worker};
+  if (remembers && !before && (recovering_ || recovering())) {
+    recovered_.clear();
+    world_.checker.AddKnowledge(connection.worker, recovered_);
+  }
 }
 
 void AggregatorProcess::TakePush(ConnectionId id, const PushFrame& frame) {
@@ -208,7 +211,7 @@ void AggregatorProcess::Reduced(uint32_t number) {
     RoundStore& store = it->second;
     const uint64_t places = PlacesOf(what.range);
     for (Parked& parked : store.parked) {
-      parked_bytes_ -= BytesOf(key, parked.reducing & places);
+      parked_bytes_ -= BytesOf(store, parked.reducing & places);
       parked.present &= ~(parked.reducing & places);
       parked.reducing &= ~places;
     }
@@ -216,7 +219,7 @@ void AggregatorProcess::Reduced(uint32_t number) {
       store.values[PlaceOf(what.range.tensor, what.range.first + i)] = reduction.chunks[i];
     }
     store.results |= places;
-    result_bytes_ += BytesOf(key, places);
+    result_bytes_ += BytesOf(store, places);
     --reducing_;
   } else {
     world_.coverage.Saw(Sight::kStaleReduction);
@@ -361,7 +364,7 @@ void AggregatorProcess::Do(aggregator::Send& send) {
   if (auto* verdict = std::get_if<Verdict>(&send.message)) {
     const RoundKey key{0, verdict->lane, verdict->record.round};
     if (const auto lane = LaneOfModel(key); lane.has_value()) {
-      world_.checker.VerdictTold(index_, *lane, verdict->record, participants_);
+      world_.checker.VerdictTold(index_, *lane, verdict->record, recovered_);
     }
     ++verdicts_in_step_;
     world_.Notice(Trigger::kVerdict, worker, index_);
@@ -370,7 +373,7 @@ void AggregatorProcess::Do(aggregator::Send& send) {
       const auto lane = LaneOfModel({0, last.lane, 0});
       if (!lane.has_value()) continue;
       for (const VerdictRecord& record : last.verdicts) {
-        world_.checker.VerdictTold(index_, *lane, record, participants_);
+        world_.checker.VerdictTold(index_, *lane, record, recovered_);
       }
     }
     world_.Notice(Trigger::kWelcome, worker, index_);
@@ -416,15 +419,9 @@ void AggregatorProcess::Do(aggregator::EndSession& end) {
   sessions_.erase(it);
 }
 
-uint64_t AggregatorProcess::BytesOf(const RoundKey& key, uint64_t places) const {
-  const aggregator::Layout& layout =
-      core_.jobs().at(std::get<0>(key)).lanes()[std::get<1>(key)].layout;
+uint64_t AggregatorProcess::BytesOf(const RoundStore& store, uint64_t places) {
   uint64_t bytes = 0;
-  while (places != 0) {
-    const uint32_t place = static_cast<uint32_t>(__builtin_ctzll(places));
-    places &= places - 1;
-    bytes += ChunkSize(layout.TensorSize(place / kMaxChunksPerTensor), place % kMaxChunksPerTensor);
-  }
+  for (; places != 0; places &= places - 1) bytes += store.sizes[__builtin_ctzll(places)];
   return bytes;
 }
 
@@ -452,11 +449,15 @@ void AggregatorProcess::Do(aggregator::KeepChunks& keep) {
     return;
   }
   for (uint32_t i = 0; i < keep.range.count; ++i) {
-    parked->chunks[PlaceOf(keep.range.tensor, keep.range.first + i)] =
-        frame_->chunks[keep.range.first + i - frame_->range.first];
+    const uint32_t place = PlaceOf(keep.range.tensor, keep.range.first + i);
+    const uint32_t in_frame = keep.range.first + i - frame_->range.first;
+    parked->chunks[place] = frame_->chunks[in_frame];
+    // All chunks of a frame are whole but, at most, the last.
+    store.sizes[place] =
+        static_cast<uint32_t>(std::min(kChunkBytes, frame_->bytes - in_frame * kChunkBytes));
   }
   parked->present |= places;
-  parked_bytes_ += BytesOf(key, places);
+  parked_bytes_ += BytesOf(store, places);
 }
 
 void AggregatorProcess::Do(aggregator::DiscardChunks& discard) {
@@ -472,7 +473,7 @@ void AggregatorProcess::Do(aggregator::DiscardChunks& discard) {
         return;
       }
       parked.present &= ~places;
-      parked_bytes_ -= BytesOf(key, places);
+      parked_bytes_ -= BytesOf(store, places);
     }
     return;
   }
@@ -490,7 +491,7 @@ void AggregatorProcess::Do(aggregator::StartAttempt& start) {
   if (!(store.ballot == start.ballot)) {
     // Reductions of the attempt before are cancelled, and its results are of no use.
     for (Parked& parked : store.parked) {
-      parked_bytes_ -= BytesOf(key, parked.reducing);
+      parked_bytes_ -= BytesOf(store, parked.reducing);
       parked.present &= ~parked.reducing;
       parked.reducing = 0;
     }
@@ -499,7 +500,7 @@ void AggregatorProcess::Do(aggregator::StartAttempt& start) {
       if (reduction.done || RoundKey{what.job, what.lane, what.round} != key) continue;
       if (what.ballot == store.ballot) --reducing_;
     }
-    result_bytes_ -= BytesOf(key, store.results);
+    result_bytes_ -= BytesOf(store, store.results);
     store.results = 0;
     ForgetResults(key, start.ballot);
   }
@@ -663,7 +664,7 @@ void AggregatorProcess::Do(aggregator::ReleaseResult& release) {
                         absl::StrCat(name(), " was asked to free a result that it lacks."));
     return;
   }
-  result_bytes_ -= BytesOf(key, places);
+  result_bytes_ -= BytesOf(it->second, places);
   it->second.results &= ~places;
 }
 
@@ -691,8 +692,10 @@ void AggregatorProcess::Do(aggregator::EndRound& end) {
   const auto it = rounds_.find(key);
   ForgetResults(key, std::nullopt);
   if (it == rounds_.end() || world_.PlantedNow(PlantedBug::kForgetToFree)) return;
-  for (const Parked& parked : it->second.parked) parked_bytes_ -= BytesOf(key, parked.present);
-  result_bytes_ -= BytesOf(key, it->second.results);
+  for (const Parked& parked : it->second.parked) {
+    parked_bytes_ -= BytesOf(it->second, parked.present);
+  }
+  result_bytes_ -= BytesOf(it->second, it->second.results);
   for (Reduction& reduction : reductions_) {
     const aggregator::Reduce& what = reduction.what;
     if (reduction.done || RoundKey{what.job, what.lane, what.round} != key) continue;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "aggregator/core/coordinator.h"
+#include "tests/simulation/checker.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/payload.h"
 #include "tests/simulation/scenario.h"
@@ -49,8 +50,6 @@ class AggregatorProcess {
   const aggregator::Coordinator& core() const { return core_; }
   const aggregator::Job* job() const;
   uint64_t held_bytes() const { return parked_bytes_ + result_bytes_; }
-  // Who took part in its last recovery, with memory.
-  const std::set<uint32_t>& participants() const { return participants_; }
   // What it waits for, for a report.
   std::string Explain() const;
 
@@ -84,6 +83,7 @@ class AggregatorProcess {
     std::vector<Parked> parked;
     uint64_t results = 0;
     std::array<Chunk, kMaxChunks> values;
+    std::array<uint32_t, kMaxChunks> sizes = {};  // Bytes of what was kept.
   };
   struct Reduction {
     aggregator::Reduce what;
@@ -123,7 +123,7 @@ class AggregatorProcess {
   void SendResult(uint64_t id, SessionShell& session, ResultFrame frame);
   void SendValueFrame(SessionShell& session, ValueFrame frame);
   void ForgetResults(const RoundKey& key, std::optional<Ballot> below);
-  uint64_t BytesOf(const RoundKey& key, uint64_t places) const;
+  static uint64_t BytesOf(const RoundStore& store, uint64_t places);
   uint64_t DivisorOf(const RoundStore& store, size_t skipped) const;
   std::optional<uint32_t> LaneOfModel(const RoundKey& key) const;
 
@@ -144,7 +144,8 @@ class AggregatorProcess {
   std::map<std::tuple<std::string, std::string, uint64_t>, uint64_t> cache_;
   uint64_t parked_bytes_ = 0;
   uint64_t result_bytes_ = 0;
-  std::set<uint32_t> participants_;
+  // What those knew who took part in its last recovery with memory.
+  Knowledge recovered_;
   bool recovering_ = false;
   std::set<std::pair<LaneIndex, RoundNumber>> verdicts_told_;
   uint32_t verdicts_in_step_ = 0;

@@ -80,7 +80,7 @@ void Checker::StagedBy(uint32_t process, uint32_t lane, RoundNumber round,
 }
 
 void Checker::VerdictTold(uint32_t aggregator, uint32_t lane, const VerdictRecord& record,
-                          const std::set<uint32_t>& participants) {
+                          const Knowledge& recovered) {
   std::vector<ToldVerdict>& told = told_[{lane, record.round}];
   for (const ToldVerdict& other : told) {
     if (other.record.chain == record.chain) {
@@ -95,32 +95,31 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t lane, const VerdictRecor
   ++verdicts_;
   for (const ToldVerdict& other : told) {
     // A second verdict of one round: only where nobody who knew the first took part.
-    for (const auto& [process, lanes] : processes_) {
-      if (participants.count(process) == 0) continue;
-      const auto it = lanes.find(lane);
-      if (it == lanes.end()) continue;
-      if (it->second.told.count(other.record.chain) == 0 &&
-          it->second.staged != other.record.chain) {
-        continue;
-      }
+    const bool known = recovered.count({lane, other.record.chain}) > 0;
+    const bool excluded =
+        2 * scenario_.settings.min_workers > scenario_.settings.max_workers && !memory_lost_;
+    if (known || excluded || (other.aggregator == aggregator && recovered.empty())) {
       Fail(Invariant::kOneVerdict,
            absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
-                        " has two verdicts: ", DescribeRecord(other.record),
-                        ", and from aggregator ", aggregator, " ", DescribeRecord(record),
-                        ", though process ", process,
-                        " knew the first one and took part in the recovery."));
-      return;
-    }
-    if (other.aggregator == aggregator && participants.empty()) {
-      Fail(Invariant::kOneVerdict,
-           absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
-                        ": one aggregator told two verdicts: ", DescribeRecord(other.record),
-                        " and ", DescribeRecord(record), "."));
+                        " has two verdicts: ", DescribeRecord(other.record), " from aggregator ",
+                        other.aggregator, ", and ", DescribeRecord(record), " from aggregator ",
+                        aggregator,
+                        known ? ", whose recovery was told of the first one."
+                              : ", and nobody had lost its memory."));
       return;
     }
     ++excused_forks_;
   }
   told.push_back({record, aggregator});
+}
+
+void Checker::AddKnowledge(uint32_t process, Knowledge& knowledge) const {
+  const auto it = processes_.find(process);
+  if (it == processes_.end()) return;
+  for (const auto& [lane, known] : it->second) {
+    for (const uint64_t chain : known.told) knowledge.emplace(lane, chain);
+    if (known.staged != 0) knowledge.emplace(lane, known.staged);
+  }
 }
 
 uint64_t Checker::Applied(uint32_t process, const std::string& worker, uint32_t lane,

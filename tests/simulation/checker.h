@@ -13,9 +13,10 @@
 //   I7  every refusal, eviction and abort has a note with a reason
 //   L   once faults stop, every round that was begun gets a verdict
 //
-// A fork of a lineage (two verdicts of one round) is excused only where the guarantee ends: no
-// process that was told the first verdict, or staged it, took part in the recovery that led to the
-// second. Excuses are counted.
+// A fork of a lineage (two verdicts of one round) is excused only where the guarantee ends: nobody
+// who had been told the first verdict, or had staged it, took part in the recovery that led to the
+// second; and either min_workers is at most half of max_workers, or some process lost its memory
+// or its place. Excuses are counted.
 //
 // Thread contract: one run, one checker, one thread.
 
@@ -84,6 +85,9 @@ struct ProcessLane {
   std::set<uint64_t> told;  // Chains after each verdict.
 };
 
+// Verdicts, as lane and chain, that somebody was told or had staged.
+using Knowledge = std::set<std::pair<uint32_t, uint64_t>>;
+
 class Checker {
  public:
   Checker(const Scenario& scenario, const EventQueue& queue) : scenario_(scenario), queue_(queue) {}
@@ -119,9 +123,14 @@ class Checker {
                    const StagedChunks& staged, uint64_t state);
 
   // ---- what aggregators tell
-  // `participants`: processes that said hello, with memory, before this life decided its recovery.
+  // `recovered`: what those knew who took part in the recovery of this life of the aggregator.
   void VerdictTold(uint32_t aggregator, uint32_t lane, const VerdictRecord& record,
-                   const std::set<uint32_t>& participants);
+                   const Knowledge& recovered);
+  // Adds what a process knows now.
+  void AddKnowledge(uint32_t process, Knowledge& knowledge) const;
+  // A process lost its memory or its place, or somebody decided to go on without the others: from
+  // here on a split brain is only detected, not excluded.
+  void MemoryLost() { memory_lost_ = true; }
 
   uint64_t excused_forks() const { return excused_forks_; }
   uint64_t verdicts() const { return verdicts_; }
@@ -145,6 +154,7 @@ class Checker {
   std::map<Generation, std::vector<WorkerId>> generations_;
   std::map<std::pair<uint32_t, RoundNumber>, std::vector<ToldVerdict>> told_;
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> states_;  // By lane and chain.
+  bool memory_lost_ = false;
   uint64_t excused_forks_ = 0;
   uint64_t verdicts_ = 0;
 };

@@ -366,6 +366,7 @@ void WorkerProcess::Do(client::RoundRejected& rejected) {
 
 // The incarnation is over: back to the state of a donor.
 void WorkerProcess::Evicted() {
+  world_.checker.MemoryLost();
   for (Lane& lane : lanes_) {
     lane.phase = LanePhase::kIdle;
     lane.round = 0;

@@ -257,6 +257,14 @@ void World::StartAggregator() {
     config.saved[kJobName] = *state_file;
     config.term = std::max(config.term, state_file->term + 1);
   }
+  // Unix seconds tell lives apart, unless two of them begin in one second. Where a life follows
+  // another that is dead, recovery makes its term the higher one; two that are alive at once are
+  // not started in one second.
+  for (const auto& other : aggregators_) {
+    if (!other->alive()) continue;
+    config.term = std::max(config.term, other->core().config().term + 1);
+    if (other->job() != nullptr) config.term = std::max(config.term, other->job()->term() + 1);
+  }
   config.rules = RulesOf(scenario.bug);
   const uint32_t index = static_cast<uint32_t>(aggregators_.size());
   aggregators_.push_back(std::make_unique<AggregatorProcess>(*this, index, std::move(config)));
@@ -269,6 +277,7 @@ void World::StartAggregator() {
 void World::TrainerExits(WorkerProcess& process) {
   Slot& slot = slots_[process.worker()];
   slot.checkpoint = process.checkpoint();
+  checker.MemoryLost();
   const bool current = slot.process == process.index();
   if (process.left() || process.fenced()) {
     process.Crash(false);
@@ -405,6 +414,7 @@ void World::StrikeWorker(const Fault& fault, WorkerProcess& process) {
 void World::CrashWorker(WorkerProcess& process, bool reset, SimTime restart_after) {
   Slot& slot = slots_[process.worker()];
   slot.checkpoint = process.checkpoint();
+  checker.MemoryLost();
   Narrate(Detail::kNotable, process.name(), [] { return "dies"; });
   process.Crash(reset);
   if (slot.process != process.index() || slot.start_pending) return;
@@ -502,6 +512,7 @@ void World::Noted(const aggregator::Note& note) {
   const auto says = [&](const char* words) { return note.text.find(words) != std::string::npos; };
   if (says("every member is back")) coverage.Saw(Sight::kRecoveredEveryone);
   if (says("a majority of the members")) coverage.Saw(Sight::kRecoveredMajority);
+  if (says("whoever is back")) checker.MemoryLost();
   if (says("whoever is back")) coverage.Saw(Sight::kRecoveredForced);
   if (says("nobody remembers")) coverage.Saw(Sight::kRecoveredFresh);
 }
