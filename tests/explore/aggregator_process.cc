@@ -66,9 +66,14 @@ void AggregatorProcess::FinishReduction() {
   const Reduction done = reductions_.front();
   reductions_.erase(reductions_.begin());
   Put(results_, {done.lane, done.round, done.ballot}, done.result);
-  Step(aggregator::ReduceDone{0, done.lane, done.round, done.ballot, done.range,
-                              {DigestOf(done.result)}, {}},
-       nullptr);
+  aggregator::ReduceDone event;
+  event.lane = done.lane;
+  event.round = done.round;
+  event.ballot = done.ballot;
+  event.range = done.range;
+  event.digests.assign(1, DigestOf(done.result));
+  event.facts.squared_norms.assign(1, 0);
+  Step(event, nullptr);
 }
 
 bool AggregatorProcess::WindowRuns() const {
@@ -96,6 +101,8 @@ void AggregatorProcess::Step(const aggregator::Event& event, const Chunk* chunk)
   outputs_.clear();
   std::vector<aggregator::Action> actions;
   core_.Step(event, now_, actions);
+  // When the core next wants to wake depends on what it last looked at; a tick makes it look at all.
+  core_.Step(aggregator::Tick{}, now_, actions);
   for (aggregator::Action& action : actions) Do(action, chunk);
 }
 

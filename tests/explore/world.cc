@@ -473,7 +473,9 @@ bool World::SomebodyRemembers(const State& state, const Applied& version) const 
 
 void World::Connect(Work& work, uint32_t worker) {
   Link& link = work.links[worker];
-  link.session = static_cast<uint8_t>(2 * worker + (link.turn ? 2 : 1));
+  const auto turn = [&] { return static_cast<uint8_t>(2 * worker + (link.turn ? 2 : 1)); };
+  if (turn() == link.ghost) link.turn = !link.turn;
+  link.session = turn();
   link.turn = !link.turn;
   link.wanted = false;
   link.open = true;
@@ -577,6 +579,7 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       work.Say(absl::StrCat("FAULT: ", NameOf(w), " dies"));
       use(Fault::kDeath);
       BreakLink(work, w);
+      link.turn = false;
       work.state.workers[w] = kGone;
       break;
     case StepKind::kRestart: {
