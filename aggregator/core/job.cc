@@ -476,6 +476,7 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   }
   Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true);
   if (round == nullptr) return;
+  workers_[slot].holds_state = true;  // It computed a gradient with it.
   round->TakeBegin(ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
 }

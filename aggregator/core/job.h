@@ -179,6 +179,8 @@ class Job {
   std::vector<StartRound> StartRounds() const;
   bool AnyRoundEver() const;
   bool NobodyGoesOn() const;
+  bool NobodyHoldsState() const;
+  void ReleaseStateless(const JobScope& scope);
   void ReformIdleRounds(const JobScope& scope);
   void NotePause(const JobScope& scope);
 
@@ -239,6 +241,7 @@ class Job {
   bool saving_recovery_ = false;                // Decided; the generation is being written down.
   std::vector<RecoveredLane> recovered_lanes_;  // Meanwhile.
   std::optional<PendingChange> pending_;        // Likewise, of a change outside a verdict.
+  bool releasing_ = false;                      // Inside ReleaseStateless.
   std::optional<WorkerId> donor_;               // Of the state of whoever joined last.
   absl::Time paused_since_ = absl::InfiniteFuture();
   bool pause_told_ = false;

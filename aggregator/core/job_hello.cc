@@ -223,7 +223,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
     workers_.SetState(slot, WorkerState::kAdmitted);
     worker.incarnation = Incarnation{term_, ++next_incarnation_};
     if (worker.finishing) --finished_and_gone_;
-    worker.draining = worker.finishing = false;
+    worker.draining = worker.finishing = worker.holds_state = false;
     worker.member_since = Generation{};
     worker.busy.clear();
     worker.layouts.clear();

@@ -60,7 +60,11 @@ void Job::ReconsiderMembers(const JobScope& scope) {
     RequestChange(scope, next, ChooseDonor(next));
   } else if (Present() < settings_.min_workers) {
     const size_t finished = workers_.Count(WorkerState::kFinished) + finished_and_gone_;
-    const bool enough = next.members.size() + finished >= settings_.min_workers;
+    uint32_t finishing = 0;  // Members that the next membership counts as finished.
+    for (Slot slot = 0; slot < workers_.size(); ++slot) {
+      finishing += IsMember(workers_[slot]) && workers_[slot].finishing;
+    }
+    const bool enough = next.members.size() + finished + finishing >= settings_.min_workers;
     if (enough) RequestChange(scope, next, ChooseDonor(next));
   }
 }
@@ -150,6 +154,7 @@ std::optional<WorkerId> Job::ChooseDonor(const Membership& next) const {
   for (const WorkerId& id : membership_.members) {
     const std::optional<Slot> slot = workers_.Find(id);
     if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
+    if (!workers_[*slot].holds_state) continue;
     // One that stays, before one that is on its way out; one that is here, before one that is away.
     const bool stays =
         std::find(next.members.begin(), next.members.end(), id) != next.members.end();
@@ -223,7 +228,12 @@ void Job::Activate(const JobScope& scope, const Membership& next, std::optional<
       if (was_member && !tell_members) continue;
       if (!was_member) worker.member_since = next.generation;
       std::optional<WorkerId> from = donor;
-      if ((was_member && trained) || from == id) from.reset();  // It has the state.
+      if ((was_member && trained) || from == id) {
+        from.reset();  // It has the state, or is about to.
+      } else {
+        worker.holds_state = false;
+      }
+      if (!from.has_value() && !(was_member && trained)) worker.holds_state = true;
       SendTo(scope, slot,
              MembershipChanged{membership_, Role::kMember, from,
                                was_member ? std::vector<StartRound>{} : StartRounds()});
@@ -275,13 +285,39 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
       lanes_[i].round->Lose(ScopeOf(scope, i), slot, reason);
     }
   }
-  if (state_ == JobState::kRunning) {
-    if (workers_.Count(WorkerState::kMember) == 0 && !pending_.has_value()) EndLineage(scope);
+  if (state_ == JobState::kRunning && !pending_.has_value()) {
+    if (workers_.Count(WorkerState::kMember) == 0) {
+      EndLineage(scope);
+    } else if (!releasing_ && AnyRoundEver() && NobodyHoldsState()) {
+      ReleaseStateless(scope);
+    }
   }
   NotePause(scope);
   ReconsiderMembers(scope);
   AdvanceAll(scope);
   if (Idle()) idle_since_ = scope.now;
+}
+
+bool Job::NobodyHoldsState() const {
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    if (IsMember(workers_[slot]) && workers_[slot].holds_state) return false;
+  }
+  return true;
+}
+
+// The members that are left joined, and lost their donor before they had its state: they would
+// wait for it for ever. They come in again with a state of their own.
+void Job::ReleaseStateless(const JobScope& scope) {
+  releasing_ = true;
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    if (!IsMember(workers_[slot])) continue;
+    Lose(scope, slot, NoteKind::kWorkerLost, "has no state, and nobody is left to give it one",
+         Error{ErrorCode::kEvicted,
+               absl::StrCat("Worker ", workers_[slot].id, " of job ", name_,
+                            " joined, and everyone who had the state was lost before it had it. "
+                            "Rejoin with the state of a checkpoint; no restart needed.")});
+  }
+  releasing_ = false;
 }
 
 // Nobody is left who holds the state. What was open is aborted, with nobody there to hear it, and

@@ -161,6 +161,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     worker.nonce = hello.nonce;
     const bool member = members.count(id) > 0;
     workers_.SetState(slot, member ? WorkerState::kMember : WorkerState::kAdmitted);
+    worker.holds_state = member;
     // An incarnation keys what is kept of a contribution: no two workers may have the same.
     const bool keeps = member && !(hello.incarnation == Incarnation{}) &&
                        incarnations.insert(hello.incarnation).second;

@@ -54,9 +54,10 @@ struct Worker {
   Nonce nonce = 0;
   Incarnation incarnation;
   WorkerState state = WorkerState::kLost;
-  bool draining = false;    // Not among the next members.
-  bool finishing = false;   // Said finished; takes part in no round that opens from now on.
-  Generation member_since;  // In which this incarnation became a member; zero before.
+  bool draining = false;     // Not among the next members.
+  bool holds_state = false;  // A member that can give the job's state to another.
+  bool finishing = false;    // Said finished; takes part in no round that opens from now on.
+  Generation member_since;   // In which this incarnation became a member; zero before.
   std::optional<SessionId> session;
   absl::Time last_heard;     // While connected: when something of it last arrived.
   absl::Time lost_at;        // While disconnected: when it counts as lost.
@@ -75,9 +76,9 @@ struct Worker {
     return it == layouts.end() ? 0 : it->second;
   }
   auto Fields() const {
-    return std::tie(id, nonce, incarnation, state, draining, finishing, member_since, session,
-                    last_heard, lost_at, ready_order, step_label, state_hash, progress, busy,
-                    busy_until, superseded, layouts);
+    return std::tie(id, nonce, incarnation, state, draining, holds_state, finishing, member_since,
+                    session, last_heard, lost_at, ready_order, step_label, state_hash, progress,
+                    busy, busy_until, superseded, layouts);
   }
 };
 
