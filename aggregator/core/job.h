@@ -168,7 +168,7 @@ class Job {
   void Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::string& reason,
             const Error& error);
   void EndLineage(const JobScope& scope);
-  Membership NextMembership(bool admit) const;
+  Membership NextMembership(bool admit, bool keep_all = false) const;
   void Activate(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor,
                 bool tell_members);
   std::optional<WorkerId> ChooseDonor(const Membership& next) const;

@@ -59,13 +59,11 @@ void Job::ReconsiderMembers(const JobScope& scope) {
   } else if (NobodyGoesOn()) {
     RequestChange(scope, next, ChooseDonor(next));
   } else if (Present() < settings_.min_workers) {
+    // Nobody is let go in a pause: who is drained or has finished goes at the next verdict.
+    const Membership all = NextMembership(!scope.draining, true);
     const size_t finished = workers_.Count(WorkerState::kFinished) + finished_and_gone_;
-    uint32_t finishing = 0;  // Members that the next membership counts as finished.
-    for (Slot slot = 0; slot < workers_.size(); ++slot) {
-      finishing += IsMember(workers_[slot]) && workers_[slot].finishing;
-    }
-    const bool enough = next.members.size() + finished + finishing >= settings_.min_workers;
-    if (enough) RequestChange(scope, next, ChooseDonor(next));
+    const bool enough = all.members.size() + finished >= settings_.min_workers;
+    if (enough && all != membership_) RequestChange(scope, all, ChooseDonor(all));
   }
 }
 
@@ -121,14 +119,15 @@ Generation Job::NextGeneration() const {
 }
 
 // Survivors keep their order, joiners are appended in the order in which they became ready.
-Membership Job::NextMembership(bool admit) const {
+Membership Job::NextMembership(bool admit, bool keep_all) const {
   Membership next = membership_;
   next.members.clear();
   for (const WorkerId& id : membership_.members) {
     const std::optional<Slot> slot = workers_.Find(id);
     if (!slot.has_value()) continue;
     const Worker& worker = workers_[*slot];
-    if (IsMember(worker) && !worker.draining && !worker.finishing) next.members.push_back(id);
+    const bool stays = keep_all || (!worker.draining && !worker.finishing);
+    if (IsMember(worker) && stays) next.members.push_back(id);
   }
   if (admit) {
     for (const Slot slot : Candidates()) {
