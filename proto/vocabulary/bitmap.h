@@ -26,9 +26,7 @@ class Bitmap {
   bool all() const { return count_ == size_; }
   bool none() const { return count_ == 0; }
 
-  bool Test(size_t bit) const {
-    return bit < size_ && ((words_[bit >> 6] >> (bit & 63)) & 1) != 0;
-  }
+  bool Test(size_t bit) const { return bit < size_ && ((words_[bit >> 6] >> (bit & 63)) & 1) != 0; }
 
   // Sets or clears one bit. Returns whether that changed it. REQUIRES: bit < size().
   bool Set(size_t bit) {

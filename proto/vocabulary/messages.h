@@ -225,9 +225,9 @@ struct Get {
   auto Fields() const { return std::tie(key, expected, source, first, count, timeout); }
 };
 
-using ToAggregator = std::variant<Hello, Ready, Heartbeat, Register, LayoutSeen, Begin, Skip,
-                                  Commit, Withdraw, Staged, ResultAck, Need, Busy, Abandon,
-                                  Finished, Leave, Announce, Get>;
+using ToAggregator =
+    std::variant<Hello, Ready, Heartbeat, Register, LayoutSeen, Begin, Skip, Commit, Withdraw,
+                 Staged, ResultAck, Need, Busy, Abandon, Finished, Leave, Announce, Get>;
 
 // ---------------------------------------------------------------- aggregator -> worker
 

@@ -49,8 +49,14 @@ void AggregatorProcess::Take(aggregator::SessionId session, const Item& item) {
     return;
   }
   const PushFrame& frame = std::get<PushFrame>(item);
-  Step(aggregator::FrameReceived{session, frame.kind, frame.lane, frame.round, frame.ballot,
-                                 frame.range, kChunkBytes, {DigestOf(frame.chunk)}},
+  Step(aggregator::FrameReceived{session,
+                                 frame.kind,
+                                 frame.lane,
+                                 frame.round,
+                                 frame.ballot,
+                                 frame.range,
+                                 kChunkBytes,
+                                 {DigestOf(frame.chunk)}},
        &frame.chunk);
 }
 
@@ -101,7 +107,8 @@ void AggregatorProcess::Step(const aggregator::Event& event, const Chunk* chunk)
   outputs_.clear();
   std::vector<aggregator::Action> actions;
   core_.Step(event, now_, actions);
-  // When the core next wants to wake depends on what it last looked at; a tick makes it look at all.
+  // When the core next wants to wake depends on what it last looked at; a tick makes it look at
+  // all.
   core_.Step(aggregator::Tick{}, now_, actions);
   for (aggregator::Action& action : actions) Do(action, chunk);
 }

@@ -1,6 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Larger worlds, cut where time or memory ends. What was seen is right; how much was not is printed.
+// Larger worlds, cut where time or memory ends. What was seen is right; how much was not is
+// printed.
 
 #include <cstdio>
 #include <string>

@@ -35,8 +35,8 @@ std::string Describe(const VerdictRecord& record) {
 
 struct Words {
   std::string operator()(const Hello& m) const {
-    std::string text = absl::StrCat("Hello as ", ToString(m.incarnation), ", ",
-                                    Describe(m.membership));
+    std::string text =
+        absl::StrCat("Hello as ", ToString(m.incarnation), ", ", Describe(m.membership));
     for (const LaneHistory& lane : m.lanes) {
       absl::StrAppend(&text, ", last verdict ", lane.last_verdict);
       if (lane.staged.has_value()) {

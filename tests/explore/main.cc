@@ -106,7 +106,8 @@ int main(int argc, char** argv) {
     } else if (option == "--fine-trainer") {
       bounds.whole_trainer = false;
     } else if (option == "--without") {
-      if (++i == argc || !TurnOff(argv[i], bounds.rules)) return WrongUsage("there is no such rule");
+      if (++i == argc || !TurnOff(argv[i], bounds.rules))
+        return WrongUsage("there is no such rule");
     } else if (const auto number = numbers.find(option); number != numbers.end()) {
       uint32_t value = 0;
       if (++i == argc || !absl::SimpleAtoi(argv[i], &value)) {

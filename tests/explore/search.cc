@@ -59,9 +59,7 @@ class Searcher {
     WorldStep step;
   };
 
-  double Seconds() const {
-    return std::chrono::duration<double>(Clock::now() - begin_).count();
-  }
+  double Seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
 
   void AddState(const State& state, uint32_t parent, WorldStep step) {
     if (!seen_.insert(state.Print()).second) return;
@@ -88,7 +86,8 @@ class Searcher {
       const Ending ending = world_.EndingOf(state, why);
       ++result_.endings[static_cast<size_t>(ending)];
       if (ending == Ending::kStuck) {
-        result_.violation = absl::StrCat("Nothing can happen any more, and the job is stuck: ", why);
+        result_.violation =
+            absl::StrCat("Nothing can happen any more, and the job is stuck: ", why);
         result_.trail = Trail(index, nullptr);
         return;
       }
@@ -148,8 +147,8 @@ std::string SearchResult::Summary() const {
       "paused, %d halted; %d excused forks; ",
       states, steps, depth, seconds, static_cast<double>(states) / std::max(seconds, 1e-3),
       memory_mib, sizes, endings[static_cast<size_t>(Ending::kDone)],
-      endings[static_cast<size_t>(Ending::kPaused)],
-      endings[static_cast<size_t>(Ending::kHalted)], excused);
+      endings[static_cast<size_t>(Ending::kPaused)], endings[static_cast<size_t>(Ending::kHalted)],
+      excused);
   if (!violation.empty()) {
     absl::StrAppend(&text, "VIOLATION: ", violation);
   } else if (!cut.empty()) {

@@ -56,9 +56,10 @@ void WorkerProcess::Take(const Item& item) {
     Step(client::MessageReceived{*message}, nullptr);
   } else {
     const ResultFrame& frame = std::get<ResultFrame>(item);
-    Step(client::ResultReceived{frame.lane, frame.round, frame.ballot, frame.range,
-                                {DigestOf(frame.chunk)}},
-         &frame.chunk);
+    Step(
+        client::ResultReceived{
+            frame.lane, frame.round, frame.ballot, frame.range, {DigestOf(frame.chunk)}},
+        &frame.chunk);
   }
 }
 
@@ -148,9 +149,9 @@ void WorkerProcess::Do(const client::Action& action, const Chunk* chunk) {
                               Ballot{}, what.range, ContributionOf(worker_, life_, what.round)})});
         } else if constexpr (std::is_same_v<T, client::SendSupply>) {
           if (staged_round_ != what.round) Wrong("it supplies result bytes that it does not hold");
-          outputs_.push_back({Kind::kFrame, Item(PushFrame{aggregator::FrameKind::kSupply,
-                                                           what.lane_index, what.round,
-                                                           what.ballot, what.range, staged_})});
+          outputs_.push_back(
+              {Kind::kFrame, Item(PushFrame{aggregator::FrameKind::kSupply, what.lane_index,
+                                            what.round, what.ballot, what.range, staged_})});
         } else if constexpr (std::is_same_v<T, client::KeepResult>) {
           if (chunk == nullptr) return Wrong("it keeps result bytes that it was not given");
           staged_round_ = what.round;

@@ -189,9 +189,8 @@ bool World::UrgentOfWorker(const State& state, uint32_t w, std::vector<WorldStep
   if (!message || frame || train) return false;
   const auto& head = std::get<ToWorker>(items_[link.down.front()]);
   const bool verdict = std::holds_alternative<Verdict>(head);
-  const bool credit =
-      std::holds_alternative<Credit>(head) &&
-      StepWorker(state.workers[w], Input::kReceive, link.down.front()).outputs == 0;
+  const bool credit = std::holds_alternative<Credit>(head) &&
+                      StepWorker(state.workers[w], Input::kReceive, link.down.front()).outputs == 0;
   if (verdict || credit) add(StepKind::kDown);
   return verdict || credit;
 }
@@ -333,10 +332,10 @@ World::Effect World::StepWorker(uint32_t process, Input input, uint32_t item) {
   Effect effect;
   effect.first_output = static_cast<uint32_t>(outputs_.size());
   for (WorkerOutput& output : next.TakeOutputs()) {
-    const bool sends = output.kind == WorkerOutput::Kind::kMessage ||
-                       output.kind == WorkerOutput::Kind::kFrame;
-    outputs_.push_back({static_cast<uint8_t>(output.kind), 0,
-                        sends ? items_.Add(std::move(output.item)) : 0});
+    const bool sends =
+        output.kind == WorkerOutput::Kind::kMessage || output.kind == WorkerOutput::Kind::kFrame;
+    outputs_.push_back(
+        {static_cast<uint8_t>(output.kind), 0, sends ? items_.Add(std::move(output.item)) : 0});
   }
   effect.outputs = static_cast<uint32_t>(outputs_.size()) - effect.first_output;
   effect.first_applied = static_cast<uint32_t>(applied_.size());
@@ -413,8 +412,8 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
   for (uint32_t i = 0; i < effect.applied; ++i) {
     const Applied applied = applied_[effect.first_applied + i];
     if (work.trail != nullptr) {
-      work.Say(absl::StrCat("    ", NameOf(worker), " applies round ", applied.round,
-                            ", history ", absl::Hex(applied.chain)));
+      work.Say(absl::StrCat("    ", NameOf(worker), " applies round ", applied.round, ", history ",
+                            absl::Hex(applied.chain)));
     }
     const std::vector<uint64_t>& told = work.history.told;
     if (applied.round > told.size() || told[applied.round - 1] != applied.chain) {
@@ -502,8 +501,7 @@ void World::BreakLink(Work& work, uint32_t worker) {
 }
 
 void World::Crash(Work& work) {
-  work.state.aggregator =
-      FirstAggregator(aggregators_[work.state.aggregator].term() + 1, false);
+  work.state.aggregator = FirstAggregator(aggregators_[work.state.aggregator].term() + 1, false);
   for (uint32_t w = 0; w < bounds_.workers; ++w) {
     const bool open = work.links[w].open;
     const bool wanted = work.links[w].wanted;

@@ -94,16 +94,16 @@ enum class Fault : uint8_t { kCrash = 0, kDeath = 1, kRestart = 2, kEviction = 3
 inline constexpr size_t kFaultKinds = 5;
 
 enum class StepKind : uint8_t {
-  kConnect,    // A worker's session opens and it says hello.
-  kUp,         // A message arrives at the aggregator.
+  kConnect,  // A worker's session opens and it says hello.
+  kUp,       // A message arrives at the aggregator.
   kUpFrame,
-  kDown,       // A message arrives at the worker.
+  kDown,  // A message arrives at the worker.
   kDownFrame,
-  kReduce,     // A reduction ends.
-  kTrain,      // The trainer's next call.
-  kNotice,     // The aggregator sees that a connection is gone.
-  kForget,     // The aggregator gives up a process that is gone.
-  kWindow,     // The recovery window ends.
+  kReduce,  // A reduction ends.
+  kTrain,   // The trainer's next call.
+  kNotice,  // The aggregator sees that a connection is gone.
+  kForget,  // The aggregator gives up a process that is gone.
+  kWindow,  // The recovery window ends.
   // Only when nothing of the above can happen.
   kStartTimeout,
   kDelay,  // Nothing happens, but the process that would be next comes last.
@@ -190,7 +190,7 @@ class World {
     bool ended = false;   // The aggregator has ended it: what the worker sends is dropped.
     uint8_t session = 0;  // Its number, if open: the worker's two take turns.
     bool turn = false;
-    uint8_t ghost = 0;    // An older session that the aggregator still takes for open; 0 for none.
+    uint8_t ghost = 0;  // An older session that the aggregator still takes for open; 0 for none.
     std::vector<uint32_t> up, up_frames, down, down_frames;  // Items.
     auto Fields() const {
       return std::tie(wanted, open, stream, ended, session, turn, ghost, up, up_frames, down,
@@ -232,8 +232,18 @@ class World {
   };
   // What a process can be given.
   enum class Input : uint8_t {
-    kOpen, kTake, kLose, kEvict, kReduce, kWindow, kStartTimeout,    // The aggregator.
-    kStart, kSessionUp, kSessionDown, kReceive, kTrain,              // A worker.
+    kOpen,
+    kTake,
+    kLose,
+    kEvict,
+    kReduce,
+    kWindow,
+    kStartTimeout,  // The aggregator.
+    kStart,
+    kSessionUp,
+    kSessionDown,
+    kReceive,
+    kTrain,  // A worker.
   };
   struct Work;  // A step in progress.
 

@@ -129,7 +129,7 @@ class Reduction:
                 acc = acc / acc_type(np.float64(self.divisor) / (f * q))
             elif not integer:
                 acc = acc * acc_type(f * q)
-            assert acc.dtype == acc_type
+            assert acc is not None and acc.dtype == acc_type
             return narrow(self.result, acc).tobytes()
 
 
@@ -142,16 +142,17 @@ def run_driver(lines):
 
 def backends():
     targets = subprocess.run([DRIVER, "--targets"], text=True, check=True, stdout=subprocess.PIPE)
-    return ["reference"] + targets.stdout.split()
+    return ["reference", *targets.stdout.split()]
 
 
 def any_bits(rng, dtype, count):
     """Every kind of bit pattern: a third random bits, the rest numbers of moderate size."""
     numpy_type = NUMPY[dtype]
     if dtype not in BITS:
-        info = np.iinfo(numpy_type)
+        info = np.iinfo(numpy_type)  # type: ignore[type-var]
         return rng.integers(info.min, info.max, count, numpy_type, endpoint=True)
-    bits = rng.integers(0, np.iinfo(BITS[dtype]).max, count, BITS[dtype], endpoint=True)
+    most = np.iinfo(BITS[dtype]).max  # type: ignore[type-var]
+    bits = rng.integers(0, most, count, BITS[dtype], endpoint=True)
     numbers = rng.normal(size=count) * 10.0 ** rng.integers(-3, 4, count)
     if dtype == "bf16":
         tensor = torch.from_numpy(numbers).to(torch.bfloat16)

@@ -19,7 +19,7 @@ namespace basin::simulation {
 namespace {
 
 constexpr char kHelp[] =
-    R"(Runs whole training jobs, with the real state machines of the aggregator and the clients, on a
+    R"(Runs whole training jobs, with the real state machines of aggregator and clients, on a
 simulated network and clock. The seed decides everything: the model, the limits, the delays and the
 faults. The same seed gives the same run.
 
@@ -33,7 +33,7 @@ usage: basin-simulate [--seed N | --seeds A..B] [OPTION]...
   --verbose       every message and frame, not only decisions, faults and verdicts
   --quiet         only the result
   --jobs N        so many runs at once (default 1; with --seeds)
-  --plant BUG     run with a bug planted around the cores, to see it found; `--plant list` lists them
+  --plant BUG     plant a bug around the cores, to see it found; `--plant list` lists them
   --coverage      with --seeds: how often everything happened
   --help          this text
 
