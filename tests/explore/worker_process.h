@@ -82,20 +82,12 @@ class WorkerProcess {
   // It was told that its history is not the job's.
   bool conflict() const { return conflict_; }
 
-  // Of the session, all but what only times reconnects: each of them may be late anyway.
   auto Fields() const {
-    const client::Session& session = client_.session();
-    return std::tuple_cat(
-        std::tie(worker_, life_, trainer_, generation_, staged_round_, staged_, conflict_),
-        std::make_tuple(session.phase(), session.token(), session.frame_chunks()),
-        std::tie(session.streams()), WithoutSession(client_.Fields()));
+    return std::tie(worker_, life_, client_, trainer_, generation_, staged_round_, staged_,
+                    conflict_);
   }
 
  private:
-  template <typename... T>
-  static auto WithoutSession(const std::tuple<const client::Session&, T...>& fields) {
-    return std::apply([](const auto&, const auto&... rest) { return std::tie(rest...); }, fields);
-  }
   void Step(const client::Event& event, const Chunk* chunk);
   void Call(const client::Event& event);
   void Do(const client::Action& action, const Chunk* chunk);
