@@ -110,8 +110,10 @@ std::string Describe(const Coverage& coverage) {
 }
 
 std::string Missing(const Coverage& coverage) {
-  // A job ends after ten idle minutes; a lane that waits for memory would wait for the whole run.
-  static constexpr const char* kOutOfReach[] = {"note job_ended", "note lane_waits_for_memory"};
+  // A job ends after ten idle minutes; a lane that waits for memory would wait for the whole run;
+  // members that lost their donor before they had its state are released.
+  static constexpr const char* kOutOfReach[] = {"note job_ended", "note lane_waits_for_memory",
+                                                "state lost with its donors"};
   std::vector<std::string> missing;
   for (const auto& [name, count] : Counters(coverage)) {
     const bool out_of_reach =
