@@ -541,7 +541,9 @@ void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
                                              " again. The client reconnects by itself.")});
   }
   if (lane.round->phase() != RoundPhase::kPrepared) return;
-  if (lane.round->Settled() || !scope.config.rules.two_phases) Settle(scope, index);
+  const Rules& rules = scope.config.rules;
+  const bool at_once = !rules.two_phases || (!rules.second_prepare && lane.round->adopted());
+  if (lane.round->Settled() || at_once) Settle(scope, index);
 }
 
 void Job::AdvanceAll(const JobScope& scope) {

@@ -225,7 +225,6 @@ void Job::FinishRecovery(const JobScope& scope) {
     std::set<Slot> holders;
     for (const WorkerId& id : recovered.holders) holders.insert(*workers_.Find(id));
     lane.round->Adopt(ScopeOf(scope, index), *recovered.adopted, holders);
-    if (!scope.config.rules.second_prepare) lane.round->StageAllForTest();
   }
   recovered_lanes_.clear();
   const auto hellos = std::move(hellos_);

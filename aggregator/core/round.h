@@ -128,6 +128,7 @@ class Round {
   Ballot value_ballot() const { return value_ballot_; }
   const RoundValue& value() const { return value_; }
   const std::vector<RoundMember>& members() const { return members_; }
+  bool adopted() const { return adopted_; }
   bool pull_mode() const { return pull_; }
   bool Has(Slot slot) const { return IndexOf(slot) >= 0; }
   bool begun() const { return phase_ != RoundPhase::kIdle; }
@@ -158,8 +159,6 @@ class Round {
   // Of a round that nobody has begun: its members are these. REQUIRES: phase() is kIdle.
   void Reform(const RoundScope& scope, std::vector<RoundMember> members);
   void Adopt(const RoundScope& scope, const StagedValue& staged, const std::set<Slot>& holders);
-  // Rules::second_prepare is off: everybody counts as having staged the adopted value.
-  void StageAllForTest();
   void GrowLayout(const RoundScope& scope);
   // The lane was given more memory: everyone hears of its larger window.
   void MemoryGrew(const RoundScope& scope);

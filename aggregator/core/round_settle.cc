@@ -296,10 +296,6 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
                    " and is prepared again at ", ToString(ballot_), "."));
 }
 
-void Round::StageAllForTest() {
-  for (RoundMember& member : members_) SetStaged(member, true);
-}
-
 // The adopted value is lost with everyone who held it: what the others own is pushed and reduced
 // anew. They take it for done, and say it all again on a new session.
 void Round::RunAgain(const RoundScope& scope, const std::string& reason) {

@@ -635,6 +635,7 @@ TEST(Rules, WithoutTheSecondPrepareAnAdoptedValueIsToldAtOnce) {
   Three t(Settings(2, 4, 3), config);
   t.TellVerdictOnlyTo(t.a);
   t.Crash(5000);
+  t.b.stages = t.c.stages = false;
   t.b.Connect();
   t.c.Connect();
   t.Sleep(t.config.recovery_window);
