@@ -169,8 +169,8 @@ class Job {
             const Error& error);
   void EndLineage(const JobScope& scope);
   Membership NextMembership(bool admit, bool keep_all = false) const;
-  void Activate(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor,
-                bool tell_members);
+  void Activate(const JobScope& scope, const Membership& next,
+                const std::optional<WorkerId>& donor, bool tell_members);
   std::optional<WorkerId> ChooseDonor(const Membership& next) const;
   std::optional<WorkerId> ChooseDonorByState(const Membership& next) const;
   std::vector<Slot> Candidates() const;  // Ready, in the order in which they became so.

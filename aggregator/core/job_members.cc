@@ -207,8 +207,8 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
 }
 
 // Makes `next` the membership and tells whoever does not hear it with a verdict.
-void Job::Activate(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor,
-                   bool tell_members) {
+void Job::Activate(const JobScope& scope, const Membership& next,
+                   const std::optional<WorkerId>& donor, bool tell_members) {
   // Before the first round nobody has trained: members too take the donor's state.
   const bool trained = AnyRoundEver();
   membership_ = next;
