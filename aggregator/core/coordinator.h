@@ -76,7 +76,7 @@ class Coordinator {
   JobId next_job_ = 0;
   std::map<JobId, Job> jobs_;
   std::map<JobName, JobId> by_name_;
-  std::map<SessionId, Session> sessions_;
+  Sessions sessions_;
   bool draining_ = false;
   bool drained_ = false;
   absl::Time drain_until_ = absl::InfiniteFuture();

@@ -162,10 +162,9 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
           [&](const LayoutSeen& seen) {
             Lane* lane = FindLane(scope, slot, seen.lane);
             if (lane == nullptr || seen.version > lane->layout.version()) return;
-            uint32_t& known = worker.layouts[seen.lane];
-            const uint32_t before = known;
+            const uint32_t before = worker.LayoutSeen(seen.lane);
             if (seen.version <= before) return;
-            known = seen.version;
+            worker.SeeLayout(seen.lane, seen.version);
             if (lane->round.has_value() && lane->round->Has(slot)) {
               lane->round->LayoutSeen(ScopeOf(scope, seen.lane), slot, before);
             }

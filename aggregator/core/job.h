@@ -34,6 +34,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/time/time.h"
 #include "aggregator/core/action.h"
 #include "aggregator/core/config.h"
@@ -55,15 +56,18 @@ struct Session {
   auto Fields() const { return std::tie(token, job, slot); }
 };
 
+// Looked up for every frame, so a tree of few and wide nodes; its order is that of the ids.
+using Sessions = absl::btree_map<SessionId, Session>;
+
 // What a job may see of its surroundings during one Step.
 struct JobScope {
   absl::Time now;
   const Config& config;
   MemoryBudget& memory;
   std::vector<Action>& actions;
-  std::map<SessionId, Session>& sessions;  // Those that are open.
-  absl::Time started;                      // When this aggregator began to listen.
-  bool draining;                           // The whole service: open no round, admit nobody.
+  Sessions& sessions;  // Those that are open.
+  absl::Time started;  // When this aggregator began to listen.
+  bool draining;       // The whole service: open no round, admit nobody.
 };
 
 enum class JobState : uint8_t { kRecovering = 0, kHalted = 1, kForming = 2, kRunning = 3 };

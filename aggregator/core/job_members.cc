@@ -78,6 +78,8 @@ bool Job::NobodyGoesOn() const {
 
 void Job::TryForm(const JobScope& scope) {
   if (state_ != JobState::kForming || scope.draining || pending_.has_value()) return;
+  const uint32_t least = forming_timed_out_ ? settings_.min_workers : settings_.start_workers;
+  if (workers_.Count(WorkerState::kCandidate) + workers_.Count(WorkerState::kSpare) < least) return;
   const std::vector<Slot> ready = Candidates();
   const bool enough = ready.size() >= settings_.start_workers ||
                       (forming_timed_out_ && ready.size() >= settings_.min_workers);

@@ -195,7 +195,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
       if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
       for (const LaneHistory& history : held.second.lanes) {
         if (history.name != lane.name) continue;
-        workers_[*slot].layouts[index] = static_cast<uint32_t>(history.layout.size());
+        workers_[*slot].SeeLayout(index, static_cast<uint32_t>(history.layout.size()));
       }
     }
   }

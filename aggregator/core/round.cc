@@ -46,12 +46,13 @@ void Round::IndexMembers() {
 }
 
 void Round::CountMembers() {
-  contributors_ = begun_ = effective_ = awaited_ = unblocked_ = waiting_ = 0;
+  contributors_ = begun_ = effective_ = alive_ = awaited_ = unblocked_ = waiting_ = 0;
   for (const RoundMember& member : members_) {
     const bool contributes = member.standing == Standing::kContributor;
     contributors_ += contributes;
     begun_ += contributes && member.begun;
     effective_ += member.effective;
+    alive_ += !member.gone;
     awaited_ += !member.gone && !member.staged;
     unblocked_ += !member.blocked;
     waiting_ += member.waits;
@@ -67,11 +68,6 @@ void Round::SetStaged(RoundMember& member, bool staged) {
 int Round::IndexOf(Slot slot) const {
   if (slot >= index_.size() || index_[slot] < 0) return -1;
   return members_[static_cast<size_t>(index_[slot])].gone ? -1 : index_[slot];
-}
-
-bool Round::AnyoneAlive() const {
-  return std::any_of(members_.begin(), members_.end(),
-                     [](const RoundMember& member) { return !member.gone; });
 }
 
 bool Round::Settled() const {

@@ -76,36 +76,36 @@ enum class Standing : uint8_t {
   kDropped = 2,    // Lost before it counted.
 };
 
+// What every frame looks at comes first, so that it lies together in memory.
 struct RoundMember {
   Slot slot = 0;
-  WorkerId id;
-  Incarnation incarnation;
   Standing standing = Standing::kContributor;
   bool gone = false;  // Lost: stages nothing, gets nothing.
-
   bool begun = false;
-  Begin begin;
+  bool committed = false;
+  bool effective = false;
+  bool blocked = false;  // Can add nothing: effective, or no room for what it would send next.
+  bool waits = false;    // Blocked and alive: all it can do is wait for the others.
+  uint32_t owed = 0;     // Result chunks that are held for it.
+  uint64_t parked = 0;   // Bytes.
+  uint64_t missing = 0;  // Bytes it has neither sent nor skipped.
+  uint64_t told_window = 0;
+  absl::Time progress;          // Of taking results and staging.
+  Digest digest = 0;            // Sum over the chunks it has.
   Bitmap have;                  // Chunks parked here, or reduced with them in this attempt.
   Bitmap known;                 // Chunks whose digest is known, from whatever attempt.
   std::vector<Digest> digests;  // By flat chunk.
-  Digest digest = 0;            // Sum over the chunks it has.
   Bitmap skipped;               // Tensors.
-  bool committed = false;
-  Commit commit;
-  bool effective = false;
-  bool refetched = false;  // Its digest did not match once.
-  uint64_t parked = 0;     // Bytes.
-  uint64_t missing = 0;    // Bytes it has neither sent nor skipped.
-  uint64_t told_window = 0;
-  bool blocked = false;  // Can add nothing: effective, or no room for what it would send next.
-  bool waits = false;    // Blocked and alive: all it can do is wait for the others.
-  Bitmap asked;          // Pull mode: chunks it was told to push.
+  Bitmap acked;                 // Result chunks it has.
+  Bitmap asked;                 // Pull mode: chunks it was told to push.
+  Incarnation incarnation;
 
-  Bitmap acked;         // Result chunks it has.
-  uint32_t owed = 0;    // Result chunks that are held for it.
-  bool staged = false;  // At the current ballot.
-  bool holds = false;   // Has staged this value, at whatever ballot: can supply it.
-  absl::Time progress;  // Of taking results and staging.
+  WorkerId id;
+  Begin begin;
+  Commit commit;
+  bool refetched = false;  // Its digest did not match once.
+  bool staged = false;     // At the current ballot.
+  bool holds = false;      // Has staged this value, at whatever ballot: can supply it.
   bool named_late = false;
 
   auto Fields() const {
@@ -136,7 +136,7 @@ class Round {
 
   // Prepared, and every live member staged. False when nobody is alive.
   bool Settled() const;
-  bool AnyoneAlive() const;
+  bool AnyoneAlive() const { return alive_ > 0; }
 
   // The members must say what they have in this round once more, on new sessions. True once.
   bool WantsReconnect() { return std::exchange(reconnect_, false); }
@@ -185,10 +185,10 @@ class Round {
 
   auto Fields() const {
     return std::tie(number_, ballot_, value_ballot_, phase_, value_, members_, spec_, compared_,
-                    pull_, contributors_, begun_, effective_, awaited_, unblocked_, waiting_,
-                    dropped_, chunks_, arrived_, unacked_, result_digests_, norms_, skip_counts_,
-                    ready_, reducing_, results_out_, overflow_, nonfinite_, wanted_, supplier_,
-                    reconnect_, adopted_, replan_, wait_since_);
+                    pull_, contributors_, begun_, effective_, alive_, awaited_, unblocked_,
+                    waiting_, dropped_, chunks_, arrived_, unacked_, result_digests_, norms_,
+                    skip_counts_, ready_, reducing_, results_out_, overflow_, nonfinite_, wanted_,
+                    supplier_, reconnect_, adopted_, replan_, wait_since_);
   }
 
  private:
@@ -259,6 +259,7 @@ class Round {
   uint32_t contributors_ = 0;
   uint32_t begun_ = 0;      // Contributors that have begun.
   uint32_t effective_ = 0;  // Contributors that are effective.
+  uint32_t alive_ = 0;      // Members that are not gone.
   uint32_t awaited_ = 0;    // Live members that have not staged.
   uint32_t unblocked_ = 0;  // Members that can still add something.
   uint32_t waiting_ = 0;    // Members that can do no more than wait.

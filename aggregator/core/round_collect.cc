@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "aggregator/core/round.h"
@@ -15,7 +16,8 @@ namespace basin::aggregator {
 namespace {
 
 // Appends a chunk to ranges of one tensor, joining neighbours.
-void AppendChunk(std::vector<ChunkRange>& ranges, TensorIndex tensor, uint32_t chunk) {
+template <typename Ranges>
+void AppendChunk(Ranges& ranges, TensorIndex tensor, uint32_t chunk) {
   if (!ranges.empty() && ranges.back().first + ranges.back().count == chunk) {
     ++ranges.back().count;
   } else {
@@ -164,7 +166,7 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
   const bool contradicts =
       of_use && (member.skipped.Test(range.tensor) ||
                  (member.committed && !member.commit.present.Test(range.tensor)));
-  std::vector<ChunkRange> kept;
+  absl::InlinedVector<ChunkRange, 4> kept;
   uint32_t duplicates = 0;
   bool changed = false;
   if (contradicts) {
@@ -518,26 +520,17 @@ void Round::Rescan(const RoundScope& scope) {
 
 uint64_t Round::DivisorOf(TensorIndex tensor) const {
   const bool present = spec_.denominator == Denominator::kPresent;
-  uint64_t count = 0;
+  const uint32_t skips = skip_counts_[tensor];
+  if (skips == contributors_) return 0;
+  if (spec_.op == ReduceOp::kAverage) return present ? contributors_ - skips : contributors_;
+  if (spec_.op != ReduceOp::kWeightedAverage) return 1;
   uint64_t weight = 0;
-  bool anyone = false;
   for (const RoundMember& member : members_) {
     if (member.standing != Standing::kContributor) continue;
-    const bool skips = member.skipped.Test(tensor);
-    anyone |= !skips;
-    if (present && skips) continue;
-    ++count;
+    if (present && member.skipped.Test(tensor)) continue;
     weight += WeightOf(spec_, member.begin.counts);
   }
-  if (!anyone) return 0;
-  switch (spec_.op) {
-    case ReduceOp::kAverage:
-      return count;
-    case ReduceOp::kWeightedAverage:
-      return weight;
-    default:
-      return 1;
-  }
+  return weight;
 }
 
 void Round::PumpReduce(const RoundScope& scope) {
@@ -582,8 +575,6 @@ void Round::PumpReduce(const RoundScope& scope) {
 void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
   if (!(done.ballot == ballot_) || phase_ != RoundPhase::kCollect) return;  // Of an older attempt.
   const uint32_t base = scope.layout.FirstChunk(done.range.tensor) + done.range.first;
-  uint32_t alive = 0;
-  for (const RoundMember& member : members_) alive += !member.gone;
   for (uint32_t i = 0; i < done.range.count; ++i) {
     const uint32_t flat = base + i;
     if (chunks_[flat] != ChunkState::kReducing) return;
@@ -591,15 +582,10 @@ void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
     result_digests_[flat] = done.digests[i];
     // By chunk, so that the norm does not depend on which chunks were reduced together.
     norms_[flat] = i < done.facts.squared_norms.size() ? done.facts.squared_norms[i] : 0;
-    unacked_[flat] = alive;
+    unacked_[flat] = alive_;
     --reducing_;
   }
   replan_ = true;
-  for (RoundMember& member : members_) {
-    if (member.gone) continue;
-    if (member.owed == 0) member.progress = scope.now;
-    member.owed += done.range.count;
-  }
   overflow_ |= done.facts.overflow;
   if (done.facts.nonfinite.has_value()) {
     const NonFinite& found = *done.facts.nonfinite;
@@ -608,6 +594,10 @@ void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
   }
   Publish(scope, done.range);
   for (RoundMember& member : members_) {
+    if (!member.gone) {
+      if (member.owed == 0) member.progress = scope.now;
+      member.owed += done.range.count;
+    }
     if (member.parked == 0) continue;
     for (uint32_t i = 0; i < done.range.count; ++i) {
       if (member.have.Test(base + i)) member.parked -= scope.layout.SizeOf(base + i);
@@ -623,6 +613,7 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
   // Before `gone` is set: nothing is owed to it any more.
   for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
   if (!member.staged) --awaited_;
+  --alive_;
   member.gone = true;
   UpdateBlocked(scope, member);
   for (auto it = wanted_.begin(); it != wanted_.end();) {

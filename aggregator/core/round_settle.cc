@@ -25,6 +25,7 @@ void Add(std::optional<uint64_t>& total, const std::optional<uint64_t>& count) {
 
 void Round::Publish(const RoundScope& scope, const ChunkRange& range) {
   aggregator::Publish publish{scope.job, scope.lane, number_, ballot_, range, {}};
+  publish.sessions.reserve(alive_);
   for (const RoundMember& member : members_) {
     if (member.gone) continue;
     const Worker& worker = scope.workers[member.slot];

@@ -67,13 +67,14 @@ struct Worker {
   uint64_t progress = 0;
   std::string busy;  // Why the trainer does something else; empty when it does not.
   absl::Time busy_until;
-  std::vector<Nonce> superseded;          // Processes that this id no longer belongs to.
-  std::map<LaneIndex, uint32_t> layouts;  // Layout version seen, by lane.
+  std::vector<Nonce> superseded;  // Processes that this id no longer belongs to.
+  std::vector<uint32_t> layouts;  // Layout version seen, by lane; 0 beyond the end.
 
   bool connected() const { return session.has_value(); }
-  uint32_t LayoutSeen(LaneIndex lane) const {
-    const auto it = layouts.find(lane);
-    return it == layouts.end() ? 0 : it->second;
+  uint32_t LayoutSeen(LaneIndex lane) const { return lane < layouts.size() ? layouts[lane] : 0; }
+  void SeeLayout(LaneIndex lane, uint32_t version) {
+    if (layouts.size() <= lane) layouts.resize(lane + 1);
+    layouts[lane] = version;
   }
   auto Fields() const {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, finishing, member_since,

@@ -25,6 +25,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/time/time.h"
 
@@ -108,6 +109,10 @@ class Fingerprint {
   }
   template <typename K, typename V, typename Less>
   void Add(const std::map<K, V, Less>& values) {
+    Range(values);
+  }
+  template <typename K, typename V>
+  void Add(const absl::btree_map<K, V>& values) {
     Range(values);
   }
   template <typename T, size_t N>
