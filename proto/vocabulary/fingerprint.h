@@ -93,7 +93,7 @@ class Fingerprint {
   template <typename... T>
   void Add(const std::variant<T...>& value) {
     Word(value.index());
-    std::visit([this](const auto& held) { Add(held); }, value);
+    std::visit([this](const auto& held) { this->Add(held); }, value);
   }
   template <typename T>
   void Add(const std::vector<T>& values) {
