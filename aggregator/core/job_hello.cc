@@ -204,26 +204,29 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
       }
     }
     worker.nonce = hello.nonce;
+    worker.draining = false;  // The process before was meant.
   } else if (worker.state != WorkerState::kLost && worker.state != WorkerState::kAdmitted &&
-             hello.incarnation == Incarnation{}) {
+             hello.incarnation != worker.incarnation) {
+    // The process lives another life, or is about to: it gave this one up, or another aggregator
+    // evicted it meanwhile. What it does from here on is not what this incarnation did.
     Lose(scope, slot, NoteKind::kWorkerLost, "gave up its incarnation",
          Error{ErrorCode::kStale, "A newer session of this process has taken over."});
   }
 
-  const bool reconnects = worker.state != WorkerState::kLost;
-  if (reconnects) {
-    if (worker.connected() && *worker.session != session) {
-      scope.sessions.erase(*worker.session);
-      scope.actions.push_back(
-          EndSession{*worker.session,
-                     Error{ErrorCode::kStale, "A newer session of this process has taken over."}});
-      values_.ForgetRequests(slot);
-    }
-  } else {
+  const bool lives = worker.state != WorkerState::kLost;
+  const bool reconnects = lives && hello.incarnation == worker.incarnation;
+  if (lives && worker.connected() && *worker.session != session) {
+    scope.sessions.erase(*worker.session);
+    scope.actions.push_back(
+        EndSession{*worker.session,
+                   Error{ErrorCode::kStale, "A newer session of this process has taken over."}});
+    values_.ForgetRequests(slot);
+  }
+  if (!reconnects) {
     workers_.SetState(slot, WorkerState::kAdmitted);
     worker.incarnation = Incarnation{term_, ++next_incarnation_};
-    if (worker.finishing) --finished_and_gone_;
-    worker.draining = worker.finishing = worker.holds_state = false;
+    if (!lives && worker.finishing) --finished_and_gone_;
+    worker.finishing = worker.holds_state = false;
     worker.member_since = Generation{};
     worker.busy.clear();
     worker.layouts.clear();
@@ -231,7 +234,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   worker.session = session;
   worker.last_heard = scope.now;
   scope.sessions[session].slot = slot;
-  Say(scope, reconnects ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,
+  Say(scope, lives ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,
       absl::StrCat("Incarnation ", ToString(worker.incarnation), "."));
   WelcomeWorker(scope, slot, hello);
 }
@@ -282,6 +285,8 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   if (news) {
     SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, StartRounds()});
   }
+  // It may have been told on a session that was cut.
+  if (worker.draining || scope.draining) SendTo(scope, slot, Drain{!worker.draining});
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
     if (!lane.round.has_value() || !lane.round->Has(slot)) continue;

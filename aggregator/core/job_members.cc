@@ -242,7 +242,6 @@ void Job::Activate(const JobScope& scope, const Membership& next,
     }
     if (was_member) {
       workers_.SetState(slot, worker.finishing ? WorkerState::kFinished : WorkerState::kAdmitted);
-      worker.draining = false;
     }
     const Role role = worker.state == WorkerState::kSpare ? Role::kSpare : Role::kJoiner;
     SendTo(scope, slot, MembershipChanged{membership_, role, std::nullopt, {}});
@@ -353,6 +352,8 @@ void Job::EndLineage(const JobScope& scope) {
       workers_.SetState(slot, WorkerState::kAdmitted);
     }
   }
+  // Who is only late may still hold it, and is heard until the new lineage has a verdict.
+  recovered_ = false;
   state_ = JobState::kForming;
   forming_since_ = scope.now;
   forming_timed_out_ = false;

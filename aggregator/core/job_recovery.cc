@@ -159,15 +159,14 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     const Slot slot = workers_.Add(id);
     Worker& worker = workers_[slot];
     worker.nonce = hello.nonce;
-    const bool member = members.count(id) > 0;
-    workers_.SetState(slot, member ? WorkerState::kMember : WorkerState::kAdmitted);
-    worker.holds_state = member;
-    // An incarnation keys what is kept of a contribution: no two workers may have the same.
-    const bool keeps = member && !(hello.incarnation == Incarnation{}) &&
-                       incarnations.insert(hello.incarnation).second;
-    worker.incarnation = keeps ? hello.incarnation : Incarnation{term_, ++next_incarnation_};
-    worker.last_heard = scope.now;
     worker.lost_at = absl::InfiniteFuture();  // Set when everybody is told.
+    if (members.count(id) == 0) continue;     // Admitted then, in a new life.
+    workers_.SetState(slot, WorkerState::kMember);
+    worker.holds_state = true;
+    // An incarnation keys what is kept of a contribution: no two workers may have the same.
+    const bool keeps =
+        !(hello.incarnation == Incarnation{}) && incarnations.insert(hello.incarnation).second;
+    worker.incarnation = keeps ? hello.incarnation : Incarnation{term_, ++next_incarnation_};
   }
 
   for (const RecoveredLane& recovered : decision.lanes) {
@@ -236,10 +235,6 @@ void Job::FinishRecovery(const JobScope& scope) {
     Worker& worker = workers_[slot];
     worker.last_heard = scope.now;
     worker.lost_at = scope.now + scope.config.lease;
-    const auto held = hellos.find(worker.id);
-    const bool waits = held != hellos.end() && held->second.first != 0;
-    // Who is no member and not here is of no further interest.
-    if (!waits && !IsMember(worker)) workers_.SetState(slot, WorkerState::kLost);
   }
   // Also those who came while the decision was written down.
   for (const auto& [id, held] : hellos) {

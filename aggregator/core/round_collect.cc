@@ -323,11 +323,12 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
   const std::string text = absl::StrCat(
       "Job ", scope.job_name, ", round ", number_, ": the contribution of worker ", member.id,
       " has digest ", member.digest, " where its commit says ", member.commit.digest);
-  if (member.refetched) {
+  // A commit of nothing leaves nothing to fetch again.
+  if (member.refetched || member.commit.chunks == 0) {
     Reject(scope, member, ErrorCode::kDataCorrupt,
-           absl::StrCat(text,
-                        ", for the second time. It is not counted in this round; check that "
-                        "worker's memory and network."));
+           absl::StrCat(text, member.refetched ? ", for the second time" : "",
+                        ". It is not counted in this round; check that worker's memory and "
+                        "network."));
     AfterRemoval(scope, RemoveContribution(scope, member, Standing::kWithdrawn),
                  absl::StrCat("the contribution of worker ", member.id, " is corrupt"));
     return;

@@ -54,7 +54,7 @@ struct Worker {
   Nonce nonce = 0;
   Incarnation incarnation;
   WorkerState state = WorkerState::kLost;
-  bool draining = false;     // Not among the next members.
+  bool draining = false;     // Its process is not among the next members, nor any later ones.
   bool holds_state = false;  // A member that can give the job's state to another.
   bool finishing = false;    // Said finished; takes part in no round that opens from now on.
   Generation member_since;   // In which this incarnation became a member; zero before.

@@ -625,7 +625,10 @@ void World::CheckLiveness() {
   if (leaving_) {
     const bool alive = std::any_of(workers_.begin(), workers_.end(),
                                    [](const auto& process) { return process->alive(); });
-    if (!alive && over_at_ == 0) over_at_ = queue.now() + kSecond;
+    // An aggregator holds what it was sent until the lease of a connection that broke is over.
+    if (!alive && over_at_ == 0) {
+      over_at_ = queue.now() + absl::ToInt64Microseconds(scenario.config.lease) + kSecond;
+    }
     if (over_at_ != 0 && queue.now() >= over_at_) {
       CheckEnd();
       over_ = true;

@@ -107,7 +107,7 @@ class World {
   bool leaving_ = false;  // Everyone is done and was told to leave.
   SimTime leaving_since_ = 0;
   bool over_ = false;
-  SimTime over_at_ = 0;  // A moment after the last one has left.
+  SimTime over_at_ = 0;  // A lease after the last one has left.
   std::vector<aggregator::Event> commands_;
   uint32_t serving_ = kNobody;
   bool aggregator_pending_ = false;

@@ -407,6 +407,35 @@ TEST(Loss, AHelloWithoutItsIncarnationGivesItUp) {
   EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
 }
 
+TEST(Loss, AHelloOfAnotherIncarnationOfTheProcessIsANewLife) {
+  Running c;
+  c.a.Contribute();
+  c.b.Begin();
+  c.b.PushTensor(0);
+  const Incarnation before = c.b.incarnation;
+  // Another aggregator evicted it meanwhile, and welcomed it as somebody new.
+  c.b.Cut();
+  c.b.Forget();
+  c.b.incarnation = {before.term, before.counter + 70};
+  c.b.Connect();
+  EXPECT_EQ(c.b.role, Role::kJoiner);
+  EXPECT_NE(c.b.incarnation, before) << "two lives would share a key";
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
+  EXPECT_EQ(c.a.verdict().value.contributors.size(), 1u);
+}
+
+TEST(Loss, AWelcomeThatWasNotHeardGivesAnotherIncarnation) {
+  Cluster c(Settings(1, 2, 2));
+  TestWorker& a = c.Worker("a");
+  a.Connect();
+  const Incarnation unheard = a.incarnation;
+  a.Cut();
+  a.incarnation = Incarnation{};
+  a.Connect();
+  EXPECT_NE(a.incarnation, unheard) << "it may have acted under that elsewhere";
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 0u) << "it had no part in anything here";
+}
+
 // ---- replacement
 
 TEST(Replacement, Fault_W15_TheNewestProcessWinsAndTheZombieIsFenced) {
@@ -624,6 +653,24 @@ TEST(DrainWorker, HearsHowItsLastRoundEndedWhenItWasAway) {
   c.b.Connect();
   EXPECT_EQ(c.b.lane().last, 2u);
   EXPECT_EQ(c.b.role, Role::kJoiner);
+}
+
+TEST(DrainWorker, IsToldAgainOnTheNextSession) {
+  Running c;
+  TestWorker& j = c.Join("j");
+  c.Step(DrainWorker{kJob, "j"});
+  EXPECT_EQ(j.Count<Drain>(), 1u);
+  j.Cut();  // It may not have heard of it.
+  j.Connect();
+  EXPECT_EQ(j.Count<Drain>(), 2u);
+  EXPECT_FALSE(j.Last<Drain>().service);
+  j.Cut();
+  j.Forget();  // Nor of its welcome.
+  j.Connect();
+  EXPECT_EQ(j.Count<Drain>(), 3u);
+  j.Restart();
+  j.Connect();
+  EXPECT_EQ(j.Count<Drain>(), 3u) << "another process was not meant";
 }
 
 }  // namespace

@@ -591,6 +591,19 @@ TEST(Commit, ADigestThatDoesNotMatchTwiceIsCorrupt) {
   EXPECT_EQ(t.a.lane().last, 1u) << "it stays and applies the others' result";
 }
 
+TEST(Commit, OfNothingWithAWrongDigestIsCorruptAtOnce) {
+  Three t;
+  t.b.Contribute();
+  t.c.Contribute();
+  t.a.Begin();
+  basin::Commit commit = t.a.MakeCommit();
+  ASSERT_EQ(commit.chunks, 0u);
+  commit.digest ^= 1;
+  t.a.Say(commit);
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kDataCorrupt);
+  EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
+}
+
 TEST(Withdraw, BeforeAnyOfItIsReducedCostsNoAttempt) {
   Three t;
   t.a.Begin();
