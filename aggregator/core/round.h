@@ -233,6 +233,7 @@ class Round {
   void Publish(const RoundScope& scope, const ChunkRange& range);
   void PublishMissing(const RoundScope& scope, RoundMember& member);
   void Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat);
+  bool ValueIsLost() const;
   void AskSupply(const RoundScope& scope);
   void RunAgain(const RoundScope& scope, const std::string& reason);
   RoundFacts Facts(const RoundScope& scope) const;

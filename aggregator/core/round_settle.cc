@@ -236,18 +236,30 @@ void Round::TakeNeed(const RoundScope& scope, Slot slot, const Need& need) {
   AskSupply(scope);
 }
 
+// Whether no live member can have the bytes of the value. An adopted one was staged by holders that
+// are known. One of this term was told to nobody; who has staged it may not have said so yet, but
+// who asks for a chunk does not have it, nor does the aggregator.
+bool Round::ValueIsLost() const {
+  if (value_.outcome != Outcome::kCommitted) return false;
+  if (adopted_) {
+    return std::none_of(members_.begin(), members_.end(),
+                        [](const RoundMember& member) { return !member.gone && member.holds; });
+  }
+  return std::any_of(wanted_.begin(), wanted_.end(), [this](const auto& entry) {
+    const std::set<Slot>& by = entry.second.by;
+    return std::all_of(members_.begin(), members_.end(), [&by](const RoundMember& member) {
+      return member.gone || by.count(member.slot) > 0;
+    });
+  });
+}
+
 // Asks the first member that holds the value for what others want of it; all of it again when that
 // is another one than before. A chunk that comes twice is ignored by the client.
 void Round::AskSupply(const RoundScope& scope) {
   if (phase_ != RoundPhase::kPrepared) return;
-  if (adopted_ && value_.outcome == Outcome::kCommitted) {
-    const bool held = std::any_of(members_.begin(), members_.end(), [](const RoundMember& member) {
-      return !member.gone && member.holds;
-    });
-    if (!held) {
-      RunAgain(scope, "nobody is left who holds the value that was adopted");
-      return;
-    }
+  if (ValueIsLost()) {
+    RunAgain(scope, "nobody is left who holds the value that was prepared");
+    return;
   }
   if (wanted_.empty()) return;
   for (const RoundMember& member : members_) {
@@ -297,8 +309,8 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
                    " and is prepared again at ", ToString(ballot_), "."));
 }
 
-// The adopted value is lost with everyone who held it: what the others own is pushed and reduced
-// anew. They take it for done, and say it all again on a new session.
+// The value is lost with everyone who held it: what the others own is pushed and reduced anew. They
+// take it for done, and say it all again on a new session.
 void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
   phase_ = RoundPhase::kCollect;
   adopted_ = false;

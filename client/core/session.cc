@@ -21,13 +21,18 @@ const SessionTransition* Find(SessionPhase from, SessionInput input) {
   return nullptr;
 }
 
-}  // namespace
-
-absl::Duration Session::Backoff(const Config& config, uint32_t failures) {
+absl::Duration LongestBackoff(const Config& config, uint32_t failures) {
   if (failures == 0) return absl::ZeroDuration();
   absl::Duration delay = config.backoff_first;
   for (uint32_t i = 1; i < failures && delay < config.backoff_limit; ++i) delay *= 2;
-  delay = std::min(delay, config.backoff_limit);
+  return std::min(delay, config.backoff_limit);
+}
+
+}  // namespace
+
+absl::Duration Session::Backoff(const Config& config, uint32_t failures) {
+  const absl::Duration delay = LongestBackoff(config, failures);
+  if (delay == absl::ZeroDuration()) return delay;
   // SplitMix64, see Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
   uint64_t z = (jitter_ += 0x9e3779b97f4a7c15);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -67,7 +72,8 @@ bool Session::Take(const Config& config, SessionInput input, Error trouble,
   // A new incarnation does not pay for the connection that was lost before; a row of them does.
   const bool again = input == SessionInput::kAgain && failures_ > 0;
   actions.push_back(OpenSession{Backoff(config, again ? failures_ - 1 : failures_)});
-  ++failures_;
+  // Not counted any further once nothing depends on it.
+  if (failures_ == 0 || LongestBackoff(config, failures_) < config.backoff_limit) ++failures_;
   return true;
 }
 

@@ -77,7 +77,7 @@ TEST(ExploreMutations, CountingProcessesWithoutMemoryForks) {
   bounds.delays = 1;
   ExpectSound(bounds);
   bounds.rules.memoryless_counts = true;
-  ExpectViolation(bounds, kFork);
+  ExpectViolation(bounds, "Two versions of round 1");
 }
 
 // min_workers not above half: one worker is told a verdict alone, and the two others, one of them

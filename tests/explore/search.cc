@@ -46,6 +46,9 @@ class Searcher {
       if (!next_.empty()) ++result_.depth;
     }
     result_.unexplored += next_.size();
+    if (!result_.cut.empty()) {
+      result_.trail = Trail(static_cast<uint32_t>(parents_.size() - 1), nullptr);
+    }
     result_.states = parents_.size();
     result_.seconds = Seconds();
     result_.memory_mib = MemoryMib();
@@ -62,7 +65,10 @@ class Searcher {
   double Seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
 
   void AddState(const State& state, uint32_t parent, WorldStep step) {
-    if (!seen_.insert(state.Print()).second) return;
+    if (!seen_.insert(state.Print()).second) {
+      ++result_.duplicates;
+      return;
+    }
     parents_.push_back({parent, step});
     next_.push_back(state);
   }

@@ -30,14 +30,15 @@ struct SearchResult {
   uint64_t states = 0;
   uint64_t steps = 0;
   uint64_t depth = 0;       // All states up to it were seen, unless cut.
-  uint64_t excused = 0;     // Steps that led to an excused fork.
+  uint64_t duplicates = 0;  // Steps that led to a state seen before.
+  uint64_t excused = 0;     // Steps with which the guarantee ended.
   uint64_t unexplored = 0;  // States that were seen and not gone on from. Not zero: cut.
   std::array<uint64_t, kEndings> endings{};
   double seconds = 0;
   uint64_t memory_mib = 0;
   std::string cut;                 // Which limit was reached; empty when none.
   std::string violation;           // Empty when there is none.
-  std::vector<std::string> trail;  // What leads to the violation.
+  std::vector<std::string> trail;  // What leads to the violation, or to the last state of a cut.
   std::string sizes;
 
   std::string Summary() const;

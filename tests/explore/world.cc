@@ -25,6 +25,24 @@ uint8_t ProcessOf(const WorldStep& step) {
   return step.worker;
 }
 
+// The scheduler lets this process go first only when no other can do anything.
+void ComesLast(State& state, uint8_t process) {
+  const auto at = std::find(state.order.begin(), state.order.end(), process);
+  std::rotate(at, at + 1, state.order.end());
+}
+
+// Whether the worker is told to come again later.
+bool BacksOff(const Item& item) {
+  const auto* message = std::get_if<ToWorker>(&item);
+  const auto* ended = message == nullptr ? nullptr : std::get_if<Ended>(message);
+  return ended != nullptr && ended->error.code == ErrorCode::kUnavailable;
+}
+
+bool Recovered(const AggregatorProcess& aggregator) {
+  const aggregator::Job* job = aggregator.job();
+  return job != nullptr && job->state() == JobState::kRunning;
+}
+
 uint32_t TakeHead(std::vector<uint32_t>& queue) {
   const uint32_t head = queue.front();
   queue.erase(queue.begin());
@@ -352,8 +370,10 @@ World::Effect World::StepWorker(uint32_t process, Input input, uint32_t item) {
 
 void World::RunAggregator(Work& work, Input input, uint8_t who, uint32_t item) {
   using Kind = AggregatorOutput::Kind;
+  const bool recovered_before = Recovered(aggregators_[work.state.aggregator]);
   const Effect effect = StepAggregator(work.state.aggregator, input, who, item);
   work.state.aggregator = effect.process;
+  if (!recovered_before && Recovered(aggregators_[effect.process])) NoteAdopted(work);
   if (effect.wrong != 0) work.Fail(wrongs_[effect.wrong]);
   for (uint32_t i = 0; i < effect.outputs; ++i) {
     const Output output = outputs_[effect.first_output + i];
@@ -421,7 +441,7 @@ void World::RunWorker(Work& work, uint32_t worker, Input input, uint32_t item) {
                              applied.round, " that is not the one that was told last."));
     }
   }
-  if (workers_[effect.process].conflict() && !work.history.forked) {
+  if (workers_[effect.process].conflict() && !work.history.ended) {
     work.Fail(absl::StrCat("Worker ", NameOf(worker),
                            " is told that its history is not the job's, and there was no fork."));
   }
@@ -441,24 +461,59 @@ void World::NoteTold(Work& work, const Item& item) {
   }
 }
 
-// A round has one version. Where another one is told, somebody who remembers the first would have
-// kept that from happening; when nobody is left who does, the guarantee has ended.
+// A round has one version.
 void World::NoteTold(Work& work, const VerdictRecord& record) {
   std::vector<uint64_t>& told = work.history.told;
   if (told.size() < record.round) told.resize(record.round);
   uint64_t& known = told[record.round - 1];
-  if (known == record.chain) return;
+  if (known == record.chain) {
+    if (record.round == told.size()) work.history.adopted = false;
+    return;
+  }
   if (known != 0) {
-    if (SomebodyRemembers(work.state, {record.round, known})) {
+    if (!work.history.ended && SomebodyRemembers(work.state, {record.round, known})) {
       work.Fail(absl::StrCat("Two versions of round ", record.round,
                              " are told, and a worker lives that remembers the first."));
       return;
     }
-    work.excused = true;
-    work.history.forked = true;
+    EndGuarantee(work);
     told.resize(record.round);
   }
   told[record.round - 1] = record.chain;
+}
+
+void World::EndGuarantee(Work& work) const {
+  work.excused |= !work.history.ended;
+  work.history.ended = true;
+}
+
+// The aggregator has just recovered.
+void World::NoteAdopted(Work& work) const {
+  History& history = work.history;
+  const aggregator::Job& job = *aggregators_[work.state.aggregator].job();
+  if (history.told.empty() || job.lanes().empty()) return;
+  const aggregator::Lane& lane = job.lanes()[0];
+  const Applied newest{history.told.size(), history.told.back()};
+  if (lane.next != newest.round || !lane.round.has_value() ||
+      lane.round->phase() != RoundPhase::kPrepared ||
+      ExtendChain(lane.chain, lane.next, lane.round->value()) != newest.chain) {
+    return;
+  }
+  history.adopted = true;
+  history.holders = 0;
+  for (uint32_t w = 0; w < bounds_.workers; ++w) {
+    const aggregator::Worker* known = Known(work.state, w);
+    const bool here =
+        known != nullptr && known->state == WorkerState::kMember && !ProcessIsGone(work.state, w);
+    if (here && workers_[work.state.workers[w]].Holds(newest)) history.holders |= 1u << w;
+  }
+  if (history.holders == 0) EndGuarantee(work);
+}
+
+void World::LoseHolder(Work& work, uint32_t worker) const {
+  History& history = work.history;
+  history.holders &= ~(1u << worker);
+  if (history.adopted && history.holders == 0) EndGuarantee(work);
 }
 
 bool World::SomebodyRemembers(const State& state, const Applied& version) const {
@@ -537,6 +592,8 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
       const uint32_t item = TakeHead(step.kind == StepKind::kDown ? link.down : link.down_frames);
       work.Say(absl::StrCat("aggregator -> ", NameOf(w), ": ", Describe(items_[item])));
       RunWorker(work, w, Input::kReceive, item);
+      if (bounds_.delays != kAllOrders && BacksOff(items_[item]))
+        ComesLast(work.state, step.worker);
       break;
     }
     case StepKind::kReduce:
@@ -561,21 +618,22 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
     case StepKind::kWindow:
       work.Say("the recovery window is over");
       RunAggregator(work, Input::kWindow, 0);
+      // Who comes late to a recovery is not late for ever.
+      if (bounds_.delays != kAllOrders) ComesLast(work.state, kClock);
       break;
     case StepKind::kStartTimeout:
       work.Say("the start timeout is over");
       RunAggregator(work, Input::kStartTimeout, 0);
       break;
     case StepKind::kDelay: {
-      auto& order = work.state.order;
-      const auto at = std::find(order.begin(), order.end(), step.worker);
-      std::rotate(at, at + 1, order.end());
+      ComesLast(work.state, step.worker);
       ++work.state.delays;
       break;
     }
     case StepKind::kDie:
       work.Say(absl::StrCat("FAULT: ", NameOf(w), " dies"));
       use(Fault::kDeath);
+      LoseHolder(work, w);
       BreakLink(work, w);
       link.turn = false;
       work.state.workers[w] = kGone;
@@ -583,6 +641,7 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
     case StepKind::kRestart: {
       work.Say(absl::StrCat("FAULT: ", NameOf(w), " restarts without memory"));
       use(Fault::kRestart);
+      LoseHolder(work, w);
       BreakLink(work, w);
       const uint32_t life = workers_[work.state.workers[w]].life() + 1;
       work.state.workers[w] = workers_.Add(WorkerProcess(w, life, settings_));
@@ -592,6 +651,7 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
     case StepKind::kEvict:
       work.Say(absl::StrCat("FAULT: ", NameOf(w), " is evicted and lives"));
       use(Fault::kEviction);
+      LoseHolder(work, w);
       RunAggregator(work, Input::kEvict, static_cast<uint8_t>(w));
       break;
     case StepKind::kCut:
@@ -603,6 +663,8 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
     case StepKind::kCrash:
       work.Say("FAULT: the aggregator crashes and is back");
       use(Fault::kCrash);
+      work.history.adopted = false;
+      work.history.holders = 0;
       Crash(work);
       break;
   }

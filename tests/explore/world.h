@@ -46,7 +46,9 @@
 // Delays (Emmi, Qadeer and Rakamaric, "Delay-bounded scheduling", 2011). Where all orders are too
 // many, one scheduler decides what happens next: the first process in a list that can do something
 // does the first thing it can. A delay moves that process to the end of the list; a world allows a
-// few. Faults still come at any moment. Long trails, which need few surprises, are found this way.
+// few. So that nobody is put off for ever, the clock comes last when it has acted, and a worker
+// when it is told to come again later. Faults still come at any moment. Long trails, which need few
+// surprises, are found this way.
 //
 // Thread contract: one thread.
 
@@ -162,7 +164,7 @@ inline constexpr size_t kEndings = 5;
 struct Outcome {
   State state;
   std::string violation;  // Empty when nothing is wrong.
-  bool excused = false;   // A fork where the guarantee ends: nobody is left who remembers.
+  bool excused = false;   // The guarantee has ended here; see World::EndGuarantee.
 };
 
 class World {
@@ -200,8 +202,12 @@ class World {
   // What was told, for the checks.
   struct History {
     std::vector<uint64_t> told;  // The chain after round 1, 2, ...; 0 for none.
-    bool forked = false;         // Excused.
-    auto Fields() const { return std::tie(told, forked); }
+    // This life of the aggregator has adopted the newest version that was told, and has not told it
+    // again yet; the workers it has it from, one bit each, as far as they are still there.
+    bool adopted = false;
+    uint8_t holders = 0;
+    bool ended = false;  // The guarantee has ended: what happens from here on is excused.
+    auto Fields() const { return std::tie(told, adopted, holders, ended); }
   };
 
   // What a process does in one step, as it is remembered.
@@ -256,6 +262,11 @@ class World {
   void Crash(Work& work);
   void NoteTold(Work& work, const Item& item);
   void NoteTold(Work& work, const VerdictRecord& record);
+  // One version of a round is guaranteed as long as somebody lives who remembers what was told,
+  // and, where the aggregator has adopted it, somebody stays from whom it has it.
+  void EndGuarantee(Work& work) const;
+  void NoteAdopted(Work& work) const;
+  void LoseHolder(Work& work, uint32_t worker) const;
   bool SomebodyRemembers(const State& state, const Applied& version) const;
   // Appends steps that may be taken before all others; see above. Returns whether there are any.
   bool Urgent(const State& state, std::vector<WorldStep>& steps);
