@@ -3,8 +3,6 @@
 // The worlds that every change is explored with. What is printed is part of the result: how many
 // states there are, how deep they lie, and whether the search was cut.
 
-#include <cstdio>
-
 #include "gtest/gtest.h"
 #include "tests/explore/search.h"
 
@@ -15,8 +13,7 @@ SearchResult Explore(const Bounds& bounds, double seconds) {
   Limits limits;
   limits.seconds = seconds;
   SearchResult result = Search(bounds, limits);
-  std::printf("%s\n", result.Summary().c_str());
-  for (const std::string& line : result.trail) std::printf("  %s\n", line.c_str());
+  Print(bounds, result);
   return result;
 }
 
@@ -57,7 +54,7 @@ TEST(ExploreCi, Fault_W2_TwoWorkersTwoRoundsWithOneLoss) {
 TEST(ExploreCi, Fault_A2_ThreeWorkersOneRoundWithOneCrash) {
   Bounds bounds = OneFault(3, 1, 1);
   bounds.faults = 0;
-  ExpectComplete(Explore(bounds, 120));
+  ExpectComplete(Explore(bounds, 90));
 }
 
 TEST(ExploreCi, Fault_W1_ThreeWorkersOneRoundWithOneLoss) {
@@ -65,11 +62,11 @@ TEST(ExploreCi, Fault_W1_ThreeWorkersOneRoundWithOneLoss) {
 }
 
 TEST(ExploreCi, Fault_A2_TwoWorkersTwoRoundsWithOneCrashAndOneLoss) {
-  ExpectRight(Explore(OneFault(2, 2, 1), 45));
+  ExpectRight(Explore(OneFault(2, 2, 1), 40));
 }
 
 TEST(ExploreCi, Fault_A2_ThreeWorkersOneRoundWithOneCrashAndOneLoss) {
-  ExpectRight(Explore(OneFault(3, 1, 1), 45));
+  ExpectRight(Explore(OneFault(3, 1, 1), 40));
 }
 
 // The reduction leaves out orders, never an ending: with and without it, a job ends in the same

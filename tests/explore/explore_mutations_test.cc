@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/explore/search.h"
@@ -14,22 +15,24 @@ namespace {
 
 SearchResult Explore(const Bounds& bounds) {
   Limits limits;
-  limits.seconds = 180;
-  SearchResult result = Search(bounds, limits);
-  std::printf("%s\n", result.Summary().c_str());
-  return result;
+  limits.seconds = 120;
+  return Search(bounds, limits);
 }
 
 void ExpectSound(const Bounds& bounds) {
   const SearchResult result = Explore(bounds);
+  Print(bounds, result);
   EXPECT_EQ(result.violation, "");
   EXPECT_EQ(result.cut, "");
 }
 
 void ExpectViolation(const Bounds& bounds, const std::string& what) {
   const SearchResult result = Explore(bounds);
+  std::printf("%s\n  %s\n", CommandOf(bounds).c_str(), result.Summary().c_str());
   EXPECT_NE(result.violation.find(what), std::string::npos) << result.violation;
-  EXPECT_FALSE(result.trail.empty());
+  // The way there leads there again.
+  std::vector<std::string> trail;
+  EXPECT_NE(Replay(bounds, Spell(result.steps_there), trail).find(what), std::string::npos);
 }
 
 Bounds Small(uint32_t workers, uint32_t min_workers, uint32_t crashes) {
@@ -41,6 +44,7 @@ Bounds Small(uint32_t workers, uint32_t min_workers, uint32_t crashes) {
 }
 
 constexpr char kFork[] = "its history is not the job's";
+constexpr char kTwoVersions[] = "Two versions of round 1 are told";
 constexpr char kStuck[] = "the job is stuck";
 
 // A verdict told without STAGED: whoever applies it and is late to the recovery holds a version
@@ -60,10 +64,11 @@ TEST(ExploreMutations, AdoptingWithoutASecondPrepareHalts) {
   ExpectViolation(bounds, kStuck);
 }
 
-// Whoever says hello first decides alone, while the other has applied what it never heard of.
+// Whoever says hello first decides alone: one that was evicted while it lives, and has not heard of
+// it, knows nothing of what the other has been told.
 TEST(ExploreMutations, RecoveryWithWhoeverComesFirstForks) {
   Bounds bounds = Small(2, 1, 1);
-  bounds.deaths = 1;
+  bounds.evictions = 1;
   ExpectSound(bounds);
   bounds.rules.recover_with_first = true;
   ExpectViolation(bounds, kFork);
@@ -77,7 +82,7 @@ TEST(ExploreMutations, CountingProcessesWithoutMemoryForks) {
   bounds.delays = 1;
   ExpectSound(bounds);
   bounds.rules.memoryless_counts = true;
-  ExpectViolation(bounds, "Two versions of round 1");
+  ExpectViolation(bounds, kTwoVersions);
 }
 
 // min_workers not above half: one worker is told a verdict alone, and the two others, one of them
@@ -86,7 +91,7 @@ TEST(ExploreMutations, MinWorkersAtHalfForks) {
   Bounds bounds = Small(3, 1, 2);
   bounds.evictions = 1;
   bounds.delays = 2;
-  ExpectViolation(bounds, "Two versions of round 1");
+  ExpectViolation(bounds, kTwoVersions);
 }
 
 // A survivor's frame that was on its way when another worker was lost is dropped, and the survivor,

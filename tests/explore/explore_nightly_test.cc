@@ -3,9 +3,6 @@
 // Larger worlds, cut where time or memory ends. What was seen is right; how much was not is
 // printed.
 
-#include <cstdio>
-#include <string>
-
 #include "gtest/gtest.h"
 #include "tests/explore/search.h"
 
@@ -17,8 +14,7 @@ void ExpectRight(const Bounds& bounds, double seconds) {
   limits.seconds = seconds;
   limits.memory_mib = 10 * 1024;
   const SearchResult result = Search(bounds, limits);
-  std::printf("%s\n", result.Summary().c_str());
-  for (const std::string& line : result.trail) std::printf("  %s\n", line.c_str());
+  Print(bounds, result);
   EXPECT_EQ(result.violation, "");
   EXPECT_GT(result.states, 1'000'000u);
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "tests/explore/search.h"
@@ -19,7 +20,7 @@ constexpr char kUsage[] = R"(basin-explore: every state that a small job can get
 Runs the cores of the aggregator and of the client in every order of messages and faults that the
 bounds allow, and checks every state: one version of a round, bytes and records that agree,
 generations that never go back, no job that is stuck. Prints how many states there are and how deep
-they lie, and for a violation the shortest way there.
+they lie, and for a violation the shortest way there and how to replay it.
 
   --workers N       workers (3)                 --crashes N    crashes of the aggregator (1)
   --min N           min_workers (2)             --deaths N     of workers (0)
@@ -30,8 +31,8 @@ they lie, and for a violation the shortest way there.
   --delays N        one order with at most so many surprises, instead of all orders
   --max-states N    stop there (100000000)      --seconds N    stop then
   --memory N        stop at so many MiB (6144)  --progress     a line per depth
-  --trail           print the way to a          --no-reduction also take steps late that commute
-                    violation                                  with all others
+  --replay STEPS    take these steps, as a      --no-reduction also take steps late that commute
+                    violation prints them                      with all others
 
   --without RULE    turn a rule of the aggregator off; it should then find a violation:
       two-phases         tell a verdict when it is reduced, without STAGED
@@ -44,25 +45,17 @@ Exit status: 0 no violation, 1 a violation, 2 wrong usage, 3 cut without a viola
 
 Examples:
   basin-explore --workers 2 --rounds 2 --evictions 1
-  basin-explore --workers 3 --deaths 1 --without two-phases --trail
-  basin-explore --workers 3 --min 1 --crashes 2 --evictions 1 --delays 5 --trail
+  basin-explore --workers 3 --deaths 1 --without two-phases
+  basin-explore --workers 3 --min 1 --crashes 2 --evictions 1 --delays 5
 )";
 
-bool TurnOff(const std::string& rule, basin::aggregator::Rules& rules) {
-  if (rule == "two-phases") {
-    rules.two_phases = false;
-  } else if (rule == "second-prepare") {
-    rules.second_prepare = false;
-  } else if (rule == "memory") {
-    rules.memoryless_counts = true;
-  } else if (rule == "majority") {
-    rules.recover_with_first = true;
-  } else if (rule == "live-frames") {
-    rules.fence_by_generation = true;
-  } else {
-    return false;
+bool TurnOff(const std::string& name, basin::aggregator::Rules& rules) {
+  for (const basin::explore::RuleSwitch& rule : basin::explore::kRuleSwitches) {
+    if (name != rule.name) continue;
+    rules.*rule.rule = rule.off;
+    return true;
   }
-  return true;
+  return false;
 }
 
 int WrongUsage(const std::string& what) {
@@ -70,12 +63,20 @@ int WrongUsage(const std::string& what) {
   return 2;
 }
 
+int ReplayAndPrint(const basin::explore::Bounds& bounds, const std::string& steps) {
+  std::vector<std::string> trail;
+  const std::string wrong = basin::explore::Replay(bounds, steps, trail);
+  for (const std::string& line : trail) std::printf("%s\n", line.c_str());
+  std::printf("%s\n", wrong.empty() ? "No violation." : wrong.c_str());
+  return wrong.empty() ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   basin::explore::Bounds bounds;
   basin::explore::Limits limits;
-  bool trail = false;
+  std::string replay;
   const std::map<std::string, std::function<void(uint32_t)>> numbers = {
       {"--workers", [&](uint32_t n) { bounds.workers = n; }},
       {"--min", [&](uint32_t n) { bounds.min_workers = n; }},
@@ -97,8 +98,9 @@ int main(int argc, char** argv) {
       std::fputs(kUsage, stdout);
       return 0;
     }
-    if (option == "--trail") {
-      trail = true;
+    if (option == "--replay") {
+      if (++i == argc) return WrongUsage("--replay needs steps");
+      replay = argv[i];
     } else if (option == "--progress") {
       limits.progress = true;
     } else if (option == "--no-reduction") {
@@ -121,11 +123,9 @@ int main(int argc, char** argv) {
   if (bounds.workers < 1 || bounds.workers > basin::explore::kMaxWorkers) {
     return WrongUsage("--workers is out of range");
   }
+  if (!replay.empty()) return ReplayAndPrint(bounds, replay);
   const basin::explore::SearchResult result = basin::explore::Search(bounds, limits);
-  std::printf("%s\n", result.Summary().c_str());
-  if (trail) {
-    for (const std::string& line : result.trail) std::printf("  %s\n", line.c_str());
-  }
+  basin::explore::Print(bounds, result);
   if (!result.violation.empty()) return 1;
   return result.cut.empty() ? 0 : 3;
 }

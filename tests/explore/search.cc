@@ -2,12 +2,13 @@
 
 #include "tests/explore/search.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -17,7 +18,16 @@
 namespace basin::explore {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// By StepKind.
+constexpr std::string_view kStepLetters = "cuUdDrtnfwszXREKA";
+constexpr char kStuck[] = "Nothing can happen any more, and the job is stuck: ";
+
+// Of this process: a machine that is busy with other things does not cut a search short.
+double CpuSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 uint64_t MemoryMib() {
   std::ifstream statm("/proc/self/statm");
@@ -47,7 +57,7 @@ class Searcher {
     }
     result_.unexplored += next_.size();
     if (!result_.cut.empty()) {
-      result_.trail = Trail(static_cast<uint32_t>(parents_.size() - 1), nullptr);
+      result_.steps_there = WayTo(static_cast<uint32_t>(parents_.size() - 1), nullptr);
     }
     result_.states = parents_.size();
     result_.seconds = Seconds();
@@ -62,7 +72,7 @@ class Searcher {
     WorldStep step;
   };
 
-  double Seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  double Seconds() const { return CpuSeconds() - begin_; }
 
   void AddState(const State& state, uint32_t parent, WorldStep step) {
     if (!seen_.insert(state.Print()).second) {
@@ -92,9 +102,8 @@ class Searcher {
       const Ending ending = world_.EndingOf(state, why);
       ++result_.endings[static_cast<size_t>(ending)];
       if (ending == Ending::kStuck) {
-        result_.violation =
-            absl::StrCat("Nothing can happen any more, and the job is stuck: ", why);
-        result_.trail = Trail(index, nullptr);
+        result_.violation = absl::StrCat(kStuck, why);
+        result_.steps_there = WayTo(index, nullptr);
         return;
       }
     }
@@ -104,7 +113,7 @@ class Searcher {
       result_.excused += outcome.excused;
       if (!outcome.violation.empty()) {
         result_.violation = std::move(outcome.violation);
-        result_.trail = Trail(index, &step);
+        result_.steps_there = WayTo(index, &step);
         return;
       }
       AddState(outcome.state, index, step);
@@ -122,21 +131,18 @@ class Searcher {
     return !result_.cut.empty();
   }
 
-  // The steps from the start to the state, and `last`, taken again with words.
-  std::vector<std::string> Trail(uint32_t index, const WorldStep* last) {
+  // The steps from the start to the state, and `last`.
+  std::vector<WorldStep> WayTo(uint32_t index, const WorldStep* last) const {
     std::vector<WorldStep> steps;
     if (last != nullptr) steps.push_back(*last);
     for (; index != 0; index = parents_[index].state) steps.push_back(parents_[index].step);
     std::reverse(steps.begin(), steps.end());
-    std::vector<std::string> trail;
-    State state = world_.start();
-    for (const WorldStep step : steps) state = world_.Take(state, step, &trail).state;
-    return trail;
+    return steps;
   }
 
   const Limits limits_;
   World world_;
-  const Clock::time_point begin_ = Clock::now();
+  const double begin_ = CpuSeconds();
   absl::flat_hash_set<Fingerprint, FingerprintHash> seen_;
   std::vector<Parent> parents_;  // By state, in order of first sight.
   std::vector<State> next_;
@@ -149,12 +155,13 @@ class Searcher {
 
 std::string SearchResult::Summary() const {
   std::string text = absl::StrFormat(
-      "%d states, %d steps, depth %d, in %.1f s (%.0f states/s, %d MiB); %s; endings: %d done, %d "
-      "paused, %d halted; %d excused forks; ",
-      states, steps, depth, seconds, static_cast<double>(states) / std::max(seconds, 1e-3),
-      memory_mib, sizes, endings[static_cast<size_t>(Ending::kDone)],
-      endings[static_cast<size_t>(Ending::kPaused)], endings[static_cast<size_t>(Ending::kHalted)],
-      excused);
+      "%d states, depth %d, %d duplicates, %d cuts, %.1f s of CPU (%.0f states/s, %d MiB); "
+      "endings: %d "
+      "done, %d paused, %d halted; the guarantee ended %d times; %s; ",
+      states, depth, duplicates, cut.empty() ? 0 : 1, seconds,
+      static_cast<double>(states) / std::max(seconds, 1e-3), memory_mib,
+      endings[static_cast<size_t>(Ending::kDone)], endings[static_cast<size_t>(Ending::kPaused)],
+      endings[static_cast<size_t>(Ending::kHalted)], excused, sizes);
   if (!violation.empty()) {
     absl::StrAppend(&text, "VIOLATION: ", violation);
   } else if (!cut.empty()) {
@@ -167,6 +174,76 @@ std::string SearchResult::Summary() const {
 
 SearchResult Search(const Bounds& bounds, const Limits& limits) {
   return Searcher(bounds, limits).Run();
+}
+
+void Print(const Bounds& bounds, const SearchResult& result) {
+  const std::string command = CommandOf(bounds);
+  std::printf("%s\n  %s\n", command.c_str(), result.Summary().c_str());
+  if (result.violation.empty()) return;
+  std::vector<std::string> trail;
+  const std::string spelled = Spell(result.steps_there);
+  Replay(bounds, spelled, trail);
+  for (const std::string& line : trail) std::printf("  %s\n", line.c_str());
+  std::printf("  Again: %s --replay %s\n", command.c_str(), spelled.c_str());
+}
+
+std::string CommandOf(const Bounds& bounds) {
+  std::string command = absl::StrCat("basin-explore --workers ", bounds.workers, " --min ",
+                                     bounds.min_workers, " --rounds ", bounds.rounds);
+  const auto add = [&](const char* option, uint32_t times, uint32_t usual) {
+    if (times != usual) absl::StrAppend(&command, " ", option, " ", times);
+  };
+  add("--crashes", bounds.crashes, kAllOrders);
+  add("--deaths", bounds.deaths, 0);
+  add("--restarts", bounds.restarts, 0);
+  add("--evictions", bounds.evictions, 0);
+  add("--cuts", bounds.cuts, 0);
+  add("--faults", bounds.faults, Bounds().faults);
+  add("--delays", bounds.delays, kAllOrders);
+  if (!bounds.reduce) command += " --no-reduction";
+  if (!bounds.whole_trainer) command += " --fine-trainer";
+  for (const RuleSwitch& rule : kRuleSwitches) {
+    if (rule.IsOff(bounds.rules)) absl::StrAppend(&command, " --without ", rule.name);
+  }
+  return command;
+}
+
+std::string Spell(const std::vector<WorldStep>& steps) {
+  std::string spelled;
+  for (const WorldStep& step : steps) {
+    spelled += kStepLetters[static_cast<size_t>(step.kind)];
+    spelled += static_cast<char>('0' + step.worker);
+  }
+  return spelled;
+}
+
+std::string Replay(const Bounds& bounds, const std::string& spelled,
+                   std::vector<std::string>& trail) {
+  World world(bounds);
+  State state = world.start();
+  std::string wrong;
+  for (size_t i = 0; i + 1 < spelled.size() && wrong.empty(); i += 2) {
+    const size_t kind = kStepLetters.find(spelled[i]);
+    const WorldStep step{static_cast<StepKind>(kind), static_cast<uint8_t>(spelled[i + 1] - '0')};
+    std::vector<WorldStep> possible;
+    world.Steps(state, possible);
+    const bool can = std::any_of(possible.begin(), possible.end(), [&](const WorldStep& other) {
+      return other.kind == step.kind && other.worker == step.worker;
+    });
+    if (!can) {
+      wrong = absl::StrCat("Step ", i / 2 + 1, ", ", spelled.substr(i, 2), ", cannot be taken.");
+      break;
+    }
+    Outcome outcome = world.Take(state, step, &trail);
+    state = outcome.state;
+    wrong = std::move(outcome.violation);
+  }
+  std::vector<WorldStep> rest;
+  if (wrong.empty() && world.Steps(state, rest) == 0) {
+    std::string why;
+    if (world.EndingOf(state, why) == Ending::kStuck) wrong = absl::StrCat(kStuck, why);
+  }
+  return wrong;
 }
 
 }  // namespace basin::explore

@@ -4,6 +4,7 @@
 // trail that leads there. Two states are the same when their fingerprints (128 bits) are.
 //
 // A search that reaches a limit is cut: it has shown nothing about what lies beyond, and says so.
+// Nor does it see a loop in which nobody ever gets anywhere, only where nothing can happen at all.
 //
 // Thread contract: one thread.
 
@@ -21,7 +22,7 @@ namespace basin::explore {
 
 struct Limits {
   uint64_t states = 100'000'000;
-  double seconds = 1e9;
+  double seconds = 1e9;  // Of CPU.
   uint64_t memory_mib = 6 * 1024;
   bool progress = false;  // One line per depth on stderr.
 };
@@ -34,17 +35,31 @@ struct SearchResult {
   uint64_t excused = 0;     // Steps with which the guarantee ended.
   uint64_t unexplored = 0;  // States that were seen and not gone on from. Not zero: cut.
   std::array<uint64_t, kEndings> endings{};
-  double seconds = 0;
+  double seconds = 0;  // Of CPU.
   uint64_t memory_mib = 0;
-  std::string cut;                 // Which limit was reached; empty when none.
-  std::string violation;           // Empty when there is none.
-  std::vector<std::string> trail;  // What leads to the violation, or to the last state of a cut.
+  std::string cut;                     // Which limit was reached; empty when none.
+  std::string violation;               // Empty when there is none.
+  std::vector<WorldStep> steps_there;  // To the violation, or to the last state of a cut.
   std::string sizes;
 
   std::string Summary() const;
 };
 
 SearchResult Search(const Bounds& bounds, const Limits& limits);
+
+// On stdout: the bounds, the numbers, and for a violation the way there and how to see it again.
+void Print(const Bounds& bounds, const SearchResult& result);
+
+// The command that explores these bounds.
+std::string CommandOf(const Bounds& bounds);
+
+// Steps in short, two characters each.
+std::string Spell(const std::vector<WorldStep>& steps);
+
+// Takes the steps that were spelled, and appends lines that say what happens. Returns what goes
+// wrong, or which step cannot be taken; empty when all is well.
+std::string Replay(const Bounds& bounds, const std::string& spelled,
+                   std::vector<std::string>& trail);
 
 }  // namespace basin::explore
 

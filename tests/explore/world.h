@@ -91,7 +91,22 @@ struct Bounds {
   aggregator::Rules rules;
 };
 
-// Which fault, of `Budget::used`.
+// A rule of the aggregator that can be turned off, by the name that the command line has for it.
+struct RuleSwitch {
+  const char* name;
+  bool aggregator::Rules::*rule;
+  bool off;  // What the rule is set to.
+  bool IsOff(const aggregator::Rules& rules) const { return rules.*rule == off; }
+};
+inline constexpr RuleSwitch kRuleSwitches[] = {
+    {"two-phases", &aggregator::Rules::two_phases, false},
+    {"second-prepare", &aggregator::Rules::second_prepare, false},
+    {"memory", &aggregator::Rules::memoryless_counts, true},
+    {"majority", &aggregator::Rules::recover_with_first, true},
+    {"live-frames", &aggregator::Rules::fence_by_generation, true},
+};
+
+// Which fault, of `State::used`.
 enum class Fault : uint8_t { kCrash = 0, kDeath = 1, kRestart = 2, kEviction = 3, kCut = 4 };
 inline constexpr size_t kFaultKinds = 5;
 
