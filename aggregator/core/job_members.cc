@@ -344,9 +344,6 @@ void Job::EndLineage(const JobScope& scope) {
     }
     lane.StartLineage(membership_.generation.counter);
   }
-  // As with a run taken for new: until a verdict of the new lineage is told, a worker that comes
-  // with history and was not here before voids it. It may hold the state that was thought lost.
-  recovered_ = told_verdict_ = false;
   // Who finished has no part in what begins now.
   finished_and_gone_ = 0;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {

@@ -319,10 +319,12 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
   value_ = RoundValue{};
   compared_ = false;
   for (RoundMember& member : members_) {
-    member.standing = member.gone ? Standing::kDropped : Standing::kContributor;
-    member.staged = false;
-    member.holds = false;
-    member.begun = false;
+    member.staged = member.holds = false;
+    if (!member.gone) {
+      member.begun = false;
+    } else if (!member.effective) {
+      RemoveContribution(scope, member, Standing::kDropped);
+    }  // Else it goes with its bytes, see Restart.
   }
   CountMembers();
   reconnect_ = true;
