@@ -42,6 +42,9 @@ struct SavedState {
 
 struct Config {
   Term term = 1;  // At least one higher than any term used before, or unix seconds.
+  // How much higher than the highest term it is told of this process makes its own. Random, from 1
+  // to 2^20, so that two which are told the same never rule in one term.
+  Term term_step = 1;
 
   absl::Duration heartbeat = absl::Milliseconds(500);
   absl::Duration lease = absl::Seconds(5);                // For a worker that went silent.

@@ -139,6 +139,9 @@ void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& 
     CheckDeadlines(scope);
     timers_changed = true;
   }
+  if (timers_changed) {  // As whenever a worker is lost.
+    for (auto& [id, job] : jobs_) job.RecoverOrphans(scope);
+  }
   if (draining_) CheckDrained(scope);
   if (memory_.reserved < reserved) {
     for (auto& [id, job] : jobs_) job.RetryMemory(scope);

@@ -15,6 +15,8 @@
 //                least min_workers
 //   kForming     a hello with history, before the first verdict    kRecovering
 //   kRunning     told of a higher term (another aggregator ruled)  kRecovering
+//   kRunning     a value that recovery adopted is lost with all    kRecovering
+//                its holders
 //   kRunning     nobody with state is left                         kForming (a new lineage)
 //
 // While kRunning the job is paused when fewer than min_workers members are left, or an operator
@@ -103,6 +105,9 @@ class Job {
   void TellDraining(const JobScope& scope);
   void EndAllSessions(const JobScope& scope, const Error& error);
 
+  // Workers may have been lost: recovers once more if the bytes of a value that an earlier recovery
+  // adopted went with them.
+  void RecoverOrphans(const JobScope& scope);
   void CheckDeadlines(const JobScope& scope);
   absl::Time NextDeadline(const Config& config) const;
   void Shift(absl::Duration gap);
@@ -132,8 +137,8 @@ class Job {
                     settled_in_, told_verdict_, recovered_, membership_, written_,
                     next_incarnation_, next_ready_, finished_and_gone_, workers_, lanes_, values_,
                     hellos_, saved_, recovery_since_, forming_since_, forming_timed_out_, forced_,
-                    saving_recovery_, recovered_lanes_, pending_, donor_, paused_since_,
-                    pause_told_, idle_since_);
+                    saving_recovery_, heard_more_, recovered_lanes_, orphans_, pending_, donor_,
+                    paused_since_, pause_told_, idle_since_);
   }
 
  private:
@@ -173,8 +178,8 @@ class Job {
             const Error& error);
   void EndLineage(const JobScope& scope);
   Membership NextMembership(bool admit, bool keep_all = false) const;
-  void Activate(const JobScope& scope, const Membership& next,
-                const std::optional<WorkerId>& donor, bool tell_members);
+  void Activate(const JobScope& scope, const Membership& next, const std::optional<WorkerId>& donor,
+                bool tell_members);
   std::optional<WorkerId> ChooseDonor(const Membership& next) const;
   std::optional<WorkerId> ChooseDonorByState(const Membership& next) const;
   std::vector<Slot> Candidates() const;  // Ready, in the order in which they became so.
@@ -243,7 +248,9 @@ class Job {
   bool forming_timed_out_ = false;
   bool forced_ = false;
   bool saving_recovery_ = false;                // Decided; the generation is being written down.
+  bool heard_more_ = false;                     // Meanwhile, of somebody who remembers.
   std::vector<RecoveredLane> recovered_lanes_;  // Meanwhile.
+  std::vector<Orphan> orphans_;                 // What the next recovery has to explain.
   std::optional<PendingChange> pending_;        // Likewise, of a change outside a verdict.
   bool releasing_ = false;                      // Inside ReleaseStateless.
   std::optional<WorkerId> donor_;               // Of the state of whoever joined last.

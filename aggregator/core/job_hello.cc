@@ -104,6 +104,7 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
   Say(scope, NoteKind::kJobAdmitted, "", absl::StrCat("A new run, ", hello.run, "."));
   Forget(scope);
   membership_.members.clear();
+  orphans_.clear();
   saved_.reset();
   run_ = hello.run;
   settled_in_ = forced_ = false;

@@ -40,10 +40,32 @@ void Job::Forget(const JobScope& scope) {
   recovered_lanes_.clear();
   pending_.reset();
   donor_.reset();
-  saving_recovery_ = told_verdict_ = recovered_ = forming_timed_out_ = false;
+  saving_recovery_ = heard_more_ = told_verdict_ = recovered_ = forming_timed_out_ = false;
   finished_and_gone_ = 0;
   paused_noted_ = pause_told_ = false;
   paused_since_ = absl::InfiniteFuture();
+}
+
+// Only who held the value, or was told its verdict, can say what the round came to: whatever else
+// is back, the job does not go on without one of them, unless an operator or the policy says so.
+void Job::RecoverOrphans(const JobScope& scope) {
+  if (state_ != JobState::kRunning) return;
+  std::string what;
+  for (const Lane& lane : lanes_) {
+    if (!lane.round.has_value() || !lane.round->Orphaned()) continue;
+    const Round& round = *lane.round;
+    Orphan orphan{lane.name,
+                  round.number(),
+                  round.ballot(),
+                  ExtendChain(lane.chain, round.number(), round.value()),
+                  {}};
+    for (const RoundMember& member : round.members()) {
+      if (member.holds) orphan.holders.insert(member.id);
+    }
+    what = Describe(orphan);
+    orphans_.push_back(std::move(orphan));
+  }
+  if (!what.empty()) EnterRecovery(scope, what);
 }
 
 void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& hello) {
@@ -63,6 +85,7 @@ void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& hello
     if (keep_old) return;
     // A process that restarted has lost its memory; that the one before it remembered is still
     // true, but nobody can supply what it held.
+    heard_more_ |= saving_recovery_ && HasHistory(hello) && hello.lanes != old_hello.lanes;
     held->second = {session, hello};
   } else if (hellos_.size() >= scope.config.max_workers) {
     Refuse(scope, session, hello.worker, ErrorCode::kResourceExhausted,
@@ -70,6 +93,7 @@ void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& hello
                         " workers have said hello, which is its limit."));
     return;
   } else {
+    heard_more_ |= saving_recovery_ && HasHistory(hello);
     hellos_.emplace(hello.worker, std::make_pair(session, hello));
   }
   TryRecover(scope);
@@ -98,6 +122,16 @@ void Job::TryRecover(const JobScope& scope) {
   RecoveryDecision decision =
       DecideRecovery(hellos, saved_, window_over, forced, scope.config.rules);
   if (fresh && vouched) decision.step = RecoveryStep::kFresh;
+  if (decision.step == RecoveryStep::kRecover) {
+    for (const Orphan& orphan : orphans_) {
+      if (Explains(decision, orphan)) continue;
+      decision.reason = forced ? absl::StrCat("told to go on with whoever is back; ",
+                                              Describe(orphan), ", and is run again")
+                               : Describe(orphan);
+      if (forced) continue;
+      decision.step = window_over ? RecoveryStep::kHalt : RecoveryStep::kWait;
+    }
+  }
   switch (decision.step) {
     case RecoveryStep::kWait:
       reason_ = decision.reason;
@@ -125,6 +159,7 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
   forming_since_ = scope.now;
   forming_timed_out_ = false;
   forced_ = false;
+  orphans_.clear();
   saved_.reset();
   reason_ = reason;
   Say(scope, NoteKind::kRecovered, "", absl::StrCat("A fresh run: ", reason, "."));
@@ -136,10 +171,10 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
 }
 
 void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision) {
-  forced_ = false;
-  for (const auto& [id, held] : hellos_) term_ = std::max(term_, HighestTerm(held.second) + 1);
-  membership_ = Membership{{term_, 1}, decision.members};
-  saved_.reset();
+  for (const auto& [id, held] : hellos_) {
+    term_ = std::max(term_, HighestTerm(held.second) + scope.config.term_step);
+  }
+  membership_ = Membership{NextGeneration(), decision.members};
   reason_ = decision.reason;
 
   const std::set<WorkerId> conflicts(decision.conflicts.begin(), decision.conflicts.end());
@@ -210,6 +245,16 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
 // The new generation is on disk, or need not be: everyone is told.
 void Job::FinishRecovery(const JobScope& scope) {
   saving_recovery_ = false;
+  if (std::exchange(heard_more_, false)) {  // Somebody may know more than what was decided on.
+    workers_.Clear();
+    lanes_.clear();
+    recovered_lanes_.clear();
+    TryRecover(scope);
+    return;
+  }
+  forced_ = false;
+  orphans_.clear();
+  saved_.reset();
   state_ = JobState::kRunning;
   recovered_ = true;
   Say(scope, NoteKind::kRecovered, "",

@@ -89,6 +89,22 @@ void SortByIndex(std::vector<RecoveredLane>& lanes) {
   std::stable_sort(lanes.begin(), lanes.end(), by_index);
 }
 
+// Whether `a` rather than `b` says how the lane is laid out: whoever staged `round` last, else the
+// longer layout.
+bool Outranks(const LaneHistory& a, const LaneHistory& b, RoundNumber round) {
+  const auto rank = [round](const LaneHistory& history) {
+    const bool staged = history.staged.has_value() && history.staged->round == round;
+    return std::make_pair(staged ? history.staged->ballot : Ballot{}, history.layout.size());
+  };
+  return rank(b) < rank(a);
+}
+
+// Whether one of two layouts continues the other, so that their tensors have the same indexes.
+bool Agree(const std::vector<TensorSpec>& a, const std::vector<TensorSpec>& b) {
+  const auto end = a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
+  return std::equal(a.begin(), end, b.begin());
+}
+
 // Fills in lanes, members and conflicts from everybody who remembers.
 void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newest_members,
                  RecoveryDecision& decision) {
@@ -119,7 +135,6 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
                                    staged->value, Membership{generation, list}, newest.chain});
         }
       }
-      if (mine != nullptr && mine->layout.size() > lane.layout.size()) lane.layout = mine->layout;
       switch (Compare(mine, newest)) {
         case Standing::kCurrent:
           break;
@@ -137,6 +152,28 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
     return it != hellos.end() && HasHistory(it->second) && behind.count(id) == 0 &&
            conflicts.count(id) == 0;
   };
+  // Aggregators that did not know of each other may have laid a lane out differently. The value
+  // that will be adopted names tensors by index, so its layout is the one to go on with; who
+  // remembers another one joins anew.
+  for (auto& [name, lane] : lanes) {
+    const LaneHistory* base = nullptr;
+    for (const WorkerId& id : list) {
+      const LaneHistory* mine = current(id) ? FindLane(hellos.at(id), name) : nullptr;
+      if (mine != nullptr && (base == nullptr || Outranks(*mine, *base, lane.last_verdict + 1))) {
+        base = mine;
+      }
+    }
+    lane.layout = base != nullptr ? base->layout : NewestHistory(hellos, name)->layout;
+    for (const WorkerId& id : list) {
+      const LaneHistory* mine = current(id) ? FindLane(hellos.at(id), name) : nullptr;
+      if (mine == nullptr) continue;
+      if (!Agree(mine->layout, lane.layout)) {
+        behind.insert(id);
+      } else if (mine->layout.size() > lane.layout.size()) {
+        lane.layout = mine->layout;
+      }
+    }
+  }
   for (const WorkerId& id : list) {
     if (current(id)) decision.members.push_back(id);
   }
@@ -165,6 +202,24 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
 }
 
 }  // namespace
+
+std::string Describe(const Orphan& orphan) {
+  return absl::StrCat("round ", orphan.round, " of lane ", orphan.lane,
+                      " may have a verdict, and its result was lost with ",
+                      absl::StrJoin(orphan.holders, ", "));
+}
+
+bool Explains(const RecoveryDecision& decision, const Orphan& orphan) {
+  for (const RecoveredLane& lane : decision.lanes) {
+    if (lane.name != orphan.lane) continue;
+    if (lane.last_verdict > orphan.round) return true;  // A later one rests on its verdict.
+    if (lane.last_verdict == orphan.round) return lane.chain == orphan.chain;
+    if (lane.last_verdict + 1 != orphan.round || !lane.adopted.has_value()) return false;
+    return orphan.ballot < lane.adopted->ballot ||
+           ExtendChain(lane.chain, orphan.round, lane.adopted->value) == orphan.chain;
+  }
+  return false;
+}
 
 Term HighestTerm(const Hello& hello) {
   Term term = std::max(hello.membership.generation.term, hello.incarnation.term);

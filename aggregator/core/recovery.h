@@ -59,6 +59,23 @@ struct RecoveryDecision {
   std::vector<RecoveredLane> lanes;
 };
 
+// A value that a recovery adopted, and that was lost with all its holders before the others had its
+// bytes. Its verdict may have been told before, so no other value may take its place.
+struct Orphan {
+  std::string lane;
+  RoundNumber round = 0;
+  Ballot ballot;       // At which it was prepared last.
+  uint64_t chain = 0;  // After its verdict.
+  std::set<WorkerId> holders;
+  auto Fields() const { return std::tie(lane, round, ballot, chain, holders); }
+};
+
+// "round 7 of lane g may have a verdict, and its result was lost with w-3"
+std::string Describe(const Orphan& orphan);
+
+// Whether this decision goes on from the orphan's verdict, or adopts it or a later value again.
+bool Explains(const RecoveryDecision& decision, const Orphan& orphan);
+
 // `hellos`: the latest of each worker. `window_over`: the recovery window has passed. `forced`: an
 // operator, or policy `any`, accepts whoever is back.
 RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos,

@@ -132,6 +132,9 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
       for (uint32_t i = 0; i < range.count; ++i) Acknowledge(scope, member, base + i);
     }
   }
+  if (member.refusal.has_value()) {
+    SendTo(scope, member, Rejected{*member.refusal, scope.lane, number_});
+  }
   PublishMissing(scope, member);
   if (supplier_ == slot) supplier_.reset();  // What it was asked for may not have been heard.
   if (phase_ == RoundPhase::kPrepared) {

@@ -16,7 +16,8 @@
 //   kCollect  nobody is left to contribute; loss under `abort`       kPrepared Prepared(ABORTED)
 //   kPrepared members join in a pause; adopted in recovery           kPrepared Prepared again, same
 //                                                                              value, higher ballot
-//   kPrepared nobody left holds the adopted value                    kCollect  run again
+//   kPrepared nobody left holds the value (one that recovery         kCollect  run again
+//             adopted is not run again: the job recovers once more)
 //   kPrepared every live member STAGED                               (settled) the job tells it
 //
 // A member's contribution, while the round collects:
@@ -103,16 +104,17 @@ struct RoundMember {
   WorkerId id;
   Begin begin;
   Commit commit;
-  bool refetched = false;  // Its digest did not match once.
-  bool staged = false;     // At the current ballot.
-  bool holds = false;      // Has staged this value, at whatever ballot: can supply it.
+  std::optional<Error> refusal;  // Why its contribution is not counted, if for its own doing.
+  bool refetched = false;        // Its digest did not match once.
+  bool staged = false;           // At the current ballot.
+  bool holds = false;            // Has staged this value, at whatever ballot: can supply it.
   bool named_late = false;
 
   auto Fields() const {
     return std::tie(slot, id, incarnation, standing, gone, begun, begin, have, known, digests,
-                    digest, skipped, committed, commit, effective, refetched, parked, missing,
-                    told_window, blocked, waits, asked, acked, owed, staged, holds, progress,
-                    named_late);
+                    digest, skipped, committed, commit, effective, refusal, refetched, parked,
+                    missing, told_window, blocked, waits, asked, acked, owed, staged, holds,
+                    progress, named_late);
   }
 };
 
@@ -129,6 +131,9 @@ class Round {
   const RoundValue& value() const { return value_; }
   const std::vector<RoundMember>& members() const { return members_; }
   bool adopted() const { return adopted_; }
+  // A value that recovery adopted, so that its verdict may have been told, and that none of the
+  // members who are left holds.
+  bool Orphaned() const;
   bool pull_mode() const { return pull_; }
   bool Has(Slot slot) const { return IndexOf(slot) >= 0; }
   bool begun() const { return phase_ != RoundPhase::kIdle; }
@@ -202,6 +207,8 @@ class Round {
   // round_collect.cc
   void Compare(const RoundScope& scope);
   void StartAttemptNow(const RoundScope& scope);
+  bool Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
+              const std::string& text);
   bool RemoveContribution(const RoundScope& scope, RoundMember& member, Standing standing);
   void AfterRemoval(const RoundScope& scope, bool restart, const std::string& reason);
   void Restart(const RoundScope& scope, const std::string& reason,

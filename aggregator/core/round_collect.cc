@@ -96,11 +96,11 @@ bool Round::RefuseTensor(const RoundScope& scope, RoundMember& member, TensorInd
   const TensorSpec& tensor = scope.layout.tensors()[index];
   const std::string why = WhyNotReducible(member.begin.spec, tensor.dtype);
   if (why.empty()) return false;
-  Reject(scope, member, ErrorCode::kInvalidArgument,
-         absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
-                      ": worker ", member.id, " pushed tensor ", tensor.name, ": ", why,
-                      ". It is not counted in this round."));
-  const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
+  const bool restart =
+      Refuse(scope, member, ErrorCode::kInvalidArgument,
+             absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
+                          ": worker ", member.id, " pushed tensor ", tensor.name, ": ", why,
+                          ". It is not counted in this round."));
   AfterRemoval(scope, restart,
                absl::StrCat("worker ", member.id, " pushed a tensor that cannot be reduced"));
   return true;
@@ -135,13 +135,12 @@ void Round::Compare(const RoundScope& scope) {
   compared_ = true;
   for (RoundMember& member : members_) {
     if (member.standing != Standing::kContributor || member.begin.spec == spec_) continue;
-    Reject(scope, member, ErrorCode::kMismatch,
+    Refuse(scope, member, ErrorCode::kMismatch,
            absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
                         ": worker ", member.id, " began with ",
                         DescribeDifference(member.begin.spec, spec_), " of worker ", reference->id,
                         ". It is not counted in this round; make the workers agree and go on, a "
                         "restart is not needed."));
-    RemoveContribution(scope, member, Standing::kWithdrawn);
   }
   StartAttemptNow(scope);
   Rescan(scope);
@@ -293,11 +292,11 @@ void Round::TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit)
                          " bytes where its tensors have ", chunks, " and ", bytes);
   }
   if (!wrong.empty()) {
-    Reject(scope, member, ErrorCode::kInvalidArgument,
-           absl::StrCat("Job ", scope.job_name, ", round ", number_, ": the commit of worker ",
-                        member.id, " ", wrong, ". It is not counted in this round."));
-    AfterRemoval(scope, RemoveContribution(scope, member, Standing::kWithdrawn),
-                 absl::StrCat("the commit of worker ", member.id, " was refused"));
+    const bool restart =
+        Refuse(scope, member, ErrorCode::kInvalidArgument,
+               absl::StrCat("Job ", scope.job_name, ", round ", number_, ": the commit of worker ",
+                            member.id, " ", wrong, ". It is not counted in this round."));
+    AfterRemoval(scope, restart, absl::StrCat("the commit of worker ", member.id, " was refused"));
     return;
   }
   member.committed = true;
@@ -325,11 +324,12 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
       " has digest ", member.digest, " where its commit says ", member.commit.digest);
   // A commit of nothing leaves nothing to fetch again.
   if (member.refetched || member.commit.chunks == 0) {
-    Reject(scope, member, ErrorCode::kDataCorrupt,
-           absl::StrCat(text, member.refetched ? ", for the second time" : "",
-                        ". It is not counted in this round; check that worker's memory and "
-                        "network."));
-    AfterRemoval(scope, RemoveContribution(scope, member, Standing::kWithdrawn),
+    const bool restart =
+        Refuse(scope, member, ErrorCode::kDataCorrupt,
+               absl::StrCat(text, member.refetched ? ", for the second time" : "",
+                            ". It is not counted in this round; check that worker's memory and "
+                            "network."));
+    AfterRemoval(scope, restart,
                  absl::StrCat("the contribution of worker ", member.id, " is corrupt"));
     return;
   }
@@ -353,6 +353,15 @@ void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& 
   Say(scope, NoteKind::kContributionWithdrawn, member.id, reason);
   const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " withdrew: ", reason));
+}
+
+// Takes a contribution out for what its worker did, and tells it: also on a new session, should it
+// not have heard. Returns as RemoveContribution does.
+bool Round::Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
+                   const std::string& text) {
+  Reject(scope, member, code, text);
+  member.refusal = Error{code, text};
+  return RemoveContribution(scope, member, Standing::kWithdrawn);
 }
 
 // Takes a contribution out. Returns whether chunks that it is part of have been reduced.

@@ -253,15 +253,19 @@ bool Round::ValueIsLost() const {
   });
 }
 
+bool Round::Orphaned() const {
+  return adopted_ && phase_ == RoundPhase::kPrepared && AnyoneAlive() && ValueIsLost();
+}
+
 // Asks the first member that holds the value for what others want of it; all of it again when that
 // is another one than before. A chunk that comes twice is ignored by the client.
 void Round::AskSupply(const RoundScope& scope) {
-  if (phase_ != RoundPhase::kPrepared) return;
-  if (ValueIsLost()) {
+  if (phase_ != RoundPhase::kPrepared || wanted_.empty()) return;
+  if (!adopted_ && ValueIsLost()) {
+    // Not everybody has staged it, so its verdict was not told.
     RunAgain(scope, "nobody is left who holds the value that was prepared");
     return;
   }
-  if (wanted_.empty()) return;
   for (const RoundMember& member : members_) {
     if (member.gone || !member.holds || !scope.workers[member.slot].connected()) continue;
     const bool another = supplier_ != member.slot;
@@ -313,7 +317,6 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
 // take it for done, and say it all again on a new session.
 void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
   phase_ = RoundPhase::kCollect;
-  adopted_ = false;
   wanted_.clear();
   supplier_.reset();
   value_ = RoundValue{};

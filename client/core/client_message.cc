@@ -155,6 +155,7 @@ void Client::TakeRejected(const Scope& scope, const Rejected& rejected) {
       lane->FailRoundInFlight(scope, error);
       return;
     default:
+      if (!lane->TakeRefusal(error)) return;
       scope.actions.push_back(
           RoundRejected{static_cast<LaneHandle>(lane - lanes_.data()), rejected.round, error});
       return;

@@ -88,6 +88,8 @@ class Lane {
   Finding TakeRestart(const Scope& scope, const AttemptRestarted& restart);
   Finding TakeResult(const Scope& scope, const ResultReceived& frame);
   Finding TakePrepared(const Scope& scope, const Prepared& prepared);
+  // Whether a refusal of the round in flight is news to the trainer.
+  bool TakeRefusal(const Error& error) { return round_->TakeRefusal(error.text); }
   void TakeSupply(const Scope& scope, const Supply& supply);
   // `late`: told in a welcome, when no result can be on its way any more.
   Finding TakeVerdict(const Scope& scope, const VerdictRecord& record, bool late);

@@ -106,6 +106,8 @@ class Round {
   }
   void SkipTensor(TensorHandle tensor) { skipped_.emplace(tensor, std::nullopt); }
   void SetReason(std::string reason) { reason_ = std::move(reason); }
+  // Returns whether this is news: a refusal is repeated on a new session.
+  bool TakeRefusal(const std::string& text) { return std::exchange(refusal_, text) != text; }
   void SetWait(std::optional<absl::Time> until) { wait_until_ = until; }
   void SetNumber(RoundNumber number) { number_ = number; }
 
@@ -137,8 +139,8 @@ class Round {
 
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
-                    begin_.samples, state_, push_, skipped_, reason_, said_, rest_said_, prepared_,
-                    wait_until_);
+                    begin_.samples, state_, push_, skipped_, reason_, refusal_, said_, rest_said_,
+                    prepared_, wait_until_);
   }
 
  private:
@@ -152,6 +154,7 @@ class Round {
   Push push_;
   std::map<TensorHandle, std::optional<TensorIndex>> skipped_;
   std::string reason_;      // Of a withdrawal.
+  std::string refusal_;     // The last that was told.
   bool said_ = false;       // Begin was sent in this session.
   uint32_t rest_said_ = 0;  // Below it, what the commit leaves out was named in this session.
   bool prepared_ = false;   // Nothing is pushed meanwhile.

@@ -138,15 +138,28 @@ void AggregatorProcess::TakeMessage(ConnectionId id, ToAggregator& message) {
                                 job()->state() == aggregator::JobState::kHalted);
   };
   const bool before = recovering();
-  if (remembers && before) world_.checker.AddKnowledge(connection.worker, recovered_);
-  recovering_ = false;
+  const WorkerId worker = hello != nullptr ? hello->worker : WorkerId();
+  recovering_ = refused_ = false;
   if (hello != nullptr) world_.Notice(Trigger::kHello, connection.worker, index_);
   if (!alive_) return;
   Step(aggregator::MessageReceived{connection.session, std::move(message)});
+  if (hello == nullptr || (refused_ && !remembers)) return;
   if (remembers && !before && (recovering_ || recovering())) {
-    recovered_.clear();
-    world_.checker.AddKnowledge(connection.worker, recovered_);
+    orphaned_.clear();
+    heard_.clear();
+  } else if (!before) {
+    return;
   }
+  // The last hello of a worker counts: who comes without memory speaks for it from then on.
+  Knowledge& knowledge = heard_[worker];
+  knowledge.clear();
+  if (remembers) world_.checker.AddKnowledge(connection.worker, knowledge);
+}
+
+Knowledge AggregatorProcess::Recovered() const {
+  Knowledge all = orphaned_;
+  for (const auto& [id, knowledge] : heard_) all.insert(knowledge.begin(), knowledge.end());
+  return all;
 }
 
 void AggregatorProcess::TakePush(ConnectionId id, const PushFrame& frame) {
@@ -330,7 +343,9 @@ void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
     const ToWorker& message = send != nullptr ? send->message : send_all->message;
     if (const auto* rejected = std::get_if<Rejected>(&message)) {
       if (rejected->error.code != ErrorCode::kPaused) {  // That only ends a wait.
-        require(BitOf(NoteKind::kContributionRejected) | BitOf(NoteKind::kWorkerRefused),
+        // On a new session it repeats what was noted before.
+        require(BitOf(NoteKind::kContributionRejected) | BitOf(NoteKind::kWorkerRefused) |
+                    BitOf(NoteKind::kWorkerReconnected),
                 absl::StrCat("rejected a request (", rejected->error.text, ")"));
       }
       if (rejected->error.text.empty() || rejected->error.code == ErrorCode::kOk) {
@@ -364,7 +379,7 @@ void AggregatorProcess::Do(aggregator::Send& send) {
   if (auto* verdict = std::get_if<Verdict>(&send.message)) {
     const RoundKey key{0, verdict->lane, verdict->record.round};
     if (const auto lane = LaneOfModel(key); lane.has_value()) {
-      world_.checker.VerdictTold(index_, *lane, verdict->record, recovered_);
+      world_.checker.VerdictTold(index_, *lane, verdict->record, Recovered());
     }
     ++verdicts_in_step_;
     world_.Notice(Trigger::kVerdict, worker, index_);
@@ -373,7 +388,7 @@ void AggregatorProcess::Do(aggregator::Send& send) {
       const auto lane = LaneOfModel({0, last.lane, 0});
       if (!lane.has_value()) continue;
       for (const VerdictRecord& record : last.verdicts) {
-        world_.checker.VerdictTold(index_, *lane, record, recovered_);
+        world_.checker.VerdictTold(index_, *lane, record, Recovered());
       }
     }
     world_.Notice(Trigger::kWelcome, worker, index_);
@@ -750,6 +765,15 @@ void AggregatorProcess::Do(aggregator::Note& note) {
                         note.lane.empty() ? "" : absl::StrCat(" ", note.lane), ": ", note.text);
   });
   recovering_ |= note.kind == NoteKind::kRecovering || note.kind == NoteKind::kRecovered;
+  refused_ |= note.kind == NoteKind::kWorkerRefused;
+  if (note.kind == NoteKind::kRecovering) {  // What it knew before has to be explained.
+    orphaned_ = Recovered();
+    heard_.clear();
+  }
+  // An operator or the policy said to go on without.
+  if (note.kind == NoteKind::kRecovered && note.text.find("whoever is back") != std::string::npos) {
+    orphaned_.clear();
+  }
   world_.Noted(note);
 }
 

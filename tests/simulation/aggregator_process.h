@@ -57,6 +57,8 @@ class AggregatorProcess {
   std::vector<Scheduled> deferred;  // What happened while it was stopped.
 
  private:
+  // What it was told in its recovery.
+  Knowledge Recovered() const;
   struct SentResult {
     ResultFrame frame;
     ConnectionId connection = 0;
@@ -144,9 +146,12 @@ class AggregatorProcess {
   std::map<std::tuple<std::string, std::string, uint64_t>, uint64_t> cache_;
   uint64_t parked_bytes_ = 0;
   uint64_t result_bytes_ = 0;
-  // What those knew who took part in its last recovery with memory.
-  Knowledge recovered_;
-  bool recovering_ = false;
+  // What those know who took part in its last recovery, by worker; and what it knew before, if it
+  // recovered because that was lost.
+  std::map<WorkerId, Knowledge> heard_;
+  Knowledge orphaned_;
+  bool recovering_ = false;  // In this step it began to recover, or has recovered.
+  bool refused_ = false;     // In this step it refused a worker.
   std::set<std::pair<LaneIndex, RoundNumber>> verdicts_told_;
   uint32_t verdicts_in_step_ = 0;
 

@@ -257,14 +257,11 @@ void World::StartAggregator() {
     config.saved[kJobName] = *state_file;
     config.term = std::max(config.term, state_file->term + 1);
   }
-  // Unix seconds tell lives apart, unless two of them begin in one second. Where a life follows
-  // another that is dead, recovery makes its term the higher one; two that are alive at once are
-  // not started in one second.
+  // Unix seconds tell lives apart; two are not started in one second while both are alive.
   for (const auto& other : aggregators_) {
-    if (!other->alive()) continue;
-    config.term = std::max(config.term, other->core().config().term + 1);
-    if (other->job() != nullptr) config.term = std::max(config.term, other->job()->term() + 1);
+    if (other->alive()) config.term = std::max(config.term, other->core().config().term + 1);
   }
+  config.term_step = 1 + Mix(Mix(scenario.seed, 0x7e6), aggregators_.size()) % (1 << 20);
   config.rules = RulesOf(scenario.bug);
   const uint32_t index = static_cast<uint32_t>(aggregators_.size());
   aggregators_.push_back(std::make_unique<AggregatorProcess>(*this, index, std::move(config)));

@@ -348,6 +348,34 @@ TEST(Pause, InThePreparedPhaseTheValueStaysAndJoinersGetItsBytes) {
   EXPECT_EQ(t.a.verdict().value.contributors[2].worker, "c");
 }
 
+TEST(Pause, AValueThatIsLostWithAllWhoHadItIsRunAgain) {
+  Three t(Settings(3, 3, 3));
+  t.c.stages = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  t.Lose("c");
+  t.c.Restart();
+  t.c.Connect();
+  t.c.Ready();
+  t.c.Begin();
+  const Prepared prepared = t.c.Last<Prepared>();
+  ASSERT_NE(prepared.ballot, prepared.value_ballot);
+  t.Lose("a");
+  t.Lose("b");
+  t.c.Say(Need{0, 1, prepared.value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  ASSERT_TRUE(t.c.ended.has_value()) << "it says what it has once more, on a new session";
+  EXPECT_EQ(t.c.ended->code, ErrorCode::kUnavailable);
+  t.c.stages = true;
+  t.c.Connect();
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    worker->Restart();
+    worker->Connect();
+    worker->Ready();
+  }
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.verdict().value.contributors.size(), 3u);
+  EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+}
+
 TEST(Pause, FinishedWorkersCountTowardsEnough) {
   Three t(Settings(3, 3, 3));
   t.c.Say(Finished{});

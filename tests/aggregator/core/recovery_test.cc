@@ -208,25 +208,96 @@ TEST(Recovery, OnlyAHolderMaySupply) {
   EXPECT_THAT(t.Actions<RelayResult>(), IsEmpty());
 }
 
-TEST(Recovery, WhenEveryHolderIsLostTheRoundIsRunAgain) {
-  Three t(Settings(1, 4, 3));
-  t.b.stages = t.c.stages = false;
-  t.Round();
-  t.b.lane().results.clear();
-  t.c.lane().results.clear();
-  t.Crash(5000);
-  t.b.stages = t.c.stages = true;
-  t.a.supplies = false;
-  t.ConnectAll();
-  t.c.Say(Need{0, 2, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+// Round 2 was staged by a alone, which supplies nothing, and is adopted.
+struct OneHolder : Three {
+  explicit OneHolder(Config config = {}) : Three(Settings(1, 4, 3), std::move(config)) {
+    b.stages = c.stages = false;
+    Round();
+    b.lane().results.clear();
+    c.lane().results.clear();
+    Crash(5000);
+    b.stages = c.stages = true;
+    a.supplies = false;
+    ConnectAll();
+    c.Say(Need{0, 2, c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+    b.Say(Need{0, 2, b.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  }
+};
+
+TEST(Recovery, WhenEveryHolderIsLostAnOperatorDecides) {
+  OneHolder t;
   t.Step(WorkerExited{kJob, "a"});
-  ASSERT_TRUE(t.b.ended.has_value()) << "they say what they have once more, on new sessions";
+  ASSERT_TRUE(t.b.ended.has_value()) << "they say what they know once more, on new sessions";
   EXPECT_EQ(t.b.ended->code, ErrorCode::kUnavailable);
   t.b.Connect();
   t.c.Connect();
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_EQ(t.job().state(), JobState::kHalted) << "a may have told somebody the verdict";
+  EXPECT_THAT(t.job().reason(), HasSubstr("round 2 of lane model may have a verdict"));
+  EXPECT_THAT(t.job().reason(), HasSubstr("lost with a"));
+  t.a.Restart();
+  t.a.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kHalted) << "without its memory";
+  t.Step(RecoverJob{kJob});
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
   EXPECT_EQ(t.b.lane().last, 2u);
   EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
   EXPECT_EQ(t.b.lane().delivered[2].at({0, 0}), (Reduced{6, 2}));
+}
+
+TEST(Recovery, AHolderThatComesBackWithItsMemoryEndsTheWait) {
+  OneHolder t;
+  t.Step(WorkerExited{kJob, "a"});
+  t.a.supplies = true;
+  t.ConnectAll();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  t.b.Say(Need{0, 2, t.b.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  t.c.Say(Need{0, 2, t.c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  EXPECT_EQ(t.b.lane().last, 2u);
+  EXPECT_EQ(t.b.lane().delivered[2].at({0, 0}), (Reduced{7, 3})) << "the value that was adopted";
+}
+
+TEST(Recovery, ThePolicyAnyGoesOnWithoutTheHolders) {
+  Config config;
+  config.recovery_policy = RecoveryPolicy::kAny;
+  OneHolder t(config);
+  t.Step(WorkerExited{kJob, "a"});
+  t.b.Connect();
+  t.c.Connect();
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_EQ(t.b.lane().last, 2u);
+  EXPECT_THAT(t.NoteText(NoteKind::kRecovered), HasSubstr("lost with a, and is run again"));
+}
+
+TEST(Recovery, WhoIsLaidOutOtherwiseJoinsAnew) {
+  Three t;
+  std::map<WorkerId, Hello> hellos;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) hellos[worker->id] = worker->MakeHello();
+  LaneHistory& b = hellos["b"].lanes[0];
+  std::swap(b.layout[0], b.layout[1]);
+  RecoveryDecision decision = DecideRecovery(hellos, std::nullopt, false, false, Rules{});
+  EXPECT_THAT(decision.members, ElementsAre("a", "c"));
+  // What b staged names tensors by its indexes, and its ballot is the highest.
+  StagedValue staged{2, {1, 2}, {1, 2}, {}};
+  staged.value.outcome = Outcome::kCommitted;
+  b.staged = staged;
+  decision = DecideRecovery(hellos, std::nullopt, false, false, Rules{});
+  EXPECT_THAT(decision.members, ElementsAre("b"));
+  EXPECT_EQ(decision.lanes[0].layout, b.layout);
+  EXPECT_THAT(decision.lanes[0].holders, ElementsAre("b"));
+}
+
+TEST(Recovery, TwoThatAreToldTheSameRuleInDifferentTerms) {
+  std::vector<Term> terms;
+  for (const Term step : {Term{7}, Term{1000}}) {
+    Config config;
+    config.term_step = step;
+    Three t(Settings(2, 4, 3), config);
+    t.Crash(1);
+    t.ConnectAll();
+    terms.push_back(t.job().term());
+  }
+  EXPECT_THAT(terms, ElementsAre(8u, 1001u));
 }
 
 TEST(Recovery, AnAbortedValueIsAdoptedToo) {

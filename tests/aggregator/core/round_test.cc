@@ -284,6 +284,19 @@ TEST(Begin, Criterion_1_1_AMismatchNamesBothWorkersAndValues) {
   EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{3, 1}));
 }
 
+TEST(Begin, ARefusalIsRepeatedOnTheNextSession) {
+  Three t;
+  t.a.stages = false;
+  t.a.Contribute(Spec(ReduceOp::kSum));
+  t.b.Contribute(Spec(ReduceOp::kSum));
+  t.c.Begin(Spec(ReduceOp::kAverage));
+  ASSERT_EQ(t.c.Count<Rejected>(), 1u);
+  t.c.Cut();  // It may not have heard of it.
+  t.c.Connect();
+  EXPECT_EQ(t.c.Count<Rejected>(), 2u);
+  EXPECT_EQ(t.c.rejected(), ErrorCode::kMismatch);
+}
+
 TEST(Begin, ATieGoesToTheLowestWorkerId) {
   Cluster t(Settings(1, 2, 2));
   t.Join("a");

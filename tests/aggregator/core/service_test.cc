@@ -320,6 +320,33 @@ TEST(StateFile, WhoComesWhileARecoveryIsWrittenDownIsWelcomedAfterwards) {
   EXPECT_EQ(t.a.lane().last, 2u);
 }
 
+TEST(StateFile, WhoRemembersMoreWhileARecoveryIsWrittenDownIsHeard) {
+  Pair t(WithFile());
+  t.Round();
+  for (TestWorker* worker : {&t.a, &t.b}) worker->fresh = false;
+  t.Crash(5000);
+  t.saves = false;
+  t.a.Connect();
+  t.b.Connect();
+  ASSERT_EQ(t.saves_asked.size(), 1u);
+  // It was elsewhere meanwhile, and has staged the next round there.
+  t.a.Cut();
+  Hello hello = t.a.MakeHello();
+  StagedValue staged{2, {5000, 1}, {5000, 1}, {}};
+  staged.value.outcome = Outcome::kAborted;
+  staged.value.reason = "everyone withdrew";
+  hello.lanes[0].staged = staged;
+  t.a.Connect(hello);
+  const Generation first = t.saves_asked[0].membership.generation;
+  t.FinishSaves();
+  ASSERT_EQ(t.saves_asked.size(), 1u) << "it is decided anew";
+  EXPECT_LT(first, t.saves_asked[0].membership.generation);
+  t.FinishSaves();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  EXPECT_EQ(t.b.lane().last, 2u);
+  EXPECT_EQ(t.b.verdict().value.outcome, Outcome::kAborted);
+}
+
 // ---- drain of the service
 
 TEST(DrainService, Fault_A3_OpenRoundsEndAndNothingNewBegins) {

@@ -252,6 +252,43 @@ TEST(JoiningTest, Fault_W3_AnotherIncarnationInTheWelcomeIsAnEviction) {
   EXPECT_EQ(worker.client.membership().members.size(), 2u) << "and then that of the others";
 }
 
+TEST(JoiningTest, WhoWasNoMemberYetIsAsReadyAfterAnEviction) {
+  Harness worker;
+  worker.Connect();
+  worker.RegisterModel();
+  EXPECT_TRUE(worker.Do(DeclareReady{}).HasSent<Ready>());
+  worker.Hear(Ended{{ErrorCode::kEvicted, "by an operator"}});
+  worker.Do(SessionUp{});
+  Welcome welcome = worker.MakeWelcome();
+  welcome.incarnation = {kTerm, 7};
+  EXPECT_TRUE(worker.Hear(welcome).HasSent<Ready>()) << "the trainer was told nothing to load";
+}
+
+TEST(JoiningTest, TwoLanesMaySwapTheirNumbers) {
+  Harness worker;
+  worker.Connect();
+  worker.RegisterModel();
+  worker.Do(RegisterTensors{"h", LaneKind::kGradient, {F32("h", 4)}});
+  LaneLayout g = worker.MakeLayout();
+  LaneLayout h{kLane + 1, "h", LaneKind::kGradient, 0, {F32("h", 4)}, 1, kWindow};
+  worker.Hear(g);
+  worker.Hear(h);
+  worker.Do(SessionDown{"reset"});
+  worker.Do(SessionUp{});
+  std::swap(g.lane, h.lane);
+  Welcome welcome = worker.MakeWelcome();
+  welcome.layouts = {g, h};
+  worker.Hear(welcome);
+  worker.StreamsUp();
+  worker.Hear(MembershipChanged{
+      worker.Members(), Role::kMember, std::nullopt, {{"g", g.lane, 1, 0}, {"h", h.lane, 1, 0}}});
+  worker.Begin();
+  ASSERT_TRUE(worker.PushOne(kB).HasSent<basin::Begin>() ||
+              worker.lane().round()->push().unacked_bytes() > 0);
+  worker.Hear(Credit{g.lane, 1, kWindow, {{1, 0, 1}}, {}});
+  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 0u) << "it hears what is meant for it";
+}
+
 // Before the first generation is told the layout is whatever the first aggregator made of it.
 TEST(JoiningTest, WithoutHistoryALayoutMayBeginAnew) {
   Harness worker;

@@ -184,6 +184,24 @@ TEST(PushTest, ARefusedChunkDoesNotHoldTheCommitBack) {
   EXPECT_TRUE(worker.Do(CommitRound{0}).HasSent<Commit>());
 }
 
+TEST(PushTest, ACommitThatWaitsNamesWhatItLeavesOut) {
+  Harness worker = Begun(0);
+  worker.PushOne(kA);
+  const Actions actions = worker.Do(CommitRound{0});
+  EXPECT_FALSE(actions.HasSent<Commit>()) << "no window";
+  EXPECT_EQ(actions.OneSent<Skip>().tensors, (std::vector<TensorIndex>{1, 2}))
+      << "others may wait for these";
+}
+
+TEST(PushTest, ARefusalThatIsRepeatedIsToldOnce) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  const Rejected refusal{{ErrorCode::kMismatch, "op SUM against AVERAGE"}, kLane, 1};
+  EXPECT_EQ(worker.Hear(refusal).One<RoundRejected>().error.code, ErrorCode::kMismatch);
+  EXPECT_TRUE(worker.Hear(refusal).all.empty());
+}
+
 TEST(PullTest, OnlyWhatIsWantedIsSent) {
   Harness worker = Begun(0);
   worker.PushOne(kA);
