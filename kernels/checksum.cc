@@ -21,13 +21,6 @@ void PutWord(uint64_t word, unsigned char* bytes) {
   for (int i = 0; i < 8; ++i) bytes[i] = static_cast<unsigned char>(word >> (8 * i));
 }
 
-Digest Term(const Digest& name, uint64_t block, const Digest& content) {
-  const uint64_t words[] = {name.low, name.high, block, content.low, content.high};
-  unsigned char bytes[sizeof(words)];
-  for (size_t i = 0; i < 5; ++i) PutWord(words[i], bytes + 8 * i);
-  return ToDigest(Xxh3Hash128(bytes, sizeof(bytes)));
-}
-
 template <typename Hash>
 void CopyPieces(void* destination, const void* source, size_t size, Hash* hash) {
   auto* to = static_cast<unsigned char*>(destination);
@@ -77,6 +70,23 @@ Digest& Digest::operator-=(Digest other) {
 TensorKey::TensorKey(std::string_view name)
     : name_(ToDigest(Xxh3Hash128(name.data(), name.size()))) {}
 
+Digest TermOf(const TensorKey& tensor, uint64_t block, const Digest& content) {
+  const uint64_t words[] = {tensor.name_.low, tensor.name_.high, block, content.low, content.high};
+  unsigned char bytes[sizeof(words)];
+  for (size_t i = 0; i < 5; ++i) PutWord(words[i], bytes + 8 * i);
+  return ToDigest(Xxh3Hash128(bytes, sizeof(bytes)));
+}
+
+void ContentDigest::Update(const void* data, size_t size) {
+  if (size > 0) Xxh3Update128(state_.get(), data, size);
+}
+
+Digest ContentDigest::Finish() {
+  const Digest content = ToDigest(XXH3_128bits_digest(state_.get()));
+  Reset();
+  return content;
+}
+
 RangeDigest::RangeDigest(const TensorKey& tensor, uint64_t first_block)
     : tensor_(tensor), block_(first_block) {}
 
@@ -108,7 +118,7 @@ Digest RangeDigest::Finish() {
 }
 
 void RangeDigest::EndBlock() {
-  sum_ += Term(tensor_.name_, block_, ToDigest(XXH3_128bits_digest(state_.get())));
+  sum_ += TermOf(tensor_, block_, ToDigest(XXH3_128bits_digest(state_.get())));
   ++block_;
   filled_ = 0;
   Reset();

@@ -86,8 +86,20 @@ class TensorKey {
 
  private:
   friend class RangeDigest;
+  friend Digest TermOf(const TensorKey& tensor, uint64_t block, const Digest& content);
   Digest name_;
 };
+
+// The content of one block, for whoever has the bytes before it knows whose they are. Fed in any
+// pieces.
+class ContentDigest : private Xxh3State {
+ public:
+  void Update(const void* data, size_t size);
+  Digest Finish();  // And begins the next block.
+};
+
+// What block `block` of the tensor adds to a digest, when its bytes have this content.
+Digest TermOf(const TensorKey& tensor, uint64_t block, const Digest& content);
 
 // The digest of one contiguous range of a tensor's blocks, fed in order in any pieces; a block may
 // be split between pieces anywhere. The digest of a tensor is the sum over its ranges.

@@ -90,7 +90,19 @@ LAYERS = (
     ),
     Layer(
         "client/transport",
-        uses=("proto", "kernels", "client/core"),
+        uses=(
+            "proto/vocabulary",
+            "proto/limits",
+            "proto/wire",
+            "kernels",
+            "client/core",
+        ),
+        headers=("absl/",),
+        links=("absl::", "Threads::"),
+    ),
+    Layer(
+        "client/transport/grpc",
+        uses=("proto", "client/core", "client/transport"),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", "Threads::", *_GRPC_LINKS),
         messages=True,

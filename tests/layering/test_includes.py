@@ -44,6 +44,9 @@ class PlantedBreaches(PlantedTree):
     def test_grpc_below_transport(self) -> None:
         self.one("aggregator/engine/a.cc", "#include <grpcpp/grpcpp.h>\n", "may not include")
 
+    def test_grpc_in_the_clients_runner(self) -> None:
+        self.one("client/transport/a.cc", "#include <grpcpp/grpcpp.h>\n", "may not include")
+
     def test_grpc_in_core(self) -> None:
         self.one("aggregator/core/a.cc", '#include "grpcpp/grpcpp.h"\n', "may not include")
 

@@ -1,0 +1,95 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a worker needs of whatever carries its messages: gRPC in a trainer, queues in tests.
+//
+// A channel is one stream to the aggregator, opened by a Connector. What comes in on it goes to its
+// listener, decoded, and hashed where it has just arrived; OnUp is the first thing a listener
+// hears, unless it is OnDown, and OnDown the last.
+//
+// Back-pressure: a channel counts the bytes it has given to its listener, and stops reading while
+// more of them than it is willing to hold were not reported as Consumed.
+//
+// Thread contract: channels and the connector are called from the worker's loop and never block;
+// they do not call a listener before the call returns. Listeners may be called from any thread, for
+// one channel never from two at once, and never block.
+// Ownership: the worker holds the channel and the channel holds its listener. A channel that is
+// let go without Close is closed as by Close.
+// Failure: a channel that cannot send ends by OnDown, like any that is lost.
+
+#ifndef BASIN_CLIENT_TRANSPORT_CHANNEL_H_
+#define BASIN_CLIENT_TRANSPORT_CHANNEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "client/transport/incoming.h"
+#include "client/transport/payload.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::client {
+
+// What was lent to a channel goes back when it lets go of the last frame: soon after it was
+// written, or soon after Close.
+struct OutgoingFrame {
+  std::string head;  // By wire::EncodeFrame. The channel writes the sequence number before it.
+  PayloadParts payload;
+};
+
+class SessionListener {
+ public:
+  virtual ~SessionListener() = default;
+  virtual void OnUp() = 0;
+  // `bytes` are to be reported as consumed.
+  virtual void OnMessage(ToWorker message, uint64_t bytes) = 0;
+  virtual void OnDown(const absl::Status& why) = 0;
+};
+
+class SessionChannel {
+ public:
+  virtual ~SessionChannel() = default;
+  // An encoded ToAggregator, in the order of the calls.
+  virtual void Send(std::string message) = 0;
+  virtual void Consumed(uint64_t bytes) = 0;
+  // Ends the stream after what was sent before, without waiting for it. The listener hears nothing
+  // more, but for what is on its way to it at that moment.
+  virtual void Close() = 0;
+};
+
+class StreamListener {
+ public:
+  virtual ~StreamListener() = default;
+  // The aggregator answered the token: frames may be sent.
+  virtual void OnUp() = 0;
+  virtual void OnFrame(IncomingFrame frame) = 0;
+  virtual void OnDown(const absl::Status& why) = 0;
+};
+
+class StreamChannel {
+ public:
+  virtual ~StreamChannel() = default;
+  // In the order of the calls. The worker keeps what it has queued here within bounds by itself.
+  virtual void Send(OutgoingFrame frame) = 0;
+  // Payload of frames that the channel still holds.
+  virtual uint64_t queued_bytes() const = 0;
+  virtual void Consumed(uint64_t bytes) = 0;
+  // Ends the stream at once, dropping what waits, and lets go of every payload, whatever state its
+  // connection is in: a peer that does not read must not keep a trainer's buffer. As above, the
+  // listener hears nothing more.
+  virtual void Close() = 0;
+};
+
+class Connector {
+ public:
+  virtual ~Connector() = default;
+  virtual std::shared_ptr<SessionChannel> OpenSession(
+      std::shared_ptr<SessionListener> listener) = 0;
+  // Each on a connection of its own. The channel presents token and number (Bind).
+  virtual std::shared_ptr<StreamChannel> OpenStream(uint32_t stream, SessionToken token,
+                                                    std::shared_ptr<StreamListener> listener) = 0;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_TRANSPORT_CHANNEL_H_

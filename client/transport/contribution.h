@@ -1,0 +1,79 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// A tensor on its way out: the trainer's own memory, lent to the transport for as long as frames
+// refer to it, and the digests of its chunks, computed once.
+//
+// Thread contract: plain values; a Loan's holders may let go on any thread.
+
+#ifndef BASIN_CLIENT_TRANSPORT_CONTRIBUTION_H_
+#define BASIN_CLIENT_TRANSPORT_CONTRIBUTION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "client/transport/payload.h"
+#include "kernels/checksum.h"
+#include "proto/vocabulary/tensor.h"
+#include "proto/wire/frame.h"
+
+namespace basin::client {
+
+// The digest of each chunk of a tensor, in order; none when it has no bytes. `wire_chunk_bytes` is
+// what a whole chunk has as it travels.
+std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data, uint64_t size,
+                                 uint64_t wire_chunk_bytes);
+
+// A trainer's tensor, ready to be sent.
+struct Contribution {
+  // The trainer's memory, or `narrow` when it is null.
+  const void* data = nullptr;
+  uint64_t wire_bytes = 0;  // As it travels.
+  PayloadPtr narrow;        // A copy of our own in `encoding`.
+  wire::Encoding encoding;
+  std::vector<Digest> digests;
+
+  uint64_t wire_chunk_bytes() const {
+    return encoding.wire_dtype == DType::kUnspecified ? kChunkBytes : kChunkBytes / 2;
+  }
+};
+
+// Computes the digests and, when `encoding` says so, the narrow copy. This reads the whole tensor,
+// so it is done on the thread of the trainer that has just written it.
+// REQUIRES: the encoding is of the tensor's own dtype, or one that kernels::CanCast.
+Contribution Prepare(const kernels::TensorKey& key, uint64_t tensor_bytes, const void* data,
+                     wire::Encoding encoding);
+
+// What the trainer lent for one round. When the last holder lets go, `returned` is called, on that
+// holder's thread.
+class Loan {
+ public:
+  explicit Loan(std::function<void()> returned) : returned_(std::move(returned)) {}
+  ~Loan() { returned_(); }
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+
+ private:
+  const std::function<void()> returned_;
+};
+
+// A tensor that was lent.
+class LentPayload : public Payload {
+ public:
+  LentPayload(std::shared_ptr<Loan> loan, const void* data, uint64_t size)
+      : loan_(std::move(loan)), piece_(static_cast<const char*>(data), size) {}
+  absl::Span<const std::string_view> pieces() const override {
+    return {&piece_, piece_.empty() ? size_t{0} : size_t{1}};
+  }
+
+ private:
+  const std::shared_ptr<Loan> loan_;
+  const std::string_view piece_;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_TRANSPORT_CONTRIBUTION_H_

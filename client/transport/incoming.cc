@@ -1,0 +1,94 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/transport/incoming.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/vocabulary/tensor.h"
+
+namespace basin::client {
+namespace {
+
+// The payload of a message, which keeps the message.
+class InnerPayload : public Payload {
+ public:
+  InnerPayload(PayloadPtr message, wire::Slices pieces)
+      : message_(std::move(message)), pieces_(std::move(pieces)) {}
+  absl::Span<const std::string_view> pieces() const override { return pieces_; }
+
+ private:
+  const PayloadPtr message_;
+  const wire::Slices pieces_;
+};
+
+ChunkContents HashChunks(const wire::Slices& pieces) {
+  ChunkContents contents;
+  kernels::ContentDigest content;
+  uint64_t filled = 0;
+  for (std::string_view piece : pieces) {
+    while (!piece.empty()) {
+      const std::string_view taken = piece.substr(0, kChunkBytes - filled);
+      content.Update(taken.data(), taken.size());
+      piece.remove_prefix(taken.size());
+      filled += taken.size();
+      if (filled < kChunkBytes) continue;
+      contents.push_back(content.Finish());
+      filled = 0;
+    }
+  }
+  if (filled > 0) contents.push_back(content.Finish());
+  return contents;
+}
+
+absl::Status CheckKind(const wire::FrameHeader& header) {
+  const bool known = std::holds_alternative<wire::Ack>(header.kind) ||
+                     std::holds_alternative<wire::ResultHeader>(header.kind) ||
+                     std::holds_alternative<wire::ValueHeader>(header.kind);
+  if (!known) {
+    return absl::InvalidArgumentError(
+        "The aggregator sent a frame on a data stream that only workers send.");
+  }
+  if (header.encoding.wire_dtype != DType::kUnspecified) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("The aggregator sent a frame as ", DTypeName(header.encoding.wire_dtype),
+                     "; results and values travel in the tensor's own dtype."));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<IncomingFrame> FrameReader::Take(PayloadPtr message) {
+  absl::StatusOr<wire::DecodedFrame> decoded = wire::DecodeFrame(message->pieces());
+  if (!decoded.ok()) return decoded.status();
+  const bool is_bound = std::holds_alternative<wire::Bound>(decoded->header.kind);
+  if (is_bound == bound_) {
+    return absl::InvalidArgumentError(is_bound ? "A data stream was bound twice."
+                                               : "A data stream did not begin with Bound.");
+  }
+  IncomingFrame frame;
+  for (const std::string_view piece : message->pieces()) frame.message_bytes += piece.size();
+  if (is_bound) {
+    bound_ = true;
+    frame.kind = wire::Bound{};
+    return frame;
+  }
+  if (absl::Status status = CheckKind(decoded->header); !status.ok()) return status;
+  if (decoded->sequence != sequence_ + 1) {
+    return absl::DataLossError(absl::StrCat("Frame ", decoded->sequence, " of a data stream came ",
+                                            "after frame ", sequence_, "."));
+  }
+  sequence_ = decoded->sequence;
+  frame.kind = std::move(decoded->header.kind);
+  frame.payload_bytes = decoded->payload_bytes;
+  frame.contents = HashChunks(decoded->payload);
+  frame.claimed = std::move(decoded->header.chunk_digests);
+  if (frame.payload_bytes > 0) {
+    frame.payload = std::make_shared<InnerPayload>(std::move(message), std::move(decoded->payload));
+  }
+  return frame;
+}
+
+}  // namespace basin::client

@@ -1,0 +1,87 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/transport/loop.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+#include "proto/limits/limits.h"
+
+namespace basin::client {
+
+Loop::Loop(Clock& clock) : clock_(clock) {}
+
+Loop::~Loop() { Stop(); }
+
+void Loop::Start(Runner& runner) {
+  {
+    MutexLock lock(inbox_->mutex);
+    inbox_->running = true;
+  }
+  // A thread inherits the mask of the one that makes it.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this, &runner] {
+    pthread_setname_np(pthread_self(), "basin-client");
+    Run(runner);
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Loop::Stop() {
+  std::vector<Task> dropped;
+  {
+    MutexLock lock(inbox_->mutex);
+    inbox_->running = false;
+    inbox_->changed.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+  MutexLock lock(inbox_->mutex);
+  dropped.swap(inbox_->tasks);
+}
+
+std::function<void(Task)> Loop::poster() const {
+  return [inbox = inbox_](Task task) {
+    MutexLock lock(inbox->mutex);
+    if (!inbox->running) return;
+    inbox->tasks.push_back(std::move(task));
+    inbox->changed.NotifyAll();
+  };
+}
+
+bool Loop::PostWithRoom(Task task) {
+  MutexLock lock(inbox_->mutex);
+  while (inbox_->running && inbox_->tasks.size() >= kMaxTensors) {
+    inbox_->changed.Wait(inbox_->mutex);
+  }
+  if (!inbox_->running) return false;
+  inbox_->tasks.push_back(std::move(task));
+  inbox_->changed.NotifyAll();
+  return true;
+}
+
+void Loop::Run(Runner& runner) {
+  std::vector<Task> batch;
+  while (true) {
+    {
+      MutexLock lock(inbox_->mutex);
+      while (inbox_->running && inbox_->tasks.empty() && clock_.Now() < runner.NextDeadline()) {
+        clock_.Wait(inbox_->changed, inbox_->mutex, runner.NextDeadline());
+      }
+      if (!inbox_->running) return;
+      batch.swap(inbox_->tasks);
+      if (!batch.empty()) inbox_->changed.NotifyAll();
+    }
+    // What waits is heard before a deadline is judged.
+    for (Task& task : batch) task(runner, clock_.Now());
+    batch.clear();
+    const absl::Time now = clock_.Now();
+    if (runner.NextDeadline() <= now) runner.Tick(now);
+  }
+}
+
+}  // namespace basin::client

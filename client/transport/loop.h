@@ -1,0 +1,64 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The one thread of a worker. It owns the runner; everybody else posts what is to be done with it.
+//
+// Thread contract: Start and Stop from one thread; the rest from any, at any time. What is posted
+// before Start, or after Stop, is dropped. The thread takes no signals: those are the trainer's.
+// Failure: none of its own.
+
+#ifndef BASIN_CLIENT_TRANSPORT_LOOP_H_
+#define BASIN_CLIENT_TRANSPORT_LOOP_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "client/transport/clock.h"
+#include "client/transport/mutex.h"
+#include "client/transport/runner.h"
+
+namespace basin::client {
+
+class Loop {
+ public:
+  // REQUIRES: the clock outlives the loop.
+  explicit Loop(Clock& clock);
+  ~Loop();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  // REQUIRES: the runner outlives the loop, or Stop.
+  void Start(Runner& runner);
+  // Returns when the thread has ended. Idempotent.
+  void Stop();
+
+  // Never blocks. What it returns outlives the loop.
+  std::function<void(Task)> poster() const;
+
+  // For trainer threads: waits while more tasks wait than a model has tensors, so that a trainer
+  // that is faster than the loop cannot fill the memory. Returns false when the loop has ended.
+  bool PostWithRoom(Task task);
+
+  bool InLoop() const { return thread_.get_id() == std::this_thread::get_id(); }
+
+ private:
+  // Shared with the listeners of channels, which may outlive the loop.
+  struct Inbox {
+    Mutex mutex;
+    Condition changed;
+    std::vector<Task> tasks ABSL_GUARDED_BY(mutex);
+    bool running ABSL_GUARDED_BY(mutex) = false;
+  };
+
+  void Run(Runner& runner);
+
+  Clock& clock_;
+  const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+  std::thread thread_;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_TRANSPORT_LOOP_H_

@@ -1,0 +1,39 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/transport/outcome.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::client {
+
+bool RoundResult::Has(TensorHandle tensor) const {
+  return tensor < tensors_.size() && tensors_[tensor].index.has_value() &&
+         HasResult(record_.value, *tensors_[tensor].index);
+}
+
+absl::Status RoundResult::CopyTo(TensorHandle tensor, void* to, uint64_t size) const {
+  if (!Has(tensor)) {
+    return absl::NotFoundError(absl::StrCat(
+        "Round ", record_.round, " has no result for tensor ",
+        tensor < tensors_.size() ? tensors_[tensor].name : absl::StrCat("handle ", tensor),
+        ": no contributor pushed it."));
+  }
+  const TensorIndex index = *tensors_[tensor].index;
+  // A tensor without bytes was never staged.
+  const absl::Status status = index < staged_->tensors.size()
+                                  ? staged_->tensors[index].CopyTo(to, size)
+                                  : StagedTensor().CopyTo(to, size);
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(), absl::StrCat("Round ", record_.round, ", tensor ", tensors_[tensor].name, ": ",
+                                  status.message(), "."));
+}
+
+absl::Status Value::CopyTo(void* to, uint64_t size) const {
+  const absl::Status status = bytes_.CopyTo(to, size);
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("Value of tensor ", spec_.name, ": ", status.message(), "."));
+}
+
+}  // namespace basin::client

@@ -1,0 +1,100 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What the trainer gets: the outcome of a round, a broadcast value, and its place in the job.
+//
+// Ownership: a RoundResult and a Value hold the bytes that were received; let go of them before the
+// next round's results arrive, or both are held.
+// Thread contract: constant, so safe from any thread. Copies are made by the thread that asks, so a
+// model is copied by as many threads as the trainer likes.
+
+#ifndef BASIN_CLIENT_TRANSPORT_OUTCOME_H_
+#define BASIN_CLIENT_TRANSPORT_OUTCOME_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/core/event.h"
+#include "client/transport/staging.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::client {
+
+// A COMMITTED round.
+class RoundResult {
+ public:
+  // `tensors`: by TensorHandle, name and index; no index: the job's layout does not have it.
+  struct Tensor {
+    std::string name;
+    std::optional<TensorIndex> index;
+  };
+  RoundResult(VerdictRecord record, std::optional<Error> rejected, std::vector<Tensor> tensors,
+              std::shared_ptr<const StagedRound> staged)
+      : record_(std::move(record)),
+        rejected_(std::move(rejected)),
+        tensors_(std::move(tensors)),
+        staged_(std::move(staged)) {}
+
+  // Contributors, divisor, facts, digest, next members.
+  const VerdictRecord& record() const { return record_; }
+  // Why this worker's contribution was not counted as it was sent; absent: nothing was wrong.
+  const std::optional<Error>& rejected() const { return rejected_; }
+
+  // Whether anybody contributed to the tensor. False for handles that do not exist.
+  bool Has(TensorHandle tensor) const;
+  // Copies the tensor's result, `size` bytes in C order and the tensor's dtype.
+  // Failure: NOT_FOUND without a result, INVALID_ARGUMENT for another size.
+  absl::Status CopyTo(TensorHandle tensor, void* to, uint64_t size) const;
+
+ private:
+  const VerdictRecord record_;
+  const std::optional<Error> rejected_;
+  const std::vector<Tensor> tensors_;
+  const std::shared_ptr<const StagedRound> staged_;
+};
+
+// Or why there is no result: the typed error of proto/wire/status_detail.h.
+using RoundOutcome = absl::StatusOr<std::shared_ptr<const RoundResult>>;
+
+// A value that was broadcast.
+class Value {
+ public:
+  Value(TensorSpec spec, WorkerId source, StagedTensor bytes)
+      : spec_(std::move(spec)), source_(std::move(source)), bytes_(std::move(bytes)) {}
+
+  const TensorSpec& spec() const { return spec_; }
+  const WorkerId& source() const { return source_; }
+  // Failure: INVALID_ARGUMENT for another size.
+  absl::Status CopyTo(void* to, uint64_t size) const;
+
+ private:
+  const TensorSpec spec_;
+  const WorkerId source_;
+  const StagedTensor bytes_;
+};
+
+using ValueOutcome = absl::StatusOr<std::shared_ptr<const Value>>;
+
+// Where the worker stands in the job.
+struct Place {
+  Membership membership;
+  Role role = Role::kJoiner;
+  std::optional<uint32_t> rank;   // Of a member.
+  uint64_t joins = 0;             // How often this process became a member.
+  std::optional<WorkerId> donor;  // Serves the state to those who joined last; it may be this
+                                  // worker. Absent: nobody has to load anything.
+  bool draining = false;          // It will not be among the next members.
+  bool left = false;
+  std::optional<Error> fatal;    // The process cannot go on with this job.
+  std::optional<Error> refused;  // The last registration that the job did not accept.
+  Error trouble;                 // Why it is not in session, or was not the last time.
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_TRANSPORT_OUTCOME_H_

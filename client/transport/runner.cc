@@ -1,0 +1,462 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What happened, and what the trainer asks for. The core's actions are in runner_actions.cc.
+
+#include "client/transport/runner.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/wire/status_detail.h"
+
+namespace basin::client {
+namespace {
+
+// A channel that works lets go of what it has written within a round trip. One that holds on for
+// longer is stuck, and is closed.
+constexpr absl::Duration kReturnTime = absl::Milliseconds(200);
+
+absl::Status ToStatus(const std::optional<Error>& error) {
+  return error.has_value() ? wire::ToStatus(*error) : absl::OkStatus();
+}
+
+absl::Status NoLane(LaneHandle lane) {
+  return wire::ToStatus(
+      {ErrorCode::kNotFound, absl::StrCat("Lane handle ", lane, " is not registered.")});
+}
+
+}  // namespace
+
+Runner::Runner(Config config, RunnerDependencies dependencies)
+    : dependencies_(std::move(dependencies)), core_(std::move(config)) {
+  streams_.resize(core_.session().streams().size());
+}
+
+// ---- connections
+
+void Runner::SessionUp(uint64_t connection, absl::Time now) {
+  if (connection == session_connection_) Step(client::SessionUp{}, now);
+}
+
+void Runner::SessionDown(uint64_t connection, const std::string& why, absl::Time now) {
+  if (connection != session_connection_) return;
+  CloseConnections();
+  Step(client::SessionDown{why}, now);
+}
+
+void Runner::MessageReceived(uint64_t connection, ToWorker message, uint64_t bytes,
+                             absl::Time now) {
+  if (connection != session_connection_) return;
+  Observe(message);
+  if (const auto refused = Step(client::MessageReceived{std::move(message)}, now)) {
+    place_.refused = *refused;
+    place_changed_ = true;
+    PublishPlace();
+  }
+  if (connection == session_connection_) session_->Consumed(bytes);
+}
+
+void Runner::StreamUp(uint64_t connection, uint32_t stream, absl::Time now) {
+  if (connection == streams_[stream].connection) Step(client::StreamUp{stream}, now);
+}
+
+void Runner::StreamDown(uint64_t connection, uint32_t stream, absl::Time now) {
+  if (connection != streams_[stream].connection) return;
+  streams_[stream] = Stream();
+  Step(client::StreamDown{stream}, now);
+}
+
+void Runner::FrameReceived(uint64_t connection, uint32_t stream, IncomingFrame frame,
+                           absl::Time now) {
+  if (connection != streams_[stream].connection) return;
+  if (const auto* result = std::get_if<wire::ResultHeader>(&frame.kind)) {
+    TakeResult(*result, frame, now);
+  } else if (const auto* value = std::get_if<wire::ValueHeader>(&frame.kind)) {
+    TakeValue(*value, frame, now);
+  }
+  if (connection == streams_[stream].connection) {
+    streams_[stream].channel->Consumed(frame.message_bytes);
+  }
+}
+
+void Runner::OpenDue(absl::Time now) {
+  // Hands what a connection says to the loop, with its number.
+  class Session : public SessionListener {
+   public:
+    Session(uint64_t connection, std::function<void(Task)> post)
+        : connection_(connection), post_(std::move(post)) {}
+    void OnUp() override {
+      post_([id = connection_](Runner& runner, absl::Time at) { runner.SessionUp(id, at); });
+    }
+    void OnMessage(ToWorker message, uint64_t bytes) override {
+      post_([id = connection_, message = std::move(message), bytes](Runner& runner,
+                                                                    absl::Time at) mutable {
+        runner.MessageReceived(id, std::move(message), bytes, at);
+      });
+    }
+    void OnDown(const absl::Status& why) override {
+      post_([id = connection_, reason = absl::StrCat("The session ended: ", why.message(), " (",
+                                                     absl::StatusCodeToString(why.code()), ").")](
+                Runner& runner, absl::Time at) { runner.SessionDown(id, reason, at); });
+    }
+
+   private:
+    const uint64_t connection_;
+    const std::function<void(Task)> post_;
+  };
+  class Data : public StreamListener {
+   public:
+    Data(uint64_t connection, uint32_t stream, std::function<void(Task)> post)
+        : connection_(connection), stream_(stream), post_(std::move(post)) {}
+    void OnUp() override {
+      post_([id = connection_, stream = stream_](Runner& runner, absl::Time at) {
+        runner.StreamUp(id, stream, at);
+      });
+    }
+    void OnFrame(IncomingFrame frame) override {
+      post_([id = connection_, stream = stream_, frame = std::move(frame)](Runner& runner,
+                                                                           absl::Time at) mutable {
+        runner.FrameReceived(id, stream, std::move(frame), at);
+      });
+    }
+    void OnDown(const absl::Status&) override {
+      post_([id = connection_, stream = stream_](Runner& runner, absl::Time at) {
+        runner.StreamDown(id, stream, at);
+      });
+    }
+
+   private:
+    const uint64_t connection_;
+    const uint32_t stream_;
+    const std::function<void(Task)> post_;
+  };
+
+  if (open_session_at_ <= now) {
+    open_session_at_ = absl::InfiniteFuture();
+    session_connection_ = ++connections_;
+    session_ = dependencies_.connector->OpenSession(
+        std::make_shared<Session>(session_connection_, dependencies_.post));
+  }
+  for (uint32_t i = 0; i < streams_.size(); ++i) {
+    Stream& stream = streams_[i];
+    if (stream.open_at > now) continue;
+    stream.open_at = absl::InfiniteFuture();
+    stream.connection = ++connections_;
+    stream.channel = dependencies_.connector->OpenStream(
+        i, stream.token, std::make_shared<Data>(stream.connection, i, dependencies_.post));
+  }
+}
+
+// ---- time
+
+absl::Time Runner::NextDeadline() const {
+  absl::Time next = open_session_at_;
+  if (!closed_) next = std::min(next, core_.NextDeadline());
+  for (const Stream& stream : streams_) next = std::min(next, stream.open_at);
+  for (const LaneShell& lane : lanes_) {
+    if (lane.round.has_value()) next = std::min(next, lane.round->return_by);
+  }
+  for (const MemberWaiter& waiter : member_waiters_) next = std::min(next, waiter.deadline);
+  return next;
+}
+
+void Runner::Tick(absl::Time now) {
+  now_ = now;
+  if (!closed_ && core_.NextDeadline() <= now) Step(client::Tick{}, now);
+  RecallLoans(now);
+  OpenDue(now);
+  TellMembers();
+}
+
+// ---- calls
+
+absl::Status Runner::Call(const Event& call, absl::Time now) { return ToStatus(Step(call, now)); }
+
+absl::StatusOr<Registration> Runner::Register(const RegisterTensors& request, absl::Time now) {
+  if (const auto refused = Step(request, now)) return wire::ToStatus(*refused);
+  Registration registration;
+  registration.lane = static_cast<LaneHandle>(core_.FindLane(request.lane) - core_.lanes().data());
+  if (lanes_.size() <= registration.lane) lanes_.resize(size_t{registration.lane} + 1);
+  LaneShell& lane = lanes_[registration.lane];
+  const std::vector<RegisteredTensor>& tensors = core_.lanes()[registration.lane].tensors();
+  for (size_t handle = lane.handles.size(); handle < tensors.size(); ++handle) {
+    lane.handles.emplace(tensors[handle].spec.name, static_cast<TensorHandle>(handle));
+  }
+  for (const TensorSpec& spec : request.tensors) {
+    registration.tensors.push_back(lane.handles.at(spec.name));
+  }
+  return registration;
+}
+
+Runner::LaneShell* Runner::Find(LaneHandle lane) {
+  return lane < lanes_.size() ? &lanes_[lane] : nullptr;
+}
+
+absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
+  LaneShell* lane = Find(begin.lane);
+  if (lane == nullptr) return NoLane(begin.lane);
+  if (lane->round.has_value()) {
+    return wire::ToStatus({ErrorCode::kFailedPrecondition,
+                           absl::StrCat("Lane ", core_.lanes()[begin.lane].name(),
+                                        ": the outcome of its last round is not known yet; wait "
+                                        "for it, or abandon it.")});
+  }
+  RoundShell& round = lane->round.emplace(++lane->begins);
+  round.loan = std::make_shared<Loan>(
+      [post = dependencies_.post, handle = begin.lane, number = round.begin] {
+        post([handle, number](Runner& runner, absl::Time) { runner.LoanReturned(handle, number); });
+      });
+  if (const auto refused = Step(begin, now)) {
+    lane->round.reset();
+    return wire::ToStatus(*refused);
+  }
+  lane->ended.reset();
+  return absl::OkStatus();
+}
+
+void Runner::Push(LaneHandle handle, TensorHandle tensor, Contribution contribution,
+                  absl::Time now) {
+  LaneShell* lane = Find(handle);
+  // Of a round that has failed meanwhile: Commit says so.
+  if (lane == nullptr || !lane->round.has_value() || lane->round->outcome.has_value()) return;
+  RoundShell& round = *lane->round;
+  PayloadPtr payload = contribution.narrow;
+  if (payload == nullptr) {
+    payload = std::make_shared<LentPayload>(round.loan, contribution.data, contribution.wire_bytes);
+  }
+  PushTensor push{handle, tensor, 0};
+  for (const Digest digest : contribution.digests) push.digest += digest;
+  const auto [at, fresh] =
+      round.pushed.emplace(tensor, RoundShell::Pushed{std::move(payload), std::move(contribution)});
+  const std::optional<Error> refused = Step(push, now);
+  // The step may have ended the round, and `round` with it; a refusal never does.
+  if (!refused.has_value()) return;
+  if (fresh) round.pushed.erase(at);
+  if (round.refused.ok()) round.refused = wire::ToStatus(*refused);
+}
+
+void Runner::Skip(LaneHandle handle, TensorHandle tensor, absl::Time now) {
+  LaneShell* lane = Find(handle);
+  if (lane == nullptr || !lane->round.has_value() || lane->round->outcome.has_value()) return;
+  const std::optional<Error> refused = Step(SkipTensor{handle, tensor}, now);
+  if (!refused.has_value()) return;
+  if (lane->round->refused.ok()) lane->round->refused = wire::ToStatus(*refused);
+}
+
+absl::Status Runner::Commit(LaneHandle handle, RoundDone ended, absl::Time now) {
+  if (const LaneShell* lane = Find(handle); lane != nullptr && lane->round.has_value()) {
+    if (!lane->round->outcome.has_value() && !lane->round->refused.ok()) {
+      return lane->round->refused;
+    }
+  }
+  return EndTrainerSide(handle, std::move(ended), CommitRound{handle}, now);
+}
+
+absl::Status Runner::Withdraw(LaneHandle handle, const std::string& reason, RoundDone ended,
+                              absl::Time now) {
+  return EndTrainerSide(handle, std::move(ended), WithdrawRound{handle, reason}, now);
+}
+
+absl::Status Runner::EndTrainerSide(LaneHandle handle, RoundDone ended, const Event& call,
+                                    absl::Time now) {
+  LaneShell* lane = Find(handle);
+  if (lane == nullptr) return NoLane(handle);
+  // The round failed while the trainer was pushing.
+  if (lane->round.has_value() && lane->round->outcome.has_value()) {
+    return lane->round->outcome->status();
+  }
+  if (!lane->round.has_value() && lane->ended.has_value() && !lane->ended->ok()) {
+    return lane->ended->status();
+  }
+  RoundDone before;
+  if (lane->round.has_value()) {
+    before = std::exchange(lane->round->ended, std::move(ended));
+  }
+  const std::optional<Error> refused = Step(call, now);
+  if (refused.has_value() && lane->round.has_value()) lane->round->ended = std::move(before);
+  return ToStatus(refused);
+}
+
+void Runner::Wait(LaneHandle handle, absl::Time deadline, RoundDone done, absl::Time now) {
+  LaneShell* lane = Find(handle);
+  if (lane == nullptr) return done(NoLane(handle));
+  const auto refuse = [&](const std::string& why) {
+    done(wire::ToStatus({ErrorCode::kFailedPrecondition,
+                         absl::StrCat("Lane ", core_.lanes()[handle].name(), ": ", why)}));
+  };
+  if (lane->ended.has_value()) {
+    const RoundOutcome outcome = *std::exchange(lane->ended, std::nullopt);
+    return done(outcome);
+  }
+  if (!lane->round.has_value()) return refuse("no round is in flight; begin it first.");
+  if (lane->waiter != nullptr) return refuse("another thread waits for its round already.");
+  lane->waiter = std::move(done);
+  if (lane->round->outcome.has_value()) return;
+  if (const auto refused = Step(WaitRound{handle, deadline}, now)) {
+    std::exchange(lane->waiter, nullptr)(wire::ToStatus(*refused));
+  }
+}
+
+void Runner::Abandon(StatusDone done, absl::Time now) {
+  const absl::Status status = Call(AbandonRounds{}, now);
+  if (!status.ok()) return done(status);
+  quiet_waiters_.push_back(std::move(done));
+  TellQuiet();
+}
+
+void Runner::Leave(StatusDone done, absl::Time now) {
+  const absl::Status status = Call(LeaveJob{}, now);
+  if (!status.ok()) return done(status);
+  leave_waiters_.push_back(std::move(done));
+  TellQuiet();
+}
+
+void Runner::AwaitMember(absl::Time deadline, StatusDone done, absl::Time now) {
+  now_ = now;
+  member_waiters_.push_back({deadline, std::move(done)});
+  TellMembers();
+}
+
+void Runner::Get(const GetValue& get, ValueDone done, absl::Time now) {
+  const auto [at, fresh] = fetches_.try_emplace(get.key);
+  if (fresh) at->second.done = std::move(done);
+  const std::optional<Error> refused = Step(get, now);
+  if (!refused.has_value()) return;
+  if (!fresh) return done(wire::ToStatus(*refused));
+  EndValue(get.key, wire::ToStatus(*refused));
+}
+
+absl::Status Runner::Announce(const ValueKey& key, const TensorSpec& spec, ServedValue value,
+                              absl::Time now) {
+  AnnounceValue announce{key, spec, 0};
+  for (const Digest digest : value.digests) announce.digest += digest;
+  if (const auto refused = Step(announce, now)) return wire::ToStatus(*refused);
+  value.version = key.version;
+  served_[{key.lane, key.tensor}] = std::move(value);
+  return absl::OkStatus();
+}
+
+void Runner::StopServing(const std::string& lane, const std::string& tensor) {
+  served_.erase({lane, tensor});
+}
+
+void Runner::GateOpened(absl::Time now) {
+  now_ = now;
+  for (const SendValue& send : std::exchange(held_back_, {})) Do(send);
+}
+
+void Runner::Shutdown(StatusDone done) {
+  closed_ = true;
+  CloseConnections();
+  open_session_at_ = absl::InfiniteFuture();
+  const absl::Status closed = wire::ToStatus(
+      {ErrorCode::kUnavailable, "The client of this worker was closed before the outcome."});
+  for (LaneHandle lane = 0; lane < lanes_.size(); ++lane) {
+    if (lanes_[lane].round.has_value()) Decide(lane, closed);
+  }
+  while (!fetches_.empty()) EndValue(ValueKey(fetches_.begin()->first), closed);
+  for (const MemberWaiter& waiter : std::exchange(member_waiters_, {})) waiter.done(closed);
+  for (const StatusDone& waiter : std::exchange(leave_waiters_, {})) waiter(closed);
+  quiet_waiters_.push_back(std::move(done));
+  TellQuiet();
+}
+
+// ---- the end of rounds
+
+// The round has ended. Its outcome is told when nobody reads the trainer's memory any more.
+void Runner::Decide(LaneHandle handle, RoundOutcome outcome) {
+  LaneShell& lane = lanes_[handle];
+  if (!lane.round.has_value() || lane.round->outcome.has_value()) return;
+  lane.round->outcome = std::move(outcome);
+  lane.round->return_by = now_ + kReturnTime;
+  lane.round->pushed.clear();
+  lane.round->loan.reset();
+}
+
+void Runner::LoanReturned(LaneHandle handle, uint64_t begin) {
+  LaneShell& lane = lanes_[handle];
+  if (!lane.round.has_value() || lane.round->begin != begin) return;  // Its begin was refused.
+  Tell(lane);
+  TellQuiet();
+}
+
+void Runner::Tell(LaneShell& lane) {
+  const RoundOutcome outcome = *std::move(lane.round->outcome);
+  const RoundDone ended = std::move(lane.round->ended);
+  lane.round.reset();
+  const RoundDone waiter = std::exchange(lane.waiter, nullptr);
+  if (waiter != nullptr) waiter(outcome);
+  if (ended != nullptr) ended(outcome);
+  if (waiter == nullptr && ended == nullptr) lane.ended = outcome;
+}
+
+void Runner::TellQuiet() {
+  for (const LaneShell& lane : lanes_) {
+    if (lane.round.has_value()) return;
+  }
+  for (const StatusDone& done : std::exchange(quiet_waiters_, {})) done(absl::OkStatus());
+  if (!core_.left() && !core_.fatal().has_value()) return;
+  for (const StatusDone& done : std::exchange(leave_waiters_, {})) {
+    done(core_.left() ? absl::OkStatus() : wire::ToStatus(*core_.fatal()));
+  }
+}
+
+// A channel that does not let go of a round that has ended is closed; what it carried of other
+// rounds is sent again.
+void Runner::RecallLoans(absl::Time now) {
+  bool late = false;
+  for (LaneShell& lane : lanes_) {
+    if (!lane.round.has_value() || lane.round->return_by > now) continue;
+    lane.round->return_by = absl::InfiniteFuture();
+    late = true;
+  }
+  if (!late) return;
+  for (uint32_t i = 0; i < streams_.size(); ++i) {
+    if (streams_[i].channel == nullptr) continue;
+    streams_[i].channel->Close();
+    streams_[i] = Stream();
+    ++counters_.streams_closed;
+    Step(client::StreamDown{i}, now);
+  }
+}
+
+// ---- the place in the job
+
+void Runner::PublishPlace() {
+  if (!(place_.trouble == core_.trouble()) || place_.draining != core_.draining()) {
+    place_.trouble = core_.trouble();
+    place_.draining = core_.draining();
+    place_changed_ = true;
+  }
+  if (!place_changed_) return;
+  place_changed_ = false;
+  dependencies_.placed(place_);
+  TellMembers();
+}
+
+void Runner::TellMembers() {
+  std::vector<MemberWaiter> still;
+  for (MemberWaiter& waiter : std::exchange(member_waiters_, {})) {
+    if (place_.role == Role::kMember) {
+      waiter.done(absl::OkStatus());
+    } else if (place_.fatal.has_value()) {
+      waiter.done(wire::ToStatus(*place_.fatal));
+    } else if (place_.left) {
+      waiter.done(wire::ToStatus({ErrorCode::kFailedPrecondition, "The worker has left the job."}));
+    } else if (waiter.deadline <= now_) {
+      const Config& config = core_.config();
+      waiter.done(wire::ToStatus(
+          {ErrorCode::kDeadlineExceeded,
+           absl::StrCat("Worker ", config.worker, " did not become a member of job ", config.job,
+                        " in time. ",
+                        core_.connected() ? "The aggregator waits for other workers, or has no "
+                                            "place for this one; see the job's status."
+                                          : place_.trouble.text)}));
+    } else {
+      still.push_back(std::move(waiter));
+    }
+  }
+  member_waiters_ = std::move(still);
+}
+
+}  // namespace basin::client

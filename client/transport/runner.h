@@ -1,0 +1,253 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The client's core with its bytes: turns what channels bring and what the trainer asks for into
+// the core's events, and carries the core's actions out. It knows no thread and no clock; a loop
+// calls it.
+//
+// What it adds to the core
+//   connections  opened after the delay that the core asks for; what a closed one still says is
+//                ignored
+//   buffers      contributions are sent from the trainer's memory; the outcome of a round is told
+//                when the transport has let go of all of it
+//   results      staged as they were received, by reference, until the next round's first result
+//   values       served from the trainer's memory, under a gate; fetched ones are kept likewise
+//
+// Thread contract: one thread, the loop's; what it calls back is called on it.
+// Failure: what the aggregator does wrong ends the session, which is opened anew.
+
+#ifndef BASIN_CLIENT_TRANSPORT_RUNNER_H_
+#define BASIN_CLIENT_TRANSPORT_RUNNER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/core/client.h"
+#include "client/transport/channel.h"
+#include "client/transport/contribution.h"
+#include "client/transport/gate.h"
+#include "client/transport/outcome.h"
+#include "client/transport/staging.h"
+#include "kernels/checksum.h"
+
+namespace basin::client {
+
+class Runner;
+using Task = std::function<void(Runner& runner, absl::Time now)>;
+
+struct RunnerDependencies {
+  Connector* connector = nullptr;
+  // Runs the task on the loop, later; drops it when the loop has ended. From any thread.
+  std::function<void(Task)> post;
+  // The place in the job has changed.
+  std::function<void(const Place&)> placed;
+  Gate* gate = nullptr;
+};
+
+// Only counts up.
+struct RunnerCounters {
+  uint64_t contribution_bytes = 0;  // Payload handed to data streams, again included.
+  uint64_t result_bytes = 0;        // Payload of results that came in.
+  uint64_t corrupt_chunks = 0;      // Whose bytes had another digest than their sender claimed.
+  uint64_t values_changed = 0;  // Chunks not served: the memory differs from what was announced.
+  uint64_t streams_closed = 0;  // To get the trainer's memory back.
+};
+
+struct Registration {
+  LaneHandle lane = 0;
+  std::vector<TensorHandle> tensors;  // In the order of the request.
+};
+
+// A value that this process serves: from `data`, which stays valid until the value is replaced or
+// withdrawn, or from `own`.
+struct ServedValue {
+  uint64_t version = 0;
+  const char* data = nullptr;
+  PayloadPtr own;
+  uint64_t bytes = 0;
+  std::vector<Digest> digests;
+};
+
+class Runner {
+ public:
+  using RoundDone = std::function<void(const RoundOutcome&)>;
+  using ValueDone = std::function<void(const ValueOutcome&)>;
+  using StatusDone = std::function<void(const absl::Status&)>;
+
+  Runner(Config config, RunnerDependencies dependencies);
+
+  // ---- what happened. REQUIRES: `now` does not go back, here and below.
+  void SessionUp(uint64_t connection, absl::Time now);
+  void SessionDown(uint64_t connection, const std::string& why, absl::Time now);
+  void MessageReceived(uint64_t connection, ToWorker message, uint64_t bytes, absl::Time now);
+  void StreamUp(uint64_t connection, uint32_t stream, absl::Time now);
+  void StreamDown(uint64_t connection, uint32_t stream, absl::Time now);
+  void FrameReceived(uint64_t connection, uint32_t stream, IncomingFrame frame, absl::Time now);
+  void LoanReturned(LaneHandle lane, uint64_t begin);
+  void GateOpened(absl::Time now);
+  void Tick(absl::Time now);
+
+  // When Tick must be called at the latest.
+  absl::Time NextDeadline() const;
+
+  // ---- what the trainer asks for
+  // DeclareReady, SetBusy, Progress, Finish: whatever needs nothing from the runner.
+  absl::Status Call(const Event& call, absl::Time now);
+  absl::StatusOr<Registration> Register(const RegisterTensors& request, absl::Time now);
+  absl::Status Begin(const BeginRound& begin, absl::Time now);
+  // What is wrong with a push or a skip is told by Commit.
+  void Push(LaneHandle lane, TensorHandle tensor, Contribution contribution, absl::Time now);
+  void Skip(LaneHandle lane, TensorHandle tensor, absl::Time now);
+  // `ended`, which may be null, is called with the outcome unless somebody waits for it.
+  absl::Status Commit(LaneHandle lane, RoundDone ended, absl::Time now);
+  absl::Status Withdraw(LaneHandle lane, const std::string& reason, RoundDone ended,
+                        absl::Time now);
+  void Wait(LaneHandle lane, absl::Time deadline, RoundDone done, absl::Time now);
+  // `done` when the memory of every round has come back.
+  void Abandon(StatusDone done, absl::Time now);
+  void Leave(StatusDone done, absl::Time now);
+  // At `deadline`, a DEADLINE_EXCEEDED that says why.
+  void AwaitMember(absl::Time deadline, StatusDone done, absl::Time now);
+  absl::Status Announce(const ValueKey& key, const TensorSpec& spec, ServedValue value,
+                        absl::Time now);
+  void StopServing(const std::string& lane, const std::string& tensor);
+  void Get(const GetValue& get, ValueDone done, absl::Time now);
+
+  // Closes everything, and fails what waits. `done` when the memory of every round has come back.
+  void Shutdown(StatusDone done);
+
+  const Client& core() const { return core_; }
+  const RunnerCounters& counters() const { return counters_; }
+
+ private:
+  struct Stream {
+    std::shared_ptr<StreamChannel> channel;
+    uint64_t connection = 0;
+    absl::Time open_at = absl::InfiniteFuture();
+    SessionToken token = 0;
+  };
+  // The round in flight, from begin until its outcome is told.
+  struct RoundShell {
+    explicit RoundShell(uint64_t number) : begin(number) {}
+
+    const uint64_t begin;  // Which one of the lane.
+    std::shared_ptr<Loan> loan;
+    struct Pushed {
+      PayloadPtr payload;
+      Contribution contribution;
+    };
+    std::map<TensorHandle, Pushed> pushed;
+    absl::Status refused;           // The first push or skip that was.
+    std::optional<Error> rejected;  // By the aggregator.
+    RoundDone ended;
+    std::optional<RoundOutcome> outcome;            // Known; the loan is on its way back ...
+    absl::Time return_by = absl::InfiniteFuture();  // ... until here.
+  };
+  struct LaneShell {
+    std::map<std::string, TensorHandle> handles;
+    std::vector<std::pair<std::string, kernels::TensorKey>> keys;  // By TensorIndex.
+    std::shared_ptr<StagedRound> staged;
+    bool sealed = false;  // `staged` is shared with the trainer.
+    uint64_t begins = 0;
+    std::optional<RoundShell> round;
+    std::optional<RoundOutcome> ended;  // Of the last round, when nobody has taken it yet.
+    RoundDone waiter;
+  };
+  struct Fetch {
+    StagedTensor bytes;
+    ValueDone done;
+  };
+  struct MemberWaiter {
+    absl::Time deadline;
+    StatusDone done;
+  };
+  using ValueName = std::pair<std::string, std::string>;  // Lane, tensor.
+
+  // The core's actions; runner_actions.cc.
+  std::optional<Error> Step(const Event& event, absl::Time now);
+  void Do(const OpenSession& open);
+  void Do(const CloseSession& close);
+  void Do(const OpenStream& open);
+  void Do(const Send& send);
+  void Do(const SendContribution& send);
+  void Do(const SendSupply& send);
+  void Do(const SendValue& send);
+  void Do(const KeepResult& keep);
+  void Do(const KeepValue& keep);
+  void Do(const Deliver& deliver);
+  void Do(const FailRound& fail);
+  void Do(const RoundRejected& rejected);
+  void Do(const Refused& refused);
+  void Do(const MembershipNow& now);
+  void Do(const ValueReady& ready);
+  void Do(const ValueFailed& failed);
+  void Do(const Fatal& fatal);
+  void Do(const Left& left);
+  void SendFrame(uint32_t stream, const wire::FrameHeader& header, PayloadParts payload);
+  void ServeNow(const SendValue& send, const ServedValue& value);
+  void CloseConnections();
+  void EndValue(const ValueKey& key, const ValueOutcome& outcome);
+
+  // Results and values that came in; runner_actions.cc.
+  void Observe(const ToWorker& message);
+  void ObserveLayout(const LaneLayout& layout);
+  void TakeResult(const wire::ResultHeader& header, const IncomingFrame& frame, absl::Time now);
+  void TakeValue(const wire::ValueHeader& header, const IncomingFrame& frame, absl::Time now);
+  ChunkDigests DigestsOf(const IncomingFrame& frame, const kernels::TensorKey& key, uint32_t first);
+  PayloadPart PartOf(uint32_t skip) const;
+
+  // Rounds and waits; runner.cc.
+  LaneShell* Find(LaneHandle lane);
+  absl::Status EndTrainerSide(LaneHandle lane, RoundDone ended, const Event& call, absl::Time now);
+  void Decide(LaneHandle lane, RoundOutcome outcome);
+  void Tell(LaneShell& lane);
+  void TellQuiet();
+  void PublishPlace();
+  void TellMembers();
+  void RecallLoans(absl::Time now);
+  void OpenDue(absl::Time now);
+
+  const RunnerDependencies dependencies_;
+  Client core_;
+  absl::Time now_;
+  RunnerCounters counters_;
+  Place place_;
+  bool place_changed_ = false;
+  bool closed_ = false;  // By Shutdown.
+
+  // Connections, numbered from 1 and never twice.
+  uint64_t connections_ = 0;
+  std::shared_ptr<SessionChannel> session_;
+  uint64_t session_connection_ = 0;
+  absl::Time open_session_at_ = absl::InfiniteFuture();
+  std::vector<Stream> streams_;
+
+  std::vector<LaneShell> lanes_;                 // By LaneHandle.
+  std::map<LaneIndex, std::string> lane_names_;  // As the aggregator told last.
+  std::map<ValueName, ServedValue> served_;
+  std::vector<SendValue> held_back_;  // While the gate is closed.
+  std::map<ValueKey, Fetch, ValueKeyLess> fetches_;
+  std::vector<MemberWaiter> member_waiters_;
+  std::vector<StatusDone> quiet_waiters_;  // Until no round is in flight.
+  std::vector<StatusDone> leave_waiters_;
+
+  // Of the Step in progress.
+  std::vector<Action> actions_;  // Kept for its memory.
+  const IncomingFrame* frame_ = nullptr;
+  const ChunkDigests* digests_ = nullptr;
+  uint32_t frame_first_ = 0;
+  std::optional<Error> refused_;
+  std::string broken_;  // Why the session cannot go on.
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_TRANSPORT_RUNNER_H_

@@ -1,0 +1,340 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How the core's actions are carried out.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "client/transport/runner.h"
+#include "proto/wire/session.h"
+#include "proto/wire/status_detail.h"
+
+namespace basin::client {
+namespace {
+
+// Values wait in a stream's queue as copies. An aggregator that asks for more than is taken from
+// there asks again.
+constexpr uint64_t kMaxQueuedValueBytes = uint64_t{64} << 20;
+constexpr size_t kMaxHeldBack = 4096;
+
+uint64_t RangeBytes(const TensorSpec& spec, const ChunkRange& range) {
+  const uint64_t bytes = TensorBytes(spec).value_or(0);
+  const uint64_t begin = std::min(bytes, range.first * kChunkBytes);
+  return std::min(bytes, (uint64_t{range.first} + range.count) * kChunkBytes) - begin;
+}
+
+}  // namespace
+
+// Returns the trainer's error when the event was refused.
+std::optional<Error> Runner::Step(const Event& event, absl::Time now) {
+  now_ = now;
+  refused_.reset();
+  actions_.clear();
+  core_.Step(event, now, actions_);
+  for (const Action& action : actions_) {
+    std::visit([this](const auto& what) { Do(what); }, action);
+  }
+  std::optional<Error> refused = std::move(refused_);
+  PublishPlace();
+  OpenDue(now);
+  if (!broken_.empty()) {
+    CloseConnections();
+    Step(client::SessionDown{std::exchange(broken_, std::string())}, now);
+  }
+  return refused;
+}
+
+// ---- connections
+
+void Runner::Do(const OpenSession& open) { open_session_at_ = now_ + open.delay; }
+
+void Runner::Do(const CloseSession&) { CloseConnections(); }
+
+void Runner::CloseConnections() {
+  if (session_ != nullptr) session_->Close();
+  session_.reset();
+  session_connection_ = 0;
+  for (Stream& stream : streams_) {
+    if (stream.channel != nullptr) stream.channel->Close();
+    stream = Stream();
+  }
+  held_back_.clear();
+}
+
+void Runner::Do(const OpenStream& open) {
+  Stream& stream = streams_[open.stream];
+  stream.open_at = now_ + open.delay;
+  stream.token = open.token;
+}
+
+void Runner::Do(const Send& send) {
+  absl::StatusOr<std::string> encoded = wire::Encode(send.message);
+  if (!encoded.ok()) {
+    broken_ =
+        absl::StrCat("A message to the aggregator cannot be sent: ", encoded.status().message());
+  } else if (session_ != nullptr) {
+    session_->Send(*std::move(encoded));
+  }
+}
+
+void Runner::SendFrame(uint32_t stream, const wire::FrameHeader& header, PayloadParts payload) {
+  const std::shared_ptr<StreamChannel>& channel = streams_[stream].channel;
+  if (channel == nullptr) return;
+  const wire::Slices pieces = payload.Pieces();
+  absl::StatusOr<std::string> head = wire::EncodeFrame(header, pieces);
+  if (!head.ok()) {
+    broken_ = absl::StrCat("A frame to the aggregator cannot be sent: ", head.status().message());
+    return;
+  }
+  channel->Send({*std::move(head), std::move(payload)});
+}
+
+// ---- what goes out
+
+void Runner::Do(const SendContribution& send) {
+  const LaneShell& lane = lanes_[send.lane];
+  if (!lane.round.has_value()) return;
+  const auto found = lane.round->pushed.find(send.tensor);
+  if (found == lane.round->pushed.end()) return;
+  const Contribution& contribution = found->second.contribution;
+  const uint64_t chunk_bytes = contribution.wire_chunk_bytes();
+  const uint64_t begin = send.range.first * chunk_bytes;
+  const uint64_t end = std::min(contribution.wire_bytes,
+                                (uint64_t{send.range.first} + send.range.count) * chunk_bytes);
+
+  wire::FrameHeader header;
+  header.kind = wire::ContributionHeader{send.lane_index, send.round, send.range};
+  header.encoding = contribution.encoding;
+  const auto first = contribution.digests.begin() + send.range.first;
+  header.chunk_digests.assign(first, first + send.range.count);
+  PayloadParts payload;
+  payload.Append({found->second.payload, begin, end - begin});
+  counters_.contribution_bytes += end - begin;
+  SendFrame(send.stream, header, std::move(payload));
+}
+
+void Runner::Do(const SendSupply& send) {
+  const LaneShell& lane = lanes_[send.lane];
+  if (lane.staged == nullptr || lane.staged->round != send.round) return;
+  if (send.range.tensor >= lane.staged->tensors.size()) return;
+  const StagedTensor& tensor = lane.staged->tensors[send.range.tensor];
+  wire::FrameHeader header;
+  header.kind = wire::SupplyHeader{send.lane_index, send.round, send.ballot, send.range};
+  PayloadParts payload;
+  for (uint32_t i = 0; i < send.range.count; ++i) {
+    const StagedChunk* chunk = tensor.Find(send.range.first + i);
+    if (chunk == nullptr) return;
+    header.chunk_digests.push_back(chunk->digest);
+    payload.Append(chunk->part);
+  }
+  SendFrame(send.stream, header, std::move(payload));
+}
+
+void Runner::Do(const SendValue& send) {
+  const auto found = served_.find({send.key.lane, send.key.tensor});
+  if (found == served_.end() || found->second.version != send.key.version) return;
+  const ServedValue& value = found->second;
+  if (value.own != nullptr) return ServeNow(send, value);
+  const bool open = dependencies_.gate->Read([&] { ServeNow(send, value); });
+  if (!open && held_back_.size() < kMaxHeldBack) held_back_.push_back(send);
+}
+
+// From the trainer's memory a copy is sent, so that the gate is held for no longer than the copy
+// takes, and only if it is still what was announced.
+void Runner::ServeNow(const SendValue& send, const ServedValue& value) {
+  const std::shared_ptr<StreamChannel>& channel = streams_[send.stream].channel;
+  if (channel == nullptr || channel->queued_bytes() > kMaxQueuedValueBytes) return;
+  const uint64_t begin = send.first * kChunkBytes;
+  const uint64_t end = std::min(value.bytes, (uint64_t{send.first} + send.count) * kChunkBytes);
+  wire::FrameHeader header;
+  header.kind = wire::ValueHeader{send.key, send.first, send.count};
+  const auto first = value.digests.begin() + send.first;
+  header.chunk_digests.assign(first, first + send.count);
+  PayloadParts payload;
+  if (value.own != nullptr) {
+    payload.Append({value.own, begin, end - begin});
+  } else {
+    std::string copy(value.data + begin, end - begin);
+    kernels::ContentDigest content;
+    const kernels::TensorKey key(send.key.tensor);
+    for (uint64_t at = 0; at < copy.size(); at += kChunkBytes) {
+      content.Update(copy.data() + at, std::min(kChunkBytes, copy.size() - at));
+      const uint32_t chunk = send.first + static_cast<uint32_t>(at / kChunkBytes);
+      if (kernels::TermOf(key, chunk, content.Finish()).low == value.digests[chunk]) continue;
+      ++counters_.values_changed;
+      return;
+    }
+    payload.Append({std::make_shared<OwnPayload>(std::move(copy)), 0, end - begin});
+  }
+  SendFrame(send.stream, header, std::move(payload));
+}
+
+// ---- what comes in
+
+// The core takes names from these messages too; the runner needs them before, to make digests.
+void Runner::Observe(const ToWorker& message) {
+  if (const auto* welcome = std::get_if<Welcome>(&message)) {
+    for (const LaneLayout& layout : welcome->layouts) ObserveLayout(layout);
+  } else if (const auto* layout = std::get_if<LaneLayout>(&message)) {
+    ObserveLayout(*layout);
+  }
+}
+
+void Runner::ObserveLayout(const LaneLayout& layout) { lane_names_[layout.lane] = layout.name; }
+
+// The digests that the bytes have, whatever their sender claims: a round's digest then shows what
+// is wrong with it.
+ChunkDigests Runner::DigestsOf(const IncomingFrame& frame, const kernels::TensorKey& key,
+                               uint32_t first) {
+  ChunkDigests digests;
+  for (uint32_t i = 0; i < frame.contents.size(); ++i) {
+    const Digest digest = kernels::TermOf(key, uint64_t{first} + i, frame.contents[i]).low;
+    if (i < frame.claimed.size() && frame.claimed[i] != digest) ++counters_.corrupt_chunks;
+    digests.push_back(digest);
+  }
+  return digests;
+}
+
+void Runner::TakeResult(const wire::ResultHeader& header, const IncomingFrame& frame,
+                        absl::Time now) {
+  counters_.result_bytes += frame.payload_bytes;
+  const auto name = lane_names_.find(header.lane);
+  if (name == lane_names_.end()) return;
+  const client::Lane* lane = core_.FindLane(name->second);
+  if (lane == nullptr) return;  // Of others.
+  // Without digests the core sees a frame that names chunks which do not exist.
+  ChunkDigests digests;
+  const std::vector<TensorSpec>& layout = lane->layout().tensors();
+  if (header.range.tensor < layout.size() &&
+      frame.payload_bytes == RangeBytes(layout[header.range.tensor], header.range)) {
+    const std::string& tensor = layout[header.range.tensor].name;
+    auto& keys = lanes_[static_cast<size_t>(lane - core_.lanes().data())].keys;
+    while (keys.size() < layout.size()) keys.emplace_back("", kernels::TensorKey(""));
+    auto& key = keys[header.range.tensor];
+    if (key.first != tensor) key = {tensor, kernels::TensorKey(tensor)};
+    digests = DigestsOf(frame, key.second, header.range.first);
+  }
+  frame_ = &frame;
+  digests_ = &digests;
+  frame_first_ = header.range.first;
+  Step(ResultReceived{header.lane, header.round, header.ballot, header.range, digests}, now);
+  frame_ = nullptr;
+  digests_ = nullptr;
+}
+
+void Runner::TakeValue(const wire::ValueHeader& header, const IncomingFrame& frame,
+                       absl::Time now) {
+  if (fetches_.count(header.key) == 0) return;
+  const ChunkDigests digests =
+      DigestsOf(frame, kernels::TensorKey(header.key.tensor), header.first);
+  frame_ = &frame;
+  digests_ = &digests;
+  frame_first_ = header.first;
+  Step(ValueReceived{header.key, header.first, header.count, digests}, now);
+  frame_ = nullptr;
+  digests_ = nullptr;
+}
+
+// Chunk `skip` of the frame of this Step.
+PayloadPart Runner::PartOf(uint32_t skip) const {
+  const uint64_t begin = skip * kChunkBytes;
+  return {frame_->payload, begin, std::min(kChunkBytes, frame_->payload_bytes - begin)};
+}
+
+void Runner::Do(const KeepResult& keep) {
+  LaneShell& lane = lanes_[keep.lane];
+  if (lane.sealed || lane.staged == nullptr || lane.staged->round != keep.round) {
+    lane.staged = std::make_shared<StagedRound>();
+    lane.staged->round = keep.round;
+    lane.sealed = false;
+  }
+  for (uint32_t i = 0; i < keep.range.count; ++i) {
+    const uint32_t chunk = keep.range.first + i;
+    const uint32_t skip = chunk - frame_first_;
+    lane.staged->Keep(keep.range.tensor, chunk, {PartOf(skip), (*digests_)[skip]});
+  }
+}
+
+void Runner::Do(const KeepValue& keep) {
+  const auto fetch = fetches_.find(keep.key);
+  if (fetch == fetches_.end()) return;
+  for (uint32_t i = 0; i < keep.count; ++i) {
+    const uint32_t skip = keep.first + i - frame_first_;
+    fetch->second.bytes.Keep(keep.first + i, {PartOf(skip), (*digests_)[skip]});
+  }
+}
+
+// ---- what the trainer is told
+
+void Runner::Do(const Deliver& deliver) {
+  LaneShell& lane = lanes_[deliver.lane];
+  if (!lane.round.has_value()) return;
+  std::vector<RoundResult::Tensor> tensors;
+  for (const RegisteredTensor& tensor : core_.lanes()[deliver.lane].tensors()) {
+    tensors.push_back({tensor.spec.name, tensor.index});
+  }
+  std::shared_ptr<const StagedRound> staged = std::make_shared<StagedRound>();
+  if (lane.staged != nullptr && lane.staged->round == deliver.record.round) {
+    staged = lane.staged;
+    lane.sealed = true;
+  }
+  Decide(deliver.lane, std::make_shared<RoundResult>(deliver.record, lane.round->rejected,
+                                                     std::move(tensors), std::move(staged)));
+}
+
+void Runner::Do(const FailRound& fail) {
+  const bool goes_on =
+      fail.error.code == ErrorCode::kOutcomeUnknown || fail.error.code == ErrorCode::kPaused;
+  if (!goes_on) return Decide(fail.lane, wire::ToStatus(fail.error));
+  const RoundDone waiter = std::exchange(lanes_[fail.lane].waiter, nullptr);
+  if (waiter != nullptr) waiter(wire::ToStatus(fail.error));
+}
+
+void Runner::Do(const RoundRejected& rejected) {
+  LaneShell& lane = lanes_[rejected.lane];
+  if (lane.round.has_value()) lane.round->rejected = rejected.error;
+}
+
+void Runner::Do(const Refused& refused) { refused_ = refused.error; }
+
+void Runner::Do(const MembershipNow& now) {
+  place_.membership = now.membership;
+  place_.role = now.role;
+  place_.rank = now.rank;
+  if (now.joined) ++place_.joins;
+  if (now.joined || now.donor.has_value()) place_.donor = now.donor;
+  place_changed_ = true;
+}
+
+void Runner::EndValue(const ValueKey& key, const ValueOutcome& outcome) {
+  const auto fetch = fetches_.find(key);
+  if (fetch == fetches_.end()) return;
+  const ValueDone done = std::move(fetch->second.done);
+  fetches_.erase(fetch);
+  done(outcome);
+}
+
+void Runner::Do(const ValueReady& ready) {
+  const auto fetch = fetches_.find(ready.key);
+  if (fetch == fetches_.end()) return;
+  // Of an earlier answer that named a larger one.
+  fetch->second.bytes.Truncate(ChunkCount(TensorBytes(ready.spec).value_or(0)));
+  EndValue(ready.key,
+           std::make_shared<Value>(ready.spec, ready.source, std::move(fetch->second.bytes)));
+}
+
+void Runner::Do(const ValueFailed& failed) { EndValue(failed.key, wire::ToStatus(failed.error)); }
+
+void Runner::Do(const Fatal& fatal) {
+  place_.fatal = fatal.error;
+  place_changed_ = true;
+  TellQuiet();
+}
+
+void Runner::Do(const Left&) {
+  place_.left = true;
+  place_changed_ = true;
+  TellQuiet();
+}
+
+}  // namespace basin::client

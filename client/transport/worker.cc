@@ -1,0 +1,398 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/transport/worker.h"
+
+#include <algorithm>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cast.h"
+#include "proto/limits/names.h"
+#include "proto/wire/session.h"
+#include "proto/wire/status_detail.h"
+
+namespace basin::client {
+namespace {
+
+// Tensors whose registration is checked as one message, as the core sends them.
+constexpr uint32_t kRegisterBatch = 1024;
+
+// The same in memory of its own. Statuses share theirs among copies, which is as good, but for
+// ThreadSanitizer, which does not see how Abseil counts them where it comes built from the system.
+absl::Status Unshared(const absl::Status& status) { return wire::ToStatus(wire::ToError(status)); }
+template <typename T>
+absl::StatusOr<T> Unshared(const absl::StatusOr<T>& value) {
+  return value.ok() ? value : Unshared(value.status());
+}
+
+// What one thread waits for and another brings.
+template <typename T>
+class Answer {
+ public:
+  void Give(const T& value) {
+    MutexLock lock(mutex_);
+    value_ = Unshared(value);
+    given_.NotifyAll();
+  }
+  T Await() {
+    MutexLock lock(mutex_);
+    while (!value_.has_value()) given_.Wait(mutex_);
+    return *std::exchange(value_, std::nullopt);
+  }
+
+ private:
+  Mutex mutex_;
+  Condition given_;
+  std::optional<T> value_ ABSL_GUARDED_BY(mutex_);
+};
+
+uint64_t RandomNumber() {
+  std::random_device device;
+  uint64_t number = 0;
+  while (number == 0) number = uint64_t{device()} << 32 | device();
+  return number;
+}
+
+absl::Status CheckNames(const Config& config) {
+  absl::Status status = CheckJobName(config.job);
+  if (status.ok()) status = CheckWorkerId(config.worker);
+  if (status.ok() && !config.run.empty()) status = CheckRunId(config.run);
+  if (status.ok() && config.streams > kMaxStreams) {
+    status = absl::InvalidArgumentError(absl::StrCat(
+        config.streams, " data streams are asked for and the limit is ", kMaxStreams, "."));
+  }
+  return status.ok() ? status
+                     : wire::ToStatus({ErrorCode::kInvalidArgument, std::string(status.message())});
+}
+
+// The rules for what travels are those of the wire; a call that breaks them is refused here,
+// because the aggregator would end the session for it.
+absl::Status CheckSayable(const ToAggregator& message) {
+  const absl::StatusOr<std::string> encoded = wire::Encode(message);
+  absl::Status status = encoded.status();
+  if (encoded.ok()) status = wire::DecodeToAggregator(*encoded).status();
+  if (status.ok()) return status;
+  return wire::ToStatus({ErrorCode::kInvalidArgument,
+                         absl::StrCat("A call that the protocol does not have: ", status.message(),
+                                      ". Correct the argument.")});
+}
+
+// In parts that are messages.
+absl::Status CheckSayable(const RegisterTensors& request, uint32_t batch) {
+  size_t first = 0;
+  do {
+    basin::Register message{request.lane, request.kind, {}};
+    const size_t end = std::min<size_t>(request.tensors.size(), first + batch);
+    for (; first < end; ++first) message.tensors.push_back(request.tensors[first]);
+    if (absl::Status status = CheckSayable(message); !status.ok()) return status;
+  } while (first < request.tensors.size());
+  return absl::OkStatus();
+}
+
+absl::Status Closed() {
+  return wire::ToStatus({ErrorCode::kFailedPrecondition, "This worker is being closed."});
+}
+
+absl::Status CheckEncoding(const TensorSpec& spec, const wire::Encoding& encoding) {
+  if (encoding.wire_dtype == DType::kUnspecified && encoding.wire_exponent == 0) {
+    return absl::OkStatus();
+  }
+  if (spec.dtype == DType::kF32 && kernels::CanCast(encoding.wire_dtype, encoding.wire_exponent)) {
+    return absl::OkStatus();
+  }
+  return wire::ToStatus(
+      {ErrorCode::kInvalidArgument,
+       absl::StrCat("Tensor ", spec.name, " (", DescribeSpec(spec), ") cannot travel as ",
+                    DTypeName(encoding.wire_dtype), " scaled by 2^", encoding.wire_exponent,
+                    ": only f32 can, as f16 or bf16, scaled by 2^-126 to 2^126.")});
+}
+
+}  // namespace
+
+// ---- life
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Connect(WorkerOptions options, Connector& connector,
+                                                        Clock& clock) {
+  if (absl::Status status = CheckNames(options.core); !status.ok()) return status;
+  if (options.core.nonce == 0) options.core.nonce = RandomNumber();
+  if (options.core.jitter_seed == 0) options.core.jitter_seed = RandomNumber();
+  std::unique_ptr<Worker> worker(new Worker(std::move(options), connector, clock));
+  worker->loop_.Start(worker->runner_);
+  return worker;
+}
+
+Worker::Worker(WorkerOptions options, Connector& connector, Clock& clock)
+    : loop_(clock),
+      runner_(std::move(options.core),
+              {&connector, loop_.poster(),
+               [this, placed = std::move(options.placed)](const Place& place) {
+                 {
+                   MutexLock lock(mutex_);
+                   place_ = place;
+                 }
+                 if (placed != nullptr) placed(place);
+               },
+               &gate_}) {}
+
+Worker::~Worker() {
+  const auto quiet = std::make_shared<Answer<absl::Status>>();
+  loop_.poster()([quiet](Runner& runner, absl::Time) {
+    runner.Shutdown([quiet](const absl::Status& status) { quiet->Give(status); });
+  });
+  quiet->Await().IgnoreError();
+  loop_.Stop();
+}
+
+// ---- how calls reach the loop
+
+absl::Status Worker::Post(Task task) {
+  if (loop_.InLoop()) {
+    loop_.poster()(std::move(task));
+    return absl::OkStatus();
+  }
+  return loop_.PostWithRoom(std::move(task)) ? absl::OkStatus() : Closed();
+}
+
+template <typename T>
+T Worker::Ask(std::function<void(Runner&, absl::Time, std::function<void(const T&)>)> ask) {
+  if (loop_.InLoop()) {
+    return wire::ToStatus({ErrorCode::kFailedPrecondition,
+                           "A callback made a call that waits; hand it to another thread."});
+  }
+  const auto answer = std::make_shared<Answer<T>>();
+  const bool posted =
+      loop_.PostWithRoom([ask = std::move(ask), answer](Runner& runner, absl::Time now) {
+        ask(runner, now, [answer](const T& value) { answer->Give(value); });
+      });
+  return posted ? answer->Await() : T(Closed());
+}
+
+absl::Status Worker::Do(std::function<absl::Status(Runner&, absl::Time)> call) {
+  return Ask<absl::Status>(
+      [call = std::move(call)](Runner& runner, absl::Time now, const Runner::StatusDone& done) {
+        done(call(runner, now));
+      });
+}
+
+// ---- the place in the job
+
+Place Worker::place() const {
+  MutexLock lock(mutex_);
+  return place_;
+}
+
+absl::Status Worker::Ready(uint64_t step_label, uint64_t state_hash) {
+  return Do([=](Runner& runner, absl::Time now) {
+    return runner.Call(DeclareReady{step_label, state_hash}, now);
+  });
+}
+
+absl::Status Worker::AwaitMember(absl::Duration timeout) {
+  return Ask<absl::Status>([timeout](Runner& runner, absl::Time now, Runner::StatusDone done) {
+    runner.AwaitMember(now + timeout, std::move(done), now);
+  });
+}
+
+// ---- tensors
+
+absl::StatusOr<Registration> Worker::Register(const std::string& lane, LaneKind kind,
+                                              const std::vector<TensorSpec>& tensors) {
+  using Registered = absl::StatusOr<Registration>;
+  const RegisterTensors request{lane, kind, tensors};
+  if (absl::Status status = CheckSayable(request, kRegisterBatch); !status.ok()) return status;
+  const Registered registered =
+      Ask<Registered>([&request](Runner& runner, absl::Time now,
+                                 const std::function<void(const Registered&)>& done) {
+        done(runner.Register(request, now));
+      });
+  if (!registered.ok()) return registered;
+  MutexLock lock(mutex_);
+  auto& known = tensors_[registered->lane];
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorHandle handle = registered->tensors[i];
+    if (known.size() <= handle) known.resize(size_t{handle} + 1);
+    if (known[handle] != nullptr) continue;
+    known[handle] = std::make_shared<const TensorInfo>(
+        TensorInfo{tensors[i], *TensorBytes(tensors[i]), kernels::TensorKey(tensors[i].name)});
+  }
+  return registered;
+}
+
+absl::StatusOr<std::shared_ptr<const Worker::TensorInfo>> Worker::Find(LaneHandle lane,
+                                                                       TensorHandle tensor) const {
+  MutexLock lock(mutex_);
+  const auto found = tensors_.find(lane);
+  if (found != tensors_.end() && tensor < found->second.size() &&
+      found->second[tensor] != nullptr) {
+    return found->second[tensor];
+  }
+  return wire::ToStatus(
+      {ErrorCode::kNotFound,
+       absl::StrCat("Tensor handle ", tensor, " of lane handle ", lane, " is not registered.")});
+}
+
+// ---- rounds
+
+absl::Status Worker::Begin(const BeginRound& begin) {
+  const basin::Begin message{0, 1, begin.spec, begin.counts, begin.step_label, begin.samples};
+  if (absl::Status status = CheckSayable(message); !status.ok()) return status;
+  return Do([&begin](Runner& runner, absl::Time now) { return runner.Begin(begin, now); });
+}
+
+absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data,
+                          wire::Encoding encoding) {
+  const auto info = Find(lane, tensor);
+  if (!info.ok()) return info.status();
+  if (absl::Status status = CheckEncoding((*info)->spec, encoding); !status.ok()) return status;
+  return Post([lane, tensor, contribution = Prepare((*info)->key, (*info)->bytes, data, encoding)](
+                  Runner& runner, absl::Time now) mutable {
+    runner.Push(lane, tensor, std::move(contribution), now);
+  });
+}
+
+absl::Status Worker::Skip(LaneHandle lane, TensorHandle tensor) {
+  if (const auto info = Find(lane, tensor); !info.ok()) return info.status();
+  return Post([lane, tensor](Runner& runner, absl::Time now) { runner.Skip(lane, tensor, now); });
+}
+
+absl::Status Worker::Commit(LaneHandle lane, RoundDone ended) {
+  return Do([lane, ended = std::move(ended)](Runner& runner, absl::Time now) {
+    return runner.Commit(lane, ended, now);
+  });
+}
+
+absl::Status Worker::Withdraw(LaneHandle lane, const std::string& reason, RoundDone ended) {
+  return Do([lane, &reason, ended = std::move(ended)](Runner& runner, absl::Time now) {
+    return runner.Withdraw(lane, reason, ended, now);
+  });
+}
+
+RoundOutcome Worker::Wait(LaneHandle lane, absl::Duration timeout) {
+  return Ask<RoundOutcome>([lane, timeout](Runner& runner, absl::Time now, RoundDone done) {
+    runner.Wait(lane, now + timeout, std::move(done), now);
+  });
+}
+
+RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTensor> tensors,
+                               absl::Duration timeout) {
+  if (absl::Status status = Begin(begin); !status.ok()) return status;
+  absl::Status status;
+  for (const CallTensor& tensor : tensors) {
+    if (status.ok()) status = Push(begin.lane, tensor.tensor, tensor.in);
+  }
+  if (status.ok()) status = Commit(begin.lane);
+  if (!status.ok()) {
+    // The round goes on without this worker, and the memory comes back with its outcome.
+    if (absl::Status ended = Withdraw(begin.lane, std::string(status.message())); ended.ok()) {
+      const RoundOutcome outcome = Wait(begin.lane, timeout);
+      if (wire::ToError(outcome.status()).code == ErrorCode::kOutcomeUnknown) return outcome;
+    }
+    return status;
+  }
+  RoundOutcome outcome = Wait(begin.lane, timeout);
+  if (!outcome.ok()) return outcome;
+  for (const CallTensor& tensor : tensors) {
+    if (tensor.out == nullptr || !(*outcome)->Has(tensor.tensor)) continue;
+    const uint64_t bytes = (*Find(begin.lane, tensor.tensor))->bytes;
+    status = (*outcome)->CopyTo(tensor.tensor, tensor.out, bytes);
+    if (!status.ok()) return status;
+  }
+  return outcome;
+}
+
+absl::Status Worker::Abandon() {
+  return Ask<absl::Status>([](Runner& runner, absl::Time now, Runner::StatusDone done) {
+    runner.Abandon(std::move(done), now);
+  });
+}
+
+// ---- values
+
+absl::Status Worker::Announce(const ValueKey& key, const TensorSpec& spec, const void* data,
+                              Hold hold) {
+  const std::optional<uint64_t> bytes = TensorBytes(spec);
+  if (!bytes.has_value()) {
+    return wire::ToStatus(
+        {ErrorCode::kInvalidArgument, absl::StrCat("Cannot announce tensor ", key.tensor, ": ",
+                                                   DescribeSpec(spec), " has no usable size.")});
+  }
+  if (absl::Status status = CheckSayable(basin::Announce{key, spec, 0}); !status.ok()) {
+    return status;
+  }
+  ServedValue value;
+  value.bytes = *bytes;
+  value.digests = DigestChunks(kernels::TensorKey(key.tensor), data, *bytes, kChunkBytes);
+  if (hold == Hold::kInPlace) {
+    value.data = static_cast<const char*>(data);
+  } else {
+    value.own = std::make_shared<OwnPayload>(std::string(static_cast<const char*>(data), *bytes));
+  }
+  return Do([&](Runner& runner, absl::Time now) {
+    return runner.Announce(key, spec, std::move(value), now);
+  });
+}
+
+absl::Status Worker::StopServing(const std::string& lane, const std::string& tensor) {
+  return Do([&](Runner& runner, absl::Time) {
+    runner.StopServing(lane, tensor);
+    return absl::OkStatus();
+  });
+}
+
+void Worker::BeginStep() { gate_.Close(); }
+
+void Worker::EndStep() {
+  gate_.Open();
+  loop_.poster()([](Runner& runner, absl::Time now) { runner.GateOpened(now); });
+}
+
+ValueOutcome Worker::Get(const ValueKey& key, const std::optional<TensorSpec>& expected,
+                         const std::optional<WorkerId>& source, absl::Duration timeout) {
+  const basin::Get message{key, expected, source, 0, 0, absl::Seconds(1)};
+  if (absl::Status status = CheckSayable(message); !status.ok()) return status;
+  return Ask<ValueOutcome>([&](Runner& runner, absl::Time now, ValueDone done) {
+    runner.Get(GetValue{key, expected, source, now + timeout}, std::move(done), now);
+  });
+}
+
+absl::Status Worker::StartGet(const ValueKey& key, const std::optional<TensorSpec>& expected,
+                              const std::optional<WorkerId>& source, absl::Duration timeout,
+                              ValueDone done) {
+  const basin::Get message{key, expected, source, 0, 0, absl::Seconds(1)};
+  if (absl::Status status = CheckSayable(message); !status.ok()) return status;
+  return Post([=, done = std::move(done)](Runner& runner, absl::Time now) {
+    runner.Get(GetValue{key, expected, source, now + timeout}, done, now);
+  });
+}
+
+// ---- how it is going
+
+absl::Status Worker::Busy(const std::string& reason, absl::Duration expected) {
+  return Do([&](Runner& runner, absl::Time now) {
+    return runner.Call(SetBusy{reason, expected}, now);
+  });
+}
+
+absl::Status Worker::Progress() {
+  return Post(
+      [](Runner& runner, absl::Time now) { runner.Call(client::Progress{}, now).IgnoreError(); });
+}
+
+absl::Status Worker::Finished() {
+  return Do([](Runner& runner, absl::Time now) { return runner.Call(Finish{}, now); });
+}
+
+absl::Status Worker::Leave() {
+  return Ask<absl::Status>([](Runner& runner, absl::Time now, Runner::StatusDone done) {
+    runner.Leave(std::move(done), now);
+  });
+}
+
+absl::Status Worker::Inspect(const std::function<void(const Runner&)>& look) {
+  return Do([&look](Runner& runner, absl::Time) {
+    look(runner);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace basin::client

@@ -1,0 +1,192 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One worker of a job, as its trainer calls it. The C ABI wraps this class.
+//
+//   auto worker = Worker::Connect(options, connector, clock);
+//   auto model = worker->Register("model", LaneKind::kGradient, specs);
+//   worker->Ready();
+//   worker->AwaitMember(absl::Minutes(5));
+//   // each step:
+//   worker->Begin({model.lane, spec});
+//   worker->Push(model.lane, model.tensors[i], gradient);    // as each is ready
+//   worker->Commit(model.lane);
+//   auto result = worker->Wait(model.lane, timeout);
+//   result->CopyTo(model.tensors[i], gradient, bytes);
+//
+// A round. Begin, then Push or Skip for each tensor (those that are not named are skipped), then
+// Commit, or Withdraw for a contribution that is not to be counted; then Wait, or the callback that
+// was given to Commit or Withdraw. One round of a lane at a time; lanes are independent.
+//
+// Who owns what, and until when
+//   Push          The tensor's memory is the library's, to read, from the call until the outcome of
+//                 the round is told: by Wait, by the callback, or by Commit returning the error
+//                 with which the round has already ended. OUTCOME_UNKNOWN and PAUSED are no
+//                 outcomes; after them the memory stays the library's until a later Wait tells the
+//                 outcome, or Abandon, or the destructor returns. A narrow tensor is copied and its
+//                 memory is the trainer's again when Push returns.
+//   results       Belong to the RoundResult, which holds the received bytes. Nothing of the
+//                 trainer's is ever written to but by CopyTo and Allreduce, while they are called.
+//   Announce      With Hold::kCopy, the memory is read during the call only. With Hold::kInPlace it
+//                 is the library's, to read, until the same tensor is announced again, or
+//                 StopServing or the destructor returns; between BeginStep and EndStep it is not
+//                 read.
+//   Everything else is copied during the call.
+//
+// Thread contract: any thread may call anything at any time, but the destructor, which is called
+// last. BeginStep and EndStep take turns. One thread at a time waits for a lane's round. Callbacks
+// run on the library's thread and must not block; from there, a call that would wait is refused.
+// Failure: the typed errors of proto/wire/status_detail.h, each with a sentence that names job,
+// worker, lane and tensor, and what to do.
+
+#ifndef BASIN_CLIENT_TRANSPORT_WORKER_H_
+#define BASIN_CLIENT_TRANSPORT_WORKER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/core/config.h"
+#include "client/core/event.h"
+#include "client/transport/channel.h"
+#include "client/transport/clock.h"
+#include "client/transport/gate.h"
+#include "client/transport/loop.h"
+#include "client/transport/mutex.h"
+#include "client/transport/outcome.h"
+#include "client/transport/runner.h"
+
+namespace basin::client {
+
+struct WorkerOptions {
+  Config core;  // A nonce of 0 and a jitter seed of 0 are chosen at random.
+  // Called whenever place() has changed. May be null.
+  std::function<void(const Place&)> placed;
+};
+
+// Whether announced memory is copied at once or read when somebody asks for it.
+enum class Hold : uint8_t { kCopy = 0, kInPlace = 1 };
+
+class Worker {
+ public:
+  using RoundDone = Runner::RoundDone;
+  using ValueDone = Runner::ValueDone;
+
+  // Starts to connect, and goes on for as long as the worker lives; it does not wait for it.
+  // REQUIRES: connector and clock outlive the worker.
+  // Failure: kInvalidArgument for names that no job, run or worker may have.
+  static absl::StatusOr<std::unique_ptr<Worker>> Connect(WorkerOptions options,
+                                                         Connector& connector, Clock& clock);
+
+  // Closes all connections without a word: the aggregator counts the worker as lost, unless it has
+  // left. Returns when the trainer's memory is free.
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // ---- the place in the job
+  Place place() const;
+  // The model is built and state can be loaded. To be said again after an eviction.
+  absl::Status Ready(uint64_t step_label = 0, uint64_t state_hash = 0);
+  // Returns when the worker is a member, so that rank and world size mean something.
+  absl::Status AwaitMember(absl::Duration timeout);
+
+  // ---- tensors
+  // Idempotent; adds the tensors that are new. Handles stay valid for the life of the worker.
+  absl::StatusOr<Registration> Register(const std::string& lane, LaneKind kind,
+                                        const std::vector<TensorSpec>& tensors);
+
+  // ---- rounds
+  absl::Status Begin(const BeginRound& begin);
+  // Reads the tensor, to hash it and to make the narrow copy; sends it later. What is wrong with
+  // the call in the state of the round is told by Commit.
+  // Failure: kNotFound for handles that were not registered; kInvalidArgument for an encoding that
+  // the tensor does not have.
+  absl::Status Push(LaneHandle lane, TensorHandle tensor, const void* data,
+                    wire::Encoding encoding = {});
+  absl::Status Skip(LaneHandle lane, TensorHandle tensor);
+  // After an error of its own the round is as before: withdraw it.
+  absl::Status Commit(LaneHandle lane, RoundDone ended = nullptr);
+  absl::Status Withdraw(LaneHandle lane, const std::string& reason, RoundDone ended = nullptr);
+  // kOutcomeUnknown at the timeout, kPaused when the job is; the round goes on then. Otherwise the
+  // outcome, once.
+  RoundOutcome Wait(LaneHandle lane, absl::Duration timeout);
+
+  struct CallTensor {
+    TensorHandle tensor = 0;
+    const void* in = nullptr;
+    void* out = nullptr;  // May be `in`. Unchanged when nobody contributed to the tensor.
+  };
+  // Begin, Push, Commit, Wait and CopyTo in one.
+  RoundOutcome Allreduce(const BeginRound& begin, absl::Span<const CallTensor> tensors,
+                         absl::Duration timeout);
+
+  // Gives up every round in flight, and with them the membership. Returns when all memory is free.
+  absl::Status Abandon();
+
+  // ---- values
+  // Failure: kFailedPrecondition when a newer version was announced.
+  absl::Status Announce(const ValueKey& key, const TensorSpec& spec, const void* data, Hold hold);
+  absl::Status StopServing(const std::string& lane, const std::string& tensor);
+  // Around whatever writes to memory that was announced in place.
+  void BeginStep();
+  void EndStep();
+  // The value as `source` announced it; from whoever has it when there is none.
+  ValueOutcome Get(const ValueKey& key, const std::optional<TensorSpec>& expected,
+                   const std::optional<WorkerId>& source, absl::Duration timeout);
+  // The same, without waiting: many can be on their way at once.
+  absl::Status StartGet(const ValueKey& key, const std::optional<TensorSpec>& expected,
+                        const std::optional<WorkerId>& source, absl::Duration timeout,
+                        ValueDone done);
+
+  // ---- how it is going
+  // Why the trainer does something else, and for how long; zero: no longer.
+  absl::Status Busy(const std::string& reason, absl::Duration expected);
+  absl::Status Progress();
+  // Out of data: contributes to no further round.
+  absl::Status Finished();
+  // Returns when the aggregator has taken note, or does not answer in time. Fails rounds in flight.
+  absl::Status Leave();
+
+  // Looks at the runner from the loop; must not block. For status and tests.
+  absl::Status Inspect(const std::function<void(const Runner&)>& look);
+
+ private:
+  struct TensorInfo {
+    TensorSpec spec;
+    uint64_t bytes = 0;
+    kernels::TensorKey key{""};
+  };
+
+  Worker(WorkerOptions options, Connector& connector, Clock& clock);
+
+  // Runs `ask` on the loop and returns what it calls its second argument with.
+  template <typename T>
+  T Ask(std::function<void(Runner&, absl::Time, std::function<void(const T&)>)> ask);
+  absl::Status Do(std::function<absl::Status(Runner&, absl::Time)> call);
+  absl::Status Post(Task task);
+  absl::StatusOr<std::shared_ptr<const TensorInfo>> Find(LaneHandle lane,
+                                                         TensorHandle tensor) const;
+
+  Gate gate_;  // Synchronises itself.
+
+  mutable Mutex mutex_;
+  Place place_ ABSL_GUARDED_BY(mutex_);
+  std::map<LaneHandle, std::vector<std::shared_ptr<const TensorInfo>>> tensors_
+      ABSL_GUARDED_BY(mutex_);
+
+  Loop loop_;
+  Runner runner_;  // The loop's.
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_TRANSPORT_WORKER_H_

@@ -1,0 +1,207 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The aggregator's end of a worker's connections, played by the test: it takes what the worker says
+// from queues, in encoded form, and says what the test tells it to, encoded as well. And a rig that
+// has one with a worker.
+//
+// Every wait is for an event, and fails the test after a minute.
+//
+// Thread contract: the test's side belongs to one thread, unless a method says otherwise.
+
+#ifndef BASIN_TESTS_CLIENT_TRANSPORT_FAKE_AGGREGATOR_H_
+#define BASIN_TESTS_CLIENT_TRANSPORT_FAKE_AGGREGATOR_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "client/transport/channel.h"
+#include "client/transport/worker.h"
+#include "proto/wire/frame.h"
+#include "tests/client/transport/manual_clock.h"
+
+namespace basin::client {
+
+inline constexpr LaneIndex kLane = 3;
+inline constexpr Term kTerm = 5;
+
+// A data frame as it arrived at the aggregator.
+struct TakenFrame {
+  uint32_t stream = 0;
+  wire::FrameHeader header;
+  std::string payload;
+};
+
+class FakeAggregator : public Connector {
+ public:
+  // ---- for the worker
+  std::shared_ptr<SessionChannel> OpenSession(std::shared_ptr<SessionListener> listener) override;
+  std::shared_ptr<StreamChannel> OpenStream(uint32_t stream, SessionToken token,
+                                            std::shared_ptr<StreamListener> listener) override;
+
+  // ---- connections
+  void AcceptSession();  // Waits for the worker to open one.
+  // Waits for the worker to open data stream `stream` with this token.
+  void AcceptStream(uint32_t stream, SessionToken token);
+  void RefuseSession();
+  void LoseSession();
+  void LoseStream(uint32_t stream);
+  void AwaitSessionClosed();
+  void AwaitStreamClosed(uint32_t stream);
+
+  // ---- control
+  void Say(const ToWorker& message);
+  // The next message of this type; others before it are put into `passed`.
+  template <typename T>
+  T Await() {
+    while (true) {
+      std::optional<ToAggregator> message = NextMessage();
+      if (!message.has_value()) return T{};  // The test has failed.
+      if (T* found = std::get_if<T>(&*message)) return std::move(*found);
+      passed.push_back(*std::move(message));
+    }
+  }
+  std::vector<ToAggregator> passed;
+  // How many messages of a type are in `passed`.
+  template <typename T>
+  size_t Passed() const;
+
+  // ---- data
+  // The next frame, of any stream. The channel lets go of its payload.
+  TakenFrame AwaitFrame();
+  // Waits until the worker has sent `count` frames that are not taken, and leaves them where they
+  // are, with their payloads.
+  void AwaitQueued(size_t count);
+  size_t queued() const;
+  // Lets go of what is queued. From any thread.
+  void DropQueued();
+  // What stands in `payload` with the digests of `claimed`.
+  void SendResult(uint32_t stream, RoundNumber round, Ballot ballot, const ChunkRange& range,
+                  const std::string& tensor, const std::string& payload,
+                  const std::string& claimed);
+  void SendValue(uint32_t stream, const ValueKey& key, uint32_t first, uint32_t count,
+                 const std::string& payload);
+  void SendRaw(uint32_t stream, const std::string& message);
+  uint64_t unconsumed() const;  // Bytes given to the worker and not reported as consumed.
+
+ private:
+  friend class FakeSession;
+  friend class FakeStream;
+
+  struct State {
+    struct Session {
+      std::shared_ptr<SessionListener> listener;
+      std::deque<std::string> messages;
+      bool closed = false;
+    };
+    struct Stream {
+      SessionToken token = 0;
+      std::shared_ptr<StreamListener> listener;
+      bool closed = false;
+      uint64_t received = 0;  // Frames of the worker.
+    };
+    struct Queued {
+      uint32_t stream = 0;
+      uint64_t connection = 0;
+      uint64_t sequence = 0;
+      OutgoingFrame frame;
+    };
+    mutable Mutex mutex;
+    Condition changed;
+    uint64_t next_connection ABSL_GUARDED_BY(mutex) = 0;
+    // The newest that the worker opened, by connection.
+    std::map<uint64_t, Session> sessions ABSL_GUARDED_BY(mutex);
+    std::map<uint64_t, Stream> streams ABSL_GUARDED_BY(mutex);
+    std::map<uint32_t, uint64_t> opened ABSL_GUARDED_BY(mutex);  // Stream: connection.
+    std::deque<Queued> frames ABSL_GUARDED_BY(mutex);
+    uint64_t unconsumed ABSL_GUARDED_BY(mutex) = 0;
+  };
+
+  struct Sending {
+    uint64_t connection = 0;
+    FrameReader reader;
+    uint64_t sequence = 0;
+  };
+
+  std::optional<ToAggregator> NextMessage();
+  // Waits until `ready` returns true; REQUIRES: it only looks at the state.
+  bool AwaitState(const std::function<bool(State&)>& ready);
+  void SendFrame(uint32_t stream, const wire::FrameHeader& header, const std::string& payload);
+  void Deliver(uint32_t stream, std::string message);
+
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  uint64_t session_ = 0;                 // The accepted one.
+  std::map<uint32_t, Sending> sending_;  // Accepted streams.
+};
+
+template <typename T>
+size_t FakeAggregator::Passed() const {
+  size_t count = 0;
+  for (const ToAggregator& message : passed) count += std::holds_alternative<T>(message) ? 1 : 0;
+  return count;
+}
+
+// The digest that a tensor's bytes add to a round's.
+Digest DigestOf(const std::string& tensor, const std::string& bytes, uint32_t first = 0);
+
+// `size` bytes that differ from place to place and from seed to seed.
+std::string Noise(size_t size, uint64_t seed);
+
+TensorSpec F32(const std::string& name, uint64_t elements);
+
+// A worker "w0" of job "job", whose lane "g" is given index 3 and has the tensors a (2.5 chunks),
+// b (100 bytes) and c (nothing).
+class Rig {
+ public:
+  explicit Rig(uint32_t streams = 1, const std::function<void(WorkerOptions&)>& change = nullptr);
+
+  // Everything up to a member that may begin round `round`.
+  void Join(RoundNumber round = 1, uint64_t chain = 0);
+  void Connect();  // Session, hello, welcome, streams.
+  void Admit(RoundNumber round, uint64_t chain);
+  // Answers hello of a session that goes on.
+  Welcome WelcomeBack(RoundNumber round) const;
+  void TakeStreams(SessionToken token);
+
+  void Begin();
+  void PushAll();  // a, b and c.
+  // Takes frames until `chunks` chunks came, acknowledging each frame; returns bytes by tensor.
+  std::map<TensorIndex, std::string> TakeContribution(uint32_t chunks, RoundNumber round = 1);
+
+  // What the round comes to; `results` by TensorIndex, a tensor that is not there has none.
+  RoundValue ValueOf(const std::map<TensorIndex, std::string>& results) const;
+  VerdictRecord RecordOf(const RoundValue& value, RoundNumber round, uint64_t chain) const;
+  // Sends results in frames of one chunk, last chunk first, over all streams in turn.
+  void SendResults(const std::map<TensorIndex, std::string>& results, RoundNumber round,
+                   Ballot ballot = {kTerm, 1});
+  // Prepared, Staged, verdict.
+  VerdictRecord Conclude(const RoundValue& value, RoundNumber round, uint64_t chain);
+
+  // Asks the runner, again and again, until it says yes.
+  void Until(const std::function<bool(const Runner&)>& look);
+
+  std::vector<TensorSpec> model;
+  Membership membership{{kTerm, 1}, {"w0", "w1"}};
+  std::map<TensorHandle, std::string> gradients;
+  uint64_t window = 64 * kChunkBytes;
+  SessionToken token = 77;
+  const uint32_t streams;
+
+  ManualClock clock;
+  FakeAggregator aggregator;
+  std::unique_ptr<Worker> worker;
+  Registration lane;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_TESTS_CLIENT_TRANSPORT_FAKE_AGGREGATOR_H_

@@ -1,0 +1,237 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Whole rounds, from begin to the trainer's tensors.
+
+#include <future>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cast.h"
+#include "proto/wire/status_detail.h"
+#include "tests/client/transport/fake_aggregator.h"
+
+namespace basin::client {
+namespace {
+
+ErrorCode CodeOf(const absl::Status& status) { return wire::ToError(status).code; }
+
+std::string Copied(const RoundResult& result, TensorHandle tensor, size_t size) {
+  std::string bytes(size, '\0');
+  const absl::Status status = result.CopyTo(tensor, bytes.data(), bytes.size());
+  EXPECT_TRUE(status.ok()) << status;
+  return bytes;
+}
+
+std::map<TensorIndex, std::string> Results(const Rig& rig, uint64_t seed) {
+  std::map<TensorIndex, std::string> results;
+  for (TensorIndex tensor = 0; tensor < rig.model.size(); ++tensor) {
+    results[tensor] = Noise(*TensorBytes(rig.model[tensor]), seed + tensor);
+  }
+  return results;
+}
+
+TEST(Round, PushesUnderASmallWindowAndDeliversTheBits) {
+  Rig rig(2);
+  rig.window = 2 * kChunkBytes;
+  rig.Join();
+  rig.Begin();
+  rig.PushAll();
+  ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
+  EXPECT_EQ(rig.aggregator.Await<Begin>().spec.op, ReduceOp::kAverage);
+
+  // Two chunks fill the window: nothing else is sent until they are acknowledged.
+  rig.aggregator.AwaitQueued(1);
+  EXPECT_EQ(rig.aggregator.queued(), 1u);
+  const auto pushed = rig.TakeContribution(4);
+  for (TensorIndex tensor = 0; tensor < 2; ++tensor) {
+    EXPECT_EQ(pushed.at(tensor), rig.gradients.at(tensor));
+  }
+  const Commit commit = rig.aggregator.Await<Commit>();
+  EXPECT_EQ(commit.chunks, 4u);
+  EXPECT_EQ(commit.digest, DigestOf("a", rig.gradients.at(0)) + DigestOf("b", rig.gradients.at(1)));
+
+  const auto results = Results(rig, 1);
+  rig.SendResults(results, 1);
+  auto waiting = std::async(std::launch::async, [&] {
+    return rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration());
+  });
+  const VerdictRecord record = rig.Conclude(rig.ValueOf(results), 1, 0);
+  const RoundOutcome outcome = waiting.get();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ((*outcome)->record(), record);
+  EXPECT_FALSE((*outcome)->rejected().has_value());
+  for (TensorHandle tensor = 0; tensor < 3; ++tensor) {
+    ASSERT_TRUE((*outcome)->Has(tensor));
+    EXPECT_EQ(Copied(**outcome, tensor, results.at(tensor).size()), results.at(tensor));
+  }
+  char small[8];
+  EXPECT_EQ((*outcome)->CopyTo(0, small, sizeof(small)).code(), absl::StatusCode::kInvalidArgument);
+  rig.Until([&](const Runner&) { return rig.aggregator.unconsumed() == 0; });
+}
+
+TEST(Round, ResultsOfRoundsInARowDoNotMix) {
+  Rig rig;
+  rig.Join();
+  uint64_t chain = 0;
+  std::vector<RoundOutcome> kept;
+  for (RoundNumber round = 1; round <= 3; ++round) {
+    rig.Begin();
+    rig.PushAll();
+    ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
+    rig.TakeContribution(4, round);
+    const auto results = Results(rig, 10 * round);
+    rig.SendResults(results, round);
+    chain = rig.Conclude(rig.ValueOf(results), round, chain).chain;
+    kept.push_back(rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration()));
+    ASSERT_TRUE(kept.back().ok()) << kept.back().status();
+  }
+  for (RoundNumber round = 1; round <= 3; ++round) {
+    const auto results = Results(rig, 10 * round);
+    EXPECT_EQ(Copied(**kept[round - 1], 0, results.at(0).size()), results.at(0));
+  }
+}
+
+TEST(Round, SkippedTensorsHaveTheResultOfTheOthers) {
+  Rig rig;
+  rig.Join();
+  rig.Begin();
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, rig.gradients[0].data()).ok());
+  ASSERT_TRUE(rig.worker->Skip(rig.lane.lane, 1).ok());
+  ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
+  rig.TakeContribution(3);
+  const Commit commit = rig.aggregator.Await<Commit>();
+  EXPECT_TRUE(commit.present.Test(0));
+  EXPECT_FALSE(commit.present.Test(1));
+  auto results = Results(rig, 1);
+  results.erase(2);  // Everybody skipped c.
+  rig.SendResults(results, 1);
+  rig.Conclude(rig.ValueOf(results), 1, 0);
+  const RoundOutcome outcome = rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration());
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(Copied(**outcome, 1, results.at(1).size()), results.at(1));
+  EXPECT_FALSE((*outcome)->Has(2));
+  EXPECT_FALSE((*outcome)->Has(99));
+  EXPECT_EQ((*outcome)->CopyTo(2, nullptr, 0).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Round, NarrowTensorsTravelAsCast) {
+  Rig rig;
+  rig.Join();
+  std::vector<float> values(kChunkBytes * 5 / 8);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 1.0F + static_cast<float>(i) / 512;
+  rig.Begin();
+  {
+    std::vector<float> pushed = values;  // Free again when Push has returned.
+    ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, pushed.data(), {DType::kBF16, 3}).ok());
+  }
+  EXPECT_EQ(CodeOf(rig.worker->Push(rig.lane.lane, 1, values.data(), {DType::kF64, 0})),
+            ErrorCode::kInvalidArgument);
+  ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
+  std::string wire(values.size() * 2, '\0');
+  kernels::CastToWire(values.data(), values.size(), DType::kBF16, 3, wire.data());
+  std::string taken;
+  while (taken.size() < wire.size()) {
+    const TakenFrame frame = rig.aggregator.AwaitFrame();
+    ASSERT_FALSE(frame.payload.empty());
+    EXPECT_EQ(frame.header.encoding.wire_dtype, DType::kBF16);
+    EXPECT_EQ(frame.header.encoding.wire_exponent, 3);
+    taken += frame.payload;
+    rig.aggregator.Say(Credit{
+        kLane, 1, rig.window, {std::get<wire::ContributionHeader>(frame.header.kind).range}, {}});
+  }
+  EXPECT_EQ(taken, wire);
+  // Digests are of what travels.
+  Digest digest = 0;
+  for (uint32_t chunk = 0; chunk * kChunkBytes / 2 < wire.size(); ++chunk) {
+    digest += DigestOf("a", wire.substr(chunk * kChunkBytes / 2, kChunkBytes / 2), chunk);
+  }
+  EXPECT_EQ(rig.aggregator.Await<Commit>().digest, digest);
+}
+
+TEST(Round, AbortedIsAnErrorAndTheNextRoundGoesOn) {
+  Rig rig;
+  rig.Join();
+  rig.Begin();
+  rig.PushAll();
+  ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
+  rig.TakeContribution(4);
+  RoundValue value;
+  value.outcome = Outcome::kAborted;
+  value.reason = "w1 was lost";
+  const VerdictRecord record = rig.Conclude(value, 1, 0);
+  const RoundOutcome outcome = rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration());
+  EXPECT_EQ(CodeOf(outcome.status()), ErrorCode::kRoundAborted);
+  EXPECT_NE(outcome.status().message().find("w1 was lost"), std::string::npos);
+  rig.Begin();
+  rig.PushAll();
+  EXPECT_EQ(rig.TakeContribution(4, 2).at(0), rig.gradients.at(0));
+  EXPECT_NE(record.chain, 0u);
+}
+
+TEST(Round, AWithdrawnContributionStillGetsTheResult) {
+  Rig rig;
+  rig.Join();
+  rig.Begin();
+  rig.PushAll();
+  ASSERT_TRUE(rig.worker->Withdraw(rig.lane.lane, "loss is NaN").ok());
+  EXPECT_EQ(rig.aggregator.Await<Withdraw>().reason, "loss is NaN");
+  rig.aggregator.DropQueued();  // What was written of it before.
+  const auto results = Results(rig, 1);
+  rig.SendResults(results, 1);
+  rig.aggregator.Say(Rejected{{ErrorCode::kMismatch, "not counted"}, kLane, 1});
+  rig.Conclude(rig.ValueOf(results), 1, 0);
+  const RoundOutcome outcome = rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration());
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ((*outcome)->rejected()->code, ErrorCode::kMismatch);
+  EXPECT_EQ(Copied(**outcome, 1, 100), results.at(1));
+}
+
+TEST(Round, AllreduceInOneCall) {
+  Rig rig;
+  rig.Join();
+  std::string b = rig.gradients[1];
+  BeginRound begin;
+  begin.lane = rig.lane.lane;
+  begin.spec.op = ReduceOp::kSum;
+  auto call = std::async(std::launch::async, [&] {
+    const Worker::CallTensor tensors[] = {{0, rig.gradients[0].data(), nullptr},
+                                          {1, b.data(), b.data()}};
+    return rig.worker->Allreduce(begin, tensors, absl::InfiniteDuration());
+  });
+  rig.TakeContribution(4);
+  rig.aggregator.Await<Commit>();
+  auto results = Results(rig, 1);
+  results.erase(2);
+  rig.SendResults(results, 1);
+  rig.Conclude(rig.ValueOf(results), 1, 0);
+  const RoundOutcome outcome = call.get();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(b, results.at(1));
+}
+
+TEST(Round, StagedResultsAreSuppliedUntilTheNextRoundsFirstResult) {
+  Rig rig;
+  rig.Join();
+  rig.Begin();
+  rig.PushAll();
+  ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
+  rig.TakeContribution(4);
+  const auto results = Results(rig, 1);
+  rig.SendResults(results, 1);
+  rig.Conclude(rig.ValueOf(results), 1, 0);
+  RoundOutcome outcome = rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration());
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  outcome = absl::CancelledError();  // The trainer has let go; the library has not.
+
+  rig.aggregator.Say(Supply{kLane, 1, {kTerm, 1}, {{0, 1, 2}}});
+  const TakenFrame frame = rig.aggregator.AwaitFrame();
+  const auto& header = std::get<wire::SupplyHeader>(frame.header.kind);
+  EXPECT_EQ(header.range, (ChunkRange{0, 1, 2}));
+  EXPECT_EQ(header.ballot, (Ballot{kTerm, 1}));
+  EXPECT_EQ(frame.payload, results.at(0).substr(kChunkBytes));
+  ASSERT_EQ(frame.header.chunk_digests.size(), 2u);
+  EXPECT_EQ(frame.header.chunk_digests[1], DigestOf("a", results.at(0).substr(2 * kChunkBytes), 2));
+}
+
+}  // namespace
+}  // namespace basin::client
