@@ -116,7 +116,8 @@ struct EndRound {
   RoundNumber round = 0;
 };
 
-// Pass the value chunks that this Step was given on to these sessions; keep a copy when `cache`.
+// Pass the value chunks that this Step was given on to these sessions; with `cache`, keep them
+// until DropValue.
 struct RelayValue {
   JobId job = 0;
   ValueKey key;
@@ -126,7 +127,7 @@ struct RelayValue {
   bool cache = false;
 };
 
-// Send cached chunks of a value.
+// Send value chunks that are kept, as one frame.
 struct SendValue {
   JobId job = 0;
   ValueKey key;
@@ -135,6 +136,7 @@ struct SendValue {
   SessionId session = 0;
 };
 
+// Free every chunk of the value that is kept.
 struct DropValue {
   JobId job = 0;
   ValueKey key;

@@ -17,7 +17,8 @@ constexpr uint32_t kContractVersion = 1;
 // Whether the message can start a wait shorter than the usual ones.
 bool MayHurryDeadlines(const ToAggregator& message) {
   return std::holds_alternative<Hello>(message) || std::holds_alternative<Leave>(message) ||
-         std::holds_alternative<Abandon>(message) || std::holds_alternative<Get>(message);
+         std::holds_alternative<Abandon>(message) || std::holds_alternative<Get>(message) ||
+         std::holds_alternative<Busy>(message);
 }
 
 }  // namespace
@@ -143,7 +144,9 @@ void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& 
     for (auto& [id, job] : jobs_) job.RecoverOrphans(scope);
   }
   if (draining_) CheckDrained(scope);
-  if (memory_.reserved < reserved) {
+  const bool dropped = memory_.shortage;
+  if (dropped) DropCached(scope);
+  if (dropped || memory_.reserved < reserved) {
     for (auto& [id, job] : jobs_) job.RetryMemory(scope);
   }
   // Looking at every deadline for every event would cost more than all the rest. What a frame or
@@ -202,6 +205,7 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
       return;
     }
     std::string why;
+    if (!Job::Fits(scope, hello.settings, why)) DropCached(scope);
     if (!Job::Fits(scope, hello.settings, why)) {
       Refuse(scope, session, hello, ErrorCode::kResourceExhausted,
              absl::StrCat("Job ", hello.job, " ", why,
@@ -232,10 +236,15 @@ void Coordinator::CheckDeadlines(const JobScope& scope) {
     }
     scope.actions.push_back(Note{NoteKind::kJobEnded, job.name(), "", "", 0,
                                  "Nobody has been connected for long; the job is forgotten."});
-    job.ReleaseMemory(memory_);
+    job.ReleaseMemory(scope);
     by_name_.erase(job.name());
     it = jobs_.erase(it);
   }
+}
+
+void Coordinator::DropCached(const JobScope& scope) {
+  memory_.shortage = false;
+  for (auto& [id, job] : jobs_) job.DropCached(scope);
 }
 
 void Coordinator::CheckDrained(const JobScope& scope) {

@@ -77,7 +77,7 @@ RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
 }
 
 ValueScope Job::ValuesScope(const JobScope& scope) const {
-  return ValueScope{scope.now, scope.config, scope.actions, id_, name_, workers_};
+  return ValueScope{scope.now, scope.config, scope.memory, scope.actions, id_, name_, workers_};
 }
 
 void Job::Say(const JobScope& scope, NoteKind kind, const WorkerId& worker,
@@ -351,7 +351,9 @@ void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
       PlanLaneMemory(scope.config, std::max<uint32_t>(settings_.max_workers, 1),
                      lane.layout.bytes(), scope.memory.free(), lane.memory);
   if (!plan.has_value()) {
-    if (NeedsMemory(scope, lane)) {
+    if (NeedsMemory(scope, lane) && scope.memory.cached > 0) {
+      scope.memory.shortage = true;  // It is planned again when that has been dropped.
+    } else if (NeedsMemory(scope, lane)) {
       scope.actions.push_back(Note{NoteKind::kLaneWaitsForMemory, name_, "", lane.name, lane.next,
                                    absl::StrCat("Lane ", lane.name, " waits for memory: ",
                                                 scope.memory.free(), " bytes are free.")});
@@ -385,12 +387,15 @@ void Job::RetryMemory(const JobScope& scope) {
   }
 }
 
-void Job::ReleaseMemory(MemoryBudget& memory) {
+void Job::ReleaseMemory(const JobScope& scope) {
+  DropCached(scope);
   for (Lane& lane : lanes_) {
-    memory.reserved -= lane.memory.reserved;
+    scope.memory.reserved -= lane.memory.reserved;
     lane.memory = LaneMemory{};
   }
 }
+
+void Job::DropCached(const JobScope& scope) { values_.DropCached(ValuesScope(scope)); }
 
 // ---- rounds
 
@@ -729,7 +734,7 @@ absl::Time Job::NextDeadline(const Config& config) const {
   }
   for (const Lane& lane : lanes_) {
     if (lane.round.has_value()) {
-      next = std::min(next, lane.round->NextDeadline(config));
+      next = std::min(next, lane.round->NextDeadline(config, workers_));
     } else if (lane.kind == LaneKind::kCall && !lane.expired) {
       next = std::min(next, lane.last_used + config.idle_lane_timeout);
     }

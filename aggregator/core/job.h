@@ -113,7 +113,9 @@ class Job {
   void Shift(absl::Duration gap);
   // Memory became free: lanes that wait for it try again.
   void RetryMemory(const JobScope& scope);
-  void ReleaseMemory(MemoryBudget& memory);
+  void ReleaseMemory(const JobScope& scope);
+  // Broadcast values that are kept are dropped: somebody needs their memory.
+  void DropCached(const JobScope& scope);
 
   const JobName& name() const { return name_; }
   const RunId& run() const { return run_; }

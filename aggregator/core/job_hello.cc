@@ -221,7 +221,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
     scope.actions.push_back(
         EndSession{*worker.session,
                    Error{ErrorCode::kStale, "A newer session of this process has taken over."}});
-    values_.ForgetRequests(slot);
+    values_.ForgetRequests(ValuesScope(scope), slot);
   }
   if (!reconnects) {
     workers_.SetState(slot, WorkerState::kAdmitted);
@@ -307,7 +307,7 @@ void Job::LoseSession(const JobScope& scope, SessionId session, std::optional<Sl
   if (!slot.has_value()) return;
   Worker& worker = workers_[*slot];
   worker.session.reset();
-  values_.ForgetRequests(*slot);
+  values_.ForgetRequests(ValuesScope(scope), *slot);
   // A live client is back at once; a kernel closes every connection only when the process is gone.
   const bool heard_lately = scope.now - worker.last_heard < 2 * scope.config.heartbeat;
   const absl::Time by_silence = worker.last_heard + scope.config.lease;

@@ -192,14 +192,19 @@ void Job::RequestChange(const JobScope& scope, const Membership& next,
 
 void Job::ApplyChange(const JobScope& scope, const Membership& next,
                       std::optional<WorkerId> donor) {
-  Activate(scope, next, std::move(donor), true);
+  Activate(scope, next, donor, true);
   // Rounds that were held up by the pause go on with everyone.
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
     if (!lane.round.has_value()) continue;
     std::vector<RoundMember> joiners;
     for (RoundMember& member : RoundMembers()) {
-      if (!lane.round->Has(member.slot)) joiners.push_back(std::move(member));
+      if (lane.round->Has(member.slot)) continue;
+      // A call is made by those who were there when it was opened; whoever joins may never make
+      // it. It takes the result along, as the history of the lane demands, and calls from the
+      // next one on.
+      if (lane.kind == LaneKind::kCall && lane.Open()) member.standing = Standing::kWithdrawn;
+      joiners.push_back(std::move(member));
     }
     if (!joiners.empty()) lane.round->Admit(ScopeOf(scope, i), std::move(joiners));
   }
@@ -228,15 +233,11 @@ void Job::Activate(const JobScope& scope, const Membership& next,
       workers_.SetState(slot, WorkerState::kMember);
       if (was_member && !tell_members) continue;
       if (!was_member) worker.member_since = next.generation;
-      std::optional<WorkerId> from = donor;
-      if ((was_member && trained) || from == id) {
-        from.reset();  // It has the state, or is about to.
-      } else {
-        worker.holds_state = false;
-      }
-      if (!from.has_value() && !(was_member && trained)) worker.holds_state = true;
+      const bool keeps = was_member && trained;
+      if (!keeps) worker.holds_state = !donor.has_value() || donor == id;
+      const bool brings = !keeps && donor == id;  // It joins with the state that all take.
       SendTo(scope, slot,
-             MembershipChanged{membership_, Role::kMember, from,
+             MembershipChanged{membership_, Role::kMember, brings ? std::nullopt : donor,
                                was_member ? std::vector<StartRound>{} : StartRounds()});
       continue;
     }
@@ -344,6 +345,7 @@ void Job::EndLineage(const JobScope& scope) {
     }
     lane.StartLineage(membership_.generation.counter);
   }
+  DropCached(scope);  // Versions count on, and may now name other content.
   // Who finished has no part in what begins now.
   finished_and_gone_ = 0;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
@@ -421,7 +423,7 @@ void Job::EndAllSessions(const JobScope& scope, const Error& error) {
     scope.actions.push_back(EndSession{*worker.session, error});
     worker.session.reset();
     worker.lost_at = scope.now + scope.config.lease;
-    values_.ForgetRequests(slot);
+    values_.ForgetRequests(ValuesScope(scope), slot);
   }
   for (auto& [id, held] : hellos_) {
     if (held.first == 0) continue;

@@ -32,10 +32,10 @@ void Job::Forget(const JobScope& scope) {
       scope.actions.push_back(EndRound{id_, i, lanes_[i].round->number()});
     }
   }
-  ReleaseMemory(scope.memory);
+  ReleaseMemory(scope);
   lanes_.clear();
+  values_.Clear(ValuesScope(scope));
   workers_.Clear();
-  values_.Clear();
   hellos_.clear();
   recovered_lanes_.clear();
   pending_.reset();

@@ -25,8 +25,10 @@ inline constexpr uint64_t kWidening = 8;
 struct MemoryBudget {
   uint64_t total = 0;
   uint64_t reserved = 0;
+  uint64_t cached = 0;    // Of that, for broadcast values that may be dropped at any time.
+  bool shortage = false;  // Somebody could use what is cached; it is dropped before Step returns.
   uint64_t free() const { return total - reserved; }
-  auto Fields() const { return std::tie(total, reserved); }
+  auto Fields() const { return std::tie(total, reserved, cached, shortage); }
 };
 
 // What a lane may use. All zero: it waits for memory, and nobody may push.

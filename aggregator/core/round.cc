@@ -198,13 +198,21 @@ void Round::CheckDeadlines(const RoundScope& scope,
                        " ago."));
     }
     if (scope.config.late_policy == LatePolicy::kEvict &&
-        scope.now >= wait_since_ + scope.config.evict_late_after) {
+        scope.now >= EvictionOf(scope.config, scope.workers, member)) {
       overdue.emplace_back(member.slot, "is late, and the job's policy is to evict");
     }
   }
 }
 
-absl::Time Round::NextDeadline(const Config& config) const {
+// When a late member is given up: not before the time for which it has said that it is busy.
+absl::Time Round::EvictionOf(const Config& config, const Workers& workers,
+                             const RoundMember& member) const {
+  const Worker& worker = workers[member.slot];
+  const absl::Time late = wait_since_ + config.evict_late_after;
+  return worker.busy.empty() ? late : std::max(late, worker.busy_until);
+}
+
+absl::Time Round::NextDeadline(const Config& config, const Workers& workers) const {
   absl::Time next = absl::InfiniteFuture();
   for (const RoundMember& member : members_) {
     if (member.gone) continue;
@@ -216,7 +224,7 @@ absl::Time Round::NextDeadline(const Config& config) const {
     if (member.standing != Standing::kContributor || member.waits) continue;
     if (!member.named_late) next = std::min(next, wait_since_ + config.late_warning);
     if (config.late_policy == LatePolicy::kEvict) {
-      next = std::min(next, wait_since_ + config.evict_late_after);
+      next = std::min(next, EvictionOf(config, workers, member));
     }
   }
   return next;

@@ -177,7 +177,7 @@ class Round {
 
   // Names who is waited for and gives up members that are overdue.
   void CheckDeadlines(const RoundScope& scope, std::vector<std::pair<Slot, std::string>>& overdue);
-  absl::Time NextDeadline(const Config& config) const;
+  absl::Time NextDeadline(const Config& config, const Workers& workers) const;
   void Shift(absl::Duration gap);
 
   // "worker w-7: tensor layer3.weight", for errors and status; empty when nobody is waited for.
@@ -199,6 +199,8 @@ class Round {
  private:
   enum class ChunkState : uint8_t { kOpen = 0, kReducing = 1, kReduced = 2 };
 
+  absl::Time EvictionOf(const Config& config, const Workers& workers,
+                        const RoundMember& member) const;
   int IndexOf(Slot slot) const;
   RoundMember& At(Slot slot) { return members_[static_cast<size_t>(IndexOf(slot))]; }
   void IndexMembers();

@@ -75,6 +75,13 @@ void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
     Say(scope, NoteKind::kRoundOpened, member.id,
         absl::StrCat("Round ", number_, " opened with ", members_.size(), " members."));
   }
+  if (!member.begun && member.standing == Standing::kWithdrawn) {
+    Reject(scope, member, ErrorCode::kFailedPrecondition,
+           absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
+                        " was open before worker ", member.id,
+                        " joined, so it takes no part in it; begin again after its verdict."));
+    return;
+  }
   if (member.begun || phase_ == RoundPhase::kPrepared) return;  // Repeated on a new session.
   member.begun = true;
   // What it was told to pull before it had begun meant nothing to it.
@@ -667,6 +674,7 @@ void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
     } else {
       // A worker counts once in a round, also when it has been lost and has come back.
       for (RoundMember& before : members_) {
+        if (joiner.standing != Standing::kContributor) break;
         if (before.id != joiner.id || before.standing != Standing::kContributor) continue;
         Say(scope, NoteKind::kContributionDropped, before.id,
             "It has come back, and contributes anew.");

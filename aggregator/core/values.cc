@@ -17,6 +17,9 @@ ValueKey ToValueKey(const std::tuple<std::string, std::string, uint64_t>& key) {
 // Requests of one worker for one value that wait at once; a client keeps a window of a few.
 constexpr size_t kMaxRequests = 64;
 
+// Of the memory budget, what kept values of all jobs may use together: rounds come first.
+constexpr uint64_t kCacheShare = 4;
+
 std::string Describe(const ValueKey& key) {
   return absl::StrCat("tensor ", key.tensor, " (lane ", key.lane, ", version ", key.version, ")");
 }
@@ -63,10 +66,12 @@ void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce&
     it->second.told.erase(slot);
     AskOthers(scope, it->first, it->second, slot,
               absl::StrCat("worker ", worker.id, " holds a newer version"));
+    DropUnneeded(scope, it->first, it->second);
     it = it->second.unused() ? entries_.erase(it) : std::next(it);
   }
   Entry& entry = entries_[key];
   entry.holders[worker.id] = {slot, Holding{announce.spec, announce.digest}};
+  DropUnneeded(scope, key, entry);
   ServeAll(scope, key, entry);
 }
 
@@ -87,7 +92,7 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
   }
   Entry& entry = entries_[key];
   if (const auto told = entry.told.find(slot); told != entry.told.end()) {
-    request.digest = told->second;
+    request.digest = told->second.digest;
   }
   const auto same = [&](const Request& other) {
     return other.slot == slot && other.first == request.first && other.count == request.count;
@@ -109,6 +114,10 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
 bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Request& request) {
   if (request.asked.has_value()) return false;
   const Worker& receiver = scope.workers[request.slot];
+  if (request.count > 0) {
+    ServeCached(scope, key, entry, request);
+    if (request.count == 0) return true;
+  }
   for (const auto& [id, holder] : entry.holders) {
     const auto& [slot, holding] = holder;
     if (request.source.has_value() && *request.source != id) continue;
@@ -122,7 +131,7 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
                           ". Build the same model on both."));
         return true;
       }
-      entry.told[request.slot] = holding.digest;
+      entry.told[request.slot] = Told{holding.digest, 0};
       if (receiver.connected()) {
         scope.actions.push_back(
             Send{*receiver.session, ValueKnown{ToValueKey(key), holding.spec, holding.digest, id}});
@@ -188,6 +197,7 @@ void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& r
   const Key key{received.key.lane, received.key.tensor, received.key.version};
   const auto it = entries_.find(key);
   if (it == entries_.end()) return;
+  Entry& entry = it->second;
   RelayValue relay{scope.job, received.key, received.first, received.count, {}, false};
   // A request is done with when its last chunk has gone by; frames of one ask come in order, and a
   // lost stream is asked again by the receiver.
@@ -195,7 +205,7 @@ void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& r
   const auto end_of = [](const Request& request) {
     return uint64_t{request.first} + request.count;
   };
-  std::vector<Request>& requests = it->second.requests;
+  std::vector<Request>& requests = entry.requests;
   for (const Request& request : requests) {
     const bool overlaps =
         request.asked == slot && received.first < end_of(request) && request.first < end;
@@ -208,21 +218,120 @@ void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& r
                                          end >= end_of(request) && received.first < end_of(request);
                                 }),
                  requests.end());
-  if (!relay.sessions.empty()) scope.actions.push_back(std::move(relay));
+  if (relay.sessions.empty()) return;
+  const auto holder = entry.holders.find(scope.workers[slot].id);
+  if (holder != entry.holders.end()) {
+    const Holding& value = holder->second.second;
+    const bool exists = received.count > 0 && end <= ChunkCount(*TensorBytes(value.spec));
+    if (exists && MayCache(scope, entry, value)) {
+      relay.cache = true;
+      Use(key, *entry.cached);
+      for (uint64_t chunk = received.first; chunk < end; ++chunk) entry.cached->chunks.Set(chunk);
+    }
+  }
+  scope.actions.push_back(std::move(relay));
+}
+
+void Values::ServeCached(const ValueScope& scope, const Key& key, Entry& entry, Request& request) {
+  const auto told = entry.told.find(request.slot);
+  const Worker& receiver = scope.workers[request.slot];
+  if (!entry.cached.has_value() || told == entry.told.end() || !receiver.connected()) return;
+  if (told->second.digest != entry.cached->value.digest) return;
+  if (request.first < told->second.sent) {
+    Drop(scope, key, entry);
+    return;
+  }
+  const uint64_t frame = std::max<uint64_t>(1, scope.config.frame_bytes / kChunkBytes);
+  while (request.count > 0 && entry.cached->chunks.Test(request.first)) {
+    SendValue send{scope.job, ToValueKey(key), request.first, 0, *receiver.session};
+    while (send.count < std::min<uint64_t>(frame, request.count) &&
+           entry.cached->chunks.Test(uint64_t{send.first} + send.count)) {
+      ++send.count;
+    }
+    request.first += send.count;
+    request.count -= send.count;
+    told->second.sent = request.first;
+    scope.actions.push_back(std::move(send));
+  }
+  Use(key, *entry.cached);
+}
+
+bool Values::MayCache(const ValueScope& scope, Entry& entry, const Holding& value) {
+  if (entry.cached.has_value()) return entry.cached->value == value;
+  const uint64_t bytes = *TensorBytes(value.spec);
+  const uint64_t share = scope.memory.total / kCacheShare;
+  const auto fits = [&] {
+    return bytes <= scope.memory.free() && scope.memory.cached + bytes <= share;
+  };
+  if (bytes > share) return false;
+  // Room is made only where it helps: what lanes and other jobs hold is not ours to take.
+  while (!fits() && !uses_.empty()) {
+    const Key oldest = uses_.begin()->second;
+    const auto it = entries_.find(oldest);
+    Drop(scope, oldest, it->second);
+    if (it->second.unused()) entries_.erase(it);
+  }
+  if (!fits()) return false;
+  entry.cached = Cached{value, Bitmap(ChunkCount(bytes)), bytes, 0};
+  scope.memory.reserved += bytes;
+  scope.memory.cached += bytes;
+  return true;
+}
+
+void Values::Use(const Key& key, Cached& cached) {
+  uses_.erase(cached.use);
+  cached.use = ++next_use_;
+  uses_.emplace(cached.use, key);
+}
+
+void Values::Drop(const ValueScope& scope, const Key& key, Entry& entry) {
+  if (!entry.cached.has_value()) return;
+  scope.memory.reserved -= entry.cached->bytes;
+  scope.memory.cached -= entry.cached->bytes;
+  uses_.erase(entry.cached->use);
+  entry.cached.reset();
+  for (auto& [slot, told] : entry.told) told.sent = 0;
+  scope.actions.push_back(DropValue{scope.job, ToValueKey(key)});
+}
+
+// A value that no holder vouches for any more is kept only for those who were told that it is
+// this one: who asks from now on must not be given what may be of a lineage that has ended.
+void Values::DropUnneeded(const ValueScope& scope, const Key& key, Entry& entry) {
+  if (!entry.cached.has_value()) return;
+  const Holding& value = entry.cached->value;
+  const bool needed =
+      std::any_of(entry.holders.begin(), entry.holders.end(),
+                  [&](const auto& holder) { return holder.second.second == value; }) ||
+      std::any_of(entry.told.begin(), entry.told.end(),
+                  [&](const auto& told) { return told.second.digest == value.digest; });
+  if (!needed) Drop(scope, key, entry);
+}
+
+void Values::DropCached(const ValueScope& scope) {
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    Drop(scope, it->first, it->second);
+    it = it->second.unused() ? entries_.erase(it) : std::next(it);
+  }
+}
+
+void Values::Clear(const ValueScope& scope) {
+  DropCached(scope);
+  entries_.clear();
 }
 
 void Values::Lose(const ValueScope& scope, Slot slot) {
-  ForgetRequests(slot);
+  ForgetRequests(scope, slot);
   const WorkerId& id = scope.workers[slot].id;
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& entry = it->second;
     entry.holders.erase(id);
     AskOthers(scope, it->first, entry, slot, absl::StrCat("worker ", id, " was lost"));
+    DropUnneeded(scope, it->first, entry);
     it = entry.unused() ? entries_.erase(it) : std::next(it);
   }
 }
 
-void Values::ForgetRequests(Slot slot) {
+void Values::ForgetRequests(const ValueScope& scope, Slot slot) {
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& entry = it->second;
     entry.told.erase(slot);
@@ -230,6 +339,7 @@ void Values::ForgetRequests(Slot slot) {
         std::remove_if(entry.requests.begin(), entry.requests.end(),
                        [&](const Request& request) { return request.slot == slot; }),
         entry.requests.end());
+    DropUnneeded(scope, it->first, entry);
     it = entry.unused() ? entries_.erase(it) : std::next(it);
   }
 }

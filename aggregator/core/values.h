@@ -7,6 +7,12 @@
 // newer version no longer serves the older one. Two holders can stand in for each other when the
 // digests they announced are equal, so a receiver never mixes two values.
 //
+// Chunks that pass by are kept while the memory budget has room for the whole value, and who asks
+// for them later gets them from here: a holder sends a value once, however many ask for it. What
+// is kept may be dropped at any time, and is when a lane needs the memory, when a receiver asks
+// again for chunks that it was sent from here (they were lost or are wrong), and when the value is
+// held by nobody and wanted by nobody who was told of it. Then a holder is asked again.
+//
 // Thread contract: a plain value; the methods append actions and have no other effect.
 
 #ifndef BASIN_AGGREGATOR_CORE_VALUES_H_
@@ -22,7 +28,9 @@
 #include "absl/time/time.h"
 #include "aggregator/core/action.h"
 #include "aggregator/core/config.h"
+#include "aggregator/core/memory.h"
 #include "aggregator/core/workers.h"
+#include "proto/vocabulary/bitmap.h"
 #include "proto/vocabulary/messages.h"
 
 namespace basin::aggregator {
@@ -31,6 +39,7 @@ namespace basin::aggregator {
 struct ValueScope {
   absl::Time now;
   const Config& config;
+  MemoryBudget& memory;
   std::vector<Action>& actions;
   JobId job;
   const JobName& job_name;
@@ -46,16 +55,19 @@ class Values {
   // The worker is lost (or has a new session): what it was asked for is asked of another, what it
   // asked for is forgotten.
   void Lose(const ValueScope& scope, Slot slot);
-  void ForgetRequests(Slot slot);
+  void ForgetRequests(const ValueScope& scope, Slot slot);
   // The worker is back on a new session; what it holds is asked of it again.
   void Resume(const ValueScope& scope, Slot slot);
 
   void CheckDeadlines(const ValueScope& scope);
   absl::Time NextDeadline() const;
   void Shift(absl::Duration gap);
-  void Clear() { entries_.clear(); }
 
-  auto Fields() const { return std::tie(entries_); }
+  // Gives the memory of kept chunks back.
+  void DropCached(const ValueScope& scope);
+  void Clear(const ValueScope& scope);
+
+  auto Fields() const { return std::tie(entries_, uses_, next_use_); }
 
  private:
   using Key = std::tuple<std::string, std::string, uint64_t>;
@@ -79,12 +91,27 @@ class Values {
       return std::tie(slot, expected, source, first, count, asked, digest, deadline);
     }
   };
+  // What a receiver was told the value is, and how far it was sent it from here.
+  struct Told {
+    Digest digest = 0;
+    uint64_t sent = 0;  // Chunks below this one.
+    auto Fields() const { return std::tie(digest, sent); }
+  };
+  // Chunks of a value that the runner keeps. The whole value is charged to the budget.
+  struct Cached {
+    Holding value;
+    Bitmap chunks;
+    uint64_t bytes = 0;
+    uint64_t use = 0;  // Its place in uses_.
+    auto Fields() const { return std::tie(value, chunks, bytes, use); }
+  };
   struct Entry {
     std::map<WorkerId, std::pair<Slot, Holding>> holders;  // The lowest id is asked first.
     std::vector<Request> requests;
-    std::map<Slot, Digest> told;  // Which of the announced values each receiver was told.
-    bool unused() const { return holders.empty() && requests.empty(); }
-    auto Fields() const { return std::tie(holders, requests, told); }
+    std::map<Slot, Told> told;  // Which of the announced values each receiver was told.
+    std::optional<Cached> cached;
+    bool unused() const { return holders.empty() && requests.empty() && !cached.has_value(); }
+    auto Fields() const { return std::tie(holders, requests, told, cached); }
   };
 
   // Tries to move a request on. Returns whether it is done with.
@@ -95,7 +122,17 @@ class Values {
   void Fail(const ValueScope& scope, const Key& key, const Request& request, ErrorCode code,
             const std::string& text);
 
+  // Sends what is kept of the front of a request, and takes it off the request.
+  void ServeCached(const ValueScope& scope, const Key& key, Entry& entry, Request& request);
+  // Whether chunks of this value, which pass by, are to be kept.
+  bool MayCache(const ValueScope& scope, Entry& entry, const Holding& value);
+  void Use(const Key& key, Cached& cached);
+  void Drop(const ValueScope& scope, const Key& key, Entry& entry);
+  void DropUnneeded(const ValueScope& scope, const Key& key, Entry& entry);
+
   std::map<Key, Entry> entries_;
+  std::map<uint64_t, Key> uses_;  // Of what is kept, the one that was used longest ago first.
+  uint64_t next_use_ = 0;
 };
 
 }  // namespace basin::aggregator

@@ -298,11 +298,12 @@ struct Welcome {
 };
 
 // The membership changed outside a verdict (genesis, pause), or concerns one who is not a member.
-// A new member gets the donor of its state and where each lane starts.
+// Everybody who is a member is told the donor, as with a verdict: the donor serves its state, who
+// has just joined loads it, the others keep theirs. A new member also gets where each lane starts.
 struct MembershipChanged {
   Membership membership;
   Role role = Role::kJoiner;
-  std::optional<WorkerId> donor;  // Absent: keep the state you have.
+  std::optional<WorkerId> donor;  // Absent: everybody keeps the state it has.
   std::vector<StartRound> start;  // Only for a new member.
   auto Fields() const { return std::tie(membership, role, donor, start); }
 };

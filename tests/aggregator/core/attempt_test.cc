@@ -242,6 +242,37 @@ TEST(Late, Fault_W14_ThePolicyMayBeToEvict) {
   EXPECT_EQ(t.a.verdict().value.divisor, 2u);
 }
 
+TEST(Late, WhoSaysThatItIsBusyIsNotEvictedBeforeItExpectsToBeBack) {
+  Config config;
+  config.late_policy = LatePolicy::kEvict;
+  config.evict_late_after = absl::Seconds(20);
+  Three t(Settings(1, 4, 3), config);
+  t.a.Contribute();
+  t.c.Contribute();
+  t.b.Say(Busy{"evaluation", absl::Minutes(3)});
+  t.Sleep(absl::Minutes(3) - absl::Seconds(1));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
+  t.Sleep(absl::Seconds(2));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 1u) << "it has said how long";
+  EXPECT_EQ(t.a.verdict().value.divisor, 2u);
+}
+
+TEST(Late, WhoIsNoLongerBusyIsLateLikeAnybodyElse) {
+  Config config;
+  config.late_policy = LatePolicy::kEvict;
+  config.evict_late_after = absl::Seconds(20);
+  Three t(Settings(1, 4, 3), config);
+  t.a.Contribute();
+  t.c.Contribute();
+  t.b.Say(Busy{"evaluation", absl::InfiniteDuration()});
+  t.Sleep(absl::Seconds(19));
+  t.b.Say(Busy{"", absl::ZeroDuration()});
+  t.Sleep(absl::Milliseconds(500));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
+  t.Sleep(absl::Seconds(1));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 1u);
+}
+
 TEST(SlowReader, Fault_W13_IsEvictedWhenItHoldsUpTheOthers) {
   Config config;
   config.window_bytes = config.result_window_bytes = config.frame_bytes = kChunkBytes;

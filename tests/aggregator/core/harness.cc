@@ -582,15 +582,11 @@ void Cluster::Do(const Action& action) {
     notes.push_back(*note);
   } else if (std::holds_alternative<Drained>(action)) {
     drained = true;
-  } else if (std::holds_alternative<SendValue>(action) ||
-             std::holds_alternative<DropValue>(action)) {
-    ADD_FAILURE() << "nothing was cached";
   } else {
     std::visit(
         [this](const auto& typed) {
           using T = std::decay_t<decltype(typed)>;
-          if constexpr (!std::is_same_v<T, Note> && !std::is_same_v<T, Drained> &&
-                        !std::is_same_v<T, SendValue> && !std::is_same_v<T, DropValue>) {
+          if constexpr (!std::is_same_v<T, Note> && !std::is_same_v<T, Drained>) {
             Do(typed);
           }
         },
@@ -740,7 +736,27 @@ void Cluster::Do(const EndRound& end) {
   drop(attempts_);
 }
 
-void Cluster::Do(const RelayValue&) {}  // Tests look at the log.
+void Cluster::Do(const RelayValue& relay) {
+  EXPECT_FALSE(relay.sessions.empty());
+  if (!relay.cache) return;
+  std::set<uint32_t>& chunks =
+      cached_[{relay.job, relay.key.lane, relay.key.tensor, relay.key.version}];
+  for (uint32_t i = 0; i < relay.count; ++i) chunks.insert(relay.first + i);
+}
+
+void Cluster::Do(const SendValue& send) {
+  const auto it = cached_.find({send.job, send.key.lane, send.key.tensor, send.key.version});
+  EXPECT_GT(send.count, 0u);
+  EXPECT_LE(send.count * kChunkBytes, config.frame_bytes);
+  for (uint32_t i = 0; i < send.count; ++i) {
+    EXPECT_TRUE(it != cached_.end() && it->second.count(send.first + i) > 0)
+        << "chunk " << send.first + i << " is not kept";
+  }
+}
+
+void Cluster::Do(const DropValue& drop) {
+  EXPECT_EQ(cached_.erase({drop.job, drop.key.lane, drop.key.tensor, drop.key.version}), 1u);
+}
 
 void Cluster::Do(const SaveState& save) {
   saves_asked.push_back(save);

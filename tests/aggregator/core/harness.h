@@ -248,11 +248,13 @@ class Cluster {
   // Bytes of contributions that the shell keeps.
   size_t kept_chunks() const { return kept_.size(); }
   size_t held_results() const { return results_.size(); }
+  size_t held_values() const { return cached_.size(); }
 
  private:
   friend class TestWorker;
   using RoundKey = std::tuple<JobId, LaneIndex, RoundNumber>;
   using KeptKey = std::tuple<RoundKey, Term, uint64_t, Chunk>;
+  using CacheKey = std::tuple<JobId, std::string, std::string, uint64_t>;
   using ResultKey = std::tuple<RoundKey, Term, uint64_t, Chunk>;
 
   void StepOne(const Event& event);
@@ -269,6 +271,8 @@ class Cluster {
   void Do(const RelayResult& relay);
   void Do(const EndRound& end);
   void Do(const RelayValue& relay);
+  void Do(const SendValue& send);
+  void Do(const DropValue& drop);
   void Do(const SaveState& save);
   ReduceDone Carry(const Reduce& reduce);
   TestWorker* BySession(SessionId session);
@@ -283,6 +287,7 @@ class Cluster {
   std::map<KeptKey, uint64_t> kept_;
   std::map<std::tuple<RoundKey, Term, uint64_t>, StartAttempt> attempts_;
   std::map<ResultKey, Reduced> results_;
+  std::map<CacheKey, std::set<uint32_t>> cached_;  // Chunks of broadcast values.
 };
 
 }  // namespace basin::aggregator

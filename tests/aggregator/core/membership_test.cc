@@ -121,6 +121,58 @@ TEST(Join, WaitsWhileACallIsOpen) {
   EXPECT_EQ(j.lane("call/eval").next(), 2u);
 }
 
+// A call that is open when its job is paused, with one member lost and another joined.
+struct PausedCall : Cluster {
+  PausedCall() : Cluster(Settings(2, 3, 2)), a(Join("a")), b(Join("b")) {
+    for (TestWorker* worker : {&a, &b}) {
+      worker->Register({Tensor("x")}, "call/eval", LaneKind::kCall);
+    }
+    for (TestWorker* worker : {&a, &b}) worker->Contribute();
+    a.Contribute(Spec(ReduceOp::kSum), "call/eval");
+    Step(WorkerExited{kJob, "b"});
+  }
+  TestWorker& a;
+  TestWorker& b;
+};
+
+TEST(Join, InAPauseNobodyIsMadeToTakePartInACallThatIsOpen) {
+  PausedCall c;
+  EXPECT_TRUE(c.job().Paused());
+  TestWorker& j = c.Join("j");
+  ASSERT_EQ(j.role, Role::kMember);
+  EXPECT_EQ(c.a.lane("call/eval").last, 1u) << "it does not wait for one who may never call";
+  EXPECT_EQ(c.a.verdict("call/eval").value.contributors.size(), 1u);
+  EXPECT_EQ(j.lane("call/eval").last, 1u) << "the history of the lane is everybody's";
+  for (TestWorker* worker : {&c.a, &j}) worker->Contribute(Spec(ReduceOp::kSum), "call/eval");
+  EXPECT_EQ(c.a.verdict("call/eval").round, 2u);
+  EXPECT_EQ(c.a.verdict("call/eval").value.contributors.size(), 2u);
+  for (TestWorker* worker : {&c.a, &j}) worker->Contribute();
+  EXPECT_EQ(j.lane().last, 2u);
+}
+
+TEST(Join, WhoJoinedDuringACallIsToldToCallAgain) {
+  PausedCall c;
+  c.a.stages = false;
+  TestWorker& j = c.Join("j");
+  ASSERT_EQ(j.role, Role::kMember);
+  ASSERT_EQ(j.lane("call/eval").last, 0u);
+  j.Begin(Spec(ReduceOp::kSum), "call/eval");
+  EXPECT_EQ(j.rejected(), ErrorCode::kFailedPrecondition);
+}
+
+TEST(Join, InAPauseTheDonorIsToldThatItServes) {
+  Cluster c(Settings(2, 3, 2));
+  TestWorker& a = c.Join("a");
+  TestWorker& b = c.Join("b");
+  for (TestWorker* worker : {&a, &b}) worker->Contribute();
+  c.Step(WorkerExited{kJob, "b"});
+  TestWorker& j = c.Join("j");
+  ASSERT_EQ(j.role, Role::kMember);
+  EXPECT_EQ(j.donor, "a");
+  EXPECT_EQ(a.donor, "a");
+  EXPECT_TRUE(a.Last<MembershipChanged>().start.empty()) << "it goes on with the state it has";
+}
+
 TEST(Join, AnyVerdictIsABoundaryWithoutGradientLanes) {
   Cluster c(Settings(1, 2, 1));
   TestWorker& a = c.Worker("a");

@@ -366,6 +366,27 @@ TEST(DrainService, Fault_A3_OpenRoundsEndAndNothingNewBegins) {
   EXPECT_EQ(t.a.ended->code, ErrorCode::kUnavailable);
 }
 
+TEST(DrainService, ABeginThatComesMeanwhileWaitsForTheNextAggregator) {
+  Pair t;
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Register({Tensor("x")}, "second");
+  t.a.Contribute();  // Lane "model" is open.
+  t.Step(DrainService{});
+  t.a.Begin(Spec(ReduceOp::kSum), "second");
+  t.a.PushTensor(0, "second");
+  EXPECT_EQ(t.a.Count<Rejected>(), 0u) << "it is no mistake";
+  EXPECT_FALSE(t.job().lanes()[1].round.has_value());
+  t.b.Contribute();
+  EXPECT_EQ(t.a.lane().last, 1u);
+  ASSERT_TRUE(t.drained);
+  EXPECT_EQ(t.a.ended->code, ErrorCode::kUnavailable);
+  t.Crash(2);
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Connect();
+  EXPECT_TRUE(t.job().lanes()[1].Open()) << "the begin is repeated on the new session";
+  t.a.Commit("second");
+  t.b.Contribute(Spec(ReduceOp::kSum), "second");
+  EXPECT_EQ(t.a.lane("second").last, 1u);
+}
+
 TEST(DrainService, WithNothingOpenItIsOverAtOnce) {
   Pair t;
   t.Step(DrainService{});

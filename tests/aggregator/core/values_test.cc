@@ -2,6 +2,8 @@
 //
 // Broadcast: values that one worker holds and others ask for.
 
+#include <tuple>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -247,6 +249,163 @@ TEST(Broadcast, WhatNobodyHoldsOrWantsTakesNoRoom) {
     t.b.Cut();
     t.b.Connect();
   }
+}
+
+// ---- what is kept
+
+// To whom and which chunks were sent from what is kept, as {session, first, count}.
+std::vector<std::tuple<SessionId, uint32_t, uint32_t>> Kept(const Cluster& cluster) {
+  std::vector<std::tuple<SessionId, uint32_t, uint32_t>> sent;
+  for (const SendValue& send : cluster.Actions<SendValue>()) {
+    sent.emplace_back(send.session, send.first, send.count);
+  }
+  return sent;
+}
+
+// The value has gone by whole, from a to b.
+struct Kept4 : Three {
+  explicit Kept4(Config config = {}) : Three(std::move(config)) {
+    a.Say(Offer());
+    b.Say(Know());
+    b.Say(Ask4());
+    Send(a, 0, 2);
+    Send(a, 2, 2);
+    log.clear();
+    a.inbox.clear();
+  }
+};
+
+TEST(ValueCache, AHolderSendsAValueOnce) {
+  Kept4 t;
+  t.c.Say(Know());
+  t.c.Say(Ask4());
+  EXPECT_EQ(t.a.Count<basin::Ask>(), 0u);
+  EXPECT_THAT(Kept(t), ElementsAre(std::make_tuple(t.c.session, 0u, 4u)));
+  EXPECT_GE(t.core->reserved_bytes(), 4 * kChunkBytes);
+}
+
+TEST(ValueCache, WhatIsNotKeptYetIsAskedOfTheHolder) {
+  Three t;
+  t.a.Say(Offer());
+  for (TestWorker* worker : {&t.b, &t.c}) worker->Say(Know());
+  t.b.Say(Ask4());
+  t.Send(t.a, 0, 1);
+  t.c.Say(Ask4());
+  EXPECT_THAT(Kept(t), ElementsAre(std::make_tuple(t.c.session, 0u, 1u)));
+  EXPECT_EQ(t.a.Last<basin::Ask>().first, 1u);
+  EXPECT_EQ(t.a.Last<basin::Ask>().count, 3u);
+}
+
+TEST(ValueCache, FramesAreNoLongerThanFrames) {
+  Config config;
+  config.frame_bytes = 3 * kChunkBytes;
+  Kept4 t(config);
+  t.c.Say(Know());
+  t.c.Say(Ask4());
+  EXPECT_THAT(Kept(t), ElementsAre(std::make_tuple(t.c.session, 0u, 3u),
+                                   std::make_tuple(t.c.session, 3u, 1u)));
+}
+
+TEST(ValueCache, Fault_W18_WhoWasToldOfItGetsItAlsoWhenEveryHolderIsLost) {
+  Kept4 t;
+  t.c.Say(Know());
+  t.Step(WorkerExited{kJob, "a"});
+  t.c.Say(Ask4());
+  EXPECT_THAT(Kept(t), ElementsAre(std::make_tuple(t.c.session, 0u, 4u)));
+  EXPECT_EQ(t.c.Count<GetFailed>(), 0u);
+}
+
+TEST(ValueCache, NobodyElseIsToldOfAValueThatNobodyHolds) {
+  Kept4 t;
+  t.Step(WorkerExited{kJob, "a"});
+  t.c.Say(Know());
+  EXPECT_EQ(t.c.Count<ValueKnown>(), 0u);
+  t.b.Cut();  // The last one that was told of it.
+  EXPECT_EQ(t.held_values(), 0u);
+}
+
+TEST(ValueCache, AnotherContentUnderTheSameKeyIsNotMixedWithWhatIsKept) {
+  Kept4 t;
+  t.c.Say(Offer(10));
+  t.b.Cut();
+  t.b.Connect();
+  t.b.Say(Know(std::nullopt, "c"));
+  EXPECT_EQ(t.b.Last<ValueKnown>().digest, 10u);
+  t.b.Say(Ask4());
+  EXPECT_THAT(Kept(t), IsEmpty());
+  EXPECT_EQ(t.c.Last<basin::Ask>().count, 4u);
+}
+
+TEST(ValueCache, WhoAsksAgainForWhatItWasSentGetsItFromTheHolder) {
+  Kept4 t;
+  t.c.Say(Know());
+  t.c.Say(Ask4());
+  t.log.clear();
+  t.c.Say(Ask4());  // It did not arrive, or its digest was wrong.
+  EXPECT_EQ(t.a.Last<basin::Ask>().count, 4u);
+  EXPECT_THAT(Kept(t), IsEmpty());
+  EXPECT_EQ(t.held_values(), 0u);
+  t.Send(t.a, 0, 4);
+  EXPECT_THAT(t.Relayed(), ElementsAre(t.c.session));
+  EXPECT_EQ(t.held_values(), 1u) << "and is kept anew";
+}
+
+TEST(ValueCache, ANewerVersionOfTheOnlyHolderEndsIt) {
+  Kept4 t;
+  ValueKey newer = kKey;
+  newer.version = 4;
+  t.a.Say(Offer(11, 4, newer));
+  EXPECT_EQ(t.held_values(), 1u) << "b is still at it";
+  t.b.Cut();
+  EXPECT_EQ(t.held_values(), 0u);
+}
+
+TEST(ValueCache, StaysWithinItsShareOfTheBudget) {
+  Config config;
+  config.memory_bytes = 64 * kChunkBytes;  // A quarter is for values.
+  Three t(config);
+  for (const char* name : {"w1", "w2", "w3", "w4", "w5"}) {
+    const ValueKey key{kLane, name, 3};
+    t.a.Say(Announce{key, Tensor(name, 4), 9});
+    t.b.Say(Get{key, std::nullopt, std::nullopt, 0, 0, absl::Seconds(60)});
+    t.b.Say(Get{key, std::nullopt, std::nullopt, 0, 4, absl::Seconds(60)});
+    t.Send(t.a, 0, 4, key);
+    EXPECT_EQ(t.Relayed().size(), 1u);
+  }
+  EXPECT_EQ(t.held_values(), 4u) << "the one used longest ago has made room";
+  const ValueKey big{kLane, "big", 3};
+  t.a.Say(Announce{big, Tensor("big", 17), 9});
+  t.b.Say(Get{big, std::nullopt, std::nullopt, 0, 0, absl::Seconds(60)});
+  t.b.Say(Get{big, std::nullopt, std::nullopt, 0, 4, absl::Seconds(60)});
+  t.Send(t.a, 0, 4, big);
+  EXPECT_EQ(t.held_values(), 4u) << "one that can never fit pushes nothing out";
+}
+
+TEST(ValueCache, GivesWayToRounds) {
+  Config config;
+  config.memory_bytes = 7 * 12 * kChunkBytes;  // Seven lanes, and nothing else.
+  config.frame_bytes = kChunkBytes;
+  config.window_bytes = config.result_window_bytes = kChunkBytes;
+  Kept4 t(config);
+  ASSERT_EQ(t.held_values(), 1u);
+  // Lanes take what is left, until one more needs what the value has.
+  for (int lane = 0; t.held_values() == 1 && lane < 20; ++lane) {
+    t.a.Say(Register{"more" + std::to_string(lane), LaneKind::kGradient, {Tensor("x")}});
+  }
+  EXPECT_EQ(t.held_values(), 0u);
+  EXPECT_EQ(t.Notes(NoteKind::kLaneWaitsForMemory), 0u);
+  for (const Lane& lane : t.core->FindJob(kJob)->lanes()) {
+    EXPECT_EQ(lane.memory.frame, kChunkBytes) << lane.name;
+  }
+}
+
+TEST(ValueCache, IsGivenBackWhenTheJobIsForgotten) {
+  Kept4 t;
+  t.Step(WorkerExited{kJob, "b"});
+  for (const char* id : {"a", "c"}) t.Step(WorkerExited{kJob, id});
+  EXPECT_EQ(t.held_values(), 0u);
+  t.Sleep(absl::Minutes(30));
+  EXPECT_EQ(t.core->reserved_bytes(), 0u);
 }
 
 TEST(Broadcast, WaitsAreExtendedWhenThisProcessWasStopped) {
