@@ -57,12 +57,12 @@ std::string WhyNotPlausible(const Hello& hello, const Config& config) {
   const std::set<WorkerId> members(hello.membership.members.begin(),
                                    hello.membership.members.end());
   if (members.size() != hello.membership.members.size()) return "names a member twice";
-  if (hello.lanes.size() > config.max_lanes) return "remembers too many lanes";
+  if (hello.lanes.size() > config.max_lane_names) return "remembers too many lanes";
   std::set<std::string> names;
   std::set<LaneIndex> indexes;
   for (const LaneHistory& lane : hello.lanes) {
-    if (lane.name.empty() || lane.lane >= config.max_lanes || !names.insert(lane.name).second ||
-        !indexes.insert(lane.lane).second) {
+    if (lane.name.empty() || lane.lane >= config.max_lane_names ||
+        !names.insert(lane.name).second || !indexes.insert(lane.lane).second) {
       return absl::StrCat("has no sound place for lane ", lane.name);
     }
     if (const std::string why = WhyNotLayout(lane, config); !why.empty()) {

@@ -254,16 +254,67 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
 
 Lane* Job::FindLane(const JobScope& scope, Slot slot, LaneIndex lane) {
   if (lane < lanes_.size() && !lanes_[lane].name.empty()) {
-    if (lanes_[lane].expired) {
-      lanes_[lane].expired = false;
-      PlanMemory(scope, lanes_[lane], lane);
+    if (!lanes_[lane].expired) return &lanes_[lane];
+    if (const std::string why = Revive(scope, lanes_[lane]); !why.empty()) {
+      RejectMessage(scope, slot, ErrorCode::kResourceExhausted,
+                    absl::StrCat("Job ", name_, ", lane ", lanes_[lane].name, ": ", why));
+      return nullptr;
     }
+    PlanMemory(scope, lanes_[lane], lane);
     return &lanes_[lane];
   }
   RejectMessage(scope, slot, ErrorCode::kNotFound,
                 absl::StrCat("Job ", name_, " has no lane ", lane,
                              "; register its tensors on this session first."));
   return nullptr;
+}
+
+std::string Job::WhyNoMoreLanes(const JobScope& scope) const {
+  const auto used =
+      std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.expired; });
+  if (static_cast<uint64_t>(used) < scope.config.max_lanes) return "";
+  return absl::StrCat("the job has ", used,
+                      " lanes, which is its limit. Reuse the names of calls; one that is idle for "
+                      "long counts no more.");
+}
+
+// Takes an idle call lane into use again. Returns why that cannot be; empty when it is in use.
+std::string Job::Revive(const JobScope& scope, Lane& lane) {
+  if (!lane.expired) return "";
+  std::string why = WhyNoMoreLanes(scope);
+  if (why.empty()) why = ChargeChunks(scope, lane, lane.layout.chunks(), lane.layout.bytes());
+  lane.expired = !why.empty();
+  return why;
+}
+
+// Charges what it takes to keep track of so many chunks. Returns why that cannot be.
+std::string Job::ChargeChunks(const JobScope& scope, Lane& lane, uint32_t chunks, uint64_t bytes) {
+  const uint64_t workers = std::max<uint32_t>(settings_.max_workers, 1);
+  const uint64_t tracking = TrackingBytes(workers, chunks);
+  const uint64_t least = tracking + LeastLaneMemory(scope.config, workers, bytes).reserved;
+  if (least > scope.memory.total) {
+    return absl::StrCat("would need at least ", least, " bytes for ", workers, " workers, ",
+                        tracking, " of them to keep track of ", chunks,
+                        " chunks, and the aggregator has ", scope.memory.total,
+                        ". Give it more memory, or lower max_workers.");
+  }
+  if (tracking > lane.tracking + scope.memory.free()) DropCached(scope);
+  if (tracking > lane.tracking + scope.memory.free()) {
+    scope.memory.shortage |= scope.memory.cached > 0;
+    return absl::StrCat("needs ", tracking - lane.tracking, " more bytes to keep track of its ",
+                        chunks, " chunks, and ", scope.memory.free(), " of ", scope.memory.total,
+                        " are free. Register it again when a call or a job has ended.");
+  }
+  scope.memory.reserved += tracking - lane.tracking;
+  lane.tracking = tracking;
+  return "";
+}
+
+// Gives back all that the lane holds of the memory budget.
+void Job::Release(const JobScope& scope, Lane& lane) {
+  scope.memory.reserved -= lane.memory.reserved + lane.tracking;
+  lane.memory = LaneMemory{};
+  lane.tracking = 0;
 }
 
 void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request) {
@@ -275,10 +326,13 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
                   absl::StrCat("Job ", name_, ", lane ", request.lane, ": ", why));
   };
   if (index == lanes_.size()) {
-    if (lanes_.size() >= scope.config.max_lanes) {
+    if (const std::string why = WhyNoMoreLanes(scope); !why.empty()) {
+      return refuse(ErrorCode::kResourceExhausted, why);
+    }
+    if (lanes_.size() >= scope.config.max_lane_names) {
       return refuse(ErrorCode::kResourceExhausted,
-                    absl::StrCat("the job has ", lanes_.size(),
-                                 " lanes, which is its limit. Reuse the names of calls."));
+                    absl::StrCat("the job has used ", lanes_.size(),
+                                 " names of lanes, which is its limit. Reuse the names of calls."));
     }
     lanes_.emplace_back();
     lanes_.back().name = request.lane;
@@ -289,7 +343,9 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
     return refuse(ErrorCode::kMismatch,
                   "gradient lane and call lane have one name; rename one of them.");
   }
-  lane.expired = false;
+  if (const std::string why = Revive(scope, lane); !why.empty()) {
+    return refuse(ErrorCode::kResourceExhausted, why);
+  }
   lane.last_used = scope.now;
   const uint32_t before = lane.layout.version();
   for (const TensorSpec& spec : request.tensors) {
@@ -319,6 +375,13 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
              absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec),
                           " the lane would have more than ", scope.config.max_lane_bytes,
                           " bytes, which is its limit."));
+      continue;
+    }
+    if (const std::string why = ChargeChunks(scope, lane, lane.layout.chunks() + ChunkCount(*bytes),
+                                             lane.layout.bytes() + *bytes);
+        !why.empty()) {
+      refuse(ErrorCode::kResourceExhausted,
+             absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " it ", why));
       continue;
     }
     lane.layout.Append(spec);
@@ -382,6 +445,7 @@ bool Job::NeedsMemory(const JobScope& scope, const Lane& lane) const {
 }
 
 void Job::RetryMemory(const JobScope& scope) {
+  if (state_ == JobState::kHalted) TryRecover(scope);  // It may be memory that it lacked.
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (NeedsMemory(scope, lanes_[i])) PlanMemory(scope, lanes_[i], i);
   }
@@ -389,10 +453,7 @@ void Job::RetryMemory(const JobScope& scope) {
 
 void Job::ReleaseMemory(const JobScope& scope) {
   DropCached(scope);
-  for (Lane& lane : lanes_) {
-    scope.memory.reserved -= lane.memory.reserved;
-    lane.memory = LaneMemory{};
-  }
+  for (Lane& lane : lanes_) Release(scope, lane);
 }
 
 void Job::DropCached(const JobScope& scope) { values_.DropCached(ValuesScope(scope)); }
@@ -703,8 +764,7 @@ void Job::CheckDeadlines(const JobScope& scope) {
                       scope.now >= lane.last_used + scope.config.idle_lane_timeout;
     if (!idle) continue;
     lane.expired = true;
-    scope.memory.reserved -= lane.memory.reserved;
-    lane.memory = LaneMemory{};
+    Release(scope, lane);
   }
   values_.CheckDeadlines(ValuesScope(scope));
   if (state_ == JobState::kForming && !forming_timed_out_ &&

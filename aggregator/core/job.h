@@ -157,6 +157,7 @@ class Job {
   bool CheckSettings(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckLineage(const JobScope& scope, SessionId session, const Hello& hello);
   void Admit(const JobScope& scope, SessionId session, const Hello& hello);
+  std::optional<Slot> SlotFor(const JobScope& scope, const WorkerId& id);
   void WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello);
   void Refuse(const JobScope& scope, SessionId session, const WorkerId& worker, ErrorCode code,
               const std::string& text);
@@ -168,6 +169,7 @@ class Job {
   void TryRecover(const JobScope& scope);
   void ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision);
   void FinishRecovery(const JobScope& scope);
+  bool RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const;
   void StartFresh(const JobScope& scope, const std::string& reason);
 
   // job_members.cc
@@ -205,6 +207,10 @@ class Job {
                         RoundNumber number);
   void RejectMessage(const JobScope& scope, Slot slot, ErrorCode code, const std::string& text,
                      std::optional<LaneIndex> lane = std::nullopt, RoundNumber round = 0);
+  std::string WhyNoMoreLanes(const JobScope& scope) const;
+  std::string Revive(const JobScope& scope, Lane& lane);
+  std::string ChargeChunks(const JobScope& scope, Lane& lane, uint32_t chunks, uint64_t bytes);
+  void Release(const JobScope& scope, Lane& lane);
   void PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index);
   bool NeedsMemory(const JobScope& scope, const Lane& lane) const;
   std::vector<RoundMember> RoundMembers() const;

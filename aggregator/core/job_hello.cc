@@ -3,6 +3,8 @@
 // How a worker comes in: which run, which life of it, whether its history fits, and its welcome.
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -176,13 +178,13 @@ bool Job::CheckLineage(const JobScope& scope, SessionId session, const Hello& he
 void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   std::optional<Slot> found = workers_.Find(hello.worker);
   if (!found.has_value()) {
-    if (workers_.size() >= scope.config.max_workers) {
+    found = SlotFor(scope, hello.worker);
+    if (!found.has_value()) {
       Refuse(scope, session, hello.worker, ErrorCode::kResourceExhausted,
-             absl::StrCat("Job ", name_, " knows ", workers_.size(),
-                          " workers, which is its limit. Reuse the ids of workers that left."));
+             absl::StrCat("Job ", name_, " has ", workers_.size(),
+                          " workers, which is its limit. Try again when one of them has left."));
       return;
     }
-    found = workers_.Add(hello.worker);
   }
   const Slot slot = *found;
   Worker& worker = workers_[slot];
@@ -238,6 +240,35 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   Say(scope, lives ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,
       absl::StrCat("Incarnation ", ToString(worker.incarnation), "."));
   WelcomeWorker(scope, slot, hello);
+}
+
+// A slot for a worker that is not known. When the table is full, that of the worker that was lost
+// longest ago among those to which nothing refers: no list of members, round or state transfer.
+// What is forgotten with it is which processes its id no longer belonged to.
+std::optional<Slot> Job::SlotFor(const JobScope& scope, const WorkerId& id) {
+  if (workers_.size() < scope.config.max_workers) return workers_.Add(id);
+  std::set<WorkerId> named(membership_.members.begin(), membership_.members.end());
+  if (donor_.has_value()) named.insert(*donor_);
+  if (pending_.has_value()) {
+    named.insert(pending_->next.members.begin(), pending_->next.members.end());
+    if (pending_->donor.has_value()) named.insert(*pending_->donor);
+  }
+  for (const Lane& lane : lanes_) {
+    if (lane.saving) named.insert(lane.saved_next.members.begin(), lane.saved_next.members.end());
+    if (!lane.round.has_value()) continue;
+    for (const RoundMember& member : lane.round->members()) named.insert(member.id);
+  }
+  std::optional<Slot> oldest;
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    const Worker& worker = workers_[slot];
+    // Who has finished is still counted when it is gone.
+    if (worker.state != WorkerState::kLost || worker.finishing || named.count(worker.id) > 0) {
+      continue;
+    }
+    if (!oldest.has_value() || worker.last_heard < workers_[*oldest].last_heard) oldest = slot;
+  }
+  if (oldest.has_value()) workers_.Reuse(*oldest, id);
+  return oldest;
 }
 
 void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {

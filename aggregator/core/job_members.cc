@@ -203,7 +203,8 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
       // A call is made by those who were there when it was opened; whoever joins may never make
       // it. It takes the result along, as the history of the lane demands, and calls from the
       // next one on.
-      if (lane.kind == LaneKind::kCall && lane.Open()) member.standing = Standing::kWithdrawn;
+      member.bystander = lane.kind == LaneKind::kCall && lane.Open();
+      if (member.bystander) member.standing = Standing::kWithdrawn;
       joiners.push_back(std::move(member));
     }
     if (!joiners.empty()) lane.round->Admit(ScopeOf(scope, i), std::move(joiners));

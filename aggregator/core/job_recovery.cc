@@ -132,6 +132,15 @@ void Job::TryRecover(const JobScope& scope) {
       decision.step = window_over ? RecoveryStep::kHalt : RecoveryStep::kWait;
     }
   }
+  const bool remembered = std::any_of(hellos.begin(), hellos.end(),
+                                      [](const auto& entry) { return HasHistory(entry.second); });
+  if (decision.step == RecoveryStep::kFresh && remembered && !orphans_.empty()) {
+    decision.reason = Describe(orphans_.front());
+    decision.step = window_over ? RecoveryStep::kHalt : RecoveryStep::kWait;
+  }
+  if (decision.step == RecoveryStep::kRecover && !RecoveryFits(scope, decision)) {
+    decision.step = RecoveryStep::kHalt;
+  }
   switch (decision.step) {
     case RecoveryStep::kWait:
       reason_ = decision.reason;
@@ -154,7 +163,28 @@ void Job::TryRecover(const JobScope& scope) {
   }
 }
 
+// Whether there is memory to keep track of the lanes; if not, the decision's reason says so.
+bool Job::RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const {
+  uint64_t need = 0;
+  for (const RecoveredLane& lane : decision.lanes) {
+    uint64_t chunks = 0;
+    for (const TensorSpec& spec : lane.layout) chunks += ChunkCount(*TensorBytes(spec));
+    need +=
+        TrackingBytes(std::max<uint32_t>(settings_.max_workers, 1), static_cast<uint32_t>(chunks));
+  }
+  if (need <= scope.memory.free()) return true;
+  scope.memory.shortage |= scope.memory.cached > 0;
+  decision.reason =
+      absl::StrCat("its lanes need ", need, " bytes to be kept track of, and ", scope.memory.free(),
+                   " of ", scope.memory.total, " are free; give the aggregator more");
+  return false;
+}
+
 void Job::StartFresh(const JobScope& scope, const std::string& reason) {
+  for (const auto& [id, held] : hellos_) {
+    if (!HasHistory(held.second)) continue;
+    term_ = std::max(term_, HighestTerm(held.second) + scope.config.term_step);
+  }
   state_ = JobState::kForming;
   forming_since_ = scope.now;
   forming_timed_out_ = false;
@@ -218,6 +248,9 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     lane.chain = recovered.chain;
     lane.last_used = scope.now;
     for (const TensorSpec& spec : recovered.layout) lane.layout.Append(spec);
+    lane.tracking =
+        TrackingBytes(std::max<uint32_t>(settings_.max_workers, 1), lane.layout.chunks());
+    scope.memory.reserved += lane.tracking;
     for (const VerdictRecord& record : recovered.verdicts) {
       lane.verdicts.push_back(record);
       lane.chains.emplace_back(record.round, record.chain);

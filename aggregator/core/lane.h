@@ -34,6 +34,7 @@ struct Lane {
   LaneKind kind = LaneKind::kGradient;
   Layout layout;
   LaneMemory memory;
+  uint64_t tracking = 0;               // Charged to the budget for what is known of its chunks.
   RoundNumber next = 1;                // The open round, or the one that opens next.
   uint64_t chain = 0;                  // After round next - 1.
   std::deque<VerdictRecord> verdicts;  // The last few, oldest first.
@@ -76,8 +77,8 @@ struct Lane {
   void StartLineage(uint64_t marker) { chain = MixChain(chain, marker); }
 
   auto Fields() const {
-    return std::tie(name, kind, layout, memory, next, chain, verdicts, chains, last_spec, round,
-                    saving, saved_next, last_used, expired);
+    return std::tie(name, kind, layout, memory, tracking, next, chain, verdicts, chains, last_spec,
+                    round, saving, saved_next, last_used, expired);
   }
 };
 

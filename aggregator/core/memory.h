@@ -2,7 +2,8 @@
 //
 // How the memory budget is shared out. A lane of N workers gets N windows for parked
 // contributions, one frame widened for the accumulator, and a window of results that not everybody
-// has acknowledged yet. The least it can work with is one frame of each.
+// has acknowledged yet. The least it can work with is one frame of each. What a round knows of its
+// chunks is charged as well, from the moment a tensor is registered.
 //
 // Thread contract: plain values and pure functions.
 
@@ -21,6 +22,12 @@ namespace basin::aggregator {
 
 // u8 is accumulated in int64: the widest an accumulator gets.
 inline constexpr uint64_t kWidening = 8;
+
+// What a round knows of a chunk: of each worker a digest, and whether it is there, was there, was
+// acknowledged, was asked for; and once its state, counts, digest, norm and place in the queue.
+inline uint64_t TrackingBytes(uint64_t workers, uint32_t chunks) {
+  return chunks * (workers * 9 + 32);
+}
 
 struct MemoryBudget {
   uint64_t total = 0;

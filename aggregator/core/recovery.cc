@@ -232,6 +232,29 @@ Term HighestTerm(const Hello& hello) {
   return term;
 }
 
+namespace {
+
+// Whether it is certain that nothing has happened in the run: no verdict was told and no value was
+// staged by anybody who is heard, and everyone of the newest list is heard, as a member that
+// remembers or as the very process that was listed, which was never told so and has begun nothing.
+bool NothingHappened(const std::map<WorkerId, Hello>& hellos, const Membership& newest) {
+  for (const auto& [id, hello] : hellos) {
+    if (!HasHistory(hello)) continue;
+    for (const LaneHistory& lane : hello.lanes) {
+      if (lane.last_verdict > 0 || lane.staged.has_value()) return false;
+    }
+  }
+  return std::all_of(newest.members.begin(), newest.members.end(), [&](const WorkerId& id) {
+    const auto it = hellos.find(id);
+    if (it == hellos.end()) return false;
+    const Hello& hello = it->second;
+    return HasHistory(hello) ||
+           (hello.from_start && hello.incarnation.term == newest.generation.term);
+  });
+}
+
+}  // namespace
+
 RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos,
                                 const std::optional<SavedState>& saved, bool window_over,
                                 bool forced, const Rules& rules) {
@@ -280,6 +303,11 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos,
                       : majority ? "a majority of the members is back with its memory"
                                  : "told to go on with whoever is back";
     Reconstruct(hellos, newest, decision);
+    return decision;
+  }
+  if (remembering > 0 && NothingHappened(hellos, newest)) {
+    decision.step = RecoveryStep::kFresh;
+    decision.reason = "everyone is back, and was told of no round";
     return decision;
   }
   decision.reason =

@@ -8,14 +8,17 @@
 // again. A process without memory says nothing about what was told, so it never counts towards the
 // majority that has to be back.
 //
-//   who is back                                                        decision
-//   -----------------------------------------------------------------  --------
-//   every member of the newest list, with memory                       recover
-//   every member of the list in the state file, with memory or not     recover, or fresh if none
-//   has window over: more than half of the newest list, with memory        recover window over:
-//   nobody with memory, no state file                     fresh window over: otherwise halted,
-//   until an operator
-//                                                                      or policy `any` says go on
+// What is decided, by who is back:
+//
+//   - every member of the newest list, with memory: recover;
+//   - every member of the list in the state file, with memory or not: recover, or fresh if nobody
+//     has memory;
+//   - the window is over, and more than half of the newest list is back with memory: recover;
+//   - every member of the newest list, none of them told a verdict or holding a staged value, and
+//     those without memory never were told that they are members: fresh, for nothing has happened;
+//   - nobody with memory, no state file, and the window is over: fresh;
+//   - the window is over otherwise: halted, until those who are missing come, or an operator (or
+//     policy `any`) says to go on with whoever is back.
 //
 // Thread contract: pure functions over plain values.
 

@@ -109,12 +109,13 @@ struct RoundMember {
   bool staged = false;           // At the current ballot.
   bool holds = false;            // Has staged this value, at whatever ballot: can supply it.
   bool named_late = false;
+  bool bystander = false;  // Joined while the call was open: takes no part in it, but stages it.
 
   auto Fields() const {
     return std::tie(slot, id, incarnation, standing, gone, begun, begin, have, known, digests,
                     digest, skipped, committed, commit, effective, refusal, refetched, parked,
                     missing, told_window, blocked, waits, asked, acked, owed, staged, holds,
-                    progress, named_late);
+                    progress, named_late, bystander);
   }
 };
 

@@ -75,7 +75,7 @@ void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
     Say(scope, NoteKind::kRoundOpened, member.id,
         absl::StrCat("Round ", number_, " opened with ", members_.size(), " members."));
   }
-  if (!member.begun && member.standing == Standing::kWithdrawn) {
+  if (member.bystander) {
     Reject(scope, member, ErrorCode::kFailedPrecondition,
            absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
                         " was open before worker ", member.id,

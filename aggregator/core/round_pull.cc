@@ -7,6 +7,11 @@
 // push what it lacks of that front; what it has parked beyond it is thrown away, which costs
 // nothing but the bytes, because the client owns its contribution until the verdict. The front
 // moves as chunks are reduced, so every step of the front fits and the round always ends.
+//
+// Where parking is shorter still than one window per worker, PlanPull is the place to fold the
+// prefix of a chunk's contributors that is complete in the order of worker ids: a Reduce over that
+// prefix into an accumulator has the same bits and frees its inputs. Nothing asks for it yet: a job
+// is admitted only if every worker has a window.
 
 #include "aggregator/core/round.h"
 

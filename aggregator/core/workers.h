@@ -35,7 +35,7 @@
 
 namespace basin::aggregator {
 
-// Position of a worker in its job's table; stable while the worker is known.
+// Position of a worker in its job's table; stable while anything refers to it.
 using Slot = uint32_t;
 
 enum class WorkerState : uint8_t {
@@ -103,6 +103,15 @@ class Workers {
     ++counts_[static_cast<size_t>(slots_.back().state)];
     by_id_.emplace(id, slot);
     return slot;
+  }
+
+  // Gives the slot of a lost worker to another id. REQUIRES: nothing refers to the slot any more,
+  // and Find(id) has no value.
+  void Reuse(Slot slot, const WorkerId& id) {
+    by_id_.erase(slots_[slot].id);
+    slots_[slot] = Worker{};
+    slots_[slot].id = id;
+    by_id_.emplace(id, slot);
   }
 
   // The only way to change a state: keeps Count right.

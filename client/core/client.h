@@ -84,8 +84,8 @@ class Client {
   // The whole state; the config is constant and not part of it.
   auto Fields() const {
     return std::tie(session_, lanes_, by_index_, starts_, broadcast_, run_, term_, incarnation_,
-                    membership_, role_, has_history_, ready_, busy_, draining_, finished_,
-                    abandoned_, leave_by_, left_, fatal_);
+                    from_start_, membership_, role_, has_history_, ready_, busy_, draining_,
+                    finished_, abandoned_, leave_by_, left_, fatal_);
   }
 
  private:
@@ -154,6 +154,7 @@ class Client {
   RunId run_;
   Term term_ = 0;  // The highest that welcomed this worker.
   Incarnation incarnation_;
+  bool from_start_ = false;  // It was welcomed before the run had any members.
   Membership membership_;
   Role role_ = Role::kJoiner;
   bool has_history_ = false;

@@ -55,6 +55,7 @@ Hello Client::MakeHello() const {
   hello.fresh = config_.fresh;
   hello.settings = config_.settings;
   hello.incarnation = incarnation_;
+  hello.from_start = from_start_;
   if (!has_history_) return hello;
   hello.membership = membership_;
   for (const Lane& lane : lanes_) {
@@ -79,6 +80,7 @@ void Client::TakeEnded(const Scope& scope, const Error& error) {
   } else if (error.code == ErrorCode::kEvicted) {
     EndSession(scope, SessionInput::kAgain, error);
     incarnation_ = Incarnation{};
+    from_start_ = false;
     LoseIncarnation(scope, error);
   } else {
     EndSession(scope, SessionInput::kRetry, error);
@@ -120,6 +122,7 @@ void Client::TakeWelcome(const Scope& scope, const Welcome& welcome) {
   }
   abandoned_ = false;
   incarnation_ = welcome.incarnation;
+  if (!same) from_start_ = welcome.membership.generation.term == 0;
   run_ = welcome.run;
   term_ = welcome.term;
   session_.Configure(scope.now, welcome, scope.actions);

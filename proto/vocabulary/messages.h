@@ -75,13 +75,16 @@ struct Hello {
   uint32_t contract_version = 1;
   uint64_t features = 0;
   bool fresh = false;  // Whoever launched the run vouches that it is new.
+  // The incarnation was welcomed before the run had any members. Without history it then knows for
+  // certain that it was told nothing, where a process that restarted has forgotten.
+  bool from_start = false;
   JobSettings settings;
   Incarnation incarnation;  // Zero before the first welcome.
   Membership membership;    // The last one that was told; generation zero when none: no history.
   std::vector<LaneHistory> lanes;
   auto Fields() const {
     return std::tie(job, run, worker, nonce, protocol_version, contract_version, features, fresh,
-                    settings, incarnation, membership, lanes);
+                    from_start, settings, incarnation, membership, lanes);
   }
 };
 

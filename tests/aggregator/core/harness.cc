@@ -87,6 +87,7 @@ Hello TestWorker::MakeHello() const {
   hello.fresh = fresh;
   hello.settings = settings;
   hello.incarnation = incarnation;
+  hello.from_start = from_start;
   if (role != Role::kMember) return hello;  // It has no history before it is one.
   hello.membership = membership;
   for (const auto& [name, view] : lanes) {
@@ -148,6 +149,7 @@ void TestWorker::Restart() {
 
 void TestWorker::Forget() {
   incarnation = Incarnation{};
+  from_start = false;
   membership = Membership{};
   role = Role::kJoiner;
   lanes.clear();
@@ -348,6 +350,7 @@ void TestWorker::Take(const ToWorker& message) {
   if (const auto* told = std::get_if<Welcome>(&message)) {
     const bool same = told->incarnation == incarnation;
     if (!same) {
+      from_start = told->membership.generation.term == 0;
       lanes.clear();
       membership = Membership{};
     }

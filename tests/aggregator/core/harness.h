@@ -113,6 +113,7 @@ class TestWorker {
   std::optional<Error> ended;
   std::optional<Welcome> welcome;
   Incarnation incarnation;
+  bool from_start = false;
   Membership membership;
   Role role = Role::kJoiner;
   std::optional<WorkerId> donor;

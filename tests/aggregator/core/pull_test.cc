@@ -212,7 +212,49 @@ TEST(Memory, ALaneThatDoesNotFitWaitsForAnother) {
   t["a"].Begin(Spec(ReduceOp::kSum), "call/second");
   t["a"].Push(0, 0, 1, "call/second");
   EXPECT_THAT(t["a"].Last<Credit>().refused, ElementsAre(ChunkRange{0, 0, 1}));
-  EXPECT_EQ(t.core->reserved_bytes(), 10 * kChunkBytes);
+  EXPECT_EQ(t.core->reserved_bytes(), 10 * kChunkBytes + 2 * TrackingBytes(1, 1));
+}
+
+TEST(Memory, WhatIsKnownOfChunksIsCharged) {
+  Config config;
+  config.frame_bytes = config.window_bytes = config.result_window_bytes = kChunkBytes;
+  config.memory_bytes = uint64_t{64} << 20;
+  Cluster t(Settings(1, 100, 1), config);
+  TestWorker& a = t.Worker("a");
+  a.Connect();
+  a.Register({Tensor("huge", 200000)});
+  EXPECT_EQ(a.rejected(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(a.Last<Rejected>().error.text,
+              HasSubstr("would need at least 214973696 bytes for 100 workers, 186400000 of them to "
+                        "keep track of 200000 chunks, and the aggregator has 67108864"));
+  EXPECT_TRUE(a.lane().tensors.empty());
+  a.Register({Tensor("large", 20000)});
+  EXPECT_EQ(a.lane().tensors.size(), 1u);
+  EXPECT_GE(t.core->reserved_bytes(), TrackingBytes(100, 20000));
+  a.Register({Tensor("large", 30000)}, "second");
+  EXPECT_THAT(a.Last<Rejected>().error.text,
+              HasSubstr("needs 27960000 more bytes to keep track of its 30000 chunks"));
+}
+
+TEST(Memory, AJobThatCannotBeKeptTrackOfIsNotRecoveredUntilItCan) {
+  Config config;
+  config.frame_bytes = config.window_bytes = config.result_window_bytes = kChunkBytes;
+  Cluster t(Settings(1, 2, 1), config);
+  TestWorker& a = t.Join("a");
+  a.Contribute();
+  a.Register({Tensor("large", 200000)});
+  t.config.memory_bytes = uint64_t{8} << 20;
+  t.Crash(5000);
+  a.fresh = false;
+  a.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kHalted);
+  EXPECT_THAT(t.job().reason(), HasSubstr("its lanes need 10000"));
+  EXPECT_THAT(t.job().reason(), HasSubstr("give the aggregator more"));
+  t.config.memory_bytes = uint64_t{64} << 20;
+  t.Crash(5001);
+  a.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  EXPECT_GE(t.core->reserved_bytes(), TrackingBytes(2, 200000));
 }
 
 TEST(Memory, AnIdleCallLaneGivesItsMemoryBackAndKeepsItsNumber) {

@@ -611,7 +611,7 @@ TEST(Recovery, HellosThatCannotBeAreRefused) {
       {[](Hello& h) { h.lanes[0].name = ""; }, "no sound place"},
       {[](Hello& h) { h.lanes[0].lane = ~0u; }, "no sound place"},
       {[](Hello& h) { h.lanes.push_back(h.lanes[0]); }, "no sound place"},
-      {[](Hello& h) { h.lanes.resize(100); }, "too many lanes"},
+      {[](Hello& h) { h.lanes.resize(2000); }, "too many lanes"},
       {[](Hello& h) { h.lanes[0].layout[0].dtype = DType::kUnspecified; }, "without a size"},
       {[](Hello& h) { h.lanes[0].layout[1] = h.lanes[0].layout[0]; }, "has two tensors w"},
       {[](Hello& h) { h.lanes[0].layout[0].shape = {uint64_t{1} << 50}; }, "is larger than"},
@@ -636,6 +636,66 @@ TEST(Recovery, HellosThatCannotBeAreRefused) {
     EXPECT_THAT(t.a.ended->text, HasSubstr(text));
     EXPECT_EQ(t.core->FindJob(kJob), nullptr);
   }
+}
+
+// Genesis, of which only `a` was told before the aggregator was lost.
+struct ToldToOne : Cluster {
+  ToldToOne() : Cluster(Settings(2, 3, 3)) {
+    for (const char* id : {"a", "b", "c"}) {
+      Worker(id).Connect();
+      (*this)[id].Register({Tensor("w")});
+      (*this)[id].fresh = false;
+    }
+    for (const char* id : {"b", "c"}) {
+      (*this)[id].Ready();
+      (*this)[id].Cut();
+    }
+    (*this)["a"].Ready();
+  }
+};
+
+TEST(Recovery, Fault_A1_AGenesisOfWhichOnlySomeWereToldIsDoneAgain) {
+  ToldToOne t;
+  ASSERT_EQ(t["a"].role, Role::kMember);
+  ASSERT_EQ(t["b"].membership.generation.term, 0u);
+  const Generation before = t["a"].membership.generation;
+  t.Crash(2);
+  for (const char* id : {"a", "b"}) t[id].Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  t["c"].Connect();
+  EXPECT_EQ(t.job().state(), JobState::kForming) << "nobody can have lost anything";
+  for (const char* id : {"a", "b", "c"}) t[id].Ready();
+  EXPECT_THAT(t["c"].membership.members, ElementsAre("a", "b", "c"));
+  EXPECT_TRUE(before < t["a"].membership.generation);
+  for (const char* id : {"a", "b", "c"}) t[id].Register({Tensor("w")});
+  for (const char* id : {"a", "b", "c"}) t[id].Contribute();
+  EXPECT_EQ(t["a"].lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+}
+
+TEST(Recovery, Fault_A1_AProcessThatRestartedAfterGenesisMayHaveForgotten) {
+  ToldToOne t;
+  t["a"].Cut();  // It hears of no list without c.
+  t["c"].Restart();
+  t["c"].Connect();  // Welcomed when there was a generation already.
+  t.Crash(2);
+  for (const char* id : {"a", "b", "c"}) t[id].Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_EQ(t.job().state(), JobState::kHalted);
+}
+
+TEST(Recovery, Fault_A1_AGenesisThatWasFollowedByARoundIsNotDoneAgain) {
+  ToldToOne t;
+  t.Step(WorkerExited{kJob, "c"});
+  t["b"].Connect();
+  t["a"].Contribute();
+  t["b"].Contribute();
+  ASSERT_EQ(t["a"].lane().last, 1u);
+  t["b"].Restart();
+  t.Crash(2);
+  for (const char* id : {"a", "b", "c"}) t[id].Connect();
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_NE(t.job().state(), JobState::kForming);
 }
 
 TEST(Recovery, TheNumberOfHellosIsBounded) {

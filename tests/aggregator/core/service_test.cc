@@ -67,6 +67,69 @@ TEST(Admission, TheNumberOfWorkersIsBounded) {
   EXPECT_THAT(u["a"].ended->text, HasSubstr("max_workers = 3; this aggregator allows 2"));
 }
 
+TEST(Admission, ThePlaceOfAWorkerThatIsGoneIsUsedAgain) {
+  Config config;
+  config.max_workers = 3;
+  Pair t(config, Settings(1, 2, 2));
+  for (int i = 0; i < 10; ++i) {
+    const WorkerId id = "x" + std::to_string(i);
+    t.Join(id);
+    EXPECT_EQ(t[id].role, Role::kSpare) << id;
+    t.Step(WorkerExited{kJob, id});
+  }
+  EXPECT_EQ(t.job().workers().size(), 3u);
+  EXPECT_FALSE(t.job().workers().Find("x8").has_value());
+  EXPECT_EQ(t.job().workers().Find("x9"), 2u);
+  t.Round();
+  EXPECT_EQ(t.b.lane().delivered[1].at({0, 0}), (Reduced{3, 2}));
+  // Who is back after its place was given away is known no more, and is as good as new.
+  t["x3"].Connect();
+  EXPECT_EQ(t["x3"].role, Role::kJoiner);
+  EXPECT_FALSE(t.job().workers().Find("x9").has_value());
+}
+
+TEST(Admission, ThePlaceOfAWorkerThatIsStillReferredToIsNot) {
+  Config config;
+  config.max_workers = 2;
+  Pair t(config, Settings(1, 2, 2));
+  t.a.Contribute();
+  t.Step(WorkerExited{kJob, "a"});  // Its contribution counts.
+  t.Worker("n").Connect();
+  EXPECT_EQ(t["n"].ended->code, ErrorCode::kResourceExhausted);
+  t.b.Contribute();
+  EXPECT_EQ(t.b.lane().delivered[1].at({0, 0}), (Reduced{3, 2}));
+  t["n"].Connect();
+  EXPECT_FALSE(t["n"].ended.has_value()) << "the round is over, and it is in no list";
+  EXPECT_EQ(t["n"].incarnation.counter, 3u);
+  t.b.Contribute();
+  EXPECT_EQ(t.b.lane().delivered[2].at({0, 0}), (Reduced{2, 1}));
+}
+
+TEST(Admission, ACallThatIsIdleForLongMakesRoomForAnother) {
+  Config config;
+  config.max_lanes = 2;
+  config.max_lane_names = 3;
+  Cluster t(Settings(1, 1, 1), config);
+  TestWorker& a = t.Join("a");
+  a.Register({Tensor("x")}, "call/1", LaneKind::kCall);
+  a.Contribute(Spec(ReduceOp::kSum), "call/1");
+  a.Register({Tensor("x")}, "call/2", LaneKind::kCall);
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("2 lanes, which is its limit"));
+  t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
+  a.Register({Tensor("x")}, "call/2", LaneKind::kCall);
+  a.Contribute(Spec(ReduceOp::kSum), "call/2");
+  EXPECT_EQ(a.lane("call/2").last, 1u);
+  // The first has to wait for its turn, and has kept its number.
+  a.Begin(Spec(ReduceOp::kSum), "call/1");
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("2 lanes, which is its limit"));
+  t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
+  a.Contribute(Spec(ReduceOp::kSum), "call/1");
+  EXPECT_EQ(a.lane("call/1").last, 2u);
+  t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
+  a.Register({Tensor("x")}, "call/3", LaneKind::kCall);
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("3 names of lanes, which is its limit"));
+}
+
 TEST(Admission, LanesTensorsAndBytesAreBounded) {
   Config config;
   config.max_lanes = 1;

@@ -383,7 +383,7 @@ TEST(ValueCache, StaysWithinItsShareOfTheBudget) {
 
 TEST(ValueCache, GivesWayToRounds) {
   Config config;
-  config.memory_bytes = 7 * 12 * kChunkBytes;  // Seven lanes, and nothing else.
+  config.memory_bytes = 7 * 12 * kChunkBytes + 4096;  // Seven lanes, and nothing else.
   config.frame_bytes = kChunkBytes;
   config.window_bytes = config.result_window_bytes = kChunkBytes;
   Kept4 t(config);

@@ -31,6 +31,20 @@ TEST(SessionTest, SaysHelloWithoutHistory) {
   EXPECT_TRUE(worker.Do(SessionUp{}).all.empty()) << "one hello";
 }
 
+TEST(SessionTest, RemembersWhetherItWasWelcomedBeforeTheRunHadMembers) {
+  const auto again = [](const Welcome& welcome) {
+    Harness worker;
+    worker.Connect(welcome);
+    worker.Do(SessionDown{});
+    return worker.Do(SessionUp{}).OneSent<Hello>();
+  };
+  Harness harness;
+  Welcome welcome = harness.MakeWelcome();
+  EXPECT_TRUE(again(welcome).from_start);
+  welcome.membership = {{kTerm, 1}, {"w-1"}};
+  EXPECT_FALSE(again(welcome).from_start);
+}
+
 TEST(SessionTest, WelcomeOpensTheStreamsAndTellsWhatIsKnown) {
   Harness worker;
   worker.Do(RegisterTensors{"g", LaneKind::kGradient, Model()});
