@@ -18,15 +18,13 @@ namespace {
 
 using cpu::FoldTerm;
 using cpu::KernelTable;
+using cpu::kMaxTerms;
 using cpu::kUnitElements;
 
 // A block's accumulators take half of a small first-level cache at most.
 constexpr size_t kBlockElements = 1024;
 static_assert(kBlockElements % kUnitElements == 0);
 static_assert(kNormLeafElements % kBlockElements == 0, "a leaf ends where a block ends");
-
-// Contributions that one loop folds at once: few enough for the processor to follow every stream.
-constexpr size_t kGroupTerms = 16;
 
 constexpr size_t kMaxElementSize = 8;
 constexpr size_t kBlockBytes = kBlockElements * kMaxElementSize;
@@ -116,7 +114,7 @@ bool IsFiniteAt(DType dtype, const unsigned char* data, size_t index) {
 struct Group {
   const Stream* streams;
   size_t count;
-  FoldTerm terms[kGroupTerms];
+  FoldTerm terms[kMaxTerms];
 };
 
 // Folds a span piece by piece. One object per call; it lives on the caller's stack.
@@ -141,11 +139,14 @@ class Folder {
   // The wire dtype of the last group. REQUIRES: HasTerms().
   DType LastWireDType() const { return streams_[last_group_].term->wire_dtype; }
 
+  // Whether all terms are one group and nothing was folded before.
+  bool IsOneGroup() const { return before_ == nullptr && last_group_ == 0; }
+
   // How many of the next `limit` elements to take at once in one pass: as many as lie in one piece
-  // if all terms are one group and nothing was folded before, else a block.
+  // if IsOneGroup(), else a block.
   size_t OnePassLength(size_t limit) const {
     size_t length = kBlockElements;
-    if (before_ == nullptr && last_group_ == 0) {
+    if (IsOneGroup()) {
       size_t contiguous = limit;
       for (const Stream& stream : streams_) {
         contiguous =
@@ -183,7 +184,7 @@ class Folder {
   // The same, counting what is not finite into the facts. Integers have nothing to count.
   void CountAll() {
     ForGroups(streams_.size(), [&](const Group& group, bool fresh) {
-      bool non_finite[kGroupTerms] = {};
+      bool non_finite[kMaxTerms] = {};
       cpu::Count found{0, non_finite};
       Lookup(kernels_.fold_count, group)(group.terms, group.count, fresh, RoundUpToUnit(count_),
                                          acc_, &found);
@@ -210,7 +211,7 @@ class Folder {
   // The number of terms in the group that starts at stream `first`.
   size_t GroupSize(size_t first) const {
     size_t size = 1;
-    while (size < kGroupTerms && first + size < streams_.size() &&
+    while (size < kMaxTerms && first + size < streams_.size() &&
            streams_[first + size].term->wire_dtype == streams_[first].term->wire_dtype) {
       ++size;
     }
@@ -288,7 +289,7 @@ class Folder {
   size_t done_ = 0;        // Elements before the piece.
   size_t count_ = 0;       // Elements of the piece.
   alignas(64) unsigned char acc_[kBlockBytes];
-  alignas(64) unsigned char scratch_[kGroupTerms][kBlockBytes];
+  alignas(64) unsigned char scratch_[kMaxTerms][kBlockBytes];
 };
 
 // The lanes of the leaf in progress, and where leaves go.
@@ -345,8 +346,10 @@ class Reduction {
         output_(output),
         folder_(*folder),
         facts_(facts),
-        norm_(output.norm_leaves) {
-    if (folder_.HasTerms() && folder_.LastWireDType() == plan.spec().result_dtype) {
+        norm_(IsFloatingPoint(plan.spec().result_dtype) ? output.norm_leaves : nullptr) {
+    const bool may_start_from_acc = IsFloatingPoint(plan.spec().result_dtype);
+    if (folder_.HasTerms() && folder_.LastWireDType() == plan.spec().result_dtype &&
+        (may_start_from_acc || folder_.IsOneGroup())) {
       one_pass_ = kernels.reduce[result_type_][static_cast<size_t>(plan.combine())];
     }
   }
@@ -375,7 +378,7 @@ class Reduction {
   }
 
   // Does the next `count` elements in one loop; false, and nothing is done, if something in them is
-  // not finite.
+  // not finite or wraps.
   bool InOnePass(size_t count) {
     PaddedOutput out(output_, done_, count, result_size_);
     const bool bypass = output_.bypass_cache && reinterpret_cast<uintptr_t>(out.to()) % 64 == 0;
@@ -388,7 +391,8 @@ class Reduction {
     const Group group = folder_.LastGroup();
     one_pass_(group.terms, group.count, before, plan_.finish(), plan_.finish_constant(),
               RoundUpToUnit(count), cpu::Sink{out.to(), bypass, lanes}, &watch);
-    if (watch.non_finite) return false;
+    if (watch.non_finite || watch.redo) return false;
+    facts_->integer_wraps += watch.integer_wraps;
     std::copy(lanes, lanes + kNormLanes, norm_.lanes());
     out.Flush();
     folder_.Advance();

@@ -27,6 +27,7 @@
 #include "kernels/cpu/float-inl.h"
 #include "kernels/cpu/fold-inl.h"
 #include "kernels/cpu/integer-inl.h"
+#include "kernels/cpu/integer_reduce-inl.h"
 #include "kernels/cpu/reduce-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -53,8 +54,13 @@ void SetFloat(DType dtype, KernelTable* table) {
   table->norm[static_cast<size_t>(dtype)] = AddSquares<Type>;
 }
 
-template <class T>
+template <class T, class Sum, class Product>
 void SetInteger(DType dtype, KernelTable* table) {
+  auto& reduce = table->reduce[static_cast<size_t>(dtype)];
+  reduce[static_cast<size_t>(Combine::kAdd)] = ReduceInteger<T, Sum>;
+  reduce[static_cast<size_t>(Combine::kMultiply)] = ReduceInteger<T, Product>;
+  reduce[static_cast<size_t>(Combine::kMin)] = ReduceInteger<T, IntegerExtreme<T, /*kMin=*/true>>;
+  reduce[static_cast<size_t>(Combine::kMax)] = ReduceInteger<T, IntegerExtreme<T, /*kMin=*/false>>;
   auto& fold = table->fold[static_cast<size_t>(dtype)];
   fold[static_cast<size_t>(Combine::kAdd)] = FoldInteger<T, Combine::kAdd>;
   fold[static_cast<size_t>(Combine::kMultiply)] = FoldInteger<T, Combine::kMultiply>;
@@ -69,9 +75,9 @@ KernelTable MakeTable() {
   SetFloat<TypeF32>(DType::kF32, &table);
   SetFloat<TypeF16>(DType::kF16, &table);
   SetFloat<TypeBF16>(DType::kBF16, &table);
-  SetInteger<int64_t>(DType::kI64, &table);
-  SetInteger<int32_t>(DType::kI32, &table);
-  SetInteger<uint8_t>(DType::kU8, &table);
+  SetInteger<int64_t, IntegerSum<int64_t>, IntegerProduct<int64_t>>(DType::kI64, &table);
+  SetInteger<int32_t, IntegerSum<int32_t>, IntegerProduct<int32_t>>(DType::kI32, &table);
+  SetInteger<uint8_t, U8Sum, U8Product>(DType::kU8, &table);
   return table;
 }
 

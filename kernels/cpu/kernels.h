@@ -12,12 +12,18 @@
 #include <string>
 #include <vector>
 
+#include "kernels/facts.h"
 #include "kernels/plan.h"
 
 namespace basin::kernels::cpu {
 
 // Every element count below is a multiple of this: four of the widest vectors of f32.
 constexpr size_t kUnitElements = 64;
+
+// More contributions than one call takes, and more elements than one call of a ReduceFunction
+// takes, do not occur.
+constexpr size_t kMaxTerms = 16;  // Few enough for the processor to follow every stream.
+constexpr size_t kMaxReduceElements = kNormLeafElements;
 
 // One contribution's share of a block, and its constants in the accumulator's type.
 struct FoldTerm {
@@ -30,8 +36,9 @@ struct FoldTerm {
 // What the quick loops notice. They only watch whether a value is not finite; if one is, the block
 // is gone through again by the counting loops.
 struct Watch {
-  bool non_finite = false;     // Some acc, p or out may not be finite.
-  uint64_t integer_wraps = 0;  // Always exact.
+  bool non_finite = false;     // Some acc or out may not be finite.
+  bool redo = false;           // Of a ReduceFunction: it met values that are beyond it.
+  uint64_t integer_wraps = 0;  // Exact, unless `redo`.
 };
 
 // What the counting loops find.
@@ -54,8 +61,9 @@ struct Sink {
   double* norm_lanes;  // The 16 lanes of facts.h; never null.
 };
 
-// Fold on top of `acc` (null: afresh), finish, round, store and square, for results of the terms'
-// dtype. If watch->non_finite comes out set, what was stored and squared is void.
+// Fold on top of `acc` (null: afresh; always null for integers), finish, round, store and square,
+// for results of the terms' dtype. If watch->redo comes out set (some acc, p or out may not be
+// finite, or an integer may have wrapped), what was stored, squared and counted is void.
 using ReduceFunction = void (*)(const FoldTerm* terms, size_t term_count, const void* acc,
                                 Finish finish, double constant, size_t count, const Sink& sink,
                                 Watch* watch);
@@ -72,7 +80,7 @@ constexpr size_t kDTypes = 8;    // Indices up to DType::kU8.
 constexpr size_t kCombines = 4;  // Indices of Combine.
 
 // The loops of one instruction set, by the values of DType and Combine. Null where there is no such
-// loop: integers have no one-pass loops, no counting loops and no norm.
+// loop: integers have no counting loops and no norm.
 struct KernelTable {
   ReduceFunction reduce[kDTypes][kCombines];         // By wire dtype, which is the result's.
   FoldFunction fold[kDTypes][kCombines];             // By wire dtype.

@@ -23,6 +23,7 @@
 #include "kernels/cpu/float-inl.h"
 #include "kernels/cpu/fold-inl.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/store-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace basin::kernels::cpu {
@@ -32,11 +33,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 // ---- Rounding and storing one step -------------------------------------------------------------
 // Each takes the step's finished values, stores them rounded, and leaves them in `values` as they
 // were rounded.
-
-template <class T, class Tag>
-HWY_INLINE void StoreOrStream(hn::Vec<Tag> v, Tag tag, bool bypass_cache, T* HWY_RESTRICT to) {
-  bypass_cache ? hn::Stream(v, tag, to) : hn::StoreU(v, tag, to);
-}
 
 // f32 and f64: there is nothing to round.
 template <class Layout, class D, size_t kVectors, class V = hn::Vec<D>>
@@ -208,7 +204,7 @@ void ReduceLoop(const FoldTerm* HWY_RESTRICT terms, size_t term_count,
     squares.Add(d, values);
   }
   squares.StoreTo(sink.norm_lanes);
-  if (!finite_terms.AllFinite(d) || !squares.AllFinite()) watch->non_finite = true;
+  if (!finite_terms.AllFinite(d) || !squares.AllFinite()) watch->redo = true;
 }
 
 // The common cases, in which no term is scaled or none has a wire scale, have loops of their own.

@@ -2,6 +2,7 @@
 //
 // What the canonical reduction promises to its users, on the reference and on every CPU target.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -402,6 +403,62 @@ TEST_P(ArithmeticTest, IntegersWrapAndAreCounted) {
   EXPECT_EQ(facts.integer_wraps, 2u) << "there and back";
   EXPECT_EQ(Reduction<int32_t>(ReduceOp::kMin, {{5}, {-7}, {3}}).Run(reducer_, &facts)[0], -7);
   EXPECT_EQ(facts.integer_wraps, 0u);
+}
+
+// What plan.h says about integers, for contributions that hold one value throughout.
+template <typename T>
+std::pair<T, uint64_t> SumOrProduct(ReduceOp op, const std::vector<T>& values) {
+  int64_t acc = values[0];
+  uint64_t wraps = 0;
+  for (size_t i = 1; i < values.size(); ++i) {
+    const auto x = static_cast<int64_t>(values[i]);
+    const bool wrapped = op == ReduceOp::kSum ? __builtin_add_overflow(acc, x, &acc)
+                                              : __builtin_mul_overflow(acc, x, &acc);
+    wraps += wrapped ? 1 : 0;
+  }
+  const T result = static_cast<T>(acc);
+  return {result, wraps + (static_cast<int64_t>(result) != acc ? 1 : 0)};
+}
+
+// The results closest to the ends of T: that there is a wrap, or none, must not be guessed.
+template <typename T>
+void CheckIntegersAtTheirLimits(const Reducer& reducer) {
+  std::mt19937_64 random(sizeof(T));
+  constexpr size_t kCount = 64;
+  uint64_t exact = 0;
+  uint64_t wrapped = 0;
+  for (int trial = 0; trial < 4000; ++trial) {
+    const ReduceOp op = trial % 2 == 0 ? ReduceOp::kSum : ReduceOp::kProduct;
+    const T limit = trial % 3 == 0 ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max();
+    const size_t contributions = 2 + random() % 15;
+    std::vector<T> values;
+    T rest = limit;  // What the last contribution must supply.
+    while (values.size() + 1 < contributions) {
+      const T value = static_cast<T>(op == ReduceOp::kSum ? rest / 4 : 1 + random() % 5);
+      values.push_back(value);
+      rest = static_cast<T>(op == ReduceOp::kSum ? rest - value : rest / value);
+    }
+    const uint64_t nudge = random() % 5;  // At the limit or up to 2 away from it.
+    values.push_back(static_cast<T>(static_cast<uint64_t>(rest) + nudge - 2));
+    if (random() % 8 == 0) values.back() = 0;
+    std::shuffle(values.begin(), values.end(), random);
+    const auto [result, wraps] = SumOrProduct(op, values);
+    (wraps == 0 ? exact : wrapped) += 1;
+    std::vector<std::vector<T>> elements;
+    for (const T value : values) elements.emplace_back(kCount, value);
+    Facts facts;
+    EXPECT_EQ(Reduction<T>(op, std::move(elements)).Run(reducer, &facts),
+              std::vector<T>(kCount, result));
+    ASSERT_EQ(facts.integer_wraps, wraps * kCount) << ReduceOpName(op) << " trial " << trial;
+  }
+  EXPECT_GT(exact, 1000u);
+  EXPECT_GT(wrapped, 300u);
+}
+
+TEST_P(ArithmeticTest, IntegersAtTheirLimits) {
+  CheckIntegersAtTheirLimits<int64_t>(reducer_);
+  CheckIntegersAtTheirLimits<int32_t>(reducer_);
+  CheckIntegersAtTheirLimits<uint8_t>(reducer_);
 }
 
 TEST_P(ArithmeticTest, TheFirstNonFiniteInputIsNamed) {
