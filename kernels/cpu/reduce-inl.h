@@ -13,9 +13,11 @@
 #define BASIN_KERNELS_CPU_REDUCE_INL_H_
 #endif
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include <hwy/highway.h>
 
@@ -101,82 +103,80 @@ struct LayoutOf<TypeBF16> {
   using type = PairedBF16;
 };
 
-// ---- Squaring one step -------------------------------------------------------------------------
-// Adds the squares of a step's results, and tells from the sums whether all results were finite.
+// ---- Squares of the results --------------------------------------------------------------------
 
-// f64, whose squares are rounded before they are added; f32 and bf16, whose squares are exact in
-// f64.
-template <class Layout>
-class StepSquares {
- public:
-  HWY_INLINE explicit StepSquares(const double* lanes) : norm_(lanes) {}
-  HWY_INLINE void StoreTo(double* lanes) const { norm_.StoreTo(lanes); }
-
-  // (Squares of f64 may overflow by themselves: a false alarm, which costs time only.)
-  HWY_INLINE bool AllFinite() const {
-    return norm_.AllBelow(std::numeric_limits<double>::infinity());
-  }
-
-  template <class D, size_t kVectors, class V = hn::Vec<D>>
-  HWY_INLINE void Add(D d, const V (&values)[kVectors]) {
-    for (size_t j = 0; j < kVectors; ++j) {
-      const size_t element = j / kStride * kStride * hn::MaxLanes(d) + j % kStride;
-      if constexpr (sizeof(hn::TFromD<D>) == sizeof(double)) {
-        norm_.Add(element, hn::Mul(values[j], values[j]));
-      } else {
-        const typename Norm::D d64;
-        const hn::Half<D> d_half;
-        const auto low = hn::PromoteTo(d64, hn::LowerHalf(d_half, values[j]));
-        norm_.AddExactProducts(element, low, low);
+// Adds the squares of one step's results, from the vectors they are in. Squares of f64 are rounded
+// before they are added; those of f32 are exact in f64.
+template <class Norm, class D, size_t kVectors, class V = hn::Vec<D>>
+HWY_INLINE void AddStepSquares(D d, const V (&values)[kVectors], Norm& norm) {
+  const typename Norm::D d64;
+  for (size_t j = 0; j < kVectors; ++j) {
+    const size_t element = j * hn::MaxLanes(d);
+    if constexpr (sizeof(hn::TFromD<D>) == sizeof(double)) {
+      norm.Add(element, hn::Mul(values[j], values[j]));
+    } else {
+      const hn::Half<D> d_half;
+      const auto low = hn::PromoteTo(d64, hn::LowerHalf(d_half, values[j]));
+      norm.AddExactProducts(element, low, low);
 #if HWY_TARGET != HWY_SCALAR
-        const auto high = hn::PromoteTo(d64, hn::UpperHalf(d_half, values[j]));
-        norm_.AddExactProducts(element + kStride * Norm::kLanes, high, high);
+      const auto high = hn::PromoteTo(d64, hn::UpperHalf(d_half, values[j]));
+      norm.AddExactProducts(element + Norm::kLanes, high, high);
 #endif
-      }
     }
   }
+}
 
- private:
-  static constexpr size_t kStride = Layout::kStride;
-  using Norm = NormLanes<kStride>;
-  Norm norm_;
-};
-
-#if HWY_TARGET != HWY_SCALAR
-// f16, whose squares are exact in f32 and are 0 or at least 2^-48. The bits of such an f32, moved
-// to where an f64 has them, are that f64 times 2^-896. So two neighbours that lie in 64 bits become
-// two f64 in place, by shifts, which processors do faster than conversions; the multiplication that
-// adds them to the sum takes the factor off.
-template <>
-class StepSquares<Natural<TypeF16>> {
+// With two results for each that f32 has, the processor is short of operations for 16-bit floats.
+// So their results rest as f32 in the first-level cache for a few steps, from where they are loaded
+// and widened to f64 in one operation.
+template <class Layout>
+class RestingResults {
  public:
-  HWY_INLINE explicit StepSquares(const double* lanes) : norm_(lanes) {}
-  HWY_INLINE void StoreTo(double* lanes) const { norm_.StoreTo(lanes); }
+  HWY_INLINE RestingResults() : steps_{} {}  // Zeros, whose squares change no sum.
 
-  // A square that is infinite or NaN passes for at least 2^128; a leaf of others stays below 2^48.
-  HWY_INLINE bool AllFinite() const { return norm_.AllBelow(0x1p64); }
+  // Adds the squares of the oldest step, and takes in a new one in its place.
+  template <class Norm, class D, size_t kVectors, class V = hn::Vec<D>>
+  HWY_INLINE void Exchange(D d, size_t step, const V (&values)[kVectors], Norm& norm) {
+    float* HWY_RESTRICT results = steps_[step % kSteps];
+    AddSquares(results, norm);
+    for (size_t j = 0; j < kVectors; ++j) hn::Store(values[j], d, results + j * hn::MaxLanes(d));
+  }
 
-  template <class D, size_t kVectors, class V = hn::Vec<D>>
-  HWY_INLINE void Add(D d, const V (&values)[kVectors]) {
-    const Norm::D d64;
-    const hn::RebindToUnsigned<Norm::D> du64;
-    const auto unscale = hn::Set(d64, 0x1p896);
-    const auto exponent_and_mantissa = hn::Set(du64, uint64_t{0x7fffffff} << 29);
-    for (size_t j = 0; j < kVectors; ++j) {
-      const auto pairs = hn::BitCast(du64, hn::Mul(values[j], values[j]));
-      const auto even = hn::And(hn::ShiftLeft<29>(pairs), exponent_and_mantissa);
-      const auto odd = hn::And(hn::ShiftRight<3>(pairs), exponent_and_mantissa);
-      const size_t element = j * hn::MaxLanes(d);
-      norm_.AddExactProducts(element, hn::BitCast(d64, even), unscale);
-      norm_.AddExactProducts(element + 1, hn::BitCast(d64, odd), unscale);
-    }
+  // Adds the squares of all that are left, after `step` steps.
+  template <class Norm>
+  HWY_INLINE void Drain(size_t step, Norm& norm) {
+    for (size_t i = 0; i < kSteps; ++i) AddSquares(steps_[(step + i) % kSteps], norm);
   }
 
  private:
-  using Norm = NormLanes</*kStride=*/2>;
-  Norm norm_;
+  static constexpr size_t kSteps = 4;
+  static constexpr size_t kStep = StepElements<typename Layout::Type>();
+
+  template <class Norm>
+  static HWY_INLINE void AddSquares(const float* HWY_RESTRICT results, Norm& norm) {
+    AddParts(results, norm, std::make_index_sequence<kStep / Norm::kLanes>());
+  }
+  template <class Norm, size_t... kPart>
+  static HWY_INLINE void AddParts(const float* HWY_RESTRICT results, Norm& norm,
+                                  std::index_sequence<kPart...>) {
+    (AddPart<kPart * Norm::kLanes>(results, norm), ...);
+  }
+  template <size_t kAt, class Norm>
+  static HWY_INLINE void AddPart(const float* HWY_RESTRICT results, Norm& norm) {
+    constexpr size_t kLanes = hn::MaxLanes(typename Layout::D());
+    constexpr size_t kStride = Layout::kStride;
+    constexpr size_t kVector = kAt / kLanes;  // The one it came in.
+    constexpr size_t kFirst = kVector / kStride * kStride * kLanes + kVector % kStride;
+    const typename Norm::D d64;
+    const hn::Rebind<float, typename Norm::D> d32;
+    const auto x = hn::PromoteTo(d64, hn::Load(d32, results + kAt));
+    norm.AddExactProducts(kFirst + kStride * (kAt % kLanes), x, x);
+  }
+
+  alignas(64) float steps_[kSteps][kStep];
 };
-#endif  // HWY_TARGET != HWY_SCALAR
+
+struct Nothing {};
 
 // ---- The loop ----------------------------------------------------------------------------------
 
@@ -184,16 +184,19 @@ template <class Type, class Op, Finish kFinish, Scaling kScaling>
 void ReduceLoop(const FoldTerm* HWY_RESTRICT terms, size_t term_count,
                 const typename Type::A* before, double constant, size_t count, const Sink& sink,
                 Watch* watch) {
-  using A = typename Type::A;
-  using D = hn::ScalableTag<A>;
   using Layout = typename LayoutOf<Type>::type;
+  using D = typename Layout::D;
   const D d;
+  constexpr size_t kStep = StepElements<Type>();
   constexpr size_t kVectors = StepVectors<Type, D>();
-  const auto constants = hn::Set(d, static_cast<A>(constant));
+  const auto constants = hn::Set(d, static_cast<typename Type::A>(constant));
   const bool bypass_cache = sink.bypass_cache;
   FiniteWatch<D> finite_terms(d);
-  StepSquares<Layout> squares(sink.norm_lanes);
-  for (size_t i = 0; i < count; i += StepElements<Type>()) {
+  constexpr bool kResultsRest = Type::kSize == 2;
+  NormLanes<std::conditional_t<kResultsRest, WideningD64, hn::ScalableTag<double>>, Layout::kStride>
+      norm(sink.norm_lanes);
+  std::conditional_t<kResultsRest, RestingResults<Layout>, Nothing> resting;
+  for (size_t i = 0; i < count; i += kStep) {
     hn::Vec<D> values[kVectors];
     FoldStep<Layout, Op, kScaling, /*kAnyValues=*/false>(d, terms, term_count, before, i, values,
                                                          finite_terms);
@@ -201,10 +204,17 @@ void ReduceLoop(const FoldTerm* HWY_RESTRICT terms, size_t term_count,
       values[j] = FinishValue<kFinish>(d, values[j], constants);
     }
     StoreStep(Layout(), d, values, bypass_cache, sink.out + i * Type::kSize);
-    squares.Add(d, values);
+    if constexpr (kResultsRest) {
+      resting.Exchange(d, i / kStep, values, norm);
+    } else {
+      AddStepSquares(d, values, norm);
+    }
   }
-  squares.StoreTo(sink.norm_lanes);
-  if (!finite_terms.AllFinite(d) || !squares.AllFinite()) watch->redo = true;
+  if constexpr (kResultsRest) resting.Drain(count / kStep, norm);
+  norm.StoreTo(sink.norm_lanes);
+  // Squares of f64 may overflow by themselves: a false alarm, which costs time only.
+  const bool finite_results = norm.AllBelow(std::numeric_limits<double>::infinity());
+  if (!finite_terms.AllFinite(d) || !finite_results) watch->redo = true;
 }
 
 // The common cases, in which no term is scaled or none has a wire scale, have loops of their own.
