@@ -88,10 +88,12 @@ struct Reduction {
     EXPECT_EQ(plan.value().outcome(), PlanOutcome::kReduce);
     const size_t count = contributions[0].size();
     std::vector<Slice> slices;
+    slices.reserve(contributions.size());
     for (const auto& values : contributions) {
       slices.push_back(Slice{values.data(), values.size() * sizeof(T)});
     }
     std::vector<Input> inputs;
+    inputs.reserve(slices.size());
     for (const Slice& slice : slices) inputs.push_back(Input{&slice, 1});
     std::vector<R> result(count);
     Facts seen;
@@ -229,7 +231,8 @@ TEST_P(ArithmeticTest, Criterion_3_3_UnequalSplitsGiveTheGradientOfOneBatch) {
     means.push_back(mean);
     sums.push_back(sum);
   }
-  const auto run = [&](std::vector<std::vector<float>> values, std::vector<size_t> sum_kinds) {
+  const auto run = [&](std::vector<std::vector<float>> values,
+                       const std::vector<size_t>& sum_kinds) {
     Reduction<float> reduction(ReduceOp::kWeightedAverage, std::move(values));
     for (size_t i = 0; i < samples.size(); ++i) reduction.spec.contributions[i].weight = samples[i];
     for (const size_t i : sum_kinds) {
@@ -441,10 +444,14 @@ void CheckIntegersAtTheirLimits(const Reducer& reducer) {
     const uint64_t nudge = random() % 5;  // At the limit or up to 2 away from it.
     values.push_back(static_cast<T>(static_cast<uint64_t>(rest) + nudge - 2));
     if (random() % 8 == 0) values.back() = 0;
+    if (trial % 16 < 2) {  // Far beyond all limits, int64's too.
+      for (T& value : values) value = static_cast<T>(random() | 0x80);
+    }
     std::shuffle(values.begin(), values.end(), random);
     const auto [result, wraps] = SumOrProduct(op, values);
     (wraps == 0 ? exact : wrapped) += 1;
     std::vector<std::vector<T>> elements;
+    elements.reserve(values.size());
     for (const T value : values) elements.emplace_back(kCount, value);
     Facts facts;
     EXPECT_EQ(Reduction<T>(op, std::move(elements)).Run(reducer, &facts),
