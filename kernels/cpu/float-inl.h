@@ -181,15 +181,13 @@ HWY_INLINE hn::Vec<Bits16Of<D>> NarrowF16(D d, V v) {
 #endif  // BASIN_HAVE_F16C
 
 // ---- Element types -----------------------------------------------------------------------------
-// For each: the type A of its accumulator, how many of them to take as a vector at most, the exact
-// widening to A and the single rounding from it (of values whose NaN are canonical), and the least
-// magnitude that is rounded to infinity.
+// For each: the type A of its accumulator, the exact widening to A and the single rounding from it
+// (of values whose NaN are canonical), and the least magnitude that is rounded to infinity.
 
 template <class T>
 struct WideType {
   using A = T;
   static constexpr size_t kSize = sizeof(T);
-  static constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(T);
   static constexpr auto kOverflow = Bits<T>::kInfinity;
   template <class D>
   using NarrowTag = D;
@@ -209,7 +207,6 @@ using TypeF32 = WideType<float>;
 struct TypeF16 {
   using A = float;
   static constexpr size_t kSize = 2;
-  static constexpr size_t kMaxLanes = 8;  // Twice as many take more than twice as long to convert.
   static constexpr int32_t kOverflow = 0x477ff000;  // 65520: halfway from 65504 to 65536, to even.
   template <class D>
   using NarrowTag = Bits16Of<D>;
@@ -226,7 +223,6 @@ struct TypeF16 {
 struct TypeBF16 {
   using A = float;
   static constexpr size_t kSize = 2;
-  static constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
   static constexpr int32_t kOverflow = 0x7f7f8000;  // Halfway from the largest bf16 to infinity.
   template <class D>
   using NarrowTag = Bits16Of<D>;
@@ -256,7 +252,6 @@ HWY_INLINE hn::Vec<D> LoadWide(D d, const unsigned char* data) {
 template <class Type_>
 struct Natural {
   using Type = Type_;
-  using D = hn::CappedTag<typename Type::A, Type::kMaxLanes>;
   static constexpr size_t kStride = 1;
 
   template <class D, size_t kVectors, class V = hn::Vec<D>>
@@ -275,7 +270,6 @@ struct Natural {
 // f32 is then one operation away from a pair of bf16, in either direction.
 struct PairedBF16 {
   using Type = TypeBF16;
-  using D = hn::ScalableTag<float>;
   static constexpr size_t kStride = 2;
 
   template <class D, size_t kVectors, class V = hn::Vec<D>>

@@ -69,9 +69,7 @@ struct ExtremeOp {
   static HWY_INLINE V Step(D, V acc, V p) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     constexpr int kControl = (kMin ? 0 : 1) | 4;  // The smaller or the greater, with its own sign.
-    if constexpr (sizeof(V) == 32) {              // The only such vectors are of f32.
-      return V{_mm256_range_ps(acc.raw, p.raw, kControl)};
-    } else if constexpr (sizeof(hn::TFromD<D>) == sizeof(float)) {
+    if constexpr (sizeof(hn::TFromD<D>) == sizeof(float)) {
       return V{_mm512_range_ps(acc.raw, p.raw, kControl)};
     } else {
       return V{_mm512_range_pd(acc.raw, p.raw, kControl)};

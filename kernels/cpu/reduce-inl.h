@@ -163,7 +163,7 @@ class RestingResults {
   }
   template <size_t kAt, class Norm>
   static HWY_INLINE void AddPart(const float* HWY_RESTRICT results, Norm& norm) {
-    constexpr size_t kLanes = hn::MaxLanes(typename Layout::D());
+    constexpr size_t kLanes = hn::MaxLanes(hn::ScalableTag<float>());
     constexpr size_t kStride = Layout::kStride;
     constexpr size_t kVector = kAt / kLanes;  // The one it came in.
     constexpr size_t kFirst = kVector / kStride * kStride * kLanes + kVector % kStride;
@@ -185,7 +185,7 @@ void ReduceLoop(const FoldTerm* HWY_RESTRICT terms, size_t term_count,
                 const typename Type::A* before, double constant, size_t count, const Sink& sink,
                 Watch* watch) {
   using Layout = typename LayoutOf<Type>::type;
-  using D = typename Layout::D;
+  using D = hn::ScalableTag<typename Type::A>;
   const D d;
   constexpr size_t kStep = StepElements<Type>();
   constexpr size_t kVectors = StepVectors<Type, D>();
