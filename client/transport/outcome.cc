@@ -20,9 +20,8 @@ absl::Status RoundResult::CopyTo(TensorHandle tensor, void* to, uint64_t size) c
   }
   const TensorIndex index = *tensors_[tensor].index;
   // A tensor without bytes was never staged.
-  const absl::Status status = index < staged_->tensors.size()
-                                  ? staged_->tensors[index].CopyTo(to, size)
-                                  : StagedTensor().CopyTo(to, size);
+  absl::Status status = index < staged_->tensors.size() ? staged_->tensors[index].CopyTo(to, size)
+                                                        : StagedTensor().CopyTo(to, size);
   if (status.ok()) return status;
   return absl::Status(
       status.code(), absl::StrCat("Round ", record_.round, ", tensor ", tensors_[tensor].name, ": ",
@@ -30,7 +29,7 @@ absl::Status RoundResult::CopyTo(TensorHandle tensor, void* to, uint64_t size) c
 }
 
 absl::Status Value::CopyTo(void* to, uint64_t size) const {
-  const absl::Status status = bytes_.CopyTo(to, size);
+  absl::Status status = bytes_.CopyTo(to, size);
   if (status.ok()) return status;
   return absl::Status(status.code(),
                       absl::StrCat("Value of tensor ", spec_.name, ": ", status.message(), "."));

@@ -318,12 +318,15 @@ void Runner::AwaitMember(absl::Time deadline, StatusDone done, absl::Time now) {
 }
 
 void Runner::Get(const GetValue& get, ValueDone done, absl::Time now) {
-  const auto [at, fresh] = fetches_.try_emplace(get.key);
-  if (fresh) at->second.done = std::move(done);
-  const std::optional<Error> refused = Step(get, now);
-  if (!refused.has_value()) return;
-  if (!fresh) return done(wire::ToStatus(*refused));
-  EndValue(get.key, wire::ToStatus(*refused));
+  if (fetches_.count(get.key) > 0) {
+    done(wire::ToStatus(
+        {ErrorCode::kFailedPrecondition,
+         absl::StrCat("Already getting tensor ", get.key.tensor, " (lane ", get.key.lane,
+                      ", version ", get.key.version, "); wait for it.")}));
+    return;
+  }
+  fetches_[get.key].done = std::move(done);
+  if (const auto refused = Step(get, now)) EndValue(get.key, wire::ToStatus(*refused));
 }
 
 absl::Status Runner::Announce(const ValueKey& key, const TensorSpec& spec, ServedValue value,

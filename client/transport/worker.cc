@@ -282,11 +282,11 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
   }
   if (status.ok()) status = Commit(begin.lane);
   if (!status.ok()) {
-    // The round goes on without this worker, and the memory comes back with its outcome.
-    if (absl::Status ended = Withdraw(begin.lane, std::string(status.message())); ended.ok()) {
-      const RoundOutcome outcome = Wait(begin.lane, timeout);
-      if (wire::ToError(outcome.status()).code == ErrorCode::kOutcomeUnknown) return outcome;
-    }
+    // The round goes on without this worker, or has ended; the memory comes back with its outcome.
+    Withdraw(begin.lane, std::string(status.message())).IgnoreError();
+    RoundOutcome outcome = Wait(begin.lane, timeout);
+    const ErrorCode code = wire::ToError(outcome.status()).code;
+    if (code == ErrorCode::kOutcomeUnknown || code == ErrorCode::kPaused) return outcome;
     return status;
   }
   RoundOutcome outcome = Wait(begin.lane, timeout);

@@ -19,11 +19,11 @@
 //
 // Who owns what, and until when
 //   Push          The tensor's memory is the library's, to read, from the call until the outcome of
-//                 the round is told: by Wait, by the callback, or by Commit returning the error
-//                 with which the round has already ended. OUTCOME_UNKNOWN and PAUSED are no
-//                 outcomes; after them the memory stays the library's until a later Wait tells the
-//                 outcome, or Abandon, or the destructor returns. A narrow tensor is copied and its
-//                 memory is the trainer's again when Push returns.
+//                 the round is told, by Wait or by the callback that was given to Commit or
+//                 Withdraw. OUTCOME_UNKNOWN and PAUSED are no outcomes, and neither is what Commit
+//                 returns: after them the memory stays the library's until Wait tells the outcome,
+//                 or Abandon or the destructor returns. A narrow tensor is copied, and its memory
+//                 is the trainer's again when Push returns.
 //   results       Belong to the RoundResult, which holds the received bytes. Nothing of the
 //                 trainer's is ever written to but by CopyTo and Allreduce, while they are called.
 //   Announce      With Hold::kCopy, the memory is read during the call only. With Hold::kInPlace it
@@ -113,7 +113,8 @@ class Worker {
   absl::Status Push(LaneHandle lane, TensorHandle tensor, const void* data,
                     wire::Encoding encoding = {});
   absl::Status Skip(LaneHandle lane, TensorHandle tensor);
-  // After an error of its own the round is as before: withdraw it.
+  // Failure: what a Push or a Skip did wrong, and the round is as before: withdraw it; or the error
+  // with which the round has ended meanwhile: Wait tells it again, when the memory is free.
   absl::Status Commit(LaneHandle lane, RoundDone ended = nullptr);
   absl::Status Withdraw(LaneHandle lane, const std::string& reason, RoundDone ended = nullptr);
   // kOutcomeUnknown at the timeout, kPaused when the job is; the round goes on then. Otherwise the
