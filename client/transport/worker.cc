@@ -200,7 +200,7 @@ absl::StatusOr<Registration> Worker::Register(const std::string& lane, LaneKind 
   using Registered = absl::StatusOr<Registration>;
   const RegisterTensors request{lane, kind, tensors};
   if (absl::Status status = CheckSayable(request, kRegisterBatch); !status.ok()) return status;
-  const Registered registered =
+  Registered registered =
       Ask<Registered>([&request](Runner& runner, absl::Time now,
                                  const std::function<void(const Registered&)>& done) {
         done(runner.Register(request, now));

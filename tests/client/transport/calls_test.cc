@@ -265,6 +265,7 @@ TEST(Calls, ManyThreadsAtOnce) {
     rig.aggregator.Await<LayoutSeen>();
   }
   std::vector<std::thread> trainers;
+  trainers.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i) {
     trainers.emplace_back([&rig, &lanes, i] {
       for (RoundNumber round = 1; round <= kRounds; ++round) {

@@ -492,7 +492,7 @@ void Rig::SendResults(const std::map<TensorIndex, std::string>& results, RoundNu
 }
 
 VerdictRecord Rig::Conclude(const RoundValue& value, RoundNumber round, uint64_t chain) {
-  const VerdictRecord record = RecordOf(value, round, chain);
+  VerdictRecord record = RecordOf(value, round, chain);
   aggregator.Say(Prepared{kLane, round, record.ballot, record.value_ballot, value});
   EXPECT_EQ(aggregator.Await<Staged>().round, round);
   aggregator.Say(Verdict{kLane, record, std::nullopt});
