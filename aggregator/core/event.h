@@ -81,7 +81,9 @@ struct ChunkFacts {
   auto Fields() const { return std::tie(squared_norms, overflow, nonfinite); }
 };
 
-// A Reduce action has been carried out; the result bytes are held under its ballot.
+// A Reduce action has been carried out; the result bytes are held under its ballot. Or it could not
+// be: the arithmetic contract refuses its constants, or a device failed; then nothing is held, and
+// the round is aborted for this reason.
 struct ReduceDone {
   JobId job = 0;
   LaneIndex lane = 0;
@@ -90,6 +92,7 @@ struct ReduceDone {
   ChunkRange range;
   ChunkDigests digests;  // Of the result.
   ChunkFacts facts;
+  std::optional<std::string> failure = std::nullopt;
 };
 
 // A SaveState action has been carried out, or failed (which is told and survived).

@@ -117,6 +117,7 @@ class Job {
   // Broadcast values that are kept are dropped: somebody needs their memory.
   void DropCached(const JobScope& scope);
 
+  JobId id() const { return id_; }
   const JobName& name() const { return name_; }
   const RunId& run() const { return run_; }
   JobState state() const { return state_; }

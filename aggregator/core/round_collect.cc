@@ -591,6 +591,11 @@ void Round::PumpReduce(const RoundScope& scope) {
 
 void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
   if (!(done.ballot == ballot_) || phase_ != RoundPhase::kCollect) return;  // Of an older attempt.
+  if (done.failure.has_value()) {
+    PrepareAborted(scope, absl::StrCat("tensor ", scope.layout.tensors()[done.range.tensor].name,
+                                       " cannot be reduced: ", *done.failure));
+    return;
+  }
   const uint32_t base = scope.layout.FirstChunk(done.range.tensor) + done.range.first;
   for (uint32_t i = 0; i < done.range.count; ++i) {
     const uint32_t flat = base + i;

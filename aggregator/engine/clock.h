@@ -1,0 +1,38 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The time by which the engine lives. It never jumps: leases and deadlines do not see what an
+// operator or NTP does to the wall clock.
+//
+// Thread contract: safe from any thread.
+
+#ifndef BASIN_AGGREGATOR_ENGINE_CLOCK_H_
+#define BASIN_AGGREGATOR_ENGINE_CLOCK_H_
+
+#include "absl/time/time.h"
+#include "aggregator/engine/mutex.h"
+
+namespace basin::aggregator {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+
+  // Not before what it was when it was asked last.
+  virtual absl::Time Now() const = 0;
+
+  // Waits for `condition`, until the clock shows `until` at the latest. May return early.
+  virtual void Wait(Condition& condition, Mutex& mutex, absl::Time until)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) = 0;
+};
+
+// CLOCK_MONOTONIC, which stands still while the machine is suspended. Its zero is arbitrary.
+class MonotonicClock : public Clock {
+ public:
+  absl::Time Now() const override;
+  void Wait(Condition& condition, Mutex& mutex, absl::Time until)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) override;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_ENGINE_CLOCK_H_

@@ -1,0 +1,123 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The aggregator without its sockets: one event loop that owns the core and the bytes, and threads
+// that reduce. Everybody else hands it what happened and goes on; nobody waits for it.
+//
+// How it fits together
+//
+//   transport threads --+                                  +--> transport (Send, Consumed, ...)
+//   reduce workers -----+--> inbox --> loop: Runner (core) +--> reduce workers
+//   operator, signals --+                                  +--> observer, state file
+//
+// Thread contract: Start and Stop from one thread; everything else from any thread, at any time;
+// what comes before Start or after Stop is dropped.
+// Failure: none of its own.
+
+#ifndef BASIN_AGGREGATOR_ENGINE_ENGINE_H_
+#define BASIN_AGGREGATOR_ENGINE_ENGINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "aggregator/core/config.h"
+#include "aggregator/engine/buffer_pool.h"
+#include "aggregator/engine/clock.h"
+#include "aggregator/engine/mutex.h"
+#include "aggregator/engine/runner.h"
+#include "aggregator/engine/transport.h"
+#include "aggregator/engine/workers.h"
+#include "kernels/reducer.h"
+
+namespace basin::aggregator {
+
+// Writes down what must survive this process (Config::state_file).
+class StateFile {
+ public:
+  virtual ~StateFile() = default;
+  // Returns when it is on disk, or with why not. Called from a thread of its own.
+  virtual absl::Status Save(const SaveState& state) = 0;
+};
+
+struct EngineOptions {
+  Config core;
+  uint32_t reduce_threads = 1;
+  uint64_t idle_buffer_bytes = uint64_t{256} << 20;  // Kept for the next results.
+};
+
+class Engine {
+ public:
+  // REQUIRES: all of them outlive the engine; `state_file` is null unless options.core.state_file.
+  Engine(EngineOptions options, Clock& clock, const kernels::Reducer& reducer, Observer& observer,
+         StateFile* state_file);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // REQUIRES: `transport` lives until Stop has returned.
+  void Start(Transport& transport);
+  // Ends the loop and the workers; sessions are not told. Idempotent.
+  void Stop();
+
+  // ---- for the transport
+  SessionId OpenSession();
+  void TakeMessage(SessionId session, ToAggregator message, uint64_t bytes);
+  void CloseSession(SessionId session);
+  StreamId OpenStream(SessionToken token);
+  void TakeFrame(StreamId stream, IncomingFrame frame);
+  void CloseStream(StreamId stream);
+
+  // ---- for operators
+  // EvictWorker, WorkerExited, DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob.
+  void Command(Event command);
+  // Calls `look` from the loop; it must not block.
+  void Inspect(std::function<void(const Runner& runner, absl::Time now)> look);
+  // Called from the loop when a DrainService is over. REQUIRES: before Start.
+  void OnDrained(std::function<void()> drained) { drained_ = std::move(drained); }
+
+  // How long the event at the head of the inbox has waited: what liveness is judged by.
+  absl::Duration InboxDelay() const;
+  const BufferPool& pool() const { return pool_; }
+
+ private:
+  using Task = std::function<void(Runner& runner, absl::Time now)>;
+  struct Entry {
+    absl::Time posted;
+    Task task;
+  };
+
+  void Post(Task task);
+  void Loop(Runner& runner);
+  RunnerDependencies DependenciesFor(Transport& transport);
+
+  // Constant after construction.
+  const EngineOptions options_;
+  Clock& clock_;
+  const kernels::Reducer& reducer_;
+  Observer& observer_;
+  StateFile* const state_file_;
+
+  // Synchronise themselves.
+  BufferPool pool_;
+  std::atomic<uint64_t> next_connection_{1};
+
+  std::function<void()> drained_;  // Constant after Start.
+  std::unique_ptr<WorkerThreads> reduce_workers_;
+  std::unique_ptr<WorkerThreads> state_worker_;
+  std::unique_ptr<Runner> runner_;
+  std::thread loop_;
+
+  mutable Mutex mutex_;
+  Condition wake_;
+  std::vector<Entry> inbox_ ABSL_GUARDED_BY(mutex_);
+  absl::Time taken_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_ENGINE_ENGINE_H_

@@ -1,0 +1,58 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One Reduce action with everything it needs, to be carried out on any thread: inputs by reference
+// in, one buffer of results, its digests and facts out.
+//
+// Ownership: a Reduction owns its inputs until Run has read them.
+// Thread contract: one thread at a time.
+// Failure: a plan that cannot be made or a device that fails is told in ReduceDone::failure.
+
+#ifndef BASIN_AGGREGATOR_ENGINE_REDUCTION_H_
+#define BASIN_AGGREGATOR_ENGINE_REDUCTION_H_
+
+#include <memory>
+#include <vector>
+
+#include "aggregator/core/action.h"
+#include "aggregator/core/event.h"
+#include "aggregator/engine/buffer_pool.h"
+#include "aggregator/engine/payload.h"
+#include "kernels/checksum.h"
+#include "kernels/reducer.h"
+
+namespace basin::aggregator {
+
+// One chunk of one worker's contribution.
+struct ChunkInput {
+  PayloadPart part;
+  DType wire_dtype = DType::kUnspecified;  // kUnspecified: the tensor's.
+  int32_t wire_exponent = 0;
+};
+
+// The terms on which an attempt's chunks are reduced; shared by all its reductions.
+struct AttemptTerms {
+  Ballot ballot;
+  RoundSpec spec;
+  std::vector<Contributor> contributors;  // In the order in which they are folded.
+};
+
+struct Reduction {
+  // What to do.
+  Reduce action;
+  std::shared_ptr<const AttemptTerms> terms;
+  TensorSpec tensor;
+  kernels::TensorKey key{""};
+  // By chunk of the range, then by contributor; empty parts for those who skipped the tensor.
+  std::vector<std::vector<ChunkInput>> inputs;
+
+  // What came of it.
+  std::shared_ptr<Buffer> result;
+  ReduceDone done;
+};
+
+// Carries the reduction out and lets go of its inputs.
+void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_ENGINE_REDUCTION_H_

@@ -1,0 +1,127 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/engine/round_store.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace basin::aggregator {
+
+void RoundStore::Keep(const Incarnation& contributor, const ChunkRange& range,
+                      const ContributionFrame& frame, const IncomingFrame& incoming) {
+  const uint64_t chunk_bytes = WireChunkBytes(frame.wire_dtype);
+  auto& chunks = parked_[contributor];
+  for (uint32_t i = 0; i < range.count; ++i) {
+    const uint64_t offset = uint64_t{range.first + i - frame.range.first} * chunk_bytes;
+    ChunkInput input;
+    input.part.owner = incoming.payload;
+    input.part.offset = offset;
+    input.part.size = std::min(chunk_bytes, incoming.bytes - offset);
+    input.wire_dtype = frame.wire_dtype;
+    input.wire_exponent = frame.wire_exponent;
+    parked_bytes_ += input.part.size;
+    ChunkInput& place = chunks[PlaceOf(range.tensor, range.first + i)];
+    parked_bytes_ -= place.part.size;
+    place = std::move(input);
+  }
+}
+
+bool RoundStore::Discard(const Incarnation& contributor, const std::vector<ChunkRange>& ranges) {
+  const auto found = parked_.find(contributor);
+  if (found == parked_.end()) return ranges.empty();
+  bool complete = true;
+  for (const ChunkRange& range : ranges) {
+    for (uint32_t i = 0; i < range.count; ++i) {
+      const auto chunk = found->second.find(PlaceOf(range.tensor, range.first + i));
+      if (chunk == found->second.end()) {
+        complete = false;
+        continue;
+      }
+      parked_bytes_ -= chunk->second.part.size;
+      found->second.erase(chunk);
+    }
+  }
+  return complete;
+}
+
+void RoundStore::Start(const StartAttempt& start) {
+  if (terms_ == nullptr || terms_->ballot != start.ballot) {
+    results_.clear();
+    result_bytes_ = 0;
+  }
+  terms_ = std::make_shared<const AttemptTerms>(
+      AttemptTerms{start.ballot, start.spec, start.contributors});
+}
+
+std::unique_ptr<Reduction> RoundStore::TakeInputs(const Reduce& reduce) {
+  if (terms_ == nullptr || terms_->ballot != reduce.ballot) return nullptr;
+  auto reduction = std::make_unique<Reduction>();
+  reduction->action = reduce;
+  reduction->terms = terms_;
+  reduction->inputs.resize(reduce.range.count);
+  const std::vector<Contributor>& contributors = terms_->contributors;
+  for (auto& inputs : reduction->inputs) inputs.resize(contributors.size());
+  size_t skip = 0;
+  for (uint32_t position = 0; position < contributors.size(); ++position) {
+    if (skip < reduce.skipped.size() && reduce.skipped[skip] == position) {
+      ++skip;
+      continue;
+    }
+    const auto found = parked_.find(contributors[position].incarnation);
+    if (found == parked_.end()) return nullptr;
+    for (uint32_t i = 0; i < reduce.range.count; ++i) {
+      const auto chunk = found->second.find(PlaceOf(reduce.range.tensor, reduce.range.first + i));
+      if (chunk == found->second.end()) return nullptr;
+      parked_bytes_ -= chunk->second.part.size;
+      reduction->inputs[i][position] = std::move(chunk->second);
+      found->second.erase(chunk);
+    }
+  }
+  return reduction;
+}
+
+void RoundStore::Hold(const Reduction& reduction) {
+  if (terms_ == nullptr || terms_->ballot != reduction.action.ballot) return;
+  const ChunkRange& range = reduction.action.range;
+  const uint64_t bytes = reduction.result->size();
+  for (uint32_t i = 0; i < range.count; ++i) {
+    const uint64_t offset = uint64_t{i} * kChunkBytes;
+    Result& result = results_[PlaceOf(range.tensor, range.first + i)];
+    result.part = {reduction.result, offset, std::min(kChunkBytes, bytes - offset)};
+    result.digest = reduction.done.digests[i];
+    result_bytes_ += result.part.size;
+  }
+}
+
+std::vector<OutgoingFrame> RoundStore::ResultFrames(LaneIndex lane, RoundNumber round,
+                                                    const ChunkRange& range, uint32_t most) const {
+  std::vector<OutgoingFrame> frames;
+  for (uint32_t i = 0; i < range.count; ++i) {
+    const auto found = results_.find(PlaceOf(range.tensor, range.first + i));
+    if (found == results_.end()) return {};
+    if (i % most == 0) {
+      const ChunkRange part{range.tensor, range.first + i, std::min(most, range.count - i)};
+      frames.push_back({ResultFrame{lane, round, terms_->ballot, part}, {}, {}});
+    }
+    frames.back().digests.push_back(found->second.digest);
+    frames.back().payload.Append(found->second.part);
+  }
+  return frames;
+}
+
+bool RoundStore::Release(const Ballot& ballot, const ChunkRange& range) {
+  if (terms_ == nullptr || terms_->ballot != ballot) return false;
+  bool complete = true;
+  for (uint32_t i = 0; i < range.count; ++i) {
+    const auto found = results_.find(PlaceOf(range.tensor, range.first + i));
+    if (found == results_.end()) {
+      complete = false;
+      continue;
+    }
+    result_bytes_ -= found->second.part.size;
+    results_.erase(found);
+  }
+  return complete;
+}
+
+}  // namespace basin::aggregator

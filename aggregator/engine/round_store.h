@@ -1,0 +1,73 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The bytes of one round: chunks of contributions that wait to be reduced, and results that
+// somebody may still want. It does what the core's actions say and decides nothing.
+//
+// Thread contract: none of its own; the engine's loop owns it.
+// Failure: an action that names bytes which are not here would be a broken invariant between core
+// and engine; it is said in the return value, and the caller ends the process.
+
+#ifndef BASIN_AGGREGATOR_ENGINE_ROUND_STORE_H_
+#define BASIN_AGGREGATOR_ENGINE_ROUND_STORE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "aggregator/core/action.h"
+#include "aggregator/engine/frame.h"
+#include "aggregator/engine/reduction.h"
+
+namespace basin::aggregator {
+
+class RoundStore {
+ public:
+  // Keeps chunks of a contribution frame. REQUIRES: range lies within the frame's.
+  void Keep(const Incarnation& contributor, const ChunkRange& range, const ContributionFrame& frame,
+            const IncomingFrame& incoming);
+  // Returns whether all of them were here.
+  bool Discard(const Incarnation& contributor, const std::vector<ChunkRange>& ranges);
+
+  // A new ballot frees the results of the one before.
+  void Start(const StartAttempt& start);
+
+  // Takes the inputs of a reduction out. Empty when one is not here, or the ballot is not that of
+  // the attempt.
+  std::unique_ptr<Reduction> TakeInputs(const Reduce& reduce);
+
+  // Holds the result of a reduction; drops it when its attempt is over.
+  // REQUIRES: the reduction did not fail.
+  void Hold(const Reduction& reduction);
+
+  // Frames of at most `most` chunks with the results in `range`. Empty when one is not here.
+  std::vector<OutgoingFrame> ResultFrames(LaneIndex lane, RoundNumber round,
+                                          const ChunkRange& range, uint32_t most) const;
+  bool Release(const Ballot& ballot, const ChunkRange& range);
+
+  const std::shared_ptr<const AttemptTerms>& terms() const { return terms_; }
+  uint64_t parked_bytes() const { return parked_bytes_; }
+  uint64_t result_bytes() const { return result_bytes_; }
+
+ private:
+  struct Result {
+    PayloadPart part;
+    Digest digest = 0;
+  };
+  using Place = uint64_t;  // Tensor and chunk.
+  static Place PlaceOf(TensorIndex tensor, uint32_t chunk) {
+    return uint64_t{tensor} << 32 | chunk;
+  }
+
+  std::shared_ptr<const AttemptTerms> terms_;
+  std::map<Incarnation, absl::flat_hash_map<Place, ChunkInput>> parked_;
+  absl::flat_hash_map<Place, Result> results_;
+  uint64_t parked_bytes_ = 0;
+  uint64_t result_bytes_ = 0;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_ENGINE_ROUND_STORE_H_

@@ -1,0 +1,189 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The core with its bytes: turns what a transport brings into the core's events and carries the
+// core's actions out. It knows no thread, lock or clock; the engine calls it from its loop, tests
+// call it step by step.
+//
+// What it adds to the core is what the core leaves to a runner: it finds out whose digests a
+// frame's contents give, holds payloads by reference, chooses the data stream for a frame, sends
+// again what a lost stream had not delivered, and tells a process that ended from a connection that
+// broke.
+//
+// Thread contract: one thread.
+// Failure: what a peer does wrong closes its connection with a status that says what; an action of
+// the core that cannot be carried out is a broken invariant and ends the process.
+
+#ifndef BASIN_AGGREGATOR_ENGINE_RUNNER_H_
+#define BASIN_AGGREGATOR_ENGINE_RUNNER_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "aggregator/core/coordinator.h"
+#include "aggregator/engine/frame.h"
+#include "aggregator/engine/reduction.h"
+#include "aggregator/engine/round_store.h"
+#include "aggregator/engine/transport.h"
+
+namespace basin::aggregator {
+
+// What happened, for logs, metrics and status. Called from the engine's loop.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void OnNote(const Note& note, absl::Time now) = 0;
+};
+
+// What the runner hands to other threads, and what comes back through it.
+struct RunnerDependencies {
+  Transport* transport = nullptr;
+  Observer* observer = nullptr;
+  // Fresh and random, never 0.
+  std::function<SessionToken()> new_token;
+  // Runs it on a reduce worker; then Runner::Reduced is called with it.
+  std::function<void(std::unique_ptr<Reduction>)> reduce;
+  // Writes it down; then Runner::Saved is called. Not used without Config::state_file.
+  std::function<void(const SaveState&)> save;
+  std::function<void()> drained;
+};
+
+// Only counts up.
+struct RunnerCounters {
+  uint64_t contribution_bytes = 0;  // Payload that arrived whole.
+  uint64_t result_bytes = 0;        // Payload that was handed to the transport, once per receiver.
+  uint64_t corrupt_frames = 0;      // A chunk's digest did not match its bytes.
+  uint64_t results_resent = 0;      // Frames, after a data stream was lost.
+  uint64_t reductions = 0;
+};
+
+class Runner {
+ public:
+  Runner(Config config, RunnerDependencies dependencies, absl::Time start);
+
+  // ---- what happened. REQUIRES: `now` does not go back.
+  void SessionOpened(SessionId session, absl::Time now);
+  // `bytes` are given back to the transport as consumed, here and below.
+  void MessageReceived(SessionId session, ToAggregator message, uint64_t bytes, absl::Time now);
+  // The session stream has ended. Its data streams end on their own.
+  void SessionClosed(SessionId session, absl::Time now);
+  void StreamOpened(StreamId stream, SessionToken token, absl::Time now);
+  void FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now);
+  void StreamClosed(StreamId stream, absl::Time now);
+  void Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Time now);
+  void Saved(const StateSaved& saved, absl::Time now);
+  // Of an operator or launcher.
+  void Command(const Event& command, absl::Time now);
+  void Tick(absl::Time now);
+
+  // When Tick must be called at the latest.
+  absl::Time NextDeadline() const;
+
+  // ---- for status and metrics
+  const Coordinator& core() const { return core_; }
+  const RunnerCounters& counters() const { return counters_; }
+  uint64_t parked_bytes() const;  // Contributions that wait to be reduced.
+  uint64_t result_bytes() const;  // Results that somebody may still want.
+  size_t sessions() const { return sessions_.size(); }
+  size_t streams() const { return streams_.size(); }
+
+ private:
+  using RoundKey = std::tuple<JobId, LaneIndex, RoundNumber>;
+  using Frame = std::shared_ptr<const OutgoingFrame>;
+
+  struct Stream {
+    SessionId session = 0;
+    uint64_t unacknowledged = 0;  // Payload bytes of results sent on it.
+  };
+  struct SentResult {
+    Frame frame;
+    StreamId stream = 0;
+  };
+  struct SessionShell {
+    SessionToken token = 0;
+    JobName job;  // Once it has said hello.
+    std::vector<StreamId> streams;
+    std::vector<SentResult> unacknowledged;
+    std::vector<Frame> waiting;  // No stream is open.
+    bool closed = false;         // The session stream has ended; its settling is awaited.
+  };
+  struct ChunkOfValue {
+    PayloadPart part;
+    Digest digest = 0;
+  };
+  // A broadcast value in the cache, by chunk.
+  using Value = std::map<uint32_t, ChunkOfValue>;
+  using ValueId = std::tuple<JobId, std::string, std::string, uint64_t>;
+  static ValueId IdOf(JobId job, const ValueKey& key) {
+    return {job, key.lane, key.tensor, key.version};
+  }
+
+  void Step(const Event& event, absl::Time now);
+  void Do(const basin::aggregator::Send& send);
+  void Do(const SendAll& send);
+  void Do(const EndSession& end);
+  void Do(const KeepChunks& keep);
+  void Do(const DiscardChunks& discard);
+  void Do(const StartAttempt& start);
+  void Do(const Reduce& reduce);
+  void Do(const Publish& publish);
+  void Do(const ReleaseResult& release);
+  void Do(const RelayResult& relay);
+  void Do(const EndRound& end);
+  void Do(const RelayValue& relay);
+  void Do(const SendValue& send);
+  void Do(const DropValue& drop);
+  void Do(const SaveState& save);
+  void Do(const Note& note);
+  void Do(const Drained& drained);
+
+  // The digests of an incoming frame, or why the stream that brought it must end.
+  absl::StatusOr<ChunkDigests> DigestsOf(const SessionShell& session, const IncomingFrame& frame);
+  const kernels::TensorKey* KeyOf(const Job& job, LaneIndex lane, TensorIndex tensor);
+  void ForgetJobs();
+  void EndStream(StreamId stream, const absl::Status& why);
+  void SendFrame(const std::vector<SessionId>& sessions, OutgoingFrame frame);
+  // Chooses a stream and remembers the frame until it is acknowledged; 0: it waits for a stream.
+  StreamId Place(SessionShell& session, const Frame& frame);
+  void Acknowledge(SessionShell& session, const ResultAck& ack);
+  void ForgetResults(const RoundKey& key, const Ballot* below);
+  void Settle(absl::Time now);
+  // Chunks [first, first + count) of the frame of this Step, as a frame of their own.
+  OutgoingFrame PartOfFrame(uint32_t skip, uint32_t count) const;
+
+  const RunnerDependencies dependencies_;
+  Coordinator core_;
+  absl::Time now_;
+  RunnerCounters counters_;
+
+  std::map<SessionId, SessionShell> sessions_;
+  std::map<SessionToken, SessionId> by_token_;
+  absl::flat_hash_map<StreamId, Stream> streams_;
+  std::map<RoundKey, RoundStore> rounds_;
+  std::map<ValueId, Value> values_;
+  // Hashed once per name; a new run of a job may give an index to another name.
+  struct NamedKey {
+    std::string name;
+    kernels::TensorKey key{""};
+  };
+  std::map<std::pair<JobId, LaneIndex>, std::vector<NamedKey>> keys_;
+  std::deque<std::pair<absl::Time, SessionId>> settling_;  // In order of time.
+
+  std::vector<Action> actions_;            // Of the Step in progress; kept for its memory.
+  const IncomingFrame* frame_ = nullptr;   // Of the Step in progress.
+  const ChunkDigests* digests_ = nullptr;  // Of that frame.
+  bool job_ended_ = false;                 // In the Step in progress.
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_ENGINE_RUNNER_H_

@@ -1,0 +1,56 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What the engine needs of whatever carries its messages: gRPC in the service, queues in tests.
+//
+// A connection is a session stream or a data stream. The engine numbers them (Engine::OpenSession,
+// Engine::OpenStream) and never uses a number twice. After the engine closed a connection, or the
+// transport has told it that one is closed, neither speaks of it again; what the other still says
+// at the same moment is ignored.
+//
+// Thread contract: the engine calls from its loop; the calls must not block and must not call back
+// into the engine before they return.
+// Failure: none is reported here. A connection that cannot send is closed by the transport, and the
+// engine is told like of any other loss.
+
+#ifndef BASIN_AGGREGATOR_ENGINE_TRANSPORT_H_
+#define BASIN_AGGREGATOR_ENGINE_TRANSPORT_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "aggregator/core/event.h"
+#include "aggregator/engine/frame.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::aggregator {
+
+using StreamId = uint64_t;
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // To all of them the same message, in the order of the calls.
+  virtual void Send(absl::Span<const SessionId> sessions, const ToWorker& message) = 0;
+
+  // Closes the session stream after what was sent before.
+  virtual void CloseSession(SessionId session) = 0;
+
+  // The stream belongs to a session; the worker may send on it.
+  virtual void AcceptStream(StreamId stream) = 0;
+
+  // To all of them the same frame.
+  virtual void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) = 0;
+
+  // Closes a data stream at once; frames that wait on it are dropped. OK: its session is over.
+  virtual void CloseStream(StreamId stream, const absl::Status& why) = 0;
+
+  // `bytes` of what arrived on the connection, session or stream, have been dealt with; they make
+  // room for reading on.
+  virtual void Consumed(uint64_t connection, uint64_t bytes) = 0;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_ENGINE_TRANSPORT_H_

@@ -1,0 +1,529 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Whole rounds through the engine: threads, real bytes, the real reduction, a manual clock.
+
+#include "aggregator/engine/engine.h"
+
+#include <cmath>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/plan.h"
+#include "kernels/reference.h"
+#include "tests/aggregator/engine/in_process.h"
+
+namespace basin::aggregator {
+namespace {
+
+constexpr size_t kChunkFloats = kChunkBytes / sizeof(float);
+
+Model AverageOf(std::vector<TensorSpec> tensors, uint32_t workers) {
+  Model model;
+  model.tensors = std::move(tensors);
+  model.settings = {1, workers, workers};
+  model.spec.op = ReduceOp::kAverage;
+  return model;
+}
+
+// What worker `worker` contributes at `index`: values whose sum depends on the order.
+float Gradient(uint32_t worker, size_t index) {
+  return std::ldexp(1.0F + static_cast<float>((index * 2654435761U + worker * 40503U) % 8191),
+                    static_cast<int>(worker * 7) - 12);
+}
+
+std::string GradientOf(uint32_t worker, size_t elements) {
+  return Floats(elements, [worker](size_t i) { return Gradient(worker, i); });
+}
+
+// The average of f32 contributions by the scalar oracle.
+std::string ReferenceAverage(const std::vector<std::string>& contributions) {
+  kernels::ReductionSpec spec;
+  spec.op = ReduceOp::kAverage;
+  spec.tensor_dtype = spec.result_dtype = DType::kF32;
+  spec.divisor = contributions.size();
+  std::vector<kernels::Slice> slices;
+  std::vector<kernels::Input> inputs;
+  slices.reserve(contributions.size());
+  for (const std::string& bytes : contributions) {
+    spec.contributions.push_back({DType::kF32, 0, 1, kernels::ContributionKind::kMean, false});
+    slices.push_back({bytes.data(), bytes.size()});
+    inputs.push_back({&slices.back(), 1});
+  }
+  const auto plan = kernels::ReductionPlan::Make(spec);
+  std::string result(contributions[0].size(), '\0');
+  kernels::Facts facts;
+  const auto oracle = kernels::MakeReferenceReducer();
+  const auto failure =
+      oracle->Reduce(plan.value(), inputs.data(), 0, nullptr,
+                     {0, contributions[0].size() / sizeof(float)}, {result.data()}, &facts);
+  EXPECT_FALSE(failure.has_value());
+  return result;
+}
+
+TEST(Engine, AveragesWhatItsWorkersSendBitForBit) {
+  const size_t elements = 5 * kChunkFloats + 1234;
+  const Model model = AverageOf({F32("weight", elements), F32("bias", 3)}, 3);
+  Rig rig;
+  std::vector<std::unique_ptr<RigWorker>> workers;
+  for (const char* id : {"a", "b", "c"}) {
+    workers.push_back(std::make_unique<RigWorker>(rig, id, model));
+    workers.back()->Connect();
+  }
+  for (auto& worker : workers) worker->Ready();
+  std::vector<std::string> weights;
+  std::vector<std::string> biases;
+  for (uint32_t i = 0; i < 3; ++i) {
+    weights.push_back(GradientOf(i, elements));
+    biases.push_back(GradientOf(i + 3, 3));
+  }
+  for (uint32_t i = 0; i < 3; ++i) {
+    workers[i]->Begin();
+    workers[i]->Push(1, biases[i]);
+    workers[i]->Push(0, weights[i], /*chunks=*/2, /*backwards=*/i == 1);
+    workers[i]->Commit();
+  }
+  const auto told = Finish({workers[0].get(), workers[1].get(), workers[2].get()});
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(told[i], told[0]);
+    EXPECT_EQ(told[i].value.outcome, Outcome::kCommitted);
+    EXPECT_EQ(told[i].value.divisor, 3u);
+    EXPECT_EQ(told[i].value.contributors.size(), 3u);
+    EXPECT_EQ(workers[i]->results[0], ReferenceAverage(weights));
+    EXPECT_EQ(workers[i]->results[1], ReferenceAverage(biases));
+  }
+}
+
+// Rule 4: the bits do not depend on who was first, on the frames or on the threads.
+TEST(Engine, ResultDoesNotDependOnOrderFramesOrThreads) {
+  const size_t elements = 3 * kChunkFloats + 7;
+  const Model model = AverageOf({F32("weight", elements)}, 2);
+  std::vector<std::string> seen;
+  for (const uint32_t threads : {1u, 3u}) {
+    for (const bool backwards : {false, true}) {
+      EngineOptions options;
+      options.reduce_threads = threads;
+      Rig rig(options);
+      RigWorker a(rig, "a", model);
+      RigWorker b(rig, "b", model);
+      a.piece_bytes = backwards ? 977 : size_t{1} << 20;
+      a.Connect();
+      b.Connect();
+      a.Ready();
+      b.Ready();
+      RigWorker& first = backwards ? b : a;
+      RigWorker& second = backwards ? a : b;
+      for (RigWorker* worker : {&first, &second}) {
+        worker->Begin();
+        worker->Push(0, GradientOf(worker == &a ? 0 : 1, elements), backwards ? 1 : 4, backwards);
+        worker->Commit();
+      }
+      Finish({&a, &b});
+      EXPECT_EQ(a.results[0], b.results[0]);
+      seen.push_back(a.results[0]);
+    }
+  }
+  for (const std::string& result : seen) EXPECT_EQ(result, seen[0]);
+}
+
+TEST(Engine, TakesContributionsInANarrowerDtype) {
+  const Model model = AverageOf({F32("weight", 2 * kChunkFloats)}, 2);
+  Rig rig;
+  RigWorker wide(rig, "a", model);
+  RigWorker narrow(rig, "b", model);
+  narrow.wire_dtype = DType::kBF16;
+  narrow.wire_exponent = 3;
+  wide.Connect();
+  narrow.Connect();
+  wide.Ready();
+  narrow.Ready();
+  wide.Begin();
+  narrow.Begin();
+  wide.Push(0, Floats(2 * kChunkFloats, [](size_t) { return 1.0F; }));
+  // 3.0 times 2^3 as bf16: the upper half of the f32 24.0, 0x41c00000.
+  std::string halves;
+  for (size_t i = 0; i < 2 * kChunkFloats; ++i) halves += {'\xc0', '\x41'};
+  narrow.Push(0, halves);
+  wide.Commit();
+  narrow.Commit();
+  Finish({&wide, &narrow});
+  EXPECT_EQ(FloatAt(wide.results[0], 0), 2.0F);
+  EXPECT_EQ(FloatAt(wide.results[0], 2 * kChunkFloats - 1), 2.0F);
+  EXPECT_EQ(wide.results[0], narrow.results[0]);
+}
+
+TEST(Engine, HoldsNothingAfterTheRound) {
+  const Model model = AverageOf({F32("weight", 4 * kChunkFloats)}, 2);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", model);
+  a.Connect();
+  b.Connect();
+  a.Ready();
+  b.Ready();
+  for (int round = 0; round < 3; ++round) {
+    a.Begin();
+    a.Push(0, GradientOf(0, 4 * kChunkFloats));
+    EXPECT_GT(rig.Look<uint64_t>([](const Runner& runner) { return runner.parked_bytes(); }), 0u);
+    b.Begin();
+    b.Push(0, GradientOf(1, 4 * kChunkFloats));
+    a.Commit();
+    b.Commit();
+    Finish({&a, &b});
+    EXPECT_EQ(rig.Look<uint64_t>([](const Runner& runner) {
+      return runner.parked_bytes() + runner.result_bytes();
+    }),
+              0u);
+  }
+  EXPECT_EQ(rig.engine.pool().used_bytes(), 0u);
+  EXPECT_GT(rig.engine.pool().idle_bytes(), 0u);
+}
+
+TEST(Engine, Fault_N8_CorruptChunkEndsItsStreamAndIsSentAgain) {
+  const Model model = AverageOf({F32("weight", kChunkFloats)}, 1);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  a.Connect();
+  a.Ready();
+  a.Begin();
+  const StreamId broken = a.streams[0];
+  const std::string gradient = GradientOf(0, kChunkFloats);
+  a.PushFrame(broken, 0, 0, 1, gradient, /*break_digest=*/true);
+  ASSERT_TRUE(rig.transport.Await(
+      broken, [](QueueTransport::Connection& connection) { return connection.closed; }));
+  rig.transport.Await(broken, [](QueueTransport::Connection& connection) {
+    EXPECT_EQ(connection.why.code(), absl::StatusCode::kDataLoss);
+    EXPECT_NE(connection.why.message().find("weight"), std::string::npos) << connection.why;
+    return true;
+  });
+  a.streams.erase(a.streams.begin());
+  a.Push(0, gradient);
+  a.Commit();
+  EXPECT_EQ(Finish({&a})[0].value.outcome, Outcome::kCommitted);
+  EXPECT_EQ(a.results[0], gradient);
+  EXPECT_EQ(rig.Look<uint64_t>([](const Runner& r) { return r.counters().corrupt_frames; }), 1u);
+}
+
+TEST(Engine, Fault_N10_FrameOfNoTensorEndsItsStreamAndNothingElse) {
+  const Model model = AverageOf({F32("weight", kChunkFloats)}, 2);
+  Model other = model;
+  other.tensors.push_back(F32("unknown", kChunkFloats));
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", other);
+  a.Connect();
+  b.Connect();
+  a.Ready();
+  b.Ready();
+  b.Begin();
+  const StreamId wrong = b.streams[0];
+  IncomingFrame frame;
+  frame.what = ContributionFrame{b.lane, 1, {17, 0, 1}, DType::kUnspecified, 0};
+  frame.payload = std::make_shared<StringPayload>("12345678", 8);
+  frame.bytes = 8;
+  frame.contents = HashChunks(*frame.payload, kChunkBytes);
+  rig.engine.TakeFrame(wrong, std::move(frame));
+  absl::Status why;
+  ASSERT_TRUE(rig.transport.Await(wrong, [&](QueueTransport::Connection& connection) {
+    why = connection.why;
+    return connection.closed;
+  }));
+  EXPECT_EQ(why.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(why.message().find("tensor 17"), std::string::npos) << why;
+  b.streams.erase(b.streams.begin());
+  a.Begin();
+  for (RigWorker* worker : {&a, &b}) {
+    worker->Push(0, GradientOf(0, kChunkFloats));
+    worker->Commit();
+  }
+  for (const VerdictRecord& record : Finish({&a, &b})) {
+    EXPECT_EQ(record.value.contributors.size(), 2u);
+  }
+}
+
+TEST(Engine, RefusesAStreamOfNoSession) {
+  Rig rig;
+  const StreamId stream = rig.engine.OpenStream(12345);
+  absl::Status why;
+  ASSERT_TRUE(rig.transport.Await(stream, [&](QueueTransport::Connection& connection) {
+    why = connection.why;
+    return connection.closed;
+  }));
+  EXPECT_EQ(why.code(), absl::StatusCode::kUnauthenticated);
+}
+
+TEST(Engine, GivesBackWhatItHasRead) {
+  const Model model = AverageOf({F32("weight", kChunkFloats)}, 1);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  a.streams_wanted = 1;
+  a.Connect();
+  a.Ready();
+  a.Begin();
+  a.Push(0, GradientOf(0, kChunkFloats));
+  EXPECT_TRUE(rig.transport.Await(a.streams[0], [](QueueTransport::Connection& connection) {
+    return connection.consumed == kChunkBytes;
+  }));
+  EXPECT_TRUE(rig.transport.Await(
+      a.session, [](QueueTransport::Connection& connection) { return connection.consumed >= 3; }));
+}
+
+TEST(Engine, Fault_N2_ResultsOfALostStreamComeOnAnother) {
+  const Model model = AverageOf({F32("weight", 8 * kChunkFloats)}, 2);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", model);
+  a.Connect();
+  b.Connect();
+  a.Ready();
+  b.Ready();
+  for (RigWorker* worker : {&a, &b}) {
+    worker->Begin();
+    worker->Push(0, GradientOf(worker == &a ? 0 : 1, 8 * kChunkFloats));
+    worker->Commit();
+  }
+  // Something was sent to a on this stream; a never reads it.
+  const StreamId lost = a.streams[0];
+  ASSERT_TRUE(rig.transport.Await(
+      lost, [](QueueTransport::Connection& connection) { return !connection.frames.empty(); }));
+  rig.engine.CloseStream(lost);
+  a.streams.erase(a.streams.begin());
+  EXPECT_EQ(Finish({&a, &b})[0].value.outcome, Outcome::kCommitted);
+  EXPECT_EQ(a.results[0], b.results[0]);
+  EXPECT_GT(rig.Look<uint64_t>([](const Runner& r) { return r.counters().results_resent; }), 0u);
+}
+
+TEST(Engine, ResultsWaitForAStream) {
+  const Model model = AverageOf({F32("weight", kChunkFloats)}, 1);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  a.Connect();
+  a.Ready();
+  a.Begin();
+  const std::string gradient = GradientOf(0, kChunkFloats);
+  a.Push(0, gradient);
+  rig.engine.CloseStream(a.streams[0]);
+  rig.engine.CloseStream(a.streams[1]);
+  a.streams.clear();
+  a.Commit();
+  a.OpenStream();
+  EXPECT_EQ(Finish({&a})[0].value.outcome, Outcome::kCommitted);
+  EXPECT_EQ(a.results[0], gradient);
+}
+
+// W1: the chunks of a process that died are in no tensor of the result.
+TEST(Engine, Fault_W1_ProcessThatDiesIsNotCountedAfterItsShortGrace) {
+  const Model model = AverageOf({F32("weight", 2 * kChunkFloats), F32("bias", 5)}, 2);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", model);
+  a.Connect();
+  b.Connect();
+  a.Ready();
+  b.Ready();
+  a.Begin();
+  b.Begin();
+  b.Push(0, GradientOf(1, 2 * kChunkFloats));
+  a.Push(0, GradientOf(0, 2 * kChunkFloats));
+  a.Push(1, GradientOf(2, 5));
+  a.Commit();
+  // One tensor of both has been reduced.
+  ASSERT_NE(rig.transport.AwaitAny(
+                {a.streams[0], a.streams[1]},
+                [](QueueTransport::Connection& connection) { return !connection.frames.empty(); }),
+            0u);
+  b.Die();
+  rig.Pass(absl::ZeroDuration());     // The closing is heard,
+  rig.Pass(absl::Milliseconds(20));   // found to be that of all connections,
+  rig.Pass(absl::Milliseconds(300));  // and the grace of a process that is gone passes.
+  const VerdictRecord record = Finish({&a})[0];
+  EXPECT_EQ(record.value.divisor, 1u);
+  ASSERT_EQ(record.value.contributors.size(), 1u);
+  EXPECT_EQ(record.value.contributors[0].worker, "a");
+  EXPECT_EQ(a.results[0], GradientOf(0, 2 * kChunkFloats));
+  EXPECT_EQ(a.results[1], GradientOf(2, 5));
+}
+
+// A connection that breaks while the data streams stay open is no process that ended: the lease.
+TEST(Engine, BrokenSessionKeepsItsLease) {
+  const Model model = AverageOf({F32("weight", 5)}, 2);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", model);
+  a.Connect();
+  b.Connect();
+  a.Ready();
+  b.Ready();
+  a.Begin();
+  b.Begin();
+  a.Push(0, GradientOf(0, 5));
+  a.Commit();
+  b.LoseSession();
+  rig.Pass(absl::ZeroDuration());
+  for (int i = 0; i < 30; ++i) {
+    rig.Pass(absl::Milliseconds(100));
+    a.Say(Heartbeat{});
+  }
+  EXPECT_TRUE(rig.notes.OfKind(NoteKind::kWorkerLost).empty());
+  EXPECT_EQ(rig.notes.OfKind(NoteKind::kWorkerDisconnected).size(), 1u);
+  EXPECT_EQ(rig.Look<size_t>([](const Runner& runner) { return runner.streams(); }), 2u);
+  for (int i = 0; i < 30; ++i) {
+    rig.Pass(absl::Milliseconds(100));
+    a.Say(Heartbeat{});
+  }
+  EXPECT_EQ(Finish({&a})[0].value.divisor, 1u);
+  EXPECT_EQ(rig.notes.OfKind(NoteKind::kWorkerLost).size(), 1u);
+}
+
+// Facts come with the result, at no extra read.
+TEST(Engine, Fault_W12_NamesTheFirstInputThatIsNotFinite) {
+  const Model model = AverageOf({F32("weight", 2 * kChunkFloats)}, 2);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", model);
+  a.Connect();
+  b.Connect();
+  a.Ready();
+  b.Ready();
+  const size_t bad = kChunkFloats + 77;
+  for (RigWorker* worker : {&a, &b}) {
+    worker->Begin();
+    worker->Push(0, Floats(2 * kChunkFloats,
+                           [&](size_t i) { return worker == &b && i == bad ? NAN : 1.0F; }));
+    worker->Commit();
+  }
+  const VerdictRecord record = Finish({&a, &b})[0];
+  ASSERT_TRUE(record.value.facts.nonfinite.has_value());
+  EXPECT_EQ(record.value.facts.nonfinite->worker, "b");
+  EXPECT_EQ(record.value.facts.nonfinite->element, bad);
+  EXPECT_TRUE(std::isnan(FloatAt(a.results[0], bad)));
+  EXPECT_EQ(FloatAt(a.results[0], bad + 1), 1.0F);
+  EXPECT_EQ(a.results[0], b.results[0]);
+}
+
+TEST(Engine, NormIsThatOfTheResult) {
+  const Model model = AverageOf({F32("weight", 1000)}, 1);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  a.Connect();
+  a.Ready();
+  a.Begin();
+  a.Push(0, Floats(1000, [](size_t) { return 2.0F; }));
+  a.Commit();
+  EXPECT_EQ(Finish({&a})[0].value.facts.squared_norm, 4000.0);
+}
+
+// A constant that no f32 holds is the peers' fault, and no reason to die.
+TEST(Engine, ReductionThatCannotBeMadeAbortsTheRound) {
+  Model model = AverageOf({F32("weight", 1000)}, 1);
+  model.spec.prescale = 1e300;
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  a.Connect();
+  a.Ready();
+  a.Begin();
+  a.Push(0, GradientOf(0, 1000));
+  a.Commit();
+  const VerdictRecord record = Finish({&a})[0];
+  EXPECT_EQ(record.value.outcome, Outcome::kAborted);
+  EXPECT_NE(record.value.reason.find("weight"), std::string::npos) << record.value.reason;
+}
+
+class RecordingStateFile : public StateFile {
+ public:
+  absl::Status Save(const SaveState& state) override {
+    MutexLock lock(mutex_);
+    saved_.push_back(state.membership);
+    return absl::OkStatus();
+  }
+  std::vector<Membership> saved() const {
+    MutexLock lock(mutex_);
+    return saved_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<Membership> saved_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST(Engine, WritesAGenerationDownBeforeItIsTold) {
+  const Model model = AverageOf({F32("weight", 5)}, 1);
+  RecordingStateFile file;
+  EngineOptions options;
+  options.core.state_file = true;
+  Rig rig(options, &file);
+  RigWorker a(rig, "a", model);
+  a.Connect();
+  a.Ready();
+  const MembershipChanged told = a.Await<MembershipChanged>();
+  const std::vector<Membership> saved = file.saved();
+  ASSERT_FALSE(saved.empty());
+  EXPECT_EQ(saved.back(), told.membership);
+}
+
+TEST(Engine, DrainEndsWhenNothingIsOpen) {
+  const Model model = AverageOf({F32("weight", 5)}, 1);
+  ManualClock clock;
+  QueueTransport transport;
+  NoteBook notes;
+  const auto reducer = kernels::MakeCpuReducer();
+  Engine engine(EngineOptions{}, clock, *reducer, notes, nullptr);
+  Mutex mutex;
+  Condition changed;
+  bool drained = false;
+  engine.OnDrained([&] {
+    MutexLock lock(mutex);
+    drained = true;
+    changed.NotifyAll();
+  });
+  engine.Start(transport);
+  engine.Command(DrainService{});
+  {
+    MutexLock lock(mutex);
+    while (!drained) changed.Wait(mutex);
+  }
+  engine.Stop();
+  EXPECT_EQ(notes.OfKind(NoteKind::kDraining).size(), 1u);
+}
+
+// Several workers, each on a thread of its own, through many rounds: what ThreadSanitizer sees.
+TEST(Engine, ManyThreadsManyRounds) {
+  constexpr uint32_t kWorkers = 4;
+  constexpr int kRounds = 10;
+  const size_t elements = 2 * kChunkFloats + 11;
+  const Model model = AverageOf({F32("a", elements), F32("b", 17)}, kWorkers);
+  EngineOptions options;
+  options.reduce_threads = 3;
+  Rig rig(options);
+  std::vector<std::unique_ptr<RigWorker>> workers;
+  for (uint32_t i = 0; i < kWorkers; ++i) {
+    workers.push_back(std::make_unique<RigWorker>(rig, std::string(1, 'a' + i), model));
+    workers.back()->Connect();
+  }
+  for (auto& worker : workers) worker->Ready();
+  std::vector<std::string> expected;
+  for (uint32_t i = 0; i < kWorkers; ++i) expected.push_back(GradientOf(i, elements));
+  const std::string average = ReferenceAverage(expected);
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < kWorkers; ++i) {
+    threads.emplace_back([&, i] {
+      RigWorker& worker = *workers[i];
+      for (int round = 0; round < kRounds; ++round) {
+        worker.Begin();
+        worker.Push(0, expected[i], 1 + i, i % 2 == 1);
+        worker.Push(1, GradientOf(i, 17));
+        worker.Commit();
+        worker.Stage();
+        EXPECT_EQ(worker.Verdict().value.contributors.size(), kWorkers);
+        EXPECT_EQ(worker.results[0], average);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(rig.engine.pool().used_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace basin::aggregator

@@ -1,0 +1,229 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The parts of the engine by themselves.
+
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "aggregator/engine/buffer_pool.h"
+#include "aggregator/engine/frame.h"
+#include "aggregator/engine/payload.h"
+#include "aggregator/engine/round_store.h"
+#include "aggregator/engine/workers.h"
+#include "tests/aggregator/engine/in_process.h"
+
+namespace basin::aggregator {
+namespace {
+
+std::string Join(const PayloadParts& parts) {
+  std::vector<kernels::Slice> slices;
+  parts.AppendTo(slices);
+  std::string bytes;
+  for (const kernels::Slice& slice : slices) {
+    bytes.append(static_cast<const char*>(slice.data), slice.size);
+  }
+  return bytes;
+}
+
+TEST(Payload, PartsAreCutAcrossPieces) {
+  const auto payload = std::make_shared<StringPayload>("abcdefghij", 3);
+  for (uint64_t offset = 0; offset <= 10; ++offset) {
+    for (uint64_t size = 0; offset + size <= 10; ++size) {
+      PayloadParts parts;
+      parts.Append({payload, offset, size});
+      EXPECT_EQ(Join(parts), std::string("abcdefghij").substr(offset, size));
+    }
+  }
+}
+
+TEST(Payload, NeighboursAreJoined) {
+  const auto one = std::make_shared<StringPayload>("abcdef", 6);
+  const auto other = std::make_shared<StringPayload>("ghi", 3);
+  PayloadParts parts;
+  parts.Append({one, 0, 2});
+  parts.Append({one, 2, 3});
+  EXPECT_EQ(parts.parts().size(), 1u);
+  parts.Append({other, 0, 3});
+  parts.Append({one, 0, 1});
+  EXPECT_EQ(parts.parts().size(), 3u);
+  EXPECT_EQ(Join(parts), "abcdeghia");
+  EXPECT_EQ(parts.bytes(), 9u);
+}
+
+TEST(BufferPool, UsesBuffersAgainAndKeepsNoMoreThanItMay) {
+  BufferPool pool(1 << 20);
+  char* first = nullptr;
+  {
+    const auto buffer = pool.Take(300000);
+    first = buffer->data();
+    EXPECT_EQ(buffer->size(), 300000u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 64, 0u);
+    EXPECT_EQ(pool.used_bytes(), 512u * 1024);
+    std::memset(first, 1, 300000);
+  }
+  EXPECT_EQ(pool.used_bytes(), 0u);
+  EXPECT_EQ(pool.idle_bytes(), 512u * 1024);
+  EXPECT_EQ(pool.Take(400000)->data(), first);
+  {
+    std::vector<std::shared_ptr<Buffer>> many;
+    for (int i = 0; i < 5; ++i) many.push_back(pool.Take(400000));
+  }
+  EXPECT_EQ(pool.idle_bytes(), 1024u * 1024);
+}
+
+TEST(BufferPool, BuffersOutliveIt) {
+  std::shared_ptr<Buffer> buffer;
+  {
+    BufferPool pool(1 << 20);
+    buffer = pool.Take(10);
+  }
+  buffer->data()[9] = 'x';
+  EXPECT_EQ(buffer->pieces()[0][9], 'x');
+}
+
+TEST(Frame, ContentsAreThoseOfTheChunksWhateverThePieces) {
+  std::string bytes(2 * kChunkBytes + 100, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31 >> 3);
+  const ChunkContents whole = HashChunks(StringPayload(bytes, bytes.size()), kChunkBytes);
+  ASSERT_EQ(whole.size(), 3u);
+  for (const size_t piece : {size_t{1000}, size_t{kChunkBytes}, size_t{kChunkBytes + 1}}) {
+    EXPECT_EQ(HashChunks(StringPayload(bytes, piece), kChunkBytes), whole);
+  }
+  // The term made of a content is that of the bytes.
+  const kernels::TensorKey key("weight");
+  kernels::RangeDigest range(key, 1);
+  range.Update(bytes.data() + kChunkBytes, kChunkBytes);
+  EXPECT_EQ(kernels::TermOf(key, 1, whole[1]), range.Finish());
+}
+
+TEST(WorkerThreads, RunEverythingInOrderPerKey) {
+  std::atomic<int> ran{0};
+  std::vector<std::vector<int>> seen(5);
+  {
+    WorkerThreads threads("test", 3);
+    EXPECT_EQ(threads.count(), 3u);
+    for (int i = 0; i < 500; ++i) {
+      threads.Submit(i % 5, [&, i] {
+        seen[i % 5].push_back(i);
+        ran.fetch_add(1);
+      });
+    }
+  }
+  EXPECT_EQ(ran.load(), 500);
+  for (const auto& order : seen) {
+    EXPECT_EQ(order.size(), 100u);
+    EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+  }
+}
+
+class RoundStoreTest : public ::testing::Test {
+ protected:
+  // Keeps `count` chunks of tensor 0 from `first`, all of the byte `fill`.
+  void Keep(const Incarnation& who, uint32_t first, uint32_t count, char fill) {
+    IncomingFrame incoming;
+    const ContributionFrame frame{0, 1, {0, first, count}, DType::kUnspecified, 0};
+    incoming.payload =
+        std::make_shared<StringPayload>(std::string(count * kChunkBytes, fill), 1 << 20);
+    incoming.bytes = count * kChunkBytes;
+    incoming.what = frame;
+    store_.Keep(who, frame.range, frame, incoming);
+  }
+  static StartAttempt Attempt(uint64_t number) {
+    StartAttempt start;
+    start.ballot = {1, number};
+    start.spec.op = ReduceOp::kSum;
+    start.contributors = {{"a", {1, 1}, 1}, {"b", {1, 2}, 1}};
+    return start;
+  }
+  static Reduce ReduceOf(uint64_t attempt, uint32_t first, uint32_t count,
+                         std::vector<uint32_t> skipped = {}) {
+    Reduce reduce;
+    reduce.ballot = {1, attempt};
+    reduce.range = {0, first, count};
+    reduce.skipped = std::move(skipped);
+    return reduce;
+  }
+  std::unique_ptr<Reduction> Reduced(const Reduce& reduce) {
+    auto reduction = store_.TakeInputs(reduce);
+    if (reduction == nullptr) return nullptr;
+    reduction->tensor = {"t", DType::kU8, {8 * kChunkBytes}};
+    reduction->key = kernels::TensorKey("t");
+    aggregator::Run(*reduction, *reducer_, pool_);
+    return reduction;
+  }
+
+  RoundStore store_;
+  BufferPool pool_{0};
+  const std::unique_ptr<kernels::Reducer> reducer_ = kernels::MakeCpuReducer();
+};
+
+TEST_F(RoundStoreTest, InputsAreTakenOnce) {
+  store_.Start(Attempt(1));
+  Keep({1, 1}, 0, 2, 1);
+  EXPECT_EQ(store_.TakeInputs(ReduceOf(1, 0, 2)), nullptr);  // b's are missing.
+  Keep({1, 1}, 0, 2, 1);
+  Keep({1, 2}, 0, 2, 2);
+  EXPECT_EQ(store_.parked_bytes(), 4 * kChunkBytes);
+  const auto reduction = Reduced(ReduceOf(1, 0, 2));
+  ASSERT_NE(reduction, nullptr);
+  EXPECT_EQ(reduction->done.failure, std::nullopt);
+  EXPECT_EQ(reduction->result->data()[kChunkBytes], 3);
+  EXPECT_EQ(store_.parked_bytes(), 0u);
+  EXPECT_EQ(store_.TakeInputs(ReduceOf(1, 0, 2)), nullptr);
+}
+
+TEST_F(RoundStoreTest, KeepingAChunkAgainCountsItOnce) {
+  Keep({1, 1}, 0, 2, 1);
+  Keep({1, 1}, 1, 2, 1);
+  EXPECT_EQ(store_.parked_bytes(), 3 * kChunkBytes);
+  EXPECT_TRUE(store_.Discard({1, 1}, {{0, 0, 3}}));
+  EXPECT_EQ(store_.parked_bytes(), 0u);
+  EXPECT_FALSE(store_.Discard({1, 1}, {{0, 0, 1}}));
+}
+
+TEST_F(RoundStoreTest, SkippedContributionsAreNotNeeded) {
+  store_.Start(Attempt(1));
+  Keep({1, 2}, 0, 1, 7);
+  const auto reduction = Reduced(ReduceOf(1, 0, 1, {0}));
+  ASSERT_NE(reduction, nullptr);
+  EXPECT_EQ(reduction->result->data()[0], 7);
+}
+
+TEST_F(RoundStoreTest, ANewBallotFreesResultsAndVoidsReductions) {
+  store_.Start(Attempt(1));
+  for (const uint64_t who : {1, 2}) Keep({1, who}, 0, 2, 1);
+  const auto first = Reduced(ReduceOf(1, 0, 1));
+  const auto second = Reduced(ReduceOf(1, 1, 1));
+  store_.Hold(*first);
+  EXPECT_EQ(store_.result_bytes(), kChunkBytes);
+  store_.Start(Attempt(2));
+  EXPECT_EQ(store_.result_bytes(), 0u);
+  store_.Hold(*second);  // Of the attempt before.
+  EXPECT_EQ(store_.result_bytes(), 0u);
+  EXPECT_EQ(store_.TakeInputs(ReduceOf(1, 0, 1)), nullptr);
+  EXPECT_FALSE(store_.Release({1, 1}, {0, 0, 1}));
+}
+
+TEST_F(RoundStoreTest, ResultsAreFramedAndReleased) {
+  store_.Start(Attempt(1));
+  for (const uint64_t who : {1, 2}) Keep({1, who}, 0, 5, static_cast<char>(who));
+  store_.Hold(*Reduced(ReduceOf(1, 0, 3)));
+  store_.Hold(*Reduced(ReduceOf(1, 3, 2)));
+  const auto frames = store_.ResultFrames(0, 1, {0, 0, 5}, 2);
+  ASSERT_EQ(frames.size(), 3u);
+  EXPECT_EQ(std::get<ResultFrame>(frames[1].what).range, (ChunkRange{0, 2, 2}));
+  EXPECT_EQ(frames[1].payload.parts().size(), 2u);  // Of two buffers.
+  EXPECT_EQ(frames[2].payload.bytes(), kChunkBytes);
+  EXPECT_EQ(Join(frames[0].payload), std::string(2 * kChunkBytes, 3));
+  EXPECT_TRUE(store_.ResultFrames(0, 1, {0, 4, 2}, 2).empty());  // The second is not here.
+  EXPECT_TRUE(store_.Release({1, 1}, {0, 0, 5}));
+  EXPECT_FALSE(store_.Release({1, 1}, {0, 0, 1}));
+  EXPECT_EQ(store_.result_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace basin::aggregator
