@@ -178,7 +178,8 @@ class Job {
   void TryForm(const JobScope& scope);
   void ReconsiderMembers(const JobScope& scope);
   void RequestChange(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor);
-  void ApplyChange(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor);
+  void ApplyChange(const JobScope& scope, const Membership& next,
+                   const std::optional<WorkerId>& donor);
   void Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::string& reason,
             const Error& error);
   void EndLineage(const JobScope& scope);

@@ -183,7 +183,7 @@ void Job::RequestChange(const JobScope& scope, const Membership& next,
       std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.saving; });
   if (pending_.has_value() || saving) return;  // Reconsidered when that is done.
   if (!scope.config.state_file) {
-    ApplyChange(scope, next, std::move(donor));
+    ApplyChange(scope, next, donor);
     return;
   }
   pending_ = PendingChange{next, std::move(donor)};
@@ -191,7 +191,7 @@ void Job::RequestChange(const JobScope& scope, const Membership& next,
 }
 
 void Job::ApplyChange(const JobScope& scope, const Membership& next,
-                      std::optional<WorkerId> donor) {
+                      const std::optional<WorkerId>& donor) {
   Activate(scope, next, donor, true);
   // Rounds that were held up by the pause go on with everyone.
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {

@@ -163,7 +163,9 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
         base = mine;
       }
     }
-    lane.layout = base != nullptr ? base->layout : NewestHistory(hellos, name)->layout;
+    if (base == nullptr) base = NewestHistory(hellos, name);
+    if (base == nullptr) continue;  // Nobody remembers it.
+    lane.layout = base->layout;
     for (const WorkerId& id : list) {
       const LaneHistory* mine = current(id) ? FindLane(hellos.at(id), name) : nullptr;
       if (mine == nullptr) continue;
