@@ -233,6 +233,7 @@ void RandomMessages::Fill(Hello* out) {
   out->contract_version = static_cast<uint32_t>(1 + Below(3));
   out->features = Number();
   out->fresh = Coin();
+  out->from_start = Coin();
   Fill(&out->settings);
   Fill(&out->incarnation);
   Fill(&out->membership);
