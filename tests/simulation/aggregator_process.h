@@ -158,7 +158,6 @@ class AggregatorProcess {
   std::vector<aggregator::Action> actions_;
   const PushFrame* frame_ = nullptr;  // Of the Step in progress.
   const ValueFrame* value_frame_ = nullptr;
-  uint64_t step_session_ = 0;
 };
 
 }  // namespace basin::simulation
