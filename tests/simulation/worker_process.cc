@@ -367,7 +367,8 @@ void WorkerProcess::Do(client::KeepResult& keep) {
                                                            "arrive."));
     return;
   }
-  if (lane.staged.round != keep.round || lane.staged.ballot < frame_->ballot) {
+  // The core says which ballot is of use; after an eviction it may be a lower one than before.
+  if (lane.staged.round != keep.round || !(lane.staged.ballot == frame_->ballot)) {
     lane.staged.round = keep.round;
     lane.staged.ballot = frame_->ballot;
     lane.staged.present = 0;
