@@ -85,6 +85,12 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t lane, const VerdictRecor
   for (const ToldVerdict& other : told) {
     if (other.record.chain == record.chain) {
       if (other.record.value == record.value) return;
+      // Why nothing was applied makes no difference to anybody's state: one chain, two reasons.
+      if (record.value.outcome == Outcome::kAborted &&
+          other.record.value.outcome == Outcome::kAborted) {
+        told.push_back({record, aggregator});
+        return;
+      }
       Fail(Invariant::kOneVerdict,
            absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
                         ": one chain hash, two values: ", DescribeRecord(other.record), " and ",
