@@ -774,7 +774,8 @@ void AggregatorProcess::Do(aggregator::Note& note) {
   if (note.kind == NoteKind::kRecovered && note.text.find("whoever is back") != std::string::npos) {
     orphaned_.clear();
   }
-  world_.Noted(note);
+  const aggregator::Job* job = core_.FindJob(kJobName);
+  world_.Noted(note, job == nullptr ? core_.config().term : job->term());
 }
 
 void AggregatorProcess::Do(aggregator::Drained&) { world_.ServiceDrained(*this); }

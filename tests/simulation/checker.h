@@ -108,6 +108,14 @@ class Checker {
     return rejected_.count({lane, round, worker}) > 0;
   }
 
+  // An aggregator of this term lost the worker, and its contribution to the round with it.
+  void Dropped(uint32_t lane, RoundNumber round, const std::string& worker, Term term) {
+    dropped_.insert({lane, round, worker, term});
+  }
+  bool WasDropped(uint32_t lane, RoundNumber round, const std::string& worker, Term term) const {
+    return dropped_.count({lane, round, worker, term}) > 0;
+  }
+
   // ---- what processes are told
   ProcessLane& LaneOf(uint32_t process, uint32_t lane) { return processes_[process][lane]; }
   void GenerationSeen(uint32_t process, const Membership& membership);
@@ -149,6 +157,7 @@ class Checker {
   Violation violation_;
   std::map<std::tuple<uint32_t, RoundNumber, Incarnation>, Contribution> contributions_;
   std::set<std::tuple<uint32_t, RoundNumber, std::string>> rejected_;
+  std::set<std::tuple<uint32_t, RoundNumber, std::string, Term>> dropped_;
   std::map<uint32_t, std::map<uint32_t, ProcessLane>> processes_;
   std::map<uint32_t, Generation> generation_seen_;  // By process.
   std::map<Generation, std::vector<WorkerId>> generations_;

@@ -284,8 +284,13 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
                   });
   // Who joined in a pause when the value was fixed already only stages it.
   const bool too_late = lane.joined == record.round && record.ballot != record.value_ballot;
+  // Whoever prepared the value had lost this worker, and another aggregator, which never did, told
+  // the verdict.
+  const bool lost =
+      record.ballot.term != record.value_ballot.term &&
+      world_.checker.WasDropped(lane.model, record.round, id(), record.value_ballot.term);
   if (record.value.outcome == Outcome::kCommitted && mine && lane.given.committed &&
-      !lane.given.withdrawn && !too_late && !counted &&
+      !lane.given.withdrawn && !too_late && !lost && !counted &&
       !world_.checker.WasRejected(lane.model, record.round, id())) {
     world_.checker.Fail(Invariant::kCountedOnce,
                         absl::StrCat(name(), " committed its contribution to round ", record.round,

@@ -495,11 +495,16 @@ void World::StrikeCommand(const Fault& fault) {
   }
 }
 
-void World::Noted(const aggregator::Note& note) {
+void World::Noted(const aggregator::Note& note, Term term) {
   using aggregator::NoteKind;
   if (note.kind == NoteKind::kContributionRejected) {
     // Whoever is told may lose its connection first; the note stays.
     if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
+  }
+  if (note.kind == NoteKind::kContributionDropped) {
+    if (const auto lane = LaneByName(note.lane)) {
+      checker.Dropped(*lane, note.round, note.worker, term);
+    }
   }
   if (note.kind == NoteKind::kContributionDropped &&
       note.text.find("effective and left") != std::string::npos) {

@@ -54,7 +54,7 @@ class World {
 
   // Something happened that a fault may wait for. The process named may be gone afterwards.
   void Notice(Trigger trigger, uint32_t worker, uint32_t aggregator);
-  void Noted(const aggregator::Note& note);
+  void Noted(const aggregator::Note& note, Term term);
   void ServiceDrained(AggregatorProcess& aggregator);
   std::optional<Fault> TakeTrainerFault(FaultKind kind, uint32_t worker, RoundNumber step);
   bool TakeStateFileFailure() { return std::exchange(state_file_fails_, false); }
