@@ -257,9 +257,10 @@ void World::StartAggregator() {
     config.saved[kJobName] = *state_file;
     config.term = std::max(config.term, state_file->term + 1);
   }
-  // Unix seconds tell lives apart; two are not started in one second while both are alive.
+  // Unix seconds tell lives apart; two are not started in one second.
   for (const auto& other : aggregators_) {
-    if (other->alive()) config.term = std::max(config.term, other->core().config().term + 1);
+    const bool later = other->alive() || other->core().config().term == config.term;
+    if (later) config.term = std::max(config.term, other->core().config().term + 1);
   }
   config.term_step = 1 + Mix(Mix(scenario.seed, 0x7e6), aggregators_.size()) % (1 << 20);
   config.rules = RulesOf(scenario.bug);
