@@ -141,7 +141,8 @@ void Client::Resume(const Scope& scope, const Welcome& welcome) {
   }
   // Who has become a member meanwhile is told so with the rounds to start at, in a message.
   const Role role = welcome.role == Role::kMember && role_ != Role::kMember ? role_ : welcome.role;
-  if (!(welcome.membership.generation < membership_.generation)) {
+  // Who is no member is bound by nothing that an aggregator told it before this one.
+  if (!has_history_ || !(welcome.membership.generation < membership_.generation)) {
     SetMembership(scope, welcome.membership, role, false, std::nullopt);
   }
   for (const OpenRound& open : welcome.open) {

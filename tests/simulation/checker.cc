@@ -54,15 +54,19 @@ void Checker::Fail(Invariant invariant, std::string text) {
   violation_ = {invariant, queue_.now(), std::move(text)};
 }
 
-void Checker::GenerationSeen(uint32_t process, const Membership& membership) {
-  if (membership.generation.term == 0) return;  // Evicted: of no generation.
+void Checker::GenerationSeen(uint32_t process, const Membership& membership, bool member) {
   Generation& seen = generation_seen_[process];
+  if (membership.generation.term == 0) {  // Evicted: of no generation, and of a new life.
+    seen = Generation{};
+    return;
+  }
   if (membership.generation < seen) {
     Fail(Invariant::kOneVerdict,
          absl::StrCat("Process ", process, " was told generation ", ToString(membership.generation),
                       " after generation ", ToString(seen), "."));
   }
-  seen = membership.generation;
+  // Who is no member only looks on, perhaps at one aggregator after another.
+  if (member) seen = membership.generation;
   const auto [it, fresh] = generations_.emplace(membership.generation, membership.members);
   if (!fresh && it->second != membership.members) {
     Fail(Invariant::kOneVerdict,

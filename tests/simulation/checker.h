@@ -118,7 +118,9 @@ class Checker {
 
   // ---- what processes are told
   ProcessLane& LaneOf(uint32_t process, uint32_t lane) { return processes_[process][lane]; }
-  void GenerationSeen(uint32_t process, const Membership& membership);
+  // `member`: whether the process is one in it. From then on, until it is evicted, what it is told
+  // never goes back.
+  void GenerationSeen(uint32_t process, const Membership& membership, bool member);
   void ForgetProcess(uint32_t process) { processes_.erase(process); }
 
   // A worker's session brought a verdict that follows what it knew (the client acts on it later).

@@ -406,7 +406,7 @@ void WorkerProcess::Do(client::Refused& refused) {
 }
 
 void WorkerProcess::Do(client::MembershipNow& now) {
-  world_.checker.GenerationSeen(index_, now.membership);
+  world_.checker.GenerationSeen(index_, now.membership, now.role == Role::kMember);
   world_.Narrate(Detail::kNotable, name(), [&] { return Narrate(now); });
   if (phase_ == Phase::kLeaving || phase_ == Phase::kLeft) return;
   if (now.role != Role::kMember) {

@@ -264,6 +264,25 @@ TEST(JoiningTest, WhoWasNoMemberYetIsAsReadyAfterAnEviction) {
   EXPECT_TRUE(worker.Hear(welcome).HasSent<Ready>()) << "the trainer was told nothing to load";
 }
 
+TEST(JoiningTest, WhoIsNoMemberFollowsAnAggregatorOfALowerTerm) {
+  Harness worker;
+  Welcome higher = worker.MakeWelcome();
+  higher.term = kTerm + 5;
+  higher.membership = {{kTerm + 5, 1}, {"w-1", "w-2"}};
+  worker.Connect(higher);
+  worker.RegisterModel();
+  worker.Do(DeclareReady{});
+  worker.Do(SessionDown{""});
+  Welcome welcome = worker.MakeWelcome();
+  welcome.incarnation = {kTerm, 9};
+  worker.Connect(welcome);
+  const MembershipNow now =
+      worker.Hear(MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {}})
+          .One<MembershipNow>();
+  EXPECT_TRUE(now.joined);
+  EXPECT_EQ(now.membership, worker.Members());
+}
+
 TEST(JoiningTest, TwoLanesMaySwapTheirNumbers) {
   Harness worker;
   worker.Connect();
