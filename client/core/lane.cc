@@ -260,8 +260,10 @@ void Lane::Forget() {
 // ---- the aggregator's side
 
 Finding Lane::TakeLayout(const Scope& scope, const LaneLayout& layout) {
-  bool fits = (!index_.has_value() || *index_ == layout.lane) &&
-              layout_.Extend(layout.first, layout.tensors, scope.config.max_tensors);
+  // An aggregator that recovered a job of two others may number its lanes anew; their names and
+  // tensors stay.
+  const bool named = !index_.has_value() || *index_ == layout.lane || layout.first == 0;
+  bool fits = named && layout_.Extend(layout.first, layout.tensors, scope.config.max_tensors);
   // A call lane that was idle for long, and any lane without history, may be laid out anew.
   if (!fits && layout.first == 0 && (kind_ == LaneKind::kCall || !started_)) {
     layout_ = Layout();

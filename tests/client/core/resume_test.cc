@@ -317,6 +317,19 @@ TEST(ResumeTest, AVerdictThatWaitedForResultsDiesWithTheSession) {
   EXPECT_TRUE(Reconnect(worker, welcome).HasSent<Abandon>());
 }
 
+TEST(ResumeTest, ALaneThatIsNumberedAnewKeepsItsRound) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Begin();
+  Welcome welcome = worker.MakeWelcome(Role::kMember);
+  welcome.layouts = {worker.MakeLayout()};
+  welcome.layouts[0].lane = kLane + 8;
+  const Actions actions = Reconnect(worker, welcome);
+  EXPECT_FALSE(actions.Has<CloseSession>());
+  EXPECT_EQ(worker.lane().index(), LaneIndex{kLane + 8});
+  EXPECT_EQ(actions.OneSent<basin::Begin>().lane, kLane + 8);
+}
+
 TEST(ResumeTest, AWelcomeWithAContradictoryLayoutEndsTheSession) {
   Harness worker;
   worker.BecomeMember();
