@@ -655,7 +655,21 @@ bool Job::MayAdmit(const JobScope& scope, const Lane& settled) const {
 
 void Job::Save(const JobScope& scope, const Membership& next) {
   written_ = next.generation;
+  written_lives_.clear();
+  for (const WorkerId& id : next.members) {
+    written_lives_.push_back(workers_[*workers_.Find(id)].incarnation);
+  }
   scope.actions.push_back(SaveState{id_, name_, run_, term_, next});
+}
+
+// Whether nobody in the list that was written last has come back meanwhile as another incarnation,
+// which is not ready yet and does not have the state of the one before.
+bool Job::StillMeant(const Membership& written) const {
+  for (size_t i = 0; i < written.members.size(); ++i) {
+    const Worker& worker = workers_[*workers_.Find(written.members[i])];
+    if (worker.state != WorkerState::kLost && worker.incarnation != written_lives_[i]) return false;
+  }
+  return true;
 }
 
 void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
@@ -673,11 +687,11 @@ void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
     pending_.reset();
     const bool donor_lost = change.donor.has_value() &&
                             workers_[*workers_.Find(*change.donor)].state == WorkerState::kLost;
-    if (!donor_lost) {
+    if (!donor_lost && StillMeant(change.next)) {
       ApplyChange(scope, change.next, change.donor);
       ReconsiderMembers(scope);
     } else if (workers_.Count(WorkerState::kMember) > 0) {
-      ReconsiderMembers(scope);  // Another one has the state.
+      ReconsiderMembers(scope);  // With those who are there now.
     } else {
       EndLineage(scope);
     }
@@ -687,7 +701,13 @@ void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
     Lane& lane = lanes_[i];
     if (!lane.saving || lane.saved_next.generation != saved.generation) continue;
     lane.saving = false;
-    if (lane.round.has_value()) TellVerdict(scope, i, lane.saved_next);
+    if (!lane.round.has_value()) return;
+    if (StillMeant(lane.saved_next)) {
+      TellVerdict(scope, i, lane.saved_next);
+    } else {
+      AdvanceLane(scope, i);  // Nobody was told: the next members are chosen anew.
+      ReconsiderMembers(scope);
+    }
     return;
   }
 }

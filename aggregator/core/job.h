@@ -137,7 +137,7 @@ class Job {
 
   auto Fields() const {
     return std::tie(id_, name_, run_, state_, term_, settings_, reason_, suspended_, paused_noted_,
-                    settled_in_, told_verdict_, recovered_, membership_, written_,
+                    settled_in_, told_verdict_, recovered_, membership_, written_, written_lives_,
                     next_incarnation_, next_ready_, finished_and_gone_, workers_, lanes_, values_,
                     hellos_, saved_, recovery_since_, forming_since_, forming_timed_out_, forced_,
                     saving_recovery_, heard_more_, recovered_lanes_, orphans_, pending_, donor_,
@@ -221,6 +221,7 @@ class Job {
   bool IsBoundary(const Lane& lane) const;
   bool MayAdmit(const JobScope& scope, const Lane& settled) const;
   void Save(const JobScope& scope, const Membership& next);
+  bool StillMeant(const Membership& written) const;
   void Settle(const JobScope& scope, LaneIndex index);
   void TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next);
   RoundScope ScopeOf(const JobScope& scope, LaneIndex index) const;
@@ -243,7 +244,8 @@ class Job {
   bool told_verdict_ = false;  // In this term.
   bool recovered_ = false;     // In this term.
   Membership membership_;
-  Generation written_;  // The newest that was asked to be written down.
+  Generation written_;                      // The newest that was asked to be written down.
+  std::vector<Incarnation> written_lives_;  // Of its members, when it was asked.
   uint64_t next_incarnation_ = 0;
   uint64_t next_ready_ = 0;
   uint32_t finished_and_gone_ = 0;  // Lost workers that had finished.

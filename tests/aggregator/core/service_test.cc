@@ -271,6 +271,42 @@ TEST(StateFile, AVerdictThatChangesTheMembersWaitsForIt) {
   EXPECT_EQ(j.role, Role::kMember);
 }
 
+TEST(StateFile, WhoIsReplacedMeanwhileIsNotAmongTheNextMembers) {
+  Pair t(WithFile());
+  t.Round();
+  TestWorker& j = t.Join("j");
+  t.saves = false;
+  t.Round();
+  j.Restart();
+  j.Connect();
+  t.FinishSaves();
+  EXPECT_EQ(t.a.lane().last, 2u);
+  EXPECT_THAT(t.a.verdict().next.members, ElementsAre("a", "b"));
+  EXPECT_EQ(j.role, Role::kJoiner) << "its new process has no model yet";
+}
+
+TEST(StateFile, ADonorThatIsReplacedMeanwhileHasNoStateToGive) {
+  Cluster t(Settings(2, 3, 2), WithFile());
+  TestWorker& a = t.Join("a");
+  TestWorker& b = t.Join("b");
+  for (TestWorker* worker : {&a, &b}) worker->Contribute();
+  ASSERT_EQ(a.lane().last, 1u);
+  t.saves = false;
+  a.Restart();
+  a.Connect();
+  a.Ready();
+  ASSERT_EQ(t.saves_asked.size(), 1u) << "admitted in the pause, with b as its donor";
+  b.Restart();
+  b.Connect();
+  t.saves = true;
+  t.FinishSaves();
+  EXPECT_EQ(a.role, Role::kJoiner);
+  EXPECT_EQ(b.role, Role::kJoiner);
+  b.Ready();
+  EXPECT_EQ(a.role, Role::kMember);
+  EXPECT_EQ(b.role, Role::kMember);
+}
+
 TEST(StateFile, Fault_A8_AFailureIsToldAndSurvived) {
   Cluster t(Settings(1, 3, 2), WithFile());
   t.save_ok = false;
