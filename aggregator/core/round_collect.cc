@@ -51,7 +51,9 @@ void Round::TellWindow(const RoundScope& scope, RoundMember& member) {
   const uint64_t window = WindowOf(scope, member);
   // What lets the next frame go, as for UpdateBlocked: who counts as unblocked has been told so.
   const uint64_t next = std::min(scope.memory.frame, member.missing);
-  if (member.told_window >= next || window < next) return;
+  if (member.told_window >= next) return;
+  // What is pulled may be shorter than a frame, so in pull mode any growth counts.
+  if (pull_ ? window <= member.told_window : window < next) return;
   member.told_window = window;
   SendTo(scope, member, Credit{scope.lane, number_, window, {}, {}});
 }

@@ -109,6 +109,42 @@ TEST(Pull, GoesOnAfterALossAndOnANewSession) {
   EXPECT_EQ(t.a.lane().delivered[1].at({5, 0}), (Reduced{1, 1}));
 }
 
+// After a restart a chunk that nobody has to push again may fill the window that the front needs.
+TEST(Pull, RoomForLessThanAFrameIsToldToo) {
+  Config config = Narrow(2);
+  config.frame_bytes = 2 * kChunkBytes;
+  Cluster t(Settings(1, 3, 3), config);
+  std::vector<TensorSpec> tensors;
+  for (uint32_t i = 0; i < 6; ++i) tensors.push_back(Tensor("t" + std::to_string(i)));
+  TestWorker& a = t.Worker("a");
+  TestWorker& b = t.Worker("b");
+  TestWorker& c = t.Worker("c");
+  for (TestWorker* worker : {&a, &b, &c}) {
+    worker->repushes = worker->acks = false;
+    worker->Connect();
+    worker->Register(tensors);
+    worker->Ready();
+  }
+  for (TestWorker* worker : {&a, &b, &c}) worker->Begin();
+  for (TensorIndex i : {0u, 1u}) a.SendFrame(1, {i, 0, 1});
+  for (TensorIndex i : {5u, 4u}) b.SendFrame(1, {i, 0, 1});
+  for (TensorIndex i : {5u, 4u}) c.SendFrame(1, {i, 0, 1});
+  ASSERT_TRUE(t.round()->pull_mode());
+  for (TensorIndex i : {0u, 1u}) {
+    for (TestWorker* worker : {&b, &c}) worker->SendFrame(1, {i, 0, 1});
+  }
+  ASSERT_EQ(a.lane().results.size(), 2u) << "nobody acknowledges them: no room for another";
+  for (TestWorker* worker : {&a, &b, &c}) worker->SendFrame(1, {2, 0, 1});
+  ASSERT_EQ(a.lane().results.size(), 2u);
+  t.reduces = false;
+  c.Withdraw();
+  EXPECT_THAT(a.Last<Pull>().wanted, ElementsAre(ChunkRange{0, 0, 1}, ChunkRange{1, 0, 1}));
+  a.SendFrame(1, {0, 0, 1});
+  EXPECT_EQ(a.Last<Credit>().window, 0u) << "the chunk that is being reduced still fills it";
+  t.FinishReduces();
+  EXPECT_EQ(a.Last<Credit>().window, kChunkBytes);
+}
+
 TEST(Pull, TensorsThatEveryoneSkipsAreNotPulled) {
   Pair t(Narrow(2), 6);
   for (TestWorker* worker : {&t.a, &t.b}) {
