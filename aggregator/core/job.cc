@@ -666,7 +666,9 @@ void Job::Save(const JobScope& scope, const Membership& next) {
 // which is not ready yet and does not have the state of the one before.
 bool Job::StillMeant(const Membership& written) const {
   for (size_t i = 0; i < written.members.size(); ++i) {
-    const Worker& worker = workers_[*workers_.Find(written.members[i])];
+    const std::optional<Slot> slot = workers_.Find(written.members[i]);
+    if (!slot.has_value()) return false;  // Lost, and its place was given to another.
+    const Worker& worker = workers_[*slot];
     if (worker.state != WorkerState::kLost && worker.incarnation != written_lives_[i]) return false;
   }
   return true;
@@ -685,8 +687,11 @@ void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
   if (pending_.has_value() && pending_->next.generation == saved.generation) {
     const PendingChange change = *pending_;
     pending_.reset();
-    const bool donor_lost = change.donor.has_value() &&
-                            workers_[*workers_.Find(*change.donor)].state == WorkerState::kLost;
+    bool donor_lost = false;
+    if (change.donor.has_value()) {
+      const std::optional<Slot> slot = workers_.Find(*change.donor);
+      donor_lost = !slot.has_value() || workers_[*slot].state == WorkerState::kLost;
+    }
     if (!donor_lost && StillMeant(change.next)) {
       ApplyChange(scope, change.next, change.donor);
       ReconsiderMembers(scope);
