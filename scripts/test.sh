@@ -192,7 +192,7 @@ check_format() {
 # A header of Highway's kind (-inl.h) is meant to be included by others only.
 check_headers() {
   # shellcheck disable=SC2016  # expanded by the inner shell
-  cpp_sources '\.h$' proto kernels aggregator client | grep -v -e '-inl\.h$' |
+  cpp_sources '\.h$' proto kernels runtime aggregator client | grep -v -e '-inl\.h$' |
     xargs -r -P "$jobs" -I{} sh -c \
       'clang++-14 -std=c++17 -Wall -Wextra -Werror -Wno-pragma-once-outside-header \
          -I. -Ibuild/release/proto/basin/generated -fsyntax-only -x c++-header "$1" ||
@@ -200,7 +200,7 @@ check_headers() {
 }
 
 check_tidy() {
-  local folders=(proto kernels aggregator client)
+  local folders=(proto kernels runtime aggregator client)
   [[ "$mode" == nightly ]] && folders+=(tests)
   cpp_sources '\.cc$' "${folders[@]}" |
     xargs -r -n 1 -P "$jobs" clang-tidy-14 --quiet -p build/release --warnings-as-errors='*' \

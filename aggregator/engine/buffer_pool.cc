@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/engine/mutex.h"
+#include "runtime/mutex.h"
 
 namespace basin::aggregator {
 namespace {

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "aggregator/engine/payload.h"
+#include "runtime/payload.h"
 
 namespace basin::aggregator {
 

@@ -26,12 +26,12 @@
 
 #include "aggregator/core/config.h"
 #include "aggregator/engine/buffer_pool.h"
-#include "aggregator/engine/clock.h"
-#include "aggregator/engine/mutex.h"
 #include "aggregator/engine/runner.h"
 #include "aggregator/engine/transport.h"
 #include "aggregator/engine/workers.h"
 #include "kernels/reducer.h"
+#include "runtime/clock.h"
+#include "runtime/mutex.h"
 
 namespace basin::aggregator {
 

@@ -3,7 +3,7 @@
 // Data frames as the engine and a transport hand them to each other: what they are about, and their
 // bytes by reference.
 //
-// Thread contract: plain values; HashChunks is a pure function.
+// Thread contract: plain values.
 
 #ifndef BASIN_AGGREGATOR_ENGINE_FRAME_H_
 #define BASIN_AGGREGATOR_ENGINE_FRAME_H_
@@ -11,11 +11,10 @@
 #include <cstdint>
 #include <variant>
 
-#include "absl/container/inlined_vector.h"
 #include "aggregator/core/event.h"
-#include "aggregator/engine/payload.h"
-#include "kernels/checksum.h"
 #include "proto/vocabulary/messages.h"
+#include "runtime/contents.h"
+#include "runtime/payload.h"
 
 namespace basin::aggregator {
 
@@ -43,15 +42,12 @@ struct ValueFrame {
   uint32_t count = 0;
 };
 
-// The contents of a payload's chunks, for keys that only the engine knows.
-using ChunkContents = absl::InlinedVector<kernels::Digest, 4>;
-
 // A frame that arrived whole. Its header's checksum was right.
 struct IncomingFrame {
   std::variant<ContributionFrame, ResultFrame, ValueFrame> what;
   PayloadPtr payload;
   uint64_t bytes = 0;
-  ChunkContents contents;  // By HashChunks.
+  ChunkContents contents;  // Of its chunks.
   // What the sender says of each chunk; empty when a checksum over the payload has been compared.
   ChunkDigests claimed;
 };
@@ -61,11 +57,6 @@ struct OutgoingFrame {
   ChunkDigests digests;  // One per chunk.
   PayloadParts payload;
 };
-
-// The contents of chunks that follow each other in `payload`, each of `chunk_bytes` bytes but the
-// last. To be called where the bytes have just arrived, while they are in the cache.
-// REQUIRES: chunk_bytes > 0.
-ChunkContents HashChunks(const Payload& payload, uint64_t chunk_bytes);
 
 // Bytes of a whole chunk as it travels: kChunkBytes, or less when the payload is narrower than the
 // tensor. The narrow dtypes are half of f32.

@@ -48,7 +48,10 @@ std::optional<kernels::Failure> RunChunk(Reduction& reduction, const kernels::Re
   std::vector<size_t> begins;
   for (const ChunkInput& input : inputs) {
     begins.push_back(slices.size());
-    if (input.part.owner != nullptr) AppendPieces(input.part, slices);
+    if (input.part.owner == nullptr) continue;
+    ForEachPiece(input.part, [&](std::string_view piece) {
+      slices.push_back({piece.data(), piece.size()});
+    });
   }
   begins.push_back(slices.size());
   std::vector<kernels::Input> gathered(inputs.size());

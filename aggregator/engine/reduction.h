@@ -16,9 +16,9 @@
 #include "aggregator/core/action.h"
 #include "aggregator/core/event.h"
 #include "aggregator/engine/buffer_pool.h"
-#include "aggregator/engine/payload.h"
 #include "kernels/checksum.h"
 #include "kernels/reducer.h"
+#include "runtime/payload.h"
 
 namespace basin::aggregator {
 

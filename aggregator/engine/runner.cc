@@ -508,19 +508,15 @@ void Runner::Do(const RelayValue& relay) {
 void Runner::Do(const SendValue& send) {
   const auto value = values_.find(IdOf(send.job, send.key));
   Require(value != values_.end());
-  const uint32_t most = static_cast<uint32_t>(core_.config().frame_bytes / kChunkBytes);
-  for (uint32_t done = 0; done < send.count; done += most) {
-    const uint32_t count = std::min(most, send.count - done);
-    OutgoingFrame frame;
-    frame.what = ValueFrame{send.key, send.first + done, count};
-    for (uint32_t i = 0; i < count; ++i) {
-      const auto chunk = value->second.find(send.first + done + i);
-      Require(chunk != value->second.end());
-      frame.digests.push_back(chunk->second.digest);
-      frame.payload.Append(chunk->second.part);
-    }
-    SendFrame({send.session}, std::move(frame));
+  OutgoingFrame frame;
+  frame.what = ValueFrame{send.key, send.first, send.count};
+  for (uint32_t i = 0; i < send.count; ++i) {
+    const auto chunk = value->second.find(send.first + i);
+    Require(chunk != value->second.end());
+    frame.digests.push_back(chunk->second.digest);
+    frame.payload.Append(chunk->second.part);
   }
+  SendFrame({send.session}, std::move(frame));
 }
 
 void Runner::Do(const DropValue& drop) { values_.erase(IdOf(drop.job, drop.key)); }

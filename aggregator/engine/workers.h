@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "aggregator/engine/mutex.h"
+#include "runtime/mutex.h"
 
 namespace basin::aggregator {
 

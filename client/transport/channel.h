@@ -25,8 +25,8 @@
 
 #include "absl/status/status.h"
 #include "client/transport/incoming.h"
-#include "client/transport/payload.h"
 #include "proto/vocabulary/messages.h"
+#include "runtime/payload.h"
 
 namespace basin::client {
 

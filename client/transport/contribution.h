@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "client/transport/payload.h"
 #include "kernels/checksum.h"
 #include "proto/vocabulary/tensor.h"
 #include "proto/wire/frame.h"
+#include "runtime/payload.h"
 
 namespace basin::client {
 

@@ -11,7 +11,7 @@
 
 #include <utility>
 
-#include "client/transport/mutex.h"
+#include "runtime/mutex.h"
 
 namespace basin::client {
 

@@ -2,7 +2,6 @@
 
 #include "client/transport/incoming.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,25 +21,6 @@ class InnerPayload : public Payload {
   const PayloadPtr message_;
   const wire::Slices pieces_;
 };
-
-ChunkContents HashChunks(const wire::Slices& pieces) {
-  ChunkContents contents;
-  kernels::ContentDigest content;
-  uint64_t filled = 0;
-  for (std::string_view piece : pieces) {
-    while (!piece.empty()) {
-      const std::string_view taken = piece.substr(0, kChunkBytes - filled);
-      content.Update(taken.data(), taken.size());
-      piece.remove_prefix(taken.size());
-      filled += taken.size();
-      if (filled < kChunkBytes) continue;
-      contents.push_back(content.Finish());
-      filled = 0;
-    }
-  }
-  if (filled > 0) contents.push_back(content.Finish());
-  return contents;
-}
 
 absl::Status CheckKind(const wire::FrameHeader& header) {
   const bool known = std::holds_alternative<wire::Ack>(header.kind) ||
@@ -83,7 +63,7 @@ absl::StatusOr<IncomingFrame> FrameReader::Take(PayloadPtr message) {
   sequence_ = decoded->sequence;
   frame.kind = std::move(decoded->header.kind);
   frame.payload_bytes = decoded->payload_bytes;
-  frame.contents = HashChunks(decoded->payload);
+  frame.contents = HashChunks(decoded->payload, kChunkBytes);
   frame.claimed = std::move(decoded->header.chunk_digests);
   if (frame.payload_bytes > 0) {
     frame.payload = std::make_shared<InnerPayload>(std::move(message), std::move(decoded->payload));

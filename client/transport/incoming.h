@@ -12,17 +12,13 @@
 
 #include <cstdint>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "client/core/event.h"
-#include "client/transport/payload.h"
-#include "kernels/checksum.h"
 #include "proto/wire/frame.h"
+#include "runtime/contents.h"
+#include "runtime/payload.h"
 
 namespace basin::client {
-
-// The digest of each chunk's bytes, from which the loop makes those that name the tensor as well.
-using ChunkContents = absl::InlinedVector<kernels::Digest, 4>;
 
 struct IncomingFrame {
   wire::FrameKind kind;  // Bound, Ack, ResultHeader or ValueHeader.

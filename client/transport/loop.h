@@ -15,9 +15,9 @@
 #include <thread>
 #include <vector>
 
-#include "client/transport/clock.h"
-#include "client/transport/mutex.h"
 #include "client/transport/runner.h"
+#include "runtime/clock.h"
+#include "runtime/mutex.h"
 
 namespace basin::client {
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/transport/payload.h"
 #include "proto/vocabulary/messages.h"
+#include "runtime/payload.h"
 
 namespace basin::client {
 

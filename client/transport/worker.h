@@ -57,12 +57,12 @@
 #include "client/core/config.h"
 #include "client/core/event.h"
 #include "client/transport/channel.h"
-#include "client/transport/clock.h"
 #include "client/transport/gate.h"
 #include "client/transport/loop.h"
-#include "client/transport/mutex.h"
 #include "client/transport/outcome.h"
 #include "client/transport/runner.h"
+#include "runtime/clock.h"
+#include "runtime/mutex.h"
 
 namespace basin::client {
 

@@ -9,7 +9,7 @@ every include and every link line against it.
 from dataclasses import dataclass
 
 # The folders whose code is layered. Tests may use everything.
-PRODUCT_FOLDERS = ("proto", "kernels", "aggregator", "client")
+PRODUCT_FOLDERS = ("proto", "kernels", "runtime", "aggregator", "client")
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,12 @@ LAYERS = (
         links=("absl::", "hwy::", "xxHash::"),
     ),
     Layer(
+        "runtime",
+        uses=("proto/vocabulary", "kernels"),
+        headers=("absl/",),
+        links=("absl::", "Threads::"),
+    ),
+    Layer(
         "aggregator/core",
         uses=("proto/vocabulary",),
         headers=("absl/",),
@@ -70,13 +76,13 @@ LAYERS = (
     ),
     Layer(
         "aggregator/engine",
-        uses=("proto/vocabulary", "proto/limits", "kernels", "aggregator/core"),
+        uses=("proto/vocabulary", "proto/limits", "kernels", "runtime", "aggregator/core"),
         headers=("absl/", "xxhash.h"),
         links=("absl::", "xxHash::", "Threads::"),
     ),
     Layer(
         "aggregator/transport",
-        uses=("proto", "aggregator/core", "aggregator/engine"),
+        uses=("proto", "runtime", "aggregator/core", "aggregator/engine"),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", "Threads::", *_GRPC_LINKS),
         messages=True,
@@ -95,6 +101,7 @@ LAYERS = (
             "proto/limits",
             "proto/wire",
             "kernels",
+            "runtime",
             "client/core",
         ),
         headers=("absl/",),
@@ -102,7 +109,7 @@ LAYERS = (
     ),
     Layer(
         "client/transport/grpc",
-        uses=("proto", "client/core", "client/transport"),
+        uses=("proto", "runtime", "client/core", "client/transport"),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", "Threads::", *_GRPC_LINKS),
         messages=True,

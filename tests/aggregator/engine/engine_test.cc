@@ -109,10 +109,7 @@ TEST(Engine, ResultDoesNotDependOnOrderFramesOrThreads) {
       RigWorker a(rig, "a", model);
       RigWorker b(rig, "b", model);
       a.piece_bytes = backwards ? 977 : size_t{1} << 20;
-      a.Connect();
-      b.Connect();
-      a.Ready();
-      b.Ready();
+      Join({&a, &b});
       RigWorker& first = backwards ? b : a;
       RigWorker& second = backwards ? a : b;
       for (RigWorker* worker : {&first, &second}) {
@@ -135,10 +132,7 @@ TEST(Engine, TakesContributionsInANarrowerDtype) {
   RigWorker narrow(rig, "b", model);
   narrow.wire_dtype = DType::kBF16;
   narrow.wire_exponent = 3;
-  wide.Connect();
-  narrow.Connect();
-  wide.Ready();
-  narrow.Ready();
+  Join({&wide, &narrow});
   wide.Begin();
   narrow.Begin();
   wide.Push(0, Floats(2 * kChunkFloats, [](size_t) { return 1.0F; }));
@@ -159,10 +153,7 @@ TEST(Engine, HoldsNothingAfterTheRound) {
   Rig rig;
   RigWorker a(rig, "a", model);
   RigWorker b(rig, "b", model);
-  a.Connect();
-  b.Connect();
-  a.Ready();
-  b.Ready();
+  Join({&a, &b});
   for (int round = 0; round < 3; ++round) {
     a.Begin();
     a.Push(0, GradientOf(0, 4 * kChunkFloats));
@@ -185,8 +176,7 @@ TEST(Engine, Fault_N8_CorruptChunkEndsItsStreamAndIsSentAgain) {
   const Model model = AverageOf({F32("weight", kChunkFloats)}, 1);
   Rig rig;
   RigWorker a(rig, "a", model);
-  a.Connect();
-  a.Ready();
+  Join({&a});
   a.Begin();
   const StreamId broken = a.streams[0];
   const std::string gradient = GradientOf(0, kChunkFloats);
@@ -213,17 +203,14 @@ TEST(Engine, Fault_N10_FrameOfNoTensorEndsItsStreamAndNothingElse) {
   Rig rig;
   RigWorker a(rig, "a", model);
   RigWorker b(rig, "b", other);
-  a.Connect();
-  b.Connect();
-  a.Ready();
-  b.Ready();
+  Join({&a, &b});
   b.Begin();
   const StreamId wrong = b.streams[0];
   IncomingFrame frame;
   frame.what = ContributionFrame{b.lane, 1, {17, 0, 1}, DType::kUnspecified, 0};
   frame.payload = std::make_shared<StringPayload>("12345678", 8);
   frame.bytes = 8;
-  frame.contents = HashChunks(*frame.payload, kChunkBytes);
+  frame.contents = HashChunks(frame.payload->pieces(), kChunkBytes);
   rig.engine.TakeFrame(wrong, std::move(frame));
   absl::Status why;
   ASSERT_TRUE(rig.transport.Await(wrong, [&](QueueTransport::Connection& connection) {
@@ -259,8 +246,7 @@ TEST(Engine, GivesBackWhatItHasRead) {
   Rig rig;
   RigWorker a(rig, "a", model);
   a.streams_wanted = 1;
-  a.Connect();
-  a.Ready();
+  Join({&a});
   a.Begin();
   a.Push(0, GradientOf(0, kChunkFloats));
   EXPECT_TRUE(rig.transport.Await(a.streams[0], [](QueueTransport::Connection& connection) {
@@ -275,10 +261,7 @@ TEST(Engine, Fault_N2_ResultsOfALostStreamComeOnAnother) {
   Rig rig;
   RigWorker a(rig, "a", model);
   RigWorker b(rig, "b", model);
-  a.Connect();
-  b.Connect();
-  a.Ready();
-  b.Ready();
+  Join({&a, &b});
   for (RigWorker* worker : {&a, &b}) {
     worker->Begin();
     worker->Push(0, GradientOf(worker == &a ? 0 : 1, 8 * kChunkFloats));
@@ -299,8 +282,7 @@ TEST(Engine, ResultsWaitForAStream) {
   const Model model = AverageOf({F32("weight", kChunkFloats)}, 1);
   Rig rig;
   RigWorker a(rig, "a", model);
-  a.Connect();
-  a.Ready();
+  Join({&a});
   a.Begin();
   const std::string gradient = GradientOf(0, kChunkFloats);
   a.Push(0, gradient);
@@ -319,10 +301,7 @@ TEST(Engine, Fault_W1_ProcessThatDiesIsNotCountedAfterItsShortGrace) {
   Rig rig;
   RigWorker a(rig, "a", model);
   RigWorker b(rig, "b", model);
-  a.Connect();
-  b.Connect();
-  a.Ready();
-  b.Ready();
+  Join({&a, &b});
   a.Begin();
   b.Begin();
   b.Push(0, GradientOf(1, 2 * kChunkFloats));
@@ -352,10 +331,7 @@ TEST(Engine, BrokenSessionKeepsItsLease) {
   Rig rig;
   RigWorker a(rig, "a", model);
   RigWorker b(rig, "b", model);
-  a.Connect();
-  b.Connect();
-  a.Ready();
-  b.Ready();
+  Join({&a, &b});
   a.Begin();
   b.Begin();
   a.Push(0, GradientOf(0, 5));
@@ -383,10 +359,7 @@ TEST(Engine, Fault_W12_NamesTheFirstInputThatIsNotFinite) {
   Rig rig;
   RigWorker a(rig, "a", model);
   RigWorker b(rig, "b", model);
-  a.Connect();
-  b.Connect();
-  a.Ready();
-  b.Ready();
+  Join({&a, &b});
   const size_t bad = kChunkFloats + 77;
   for (RigWorker* worker : {&a, &b}) {
     worker->Begin();
@@ -407,8 +380,7 @@ TEST(Engine, NormIsThatOfTheResult) {
   const Model model = AverageOf({F32("weight", 1000)}, 1);
   Rig rig;
   RigWorker a(rig, "a", model);
-  a.Connect();
-  a.Ready();
+  Join({&a});
   a.Begin();
   a.Push(0, Floats(1000, [](size_t) { return 2.0F; }));
   a.Commit();
@@ -421,8 +393,7 @@ TEST(Engine, ReductionThatCannotBeMadeAbortsTheRound) {
   model.spec.prescale = 1e300;
   Rig rig;
   RigWorker a(rig, "a", model);
-  a.Connect();
-  a.Ready();
+  Join({&a});
   a.Begin();
   a.Push(0, GradientOf(0, 1000));
   a.Commit();
@@ -455,8 +426,7 @@ TEST(Engine, WritesAGenerationDownBeforeItIsTold) {
   options.core.state_file = true;
   Rig rig(options, &file);
   RigWorker a(rig, "a", model);
-  a.Connect();
-  a.Ready();
+  Join({&a});
   const MembershipChanged told = a.Await<MembershipChanged>();
   const std::vector<Membership> saved = file.saved();
   ASSERT_FALSE(saved.empty());

@@ -151,7 +151,7 @@ void RigWorker::PushFrame(StreamId stream, TensorIndex tensor, uint32_t first, u
   std::string part = bytes.substr(first * chunk_bytes, count * chunk_bytes);
   frame.bytes = part.size();
   frame.payload = std::make_shared<StringPayload>(std::move(part), piece_bytes);
-  frame.contents = HashChunks(*frame.payload, chunk_bytes);
+  frame.contents = HashChunks(frame.payload->pieces(), chunk_bytes);
   const kernels::TensorKey key(model_.tensors[tensor].name);
   for (uint32_t i = 0; i < count; ++i) {
     const Digest digest = kernels::TermOf(key, first + i, frame.contents[i]).low;
@@ -229,13 +229,8 @@ bool RigWorker::TakeResults() {
       if (frame->ballot < result_ballot_) continue;
       if (result_ballot_ < frame->ballot) held_.clear();
       result_ballot_ = frame->ballot;
-      std::vector<kernels::Slice> slices;
-      outgoing.payload.AppendTo(slices);
       char* to = results[frame->range.tensor].data() + uint64_t{frame->range.first} * kChunkBytes;
-      for (const kernels::Slice& slice : slices) {
-        std::memcpy(to, slice.data, slice.size);
-        to += slice.size;
-      }
+      for (const PayloadPart& part : outgoing.payload.parts()) to = CopyBytes(part, to);
       for (uint32_t i = 0; i < frame->range.count; ++i) {
         held_[{frame->range.tensor, frame->range.first + i}] = outgoing.digests[i];
       }
@@ -297,6 +292,11 @@ VerdictRecord RigWorker::Verdict() {
   EXPECT_EQ(verdict.record.round, round);
   ++round;
   return verdict.record;
+}
+
+void Join(const std::vector<RigWorker*>& workers) {
+  for (RigWorker* worker : workers) worker->Connect();
+  for (RigWorker* worker : workers) worker->Ready();
 }
 
 std::vector<VerdictRecord> Finish(const std::vector<RigWorker*>& workers) {

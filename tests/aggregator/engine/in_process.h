@@ -22,7 +22,7 @@
 
 #include "aggregator/engine/engine.h"
 #include "kernels/cpu/cpu_reducer.h"
-#include "tests/aggregator/engine/manual_clock.h"
+#include "tests/runtime/manual_clock.h"
 
 namespace basin::aggregator {
 
@@ -186,6 +186,9 @@ class Rig {
   std::unique_ptr<kernels::Reducer> reducer = kernels::MakeCpuReducer();
   Engine engine;
 };
+
+// Of one thread's workers: all connect, then all are ready.
+void Join(const std::vector<RigWorker*>& workers);
 
 // Of one thread's workers: all stage, then all hear the verdict. Returns what each was told.
 std::vector<VerdictRecord> Finish(const std::vector<RigWorker*>& workers);

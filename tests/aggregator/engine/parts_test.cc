@@ -11,21 +11,17 @@
 
 #include "aggregator/engine/buffer_pool.h"
 #include "aggregator/engine/frame.h"
-#include "aggregator/engine/payload.h"
 #include "aggregator/engine/round_store.h"
 #include "aggregator/engine/workers.h"
+#include "runtime/payload.h"
 #include "tests/aggregator/engine/in_process.h"
 
 namespace basin::aggregator {
 namespace {
 
 std::string Join(const PayloadParts& parts) {
-  std::vector<kernels::Slice> slices;
-  parts.AppendTo(slices);
   std::string bytes;
-  for (const kernels::Slice& slice : slices) {
-    bytes.append(static_cast<const char*>(slice.data), slice.size);
-  }
+  for (const std::string_view piece : parts.Pieces()) bytes.append(piece);
   return bytes;
 }
 
@@ -88,10 +84,10 @@ TEST(BufferPool, BuffersOutliveIt) {
 TEST(Frame, ContentsAreThoseOfTheChunksWhateverThePieces) {
   std::string bytes(2 * kChunkBytes + 100, '\0');
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31 >> 3);
-  const ChunkContents whole = HashChunks(StringPayload(bytes, bytes.size()), kChunkBytes);
+  const ChunkContents whole = HashChunks(StringPayload(bytes, bytes.size()).pieces(), kChunkBytes);
   ASSERT_EQ(whole.size(), 3u);
   for (const size_t piece : {size_t{1000}, size_t{kChunkBytes}, size_t{kChunkBytes + 1}}) {
-    EXPECT_EQ(HashChunks(StringPayload(bytes, piece), kChunkBytes), whole);
+    EXPECT_EQ(HashChunks(StringPayload(bytes, piece).pieces(), kChunkBytes), whole);
   }
   // The term made of a content is that of the bytes.
   const kernels::TensorKey key("weight");

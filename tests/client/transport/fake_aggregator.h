@@ -27,7 +27,7 @@
 #include "client/transport/channel.h"
 #include "client/transport/worker.h"
 #include "proto/wire/frame.h"
-#include "tests/client/transport/manual_clock.h"
+#include "tests/runtime/manual_clock.h"
 
 namespace basin::client {
 

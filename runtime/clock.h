@@ -1,17 +1,17 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The time by which the engine lives. It never jumps: leases and deadlines do not see what an
+// The time by which a core is run. It never jumps: leases and deadlines do not see what an
 // operator or NTP does to the wall clock.
 //
 // Thread contract: safe from any thread.
 
-#ifndef BASIN_AGGREGATOR_ENGINE_CLOCK_H_
-#define BASIN_AGGREGATOR_ENGINE_CLOCK_H_
+#ifndef BASIN_RUNTIME_CLOCK_H_
+#define BASIN_RUNTIME_CLOCK_H_
 
 #include "absl/time/time.h"
-#include "aggregator/engine/mutex.h"
+#include "runtime/mutex.h"
 
-namespace basin::aggregator {
+namespace basin {
 
 class Clock {
  public:
@@ -33,6 +33,6 @@ class MonotonicClock : public Clock {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) override;
 };
 
-}  // namespace basin::aggregator
+}  // namespace basin
 
-#endif  // BASIN_AGGREGATOR_ENGINE_CLOCK_H_
+#endif  // BASIN_RUNTIME_CLOCK_H_

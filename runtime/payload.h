@@ -6,8 +6,8 @@
 // Ownership: shared. The memory goes back when the last holder lets go, on whatever thread.
 // Thread contract: constant, so safe from any thread.
 
-#ifndef BASIN_CLIENT_TRANSPORT_PAYLOAD_H_
-#define BASIN_CLIENT_TRANSPORT_PAYLOAD_H_
+#ifndef BASIN_RUNTIME_PAYLOAD_H_
+#define BASIN_RUNTIME_PAYLOAD_H_
 
 #include <cstdint>
 #include <memory>
@@ -17,9 +17,11 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
-#include "proto/wire/frame.h"
 
-namespace basin::client {
+namespace basin {
+
+// Bytes in pieces, in order. Owned by somebody else.
+using Pieces = absl::InlinedVector<std::string_view, 4>;
 
 class Payload {
  public:
@@ -51,8 +53,23 @@ struct PayloadPart {
   uint64_t size = 0;
 };
 
-// Appends the pieces of `part`. REQUIRES: somebody holds the owner while they are used.
-void AppendPieces(const PayloadPart& part, wire::Slices& pieces);
+// Calls take(std::string_view) for each piece of the part, in order.
+template <typename F>
+void ForEachPiece(const PayloadPart& part, F&& take) {
+  uint64_t skip = part.offset;
+  uint64_t left = part.size;
+  for (const std::string_view piece : part.owner->pieces()) {
+    if (left == 0) return;
+    if (skip >= piece.size()) {
+      skip -= piece.size();
+      continue;
+    }
+    const std::string_view taken = piece.substr(skip, left);
+    take(taken);
+    skip = 0;
+    left -= taken.size();
+  }
+}
 
 // Copies the part's bytes, and returns where the copy ends.
 char* CopyBytes(const PayloadPart& part, char* to);
@@ -63,13 +80,14 @@ class PayloadParts {
   void Append(const PayloadPart& part);
 
   uint64_t bytes() const;
+  const absl::InlinedVector<PayloadPart, 1>& parts() const { return parts_; }
   // REQUIRES: this outlives what is returned.
-  wire::Slices Pieces() const;
+  basin::Pieces Pieces() const;
 
  private:
   absl::InlinedVector<PayloadPart, 1> parts_;
 };
 
-}  // namespace basin::client
+}  // namespace basin
 
-#endif  // BASIN_CLIENT_TRANSPORT_PAYLOAD_H_
+#endif  // BASIN_RUNTIME_PAYLOAD_H_

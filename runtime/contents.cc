@@ -1,17 +1,17 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "aggregator/engine/frame.h"
+#include "runtime/contents.h"
 
 #include <algorithm>
 #include <string_view>
 
-namespace basin::aggregator {
+namespace basin {
 
-ChunkContents HashChunks(const Payload& payload, uint64_t chunk_bytes) {
+ChunkContents HashChunks(absl::Span<const std::string_view> pieces, uint64_t chunk_bytes) {
   ChunkContents contents;
   kernels::ContentDigest content;
   uint64_t filled = 0;
-  for (std::string_view piece : payload.pieces()) {
+  for (std::string_view piece : pieces) {
     while (!piece.empty()) {
       const uint64_t taken = std::min<uint64_t>(piece.size(), chunk_bytes - filled);
       content.Update(piece.data(), taken);
@@ -27,4 +27,4 @@ ChunkContents HashChunks(const Payload& payload, uint64_t chunk_bytes) {
   return contents;
 }
 
-}  // namespace basin::aggregator
+}  // namespace basin

@@ -2,10 +2,10 @@
 //
 // std::mutex with the annotations by which clang checks who may touch what. Abseil's own mutex is
 // not used here: a library that was built without ThreadSanitizer hides its ordering from it, and
-// the engine is checked by it.
+// whoever runs a core is checked by it.
 
-#ifndef BASIN_AGGREGATOR_ENGINE_MUTEX_H_
-#define BASIN_AGGREGATOR_ENGINE_MUTEX_H_
+#ifndef BASIN_RUNTIME_MUTEX_H_
+#define BASIN_RUNTIME_MUTEX_H_
 
 #include <chrono>
 #include <condition_variable>
@@ -13,7 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 
-namespace basin::aggregator {
+namespace basin {
 
 class ABSL_LOCKABLE Mutex {
  public:
@@ -59,6 +59,6 @@ class Condition {
   std::condition_variable condition_;
 };
 
-}  // namespace basin::aggregator
+}  // namespace basin
 
-#endif  // BASIN_AGGREGATOR_ENGINE_MUTEX_H_
+#endif  // BASIN_RUNTIME_MUTEX_H_

@@ -2,14 +2,14 @@
 //
 // A clock that only a test moves.
 
-#ifndef BASIN_TESTS_AGGREGATOR_ENGINE_MANUAL_CLOCK_H_
-#define BASIN_TESTS_AGGREGATOR_ENGINE_MANUAL_CLOCK_H_
+#ifndef BASIN_TESTS_RUNTIME_MANUAL_CLOCK_H_
+#define BASIN_TESTS_RUNTIME_MANUAL_CLOCK_H_
 
 #include <vector>
 
-#include "aggregator/engine/clock.h"
+#include "runtime/clock.h"
 
-namespace basin::aggregator {
+namespace basin {
 
 class ManualClock : public Clock {
  public:
@@ -59,6 +59,6 @@ class ManualClock : public Clock {
   std::vector<Sleeper> sleepers_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace basin::aggregator
+}  // namespace basin
 
-#endif  // BASIN_TESTS_AGGREGATOR_ENGINE_MANUAL_CLOCK_H_
+#endif  // BASIN_TESTS_RUNTIME_MANUAL_CLOCK_H_

@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "aggregator/engine/clock.h"
+#include "runtime/clock.h"
 
 #include <chrono>
 
-namespace basin::aggregator {
+namespace basin {
 
 absl::Time MonotonicClock::Now() const {
   return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
@@ -16,4 +16,4 @@ void MonotonicClock::Wait(Condition& condition, Mutex& mutex, absl::Time until) 
   condition.WaitUntil(mutex, std::chrono::steady_clock::time_point(since_zero));
 }
 
-}  // namespace basin::aggregator
+}  // namespace basin

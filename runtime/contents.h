@@ -1,0 +1,29 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a thread that receives a frame finds out about its bytes while they are in its cache: the
+// content of each chunk. The keys that make digests of them are known to the core's loop alone.
+//
+// Thread contract: a pure function.
+
+#ifndef BASIN_RUNTIME_CONTENTS_H_
+#define BASIN_RUNTIME_CONTENTS_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
+#include "kernels/checksum.h"
+
+namespace basin {
+
+using ChunkContents = absl::InlinedVector<kernels::Digest, 4>;
+
+// The contents of chunks that follow each other in `pieces`, each of `chunk_bytes` bytes but the
+// last.
+// REQUIRES: chunk_bytes > 0.
+ChunkContents HashChunks(absl::Span<const std::string_view> pieces, uint64_t chunk_bytes);
+
+}  // namespace basin
+
+#endif  // BASIN_RUNTIME_CONTENTS_H_

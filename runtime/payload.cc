@@ -1,0 +1,43 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "runtime/payload.h"
+
+#include <cstring>
+
+namespace basin {
+
+char* CopyBytes(const PayloadPart& part, char* to) {
+  ForEachPiece(part, [&](std::string_view piece) {
+    std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+  });
+  return to;
+}
+
+void PayloadParts::Append(const PayloadPart& part) {
+  if (part.size == 0) return;
+  if (!parts_.empty()) {
+    PayloadPart& last = parts_.back();
+    if (last.owner == part.owner && last.offset + last.size == part.offset) {
+      last.size += part.size;
+      return;
+    }
+  }
+  parts_.push_back(part);
+}
+
+uint64_t PayloadParts::bytes() const {
+  uint64_t bytes = 0;
+  for (const PayloadPart& part : parts_) bytes += part.size;
+  return bytes;
+}
+
+Pieces PayloadParts::Pieces() const {
+  basin::Pieces pieces;
+  for (const PayloadPart& part : parts_) {
+    ForEachPiece(part, [&](std::string_view piece) { pieces.push_back(piece); });
+  }
+  return pieces;
+}
+
+}  // namespace basin
