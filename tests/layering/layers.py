@@ -68,6 +68,12 @@ LAYERS = (
         links=("absl::", "Threads::"),
     ),
     Layer(
+        "runtime/grpc",
+        uses=("proto", "runtime"),
+        headers=("absl/", *_GRPC_HEADERS),
+        links=("absl::", *_GRPC_LINKS),
+    ),
+    Layer(
         "aggregator/core",
         uses=("proto/vocabulary",),
         headers=("absl/",),

@@ -1,0 +1,90 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "runtime/grpc/byte_buffer.h"
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "proto/wire/frame.h"
+
+namespace basin {
+namespace {
+
+std::string_view ViewOf(const grpc::Slice& slice) {
+  return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
+}
+
+class ReceivedPayload : public Payload {
+ public:
+  explicit ReceivedPayload(std::vector<grpc::Slice> slices) : slices_(std::move(slices)) {
+    // Views into slices_, which does not move any more: a short slice holds its bytes itself.
+    for (const grpc::Slice& slice : slices_) {
+      if (slice.size() > 0) pieces_.push_back(ViewOf(slice));
+    }
+  }
+  absl::Span<const std::string_view> pieces() const override { return pieces_; }
+
+ private:
+  const std::vector<grpc::Slice> slices_;
+  Pieces pieces_;
+};
+
+// A slice of somebody else's memory that keeps its owner. gRPC copies a slice freely, and calls
+// the function once, when the last copy goes.
+template <typename Owner>
+grpc::Slice Borrow(std::string_view bytes, Owner owner) {
+  auto* kept = new Owner(std::move(owner));
+  return grpc::Slice(
+      const_cast<char*>(bytes.data()), bytes.size(),
+      [](void* owner) { delete static_cast<Owner*>(owner); }, kept);
+}
+
+grpc::Slice SliceOf(std::string bytes) {
+  auto kept = std::make_shared<const std::string>(std::move(bytes));
+  const std::string_view view = *kept;
+  return Borrow(view, std::move(kept));
+}
+
+std::vector<grpc::Slice> SlicesOf(const grpc::ByteBuffer& message) {
+  std::vector<grpc::Slice> slices;
+  // Fails for a message that was moved away or does not decompress; it has no bytes then.
+  if (!message.Valid() || !message.Dump(&slices).ok()) slices.clear();
+  return slices;
+}
+
+}  // namespace
+
+PayloadPtr PayloadOf(const grpc::ByteBuffer& message) {
+  return std::make_shared<ReceivedPayload>(SlicesOf(message));
+}
+
+std::string StringOf(const grpc::ByteBuffer& message) {
+  std::string bytes;
+  bytes.reserve(message.Length());
+  for (const grpc::Slice& slice : SlicesOf(message)) bytes.append(ViewOf(slice));
+  return bytes;
+}
+
+grpc::ByteBuffer BufferOf(std::string bytes) {
+  const grpc::Slice slice = SliceOf(std::move(bytes));
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+SharedFrame::SharedFrame(std::string head, const PayloadParts& payload)
+    : payload_bytes_(payload.bytes()) {
+  slices_.resize(1);
+  slices_.push_back(SliceOf(std::move(head)));
+  for (const PayloadPart& part : payload.parts()) {
+    ForEachPiece(part,
+                 [&](std::string_view piece) { slices_.push_back(Borrow(piece, part.owner)); });
+  }
+}
+
+grpc::ByteBuffer SharedFrame::WithSequence(uint64_t sequence) const {
+  std::vector<grpc::Slice> slices = slices_;
+  slices.front() = grpc::Slice(wire::EncodeSequence(sequence));
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+}  // namespace basin

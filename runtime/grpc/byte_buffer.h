@@ -1,0 +1,50 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// gRPC's messages as bytes by reference, both ways: nothing here copies a payload.
+//
+// Ownership: a payload made here keeps the message that arrived. A message made here keeps the
+// payloads it was made of until gRPC has let go of it: after it was written, or after the call has
+// ended.
+// Thread contract: pure functions; a SharedFrame is constant, so safe from any thread.
+// Failure: none. What a message says is for the wire layer to judge.
+
+#ifndef BASIN_RUNTIME_GRPC_BYTE_BUFFER_H_
+#define BASIN_RUNTIME_GRPC_BYTE_BUFFER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "runtime/payload.h"
+
+namespace basin {
+
+// The bytes of a message that arrived.
+PayloadPtr PayloadOf(const grpc::ByteBuffer& message);
+
+// The bytes of one that arrived, in one piece: copied, for control messages.
+std::string StringOf(const grpc::ByteBuffer& message);
+
+// A message of its own bytes.
+grpc::ByteBuffer BufferOf(std::string bytes);
+
+// A data frame, serialised once for any number of receivers: each gets the same slices after a
+// sequence number of its own.
+class SharedFrame {
+ public:
+  // `head`: by wire::EncodeFrame, over this payload.
+  SharedFrame(std::string head, const PayloadParts& payload);
+
+  grpc::ByteBuffer WithSequence(uint64_t sequence) const;
+  uint64_t payload_bytes() const { return payload_bytes_; }
+
+ private:
+  std::vector<grpc::Slice> slices_;  // The first is free for the sequence number.
+  uint64_t payload_bytes_ = 0;
+};
+
+}  // namespace basin
+
+#endif  // BASIN_RUNTIME_GRPC_BYTE_BUFFER_H_

@@ -1,0 +1,71 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "runtime/grpc/settings.h"
+
+#include "grpc/grpc.h"
+#include "grpcpp/resource_quota.h"
+#include "proto/limits/limits.h"
+
+namespace basin {
+namespace {
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+// What both ends set alike; `set` is called with the name and the value of an argument.
+template <typename Set>
+void SetCommon(const GrpcSettings& settings, Set set) {
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(settings.keepalive_time));
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(settings.keepalive_timeout));
+  set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // No limit of our own on pings without data: a worker that computes for minutes sends none.
+  set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  set(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  set(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, static_cast<int>(settings.window_bytes));
+  set(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, static_cast<int>(kMaxMessageBytes));
+  set(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, static_cast<int>(kMaxMessageBytes));
+  set(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(kMaxMetadataBytes));
+}
+
+}  // namespace
+
+void Apply(const GrpcServerSettings& settings, grpc::ServerBuilder& builder) {
+  SetCommon(settings.common,
+            [&](const char* name, int value) { builder.AddChannelArgument(name, value); });
+  // The default is five minutes, and every client of ours would be thrown out. Half of what they
+  // send at, so that jitter on the way does not count as abuse.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             Milliseconds(settings.common.keepalive_time / 2));
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             Milliseconds(settings.handshake_timeout));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             static_cast<int>(settings.streams_per_connection));
+  // Two servers on one port would share its connections at random; the second must fail instead.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Gradients do not shrink, and a small compressed message can stand for a huge one.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  if (settings.quota_bytes > 0) {
+    grpc::ResourceQuota quota("basin");
+    quota.Resize(settings.quota_bytes);
+    builder.SetResourceQuota(quota);
+  }
+}
+
+grpc::ChannelArguments ClientArguments(const GrpcSettings& settings) {
+  grpc::ChannelArguments arguments;
+  SetCommon(settings, [&](const char* name, int value) { arguments.SetInt(name, value); });
+  // Channels to one address share a connection otherwise.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // Retries would keep copies of what a stream sends; resending is ours.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // Nothing about the service is in DNS but its address, which may change with a pod.
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
+  // A proxy that the environment names is for the world outside, not for the aggregator beside us.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return arguments;
+}
+
+}  // namespace basin
