@@ -5,6 +5,24 @@
 #include <cstring>
 
 namespace basin {
+namespace {
+
+class PartlyUsed : public Payload {
+ public:
+  PartlyUsed(PayloadPtr whole, Pieces pieces)
+      : whole_(std::move(whole)), pieces_(std::move(pieces)) {}
+  absl::Span<const std::string_view> pieces() const override { return pieces_; }
+
+ private:
+  const PayloadPtr whole_;
+  const Pieces pieces_;
+};
+
+}  // namespace
+
+PayloadPtr Within(PayloadPtr whole, Pieces pieces) {
+  return std::make_shared<PartlyUsed>(std::move(whole), std::move(pieces));
+}
 
 char* CopyBytes(const PayloadPart& part, char* to) {
   ForEachPiece(part, [&](std::string_view piece) {

@@ -46,6 +46,10 @@ class OwnPayload : public Payload {
   const std::string_view piece_;
 };
 
+// Some of a payload's bytes, which keep all of it.
+// REQUIRES: `pieces` lie in the payload's own; none is empty.
+PayloadPtr Within(PayloadPtr whole, Pieces pieces);
+
 // Bytes [offset, offset + size) of a payload.
 struct PayloadPart {
   PayloadPtr owner;

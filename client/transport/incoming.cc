@@ -10,18 +10,6 @@
 namespace basin::client {
 namespace {
 
-// The payload of a message, which keeps the message.
-class InnerPayload : public Payload {
- public:
-  InnerPayload(PayloadPtr message, wire::Slices pieces)
-      : message_(std::move(message)), pieces_(std::move(pieces)) {}
-  absl::Span<const std::string_view> pieces() const override { return pieces_; }
-
- private:
-  const PayloadPtr message_;
-  const wire::Slices pieces_;
-};
-
 absl::Status CheckKind(const wire::FrameHeader& header) {
   const bool known = std::holds_alternative<wire::Ack>(header.kind) ||
                      std::holds_alternative<wire::ResultHeader>(header.kind) ||
@@ -66,7 +54,7 @@ absl::StatusOr<IncomingFrame> FrameReader::Take(PayloadPtr message) {
   frame.contents = HashChunks(decoded->payload, kChunkBytes);
   frame.claimed = std::move(decoded->header.chunk_digests);
   if (frame.payload_bytes > 0) {
-    frame.payload = std::make_shared<InnerPayload>(std::move(message), std::move(decoded->payload));
+    frame.payload = Within(std::move(message), std::move(decoded->payload));
   }
   return frame;
 }
