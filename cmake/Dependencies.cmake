@@ -19,6 +19,8 @@ endif()
 
 if(NOT BASIN_CLIENT_ONLY)
   find_package(hwy CONFIG REQUIRED)
+  find_package(libyaml MODULE REQUIRED)
+  find_package(nlohmann_json CONFIG REQUIRED)
 endif()
 
 if(BASIN_BUILD_TESTS)

@@ -87,6 +87,12 @@ LAYERS = (
         links=("absl::", "xxHash::", "Threads::"),
     ),
     Layer(
+        "aggregator/config",
+        uses=("proto/limits", "runtime", "aggregator/core", "aggregator/engine"),
+        headers=("absl/", "yaml.h", "nlohmann/"),
+        links=("absl::", "libyaml::", "nlohmann_json::"),
+    ),
+    Layer(
         "aggregator/transport",
         uses=("proto", "runtime", "aggregator/core", "aggregator/engine"),
         headers=("absl/", *_GRPC_HEADERS),

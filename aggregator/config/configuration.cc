@@ -1,0 +1,160 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/config/configuration.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "aggregator/config/address.h"
+#include "aggregator/config/units.h"
+#include "aggregator/config/yaml.h"
+#include "proto/limits/names.h"
+
+namespace basin::aggregator {
+namespace {
+
+using Problems = std::vector<std::string>;
+
+void CheckWaits(const Config& core, Problems& problems) {
+  if (core.lease < 3 * core.heartbeat) {
+    problems.push_back(absl::StrCat(
+        "worker.lease is ", ShowDuration(core.lease), ", less than three times worker.heartbeat (",
+        ShowDuration(core.heartbeat),
+        "): one late heartbeat would end a worker; raise the first or lower the second"));
+  }
+  if (core.closed_lease > core.lease) {
+    problems.push_back(absl::StrCat("worker.closed_lease is ", ShowDuration(core.closed_lease),
+                                    ", more than worker.lease (", ShowDuration(core.lease),
+                                    "); lower it"));
+  }
+  const bool evicts = core.late_policy == LatePolicy::kEvict;
+  const bool says_when = core.evict_late_after != absl::InfiniteDuration();
+  if (evicts && !says_when) {
+    problems.push_back(
+        "round.late_policy is evict, and round.evict_late_after does not say when; give it a "
+        "duration, like 60s");
+  }
+  if (!evicts && says_when) {
+    problems.push_back(absl::StrCat("round.evict_late_after is ",
+                                    ShowDuration(core.evict_late_after),
+                                    ", but round.late_policy is wait; set that to evict"));
+  }
+}
+
+void CheckMemory(const Config& core, Problems& problems) {
+  const auto check_window = [&](const char* key, uint64_t bytes) {
+    if (bytes >= core.frame_bytes) return;
+    problems.push_back(absl::StrCat(key, " is ", ShowBytes(bytes), ", less than memory.frame (",
+                                    ShowBytes(core.frame_bytes),
+                                    "): not even one message would fit; raise it"));
+  };
+  check_window("memory.window", core.window_bytes);
+  check_window("memory.result_window", core.result_window_bytes);
+  if (core.max_lane_names < core.max_lanes) {
+    problems.push_back(absl::StrCat("limits.lane_names is ", core.max_lane_names,
+                                    ", less than limits.lanes (", core.max_lanes,
+                                    "); raise it: lanes that are idle keep their name"));
+  }
+}
+
+void CheckExposure(const Settings& settings, const char* key, const std::string& text,
+                   Problems& problems) {
+  const absl::StatusOr<Address> address = ParseAddress(text);
+  if (!address.ok() || settings.insecure || IsLoopback(*address)) return;
+  problems.push_back(absl::StrCat(
+      key, " is ", text,
+      ", which other machines may reach, and there is no encryption yet; listen on 127.0.0.1, or "
+      "set grpc.insecure to true where the network itself is trusted"));
+}
+
+void CheckAddresses(const Settings& settings, Problems& problems) {
+  CheckExposure(settings, "grpc.listen", settings.grpc_address, problems);
+  CheckExposure(settings, "admin.listen", settings.admin_address, problems);
+  std::map<uint16_t, std::string> keys;
+  const auto check_port = [&](const char* key, const std::string& text) {
+    const absl::StatusOr<Address> address = ParseAddress(text);
+    if (!address.ok() || address->port == 0) return;
+    const auto [other, is_new] = keys.emplace(address->port, key);
+    if (is_new) return;
+    problems.push_back(absl::StrCat(key, " and ", other->second, " both have port ", address->port,
+                                    "; give one of them another"));
+  };
+  check_port("grpc.listen", settings.grpc_address);
+  check_port("http.listen", settings.http_address);
+  check_port("admin.listen", settings.admin_address);
+}
+
+// What can only be judged when everything is known.
+void CheckTogether(const Settings& settings, Problems& problems) {
+  CheckWaits(settings.engine.core, problems);
+  CheckMemory(settings.engine.core, problems);
+  CheckAddresses(settings, problems);
+}
+
+// The one that counts, for each key; defaults where nothing was given.
+std::vector<Given> Choose(const std::vector<Option>& table, const std::vector<Given>& given) {
+  std::map<std::string, const Given*> best;
+  for (const Given& value : given) {
+    const Given*& chosen = best[value.key];
+    if (chosen == nullptr || chosen->source < value.source) chosen = &value;
+  }
+  std::vector<Given> chosen;
+  chosen.reserve(table.size());
+  for (const Option& option : table) {
+    const auto found = best.find(option.key);
+    chosen.push_back(found == best.end() ? Given{option.key, option.fallback, Source::kDefault, ""}
+                                         : *found->second);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+absl::StatusOr<Configuration> Configure(const std::vector<Option>& table, const Findings& findings,
+                                        const Machine& machine) {
+  Problems problems = findings.problems;
+  Configuration configuration;
+  configuration.chosen = Choose(table, findings.given);
+  for (size_t i = 0; i < table.size(); ++i) {
+    const Given& value = configuration.chosen[i];
+    const absl::Status put = Put(table[i], value.text, machine, configuration.settings);
+    if (put.ok()) continue;
+    problems.push_back(absl::StrCat(value.place, ": ", value.key, " is ", QuoteForError(value.text),
+                                    ": ", put.message()));
+  }
+  // With a value missing, what is said about the rest would mislead.
+  if (problems.empty()) CheckTogether(configuration.settings, problems);
+  if (!problems.empty()) return absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
+
+  Settings& settings = configuration.settings;
+  settings.engine.core.state_file = !settings.state_path.empty();
+  settings.grpc.quota_bytes = 2 * settings.engine.core.memory_bytes;
+  return configuration;
+}
+
+void LoadFile(const std::vector<Option>& table, const std::string& path, Findings& findings) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  if (file) {
+    // One byte more than is allowed shows that it is too long.
+    text.resize(kMaxFileBytes + 1);
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<size_t>(file.gcount()));
+  }
+  if (!file && !file.eof()) {
+    findings.problems.push_back(
+        absl::StrCat("--config: ", QuoteForError(path), " cannot be read: ", std::strerror(errno)));
+    return;
+  }
+  ReadYaml(table, path, text, findings);
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,163 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/config/option.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "aggregator/config/address.h"
+#include "aggregator/config/nearest.h"
+#include "aggregator/config/units.h"
+#include "proto/limits/limits.h"
+#include "proto/limits/names.h"
+
+namespace basin::aggregator {
+namespace {
+
+constexpr std::string_view kNone = "none";
+constexpr std::string_view kAuto = "auto";
+
+absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
+
+absl::Status PutValue(const DurationType& type, std::string_view text, const Machine&,
+                      Settings& settings) {
+  if (type.may_be_none && text == kNone) {
+    type.put(settings, absl::InfiniteDuration());
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<absl::Duration> duration = ParseDuration(text);
+  if (!duration.ok()) return duration.status();
+  if (*duration < type.least) {
+    return Invalid(absl::StrCat("it must be at least ", ShowDuration(type.least)));
+  }
+  if (*duration > type.most) {
+    return Invalid(absl::StrCat("it must be at most ", ShowDuration(type.most)));
+  }
+  type.put(settings, *duration);
+  return absl::OkStatus();
+}
+
+std::string ShowNumber(const NumberType& type, uint64_t number) {
+  return type.bytes ? ShowBytes(number) : absl::StrCat(number);
+}
+
+absl::Status PutValue(const NumberType& type, std::string_view text, const Machine& machine,
+                      Settings& settings) {
+  if (type.automatic != nullptr && text == kAuto) {
+    type.put(settings, std::clamp(type.automatic(machine), type.least, type.most));
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<uint64_t> number = type.bytes ? ParseBytes(text) : ParseCount(text);
+  if (!number.ok()) return number.status();
+  if (*number < type.least) {
+    return Invalid(absl::StrCat("it must be at least ", ShowNumber(type, type.least)));
+  }
+  if (*number > type.most) {
+    return Invalid(absl::StrCat("it must be at most ", ShowNumber(type, type.most)));
+  }
+  if (*number % type.multiple != 0) {
+    return Invalid(absl::StrCat("it must be a multiple of ", ShowNumber(type, type.multiple)));
+  }
+  type.put(settings, *number);
+  return absl::OkStatus();
+}
+
+absl::Status PutValue(const ChoiceType& type, std::string_view text, const Machine&,
+                      Settings& settings) {
+  const auto found = std::find(type.names.begin(), type.names.end(), text);
+  if (found == type.names.end()) {
+    const std::string nearest = Nearest(text, type.names);
+    return Invalid(absl::StrCat("it must be one of ", absl::StrJoin(type.names, ", "),
+                                nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+  }
+  type.put(settings, found - type.names.begin());
+  return absl::OkStatus();
+}
+
+absl::Status PutValue(const TextType& type, std::string_view text, const Machine&,
+                      Settings& settings) {
+  if (type.may_be_none && text == kNone) {
+    type.at(settings).clear();
+    return absl::OkStatus();
+  }
+  if (type.form == TextType::Form::kAddress) {
+    if (const absl::StatusOr<Address> address = ParseAddress(text); !address.ok()) {
+      return address.status();
+    }
+  } else if (text.empty() || text.size() > kMaxTextBytes || !IsPrintable(text)) {
+    return Invalid("write the path of a file, in printable characters");
+  }
+  type.at(settings) = std::string(text);
+  return absl::OkStatus();
+}
+
+std::string ShowValue(const DurationType& type, const Settings& settings) {
+  const absl::Duration duration = type.get(settings);
+  return duration == absl::InfiniteDuration() ? std::string(kNone) : ShowDuration(duration);
+}
+
+std::string ShowValue(const NumberType& type, const Settings& settings) {
+  return ShowNumber(type, type.get(settings));
+}
+
+std::string ShowValue(const ChoiceType& type, const Settings& settings) {
+  return type.names[type.get(settings)];
+}
+
+std::string ShowValue(const TextType& type, const Settings& settings) {
+  Settings copy = settings;
+  const std::string& text = type.at(copy);
+  return text.empty() ? std::string(kNone) : text;
+}
+
+std::string Describe(const DurationType& type) {
+  return absl::StrCat("duration, ", ShowDuration(type.least), " to ", ShowDuration(type.most),
+                      type.may_be_none ? ", or none" : "");
+}
+
+std::string Describe(const NumberType& type) {
+  return absl::StrCat(
+      type.bytes ? "size, " : "number, ", ShowNumber(type, type.least), " to ",
+      ShowNumber(type, type.most),
+      type.multiple == 1 ? "" : ", a multiple of " + ShowNumber(type, type.multiple),
+      type.automatic == nullptr ? "" : ", or auto");
+}
+
+std::string Describe(const ChoiceType& type) {
+  return absl::StrCat("one of ", absl::StrJoin(type.names, ", "));
+}
+
+std::string Describe(const TextType& type) {
+  return absl::StrCat(type.form == TextType::Form::kAddress ? "host:port" : "path",
+                      type.may_be_none ? ", or none" : "");
+}
+
+}  // namespace
+
+std::string FlagOf(std::string_view key) {
+  return "--" + absl::StrReplaceAll(std::string(key), {{".", "-"}, {"_", "-"}});
+}
+
+std::string VariableOf(std::string_view key) {
+  return "BASIN_" + absl::AsciiStrToUpper(absl::StrReplaceAll(std::string(key), {{".", "_"}}));
+}
+
+absl::Status Put(const Option& option, std::string_view text, const Machine& machine,
+                 Settings& settings) {
+  return std::visit([&](const auto& type) { return PutValue(type, text, machine, settings); },
+                    option.type);
+}
+
+std::string Show(const Option& option, const Settings& settings) {
+  return std::visit([&](const auto& type) { return ShowValue(type, settings); }, option.type);
+}
+
+std::string DescribeType(const Option& option) {
+  return std::visit([](const auto& type) { return Describe(type); }, option.type);
+}
+
+}  // namespace basin::aggregator

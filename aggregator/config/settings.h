@@ -1,0 +1,40 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Everything that an operator decides about one aggregator, parsed and checked, in the form in
+// which its parts take it.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_AGGREGATOR_CONFIG_SETTINGS_H_
+#define BASIN_AGGREGATOR_CONFIG_SETTINGS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "aggregator/engine/engine.h"
+#include "runtime/grpc/settings.h"
+
+namespace basin::aggregator {
+
+enum class LogLevel : uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
+
+struct Settings {
+  // The term is not an option: each process chooses its own.
+  EngineOptions engine;
+  GrpcServerSettings grpc;
+
+  // host:port; port 0 lets the system choose. Empty: not served.
+  std::string grpc_address;
+  std::string admin_address;
+  std::string http_address;
+  bool insecure = false;  // May serve without encryption where others can reach it.
+
+  std::string state_path;  // Empty: nothing is written down.
+  LogLevel log_level = LogLevel::kInfo;
+  absl::Duration live_within;  // An event that waited longer means that the loop hangs.
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CONFIG_SETTINGS_H_

@@ -1,0 +1,341 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// From what was written to Settings: the order of the sources, and what mistakes are answered with.
+
+#include "aggregator/config/configuration.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "aggregator/config/describe.h"
+#include "aggregator/config/table.h"
+#include "aggregator/config/yaml.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace basin::aggregator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+const Machine kMachine = {1000 * kMiB, 4};
+
+// What somebody wrote, everywhere that one can write.
+struct Written {
+  std::vector<std::string> flags;
+  std::vector<std::string> variables;
+  std::string file;
+};
+
+absl::StatusOr<Configuration> Read(const Written& written) {
+  const std::vector<Option> table = OptionTable();
+  Findings findings;
+  ReadYaml(table, "basind.yaml", written.file, findings);
+  ReadEnvironment(table, written.variables, findings);
+  ReadFlags(table, {}, written.flags, findings);
+  return Configure(table, findings, kMachine);
+}
+
+std::string ProblemsOf(const Written& written) {
+  const absl::StatusOr<Configuration> configuration = Read(written);
+  return configuration.ok() ? "" : std::string(configuration.status().message());
+}
+
+absl::Duration LeaseOf(const Written& written) {
+  const absl::StatusOr<Configuration> configuration = Read(written);
+  EXPECT_TRUE(configuration.ok()) << configuration.status();
+  return configuration.ok() ? configuration->settings.engine.core.lease : absl::ZeroDuration();
+}
+
+TEST(Table, NamesAreDifferentHoweverTheyAreWritten) {
+  std::set<std::string> keys, flags, variables;
+  for (const Option& option : OptionTable()) {
+    EXPECT_TRUE(keys.insert(option.key).second) << option.key;
+    EXPECT_TRUE(flags.insert(FlagOf(option.key)).second) << option.key;
+    EXPECT_TRUE(variables.insert(VariableOf(option.key)).second) << option.key;
+    EXPECT_FALSE(option.help.empty()) << option.key;
+    EXPECT_FALSE(SectionHelp(SectionOf(option.key)).empty()) << option.key;
+  }
+  EXPECT_EQ("--round-late-warning", FlagOf("round.late_warning"));
+  EXPECT_EQ("BASIN_ROUND_LATE_WARNING", VariableOf("round.late_warning"));
+}
+
+TEST(Table, OptionsOfASectionLieTogether) {
+  std::set<std::string> over;
+  std::string section;
+  for (const Option& option : OptionTable()) {
+    const std::string here(SectionOf(option.key));
+    if (here != section) {
+      EXPECT_TRUE(over.insert(here).second) << here;
+    }
+    section = here;
+  }
+}
+
+// Kubernetes gives a container BASIN_PORT and the like for a service that is called basin.
+TEST(Table, NoVariableIsOneThatKubernetesMakes) {
+  for (const Option& option : OptionTable()) {
+    EXPECT_THAT(VariableOf(option.key), Not(AllOf(HasSubstr("_PORT"), HasSubstr("BASIN_"))));
+    EXPECT_THAT(VariableOf(option.key), Not(HasSubstr("_SERVICE_")));
+  }
+}
+
+TEST(Table, DefaultsAreThoseOfTheParts) {
+  const absl::StatusOr<Configuration> configuration = Read({});
+  ASSERT_TRUE(configuration.ok()) << configuration.status();
+  const Settings& settings = configuration->settings;
+  const Settings parts;
+  for (const Option& option : OptionTable()) {
+    if (option.fallback == "auto" || option.key == "health.live_within" ||
+        option.key.find(".listen") != std::string::npos) {
+      continue;  // The parts know of no such default.
+    }
+    EXPECT_EQ(Show(option, parts), Show(option, settings)) << option.key;
+  }
+  EXPECT_EQ("127.0.0.1:29600", settings.grpc_address);
+  EXPECT_EQ("127.0.0.1:29601", settings.http_address);
+  EXPECT_FALSE(settings.engine.core.state_file);
+}
+
+TEST(Table, AutomaticValuesFollowFromTheMachine) {
+  const absl::StatusOr<Configuration> configuration = Read({});
+  ASSERT_TRUE(configuration.ok()) << configuration.status();
+  EXPECT_EQ(400 * kMiB, configuration->settings.engine.core.memory_bytes);
+  EXPECT_EQ(800 * kMiB, configuration->settings.grpc.quota_bytes);
+  EXPECT_EQ(2u, configuration->settings.engine.reduce_threads);
+}
+
+TEST(Sources, FlagBeforeEnvironmentBeforeFileBeforeDefault) {
+  Written written;
+  EXPECT_EQ(absl::Seconds(5), LeaseOf(written));
+  written.file = "worker: {lease: 6s}";
+  EXPECT_EQ(absl::Seconds(6), LeaseOf(written));
+  written.variables = {"BASIN_WORKER_LEASE=7s", "HOME=/"};
+  EXPECT_EQ(absl::Seconds(7), LeaseOf(written));
+  written.flags = {"--worker-lease=8s"};
+  EXPECT_EQ(absl::Seconds(8), LeaseOf(written));
+}
+
+TEST(Sources, EachValueKnowsWhereItCameFrom) {
+  Written written;
+  written.file = "# ours\nworker:\n  lease: 6s\n";
+  written.variables = {"BASIN_LOG_LEVEL=debug"};
+  written.flags = {"--state-file", "/var/lib/basin/state"};
+  const absl::StatusOr<Configuration> configuration = Read(written);
+  ASSERT_TRUE(configuration.ok()) << configuration.status();
+  const std::string printed = PrintConfiguration(OptionTable(), *configuration, true);
+  EXPECT_THAT(printed, HasSubstr("  lease: 6s  # file: basind.yaml:3\n"));
+  EXPECT_THAT(printed, HasSubstr("  level: debug  # environment: BASIN_LOG_LEVEL\n"));
+  EXPECT_THAT(printed, HasSubstr("  file: \"/var/lib/basin/state\"  # flag: --state-file\n"));
+  EXPECT_THAT(printed, HasSubstr("  heartbeat: 500ms  # default\n"));
+  EXPECT_THAT(printed, HasSubstr("  budget: 400MiB  # default: auto\n"));
+}
+
+TEST(Sources, WhatIsPrintedIsReadAsTheSame) {
+  Written written;
+  written.flags = {"--grpc-insecure", "--grpc-listen=[::]:29600", "--round-late-policy=evict",
+                   "--round-evict-late-after", "90s"};
+  written.file = "state: {file: 'a \"#: path'}\nhttp: {listen: none}";
+  const absl::StatusOr<Configuration> first = Read(written);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const std::string printed = PrintConfiguration(OptionTable(), *first, true);
+  const absl::StatusOr<Configuration> second = Read({{}, {}, printed});
+  ASSERT_TRUE(second.ok()) << second.status() << printed;
+  EXPECT_EQ(PrintConfiguration(OptionTable(), *first, false),
+            PrintConfiguration(OptionTable(), *second, false));
+}
+
+TEST(Flags, AreReadWithTheirValueBehindThemOrAttached) {
+  EXPECT_EQ(absl::Seconds(8), LeaseOf({{"--worker-lease", "8s"}, {}, ""}));
+  EXPECT_EQ(absl::Seconds(8), LeaseOf({{"--worker-lease=8s"}, {}, ""}));
+}
+
+TEST(Flags, ThatAreTrueOrFalseNeedNoValue) {
+  EXPECT_TRUE(Read({{"--grpc-insecure", "--log-level=info"}, {}, ""})->settings.insecure);
+  EXPECT_FALSE(Read({{"--grpc-insecure=false"}, {}, ""})->settings.insecure);
+}
+
+TEST(Flags, OfTheProgramAreGivenBack) {
+  Findings findings;
+  const std::vector<ProgramFlag> own = {{"--config", true}, {"--sources", false}};
+  const std::map<std::string, std::string> found = ReadFlags(
+      OptionTable(), own, {"--config", "a.yaml", "--sources", "--log-level=info"}, findings);
+  EXPECT_THAT(findings.problems, IsEmpty());
+  EXPECT_THAT(findings.given, SizeIs(1));
+  EXPECT_EQ((std::map<std::string, std::string>{{"--config", "a.yaml"}, {"--sources", ""}}), found);
+}
+
+TEST(Mistakes, AnUnknownFlagIsAnsweredWithTheNearest) {
+  EXPECT_THAT(ProblemsOf({{"--worker-leese=8s"}, {}, ""}),
+              AllOf(HasSubstr("--worker-leese"), HasSubstr("did you mean --worker-lease?")));
+  EXPECT_THAT(ProblemsOf({{"--worker-leese", "8s"}, {}, ""}), Not(HasSubstr("8s")));
+  EXPECT_THAT(ProblemsOf({{"--gradients"}, {}, ""}), HasSubstr("see --help"));
+}
+
+TEST(Mistakes, AFlagWithoutItsValueOrGivenTwiceIsNamed) {
+  EXPECT_THAT(ProblemsOf({{"--worker-lease"}, {}, ""}), HasSubstr("--worker-lease=5s"));
+  EXPECT_THAT(ProblemsOf({{"--worker-lease", "--grpc-insecure"}, {}, ""}),
+              HasSubstr("--worker-lease needs a value"));
+  EXPECT_THAT(ProblemsOf({{"--worker-lease=6s", "--worker-lease=7s"}, {}, ""}),
+              HasSubstr("given twice"));
+  EXPECT_THAT(ProblemsOf({{"lease"}, {}, ""}), HasSubstr("\"lease\" is not expected here"));
+}
+
+TEST(Mistakes, AnUnknownVariableIsAnsweredWithTheNearest) {
+  EXPECT_THAT(ProblemsOf({{}, {"BASIN_WORKER_LEASES=8s"}, ""}),
+              HasSubstr("did you mean BASIN_WORKER_LEASE?"));
+  EXPECT_THAT(ProblemsOf({{}, {"BASIN_GRADIENTS=1"}, ""}), HasSubstr("BASIN_GRADIENTS"));
+}
+
+TEST(Mistakes, VariablesOfClientsAndOfKubernetesAreNone) {
+  EXPECT_EQ("", ProblemsOf({{},
+                            {"BASIN_ADDRESS=basin:29600", "BASIN_MIN_WORKERS=3",
+                             "BASIN_SERVICE_HOST=10.0.0.1", "BASIN_PORT=tcp://10.0.0.1:29600",
+                             "BASIN_PORT_29600_TCP_ADDR=10.0.0.1", "BASIN_SERVICE_PORT_GRPC=29600",
+                             "BASIN_CONFIG=/etc/basind.yaml", "PATH=/bin"},
+                            ""}));
+}
+
+TEST(Mistakes, AWrongValueIsNamedWithItsPlaceAndTheWayOut) {
+  EXPECT_THAT(ProblemsOf({{"--worker-lease=8"}, {}, ""}),
+              AllOf(HasSubstr("--worker-lease: worker.lease is \"8\""), HasSubstr("8s")));
+  EXPECT_THAT(ProblemsOf({{}, {"BASIN_MEMORY_FRAME=300KiB"}, ""}),
+              AllOf(HasSubstr("BASIN_MEMORY_FRAME"), HasSubstr("multiple of 256KiB")));
+  EXPECT_THAT(ProblemsOf({{}, {}, "log:\n  level: warn\n"}),
+              AllOf(HasSubstr("basind.yaml:2"), HasSubstr("did you mean warning?")));
+  EXPECT_THAT(ProblemsOf({{"--limits-workers=10001"}, {}, ""}), HasSubstr("at most 10000"));
+  EXPECT_THAT(ProblemsOf({{"--worker-lease=1ms"}, {}, ""}), HasSubstr("at least 50ms"));
+  EXPECT_THAT(ProblemsOf({{"--grpc-listen=29600"}, {}, ""}), HasSubstr("host:port"));
+}
+
+TEST(Mistakes, AreToldAllAtOnce) {
+  const std::string problems =
+      ProblemsOf({{"--worker-lease=8"}, {"BASIN_LOG_LEVEL=loud"}, "reduce: {thread: 1}"});
+  EXPECT_THAT(problems, AllOf(HasSubstr("worker.lease"), HasSubstr("log.level"),
+                              HasSubstr("reduce.threads")));
+}
+
+TEST(Mistakes, ValuesThatDoNotGoTogetherAreNamedBoth) {
+  EXPECT_THAT(ProblemsOf({{"--worker-lease=1s"}, {}, ""}),
+              AllOf(HasSubstr("worker.lease is 1s"), HasSubstr("worker.heartbeat (500ms)")));
+  EXPECT_THAT(ProblemsOf({{"--worker-closed-lease=6s"}, {}, ""}), HasSubstr("worker.lease (5s)"));
+  EXPECT_THAT(ProblemsOf({{"--round-late-policy=evict"}, {}, ""}),
+              HasSubstr("round.evict_late_after"));
+  EXPECT_THAT(ProblemsOf({{"--round-evict-late-after=60s"}, {}, ""}),
+              HasSubstr("round.late_policy"));
+  EXPECT_THAT(ProblemsOf({{"--memory-window=256KiB"}, {}, ""}), HasSubstr("memory.frame (1MiB)"));
+  EXPECT_THAT(ProblemsOf({{"--limits-lane-names=10"}, {}, ""}), HasSubstr("limits.lanes (64)"));
+  EXPECT_THAT(ProblemsOf({{"--http-listen=127.0.0.1:29600"}, {}, ""}), HasSubstr("port 29600"));
+}
+
+TEST(Mistakes, AnAddressThatOthersReachNeedsAWord) {
+  const std::string problems = ProblemsOf({{"--grpc-listen=0.0.0.0:29600"}, {}, ""});
+  EXPECT_THAT(problems, AllOf(HasSubstr("0.0.0.0:29600"), HasSubstr("grpc.insecure")));
+  EXPECT_EQ("", ProblemsOf({{"--grpc-listen=0.0.0.0:29600", "--grpc-insecure"}, {}, ""}));
+  EXPECT_EQ("", ProblemsOf({{"--http-listen=0.0.0.0:29601"}, {}, ""}));  // Only reads.
+}
+
+TEST(Yaml, AnEmptyFileGivesTheDefaults) {
+  for (const char* file : {"", "# nothing\n", "---\n", "~\n", "worker:\n"}) {
+    EXPECT_EQ("", ProblemsOf({{}, {}, file})) << file;
+  }
+}
+
+TEST(Yaml, AnUnknownKeyIsAnsweredWithTheNearest) {
+  EXPECT_THAT(ProblemsOf({{}, {}, "worker:\n  leese: 5s\n"}),
+              AllOf(HasSubstr("basind.yaml:2"), HasSubstr("did you mean worker.lease?")));
+  EXPECT_THAT(ProblemsOf({{}, {}, "lease: 5s\n"}), HasSubstr("did you mean worker.lease?"));
+  EXPECT_THAT(ProblemsOf({{}, {}, "a: {b: {c: d}}\n"}), HasSubstr("\"a.b.c\" is no option"));
+  EXPECT_THAT(ProblemsOf({{}, {}, "worker: 5s\n"}), HasSubstr("worker is a section"));
+}
+
+TEST(Yaml, WhatIsGivenTwiceOrWithoutValueIsNamed) {
+  EXPECT_THAT(ProblemsOf({{}, {}, "worker:\n  lease: 5s\n  lease: 6s\n"}),
+              AllOf(HasSubstr("basind.yaml:3"), HasSubstr("first in line 2")));
+  EXPECT_THAT(ProblemsOf({{}, {}, "worker:\n  lease:\n"}), HasSubstr("has no value"));
+}
+
+TEST(Yaml, WhatAFileOfOptionsDoesNotNeedIsRefused) {
+  EXPECT_THAT(ProblemsOf({{}, {}, "worker: &w {lease: 5s}\n"}), HasSubstr("anchors"));
+  EXPECT_THAT(ProblemsOf({{}, {}, "worker: *w\n"}), HasSubstr("anchors"));
+  EXPECT_THAT(ProblemsOf({{}, {}, "worker: {lease: !!str 5s}\n"}), HasSubstr("tags"));
+  EXPECT_THAT(ProblemsOf({{}, {}, "worker: [lease]\n"}), HasSubstr("list"));
+  EXPECT_THAT(ProblemsOf({{}, {}, "a: 1\n---\nb: 2\n"}), HasSubstr("second document"));
+  EXPECT_THAT(ProblemsOf({{}, {}, "just text\n"}), HasSubstr("sections"));
+  EXPECT_THAT(ProblemsOf({{}, {}, "{a: 1}: b\n"}), HasSubstr("sections"));
+}
+
+TEST(Yaml, WhatIsNoYamlIsRefusedWithItsLine) {
+  EXPECT_THAT(ProblemsOf({{}, {}, "worker:\n  lease: 5s\n bad\n"}),
+              AllOf(HasSubstr("basind.yaml:"), HasSubstr("this is not YAML")));
+  EXPECT_THAT(ProblemsOf({{}, {}, std::string("a\0b", 3)}), HasSubstr("not YAML"));
+}
+
+TEST(Yaml, DepthAndLengthAndMistakesAreBounded) {
+  std::string deep;
+  for (int i = 0; i < 10000; ++i) deep += "{a: ";
+  EXPECT_NE("", ProblemsOf({{}, {}, deep}));
+  EXPECT_THAT(ProblemsOf({{}, {}, std::string(kMaxFileBytes + 1, ' ')}), HasSubstr("at most"));
+  std::string wrong;
+  for (int i = 0; i < 1000; ++i) wrong += "a" + std::to_string(i) + ": 1\n";
+  const std::string problems = ProblemsOf({{}, {}, wrong});
+  EXPECT_EQ(19, std::count(problems.begin(), problems.end(), '\n'));
+}
+
+TEST(Files, AFileThatIsNotThereIsAMistake) {
+  Findings findings;
+  LoadFile(OptionTable(), ::testing::TempDir() + "/is-not-there.yaml", findings);
+  EXPECT_THAT(findings.problems,
+              ElementsAre(AllOf(HasSubstr("is-not-there.yaml"), HasSubstr("No such file"))));
+  LoadFile(OptionTable(), ::testing::TempDir(), findings);
+  EXPECT_THAT(findings.problems, SizeIs(2));
+}
+
+TEST(Files, AreReadWhole) {
+  const std::string path = ::testing::TempDir() + "/basind-config-test.yaml";
+  std::ofstream(path) << "worker: {lease: 9s}\n";
+  Findings findings;
+  LoadFile(OptionTable(), path, findings);
+  std::filesystem::remove(path);
+  EXPECT_THAT(findings.problems, IsEmpty());
+  ASSERT_THAT(findings.given, SizeIs(1));
+  EXPECT_EQ("9s", findings.given[0].text);
+  EXPECT_EQ(path + ":1", findings.given[0].place);
+}
+
+TEST(Schema, HasEveryOptionWithItsDefault) {
+  const auto schema = nlohmann::json::parse(JsonSchema(OptionTable()));
+  EXPECT_FALSE(schema["additionalProperties"]);
+  for (const Option& option : OptionTable()) {
+    const std::string section(SectionOf(option.key));
+    const auto& row = schema["properties"][section]["properties"];
+    EXPECT_FALSE(schema["properties"][section]["additionalProperties"]);
+    const std::string name = option.key.substr(section.size() + 1);
+    ASSERT_TRUE(row.contains(name)) << option.key;
+    EXPECT_TRUE(row[name].contains("default")) << option.key;
+  }
+}
+
+TEST(Help, NamesEveryFlag) {
+  const std::string help = FlagHelp(OptionTable());
+  const std::string page = MarkdownPage(OptionTable());
+  for (const Option& option : OptionTable()) {
+    EXPECT_THAT(help, HasSubstr(FlagOf(option.key) + "="));
+    EXPECT_THAT(page, HasSubstr("| `" + option.key + "` |"));
+  }
+}
+
+}  // namespace
+}  // namespace basin::aggregator
