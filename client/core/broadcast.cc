@@ -44,6 +44,11 @@ Error Broadcast::Announce(const Scope& scope, const AnnounceValue& announce) {
 }
 
 Error Broadcast::Get(const Scope& scope, const GetValue& get) {
+  if (get.source == scope.config.worker) {
+    return {ErrorCode::kFailedPrecondition,
+            absl::StrCat("Cannot get ", Describe(get.key), " from worker ", *get.source,
+                         ": that is this worker. It has the value already; use it.")};
+  }
   if (fetches_.count(get.key) > 0) {
     return {ErrorCode::kFailedPrecondition,
             absl::StrCat("Already getting ", Describe(get.key), "; wait for it.")};

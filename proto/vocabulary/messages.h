@@ -378,7 +378,7 @@ struct Rejected {
 
 // The session is over; the error says whether a new one may be tried.
 struct Ended {
-  Error error;
+  Error error;  // kOk: as the worker asked (Leave).
   auto Fields() const { return std::tie(error); }
 };
 

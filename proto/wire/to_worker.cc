@@ -256,10 +256,13 @@ Rejected Decode(const v1::Rejected& in, Checker& checker) {
   return out;
 }
 
-void Encode(const Ended& in, v1::Ended* out) { Encode(in.error, out->mutable_error()); }
+void Encode(const Ended& in, v1::Ended* out) {
+  if (in.error.code != ErrorCode::kOk) Encode(in.error, out->mutable_error());
+}
 
 Ended Decode(const v1::Ended& in, Checker& checker) {
-  return {DecodeRequired("error", in.has_error(), in.error(), checker)};
+  if (!in.has_error()) return {};
+  return {DecodeRequired("error", true, in.error(), checker)};
 }
 
 void Encode(const Drain& in, v1::Drain* out) { out->set_service(in.service); }

@@ -369,7 +369,7 @@ void RandomMessages::Fill(Rejected* out) {
   if (Coin()) out->lane = Lane();
 }
 
-void RandomMessages::Fill(Ended* out) { *out = {Make<Error>()}; }
+void RandomMessages::Fill(Ended* out) { *out = Coin() ? Ended{} : Ended{Make<Error>()}; }
 void RandomMessages::Fill(Drain* out) { *out = {Coin()}; }
 
 void RandomMessages::Fill(Ask* out) {

@@ -2,6 +2,7 @@
 //
 // Values: announcing, serving, getting, and what goes wrong with it.
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/core/harness.h"
 
@@ -277,6 +278,17 @@ TEST(GetTest, TwiceAndTooManyAreRefused) {
             ErrorCode::kFailedPrecondition);
   EXPECT_EQ(worker.Do(GetValue{{"g", "b", 7}, {}, {}, worker.now}).One<Refused>().error.code,
             ErrorCode::kResourceExhausted);
+}
+
+TEST(GetTest, NobodyGetsAValueFromItself) {
+  Config config = TestConfig();
+  Harness worker = Getting(config);
+  const Error refused =
+      worker.Do(GetValue{{"g", "b", 7}, {}, config.worker, absl::InfiniteFuture()})
+          .One<Refused>()
+          .error;
+  EXPECT_EQ(refused.code, ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(refused.text, testing::HasSubstr(config.worker));
 }
 
 TEST(GetTest, EndsWithTheClient) {

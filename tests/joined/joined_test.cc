@@ -1,0 +1,414 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Jobs of real workers and the real engine, without sockets: threads, locks and bytes as in the
+// service, under ThreadSanitizer.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <future>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aggregator/engine/engine.h"
+#include "client/transport/worker.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_reducer.h"
+#include "proto/wire/status_detail.h"
+#include "runtime/clock.h"
+#include "tests/joined/network.h"
+
+namespace basin::joined {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr char kLane[] = "model";
+
+class Notes : public aggregator::Observer {
+ public:
+  void OnNote(const aggregator::Note&, absl::Time) override {}
+};
+
+ErrorCode CodeOf(const absl::Status& status) { return wire::ToError(status).code; }
+
+// The service's side.
+class Service {
+ public:
+  Service(Network& network, Clock& clock, aggregator::Config config) : network_(network) {
+    aggregator::EngineOptions options;
+    options.core = std::move(config);
+    options.reduce_threads = 2;
+    engine_ = std::make_unique<aggregator::Engine>(options, clock, *reducer_, notes_, nullptr);
+    engine_->Start(network_);
+    network_.Serve(engine_.get());
+  }
+  ~Service() {
+    network_.Serve(nullptr);
+    engine_->Stop();
+  }
+  aggregator::Engine& engine() { return *engine_; }
+
+ private:
+  Network& network_;
+  Notes notes_;
+  std::unique_ptr<kernels::Reducer> reducer_ = kernels::MakeCpuReducer();
+  std::unique_ptr<aggregator::Engine> engine_;
+};
+
+// A trainer with two tensors, "weight" (several chunks and a rest) and "bias".
+class Trainer {
+ public:
+  Trainer(Network& network, Clock& clock, const std::string& id, JobSettings settings)
+      : connector_(network.ConnectorFor(id)) {
+    client::WorkerOptions options;
+    options.core.job = "job";
+    options.core.run = "run";
+    options.core.worker = id;
+    options.core.fresh = true;  // Nobody has been here before: no window of recovery at the start.
+    options.core.settings = settings;
+    absl::StatusOr<std::unique_ptr<client::Worker>> worker =
+        client::Worker::Connect(std::move(options), *connector_, clock);
+    EXPECT_TRUE(worker.ok()) << worker.status();
+    worker_ = *std::move(worker);
+    const auto model =
+        worker_->Register(kLane, LaneKind::kGradient,
+                          {{"weight", DType::kF32, {kWeights}}, {"bias", DType::kF32, {3}}});
+    EXPECT_TRUE(model.ok()) << model.status();
+    lane_ = model->lane;
+    EXPECT_TRUE(worker_->Ready().ok());
+  }
+
+  client::Worker& worker() { return *worker_; }
+  client::LaneHandle lane() const { return lane_; }
+  void Die() { worker_.reset(); }
+  absl::Status AwaitMember() { return worker_->AwaitMember(kLong); }
+
+  // One round whose gradients are `value` everywhere; what came of it is in `weight` and `bias`.
+  client::RoundOutcome Step(float value, RoundSpec spec = Sum()) {
+    Contribute(value, spec);
+    return Finish();
+  }
+  void Contribute(float value, RoundSpec spec = Sum()) {
+    sent_weight_.assign(kWeights, value);
+    sent_bias_.assign(3, value);
+    client::BeginRound begin;
+    begin.lane = lane_;
+    begin.spec = spec;
+    EXPECT_TRUE(worker_->Begin(begin).ok());
+    EXPECT_TRUE(worker_->Push(lane_, 1, sent_bias_.data()).ok());
+    EXPECT_TRUE(worker_->Push(lane_, 0, sent_weight_.data()).ok());
+    const absl::Status committed = worker_->Commit(lane_);
+    EXPECT_TRUE(committed.ok()) << committed;
+  }
+  client::RoundOutcome Finish(absl::Duration timeout = kLong) {
+    client::RoundOutcome outcome = worker_->Wait(lane_, timeout);
+    if (outcome.ok()) {
+      weight.resize(kWeights);
+      bias.resize(3);
+      EXPECT_TRUE((*outcome)->CopyTo(0, weight.data(), weight.size() * sizeof(float)).ok());
+      EXPECT_TRUE((*outcome)->CopyTo(1, bias.data(), bias.size() * sizeof(float)).ok());
+    }
+    return outcome;
+  }
+  // The value that the whole result has; NaN when it is not the same everywhere.
+  float result() const {
+    for (const float x : weight) {
+      if (x != bias[0]) return std::nanf("");
+    }
+    return bias[0];
+  }
+
+  static RoundSpec Sum() {
+    RoundSpec spec;
+    spec.op = ReduceOp::kSum;
+    return spec;
+  }
+
+  static constexpr size_t kWeights = 5 * kChunkBytes / sizeof(float) + 1234;
+  std::vector<float> weight;
+  std::vector<float> bias;
+
+ private:
+  const std::unique_ptr<client::Connector> connector_;
+  std::unique_ptr<client::Worker> worker_;
+  client::LaneHandle lane_ = 0;
+  std::vector<float> sent_weight_;
+  std::vector<float> sent_bias_;
+};
+
+// Runs `step` for each trainer at once, as their processes would, and returns what it returned.
+template <typename F>
+auto Together(const std::vector<Trainer*>& trainers, F step) {
+  using Result = decltype(step(*trainers[0], size_t{0}));
+  std::vector<std::future<Result>> running;
+  running.reserve(trainers.size());
+  for (size_t i = 0; i < trainers.size(); ++i) {
+    running.push_back(std::async(std::launch::async,
+                                 [&step, trainer = trainers[i], i] { return step(*trainer, i); }));
+  }
+  std::vector<Result> results;
+  results.reserve(running.size());
+  for (auto& one : running) results.push_back(one.get());
+  return results;
+}
+
+// Worker i contributes 2^i, so a sum says who was counted.
+float Bit(size_t i) { return std::ldexp(1.0F, static_cast<int>(i)); }
+
+class Joined : public testing::TestWithParam<uint64_t> {
+ protected:
+  Joined() : network(GetParam()) {
+    config.frame_bytes = 2 * kChunkBytes;
+    service = std::make_unique<Service>(network, clock, config);
+  }
+  ~Joined() override {
+    trainers.clear();
+    service.reset();
+  }
+
+  // Workers "w0", "w1", ...; all are members when this returns.
+  std::vector<Trainer*> Launch(size_t count, JobSettings settings) {
+    std::vector<Trainer*> launched;
+    for (size_t i = 0; i < count; ++i) launched.push_back(Add(settings));
+    for (const absl::Status& status :
+         Together(launched, [](Trainer&trainer, size_t) { return trainer.AwaitMember(); })) {
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    return launched;
+  }
+  Trainer* Add(JobSettings settings) {
+    trainers.push_back(
+        std::make_unique<Trainer>(network, clock, "w" + std::to_string(trainers.size()), settings));
+    return trainers.back().get();
+  }
+  // A round of these, each with the bit of its place in the list.
+  std::vector<client::RoundOutcome> Round(const std::vector<Trainer*>& members) {
+    return Together(members, [](Trainer& trainer, size_t i) { return trainer.Step(Bit(i)); });
+  }
+  static void ExpectSum(const std::vector<Trainer*>& members,
+                        const std::vector<client::RoundOutcome>& outcomes, float sum) {
+    for (size_t i = 0; i < members.size(); ++i) {
+      ASSERT_TRUE(outcomes[i].ok()) << outcomes[i].status();
+      EXPECT_EQ(members[i]->result(), sum);
+      EXPECT_EQ((*outcomes[i])->record(), (*outcomes[0])->record());
+    }
+  }
+
+  MonotonicClock clock;
+  aggregator::Config config;
+  Network network;
+  std::unique_ptr<Service> service;
+  std::vector<std::unique_ptr<Trainer>> trainers;
+};
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Joined, testing::Range<uint64_t>(1, 4));
+
+TEST_P(Joined, EveryMemberIsCountedOnceInEveryRound) {
+  const auto members = Launch(3, {3, 3, 3});
+  for (int round = 1; round <= 4; ++round) ExpectSum(members, Round(members), 7);
+  EXPECT_LE(network.most_unconsumed(), Network::kWindow + kMaxMessageBytes);
+}
+
+TEST_P(Joined, AveragesNarrowContributions) {
+  const auto members = Launch(2, {2, 2, 2});
+  RoundSpec spec;
+  spec.op = ReduceOp::kAverage;
+  const auto outcomes = Together(members, [&](Trainer& trainer, size_t i) {
+    const std::vector<float> weight(Trainer::kWeights, Bit(i));
+    client::BeginRound begin;
+    begin.lane = trainer.lane();
+    begin.spec = spec;
+    EXPECT_TRUE(trainer.worker().Begin(begin).ok());
+    EXPECT_TRUE(trainer.worker().Push(trainer.lane(), 0, weight.data(), {DType::kBF16, 0}).ok());
+    EXPECT_TRUE(trainer.worker().Commit(trainer.lane()).ok());
+    return trainer.worker().Wait(trainer.lane(), kLong);
+  });
+  for (const auto& outcome : outcomes) {
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ((*outcome)->record().value.divisor, 2u);
+    EXPECT_FALSE((*outcome)->Has(1)) << "everybody skipped it";
+    std::vector<float> weight(Trainer::kWeights);
+    ASSERT_TRUE((*outcome)->CopyTo(0, weight.data(), weight.size() * sizeof(float)).ok());
+    EXPECT_THAT(weight, testing::Each(1.5F));
+  }
+}
+
+TEST_P(Joined, CallsRunBesideTheGradients) {
+  const auto members = Launch(3, {3, 3, 3});
+  const auto sums = Together(members, [](Trainer& trainer, size_t i) {
+    const auto call =
+        trainer.worker().Register("call/metrics", LaneKind::kCall, {{"loss", DType::kF64, {2}}});
+    EXPECT_TRUE(call.ok()) << call.status();
+    trainer.Contribute(Bit(i));
+    double loss[2] = {1.0 + static_cast<double>(i), 10};
+    client::BeginRound begin;
+    begin.lane = call->lane;
+    begin.spec = Trainer::Sum();
+    const auto outcome = trainer.worker().Allreduce(begin, {{call->tensors[0], loss, loss}}, kLong);
+    EXPECT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_TRUE(trainer.Finish().ok());
+    return loss[0] + loss[1];
+  });
+  EXPECT_THAT(sums, ElementsAre(36, 36, 36));
+}
+
+TEST_P(Joined, Fault_W1_AWorkerThatDiesBeforeItsCommitIsNotCounted) {
+  const auto members = Launch(3, {2, 3, 3});
+  ExpectSum(members, Round(members), 7);
+  // It pushes what it has, and is gone before it says that this was all.
+  const std::vector<float> weight(Trainer::kWeights, Bit(2));
+  client::BeginRound begin;
+  begin.lane = members[2]->lane();
+  begin.spec = Trainer::Sum();
+  ASSERT_TRUE(members[2]->worker().Begin(begin).ok());
+  ASSERT_TRUE(members[2]->worker().Push(members[2]->lane(), 0, weight.data()).ok());
+  members[2]->Die();
+  const std::vector<Trainer*> survivors = {members[0], members[1]};
+  ExpectSum(survivors, Round(survivors), 3);
+  ExpectSum(survivors, Round(survivors), 3);
+}
+
+TEST_P(Joined, Fault_W6_WhoLeavesIsNotWaitedFor) {
+  const auto members = Launch(3, {2, 3, 3});
+  ExpectSum(members, Round(members), 7);
+  EXPECT_TRUE(members[2]->worker().Leave().ok());
+  const std::vector<Trainer*> survivors = {members[0], members[1]};
+  ExpectSum(survivors, Round(survivors), 3);
+  EXPECT_EQ(members[0]->worker().place().membership.members.size(), 2u);
+}
+
+TEST_P(Joined, Fault_W17_AJoinerIsCountedFromTheNextRoundOnAndGetsTheState) {
+  auto members = Launch(2, {2, 3, 2});
+  ExpectSum(members, Round(members), 3);
+  Trainer* joiner = Add({2, 3, 2});
+  // It becomes a member at a verdict, of which there are as many as it takes.
+  auto joined = std::async(std::launch::async, [&] { return joiner->AwaitMember(); });
+  while (members[0]->worker().place().membership.members.size() < 3) {
+    ExpectSum(members, Round(members), 3);
+  }
+  ASSERT_TRUE(joined.get().ok());
+  const client::Place place = joiner->worker().place();
+  ASSERT_TRUE(place.donor.has_value());
+  EXPECT_EQ(place.rank, 2u);
+  members.push_back(joiner);
+  ExpectSum(members, Round(members), 7);
+}
+
+TEST_P(Joined, Fault_N2_WhatALostConnectionCarriedIsCountedOnce) {
+  const auto members = Launch(3, {3, 3, 3});
+  network.BreakAfterEvery(40);
+  while (network.broken() < 20) ExpectSum(members, Round(members), 7);
+}
+
+TEST_P(Joined, Fault_A1_EveryRoundIsAppliedOnceAcrossACrashOfTheAggregator) {
+  const auto members = Launch(3, {3, 3, 3});
+  ExpectSum(members, Round(members), 7);
+  for (int crash = 1; crash <= 2; ++crash) {
+    for (size_t i = 0; i < 3; ++i) members[i]->Contribute(Bit(i));
+    service.reset();
+    config.term += 10;
+    service = std::make_unique<Service>(network, clock, config);
+    const auto outcomes =
+        Together(members, [](Trainer& trainer, size_t) { return trainer.Finish(); });
+    ExpectSum(members, outcomes, 7);
+    EXPECT_EQ((*outcomes[0])->record().round, static_cast<RoundNumber>(2 * crash));
+    ExpectSum(members, Round(members), 7);
+  }
+}
+
+TEST_P(Joined, ADeadlineLeavesTheOutcomeOpenAndTheMemoryTaken) {
+  const auto members = Launch(2, {2, 2, 2});
+  members[0]->Contribute(Bit(0));
+  const auto outcome = members[0]->Finish(absl::Milliseconds(50));
+  EXPECT_EQ(CodeOf(outcome.status()), ErrorCode::kOutcomeUnknown) << outcome.status();
+  members[1]->Contribute(Bit(1));
+  const auto outcomes =
+      Together(members, [](Trainer& trainer, size_t) { return trainer.Finish(); });
+  ExpectSum(members, outcomes, 3);
+}
+
+TEST_P(Joined, Fault_W10_AnotherOpIsNotCountedAndNamesBothSides) {
+  const auto members = Launch(3, {3, 3, 3});
+  const auto outcomes = Together(members, [](Trainer& trainer, size_t i) {
+    RoundSpec spec = Trainer::Sum();
+    if (i == 2) spec.op = ReduceOp::kMax;
+    return trainer.Step(Bit(i), spec);
+  });
+  ExpectSum(members, outcomes, 3);
+  ASSERT_TRUE((*outcomes[2])->rejected().has_value());
+  EXPECT_EQ((*outcomes[2])->rejected()->code, ErrorCode::kMismatch);
+  EXPECT_THAT((*outcomes[2])->rejected()->text, HasSubstr("w0"));
+}
+
+TEST_P(Joined, Criterion_2_5_ABroadcastCopiesBits) {
+  const auto members = Launch(3, {3, 3, 3});
+  const std::vector<float> value = {std::nanf("0x123"), -0.0F,
+                                    std::numeric_limits<float>::infinity(),
+                                    std::numeric_limits<float>::denorm_min(), 1};
+  std::vector<float> large(3 * kChunkBytes / sizeof(float) + 7);
+  for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<float>(i);
+  const TensorSpec small_spec = {"small", DType::kF32, {value.size()}};
+  const TensorSpec large_spec = {"large", DType::kF32, {large.size()}};
+  client::Worker& root = members[0]->worker();
+  // Some ask before there is anything.
+  auto received = std::async(std::launch::async, [&] {
+    return Together({members[1], members[2]}, [&](Trainer& trainer, size_t) {
+      std::vector<float> small(value.size());
+      std::vector<float> big(large.size());
+      const auto one = trainer.worker().Get({kLane, "small", 1}, small_spec, "w0", kLong);
+      EXPECT_TRUE(one.ok()) << one.status();
+      if (one.ok()) {
+        EXPECT_TRUE((*one)->CopyTo(small.data(), small.size() * sizeof(float)).ok());
+      }
+      const auto other = trainer.worker().Get({kLane, "large", 1}, large_spec, std::nullopt, kLong);
+      EXPECT_TRUE(other.ok()) << other.status();
+      if (other.ok()) {
+        EXPECT_TRUE((*other)->CopyTo(big.data(), big.size() * sizeof(float)).ok());
+      }
+      return std::memcmp(small.data(), value.data(), value.size() * sizeof(float)) == 0 &&
+             big == large;
+    });
+  });
+  EXPECT_TRUE(
+      root.Announce({kLane, "large", 1}, large_spec, large.data(), client::Hold::kInPlace).ok());
+  EXPECT_TRUE(
+      root.Announce({kLane, "small", 1}, small_spec, value.data(), client::Hold::kCopy).ok());
+  EXPECT_THAT(received.get(), ElementsAre(true, true));
+  EXPECT_EQ(CodeOf(root.Get({kLane, "small", 1}, small_spec, "w0", kLong).status()),
+            ErrorCode::kFailedPrecondition);
+  EXPECT_TRUE(root.StopServing(kLane, "large").ok());
+}
+
+TEST_P(Joined, Criterion_2_2_AValueThatIsNeverAnnouncedEndsInATypedError) {
+  const auto members = Launch(2, {2, 2, 2});
+  const auto value =
+      members[1]->worker().Get({kLane, "never", 1}, std::nullopt, "w0", absl::Milliseconds(50));
+  EXPECT_EQ(CodeOf(value.status()), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(value.status().message(), HasSubstr("never"));
+  EXPECT_THAT(value.status().message(), HasSubstr("w0"));
+}
+
+TEST_P(Joined, NothingIsHeldBetweenRounds) {
+  const auto members = Launch(3, {3, 3, 3});
+  ExpectSum(members, Round(members), 7);
+  ExpectSum(members, Round(members), 7);
+  // The acknowledgements of the last results may still be on their way.
+  uint64_t held = 1;
+  for (const absl::Time until = clock.Now() + kLong; held != 0 && clock.Now() < until;) {
+    std::promise<uint64_t> bytes;
+    service->engine().Inspect([&](const aggregator::Runner& runner, absl::Time) {
+      bytes.set_value(runner.parked_bytes() + runner.result_bytes());
+    });
+    held = bytes.get_future().get();
+  }
+  EXPECT_EQ(held, 0u);
+}
+
+}  // namespace
+}  // namespace basin::joined
