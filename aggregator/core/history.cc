@@ -2,6 +2,7 @@
 
 #include "aggregator/core/history.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -15,6 +16,19 @@ namespace {
 
 // Terms are seconds since 1970 or a little more; one is added to them, so they must not wrap.
 constexpr Term kHighestTerm = Term{1} << 62;
+
+// Bytes in a message, at most; proto/limits/limits.h bounds what they are made of.
+constexpr uint64_t kWorkerIdBytes = 63 + 3;
+constexpr uint64_t kContributorBytes = kWorkerIdBytes + 37;  // Its incarnation and weight.
+constexpr uint64_t kDivisorBytes = 19;                       // Of a tensor.
+constexpr uint64_t kRangeBytes = 22;
+constexpr uint64_t kMostRanges = 65536;
+constexpr uint64_t kFixedBytes = 4096;  // Names, reasons, numbers, facts.
+
+// A value names its contributors, and may give a divisor for each tensor.
+uint64_t ValueBytes(uint64_t tensors, uint64_t workers) {
+  return workers * kContributorBytes + tensors * kDivisorBytes + kFixedBytes;
+}
 
 std::string WhyNotLayout(const LaneHistory& lane, const Config& config) {
   if (lane.layout.size() > config.max_tensors) return "has more tensors than this server allows";
@@ -74,5 +88,22 @@ std::string WhyNotPlausible(const Hello& hello, const Config& config) {
   }
   return "";
 }
+
+uint64_t HistoryBytes(const Layout& layout, const TensorSpec* next, uint64_t workers) {
+  uint64_t tensors = layout.version();
+  uint64_t specs = layout.spec_bytes();
+  uint64_t chunks = layout.chunks();
+  if (next != nullptr) {
+    tensors += 1;
+    specs += SpecBytes(*next);
+    chunks += ChunkCount(TensorBytes(*next).value_or(0));
+  }
+  const uint64_t value = ValueBytes(tensors, workers);
+  const uint64_t verdict = value + workers * kWorkerIdBytes;  // With the next members.
+  const uint64_t held = std::min(chunks, kMostRanges) * kRangeBytes;
+  return specs + kRememberedVerdicts * verdict + value + held + kFixedBytes;
+}
+
+uint64_t HelloBytes(uint64_t workers) { return workers * kWorkerIdBytes + kFixedBytes; }
 
 }  // namespace basin::aggregator

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/history.h"
 #include "aggregator/core/spec.h"
 
 namespace basin::aggregator {
@@ -287,6 +288,22 @@ std::string Job::Revive(const JobScope& scope, Lane& lane) {
   return why;
 }
 
+// Why no hello could tell of all lanes once `next` is in this one; empty when one can. Whoever
+// comes back must be able to say what it remembers, and be told what it missed.
+std::string Job::WhyNotTold(const JobScope& scope, const Lane& lane, const TensorSpec* next) const {
+  const uint64_t workers = std::max<uint32_t>(settings_.max_workers, 1);
+  uint64_t bytes = HelloBytes(workers);
+  for (const Lane& other : lanes_) {
+    bytes += HistoryBytes(other.layout, &other == &lane ? next : nullptr, workers);
+  }
+  if (bytes <= scope.config.max_history_bytes) return "";
+  return absl::StrCat("the hello of a worker that comes back could have ", bytes, " bytes for ",
+                      lanes_.size(), " lanes and ", workers, " workers, and ",
+                      scope.config.max_history_bytes,
+                      " is the limit. Use fewer lanes or tensors, shorter names, or a lower "
+                      "max_workers.");
+}
+
 // Charges what it takes to keep track of so many chunks. Returns why that cannot be.
 std::string Job::ChargeChunks(const JobScope& scope, Lane& lane, uint32_t chunks, uint64_t bytes) {
   const uint64_t workers = std::max<uint32_t>(settings_.max_workers, 1);
@@ -335,6 +352,10 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
                                  " names of lanes, which is its limit. Reuse the names of calls."));
     }
     lanes_.emplace_back();
+    if (const std::string why = WhyNotTold(scope, lanes_.back(), nullptr); !why.empty()) {
+      lanes_.pop_back();
+      return refuse(ErrorCode::kResourceExhausted, absl::StrCat("with this lane ", why));
+    }
     lanes_.back().name = request.lane;
     lanes_.back().kind = request.kind;
   }
@@ -376,6 +397,11 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
                           " the lane would have more than ", scope.config.max_lane_bytes,
                           " bytes, which is its limit."));
       continue;
+    }
+    if (const std::string why = WhyNotTold(scope, lane, &spec); !why.empty()) {
+      refuse(ErrorCode::kResourceExhausted,
+             absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " ", why));
+      break;
     }
     if (const std::string why = ChargeChunks(scope, lane, lane.layout.chunks() + ChunkCount(*bytes),
                                              lane.layout.bytes() + *bytes);

@@ -211,6 +211,7 @@ class Job {
                      std::optional<LaneIndex> lane = std::nullopt, RoundNumber round = 0);
   std::string WhyNoMoreLanes(const JobScope& scope) const;
   std::string Revive(const JobScope& scope, Lane& lane);
+  std::string WhyNotTold(const JobScope& scope, const Lane& lane, const TensorSpec* next) const;
   std::string ChargeChunks(const JobScope& scope, Lane& lane, uint32_t chunks, uint64_t bytes);
   void Release(const JobScope& scope, Lane& lane);
   void PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index);

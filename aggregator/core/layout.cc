@@ -21,6 +21,7 @@ TensorIndex Layout::Append(const TensorSpec& spec) {
   by_name_.emplace(spec.name, index);
   chunks_ += ChunkCount(size);
   bytes_ += size;
+  spec_bytes_ += SpecBytes(spec);
   return index;
 }
 

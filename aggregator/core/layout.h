@@ -21,11 +21,18 @@
 
 namespace basin::aggregator {
 
+// The most bytes that a tensor's description takes in a message: its name, ten for each size, and
+// what stands around them.
+inline uint64_t SpecBytes(const TensorSpec& spec) {
+  return spec.name.size() + 10 * spec.shape.size() + 16;
+}
+
 class Layout {
  public:
   uint32_t version() const { return static_cast<uint32_t>(tensors_.size()); }
   uint32_t chunks() const { return chunks_; }
   uint64_t bytes() const { return bytes_; }
+  uint64_t spec_bytes() const { return spec_bytes_; }  // SpecBytes of all tensors.
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
 
   std::optional<TensorIndex> Find(const std::string& name) const;
@@ -56,6 +63,7 @@ class Layout {
   std::map<std::string, TensorIndex> by_name_;
   uint32_t chunks_ = 0;
   uint64_t bytes_ = 0;
+  uint64_t spec_bytes_ = 0;
 };
 
 // Collects flat chunk numbers, given in ascending order, into ranges within tensors.

@@ -41,7 +41,7 @@ class SessionListener {
  public:
   virtual ~SessionListener() = default;
   virtual void OnUp() = 0;
-  // `bytes` are to be reported as consumed.
+  // By wire::MessageReader. `bytes` are to be reported as consumed.
   virtual void OnMessage(ToWorker message, uint64_t bytes) = 0;
   virtual void OnDown(const absl::Status& why) = 0;
 };
@@ -49,7 +49,7 @@ class SessionListener {
 class SessionChannel {
  public:
   virtual ~SessionChannel() = default;
-  // An encoded ToAggregator, in the order of the calls.
+  // One gRPC message, by wire::EncodePieces; in the order of the calls.
   virtual void Send(std::string message) = 0;
   virtual void Consumed(uint64_t bytes) = 0;
   // Ends the stream after what was sent before, without waiting for it. The listener hears nothing

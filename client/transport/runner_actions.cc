@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/transport/runner.h"
-#include "proto/wire/session.h"
+#include "proto/wire/session_stream.h"
 #include "proto/wire/status_detail.h"
 
 namespace basin::client {
@@ -68,13 +68,14 @@ void Runner::Do(const OpenStream& open) {
 }
 
 void Runner::Do(const Send& send) {
-  absl::StatusOr<std::string> encoded = wire::Encode(send.message);
-  if (!encoded.ok()) {
+  absl::StatusOr<std::vector<std::string>> pieces = wire::EncodePieces(send.message);
+  if (!pieces.ok()) {
     broken_ =
-        absl::StrCat("A message to the aggregator cannot be sent: ", encoded.status().message());
-  } else if (session_ != nullptr) {
-    session_->Send(*std::move(encoded));
+        absl::StrCat("A message to the aggregator cannot be sent: ", pieces.status().message());
+    return;
   }
+  if (session_ == nullptr) return;
+  for (std::string& piece : *pieces) session_->Send(std::move(piece));
 }
 
 void Runner::SendFrame(uint32_t stream, const wire::FrameHeader& header, PayloadParts payload) {

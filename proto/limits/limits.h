@@ -29,8 +29,20 @@ inline constexpr uint32_t kContractVersion = 1;
 
 // ---------------------------------------------------------------------------------- messages
 
-// Of any message, with everything in it: gRPC's own default, so that no proxy has to be told.
+// Of any gRPC message, with everything in it: gRPC's own default, so that no proxy has to be told.
 inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;
+
+// Of a message of a session, which travels in pieces when it is larger than that. Large ones are
+// Hello and Welcome, which describe every lane of a job: room for one lane of the most tensors with
+// the longest names and shapes, for 15 lanes of the most workers, or for 64 lanes of 2000 workers.
+// The aggregator refuses to register what would lead beyond it (Config::max_history_bytes).
+inline constexpr size_t kMaxAssembledBytes = size_t{64} << 20;
+
+// What a sender cuts. Small against a connection's window, so that a session is not one long write.
+inline constexpr size_t kPieceBytes = size_t{1} << 20;
+
+// Of all messages that a server holds incomplete, whoever sends them: four of the largest.
+inline constexpr size_t kMaxAssemblingBytes = 4 * kMaxAssembledBytes;
 
 // Whole chunks in a frame's payload. One below what fits kMaxMessageBytes, so that the header fits
 // as well. Frames of 1 MiB are the fastest; the rest is room for other networks.
@@ -109,7 +121,19 @@ static_assert(kMaxWorkers * (2 * (kMaxWorkerIdBytes + 3) + 26 + 11) + kMaxTensor
                       (size_t{64} << 10) <=
                   kMaxMessageBytes,
               "the largest verdict is a message");
-static_assert(kMaxRanges * 22 <= kMaxMessageBytes, "the longest list of ranges is a message");
+static_assert(2 * kMaxRanges * 22 + (size_t{64} << 10) <= kMaxMessageBytes,
+              "two lists of ranges, the longest, are a message");
+static_assert(kMaxWorkers * (kMaxWorkerIdBytes + 3) + kMaxLanes * (kMaxNameBytes + 32) +
+                      (size_t{64} << 10) <=
+                  kMaxMessageBytes,
+              "a membership with where each lane starts is a message");
+static_assert(kPieceBytes + 64 <= kMaxMessageBytes, "a piece is a message");
+// A lane's history: its layout, two verdicts and a staged value, and the ranges that are held.
+static_assert(kMaxTensors * (kMaxNameBytes + 10 * kMaxRank + 16) +
+                      (kMaxRememberedVerdicts + 1) * kMaxMessageBytes + kMaxRanges * 22 +
+                      kMaxWorkers * (kMaxWorkerIdBytes + 3) + (size_t{64} << 10) <=
+                  kMaxAssembledBytes,
+              "a job with one lane, the largest there can be, can say hello");
 
 }  // namespace basin
 

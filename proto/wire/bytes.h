@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Generated classes to and from bytes, within the size that a message may have.
+// Generated classes to and from bytes, within a size.
 //
 // Internal to the wire layer.
 //
@@ -9,6 +9,7 @@
 #ifndef BASIN_PROTO_WIRE_BYTES_H_
 #define BASIN_PROTO_WIRE_BYTES_H_
 
+#include <cstddef>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -16,11 +17,11 @@
 
 namespace basin::wire {
 
-// RESOURCE_EXHAUSTED when it is larger than a message may be.
-absl::Status CheckSize(const google::protobuf::MessageLite& message);
+// RESOURCE_EXHAUSTED when it would have more than `most` bytes.
+absl::Status CheckSize(const google::protobuf::MessageLite& message, size_t most);
 
-// INVALID_ARGUMENT when it is larger than a message may be, or is none of this type.
-absl::Status Parse(std::string_view bytes, google::protobuf::MessageLite* message);
+// INVALID_ARGUMENT when there are more than `most` bytes, or it is none of this type.
+absl::Status Parse(std::string_view bytes, size_t most, google::protobuf::MessageLite* message);
 
 }  // namespace basin::wire
 

@@ -359,7 +359,7 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
 
   // The checksum first: it explains better than anything else why a header makes no sense.
   v1::FrameHeader proto;
-  const absl::Status parsed = Parse(header, &proto);
+  const absl::Status parsed = Parse(header, kMaxMessageBytes, &proto);
   const bool with_payload = !parsed.ok() || proto.chunk_digests().empty();
   const uint64_t checksum = ChecksumOf(header, raw->payload, with_payload);
   if (checksum != raw->checksum) {

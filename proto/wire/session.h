@@ -8,7 +8,7 @@
 //
 // Thread contract: pure functions.
 // Failure: INVALID_ARGUMENT names the field and the rule. Encoding fails with RESOURCE_EXHAUSTED
-// when the message is larger than kMaxMessageBytes; texts are cut and made printable.
+// when the message is larger than kMaxAssembledBytes; texts are cut and made printable.
 
 #ifndef BASIN_PROTO_WIRE_SESSION_H_
 #define BASIN_PROTO_WIRE_SESSION_H_
@@ -33,7 +33,7 @@ absl::Status Encode(const ToWorker& in, v1::ToWorker* out);
 absl::StatusOr<ToAggregator> Decode(const v1::ToAggregator& in);
 absl::StatusOr<ToWorker> Decode(const v1::ToWorker& in);
 
-// As bytes.
+// As the bytes of a whole message. A stream carries them as session_stream.h says.
 absl::StatusOr<std::string> Encode(const ToAggregator& in);
 absl::StatusOr<std::string> Encode(const ToWorker& in);
 absl::StatusOr<ToAggregator> DecodeToAggregator(std::string_view bytes);

@@ -98,7 +98,7 @@ Error ToError(const absl::Status& status) {
               PrintableText({status.message().data(), status.message().size()}, kMaxTextBytes)};
   const absl::optional<absl::Cord> payload = status.GetPayload(kStatusDetailUrl);
   v1::StatusDetail detail;
-  if (!payload || !Parse(std::string(*payload), &detail).ok()) return error;
+  if (!payload || !Parse(std::string(*payload), kMaxMessageBytes, &detail).ok()) return error;
   for (const google::protobuf::Any& any : detail.details()) {
     v1::Error typed;
     Checker checker;

@@ -348,6 +348,9 @@ ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
       return DecodeField("announce", in.announce(), checker);
     case v1::ToAggregator::kGet:
       return DecodeField("get", in.get(), checker);
+    case v1::ToAggregator::kPiece:
+      checker.Fail("piece", "stands where a whole message is expected");
+      return {};
     case v1::ToAggregator::MESSAGE_NOT_SET:
       break;
   }
@@ -359,7 +362,7 @@ ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
 
 absl::Status Encode(const ToAggregator& in, v1::ToAggregator* out) {
   std::visit(Put{out}, in);
-  return CheckSize(*out);
+  return CheckSize(*out, kMaxAssembledBytes);
 }
 
 absl::StatusOr<ToAggregator> Decode(const v1::ToAggregator& in) {
@@ -377,7 +380,7 @@ absl::StatusOr<std::string> Encode(const ToAggregator& in) {
 
 absl::StatusOr<ToAggregator> DecodeToAggregator(std::string_view bytes) {
   v1::ToAggregator message;
-  if (absl::Status status = Parse(bytes, &message); !status.ok()) return status;
+  if (absl::Status status = Parse(bytes, kMaxAssembledBytes, &message); !status.ok()) return status;
   return Decode(message);
 }
 

@@ -358,6 +358,9 @@ ToWorker Take(const v1::ToWorker& in, Checker& checker) {
       return DecodeField("value_known", in.value_known(), checker);
     case v1::ToWorker::kGetFailed:
       return DecodeField("get_failed", in.get_failed(), checker);
+    case v1::ToWorker::kPiece:
+      checker.Fail("piece", "stands where a whole message is expected");
+      return {};
     case v1::ToWorker::MESSAGE_NOT_SET:
       break;
   }
@@ -369,7 +372,7 @@ ToWorker Take(const v1::ToWorker& in, Checker& checker) {
 
 absl::Status Encode(const ToWorker& in, v1::ToWorker* out) {
   std::visit(Put{out}, in);
-  return CheckSize(*out);
+  return CheckSize(*out, kMaxAssembledBytes);
 }
 
 absl::StatusOr<ToWorker> Decode(const v1::ToWorker& in) {
@@ -387,7 +390,7 @@ absl::StatusOr<std::string> Encode(const ToWorker& in) {
 
 absl::StatusOr<ToWorker> DecodeToWorker(std::string_view bytes) {
   v1::ToWorker message;
-  if (absl::Status status = Parse(bytes, &message); !status.ok()) return status;
+  if (absl::Status status = Parse(bytes, kMaxAssembledBytes, &message); !status.ok()) return status;
   return Decode(message);
 }
 

@@ -7,6 +7,7 @@
 // One small valid input per kind of message, so that mutation starts inside every branch. Run it
 // again when a kind is added; what fuzzing found stays.
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include <variant>
 
 #include "basin/v1/exchange.pb.h"
+#include "basin/v1/session.pb.h"
 #include "proto/wire/frame.h"
 #include "proto/wire/session.h"
 #include "tests/proto/admin_requests.h"
@@ -54,6 +56,30 @@ void WriteMessages(Corpus& corpus) {
   }
   for (size_t i = 0; i < std::variant_size_v<ToWorker>; ++i) {
     corpus.Write("to_worker", "kind-" + std::to_string(i), SmallMessage<ToWorker>(i));
+  }
+}
+
+// Messages of a stream, each behind its length: whole, and cut in two or three.
+void WriteStreams(Corpus& corpus) {
+  const auto framed = [](const std::string& bytes) {
+    std::string length(2, '\0');
+    length[0] = static_cast<char>(bytes.size() & 0xff);
+    length[1] = static_cast<char>(bytes.size() >> 8);
+    return length + bytes;
+  };
+  for (size_t i = 0; i < std::variant_size_v<ToAggregator>; ++i) {
+    const std::string whole = SmallMessage<ToAggregator>(i);
+    std::string stream = framed(whole);
+    const size_t pieces = std::min<size_t>(2 + i % 2, whole.size());
+    for (size_t piece = 0; piece < pieces; ++piece) {
+      const size_t begin = whole.size() * piece / pieces;
+      const size_t end = whole.size() * (piece + 1) / pieces;
+      v1::ToAggregator carrier;
+      carrier.mutable_piece()->set_bytes(whole.substr(begin, end - begin));
+      carrier.mutable_piece()->set_last(piece + 1 == pieces);
+      stream += framed(carrier.SerializeAsString());
+    }
+    corpus.Write("session_stream", "kind-" + std::to_string(i), stream);
   }
 }
 
@@ -98,6 +124,7 @@ int main(int argc, char** argv) {
   }
   basin::testing::Corpus corpus(argv[1]);
   basin::testing::WriteMessages(corpus);
+  basin::testing::WriteStreams(corpus);
   basin::testing::WriteFrames(corpus);
   basin::testing::WriteAdminRequests(corpus);
   basin::testing::WriteNames(corpus);

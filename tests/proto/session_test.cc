@@ -93,7 +93,9 @@ TYPED_TEST(SessionMessages, OneofAndVariantHaveTheSameAlternatives) {
   ASSERT_EQ(proto->oneof_decl_count(), 1);
   const google::protobuf::OneofDescriptor* oneof = proto->oneof_decl(0);
   ASSERT_EQ(proto->field_count(), oneof->field_count()) << "a field outside the oneof";
-  ASSERT_EQ(oneof->field_count(), this->kAlternatives);
+  // And pieces, which session_stream.h puts together.
+  ASSERT_EQ(oneof->field_count(), this->kAlternatives + 1);
+  ASSERT_EQ(oneof->field(this->kAlternatives)->name(), "piece");
   this->ForEach(1, [oneof](const auto& message, size_t index) {
     typename TypeParam::Proto out;
     ASSERT_TRUE(Encode(message, &out).ok());
@@ -217,10 +219,18 @@ TYPED_TEST(SessionMessages, Fault_N10_TheDefaultMessageIsRefused) {
 }
 
 TYPED_TEST(SessionMessages, Fault_N11_OversizedMessagesAreRefusedUnread) {
-  const std::string bytes(kMaxMessageBytes + 1, '\0');
+  const std::string bytes(kMaxAssembledBytes + 1, '\0');
   const auto decoded = TypeParam::DecodeBytes(bytes);
   ASSERT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("4194305 bytes, more than"));
+  EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("67108865 bytes, more than"));
+}
+
+TYPED_TEST(SessionMessages, APieceIsNoWholeMessage) {
+  typename TypeParam::Proto proto;
+  proto.mutable_piece()->set_bytes("x");
+  const auto decoded = TypeParam::DecodeBytes(proto.SerializeAsString());
+  ASSERT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("piece stands where"));
 }
 
 TYPED_TEST(SessionMessages, UnknownFieldsAreIgnored) {
@@ -511,17 +521,6 @@ TEST(SessionLimits, TheLargestVerdictFits) {
   const auto back = DecodeToWorker(*bytes);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_TRUE(std::get<Verdict>(*back) == verdict);
-}
-
-TEST(SessionLimits, Fault_N11_WhatWouldBeTooLargeIsNotEncoded) {
-  Register registration{"lane", LaneKind::kGradient, {}};
-  for (uint32_t i = 0; i < kMaxTensors; ++i) {
-    std::string name = absl::StrCat(i, ".");
-    name.resize(kMaxNameBytes, 'x');
-    registration.tensors.push_back({name, DType::kF32, {1}});
-  }
-  EXPECT_EQ(Encode(ToAggregator(registration)).status().code(),
-            absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

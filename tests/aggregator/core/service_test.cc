@@ -150,6 +150,30 @@ TEST(Admission, LanesTensorsAndBytesAreBounded) {
   EXPECT_EQ(a.lane().tensors.size(), 3u);
 }
 
+TEST(Admission, WhatNoHelloCouldTellIsNotRegistered) {
+  Config config;
+  config.max_history_bytes = 100000;
+  Cluster t(Settings(1, 10, 1), config);
+  TestWorker& a = t.Join("a");  // Its lane has one tensor.
+  std::vector<TensorSpec> many;
+  for (int i = 0; i < 2000; ++i) many.push_back(Tensor("tensor" + std::to_string(i)));
+  a.Register(many);
+  EXPECT_THAT(
+      a.Last<Rejected>().error.text,
+      HasSubstr("lane model: with tensor tensor652 as f32[65536] the hello of a worker that "
+                "comes back could have 100094 bytes for "));
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("1 lanes and 10 workers, and 100000 is"));
+  const size_t tensors = a.lane().tensors.size();
+  EXPECT_GT(tensors, 500u);
+  EXPECT_LT(tensors, 1000u);
+  a.Register({Tensor("x")}, "second");
+  EXPECT_EQ(a.rejected(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("lane second: with this lane the hello"));
+  // What is there goes on.
+  a.Contribute();
+  EXPECT_EQ(a.lane().last, 1u);
+}
+
 TEST(Admission, JobsDoNotSeeEachOther) {
   Cluster t(Settings(1, 2, 1));
   t.Join("a");

@@ -6,7 +6,6 @@
 #include <chrono>
 
 #include "kernels/checksum.h"
-#include "proto/wire/session.h"
 
 namespace basin::client {
 
@@ -129,6 +128,7 @@ void FakeAggregator::AcceptSession() {
     return true;
   });
   sending_.clear();
+  reader_ = std::make_unique<wire::MessageReader<ToAggregator>>();
   if (came) listener->OnUp();
 }
 
@@ -205,20 +205,34 @@ void FakeAggregator::AwaitStreamClosed(uint32_t stream) {
 }
 
 void FakeAggregator::Say(const ToWorker& message) {
-  const absl::StatusOr<std::string> encoded = wire::Encode(message);
-  ASSERT_TRUE(encoded.ok()) << encoded.status();
-  absl::StatusOr<ToWorker> decoded = wire::DecodeToWorker(*encoded);
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
-  std::shared_ptr<SessionListener> listener;
-  {
-    MutexLock lock(state_->mutex);
-    listener = state_->sessions[session_].listener;
-    state_->unconsumed += encoded->size();
+  const absl::StatusOr<std::vector<std::string>> pieces = wire::EncodePieces(message);
+  ASSERT_TRUE(pieces.ok()) << pieces.status();
+  wire::MessageReader<ToWorker> reader;
+  for (const std::string& piece : *pieces) {
+    auto taken = reader.Take(piece);
+    ASSERT_TRUE(taken.ok()) << taken.status();
+    if (!taken->has_value()) continue;
+    std::shared_ptr<SessionListener> listener;
+    {
+      MutexLock lock(state_->mutex);
+      listener = state_->sessions[session_].listener;
+      state_->unconsumed += (*taken)->bytes;
+    }
+    listener->OnMessage(std::move((*taken)->message), (*taken)->bytes);
   }
-  listener->OnMessage(*std::move(decoded), encoded->size());
 }
 
 std::optional<ToAggregator> FakeAggregator::NextMessage() {
+  while (const std::optional<std::string> next = NextOnSession()) {
+    auto taken = reader_->Take(*next);
+    EXPECT_TRUE(taken.ok()) << taken.status();
+    if (!taken.ok()) return std::nullopt;
+    if (taken->has_value()) return std::move((*taken)->message);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> FakeAggregator::NextOnSession() {
   std::string encoded;
   const bool came = AwaitState([&](State& state) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     auto& messages = state.sessions[session_].messages;
@@ -228,10 +242,7 @@ std::optional<ToAggregator> FakeAggregator::NextMessage() {
     return true;
   });
   if (!came) return std::nullopt;
-  absl::StatusOr<ToAggregator> decoded = wire::DecodeToAggregator(encoded);
-  EXPECT_TRUE(decoded.ok()) << decoded.status();
-  if (!decoded.ok()) return std::nullopt;
-  return *std::move(decoded);
+  return encoded;
 }
 
 TakenFrame FakeAggregator::AwaitFrame() {

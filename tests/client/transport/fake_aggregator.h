@@ -27,6 +27,7 @@
 #include "client/transport/channel.h"
 #include "client/transport/worker.h"
 #include "proto/wire/frame.h"
+#include "proto/wire/session_stream.h"
 #include "tests/runtime/manual_clock.h"
 
 namespace basin::client {
@@ -100,7 +101,7 @@ class FakeAggregator : public Connector {
   struct State {
     struct Session {
       std::shared_ptr<SessionListener> listener;
-      std::deque<std::string> messages;
+      std::deque<std::string> messages;  // As gRPC would carry them.
       bool closed = false;
     };
     struct Stream {
@@ -133,13 +134,15 @@ class FakeAggregator : public Connector {
   };
 
   std::optional<ToAggregator> NextMessage();
+  std::optional<std::string> NextOnSession();
   // Waits until `ready` returns true; REQUIRES: it only looks at the state.
   bool AwaitState(const std::function<bool(State&)>& ready);
   void SendFrame(uint32_t stream, const wire::FrameHeader& header, const std::string& payload);
   void Deliver(uint32_t stream, std::string message);
 
   const std::shared_ptr<State> state_ = std::make_shared<State>();
-  uint64_t session_ = 0;                 // The accepted one.
+  uint64_t session_ = 0;  // The accepted one, and what reads it.
+  std::unique_ptr<wire::MessageReader<ToAggregator>> reader_;
   std::map<uint32_t, Sending> sending_;  // Accepted streams.
 };
 

@@ -82,6 +82,30 @@ TEST(Session, ALostOneIsRepeatedAndWhatIsMissingIsSentAgain) {
   ExpectDelivered(rig, rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration()));
 }
 
+// With more tensors than one gRPC message can describe.
+TEST(Session, ALongHelloIsSaidInPieces) {
+  Rig rig;
+  rig.Join();
+  LaneLayout grown{kLane, "g", LaneKind::kGradient, 3, {}, 1, rig.window};
+  for (uint32_t i = 0; i < 20000; ++i) {
+    std::string name = std::to_string(i) + "/";
+    name.resize(250, 'x');
+    grown.tensors.push_back(F32(name, 1));
+  }
+  rig.aggregator.Say(grown);
+  EXPECT_EQ(rig.aggregator.Await<LayoutSeen>().version, 20003u);
+  rig.aggregator.LoseSession();
+  rig.aggregator.AcceptSession();
+  const Hello hello = rig.aggregator.Await<Hello>();
+  ASSERT_EQ(hello.lanes.at(0).layout.size(), 20003u);
+  EXPECT_EQ(hello.lanes.at(0).layout.back(), grown.tensors.back());
+  EXPECT_GT(wire::Encode(ToAggregator(hello))->size(), kMaxMessageBytes);
+  rig.aggregator.Say(rig.WelcomeBack(1));
+  rig.TakeStreams(rig.token + 1);
+  EXPECT_EQ(rig.aggregator.Await<basin::Register>().tensors, rig.model);
+  rig.Until([&](const Runner&) { return rig.aggregator.unconsumed() == 0; });
+}
+
 TEST(Session, ALostDataStreamIsOpenedAgainAndItsFramesAreSentAgain) {
   Rig rig;
   rig.Join();

@@ -1,0 +1,72 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// A stream of messages, whole and in pieces, each behind its length in two bytes: a reader says of
+// it what plain concatenation says, holds no more than came, and gives back what it took.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "basin/v1/session.pb.h"
+#include "proto/wire/session.h"
+#include "proto/wire/session_stream.h"
+#include "tests/proto/quiet_protobuf.h"
+
+namespace {
+
+using basin::ToAggregator;
+using Reader = basin::wire::MessageReader<ToAggregator>;
+
+constexpr size_t kBudget = 512;
+
+// Takes one message off the stream. False: the stream is to be ended.
+bool TakeOne(Reader& reader, std::string_view bytes, std::string& pieces) {
+  const absl::StatusOr<std::optional<Reader::Complete>> taken = reader.Take(bytes);
+  basin::v1::ToAggregator plain;
+  const bool parsed = plain.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  if (!taken.ok()) {
+    if (reader.held() != 0) std::abort();
+    return false;
+  }
+  if (!parsed || (!pieces.empty() && !plain.has_piece())) std::abort();
+  std::string whole(bytes);
+  if (plain.has_piece()) {
+    pieces += plain.piece().bytes();
+    if (pieces.size() > kBudget) std::abort();
+    if (taken->has_value() != plain.piece().last()) std::abort();
+    if (!taken->has_value()) {
+      if (reader.held() != pieces.size()) std::abort();
+      return true;
+    }
+    whole = std::move(pieces);
+    pieces.clear();
+  }
+  const absl::StatusOr<ToAggregator> expected = basin::wire::DecodeToAggregator(whole);
+  if (!expected.ok() || !taken->has_value()) std::abort();
+  // Bytes, not values, are compared: a norm may be NaN.
+  if (*basin::wire::Encode((*taken)->message) != *basin::wire::Encode(*expected)) std::abort();
+  return true;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const basin::testing::QuietProtobuf quiet;
+  basin::wire::AssemblyBudget budget(kBudget);
+  {
+    Reader reader(&budget);
+    std::string pieces;
+    std::string_view rest(reinterpret_cast<const char*>(data), size);
+    while (rest.size() >= 2) {
+      const size_t length = static_cast<uint8_t>(rest[0]) | static_cast<uint8_t>(rest[1]) << 8;
+      rest.remove_prefix(2);
+      const std::string_view message = rest.substr(0, length);
+      rest.remove_prefix(message.size());
+      if (!TakeOne(reader, message, pieces)) break;
+    }
+  }
+  if (!budget.Take(kBudget)) std::abort();
+  return 0;
+}

@@ -1,0 +1,332 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Messages that are too large for one gRPC message: cut and put together, bounded on the way, and
+// never larger than a job can make them.
+
+#include "proto/wire/session_stream.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/history.h"
+#include "basin/v1/session.pb.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/wire/session.h"
+#include "tests/proto/quiet_protobuf.h"
+#include "tests/proto/random_messages.h"
+
+namespace basin::wire {
+namespace {
+
+using ::basin::testing::RandomMessages;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+
+// What differs between the two directions, so that each test is written once.
+struct ToAggregatorSide {
+  using Message = ToAggregator;
+  using Proto = v1::ToAggregator;
+};
+struct ToWorkerSide {
+  using Message = ToWorker;
+  using Proto = v1::ToWorker;
+};
+
+template <typename Side>
+class SessionStream : public ::testing::Test {
+ protected:
+  using Message = typename Side::Message;
+  using Reader = MessageReader<Message>;
+
+  static std::string Piece(std::string_view bytes, bool last) {
+    typename Side::Proto carrier;
+    carrier.mutable_piece()->set_bytes(bytes.data(), bytes.size());
+    carrier.mutable_piece()->set_last(last);
+    return carrier.SerializeAsString();
+  }
+
+  static void ExpectRefused(Reader& reader, const std::string& bytes, absl::StatusCode code,
+                            const std::string& text) {
+    const auto taken = reader.Take(bytes);
+    ASSERT_EQ(taken.status().code(), code) << taken.status();
+    EXPECT_THAT(std::string(taken.status().message()), HasSubstr(text));
+    EXPECT_EQ(reader.held(), 0u);
+  }
+
+  const basin::testing::QuietProtobuf quiet_;
+};
+
+using Sides = ::testing::Types<ToAggregatorSide, ToWorkerSide>;
+TYPED_TEST_SUITE(SessionStream, Sides);
+
+TYPED_TEST(SessionStream, SmallMessagesTravelAsTheyAre) {
+  using Message = typename TypeParam::Message;
+  MessageReader<Message> reader;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    RandomMessages random(seed);
+    for (size_t i = 0; i < std::variant_size_v<Message>; ++i) {
+      const Message message = random.MakeAlternative<Message>(i);
+      const absl::StatusOr<std::vector<std::string>> pieces = EncodePieces(message);
+      ASSERT_TRUE(pieces.ok()) << pieces.status();
+      ASSERT_EQ(pieces->size(), 1u);
+      ASSERT_EQ((*pieces)[0], *Encode(message));
+      const auto taken = reader.Take((*pieces)[0]);
+      ASSERT_TRUE(taken.ok()) << taken.status();
+      ASSERT_TRUE(taken->has_value());
+      EXPECT_TRUE((*taken)->message == message);
+      EXPECT_EQ((*taken)->bytes, (*pieces)[0].size());
+    }
+  }
+}
+
+// Whoever writes the other end may cut where it likes.
+TYPED_TEST(SessionStream, PiecesOfAnySizesMakeTheMessage) {
+  using Message = typename TypeParam::Message;
+  AssemblyBudget budget(kMaxAssembledBytes);
+  MessageReader<Message> reader(&budget);
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    RandomMessages random(seed);
+    const Message message =
+        random.MakeAlternative<Message>(random.Below(std::variant_size_v<Message>));
+    const std::string whole = *Encode(message);
+    if (whole.empty()) continue;
+    size_t begin = 0;
+    uint64_t arrived = 0;
+    while (begin < whole.size()) {
+      const size_t size = 1 + random.Below(whole.size() - begin);
+      const std::string piece =
+          this->Piece(whole.substr(begin, size), begin + size == whole.size());
+      begin += size;
+      arrived += piece.size();
+      const auto taken = reader.Take(piece);
+      ASSERT_TRUE(taken.ok()) << taken.status();
+      ASSERT_EQ(taken->has_value(), begin == whole.size());
+      if (!taken->has_value()) {
+        ASSERT_EQ(reader.held(), begin);
+        continue;
+      }
+      EXPECT_TRUE((*taken)->message == message) << "seed " << seed;
+      EXPECT_EQ((*taken)->bytes, arrived);
+      EXPECT_EQ(reader.held(), 0u);
+    }
+  }
+  EXPECT_TRUE(budget.Take(kMaxAssembledBytes)) << "not all of the budget came back";
+}
+
+TYPED_TEST(SessionStream, Fault_N10_NothingStandsBetweenPieces) {
+  using Message = typename TypeParam::Message;
+  MessageReader<Message> reader;
+  RandomMessages random(5);
+  for (size_t i = 0; i < std::variant_size_v<Message>; ++i) {
+    ASSERT_TRUE(reader.Take(this->Piece("abc", false)).ok());
+    this->ExpectRefused(reader, *Encode(random.MakeAlternative<Message>(i)),
+                        absl::StatusCode::kInvalidArgument,
+                        "Another message stands between the pieces of one, after 3 bytes");
+  }
+}
+
+TYPED_TEST(SessionStream, Fault_N10_BrokenPiecesAreRefused) {
+  MessageReader<typename TypeParam::Message> reader;
+  const auto kInvalid = absl::StatusCode::kInvalidArgument;
+  this->ExpectRefused(reader, this->Piece("", true), kInvalid, "piece of a message is empty");
+  this->ExpectRefused(reader, this->Piece("", false), kInvalid, "piece of a message is empty");
+  this->ExpectRefused(reader, this->Piece("\xff\xff", true), kInvalid, "not a ");
+  this->ExpectRefused(reader, this->Piece(this->Piece("a", true), true), kInvalid,
+                      "piece stands where a whole message is expected");
+  this->ExpectRefused(reader, "", kInvalid, "message is empty");
+}
+
+TYPED_TEST(SessionStream, Fault_N11_WhatIsHeldIsBounded) {
+  MessageReader<typename TypeParam::Message> reader;
+  this->ExpectRefused(reader, std::string(kMaxMessageBytes + 1, '\0'),
+                      absl::StatusCode::kInvalidArgument, "4194305 bytes, more than 4194304");
+  const std::string piece(kMaxMessageBytes - 64, 'x');
+  while (reader.held() + piece.size() <= kMaxAssembledBytes) {
+    ASSERT_TRUE(reader.Take(this->Piece(piece, false)).ok());
+  }
+  this->ExpectRefused(reader, this->Piece(piece, false), absl::StatusCode::kInvalidArgument,
+                      "A message in pieces has more than 67108864 bytes");
+}
+
+// However many strangers begin a message and say no more.
+TYPED_TEST(SessionStream, Fault_S6_WhatAllHoldIsBounded) {
+  using Reader = MessageReader<typename TypeParam::Message>;
+  AssemblyBudget budget(1000);
+  auto first = std::make_unique<Reader>(&budget);
+  Reader second(&budget);
+  ASSERT_TRUE(first->Take(this->Piece(std::string(600, 'x'), false)).ok());
+  ASSERT_TRUE(second.Take(this->Piece(std::string(400, 'x'), false)).ok());
+  this->ExpectRefused(second, this->Piece("x", false), absl::StatusCode::kResourceExhausted,
+                      "Too many large messages arrive at once, and this one, of which 400 bytes");
+  first.reset();  // Its stream has ended.
+  EXPECT_TRUE(budget.Take(1000));
+}
+
+// ---- the largest of each kind
+
+TensorSpec LongestSpec(uint32_t index) {
+  std::string name = absl::StrCat("t", index, "/");
+  name.resize(kMaxNameBytes, 'n');
+  // An empty tensor may have sizes of any length.
+  std::vector<uint64_t> shape(kMaxRank, kHuge);
+  shape[0] = 0;
+  return {name, DType::kF32, shape};
+}
+
+WorkerId LongestId(uint32_t index) {
+  std::string id = absl::StrCat("w", 10000 + index, "-");  // In byte order.
+  id.resize(kMaxWorkerIdBytes, 'w');
+  return id;
+}
+
+Membership LargestMembership(uint32_t workers) {
+  Membership membership{{kHuge, kHuge}, {}};
+  for (uint32_t i = 0; i < workers; ++i) membership.members.push_back(LongestId(i));
+  return membership;
+}
+
+RoundValue LargestValue(uint32_t workers, uint32_t tensors) {
+  RoundValue value;
+  value.outcome = Outcome::kCommitted;
+  value.reason = std::string(kMaxTextBytes, 'r');
+  value.spec = RandomMessages(1).Make<RoundSpec>();
+  for (uint32_t i = 0; i < workers; ++i) {
+    value.contributors.push_back({LongestId(i), {kHuge, kHuge}, kHuge});
+  }
+  value.divisor = value.digest = kHuge;
+  for (uint32_t i = 0; i < tensors; ++i) value.tensor_divisors.push_back({i, kHuge});
+  value.layout_version = kMaxTensors;
+  value.facts.nonfinite = NonFinite{LongestId(0), kMaxTensors - 1, kHuge};
+  value.facts.totals = {kHuge, kHuge, kHuge};
+  return value;
+}
+
+VerdictRecord LargestRecord(uint32_t workers, uint32_t tensors) {
+  return {kHuge,
+          {kHuge, kHuge},
+          {kHuge, kHuge},
+          LargestValue(workers, tensors),
+          LargestMembership(workers),
+          kHuge};
+}
+
+LaneHistory LargestHistory(uint32_t workers, uint32_t tensors) {
+  LaneHistory lane;
+  lane.name = std::string(kMaxNameBytes, 'l');
+  lane.lane = kMaxLanes - 1;
+  for (uint32_t i = 0; i < tensors; ++i) lane.layout.push_back(LongestSpec(i));
+  lane.verdicts.assign(kMaxRememberedVerdicts, LargestRecord(workers, tensors));
+  lane.last_verdict = lane.chain = lane.begun = kHuge;
+  lane.staged = {kHuge, {kHuge, kHuge}, {kHuge, kHuge}, LargestValue(workers, tensors)};
+  lane.held_ballot = {kHuge, kHuge};
+  return lane;
+}
+
+Hello LargestHello(uint32_t workers, std::vector<LaneHistory> lanes) {
+  Hello hello;
+  hello.job = std::string(kMaxLabelBytes, 'j') + "/" + std::string(kMaxLabelBytes, 'j');
+  hello.run = std::string(kMaxRunIdBytes, 'r');
+  hello.worker = LongestId(0);
+  hello.nonce = hello.features = kHuge;
+  hello.incarnation = {kHuge, kHuge};
+  hello.membership = LargestMembership(workers);
+  hello.lanes = std::move(lanes);
+  return hello;
+}
+
+template <typename Message>
+void ExpectTravels(const Message& message, size_t least_pieces) {
+  const absl::StatusOr<std::vector<std::string>> pieces = EncodePieces(message);
+  ASSERT_TRUE(pieces.ok()) << pieces.status();
+  EXPECT_GE(pieces->size(), least_pieces);
+  MessageReader<Message> reader;
+  for (size_t i = 0; i < pieces->size(); ++i) {
+    ASSERT_LE((*pieces)[i].size(), kMaxMessageBytes);
+    const auto taken = reader.Take((*pieces)[i]);
+    ASSERT_TRUE(taken.ok()) << taken.status();
+    ASSERT_EQ(taken->has_value(), i + 1 == pieces->size());
+    if (taken->has_value()) {
+      EXPECT_TRUE((*taken)->message == message);
+    }
+  }
+}
+
+TEST(LargestMessages, Fault_N11_TheLargestOfEachKindTravel) {
+  LaneHistory lane = LargestHistory(kMaxWorkers, kMaxTensors);
+  for (uint32_t i = 0; i < kMaxRanges; ++i) lane.held.push_back({i, 0, kMaxChunksPerTensor});
+  ExpectTravels(ToAggregator(Register{lane.name, lane.kind, lane.layout}), 25);
+  ExpectTravels(ToWorker(LaneLayout{lane.lane, lane.name, lane.kind, 0, lane.layout, kHuge, kHuge}),
+                25);
+  const VerdictRecord& record = lane.verdicts[0];
+  ExpectTravels(ToWorker(Verdict{lane.lane, record, LongestId(1)}), 1);
+  ExpectTravels(ToWorker(Prepared{lane.lane, kHuge, record.ballot, record.ballot, record.value}),
+                1);
+  ExpectTravels(ToWorker(Pull{lane.lane, kHuge, lane.held, lane.held, kHuge}), 1);
+
+  Welcome welcome;
+  welcome.token = welcome.term = kHuge;
+  welcome.frame_bytes = kMaxPayloadBytes;
+  welcome.heartbeat = absl::Seconds(1);
+  welcome.membership = LargestMembership(kMaxWorkers);
+  welcome.layouts = {{lane.lane, lane.name, lane.kind, 0, lane.layout, kHuge, kHuge}};
+  welcome.open = {{lane.lane, kHuge, RoundPhase::kCollect, record.ballot, lane.held, kHuge}};
+  welcome.verdicts = {{lane.lane, lane.verdicts}};
+  ExpectTravels(ToWorker(welcome), 30);
+  ExpectTravels(ToAggregator(LargestHello(kMaxWorkers, {std::move(lane)})), 30);
+}
+
+TEST(LargestMessages, Fault_N11_WhatIsLargerIsRefusedBeforeItIsSent) {
+  const LaneHistory lane = LargestHistory(kMaxWorkers, kMaxTensors);
+  const absl::StatusOr<std::vector<std::string>> pieces =
+      EncodePieces(ToAggregator(LargestHello(kMaxWorkers, {lane, lane})));
+  ASSERT_EQ(pieces.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(pieces.status().message()), HasSubstr("bytes, more than 67108864"));
+}
+
+// By what the aggregator refuses tensors that no hello could tell of.
+TEST(LargestMessages, NoHistoryIsLargerThanTheAggregatorReckons) {
+  using aggregator::HelloBytes;
+  using aggregator::HistoryBytes;
+  for (const uint32_t workers : {1, 2, 100, 10000}) {
+    for (const uint32_t tensors : {0, 1, 100, 65536}) {
+      SCOPED_TRACE(absl::StrCat(workers, " workers, ", tensors, " tensors"));
+      const LaneHistory lane = LargestHistory(workers, tensors);
+      aggregator::Layout layout;
+      for (const TensorSpec& spec : lane.layout) layout.Append(spec);
+      const uint64_t bare = Encode(ToAggregator(LargestHello(workers, {})))->size();
+      const uint64_t whole = Encode(ToAggregator(LargestHello(workers, {lane})))->size();
+      EXPECT_LE(bare, HelloBytes(workers));
+      EXPECT_LE(whole, HelloBytes(workers) + HistoryBytes(layout, nullptr, workers));
+      // But not by far.
+      EXPECT_GE(whole + 32768,
+                (HelloBytes(workers) + HistoryBytes(layout, nullptr, workers)) / 20 * 19);
+    }
+  }
+  // A lane of chunks, of which every second one is held.
+  aggregator::Layout layout;
+  LaneHistory lane = LargestHistory(10, 0);
+  lane.layout = {{"t", DType::kU8, {1000 * kChunkBytes}}};
+  for (uint32_t i = 0; i < 500; ++i)
+    lane.held.push_back({kMaxTensors - 1, kMaxChunksPerTensor / 2 + i, 1});
+  EXPECT_LE(Encode(ToAggregator(LargestHello(10, {lane})))->size(),
+            HelloBytes(10) + HistoryBytes(layout, &lane.layout[0], 10));
+}
+
+// The numbers that limits.h and the documentation give.
+TEST(LargestMessages, HowManyLanesAJobMayHave) {
+  const auto lanes = [](uint64_t workers) {
+    return (kMaxAssembledBytes - aggregator::HelloBytes(workers)) /
+           aggregator::HistoryBytes(aggregator::Layout(), nullptr, workers);
+  };
+  EXPECT_EQ(lanes(kMaxWorkers), 15u);
+  EXPECT_GE(lanes(2000), 64u);
+  EXPECT_EQ(aggregator::Config().max_history_bytes, kMaxAssembledBytes);
+}
+
+}  // namespace
+}  // namespace basin::wire
