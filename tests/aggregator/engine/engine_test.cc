@@ -11,57 +11,10 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/plan.h"
-#include "kernels/reference.h"
 #include "tests/aggregator/engine/in_process.h"
 
 namespace basin::aggregator {
 namespace {
-
-constexpr size_t kChunkFloats = kChunkBytes / sizeof(float);
-
-Model AverageOf(std::vector<TensorSpec> tensors, uint32_t workers) {
-  Model model;
-  model.tensors = std::move(tensors);
-  model.settings = {1, workers, workers};
-  model.spec.op = ReduceOp::kAverage;
-  return model;
-}
-
-// What worker `worker` contributes at `index`: values whose sum depends on the order.
-float Gradient(uint32_t worker, size_t index) {
-  return std::ldexp(1.0F + static_cast<float>((index * 2654435761U + worker * 40503U) % 8191),
-                    static_cast<int>(worker * 7) - 12);
-}
-
-std::string GradientOf(uint32_t worker, size_t elements) {
-  return Floats(elements, [worker](size_t i) { return Gradient(worker, i); });
-}
-
-// The average of f32 contributions by the scalar oracle.
-std::string ReferenceAverage(const std::vector<std::string>& contributions) {
-  kernels::ReductionSpec spec;
-  spec.op = ReduceOp::kAverage;
-  spec.tensor_dtype = spec.result_dtype = DType::kF32;
-  spec.divisor = contributions.size();
-  std::vector<kernels::Slice> slices;
-  std::vector<kernels::Input> inputs;
-  slices.reserve(contributions.size());
-  for (const std::string& bytes : contributions) {
-    spec.contributions.push_back({DType::kF32, 0, 1, kernels::ContributionKind::kMean, false});
-    slices.push_back({bytes.data(), bytes.size()});
-    inputs.push_back({&slices.back(), 1});
-  }
-  const auto plan = kernels::ReductionPlan::Make(spec);
-  std::string result(contributions[0].size(), '\0');
-  kernels::Facts facts;
-  const auto oracle = kernels::MakeReferenceReducer();
-  const auto failure =
-      oracle->Reduce(plan.value(), inputs.data(), 0, nullptr,
-                     {0, contributions[0].size() / sizeof(float)}, {result.data()}, &facts);
-  EXPECT_FALSE(failure.has_value());
-  return result;
-}
 
 TEST(Engine, AveragesWhatItsWorkersSendBitForBit) {
   const size_t elements = 5 * kChunkFloats + 1234;

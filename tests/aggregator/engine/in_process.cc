@@ -4,10 +4,23 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/plan.h"
+#include "kernels/reference.h"
+
 namespace basin::aggregator {
+namespace {
+
+// What worker `worker` contributes at `index`: values whose sum depends on the order.
+float Gradient(uint32_t worker, size_t index) {
+  return std::ldexp(1.0F + static_cast<float>((index * 2654435761U + worker * 40503U) % 8191),
+                    static_cast<int>(worker * 7) - 12);
+}
+
+}  // namespace
 
 StringPayload::StringPayload(std::string bytes, size_t piece_bytes) : bytes_(std::move(bytes)) {
   for (size_t at = 0; at < bytes_.size(); at += piece_bytes) {
@@ -87,17 +100,20 @@ std::vector<Note> NoteBook::OfKind(NoteKind kind) const {
   return found;
 }
 
-// ---- worker
-
-RigWorker::RigWorker(Rig& rig, WorkerId the_id, const Model& model)
-    : id(std::move(the_id)), results(model.tensors.size()), rig_(rig), model_(model) {}
-
-void RigWorker::Say(ToAggregator message) {
-  rig_.engine.TakeMessage(session, std::move(message), 1);
+std::vector<Note> NoteBook::All() const {
+  MutexLock lock(mutex_);
+  return notes_;
 }
 
+// ---- worker
+
+RigWorker::RigWorker(Network& network, WorkerId the_id, const Model& model)
+    : id(std::move(the_id)), results(model.tensors.size()), network_(network), model_(model) {}
+
+void RigWorker::Say(ToAggregator message) { network_.TakeMessage(session, std::move(message)); }
+
 void RigWorker::Connect() {
-  session = rig_.engine.OpenSession();
+  session = network_.OpenSession();
   Hello hello;
   hello.job = kJob;
   hello.run = "run";
@@ -115,8 +131,8 @@ void RigWorker::Connect() {
 }
 
 uint64_t RigWorker::OpenStream() {
-  const StreamId stream = rig_.engine.OpenStream(welcome->token);
-  EXPECT_TRUE(rig_.transport.Await(
+  const StreamId stream = network_.OpenStream(welcome->token);
+  EXPECT_TRUE(network_.transport.Await(
       stream, [](QueueTransport::Connection& connection) { return connection.accepted; }));
   streams.push_back(stream);
   return stream;
@@ -157,7 +173,7 @@ void RigWorker::PushFrame(StreamId stream, TensorIndex tensor, uint32_t first, u
     const Digest digest = kernels::TermOf(key, first + i, frame.contents[i]).low;
     frame.claimed.push_back(break_digest ? digest + 1 : digest);
   }
-  rig_.engine.TakeFrame(stream, std::move(frame));
+  network_.TakeFrame(stream, std::move(frame));
 }
 
 void RigWorker::Push(TensorIndex tensor, const std::string& bytes, uint32_t chunks,
@@ -217,7 +233,7 @@ bool RigWorker::TakeResults() {
   bool any = false;
   for (const StreamId stream : streams) {
     std::deque<OutgoingFrame> frames;
-    rig_.transport.Await(stream, [&](QueueTransport::Connection& connection) {
+    network_.transport.Await(stream, [&](QueueTransport::Connection& connection) {
       frames.swap(connection.frames);
       return true;
     });
@@ -266,12 +282,13 @@ bool RigWorker::Complete() const {
 void RigWorker::Stage() {
   std::vector<uint64_t> connections = streams;
   connections.push_back(session);
-  while (!Complete()) {
+  while (true) {
     while (TakeResults()) {
     }
+    if (Complete()) break;
     std::optional<ToWorker> next;
     const uint64_t found =
-        rig_.transport.AwaitAny(connections, [&](QueueTransport::Connection& connection) {
+        network_.transport.AwaitAny(connections, [&](QueueTransport::Connection& connection) {
           if (!connection.frames.empty()) return true;
           if (connection.messages.empty()) return false;
           next = std::move(connection.messages.front());
@@ -307,12 +324,12 @@ std::vector<VerdictRecord> Finish(const std::vector<RigWorker*>& workers) {
 }
 
 void RigWorker::Die() {
-  for (const StreamId stream : streams) rig_.engine.CloseStream(stream);
+  for (const StreamId stream : streams) network_.CloseStream(stream);
   streams.clear();
-  rig_.engine.CloseSession(session);
+  network_.CloseSession(session);
 }
 
-void RigWorker::LoseSession() { rig_.engine.CloseSession(session); }
+void RigWorker::LoseSession() { network_.CloseSession(session); }
 
 // ---- rig
 
@@ -346,6 +363,42 @@ float FloatAt(const std::string& bytes, size_t index) {
 
 TensorSpec F32(const std::string& name, uint64_t elements) {
   return {name, DType::kF32, {elements}};
+}
+
+Model AverageOf(std::vector<TensorSpec> tensors, uint32_t workers) {
+  Model model;
+  model.tensors = std::move(tensors);
+  model.settings = {1, workers, workers};
+  model.spec.op = ReduceOp::kAverage;
+  return model;
+}
+
+std::string GradientOf(uint32_t worker, size_t elements) {
+  return Floats(elements, [worker](size_t i) { return Gradient(worker, i); });
+}
+
+std::string ReferenceAverage(const std::vector<std::string>& contributions) {
+  kernels::ReductionSpec spec;
+  spec.op = ReduceOp::kAverage;
+  spec.tensor_dtype = spec.result_dtype = DType::kF32;
+  spec.divisor = contributions.size();
+  std::vector<kernels::Slice> slices;
+  std::vector<kernels::Input> inputs;
+  slices.reserve(contributions.size());
+  for (const std::string& bytes : contributions) {
+    spec.contributions.push_back({DType::kF32, 0, 1, kernels::ContributionKind::kMean, false});
+    slices.push_back({bytes.data(), bytes.size()});
+    inputs.push_back({&slices.back(), 1});
+  }
+  const auto plan = kernels::ReductionPlan::Make(spec);
+  std::string result(contributions[0].size(), '\0');
+  kernels::Facts facts;
+  const auto oracle = kernels::MakeReferenceReducer();
+  const auto failure =
+      oracle->Reduce(plan.value(), inputs.data(), 0, nullptr,
+                     {0, contributions[0].size() / sizeof(float)}, {result.data()}, &facts);
+  EXPECT_FALSE(failure.has_value());
+  return result;
 }
 
 }  // namespace basin::aggregator

@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The engine with a transport of queues instead of sockets, and workers that a test drives: they
-// say what a client says, with real bytes, and keep what they are told.
+// say what a client says, with real bytes, and keep what they are told. The same workers can speak
+// over another Network.
 //
 // Thread contract: a worker belongs to one thread; several threads may each drive their own.
 
@@ -28,6 +29,7 @@ namespace basin::aggregator {
 
 inline constexpr char kJob[] = "job";
 inline constexpr char kLane[] = "model";
+inline constexpr size_t kChunkFloats = kChunkBytes / sizeof(float);
 
 // Bytes of a test's own, in pieces of any size.
 class StringPayload : public Payload {
@@ -76,6 +78,7 @@ class NoteBook : public Observer {
  public:
   void OnNote(const Note& note, absl::Time now) override;
   std::vector<Note> OfKind(NoteKind kind) const;
+  std::vector<Note> All() const;
 
  private:
   mutable Mutex mutex_;
@@ -89,11 +92,24 @@ struct Model {
   RoundSpec spec;
 };
 
-class Rig;
+// What carries a worker's messages to an engine; what comes back for it lies in `transport`, under
+// the number that its session or stream was given here.
+class Network {
+ public:
+  virtual ~Network() = default;
+  virtual SessionId OpenSession() = 0;
+  virtual void TakeMessage(SessionId session, ToAggregator message) = 0;
+  virtual void CloseSession(SessionId session) = 0;
+  virtual StreamId OpenStream(SessionToken token) = 0;
+  virtual void TakeFrame(StreamId stream, IncomingFrame frame) = 0;
+  virtual void CloseStream(StreamId stream) = 0;
+
+  QueueTransport transport;
+};
 
 class RigWorker {
  public:
-  RigWorker(Rig& rig, WorkerId id, const Model& model);
+  RigWorker(Network& network, WorkerId id, const Model& model);
 
   // ---- what a client does
   void Connect();         // A session with `streams` data streams, up to the layout.
@@ -143,7 +159,7 @@ class RigWorker {
   bool TakeResults();  // What has arrived; returns whether there was something.
   bool Complete() const;
 
-  Rig& rig_;
+  Network& network_;
   const Model& model_;
   Digest digest_ = 0;
   uint64_t chunks_ = 0;
@@ -155,33 +171,48 @@ class RigWorker {
   std::optional<Prepared> prepared_;
 };
 
-class Rig {
+// Looks at an engine from its loop.
+template <typename T>
+T LookAt(Engine& engine, const std::function<T(const Runner&)>& look) {
+  Mutex mutex;
+  Condition done;
+  std::optional<T> seen;
+  engine.Inspect([&](const Runner& runner, absl::Time) {
+    T value = look(runner);
+    MutexLock lock(mutex);
+    seen = std::move(value);
+    done.NotifyAll();
+  });
+  MutexLock lock(mutex);
+  while (!seen.has_value()) done.Wait(mutex);
+  return *seen;
+}
+
+class Rig : public Network {
  public:
   explicit Rig(EngineOptions options = {}, StateFile* state_file = nullptr);
-  ~Rig();
+  ~Rig() override;
+
+  SessionId OpenSession() override { return engine.OpenSession(); }
+  void TakeMessage(SessionId session, ToAggregator message) override {
+    engine.TakeMessage(session, std::move(message), 1);
+  }
+  void CloseSession(SessionId session) override { engine.CloseSession(session); }
+  StreamId OpenStream(SessionToken token) override { return engine.OpenStream(token); }
+  void TakeFrame(StreamId stream, IncomingFrame frame) override {
+    engine.TakeFrame(stream, std::move(frame));
+  }
+  void CloseStream(StreamId stream) override { engine.CloseStream(stream); }
 
   // Time passes, and the engine has noticed.
   void Pass(absl::Duration time);
 
-  // Looks at the engine from its loop.
   template <typename T>
   T Look(const std::function<T(const Runner&)>& look) {
-    Mutex mutex;
-    Condition done;
-    std::optional<T> seen;
-    engine.Inspect([&](const Runner& runner, absl::Time) {
-      T value = look(runner);
-      MutexLock lock(mutex);
-      seen = std::move(value);
-      done.NotifyAll();
-    });
-    MutexLock lock(mutex);
-    while (!seen.has_value()) done.Wait(mutex);
-    return *seen;
+    return LookAt(engine, look);
   }
 
   ManualClock clock;
-  QueueTransport transport;
   NoteBook notes;
   std::unique_ptr<kernels::Reducer> reducer = kernels::MakeCpuReducer();
   Engine engine;
@@ -199,17 +230,27 @@ float FloatAt(const std::string& bytes, size_t index);
 
 TensorSpec F32(const std::string& name, uint64_t elements);
 
+// A job of `workers` workers that averages these tensors.
+Model AverageOf(std::vector<TensorSpec> tensors, uint32_t workers);
+
+// What worker `worker` contributes: values whose sum depends on the order.
+std::string GradientOf(uint32_t worker, size_t elements);
+
+// The average of f32 contributions by the scalar oracle.
+std::string ReferenceAverage(const std::vector<std::string>& contributions);
+
 template <typename T>
 T RigWorker::Await() {
   std::optional<T> found;
   while (!found.has_value()) {
     std::optional<ToWorker> next;
-    const bool came = rig_.transport.Await(session, [&](QueueTransport::Connection& connection) {
-      if (connection.messages.empty()) return connection.closed;
-      next = std::move(connection.messages.front());
-      connection.messages.pop_front();
-      return true;
-    });
+    const bool came =
+        network_.transport.Await(session, [&](QueueTransport::Connection& connection) {
+          if (connection.messages.empty()) return connection.closed;
+          next = std::move(connection.messages.front());
+          connection.messages.pop_front();
+          return true;
+        });
     if (!came || !next.has_value()) {
       ADD_FAILURE() << id << " waits for a message that does not come";
       return T{};

@@ -1,0 +1,61 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/transport/exchange_reactor.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/limits/limits.h"
+#include "proto/wire/status_detail.h"
+
+namespace basin::aggregator {
+namespace {
+
+absl::Status CheckVersion(const wire::Bind& bind) {
+  if (bind.protocol_version == kProtocolVersion) return absl::OkStatus();
+  return wire::ToStatus(Error{
+      ErrorCode::kVersionMismatch,
+      absl::StrCat("A data stream speaks protocol ", bind.protocol_version,
+                   "; this aggregator speaks ", kProtocolVersion, ". Install matching versions.")});
+}
+
+}  // namespace
+
+absl::Status ExchangeReactor::Take(const grpc::ByteBuffer& message) {
+  absl::StatusOr<FrameReader::Taken> taken = reader_.Take(PayloadOf(message));
+  if (!taken.ok()) return taken.status();
+  if (const auto* bind = std::get_if<wire::Bind>(&*taken)) {
+    if (absl::Status status = CheckVersion(*bind); !status.ok()) return status;
+    Pause();
+    Introduced();
+    stream_ =
+        registry_.Open(std::static_pointer_cast<ExchangeReactor>(shared_from_this()), bind->token);
+    ++counters().streams;
+  } else if (auto* frame = std::get_if<IncomingFrame>(&*taken)) {
+    Hold(frame->bytes);
+    registry_.engine().TakeFrame(*stream_, std::move(*frame));
+  }
+  return absl::OkStatus();
+}
+
+void ExchangeReactor::Accept() {
+  Write(BufferOf(EncodeBound()));
+  Resume();
+}
+
+void ExchangeReactor::Over() {
+  if (stream_.has_value()) registry_.CloseStream(*stream_);
+}
+
+void ExchangeReactor::Count(const absl::Status& why) {
+  if (why.code() == absl::StatusCode::kDataLoss) {
+    ++counters().damaged_frames;
+  } else if (why.code() == absl::StatusCode::kFailedPrecondition) {
+    ++counters().version_mismatches;
+  } else {
+    ++counters().malformed_frames;
+  }
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,51 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One data stream of a worker: frames decoded and hashed on their way in, frames that were
+// serialised once for all receivers on their way out. After Bind nothing is read until the engine
+// has accepted the stream.
+//
+// Thread contract: as StreamReactor.
+// Failure: what FrameReader refuses ends the stream with its status and is counted; another version
+// of the protocol in Bind is FAILED_PRECONDITION.
+
+#ifndef BASIN_AGGREGATOR_TRANSPORT_EXCHANGE_REACTOR_H_
+#define BASIN_AGGREGATOR_TRANSPORT_EXCHANGE_REACTOR_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "aggregator/transport/frames.h"
+#include "aggregator/transport/registry.h"
+#include "aggregator/transport/stream_reactor.h"
+#include "runtime/grpc/byte_buffer.h"
+
+namespace basin::aggregator {
+
+class ExchangeReactor : public StreamReactor {
+ public:
+  // REQUIRES: `registry` outlives it.
+  ExchangeReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
+                  TransportCounters& counters, Registry& registry)
+      : StreamReactor(context, limits, counters), registry_(registry) {}
+
+  // Answers Bind.
+  void Accept();
+
+  // REQUIRES: called from one thread, after Accept.
+  void Send(const SharedFrame& frame) { Write(frame.WithSequence(++sequence_)); }
+
+ private:
+  absl::Status Take(const grpc::ByteBuffer& message) override;
+  void Over() override;
+  void Count(const absl::Status& why) override;
+
+  Registry& registry_;
+  uint64_t sequence_ = 0;  // Of the last frame sent; of the thread that sends.
+  // Of the thread that takes; Over comes after it.
+  FrameReader reader_;
+  std::optional<StreamId> stream_;  // Once it has presented a token.
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_TRANSPORT_EXCHANGE_REACTOR_H_

@@ -1,0 +1,56 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Which stream is which connection of the engine. A stream is entered under its number before the
+// engine can speak of it, and taken out before the engine is told that it is over.
+//
+// Thread contract: safe from any thread; nothing is called under the lock but the engine's own
+// methods, which only post.
+
+#ifndef BASIN_AGGREGATOR_TRANSPORT_REGISTRY_H_
+#define BASIN_AGGREGATOR_TRANSPORT_REGISTRY_H_
+
+#include <memory>
+
+#include "absl/container/flat_hash_map.h"
+#include "aggregator/engine/engine.h"
+#include "runtime/mutex.h"
+
+namespace basin::aggregator {
+
+class ExchangeReactor;
+class SessionReactor;
+class StreamReactor;
+
+class Registry {
+ public:
+  // REQUIRES: `engine` outlives the registry.
+  explicit Registry(Engine& engine) : engine_(engine) {}
+
+  SessionId Open(std::shared_ptr<SessionReactor> session);
+  StreamId Open(std::shared_ptr<ExchangeReactor> stream, SessionToken token);
+
+  // The stream is over: the engine is told.
+  void CloseSession(SessionId session);
+  void CloseStream(StreamId stream);
+  // The engine has said so itself.
+  std::shared_ptr<SessionReactor> TakeSession(SessionId session);
+  std::shared_ptr<ExchangeReactor> TakeStream(StreamId stream);
+
+  // Null when it is over.
+  std::shared_ptr<SessionReactor> FindSession(SessionId session) const;
+  std::shared_ptr<ExchangeReactor> FindStream(StreamId stream) const;
+  std::shared_ptr<StreamReactor> Find(uint64_t connection) const;
+
+  Engine& engine() { return engine_; }
+
+ private:
+  Engine& engine_;
+
+  mutable Mutex mutex_;
+  absl::flat_hash_map<SessionId, std::shared_ptr<SessionReactor>> sessions_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<StreamId, std::shared_ptr<ExchangeReactor>> streams_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_TRANSPORT_REGISTRY_H_

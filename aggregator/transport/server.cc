@@ -1,0 +1,190 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/transport/server.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/transport/exchange_reactor.h"
+#include "aggregator/transport/frames.h"
+#include "aggregator/transport/session_reactor.h"
+#include "basin/v1/exchange.grpc.pb.h"
+#include "basin/v1/session.grpc.pb.h"
+#include "grpc/support/time.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/server_builder.h"
+#include "proto/wire/session_stream.h"
+#include "runtime/grpc/byte_buffer.h"
+
+namespace basin::aggregator {
+namespace {
+
+using RawReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+template <typename Reactor, typename... Args>
+RawReactor* StartReactor(Args&&... args) {
+  const auto reactor = std::make_shared<Reactor>(std::forward<Args>(args)...);
+  reactor->Start();
+  return reactor.get();
+}
+
+}  // namespace
+
+uint64_t QuotaFor(uint64_t memory_bytes) {
+  constexpr uint64_t kWindows = uint64_t{256} << 20;
+  return 2 * memory_bytes + kWindows;
+}
+
+class GrpcServer::SessionService
+    : public v1::Session::WithRawCallbackMethod_Run<v1::Session::Service> {
+ public:
+  explicit SessionService(GrpcServer& server) : server_(server) {}
+  RawReactor* Run(grpc::CallbackServerContext* context) override {
+    return StartReactor<SessionReactor>(context, server_.options_.session, server_.counters_,
+                                        *server_.registry_, server_.assembly_budget_);
+  }
+
+ private:
+  GrpcServer& server_;
+};
+
+class GrpcServer::ExchangeService
+    : public v1::Exchange::WithRawCallbackMethod_Run<v1::Exchange::Service> {
+ public:
+  explicit ExchangeService(GrpcServer& server) : server_(server) {}
+  RawReactor* Run(grpc::CallbackServerContext* context) override {
+    return StartReactor<ExchangeReactor>(context, server_.options_.exchange, server_.counters_,
+                                         *server_.registry_);
+  }
+
+ private:
+  GrpcServer& server_;
+};
+
+GrpcServer::GrpcServer(ServerOptions options) : options_(std::move(options)) {}
+
+GrpcServer::~GrpcServer() { Stop(); }
+
+// ---- life
+
+absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
+  engine_ = &engine;
+  registry_ = std::make_unique<Registry>(engine);
+  session_service_ = std::make_unique<SessionService>(*this);
+  exchange_service_ = std::make_unique<ExchangeService>(*this);
+  engine.OnDrained([this] {
+    MutexLock lock(mutex_);
+    drained_ = true;
+    changed_.NotifyAll();
+  });
+  engine.Start(*this);
+
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  Apply(options_.grpc, builder);
+  builder.AddListeningPort(
+      options_.address,
+      options_.credentials != nullptr ? options_.credentials : grpc::InsecureServerCredentials(),
+      &port_);
+  builder.RegisterService(session_service_.get());
+  builder.RegisterService(exchange_service_.get());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port_ == 0) {
+    Stop();
+    return absl::UnavailableError(absl::StrCat(
+        "Cannot listen on ", options_.address,
+        ". Check that the address is one of this host's and that nobody else has the port."));
+  }
+  return port_;
+}
+
+void GrpcServer::Drain() {
+  server_->GetHealthCheckService()->SetServingStatus(false);
+  engine_->Command(DrainService{});
+  {
+    MutexLock lock(mutex_);
+    while (!drained_) changed_.Wait(mutex_);
+  }
+  ShutDown(options_.goaway_grace);
+}
+
+// GOAWAY to all connections; streams that are left after the grace are cancelled. Returns when gRPC
+// has let go of every call.
+void GrpcServer::ShutDown(absl::Duration grace) {
+  server_->Shutdown(
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                   gpr_time_from_millis(absl::ToInt64Milliseconds(grace), GPR_TIMESPAN)));
+  server_->Wait();
+}
+
+void GrpcServer::Stop() {
+  if (engine_ == nullptr) return;
+  if (server_ != nullptr) ShutDown(absl::ZeroDuration());
+  server_.reset();
+  port_ = 0;
+  engine_->Stop();
+  engine_ = nullptr;
+}
+
+// ---- the engine's
+
+void GrpcServer::Send(absl::Span<const SessionId> sessions, const ToWorker& message) {
+  absl::StatusOr<std::vector<std::string>> encoded = wire::EncodePieces(message);
+  if (!encoded.ok()) {
+    ++counters_.unsendable_messages;
+    for (const SessionId session : sessions) {
+      if (const auto reactor = registry_->FindSession(session)) {
+        reactor->Close(encoded.status(), StreamReactor::Rest::kSend);
+      }
+    }
+    return;
+  }
+  std::vector<grpc::ByteBuffer> pieces;
+  for (std::string& piece : *encoded) pieces.push_back(BufferOf(std::move(piece)));
+  for (const SessionId session : sessions) {
+    const auto reactor = registry_->FindSession(session);
+    if (reactor == nullptr) continue;
+    for (const grpc::ByteBuffer& piece : pieces) reactor->Send(piece);
+  }
+}
+
+void GrpcServer::CloseSession(SessionId session) {
+  if (const auto reactor = registry_->TakeSession(session)) {
+    reactor->Close(absl::OkStatus(), StreamReactor::Rest::kSend);
+  }
+}
+
+void GrpcServer::AcceptStream(StreamId stream) {
+  if (const auto reactor = registry_->FindStream(stream)) reactor->Accept();
+}
+
+void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) {
+  absl::StatusOr<std::string> head = EncodeHead(frame);
+  if (!head.ok()) {
+    ++counters_.unsendable_messages;
+    for (const StreamId stream : streams) {
+      if (const auto reactor = registry_->FindStream(stream)) {
+        reactor->Close(head.status(), StreamReactor::Rest::kDrop);
+      }
+    }
+    return;
+  }
+  ++counters_.frames_encoded;
+  const SharedFrame shared(*std::move(head), frame.payload);
+  for (const StreamId stream : streams) {
+    if (const auto reactor = registry_->FindStream(stream)) reactor->Send(shared);
+  }
+}
+
+void GrpcServer::CloseStream(StreamId stream, const absl::Status& why) {
+  if (const auto reactor = registry_->TakeStream(stream)) {
+    reactor->Close(why, StreamReactor::Rest::kDrop);
+  }
+}
+
+void GrpcServer::Consumed(uint64_t connection, uint64_t bytes) {
+  if (const auto reactor = registry_->Find(connection)) reactor->Consumed(bytes);
+}
+
+}  // namespace basin::aggregator

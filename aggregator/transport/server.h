@@ -1,0 +1,120 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The aggregator on the network: basin.v1.Session and basin.v1.Exchange over gRPC, in front of an
+// engine, and the standard health service.
+//
+//   Engine engine(...);
+//   GrpcServer server(options);
+//   absl::StatusOr<int> port = server.Start(engine);   // starts the engine too
+//   ...                                                // until SIGTERM
+//   server.Drain();                                    // rounds end, sessions end, GOAWAY
+//   server.Stop();                                     // stops the engine too
+//
+// It carries bytes and decides nothing: what a worker may do, the engine's core says. What a peer
+// sends that is not a message ends that peer's stream, with a status that says what, and is counted
+// (counters.h).
+//
+// Thread contract: Start, Drain and Stop from one thread, which they block. counters() from any
+// thread. The Transport methods are the engine's.
+// Ownership: the engine outlives the server.
+
+#ifndef BASIN_AGGREGATOR_TRANSPORT_SERVER_H_
+#define BASIN_AGGREGATOR_TRANSPORT_SERVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "aggregator/engine/engine.h"
+#include "aggregator/engine/transport.h"
+#include "aggregator/transport/counters.h"
+#include "aggregator/transport/registry.h"
+#include "aggregator/transport/stream_reactor.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "proto/limits/limits.h"
+#include "proto/wire/session_stream.h"
+#include "runtime/grpc/settings.h"
+#include "runtime/mutex.h"
+
+namespace basin::aggregator {
+
+// What gRPC may hold for `memory_bytes` of credit (Config::memory_bytes): twice as much, because a
+// quota that legal streams can reach kills them, with the same text as abuse has; and room for the
+// windows of connections that have no credit yet.
+uint64_t QuotaFor(uint64_t memory_bytes);
+
+struct ServerOptions {
+  std::string address = "127.0.0.1:0";                   // Port 0: any that is free.
+  std::shared_ptr<grpc::ServerCredentials> credentials;  // Null: without TLS.
+  GrpcServerSettings grpc;
+
+  // Two of the largest messages, or a few usual frames, are on their way to the engine.
+  StreamLimits session = {.window_bytes = uint64_t{8} << 20,
+                          .queue_bytes = 2 * uint64_t{kMaxAssembledBytes}};
+  // The core bounds what it sends by what is acknowledged; this is for values, which are not.
+  StreamLimits exchange = {.window_bytes = uint64_t{8} << 20, .queue_bytes = uint64_t{1} << 30};
+
+  // After GOAWAY, for streams to end by themselves.
+  absl::Duration goaway_grace = absl::Seconds(2);
+};
+
+class GrpcServer : public Transport {
+ public:
+  explicit GrpcServer(ServerOptions options);
+  ~GrpcServer() override;
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+
+  // Starts the engine with this as its transport, and listens. Returns the port.
+  // Failure: UNAVAILABLE when the address cannot be listened on; the engine is stopped again.
+  // REQUIRES: called once; the engine is not started.
+  absl::StatusOr<int> Start(Engine& engine);
+
+  // Health says NOT_SERVING, the engine drains (Config::drain_grace at most), and then the
+  // connections are told to go away. Sessions that open while rounds end are the core's to judge.
+  // REQUIRES: started.
+  void Drain();
+
+  // Ends every stream, then the engine. Idempotent.
+  void Stop();
+
+  int port() const { return port_; }  // 0 unless it listens.
+  const TransportCounters& counters() const { return counters_; }
+
+  // ---- the engine's
+  void Send(absl::Span<const SessionId> sessions, const ToWorker& message) override;
+  void CloseSession(SessionId session) override;
+  void AcceptStream(StreamId stream) override;
+  void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) override;
+  void CloseStream(StreamId stream, const absl::Status& why) override;
+  void Consumed(uint64_t connection, uint64_t bytes) override;
+
+ private:
+  class SessionService;
+  class ExchangeService;
+
+  void ShutDown(absl::Duration grace);
+
+  const ServerOptions options_;
+  TransportCounters counters_;
+  wire::AssemblyBudget assembly_budget_;
+
+  // Constant from Start to Stop.
+  int port_ = 0;
+  Engine* engine_ = nullptr;
+  std::unique_ptr<Registry> registry_;
+  std::unique_ptr<SessionService> session_service_;
+  std::unique_ptr<ExchangeService> exchange_service_;
+  std::unique_ptr<grpc::Server> server_;
+
+  Mutex mutex_;
+  Condition changed_;
+  bool drained_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_TRANSPORT_SERVER_H_

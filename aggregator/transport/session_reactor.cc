@@ -1,0 +1,45 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/transport/session_reactor.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/grpc/byte_buffer.h"
+
+namespace basin::aggregator {
+
+absl::Status SessionReactor::Take(const grpc::ByteBuffer& message) {
+  auto taken = reader_.Take(StringOf(message));
+  if (!taken.ok()) {
+    return absl::Status(
+        taken.status().code(),
+        absl::StrCat("A message of ", session_.has_value() ? who_ : "a session that begins",
+                     " cannot be taken: ", taken.status().message()));
+  }
+  if (!taken->has_value()) return absl::OkStatus();
+  auto& [decoded, bytes] = **taken;
+  if (!session_.has_value()) {
+    const auto* hello = std::get_if<Hello>(&decoded);
+    if (hello == nullptr) {
+      return absl::InvalidArgumentError(
+          "A session began with another message than Hello. Say hello first, and wait for the "
+          "answer.");
+    }
+    who_ = absl::StrCat("worker ", hello->worker, " of job ", hello->job);
+    session_ = registry_.Open(std::static_pointer_cast<SessionReactor>(shared_from_this()));
+    ++counters().sessions;
+    Introduced();
+  }
+  Hold(bytes);
+  registry_.engine().TakeMessage(*session_, std::move(decoded), bytes);
+  return absl::OkStatus();
+}
+
+void SessionReactor::Over() {
+  if (session_.has_value()) registry_.CloseSession(*session_);
+}
+
+void SessionReactor::Count(const absl::Status&) { ++counters().malformed_messages; }
+
+}  // namespace basin::aggregator

@@ -1,0 +1,47 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The session of one worker: messages decoded on their way in, and messages that are encoded
+// already on their way out. The engine hears of it with its Hello, which may come in pieces; one
+// that does not become complete in time ends the stream.
+//
+// Thread contract: as StreamReactor.
+// Failure: what does not decode, or comes before Hello, ends the stream with INVALID_ARGUMENT and
+// is counted.
+
+#ifndef BASIN_AGGREGATOR_TRANSPORT_SESSION_REACTOR_H_
+#define BASIN_AGGREGATOR_TRANSPORT_SESSION_REACTOR_H_
+
+#include <optional>
+#include <string>
+
+#include "aggregator/transport/registry.h"
+#include "aggregator/transport/stream_reactor.h"
+#include "proto/wire/session_stream.h"
+
+namespace basin::aggregator {
+
+class SessionReactor : public StreamReactor {
+ public:
+  // REQUIRES: `registry` and `budget` outlive it.
+  SessionReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
+                 TransportCounters& counters, Registry& registry, wire::AssemblyBudget& budget)
+      : StreamReactor(context, limits, counters), registry_(registry), reader_(&budget) {}
+
+  // An encoded ToWorker, or the next piece of one.
+  void Send(const grpc::ByteBuffer& message) { Write(message); }
+
+ private:
+  absl::Status Take(const grpc::ByteBuffer& message) override;
+  void Over() override;
+  void Count(const absl::Status& why) override;
+
+  Registry& registry_;
+  // Of the thread that takes; Over comes after it.
+  wire::MessageReader<ToAggregator> reader_;
+  std::optional<SessionId> session_;  // Once it has said hello.
+  std::string who_;                   // For errors.
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_TRANSPORT_SESSION_REACTOR_H_

@@ -1,0 +1,160 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One stream of a worker as gRPC's callback API has it, and the one place that knows its rules:
+//
+//   - at most one read and one write are in flight;
+//   - Finish is called once, after the last write has ended, and nothing is started after it;
+//   - gRPC may call from any of its threads, also while the engine's loop calls from its own;
+//   - OnDone is the last thing gRPC says.
+//
+// Reading follows room. Bytes that were handed on and are not reported as Consumed are held; while
+// they fill the window, no read is started, HTTP/2's own window fills up, and the peer stops.
+//
+// How operations are started: each is chosen under the lock and started outside of it, by one
+// thread at a time. Whoever finds that another thread is starting operations leaves its own to it.
+// So gRPC is never called under a lock, no two threads start operations out of order, and nothing
+// can follow Finish.
+//
+// How a stream ends: Close() decides the status and whether what waits is still sent. A peer that
+// does not even take that within `linger` is cut off.
+//
+// Ownership: a reactor owns itself from Start() until gRPC has called OnDone; whoever else needs it
+// holds a shared pointer.
+// Thread contract: safe from any thread.
+
+#ifndef BASIN_AGGREGATOR_TRANSPORT_STREAM_REACTOR_H_
+#define BASIN_AGGREGATOR_TRANSPORT_STREAM_REACTOR_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "aggregator/transport/counters.h"
+#include "grpcpp/alarm.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "runtime/mutex.h"
+
+namespace basin::aggregator {
+
+struct StreamLimits {
+  // Bytes and messages that were read and are not dealt with; the message that passes it is still
+  // read.
+  uint64_t window_bytes = 0;
+  uint32_t window_messages = 256;
+  // Bytes that wait to be written, with what each message costs besides. What is sent beyond it
+  // ends the stream: its reader is too slow.
+  uint64_t queue_bytes = 0;
+  // For the first message to come.
+  absl::Duration introduction = absl::Seconds(10);
+  // For the last messages to be taken.
+  absl::Duration linger = absl::Seconds(2);
+};
+
+class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                      public std::enable_shared_from_this<StreamReactor> {
+ public:
+  enum class Rest : uint8_t { kDrop, kSend };  // Of what waits to be written.
+
+  // REQUIRES: `context` is that of the call; `counters` outlive the reactor.
+  StreamReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
+                TransportCounters& counters);
+  ~StreamReactor() override = default;
+
+  // Begins to read. REQUIRES: called once, by whoever made it, before it is returned to gRPC.
+  void Start();
+
+  // One message, for which so much was held, has been dealt with: room for reading on.
+  void Consumed(uint64_t bytes);
+
+  // Ends the stream. The first one counts.
+  void Close(const absl::Status& why, Rest rest);
+
+  uint64_t queued_bytes() const;
+  uint64_t held_bytes() const;
+
+  // ---- gRPC's
+  void OnReadDone(bool ok) final;
+  void OnWriteDone(bool ok) final;
+  void OnCancel() final;
+  void OnDone() final;
+
+ protected:
+  // A message that came, in order; never two at once, and none after Close. What is not OK ends
+  // the stream.
+  virtual absl::Status Take(const grpc::ByteBuffer& message) = 0;
+
+  // The stream is over, or will be; exactly once, on a thread of gRPC's.
+  virtual void Over() = 0;
+
+  // Counts why Take was not OK.
+  virtual void Count(const absl::Status& why) = 0;
+
+  // Sends, after what was sent before.
+  void Write(grpc::ByteBuffer message);
+
+  // A message is held with so many bytes until they are Consumed. Called before they can be.
+  void Hold(uint64_t bytes);
+
+  // The first message made sense: the peer is given time.
+  void Introduced();
+
+  // Reads nothing until Resume.
+  void Pause();
+  void Resume();
+
+  TransportCounters& counters() { return counters_; }
+
+ private:
+  enum class Operation : uint8_t { kNone, kRead, kWrite, kLinger, kCancel, kFinish };
+
+  // Starts what can be started.
+  void Drive();
+  Operation Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Start(Operation operation);
+  // Ends the stream for what the peer did, or did not do.
+  void Fail(const absl::Status& why);
+  void IntroductionIsOverdue();
+  void CutOff();
+  // Calls Over, unless Take is running; then it is called after that.
+  void TellOver();
+
+  // Constant after construction.
+  grpc::CallbackServerContext* const context_;  // Used until Finish.
+  const StreamLimits limits_;
+  TransportCounters& counters_;
+
+  // Each belongs to the operation in flight, so to one thread at a time.
+  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer outgoing_;
+  grpc::Alarm introduction_alarm_;
+  grpc::Alarm linger_alarm_;
+
+  mutable Mutex mutex_;
+  bool driving_ ABSL_GUARDED_BY(mutex_) = false;  // A thread is starting operations.
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // In flight, or being taken.
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool paused_ ABSL_GUARDED_BY(mutex_) = false;
+  bool introduced_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t held_messages_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);
+  uint64_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);  // With what, once decided.
+  bool lingering_ ABSL_GUARDED_BY(mutex_) = false;               // The linger alarm was set.
+  bool cut_off_ ABSL_GUARDED_BY(mutex_) = false;                 // The call is to be cancelled,
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;               // and has been.
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;                // Nothing may be started any more.
+  bool taking_ ABSL_GUARDED_BY(mutex_) = false;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;                    // Is to be told,
+  bool told_over_ ABSL_GUARDED_BY(mutex_) = false;               // and has been.
+  std::shared_ptr<StreamReactor> self_ ABSL_GUARDED_BY(mutex_);  // From Start to OnDone.
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_TRANSPORT_STREAM_REACTOR_H_

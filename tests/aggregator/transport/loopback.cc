@@ -1,0 +1,207 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/aggregator/transport/loopback.h"
+
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <utility>
+
+#include "proto/wire/frame.h"
+#include "proto/wire/session.h"
+#include "proto/wire/session_stream.h"
+#include "runtime/grpc/byte_buffer.h"
+
+namespace basin::aggregator {
+namespace {
+
+wire::FrameHeader HeaderOf(const IncomingFrame& frame) {
+  wire::FrameHeader header;
+  if (const auto* contribution = std::get_if<ContributionFrame>(&frame.what)) {
+    header.kind =
+        wire::ContributionHeader{contribution->lane, contribution->round, contribution->range};
+    header.encoding = {contribution->wire_dtype, contribution->wire_exponent};
+  } else if (const auto* supply = std::get_if<ResultFrame>(&frame.what)) {
+    header.kind = wire::SupplyHeader{supply->lane, supply->round, supply->ballot, supply->range};
+  } else {
+    const ValueFrame& value = std::get<ValueFrame>(frame.what);
+    header.kind = wire::ValueHeader{value.key, value.first, value.count};
+  }
+  header.chunk_digests = frame.claimed;
+  return header;
+}
+
+uint64_t StatusLine(const std::string& name) {
+  std::ifstream file("/proc/self/status");
+  std::string word;
+  while (file >> word) {
+    if (word != name) continue;
+    uint64_t kibibytes = 0;
+    file >> kibibytes;
+    return kibibytes * 1024;
+  }
+  ADD_FAILURE() << "the system does not tell " << name;
+  return 0;
+}
+
+}  // namespace
+
+Loopback::Loopback(ServerOptions server_options, EngineOptions engine_options)
+    : engine(std::move(engine_options), clock, *reducer, notes, nullptr),
+      server(std::move(server_options)) {
+  const absl::StatusOr<int> started = server.Start(engine);
+  EXPECT_TRUE(started.ok()) << started.status();
+  port = started.value_or(0);
+}
+
+Loopback::~Loopback() {
+  if (testing::Test::HasFailure()) {
+    for (const Note& note : notes.All()) {
+      std::cerr << NoteKindName(note.kind) << " " << note.worker << ": " << note.text << "\n";
+    }
+  }
+  std::map<uint64_t, std::shared_ptr<RawStream>> streams;
+  {
+    MutexLock lock(mutex_);
+    streams.swap(streams_);
+  }
+  streams.clear();
+  server.Stop();
+}
+
+uint64_t Loopback::Open(const std::string& method,
+                        const std::function<void(uint64_t, const grpc::ByteBuffer&)>& take) {
+  uint64_t id;
+  {
+    MutexLock lock(mutex_);
+    id = next_++;
+  }
+  RawStream::Options options;
+  options.on_message = [id, take](const grpc::ByteBuffer& message) { take(id, message); };
+  options.on_done = [this, id](const absl::Status& why) { transport.CloseStream(id, why); };
+  auto stream = std::make_shared<RawStream>(Channel(), method, std::move(options));
+  MutexLock lock(mutex_);
+  streams_[id] = std::move(stream);
+  return id;
+}
+
+SessionId Loopback::OpenSession() {
+  const auto reader = std::make_shared<wire::MessageReader<ToWorker>>();
+  return Open(kSessionMethod, [this, reader](uint64_t session, const grpc::ByteBuffer& message) {
+    const auto taken = reader->Take(StringOf(message));
+    ASSERT_TRUE(taken.ok()) << taken.status();
+    if (taken->has_value()) transport.Send({session}, (*taken)->message);
+  });
+}
+
+void Loopback::TakeMessage(SessionId session, ToAggregator message) {
+  const auto pieces = wire::EncodePieces(message);
+  ASSERT_TRUE(pieces.ok()) << pieces.status();
+  for (const std::string& piece : *pieces) raw(session).Write(piece);
+}
+
+void Loopback::CloseSession(SessionId session) { raw(session).CloseWrites(); }
+
+StreamId Loopback::OpenStream(SessionToken token) {
+  const StreamId stream =
+      Open(kExchangeMethod,
+           [this](uint64_t id, const grpc::ByteBuffer& message) { TakeFrameFrom(id, message); });
+  raw(stream).Write(*wire::EncodeFrame({wire::Bind{token, 0}, {}, {}}, {}));
+  return stream;
+}
+
+void Loopback::TakeFrameFrom(StreamId stream, const grpc::ByteBuffer& message) {
+  const PayloadPtr bytes = PayloadOf(message);
+  const absl::StatusOr<wire::DecodedFrame> decoded = wire::DecodeFrame(bytes->pieces());
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  if (std::holds_alternative<wire::Bound>(decoded->header.kind)) {
+    transport.AcceptStream(stream);
+    return;
+  }
+  {
+    MutexLock lock(mutex_);
+    EXPECT_EQ(decoded->sequence, ++received_[stream]);
+  }
+  OutgoingFrame frame;
+  if (const auto* result = std::get_if<wire::ResultHeader>(&decoded->header.kind)) {
+    frame.what = ResultFrame{result->lane, result->round, result->ballot, result->range};
+  } else {
+    const auto& value = std::get<wire::ValueHeader>(decoded->header.kind);
+    frame.what = ValueFrame{value.key, value.first, value.count};
+  }
+  frame.digests = decoded->header.chunk_digests;
+  std::string payload;
+  for (const std::string_view piece : decoded->payload) payload += piece;
+  const uint64_t size = payload.size();
+  frame.payload.Append({std::make_shared<OwnPayload>(std::move(payload)), 0, size});
+  transport.Send({stream}, frame);
+}
+
+std::string Loopback::Encode(StreamId stream, const IncomingFrame& frame) {
+  uint64_t sequence;
+  {
+    MutexLock lock(mutex_);
+    sequence = ++sent_[stream];
+  }
+  const absl::StatusOr<std::string> head =
+      wire::EncodeFrame(HeaderOf(frame), frame.payload->pieces());
+  EXPECT_TRUE(head.ok()) << head.status();
+  std::string bytes = wire::EncodeSequence(sequence) + head.value_or("");
+  for (const std::string_view piece : frame.payload->pieces()) bytes += piece;
+  return bytes;
+}
+
+void Loopback::TakeFrame(StreamId stream, IncomingFrame frame) {
+  raw(stream).Write(Encode(stream, frame));
+}
+
+void Loopback::CloseStream(StreamId stream) { raw(stream).Cancel(); }
+
+RawStream& Loopback::raw(uint64_t connection) {
+  MutexLock lock(mutex_);
+  return *streams_.at(connection);
+}
+
+void JoinAll(const std::vector<RigWorker*>& workers) {
+  Join(workers);
+  for (RigWorker* worker : workers) {
+    while (worker->Await<MembershipChanged>().membership.members.size() < workers.size()) {
+    }
+  }
+}
+
+std::string Encoded(const ToAggregator& message) {
+  const absl::StatusOr<std::string> encoded = wire::Encode(message);
+  EXPECT_TRUE(encoded.ok()) << encoded.status();
+  return encoded.value_or("");
+}
+
+Hello HelloOf(const WorkerId& worker, const Model& model) {
+  Hello hello;
+  hello.job = kJob;
+  hello.run = "run";
+  hello.worker = worker;
+  hello.nonce = std::hash<std::string>()(worker) | 1;
+  hello.fresh = true;
+  hello.settings = model.settings;
+  return hello;
+}
+
+void Await(const std::function<bool()>& condition) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  Mutex mutex;
+  Condition never;
+  MutexLock lock(mutex);
+  while (!condition()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), give_up) << "it does not happen";
+    never.WaitUntil(mutex, std::chrono::steady_clock::now() + std::chrono::milliseconds(1));
+  }
+}
+
+uint64_t ResidentBytes() { return StatusLine("VmRSS:"); }
+
+void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+uint64_t PeakBytes() { return StatusLine("VmHWM:"); }
+
+}  // namespace basin::aggregator

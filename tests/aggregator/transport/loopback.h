@@ -1,0 +1,93 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// A whole aggregator over gRPC on this host, with the workers of the engine's tests at the other
+// end: what they say is encoded, sent through sockets, and what comes back is decoded again.
+//
+// The engine's clock stands still unless a test moves it; gRPC's does not.
+//
+// Thread contract: as that of the engine's rig.
+
+#ifndef BASIN_TESTS_AGGREGATOR_TRANSPORT_LOOPBACK_H_
+#define BASIN_TESTS_AGGREGATOR_TRANSPORT_LOOPBACK_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aggregator/transport/server.h"
+#include "tests/aggregator/engine/in_process.h"
+#include "tests/aggregator/transport/raw_stream.h"
+
+namespace basin::aggregator {
+
+class Loopback : public Network {
+ public:
+  explicit Loopback(ServerOptions server_options = {}, EngineOptions engine_options = {});
+  ~Loopback() override;
+
+  // Each on a connection of its own.
+  SessionId OpenSession() override;
+  void TakeMessage(SessionId session, ToAggregator message) override;
+  void CloseSession(SessionId session) override;
+  StreamId OpenStream(SessionToken token) override;
+  void TakeFrame(StreamId stream, IncomingFrame frame) override;
+  void CloseStream(StreamId stream) override;
+
+  // The stream below a session or data stream, to misuse.
+  RawStream& raw(uint64_t connection);
+  // The frame with the next sequence number of the stream.
+  std::string Encode(StreamId stream, const IncomingFrame& frame);
+
+  template <typename T>
+  T Look(const std::function<T(const Runner&)>& look) {
+    return LookAt(engine, look);
+  }
+
+  // A new connection, for streams of the test's own.
+  std::shared_ptr<grpc::Channel> Channel() { return ChannelTo(port); }
+
+  ManualClock clock;
+  NoteBook notes;
+  std::unique_ptr<kernels::Reducer> reducer = kernels::MakeCpuReducer();
+  Engine engine;
+  GrpcServer server;
+  int port = 0;
+
+ private:
+  uint64_t Open(const std::string& method,
+                const std::function<void(uint64_t, const grpc::ByteBuffer&)>& take);
+  void TakeFrameFrom(StreamId stream, const grpc::ByteBuffer& message);
+
+  Mutex mutex_;
+  uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, std::shared_ptr<RawStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  std::map<StreamId, uint64_t> sent_ ABSL_GUARDED_BY(mutex_);      // Sequence numbers.
+  std::map<StreamId, uint64_t> received_ ABSL_GUARDED_BY(mutex_);  // Likewise.
+};
+
+// All connect, are ready, and hear that they are members: there is no order between connections, so
+// what one of them says next may overtake what another one has said before.
+void JoinAll(const std::vector<RigWorker*>& workers);
+
+// An encoded ToAggregator.
+std::string Encoded(const ToAggregator& message);
+
+// A hello that would be welcomed.
+Hello HelloOf(const WorkerId& worker, const Model& model);
+
+// Waits until something is true that nobody announces: a counter, or what the system says of this
+// process. Fails the test after a minute.
+void Await(const std::function<bool()>& condition);
+
+// This process's memory that is resident now, in bytes; and the most there ever was since the last
+// ResetPeak.
+uint64_t ResidentBytes();
+void ResetPeak();
+uint64_t PeakBytes();
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_TESTS_AGGREGATOR_TRANSPORT_LOOPBACK_H_
