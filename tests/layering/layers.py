@@ -93,6 +93,12 @@ LAYERS = (
         links=("absl::", "libyaml::", "nlohmann_json::"),
     ),
     Layer(
+        "aggregator/state",
+        uses=("proto/vocabulary", "proto/limits", "kernels", "aggregator/core", "aggregator/engine"),
+        headers=("absl/",),
+        links=("absl::",),
+    ),
+    Layer(
         "aggregator/transport",
         uses=("proto", "runtime", "aggregator/core", "aggregator/engine"),
         headers=("absl/", *_GRPC_HEADERS),

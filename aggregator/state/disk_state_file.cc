@@ -1,0 +1,157 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/state/disk_state_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::aggregator {
+namespace {
+
+absl::Status SystemError(const std::string& path, const char* what) {
+  return absl::UnavailableError(absl::StrCat("The state file ", path, " cannot be ", what, ": ",
+                                             std::generic_category().message(errno)));
+}
+
+// A file descriptor that is closed at the end of its scope.
+class Descriptor {
+ public:
+  Descriptor(const std::string& path, int flags) : number_(open(path.c_str(), flags, 0600)) {}
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  bool ok() const { return number_ >= 0; }
+  int number() const { return number_; }
+
+ private:
+  const int number_;
+};
+
+bool WriteAll(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(descriptor, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+absl::Status WriteDurably(const std::string& path, std::string_view text) {
+  const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
+  if (!file.ok()) return SystemError(path, "created");
+  if (!WriteAll(file.number(), text)) return SystemError(path, "written");
+  if (fsync(file.number()) != 0) return SystemError(path, "made durable");
+  return absl::OkStatus();
+}
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// The name of the file is as durable as its text only when the folder is.
+absl::Status SyncFolder(const std::string& path) {
+  const Descriptor folder(FolderOf(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (!folder.ok() || fsync(folder.number()) != 0) return SystemError(path, "made durable");
+  return absl::OkStatus();
+}
+
+// NOT_FOUND when there is none.
+absl::StatusOr<std::string> ReadWhole(const std::string& path) {
+  const Descriptor file(path, O_RDONLY | O_CLOEXEC);
+  if (!file.ok() && errno == ENOENT) return absl::NotFoundError("");
+  if (!file.ok()) return SystemError(path, "opened");
+  std::string text;
+  std::string piece(size_t{64} << 10, '\0');
+  while (text.size() <= kMaxStateBytes) {
+    const ssize_t count = read(file.number(), piece.data(), piece.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return SystemError(path, "read");
+    if (count == 0) return text;
+    text.append(piece, 0, static_cast<size_t>(count));
+  }
+  return absl::DataLossError("it is too long");
+}
+
+}  // namespace
+
+DiskStateFile::DiskStateFile(std::string path, size_t max_jobs, Report report)
+    : path_(std::move(path)), max_jobs_(max_jobs), report_(std::move(report)) {}
+
+absl::StatusOr<WrittenState> DiskStateFile::Load() {
+  const absl::StatusOr<std::string> text = ReadWhole(path_);
+  if (absl::IsNotFound(text.status())) return WrittenState();
+  absl::StatusOr<WrittenState> state = text.ok() ? DecodeState(*text) : text.status();
+  if (absl::IsDataLoss(state.status())) {
+    const std::string aside = path_ + ".damaged";
+    const bool moved = std::rename(path_.c_str(), aside.c_str()) == 0;
+    return absl::DataLossError(absl::StrCat(
+        "The state file ", path_, " is damaged (", state.status().message(),
+        "). Nothing of it is used; this is a new term, and members are asked what they remember.",
+        moved ? absl::StrCat(" The file was moved to ", aside, ".") : ""));
+  }
+  if (!state.ok()) return state.status();
+  state_ = *state;
+  for (const auto& [name, job] : state_.jobs) order_.push_back(name);
+  return state;
+}
+
+absl::Status DiskStateFile::Begin(Term term) {
+  state_.term = std::max(state_.term, term);
+  return Reported(Write());
+}
+
+absl::Status DiskStateFile::Save(const SaveState& state) {
+  state_.term = std::max(state_.term, state.term);
+  state_.jobs[state.name] = {state.run, state.term, state.membership};
+  order_.erase(std::remove(order_.begin(), order_.end(), state.name), order_.end());
+  order_.push_back(state.name);
+  while (order_.size() > max_jobs_) {
+    state_.jobs.erase(order_.front());
+    order_.erase(order_.begin());
+  }
+  return Reported(Write());
+}
+
+absl::Status DiskStateFile::Write() {
+  const std::string text = EncodeState(state_);
+  if (text.size() > kMaxStateBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("The state file ", path_, " would become too long: ", text.size(), " bytes."));
+  }
+  const std::string beside = path_ + ".new";
+  absl::Status written = WriteDurably(beside, text);
+  if (written.ok() && std::rename(beside.c_str(), path_.c_str()) != 0) {
+    written = SystemError(path_, "replaced");
+  }
+  if (!written.ok()) {
+    unlink(beside.c_str());
+    return written;
+  }
+  return SyncFolder(path_);
+}
+
+absl::Status DiskStateFile::Reported(absl::Status status) {
+  if (status.ok() == failing_) {
+    failing_ = !status.ok();
+    report_(status);
+  }
+  return status;
+}
+
+}  // namespace basin::aggregator

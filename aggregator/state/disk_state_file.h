@@ -1,0 +1,63 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The members of each job on disk, so that a restarted aggregator knows for whom to wait. A
+// generation is told only after it was written down here.
+//
+// The file is always whole: a new text is written beside it, made durable, and put in its place.
+// What was there before stays until then, and whatever fails.
+//
+// Thread contract: Save from one thread at a time; the rest before the first Save.
+// Failure: a status that names the file, the step and the system's reason. A save that failed loses
+// nothing but itself: the next one writes everything again.
+
+#ifndef BASIN_AGGREGATOR_STATE_DISK_STATE_FILE_H_
+#define BASIN_AGGREGATOR_STATE_DISK_STATE_FILE_H_
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "aggregator/engine/engine.h"
+#include "aggregator/state/format.h"
+
+namespace basin::aggregator {
+
+class DiskStateFile : public StateFile {
+ public:
+  // Called when saving begins to fail (with why) and when it works again (OK). From the thread of
+  // Save; it must not block.
+  using Report = std::function<void(const absl::Status& status)>;
+
+  // `max_jobs`: of more than so many, those that were saved longest ago are forgotten.
+  DiskStateFile(std::string path, size_t max_jobs, Report report);
+
+  // What an earlier process wrote; nothing when there is no file. DATA_LOSS when the file is
+  // damaged: it is then moved to "<path>.damaged", and nothing of it is used.
+  absl::StatusOr<WrittenState> Load();
+
+  // Writes the term of this process down, with what was loaded. Shows early whether the file can
+  // be written.
+  absl::Status Begin(Term term);
+
+  absl::Status Save(const SaveState& state) override;
+
+ private:
+  absl::Status Write();
+  absl::Status Reported(absl::Status status);
+
+  // Constant after construction.
+  const std::string path_;
+  const size_t max_jobs_;
+  const Report report_;
+
+  WrittenState state_;
+  std::vector<JobName> order_;  // The one that was saved longest ago first.
+  bool failing_ = false;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_STATE_DISK_STATE_FILE_H_

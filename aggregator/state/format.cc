@@ -1,0 +1,129 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/state/format.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "kernels/checksum.h"
+#include "proto/limits/limits.h"
+#include "proto/limits/names.h"
+
+namespace basin::aggregator {
+namespace {
+
+constexpr char kFirstLine[] = "basin-state 1";
+constexpr char kNoRun[] = "-";
+
+std::string ChecksumLine(std::string_view body) {
+  return absl::StrCat("checksum ",
+                      absl::Hex(kernels::ChecksumOf(body.data(), body.size()), absl::kZeroPad16));
+}
+
+// Reads a text line by line.
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : rest_(text) {}
+
+  // The next line without its end; a line that has none is incomplete.
+  absl::StatusOr<std::string> Next() {
+    ++number_;
+    const size_t end = rest_.find('\n');
+    if (end == std::string_view::npos) return Wrong("the text ends here");
+    std::string line(rest_.substr(0, end));
+    rest_.remove_prefix(end + 1);
+    return line;
+  }
+  // The next line, which must be `words` words.
+  absl::StatusOr<std::vector<std::string>> NextWords(size_t words) {
+    absl::StatusOr<std::string> line = Next();
+    if (!line.ok()) return line.status();
+    std::vector<std::string> found = absl::StrSplit(*line, ' ');
+    if (found.size() != words) return Wrong("it does not have its words");
+    return found;
+  }
+
+  absl::Status Wrong(const std::string& what) const {
+    return absl::DataLossError(absl::StrCat("line ", number_, ": ", what));
+  }
+  std::string_view rest() const { return rest_; }
+
+ private:
+  std::string_view rest_;
+  size_t number_ = 0;
+};
+
+bool ReadNumber(const std::string& text, uint64_t& number) {
+  return absl::SimpleAtoi(text, &number) && absl::StrCat(number) == text;
+}
+
+bool ReadGeneration(const std::string& text, Generation& generation) {
+  const std::vector<std::string> parts = absl::StrSplit(text, '.');
+  return parts.size() == 2 && ReadNumber(parts[0], generation.term) &&
+         ReadNumber(parts[1], generation.counter);
+}
+
+// "job NAME run RUN term TERM generation GENERATION members COUNT", then so many lines.
+absl::Status ReadJob(Lines& lines, WrittenState& state) {
+  const absl::StatusOr<std::vector<std::string>> words = lines.NextWords(10);
+  if (!words.ok()) return words.status();
+  const std::vector<std::string>& word = *words;
+  SavedState job;
+  job.run = word[3] == kNoRun ? "" : word[3];
+  uint64_t members = 0;
+  const bool good = word[0] == "job" && CheckJobName(word[1]).ok() && word[2] == "run" &&
+                    CheckRunId(job.run).ok() && word[4] == "term" &&
+                    ReadNumber(word[5], job.term) && word[6] == "generation" &&
+                    ReadGeneration(word[7], job.membership.generation) && word[8] == "members" &&
+                    ReadNumber(word[9], members) && members <= kMaxWorkers;
+  if (!good) return lines.Wrong("it is no job");
+  for (uint64_t i = 0; i < members; ++i) {
+    absl::StatusOr<std::string> worker = lines.Next();
+    if (!worker.ok()) return worker.status();
+    if (!CheckWorkerId(*worker).ok()) return lines.Wrong("it is no worker");
+    job.membership.members.push_back(*std::move(worker));
+  }
+  if (!state.jobs.emplace(word[1], std::move(job)).second) return lines.Wrong("a job twice");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string EncodeState(const WrittenState& state) {
+  std::string body = absl::StrCat("term ", state.term, "\n");
+  for (const auto& [name, job] : state.jobs) {
+    absl::StrAppend(&body, "job ", name, " run ", job.run.empty() ? kNoRun : job.run, " term ",
+                    job.term, " generation ", ToString(job.membership.generation));
+    absl::StrAppend(&body, " members ", job.membership.members.size(), "\n");
+    for (const WorkerId& worker : job.membership.members) absl::StrAppend(&body, worker, "\n");
+  }
+  return absl::StrCat(kFirstLine, "\n", ChecksumLine(body), "\n", body);
+}
+
+absl::StatusOr<WrittenState> DecodeState(std::string_view text) {
+  Lines lines(text);
+  const absl::StatusOr<std::string> first = lines.Next();
+  if (!first.ok()) return first.status();
+  if (*first != kFirstLine) return lines.Wrong("it is no state file of this version");
+  const absl::StatusOr<std::string> checksum = lines.Next();
+  if (!checksum.ok()) return checksum.status();
+  if (*checksum != ChecksumLine(lines.rest())) {
+    return lines.Wrong("the checksum is another than that of the text below it");
+  }
+  WrittenState state;
+  const absl::StatusOr<std::vector<std::string>> term = lines.NextWords(2);
+  if (!term.ok()) return term.status();
+  if ((*term)[0] != "term" || !ReadNumber((*term)[1], state.term)) {
+    return lines.Wrong("it is no term");
+  }
+  while (!lines.rest().empty()) {
+    if (absl::Status read = ReadJob(lines, state); !read.ok()) return read;
+  }
+  return state;
+}
+
+}  // namespace basin::aggregator

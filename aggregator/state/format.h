@@ -1,0 +1,44 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What the state file holds, as text that a person can read and a checksum can vouch for:
+//
+//   basin-state 1
+//   checksum 5c1f0e8a7d3b9264
+//   term 1842380321234567
+//   job vision/resnet run 7f3c... term 1842380321234567 generation 1842380321234567.3 members 2
+//   w-0
+//   w-1
+//
+// The checksum is XXH3 of everything below its line. A run without an id is "-".
+//
+// Thread contract: a plain value and pure functions.
+// Failure: DATA_LOSS says what is wrong with the text and in which line.
+
+#ifndef BASIN_AGGREGATOR_STATE_FORMAT_H_
+#define BASIN_AGGREGATOR_STATE_FORMAT_H_
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "aggregator/core/config.h"
+#include "proto/vocabulary/ids.h"
+
+namespace basin::aggregator {
+
+// As many jobs with as many workers as there can be take less.
+inline constexpr size_t kMaxStateBytes = size_t{64} << 20;
+
+struct WrittenState {
+  Term term = 0;  // The highest that was ever ruled in.
+  std::map<JobName, SavedState> jobs;
+};
+
+std::string EncodeState(const WrittenState& state);
+absl::StatusOr<WrittenState> DecodeState(std::string_view text);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_STATE_FORMAT_H_

@@ -1,0 +1,205 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The state file: what is written is read again, and what is damaged or cannot be written is said
+// and survived.
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "aggregator/state/disk_state_file.h"
+#include "aggregator/state/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace basin::aggregator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+SaveState Members(const JobName& job, Term term, uint64_t counter,
+                  const std::vector<WorkerId>& workers) {
+  SaveState save;
+  save.name = job;
+  save.run = "run-1";
+  save.term = term;
+  save.membership = {{term, counter}, workers};
+  return save;
+}
+
+class StateFileTest : public ::testing::Test {
+ protected:
+  StateFileTest() : folder_(std::filesystem::path(::testing::TempDir()) / "basin-state-test") {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~StateFileTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string path() const { return (folder_ / "state").string(); }
+  DiskStateFile Open(size_t max_jobs = 10) {
+    return DiskStateFile(path(), max_jobs,
+                         [this](const absl::Status& status) { reports_.push_back(status); });
+  }
+  std::string Text() const {
+    std::ifstream file(path(), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void Overwrite(const std::string& text) const { std::ofstream(path(), std::ios::binary) << text; }
+  std::vector<std::string> FilesThere() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
+
+  std::filesystem::path folder_;
+  std::vector<absl::Status> reports_;
+};
+
+TEST_F(StateFileTest, IsEmptyWhereThereIsNone) {
+  const absl::StatusOr<WrittenState> state = Open().Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(0u, state->term);
+  EXPECT_THAT(state->jobs, IsEmpty());
+}
+
+TEST_F(StateFileTest, ANewProcessReadsWhatTheLastOneSaved) {
+  DiskStateFile first = Open();
+  ASSERT_TRUE(first.Begin(7).ok());
+  ASSERT_TRUE(first.Save(Members("a", 7, 1, {"w0"})).ok());
+  ASSERT_TRUE(first.Save(Members("team/b", 7, 4, {"w2", "w1"})).ok());
+  ASSERT_TRUE(first.Save(Members("a", 7, 2, {"w0", "w1"})).ok());
+
+  const absl::StatusOr<WrittenState> state = Open().Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(7u, state->term);
+  ASSERT_THAT(state->jobs, SizeIs(2));
+  EXPECT_EQ("run-1", state->jobs.at("a").run);
+  EXPECT_EQ((Generation{7, 2}).Fields(), state->jobs.at("a").membership.generation.Fields());
+  EXPECT_THAT(state->jobs.at("a").membership.members, ElementsAre("w0", "w1"));
+  EXPECT_THAT(state->jobs.at("team/b").membership.members, ElementsAre("w2", "w1"));
+  EXPECT_THAT(FilesThere(), ElementsAre("state"));
+}
+
+TEST_F(StateFileTest, WhatWasLoadedIsKept) {
+  ASSERT_TRUE(Open().Save(Members("a", 7, 1, {"w0"})).ok());
+  DiskStateFile second = Open();
+  ASSERT_TRUE(second.Load().ok());
+  ASSERT_TRUE(second.Begin(9).ok());
+  ASSERT_TRUE(second.Save(Members("b", 9, 1, {"w1"})).ok());
+  const absl::StatusOr<WrittenState> state = Open().Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(9u, state->term);
+  EXPECT_THAT(state->jobs, SizeIs(2));
+}
+
+TEST_F(StateFileTest, TheJobsSavedLongestAgoAreForgotten) {
+  DiskStateFile file = Open(2);
+  ASSERT_TRUE(file.Save(Members("a", 7, 1, {})).ok());
+  ASSERT_TRUE(file.Save(Members("b", 7, 1, {})).ok());
+  ASSERT_TRUE(file.Save(Members("a", 7, 2, {})).ok());
+  ASSERT_TRUE(file.Save(Members("c", 7, 1, {})).ok());
+  const absl::StatusOr<WrittenState> state = Open().Load();
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_THAT(state->jobs, SizeIs(2));
+  EXPECT_EQ(0u, state->jobs.count("b"));
+}
+
+TEST_F(StateFileTest, Fault_A9_EveryFlippedByteIsSeen) {
+  ASSERT_TRUE(Open().Save(Members("a", 7, 1, {"w0", "w1"})).ok());
+  const std::string good = Text();
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 0x10);
+    EXPECT_TRUE(absl::IsDataLoss(DecodeState(bad).status())) << i;
+  }
+}
+
+TEST_F(StateFileTest, Fault_A9_EveryTruncationIsSeen) {
+  ASSERT_TRUE(Open().Save(Members("a", 7, 1, {"w0", "w1"})).ok());
+  const std::string good = Text();
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_TRUE(absl::IsDataLoss(DecodeState(good.substr(0, size)).status())) << size;
+  }
+  EXPECT_TRUE(absl::IsDataLoss(DecodeState(good + "w2\n").status()));
+}
+
+TEST_F(StateFileTest, Fault_A9_ADamagedFileIsRefusedInWordsAndSetAside) {
+  ASSERT_TRUE(Open().Save(Members("a", 7, 1, {"w0", "w1"})).ok());
+  std::string bad = Text();
+  bad[bad.size() / 2] ^= 1;
+  Overwrite(bad);
+  DiskStateFile file = Open();
+  const absl::StatusOr<WrittenState> state = file.Load();
+  EXPECT_TRUE(absl::IsDataLoss(state.status()));
+  EXPECT_THAT(std::string(state.status().message()),
+              AllOf(HasSubstr(path()), HasSubstr("damaged"), HasSubstr("new term"),
+                    HasSubstr("checksum"), HasSubstr("state.damaged")));
+  EXPECT_THAT(FilesThere(), ElementsAre("state.damaged"));
+  // And goes on from nothing.
+  ASSERT_TRUE(file.Begin(8).ok());
+  EXPECT_THAT(Open().Load()->jobs, IsEmpty());
+}
+
+TEST_F(StateFileTest, Fault_A8_AFullDiskLeavesTheLastFileWholeAndIsReportedOnce) {
+  DiskStateFile file = Open();
+  ASSERT_TRUE(file.Save(Members("a", 7, 1, {"w0"})).ok());
+  EXPECT_THAT(reports_, IsEmpty());
+
+  // A limit on the size of files fails in the middle of a write, as a full disk does.
+  struct rlimit before = {};
+  ASSERT_EQ(0, getrlimit(RLIMIT_FSIZE, &before));
+  struct sigaction ignore = {};
+  struct sigaction action = {};
+  ignore.sa_handler = SIG_IGN;
+  ASSERT_EQ(0, sigaction(SIGXFSZ, &ignore, &action));
+  struct rlimit full = before;
+  full.rlim_cur = 40;
+  ASSERT_EQ(0, setrlimit(RLIMIT_FSIZE, &full));
+  const absl::Status failed = file.Save(Members("a", 7, 2, {"w0", "w1"}));
+  const absl::Status again = file.Save(Members("a", 7, 3, {"w0", "w1"}));
+  ASSERT_EQ(0, setrlimit(RLIMIT_FSIZE, &before));
+  ASSERT_EQ(0, sigaction(SIGXFSZ, &action, nullptr));
+
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("cannot be written: File too large"));
+  EXPECT_FALSE(again.ok());
+  EXPECT_THAT(reports_, SizeIs(1));
+  EXPECT_THAT(FilesThere(), ElementsAre("state"));
+  EXPECT_EQ(1u, Open().Load()->jobs.at("a").membership.generation.counter);
+
+  // When there is room again, nothing is missing.
+  ASSERT_TRUE(file.Save(Members("b", 7, 1, {"w5"})).ok());
+  ASSERT_THAT(reports_, SizeIs(2));
+  EXPECT_TRUE(reports_[1].ok());
+  EXPECT_EQ(3u, Open().Load()->jobs.at("a").membership.generation.counter);
+}
+
+TEST_F(StateFileTest, Fault_A8_AFolderThatCannotBeWrittenIsSaidAtOnce) {
+  // Root may write where modes forbid it, but nobody may where there is no folder.
+  std::filesystem::remove_all(folder_);
+  DiskStateFile file = Open();
+  EXPECT_TRUE(file.Load().ok());
+  const absl::Status failed = file.Begin(7);
+  EXPECT_THAT(std::string(failed.message()), AllOf(HasSubstr(path()), HasSubstr("No such file")));
+  EXPECT_THAT(reports_, SizeIs(1));
+}
+
+TEST(StateFormat, WhatIsNotOursIsRefused) {
+  for (const char* text : {"", "\n", "basin-state 2\n", "basin-state 1\n",
+                           "basin-state 1\nchecksum 0000000000000000\nterm 1\n"}) {
+    EXPECT_TRUE(absl::IsDataLoss(DecodeState(text).status())) << text;
+  }
+}
+
+}  // namespace
+}  // namespace basin::aggregator
