@@ -21,6 +21,8 @@ if(NOT BASIN_CLIENT_ONLY)
   find_package(hwy CONFIG REQUIRED)
   find_package(libyaml MODULE REQUIRED)
   find_package(nlohmann_json CONFIG REQUIRED)
+  find_package(prometheus-cpp CONFIG REQUIRED)
+  find_package(civetweb CONFIG REQUIRED)
 endif()
 
 if(BASIN_BUILD_TESTS)

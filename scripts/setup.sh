@@ -26,7 +26,7 @@ readonly PACKAGES=(
   g++ cmake ninja-build ccache git pkg-config
   # libraries that Basin links
   libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc libhwy-dev
-  libxxhash-dev libyaml-dev nlohmann-json3-dev
+  libxxhash-dev libyaml-dev nlohmann-json3-dev prometheus-cpp-dev libcivetweb-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev
   # sanitizers, fuzzing, coverage, style

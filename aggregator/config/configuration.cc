@@ -136,7 +136,6 @@ absl::StatusOr<Configuration> Configure(const std::vector<Option>& table, const 
 
   Settings& settings = configuration.settings;
   settings.engine.core.state_file = !settings.state_path.empty();
-  settings.grpc.quota_bytes = 2 * settings.engine.core.memory_bytes;
   return configuration;
 }
 

@@ -93,8 +93,32 @@ LAYERS = (
         links=("absl::", "libyaml::", "nlohmann_json::"),
     ),
     Layer(
+        "aggregator/http",
+        uses=("runtime", "aggregator/config"),
+        headers=("absl/", "civetweb.h"),
+        links=("absl::", "civetweb::", "Threads::"),
+    ),
+    Layer(
+        "aggregator/observer",
+        uses=(
+            "proto/vocabulary",
+            "runtime",
+            "aggregator/core",
+            "aggregator/engine",
+            "aggregator/config",
+        ),
+        headers=("absl/", "nlohmann/", "prometheus/"),
+        links=("absl::", "nlohmann_json::", "prometheus-cpp::"),
+    ),
+    Layer(
         "aggregator/state",
-        uses=("proto/vocabulary", "proto/limits", "kernels", "aggregator/core", "aggregator/engine"),
+        uses=(
+            "proto/vocabulary",
+            "proto/limits",
+            "kernels",
+            "aggregator/core",
+            "aggregator/engine",
+        ),
         headers=("absl/",),
         links=("absl::",),
     ),

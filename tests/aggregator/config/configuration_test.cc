@@ -113,7 +113,6 @@ TEST(Table, AutomaticValuesFollowFromTheMachine) {
   const absl::StatusOr<Configuration> configuration = Read({});
   ASSERT_TRUE(configuration.ok()) << configuration.status();
   EXPECT_EQ(400 * kMiB, configuration->settings.engine.core.memory_bytes);
-  EXPECT_EQ(800 * kMiB, configuration->settings.grpc.quota_bytes);
   EXPECT_EQ(2u, configuration->settings.engine.reduce_threads);
 }
 

@@ -1,0 +1,57 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The last events, for who asks later or watches. Numbered 1, 2, 3, ... in a term; the oldest are
+// forgotten when there are too many, which shows as a gap in the numbers.
+//
+// Thread contract: safe from any thread. A listener is called from the thread of Add, must not
+// block, and must not call back; after Unsubscribe has returned it is not called any more.
+
+#ifndef BASIN_AGGREGATOR_OBSERVER_EVENTS_H_
+#define BASIN_AGGREGATOR_OBSERVER_EVENTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "aggregator/core/action.h"
+#include "runtime/mutex.h"
+
+namespace basin::aggregator {
+
+struct RememberedEvent {
+  uint64_t sequence = 0;
+  absl::Time time;  // Of the clock by which the core is run.
+  Note note;
+};
+
+class EventHistory {
+ public:
+  // REQUIRES: capacity > 0.
+  explicit EventHistory(size_t capacity) : capacity_(capacity) {}
+
+  void Add(const Note& note, absl::Time now);
+
+  // Those after the one with this number, oldest first, at most `most`.
+  std::vector<RememberedEvent> After(uint64_t sequence, size_t most) const;
+
+  // `news` is called after each Add.
+  uint64_t Subscribe(std::function<void()> news);
+  void Unsubscribe(uint64_t subscription);
+
+ private:
+  const size_t capacity_;
+
+  mutable Mutex mutex_;
+  std::deque<RememberedEvent> events_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t next_subscription_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, std::function<void()>> listeners_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_OBSERVER_EVENTS_H_

@@ -1,0 +1,79 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The log: one JSON object per line.
+//
+//   {"time":"2026-11-21T15:33:05.123Z","level":"warning","event":"worker_lost","job":"vision",
+//    "worker":"w-7","reason":"was silent for longer than its lease"}
+//
+// Who logs never waits for who reads: lines go through a queue to a thread that writes them. When
+// the queue is full, lines are dropped and counted, and the count is logged.
+//
+// Thread contract: Write from any thread; it does not block.
+// Failure: none of its own; what the sink cannot write is lost.
+
+#ifndef BASIN_AGGREGATOR_OBSERVER_LOG_H_
+#define BASIN_AGGREGATOR_OBSERVER_LOG_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "aggregator/config/settings.h"
+#include "proto/vocabulary/ids.h"
+#include "runtime/mutex.h"
+
+namespace basin::aggregator {
+
+// What is empty or zero is left out of the line.
+struct LogLine {
+  LogLevel level = LogLevel::kInfo;
+  std::string event;  // In snake_case; the list is that of the notes, and what basind adds.
+  JobName job;
+  WorkerId worker;
+  std::string lane;
+  RoundNumber round = 0;
+  std::string reason;
+  uint64_t suppressed = 0;  // Lines of this event that were left out before this one.
+};
+
+// With its line end. Names and reasons come from peers: whatever their bytes, the result is one
+// line of ASCII.
+std::string FormatLine(const LogLine& line, absl::Time time);
+
+class Log {
+ public:
+  // Some lines; called from one thread at a time.
+  using Sink = std::function<void(std::string_view lines)>;
+
+  Log(LogLevel least, Sink sink);
+  // Writes what waits.
+  ~Log();
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  void Write(const LogLine& line);
+  bool Wants(LogLevel level) const { return level >= least_; }
+
+ private:
+  void Work();
+  std::string Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Constant after construction.
+  const LogLevel least_;
+  const Sink sink_;
+
+  Mutex mutex_;
+  Condition wake_;
+  std::string waiting_ ABSL_GUARDED_BY(mutex_);
+  uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_OBSERVER_LOG_H_

@@ -1,0 +1,283 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/observer/metrics.h"
+
+#include <sstream>
+
+#include "prometheus/text_serializer.h"
+
+namespace basin::aggregator {
+namespace {
+
+using prometheus::BuildCounter;
+using prometheus::BuildHistogram;
+using prometheus::ClientMetric;
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Histogram;
+using prometheus::Labels;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+constexpr char kJob[] = "training_job";
+
+// From a small model on one machine to a large one between data centers.
+const std::vector<double>& DurationBuckets() {
+  static const std::vector<double>& buckets = *new std::vector<double>{
+      0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
+  return buckets;
+}
+
+Family<Counter>& CounterFamily(prometheus::Registry& registry, const char* name, const char* help) {
+  return BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+// A family that is made for one scrape.
+class Values {
+ public:
+  Values(MetricType type, const char* name, const char* help) {
+    family_.name = name;
+    family_.help = help;
+    family_.type = type;
+  }
+  Values& Add(std::vector<ClientMetric::Label> labels, double value) {
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    metric.gauge.value = value;
+    metric.counter.value = value;
+    family_.metric.push_back(std::move(metric));
+    return *this;
+  }
+  Values& Add(double value) { return Add({}, value); }
+  MetricFamily Take() { return std::move(family_); }
+
+ private:
+  MetricFamily family_;
+};
+
+Values Gauge(const char* name, const char* help) { return {MetricType::Gauge, name, help}; }
+Values Total(const char* name, const char* help) { return {MetricType::Counter, name, help}; }
+
+void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
+  Values states = Gauge("basin_job_state", "1 for the state that the job is in.");
+  Values generation = Gauge("basin_generation", "Version of the job's members, within the term.");
+  Values members = Gauge("basin_members", "Workers of the job in each state.");
+  Values heard = Gauge("basin_worker_last_seen_seconds",
+                       "Since the member was last heard; of a job's first 256 members.");
+  Values rounds = Gauge("basin_round", "Number of the lane's open or next round.");
+  Values open = Gauge("basin_round_open", "1 while the lane's round is open.");
+  Values norm = Gauge("basin_gradient_norm", "2-norm of the lane's last result.");
+  Values samples = Gauge("basin_effective_batch_samples", "Samples of the lane's last result.");
+  for (const JobSnapshot& job : snapshot.jobs) {
+    states.Add({{kJob, job.job}, {"state", job.state}}, 1);
+    generation.Add({{kJob, job.job}}, static_cast<double>(job.generation));
+    for (const auto& [state, count] : job.workers) {
+      members.Add({{kJob, job.job}, {"state", state}}, count);
+    }
+    for (const auto& [worker, since] : job.last_heard) {
+      heard.Add({{kJob, job.job}, {"worker", worker}}, absl::ToDoubleSeconds(since));
+    }
+    for (const LaneSnapshot& lane : job.lanes) {
+      const std::vector<ClientMetric::Label> labels = {{kJob, job.job}, {"lane", lane.lane}};
+      rounds.Add(labels, static_cast<double>(lane.round));
+      open.Add(labels, lane.open ? 1 : 0);
+      if (lane.gradient_norm.has_value()) norm.Add(labels, *lane.gradient_norm);
+      if (lane.effective_samples.has_value()) {
+        samples.Add(labels, static_cast<double>(*lane.effective_samples));
+      }
+    }
+  }
+  for (Values* values : {&states, &generation, &members, &heard, &rounds, &open, &norm, &samples}) {
+    families.push_back(values->Take());
+  }
+}
+
+void AddService(const Snapshot& snapshot, absl::Duration loop_delay,
+                std::vector<MetricFamily>& families) {
+  const RunnerCounters& counters = snapshot.counters;
+  const auto number = [](uint64_t value) { return static_cast<double>(value); };
+  families.push_back(
+      Total("basin_contribution_bytes_total", "Payload of gradients that arrived whole.")
+          .Add(number(counters.contribution_bytes))
+          .Take());
+  families.push_back(
+      Total("basin_result_bytes_total", "Payload of results that was sent, once for each receiver.")
+          .Add(number(counters.result_bytes))
+          .Take());
+  families.push_back(
+      Total("basin_checksum_failures_total", "Frames whose bytes did not have their digest.")
+          .Add(number(counters.corrupt_frames))
+          .Take());
+  families.push_back(
+      Total("basin_results_resent_total", "Frames sent again after a data stream was lost.")
+          .Add(number(counters.results_resent))
+          .Take());
+  families.push_back(Total("basin_reductions_total", "Ranges of chunks that were added up.")
+                         .Add(number(counters.reductions))
+                         .Take());
+  families.push_back(
+      Gauge("basin_buffer_bytes", "Memory by what it is for: reserved includes the others.")
+          .Add({{"kind", "reserved"}}, number(snapshot.reserved_bytes))
+          .Add({{"kind", "parked"}}, number(snapshot.parked_bytes))
+          .Add({{"kind", "result"}}, number(snapshot.result_bytes))
+          .Take());
+  families.push_back(
+      Gauge("basin_buffer_limit_bytes", "memory.budget.").Add(number(snapshot.limit_bytes)).Take());
+  families.push_back(
+      Gauge("basin_jobs", "Jobs that are known.").Add(number(snapshot.jobs.size())).Take());
+  families.push_back(
+      Gauge("basin_sessions", "Session streams.").Add(number(snapshot.sessions)).Take());
+  families.push_back(Gauge("basin_streams", "Data streams.").Add(number(snapshot.streams)).Take());
+  families.push_back(Gauge("basin_draining", "1 while the aggregator ends.")
+                         .Add(snapshot.draining ? 1 : 0)
+                         .Take());
+  families.push_back(
+      Gauge("basin_loop_delay_seconds", "How long the oldest event has waited for the event loop.")
+          .Add(absl::ToDoubleSeconds(loop_delay))
+          .Take());
+}
+
+}  // namespace
+
+// The series of one job. Where a pointer is null, nothing was counted yet.
+struct Metrics::JobSeries {
+  Counter* committed = nullptr;
+  Counter* aborted = nullptr;
+  Counter* attempts = nullptr;
+  Counter* lost = nullptr;
+  Counter* superseded = nullptr;
+  Counter* rejected = nullptr;
+  Counter* withdrawn = nullptr;
+  Counter* dropped = nullptr;
+  Counter* late = nullptr;
+  Histogram* duration = nullptr;
+  std::map<std::string, std::pair<RoundNumber, absl::Time>> opened;  // By lane.
+};
+
+Metrics::Metrics(std::string version)
+    : version_(std::move(version)),
+      events_(CounterFamily(registry_, "basin_events_total",
+                            "Decisions of each kind, as they are named in the log.")),
+      rounds_(CounterFamily(registry_, "basin_rounds_total", "Rounds that have their verdict.")),
+      attempts_(CounterFamily(registry_, "basin_attempts_restarted_total",
+                              "Rounds that lost a worker and were reduced again.")),
+      evictions_(CounterFamily(registry_, "basin_evictions_total",
+                               "Workers that were lost, or replaced by a newer process.")),
+      contributions_(CounterFamily(registry_, "basin_contributions_total",
+                                   "Contributions that were not counted, by why.")),
+      late_(CounterFamily(registry_, "basin_workers_late_total",
+                          "How often a round waited longer than round.late_warning for a worker.")),
+      durations_(BuildHistogram()
+                     .Name("basin_round_duration_seconds")
+                     .Help("From the first begin of a round to its verdict.")
+                     .Register(registry_)),
+      state_file_failures_(CounterFamily(registry_, "basin_state_file_failures_total",
+                                         "Generations that could not be written down.")
+                               .Add({})) {}
+
+Metrics::~Metrics() = default;
+
+void Metrics::Count(const Note& note, absl::Time now) {
+  Counter*& event = event_counters_[note.kind];
+  if (event == nullptr) event = &events_.Add({{"event", NoteKindName(note.kind)}});
+  event->Increment();
+  if (note.kind == NoteKind::kStateFileFailed) state_file_failures_.Increment();
+  if (note.kind == NoteKind::kJobAdmitted) AddJob(note.job);
+  if (const auto found = jobs_.find(note.job); found != jobs_.end()) {
+    CountForJob(*found->second, note, now);
+  }
+  if (note.kind == NoteKind::kJobEnded) RemoveJob(note.job);
+}
+
+void Metrics::CountForJob(JobSeries& series, const Note& note, absl::Time now) {
+  switch (note.kind) {
+    case NoteKind::kRoundOpened:
+      series.opened[note.lane] = {note.round, now};
+      break;
+    case NoteKind::kRoundCommitted:
+    case NoteKind::kRoundAborted: {
+      (note.kind == NoteKind::kRoundCommitted ? series.committed : series.aborted)->Increment();
+      const auto opened = series.opened.find(note.lane);
+      if (opened == series.opened.end()) break;
+      if (opened->second.first == note.round) {
+        series.duration->Observe(absl::ToDoubleSeconds(now - opened->second.second));
+      }
+      series.opened.erase(opened);
+      break;
+    }
+    case NoteKind::kAttemptRestarted:
+      series.attempts->Increment();
+      break;
+    case NoteKind::kWorkerLost:
+      series.lost->Increment();
+      break;
+    case NoteKind::kWorkerSuperseded:
+      series.superseded->Increment();
+      break;
+    case NoteKind::kContributionRejected:
+      series.rejected->Increment();
+      break;
+    case NoteKind::kContributionWithdrawn:
+      series.withdrawn->Increment();
+      break;
+    case NoteKind::kContributionDropped:
+      series.dropped->Increment();
+      break;
+    case NoteKind::kWorkerLate:
+      series.late->Increment();
+      break;
+    default:
+      break;
+  }
+}
+
+void Metrics::AddJob(const JobName& job) {
+  std::unique_ptr<JobSeries>& series = jobs_[job];
+  if (series != nullptr) return;  // A new run of it.
+  series = std::make_unique<JobSeries>();
+  const auto labels = [&](const char* name, const char* value) {
+    return Labels{{kJob, job}, {name, value}};
+  };
+  series->committed = &rounds_.Add(labels("outcome", "committed"));
+  series->aborted = &rounds_.Add(labels("outcome", "aborted"));
+  series->attempts = &attempts_.Add({{kJob, job}});
+  series->lost = &evictions_.Add(labels("reason", "lost"));
+  series->superseded = &evictions_.Add(labels("reason", "superseded"));
+  series->rejected = &contributions_.Add(labels("result", "rejected"));
+  series->withdrawn = &contributions_.Add(labels("result", "withdrawn"));
+  series->dropped = &contributions_.Add(labels("result", "dropped"));
+  series->late = &late_.Add({{kJob, job}});
+  series->duration = &durations_.Add({{kJob, job}}, DurationBuckets());
+}
+
+void Metrics::RemoveJob(const JobName& job) {
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end()) return;
+  JobSeries& series = *found->second;
+  rounds_.Remove(series.committed);
+  rounds_.Remove(series.aborted);
+  attempts_.Remove(series.attempts);
+  evictions_.Remove(series.lost);
+  evictions_.Remove(series.superseded);
+  contributions_.Remove(series.rejected);
+  contributions_.Remove(series.withdrawn);
+  contributions_.Remove(series.dropped);
+  late_.Remove(series.late);
+  durations_.Remove(series.duration);
+  jobs_.erase(found);
+}
+
+std::string Metrics::Text(const Snapshot& snapshot, absl::Duration loop_delay) const {
+  std::vector<MetricFamily> families = registry_.Collect();
+  AddJobs(snapshot, families);
+  AddService(snapshot, loop_delay, families);
+  families.push_back(Gauge("basin_build_info", "1, with what runs in the labels.")
+                         .Add({{"version", version_}}, 1)
+                         .Take());
+  for (MetricFamily& family : ProcessMetrics()) families.push_back(std::move(family));
+  std::ostringstream text;
+  prometheus::TextSerializer().Serialize(text, families);
+  return text.str();
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,68 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Metrics in the text format of Prometheus. Counters and histograms follow the notes of the core;
+// gauges show a snapshot. docs/operations.md has the list.
+//
+// The label of a job is training_job, because Prometheus has a job of its own. Series of a job
+// begin when it is admitted and go when it ends, so that a peer that makes names up adds none.
+//
+// Thread contract: Count from one thread (the engine's loop); Text from any.
+
+#ifndef BASIN_AGGREGATOR_OBSERVER_METRICS_H_
+#define BASIN_AGGREGATOR_OBSERVER_METRICS_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "aggregator/core/action.h"
+#include "aggregator/observer/snapshot.h"
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
+#include "prometheus/registry.h"
+
+namespace basin::aggregator {
+
+class Metrics {
+ public:
+  explicit Metrics(std::string version);
+  ~Metrics();
+
+  void Count(const Note& note, absl::Time now);
+
+  // `loop_delay`: how long the oldest event has waited for the loop.
+  std::string Text(const Snapshot& snapshot, absl::Duration loop_delay) const;
+
+ private:
+  struct JobSeries;
+
+  void AddJob(const JobName& job);
+  void RemoveJob(const JobName& job);
+  void CountForJob(JobSeries& series, const Note& note, absl::Time now);
+
+  const std::string version_;
+  prometheus::Registry registry_;
+  prometheus::Family<prometheus::Counter>& events_;
+  prometheus::Family<prometheus::Counter>& rounds_;
+  prometheus::Family<prometheus::Counter>& attempts_;
+  prometheus::Family<prometheus::Counter>& evictions_;
+  prometheus::Family<prometheus::Counter>& contributions_;
+  prometheus::Family<prometheus::Counter>& late_;
+  prometheus::Family<prometheus::Histogram>& durations_;
+  prometheus::Counter& state_file_failures_;
+
+  std::map<NoteKind, prometheus::Counter*> event_counters_;
+  std::map<JobName, std::unique_ptr<JobSeries>> jobs_;
+};
+
+// What the process itself uses: CPU, memory, files. Reads /proc.
+std::vector<prometheus::MetricFamily> ProcessMetrics();
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_OBSERVER_METRICS_H_

@@ -1,0 +1,68 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/observer/reporter.h"
+
+#include <optional>
+
+namespace basin::aggregator {
+namespace {
+
+// Of one kind of event: a job of some hundred workers may start at once, and no peer that
+// reconnects in a loop fills a disk.
+constexpr double kBurst = 500;
+constexpr double kPerSecond = 20;
+
+// Of single frames; who watches events does not want to see each.
+bool IsAboutAFrame(NoteKind kind) {
+  return kind == NoteKind::kFrameDuplicate || kind == NoteKind::kFrameStale ||
+         kind == NoteKind::kFrameRefused;
+}
+
+}  // namespace
+
+LogLevel LevelOf(NoteKind kind) {
+  switch (kind) {
+    case NoteKind::kRoundOpened:
+    case NoteKind::kRoundPrepared:
+    case NoteKind::kRoundCommitted:
+    case NoteKind::kFrameDuplicate:
+    case NoteKind::kFrameStale:
+      return LogLevel::kDebug;
+    case NoteKind::kJobRefused:
+    case NoteKind::kWorkerRefused:
+    case NoteKind::kWorkerSuperseded:
+    case NoteKind::kWorkerLost:
+    case NoteKind::kWorkerLate:
+    case NoteKind::kAttemptRestarted:
+    case NoteKind::kRoundAborted:
+    case NoteKind::kContributionWithdrawn:
+    case NoteKind::kContributionRejected:
+    case NoteKind::kContributionDropped:
+    case NoteKind::kFrameRefused:
+    case NoteKind::kPaused:
+    case NoteKind::kSteppedDown:
+    case NoteKind::kLaneWaitsForMemory:
+    case NoteKind::kValueFailed:
+    case NoteKind::kStalled:
+      return LogLevel::kWarning;
+    case NoteKind::kHalted:
+    case NoteKind::kStateFileFailed:
+      return LogLevel::kError;
+    default:
+      return LogLevel::kInfo;
+  }
+}
+
+void Reporter::OnNote(const Note& note, absl::Time now) {
+  metrics_.Count(note, now);
+  if (!IsAboutAFrame(note.kind)) events_.Add(note, now);
+  const LogLevel level = LevelOf(note.kind);
+  if (!log_.Wants(level)) return;
+  RateLimit& limit = limits_.try_emplace(note.kind, kBurst, kPerSecond).first->second;
+  const std::optional<uint64_t> left_out = limit.Pass(now);
+  if (!left_out.has_value()) return;
+  log_.Write({level, NoteKindName(note.kind), note.job, note.worker, note.lane, note.round,
+              note.text, *left_out});
+}
+
+}  // namespace basin::aggregator

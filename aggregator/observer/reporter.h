@@ -1,0 +1,43 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Takes the notes of the core and passes them on: to the log, the metrics, and those who watch.
+//
+// Thread contract: OnNote from the engine's loop.
+
+#ifndef BASIN_AGGREGATOR_OBSERVER_REPORTER_H_
+#define BASIN_AGGREGATOR_OBSERVER_REPORTER_H_
+
+#include <map>
+
+#include "absl/time/time.h"
+#include "aggregator/config/settings.h"
+#include "aggregator/engine/runner.h"
+#include "aggregator/observer/events.h"
+#include "aggregator/observer/log.h"
+#include "aggregator/observer/metrics.h"
+#include "aggregator/observer/rate_limit.h"
+
+namespace basin::aggregator {
+
+// How important it is that somebody reads it: every round is for who looks for a mistake; a worker
+// that was lost is for everybody.
+LogLevel LevelOf(NoteKind kind);
+
+class Reporter : public Observer {
+ public:
+  // REQUIRES: all of them outlive the reporter.
+  Reporter(Log& log, Metrics& metrics, EventHistory& events)
+      : log_(log), metrics_(metrics), events_(events) {}
+
+  void OnNote(const Note& note, absl::Time now) override;
+
+ private:
+  Log& log_;
+  Metrics& metrics_;
+  EventHistory& events_;
+  std::map<NoteKind, RateLimit> limits_;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_OBSERVER_REPORTER_H_

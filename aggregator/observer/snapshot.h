@@ -1,0 +1,58 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What metrics show of the engine at one moment, copied out of its loop.
+//
+// Thread contract: a plain value. LookAt is called from the engine's loop.
+
+#ifndef BASIN_AGGREGATOR_OBSERVER_SNAPSHOT_H_
+#define BASIN_AGGREGATOR_OBSERVER_SNAPSHOT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "aggregator/engine/runner.h"
+
+namespace basin::aggregator {
+
+// Beyond it a job's workers have no series of their own: what is measured must stay bounded.
+inline constexpr size_t kMostWorkerSeries = 256;
+
+struct LaneSnapshot {
+  std::string lane;
+  RoundNumber round = 0;  // Open, or the next.
+  bool open = false;
+  std::optional<double> gradient_norm;        // Of the last committed round that is remembered.
+  std::optional<uint64_t> effective_samples;  // Likewise, when all contributors said.
+};
+
+struct JobSnapshot {
+  JobName job;
+  std::string state;
+  uint64_t generation = 0;                                      // Its counter.
+  std::vector<std::pair<std::string, uint32_t>> workers;        // How many are in each state.
+  std::vector<std::pair<WorkerId, absl::Duration>> last_heard;  // Members, at most so many.
+  std::vector<LaneSnapshot> lanes;
+};
+
+struct Snapshot {
+  std::vector<JobSnapshot> jobs;
+  RunnerCounters counters;
+  uint64_t reserved_bytes = 0;
+  uint64_t limit_bytes = 0;
+  uint64_t parked_bytes = 0;
+  uint64_t result_bytes = 0;
+  uint64_t sessions = 0;
+  uint64_t streams = 0;
+  bool draining = false;
+};
+
+Snapshot LookAt(const Runner& runner, absl::Time now);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_OBSERVER_SNAPSHOT_H_

@@ -1,0 +1,108 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The HTTP server over real sockets, asked nicely and not.
+
+#include "aggregator/http/http_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace basin::aggregator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// What the server answers to these bytes, until it closes the connection.
+std::string Ask(const HttpServer& server, const std::string& request) {
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(server.address().port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string answer;
+  if (connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
+    EXPECT_EQ(static_cast<ssize_t>(request.size()),
+              send(descriptor, request.data(), request.size(), MSG_NOSIGNAL));
+    // Nothing more comes: a server that waits for the rest of it need not.
+    shutdown(descriptor, SHUT_WR);
+    char piece[4096];
+    ssize_t count = 0;
+    while ((count = recv(descriptor, piece, sizeof(piece), 0)) > 0) {
+      answer.append(piece, static_cast<size_t>(count));
+    }
+  }
+  close(descriptor);
+  return answer;
+}
+
+std::unique_ptr<HttpServer> Serve() {
+  absl::StatusOr<std::unique_ptr<HttpServer>> server =
+      HttpServer::Start({"127.0.0.1", 0}, {{"/livez",
+                                            [] {
+                                              return HttpPage{200, "text/plain", "ok\n"};
+                                            }},
+                                           {"/readyz", [] {
+                                              return HttpPage{503, "text/plain", "draining\n"};
+                                            }}});
+  EXPECT_TRUE(server.ok()) << server.status();
+  return server.ok() ? *std::move(server) : nullptr;
+}
+
+TEST(HttpServerTest, AnswersItsPages) {
+  const std::unique_ptr<HttpServer> server = Serve();
+  ASSERT_NE(nullptr, server);
+  EXPECT_THAT(Ask(*server, "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), HasSubstr("Content-Length: 3\r\n"),
+                    HasSubstr("\r\n\r\nok\n")));
+  EXPECT_THAT(Ask(*server, "GET /readyz?verbose HTTP/1.0\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("draining")));
+  EXPECT_THAT(Ask(*server, "HEAD /livez HTTP/1.1\r\nHost: a\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 200"), Not(HasSubstr("ok\n"))));
+}
+
+TEST(HttpServerTest, RefusesEverythingElse) {
+  const std::unique_ptr<HttpServer> server = Serve();
+  ASSERT_NE(nullptr, server);
+  for (const char* path : {"/", "/etc/passwd", "/../../etc/passwd", "/livez/x", "/%2e%2e/x"}) {
+    const std::string answer =
+        Ask(*server, std::string("GET ") + path + " HTTP/1.1\r\nHost: a\r\n\r\n");
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 404")) << path;
+    EXPECT_THAT(answer, Not(HasSubstr("root:"))) << path;
+  }
+  EXPECT_THAT(Ask(*server, "POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 405"), HasSubstr("Allow: GET, HEAD")));
+  EXPECT_THAT(Ask(*server, "DELETE /livez HTTP/1.1\r\nHost: a\r\n\r\n"),
+              StartsWith("HTTP/1.1 405"));
+}
+
+TEST(HttpServerTest, SurvivesWhatIsNoRequest) {
+  const std::unique_ptr<HttpServer> server = Serve();
+  ASSERT_NE(nullptr, server);
+  Ask(*server, "\x16\x03\x01\x02 not http at all\r\n\r\n");
+  Ask(*server, "GET /" + std::string(100000, 'a') + " HTTP/1.1\r\n\r\n");
+  Ask(*server, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  EXPECT_THAT(Ask(*server, "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(HttpServerTest, APortThatSomebodyHasIsAnErrorWithAWayOut) {
+  const std::unique_ptr<HttpServer> first = Serve();
+  ASSERT_NE(nullptr, first);
+  const auto second = HttpServer::Start(first->address(), {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(std::string(second.status().message()),
+              AllOf(HasSubstr(ToString(first->address())), HasSubstr("--http-listen")));
+}
+
+}  // namespace
+}  // namespace basin::aggregator

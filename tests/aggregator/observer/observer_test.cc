@@ -1,0 +1,316 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What people and tools get to see: log lines, metrics and events, also of hostile names.
+
+#include <algorithm>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "aggregator/observer/events.h"
+#include "aggregator/observer/log.h"
+#include "aggregator/observer/metrics.h"
+#include "aggregator/observer/rate_limit.h"
+#include "aggregator/observer/reporter.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace basin::aggregator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+const absl::Time kNow = absl::FromUnixMillis(1795275185123);
+
+Note NoteOf(NoteKind kind, const JobName& job, const WorkerId& worker = "",
+            const std::string& lane = "", RoundNumber round = 0, const std::string& text = "") {
+  Note note;
+  note.kind = kind;
+  note.job = job;
+  note.worker = worker;
+  note.lane = lane;
+  note.round = round;
+  note.text = text;
+  return note;
+}
+
+// ---- log
+
+TEST(LogLines, AreOneObjectWithWhatIsKnown) {
+  LogLine line;
+  line.level = LogLevel::kWarning;
+  line.event = "worker_lost";
+  line.job = "vision";
+  line.worker = "w-7";
+  line.reason = "was silent";
+  EXPECT_EQ(
+      "{\"time\":\"2026-11-21T15:33:05.123Z\",\"level\":\"warning\",\"event\":\"worker_lost\","
+      "\"job\":\"vision\",\"worker\":\"w-7\",\"reason\":\"was silent\"}\n",
+      FormatLine(line, kNow));
+  line.lane = "default";
+  line.round = 12;
+  line.suppressed = 3;
+  const auto json = nlohmann::json::parse(FormatLine(line, kNow));
+  EXPECT_EQ("default", json["lane"]);
+  EXPECT_EQ(12, json["round"]);
+  EXPECT_EQ(3, json["suppressed"]);
+}
+
+TEST(LogLines, OfHostileTextsAreOneLineOfAscii) {
+  LogLine line;
+  line.event = "worker_refused";
+  line.worker = std::string("\"},{\n\r\t\x1b[31m\0\x7f", 15);
+  line.reason = "\xe2\x80\xae\xff\xc0 \xe2\x80\xa8";
+  const std::string text = FormatLine(line, kNow);
+  EXPECT_EQ(1, std::count(text.begin(), text.end(), '\n'));
+  EXPECT_TRUE(std::all_of(text.begin(), text.end() - 1, [](char c) { return c >= ' ' && c > 0; }));
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(line.worker, json["worker"]);
+}
+
+TEST(LogThread, WritesInOrderWhatIsImportantEnough) {
+  std::string written;
+  {
+    Log log(LogLevel::kInfo, [&](std::string_view lines) { written += lines; });
+    for (int i = 0; i < 100; ++i) {
+      LogLine line;
+      line.event = "e";
+      line.round = static_cast<RoundNumber>(i + 1);
+      line.level = i % 2 == 0 ? LogLevel::kInfo : LogLevel::kDebug;
+      log.Write(line);
+    }
+  }
+  std::istringstream lines(written);
+  std::string line;
+  std::vector<int> rounds;
+  while (std::getline(lines, line)) rounds.push_back(nlohmann::json::parse(line)["round"]);
+  ASSERT_THAT(rounds, SizeIs(50));
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(2 * i + 1, rounds[i]);
+}
+
+TEST(LogThread, DropsAndSaysSoWhenNobodyReads) {
+  Mutex mutex;
+  Condition changed;
+  bool blocked = false;
+  bool free = false;
+  std::string written;
+  {
+    Log log(LogLevel::kInfo, [&](std::string_view lines) {
+      MutexLock lock(mutex);
+      blocked = true;
+      changed.NotifyAll();
+      while (!free) changed.Wait(mutex);
+      written += lines;
+    });
+    LogLine line;
+    line.event = "e";
+    line.reason = std::string(1000, 'x');
+    log.Write(line);
+    {
+      MutexLock lock(mutex);
+      while (!blocked) changed.Wait(mutex);
+    }
+    for (int i = 0; i < 10000; ++i) log.Write(line);  // Ten megabytes.
+    MutexLock lock(mutex);
+    free = true;
+    changed.NotifyAll();
+  }
+  EXPECT_THAT(written, HasSubstr("log_dropped"));
+  EXPECT_LT(written.size(), size_t{5} << 20);
+}
+
+TEST(RateLimits, LetABurstThroughAndCountTheRest) {
+  RateLimit limit(3, 1);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(0u, limit.Pass(kNow).value());
+  EXPECT_FALSE(limit.Pass(kNow).has_value());
+  EXPECT_FALSE(limit.Pass(kNow + absl::Milliseconds(900)).has_value());
+  EXPECT_EQ(2u, limit.Pass(kNow + absl::Seconds(1)).value());
+  EXPECT_EQ(0u, limit.Pass(kNow + absl::Hours(1)).value());
+}
+
+// ---- events
+
+TEST(Events, AreNumberedAndForgottenFromTheOldest) {
+  EventHistory events(3);
+  EXPECT_THAT(events.After(0, 10), IsEmpty());
+  for (int i = 1; i <= 5; ++i) {
+    events.Add(NoteOf(NoteKind::kWorkerAdmitted, "a", "w" + std::to_string(i)), kNow);
+  }
+  const auto numbers = [&](uint64_t after, size_t most) {
+    std::vector<uint64_t> found;
+    for (const RememberedEvent& event : events.After(after, most)) found.push_back(event.sequence);
+    return found;
+  };
+  EXPECT_THAT(numbers(0, 10), ElementsAre(3, 4, 5));
+  EXPECT_THAT(numbers(3, 10), ElementsAre(4, 5));
+  EXPECT_THAT(numbers(0, 2), ElementsAre(3, 4));
+  EXPECT_THAT(numbers(5, 10), IsEmpty());
+  EXPECT_THAT(numbers(99, 10), IsEmpty());
+  EXPECT_EQ("w3", events.After(0, 1)[0].note.worker);
+}
+
+TEST(Events, ListenersHearOfEachUntilTheyLeave) {
+  EventHistory events(3);
+  int heard = 0;
+  const uint64_t subscription = events.Subscribe([&] { ++heard; });
+  events.Add(NoteOf(NoteKind::kPaused, "a"), kNow);
+  events.Add(NoteOf(NoteKind::kResumed, "a"), kNow);
+  events.Unsubscribe(subscription);
+  events.Add(NoteOf(NoteKind::kPaused, "a"), kNow);
+  EXPECT_EQ(2, heard);
+}
+
+// ---- metrics
+
+// A strict reader of the text format: every line is a comment of a known form or a sample of a
+// family that was announced, and no series comes twice.
+std::map<std::string, double> Parse(const std::string& text) {
+  static const std::regex comment("# (HELP|TYPE) ([a-zA-Z_:][a-zA-Z0-9_:]*) (.+)");
+  static const std::regex sample(
+      "([a-zA-Z_:][a-zA-Z0-9_:]*)"
+      "(\\{([a-zA-Z_][a-zA-Z0-9_]*=\"([^\"\\\\\n]|\\\\[\\\\\"n])*\",?)*\\})? (\\S+)");
+  std::map<std::string, double> samples;
+  std::set<std::string> families;
+  std::istringstream lines(text);
+  std::string line;
+  while (std::getline(lines, line)) {
+    std::smatch match;
+    if (std::regex_match(line, match, comment)) {
+      if (match[1] == "TYPE") {
+        EXPECT_TRUE(families.insert(match[2]).second) << line;
+      }
+    } else if (std::regex_match(line, match, sample)) {
+      const std::string name =
+          std::regex_replace(std::string(match[1]), std::regex("_(bucket|sum|count)$"), "");
+      EXPECT_TRUE(families.count(name) == 1 || families.count(match[1]) == 1) << line;
+      const std::string series = std::string(match[1]) + std::string(match[2]);
+      EXPECT_TRUE(samples.emplace(series, std::stod(match[5])).second) << line;
+    } else {
+      ADD_FAILURE() << "not of the format: " << line;
+    }
+  }
+  return samples;
+}
+
+TEST(Metrics, OfAnIdleAggregatorAreOfTheFormat) {
+  const Metrics metrics("1.2.3");
+  const std::map<std::string, double> samples = Parse(metrics.Text({}, absl::Milliseconds(250)));
+  EXPECT_EQ(1, samples.at("basin_build_info{version=\"1.2.3\"}"));
+  EXPECT_EQ(0.25, samples.at("basin_loop_delay_seconds"));
+  EXPECT_EQ(0, samples.at("basin_state_file_failures_total"));
+  EXPECT_GT(samples.at("process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GT(samples.at("process_start_time_seconds"), 1.5e9);
+  EXPECT_GE(samples.at("process_open_fds"), 3);
+  EXPECT_EQ(1u, samples.count("process_cpu_seconds_total"));
+}
+
+TEST(Metrics, CountRoundsAndTheirDuration) {
+  Metrics metrics("1");
+  metrics.Count(NoteOf(NoteKind::kJobAdmitted, "a"), kNow);
+  metrics.Count(NoteOf(NoteKind::kRoundOpened, "a", "w0", "default", 1), kNow);
+  metrics.Count(NoteOf(NoteKind::kRoundCommitted, "a", "", "default", 1),
+                kNow + absl::Milliseconds(300));
+  metrics.Count(NoteOf(NoteKind::kRoundOpened, "a", "w0", "default", 2), kNow);
+  metrics.Count(NoteOf(NoteKind::kAttemptRestarted, "a", "", "default", 2), kNow);
+  metrics.Count(NoteOf(NoteKind::kWorkerLost, "a", "w1"), kNow);
+  metrics.Count(NoteOf(NoteKind::kRoundAborted, "a", "", "default", 2), kNow + absl::Seconds(1));
+  const std::map<std::string, double> samples = Parse(metrics.Text({}, absl::ZeroDuration()));
+  EXPECT_EQ(1, samples.at("basin_rounds_total{outcome=\"committed\",training_job=\"a\"}"));
+  EXPECT_EQ(1, samples.at("basin_rounds_total{outcome=\"aborted\",training_job=\"a\"}"));
+  EXPECT_EQ(1, samples.at("basin_attempts_restarted_total{training_job=\"a\"}"));
+  EXPECT_EQ(1, samples.at("basin_evictions_total{reason=\"lost\",training_job=\"a\"}"));
+  EXPECT_EQ(2, samples.at("basin_round_duration_seconds_count{training_job=\"a\"}"));
+  EXPECT_NEAR(1.3, samples.at("basin_round_duration_seconds_sum{training_job=\"a\"}"), 1e-9);
+  EXPECT_EQ(2, samples.at("basin_events_total{event=\"round_opened\"}"));
+}
+
+TEST(Metrics, OfAJobGoWhenItEnds) {
+  Metrics metrics("1");
+  const auto count = [&] {
+    const std::map<std::string, double> samples = Parse(metrics.Text({}, absl::ZeroDuration()));
+    return std::count_if(samples.begin(), samples.end(), [](const auto& sample) {
+      return sample.first.find("training_job=\"a\"") != std::string::npos;
+    });
+  };
+  for (int i = 0; i < 3; ++i) {
+    metrics.Count(NoteOf(NoteKind::kJobAdmitted, "a"), kNow);
+    EXPECT_GT(count(), 5);
+    metrics.Count(NoteOf(NoteKind::kJobEnded, "a"), kNow);
+    EXPECT_EQ(0, count());
+  }
+}
+
+TEST(Metrics, NamesThatPeersMakeUpAddNoSeries) {
+  Metrics metrics("1");
+  for (int i = 0; i < 1000; ++i) {
+    const std::string made_up = "made-up-" + std::to_string(i);
+    metrics.Count(NoteOf(NoteKind::kJobRefused, made_up, made_up), kNow);
+    metrics.Count(NoteOf(NoteKind::kWorkerRefused, made_up, made_up), kNow);
+  }
+  const std::string text = metrics.Text({}, absl::ZeroDuration());
+  EXPECT_THAT(text, Not(HasSubstr("made-up")));
+  EXPECT_EQ(1000, Parse(text).at("basin_events_total{event=\"job_refused\"}"));
+}
+
+TEST(Metrics, OfASnapshotShowJobsWorkersAndLanes) {
+  Snapshot snapshot;
+  JobSnapshot job;
+  job.job = "a";
+  job.state = "running";
+  job.generation = 4;
+  job.workers = {{"member", 2}, {"spare", 1}};
+  job.last_heard = {{"w0", absl::Milliseconds(1500)}};
+  LaneSnapshot lane;
+  lane.lane = "evil\"} 1\n\\lane";
+  lane.round = 7;
+  lane.open = true;
+  lane.gradient_norm = 2.5;
+  job.lanes = {lane};
+  snapshot.jobs = {job};
+  snapshot.counters.corrupt_frames = 3;
+  snapshot.draining = true;
+  const Metrics metrics("1");
+  const std::map<std::string, double> samples = Parse(metrics.Text(snapshot, {}));
+  EXPECT_EQ(1, samples.at("basin_job_state{training_job=\"a\",state=\"running\"}"));
+  EXPECT_EQ(2, samples.at("basin_members{training_job=\"a\",state=\"member\"}"));
+  EXPECT_EQ(1.5, samples.at("basin_worker_last_seen_seconds{training_job=\"a\",worker=\"w0\"}"));
+  EXPECT_EQ(7, samples.at("basin_round{training_job=\"a\",lane=\"evil\\\"} 1\\n\\\\lane\"}"));
+  EXPECT_EQ(3, samples.at("basin_checksum_failures_total"));
+  EXPECT_EQ(1, samples.at("basin_draining"));
+}
+
+// ---- together
+
+TEST(ReporterTest, PassesNotesOnAndKeepsARepeatedOneFromDrowningTheRest) {
+  std::string written;
+  Metrics metrics("1");
+  EventHistory events(10);
+  {
+    Log log(LogLevel::kInfo, [&](std::string_view lines) { written += lines; });
+    Reporter reporter(log, metrics, events);
+    for (int i = 0; i < 10000; ++i) {
+      reporter.OnNote(NoteOf(NoteKind::kWorkerRefused, "a", "w0"), kNow);
+    }
+    reporter.OnNote(NoteOf(NoteKind::kHalted, "a"), kNow);
+    reporter.OnNote(NoteOf(NoteKind::kRoundCommitted, "a"), kNow);  // debug
+    reporter.OnNote(NoteOf(NoteKind::kFrameRefused, "a", "w0"), kNow);
+    reporter.OnNote(NoteOf(NoteKind::kWorkerRefused, "a", "w0"), kNow + absl::Seconds(1));
+  }
+  EXPECT_LT(std::count(written.begin(), written.end(), '\n'), 600);
+  EXPECT_THAT(written, HasSubstr("\"event\":\"halted\""));
+  EXPECT_THAT(written, Not(HasSubstr("round_committed")));
+  EXPECT_THAT(written, HasSubstr("\"suppressed\":9500"));
+  EXPECT_EQ(10003u, events.After(0, 10).back().sequence);  // Frames are not remembered.
+  EXPECT_EQ(10001, Parse(metrics.Text({}, {})).at("basin_events_total{event=\"worker_refused\"}"));
+}
+
+}  // namespace
+}  // namespace basin::aggregator
