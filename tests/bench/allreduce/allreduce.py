@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""All-reduce of f32 between real processes on loopback, ours beside two references in one run.
+
+  basin    basind and workers on the C++ client
+  gloo     torch.distributed with Gloo: a ring, which moves fewer bytes
+  sockets  the bytes of a hub over bare TCP sockets, without arithmetic: what a hub costs at least
+
+For each it prints the bandwidth as a trainer sees it (bytes of one model per second of a round, the
+median of the rounds), what travels, and the CPU seconds of all processes per GB on the wire. The
+machine is shared by all processes, so bandwidth is also a matter of cores; the ratios are what to
+read.
+
+examples:
+  allreduce.py --build build/release
+  allreduce.py --build build/release --workers 2 --mib 64 --only basin,sockets
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+STREAMS = 2
+
+
+@dataclass
+class Case:
+    build: Path
+    workers: int
+    bytes: int
+    rounds: int
+
+
+@dataclass
+class Result:
+    seconds: float  # Of the median round.
+    cpu_seconds: float  # Of all processes, per round.
+    wire_bytes: float  # Per round, sent by whoever.
+
+    def row(self, name: str, case: Case) -> str:
+        return (
+            f"| {case.workers} | {case.bytes >> 20} MiB | {name} "
+            f"| {case.bytes / self.seconds / 1e9:.2f} "
+            f"| {self.wire_bytes / self.seconds / 1e9:.2f} "
+            f"| {self.cpu_seconds / (self.wire_bytes / 1e9):.3f} |"
+        )
+
+
+def summary(lines: list[str], case: Case, wire_bytes: float) -> Result:
+    """Of what each process printed: a round is over when its slowest process has ended it."""
+    reports = [json.loads(line) for line in lines]
+    rounds = zip(*(report["seconds"] for report in reports))
+    return Result(
+        seconds=statistics.median(max(each) for each in rounds),
+        cpu_seconds=sum(report["cpu_seconds"] for report in reports) / case.rounds,
+        wire_bytes=wire_bytes,
+    )
+
+
+def star_bytes(case: Case) -> float:
+    return 2.0 * case.workers * case.bytes
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
+    """The last line of each."""
+    lines = []
+    for process in processes:
+        out, _ = process.communicate(timeout=600)
+        if process.returncode != 0:
+            raise SystemExit(f"allreduce: {process.args} failed with {process.returncode}")
+        lines.append(out.strip().splitlines()[-1])
+    return lines
+
+
+def start(command: list[str], **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
+
+
+def run_sockets(case: Case) -> Result:
+    binary = str(case.build / "benchmarks" / "socket_star")
+    shape = [f"--streams={STREAMS}", f"--mib={case.bytes >> 20}", f"--rounds={case.rounds}"]
+    hub = start([binary, "hub", f"--workers={case.workers}", *shape])
+    assert hub.stdout is not None
+    port = hub.stdout.readline().strip()
+    workers = [start([binary, "worker", f"--port={port}", *shape]) for _ in range(case.workers)]
+    return summary(finish([*workers, hub]), case, star_bytes(case))
+
+
+def run_gloo(case: Case) -> Result:
+    with tempfile.TemporaryDirectory() as folder:
+        workers = [
+            start(
+                [
+                    sys.executable,
+                    str(HERE / "gloo_worker.py"),
+                    f"--store={folder}/store",
+                    f"--rank={rank}",
+                    f"--workers={case.workers}",
+                    f"--bytes={case.bytes}",
+                    f"--rounds={case.rounds}",
+                ],
+                GLOO_SOCKET_IFNAME="lo",
+                OMP_NUM_THREADS="1",
+            )
+            for rank in range(case.workers)
+        ]
+        ring = 2.0 * (case.workers - 1) * case.bytes
+        return summary(finish(workers), case, ring)
+
+
+def cpu_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def run_basin(case: Case) -> Result:
+    raise NotImplementedError
+
+
+RUNNERS = {"basin": run_basin, "gloo": run_gloo, "sockets": run_sockets}
+
+
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--build", type=Path, default=Path("build/release"))
+    parser.add_argument("--workers", type=numbers, default=[2, 4])
+    parser.add_argument("--mib", type=numbers, default=[64, 256])
+    parser.add_argument("--rounds", type=int, default=7, help="that are counted, after one")
+    parser.add_argument("--repeats", type=int, default=1, help="of everything, in turns")
+    parser.add_argument("--only", default=",".join(RUNNERS), help="which of: %(default)s")
+    options = parser.parse_args()
+
+    print("| workers | model | through | GB/s of a model | GB/s on the wire | CPU s per wire GB |")
+    print("|---|---|---|---|---|---|")
+    for workers in options.workers:
+        for mib in options.mib:
+            case = Case(options.build, workers, mib << 20, options.rounds)
+            for _ in range(options.repeats):
+                for name in options.only.split(","):
+                    print(RUNNERS[name](case).row(name, case), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What an all-reduce through a hub costs at least: the same bytes in the same pattern over bare TCP
+// sockets, without arithmetic, membership or messages. Each worker sends its model over a few
+// connections and receives as much, both at once; the hub sends a block of the result back as soon
+// as it has that block from every worker.
+//
+//   socket_star hub --workers=4 --streams=2 --mib=64 --rounds=5       prints its port, then a line
+//   socket_star worker --port=12345 --streams=2 --mib=64 --rounds=5   prints a line
+//
+// A line is JSON: seconds per round, and the CPU seconds of the process over these rounds.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr size_t kBlock = size_t{1} << 20;
+constexpr int kWarmUp = 1;  // Rounds that are not counted.
+
+struct Options {
+  int port = 0;
+  int workers = 0;
+  int streams = 2;
+  size_t bytes = size_t{64} << 20;
+  int rounds = 5;
+  size_t per_stream() const { return bytes / static_cast<size_t>(streams); }
+  size_t blocks() const { return (per_stream() + kBlock - 1) / kBlock; }
+  size_t block_bytes(size_t block) const { return std::min(kBlock, per_stream() - block * kBlock); }
+};
+
+[[noreturn]] void Fail(const char* what) {
+  std::perror(what);
+  std::exit(1);
+}
+
+void ReadAll(int fd, char* to, size_t size) {
+  while (size > 0) {
+    const ssize_t got = read(fd, to, size);
+    if (got <= 0) Fail("read");
+    to += got;
+    size -= static_cast<size_t>(got);
+  }
+}
+
+void WriteAll(int fd, const char* from, size_t size) {
+  while (size > 0) {
+    const ssize_t put = write(fd, from, size);
+    if (put <= 0) Fail("write");
+    from += put;
+    size -= static_cast<size_t>(put);
+  }
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Notes when each round ended, and what the counted ones took.
+class Stopwatch {
+ public:
+  void RoundEnded() {
+    const auto now = std::chrono::steady_clock::now();
+    if (++ended_ > kWarmUp) {
+      seconds_.push_back(std::chrono::duration<double>(now - last_).count());
+    } else {
+      cpu_ = CpuSeconds();
+    }
+    last_ = now;
+  }
+  void Print() const {
+    std::printf("{\"cpu_seconds\": %.6f, \"seconds\": [", CpuSeconds() - cpu_);
+    for (size_t i = 0; i < seconds_.size(); ++i) {
+      std::printf("%s%.6f", i == 0 ? "" : ", ", seconds_[i]);
+    }
+    std::printf("]}\n");
+  }
+
+ private:
+  int ended_ = 0;
+  double cpu_ = 0;
+  std::chrono::steady_clock::time_point last_;
+  std::vector<double> seconds_;
+};
+
+// ---- worker
+
+void RunWorker(const Options& options) {
+  std::vector<int> fds;
+  for (int i = 0; i < options.streams; ++i) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(options.port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) Fail("connect");
+    const int one = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    fds.push_back(fd);
+  }
+  std::vector<char> gradient(options.bytes, 1);
+  std::vector<char> result(options.bytes);
+  Stopwatch stopwatch;
+  for (int round = 0; round < kWarmUp + options.rounds; ++round) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < options.streams; ++i) {
+      const size_t at = static_cast<size_t>(i) * options.per_stream();
+      threads.emplace_back(
+          [&, i, at] { WriteAll(fds[i], gradient.data() + at, options.per_stream()); });
+      threads.emplace_back(
+          [&, i, at] { ReadAll(fds[i], result.data() + at, options.per_stream()); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    stopwatch.RoundEnded();
+  }
+  stopwatch.Print();
+}
+
+// ---- hub
+
+// How many workers have sent each block of each stream, over all rounds.
+class Arrivals {
+ public:
+  Arrivals(size_t streams, size_t blocks) : counts_(streams, std::vector<int>(blocks)) {}
+
+  void Add(size_t stream, size_t block) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++counts_[stream][block];
+    changed_.notify_all();
+  }
+  void Await(size_t stream, size_t block, int count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return counts_[stream][block] >= count; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::vector<int>> counts_;
+};
+
+void RunHub(const Options& options) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0) Fail("bind");
+  if (listen(listener, 64) != 0) Fail("listen");
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  std::printf("%d\n", ntohs(address.sin_port));
+  std::fflush(stdout);
+
+  // Connections in the order of arrival: which worker has which does not matter for the bytes.
+  const size_t connections = static_cast<size_t>(options.workers) * options.streams;
+  Arrivals arrivals(static_cast<size_t>(options.streams), options.blocks());
+  Stopwatch stopwatch;
+  std::mutex mutex;
+  std::map<int, size_t> ended;  // Connections that have ended each round.
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < connections; ++i) {
+    const int fd = accept(listener, nullptr, nullptr);
+    if (fd < 0) Fail("accept");
+    const int one = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    const size_t stream = i % static_cast<size_t>(options.streams);
+    threads.emplace_back([&, fd, stream] {
+      std::vector<char> block(kBlock);
+      for (int round = 0; round < kWarmUp + options.rounds; ++round) {
+        for (size_t b = 0; b < options.blocks(); ++b) {
+          ReadAll(fd, block.data(), options.block_bytes(b));
+          arrivals.Add(stream, b);
+        }
+      }
+    });
+    threads.emplace_back([&, fd, stream] {
+      const std::vector<char> block(kBlock, 1);
+      for (int round = 0; round < kWarmUp + options.rounds; ++round) {
+        for (size_t b = 0; b < options.blocks(); ++b) {
+          arrivals.Await(stream, b, (round + 1) * options.workers);
+          WriteAll(fd, block.data(), options.block_bytes(b));
+        }
+        std::lock_guard<std::mutex> lock(mutex);
+        if (++ended[round] == connections) stopwatch.RoundEnded();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  stopwatch.Print();
+}
+
+bool Take(const char* argument, const char* name, long* value) {
+  const size_t size = std::strlen(name);
+  if (std::strncmp(argument, name, size) != 0) return false;
+  *value = std::strtol(argument + size, nullptr, 10);
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  for (int i = 2; i < argc; ++i) {
+    long value = 0;
+    if (Take(argv[i], "--port=", &value))
+      options.port = static_cast<int>(value);
+    else if (Take(argv[i], "--workers=", &value))
+      options.workers = static_cast<int>(value);
+    else if (Take(argv[i], "--streams=", &value))
+      options.streams = static_cast<int>(value);
+    else if (Take(argv[i], "--mib=", &value))
+      options.bytes = static_cast<size_t>(value) << 20;
+    else if (Take(argv[i], "--rounds=", &value))
+      options.rounds = static_cast<int>(value);
+  }
+  if (argc > 1 && std::string(argv[1]) == "hub" && options.workers > 0) {
+    RunHub(options);
+  } else if (argc > 1 && std::string(argv[1]) == "worker" && options.port > 0) {
+    RunWorker(options);
+  } else {
+    std::fprintf(stderr,
+                 "usage: socket_star hub|worker --port= --workers= --streams= --mib= --rounds=\n");
+    return 2;
+  }
+  return 0;
+}
