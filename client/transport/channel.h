@@ -10,11 +10,11 @@
 // more of them than it is willing to hold were not reported as Consumed.
 //
 // Thread contract: channels and the connector are called from the worker's loop and never block;
-// they do not call a listener before the call returns. Listeners may be called from any thread, for
-// one channel never from two at once, and never block.
-// Ownership: the worker holds the channel and the channel holds its listener. A channel that is
-// let go without Close is closed as by Close.
-// Failure: a channel that cannot send ends by OnDown, like any that is lost.
+// they do not call a listener before the call returns, but for OnUp in OpenSession. Listeners may
+// be called from any thread, for one channel never from two at once, and never block. Ownership:
+// the worker holds the channel and the channel holds its listener. A channel that is let go without
+// Close is closed as by Close. Failure: a channel that cannot send ends by OnDown, like any that is
+// lost.
 
 #ifndef BASIN_CLIENT_TRANSPORT_CHANNEL_H_
 #define BASIN_CLIENT_TRANSPORT_CHANNEL_H_

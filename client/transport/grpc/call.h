@@ -1,0 +1,174 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One bidirectional stream to the aggregator on a TCP connection of its own, as gRPC's callback API
+// has it, and the one place that knows its rules:
+//
+//   - at most one read and one write are in flight;
+//   - operations that are started from outside gRPC's callbacks need a hold, which is given back
+//     once, when nothing will be started any more;
+//   - gRPC may call from any of its threads, also while the worker's loop calls from its own;
+//   - OnDone is the last thing gRPC says, when every operation has ended and the hold is gone.
+//
+// How operations are started: each is chosen under the lock and started outside of it, by one
+// thread at a time. Whoever finds that another thread is starting operations leaves its own to it.
+//
+// Reading follows room: while what was handed on and is not reported as Consumed fills the window,
+// no read is started, HTTP/2's own window fills up, and the peer stops. The end of the stream is
+// then noticed when there is room again.
+//
+// Ownership: a call owns itself from Start() until gRPC has called OnDone; whoever else needs it
+// holds a shared pointer. What was written is let go of when gRPC has let go of it, whatever
+// happens to the call meanwhile.
+// Thread contract: safe from any thread.
+
+#ifndef BASIN_CLIENT_TRANSPORT_GRPC_CALL_H_
+#define BASIN_CLIENT_TRANSPORT_GRPC_CALL_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/transport/grpc/sockets.h"
+#include "grpcpp/alarm.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/client_callback.h"
+#include "runtime/grpc/settings.h"
+#include "runtime/mutex.h"
+
+namespace basin::client {
+
+// What was read and is not dealt with: bytes and messages. The message that passes it is still
+// read.
+struct CallWindow {
+  uint64_t bytes = uint64_t{8} << 20;
+  uint32_t messages = 1024;
+};
+
+class Call;
+
+// The calls of one connector, so that it can end them; and the channels of those that are over.
+class Calls {
+ public:
+  // False when CutAll has been called.
+  bool Add(const std::shared_ptr<Call>& call);
+  // The call is gone. Its channel is kept until Sweep, because gRPC does not survive it when a
+  // channel whose connection has just failed is destroyed in a callback.
+  void Remove(Call* call, std::shared_ptr<grpc::Channel> channel);
+  // Destroys the channels. Not to be called by gRPC.
+  void Sweep();
+  // Ends every call, and waits until gRPC is done with them, for `limit` at most.
+  void CutAll(absl::Duration limit);
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<Call*> calls_ ABSL_GUARDED_BY(mutex_);  // Each removes itself when it goes.
+  std::vector<std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mutex_);
+};
+
+struct CallOptions {
+  std::string address;
+  GrpcSettings settings;
+  CallWindow window;
+  std::shared_ptr<Calls> calls;
+};
+
+// For a stream whose writer keeps what waits within bounds by itself.
+inline constexpr uint64_t kBoundedByWriter = ~uint64_t{0};
+
+class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+             public std::enable_shared_from_this<Call> {
+ public:
+  // More than `max_queued_bytes` that wait to be sent end the stream: its reader is too slow.
+  Call(const CallOptions& options, const std::string& method, uint64_t max_queued_bytes);
+  ~Call() override;
+
+  // Opens the connection. What was written before is sent first.
+  // REQUIRES: called once.
+  void Start();
+
+  // Sends, after what was sent before. Dropped when the stream has ended.
+  void Write(grpc::ByteBuffer message);
+
+  // One message of so many bytes has been dealt with: room for reading on.
+  void Consumed(uint64_t bytes);
+
+  // Ends the stream after what was written before; a peer that does not take it or does not answer
+  // in time is cut off.
+  void Finish();
+
+  // Ends the stream and its connection now, and drops what waits.
+  void Cut();
+
+  uint64_t queued_bytes() const;
+
+  // ---- gRPC's
+  void OnReadDone(bool ok) final;
+  void OnWriteDone(bool ok) final;
+  void OnWritesDoneDone(bool ok) final;
+  void OnDone(const grpc::Status& status) final;
+
+ protected:
+  // A message that came, in order; never two at once, and none after Finish or Cut. Its bytes are
+  // held until they are Consumed. What is not OK ends the stream.
+  virtual absl::Status Take(const grpc::ByteBuffer& message) = 0;
+
+  // The stream is over, unless Finish or Cut has been called. The last thing that is called.
+  virtual void Over(const absl::Status& why) = 0;
+
+ private:
+  enum class Operation : uint8_t { kNone, kRead, kWrite, kHalfClose, kCut, kRelease };
+
+  // Starts what can be started.
+  void Drive();
+  Operation Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Start(Operation operation);
+  void Fail(const absl::Status& why);
+  // Takes what waits to be sent, to be let go of outside the lock.
+  std::deque<grpc::ByteBuffer> Drop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Constant until destruction.
+  const std::string address_;
+  const CallWindow window_;
+  const uint64_t max_queued_bytes_;
+  const std::shared_ptr<Calls> calls_;
+  const std::shared_ptr<Sockets> sockets_ = std::make_shared<Sockets>();
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<grpc::ClientContext> context_ = std::make_unique<grpc::ClientContext>();
+
+  // Each belongs to the operation in flight, so to one thread at a time.
+  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer outgoing_;
+  grpc::Alarm linger_;
+
+  mutable Mutex mutex_;
+  bool driving_ ABSL_GUARDED_BY(mutex_) = false;  // A thread is starting operations.
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // In flight, or being taken.
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t held_messages_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);
+  uint64_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // The one in flight included.
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;         // The owner wants to hear nothing more.
+  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;      // Half-close after the last write,
+  bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;    // which has been started.
+  bool cut_wanted_ ABSL_GUARDED_BY(mutex_) = false;     // The call is to be cancelled,
+  bool cut_ ABSL_GUARDED_BY(mutex_) = false;            // and has been.
+  bool unwritable_ ABSL_GUARDED_BY(mutex_) = false;     // A write has failed.
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;          // Nothing more will come,
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;       // and the hold is gone.
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);        // Why this end has ended it, if it has.
+  std::shared_ptr<Call> self_ ABSL_GUARDED_BY(mutex_);  // From Start to OnDone.
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_TRANSPORT_GRPC_CALL_H_

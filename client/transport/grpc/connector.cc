@@ -1,0 +1,169 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/transport/grpc/connector.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/transport/incoming.h"
+#include "grpc/grpc.h"
+#include "proto/wire/frame.h"
+#include "proto/wire/session.h"
+#include "runtime/grpc/byte_buffer.h"
+
+namespace basin::client {
+namespace {
+
+constexpr char kSessionMethod[] = "/basin.v1.Session/Run";
+constexpr char kExchangeMethod[] = "/basin.v1.Exchange/Run";
+
+// Of a session's messages that wait: beyond what a trainer says in a minute, registrations of its
+// largest lanes included.
+constexpr uint64_t kMaxSessionQueueBytes = uint64_t{64} << 20;
+
+absl::Status Broken(const absl::Status& status, const std::string& address) {
+  return absl::Status(status.code(), absl::StrCat("the aggregator at ", address,
+                                                  " broke the protocol: ", status.message()));
+}
+
+class SessionCall : public Call {
+ public:
+  SessionCall(const CallOptions& options, std::shared_ptr<SessionListener> listener)
+      : Call(options, kSessionMethod, kMaxSessionQueueBytes),
+        address_(options.address),
+        listener_(std::move(listener)) {}
+
+ private:
+  absl::Status Take(const grpc::ByteBuffer& message) override {
+    absl::StatusOr<ToWorker> decoded = wire::DecodeToWorker(StringOf(message));
+    if (!decoded.ok()) return Broken(decoded.status(), address_);
+    listener_->OnMessage(*std::move(decoded), message.Length());
+    return absl::OkStatus();
+  }
+  void Over(const absl::Status& why) override { listener_->OnDown(why); }
+
+  const std::string address_;
+  const std::shared_ptr<SessionListener> listener_;
+};
+
+class StreamCall : public Call {
+ public:
+  StreamCall(const CallOptions& options, std::shared_ptr<StreamListener> listener)
+      : Call(options, kExchangeMethod, kBoundedByWriter),
+        address_(options.address),
+        listener_(std::move(listener)) {}
+
+ private:
+  absl::Status Take(const grpc::ByteBuffer& message) override {
+    absl::StatusOr<IncomingFrame> frame = reader_.Take(PayloadOf(message));
+    if (!frame.ok()) return Broken(frame.status(), address_);
+    if (std::holds_alternative<wire::Bound>(frame->kind)) {
+      Consumed(frame->message_bytes);
+      listener_->OnUp();
+    } else {
+      listener_->OnFrame(*std::move(frame));
+    }
+    return absl::OkStatus();
+  }
+  void Over(const absl::Status& why) override { listener_->OnDown(why); }
+
+  const std::string address_;
+  const std::shared_ptr<StreamListener> listener_;
+  FrameReader reader_;  // Belongs to the read in flight.
+};
+
+// What the worker holds of a stream does not keep the call: gRPC keeps what a call has not sent for
+// as long as there is one.
+template <typename Held, typename F>
+void IfAlive(const std::weak_ptr<Held>& held, F&& act) {
+  if (const std::shared_ptr<Held> call = held.lock()) act(*call);
+}
+
+class GrpcSession : public SessionChannel {
+ public:
+  explicit GrpcSession(std::weak_ptr<Call> call) : call_(std::move(call)) {}
+  ~GrpcSession() override { Finish(); }
+  void Send(std::string message) override {
+    IfAlive(call_, [&](Call& call) { call.Write(BufferOf(std::move(message))); });
+  }
+  void Consumed(uint64_t bytes) override {
+    IfAlive(call_, [&](Call& call) { call.Consumed(bytes); });
+  }
+  void Close() override { Finish(); }
+
+ private:
+  void Finish() {
+    IfAlive(call_, [](Call& call) { call.Finish(); });
+  }
+
+  const std::weak_ptr<Call> call_;
+};
+
+class GrpcStream : public StreamChannel {
+ public:
+  explicit GrpcStream(std::weak_ptr<Call> call) : call_(std::move(call)) {}
+  ~GrpcStream() override { Cut(); }
+  void Send(OutgoingFrame frame) override {
+    IfAlive(call_, [&](Call& call) {
+      const SharedFrame shared(std::move(frame.head), frame.payload);
+      call.Write(shared.WithSequence(++sequence_));
+    });
+  }
+  uint64_t queued_bytes() const override {
+    uint64_t bytes = 0;
+    IfAlive(call_, [&](Call& call) { bytes = call.queued_bytes(); });
+    return bytes;
+  }
+  void Consumed(uint64_t bytes) override {
+    IfAlive(call_, [&](Call& call) { call.Consumed(bytes); });
+  }
+  void Close() override { Cut(); }
+
+ private:
+  void Cut() {
+    IfAlive(call_, [](Call& call) { call.Cut(); });
+  }
+
+  const std::weak_ptr<Call> call_;
+  uint64_t sequence_ = 0;  // Of the last frame.
+};
+
+}  // namespace
+
+GrpcConnector::GrpcConnector(std::string address, const GrpcSettings& settings,
+                             const CallWindow& window)
+    : options_{std::move(address), settings, window, std::make_shared<Calls>()} {
+  // Held while there are no channels either: gRPC stops its threads with the last of its objects,
+  // and would do that, and wait for it, on the worker's loop between two connections.
+  grpc_init();
+}
+
+GrpcConnector::~GrpcConnector() {
+  options_.calls->CutAll(options_.settings.keepalive_time + options_.settings.keepalive_timeout);
+  options_.calls->Sweep();
+  grpc_shutdown();
+}
+
+std::shared_ptr<SessionChannel> GrpcConnector::OpenSession(
+    std::shared_ptr<SessionListener> listener) {
+  options_.calls->Sweep();
+  const auto call = std::make_shared<SessionCall>(options_, listener);
+  listener->OnUp();
+  call->Start();
+  return std::make_shared<GrpcSession>(call);
+}
+
+std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, SessionToken token,
+                                                         std::shared_ptr<StreamListener> listener) {
+  options_.calls->Sweep();
+  const auto call = std::make_shared<StreamCall>(options_, std::move(listener));
+  wire::FrameHeader header;
+  header.kind = wire::Bind{token, stream};
+  const absl::StatusOr<std::string> bind = wire::EncodeFrame(header, {});
+  // A stream without it is refused by the aggregator, and opened again.
+  if (bind.ok()) call->Write(BufferOf(*bind));
+  call->Start();
+  return std::make_shared<GrpcStream>(call);
+}
+
+}  // namespace basin::client

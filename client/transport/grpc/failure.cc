@@ -1,0 +1,69 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/transport/grpc/failure.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/status/detail.h"
+#include "proto/status/status.h"
+
+namespace basin::client {
+namespace {
+
+// HTTP/2's ENHANCE_YOUR_CALM.
+constexpr char kCalmDown[] = "error code 11";
+
+struct Cause {
+  const char* text;  // What gRPC says, in lower case.
+  const char* what;  // What happened to the aggregator's stream,
+  const char* next;  // and what to do about it.
+};
+
+// The first that fits.
+constexpr Cause kCauses[] = {
+    {"too many pings", "was pinged more often than it allows",
+     "Give aggregator and workers the same keepalive settings"},
+    {"too_many_pings", "was pinged more often than it allows",
+     "Give aggregator and workers the same keepalive settings"},
+    {kCalmDown, "had no memory left for messages and ended the stream",
+     "Give it a larger memory budget, or fewer and smaller jobs"},
+    {"keepalive", "did not answer a keepalive ping",
+     "Its process is stopped, or the network to it is broken; this worker goes on trying"},
+    {"ping timeout", "did not answer a keepalive ping",
+     "Its process is stopped, or the network to it is broken; this worker goes on trying"},
+    {"dns resolution failed", "has a name that cannot be resolved", "Check the address"},
+    {"failed to connect", "cannot be reached",
+     "Check that it runs and that the address is right; this worker goes on trying"},
+    {"received message larger than max", "sent a message that is larger than the protocol allows",
+     "Check that the address is that of an aggregator"},
+};
+
+}  // namespace
+
+absl::Status DescribeFailure(const std::string& address, const grpc::Status& status) {
+  if (status.ok()) {
+    return absl::UnavailableError(absl::StrCat("the aggregator at ", address, " ended the stream"));
+  }
+  const absl::Status plain = FromGrpc(status);
+  const std::string said(plain.message());
+  std::string text = absl::StrCat("the aggregator at ", address, " ended the stream: ", said);
+  // What comes with a detail are the aggregator's own words.
+  if (!plain.GetPayload(kStatusDetailUrl)) {
+    const std::string lower = absl::AsciiStrToLower(said);
+    for (const Cause& cause : kCauses) {
+      if (!absl::StrContains(lower, cause.text)) continue;
+      text = absl::StrCat("the aggregator at ", address, " ", cause.what, ". ", cause.next,
+                          ". gRPC says: ", said);
+      break;
+    }
+  }
+  absl::Status described(plain.code(), text);
+  plain.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    described.SetPayload(url, payload);
+  });
+  return described;
+}
+
+}  // namespace basin::client

@@ -1,0 +1,24 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Why a stream to the aggregator ended, in a sentence that says which aggregator, what happened and
+// what to look at. gRPC's own texts for some causes are those of its transport.
+//
+// Thread contract: pure functions.
+
+#ifndef BASIN_CLIENT_TRANSPORT_GRPC_FAILURE_H_
+#define BASIN_CLIENT_TRANSPORT_GRPC_FAILURE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "grpcpp/support/status.h"
+
+namespace basin::client {
+
+// Never OK: a stream that was ended without an error is UNAVAILABLE. Keeps the code and the typed
+// detail.
+absl::Status DescribeFailure(const std::string& address, const grpc::Status& status);
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_TRANSPORT_GRPC_FAILURE_H_

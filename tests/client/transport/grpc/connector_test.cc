@@ -1,0 +1,526 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/transport/grpc/connector.h"
+
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/status/status.h"
+#include "proto/wire/session.h"
+#include "proto/wire/status_detail.h"
+#include "tests/client/transport/grpc/listeners.h"
+#include "tests/client/transport/grpc/raw_server.h"
+#include "tests/client/transport/grpc/tcp_relay.h"
+
+namespace basin::client {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr SessionToken kToken = 77;
+
+std::string Pattern(size_t size, uint32_t seed) {
+  std::string bytes(size, '\0');
+  for (size_t i = 0; i < size; ++i) {
+    seed = seed * 1664525 + 1013904223;
+    bytes[i] = static_cast<char>(seed >> 24);
+  }
+  return bytes;
+}
+
+wire::DecodedFrame Decode(const std::string& message) {
+  const std::string_view piece = message;
+  absl::StatusOr<wire::DecodedFrame> decoded = wire::DecodeFrame({&piece, 1});
+  EXPECT_TRUE(decoded.ok()) << decoded.status();
+  return decoded.ok() ? *decoded : wire::DecodedFrame{};
+}
+
+std::string Joined(const wire::Slices& slices) {
+  std::string bytes;
+  for (const std::string_view piece : slices) bytes.append(piece);
+  return bytes;
+}
+
+std::string Encoded(uint64_t sequence, const wire::FrameHeader& header,
+                    const std::string& payload) {
+  const std::string_view piece = payload;
+  const absl::StatusOr<std::string> head =
+      wire::EncodeFrame(header, absl::MakeConstSpan(&piece, payload.empty() ? 0 : 1));
+  EXPECT_TRUE(head.ok()) << head.status();
+  return wire::EncodeSequence(sequence) + head.value_or("") + payload;
+}
+
+std::string Bound() {
+  wire::FrameHeader header;
+  header.kind = wire::Bound{};
+  return Encoded(0, header, "");
+}
+
+std::string Result(uint64_t sequence, const std::string& payload) {
+  wire::FrameHeader header;
+  header.kind = wire::ResultHeader{1, 2, {3, 4}, {0, static_cast<uint32_t>(sequence), 1}};
+  return Encoded(sequence, header, payload);
+}
+
+// Chunk `chunk` of a contribution, in the given parts.
+OutgoingFrame Contribution(uint32_t chunk, const std::vector<PayloadPart>& parts) {
+  OutgoingFrame frame;
+  for (const PayloadPart& part : parts) frame.payload.Append(part);
+  wire::FrameHeader header;
+  header.kind = wire::ContributionHeader{1, 2, {0, chunk, 1}};
+  header.chunk_digests = {chunk + 1};
+  const Pieces pieces = frame.payload.Pieces();
+  absl::StatusOr<std::string> head = wire::EncodeFrame(header, pieces);
+  EXPECT_TRUE(head.ok()) << head.status();
+  frame.head = head.value_or("");
+  return frame;
+}
+
+// A data stream that was bound.
+struct BoundStream {
+  BoundStream(Connector& connector, RawServer& server, uint32_t number = 0) {
+    channel = connector.OpenStream(number, kToken, ears);
+    call = server.AwaitCall();
+    bind = call->AwaitMessage();
+    call->Send(Bound());
+    ears->up.Await();
+  }
+
+  std::shared_ptr<DataEars> ears = std::make_shared<DataEars>();
+  std::shared_ptr<StreamChannel> channel;
+  std::shared_ptr<RawCall> call;
+  std::string bind;
+};
+
+// ---- the session
+
+TEST(GrpcSession, CarriesMessagesBothWaysInOrder) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  const auto ears = std::make_shared<Ears>();
+  const auto session = connector.OpenSession(ears);
+  ears->up.Await();
+  const auto call = server.AwaitCall();
+  EXPECT_EQ(call->method(), "/basin.v1.Session/Run");
+  for (uint64_t i = 1; i <= 100; ++i) {
+    session->Send(*wire::Encode(ToAggregator(Heartbeat{i})));
+  }
+  for (uint64_t i = 1; i <= 100; ++i) {
+    const auto message = wire::DecodeToAggregator(call->AwaitMessage());
+    ASSERT_TRUE(message.ok()) << message.status();
+    EXPECT_EQ(std::get<Heartbeat>(*message).progress, i);
+  }
+  for (uint32_t i = 0; i < 100; ++i) {
+    const std::string message = *wire::Encode(ToWorker(Drain{i % 2 == 1}));
+    call->Send(message);
+    const auto heard = ears->messages.Await();
+    EXPECT_EQ(std::get<Drain>(heard->message).service, i % 2 == 1);
+    EXPECT_EQ(heard->bytes, message.size());
+    session->Consumed(heard->bytes);
+  }
+}
+
+TEST(GrpcSession, CloseSendsWhatWasSentBefore) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  const auto ears = std::make_shared<Ears>();
+  const auto session = connector.OpenSession(ears);
+  for (uint64_t i = 1; i <= 1000; ++i) session->Send(*wire::Encode(ToAggregator(Heartbeat{i})));
+  session->Close();
+  const auto call = server.AwaitCall();
+  for (uint64_t i = 1; i <= 1000; ++i) {
+    const auto message = wire::DecodeToAggregator(call->AwaitMessage());
+    ASSERT_TRUE(message.ok()) << message.status();
+    ASSERT_EQ(std::get<Heartbeat>(*message).progress, i);
+  }
+  EXPECT_TRUE(call->AwaitHalfClose());
+}
+
+TEST(GrpcSession, LettingGoOfTheChannelClosesIt) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  auto session = connector.OpenSession(std::make_shared<Ears>());
+  const auto call = server.AwaitCall();
+  session.reset();
+  EXPECT_TRUE(call->AwaitHalfClose());
+}
+
+TEST(GrpcSession, AServerThatDoesNotAnswerTheEndIsCutOff) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  const auto session = connector.OpenSession(std::make_shared<Ears>());
+  const auto call = server.AwaitCall();
+  session->Close();
+  call->AwaitCancelled();
+}
+
+TEST(GrpcSession, HearsTheAggregatorsTypedError) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  const auto ears = std::make_shared<Ears>();
+  const auto session = connector.OpenSession(ears);
+  const auto call = server.AwaitCall();
+  call->Send(*wire::Encode(ToWorker(Drain{true})));
+  call->End(ToGrpc(wire::ToStatus({ErrorCode::kUnavailable, "The aggregator is being drained."})));
+  // First what was said, then the end.
+  ears->messages.Await();
+  EXPECT_THAT(*ears->down.Await(), AllOf(HasSubstr("being drained"), HasSubstr(server.address())));
+}
+
+TEST(GrpcSession, AMessageThatIsNoneEndsIt) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  const auto ears = std::make_shared<Ears>();
+  const auto session = connector.OpenSession(ears);
+  const auto call = server.AwaitCall();
+  call->Send("\xff\xff\xff");
+  EXPECT_THAT(*ears->down.Await(),
+              AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("broke the protocol")));
+  call->AwaitCancelled();
+}
+
+TEST(GrpcSession, SaysSoWhenNobodyIsThereAndFindsTheAggregatorThatIsBack) {
+  int port = 0;
+  std::string address;
+  {
+    RawServer server;
+    port = server.port();
+    address = server.address();
+  }
+  GrpcConnector connector(address);
+  auto ears = std::make_shared<Ears>();
+  auto session = connector.OpenSession(ears);
+  EXPECT_THAT(*ears->down.Await(),
+              AllOf(HasSubstr("UNAVAILABLE"), HasSubstr(address), HasSubstr("cannot be reached")));
+
+  auto server = std::make_unique<RawServer>(port);
+  ears = std::make_shared<Ears>();
+  session = connector.OpenSession(ears);
+  auto call = server->AwaitCall();
+  session->Send(*wire::Encode(ToAggregator(Heartbeat{1})));
+  EXPECT_NE(call->AwaitMessage(), "");
+  // Gone again, in the middle of the session.
+  server.reset();
+  EXPECT_THAT(*ears->down.Await(), HasSubstr(address));
+
+  server = std::make_unique<RawServer>(port);
+  ears = std::make_shared<Ears>();
+  session = connector.OpenSession(ears);
+  call = server->AwaitCall();
+  session->Send(*wire::Encode(ToAggregator(Heartbeat{2})));
+  EXPECT_NE(call->AwaitMessage(), "");
+}
+
+// ---- data streams
+
+TEST(GrpcStream, PresentsItsTokenAndIsUpWhenItIsBound) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  const auto ears = std::make_shared<DataEars>();
+  const auto channel = connector.OpenStream(3, kToken, ears);
+  const auto call = server.AwaitCall();
+  EXPECT_EQ(call->method(), "/basin.v1.Exchange/Run");
+  const wire::DecodedFrame bind = Decode(call->AwaitMessage());
+  ASSERT_TRUE(std::holds_alternative<wire::Bind>(bind.header.kind));
+  EXPECT_EQ(std::get<wire::Bind>(bind.header.kind).token, kToken);
+  EXPECT_EQ(std::get<wire::Bind>(bind.header.kind).stream, 3u);
+  EXPECT_EQ(ears->up.size(), 0u);
+  call->Send(Bound());
+  ears->up.Await();
+}
+
+TEST(GrpcStream, HasAConnectionOfItsOwn) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  const auto session = connector.OpenSession(std::make_shared<Ears>());
+  std::set<std::string> peers = {server.AwaitCall()->peer()};
+  const BoundStream a(connector, server, 0);
+  const BoundStream b(connector, server, 1);
+  const BoundStream c(connector, server, 1);
+  for (const BoundStream* stream : {&a, &b, &c}) peers.insert(stream->call->peer());
+  EXPECT_THAT(peers, SizeIs(4));
+}
+
+TEST(GrpcStream, FramesArriveBitForBitBothWays) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  const BoundStream stream(connector, server);
+  const Lender lender(Pattern(kMaxPayloadBytes, 1));
+  const Lender other(Pattern(1 << 16, 2));
+  // From one byte to the largest frame, whole and in parts of two owners.
+  const std::vector<std::vector<PayloadPart>> frames = {
+      {{lender.Lend(), 0, 1}},
+      {{lender.Lend(), 17, 1000}},
+      {{lender.Lend(), 4096, kChunkBytes}},
+      {{lender.Lend(), 1, 100000}, {other.Lend(), 3, 50000}, {lender.Lend(), 7, 11}},
+  };
+  for (uint32_t i = 0; i < frames.size(); ++i) {
+    std::string expected;
+    for (const PayloadPart& part : frames[i]) {
+      ForEachPiece(part, [&](std::string_view piece) { expected.append(piece); });
+    }
+    stream.channel->Send(Contribution(i, frames[i]));
+    const std::string message = stream.call->AwaitMessage();
+    const wire::DecodedFrame frame = Decode(message);
+    EXPECT_EQ(frame.sequence, i + 1);
+    EXPECT_EQ(std::get<wire::ContributionHeader>(frame.header.kind).range.first, i);
+    EXPECT_EQ(Joined(frame.payload), expected);
+  }
+  uint64_t sequence = 0;
+  for (const size_t size : {size_t{1}, size_t{1000}, size_t{kChunkBytes}}) {
+    const std::string payload = Pattern(size, 3);
+    const std::string message = Result(++sequence, payload);
+    stream.call->Send(message);
+    const auto frame = stream.ears->frames.Await();
+    ASSERT_TRUE(std::holds_alternative<wire::ResultHeader>(frame->kind));
+    EXPECT_EQ(std::get<wire::ResultHeader>(frame->kind).range.first, sequence);
+    std::string got;
+    for (const std::string_view piece : frame->payload->pieces()) got.append(piece);
+    EXPECT_EQ(got, payload);
+    EXPECT_EQ(frame->message_bytes, message.size());
+    stream.channel->Consumed(frame->message_bytes);
+  }
+}
+
+TEST(GrpcStream, TheLargestFrameFits) {
+  RawServer server(0, [](grpc::ServerBuilder& builder) {
+    builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
+  });
+  GrpcConnector connector(server.address());
+  const BoundStream stream(connector, server);
+  const Lender lender(Pattern(kMaxPayloadBytes, 4));
+  OutgoingFrame frame;
+  frame.payload.Append({lender.Lend(), 0, kMaxPayloadBytes});
+  wire::FrameHeader header;
+  header.kind = wire::ContributionHeader{1, 2, {0, 0, kMaxChunksPerFrame}};
+  frame.head = *wire::EncodeFrame(header, frame.payload.Pieces());
+  stream.channel->Send(std::move(frame));
+  EXPECT_TRUE(Joined(Decode(stream.call->AwaitMessage()).payload) == lender.bytes());
+
+  header.kind = wire::ResultHeader{1, 2, {3, 4}, {0, 0, kMaxChunksPerFrame}};
+  stream.call->Send(Encoded(1, header, lender.bytes()));
+  const auto result = stream.ears->frames.Await();
+  EXPECT_EQ(result->payload_bytes, kMaxPayloadBytes);
+}
+
+TEST(GrpcStream, SendsFromTheTrainersMemoryAndLetsGoOfWhatWasWritten) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  const BoundStream stream(connector, server);
+  Lender lender(Pattern(kChunkBytes, 5));
+  for (uint32_t i = 0; i < 16; ++i) {
+    stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+  }
+  lender.Recall();
+  for (uint32_t i = 0; i < 16; ++i) {
+    EXPECT_TRUE(Joined(Decode(stream.call->AwaitMessage()).payload) == lender.bytes());
+  }
+  lender.free.Await();
+  EXPECT_EQ(stream.ears->down.size(), 0u);
+}
+
+TEST(GrpcStream, ReadsNoMoreThanItsWindowUntilItIsConsumed) {
+  constexpr uint64_t kFrames = 64;
+  CallWindow window;
+  window.bytes = 4 * kChunkBytes;
+  RawServer server;
+  GrpcConnector connector(server.address(), {}, window);
+  const BoundStream stream(connector, server);
+  const std::string payload = Pattern(kChunkBytes, 6);
+  for (uint64_t i = 1; i <= kFrames; ++i) stream.call->Send(Result(i, payload));
+  // The message that passes the window is still read, none after it.
+  std::deque<IncomingFrame> held;
+  uint64_t held_bytes = 0;
+  while (held_bytes < window.bytes) {
+    held.push_back(*stream.ears->frames.Await());
+    held_bytes += held.back().message_bytes;
+  }
+  EXPECT_THAT(held, SizeIs(4));
+  uint64_t heard = held.size();
+  // Each that is consumed lets one more in: whatever the timing, there are never more than fit.
+  while (heard < kFrames) {
+    EXPECT_EQ(stream.ears->frames.size(), 0u) << "after " << heard;
+    stream.channel->Consumed(held.front().message_bytes);
+    held.pop_front();
+    held.push_back(*stream.ears->frames.Await());
+    ++heard;
+  }
+  EXPECT_EQ(std::get<wire::ResultHeader>(held.back().kind).range.first, kFrames);
+}
+
+TEST(GrpcStream, AStreamThatDoesNotBeginWithBoundEnds) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  const auto ears = std::make_shared<DataEars>();
+  const auto channel = connector.OpenStream(0, kToken, ears);
+  const auto call = server.AwaitCall();
+  call->Send(Result(1, "abcd"));
+  EXPECT_THAT(*ears->down.Await(), HasSubstr("INVALID_ARGUMENT"));
+  call->AwaitCancelled();
+}
+
+TEST(GrpcStream, AGapInTheSequenceEndsIt) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  const BoundStream stream(connector, server);
+  stream.call->Send(Result(1, "abcd"));
+  stream.call->Send(Result(3, "abcd"));
+  EXPECT_THAT(*stream.ears->down.Await(), HasSubstr("DATA_LOSS"));
+  stream.call->AwaitCancelled();
+}
+
+TEST(GrpcStream, AServerThatGoesAwayEndsItAndGivesTheMemoryBack) {
+  auto server = std::make_unique<RawServer>();
+  GrpcConnector connector(server->address());
+  const BoundStream stream(connector, *server);
+  Lender lender(Pattern(kChunkBytes, 7));
+  for (uint32_t i = 0; i < 200; ++i) {
+    stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+  }
+  lender.Recall();
+  server.reset();
+  stream.ears->down.Await();
+  lender.free.Await();
+  // What is sent afterwards is let go of as well.
+  Lender late(Pattern(kChunkBytes, 8));
+  stream.channel->Send(Contribution(0, {{late.Lend(), 0, kChunkBytes}}));
+  late.Recall();
+  late.free.Await();
+  EXPECT_EQ(stream.channel->queued_bytes(), 0u);
+}
+
+// ---- letting go
+
+// No ping ever ends a connection in these tests: only the channel can.
+GrpcSettings Patient() {
+  GrpcSettings settings;
+  settings.keepalive_time = absl::Hours(1);
+  settings.keepalive_timeout = absl::Hours(1);
+  return settings;
+}
+
+// The server reads its connections and not its stream: HTTP/2's window is full.
+TEST(GrpcStream, CloseGivesTheMemoryBackWhenTheStreamIsNotRead) {
+  auto idle = std::make_unique<RawServer>(0, [](grpc::ServerBuilder& builder) {
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  });
+  TcpRelay relay(idle->port());
+  GrpcConnector connector(relay.address(), Patient());
+  const BoundStream stream(connector, *idle);
+  Lender lender(Pattern(kMaxPayloadBytes, 9));
+  relay.Freeze();
+  for (uint32_t i = 0; i < 64; ++i) {
+    stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+  }
+  EXPECT_GT(stream.channel->queued_bytes(), 32 * kChunkBytes);
+  lender.Recall();
+  stream.channel->Close();
+  lender.free.Await();
+  EXPECT_EQ(stream.ears->down.size(), 0u);
+}
+
+// The connection itself is not read: gRPC is in the middle of a write that cannot end.
+TEST(GrpcStream, CloseGivesTheMemoryBackWhenTheConnectionIsNotRead) {
+  RawServer server;
+  TcpRelay relay(server.port());
+  GrpcConnector connector(relay.address(), Patient());
+  const BoundStream stream(connector, server);
+  Lender lender(Pattern(kMaxPayloadBytes, 10));
+  relay.Freeze();
+  for (uint32_t i = 0; i < 64; ++i) {
+    stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+  }
+  relay.AwaitStuck();
+  lender.Recall();
+  EXPECT_EQ(lender.free.size(), 0u) << "nothing was stuck";
+  stream.channel->Close();
+  lender.free.Await();
+}
+
+TEST(GrpcStream, LettingGoOfTheChannelGivesTheMemoryBack) {
+  RawServer server;
+  TcpRelay relay(server.port());
+  GrpcConnector connector(relay.address(), Patient());
+  BoundStream stream(connector, server);
+  Lender lender(Pattern(kMaxPayloadBytes, 11));
+  relay.Freeze();
+  for (uint32_t i = 0; i < 64; ++i) {
+    stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+  }
+  relay.AwaitStuck();
+  lender.Recall();
+  stream.channel.reset();
+  lender.free.Await();
+}
+
+TEST(GrpcStream, CloseBeforeThereIsAConnectionGivesTheMemoryBack) {
+  // Accepts connections and says nothing, so HTTP/2 does not begin.
+  RawServer server;
+  TcpRelay relay(server.port());
+  relay.Freeze();
+  GrpcConnector connector(relay.address(), Patient());
+  const auto ears = std::make_shared<DataEars>();
+  const auto channel = connector.OpenStream(0, kToken, ears);
+  Lender lender(Pattern(kChunkBytes, 12));
+  for (uint32_t i = 0; i < 8; ++i) {
+    channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+  }
+  lender.Recall();
+  channel->Close();
+  lender.free.Await();
+  EXPECT_EQ(ears->down.size(), 0u);
+}
+
+TEST(GrpcConnector, ItsEndEndsWhatIsStillOpen) {
+  RawServer server;
+  TcpRelay relay(server.port());
+  auto connector = std::make_unique<GrpcConnector>(relay.address(), Patient());
+  const auto ears = std::make_shared<Ears>();
+  const auto session = connector->OpenSession(ears);
+  const auto call = server.AwaitCall();
+  const BoundStream stream(*connector, server);
+  Lender lender(Pattern(kMaxPayloadBytes, 13));
+  relay.Freeze();
+  for (uint32_t i = 0; i < 64; ++i) {
+    stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+  }
+  relay.AwaitStuck();
+  lender.Recall();
+  connector.reset();
+  EXPECT_EQ(lender.free.size(), 1u);
+  EXPECT_EQ(ears->down.size(), 0u);
+  EXPECT_EQ(stream.ears->down.size(), 0u);
+}
+
+TEST(GrpcConnector, ManyStreamsAreOpenedSentToAndClosedAtOnce) {
+  RawServer server;
+  GrpcConnector connector(server.address());
+  Lender lender(Pattern(kChunkBytes, 14));
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::shared_ptr<StreamChannel>> channels;
+    for (uint32_t i = 0; i < 4; ++i) {
+      channels.push_back(connector.OpenStream(i, kToken, std::make_shared<DataEars>()));
+      for (uint32_t chunk = 0; chunk < 8; ++chunk) {
+        channels.back()->Send(Contribution(chunk, {{lender.Lend(), 0, kChunkBytes}}));
+      }
+    }
+    // Some before their connection, some in the middle of it, some not at all.
+    if (round % 3 != 0) server.AwaitCall();
+    for (const auto& channel : channels) {
+      if (round % 2 == 0) channel->Close();
+    }
+  }
+  lender.Recall();
+  lender.free.Await();
+}
+
+}  // namespace
+}  // namespace basin::client

@@ -1,0 +1,115 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Listeners that write down what they hear, and memory that says when it is free.
+//
+// Every wait is for an event, and fails the test after a minute.
+//
+// Thread contract: safe from any thread.
+
+#ifndef BASIN_TESTS_CLIENT_TRANSPORT_GRPC_LISTENERS_H_
+#define BASIN_TESTS_CLIENT_TRANSPORT_GRPC_LISTENERS_H_
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "client/transport/channel.h"
+#include "client/transport/contribution.h"
+#include "gtest/gtest.h"
+#include "runtime/mutex.h"
+
+namespace basin::client {
+
+// Things that happen, in order.
+template <typename T>
+class Heard {
+ public:
+  void Add(T what) {
+    MutexLock lock(mutex_);
+    things_.push_back(std::move(what));
+    changed_.NotifyAll();
+  }
+  std::optional<T> Await() {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    MutexLock lock(mutex_);
+    while (things_.empty()) {
+      if (std::chrono::steady_clock::now() > limit) {
+        ADD_FAILURE() << "Nothing was heard.";
+        return std::nullopt;
+      }
+      changed_.WaitUntil(mutex_, limit);
+    }
+    T what = std::move(things_.front());
+    things_.pop_front();
+    return what;
+  }
+  size_t size() const {
+    MutexLock lock(mutex_);
+    return things_.size();
+  }
+
+ private:
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::deque<T> things_ ABSL_GUARDED_BY(mutex_);
+};
+
+struct Ears : public SessionListener {
+  struct Message {
+    ToWorker message;
+    uint64_t bytes = 0;
+  };
+  void OnUp() override { up.Add(true); }
+  void OnMessage(ToWorker message, uint64_t bytes) override {
+    messages.Add({std::move(message), bytes});
+  }
+  void OnDown(const absl::Status& why) override { down.Add(std::string(why.ToString())); }
+
+  Heard<bool> up;
+  Heard<Message> messages;
+  Heard<std::string> down;
+};
+
+struct DataEars : public StreamListener {
+  void OnUp() override { up.Add(true); }
+  void OnFrame(IncomingFrame frame) override { frames.Add(std::move(frame)); }
+  void OnDown(const absl::Status& why) override { down.Add(std::string(why.ToString())); }
+
+  Heard<bool> up;
+  Heard<IncomingFrame> frames;
+  Heard<std::string> down;
+};
+
+// A trainer's memory: lent in parts, and free again when every part came back.
+class Lender {
+ public:
+  explicit Lender(std::string bytes)
+      : bytes_(std::move(bytes)), loan_(std::make_shared<Loan>([this] { free.Add(true); })) {}
+  ~Lender() {
+    if (loan_ == nullptr) return;
+    Recall();
+    free.Await();
+  }
+  Lender(const Lender&) = delete;
+  Lender& operator=(const Lender&) = delete;
+
+  PayloadPtr Lend() const {
+    return std::make_shared<LentPayload>(loan_, bytes_.data(), bytes_.size());
+  }
+  const std::string& bytes() const { return bytes_; }
+  // Nothing more is lent; `free` tells when nobody holds any of it.
+  void Recall() { loan_.reset(); }
+
+  Heard<bool> free;
+
+ private:
+  const std::string bytes_;
+  std::shared_ptr<Loan> loan_;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_TESTS_CLIENT_TRANSPORT_GRPC_LISTENERS_H_
