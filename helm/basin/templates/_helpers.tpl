@@ -1,0 +1,50 @@
+{{- define "basin.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Names of pods are this and "-0", and must fit into a label. */}}
+{{- define "basin.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
+{{- else if contains (include "basin.name" .) .Release.Name }}
+{{- .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "basin.name" .) | trunc 52 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* Never changed: a StatefulSet cannot be upgraded to other ones. */}}
+{{- define "basin.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "basin.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "basin.labels" -}}
+{{ include "basin.selectorLabels" . }}
+app.kubernetes.io/component: aggregator
+app.kubernetes.io/part-of: basin
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "basin.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+{{- end }}
+
+{{/* The user's options, and above them those that have to agree with the rest of the pod. */}}
+{{- define "basin.config" -}}
+{{- if not (dig "grpc" "insecure" false .Values.config) }}
+{{- fail "there is no encryption yet: whoever reaches the aggregator can read and change gradients. Where the network itself is trusted, set config.grpc.insecure to true" }}
+{{- end }}
+{{- $own := dict
+  "grpc" (dict "listen" (printf "%s:%v" .Values.listenHost .Values.ports.grpc))
+  "http" (dict "listen" (printf "%s:%v" .Values.listenHost .Values.ports.http))
+  "state" (dict "file" "/var/lib/basin/members")
+  "drain" (dict "grace" (printf "%vs" .Values.drainSeconds)) }}
+{{- mergeOverwrite (deepCopy .Values.config) $own | toYaml }}
+{{- end }}

@@ -1,0 +1,43 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Writes the schema of the Helm chart's values.
+
+The values of the chart itself are in helm/values.schema.part.json. What may stand below `config`
+comes from the option table of basind, less the options that the chart sets itself.
+
+usage: basind config-schema | python3 scripts/make-chart-schema.py > helm/basin/values.schema.json
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+PART = Path(__file__).resolve().parents[1] / "helm" / "values.schema.part.json"
+
+# helm/basin/templates/_helpers.tpl puts these above what the user gives.
+SET_BY_THE_CHART = ("grpc.listen", "http.listen", "state.file", "drain.grace")
+
+
+def chart_schema(options: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the values, from the schema of basind's configuration file.
+
+    Raises KeyError when basind has no longer an option that the chart sets.
+    """
+    sections = options["properties"]
+    for key in SET_BY_THE_CHART:
+        section, name = key.split(".")
+        del sections[section]["properties"][name]
+        if not sections[section]["properties"]:
+            del sections[section]
+    schema: dict[str, Any] = json.loads(PART.read_text(encoding="utf-8"))
+    schema["properties"]["config"] |= {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": sections,
+    }
+    return schema
+
+
+if __name__ == "__main__":
+    json.dump(chart_schema(json.load(sys.stdin)), sys.stdout, indent=2)
+    print()

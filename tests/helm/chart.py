@@ -1,0 +1,110 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Renders the chart with the real Helm."""
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tools import CHART, tool
+
+Values = dict[str, Any]
+Manifest = dict[str, Any]
+
+# The oldest that the chart is meant for, and the current one.
+HELMS = ("helm-3", "helm-4")
+RELEASE = "demo"
+NAMESPACE = "training"
+
+TRUSTED = {"grpc": {"insecure": True}}
+
+# What people set, one set for each part of the templates.
+VALUE_SETS: dict[str, Values] = {
+    "smallest": {"config": TRUSTED},
+    "options of each kind": {
+        "config": {
+            "grpc": {"insecure": True, "window": "1MiB"},
+            "admin": {"listen": "none"},
+            "worker": {"lease": "10s", "heartbeat": "1.5s"},
+            "round": {"late_policy": "evict", "evict_late_after": "2m"},
+            "job": {"pause_timeout": "none"},
+            "memory": {"budget": "512MiB"},
+            "limits": {"values": 1000000},
+            "reduce": {"threads": "auto"},
+            "log": {"level": "debug"},
+        },
+        "drainSeconds": 120,
+    },
+    "persistent": {
+        "config": TRUSTED,
+        "persistence": {"enabled": True, "size": "1Gi", "storageClassName": "fast"},
+    },
+    "monitored": {
+        "config": TRUSTED,
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+        "grafanaDashboard": {"enabled": True},
+    },
+    "other ports and names": {
+        "config": TRUSTED,
+        "listenHost": "[::]",
+        "ports": {"grpc": 30000, "http": 30001},
+        "fullnameOverride": "averager",
+    },
+    "pinned and placed": {
+        "config": TRUSTED,
+        "image": {"repository": "mirror/basin", "digest": "sha256:" + "0" * 64},
+        "imagePullSecrets": [{"name": "mirror"}],
+        "podAnnotations": {"example.com/team": "vision"},
+        "nodeSelector": {"pool": "network"},
+        "tolerations": [{"key": "network", "operator": "Exists", "effect": "NoSchedule"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "system",
+        "resources": {"requests": {"cpu": 2}, "limits": {"memory": "16Gi", "cpu": "4"}},
+    },
+}
+
+
+def helm(version: str, command: list[str], values: Values) -> subprocess.CompletedProcess[str]:
+    """Runs one command of Helm, with `values` as a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "values.yaml"
+        file.write_text(json.dumps(values), encoding="utf-8")
+        return subprocess.run(
+            [tool(version), *command, f"--values={file}"],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+
+
+def template(version: str, values: Values) -> subprocess.CompletedProcess[str]:
+    command = ["template", RELEASE, str(CHART), f"--namespace={NAMESPACE}"]
+    # Helm 3.10 would take its own age for the cluster's.
+    return helm(version, [*command, "--kube-version=1.31.0"], values)
+
+
+def render(version: str, values: Values) -> list[Manifest]:
+    done = template(version, values)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return [document for document in yaml.safe_load_all(done.stdout) if document is not None]
+
+
+def one(manifests: list[Manifest], kind: str) -> Manifest:
+    (found,) = [manifest for manifest in manifests if manifest["kind"] == kind]
+    return found
+
+
+def configuration(manifests: list[Manifest]) -> str:
+    """The file that basind reads."""
+    name = one(manifests, "StatefulSet")["metadata"]["name"]
+    (found,) = [
+        manifest
+        for manifest in manifests
+        if manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"] == name
+    ]
+    text: str = found["data"]["basind.yaml"]
+    return text

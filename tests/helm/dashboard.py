@@ -1,0 +1,47 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""What the dashboard asks Prometheus for."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tools import CHART, ROOT
+
+FILE = CHART / "files/dashboard.json"
+
+# The names that basind exports stand as literals in the code that writes them.
+_EXPORTERS = ROOT / "aggregator/observer"
+_METRIC = r"\b(?:basin|process)_[a-z0-9_]+\b"
+_OF_A_HISTOGRAM = ("_bucket", "_sum", "_count")
+
+
+def load() -> dict[str, Any]:
+    dashboard: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return dashboard
+
+
+def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those that show something, in order."""
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def queries(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(title of the panel, query), with Grafana's variables as it would fill them in."""
+    for panel in panels(dashboard):
+        for target in panel["targets"]:
+            query = target["expr"].replace("$__rate_interval", "1m").replace("$training_job", ".*")
+            yield panel["title"], query
+
+
+def metrics_in(query: str) -> set[str]:
+    """Names of the metrics of Basin's own in a query, without labels and their values."""
+    return set(re.findall(_METRIC, re.sub(r"\{[^}]*\}|\bby \([^)]*\)", "", query)))
+
+
+def exported_metrics() -> set[str]:
+    """Every name that basind exports, with those that a histogram adds."""
+    names: set[str] = set()
+    for source in sorted(_EXPORTERS.rglob("*.cc")):
+        names |= set(re.findall(f'"({_METRIC})"', source.read_text(encoding="utf-8")))
+    return names | {name + suffix for name in names for suffix in _OF_A_HISTOGRAM}

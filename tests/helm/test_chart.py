@@ -1,0 +1,268 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""What the chart makes of its values, and what it refuses.
+
+Usage: test_chart.py [BASIND]   with it, every configuration that the chart writes is checked
+"""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+import chart
+import yaml
+from chart import HELMS, TRUSTED, VALUE_SETS, Manifest, Values
+from tools import CHART, require
+
+BASIND = ""
+
+
+class EveryValueSet(unittest.TestCase):
+    rendered: dict[str, list[Manifest]]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.rendered = {name: chart.render("helm-4", values) for name, values in VALUE_SETS.items()}
+
+    def stateful_sets(self) -> list[tuple[str, Manifest]]:
+        return [(name, chart.one(found, "StatefulSet")) for name, found in self.rendered.items()]
+
+    def pods(self) -> list[tuple[str, dict[str, Any]]]:
+        return [(name, found["spec"]["template"]["spec"]) for name, found in self.stateful_sets()]
+
+    def test_passes_strict_lint(self) -> None:
+        for version in HELMS:
+            for name, values in VALUE_SETS.items():
+                with self.subTest(name, helm=version):
+                    done = chart.helm(version, ["lint", "--strict", str(CHART)], values)
+                    self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+
+    def test_is_the_same_from_old_and_new_helm(self) -> None:
+        for name, values in VALUE_SETS.items():
+            with self.subTest(name):
+                self.assertEqual(self.rendered[name], chart.render("helm-3", values))
+
+    def test_pods_meet_the_restricted_standard(self) -> None:
+        for name, pod in self.pods():
+            with self.subTest(name):
+                security = pod["securityContext"]
+                self.assertTrue(security["runAsNonRoot"])
+                self.assertEqual(65532, security["runAsUser"])
+                self.assertEqual("RuntimeDefault", security["seccompProfile"]["type"])
+                self.assertFalse(pod["automountServiceAccountToken"])
+                for forbidden in ("hostNetwork", "hostPID", "hostIPC"):
+                    self.assertNotIn(forbidden, pod)
+                for container in pod["containers"] + pod.get("initContainers", []):
+                    own = container["securityContext"]
+                    self.assertTrue(own["readOnlyRootFilesystem"])
+                    self.assertFalse(own["allowPrivilegeEscalation"])
+                    self.assertEqual({"drop": ["ALL"]}, own["capabilities"])
+                kinds = {kind for volume in pod["volumes"] for kind in volume} - {"name"}
+                self.assertLessEqual(kinds, {"configMap", "emptyDir"})
+
+    def test_memory_is_limited(self) -> None:
+        for name, pod in self.pods():
+            with self.subTest(name):
+                self.assertIn("memory", pod["containers"][0]["resources"]["limits"])
+
+    def test_selector_never_changes(self) -> None:
+        for name, found in self.stateful_sets():
+            with self.subTest(name):
+                selector = found["spec"]["selector"]["matchLabels"]
+                self.assertEqual(
+                    {"app.kubernetes.io/name": "basin", "app.kubernetes.io/instance": "demo"},
+                    selector,
+                )
+                labels = found["spec"]["template"]["metadata"]["labels"]
+                self.assertLessEqual(selector.items(), labels.items())
+                self.assertEqual(
+                    selector, chart.one(self.rendered[name], "Service")["spec"]["selector"]
+                )
+
+    def test_there_is_one_pod_and_nothing_that_blocks_its_node(self) -> None:
+        for name, manifests in self.rendered.items():
+            with self.subTest(name):
+                self.assertEqual(1, chart.one(manifests, "StatefulSet")["spec"]["replicas"])
+                self.assertNotIn("PodDisruptionBudget", [one["kind"] for one in manifests])
+
+    def test_pod_outlives_the_drain(self) -> None:
+        for name, manifests in self.rendered.items():
+            with self.subTest(name):
+                configuration = yaml.safe_load(chart.configuration(manifests))
+                grace = int(configuration["drain"]["grace"].removesuffix("s"))
+                pod = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+                self.assertGreater(pod["terminationGracePeriodSeconds"], grace)
+
+    def test_ports_agree(self) -> None:
+        for name, manifests in self.rendered.items():
+            with self.subTest(name):
+                configuration = yaml.safe_load(chart.configuration(manifests))
+                container = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"][
+                    "containers"
+                ][0]
+                ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+                service = chart.one(manifests, "Service")["spec"]
+                for port in service["ports"]:
+                    self.assertEqual(port["port"], ports[port["targetPort"]])
+                    listen = configuration[port["name"]]["listen"]
+                    self.assertTrue(listen.endswith(f":{port['port']}"), listen)
+                for probe, path in (
+                    ("startupProbe", "/livez"),
+                    ("livenessProbe", "/livez"),
+                    ("readinessProbe", "/readyz"),
+                ):
+                    self.assertEqual({"path": path, "port": "http"}, container[probe]["httpGet"])
+
+    def test_pod_has_a_name_of_its_own_in_the_dns(self) -> None:
+        for name, manifests in self.rendered.items():
+            with self.subTest(name):
+                service = chart.one(manifests, "Service")
+                self.assertEqual("None", service["spec"]["clusterIP"])
+                self.assertTrue(service["spec"]["publishNotReadyAddresses"])
+                self.assertEqual(
+                    service["metadata"]["name"],
+                    chart.one(manifests, "StatefulSet")["spec"]["serviceName"],
+                )
+
+    def test_state_is_where_it_can_be_written(self) -> None:
+        for name, manifests in self.rendered.items():
+            with self.subTest(name):
+                file = yaml.safe_load(chart.configuration(manifests))["state"]["file"]
+                container = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"][
+                    "containers"
+                ][0]
+                writable = [
+                    mount["mountPath"]
+                    for mount in container["volumeMounts"]
+                    if not mount.get("readOnly", False)
+                ]
+                self.assertEqual([str(Path(file).parent)], writable)
+
+    def test_configuration_is_what_basind_accepts(self) -> None:
+        if not BASIND:
+            self.skipTest("this build has no basind")
+        for name, manifests in self.rendered.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "basind.yaml"
+                file.write_text(chart.configuration(manifests), encoding="utf-8")
+                done = subprocess.run(
+                    [BASIND, "check-config", f"--config={file}"],
+                    check=False,
+                    capture_output=True,
+                    text=True,
+                )
+                self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+
+
+class SingleValues(unittest.TestCase):
+    def pod_template(self, values: Values) -> dict[str, Any]:
+        found = chart.one(chart.render("helm-4", values), "StatefulSet")
+        result: dict[str, Any] = found["spec"]["template"]
+        return result
+
+    def test_options_reach_the_file(self) -> None:
+        rendered = chart.render("helm-4", VALUE_SETS["options of each kind"])
+        configuration = yaml.safe_load(chart.configuration(rendered))
+        self.assertEqual({"lease": "10s", "heartbeat": "1.5s"}, configuration["worker"])
+        self.assertEqual({"values": 1000000}, configuration["limits"])
+        self.assertEqual({"grace": "120s"}, configuration["drain"])
+        self.assertIn("values: 1000000\n", chart.configuration(rendered))
+
+    def test_another_configuration_is_another_pod(self) -> None:
+        before = self.pod_template({"config": TRUSTED})
+        again = self.pod_template({"config": TRUSTED})
+        after = self.pod_template({"config": TRUSTED | {"log": {"level": "debug"}}})
+        self.assertEqual(before, again)
+        self.assertNotEqual(before["metadata"]["annotations"], after["metadata"]["annotations"])
+
+    def test_image(self) -> None:
+        for image, expected in (
+            ({}, "basin:0.1.0"),
+            ({"tag": "edge"}, "basin:edge"),
+            (
+                {"tag": "edge", "digest": "sha256:" + "1" * 64},
+                "basin@sha256:" + "1" * 64,
+            ),
+        ):
+            with self.subTest(expected):
+                template = self.pod_template({"config": TRUSTED, "image": image})
+                self.assertEqual(expected, template["spec"]["containers"][0]["image"])
+
+    def test_volume_that_outlives_the_pod(self) -> None:
+        found = chart.one(chart.render("helm-4", VALUE_SETS["persistent"]), "StatefulSet")["spec"]
+        (claim,) = found["volumeClaimTemplates"]
+        self.assertEqual("state", claim["metadata"]["name"])
+        self.assertEqual("fast", claim["spec"]["storageClassName"])
+        self.assertEqual({"storage": "1Gi"}, claim["spec"]["resources"]["requests"])
+        volumes = [volume["name"] for volume in found["template"]["spec"]["volumes"]]
+        self.assertEqual(["config"], volumes)
+
+    def test_monitoring_is_opt_in_and_finds_the_service(self) -> None:
+        kinds = {one["kind"] for one in chart.render("helm-4", {"config": TRUSTED})}
+        self.assertEqual({"ConfigMap", "Service", "StatefulSet"}, kinds)
+
+        rendered = chart.render("helm-4", VALUE_SETS["monitored"])
+        monitor = chart.one(rendered, "ServiceMonitor")
+        service = chart.one(rendered, "Service")
+        self.assertLessEqual(
+            monitor["spec"]["selector"]["matchLabels"].items(),
+            service["metadata"]["labels"].items(),
+        )
+        # By this the alert rules know it.
+        self.assertEqual("basin", service["metadata"]["labels"][monitor["spec"]["jobLabel"]])
+        (endpoint,) = monitor["spec"]["endpoints"]
+        self.assertIn(endpoint["port"], [port["name"] for port in service["spec"]["ports"]])
+        self.assertEqual("prometheus", monitor["metadata"]["labels"]["release"])
+
+    def test_alert_rules_and_dashboard_are_the_files(self) -> None:
+        rendered = chart.render("helm-4", VALUE_SETS["monitored"])
+        rules = yaml.safe_load((CHART / "files/alerts.yaml").read_text(encoding="utf-8"))
+        self.assertEqual(rules, chart.one(rendered, "PrometheusRule")["spec"])
+        (dashboard,) = [one for one in rendered if "basin.json" in one.get("data", {})]
+        self.assertEqual(
+            yaml.safe_load((CHART / "files/dashboard.json").read_text(encoding="utf-8")),
+            yaml.safe_load(dashboard["data"]["basin.json"]),
+        )
+
+
+class Refusals(unittest.TestCase):
+    def assert_refused(self, values: Values, *parts: str) -> None:
+        for version in HELMS:
+            with self.subTest(parts, helm=version):
+                done = chart.template(version, values)
+                self.assertNotEqual(0, done.returncode)
+                for part in parts:
+                    self.assertIn(part, done.stderr)
+
+    def test_network_that_nobody_declared_trusted(self) -> None:
+        self.assert_refused({}, "there is no encryption yet", "config.grpc.insecure")
+        self.assert_refused({"config": {"grpc": {"insecure": False}}}, "config.grpc.insecure")
+
+    def test_unknown_keys_are_named(self) -> None:
+        self.assert_refused({"config": TRUSTED, "imgae": {}}, "imgae")
+        self.assert_refused({"config": TRUSTED, "persistence": {"enable": True}}, "enable")
+        self.assert_refused({"config": TRUSTED | {"worker": {"leese": "10s"}}}, "worker", "leese")
+        self.assert_refused({"config": TRUSTED | {"wroker": {}}}, "wroker")
+
+    def test_options_that_the_chart_sets(self) -> None:
+        self.assert_refused({"config": TRUSTED | {"http": {"listen": "none"}}}, "http")
+        self.assert_refused({"config": TRUSTED | {"drain": {"grace": "10m"}}}, "drain")
+        self.assert_refused({"config": TRUSTED | {"state": {"file": "/state"}}}, "state")
+        self.assert_refused({"config": {"grpc": {"insecure": True, "listen": "[::]:1"}}}, "listen")
+
+    def test_values_of_another_kind(self) -> None:
+        self.assert_refused({"config": TRUSTED | {"worker": {"lease": 10}}}, "lease")
+        self.assert_refused({"config": TRUSTED | {"worker": {"lease": "10"}}}, "lease")
+        self.assert_refused({"config": TRUSTED | {"memory": {"budget": "1GB"}}}, "budget")
+        self.assert_refused({"config": TRUSTED | {"limits": {"jobs": 0}}}, "jobs")
+        self.assert_refused({"config": TRUSTED | {"log": {"level": "loud"}}}, "level")
+        self.assert_refused({"config": TRUSTED, "ports": {"grpc": "grpc"}}, "grpc")
+        self.assert_refused({"config": TRUSTED, "image": {"digest": "sha256:12"}}, "digest")
+
+
+if __name__ == "__main__":
+    require(*HELMS)
+    BASIND = sys.argv[1] if len(sys.argv) > 1 else ""
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,54 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""What the chart renders, and the manifests of deploy/, have the types of the Kubernetes API."""
+
+import copy
+import unittest
+from typing import Any
+
+import chart
+import yaml
+from chart import VALUE_SETS
+from kubernetes_types import complaints
+from tools import ROOT, require
+
+
+def manifests_of_deploy() -> list[dict[str, Any]]:
+    return [
+        document
+        for file in sorted((ROOT / "deploy").rglob("*.yaml"))
+        for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    ]
+
+
+class Types(unittest.TestCase):
+    def test_chart(self) -> None:
+        manifests = []
+        for values in VALUE_SETS.values():
+            manifests += chart.render("helm-4", values)
+        self.assertEqual("", complaints(manifests))
+
+    def test_deploy(self) -> None:
+        manifests = manifests_of_deploy()
+        self.assertIn("Job", [manifest["kind"] for manifest in manifests])
+        self.assertEqual("", complaints(manifests))
+
+    def test_planted_mistakes_are_found(self) -> None:
+        (whole,) = [
+            manifest
+            for manifest in chart.render("helm-4", VALUE_SETS["smallest"])
+            if manifest["kind"] == "StatefulSet"
+        ]
+        unknown, another, missing = (copy.deepcopy(whole) for _ in range(3))
+        container = unknown["spec"]["template"]["spec"]["containers"][0]
+        container["livenesProbe"] = container.pop("livenessProbe")
+        another["spec"]["replicas"] = "one"
+        del missing["spec"]["selector"]
+        found = complaints([unknown, another, missing])
+        for part in ("livenesProbe", "'string' is not assignable to type 'number'", "selector"):
+            with self.subTest(part):
+                self.assertIn(part, found)
+
+
+if __name__ == "__main__":
+    require("helm-4")
+    unittest.main(verbosity=2)

@@ -1,0 +1,146 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The alert rules fire when they should, and the dashboard asks for what there is."""
+
+import json
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+import dashboard
+import yaml
+from tools import CHART, ROOT, require, tool
+
+RULES = CHART / "files/alerts.yaml"
+
+
+def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [tool("promtool"), *arguments], check=False, capture_output=True, text=True
+    )
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+class Alerts(unittest.TestCase):
+    def test_fire_when_they_should(self) -> None:
+        done = promtool("test", "rules", Path(__file__).with_name("alerts_test.yaml"))
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+
+    def test_each_has_been_seen_to_fire_and_to_be_silent(self) -> None:
+        cases = yaml.safe_load(
+            Path(__file__).with_name("alerts_test.yaml").read_text(encoding="utf-8")
+        )["tests"]
+        seen = {
+            (check["alertname"], bool(check["exp_alerts"]))
+            for case in cases
+            for check in case["alert_rule_test"]
+        }
+        self.assertEqual(
+            {(rule["alert"], fires) for rule in rules() for fires in (False, True)}, seen
+        )
+
+    def test_a_rule_that_never_fires_is_found(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            broken = RULES.read_text(encoding="utf-8").replace("== 0 or absent", "== 2 or absent")
+            (root / "alerts.yaml").write_text(broken, encoding="utf-8")
+            cases = Path(__file__).with_name("alerts_test.yaml").read_text(encoding="utf-8")
+            (root / "cases.yaml").write_text(
+                cases.replace("../../helm/basin/files/", ""), encoding="utf-8"
+            )
+            self.assertIn("BasinDown", promtool("test", "rules", root / "cases.yaml").stderr)
+
+    def test_only_the_service_is_critical(self) -> None:
+        for rule in rules():
+            with self.subTest(rule["alert"]):
+                cause, severity = rule["labels"]["cause"], rule["labels"]["severity"]
+                self.assertEqual("critical" if cause == "service" else "warning", severity)
+
+    def test_each_says_where_to_read_on(self) -> None:
+        for rule in rules():
+            with self.subTest(rule["alert"]):
+                page, anchor = rule["annotations"]["runbook"].split("#")
+                headings = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(encoding="utf-8"), re.M)
+                self.assertIn(anchor, [heading.lower() for heading in headings])
+                self.assertEqual(anchor, rule["alert"].lower())
+
+    def test_ask_for_what_is_exported(self) -> None:
+        for rule in rules():
+            with self.subTest(rule["alert"]):
+                self.assertLessEqual(
+                    dashboard.metrics_in(rule["expr"]), dashboard.exported_metrics()
+                )
+
+
+class Dashboard(unittest.TestCase):
+    def setUp(self) -> None:
+        self.board = dashboard.load()
+
+    def test_is_the_same_one_after_an_upgrade(self) -> None:
+        self.assertEqual("basin", self.board["uid"])
+
+    def test_panels_explain_themselves(self) -> None:
+        for panel in dashboard.panels(self.board):
+            with self.subTest(panel["title"]):
+                self.assertTrue(panel["description"].endswith("."))
+                self.assertTrue(panel["fieldConfig"]["defaults"]["unit"])
+
+    def test_works_with_any_data_source(self) -> None:
+        uids = set(re.findall(r'"uid": "([^"]+)"', json.dumps(self.board["panels"])))
+        self.assertEqual({"${datasource}"}, uids)
+        variables = {variable["name"] for variable in self.board["templating"]["list"]}
+        used = set(re.findall(r"\$\{?(?!__)(\w+)", json.dumps(self.board["panels"])))
+        self.assertEqual(variables, used)
+
+    def test_panels_do_not_overlap(self) -> None:
+        taken: set[tuple[int, int]] = set()
+        for panel in self.board["panels"]:
+            at = panel["gridPos"]
+            cells = {
+                (x, y)
+                for x in range(at["x"], at["x"] + at["w"])
+                for y in range(at["y"], at["y"] + at["h"])
+            }
+            self.assertFalse(taken & cells, panel["title"])
+            self.assertLessEqual(at["x"] + at["w"], 24)
+            taken |= cells
+        ids = [panel["id"] for panel in self.board["panels"]]
+        self.assertEqual(len(ids), len(set(ids)))
+
+    def test_asks_for_what_is_exported(self) -> None:
+        exported = dashboard.exported_metrics()
+        self.assertIn("basin_rounds_total", exported)
+        for title, query in dashboard.queries(self.board):
+            with self.subTest(title, query=query):
+                self.assertLessEqual(dashboard.metrics_in(query), exported)
+
+    def test_a_metric_that_nobody_exports_is_found(self) -> None:
+        query = 'rate(basin_surprise_total{training_job=~".*"}[1m])'
+        self.assertEqual({"basin_surprise_total"}, dashboard.metrics_in(query))
+        self.assertNotIn("basin_surprise_total", dashboard.exported_metrics())
+
+    def test_queries_are_right(self) -> None:
+        recorded = [
+            {"record": f"query:{number}", "expr": query}
+            for number, (_, query) in enumerate(dashboard.queries(self.board))
+        ]
+        self.assertGreater(len(recorded), 10)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "rules.yaml"
+            file.write_text(
+                json.dumps({"groups": [{"name": "dashboard", "rules": recorded}]}),
+                encoding="utf-8",
+            )
+            done = promtool("check", "rules", file)
+            self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    require("promtool")
+    unittest.main(verbosity=2)

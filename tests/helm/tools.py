@@ -1,0 +1,25 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The tools that scripts/setup.sh puts in .cache/tools."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / ".cache" / "tools"
+CHART = ROOT / "helm" / "basin"
+
+# Exit status of a test that cannot run here.
+SKIPPED = 77
+
+
+def tool(name: str) -> str:
+    """Path of "helm-3", "helm-4", "promtool" or "prometheus"."""
+    return str(TOOLS / "bin" / name)
+
+
+def require(*names: str) -> None:
+    """Ends the program as skipped when one of the tools is not there."""
+    missing = [name for name in names if not Path(tool(name)).exists()]
+    if missing:
+        print(f"skipped: {', '.join(missing)} not in {TOOLS}; scripts/setup.sh installs them")
+        sys.exit(SKIPPED)
