@@ -7,8 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "client/transport/incoming.h"
 #include "grpc/grpc.h"
+#include "proto/limits/limits.h"
 #include "proto/wire/frame.h"
-#include "proto/wire/session.h"
+#include "proto/wire/session_stream.h"
 #include "runtime/grpc/byte_buffer.h"
 
 namespace basin::client {
@@ -17,9 +18,8 @@ namespace {
 constexpr char kSessionMethod[] = "/basin.v1.Session/Run";
 constexpr char kExchangeMethod[] = "/basin.v1.Exchange/Run";
 
-// Of a session's messages that wait: beyond what a trainer says in a minute, registrations of its
-// largest lanes included.
-constexpr uint64_t kMaxSessionQueueBytes = uint64_t{64} << 20;
+// Of a session's messages that wait: two of the largest, beyond what a trainer says in a minute.
+constexpr uint64_t kMaxSessionQueueBytes = 2 * uint64_t{kMaxAssembledBytes};
 
 absl::Status Broken(const absl::Status& status, const std::string& address) {
   return absl::Status(status.code(), absl::StrCat("the aggregator at ", address,
@@ -35,15 +35,20 @@ class SessionCall : public Call {
 
  private:
   absl::Status Take(const grpc::ByteBuffer& message) override {
-    absl::StatusOr<ToWorker> decoded = wire::DecodeToWorker(StringOf(message));
-    if (!decoded.ok()) return Broken(decoded.status(), address_);
-    listener_->OnMessage(*std::move(decoded), message.Length());
+    auto taken = reader_.Take(StringOf(message));
+    if (!taken.ok()) return Broken(taken.status(), address_);
+    if (taken->has_value()) {
+      listener_->OnMessage(std::move((*taken)->message), message.Length());
+    } else {
+      Consumed(message.Length());  // The reader bounds what it keeps of a message by itself.
+    }
     return absl::OkStatus();
   }
   void Over(const absl::Status& why) override { listener_->OnDown(why); }
 
   const std::string address_;
   const std::shared_ptr<SessionListener> listener_;
+  wire::MessageReader<ToWorker> reader_;  // Belongs to the read in flight.
 };
 
 class StreamCall : public Call {

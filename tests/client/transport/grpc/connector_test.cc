@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "proto/status/status.h"
 #include "proto/wire/session.h"
+#include "proto/wire/session_stream.h"
 #include "proto/wire/status_detail.h"
 #include "tests/client/transport/grpc/listeners.h"
 #include "tests/client/transport/grpc/raw_server.h"
@@ -124,6 +125,29 @@ TEST(GrpcSession, CarriesMessagesBothWaysInOrder) {
     const auto heard = ears->messages.Await();
     EXPECT_EQ(std::get<Drain>(heard->message).service, i % 2 == 1);
     EXPECT_EQ(heard->bytes, message.size());
+    session->Consumed(heard->bytes);
+  }
+}
+
+// Beyond the window too, which is for messages that wait for the worker.
+TEST(GrpcSession, TakesAMessageThatComesInPieces) {
+  LaneLayout layout;
+  layout.name = "model";
+  for (int i = 0; i < 60000; ++i) {
+    layout.tensors.push_back({std::string(240, 'x') + std::to_string(i), DType::kF32, {1, 2, 3}});
+  }
+  const auto pieces = wire::EncodePieces(ToWorker(layout));
+  ASSERT_TRUE(pieces.ok()) << pieces.status();
+  ASSERT_GT(pieces->size(), 3u);
+  RawServer server;
+  GrpcConnector connector(server.address());
+  const auto ears = std::make_shared<Ears>();
+  const auto session = connector.OpenSession(ears);
+  const auto call = server.AwaitCall();
+  for (int round = 0; round < 2; ++round) {
+    for (const std::string& piece : *pieces) call->Send(piece);
+    const auto heard = ears->messages.Await();
+    EXPECT_TRUE(std::get<LaneLayout>(heard->message) == layout);
     session->Consumed(heard->bytes);
   }
 }
