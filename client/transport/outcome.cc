@@ -28,6 +28,18 @@ absl::Status RoundResult::CopyTo(TensorHandle tensor, void* to, uint64_t size) c
                                   status.message(), "."));
 }
 
+std::vector<std::string_view> RoundResult::Pieces(TensorHandle tensor) const {
+  if (!Has(tensor) || *tensors_[tensor].index >= staged_->tensors.size()) return {};
+  return staged_->tensors[*tensors_[tensor].index].Pieces();
+}
+
+std::optional<TensorHandle> RoundResult::HandleOf(TensorIndex index) const {
+  for (TensorHandle tensor = 0; tensor < tensors_.size(); ++tensor) {
+    if (tensors_[tensor].index == index) return tensor;
+  }
+  return std::nullopt;
+}
+
 absl::Status Value::CopyTo(void* to, uint64_t size) const {
   absl::Status status = bytes_.CopyTo(to, size);
   if (status.ok()) return status;

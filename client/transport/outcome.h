@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,11 @@ class RoundResult {
   // Copies the tensor's result, `size` bytes in C order and the tensor's dtype.
   // Failure: NOT_FOUND without a result, INVALID_ARGUMENT for another size.
   absl::Status CopyTo(TensorHandle tensor, void* to, uint64_t size) const;
+  // The tensor where it was received, in pieces that follow each other; valid as long as this is.
+  // None without a result.
+  std::vector<std::string_view> Pieces(TensorHandle tensor) const;
+  // The tensor that the job has at this index; nullopt when it was not registered here.
+  std::optional<TensorHandle> HandleOf(TensorIndex index) const;
 
  private:
   const VerdictRecord record_;

@@ -380,6 +380,7 @@ void Runner::LoanReturned(LaneHandle handle, uint64_t begin) {
   LaneShell& lane = lanes_[handle];
   if (!lane.round.has_value() || lane.round->begin != begin) return;  // Its begin was refused.
   Tell(lane);
+  dependencies_.ended(handle);
   TellQuiet();
 }
 

@@ -49,6 +49,8 @@ struct RunnerDependencies {
   std::function<void(Task)> post;
   // The place in the job has changed.
   std::function<void(const Place&)> placed;
+  // The outcome of a lane's round was told, or is kept for who asks.
+  std::function<void(LaneHandle)> ended;
   Gate* gate = nullptr;
 };
 

@@ -33,4 +33,13 @@ absl::Status StagedTensor::CopyTo(void* to, uint64_t size) const {
   return absl::OkStatus();
 }
 
+std::vector<std::string_view> StagedTensor::Pieces() const {
+  std::vector<std::string_view> pieces;
+  for (const StagedChunk& chunk : chunks_) {
+    if (chunk.part.owner == nullptr) continue;
+    ForEachPiece(chunk.part, [&](std::string_view piece) { pieces.push_back(piece); });
+  }
+  return pieces;
+}
+
 }  // namespace basin::client

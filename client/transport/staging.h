@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,8 @@ class StagedTensor {
   // Copies the tensor. INVALID_ARGUMENT when `size` is not the tensor's, DATA_LOSS when a chunk is
   // missing; `to` is unchanged then.
   absl::Status CopyTo(void* to, uint64_t size) const;
+  // The tensor where it lies, in order; what is missing is left out.
+  std::vector<std::string_view> Pieces() const;
 
  private:
   std::vector<StagedChunk> chunks_;

@@ -132,7 +132,7 @@ Worker::Worker(WorkerOptions options, Connector& connector, Clock& clock)
                  }
                  if (placed != nullptr) placed(place);
                },
-               &gate_}) {}
+               options.ended != nullptr ? std::move(options.ended) : [](LaneHandle) {}, &gate_}) {}
 
 Worker::~Worker() {
   const auto quiet = std::make_shared<Answer<absl::Status>>();

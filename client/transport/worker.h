@@ -68,8 +68,10 @@ namespace basin::client {
 
 struct WorkerOptions {
   Config core;  // A nonce of 0 and a jitter seed of 0 are chosen at random.
-  // Called whenever place() has changed. May be null.
+  // Called whenever place() has changed, and whenever the outcome of a lane's round was told or is
+  // kept for Wait. May be null.
   std::function<void(const Place&)> placed;
+  std::function<void(LaneHandle)> ended;
 };
 
 // Whether announced memory is copied at once or read when somebody asks for it.

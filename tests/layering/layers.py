@@ -158,7 +158,14 @@ LAYERS = (
     ),
     Layer(
         "client/c",
-        uses=("proto/vocabulary", "client/core", "client/transport"),
+        uses=(
+            "proto/vocabulary",
+            "proto/limits",
+            "proto/wire",
+            "runtime",
+            "client/core",
+            "client/transport",
+        ),
         headers=("absl/",),
         links=("absl::",),
     ),

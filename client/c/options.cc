@@ -1,0 +1,281 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/c/options.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/c/error.h"
+#include "proto/limits/limits.h"
+#include "proto/limits/names.h"
+
+namespace {
+
+using basin::kMaxStreams;
+using basin::kMaxWorkers;
+
+// ---- the table
+
+enum class Kind : uint8_t { kAddress, kJob, kRun, kWorker, kWorkers, kStreams, kFlag, kLevel };
+
+struct Option {
+  const char* key;
+  Kind kind;
+  const char* value;  // The default; null: found out.
+};
+
+// docs/client.md describes them in this order.
+constexpr std::array kOptions = {
+    Option{"address", Kind::kAddress, "127.0.0.1:29600"},
+    Option{"job", Kind::kJob, "default"},
+    Option{"run_id", Kind::kRun, ""},
+    Option{"worker_id", Kind::kWorker, nullptr},
+    Option{"max_workers", Kind::kWorkers, nullptr},
+    Option{"min_workers", Kind::kWorkers, "0"},
+    Option{"start_workers", Kind::kWorkers, "0"},
+    Option{"fresh", Kind::kFlag, "false"},
+    Option{"streams", Kind::kStreams, "2"},
+    Option{"log_level", Kind::kLevel, "warning"},
+};
+
+// Whose variables say which worker this is, and how many there are.
+struct Launcher {
+  const char* rank;
+  const char* size;  // Null: it does not say.
+};
+constexpr std::array kLaunchers = {
+    Launcher{"RANK", "WORLD_SIZE"},                            // torchrun
+    Launcher{"JOB_COMPLETION_INDEX", nullptr},                 // Kubernetes Indexed Job
+    Launcher{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},  // Open MPI
+    Launcher{"SLURM_PROCID", "SLURM_NTASKS"},                  // Slurm
+    Launcher{"HOROVOD_RANK", "HOROVOD_SIZE"},                  // Horovod's launcher
+};
+
+constexpr std::array kLevels = {"debug", "info", "warning", "error"};
+
+// ---- values
+
+std::string NumberRule(uint32_t least, uint32_t most) {
+  return absl::StrCat("a whole number from ", least, " to ", most);
+}
+
+bool IsNumber(std::string_view text, uint32_t least, uint32_t most) {
+  uint32_t number = 0;
+  return absl::SimpleAtoi(absl::string_view(text.data(), text.size()), &number) &&
+         number >= least && number <= most;
+}
+
+// Empty, or what would be right.
+std::string Wrong(Kind kind, std::string_view value) {
+  const auto rule = [](const absl::Status& status) {
+    return status.ok() ? "" : std::string(status.message());
+  };
+  switch (kind) {
+    case Kind::kAddress:
+      return value.find(':') != std::string_view::npos ? "" : "host:port is needed";
+    case Kind::kJob:
+      return rule(basin::CheckJobName(value));
+    case Kind::kRun:
+      return value.empty() ? "" : rule(basin::CheckRunId(value));
+    case Kind::kWorker:
+      return rule(basin::CheckWorkerId(value));
+    case Kind::kWorkers:
+      return IsNumber(value, 0, kMaxWorkers) ? "" : NumberRule(0, kMaxWorkers) + " is needed";
+    case Kind::kStreams:
+      return IsNumber(value, 1, kMaxStreams) ? "" : NumberRule(1, kMaxStreams) + " is needed";
+    case Kind::kFlag:
+      return value == "true" || value == "false" ? "" : "true or false is needed";
+    case Kind::kLevel:
+      for (const char* level : kLevels) {
+        if (value == level) return "";
+      }
+      return "debug, info, warning or error is needed";
+  }
+  return "";
+}
+
+std::string VariableOf(const Option& option) {
+  return absl::StrCat("BASIN_", absl::AsciiStrToUpper(option.key));
+}
+
+const Option* Find(std::string_view key) {
+  for (const Option& option : kOptions) {
+    if (key == option.key) return &option;
+  }
+  return nullptr;
+}
+
+const char* Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? nullptr : value;
+}
+
+// ---- who this worker is
+
+// A label made of a name that may have other characters in it.
+std::string LabelOf(std::string_view name, const std::string& suffix) {
+  std::string label;
+  for (const char c : name) {
+    if (label.size() + suffix.size() >= basin::kMaxWorkerIdBytes) break;
+    const char lower = absl::ascii_tolower(static_cast<unsigned char>(c));
+    const bool fits = absl::ascii_isalnum(static_cast<unsigned char>(lower));
+    if (fits || !label.empty()) label.push_back(fits ? lower : '-');
+  }
+  return label.empty() ? "worker" + suffix : label + suffix;
+}
+
+std::string HostAndProcess() {
+  std::array<char, 256> host = {};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  return LabelOf(host.data(), absl::StrCat("-", getpid()));
+}
+
+void LogToStderr(void*, basin_log_level level, const char* message) {
+  std::fprintf(stderr, "basin: %s: %s\n", kLevels[static_cast<size_t>(level)], message);
+}
+
+}  // namespace
+
+basin_options::basin_options(bool read_environment) {
+  log_.write = LogToStderr;
+  for (const Option& option : kOptions) {
+    if (option.value != nullptr) defaults_[option.key] = option.value;
+  }
+  defaults_["worker_id"] = HostAndProcess();
+  defaults_["max_workers"] = "1";
+  if (!read_environment) return;
+
+  for (const Launcher& launcher : kLaunchers) {
+    const char* rank = Variable(launcher.rank);
+    if (rank == nullptr) continue;
+    defaults_["worker_id"] = LabelOf("worker", absl::StrCat("-", rank));
+    const char* size = launcher.size == nullptr ? nullptr : Variable(launcher.size);
+    if (size != nullptr) {
+      defaults_["max_workers"] = size;
+    } else {
+      defaults_.erase("max_workers");  // Several, and nobody has said how many.
+    }
+    break;
+  }
+  for (const Option& option : kOptions) {
+    const std::string variable = VariableOf(option);
+    const char* value = Variable(variable.c_str());
+    if (value == nullptr) continue;
+    if (const std::string wrong = Wrong(option.kind, value); !wrong.empty()) {
+      bad_environment_ = absl::InvalidArgumentError(
+          absl::StrCat("The environment has ", variable, "=", value, ": ", wrong, "."));
+    }
+    environment_[option.key] = value;
+  }
+}
+
+absl::Status basin_options::Set(std::string_view key, std::string_view value) {
+  const Option* option = Find(key);
+  if (option == nullptr) {
+    std::string known;
+    for (const Option& each : kOptions)
+      absl::StrAppend(&known, known.empty() ? "" : ", ", each.key);
+    return absl::InvalidArgumentError(
+        absl::StrCat("There is no option ", std::string(key), ". The options are ", known, "."));
+  }
+  if (const std::string wrong = Wrong(option->kind, value); !wrong.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("Option ", option->key, " cannot be ",
+                                                   basin::QuoteForError(value), ": ", wrong, "."));
+  }
+  set_[option->key] = std::string(value);
+  return absl::OkStatus();
+}
+
+const char* basin_options::Get(std::string_view key) const {
+  for (const auto* source : {&set_, &environment_, &defaults_}) {
+    if (const auto found = source->find(key); found != source->end()) return found->second.c_str();
+  }
+  return nullptr;
+}
+
+void basin_options::SetLog(basin_log write, void* user) {
+  log_.write = write;
+  log_.user = user;
+}
+
+std::string basin_options::Text(std::string_view key) const {
+  const char* value = Get(key);
+  return value == nullptr ? "" : value;
+}
+
+uint32_t basin_options::Number(std::string_view key) const {
+  uint32_t number = 0;
+  return absl::SimpleAtoi(Text(key), &number) ? number : 0;
+}
+
+absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
+  if (!bad_environment_.ok()) return bad_environment_;
+  if (Get("max_workers") == nullptr) {
+    return absl::InvalidArgumentError(
+        "The launcher says which worker this is, and not how many there are. Set max_workers "
+        "(BASIN_MAX_WORKERS) to the number of workers that were launched.");
+  }
+  basin::c::Settings settings;
+  settings.address = Text("address");
+  basin::client::Config& core = settings.core;
+  core.job = Text("job");
+  core.run = Text("run_id");
+  core.worker = Text("worker_id");
+  core.fresh = Text("fresh") == "true";
+  core.streams = Number("streams");
+  core.settings = {Number("min_workers"), Number("max_workers"), Number("start_workers")};
+  core.nonce = 0;        // Chosen at random,
+  core.jitter_seed = 0;  // as is this.
+  const basin::JobSettings& workers = core.settings;
+  const uint32_t most = workers.max_workers;
+  if (most > 0 && (workers.min_workers > most || workers.start_workers > most)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "min_workers is ", workers.min_workers, ", start_workers ", workers.start_workers,
+        " and max_workers ", most, ". Raise max_workers, or lower the others to it."));
+  }
+  return settings;
+}
+
+basin::c::Log basin_options::log() const {
+  basin::c::Log log = log_;
+  const std::string least = Text("log_level");
+  for (size_t level = 0; level < kLevels.size(); ++level) {
+    if (least == kLevels[level]) log.least = static_cast<basin_log_level>(level);
+  }
+  return log;
+}
+
+extern "C" {
+
+basin_options* basin_options_new(uint32_t flags) {
+  return new basin_options((flags & BASIN_READ_ENVIRONMENT) != 0);
+}
+
+void basin_options_free(basin_options* options) { delete options; }
+
+basin_code basin_options_set(basin_options* options, const char* key, const char* value,
+                             basin_error** error) {
+  if (options == nullptr || key == nullptr || value == nullptr) {
+    return basin::c::Return(
+        absl::InvalidArgumentError("An option, its key or its value is null. Pass all three."),
+        error);
+  }
+  return basin::c::Return(options->Set(key, value), error);
+}
+
+const char* basin_options_get(const basin_options* options, const char* key) {
+  return options == nullptr || key == nullptr ? nullptr : options->Get(key);
+}
+
+void basin_options_set_log(basin_options* options, basin_log log, void* user) {
+  if (options != nullptr) options->SetLog(log, user);
+}
+
+}  // extern "C"

@@ -1,0 +1,66 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The options of a worker, from one table: what was set, then the environment, then the launcher's
+// variables for who this worker is, then a default.
+//
+// Thread contract: one thread at a time.
+// Failure: INVALID_ARGUMENT names the option, the value, and what would be right.
+
+#ifndef BASIN_CLIENT_C_OPTIONS_H_
+#define BASIN_CLIENT_C_OPTIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/c/include/basin/basin.h"
+#include "client/core/config.h"
+
+namespace basin::c {
+
+struct Log {
+  basin_log write = nullptr;
+  void* user = nullptr;
+  basin_log_level least = BASIN_LOG_WARNING;
+
+  void operator()(basin_log_level level, const std::string& message) const {
+    if (write != nullptr && level >= least) write(user, level, message.c_str());
+  }
+};
+
+// What the options come to.
+struct Settings {
+  std::string address;
+  client::Config core;
+};
+
+}  // namespace basin::c
+
+struct basin_options {
+ public:
+  explicit basin_options(bool read_environment);
+
+  absl::Status Set(std::string_view key, std::string_view value);
+  // Null when there is none.
+  const char* Get(std::string_view key) const;
+  void SetLog(basin_log write, void* user);
+
+  absl::StatusOr<basin::c::Settings> Resolve() const;
+  basin::c::Log log() const;
+
+ private:
+  std::string Text(std::string_view key) const;
+  uint32_t Number(std::string_view key) const;
+
+  // By name; each has been checked. `set_` comes before the environment, this before the rest.
+  std::map<std::string, std::string, std::less<>> set_;
+  std::map<std::string, std::string, std::less<>> environment_;
+  std::map<std::string, std::string, std::less<>> defaults_;
+  absl::Status bad_environment_;
+  basin::c::Log log_;
+};
+
+#endif  // BASIN_CLIENT_C_OPTIONS_H_

@@ -1,0 +1,41 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/c/report.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::c {
+
+void Report::Take(const client::Place& place) {
+  const auto say = [this](basin_log_level level, const std::string& text) {
+    log_(level, absl::StrCat(who_, ": ", text));
+  };
+  const bool in_trouble = place.trouble.code != ErrorCode::kOk;
+  if (in_trouble && place.trouble != last_.trouble) {
+    say(BASIN_LOG_WARNING, place.trouble.text);
+  } else if (!in_trouble && last_.trouble.code != ErrorCode::kOk) {
+    say(BASIN_LOG_INFO, "The aggregator answers again.");
+  }
+  const Membership& now = place.membership;
+  if (now.generation != last_.membership.generation) {
+    const std::string rank =
+        place.rank.has_value() ? absl::StrCat("rank ", *place.rank, " of ") : std::string();
+    say(BASIN_LOG_INFO, absl::StrCat(rank, now.members.size(), " members, generation ",
+                                     now.generation.term, ".", now.generation.counter, "."));
+  }
+  if (place.draining && !last_.draining) {
+    say(BASIN_LOG_WARNING, "An operator drains it: it is not among the next members.");
+  }
+  if (place.refused != last_.refused && place.refused.has_value()) {
+    say(BASIN_LOG_ERROR, place.refused->text);
+  }
+  if (place.fatal != last_.fatal && place.fatal.has_value()) {
+    say(BASIN_LOG_ERROR, place.fatal->text);
+  }
+  if (place.left && !last_.left) say(BASIN_LOG_INFO, "It has left the job.");
+  last_ = place;
+}
+
+}  // namespace basin::c

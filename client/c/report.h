@@ -1,0 +1,33 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What the library says in its log about a worker's place in the job: changes, each once.
+//
+// Thread contract: one thread.
+
+#ifndef BASIN_CLIENT_C_REPORT_H_
+#define BASIN_CLIENT_C_REPORT_H_
+
+#include <string>
+
+#include "client/c/options.h"
+#include "client/transport/outcome.h"
+
+namespace basin::c {
+
+class Report {
+ public:
+  // `who`: "worker w of job j".
+  Report(Log log, std::string who) : log_(log), who_(std::move(who)) {}
+
+  // The place has changed to this one.
+  void Take(const client::Place& place);
+
+ private:
+  const Log log_;
+  const std::string who_;
+  client::Place last_;
+};
+
+}  // namespace basin::c
+
+#endif  // BASIN_CLIENT_C_REPORT_H_

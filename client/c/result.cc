@@ -1,0 +1,91 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/c/result.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+int64_t Known(const std::optional<uint64_t>& count) {
+  return count.has_value() ? static_cast<int64_t>(*count) : -1;
+}
+
+}  // namespace
+
+extern "C" {
+
+void basin_result_info(const basin_result* result, basin_round_info* info) {
+  if (result == nullptr || info == nullptr) return;
+  const basin::VerdictRecord& record = result->round->record();
+  const basin::RoundValue& value = record.value;
+  basin_round_info out = BASIN_ROUND_INFO_INIT;
+  out.round = record.round;
+  out.op = static_cast<basin_op>(value.spec.op);
+  out.prescale = value.spec.prescale;
+  out.postscale = value.spec.postscale;
+  out.predivide = value.spec.predivide;
+  out.contributors = static_cast<uint32_t>(value.contributors.size());
+  out.divisor = value.divisor;
+  out.squared_norm = value.facts.squared_norm;
+  out.overflow = value.facts.overflow ? 1 : 0;
+  if (value.facts.nonfinite.has_value()) {
+    out.has_nonfinite = 1;
+    out.nonfinite_tensor =
+        result->round->HandleOf(value.facts.nonfinite->tensor).value_or(UINT32_MAX);
+    out.nonfinite_element = value.facts.nonfinite->element;
+  }
+  out.samples = Known(value.facts.totals.samples);
+  out.tokens = Known(value.facts.totals.tokens);
+  out.micro_batches = Known(value.facts.totals.micro_batches);
+  out.chain = record.chain;
+  // What an older caller's structure has room for.
+  const size_t size = std::min(info->size, sizeof(out));
+  out.size = info->size;
+  std::memcpy(info, &out, size);
+}
+
+const char* basin_result_contributor(const basin_result* result, uint32_t index) {
+  if (result == nullptr) return nullptr;
+  const auto& contributors = result->round->record().value.contributors;
+  return index < contributors.size() ? contributors[index].worker.c_str() : nullptr;
+}
+
+const char* basin_result_nonfinite_worker(const basin_result* result) {
+  if (result == nullptr) return nullptr;
+  const auto& nonfinite = result->round->record().value.facts.nonfinite;
+  return nonfinite.has_value() ? nonfinite->worker.c_str() : nullptr;
+}
+
+const basin_error* basin_result_rejection(const basin_result* result) {
+  return result != nullptr && result->rejection.has_value() ? &*result->rejection : nullptr;
+}
+
+int basin_result_has(const basin_result* result, uint32_t tensor) {
+  return result != nullptr && result->round->Has(tensor) ? 1 : 0;
+}
+
+basin_code basin_result_copy(const basin_result* result, uint32_t tensor, void* to, size_t bytes,
+                             basin_error** error) {
+  if (result == nullptr || (to == nullptr && bytes > 0)) {
+    return basin::c::Return(
+        absl::InvalidArgumentError("The result or its destination is null. Pass both."), error);
+  }
+  return basin::c::Return(result->round->CopyTo(tensor, to, bytes), error);
+}
+
+int basin_result_piece(const basin_result* result, uint32_t tensor, size_t index, const void** data,
+                       size_t* bytes) {
+  if (result == nullptr || data == nullptr || bytes == nullptr) return 0;
+  const std::vector<std::string_view> pieces = result->round->Pieces(tensor);
+  if (index >= pieces.size()) return 0;
+  *data = pieces[index].data();
+  *bytes = pieces[index].size();
+  return 1;
+}
+
+void basin_result_free(basin_result* result) { delete result; }
+
+}  // extern "C"

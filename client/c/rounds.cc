@@ -1,0 +1,187 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The part of basin.h about tensors and rounds.
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/c/error.h"
+#include "client/c/result.h"
+#include "client/c/worker.h"
+
+using basin::c::Check;
+using basin::c::Return;
+using basin::c::Timeout;
+using basin::client::RoundOutcome;
+
+namespace {
+
+std::optional<uint64_t> Known(int64_t count) {
+  return count < 0 ? std::nullopt : std::optional<uint64_t>(count);
+}
+
+absl::StatusOr<basin::client::BeginRound> BeginOf(uint32_t lane, const basin_round_spec* given) {
+  if (given == nullptr) {
+    return absl::InvalidArgumentError(
+        "The specification of the round is null. Begin with BASIN_ROUND_SPEC_INIT and set op.");
+  }
+  // An older caller's structure ends earlier.
+  basin_round_spec in = BASIN_ROUND_SPEC_INIT;
+  std::memcpy(&in, given, std::min(given->size, sizeof(in)));
+  basin::client::BeginRound begin;
+  begin.lane = lane;
+  begin.spec.op = static_cast<basin::ReduceOp>(in.op);
+  begin.spec.prescale = in.prescale;
+  begin.spec.postscale = in.postscale;
+  begin.spec.predivide = in.predivide;
+  begin.spec.auto_predivide = in.auto_predivide != 0;
+  begin.spec.kind =
+      in.contributes_sum != 0 ? basin::ContributionKind::kSum : basin::ContributionKind::kMean;
+  begin.spec.weight_by = static_cast<basin::WeightBy>(in.weight);
+  begin.spec.denominator =
+      in.divide_by_present != 0 ? basin::Denominator::kPresent : basin::Denominator::kAll;
+  begin.spec.loss_scale = in.loss_scale;
+  begin.counts = {Known(in.samples), Known(in.tokens), Known(in.micro_batches)};
+  begin.step_label = in.step;
+  return begin;
+}
+
+// An outcome as a callback of basin.h's hears it.
+basin::client::Worker::RoundDone Teller(uint32_t lane, basin_round_done done, void* user) {
+  if (done == nullptr) return nullptr;
+  return [lane, done, user](const RoundOutcome& outcome) {
+    if (outcome.ok()) {
+      done(user, lane, new basin_result(*outcome), nullptr);
+      return;
+    }
+    basin_error* error = nullptr;
+    Return(outcome.status(), &error);
+    done(user, lane, nullptr, error);
+    basin_error_free(error);
+  };
+}
+
+basin_code Hand(const RoundOutcome& outcome, basin_result** result, basin_error** error) {
+  if (!outcome.ok()) return Return(outcome.status(), error);
+  if (result != nullptr) *result = new basin_result(*outcome);
+  return BASIN_OK;
+}
+
+}  // namespace
+
+extern "C" {
+
+basin_code basin_register(basin_worker* worker, const char* lane, basin_lane_kind kind,
+                          const basin_tensor* tensors, size_t count, uint32_t* lane_handle,
+                          uint32_t* handles, basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  std::vector<basin::TensorSpec> specs;
+  specs.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    absl::StatusOr<basin::TensorSpec> spec =
+        basin::c::SpecOf(tensors == nullptr ? nullptr : tensors + i);
+    if (!spec.ok()) return Return(spec.status(), error);
+    specs.push_back(*std::move(spec));
+  }
+  const auto registered =
+      worker->client().Register(basin::c::Text(lane), static_cast<basin::LaneKind>(kind), specs);
+  if (!registered.ok()) return Return(registered.status(), error);
+  if (lane_handle != nullptr) *lane_handle = registered->lane;
+  if (handles != nullptr) {
+    std::copy(registered->tensors.begin(), registered->tensors.end(), handles);
+  }
+  return BASIN_OK;
+}
+
+basin_code basin_begin(basin_worker* worker, uint32_t lane, const basin_round_spec* spec,
+                       basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  const auto begin = BeginOf(lane, spec);
+  return Return(begin.ok() ? worker->client().Begin(*begin) : begin.status(), error);
+}
+
+basin_code basin_push(basin_worker* worker, uint32_t lane, uint32_t tensor, const void* data,
+                      basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = worker->client().Push(lane, tensor, data);
+  return Return(status, error);
+}
+
+basin_code basin_push_narrow(basin_worker* worker, uint32_t lane, uint32_t tensor, const void* data,
+                             basin_dtype as, int32_t exponent, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) {
+    status = worker->client().Push(lane, tensor, data, {static_cast<basin::DType>(as), exponent});
+  }
+  return Return(status, error);
+}
+
+basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = worker->client().Skip(lane, tensor);
+  return Return(status, error);
+}
+
+basin_code basin_commit(basin_worker* worker, uint32_t lane, basin_round_done done, void* user,
+                        basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = worker->client().Commit(lane, Teller(lane, done, user));
+  return Return(status, error);
+}
+
+basin_code basin_withdraw(basin_worker* worker, uint32_t lane, const char* reason,
+                          basin_round_done done, void* user, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) {
+    status = worker->client().Withdraw(lane, basin::c::Text(reason), Teller(lane, done, user));
+  }
+  return Return(status, error);
+}
+
+basin_code basin_wait(basin_worker* worker, uint32_t lane, int64_t timeout, basin_result** result,
+                      basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  return Hand(worker->client().Wait(lane, Timeout(timeout)), result, error);
+}
+
+basin_code basin_abandon(basin_worker* worker, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = worker->client().Abandon();
+  return Return(status, error);
+}
+
+basin_code basin_allreduce(basin_worker* worker, uint32_t lane, const basin_round_spec* spec,
+                           const basin_buffer* buffers, size_t count, int64_t timeout,
+                           basin_result** result, basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  const auto begin = BeginOf(lane, spec);
+  if (!begin.ok()) return Return(begin.status(), error);
+  std::vector<basin::client::Worker::CallTensor> tensors;
+  tensors.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    tensors.push_back({buffers[i].tensor, buffers[i].in, buffers[i].out});
+  }
+  return Hand(worker->client().Allreduce(*begin, tensors, Timeout(timeout)), result, error);
+}
+
+basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout,
+                         basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  // One byte that everybody contributes: its sum is there when all have called.
+  const std::string lane = absl::StrCat("call/barrier/", basin::c::Text(name));
+  const auto registered =
+      worker->client().Register(lane, basin::LaneKind::kCall, {{"here", basin::DType::kU8, {1}}});
+  if (!registered.ok()) return Return(registered.status(), error);
+  basin::client::BeginRound begin;
+  begin.lane = registered->lane;
+  begin.spec.op = basin::ReduceOp::kMax;
+  const uint8_t here = 1;
+  return Hand(worker->client().Allreduce(begin, {{registered->tensors[0], &here, nullptr}},
+                                         Timeout(timeout)),
+              nullptr, error);
+}
+
+}  // extern "C"

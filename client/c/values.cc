@@ -1,0 +1,94 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The part of basin.h about values.
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/c/error.h"
+#include "client/c/worker.h"
+
+using basin::c::Check;
+using basin::c::Return;
+using basin::c::SpecOf;
+using basin::c::Text;
+
+namespace {
+
+absl::Status Announce(basin_worker* worker, const char* lane, const basin_tensor* tensor,
+                      uint64_t version, const void* data, basin_hold hold) {
+  const auto spec = SpecOf(tensor);
+  if (!spec.ok()) return spec.status();
+  return worker->client().Announce({Text(lane), spec->name, version}, *spec, data,
+                                   static_cast<basin::client::Hold>(hold));
+}
+
+absl::Status Get(basin_worker* worker, const char* lane, const basin_tensor* tensor,
+                 uint64_t version, const std::optional<basin::WorkerId>& source, int64_t timeout,
+                 void* to, size_t bytes) {
+  const auto spec = SpecOf(tensor);
+  if (!spec.ok()) return spec.status();
+  const auto value = worker->client().Get({Text(lane), spec->name, version}, *spec, source,
+                                          basin::c::Timeout(timeout));
+  return value.ok() ? (*value)->CopyTo(to, bytes) : value.status();
+}
+
+}  // namespace
+
+extern "C" {
+
+basin_code basin_announce(basin_worker* worker, const char* lane, const basin_tensor* tensor,
+                          uint64_t version, const void* data, basin_hold hold,
+                          basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = Announce(worker, lane, tensor, version, data, hold);
+  return Return(status, error);
+}
+
+basin_code basin_stop_serving(basin_worker* worker, const char* lane, const char* tensor,
+                              basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = worker->client().StopServing(Text(lane), Text(tensor));
+  return Return(status, error);
+}
+
+void basin_step_begin(basin_worker* worker) {
+  if (Check(worker).ok()) worker->client().BeginStep();
+}
+
+void basin_step_end(basin_worker* worker) {
+  if (Check(worker).ok()) worker->client().EndStep();
+}
+
+basin_code basin_get(basin_worker* worker, const char* lane, const basin_tensor* tensor,
+                     uint64_t version, const char* source, int64_t timeout, void* to, size_t bytes,
+                     basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) {
+    status = Get(worker, lane, tensor, version,
+                 source == nullptr ? std::nullopt : std::optional<basin::WorkerId>(source), timeout,
+                 to, bytes);
+  }
+  return Return(status, error);
+}
+
+basin_code basin_broadcast(basin_worker* worker, const char* lane, const basin_tensor* tensor,
+                           uint64_t version, uint32_t root, void* data, size_t bytes,
+                           int64_t timeout, basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  const basin::Membership membership = worker->client().place().membership;
+  if (root >= membership.members.size()) {
+    return Return(
+        absl::InvalidArgumentError(absl::StrCat("Rank ", root, " cannot be the root: there are ",
+                                                membership.members.size(), " members.")),
+        error);
+  }
+  const basin::WorkerId& source = membership.members[root];
+  const absl::Status status =
+      source == worker->id() ? Announce(worker, lane, tensor, version, data, BASIN_COPY)
+                             : Get(worker, lane, tensor, version, source, timeout, data, bytes);
+  return Return(status, error);
+}
+
+}  // extern "C"

@@ -1,0 +1,230 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/c/worker.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/c/error.h"
+#include "proto/wire/status_detail.h"
+
+using basin::Error;
+using basin::ErrorCode;
+using basin::c::Check;
+using basin::c::Return;
+
+namespace {
+
+// Threads that gRPC starts while this lives handle no signals: those are the trainer's.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Copies a string with its zero; returns its length.
+size_t CopyText(const std::string& text, char* to, size_t size) {
+  if (to != nullptr && size > 0) {
+    const size_t copied = std::min(text.size(), size - 1);
+    std::memcpy(to, text.data(), copied);
+    to[copied] = '\0';
+  }
+  return text.size();
+}
+
+basin::client::Place PlaceOf(basin_worker* worker) {
+  return Check(worker).ok() ? worker->client().place() : basin::client::Place();
+}
+
+}  // namespace
+
+namespace basin::c {
+
+absl::Status Check(const basin_worker* worker) {
+  if (worker == nullptr) {
+    return absl::InvalidArgumentError("The worker is null. Pass what basin_connect has made.");
+  }
+  if (!worker->here()) {
+    return absl::FailedPreconditionError(
+        "This process is a child of the one that connected the worker, and cannot use it. Call "
+        "from the parent, or connect in a new program.");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TensorSpec> SpecOf(const basin_tensor* tensor) {
+  if (tensor == nullptr || tensor->name == nullptr ||
+      (tensor->rank > 0 && tensor->shape == nullptr)) {
+    return absl::InvalidArgumentError("A tensor has no name or no shape. Give it both.");
+  }
+  TensorSpec spec;
+  spec.name = tensor->name;
+  spec.dtype = static_cast<DType>(tensor->dtype);
+  spec.shape.assign(tensor->shape, tensor->shape + tensor->rank);
+  return spec;
+}
+
+}  // namespace basin::c
+
+absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Settings settings,
+                                                                    basin::c::Log log) {
+  const SignalsBlocked blocked;
+  std::unique_ptr<basin_worker> worker(new basin_worker(settings, log));
+  if (worker->event_fd_ < 0) {
+    return absl::ResourceExhaustedError(
+        "No file descriptor is left for the worker's events. Raise the limit of open files.");
+  }
+  basin::client::WorkerOptions options;
+  options.core = std::move(settings.core);
+  options.placed = [self = worker.get()](const basin::client::Place& place) {
+    self->report_.Take(place);
+    self->Signal();
+  };
+  options.ended = [self = worker.get()](basin::client::LaneHandle) { self->Signal(); };
+  auto connected =
+      basin::client::Worker::Connect(std::move(options), *worker->connector_, worker->clock_);
+  if (!connected.ok()) return connected.status();
+  worker->worker_ = *std::move(connected);
+  return worker;
+}
+
+basin_worker::basin_worker(const basin::c::Settings& settings, basin::c::Log log)
+    : process_(getpid()),
+      id_(settings.core.worker),
+      event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      report_(log, absl::StrCat("worker ", id_, " of job ", settings.core.job)),
+      connector_(std::make_unique<basin::client::GrpcConnector>(settings.address)) {}
+
+basin_worker::~basin_worker() {
+  worker_.reset();
+  connector_.reset();
+  if (event_fd_ >= 0) close(event_fd_);
+}
+
+bool basin_worker::here() const { return getpid() == process_; }
+
+void basin_worker::Signal() const {
+  const uint64_t one = 1;
+  // Fails only when the counter is full, and then the descriptor is readable anyway.
+  [[maybe_unused]] const ssize_t written = write(event_fd_, &one, sizeof(one));
+}
+
+extern "C" {
+
+uint32_t basin_abi_version(void) { return BASIN_ABI_VERSION; }
+
+const char* basin_version(void) { return BASIN_VERSION; }
+
+basin_code basin_connect(const basin_options* options, basin_worker** worker, basin_error** error) {
+  if (options == nullptr || worker == nullptr) {
+    return Return(absl::InvalidArgumentError("The options or the place for the worker are null. "
+                                             "Make options with basin_options_new."),
+                  error);
+  }
+  auto settings = options->Resolve();
+  if (!settings.ok()) return Return(settings.status(), error);
+  auto connected = basin_worker::Connect(*std::move(settings), options->log());
+  if (!connected.ok()) return Return(connected.status(), error);
+  *worker = connected->release();
+  return BASIN_OK;
+}
+
+void basin_close(basin_worker* worker) {
+  // In a child there is nothing that can be taken down.
+  if (worker != nullptr && worker->here()) delete worker;
+}
+
+basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  if (place == nullptr) return Return(absl::InvalidArgumentError("The place is null."), error);
+  const basin::client::Place now = worker->client().place();
+  basin_place out = BASIN_PLACE_INIT;
+  out.role = static_cast<basin_role>(now.role);
+  out.rank = now.rank.value_or(0);
+  out.world_size = static_cast<uint32_t>(now.membership.members.size());
+  out.generation_term = now.membership.generation.term;
+  out.generation_counter = now.membership.generation.counter;
+  out.joins = now.joins;
+  out.has_donor = now.donor.has_value() ? 1 : 0;
+  out.is_donor = now.donor == worker->id() ? 1 : 0;
+  out.draining = now.draining ? 1 : 0;
+  out.left = now.left ? 1 : 0;
+  // What an older caller's structure has room for.
+  const size_t size = std::min(place->size, sizeof(out));
+  out.size = place->size;
+  std::memcpy(place, &out, size);
+  return now.fatal.has_value() ? Return(*now.fatal, error) : BASIN_OK;
+}
+
+size_t basin_member_id(basin_worker* worker, uint32_t rank, char* id, size_t size) {
+  const basin::client::Place place = PlaceOf(worker);
+  const auto& members = place.membership.members;
+  return CopyText(rank < members.size() ? members[rank] : "", id, size);
+}
+
+size_t basin_donor_id(basin_worker* worker, char* id, size_t size) {
+  return CopyText(PlaceOf(worker).donor.value_or(""), id, size);
+}
+
+size_t basin_worker_id(basin_worker* worker, char* id, size_t size) {
+  return CopyText(worker == nullptr ? "" : worker->id(), id, size);
+}
+
+basin_code basin_ready(basin_worker* worker, uint64_t step, uint64_t state_hash,
+                       basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = worker->client().Ready(step, state_hash);
+  return Return(status, error);
+}
+
+basin_code basin_await_member(basin_worker* worker, int64_t timeout, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = worker->client().AwaitMember(basin::c::Timeout(timeout));
+  return Return(status, error);
+}
+
+basin_code basin_event_fd(basin_worker* worker, int* fd, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok() && fd == nullptr) status = absl::InvalidArgumentError("The descriptor is null.");
+  if (status.ok()) *fd = worker->event_fd();
+  return Return(status, error);
+}
+
+basin_code basin_busy(basin_worker* worker, const char* reason, int64_t expected,
+                      basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) {
+    status = worker->client().Busy(basin::c::Text(reason), basin::c::Timeout(expected));
+  }
+  return Return(status, error);
+}
+
+basin_code basin_finished(basin_worker* worker, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = worker->client().Finished();
+  return Return(status, error);
+}
+
+basin_code basin_leave(basin_worker* worker, basin_error** error) {
+  absl::Status status = Check(worker);
+  if (status.ok()) status = worker->client().Leave();
+  return Return(status, error);
+}
+
+}  // extern "C"

@@ -1,0 +1,72 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The worker behind basin.h: client::Worker with a network, a clock, a log and a descriptor, and
+// the knowledge of which process it belongs to.
+//
+// Thread contract: as basin.h.
+
+#ifndef BASIN_CLIENT_C_WORKER_H_
+#define BASIN_CLIENT_C_WORKER_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/c/include/basin/basin.h"
+#include "client/c/options.h"
+#include "client/c/report.h"
+#include "client/transport/grpc/connector.h"
+#include "client/transport/worker.h"
+#include "runtime/clock.h"
+
+struct basin_worker {
+ public:
+  // Failure: as basin_connect.
+  static absl::StatusOr<std::unique_ptr<basin_worker>> Connect(basin::c::Settings settings,
+                                                               basin::c::Log log);
+  ~basin_worker();
+  basin_worker(const basin_worker&) = delete;
+  basin_worker& operator=(const basin_worker&) = delete;
+
+  // Whether this is the process that connected. In a child of it there are no threads, and locks
+  // may be held for ever: nothing of this may be touched.
+  bool here() const;
+
+  basin::client::Worker& client() { return *worker_; }
+  const std::string& id() const { return id_; }
+  int event_fd() const { return event_fd_; }
+
+ private:
+  basin_worker(const basin::c::Settings& settings, basin::c::Log log);
+  void Signal() const;
+
+  const pid_t process_;
+  const std::string id_;
+  int event_fd_ = -1;
+  basin::MonotonicClock clock_;
+  basin::c::Report report_;
+  std::unique_ptr<basin::client::GrpcConnector> connector_;
+  std::unique_ptr<basin::client::Worker> worker_;
+};
+
+namespace basin::c {
+
+// FAILED_PRECONDITION in a child, INVALID_ARGUMENT for null.
+absl::Status Check(const basin_worker* worker);
+
+inline absl::Duration Timeout(int64_t nanoseconds) {
+  return nanoseconds < 0 ? absl::InfiniteDuration() : absl::Nanoseconds(nanoseconds);
+}
+
+// A null string is an empty one.
+inline std::string Text(const char* text) { return text == nullptr ? "" : text; }
+
+// INVALID_ARGUMENT for an array of sizes that is missing.
+absl::StatusOr<TensorSpec> SpecOf(const basin_tensor* tensor);
+
+}  // namespace basin::c
+
+#endif  // BASIN_CLIENT_C_WORKER_H_
