@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
@@ -58,8 +57,6 @@ constexpr std::array kLaunchers = {
     Launcher{"HOROVOD_RANK", "HOROVOD_SIZE"},                  // Horovod's launcher
 };
 
-constexpr std::array kLevels = {"debug", "info", "warning", "error"};
-
 // ---- values
 
 std::string NumberRule(uint32_t least, uint32_t most) {
@@ -93,7 +90,7 @@ std::string Wrong(Kind kind, std::string_view value) {
     case Kind::kFlag:
       return value == "true" || value == "false" ? "" : "true or false is needed";
     case Kind::kLevel:
-      for (const char* level : kLevels) {
+      for (const char* level : basin::c::kLogLevels) {
         if (value == level) return "";
       }
       return "debug, info, warning or error is needed";
@@ -137,14 +134,10 @@ std::string HostAndProcess() {
   return LabelOf(host.data(), absl::StrCat("-", getpid()));
 }
 
-void LogToStderr(void*, basin_log_level level, const char* message) {
-  std::fprintf(stderr, "basin: %s: %s\n", kLevels[static_cast<size_t>(level)], message);
-}
-
 }  // namespace
 
 basin_options::basin_options(bool read_environment) {
-  log_.write = LogToStderr;
+  log_.write = basin::c::LogToStderr;
   for (const Option& option : kOptions) {
     if (option.value != nullptr) defaults_[option.key] = option.value;
   }
@@ -246,8 +239,8 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
 basin::c::Log basin_options::log() const {
   basin::c::Log log = log_;
   const std::string least = Text("log_level");
-  for (size_t level = 0; level < kLevels.size(); ++level) {
-    if (least == kLevels[level]) log.least = static_cast<basin_log_level>(level);
+  for (size_t level = 0; level < basin::c::kLogLevels.size(); ++level) {
+    if (least == basin::c::kLogLevels[level]) log.least = static_cast<basin_log_level>(level);
   }
   return log;
 }

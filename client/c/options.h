@@ -9,6 +9,7 @@
 #ifndef BASIN_CLIENT_C_OPTIONS_H_
 #define BASIN_CLIENT_C_OPTIONS_H_
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -20,6 +21,12 @@
 #include "client/core/config.h"
 
 namespace basin::c {
+
+// By basin_log_level.
+inline constexpr std::array kLogLevels = {"debug", "info", "warning", "error"};
+
+// Of a worker whose trainer gave no other.
+void LogToStderr(void* user, basin_log_level level, const char* message);
 
 struct Log {
   basin_log write = nullptr;
