@@ -24,6 +24,11 @@ std::vector<RememberedEvent> EventHistory::After(uint64_t sequence, size_t most)
   return found;
 }
 
+uint64_t EventHistory::last() const {
+  MutexLock lock(mutex_);
+  return last_;
+}
+
 uint64_t EventHistory::Subscribe(std::function<void()> news) {
   MutexLock lock(mutex_);
   const uint64_t subscription = next_subscription_++;

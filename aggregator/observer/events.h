@@ -38,6 +38,9 @@ class EventHistory {
   // Those after the one with this number, oldest first, at most `most`.
   std::vector<RememberedEvent> After(uint64_t sequence, size_t most) const;
 
+  // The number of the newest; 0 before the first.
+  uint64_t last() const;
+
   // `news` is called after each Add.
   uint64_t Subscribe(std::function<void()> news);
   void Unsubscribe(uint64_t subscription);

@@ -33,14 +33,14 @@ Family<Counter>& CounterFamily(prometheus::Registry& registry, const char* name,
 }
 
 // A family that is made for one scrape.
-class Values {
+class Scraped {
  public:
-  Values(MetricType type, const char* name, const char* help) {
+  Scraped(MetricType type, const char* name, const char* help) {
     family_.name = name;
     family_.help = help;
     family_.type = type;
   }
-  Values& Add(std::vector<ClientMetric::Label> labels, double value) {
+  Scraped& Add(std::vector<ClientMetric::Label> labels, double value) {
     ClientMetric metric;
     metric.label = std::move(labels);
     metric.gauge.value = value;
@@ -48,26 +48,26 @@ class Values {
     family_.metric.push_back(std::move(metric));
     return *this;
   }
-  Values& Add(double value) { return Add({}, value); }
+  Scraped& Add(double value) { return Add({}, value); }
   MetricFamily Take() { return std::move(family_); }
 
  private:
   MetricFamily family_;
 };
 
-Values Gauge(const char* name, const char* help) { return {MetricType::Gauge, name, help}; }
-Values Total(const char* name, const char* help) { return {MetricType::Counter, name, help}; }
+Scraped Gauge(const char* name, const char* help) { return {MetricType::Gauge, name, help}; }
+Scraped Sum(const char* name, const char* help) { return {MetricType::Counter, name, help}; }
 
 void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
-  Values states = Gauge("basin_job_state", "1 for the state that the job is in.");
-  Values generation = Gauge("basin_generation", "Version of the job's members, within the term.");
-  Values members = Gauge("basin_members", "Workers of the job in each state.");
-  Values heard = Gauge("basin_worker_last_seen_seconds",
-                       "Since the member was last heard; of a job's first 256 members.");
-  Values rounds = Gauge("basin_round", "Number of the lane's open or next round.");
-  Values open = Gauge("basin_round_open", "1 while the lane's round is open.");
-  Values norm = Gauge("basin_gradient_norm", "2-norm of the lane's last result.");
-  Values samples = Gauge("basin_effective_batch_samples", "Samples of the lane's last result.");
+  Scraped states = Gauge("basin_job_state", "1 for the state that the job is in.");
+  Scraped generation = Gauge("basin_generation", "Version of the job's members, within the term.");
+  Scraped members = Gauge("basin_members", "Workers of the job in each state.");
+  Scraped heard = Gauge("basin_worker_last_seen_seconds",
+                        "Since the member was last heard; of a job's first 256 members.");
+  Scraped rounds = Gauge("basin_round", "Number of the lane's open or next round.");
+  Scraped open = Gauge("basin_round_open", "1 while the lane's round is open.");
+  Scraped norm = Gauge("basin_gradient_norm", "2-norm of the lane's last result.");
+  Scraped samples = Gauge("basin_effective_batch_samples", "Samples of the lane's last result.");
   for (const JobSnapshot& job : snapshot.jobs) {
     states.Add({{kJob, job.job}, {"state", job.state}}, 1);
     generation.Add({{kJob, job.job}}, static_cast<double>(job.generation));
@@ -87,32 +87,32 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
       }
     }
   }
-  for (Values* values : {&states, &generation, &members, &heard, &rounds, &open, &norm, &samples}) {
+  for (Scraped* values :
+       {&states, &generation, &members, &heard, &rounds, &open, &norm, &samples}) {
     families.push_back(values->Take());
   }
 }
 
-void AddService(const Snapshot& snapshot, absl::Duration loop_delay,
-                std::vector<MetricFamily>& families) {
+void AddService(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
   const RunnerCounters& counters = snapshot.counters;
   const auto number = [](uint64_t value) { return static_cast<double>(value); };
   families.push_back(
-      Total("basin_contribution_bytes_total", "Payload of gradients that arrived whole.")
+      Sum("basin_contribution_bytes_total", "Payload of gradients that arrived whole.")
           .Add(number(counters.contribution_bytes))
           .Take());
   families.push_back(
-      Total("basin_result_bytes_total", "Payload of results that was sent, once for each receiver.")
+      Sum("basin_result_bytes_total", "Payload of results that was sent, once for each receiver.")
           .Add(number(counters.result_bytes))
           .Take());
   families.push_back(
-      Total("basin_checksum_failures_total", "Frames whose bytes did not have their digest.")
+      Sum("basin_checksum_failures_total", "Frames whose bytes did not have their digest.")
           .Add(number(counters.corrupt_frames))
           .Take());
   families.push_back(
-      Total("basin_results_resent_total", "Frames sent again after a data stream was lost.")
+      Sum("basin_results_resent_total", "Frames sent again after a data stream was lost.")
           .Add(number(counters.results_resent))
           .Take());
-  families.push_back(Total("basin_reductions_total", "Ranges of chunks that were added up.")
+  families.push_back(Sum("basin_reductions_total", "Ranges of chunks that were added up.")
                          .Add(number(counters.reductions))
                          .Take());
   families.push_back(
@@ -131,10 +131,6 @@ void AddService(const Snapshot& snapshot, absl::Duration loop_delay,
   families.push_back(Gauge("basin_draining", "1 while the aggregator ends.")
                          .Add(snapshot.draining ? 1 : 0)
                          .Take());
-  families.push_back(
-      Gauge("basin_loop_delay_seconds", "How long the oldest event has waited for the event loop.")
-          .Add(absl::ToDoubleSeconds(loop_delay))
-          .Take());
 }
 
 }  // namespace
@@ -267,10 +263,22 @@ void Metrics::RemoveJob(const JobName& job) {
   jobs_.erase(found);
 }
 
-std::string Metrics::Text(const Snapshot& snapshot, absl::Duration loop_delay) const {
+std::string Metrics::Text(const std::optional<Snapshot>& snapshot, absl::Duration loop_delay,
+                          const std::vector<Total>& totals) const {
   std::vector<MetricFamily> families = registry_.Collect();
-  AddJobs(snapshot, families);
-  AddService(snapshot, loop_delay, families);
+  if (snapshot.has_value()) {
+    AddJobs(*snapshot, families);
+    AddService(*snapshot, families);
+  }
+  for (const Total& total : totals) {
+    families.push_back(Scraped(MetricType::Counter, total.name, total.help)
+                           .Add(static_cast<double>(total.value))
+                           .Take());
+  }
+  families.push_back(
+      Gauge("basin_loop_delay_seconds", "How long the oldest event has waited for the event loop.")
+          .Add(absl::ToDoubleSeconds(loop_delay))
+          .Take());
   families.push_back(Gauge("basin_build_info", "1, with what runs in the labels.")
                          .Add({{"version", version_}}, 1)
                          .Take());

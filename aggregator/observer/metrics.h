@@ -11,8 +11,10 @@
 #ifndef BASIN_AGGREGATOR_OBSERVER_METRICS_H_
 #define BASIN_AGGREGATOR_OBSERVER_METRICS_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +30,13 @@
 
 namespace basin::aggregator {
 
+// A counter that somebody else keeps.
+struct Total {
+  const char* name;
+  const char* help;
+  uint64_t value;
+};
+
 class Metrics {
  public:
   explicit Metrics(std::string version);
@@ -35,8 +44,10 @@ class Metrics {
 
   void Count(const Note& note, absl::Time now);
 
-  // `loop_delay`: how long the oldest event has waited for the loop.
-  std::string Text(const Snapshot& snapshot, absl::Duration loop_delay) const;
+  // Without a snapshot the gauges are left out. `loop_delay`: how long the oldest event has waited
+  // for the loop. `totals`: counters that others keep.
+  std::string Text(const std::optional<Snapshot>& snapshot, absl::Duration loop_delay,
+                   const std::vector<Total>& totals = {}) const;
 
  private:
   struct JobSeries;

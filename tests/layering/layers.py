@@ -130,6 +130,32 @@ LAYERS = (
         messages=True,
     ),
     Layer(
+        "aggregator/admin",
+        uses=(
+            "proto",
+            "runtime",
+            "aggregator/core",
+            "aggregator/engine",
+            "aggregator/observer",
+        ),
+        headers=("absl/", *_GRPC_HEADERS),
+        links=("absl::", *_GRPC_LINKS),
+        messages=True,
+    ),
+    Layer(
+        "aggregator/basind",
+        uses=("proto/limits", "kernels", "runtime", "aggregator"),
+        headers=("absl/",),
+        links=("absl::", "Threads::"),
+    ),
+    Layer(
+        "aggregator/ctl",
+        uses=("proto", "aggregator/config", "aggregator/admin", "aggregator/basind"),
+        headers=("absl/", *_GRPC_HEADERS),
+        links=("absl::", *_GRPC_LINKS),
+        messages=True,
+    ),
+    Layer(
         "client/core",
         uses=("proto/vocabulary",),
         headers=("absl/",),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -202,7 +203,7 @@ std::map<std::string, double> Parse(const std::string& text) {
 
 TEST(Metrics, OfAnIdleAggregatorAreOfTheFormat) {
   const Metrics metrics("1.2.3");
-  const std::map<std::string, double> samples = Parse(metrics.Text({}, absl::Milliseconds(250)));
+  const std::map<std::string, double> samples = Parse(metrics.Text(Snapshot(), absl::Milliseconds(250)));
   EXPECT_EQ(1, samples.at("basin_build_info{version=\"1.2.3\"}"));
   EXPECT_EQ(0.25, samples.at("basin_loop_delay_seconds"));
   EXPECT_EQ(0, samples.at("basin_state_file_failures_total"));
@@ -210,6 +211,15 @@ TEST(Metrics, OfAnIdleAggregatorAreOfTheFormat) {
   EXPECT_GT(samples.at("process_start_time_seconds"), 1.5e9);
   EXPECT_GE(samples.at("process_open_fds"), 3);
   EXPECT_EQ(1u, samples.count("process_cpu_seconds_total"));
+}
+
+TEST(Metrics, OfAHangingLoopAreWithoutGauges) {
+  const Metrics metrics("1");
+  const std::map<std::string, double> samples =
+      Parse(metrics.Text(std::nullopt, absl::Seconds(30), {{"basin_x_total", "Of others.", 3}}));
+  EXPECT_EQ(30, samples.at("basin_loop_delay_seconds"));
+  EXPECT_EQ(3, samples.at("basin_x_total"));
+  EXPECT_EQ(0u, samples.count("basin_sessions"));
 }
 
 TEST(Metrics, CountRoundsAndTheirDuration) {

@@ -1,0 +1,63 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// basin.v1.Admin on a listener of its own: what operators see and may change.
+//
+// It decides nothing: it looks at the engine from the engine's loop, and hands it commands. There
+// is no authentication yet: whoever reaches the address is an operator, so it belongs on the
+// loopback or behind something that knows who asks.
+//
+// Thread contract: Start, Stop and the destructor from one thread. Stop while the engine still
+// runs, or calls that wait for it run into their timeout.
+// Failure: UNAVAILABLE when the address cannot be listened on.
+
+#ifndef BASIN_AGGREGATOR_ADMIN_ADMIN_SERVER_H_
+#define BASIN_AGGREGATOR_ADMIN_ADMIN_SERVER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "aggregator/engine/engine.h"
+#include "aggregator/observer/events.h"
+
+namespace grpc {
+class Server;
+}  // namespace grpc
+
+namespace basin::aggregator {
+
+class AdminService;
+
+struct AdminOptions {
+  std::string address;  // host:port; port 0: any that is free.
+  std::string version;
+  Term term = 0;
+  // What DrainService does: as if somebody had sent SIGTERM.
+  std::function<void()> end;
+};
+
+class AdminServer {
+ public:
+  // REQUIRES: engine and events outlive the server.
+  static absl::StatusOr<std::unique_ptr<AdminServer>> Start(AdminOptions options, Engine& engine,
+                                                            EventHistory& events);
+  ~AdminServer();
+  AdminServer(const AdminServer&) = delete;
+  AdminServer& operator=(const AdminServer&) = delete;
+
+  int port() const { return port_; }
+  // Ends the calls in progress. Idempotent.
+  void Stop();
+
+ private:
+  AdminServer();
+
+  int port_ = 0;
+  std::unique_ptr<AdminService> service_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_ADMIN_ADMIN_SERVER_H_

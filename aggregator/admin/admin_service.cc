@@ -1,0 +1,355 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/admin/admin_service.h"
+
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/admin/metadata.h"
+#include "aggregator/admin/view.h"
+#include "aggregator/observer/ask.h"
+#include "proto/limits/limits.h"
+#include "proto/limits/names.h"
+#include "proto/status/status.h"
+#include "proto/wire/admin.h"
+
+namespace basin::aggregator {
+namespace {
+
+// A loop that takes longer hangs.
+constexpr std::chrono::seconds kLoopTimeout{5};
+
+// How often a call that waits for events looks whether its caller is still there.
+constexpr std::chrono::milliseconds kLookAtCaller{200};
+
+// Each holds a thread.
+constexpr int kMostWatchers = 16;
+
+// Events that are read at once; each is small.
+constexpr size_t kEventsAtOnce = 256;
+
+constexpr size_t kAllEvents = std::numeric_limits<size_t>::max();
+
+absl::Status NoSuchJob(const std::string& job) {
+  return absl::NotFoundError(
+      absl::StrCat("There is no job ", job, ". `basinctl status` lists the ones there are."));
+}
+
+v1::Limit LimitOf(const char* name, uint64_t limit, uint64_t in_use, const char* unit,
+                  const JobName& job = "") {
+  v1::Limit message;
+  message.set_name(name);
+  message.set_limit(limit);
+  message.set_in_use(in_use);
+  message.set_unit(unit);
+  message.set_job(job);
+  return message;
+}
+
+}  // namespace
+
+AdminService::AdminService(AdminOptions options, Engine& engine, EventHistory& events)
+    : options_(std::move(options)),
+      engine_(engine),
+      events_(events),
+      started_(std::chrono::steady_clock::now()) {}
+
+void AdminService::Stop() {
+  MutexLock lock(mutex_);
+  stopped_ = true;
+  news_.NotifyAll();
+}
+
+// ---- how handlers reach the core
+
+template <typename Response, typename Look>
+absl::Status AdminService::LookFor(Response* response, Look look) {
+  using Answer = std::pair<absl::Status, Response>;
+  std::optional<Answer> answer = Ask<Answer>(
+      engine_, kLoopTimeout, [look = std::move(look)](const Runner& runner, absl::Time now) {
+        Answer found;
+        found.first = look(runner, now, &found.second);
+        return found;
+      });
+  if (!answer.has_value()) {
+    return absl::DeadlineExceededError(
+        "The aggregator's event loop does not answer; see /livez and basin_loop_delay_seconds.");
+  }
+  *response = std::move(answer->second);
+  return answer->first;
+}
+
+template <typename Response, typename Look>
+absl::Status AdminService::LookAtJob(const std::string& job, Response* response, Look look) {
+  return LookFor(response, [job, look = std::move(look)](const Runner& runner, absl::Time now,
+                                                         Response* found) {
+    const Job* state = runner.core().FindJob(job);
+    if (state == nullptr) return NoSuchJob(job);
+    return look(*state, now, found);
+  });
+}
+
+absl::Status AdminService::FindWorker(const std::string& job, const std::string& worker) {
+  v1::ChangeResponse unused;
+  return LookAtJob(job, &unused, [worker](const Job& state, absl::Time, v1::ChangeResponse*) {
+    const std::optional<Slot> slot = state.workers().Find(worker);
+    if (slot.has_value() && state.workers()[*slot].state != WorkerState::kLost) {
+      return absl::OkStatus();
+    }
+    return absl::NotFoundError(absl::StrCat("Job ", state.name(), " has no worker ", worker,
+                                            ". `basinctl members ", state.name(),
+                                            "` lists the ones it has."));
+  });
+}
+
+absl::Status AdminService::Do(Event command, const std::string& text,
+                              v1::ChangeResponse* response) {
+  engine_.Command(std::move(command));
+  // The loop takes one thing after the other: when it answers this, the command is taken.
+  return LookFor(response, [text](const Runner&, absl::Time, v1::ChangeResponse* done) {
+    done->set_text(text);
+    return absl::OkStatus();
+  });
+}
+
+// ---- what is asked
+
+grpc::Status AdminService::GetStatus(grpc::ServerContext*, const v1::GetStatusRequest* request,
+                                     v1::ServiceStatus* response) {
+  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  const absl::Status looked =
+      LookFor(response, [](const Runner& runner, absl::Time, v1::ServiceStatus* status) {
+        const Coordinator& core = runner.core();
+        status->set_draining(core.draining());
+        status->set_serving(!core.draining());
+        status->set_jobs(static_cast<uint32_t>(core.jobs().size()));
+        uint32_t workers = 0;
+        for (const auto& [id, job] : core.jobs()) {
+          workers += job.workers().size() - job.workers().Count(WorkerState::kLost);
+        }
+        status->set_workers(workers);
+        status->set_buffer_bytes(core.reserved_bytes());
+        status->set_buffer_limit_bytes(core.config().memory_bytes);
+        return absl::OkStatus();
+      });
+  response->set_version(options_.version);
+  response->set_protocol_version(kProtocolVersion);
+  response->set_contract_version(kContractVersion);
+  response->set_term(options_.term);
+  response->set_uptime_ns(static_cast<uint64_t>(
+      std::chrono::nanoseconds(std::chrono::steady_clock::now() - started_).count()));
+  return ToGrpc(looked);
+}
+
+grpc::Status AdminService::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
+                                    v1::ListJobsResponse* response) {
+  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  const auto counts = CountsOf(events_.After(0, kAllEvents));
+  return ToGrpc(
+      LookFor(response, [counts](const Runner& runner, absl::Time, v1::ListJobsResponse* jobs) {
+        std::map<JobName, const Job*> by_name;
+        for (const auto& [id, job] : runner.core().jobs()) by_name.emplace(job.name(), &job);
+        for (const auto& [name, job] : by_name) {
+          const auto found = counts.find(name);
+          *jobs->add_jobs() = ViewOf(*job, found == counts.end() ? RoundCounts() : found->second,
+                                     runner.core().draining());
+        }
+        return absl::OkStatus();
+      }));
+}
+
+grpc::Status AdminService::ListMembers(grpc::ServerContext*, const v1::ListMembersRequest* request,
+                                       v1::ListMembersResponse* response) {
+  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  return ToGrpc(LookAtJob(request->job(), response,
+                          [](const Job& job, absl::Time now, v1::ListMembersResponse* members) {
+                            *members = MembersOf(job, now);
+                            return absl::OkStatus();
+                          }));
+}
+
+grpc::Status AdminService::ListRounds(grpc::ServerContext*, const v1::ListRoundsRequest* request,
+                                      v1::ListRoundsResponse* response) {
+  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  const RoundTimes times = TimesOf(request->job(), events_.After(0, kAllEvents));
+  return ToGrpc(LookAtJob(request->job(), response,
+                          [times, lane = request->lane(), last = request->last()](
+                              const Job& job, absl::Time now, v1::ListRoundsResponse* rounds) {
+                            *rounds = RoundsOf(job, lane, last, times, now);
+                            if (!lane.empty() && rounds->lanes_size() == 0) {
+                              return absl::NotFoundError(absl::StrCat(
+                                  "Job ", job.name(), " has no lane ", QuoteForError(lane), "."));
+                            }
+                            return absl::OkStatus();
+                          }));
+}
+
+grpc::Status AdminService::GetLimits(grpc::ServerContext*, const v1::GetLimitsRequest* request,
+                                     v1::LimitsResponse* response) {
+  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  return ToGrpc(LookFor(response, [](const Runner& runner, absl::Time, v1::LimitsResponse* limits) {
+    const Coordinator& core = runner.core();
+    const Config& config = core.config();
+    *limits->add_limits() =
+        LimitOf("memory.budget", config.memory_bytes, core.reserved_bytes(), "bytes");
+    *limits->add_limits() = LimitOf("limits.jobs", config.max_jobs, core.jobs().size(), "jobs");
+    for (const auto& [id, job] : core.jobs()) {
+      const uint64_t workers = job.workers().size() - job.workers().Count(WorkerState::kLost);
+      *limits->add_limits() =
+          LimitOf("limits.workers", config.max_workers, workers, "workers", job.name());
+      *limits->add_limits() =
+          LimitOf("limits.lanes", config.max_lanes, job.lanes().size(), "lanes", job.name());
+    }
+    return absl::OkStatus();
+  }));
+}
+
+// ---- what happens
+
+// Until something happened after that event, or for a moment. False: it is over.
+bool AdminService::WaitForNews(uint64_t after) {
+  const auto until = std::chrono::steady_clock::now() + kLookAtCaller;
+  MutexLock lock(mutex_);
+  if (!stopped_ && events_.After(after, 1).empty()) news_.WaitUntil(mutex_, until);
+  return !stopped_;
+}
+
+grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
+                                       const v1::WatchEventsRequest* request,
+                                       grpc::ServerWriter<v1::Event>* writer) {
+  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  {
+    MutexLock lock(mutex_);
+    if (watchers_ == kMostWatchers) {
+      return ToGrpc(absl::ResourceExhaustedError(
+          absl::StrCat("There are ", kMostWatchers, " watchers of events already; end one.")));
+    }
+    ++watchers_;
+  }
+  // Tells a caller that does not want to wait for new events which the last one is.
+  context->AddInitialMetadata(kLastEventMetadata, absl::StrCat(events_.last()));
+  writer->SendInitialMetadata();
+  const uint64_t subscription = events_.Subscribe([this] { news_.NotifyAll(); });
+  uint64_t after = request->after();
+  bool caller_there = true;
+  while (caller_there && !context->IsCancelled()) {
+    const std::vector<RememberedEvent> events = events_.After(after, kEventsAtOnce);
+    // One clock for all: the newest is new.
+    const absl::Time now = events.empty() ? absl::Time() : events.back().time;
+    for (const RememberedEvent& event : events) {
+      after = event.sequence;
+      if (!request->job().empty() && event.note.job != request->job()) continue;
+      caller_there = caller_there && writer->Write(ViewOf(event, options_.term, now));
+    }
+    if (events.empty() && !WaitForNews(after)) break;
+  }
+  events_.Unsubscribe(subscription);
+  MutexLock lock(mutex_);
+  --watchers_;
+  return stopped_ ? ToGrpc(absl::UnavailableError("The aggregator ends.")) : grpc::Status::OK;
+}
+
+// ---- what is changed
+
+grpc::Status AdminService::DrainWorker(grpc::ServerContext*, const v1::DrainWorkerRequest* request,
+                                       v1::ChangeResponse* response) {
+  absl::Status good = wire::Check(*request);
+  if (good.ok()) good = FindWorker(request->job(), request->worker());
+  if (!good.ok()) return ToGrpc(good);
+  return ToGrpc(Do(basin::aggregator::DrainWorker{request->job(), request->worker()},
+                   absl::StrCat("Worker ", request->worker(), " of job ", request->job(),
+                                " is drained: its open rounds end normally, and it is not among "
+                                "the next members."),
+                   response));
+}
+
+grpc::Status AdminService::DrainService(grpc::ServerContext*,
+                                        const v1::DrainServiceRequest* request,
+                                        v1::ChangeResponse* response) {
+  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  options_.end();
+  response->set_text(
+      "The aggregator ends: open rounds run to their verdicts within drain.grace, nobody is "
+      "admitted, then all sessions end.");
+  return grpc::Status::OK;
+}
+
+grpc::Status AdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* request,
+                                 v1::ChangeResponse* response) {
+  absl::Status good = wire::Check(*request);
+  if (good.ok()) good = FindWorker(request->job(), request->worker());
+  if (!good.ok()) return ToGrpc(good);
+  const std::string reason = request->reason().empty()
+                                 ? "by an operator"
+                                 : PrintableText(request->reason(), kMaxTextBytes / 2);
+  return ToGrpc(Do(EvictWorker{request->job(), request->worker(), reason},
+                   absl::StrCat("Worker ", request->worker(), " of job ", request->job(),
+                                " is evicted; it may rejoin with state."),
+                   response));
+}
+
+grpc::Status AdminService::Pause(grpc::ServerContext*, const v1::PauseRequest* request,
+                                 v1::ChangeResponse* response) {
+  absl::Status good = wire::Check(*request);
+  const auto exists = [](const Job&, absl::Time, v1::ChangeResponse*) { return absl::OkStatus(); };
+  if (good.ok()) good = LookAtJob(request->job(), response, exists);
+  if (!good.ok()) return ToGrpc(good);
+  return ToGrpc(Do(SuspendJob{request->job()},
+                   absl::StrCat("Job ", request->job(), " is suspended until it is resumed."),
+                   response));
+}
+
+grpc::Status AdminService::Resume(grpc::ServerContext*, const v1::ResumeRequest* request,
+                                  v1::ChangeResponse* response) {
+  absl::Status good = wire::Check(*request);
+  const auto exists = [](const Job&, absl::Time, v1::ChangeResponse*) { return absl::OkStatus(); };
+  if (good.ok()) good = LookAtJob(request->job(), response, exists);
+  if (!good.ok()) return ToGrpc(good);
+  return ToGrpc(
+      Do(ResumeJob{request->job()}, absl::StrCat("Job ", request->job(), " goes on."), response));
+}
+
+grpc::Status AdminService::Recover(grpc::ServerContext*, const v1::RecoverRequest* request,
+                                   v1::ChangeResponse* response) {
+  absl::Status good = wire::Check(*request);
+  const auto recovers = [](const Job& job, absl::Time, v1::ChangeResponse*) {
+    if (job.state() == JobState::kHalted || job.state() == JobState::kRecovering) {
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "Job ", job.name(), " is ", JobStateName(job.state()), ": there is nothing to recover."));
+  };
+  if (good.ok()) good = LookAtJob(request->job(), response, recovers);
+  if (!good.ok()) return ToGrpc(good);
+  return ToGrpc(Do(RecoverJob{request->job()},
+                   absl::StrCat("Job ", request->job(),
+                                " goes on with whoever is back; `basinctl events` says what was "
+                                "lost."),
+                   response));
+}
+
+grpc::Status AdminService::ReportExit(grpc::ServerContext*, const v1::ReportExitRequest* request,
+                                      v1::ChangeResponse* response) {
+  absl::Status good = wire::Check(*request);
+  if (good.ok()) good = FindWorker(request->job(), request->worker());
+  const auto is_that_process = [worker = request->worker(), nonce = request->nonce()](
+                                   const Job& job, absl::Time, v1::ChangeResponse*) {
+    const std::optional<Slot> slot = job.workers().Find(worker);
+    if (nonce == 0 || (slot.has_value() && job.workers()[*slot].nonce == nonce)) {
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat("Worker ", worker, " of job ", job.name(), " is another process by now."));
+  };
+  if (good.ok()) good = LookAtJob(request->job(), response, is_that_process);
+  if (!good.ok()) return ToGrpc(good);
+  return ToGrpc(Do(WorkerExited{request->job(), request->worker()},
+                   absl::StrCat("Worker ", request->worker(), " of job ", request->job(),
+                                " has exited; nobody waits for its lease."),
+                   response));
+}
+
+}  // namespace basin::aggregator

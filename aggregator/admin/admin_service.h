@@ -1,0 +1,84 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The handlers of basin.v1.Admin.
+//
+// Thread contract: gRPC's synchronous threads, one per call; operators are few.
+// Failure: as basin/v1/admin.proto says. DEADLINE_EXCEEDED when the event loop does not answer.
+
+#ifndef BASIN_AGGREGATOR_ADMIN_ADMIN_SERVICE_H_
+#define BASIN_AGGREGATOR_ADMIN_ADMIN_SERVICE_H_
+
+#include <chrono>
+#include <string>
+
+#include "absl/status/status.h"
+#include "aggregator/admin/admin_server.h"
+#include "aggregator/engine/engine.h"
+#include "aggregator/observer/events.h"
+#include "basin/v1/admin.grpc.pb.h"
+#include "runtime/mutex.h"
+
+namespace basin::aggregator {
+
+class AdminService : public v1::Admin::Service {
+ public:
+  AdminService(AdminOptions options, Engine& engine, EventHistory& events);
+
+  // Calls that wait for news end.
+  void Stop();
+
+  grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request,
+                         v1::ServiceStatus* response) override;
+  grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
+                        v1::ListJobsResponse* response) override;
+  grpc::Status ListMembers(grpc::ServerContext* context, const v1::ListMembersRequest* request,
+                           v1::ListMembersResponse* response) override;
+  grpc::Status ListRounds(grpc::ServerContext* context, const v1::ListRoundsRequest* request,
+                          v1::ListRoundsResponse* response) override;
+  grpc::Status WatchEvents(grpc::ServerContext* context, const v1::WatchEventsRequest* request,
+                           grpc::ServerWriter<v1::Event>* writer) override;
+  grpc::Status GetLimits(grpc::ServerContext* context, const v1::GetLimitsRequest* request,
+                         v1::LimitsResponse* response) override;
+
+  grpc::Status DrainWorker(grpc::ServerContext* context, const v1::DrainWorkerRequest* request,
+                           v1::ChangeResponse* response) override;
+  grpc::Status DrainService(grpc::ServerContext* context, const v1::DrainServiceRequest* request,
+                            v1::ChangeResponse* response) override;
+  grpc::Status Evict(grpc::ServerContext* context, const v1::EvictRequest* request,
+                     v1::ChangeResponse* response) override;
+  grpc::Status Pause(grpc::ServerContext* context, const v1::PauseRequest* request,
+                     v1::ChangeResponse* response) override;
+  grpc::Status Resume(grpc::ServerContext* context, const v1::ResumeRequest* request,
+                      v1::ChangeResponse* response) override;
+  grpc::Status Recover(grpc::ServerContext* context, const v1::RecoverRequest* request,
+                       v1::ChangeResponse* response) override;
+  grpc::Status ReportExit(grpc::ServerContext* context, const v1::ReportExitRequest* request,
+                          v1::ChangeResponse* response) override;
+
+ private:
+  // Fills `response` from the loop. `look(runner, now, response)` returns a status.
+  template <typename Response, typename Look>
+  absl::Status LookFor(Response* response, Look look);
+  // Of a job, or NOT_FOUND.
+  template <typename Response, typename Look>
+  absl::Status LookAtJob(const std::string& job, Response* response, Look look);
+  absl::Status FindWorker(const std::string& job, const std::string& worker);
+  // Hands the command over and returns when the core has taken it.
+  absl::Status Do(Event command, const std::string& text, v1::ChangeResponse* response);
+  bool WaitForNews(uint64_t after);
+
+  // Constant after construction.
+  const AdminOptions options_;
+  Engine& engine_;
+  EventHistory& events_;
+  const std::chrono::steady_clock::time_point started_;
+
+  Mutex mutex_;
+  Condition news_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  int watchers_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_ADMIN_ADMIN_SERVICE_H_

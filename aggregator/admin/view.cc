@@ -1,0 +1,239 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/admin/view.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "proto/wire/session_types.h"
+#include "proto/wire/types.h"
+
+namespace basin::aggregator {
+namespace {
+
+uint64_t Nanoseconds(absl::Duration duration) {
+  return static_cast<uint64_t>(absl::ToInt64Nanoseconds(std::max(duration, absl::ZeroDuration())));
+}
+
+v1::JobState StateOf(const Job& job, bool draining) {
+  switch (job.state()) {
+    case JobState::kRecovering:
+      return v1::JOB_STATE_RECOVERING;
+    case JobState::kHalted:
+      return v1::JOB_STATE_HALTED;
+    case JobState::kForming:
+      return v1::JOB_STATE_STARTING;
+    case JobState::kRunning:
+      break;
+  }
+  if (job.suspended()) return v1::JOB_STATE_SUSPENDED;
+  if (job.Paused()) return v1::JOB_STATE_PAUSED;
+  return draining ? v1::JOB_STATE_DRAINING : v1::JOB_STATE_RUNNING;
+}
+
+v1::Role RoleOf(WorkerState state) {
+  switch (state) {
+    case WorkerState::kMember:
+    case WorkerState::kFinished:
+      return v1::ROLE_MEMBER;
+    case WorkerState::kSpare:
+      return v1::ROLE_SPARE;
+    default:
+      return v1::ROLE_JOINER;
+  }
+}
+
+v1::MemberStatus MemberOf(const Worker& worker, std::optional<uint32_t> rank, absl::Time now) {
+  v1::MemberStatus status;
+  status.set_worker(worker.id);
+  status.set_role(RoleOf(worker.state));
+  if (rank.has_value()) status.set_rank(*rank);
+  wire::Encode(worker.incarnation, status.mutable_incarnation());
+  status.set_last_seen_ns(Nanoseconds(now - worker.last_heard));
+  status.set_progress(worker.progress);
+  status.set_connected(worker.connected());
+  status.set_ready(worker.state != WorkerState::kAdmitted);
+  status.set_finished(worker.finishing || worker.state == WorkerState::kFinished);
+  status.set_draining(worker.draining);
+  if (worker.busy_until > now) status.set_busy(worker.busy);
+  return status;
+}
+
+// The first tensor of which something is missing, by name; "commit" when nothing is.
+std::string MissingOf(const RoundMember& member, const Layout& layout) {
+  for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
+    if (member.skipped.Test(tensor)) continue;
+    const uint32_t first = layout.FirstChunk(tensor);
+    for (uint32_t chunk = 0; chunk < layout.TensorChunks(tensor); ++chunk) {
+      if (!member.have.Test(first + chunk)) return layout.tensors()[tensor].name;
+    }
+  }
+  return "commit";
+}
+
+// What the round still needs of a member; empty when it has everything.
+std::string NeededOf(const Round& round, const RoundMember& member, const Layout& layout) {
+  if (member.gone) return "";
+  if (round.phase() == RoundPhase::kPrepared) return member.staged ? "" : "staged";
+  if (member.standing != Standing::kContributor || member.effective) return "";
+  return member.begun ? MissingOf(member, layout) : "begin";
+}
+
+void AddWaiting(const Job& job, const Lane& lane, absl::Time now, v1::OpenRoundStatus& status) {
+  for (const RoundMember& member : lane.round->members()) {
+    const std::string what = NeededOf(*lane.round, member, lane.layout);
+    if (what.empty()) continue;
+    v1::Waiting& waiting = *status.add_waiting();
+    waiting.set_worker(member.id);
+    waiting.set_what(what);
+    if (const std::optional<Slot> slot = job.workers().Find(member.id); slot.has_value()) {
+      waiting.set_last_seen_ns(Nanoseconds(now - job.workers()[*slot].last_heard));
+    }
+    if (lane.round->phase() == RoundPhase::kCollect) {
+      waiting.set_missing_chunks(lane.layout.chunks() - member.have.count());
+    }
+  }
+}
+
+absl::Duration Between(const std::map<RoundTimes::Key, absl::Time>& from, absl::Time until,
+                       const RoundTimes::Key& key) {
+  const auto found = from.find(key);
+  return found == from.end() ? absl::ZeroDuration() : until - found->second;
+}
+
+void AddOpen(const Job& job, const Lane& lane, const RoundTimes& times, absl::Time now,
+             v1::LaneRounds& rounds) {
+  v1::OpenRoundStatus& status = *rounds.mutable_open();
+  status.set_round(lane.round->number());
+  status.set_phase(static_cast<v1::RoundPhase>(static_cast<int>(lane.round->phase()) + 1));
+  wire::Encode(lane.round->ballot(), status.mutable_ballot());
+  status.set_open_ns(Nanoseconds(Between(times.opened, now, {lane.name, lane.round->number()})));
+  status.set_pull_mode(lane.round->pull_mode());
+  for (const RoundMember& member : lane.round->members()) {
+    if (member.begun) status.set_step_label(member.begin.step_label);
+  }
+  AddWaiting(job, lane, now, status);
+}
+
+void AddPast(const Lane& lane, uint32_t last, const RoundTimes& times, v1::LaneRounds& rounds) {
+  for (auto record = lane.verdicts.rbegin(); record != lane.verdicts.rend() && last > 0;
+       ++record, --last) {
+    v1::RoundStatus& status = *rounds.add_past();
+    wire::Encode(*record, status.mutable_record());
+    const RoundTimes::Key key{lane.name, record->round};
+    if (const auto settled = times.settled.find(key); settled != times.settled.end()) {
+      status.set_duration_ns(Nanoseconds(Between(times.opened, settled->second, key)));
+    }
+    status.set_gradient_norm(std::sqrt(record->value.facts.squared_norm));
+  }
+}
+
+}  // namespace
+
+RoundTimes TimesOf(const JobName& job, const std::vector<RememberedEvent>& events) {
+  RoundTimes times;
+  for (const RememberedEvent& event : events) {
+    if (event.note.job != job) continue;
+    const RoundTimes::Key key{event.note.lane, event.note.round};
+    if (event.note.kind == NoteKind::kRoundOpened) times.opened[key] = event.time;
+    if (event.note.kind == NoteKind::kRoundCommitted ||
+        event.note.kind == NoteKind::kRoundAborted) {
+      times.settled[key] = event.time;
+    }
+  }
+  return times;
+}
+
+std::map<JobName, RoundCounts> CountsOf(const std::vector<RememberedEvent>& events) {
+  std::map<JobName, RoundCounts> counts;
+  for (const RememberedEvent& event : events) {
+    if (event.note.kind == NoteKind::kRoundCommitted) ++counts[event.note.job].committed;
+    if (event.note.kind == NoteKind::kRoundAborted) ++counts[event.note.job].aborted;
+  }
+  return counts;
+}
+
+v1::JobStatus ViewOf(const Job& job, const RoundCounts& counts, bool draining) {
+  v1::JobStatus status;
+  status.set_job(job.name());
+  status.set_run(job.run());
+  status.set_state(StateOf(job, draining));
+  status.set_cause(job.reason());
+  wire::Encode(job.membership().generation, status.mutable_generation());
+  status.set_members(job.workers().Count(WorkerState::kMember));
+  status.set_joiners(job.workers().Count(WorkerState::kAdmitted) +
+                     job.workers().Count(WorkerState::kCandidate));
+  status.set_spares(job.workers().Count(WorkerState::kSpare));
+  wire::Encode(job.settings(), status.mutable_settings());
+  status.set_committed_rounds(counts.committed);
+  status.set_aborted_rounds(counts.aborted);
+  uint64_t bytes = 0;
+  for (const Lane& lane : job.lanes()) {
+    bytes += lane.memory.reserved + lane.tracking;
+    if (lane.kind != LaneKind::kGradient || lane.verdicts.empty()) continue;
+    const RoundValue& value = lane.verdicts.back().value;
+    status.clear_effective_batch();
+    if (value.outcome == Outcome::kCommitted) {
+      wire::Encode(value.facts.totals, status.mutable_effective_batch());
+    }
+  }
+  status.set_buffer_bytes(bytes);
+  return status;
+}
+
+v1::ListMembersResponse MembersOf(const Job& job, absl::Time now) {
+  v1::ListMembersResponse response;
+  wire::Encode(job.membership().generation, response.mutable_generation());
+  std::map<WorkerId, uint32_t> ranks;
+  for (const WorkerId& id : job.membership().members) {
+    ranks.emplace(id, static_cast<uint32_t>(ranks.size()));
+  }
+  std::vector<const Worker*> workers;
+  for (const auto& [id, slot] : job.workers().by_id()) {
+    if (job.workers()[slot].state != WorkerState::kLost) workers.push_back(&job.workers()[slot]);
+  }
+  const auto rank_of = [&](const Worker& worker) {
+    const auto found = ranks.find(worker.id);
+    return found == ranks.end() ? static_cast<uint32_t>(ranks.size()) : found->second;
+  };
+  std::stable_sort(workers.begin(), workers.end(),
+                   [&](const Worker* a, const Worker* b) { return rank_of(*a) < rank_of(*b); });
+  for (const Worker* worker : workers) {
+    std::optional<uint32_t> rank;
+    if (ranks.count(worker->id) > 0) rank = rank_of(*worker);
+    *response.add_members() = MemberOf(*worker, rank, now);
+  }
+  return response;
+}
+
+v1::ListRoundsResponse RoundsOf(const Job& job, const std::string& lane_name, uint32_t last,
+                                const RoundTimes& times, absl::Time now) {
+  v1::ListRoundsResponse response;
+  for (const Lane& lane : job.lanes()) {
+    if (!lane_name.empty() && lane.name != lane_name) continue;
+    v1::LaneRounds& rounds = *response.add_lanes();
+    rounds.set_lane(lane.name);
+    rounds.set_kind(wire::EncodeEnum(lane.kind));
+    rounds.set_tensors(lane.layout.version());
+    rounds.set_bytes(lane.layout.bytes());
+    if (lane.Open()) AddOpen(job, lane, times, now, rounds);
+    AddPast(lane, last, times, rounds);
+  }
+  return response;
+}
+
+v1::Event ViewOf(const RememberedEvent& event, Term term, absl::Time now) {
+  v1::Event view;
+  view.set_sequence(event.sequence);
+  view.set_term(term);
+  view.set_age_ns(Nanoseconds(now - event.time));
+  view.set_kind(NoteKindName(event.note.kind));
+  view.set_job(event.note.job);
+  view.set_worker(event.note.worker);
+  view.set_lane(event.note.lane);
+  view.set_round(event.note.round);
+  view.set_text(wire::EncodeText(event.note.text));
+  return view;
+}
+
+}  // namespace basin::aggregator

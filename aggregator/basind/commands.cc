@@ -1,0 +1,306 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/basind/commands.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "aggregator/basind/serve.h"
+#include "aggregator/basind/signals.h"
+#include "aggregator/config/address.h"
+#include "aggregator/config/configuration.h"
+#include "aggregator/config/describe.h"
+#include "aggregator/config/given.h"
+#include "aggregator/config/machine.h"
+#include "aggregator/config/nearest.h"
+#include "aggregator/config/table.h"
+#include "aggregator/http/http_client.h"
+#include "proto/limits/limits.h"
+#include "proto/limits/names.h"
+
+namespace basin::aggregator {
+namespace {
+
+// Shorter than the second that a kubelet gives a probe.
+constexpr absl::Duration kProbeTimeout = absl::Milliseconds(900);
+
+void Print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void Complain(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
+// What a command is run with.
+struct Invocation {
+  std::string version;
+  std::vector<std::string> arguments;  // Behind the command.
+  std::vector<std::string> environment;
+  bool bare = false;  // `basind` alone.
+};
+
+using Own = std::map<std::string, std::string>;
+
+struct Command {
+  std::string name;
+  std::string summary;
+  std::vector<ProgramFlag> flags;  // Besides --help, --config and the options.
+  std::string help;                // With examples.
+  bool configured = true;          // Has a configuration.
+  std::function<ExitCode(const Invocation&, const Own&, const Findings&)> run;
+};
+
+std::optional<std::string> ValueOf(const Own& own, const std::string& flag) {
+  const auto found = own.find(flag);
+  if (found == own.end()) return std::nullopt;
+  return found->second;
+}
+
+absl::StatusOr<Configuration> ConfigurationOf(const Findings& findings) {
+  return Configure(OptionTable(), findings, LookAtMachine());
+}
+
+ExitCode Refuse(const absl::Status& status) {
+  Complain(absl::StrCat("basind: ", absl::StrReplaceAll(status.message(), {{"\n", "\nbasind: "}}),
+                        "\n"));
+  return ExitCodeOf(status);
+}
+
+// ---- the commands
+
+std::string FirstSteps(const std::string& version, const Endpoints& endpoints) {
+  return absl::StrCat(
+      "basind ", version, " serves this machine; nobody else can reach it.\n\n  workers    ",
+      endpoints.grpc, "   for trainers: export BASIN_ADDRESS=", endpoints.grpc, "\n  operators  ",
+      endpoints.admin, "   who is there: basinctl status\n  metrics    http://", endpoints.http,
+      "/metrics\n\n"
+      "To serve a trusted network: basind --grpc-listen=0.0.0.0:29600 --grpc-insecure\n"
+      "Everything that can be set: basind serve --help\n"
+      "To end it: Ctrl-C; open rounds end first, a second Ctrl-C does not wait for them.\n"
+      "The log follows on standard output, one JSON object a line.\n\n");
+}
+
+ExitCode RunServe(const Invocation& invocation, const Own&, const Findings& findings) {
+  const absl::StatusOr<Configuration> configuration = ConfigurationOf(findings);
+  if (!configuration.ok()) return Refuse(configuration.status());
+  BlockSignals();
+  const absl::Status served =
+      Serve(configuration->settings, invocation.version, [&](const Endpoints& endpoints) {
+        if (invocation.bare) Complain(FirstSteps(invocation.version, endpoints));
+      });
+  return served.ok() ? kExitOk : (Refuse(served), kExitFailed);
+}
+
+ExitCode RunCheckConfig(const Invocation&, const Own&, const Findings& findings) {
+  const absl::StatusOr<Configuration> configuration = ConfigurationOf(findings);
+  if (!configuration.ok()) return Refuse(configuration.status());
+  Print("The configuration is right.\n");
+  return kExitOk;
+}
+
+ExitCode RunPrintConfig(const Invocation&, const Own& own, const Findings& findings) {
+  const absl::StatusOr<Configuration> configuration = ConfigurationOf(findings);
+  if (!configuration.ok()) return Refuse(configuration.status());
+  Print(PrintConfiguration(OptionTable(), *configuration, ValueOf(own, "--sources").has_value()));
+  return kExitOk;
+}
+
+ExitCode RunConfigSchema(const Invocation&, const Own& own, const Findings&) {
+  const std::string format = ValueOf(own, "--format").value_or("json");
+  if (format != "json" && format != "markdown") {
+    return Refuse(absl::InvalidArgumentError(
+        absl::StrCat("--format is ", QuoteForError(format), "; it is json or markdown")));
+  }
+  Print(format == "json" ? JsonSchema(OptionTable()) : MarkdownPage(OptionTable()));
+  return kExitOk;
+}
+
+ExitCode RunVersion(const Invocation& invocation, const Own& own, const Findings&) {
+  if (ValueOf(own, "--json").has_value()) {
+    Print(absl::StrCat("{\"version\":\"", invocation.version, "\",\"protocol\":", kProtocolVersion,
+                       ",\"contract\":", kContractVersion, "}\n"));
+  } else {
+    Print(absl::StrCat("basind ", invocation.version, " (protocol ", kProtocolVersion,
+                       ", arithmetic contract ", kContractVersion, ")\n"));
+  }
+  return kExitOk;
+}
+
+ExitCode RunHealthcheck(const Invocation&, const Own& own, const Findings& findings) {
+  const absl::StatusOr<Configuration> configuration = ConfigurationOf(findings);
+  if (!configuration.ok()) return Refuse(configuration.status());
+  const std::string& where = configuration->settings.http_address;
+  if (where.empty()) {
+    return Refuse(absl::FailedPreconditionError(
+        "http.listen is none, so there is nothing to ask; give it an address"));
+  }
+  const std::string path = ValueOf(own, "--ready").has_value() ? "/readyz" : "/livez";
+  const absl::StatusOr<HttpPage> page = GetPage(*ParseAddress(where), path, kProbeTimeout);
+  if (!page.ok()) return Refuse(page.status());
+  Print(page->body);
+  return page->status == 200 ? kExitOk : kExitPrecondition;
+}
+
+// ---- which of them
+
+std::vector<Command> Commands() {
+  return {
+      {"serve",
+       "run the aggregator (the default)",
+       {},
+       "examples:\n"
+       "  basind\n"
+       "  basind serve --config=/etc/basin/basind.yaml\n"
+       "  BASIN_LOG_LEVEL=debug basind --state-file=/var/lib/basin/state\n"
+       "  basind --grpc-listen=0.0.0.0:29600 --grpc-insecure\n",
+       true,
+       RunServe},
+      {"check-config",
+       "say whether a configuration is right",
+       {},
+       "examples:\n"
+       "  basind check-config --config=basind.yaml\n"
+       "  basind check-config --worker-lease=10s\n",
+       true,
+       RunCheckConfig},
+      {"print-config",
+       "print the configuration in force",
+       {{"--sources", false}},
+       "  --sources  say behind each value where it came from\n\n"
+       "examples:\n"
+       "  basind print-config --sources\n"
+       "  basind print-config --config=basind.yaml > complete.yaml\n",
+       true,
+       RunPrintConfig},
+      {"config-schema",
+       "print what a configuration file may hold",
+       {{"--format", true}},
+       "  --format=json|markdown  a JSON Schema (the default), or the page of the documentation\n\n"
+       "examples:\n"
+       "  basind config-schema > basind.schema.json\n"
+       "  basind config-schema --format=markdown\n",
+       false,
+       RunConfigSchema},
+      {"version",
+       "print the version",
+       {{"--json", false}},
+       "  --json  as an object\n\n"
+       "examples:\n"
+       "  basind version\n"
+       "  basind version --json\n",
+       false,
+       RunVersion},
+      {"healthcheck",
+       "ask a running aggregator how it is",
+       {{"--ready", false}},
+       "Asks the address in http.listen, so it needs the configuration of the one that runs.\n\n"
+       "  --ready  whether workers are served (/readyz) instead of whether it lives (/livez)\n\n"
+       "examples:\n"
+       "  basind healthcheck\n"
+       "  basind healthcheck --ready --http-listen=127.0.0.1:29601\n",
+       true,
+       RunHealthcheck},
+  };
+}
+
+std::string Overview(const std::vector<Command>& commands) {
+  std::string text =
+      "basind averages the gradients of training jobs.\n\nusage: basind [COMMAND] [--FLAG=VALUE "
+      "...]\n\ncommands:\n";
+  for (const Command& command : commands) {
+    absl::StrAppend(&text, "  ", command.name, std::string(15 - command.name.size(), ' '),
+                    command.summary, "\n");
+  }
+  return absl::StrCat(
+      text,
+      "\nexamples:\n"
+      "  basind                        serve this machine on 127.0.0.1:29600\n"
+      "  basind serve --help           everything that can be set\n"
+      "  basind print-config --sources what is in force, and why\n"
+      "\nexit codes: 0 ok, 1 failed, 2 usage or configuration, 3 unreachable, 4 denied,\n"
+      "5 not found, 6 precondition, 7 timeout\n");
+}
+
+std::string HelpOf(const Command& command) {
+  std::string text =
+      absl::StrCat("basind ", command.name, ": ", command.summary, "\n\nusage: basind ",
+                   command.name, " [--FLAG=VALUE ...]\n\n", command.help);
+  if (!command.configured) return text;
+  return absl::StrCat(
+      text,
+      "\nEvery flag below can also be given in the environment (--worker-lease as\n"
+      "BASIN_WORKER_LEASE) and in a file (worker: {lease: 10s}). Flags come before the\n"
+      "environment, that before the file.\n\n"
+      "  --config=FILE  a configuration file, in YAML; also BASIN_CONFIG\n",
+      FlagHelp(OptionTable()));
+}
+
+// What was given for options, everywhere.
+Findings Read(const Command& command, const Invocation& invocation, Own& own) {
+  std::vector<ProgramFlag> flags = command.flags;
+  flags.push_back({"--help", false});
+  Findings findings;
+  if (!command.configured) {
+    own = ReadFlags({}, flags, invocation.arguments, findings);
+    return findings;
+  }
+  const std::vector<Option> table = OptionTable();
+  flags.push_back({"--config", true});
+  own = ReadFlags(table, flags, invocation.arguments, findings);
+  ReadEnvironment(table, invocation.environment, findings);
+  std::optional<std::string> file = ValueOf(own, "--config");
+  for (const std::string& variable : invocation.environment) {
+    if (!file.has_value() && absl::StartsWith(variable, "BASIN_CONFIG=")) {
+      file = variable.substr(variable.find('=') + 1);
+    }
+  }
+  if (file.has_value()) LoadFile(table, *file, findings);
+  return findings;
+}
+
+ExitCode NoSuchCommand(const std::vector<Command>& commands, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.push_back(command.name);
+  const std::string nearest = Nearest(name, names);
+  return Refuse(absl::InvalidArgumentError(
+      absl::StrCat(QuoteForError(name), " is no command; ",
+                   nearest.empty() ? "see basind --help" : "did you mean " + nearest + "?")));
+}
+
+}  // namespace
+
+ExitCode RunBasind(const std::string& version, const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& environment) {
+  const std::vector<Command> commands = Commands();
+  const bool named = !arguments.empty() && !absl::StartsWith(arguments[0], "-");
+  if (!named && !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
+    Print(Overview(commands));
+    return kExitOk;
+  }
+  const std::string name = named ? arguments[0] : "serve";
+  const auto command = std::find_if(commands.begin(), commands.end(),
+                                    [&](const Command& known) { return known.name == name; });
+  if (command == commands.end()) return NoSuchCommand(commands, name);
+
+  Invocation invocation;
+  invocation.version = version;
+  invocation.arguments.assign(arguments.begin() + (named ? 1 : 0), arguments.end());
+  invocation.environment = environment;
+  invocation.bare = arguments.empty();
+  Own own;
+  const Findings findings = Read(*command, invocation, own);
+  if (own.count("--help") > 0) {
+    Print(HelpOf(*command));
+    return kExitOk;
+  }
+  if (!command->configured && !findings.problems.empty()) {
+    return Refuse(absl::InvalidArgumentError(findings.problems.front()));
+  }
+  return command->run(invocation, own, findings);
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,26 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What `basind` can be told to do, each command as a function of its arguments. What is for people
+// or scripts goes to standard output, mistakes go to standard error; `serve` has its log on
+// standard output instead.
+//
+// Thread contract: called from the main thread.
+// Failure: an exit code, after a message that says what to do.
+
+#ifndef BASIN_AGGREGATOR_BASIND_COMMANDS_H_
+#define BASIN_AGGREGATOR_BASIND_COMMANDS_H_
+
+#include <string>
+#include <vector>
+
+#include "aggregator/basind/exit_code.h"
+
+namespace basin::aggregator {
+
+// The program's own name left out; `environment` as "NAME=value".
+ExitCode RunBasind(const std::string& version, const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& environment);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_BASIND_COMMANDS_H_

@@ -1,0 +1,71 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/basind/pages.h"
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/config/units.h"
+#include "aggregator/observer/ask.h"
+#include "aggregator/observer/snapshot.h"
+
+namespace basin::aggregator {
+namespace {
+
+// Shorter than a scraper's patience, which is 10 s.
+constexpr std::chrono::seconds kSnapshotTimeout{2};
+
+std::vector<Total> TotalsOf(const TransportCounters& counters) {
+  return {
+      {"basin_received_bytes_total", "Bytes of messages of any kind that came in.",
+       counters.bytes_received},
+      {"basin_sent_bytes_total", "Bytes of messages of any kind that went out.",
+       counters.bytes_sent},
+      {"basin_malformed_messages_total", "Messages of sessions that were none.",
+       counters.malformed_messages},
+      {"basin_malformed_frames_total", "Frames of data streams that were none.",
+       counters.malformed_frames},
+      {"basin_damaged_frames_total", "Frames with a wrong checksum, or lost on the way.",
+       counters.damaged_frames},
+      {"basin_silent_calls_total", "Streams that did not say in time what for.",
+       counters.silent_calls},
+      {"basin_slow_readers_total", "Streams that ended because their other end did not read.",
+       counters.slow_readers},
+  };
+}
+
+HttpPage Live(Engine& engine, absl::Duration within) {
+  // A loop that hangs with nothing to do shows once it has something to do.
+  engine.Inspect([](const Runner&, absl::Time) {});
+  const absl::Duration delay = engine.InboxDelay();
+  if (delay <= within) return {200, "text/plain; charset=utf-8", "ok\n"};
+  return {503, "text/plain; charset=utf-8",
+          absl::StrCat("The event loop has not answered for ", ShowDuration(delay), ".\n")};
+}
+
+HttpPage Ready(bool ready) {
+  if (ready) return {200, "text/plain; charset=utf-8", "ok\n"};
+  return {503, "text/plain; charset=utf-8", "Starting or ending: workers are not served.\n"};
+}
+
+}  // namespace
+
+HttpServer::Pages PagesOf(const PageSources& sources) {
+  HttpServer::Pages pages;
+  pages["/metrics"] = [sources] {
+    // Nothing when the loop hangs, which is a metric too.
+    const std::optional<Snapshot> snapshot =
+        Ask<Snapshot>(sources.engine, kSnapshotTimeout,
+                      [](const Runner& runner, absl::Time now) { return LookAt(runner, now); });
+    return HttpPage{
+        200, "text/plain; version=0.0.4; charset=utf-8",
+        sources.metrics.Text(snapshot, sources.engine.InboxDelay(), TotalsOf(sources.transport))};
+  };
+  pages["/livez"] = [sources] { return Live(sources.engine, sources.live_within); };
+  pages["/readyz"] = [sources] { return Ready(sources.ready); };
+  return pages;
+}
+
+}  // namespace basin::aggregator

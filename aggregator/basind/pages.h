@@ -1,0 +1,39 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The pages of the HTTP port.
+//
+//   /metrics   what Prometheus scrapes
+//   /livez     200 while the event loop works; not "rounds progress", or a slow trainer would
+//              restart the aggregator
+//   /readyz    200 from when workers are served until the aggregator begins to end
+//
+// Thread contract: the pages are called from any thread.
+
+#ifndef BASIN_AGGREGATOR_BASIND_PAGES_H_
+#define BASIN_AGGREGATOR_BASIND_PAGES_H_
+
+#include <atomic>
+#include <functional>
+
+#include "absl/time/time.h"
+#include "aggregator/engine/engine.h"
+#include "aggregator/http/http_server.h"
+#include "aggregator/observer/metrics.h"
+#include "aggregator/transport/counters.h"
+
+namespace basin::aggregator {
+
+// What the pages show. REQUIRES: all of it outlives the server.
+struct PageSources {
+  Engine& engine;
+  const Metrics& metrics;
+  const TransportCounters& transport;
+  const std::atomic<bool>& ready;
+  absl::Duration live_within;
+};
+
+HttpServer::Pages PagesOf(const PageSources& sources);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_BASIND_PAGES_H_

@@ -1,0 +1,212 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/basind/serve.h"
+
+#include <malloc.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <random>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "aggregator/admin/admin_server.h"
+#include "aggregator/basind/pages.h"
+#include "aggregator/basind/signals.h"
+#include "aggregator/config/address.h"
+#include "aggregator/config/units.h"
+#include "aggregator/http/http_server.h"
+#include "aggregator/observer/events.h"
+#include "aggregator/observer/log.h"
+#include "aggregator/observer/metrics.h"
+#include "aggregator/observer/reporter.h"
+#include "aggregator/state/disk_state_file.h"
+#include "aggregator/state/term.h"
+#include "aggregator/transport/server.h"
+#include "kernels/cpu/cpu_reducer.h"
+#include "runtime/clock.h"
+
+namespace basin::aggregator {
+namespace {
+
+// Some hours of a quiet service, some minutes of a large job that starts.
+constexpr size_t kRememberedEvents = 4096;
+
+// Messages come and go by the megabyte. glibc would give their memory back to the kernel each time
+// and pay for it with page faults: more than half of what receiving costs. 32 MiB is the largest
+// threshold that it takes for mappings.
+void KeepMemoryOfMessages() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+}
+
+void WriteToStandardOutput(std::string_view lines) {
+  while (!lines.empty()) {
+    const ssize_t written = write(STDOUT_FILENO, lines.data(), lines.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return;  // Nobody reads the log any more; that is no reason to end.
+    lines.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void Say(Log& log, LogLevel level, const char* event, const std::string& reason) {
+  LogLine line;
+  line.level = level;
+  line.event = event;
+  line.reason = reason;
+  log.Write(line);
+}
+
+// Opens the state file and takes from it what an earlier process wrote. What is damaged or cannot
+// be read is said, and done without.
+std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, Log& log, Config& core) {
+  Term saved = 0;
+  std::unique_ptr<DiskStateFile> file;
+  if (core.state_file) {
+    file = std::make_unique<DiskStateFile>(
+        settings.state_path, core.max_jobs, [&log](const absl::Status& status) {
+          if (status.ok()) {
+            Say(log, LogLevel::kInfo, "state_file_works", "The state file is written again.");
+          } else {
+            Say(log, LogLevel::kError, "state_file_broken",
+                absl::StrCat(status.message(),
+                             ". Training goes on; after a restart the workers "
+                             "are asked instead."));
+          }
+        });
+    absl::StatusOr<WrittenState> state = file->Load();
+    if (state.ok()) {
+      saved = state->term;
+      core.saved = std::move(state->jobs);
+    } else {
+      Say(log, LogLevel::kError, "state_file_damaged", std::string(state.status().message()));
+    }
+  }
+  std::random_device random;
+  core.term_step = TermStep(random());
+  core.term = FirstTerm(absl::Now(), saved, core.term_step);
+  // Already reported.
+  if (file != nullptr) file->Begin(core.term).IgnoreError();
+  return file;
+}
+
+std::string WithPort(const std::string& text, int port) {
+  const absl::StatusOr<Address> address = ParseAddress(text);
+  return address.ok() ? ToString({address->host, static_cast<uint16_t>(port)}) : text;
+}
+
+// The parts in the order in which they depend on each other; they end the other way round.
+class Service {
+ public:
+  Service(const Settings& settings, std::string version)
+      : settings_(settings),
+        version_(std::move(version)),
+        log_(settings.log_level, WriteToStandardOutput),
+        metrics_(version_),
+        events_(kRememberedEvents),
+        reporter_(log_, metrics_, events_),
+        state_file_(OpenStateFile(settings, log_, settings_.engine.core)),
+        reducer_(kernels::MakeCpuReducer()),
+        engine_(settings_.engine, clock_, *reducer_, reporter_, state_file_.get()),
+        server_(OptionsOf(settings_)) {}
+
+  absl::StatusOr<Endpoints> Start() {
+    Endpoints endpoints;
+    const absl::StatusOr<int> port = server_.Start(engine_);
+    if (!port.ok()) return port.status();
+    endpoints.grpc = WithPort(settings_.grpc_address, *port);
+    if (!settings_.admin_address.empty()) {
+      if (absl::Status started = StartAdmin(endpoints); !started.ok()) return started;
+    }
+    if (!settings_.http_address.empty()) {
+      if (absl::Status started = StartHttp(endpoints); !started.ok()) return started;
+    }
+    ready_ = true;
+    Say(log_, LogLevel::kInfo, "serving",
+        absl::StrCat("basind ", version_, " serves workers on ", endpoints.grpc, ", operators on ",
+                     endpoints.admin.empty() ? "none" : endpoints.admin, ", probes and metrics on ",
+                     endpoints.http.empty() ? "none" : endpoints.http, "; term ",
+                     settings_.engine.core.term, ", memory ",
+                     ShowBytes(settings_.engine.core.memory_bytes), "."));
+    return endpoints;
+  }
+
+  void Drain(int signal) {
+    ready_ = false;
+    Say(log_, LogLevel::kInfo, "ending",
+        absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": open rounds have ",
+                     ShowDuration(settings_.engine.core.drain_grace),
+                     " to end; a second signal ends at once."));
+    server_.Drain();
+    if (admin_ != nullptr) admin_->Stop();
+    server_.Stop();
+    Say(log_, LogLevel::kInfo, "ended", "All sessions have ended.");
+  }
+
+ private:
+  static ServerOptions OptionsOf(const Settings& settings) {
+    ServerOptions options;
+    options.address = settings.grpc_address;
+    options.grpc = settings.grpc;
+    options.grpc.quota_bytes = QuotaFor(settings.engine.core.memory_bytes);
+    return options;
+  }
+
+  absl::Status StartAdmin(Endpoints& endpoints) {
+    absl::StatusOr<std::unique_ptr<AdminServer>> admin = AdminServer::Start(
+        {settings_.admin_address, version_, settings_.engine.core.term, RequestEnd}, engine_,
+        events_);
+    if (!admin.ok()) return admin.status();
+    admin_ = *std::move(admin);
+    endpoints.admin = WithPort(settings_.admin_address, admin_->port());
+    return absl::OkStatus();
+  }
+
+  absl::Status StartHttp(Endpoints& endpoints) {
+    absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
+        *ParseAddress(settings_.http_address),
+        PagesOf({engine_, metrics_, server_.counters(), ready_, settings_.live_within}));
+    if (!http.ok()) return http.status();
+    http_ = *std::move(http);
+    endpoints.http = ToString(http_->address());
+    return absl::OkStatus();
+  }
+
+  Settings settings_;
+  const std::string version_;
+  std::atomic<bool> ready_{false};
+  MonotonicClock clock_;
+  Log log_;
+  Metrics metrics_;
+  EventHistory events_;
+  Reporter reporter_;
+  std::unique_ptr<DiskStateFile> state_file_;
+  std::unique_ptr<kernels::Reducer> reducer_;
+  Engine engine_;
+  GrpcServer server_;
+  std::unique_ptr<AdminServer> admin_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+}  // namespace
+
+absl::Status Serve(const Settings& settings, const std::string& version,
+                   const std::function<void(const Endpoints&)>& serving) {
+  KeepMemoryOfMessages();
+  Service service(settings, version);
+  const absl::StatusOr<Endpoints> endpoints = service.Start();
+  if (!endpoints.ok()) return endpoints.status();
+  serving(*endpoints);
+  const int signal = AwaitSignal();
+  EndAtNextSignal();
+  service.Drain(signal);
+  return absl::OkStatus();
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,149 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/ctl/arguments.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "aggregator/config/address.h"
+#include "aggregator/config/nearest.h"
+#include "aggregator/config/units.h"
+#include "proto/limits/limits.h"
+#include "proto/limits/names.h"
+
+namespace basin::aggregator {
+namespace {
+
+absl::Status Wrong(const std::string& text) { return absl::InvalidArgumentError(text); }
+
+struct Flag {
+  std::string name;
+  std::string letter;  // "-o"; empty: none.
+  bool takes_value = false;
+  std::function<absl::Status(const std::string& value, Arguments& arguments)> take;
+};
+
+absl::Status TakeText(const std::string& value, std::string& text) {
+  text = value;
+  return absl::OkStatus();
+}
+
+absl::Status TakeNumber(const std::string& value, uint64_t most, uint64_t& number) {
+  const absl::StatusOr<uint64_t> parsed = ParseCount(value);
+  if (!parsed.ok()) return parsed.status();
+  if (*parsed > most) return Wrong(absl::StrCat("it is at most ", most));
+  number = *parsed;
+  return absl::OkStatus();
+}
+
+absl::Status TakeOutput(const std::string& value, Arguments& arguments) {
+  if (value != "table" && value != "json") return Wrong("it is table or json");
+  arguments.json = value == "json";
+  return absl::OkStatus();
+}
+
+absl::Status TakeTimeout(const std::string& value, Arguments& arguments) {
+  const absl::StatusOr<absl::Duration> timeout = ParseDuration(value);
+  if (!timeout.ok()) return timeout.status();
+  if (*timeout <= absl::ZeroDuration()) return Wrong("it must be longer than nothing");
+  arguments.timeout = *timeout;
+  return absl::OkStatus();
+}
+
+absl::Status TakeAddress(const std::string& value, Arguments& arguments) {
+  if (const auto address = ParseAddress(value); !address.ok()) return address.status();
+  arguments.address = value;
+  return absl::OkStatus();
+}
+
+absl::Status TakeLast(const std::string& value, Arguments& arguments) {
+  uint64_t last = 0;
+  absl::Status taken = TakeNumber(value, kMaxPastRounds, last);
+  arguments.last = static_cast<uint32_t>(last);
+  return taken;
+}
+
+std::vector<Flag> Flags() {
+  return {
+      {"--address", "", true, TakeAddress},
+      {"--output", "-o", true, TakeOutput},
+      {"--timeout", "", true, TakeTimeout},
+      {"--last", "", true, TakeLast},
+      {"--after", "", true,
+       [](const std::string& value, Arguments& arguments) {
+         return TakeNumber(value, ~uint64_t{0}, arguments.after);
+       }},
+      {"--job", "", true,
+       [](const std::string& value, Arguments& arguments) {
+         return TakeText(value, arguments.job);
+       }},
+      {"--lane", "", true,
+       [](const std::string& value, Arguments& arguments) {
+         return TakeText(value, arguments.lane);
+       }},
+      {"--reason", "", true,
+       [](const std::string& value, Arguments& arguments) {
+         return TakeText(value, arguments.reason);
+       }},
+      {"--follow", "-f", false,
+       [](const std::string&, Arguments& arguments) {
+         arguments.follow = true;
+         return absl::OkStatus();
+       }},
+      {"--help", "-h", false,
+       [](const std::string&, Arguments& arguments) {
+         arguments.help = true;
+         return absl::OkStatus();
+       }},
+  };
+}
+
+absl::Status Unknown(const std::string& name, const std::vector<Flag>& flags) {
+  std::vector<std::string> known;
+  for (const Flag& flag : flags) known.push_back(flag.name);
+  const std::string nearest = Nearest(name, known);
+  return Wrong(absl::StrCat(QuoteForError(name), " is no flag; ",
+                            nearest.empty() ? "see --help" : "did you mean " + nearest + "?"));
+}
+
+}  // namespace
+
+absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& arguments,
+                                        const std::string& address) {
+  const std::vector<Flag> flags = Flags();
+  Arguments read;
+  if (!address.empty()) {
+    if (const absl::Status taken = TakeAddress(address, read); !taken.ok()) {
+      return Wrong(absl::StrCat("BASIN_ADMIN_ADDRESS: ", taken.message()));
+    }
+  }
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (!absl::StartsWith(argument, "-")) {
+      read.words.push_back(argument);
+      continue;
+    }
+    const size_t equals = argument.find('=');
+    const std::string name = argument.substr(0, equals);
+    const auto flag = std::find_if(flags.begin(), flags.end(), [&](const Flag& known) {
+      return known.name == name || (known.letter == name && !name.empty());
+    });
+    if (flag == flags.end()) return Unknown(name, flags);
+    std::string value;
+    if (equals != std::string::npos) {
+      if (!flag->takes_value) return Wrong(absl::StrCat(name, " takes no value"));
+      value = argument.substr(equals + 1);
+    } else if (flag->takes_value) {
+      if (i + 1 == arguments.size()) return Wrong(absl::StrCat(name, " needs a value"));
+      value = arguments[++i];
+    }
+    if (const absl::Status taken = flag->take(value, read); !taken.ok()) {
+      return Wrong(absl::StrCat(name, " is ", QuoteForError(value), ": ", taken.message()));
+    }
+  }
+  return read;
+}
+
+}  // namespace basin::aggregator

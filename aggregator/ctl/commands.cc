@@ -1,0 +1,317 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/ctl/commands.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "aggregator/admin/metadata.h"
+#include "aggregator/config/nearest.h"
+#include "aggregator/ctl/arguments.h"
+#include "aggregator/ctl/show.h"
+#include "basin/v1/admin.grpc.pb.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/create_channel.h"
+#include "proto/limits/limits.h"
+#include "proto/limits/names.h"
+#include "proto/status/status.h"
+
+namespace basin::aggregator {
+namespace {
+
+void Print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void Complain(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
+// On one line, with the field names of the protocol.
+std::string Json(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  // Fails for messages with an Any of an unknown type only; ours have none.
+  google::protobuf::util::MessageToJsonString(message, &text, options);
+  return text;
+}
+
+// A connection to the aggregator and what was asked of it.
+class Client {
+ public:
+  explicit Client(Arguments arguments) : arguments_(std::move(arguments)) {
+    grpc::ChannelArguments channel;
+    // A proxy that the environment names is for the world outside.
+    channel.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    stub_ = v1::Admin::NewStub(
+        grpc::CreateCustomChannel(arguments_.address, grpc::InsecureChannelCredentials(), channel));
+  }
+
+  const Arguments& arguments() const { return arguments_; }
+  // What the command is about; the command itself is word 0. REQUIRES: it is there.
+  const std::string& word(size_t i) const { return arguments_.words[i]; }
+  v1::Admin::Stub& stub() { return *stub_; }
+
+  template <typename Request>
+  static Request With() {
+    Request request;
+    request.mutable_header()->set_magic(kMagic);
+    request.mutable_header()->set_protocol_version(kProtocolVersion);
+    return request;
+  }
+
+  // Calls `method` of the stub.
+  template <typename Method, typename Request, typename Response>
+  absl::Status Call(Method method, const Request& request, Response& response) {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    return FromGrpc((stub_.get()->*method)(&context, request, &response));
+  }
+
+  void SetDeadline(grpc::ClientContext& context) const {
+    context.set_deadline(absl::ToChronoTime(absl::Now() + arguments_.timeout));
+  }
+
+  template <typename Response>
+  void Answer(const Response& response) const {
+    Print(arguments_.json ? Json(response) + "\n" : Show(response));
+  }
+
+ private:
+  const Arguments arguments_;
+  std::unique_ptr<v1::Admin::Stub> stub_;
+};
+
+// ---- the commands
+
+absl::Status RunStatus(Client& client) {
+  v1::ServiceStatus status;
+  absl::Status called =
+      client.Call(&v1::Admin::Stub::GetStatus, Client::With<v1::GetStatusRequest>(), status);
+  if (!called.ok()) return called;
+  v1::ListJobsResponse jobs;
+  called = client.Call(&v1::Admin::Stub::ListJobs, Client::With<v1::ListJobsRequest>(), jobs);
+  if (!called.ok()) return called;
+  if (client.arguments().json) {
+    Print(absl::StrCat("{\"service\":", Json(status), ",\"jobs\":", Json(jobs), "}\n"));
+  } else {
+    Print(Show(status) + Show(jobs));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunMembers(Client& client) {
+  auto request = Client::With<v1::ListMembersRequest>();
+  request.set_job(client.word(1));
+  v1::ListMembersResponse members;
+  absl::Status called = client.Call(&v1::Admin::Stub::ListMembers, request, members);
+  if (called.ok()) client.Answer(members);
+  return called;
+}
+
+absl::Status RunRounds(Client& client) {
+  auto request = Client::With<v1::ListRoundsRequest>();
+  request.set_job(client.word(1));
+  request.set_lane(client.arguments().lane);
+  request.set_last(client.arguments().last);
+  v1::ListRoundsResponse rounds;
+  absl::Status called = client.Call(&v1::Admin::Stub::ListRounds, request, rounds);
+  if (called.ok()) client.Answer(rounds);
+  return called;
+}
+
+// The number of the newest event when the call began.
+uint64_t LastEvent(const grpc::ClientContext& context) {
+  const auto& metadata = context.GetServerInitialMetadata();
+  const auto found = metadata.find(kLastEventMetadata);
+  uint64_t last = 0;
+  if (found == metadata.end()) return 0;
+  return absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()), &last)
+             ? last
+             : 0;
+}
+
+absl::Status RunEvents(Client& client) {
+  const Arguments& arguments = client.arguments();
+  auto request = Client::With<v1::WatchEventsRequest>();
+  request.set_job(arguments.job);
+  request.set_after(arguments.after);
+  grpc::ClientContext context;
+  // Who follows waits for as long as it takes.
+  if (!arguments.follow) client.SetDeadline(context);
+  const auto reader = client.stub().WatchEvents(&context, request);
+  reader->WaitForInitialMetadata();
+  const uint64_t last = LastEvent(context);
+  v1::Event event;
+  bool complete = !arguments.follow && last <= arguments.after;
+  while (!complete && reader->Read(&event)) {
+    client.Answer(event);
+    std::fflush(stdout);
+    complete = !arguments.follow && event.sequence() >= last;
+  }
+  if (complete) {
+    context.TryCancel();
+    reader->Finish();
+    return absl::OkStatus();
+  }
+  return FromGrpc(reader->Finish());
+}
+
+// "drain service", "drain worker JOB WORKER".
+absl::Status RunDrain(Client& client) {
+  v1::ChangeResponse change;
+  absl::Status called;
+  if (client.word(1) == "service") {
+    called = client.Call(&v1::Admin::Stub::DrainService, Client::With<v1::DrainServiceRequest>(),
+                         change);
+  } else if (client.word(1) == "worker" && client.arguments().words.size() == 4) {
+    auto request = Client::With<v1::DrainWorkerRequest>();
+    request.set_job(client.word(2));
+    request.set_worker(client.word(3));
+    called = client.Call(&v1::Admin::Stub::DrainWorker, request, change);
+  } else {
+    return absl::InvalidArgumentError(
+        "write `basinctl drain service` or `basinctl drain worker JOB WORKER`");
+  }
+  if (called.ok()) client.Answer(change);
+  return called;
+}
+
+absl::Status RunEvict(Client& client) {
+  auto request = Client::With<v1::EvictRequest>();
+  request.set_job(client.word(1));
+  request.set_worker(client.word(2));
+  request.set_reason(client.arguments().reason);
+  v1::ChangeResponse change;
+  absl::Status called = client.Call(&v1::Admin::Stub::Evict, request, change);
+  if (called.ok()) client.Answer(change);
+  return called;
+}
+
+// A change of a job that needs no more than its name.
+template <typename Request, typename Method>
+absl::Status ChangeJob(Client& client, Method method) {
+  auto request = Client::With<Request>();
+  request.set_job(client.word(1));
+  v1::ChangeResponse change;
+  absl::Status called = client.Call(method, request, change);
+  if (called.ok()) client.Answer(change);
+  return called;
+}
+
+absl::Status RunPause(Client& client) {
+  return ChangeJob<v1::PauseRequest>(client, &v1::Admin::Stub::Pause);
+}
+absl::Status RunResume(Client& client) {
+  return ChangeJob<v1::ResumeRequest>(client, &v1::Admin::Stub::Resume);
+}
+absl::Status RunRecover(Client& client) {
+  return ChangeJob<v1::RecoverRequest>(client, &v1::Admin::Stub::Recover);
+}
+
+// ---- which of them
+
+struct Command {
+  std::string name;
+  std::string usage;  // Behind the name.
+  std::string summary;
+  size_t least_words;  // With the name.
+  size_t most_words;
+  absl::Status (*run)(Client&);
+};
+
+const std::vector<Command>& Commands() {
+  static const std::vector<Command>& commands = *new std::vector<Command>{
+      {"status", "", "the service and its jobs", 1, 1, RunStatus},
+      {"members", "JOB", "the workers of a job", 2, 2, RunMembers},
+      {"rounds", "JOB [--lane=LANE] [--last=N]", "open rounds, whom they wait for, and the last", 2,
+       2, RunRounds},
+      {"events", "[-f] [--job=JOB] [--after=N]", "what happened; -f: and what happens", 1, 1,
+       RunEvents},
+      {"drain", "worker JOB WORKER | service", "let a worker, or the aggregator, end in order", 2,
+       4, RunDrain},
+      {"evict", "JOB WORKER [--reason=TEXT]", "end a worker's membership now", 3, 3, RunEvict},
+      {"pause", "JOB", "open no new round", 2, 2, RunPause},
+      {"resume", "JOB", "open rounds again", 2, 2, RunResume},
+      {"recover", "JOB", "leave a halted recovery with whoever is back", 2, 2, RunRecover},
+  };
+  return commands;
+}
+
+std::string Help() {
+  std::string text =
+      "basinctl shows what an aggregator does, and changes it.\n\nusage: basinctl COMMAND ... "
+      "[flags]\n\ncommands:\n";
+  for (const Command& command : Commands()) {
+    const std::string usage = command.name + (command.usage.empty() ? "" : " ") + command.usage;
+    absl::StrAppend(&text, "  ", usage, std::string(usage.size() < 38 ? 38 - usage.size() : 1, ' '),
+                    command.summary, "\n");
+  }
+  return absl::StrCat(
+      text,
+      "\nflags:\n"
+      "  --address=HOST:PORT   the aggregator's admin.listen (127.0.0.1:29602; also\n"
+      "                        BASIN_ADMIN_ADDRESS)\n"
+      "  -o, --output=FORMAT   table (the default) or json, with the names of the protocol\n"
+      "  --timeout=DURATION    how long to wait for an answer (10s)\n"
+      "\nexamples:\n"
+      "  basinctl status\n"
+      "  basinctl rounds vision -o json\n"
+      "  basinctl events -f --job=vision\n"
+      "  basinctl evict vision w-7 --reason='wrong data set'\n"
+      "\nexit codes: 0 ok, 1 failed, 2 usage, 3 unreachable, 4 denied, 5 not found,\n"
+      "6 precondition, 7 timeout\n");
+}
+
+ExitCode Refuse(const absl::Status& status) {
+  Complain(absl::StrCat("basinctl: ", PrintableText(std::string(status.message()), kMaxTextBytes),
+                        "\n"));
+  return ExitCodeOf(status);
+}
+
+absl::StatusOr<Command> Find(const std::vector<std::string>& words) {
+  if (words.empty()) return absl::InvalidArgumentError("which command? See basinctl --help");
+  std::vector<std::string> names;
+  for (const Command& command : Commands()) {
+    names.push_back(command.name);
+    if (command.name != words[0]) continue;
+    if (words.size() >= command.least_words && words.size() <= command.most_words) return command;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "write `basinctl ", command.name, command.usage.empty() ? "" : " ", command.usage, "`"));
+  }
+  const std::string nearest = Nearest(words[0], names);
+  return absl::InvalidArgumentError(
+      absl::StrCat(QuoteForError(words[0]), " is no command; ",
+                   nearest.empty() ? "see basinctl --help" : "did you mean " + nearest + "?"));
+}
+
+}  // namespace
+
+ExitCode RunBasinctl(const std::vector<std::string>& arguments, const std::string& address) {
+  absl::StatusOr<Arguments> read = ReadArguments(arguments, address);
+  if (!read.ok()) return Refuse(read.status());
+  if (read->help) {
+    Print(Help());
+    return kExitOk;
+  }
+  const absl::StatusOr<Command> command = Find(read->words);
+  if (!command.ok()) return Refuse(command.status());
+  Client client(*std::move(read));
+  const absl::Status run = command->run(client);
+  if (run.ok()) return kExitOk;
+  if (absl::IsUnavailable(run)) {
+    Complain(absl::StrCat("basinctl: nobody answers on ", client.arguments().address,
+                          "; is the aggregator there, and is that its admin.listen?\n"));
+  }
+  return Refuse(run);
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,23 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What `basinctl` can be told to do. Answers go to standard output, mistakes to standard error.
+//
+// Thread contract: called from the main thread, which waits for the aggregator.
+// Failure: an exit code, after a message that says what to do.
+
+#ifndef BASIN_AGGREGATOR_CTL_COMMANDS_H_
+#define BASIN_AGGREGATOR_CTL_COMMANDS_H_
+
+#include <string>
+#include <vector>
+
+#include "aggregator/basind/exit_code.h"
+
+namespace basin::aggregator {
+
+// The program's own name left out. `address`: BASIN_ADMIN_ADDRESS, or empty.
+ExitCode RunBasinctl(const std::vector<std::string>& arguments, const std::string& address);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CTL_COMMANDS_H_

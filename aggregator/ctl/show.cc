@@ -1,0 +1,145 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/ctl/show.h"
+
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "aggregator/ctl/table.h"
+#include "proto/limits/limits.h"
+#include "proto/limits/names.h"
+
+namespace basin::aggregator {
+namespace {
+
+// "3.1s", "120ms", "2h3m0s".
+std::string Span(uint64_t ns) {
+  const absl::Duration span = absl::Nanoseconds(static_cast<int64_t>(ns));
+  const absl::Duration unit = span >= absl::Minutes(1)   ? absl::Seconds(1)
+                              : span >= absl::Seconds(1) ? absl::Milliseconds(100)
+                                                         : absl::Milliseconds(1);
+  return absl::FormatDuration(absl::Trunc(span, unit));
+}
+
+std::string Size(uint64_t bytes) {
+  if (bytes >= uint64_t{1} << 30) return absl::StrFormat("%.1fGiB", bytes / double{1 << 30});
+  if (bytes >= uint64_t{1} << 20) return absl::StrFormat("%.1fMiB", bytes / double{1 << 20});
+  return absl::StrFormat("%.1fKiB", bytes / 1024.0);
+}
+
+// "JOB_STATE_RUNNING" without what its enum is called.
+std::string Word(const std::string& name, size_t prefix) {
+  return absl::AsciiStrToLower(name.substr(prefix));
+}
+std::string Word(v1::JobState state) {
+  return Word(v1::JobState_Name(state), sizeof("JOB_STATE_") - 1);
+}
+std::string Word(v1::Role role) { return Word(v1::Role_Name(role), sizeof("ROLE_") - 1); }
+std::string Word(v1::RoundPhase phase) {
+  return Word(v1::RoundPhase_Name(phase), sizeof("ROUND_PHASE_") - 1);
+}
+std::string Word(v1::Outcome outcome) {
+  return Word(v1::Outcome_Name(outcome), sizeof("OUTCOME_") - 1);
+}
+
+std::string Generation(const v1::Generation& generation) {
+  return absl::StrCat(generation.term(), ".", generation.counter());
+}
+
+std::string Standing(const v1::MemberStatus& member) {
+  std::vector<std::string> words;
+  if (!member.connected()) words.emplace_back("disconnected");
+  if (!member.ready()) words.emplace_back("loading");
+  if (member.finished()) words.emplace_back("finished");
+  if (member.draining()) words.emplace_back("draining");
+  if (!member.busy().empty()) words.push_back("busy: " + member.busy());
+  return absl::StrJoin(words, ", ");
+}
+
+// Of many, the first; the count says how many there are.
+std::string WaitsFor(const v1::OpenRoundStatus& round) {
+  if (round.waiting().empty()) return "";
+  const v1::Waiting& first = round.waiting(0);
+  return absl::StrCat(
+      first.worker(), " (last seen ", Span(first.last_seen_ns()), " ago): ", first.what(),
+      round.waiting_size() == 1 ? "" : absl::StrCat(", and ", round.waiting_size() - 1, " more"));
+}
+
+}  // namespace
+
+std::string Show(const v1::ServiceStatus& status) {
+  return PrintableText(
+             absl::StrCat("basind ", status.version(), ", ",
+                          status.draining() ? "ending" : "serving", " for ",
+                          Span(status.uptime_ns()), ", term ", status.term(), ", ", status.jobs(),
+                          " jobs, ", status.workers(), " workers, memory ",
+                          Size(status.buffer_bytes()), " of ", Size(status.buffer_limit_bytes())),
+             kMaxTextBytes) +
+         "\n";
+}
+
+std::string Show(const v1::ListJobsResponse& jobs) {
+  if (jobs.jobs().empty()) return "";
+  TextTable table({"JOB", "STATE", "MEMBERS", "JOINERS", "SPARES", "MIN", "MAX", "GENERATION",
+                   "MEMORY", "CAUSE"});
+  for (const v1::JobStatus& job : jobs.jobs()) {
+    table.Add({job.job(), Word(job.state()), absl::StrCat(job.members()),
+               absl::StrCat(job.joiners()), absl::StrCat(job.spares()),
+               absl::StrCat(job.settings().min_workers()),
+               absl::StrCat(job.settings().max_workers()), Generation(job.generation()),
+               Size(job.buffer_bytes()), job.cause()});
+  }
+  return "\n" + table.Text();
+}
+
+std::string Show(const v1::ListMembersResponse& members) {
+  TextTable table({"WORKER", "ROLE", "RANK", "LAST SEEN", "PROGRESS", "STATE"});
+  for (const v1::MemberStatus& member : members.members()) {
+    table.Add({member.worker(), Word(member.role()),
+               member.has_rank() ? absl::StrCat(member.rank()) : "", Span(member.last_seen_ns()),
+               absl::StrCat(member.progress()), Standing(member)});
+  }
+  return table.Text();
+}
+
+std::string Show(const v1::ListRoundsResponse& rounds) {
+  TextTable table({"LANE", "ROUND", "STATE", "TOOK", "CONTRIBUTORS", "NORM", "WAITS FOR"});
+  for (const v1::LaneRounds& lane : rounds.lanes()) {
+    if (lane.has_open()) {
+      table.Add({lane.lane(), absl::StrCat(lane.open().round()),
+                 absl::StrCat(Word(lane.open().phase()), lane.open().pull_mode() ? ", pull" : ""),
+                 Span(lane.open().open_ns()), "", "", WaitsFor(lane.open())});
+    }
+    for (const v1::RoundStatus& past : lane.past()) {
+      const v1::RoundValue& value = past.record().value();
+      table.Add({lane.lane(), absl::StrCat(past.record().round()), Word(value.outcome()),
+                 past.duration_ns() == 0 ? "" : Span(past.duration_ns()),
+                 absl::StrCat(value.contributors_size()),
+                 absl::StrFormat("%.4g", past.gradient_norm()), value.reason()});
+    }
+    if (!lane.has_open() && lane.past().empty()) {
+      table.Add({lane.lane(), "", "no round yet", "", "", "", ""});
+    }
+  }
+  return table.Text();
+}
+
+std::string Show(const v1::Event& event) {
+  std::string what = absl::StrCat(event.sequence(), "  ", event.kind());
+  if (!event.job().empty()) absl::StrAppend(&what, "  job=", event.job());
+  if (!event.worker().empty()) absl::StrAppend(&what, "  worker=", event.worker());
+  if (!event.lane().empty()) absl::StrAppend(&what, "  lane=", event.lane());
+  if (event.round() > 0) absl::StrAppend(&what, "  round=", event.round());
+  if (!event.text().empty()) absl::StrAppend(&what, "  ", event.text());
+  return PrintableText(what, 2 * kMaxTextBytes) + "\n";
+}
+
+std::string Show(const v1::ChangeResponse& change) {
+  return PrintableText(change.text(), kMaxTextBytes) + "\n";
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,26 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Asks an aggregator's HTTP port for a page: a probe that needs no other program in the container.
+//
+// Thread contract: blocks, for `timeout` or a little more.
+// Failure: UNAVAILABLE when nobody listens, DEADLINE_EXCEEDED when nobody answers.
+
+#ifndef BASIN_AGGREGATOR_HTTP_HTTP_CLIENT_H_
+#define BASIN_AGGREGATOR_HTTP_HTTP_CLIENT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "aggregator/config/address.h"
+#include "aggregator/http/http_server.h"
+
+namespace basin::aggregator {
+
+// An address that stands for all of this host's is asked as its loopback.
+absl::StatusOr<HttpPage> GetPage(const Address& address, const std::string& path,
+                                 absl::Duration timeout);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_HTTP_HTTP_CLIENT_H_
