@@ -127,6 +127,10 @@ class Service {
     if (!settings_.http_address.empty()) {
       if (absl::Status started = StartHttp(endpoints); !started.ok()) return started;
     }
+    return endpoints;
+  }
+
+  void BeReady(const Endpoints& endpoints) {
     ready_ = true;
     Say(log_, LogLevel::kInfo, "serving",
         absl::StrCat("basind ", version_, " serves workers on ", endpoints.grpc, ", operators on ",
@@ -134,7 +138,6 @@ class Service {
                      endpoints.http.empty() ? "none" : endpoints.http, "; term ",
                      settings_.engine.core.term, ", memory ",
                      ShowBytes(settings_.engine.core.memory_bytes), "."));
-    return endpoints;
   }
 
   void Drain(int signal) {
@@ -203,6 +206,7 @@ absl::Status Serve(const Settings& settings, const std::string& version,
   const absl::StatusOr<Endpoints> endpoints = service.Start();
   if (!endpoints.ok()) return endpoints.status();
   serving(*endpoints);
+  service.BeReady(*endpoints);
   const int signal = AwaitSignal();
   EndAtNextSignal();
   service.Drain(signal);

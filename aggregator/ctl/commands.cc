@@ -101,7 +101,8 @@ absl::Status RunStatus(Client& client) {
   called = client.Call(&v1::Admin::Stub::ListJobs, Client::With<v1::ListJobsRequest>(), jobs);
   if (!called.ok()) return called;
   if (client.arguments().json) {
-    Print(absl::StrCat("{\"service\":", Json(status), ",\"jobs\":", Json(jobs), "}\n"));
+    // One object: {"service": {...}, "jobs": [...]}.
+    Print(absl::StrCat("{\"service\":", Json(status), ",", Json(jobs).substr(1), "\n"));
   } else {
     Print(Show(status) + Show(jobs));
   }

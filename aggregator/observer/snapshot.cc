@@ -13,6 +13,14 @@ constexpr WorkerState kStates[] = {WorkerState::kAdmitted, WorkerState::kCandida
                                    WorkerState::kSpare, WorkerState::kMember,
                                    WorkerState::kFinished};
 
+// The words of basin.v1.JobState.
+std::string StateOf(const Job& job) {
+  if (job.state() == JobState::kForming) return "starting";
+  if (job.state() == JobState::kRunning && job.suspended()) return "suspended";
+  if (job.state() == JobState::kRunning && job.Paused()) return "paused";
+  return absl::AsciiStrToLower(JobStateName(job.state()));
+}
+
 LaneSnapshot LookAt(const Lane& lane) {
   LaneSnapshot snapshot;
   snapshot.lane = lane.name;
@@ -29,7 +37,7 @@ LaneSnapshot LookAt(const Lane& lane) {
 JobSnapshot LookAt(const Job& job, absl::Time now) {
   JobSnapshot snapshot;
   snapshot.job = job.name();
-  snapshot.state = absl::AsciiStrToLower(JobStateName(job.state()));
+  snapshot.state = StateOf(job);
   snapshot.generation = job.membership().generation.counter;
   for (const WorkerState state : kStates) {
     snapshot.workers.emplace_back(absl::AsciiStrToLower(WorkerStateName(state)),

@@ -203,7 +203,8 @@ std::map<std::string, double> Parse(const std::string& text) {
 
 TEST(Metrics, OfAnIdleAggregatorAreOfTheFormat) {
   const Metrics metrics("1.2.3");
-  const std::map<std::string, double> samples = Parse(metrics.Text(Snapshot(), absl::Milliseconds(250)));
+  const std::map<std::string, double> samples =
+      Parse(metrics.Text(Snapshot(), absl::Milliseconds(250)));
   EXPECT_EQ(1, samples.at("basin_build_info{version=\"1.2.3\"}"));
   EXPECT_EQ(0.25, samples.at("basin_loop_delay_seconds"));
   EXPECT_EQ(0, samples.at("basin_state_file_failures_total"));

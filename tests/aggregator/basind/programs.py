@@ -1,0 +1,120 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The programs basind and basinctl, run by tests: started, asked, and ended."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+# Longer than anything here takes on a busy machine; what it ends has failed.
+PATIENCE = 60.0
+
+ANY_PORTS = (
+    "--grpc-listen=127.0.0.1:0",
+    "--http-listen=127.0.0.1:0",
+    "--admin-listen=127.0.0.1:0",
+)
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    """This process's environment without what would configure the programs."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
+    return {**kept, **variables}
+
+
+def run(program: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A program that ends by itself."""
+    return subprocess.run(
+        [program, *arguments],
+        env=clean_environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+class Basind:
+    """A running aggregator, on ports that were free. Its log is read line by line."""
+
+    def __init__(self, program: Path, *arguments: str, ports: tuple[str, ...] = ANY_PORTS) -> None:
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self.process = subprocess.Popen(
+            [program, *arguments, *ports],
+            env=clean_environment(),
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+        )
+        # Whatever a test waits for ends when the process does.
+        self._watchdog = threading.Timer(PATIENCE, self.process.kill)
+        self._watchdog.start()
+        self.lines: list[dict[str, Any]] = []
+        self.grpc = self.admin = self.http = ""
+
+    def __enter__(self) -> "Basind":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._watchdog.cancel()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.errors.close()
+
+    def next_line(self) -> dict[str, Any] | None:
+        """The next line of the log; None at its end."""
+        assert self.process.stdout is not None
+        text = self.process.stdout.readline()
+        if not text:
+            return None
+        line: dict[str, Any] = json.loads(text)
+        self.lines.append(line)
+        return line
+
+    def await_event(self, event: str) -> dict[str, Any]:
+        """Reads the log up to the next line of this event."""
+        while (line := self.next_line()) is not None:
+            if line["event"] == event:
+                return line
+        raise AssertionError(f"no event {event} in {self.lines}; stderr: {self.stderr()}")
+
+    def await_serving(self) -> dict[str, Any]:
+        line = self.await_event("serving")
+        words = line["reason"].replace(",", "").replace(";", "").split()
+        self.grpc = words[words.index("workers") + 2]
+        self.admin = words[words.index("operators") + 2]
+        self.http = words[words.index("metrics") + 2]
+        return line
+
+    def get(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(self.http, timeout=PATIENCE)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Sends a signal and waits; what is left of the log is in `lines`."""
+        self.process.send_signal(number)
+        while self.next_line() is not None:
+            pass
+        return self.process.wait()
+
+    def stderr(self) -> str:
+        self.errors.seek(0)
+        return self.errors.read().decode()

@@ -1,0 +1,371 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""basind and basinctl as users meet them: started, asked, configured wrongly, and ended.
+
+Usage: test_basind.py BASIND BASINCTL SOURCE_FOLDER
+"""
+
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from programs import ANY_PORTS, Basind, run
+
+BASIND = Path()
+BASINCTL = Path()
+SOURCE = Path()
+
+SAMPLE = re.compile(
+    r'(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?P<labels>\{.*\})? (?P<value>[-+.0-9eEInfNa]+)$'
+)
+
+
+def samples_of(test: unittest.TestCase, text: str) -> dict[str, float]:
+    """The samples of a page of metrics, each of a family that was announced with help and type."""
+    announced: dict[str, set[str]] = {"HELP": set(), "TYPE": set()}
+    samples: dict[str, float] = {}
+    for line in text.splitlines():
+        if line.startswith("# "):
+            _, kind, name, rest = line.split(" ", 3)
+            test.assertTrue(rest, line)
+            test.assertNotIn(name, announced[kind], line)
+            announced[kind].add(name)
+            continue
+        match = SAMPLE.match(line)
+        assert match is not None, line
+        family = re.sub(r"_(bucket|sum|count)$", "", match["name"])
+        test.assertTrue({family, match["name"]} & announced["HELP"] & announced["TYPE"], line)
+        series = match["name"] + (match["labels"] or "")
+        test.assertNotIn(series, samples)
+        samples[series] = float(match["value"])
+    return samples
+
+
+class Start(unittest.TestCase):
+    def test_without_arguments_it_serves_this_machine_and_says_what_to_do_next(self) -> None:
+        for port in (29600, 29601, 29602):
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError:
+                    self.skipTest(f"another program has port {port}")
+        with Basind(BASIND, ports=()) as basind:
+            basind.await_serving()
+            self.assertEqual("127.0.0.1:29600", basind.grpc)
+            self.assertEqual("127.0.0.1:29601", basind.http)
+            said = basind.stderr()
+            for words in ("serves this machine", "BASIN_ADDRESS=127.0.0.1:29600", "basinctl "):
+                self.assertIn(words, said)
+            self.assertEqual(0, basind.end())
+
+    def test_probes_and_metrics_answer(self) -> None:
+        with Basind(BASIND) as basind:
+            basind.await_serving()
+            self.assertEqual((200, "ok\n"), basind.get("/livez"))
+            self.assertEqual((200, "ok\n"), basind.get("/readyz"))
+            self.assertEqual(404, basind.get("/")[0])
+            status, text = basind.get("/metrics")
+            self.assertEqual(200, status)
+            samples = samples_of(self, text)
+            self.assertEqual(0, samples["basin_jobs"])
+            self.assertEqual(0, samples["basin_draining"])
+            self.assertGreater(samples["process_resident_memory_bytes"], 1e6)
+            self.assertIn('basin_build_info{version="', text)
+
+    def test_metrics_are_what_promtool_wants(self) -> None:
+        promtool = shutil.which("promtool")
+        if promtool is None:
+            self.skipTest("promtool is not installed")
+        with Basind(BASIND) as basind:
+            basind.await_serving()
+            page = basind.get("/metrics")[1]
+        checked = subprocess.run(
+            [promtool, "check", "metrics"], input=page, capture_output=True, text=True, check=False
+        )
+        self.assertEqual(0, checked.returncode, checked.stdout + checked.stderr)
+
+    def test_a_port_that_somebody_has_is_said(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            for option in ("grpc", "http", "admin"):
+                with self.subTest(option):
+                    ports = [port for port in ANY_PORTS if not port.startswith(f"--{option}")]
+                    ended = run(BASIND, f"--{option}-listen={address}", *ports)
+                    self.assertEqual(1, ended.returncode)
+                    self.assertIn(address, ended.stderr)
+
+    def test_it_goes_on_when_nobody_reads_the_log(self) -> None:
+        with Basind(BASIND, "--log-level=debug") as basind:
+            basind.await_serving()
+            assert basind.process.stdout is not None
+            basind.process.stdout.close()
+            basind.process.stdout = None
+            self.assertEqual(0, run(BASINCTL, "status", f"--address={basind.admin}").returncode)
+            basind.process.send_signal(signal.SIGTERM)
+            self.assertEqual(0, basind.process.wait())
+
+
+class End(unittest.TestCase):
+    def test_it_ends_in_order_at_the_first_signal(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number.name), Basind(BASIND) as basind:
+                basind.await_serving()
+                self.assertEqual(0, basind.end(number))
+                events = [line["event"] for line in basind.lines]
+                self.assertEqual(["serving", "ending", "draining", "ended"], events)
+                self.assertIn(number.name, basind.lines[1]["reason"])
+
+    def test_an_operator_can_end_it(self) -> None:
+        with Basind(BASIND) as basind:
+            basind.await_serving()
+            drained = run(BASINCTL, "drain", "service", f"--address={basind.admin}")
+            self.assertEqual(0, drained.returncode, drained.stderr)
+            basind.await_event("ended")
+            self.assertEqual(0, basind.process.wait())
+
+
+class Configuration(unittest.TestCase):
+    def test_mistakes_are_named_with_the_way_out(self) -> None:
+        for arguments, words in (
+            (["--worker-leese=5s"], ["--worker-leese", "did you mean --worker-lease?"]),
+            (["--worker-lease=5"], ["worker.lease", '"5"', "5s"]),
+            (["--log-level=loud"], ["log.level", "debug, info, warning, error"]),
+            (["--memory-frame=300KiB"], ["memory.frame", "multiple of 256KiB"]),
+            (["--grpc-listen=0.0.0.0:0"], ["0.0.0.0:0", "grpc.insecure"]),
+            (["sreve"], ["did you mean serve?"]),
+            (["--config=/is/not/there"], ["/is/not/there", "No such file"]),
+        ):
+            with self.subTest(arguments):
+                ended = run(BASIND, *arguments)
+                self.assertEqual(2, ended.returncode, ended.stderr)
+                self.assertEqual("", ended.stdout)
+                for word in words:
+                    self.assertIn(word, ended.stderr)
+
+    def test_an_unknown_variable_is_named(self) -> None:
+        ended = run(BASIND, "check-config", BASIN_WORKER_LEES="5s")
+        self.assertEqual(2, ended.returncode)
+        self.assertIn("BASIN_WORKER_LEASE", ended.stderr)
+
+    def test_flag_before_environment_before_file(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "basind.yaml"
+            file.write_text("worker: {lease: 6s, heartbeat: 600ms}\nround: {late_warning: 6s}\n")
+            printed = run(
+                BASIND,
+                "print-config",
+                "--sources",
+                "--worker-lease=8s",
+                BASIN_CONFIG=str(file),
+                BASIN_WORKER_LEASE="7s",
+                BASIN_WORKER_HEARTBEAT="700ms",
+            )
+            self.assertEqual(0, printed.returncode, printed.stderr)
+            self.assertIn("  lease: 8s  # flag: --worker-lease\n", printed.stdout)
+            self.assertIn(
+                "  heartbeat: 700ms  # environment: BASIN_WORKER_HEARTBEAT\n", printed.stdout
+            )
+            self.assertIn(f"  late_warning: 6s  # file: {file}:2\n", printed.stdout)
+            self.assertIn("  late_policy: wait  # default\n", printed.stdout)
+
+    def test_what_is_printed_is_a_configuration(self) -> None:
+        printed = run(BASIND, "print-config")
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "complete.yaml"
+            file.write_text(printed.stdout)
+            checked = run(BASIND, "check-config", f"--config={file}")
+            self.assertEqual(0, checked.returncode, checked.stderr)
+
+    def test_the_schema_is_json_and_has_every_option(self) -> None:
+        schema = json.loads(run(BASIND, "config-schema").stdout)
+        printed = run(BASIND, "print-config").stdout
+        section = ""
+        for line in printed.splitlines():
+            if not line.startswith(" "):
+                section = line.rstrip(":")
+            else:
+                name = line.strip().split(":")[0]
+                self.assertIn(name, schema["properties"][section]["properties"])
+
+    def test_versions(self) -> None:
+        version = json.loads(run(BASIND, "version", "--json").stdout)
+        self.assertEqual({"version", "protocol", "contract"}, set(version))
+        self.assertIn(version["version"], run(BASIND, "version").stdout)
+        self.assertEqual(2, run(BASIND, "version", "--jsn").returncode)
+
+    def test_help_has_examples_for_every_command(self) -> None:
+        overview = run(BASIND, "--help").stdout
+        commands = re.findall(r"^  ([a-z-]+)  +\S", overview.split("examples:")[0], re.M)
+        self.assertIn("serve", commands)
+        for command in commands:
+            with self.subTest(command):
+                helped = run(BASIND, command, "--help")
+                self.assertEqual(0, helped.returncode)
+                self.assertIn("examples:\n  basind", helped.stdout)
+
+
+class Healthcheck(unittest.TestCase):
+    def test_it_says_how_the_aggregator_is(self) -> None:
+        with Basind(BASIND) as basind:
+            basind.await_serving()
+            asked = f"--http-listen={basind.http}"
+            for flags in ([], ["--ready"]):
+                checked = run(BASIND, "healthcheck", asked, *flags)
+                self.assertEqual((0, "ok\n"), (checked.returncode, checked.stdout))
+            basind.end()
+            self.assertEqual(3, run(BASIND, "healthcheck", asked).returncode)
+
+    def test_an_aggregator_that_hangs_is_not_well(self) -> None:
+        with Basind(BASIND) as basind:
+            basind.await_serving()
+            basind.process.send_signal(signal.SIGSTOP)
+            checked = run(BASIND, "healthcheck", f"--http-listen={basind.http}")
+            self.assertEqual(7, checked.returncode, checked.stderr)
+            basind.process.send_signal(signal.SIGCONT)
+            checked = run(BASIND, "healthcheck", f"--http-listen={basind.http}")
+            self.assertIn(checked.returncode, (0, 6, 7))
+
+
+class StateFile(unittest.TestCase):
+    def setUp(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.file = self.folder / "state"
+
+    def term_of(self, basind: Basind) -> int:
+        match = re.search(r"term (\d+)", basind.await_serving()["reason"])
+        assert match is not None
+        return int(match[1])
+
+    def test_the_term_goes_up(self) -> None:
+        with Basind(BASIND, f"--state-file={self.file}") as first:
+            term = self.term_of(first)
+            self.assertEqual(0, first.end())
+        self.assertIn(f"term {term}\n", self.file.read_text())
+        with Basind(BASIND, f"--state-file={self.file}") as second:
+            self.assertGreater(self.term_of(second), term)
+
+    def test_two_that_start_together_have_two_terms(self) -> None:
+        with Basind(BASIND) as first, Basind(BASIND) as second:
+            self.assertNotEqual(self.term_of(first), self.term_of(second))
+
+    def test_Fault_A9_a_damaged_file_is_refused_and_said(self) -> None:
+        self.file.write_text("basin-state 1\nchecksum 0000000000000000\nterm 1\n")
+        with Basind(BASIND, f"--state-file={self.file}") as basind:
+            line = basind.await_event("state_file_damaged")
+            self.assertEqual("error", line["level"])
+            for word in (str(self.file), "checksum", "new term", "state.damaged"):
+                self.assertIn(word, line["reason"])
+            basind.await_serving()
+            self.assertEqual((200, "ok\n"), basind.get("/readyz"))
+        self.assertTrue((self.folder / "state.damaged").exists())
+
+    def test_Fault_A8_a_file_that_cannot_be_written_is_said_and_survived(self) -> None:
+        with Basind(BASIND, f"--state-file={self.folder}/is/not/there") as basind:
+            line = basind.await_event("state_file_broken")
+            self.assertIn("No such file", line["reason"])
+            basind.await_serving()
+            self.assertEqual((200, "ok\n"), basind.get("/readyz"))
+
+
+class Basinctl(unittest.TestCase):
+    def test_an_aggregator_without_jobs(self) -> None:
+        with Basind(BASIND) as basind:
+            basind.await_serving()
+            address = f"--address={basind.admin}"
+            status = run(BASINCTL, "status", address)
+            self.assertEqual(0, status.returncode, status.stderr)
+            self.assertIn("serving", status.stdout)
+            shown = json.loads(run(BASINCTL, "status", "-o", "json", address).stdout)
+            self.assertEqual([], shown["jobs"])
+            self.assertTrue(shown["service"]["serving"])
+            self.assertEqual(0, run(BASINCTL, "events", address).returncode)
+            for command in (
+                ["members", "a"],
+                ["rounds", "a"],
+                ["evict", "a", "w"],
+                ["drain", "worker", "a", "w"],
+                ["recover", "a"],
+                ["pause", "a"],
+                ["resume", "a"],
+            ):
+                with self.subTest(command):
+                    answered = run(BASINCTL, *command, address)
+                    self.assertEqual(5, answered.returncode, answered.stderr)
+                    self.assertIn("There is no job a", answered.stderr)
+
+    def test_the_address_may_come_from_the_environment(self) -> None:
+        with Basind(BASIND) as basind:
+            basind.await_serving()
+            status = run(BASINCTL, "status", BASIN_ADMIN_ADDRESS=basind.admin)
+            self.assertEqual(0, status.returncode, status.stderr)
+
+    def test_exit_codes(self) -> None:
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            nobody = f"--address=127.0.0.1:{closed.getsockname()[1]}"
+            self.assertEqual(3, run(BASINCTL, "status", nobody).returncode)
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            address = f"--address=127.0.0.1:{silent.getsockname()[1]}"
+            self.assertEqual(7, run(BASINCTL, "status", address, "--timeout=300ms").returncode)
+        for wrong in (
+            [],
+            ["stats"],
+            ["members"],
+            ["drain", "worker", "a"],
+            ["status", "--timeout=3"],
+            ["status", "-o", "xml"],
+            ["status", "--adress=x"],
+        ):
+            with self.subTest(wrong):
+                refused = run(BASINCTL, *wrong)
+                self.assertEqual(2, refused.returncode)
+                self.assertTrue(refused.stderr.startswith("basinctl: "), refused.stderr)
+
+
+class Documentation(unittest.TestCase):
+    def test_the_page_of_the_options_is_that_of_the_table(self) -> None:
+        page = run(BASIND, "config-schema", "--format=markdown").stdout
+        self.assertEqual(page, (SOURCE / "docs/configuration.md").read_text(encoding="utf-8"))
+
+    def test_the_metrics_in_the_documentation_are_those_there_are(self) -> None:
+        sources = [
+            *(SOURCE / "aggregator/observer").glob("*.cc"),
+            SOURCE / "aggregator/basind/pages.cc",
+        ]
+        code = "".join(path.read_text(encoding="utf-8") for path in sources)
+        there = set(re.findall(r'"((?:basin|process)_[a-z_]+)"', code))
+        page = (SOURCE / "docs/operations.md").read_text(encoding="utf-8")
+        told = set(re.findall(r"^\| `((?:basin|process)_[a-z_]+)`", page, re.M))
+        self.assertGreater(len(there), 20)
+        self.assertEqual(there, told)
+
+    def test_the_events_in_the_documentation_are_those_there_are(self) -> None:
+        notes = (SOURCE / "aggregator/core/note.cc").read_text(encoding="utf-8")
+        serve = (SOURCE / "aggregator/basind/serve.cc").read_text(encoding="utf-8")
+        log = (SOURCE / "aggregator/observer/log.cc").read_text(encoding="utf-8")
+        there = set(re.findall(r'return "([a-z_]+)";', notes)) - {"unknown"}
+        there |= set(re.findall(r'LogLevel::k\w+, "([a-z_]+)"', serve))
+        there |= set(re.findall(r'event = "([a-z_]+)"', log))
+        page = (SOURCE / "docs/operations.md").read_text(encoding="utf-8")
+        section = page.split("## Events", 1)[1].split("\n## ", 1)[0]
+        told = set(re.findall(r"`([a-z_]+)`", section))
+        self.assertEqual(set(), there - told)
+
+
+if __name__ == "__main__":
+    SOURCE = Path(sys.argv.pop()).resolve()
+    BASINCTL = Path(sys.argv.pop()).resolve()
+    BASIND = Path(sys.argv.pop()).resolve()
+    unittest.main(verbosity=2)
