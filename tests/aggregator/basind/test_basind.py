@@ -22,7 +22,7 @@ BASINCTL = Path()
 SOURCE = Path()
 
 SAMPLE = re.compile(
-    r'(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?P<labels>\{.*\})? (?P<value>[-+.0-9eEInfNa]+)$'
+    r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?P<labels>\{.*\})? (?P<value>[-+.0-9eEInfNa]+)$"
 )
 
 
