@@ -10,6 +10,19 @@
 #include "kernels/float_environment.h"
 
 namespace basin::kernels {
+namespace {
+
+double BlockOf(const double* leaves, size_t count, size_t block) {
+  const size_t leaf = 2 * block;
+  return leaf + 1 < count ? leaves[leaf] + leaves[leaf + 1] : leaves[leaf];
+}
+
+double Canonical(double value) {
+  if (std::isnan(value)) std::memcpy(&value, &kCanonicalNanF64, sizeof(value));
+  return value;
+}
+
+}  // namespace
 
 void Facts::Merge(const Facts& other) {
   const auto place = [](const NonFiniteInput& input) {
@@ -35,15 +48,16 @@ bool operator==(const Facts& a, const Facts& b) {
   return same_input() && a.overflows == b.overflows && a.integer_wraps == b.integer_wraps;
 }
 
+double NormBlock(const double* leaves, size_t count, size_t block) {
+  const ScopedFloatEnvironment environment;
+  return Canonical(BlockOf(leaves, count, block));
+}
+
 double SquaredNorm(const double* leaves, size_t count) {
   const ScopedFloatEnvironment environment;
   double norm = 0.0;
-  for (size_t i = 0; i < count; i += 2) {
-    const double block = i + 1 < count ? leaves[i] + leaves[i + 1] : leaves[i];
-    norm = norm + block;
-  }
-  if (std::isnan(norm)) std::memcpy(&norm, &kCanonicalNanF64, sizeof(norm));
-  return norm;
+  for (size_t block = 0; 2 * block < count; ++block) norm = norm + BlockOf(leaves, count, block);
+  return Canonical(norm);
 }
 
 }  // namespace basin::kernels

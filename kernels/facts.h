@@ -61,8 +61,15 @@ constexpr size_t kNormBlockElements = 2 * kNormLeafElements;
 constexpr size_t NormLeaves(size_t elements) {
   return (elements + kNormLeafElements - 1) / kNormLeafElements;
 }
+constexpr size_t NormBlocks(size_t elements) {
+  return (elements + kNormBlockElements - 1) / kNormBlockElements;
+}
 
-// Adds the leaf sums of a whole tensor, in element order. A NaN comes out as the canonical one.
+// The sum of a block: of its two leaves, or of the one that ends the tensor. REQUIRES:
+// 2 * block < count. A NaN comes out as the canonical one, here and below.
+double NormBlock(const double* leaves, size_t count, size_t block);
+
+// Adds the leaf sums of a whole tensor, in element order.
 double SquaredNorm(const double* leaves, size_t count);
 
 }  // namespace basin::kernels

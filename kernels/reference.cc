@@ -352,6 +352,16 @@ class ReferenceReducer final : public Reducer {
 
 }  // namespace
 
+double ReferenceSquaredNorm(DType dtype, const void* data, size_t count) {
+  if (!IsFloatingPoint(dtype)) return 0;
+  const ScopedFloatEnvironment environment;
+  std::vector<double> leaves(NormLeaves(count));
+  NormLeafSums sums(leaves.data());
+  for (size_t i = 0; i < count; ++i) sums.Add(i, Widen<double>(dtype, data, i));
+  sums.End(count);
+  return SquaredNorm(leaves.data(), leaves.size());
+}
+
 std::unique_ptr<Reducer> MakeReferenceReducer() { return std::make_unique<ReferenceReducer>(); }
 
 }  // namespace basin::kernels

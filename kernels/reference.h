@@ -7,6 +7,7 @@
 #ifndef BASIN_KERNELS_REFERENCE_H_
 #define BASIN_KERNELS_REFERENCE_H_
 
+#include <cstddef>
 #include <memory>
 
 #include "kernels/reducer.h"
@@ -15,6 +16,10 @@ namespace basin::kernels {
 
 // Named "reference". Stateless; never fails.
 std::unique_ptr<Reducer> MakeReferenceReducer();
+
+// The squared norm of a whole tensor by the definition in facts.h, element by element. 0 for
+// integers, which have none.
+double ReferenceSquaredNorm(DType dtype, const void* data, size_t count);
 
 }  // namespace basin::kernels
 

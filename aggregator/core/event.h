@@ -73,9 +73,18 @@ struct ValueReceived {
   uint32_t count = 0;
 };
 
+// The squares of a chunk's result, added up for each block of 64 Ki elements, because the norm adds
+// blocks in order (kernels/facts.h). A chunk of f16 or bf16 is two blocks, of f32 one, of f64 half
+// of one.
+struct ChunkNorm {
+  double first = 0;
+  double second = 0;
+  auto Fields() const { return std::tie(first, second); }
+};
+
 // What the reduction of some chunks found out.
 struct ChunkFacts {
-  absl::InlinedVector<double, 4> squared_norms;  // One per chunk; empty where there is no norm.
+  absl::InlinedVector<ChunkNorm, 4> squared_norms;  // One per chunk; empty where there is no norm.
   bool overflow = false;
   std::optional<NonFinite> nonfinite;
   auto Fields() const { return std::tie(squared_norms, overflow, nonfinite); }

@@ -26,7 +26,7 @@ inline constexpr uint64_t kWidening = 8;
 // What a round knows of a chunk: of each worker a digest, and whether it is there, was there, was
 // acknowledged, was asked for; and once its state, counts, digest, norm and place in the queue.
 inline uint64_t TrackingBytes(uint64_t workers, uint32_t chunks) {
-  return chunks * (workers * 9 + 32);
+  return chunks * (workers * 9 + 40);
 }
 
 struct MemoryBudget {

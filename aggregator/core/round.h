@@ -246,6 +246,7 @@ class Round {
   bool ValueIsLost() const;
   void AskSupply(const RoundScope& scope);
   void RunAgain(const RoundScope& scope, const std::string& reason);
+  double SquaredNorm(const Layout& layout, TensorIndex tensor) const;
   RoundFacts Facts(const RoundScope& scope) const;
 
   void SetStaged(RoundMember& member, bool staged);
@@ -281,7 +282,7 @@ class Round {
   std::vector<uint32_t> arrived_;  // Contributors that have it.
   std::vector<uint32_t> unacked_;  // Live members that do not have its result yet.
   std::vector<Digest> result_digests_;
-  std::vector<double> norms_;
+  std::vector<ChunkNorm> norms_;
   std::vector<uint32_t> skip_counts_;  // By tensor: contributors that skip it.
   std::deque<uint32_t> ready_;         // Whole, not yet given to the reducer.
   uint32_t reducing_ = 0;

@@ -442,6 +442,7 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
   for (const uint32_t flat : redo) {
     chunks_[flat] = ChunkState::kOpen;
     unacked_[flat] = 0;
+    norms_[flat] = ChunkNorm{};  // Those who are left may all have skipped it.
   }
   ready_.clear();
   reducing_ = 0;
@@ -605,7 +606,7 @@ void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
     chunks_[flat] = ChunkState::kReduced;
     result_digests_[flat] = done.digests[i];
     // By chunk, so that the norm does not depend on which chunks were reduced together.
-    norms_[flat] = i < done.facts.squared_norms.size() ? done.facts.squared_norms[i] : 0;
+    norms_[flat] = i < done.facts.squared_norms.size() ? done.facts.squared_norms[i] : ChunkNorm{};
     unacked_[flat] = alive_;
     --reducing_;
   }

@@ -8,10 +8,8 @@
 // nothing but the bytes, because the client owns its contribution until the verdict. The front
 // moves as chunks are reduced, so every step of the front fits and the round always ends.
 //
-// Where parking is shorter still than one window per worker, PlanPull is the place to fold the
-// prefix of a chunk's contributors that is complete in the order of worker ids: a Reduce over that
-// prefix into an accumulator has the same bits and frees its inputs. Nothing asks for it yet: a job
-// is admitted only if every worker has a window.
+// A window of one frame for each worker is enough, because a chunk of the front waits for the
+// others where it is parked, and a job is admitted only with that much.
 
 #include "aggregator/core/round.h"
 

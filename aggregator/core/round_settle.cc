@@ -96,23 +96,31 @@ void Round::TakeResultAck(const RoundScope& scope, Slot slot, const ResultAck& a
   Advance(scope);
 }
 
+double Round::SquaredNorm(const Layout& layout, TensorIndex tensor) const {
+  const bool halves = ElementSize(layout.tensors()[tensor].dtype) == 8;  // Two chunks are a block.
+  const uint32_t end = layout.FirstChunk(tensor + 1);
+  double sum = 0;
+  for (uint32_t flat = layout.FirstChunk(tensor); flat < end; ++flat) {
+    double block = norms_[flat].first;
+    if (halves && flat + 1 < end) block += norms_[++flat].first;
+    sum += block;
+    sum += norms_[flat].second;  // +0 where there is none, which changes no sum of squares.
+  }
+  return sum;
+}
+
 RoundFacts Round::Facts(const RoundScope& scope) const {
   RoundFacts facts;
   facts.overflow = overflow_;
   facts.nonfinite = nonfinite_;
-  // The sum has one order: tensors by name, chunks in order. Anything else would make the norm
-  // depend on who registered first.
+  // The sum has one order: tensors by name, blocks of 64 Ki elements in order. Anything else would
+  // make the norm depend on who registered first, or on how a dtype is cut into chunks.
   std::map<std::string, TensorIndex> by_name;
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
     by_name.emplace(scope.layout.tensors()[tensor].name, tensor);
   }
   for (const auto& [name, tensor] : by_name) {
-    double sum = 0;
-    for (uint32_t flat = scope.layout.FirstChunk(tensor);
-         flat < scope.layout.FirstChunk(tensor + 1); ++flat) {
-      sum += norms_[flat];
-    }
-    facts.squared_norm += sum;
+    facts.squared_norm += SquaredNorm(scope.layout, tensor);
   }
   facts.totals = Counts{0, 0, 0};
   for (const RoundMember& member : members_) {

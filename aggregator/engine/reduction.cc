@@ -3,6 +3,7 @@
 #include "aggregator/engine/reduction.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "kernels/plan.h"
@@ -36,6 +37,20 @@ kernels::ReductionSpec SpecOf(const Reduction& reduction, const std::vector<Chun
   return spec;
 }
 
+static_assert(kChunkBytes / sizeof(uint16_t) <= 2 * kernels::kNormBlockElements,
+              "no chunk is more than two blocks of the norm");
+static_assert(kChunkBytes / sizeof(double) * 2 == kernels::kNormBlockElements,
+              "two chunks of f64 are a block");
+
+ChunkNorm NormOf(const std::vector<double>& leaves, size_t elements) {
+  ChunkNorm norm;
+  norm.first = kernels::NormBlock(leaves.data(), leaves.size(), 0);
+  if (kernels::NormBlocks(elements) > 1) {
+    norm.second = kernels::NormBlock(leaves.data(), leaves.size(), 1);
+  }
+  return norm;
+}
+
 // Reduces chunk `index` of the range to where it belongs in the result.
 std::optional<kernels::Failure> RunChunk(Reduction& reduction, const kernels::Reducer& reducer,
                                          uint32_t index, uint64_t offset, uint64_t bytes,
@@ -43,6 +58,20 @@ std::optional<kernels::Failure> RunChunk(Reduction& reduction, const kernels::Re
   const std::vector<ChunkInput>& inputs = reduction.inputs[index];
   auto plan = kernels::ReductionPlan::Make(SpecOf(reduction, inputs));
   if (!plan.ok()) return plan.failure();
+  const uint32_t chunk = reduction.action.range.first + index;
+  const auto add_digest = [&] {
+    kernels::ContentDigest content;
+    content.Update(reduction.result->data() + offset, bytes);
+    reduction.done.digests.push_back(kernels::TermOf(reduction.key, chunk, content.Finish()).low);
+  };
+  // Whoever pushed this has weight 0, and the others are averaged as zeros (ALL) or the value says
+  // that there is no result.
+  if (plan.value().outcome() != kernels::PlanOutcome::kReduce) {
+    std::memset(reduction.result->data() + offset, 0, bytes);
+    add_digest();
+    reduction.done.facts.squared_norms.emplace_back();
+    return std::nullopt;
+  }
 
   std::vector<kernels::Slice> slices;
   std::vector<size_t> begins;
@@ -61,7 +90,6 @@ std::optional<kernels::Failure> RunChunk(Reduction& reduction, const kernels::Re
 
   const DType dtype = reduction.tensor.dtype;
   const size_t element = ElementSize(dtype);
-  const uint32_t chunk = reduction.action.range.first + index;
   kernels::Span span;
   span.first = uint64_t{chunk} * (kChunkBytes / element);
   span.count = bytes / element;
@@ -74,13 +102,8 @@ std::optional<kernels::Failure> RunChunk(Reduction& reduction, const kernels::Re
       failure.has_value()) {
     return failure;
   }
-  kernels::ContentDigest content;
-  content.Update(output.data, bytes);
-  reduction.done.digests.push_back(kernels::TermOf(reduction.key, chunk, content.Finish()).low);
-  if (!leaves.empty()) {
-    reduction.done.facts.squared_norms.push_back(
-        kernels::SquaredNorm(leaves.data(), leaves.size()));
-  }
+  add_digest();
+  if (!leaves.empty()) reduction.done.facts.squared_norms.push_back(NormOf(leaves, span.count));
   return std::nullopt;
 }
 

@@ -78,7 +78,7 @@ void AggregatorProcess::FinishReduction() {
   event.ballot = done.ballot;
   event.range = done.range;
   event.digests.assign(1, DigestOf(done.result));
-  event.facts.squared_norms.assign(1, 0);
+  event.facts.squared_norms.assign(1, aggregator::ChunkNorm{});
   Step(event, nullptr);
 }
 

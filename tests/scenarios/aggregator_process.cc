@@ -190,7 +190,7 @@ void AggregatorProcess::Reduce(const aggregator::Reduce& reduce) {
     const double result = ReduceValues(attempt->second.spec, values, weights, reduce.divisor);
     round.results[{reduce.ballot, id}] = result;
     done.digests.push_back(ChunkDigest(tensor, id.second, result));
-    done.facts.squared_norms.push_back(result * result);
+    done.facts.squared_norms.push_back({result * result, 0});
   }
   follow_ups_.push_back(std::move(done));
 }

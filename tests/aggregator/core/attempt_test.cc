@@ -38,6 +38,17 @@ TEST(Attempt, Fault_W1_ALostContributionIsDroppedFromEveryTensor) {
   EXPECT_THAT(t.a.verdict().value.dropped, IsEmpty()) << "it was never effective";
 }
 
+TEST(Attempt, TheNormForgetsWhatOnlyTheLostHadPushed) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute(Spec(ReduceOp::kAverage), kLane, {1});
+  t.c.Begin();
+  t.c.PushTensor(1);  // Reduced from c alone.
+  t.Lose("c");
+  EXPECT_EQ(t.Notes(NoteKind::kAttemptRestarted), 1u);
+  EXPECT_EQ(t.a.lane().delivered[1].count({1, 0}), 0u);
+  EXPECT_EQ(t.a.verdict().value.facts.squared_norm, 3.0);
+}
+
 TEST(Attempt, Fault_W1_NothingReducedNoAttempt) {
   Three t;
   t.a.Contribute();

@@ -688,7 +688,7 @@ ReduceDone Cluster::Carry(const Reduce& reduce) {
     }
     results_[{key, reduce.ballot.term, reduce.ballot.attempt, chunk}] = reduced;
     done.digests.push_back(DigestOf(chunk, reduced.sum));
-    done.facts.squared_norms.push_back(static_cast<double>(reduced.sum));
+    done.facts.squared_norms.push_back({static_cast<double>(reduced.sum), 0});
   }
   return done;
 }

@@ -11,6 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/float16.h"
+#include "kernels/reference.h"
 #include "tests/aggregator/engine/in_process.h"
 
 namespace basin::aggregator {
@@ -338,6 +340,101 @@ TEST(Engine, NormIsThatOfTheResult) {
   a.Push(0, Floats(1000, [](size_t) { return 2.0F; }));
   a.Commit();
   EXPECT_EQ(Finish({&a})[0].value.facts.squared_norm, 4000.0);
+}
+
+// The norm of all tensors by the scalar oracle, in the order of their names.
+double ReferenceNorm(const Model& model, const std::vector<std::string>& results) {
+  std::map<std::string, double> by_name;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const TensorSpec& tensor = model.tensors[i];
+    by_name[tensor.name] = kernels::ReferenceSquaredNorm(
+        tensor.dtype, results[i].data(), results[i].size() / ElementSize(tensor.dtype));
+  }
+  double norm = 0;
+  for (const auto& [name, squared] : by_name) norm += squared;
+  return norm;
+}
+
+// Values that are finite in every dtype, of magnitudes that make each order of addition another
+// sum.
+std::string Elements(DType dtype, size_t count, uint32_t seed) {
+  std::string bytes(count * ElementSize(dtype), '\0');
+  for (size_t i = 0; i < count; ++i) {
+    const float value =
+        std::ldexp(1.0F + static_cast<float>((i * 2654435761U + seed) % 8191) / 8192,
+                   static_cast<int>((i * 40503U + seed) % 11) - 5);
+    char* at = bytes.data() + i * ElementSize(dtype);
+    if (dtype == DType::kF64) {
+      const double wide = value * (1 + 0x1p-40);
+      std::memcpy(at, &wide, sizeof(wide));
+    } else if (dtype == DType::kF32) {
+      std::memcpy(at, &value, sizeof(value));
+    } else {
+      const uint16_t half =
+          dtype == DType::kF16 ? kernels::NarrowToF16(value) : kernels::NarrowToBF16(value);
+      std::memcpy(at, &half, sizeof(half));
+    }
+  }
+  return bytes;
+}
+
+// Whatever the dtype, the length, the names' order, the frames and the arrival.
+TEST(Engine, NormIsAddedInOneOrder) {
+  constexpr uint64_t kBlock = kernels::kNormBlockElements;
+  uint32_t seed = 0;
+  for (const uint64_t elements :
+       {kBlock / 2 - 1, kBlock, 2 * kBlock + 1, 5 * kBlock + kBlock / 2, 7 * kBlock - 3}) {
+    const Model model = AverageOf({{"z", DType::kF16, {elements}},
+                                   {"d", DType::kF64, {elements}},
+                                   {"a", DType::kF32, {elements}},
+                                   {"i", DType::kI32, {0}},
+                                   {"b", DType::kBF16, {elements}}},
+                                  2);
+    Rig rig;
+    RigWorker a(rig, "a", model);
+    RigWorker b(rig, "b", model);
+    Join({&a, &b});
+    double norm = 0;
+    for (int order = 0; order < 3; ++order) {
+      for (RigWorker* worker : {&a, &b}) {
+        worker->Begin();
+        for (TensorIndex i = 0; i < model.tensors.size(); ++i) {
+          const TensorIndex tensor = order == 1 ? model.tensors.size() - 1 - i : i;
+          const TensorSpec& spec = model.tensors[tensor];
+          worker->Push(tensor, Elements(spec.dtype, spec.shape[0], worker == &a ? seed : seed + 1),
+                       order + 1, order == 1);
+        }
+        worker->Commit();
+      }
+      const VerdictRecord record = Finish({&a, &b})[0];
+      ASSERT_EQ(record.value.outcome, Outcome::kCommitted);
+      norm = record.value.facts.squared_norm;
+      EXPECT_EQ(norm, ReferenceNorm(model, a.results)) << elements << " elements, order " << order;
+      EXPECT_GT(norm, 0.0);
+    }
+    seed += 17;
+  }
+}
+
+// The weights of a weighted average come to nothing: there is no result, and no norm.
+TEST(Engine, Criterion_3_3_WeightsThatSumToZeroGiveNoResult) {
+  Model model = AverageOf({F32("weight", 1000)}, 2);
+  model.spec.op = ReduceOp::kWeightedAverage;
+  model.spec.weight_by = WeightBy::kSamples;
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", model);
+  Join({&a, &b});
+  for (RigWorker* worker : {&a, &b}) {
+    worker->Begin(Counts{0, {}, {}});
+    worker->Push(0, Floats(1000, [](size_t) { return NAN; }));
+    worker->Commit();
+  }
+  const VerdictRecord record = Finish({&a, &b})[0];
+  EXPECT_EQ(record.value.outcome, Outcome::kCommitted);
+  EXPECT_EQ(record.value.divisor, 0u);
+  EXPECT_EQ(record.value.digest, 0u);
+  EXPECT_EQ(record.value.facts.squared_norm, 0.0);
 }
 
 // A constant that no f32 holds is the peers' fault, and no reason to die.
