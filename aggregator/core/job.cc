@@ -776,6 +776,7 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   lane.last_used = scope.now;
   scope.actions.push_back(EndRound{id_, index, lane.next - 1});
   told_verdict_ = true;
+  orphans_.clear();  // Another lineage has begun.
   if (changes) Activate(scope, next, donor, false);
   if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope);  // All have finished.
   NotePause(scope);

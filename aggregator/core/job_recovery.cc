@@ -188,8 +188,8 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
   state_ = JobState::kForming;
   forming_since_ = scope.now;
   forming_timed_out_ = false;
-  forced_ = false;
-  orphans_.clear();
+  // Somebody who remembers may still come and void this, and has to explain them then.
+  if (std::exchange(forced_, false)) orphans_.clear();
   saved_.reset();
   reason_ = reason;
   Say(scope, NoteKind::kRecovered, "", absl::StrCat("A fresh run: ", reason, "."));

@@ -38,11 +38,6 @@ bool BacksOff(const Item& item) {
   return ended != nullptr && ended->error.code == ErrorCode::kUnavailable;
 }
 
-bool Recovered(const AggregatorProcess& aggregator) {
-  const aggregator::Job* job = aggregator.job();
-  return job != nullptr && job->state() == JobState::kRunning;
-}
-
 uint32_t TakeHead(std::vector<uint32_t>& queue) {
   const uint32_t head = queue.front();
   queue.erase(queue.begin());
@@ -370,10 +365,8 @@ World::Effect World::StepWorker(uint32_t process, Input input, uint32_t item) {
 
 void World::RunAggregator(Work& work, Input input, uint8_t who, uint32_t item) {
   using Kind = AggregatorOutput::Kind;
-  const bool recovered_before = Recovered(aggregators_[work.state.aggregator]);
   const Effect effect = StepAggregator(work.state.aggregator, input, who, item);
   work.state.aggregator = effect.process;
-  if (!recovered_before && Recovered(aggregators_[effect.process])) NoteAdopted(work);
   if (effect.wrong != 0) work.Fail(wrongs_[effect.wrong]);
   for (uint32_t i = 0; i < effect.outputs; ++i) {
     const Output output = outputs_[effect.first_output + i];
@@ -466,10 +459,7 @@ void World::NoteTold(Work& work, const VerdictRecord& record) {
   std::vector<uint64_t>& told = work.history.told;
   if (told.size() < record.round) told.resize(record.round);
   uint64_t& known = told[record.round - 1];
-  if (known == record.chain) {
-    if (record.round == told.size()) work.history.adopted = false;
-    return;
-  }
+  if (known == record.chain) return;
   if (known != 0) {
     if (!work.history.ended && SomebodyRemembers(work.state, {record.round, known})) {
       work.Fail(absl::StrCat("Two versions of round ", record.round,
@@ -485,35 +475,6 @@ void World::NoteTold(Work& work, const VerdictRecord& record) {
 void World::EndGuarantee(Work& work) const {
   work.excused |= !work.history.ended;
   work.history.ended = true;
-}
-
-// The aggregator has just recovered.
-void World::NoteAdopted(Work& work) const {
-  History& history = work.history;
-  const aggregator::Job& job = *aggregators_[work.state.aggregator].job();
-  if (history.told.empty() || job.lanes().empty()) return;
-  const aggregator::Lane& lane = job.lanes()[0];
-  const Applied newest{history.told.size(), history.told.back()};
-  if (lane.next != newest.round || !lane.round.has_value() ||
-      lane.round->phase() != RoundPhase::kPrepared ||
-      ExtendChain(lane.chain, lane.next, lane.round->value()) != newest.chain) {
-    return;
-  }
-  history.adopted = true;
-  history.holders = 0;
-  for (uint32_t w = 0; w < bounds_.workers; ++w) {
-    const aggregator::Worker* known = Known(work.state, w);
-    const bool here =
-        known != nullptr && known->state == WorkerState::kMember && !ProcessIsGone(work.state, w);
-    if (here && workers_[work.state.workers[w]].Holds(newest)) history.holders |= 1u << w;
-  }
-  if (history.holders == 0) EndGuarantee(work);
-}
-
-void World::LoseHolder(Work& work, uint32_t worker) const {
-  History& history = work.history;
-  history.holders &= ~(1u << worker);
-  if (history.adopted && history.holders == 0) EndGuarantee(work);
 }
 
 bool World::SomebodyRemembers(const State& state, const Applied& version) const {
@@ -633,7 +594,6 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
     case StepKind::kDie:
       work.Say(absl::StrCat("FAULT: ", NameOf(w), " dies"));
       use(Fault::kDeath);
-      LoseHolder(work, w);
       BreakLink(work, w);
       link.turn = false;
       work.state.workers[w] = kGone;
@@ -641,7 +601,6 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
     case StepKind::kRestart: {
       work.Say(absl::StrCat("FAULT: ", NameOf(w), " restarts without memory"));
       use(Fault::kRestart);
-      LoseHolder(work, w);
       BreakLink(work, w);
       const uint32_t life = workers_[work.state.workers[w]].life() + 1;
       work.state.workers[w] = workers_.Add(WorkerProcess(w, life, settings_));
@@ -651,7 +610,6 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
     case StepKind::kEvict:
       work.Say(absl::StrCat("FAULT: ", NameOf(w), " is evicted and lives"));
       use(Fault::kEviction);
-      LoseHolder(work, w);
       RunAggregator(work, Input::kEvict, static_cast<uint8_t>(w));
       break;
     case StepKind::kCut:
@@ -663,8 +621,6 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
     case StepKind::kCrash:
       work.Say("FAULT: the aggregator crashes and is back");
       use(Fault::kCrash);
-      work.history.adopted = false;
-      work.history.holders = 0;
       Crash(work);
       break;
   }

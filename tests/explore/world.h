@@ -217,12 +217,8 @@ class World {
   // What was told, for the checks.
   struct History {
     std::vector<uint64_t> told;  // The chain after round 1, 2, ...; 0 for none.
-    // This life of the aggregator has adopted the newest version that was told, and has not told it
-    // again yet; the workers it has it from, one bit each, as far as they are still there.
-    bool adopted = false;
-    uint8_t holders = 0;
-    bool ended = false;  // The guarantee has ended: what happens from here on is excused.
-    auto Fields() const { return std::tie(told, adopted, holders, ended); }
+    bool ended = false;          // The guarantee has ended: what happens from here on is excused.
+    auto Fields() const { return std::tie(told, ended); }
   };
 
   // What a process does in one step, as it is remembered.
@@ -277,11 +273,9 @@ class World {
   void Crash(Work& work);
   void NoteTold(Work& work, const Item& item);
   void NoteTold(Work& work, const VerdictRecord& record);
-  // One version of a round is guaranteed as long as somebody lives who remembers what was told,
-  // and, where the aggregator has adopted it, somebody stays from whom it has it.
+  // One version of a round is guaranteed as long as somebody lives who remembers what was told. No
+  // operator is here to go on without.
   void EndGuarantee(Work& work) const;
-  void NoteAdopted(Work& work) const;
-  void LoseHolder(Work& work, uint32_t worker) const;
   bool SomebodyRemembers(const State& state, const Applied& version) const;
   // Appends steps that may be taken before all others; see above. Returns whether there are any.
   bool Urgent(const State& state, std::vector<WorldStep>& steps);

@@ -11,7 +11,7 @@ namespace basin::simulation {
 namespace {
 
 std::string DescribeRecord(const VerdictRecord& record) {
-  return absl::StrCat(OutcomeName(record.value.outcome), " over {",
+  return absl::StrCat(OutcomeName(record.value.outcome), " (", record.value.reason, ") over {",
                       absl::StrJoin(record.value.contributors, ", ",
                                     [](std::string* out, const Contributor& contributor) {
                                       absl::StrAppend(out, contributor.worker, "@",
@@ -56,10 +56,22 @@ void Checker::Fail(Invariant invariant, std::string text) {
 
 void Checker::GenerationSeen(uint32_t process, const Membership& membership, bool member) {
   Generation& seen = generation_seen_[process];
-  if (membership.generation.term == 0) {  // Evicted: of no generation, and of a new life.
+  // Evicted, so of no generation, and of a new life: that a generation never goes back is promised
+  // to those who are in one. What the process remembered of the aggregator that evicted it binds
+  // nobody any more, and the one that takes it in next may be of a lower term (two may rule at
+  // once, and its hello tells of no generation by which the lower could know). It joins with the
+  // state of that one's members. But one aggregator never goes back, whoever listens.
+  if (membership.generation.term == 0) {
     seen = Generation{};
     return;
   }
+  uint64_t& counter = counter_seen_[{process, membership.generation.term}];
+  if (membership.generation.counter < counter) {
+    Fail(Invariant::kOneVerdict,
+         absl::StrCat("Process ", process, " was told generation ", ToString(membership.generation),
+                      " after generation ", counter, " of the same aggregator."));
+  }
+  counter = membership.generation.counter;
   if (membership.generation < seen) {
     Fail(Invariant::kOneVerdict,
          absl::StrCat("Process ", process, " was told generation ", ToString(membership.generation),
@@ -87,20 +99,17 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t lane, const VerdictRecor
                           const Knowledge& recovered) {
   std::vector<ToldVerdict>& told = told_[{lane, record.round}];
   for (const ToldVerdict& other : told) {
-    if (other.record.chain == record.chain) {
-      if (other.record.value == record.value) return;
-      // Why nothing was applied makes no difference to anybody's state: one chain, two reasons.
-      if (record.value.outcome == Outcome::kAborted &&
-          other.record.value.outcome == Outcome::kAborted) {
-        told.push_back({record, aggregator});
-        return;
-      }
-      Fail(Invariant::kOneVerdict,
-           absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
-                        ": one chain hash, two values: ", DescribeRecord(other.record), " and ",
-                        DescribeRecord(record), "."));
-      return;
-    }
+    if (other.record.chain != record.chain) continue;
+    if (other.record.value == record.value) return;
+    // The chain covers what a round did to the parameters, so not why it did nothing. Two
+    // aggregators that may each abort a round may do it for two reasons, where they may come to two
+    // verdicts at all: that is asked below.
+    if (other.record.value.outcome == Outcome::kAborted) continue;
+    Fail(Invariant::kOneVerdict,
+         absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
+                      ": one chain hash, two values: ", DescribeRecord(other.record), " and ",
+                      DescribeRecord(record), "."));
+    return;
   }
   ++verdicts_;
   for (const ToldVerdict& other : told) {

@@ -162,6 +162,7 @@ class Checker {
   std::set<std::tuple<uint32_t, RoundNumber, std::string, Term>> dropped_;
   std::map<uint32_t, std::map<uint32_t, ProcessLane>> processes_;
   std::map<uint32_t, Generation> generation_seen_;  // By process.
+  std::map<std::pair<uint32_t, Term>, uint64_t> counter_seen_;
   std::map<Generation, std::vector<WorkerId>> generations_;
   std::map<std::pair<uint32_t, RoundNumber>, std::vector<ToldVerdict>> told_;
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> states_;  // By lane and chain.

@@ -284,8 +284,12 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
                   });
   // Who joined in a pause when the value was fixed already only stages it.
   const bool too_late = lane.joined == record.round && record.ballot != record.value_ballot;
-  // Whoever prepared the value had lost this worker, and another aggregator, which never did, told
-  // the verdict.
+  // One aggregator lost this worker (its lease ran out) before its contribution was effective, and
+  // prepared the value without it; another one adopted the value and told its verdict. The worker,
+  // which never heard that it was lost, is a member for the other one. A value that somebody staged
+  // may have been told, so it cannot be changed to count one more, and the worker is a survivor
+  // only of a round that it was in. Within one term there is no such excuse: who is lost there is
+  // evicted.
   const bool lost =
       record.ballot.term != record.value_ballot.term &&
       world_.checker.WasDropped(lane.model, record.round, id(), record.value_ballot.term);

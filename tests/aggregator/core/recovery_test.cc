@@ -257,6 +257,49 @@ TEST(Recovery, AHolderThatComesBackWithItsMemoryEndsTheWait) {
   EXPECT_EQ(t.b.lane().delivered[2].at({0, 0}), (Reduced{7, 3})) << "the value that was adopted";
 }
 
+// The window passes before anybody is back, so the run is taken for new until somebody remembers.
+TEST(Recovery, AnEmptyWindowDoesNotForgetWhatWasLostWithItsHolders) {
+  OneHolder t;
+  t.Step(WorkerExited{kJob, "a"});
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_EQ(t.job().state(), JobState::kForming);
+  t.b.Connect();
+  t.c.Connect();
+  t.b.Connect();  // The first was told to come again.
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_EQ(t.job().state(), JobState::kHalted);
+  EXPECT_THAT(t.job().reason(), HasSubstr("round 2 of lane model may have a verdict"));
+  t.a.supplies = true;
+  t.a.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  EXPECT_EQ(t.b.verdict().value.contributors.size(), 3u) << "the value that was adopted";
+}
+
+TEST(Recovery, WhatWasLostDoesNotHoldUpANewLineage) {
+  OneHolder t;
+  t.Step(WorkerExited{kJob, "a"});
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Restart();
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->Connect();
+    worker->Register({Tensor("w"), Tensor("b")});
+    worker->Ready();
+  }
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  const RoundNumber first = t.a.lane().last;
+  EXPECT_GT(first, 0u);
+  // It recovers once more, and has nothing of the old one to explain.
+  Hello hello = t.c.MakeHello();
+  hello.membership.generation = {9000, 1};
+  t.c.Connect(hello);
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  t.a.Connect();
+  t.b.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  EXPECT_EQ(t.job().lanes()[0].next, first + 1);
+}
+
 TEST(Recovery, ThePolicyAnyGoesOnWithoutTheHolders) {
   Config config;
   config.recovery_policy = RecoveryPolicy::kAny;
