@@ -40,7 +40,7 @@ readonly TEST_PACKAGES=(
   # Python
   python3-venv
   # container image: its base, its build, its run, without an engine or a registry
-  mmdebstrap buildah crun
+  mmdebstrap buildah runc
 )
 
 check_only=false

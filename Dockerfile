@@ -1,0 +1,36 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+#
+# The image of the aggregator: basind and basinctl, for any builder of OCI images.
+#
+#   docker build -t basin .
+#   docker run --read-only -p 29600:29600 basin serve --grpc-listen=0.0.0.0:29600 --grpc-insecure
+#
+# BUILD_BASE  where it is built: Debian 12 or newer, with a shell and apt.
+# BASE        what it runs on: glibc at least as new as that of BUILD_BASE. It needs no shell and no
+#             package manager, because nothing is run in it while the image is built.
+# PREBUILT    a folder of the context that scripts/image-root.sh made; nothing is compiled then.
+
+ARG BUILD_BASE=debian:bookworm
+ARG BASE=debian:bookworm-slim
+
+FROM ${BUILD_BASE} AS build
+ARG PREBUILT=
+WORKDIR /src
+COPY . .
+RUN if [ -n "$PREBUILT" ]; then \
+      cp -a "$PREBUILT" /image; \
+    else \
+      scripts/setup.sh --build-only && \
+      cmake --preset release -DBASIN_BUILD_TESTS=OFF -DBASIN_CUDA=OFF && \
+      cmake --build --preset release --target basind basinctl && \
+      scripts/image-root.sh /image build/release/aggregator/basind/basind \
+        build/release/aggregator/ctl/basinctl; \
+    fi
+
+FROM ${BASE}
+COPY --from=build /image /
+# Any number will do; a number, because Kubernetes cannot tell whether a name is root's.
+USER 65532:65532
+EXPOSE 29600 29601
+ENTRYPOINT ["/usr/bin/basind"]
+CMD ["serve"]

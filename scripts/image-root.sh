@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+
+usage() {
+  cat <<'HELP'
+Collects what the container image adds to its base: programs, and the shared libraries that they
+need. glibc is left to the base, which has to be at least as new as the one that they were linked
+with.
+
+usage: scripts/image-root.sh FOLDER PROGRAM...
+
+FOLDER is made, and looks like the root of the image: usr/bin, usr/lib.
+
+example:
+  scripts/image-root.sh /image build/release/aggregator/basind/basind
+HELP
+}
+
+case "${1-}" in
+  --help | -h)
+    usage
+    exit 0
+    ;;
+esac
+if (($# < 2)); then
+  usage >&2
+  exit 2
+fi
+readonly folder="$1"
+shift
+
+# Its parts belong together, and with the loader and the name service of the base.
+readonly GLIBC='/(ld-linux[^/]*|lib(c|m|dl|pthread|rt|resolv|util))\.so[^/]*$'
+
+libraries_of() { # program
+  local found
+  found="$(ldd "$1")"
+  if grep -q 'not found' <<<"$found"; then
+    grep 'not found' <<<"$found" | sed "s|^\s*|image-root: $1 needs |" >&2
+    return 1
+  fi
+  awk '$2 == "=>" { print $3 }' <<<"$found" | grep -Ev "$GLIBC"
+}
+
+mkdir -p "$folder/usr/bin"
+for program in "$@"; do
+  install -m 755 "$program" "$folder/usr/bin/"
+  libraries="$(libraries_of "$program")"
+  while read -r library; do
+    # /lib is a link to usr/lib, here and in the base.
+    install -D -m 644 "$library" "$folder/usr/lib/${library#*/lib/}"
+  done <<<"$libraries"
+done

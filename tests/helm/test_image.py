@@ -1,0 +1,151 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The image that the Dockerfile makes, run as the chart runs it.
+
+The programs in it are those of this build, not compiled by the Dockerfile: its argument PREBUILT.
+The base has no shell.
+
+Usage: test_image.py PROGRAM...   PROGRAM: what the image has, basind first
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any, ClassVar
+
+import chart
+import image
+from chart import VALUE_SETS
+from tools import ROOT, SKIPPED, require
+
+PROGRAMS: list[str] = []
+
+
+class Image(unittest.TestCase):
+    folder: ClassVar[Path]
+    images: ClassVar[image.Images]
+    root: ClassVar[Path]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.images = image.Images(cls.folder)
+        try:
+            cls.images.make_base("runtime", image.RUNTIME_PACKAGES)
+            cls.images.make_base("shell", image.SHELL_PACKAGES)
+        except image.CannotMakeBase as error:
+            print(f"skipped: no base image can be made here:\n{error}")
+            sys.exit(SKIPPED)
+        context = cls.folder / "context"
+        subprocess.run(
+            [ROOT / "scripts/image-root.sh", context / "image-root", *PROGRAMS], check=True
+        )
+        cls.images.build(
+            "basin",
+            ROOT / "Dockerfile",
+            context,
+            {
+                "BUILD_BASE": "localhost/shell",
+                "BASE": "localhost/runtime",
+                "PREBUILT": "image-root",
+            },
+        )
+        cls.root = cls.images.mount("basin")
+
+    def test_says_how_it_is_run(self) -> None:
+        found = self.images.configuration("basin")
+        self.assertEqual("65532:65532", found["User"])
+        self.assertEqual(["/usr/bin/basind"], found["Entrypoint"])
+        self.assertEqual(["serve"], found["Cmd"])
+        self.assertEqual({"29600/tcp", "29601/tcp"}, set(found["ExposedPorts"]))
+
+    def test_has_the_programs_and_no_shell(self) -> None:
+        for program in PROGRAMS:
+            self.assertTrue((self.root / "usr/bin" / Path(program).name).exists(), program)
+        shells = list(self.root.glob("usr/bin/*sh"))
+        self.assertEqual([], shells)
+
+    def test_nothing_that_it_adds_can_be_changed(self) -> None:
+        added = [*self.root.glob("usr/bin/basin*"), *self.root.glob("usr/lib/*/libgrpc*")]
+        self.assertGreater(len(added), 1)
+        for path in added:
+            with self.subTest(path.name):
+                status = path.stat()
+                self.assertEqual((0, 0), (status.st_uid, status.st_gid))
+                self.assertEqual(0, status.st_mode & 0o022)
+
+    def test_serves_as_the_chart_says(self) -> None:
+        manifests = chart.render("helm-4", VALUE_SETS["smallest"])
+        pod: dict[str, Any] = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+        (spec,) = pod["containers"]
+        user = f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}"
+        config, state = self.folder / "config", self.folder / "state"
+        config.mkdir()
+        (config / "basind.yaml").write_text(chart.configuration(manifests), encoding="utf-8")
+        state.mkdir()
+        # What Kubernetes does for fsGroup.
+        subprocess.run(["chown", user, state], check=True)
+        at = {mount["name"]: mount["mountPath"] for mount in spec["volumeMounts"]}
+        (http,) = [port["containerPort"] for port in spec["ports"] if port["name"] == "http"]
+        # The configuration names the file in the volume; none there yet means a first start.
+        with image.container(
+            self.folder / "bundle",
+            self.root,
+            user,
+            [*self.images.configuration("basin")["Entrypoint"], *spec["args"]],
+            mounts={at["config"]: config},
+            writable={at["state"]: state},
+        ) as running:
+            self.assertIn(f":{http}", running.wait_for('"event":"serving"'))
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                path = spec[probe]["httpGet"]["path"]
+                self.assertTrue(running.ask(http, path).startswith("200 "), path)
+            self.assertIn("basin_build_info", running.ask(http, "/metrics"))
+            self.assert_restricted(running.pid)
+            for command in (["/usr/bin/basinctl", "status"], ["/usr/bin/basind", "healthcheck"]):
+                done = running.execute(*command)
+                self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+            running.signal("TERM")
+            running.wait_for('"event":"ended"')
+            self.assertEqual(0, running.wait())
+
+    def assert_restricted(self, pid: int) -> None:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        found = dict(re.findall(r"^(\w+):\s*(.*)$", status, re.M))
+        self.assertEqual(["65532"] * 4, found["Uid"].split())
+        self.assertEqual(0, int(found["CapEff"], 16) | int(found["CapBnd"], 16))
+        self.assertEqual("1", found["NoNewPrivs"])
+        mounts = Path(f"/proc/{pid}/mounts").read_text(encoding="utf-8")
+        (options,) = re.findall(r"^\S+ / \S+ (\S+)", mounts, re.M)
+        self.assertIn("ro", options.split(","))
+
+
+class CollectedRoot(unittest.TestCase):
+    def test_program_without_its_library_is_refused(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            build = (
+                "echo 'int f() { return 0; }' > f.c && echo 'int f(); int main() { f(); }' > m.c"
+            )
+            link = "cc -shared -o libf.so f.c && cc -o program m.c -L. -lf"
+            subprocess.run(f"{build} && {link}", check=True, shell=True, cwd=root)
+            done = subprocess.run(
+                [ROOT / "scripts/image-root.sh", root / "out", root / "program"],
+                check=False,
+                capture_output=True,
+                text=True,
+            )
+            self.assertNotEqual(0, done.returncode)
+            self.assertIn("needs libf.so => not found", done.stderr)
+
+
+if __name__ == "__main__":
+    require("helm-4")
+    PROGRAMS = sys.argv[1:]
+    reason = image.why_not() or ("" if PROGRAMS else "this build has no programs of a release")
+    if reason:
+        print(f"skipped: {reason}")
+        sys.exit(SKIPPED)
+    unittest.main(argv=sys.argv[:1], verbosity=2)
