@@ -118,3 +118,41 @@ class Basind:
     def stderr(self) -> str:
         self.errors.seek(0)
         return self.errors.read().decode()
+
+
+class Trainer:
+    """A worker in a process of its own that does one thing after the other; see trainer.cc."""
+
+    def __init__(
+        self, program: Path, address: str, job: str, worker: str, least: int, most: int
+    ) -> None:
+        self.process = subprocess.Popen(
+            [program, address, job, worker, str(least), str(most)],
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._watchdog = threading.Timer(2 * PATIENCE, self.process.kill)
+        self._watchdog.start()
+
+    def say(self, verb: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(verb + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def ask(self, verb: str) -> str:
+        self.say(verb)
+        return self.answer()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._watchdog.cancel()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()

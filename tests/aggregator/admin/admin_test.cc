@@ -1,0 +1,406 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The admin service over gRPC, in front of an engine with workers that the test drives.
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "aggregator/admin/admin_server.h"
+#include "aggregator/admin/metadata.h"
+#include "aggregator/ctl/show.h"
+#include "basin/v1/admin.grpc.pb.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+#include "proto/limits/limits.h"
+#include "proto/status/status.h"
+#include "tests/aggregator/engine/in_process.h"
+#include "tests/proto/admin_requests.h"
+
+namespace basin::aggregator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr Term kTerm = 7;
+constexpr size_t kElements = 2 * kChunkFloats;
+
+// Remembers the events.
+class Recorder : public Observer {
+ public:
+  explicit Recorder(EventHistory& events) : events_(events) {}
+  void OnNote(const Note& note, absl::Time now) override { events_.Add(note, now); }
+
+ private:
+  EventHistory& events_;
+};
+
+EngineOptions OptionsWithTerm() {
+  EngineOptions options;
+  options.core.term = kTerm;
+  return options;
+}
+
+// An engine without sockets, and the admin service with one.
+class Aggregator : public Network {
+ public:
+  Aggregator() : recorder(events), engine(OptionsWithTerm(), clock, *reducer, recorder, nullptr) {
+    engine.Start(transport);
+    AdminOptions options;
+    options.address = "127.0.0.1:0";
+    options.version = "1.2.3";
+    options.term = kTerm;
+    options.end = [this] { ended = true; };
+    auto started = AdminServer::Start(std::move(options), engine, events);
+    EXPECT_TRUE(started.ok()) << started.status();
+    admin = *std::move(started);
+    stub = v1::Admin::NewStub(grpc::CreateChannel("127.0.0.1:" + std::to_string(admin->port()),
+                                                  grpc::InsecureChannelCredentials()));
+  }
+  ~Aggregator() override {
+    admin.reset();
+    engine.Stop();
+  }
+
+  SessionId OpenSession() override { return engine.OpenSession(); }
+  void TakeMessage(SessionId session, ToAggregator message) override {
+    engine.TakeMessage(session, std::move(message), 1);
+  }
+  void CloseSession(SessionId session) override { engine.CloseSession(session); }
+  StreamId OpenStream(SessionToken token) override { return engine.OpenStream(token); }
+  void TakeFrame(StreamId stream, IncomingFrame frame) override {
+    engine.TakeFrame(stream, std::move(frame));
+  }
+  void CloseStream(StreamId stream) override { engine.CloseStream(stream); }
+
+  // A request that is good but for what it is about.
+  template <typename Request>
+  static Request About(const std::string& job = kJob) {
+    Request request = basin::testing::GoodRequest<Request>();
+    if constexpr (!std::is_same_v<Request, v1::GetStatusRequest> &&
+                  !std::is_same_v<Request, v1::ListJobsRequest> &&
+                  !std::is_same_v<Request, v1::GetLimitsRequest> &&
+                  !std::is_same_v<Request, v1::DrainServiceRequest>) {
+      request.set_job(job);
+    }
+    return request;
+  }
+  template <typename Response, typename Method, typename Request>
+  Response Call(Method method, const Request& request) {
+    Response response;
+    grpc::ClientContext context;
+    status = FromGrpc((stub.get()->*method)(&context, request, &response));
+    return response;
+  }
+
+  ManualClock clock;
+  EventHistory events{1000};
+  Recorder recorder;
+  std::unique_ptr<kernels::Reducer> reducer = kernels::MakeCpuReducer();
+  Engine engine;
+  std::unique_ptr<AdminServer> admin;
+  std::unique_ptr<v1::Admin::Stub> stub;
+  absl::Status status;  // Of the last call.
+  bool ended = false;
+};
+
+class AdminTest : public ::testing::Test {
+ protected:
+  void CommitOneRound() {
+    for (RigWorker* worker : {&a_, &b_}) {
+      worker->Begin();
+      worker->Push(0, GradientOf(0, kElements));
+      worker->Commit();
+    }
+    Finish({&a_, &b_});
+  }
+
+  const Model model_ = AverageOf({F32("weight", kElements)}, 2);
+  Aggregator aggregator_;
+  RigWorker a_{aggregator_, "a", model_};
+  RigWorker b_{aggregator_, "b", model_};
+};
+
+TEST_F(AdminTest, StatusSaysWhatRunsAndHowMuch) {
+  Join({&a_, &b_});
+  const auto status = aggregator_.Call<v1::ServiceStatus>(
+      &v1::Admin::Stub::GetStatus, Aggregator::About<v1::GetStatusRequest>());
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  EXPECT_EQ("1.2.3", status.version());
+  EXPECT_EQ(kTerm, status.term());
+  EXPECT_TRUE(status.serving());
+  EXPECT_EQ(1u, status.jobs());
+  EXPECT_EQ(2u, status.workers());
+  EXPECT_GT(status.buffer_bytes(), 0u);
+  EXPECT_THAT(Show(status), HasSubstr("serving"));
+}
+
+TEST_F(AdminTest, JobsShowTheirStateAndCounts) {
+  Join({&a_, &b_});
+  CommitOneRound();
+  const auto jobs = aggregator_.Call<v1::ListJobsResponse>(
+      &v1::Admin::Stub::ListJobs, Aggregator::About<v1::ListJobsRequest>());
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  ASSERT_EQ(1, jobs.jobs_size());
+  EXPECT_EQ(kJob, jobs.jobs(0).job());
+  EXPECT_EQ(v1::JOB_STATE_RUNNING, jobs.jobs(0).state());
+  EXPECT_EQ(2u, jobs.jobs(0).members());
+  EXPECT_EQ(2u, jobs.jobs(0).settings().max_workers());
+  EXPECT_EQ(1u, jobs.jobs(0).committed_rounds());
+  EXPECT_THAT(Show(jobs), HasSubstr("running"));
+}
+
+TEST_F(AdminTest, MembersComeByRank) {
+  Join({&a_, &b_});
+  const auto members = aggregator_.Call<v1::ListMembersResponse>(
+      &v1::Admin::Stub::ListMembers, Aggregator::About<v1::ListMembersRequest>());
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  ASSERT_EQ(2, members.members_size());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(v1::ROLE_MEMBER, members.members(i).role());
+    EXPECT_EQ(static_cast<uint32_t>(i), members.members(i).rank());
+    EXPECT_TRUE(members.members(i).connected());
+  }
+  EXPECT_EQ(kTerm, members.generation().term());
+  EXPECT_THAT(Show(members), AllOf(HasSubstr("WORKER"), HasSubstr("member")));
+}
+
+TEST_F(AdminTest, AnOpenRoundNamesWhomItWaitsForAndForWhat) {
+  Join({&a_, &b_});
+  a_.Begin();
+  a_.Push(0, GradientOf(0, kElements));
+  a_.Commit();
+  b_.Begin();
+  b_.PushFrame(b_.streams[0], 0, 0, 1, GradientOf(0, kElements).substr(0, kChunkBytes));
+  auto request = Aggregator::About<v1::ListRoundsRequest>();
+  request.set_lane("");
+  const auto rounds =
+      aggregator_.Call<v1::ListRoundsResponse>(&v1::Admin::Stub::ListRounds, request);
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  ASSERT_EQ(1, rounds.lanes_size());
+  EXPECT_EQ(kLane, rounds.lanes(0).lane());
+  const v1::OpenRoundStatus& open = rounds.lanes(0).open();
+  EXPECT_EQ(1u, open.round());
+  EXPECT_EQ(v1::ROUND_PHASE_COLLECT, open.phase());
+  ASSERT_EQ(1, open.waiting_size());
+  EXPECT_EQ("b", open.waiting(0).worker());
+  EXPECT_EQ("weight", open.waiting(0).what());
+  EXPECT_EQ(1u, open.waiting(0).missing_chunks());
+  EXPECT_THAT(Show(rounds), HasSubstr("b (last seen"));
+  aggregator_.Call<v1::ListRoundsResponse>(&v1::Admin::Stub::ListRounds,
+                                           Aggregator::About<v1::ListRoundsRequest>());
+  // Of lane "gradients", which is not there.
+  EXPECT_TRUE(absl::IsNotFound(aggregator_.status)) << aggregator_.status;
+}
+
+TEST_F(AdminTest, PastRoundsHaveTheirRecord) {
+  Join({&a_, &b_});
+  CommitOneRound();
+  CommitOneRound();
+  auto request = Aggregator::About<v1::ListRoundsRequest>();
+  request.set_lane(kLane);
+  request.set_last(1);
+  const auto rounds =
+      aggregator_.Call<v1::ListRoundsResponse>(&v1::Admin::Stub::ListRounds, request);
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  ASSERT_EQ(1, rounds.lanes(0).past_size());
+  EXPECT_FALSE(rounds.lanes(0).has_open());
+  const v1::VerdictRecord& record = rounds.lanes(0).past(0).record();
+  EXPECT_EQ(2u, record.round());
+  EXPECT_EQ(v1::OUTCOME_COMMITTED, record.value().outcome());
+  EXPECT_EQ(2, record.value().contributors_size());
+  EXPECT_GT(rounds.lanes(0).past(0).gradient_norm(), 0);
+  EXPECT_THAT(Show(rounds), HasSubstr("committed"));
+}
+
+TEST_F(AdminTest, EventsComeFirstThoseThatAreRememberedThenNewOnes) {
+  Join({&a_, &b_});
+  grpc::ClientContext context;
+  const auto reader =
+      aggregator_.stub->WatchEvents(&context, Aggregator::About<v1::WatchEventsRequest>());
+  v1::Event event;
+  uint64_t last = 0;
+  while (event.kind() != "generation") {
+    ASSERT_TRUE(reader->Read(&event));
+    EXPECT_EQ(last + 1, event.sequence());
+    last = event.sequence();
+  }
+  EXPECT_EQ(kTerm, event.term());
+  EXPECT_EQ(1u, context.GetServerInitialMetadata().count(kLastEventMetadata));
+  a_.Begin();
+  while (event.kind() != "round_opened") ASSERT_TRUE(reader->Read(&event));
+  EXPECT_THAT(Show(event), AllOf(HasSubstr("round_opened"), HasSubstr("lane=model")));
+  context.TryCancel();
+  EXPECT_EQ(grpc::StatusCode::CANCELLED, reader->Finish().error_code());
+}
+
+TEST_F(AdminTest, EventsOfOneJobAfterANumber) {
+  Note other;
+  other.job = "other";
+  aggregator_.events.Add(other, aggregator_.clock.Now());
+  Join({&a_, &b_});
+  auto request = Aggregator::About<v1::WatchEventsRequest>();
+  request.set_after(2);
+  grpc::ClientContext context;
+  const auto reader = aggregator_.stub->WatchEvents(&context, request);
+  v1::Event event;
+  ASSERT_TRUE(reader->Read(&event));
+  EXPECT_EQ(3u, event.sequence());
+  EXPECT_EQ(kJob, event.job());
+  context.TryCancel();
+}
+
+TEST_F(AdminTest, WatchersEndWithTheService) {
+  grpc::ClientContext context;
+  const auto reader =
+      aggregator_.stub->WatchEvents(&context, Aggregator::About<v1::WatchEventsRequest>());
+  reader->WaitForInitialMetadata();
+  aggregator_.admin->Stop();
+  v1::Event event;
+  EXPECT_FALSE(reader->Read(&event));
+  EXPECT_EQ(grpc::StatusCode::UNAVAILABLE, reader->Finish().error_code());
+}
+
+TEST_F(AdminTest, AnEvictedWorkerIsTold) {
+  Join({&a_, &b_});
+  auto request = Aggregator::About<v1::EvictRequest>();
+  request.set_worker("b");
+  request.set_reason("wrong data\nset");
+  const auto change = aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::Evict, request);
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  EXPECT_THAT(change.text(), HasSubstr("Worker b"));
+  const Ended ended = b_.Await<Ended>();
+  EXPECT_EQ(ErrorCode::kEvicted, ended.error.code);
+  EXPECT_THAT(ended.error.text, AllOf(HasSubstr("wrong data"), Not(HasSubstr("\n"))));
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::Evict, request);
+  EXPECT_TRUE(absl::IsNotFound(aggregator_.status)) << aggregator_.status;
+}
+
+TEST_F(AdminTest, ADrainedWorkerIsTold) {
+  Join({&a_, &b_});
+  auto request = Aggregator::About<v1::DrainWorkerRequest>();
+  request.set_worker("b");
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::DrainWorker, request);
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  EXPECT_FALSE(b_.Await<Drain>().service);
+}
+
+TEST_F(AdminTest, AProcessThatExitedIsNotWaitedFor) {
+  Join({&a_, &b_});
+  auto request = Aggregator::About<v1::ReportExitRequest>();
+  request.set_worker("b");
+  request.set_nonce(12345);
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::ReportExit, request);
+  EXPECT_TRUE(absl::IsFailedPrecondition(aggregator_.status)) << aggregator_.status;
+  request.set_nonce(0);
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::ReportExit, request);
+  EXPECT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+}
+
+TEST_F(AdminTest, ASuspendedJobGoesOnWhenItIsResumed) {
+  Join({&a_, &b_});
+  const auto state = [&] {
+    return aggregator_
+        .Call<v1::ListJobsResponse>(&v1::Admin::Stub::ListJobs,
+                                    Aggregator::About<v1::ListJobsRequest>())
+        .jobs(0)
+        .state();
+  };
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::Pause,
+                                       Aggregator::About<v1::PauseRequest>());
+  EXPECT_EQ(v1::JOB_STATE_SUSPENDED, state());
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::Resume,
+                                       Aggregator::About<v1::ResumeRequest>());
+  EXPECT_EQ(v1::JOB_STATE_RUNNING, state());
+}
+
+TEST_F(AdminTest, WhatIsNotHaltedIsNotRecovered) {
+  Join({&a_, &b_});
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::Recover,
+                                       Aggregator::About<v1::RecoverRequest>());
+  EXPECT_TRUE(absl::IsFailedPrecondition(aggregator_.status)) << aggregator_.status;
+}
+
+TEST_F(AdminTest, DrainingTheServiceIsAskedOfTheProgram) {
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::DrainService,
+                                       Aggregator::About<v1::DrainServiceRequest>());
+  EXPECT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  EXPECT_TRUE(aggregator_.ended);
+}
+
+TEST_F(AdminTest, LimitsShowWhatIsInUse) {
+  Join({&a_, &b_});
+  const auto limits = aggregator_.Call<v1::LimitsResponse>(
+      &v1::Admin::Stub::GetLimits, Aggregator::About<v1::GetLimitsRequest>());
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  ASSERT_EQ(4, limits.limits_size());
+  EXPECT_EQ("memory.budget", limits.limits(0).name());
+  EXPECT_GT(limits.limits(0).in_use(), 0u);
+  EXPECT_EQ(2u, limits.limits(2).in_use());
+}
+
+TEST_F(AdminTest, WhatIsNotThereIsNotFound) {
+  aggregator_.Call<v1::ListMembersResponse>(&v1::Admin::Stub::ListMembers,
+                                            Aggregator::About<v1::ListMembersRequest>("nobody"));
+  EXPECT_TRUE(absl::IsNotFound(aggregator_.status)) << aggregator_.status;
+  EXPECT_THAT(std::string(aggregator_.status.message()), HasSubstr("basinctl status"));
+}
+
+// A damaged request can reach a handler as one of zeros: nothing may happen.
+TEST_F(AdminTest, ARequestOfZerosChangesNothing) {
+  Join({&a_, &b_});
+  const auto refused = [&] { return absl::IsInvalidArgument(aggregator_.status); };
+  aggregator_.Call<v1::ServiceStatus>(&v1::Admin::Stub::GetStatus, v1::GetStatusRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::ListJobsResponse>(&v1::Admin::Stub::ListJobs, v1::ListJobsRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::ListMembersResponse>(&v1::Admin::Stub::ListMembers,
+                                            v1::ListMembersRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::ListRoundsResponse>(&v1::Admin::Stub::ListRounds, v1::ListRoundsRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::LimitsResponse>(&v1::Admin::Stub::GetLimits, v1::GetLimitsRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::DrainService, v1::DrainServiceRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::DrainWorker, v1::DrainWorkerRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::Evict, v1::EvictRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::Pause, v1::PauseRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::Resume, v1::ResumeRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::Recover, v1::RecoverRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::ReportExit, v1::ReportExitRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  EXPECT_FALSE(aggregator_.ended);
+  CommitOneRound();
+}
+
+TEST_F(AdminTest, ALoopThatDoesNotAnswerIsATimeout) {
+  aggregator_.engine.Stop();
+  aggregator_.Call<v1::ListJobsResponse>(&v1::Admin::Stub::ListJobs,
+                                         Aggregator::About<v1::ListJobsRequest>());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(aggregator_.status)) << aggregator_.status;
+}
+
+TEST(AdminServerTest, AnAddressThatCannotBeListenedOnIsAnErrorWithAWayOut) {
+  const Aggregator first;
+  EventHistory events(1);
+  AdminOptions options;
+  options.address = "127.0.0.1:" + std::to_string(first.admin->port());
+  Aggregator second;
+  const auto started = AdminServer::Start(std::move(options), second.engine, events);
+  ASSERT_FALSE(started.ok());
+  EXPECT_THAT(std::string(started.status().message()), HasSubstr("--admin-listen"));
+}
+
+}  // namespace
+}  // namespace basin::aggregator

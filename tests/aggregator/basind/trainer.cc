@@ -1,0 +1,136 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// A trainer for tests of the programs: does what lines on its standard input say, and answers each
+// with one line.
+//
+//   usage: basin-test-trainer HOST:PORT JOB WORKER MIN MAX
+//
+//   join          until it is a member         -> "member RANK of WORLD"
+//   begin VALUE   begins a round and pushes    -> "begun"
+//   finish        commits and waits            -> "round N: OUTCOME over COUNT, VALUE"
+//   leave         leaves the job               -> "left"
+//
+// What fails is answered with "error: ..." .
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/transport/grpc/connector.h"
+#include "client/transport/worker.h"
+#include "runtime/clock.h"
+
+namespace basin {
+namespace {
+
+constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr size_t kElements = 3 * kChunkBytes / sizeof(float) + 7;
+
+class Trainer {
+ public:
+  explicit Trainer(const std::string& address) : connector_(address) {}
+
+  absl::Status Connect(const std::vector<std::string>& arguments) {
+    client::WorkerOptions options;
+    options.core.job = arguments[1];
+    options.core.worker = arguments[2];
+    options.core.fresh = true;
+    options.core.settings.min_workers = static_cast<uint32_t>(std::stoul(arguments[3]));
+    options.core.settings.max_workers = static_cast<uint32_t>(std::stoul(arguments[4]));
+    auto worker = client::Worker::Connect(std::move(options), connector_, clock_);
+    if (!worker.ok()) return worker.status();
+    worker_ = *std::move(worker);
+    const auto model =
+        worker_->Register("model", LaneKind::kGradient, {{"weight", DType::kF32, {kElements}}});
+    if (!model.ok()) return model.status();
+    lane_ = model->lane;
+    return worker_->Ready();
+  }
+
+  std::string Do(const std::string& verb, std::istringstream& rest) {
+    if (verb == "join") return Join();
+    if (verb == "begin") {
+      float value = 0;
+      rest >> value;
+      return Begin(value);
+    }
+    if (verb == "finish") return Finish();
+    if (verb == "leave") return Told(worker_->Leave(), "left");
+    return "error: no such verb";
+  }
+
+ private:
+  static std::string Told(const absl::Status& status, const std::string& done) {
+    return status.ok() ? done : absl::StrCat("error: ", status.ToString());
+  }
+
+  std::string Join() {
+    const absl::Status joined = worker_->AwaitMember(kLong);
+    const client::Place place = worker_->place();
+    return Told(joined, absl::StrCat("member ", place.rank.value_or(0), " of ",
+                                     place.membership.members.size()));
+  }
+
+  std::string Begin(float value) {
+    weight_.assign(kElements, value);
+    client::BeginRound begin;
+    begin.lane = lane_;
+    begin.spec.op = ReduceOp::kSum;
+    absl::Status begun = worker_->Begin(begin);
+    if (begun.ok()) begun = worker_->Push(lane_, 0, weight_.data());
+    return Told(begun, "begun");
+  }
+
+  std::string Finish() {
+    if (const absl::Status committed = worker_->Commit(lane_); !committed.ok()) {
+      return Told(committed, "");
+    }
+    const client::RoundOutcome outcome = worker_->Wait(lane_, kLong);
+    if (!outcome.ok()) return Told(outcome.status(), "");
+    const VerdictRecord& record = (*outcome)->record();
+    const absl::Status copied =
+        (*outcome)->CopyTo(0, weight_.data(), weight_.size() * sizeof(float));
+    return Told(copied,
+                absl::StrCat("round ", record.round, ": ", OutcomeName(record.value.outcome),
+                             " over ", record.value.contributors.size(), ", ", weight_.back()));
+  }
+
+  MonotonicClock clock_;
+  client::GrpcConnector connector_;
+  std::unique_ptr<client::Worker> worker_;
+  client::LaneHandle lane_ = 0;
+  std::vector<float> weight_;
+};
+
+int Run(const std::vector<std::string>& arguments) {
+  if (arguments.size() != 5) {
+    std::cerr << "usage: basin-test-trainer HOST:PORT JOB WORKER MIN MAX\n";
+    return 2;
+  }
+  Trainer trainer(arguments[0]);
+  if (const absl::Status connected = trainer.Connect(arguments); !connected.ok()) {
+    std::cerr << connected << "\n";
+    return 1;
+  }
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::istringstream words(line);
+    std::string verb;
+    words >> verb;
+    std::cout << trainer.Do(verb, words) << std::endl;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace basin
+
+int main(int argc, char** argv) {
+  return basin::Run(std::vector<std::string>(argv + 1, argv + argc));
+}
