@@ -1,0 +1,71 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Basin averages the gradients of training jobs whose workers come and go.
+
+basin.connect() is the interface for NumPy arrays; `basin.torch` is the one for PyTorch.
+"""
+
+from basin.client import Client, Handle, Op, connect
+from basin.errors import (
+    ContributionChanged,
+    DataCorrupt,
+    DeadlineExceeded,
+    Error,
+    Evicted,
+    FailedPrecondition,
+    InvalidArgument,
+    LineageConflict,
+    Mismatch,
+    NotFound,
+    OutcomeUnknown,
+    Paused,
+    ResourceExhausted,
+    RoundAborted,
+    RunConflict,
+    Stale,
+    Superseded,
+    Unavailable,
+    Unsupported,
+    VersionMismatch,
+)
+from basin.worker import RoundInfo
+
+Sum = Op.SUM
+Average = Op.AVERAGE
+Min = Op.MIN
+Max = Op.MAX
+Product = Op.PRODUCT
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Average",
+    "Client",
+    "ContributionChanged",
+    "DataCorrupt",
+    "DeadlineExceeded",
+    "Error",
+    "Evicted",
+    "FailedPrecondition",
+    "Handle",
+    "InvalidArgument",
+    "LineageConflict",
+    "Max",
+    "Min",
+    "Mismatch",
+    "NotFound",
+    "Op",
+    "OutcomeUnknown",
+    "Paused",
+    "Product",
+    "ResourceExhausted",
+    "RoundAborted",
+    "RoundInfo",
+    "RunConflict",
+    "Stale",
+    "Sum",
+    "Superseded",
+    "Unavailable",
+    "Unsupported",
+    "VersionMismatch",
+    "connect",
+]

@@ -1,0 +1,217 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The C interface (basin/basin.h), declared for ctypes. Nothing here decides anything.
+
+ctypes releases the GIL during each call.
+"""
+
+import ctypes
+import os
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from pathlib import Path
+
+ABI_VERSION = 1
+LIBRARY = "libbasin.so.1"
+
+READ_ENVIRONMENT = 1
+MEMBER = 2
+GRADIENT, CALL = 0, 1
+F64, F32, F16, BF16, I64, I32, U8 = 1, 2, 3, 4, 5, 6, 7
+DEADLINE_EXCEEDED = 14
+OUTCOME_UNKNOWN = 13
+
+
+class Place(Structure):
+    _fields_ = (
+        ("size", c_size_t),
+        ("role", c_int),
+        ("rank", c_uint32),
+        ("world_size", c_uint32),
+        ("generation_term", c_uint64),
+        ("generation_counter", c_uint64),
+        ("joins", c_uint64),
+        ("has_donor", c_int),
+        ("is_donor", c_int),
+        ("draining", c_int),
+        ("left", c_int),
+    )
+
+
+class Tensor(Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("dtype", c_int),
+        ("rank", c_uint32),
+        ("shape", POINTER(c_uint64)),
+    )
+
+
+class RoundSpec(Structure):
+    _fields_ = (
+        ("size", c_size_t),
+        ("op", c_int),
+        ("prescale", c_double),
+        ("postscale", c_double),
+        ("predivide", c_double),
+        ("auto_predivide", c_int),
+        ("contributes_sum", c_int),
+        ("weight", c_int),
+        ("divide_by_present", c_int),
+        ("loss_scale", c_double),
+        ("samples", c_int64),
+        ("tokens", c_int64),
+        ("micro_batches", c_int64),
+        ("step", c_uint64),
+    )
+
+
+class RoundInfo(Structure):
+    _fields_ = (
+        ("size", c_size_t),
+        ("round", c_uint64),
+        ("op", c_int),
+        ("prescale", c_double),
+        ("postscale", c_double),
+        ("predivide", c_double),
+        ("contributors", c_uint32),
+        ("divisor", c_uint64),
+        ("squared_norm", c_double),
+        ("overflow", c_int),
+        ("has_nonfinite", c_int),
+        ("nonfinite_tensor", c_uint32),
+        ("nonfinite_element", c_uint64),
+        ("samples", c_int64),
+        ("tokens", c_int64),
+        ("micro_batches", c_int64),
+        ("chain", c_uint64),
+    )
+
+
+LogFunction = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+
+_WORKER = c_void_p
+_ERROR = POINTER(c_void_p)
+_CODE = c_int
+
+# Name without basin_, result, arguments.
+_FUNCTIONS = (
+    ("abi_version", c_uint32, ()),
+    ("version", c_char_p, ()),
+    ("error_message", c_char_p, (c_void_p,)),
+    ("error_is_fatal", c_int, (c_void_p,)),
+    ("error_restart_helps", c_int, (c_void_p,)),
+    ("error_code", c_int, (c_void_p,)),
+    ("error_free", None, (c_void_p,)),
+    ("options_new", c_void_p, (c_uint32,)),
+    ("options_free", None, (c_void_p,)),
+    ("options_set", _CODE, (c_void_p, c_char_p, c_char_p, _ERROR)),
+    ("options_get", c_char_p, (c_void_p, c_char_p)),
+    ("options_set_log", None, (c_void_p, LogFunction, c_void_p)),
+    ("connect", _CODE, (c_void_p, POINTER(c_void_p), _ERROR)),
+    ("close", None, (_WORKER,)),
+    ("get_place", _CODE, (_WORKER, POINTER(Place), _ERROR)),
+    ("member_id", c_size_t, (_WORKER, c_uint32, c_char_p, c_size_t)),
+    ("worker_id", c_size_t, (_WORKER, c_char_p, c_size_t)),
+    ("ready", _CODE, (_WORKER, c_uint64, c_uint64, _ERROR)),
+    ("await_member", _CODE, (_WORKER, c_int64, _ERROR)),
+    (
+        "register",
+        _CODE,
+        (
+            _WORKER,
+            c_char_p,
+            c_int,
+            POINTER(Tensor),
+            c_size_t,
+            POINTER(c_uint32),
+            POINTER(c_uint32),
+            _ERROR,
+        ),
+    ),
+    ("begin", _CODE, (_WORKER, c_uint32, POINTER(RoundSpec), _ERROR)),
+    ("push", _CODE, (_WORKER, c_uint32, c_uint32, c_void_p, _ERROR)),
+    ("push_narrow", _CODE, (_WORKER, c_uint32, c_uint32, c_void_p, c_int, c_int32, _ERROR)),
+    ("commit", _CODE, (_WORKER, c_uint32, c_void_p, c_void_p, _ERROR)),
+    ("withdraw", _CODE, (_WORKER, c_uint32, c_char_p, c_void_p, c_void_p, _ERROR)),
+    ("wait", _CODE, (_WORKER, c_uint32, c_int64, POINTER(c_void_p), _ERROR)),
+    ("abandon", _CODE, (_WORKER, _ERROR)),
+    ("result_info", None, (c_void_p, POINTER(RoundInfo))),
+    ("result_contributor", c_char_p, (c_void_p, c_uint32)),
+    ("result_nonfinite_worker", c_char_p, (c_void_p,)),
+    ("result_rejection", c_void_p, (c_void_p,)),
+    ("result_has", c_int, (c_void_p, c_uint32)),
+    ("result_copy", _CODE, (c_void_p, c_uint32, c_void_p, c_size_t, _ERROR)),
+    ("result_free", None, (c_void_p,)),
+    (
+        "announce",
+        _CODE,
+        (_WORKER, c_char_p, POINTER(Tensor), c_uint64, c_void_p, c_int, _ERROR),
+    ),
+    (
+        "get",
+        _CODE,
+        (
+            _WORKER,
+            c_char_p,
+            POINTER(Tensor),
+            c_uint64,
+            c_char_p,
+            c_int64,
+            c_void_p,
+            c_size_t,
+            _ERROR,
+        ),
+    ),
+    ("busy", _CODE, (_WORKER, c_char_p, c_int64, _ERROR)),
+    ("finished", _CODE, (_WORKER, _ERROR)),
+    ("leave", _CODE, (_WORKER, _ERROR)),
+)
+
+
+def _candidates() -> list[Path]:
+    named = os.environ.get("BASIN_LIBRARY")
+    if named:
+        return [Path(named)]
+    here = Path(__file__).resolve()
+    beside = here.parent / LIBRARY
+    # A source tree: the release that was built in it.
+    built = [parent / "build/release/client/c" / LIBRARY for parent in here.parents[2:4]]
+    return [beside, *built]
+
+
+def _load() -> ctypes.CDLL:
+    candidates = _candidates()
+    found = next((path for path in candidates if path.exists()), None)
+    if found is None:
+        looked = ", ".join(str(path) for path in candidates)
+        raise ImportError(
+            f"{LIBRARY} is not at {looked}. Build the target basin_c, or name the library in "
+            "BASIN_LIBRARY."
+        )
+    library = ctypes.CDLL(str(found))
+    for name, result, arguments in _FUNCTIONS:
+        function = getattr(library, "basin_" + name)
+        function.restype = result
+        function.argtypes = arguments
+    version = library.basin_abi_version()
+    if version != ABI_VERSION:
+        raise ImportError(
+            f"{found} has version {version} of the C interface, and this package needs "
+            f"{ABI_VERSION}. Install a package and a library of the same release."
+        )
+    return library
+
+
+lib = _load()

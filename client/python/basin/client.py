@@ -1,0 +1,363 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""A worker of a training job, for NumPy arrays.
+
+with basin.connect(address="127.0.0.1:29600", job="mnist") as client:
+    gradient = client.allreduce(gradient, "gradient", op=basin.Average)
+"""
+
+import atexit
+import enum
+import os
+import weakref
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from basin import _abi
+from basin.errors import Error, FailedPrecondition, InvalidArgument, OutcomeUnknown, Paused
+from basin.worker import Place, RoundInfo, TensorSpec, Worker
+
+Array = NDArray[Any]
+
+
+class Op(enum.IntEnum):
+    """What a round does with the contributions. There is no default: an average of what should
+    be summed is wrong in silence."""
+
+    SUM = 1
+    AVERAGE = 2
+    MIN = 4
+    MAX = 5
+    PRODUCT = 6
+
+
+_DTYPES = {
+    np.dtype(np.float64): _abi.F64,
+    np.dtype(np.float32): _abi.F32,
+    np.dtype(np.float16): _abi.F16,
+    np.dtype(np.int64): _abi.I64,
+    np.dtype(np.int32): _abi.I32,
+    np.dtype(np.uint8): _abi.U8,
+}
+
+CALL_PREFIX = "call/"
+
+
+def _spec_of(name: str, array: Array) -> TensorSpec:
+    dtype = _DTYPES.get(array.dtype)
+    if dtype is None:
+        known = ", ".join(str(each) for each in _DTYPES)
+        raise InvalidArgument(
+            f"Array {name} has dtype {array.dtype}, which Basin cannot reduce. Convert it to one "
+            f"of {known}."
+        )
+    return TensorSpec(name, dtype, array.shape)
+
+
+class Handle:
+    """An allreduce on its way. The array that was given stays the library's until it has ended."""
+
+    def __init__(self, client: "Client", lane: int, tensor: int, array: Array) -> None:
+        self._client = client
+        self._lane = lane
+        self._tensor = tensor
+        self._array = array
+        # Why this worker's contribution was withdrawn.
+        self._refusal: Error | None = None
+        self._output: Array | None = None
+        self._info: RoundInfo | None = None
+        self._failed: Exception | None = None
+
+    @property
+    def info(self) -> RoundInfo:
+        """Of the round, when it has ended."""
+        if self._info is None:
+            raise FailedPrecondition("The round has not ended. Wait for it before you ask.")
+        return self._info
+
+    def done(self) -> bool:
+        """Whether wait() would return at once."""
+        try:
+            self.wait(0)
+        except OutcomeUnknown:
+            return False
+        except Exception:
+            return True  # wait() raises it again.
+        return True
+
+    def wait(self, timeout: float | None = None) -> Array:
+        """The reduced array: a new one, of the same shape and dtype.
+
+        Raises OutcomeUnknown after `timeout` seconds, and Paused when the job is: the round goes
+        on then; wait again. Raises what the round has ended with otherwise, each time.
+        """
+        if self._failed is not None:
+            raise self._failed
+        if self._output is None:
+            try:
+                self._output = self._take(timeout)
+            except (OutcomeUnknown, Paused):
+                raise
+            except Exception as error:
+                self._failed = error
+                self._client._ended(self._lane)
+                raise
+            self._client._ended(self._lane)
+        return self._output
+
+    def _take(self, timeout: float | None) -> Array:
+        result = self._client.worker.wait(self._lane, timeout)
+        self._info = result.info
+        refusal = self._refusal or result.rejection
+        if refusal is not None:
+            raise refusal
+        output = np.empty_like(self._array)
+        result.copy(self._tensor, output.ctypes.data, output.nbytes)
+        return output
+
+
+class Client:
+    """A member of a job; made by connect(). Any thread may call anything, but close()."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._process = os.getpid()
+        # By lane: what the library may still read must not be freed.
+        self._in_flight: dict[int, Handle] = {}
+        # By name: how often it was broadcast.
+        self._versions: dict[str, int] = {}
+        self._closed = False
+        _open_clients.add(self)
+
+    # ---- the place in the job
+
+    @property
+    def worker_id(self) -> str:
+        return self.worker.id
+
+    @property
+    def place(self) -> Place:
+        return self.worker.place()
+
+    @property
+    def rank(self) -> int:
+        """Of this worker: 0 to world_size - 1 within a generation."""
+        return self.worker.place().rank
+
+    @property
+    def world_size(self) -> int:
+        return self.worker.place().world_size
+
+    @property
+    def generation(self) -> tuple[int, int]:
+        """Another one means other members. It never goes back."""
+        return self.worker.place().generation
+
+    # ---- collectives
+
+    def allreduce(
+        self,
+        array: Array,
+        name: str,
+        *,
+        op: Op,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        timeout: float | None = None,
+    ) -> Array:
+        """Reduces `array` over all members: each gets the same bits.
+
+        array:            any shape; float64, float32, float16, int64, int32 or uint8
+        name:             what the arrays of different workers are matched by; shape and dtype
+                          belong to it
+        prescale_factor:  each array is multiplied by it before the sum
+        postscale_factor: and the result after it
+        timeout:          seconds until OutcomeUnknown; None: for ever
+
+        Returns a new array of the same shape and dtype. A floating sum is made in float32 (float64
+        for float64), over worker ids in byte order.
+        """
+        handle = self.allreduce_async(
+            array,
+            name,
+            op=op,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+        )
+        return handle.wait(timeout)
+
+    def allreduce_async(
+        self,
+        array: Array,
+        name: str,
+        *,
+        op: Op,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+    ) -> Handle:
+        """As allreduce(), and returns at once. Leave `array` unchanged until the handle is done."""
+        sent = np.asarray(array, order="C")
+        return self._start(
+            CALL_PREFIX + name, _spec_of(name, sent), sent, op, prescale_factor, postscale_factor
+        )
+
+    def broadcast(
+        self, array: Array, name: str, *, root_rank: int, timeout: float | None = 300.0
+    ) -> Array:
+        """The bits of the array of the worker of rank `root_rank`, for all.
+
+        Every member calls it. Shape and dtype must be the root's. The root serves the value until
+        it closes: call barrier() before, unless rounds follow anyway.
+        """
+        place = self.worker.place()
+        if not 0 <= root_rank < place.world_size:
+            raise InvalidArgument(
+                f"Rank {root_rank} cannot be the root: there are {place.world_size} workers. Name "
+                f"one from 0 to {place.world_size - 1}."
+            )
+        sent = np.asarray(array, order="C")
+        spec = TensorSpec(name, _abi.U8, (sent.nbytes,))
+        lane = CALL_PREFIX + "broadcast"
+        version = self._next_version(name)
+        if place.rank == root_rank:
+            self.worker.announce(lane, spec, version, sent.ctypes.data)
+            return sent.copy()
+        received = np.empty_like(sent)
+        source = self.worker.member_id(root_rank)
+        self.worker.get(lane, spec, version, source, timeout, received.ctypes.data, received.nbytes)
+        return received
+
+    def barrier(self, name: str = "barrier", timeout: float | None = None) -> None:
+        """Returns when every member has called it with this name."""
+        here = np.ones(1, np.uint8)
+        spec = TensorSpec("here", _abi.U8, (1,))
+        self._start(CALL_PREFIX + "barrier/" + name, spec, here, Op.MAX, 1.0, 1.0).wait(timeout)
+
+    # ---- how it is going
+
+    def busy(self, reason: str, expected: float) -> None:
+        """This trainer does something else for about `expected` seconds; 0: no longer. It is
+        named with the reason when others wait for it."""
+        self.worker.busy(reason, expected)
+
+    def finished(self) -> None:
+        """Out of data: this worker contributes to no further round, and is not missed."""
+        self.worker.finished()
+
+    def close(self) -> None:
+        """Leaves the job. Nothing happens the second time, or in a child after fork."""
+        if self._closed or os.getpid() != self._process:
+            return
+        self._closed = True
+        _open_clients.discard(self)
+        try:
+            self.worker.leave()
+        finally:
+            self.worker.close()
+            self._in_flight.clear()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start(
+        self,
+        lane_name: str,
+        spec: TensorSpec,
+        array: Array,
+        op: Op,
+        prescale: float,
+        postscale: float,
+    ) -> Handle:
+        lane, (tensor,) = self.worker.register(lane_name, _abi.CALL, [spec])
+        self.worker.begin(lane, Op(op), prescale=prescale, postscale=postscale)
+        handle = Handle(self, lane, tensor, array)
+        self._in_flight[lane] = handle
+        self.worker.push(lane, tensor, array.ctypes.data)
+        try:
+            self.worker.commit(lane)
+        except Error as error:
+            # The others must not wait for it. wait() tells why, when the round is over.
+            handle._refusal = error
+            self.worker.withdraw(lane, str(error))
+        return handle
+
+    def _next_version(self, name: str) -> int:
+        """Agreed by all members, so that a worker that joined late takes part. It also keeps the
+        value before this one where it is until everybody has it."""
+        known = np.array([self._versions.get(name, 0)], np.int64)
+        agreed = self.allreduce(known, "broadcast/" + name, op=Op.MAX)
+        self._versions[name] = version = int(agreed[0]) + 1
+        return version
+
+    def _ended(self, lane: int) -> None:
+        self._in_flight.pop(lane, None)
+
+
+def connect(
+    address: str | None = None,
+    job: str | None = None,
+    worker_id: str | None = None,
+    *,
+    run_id: str | None = None,
+    min_workers: int | None = None,
+    max_workers: int | None = None,
+    start_workers: int | None = None,
+    fresh: bool | None = None,
+    streams: int | None = None,
+    log_level: str | None = None,
+    timeout: float | None = 300.0,
+) -> Client:
+    """Connects a worker to its job and returns when it is a member, with a rank.
+
+    What is not given is taken from the environment: BASIN_ADDRESS and so on for each option, and
+    who this worker is from the launcher (torchrun, an indexed job of Kubernetes, mpirun, srun).
+    A new job begins when `start_workers`, by default all `max_workers`, are there.
+
+    Raises DeadlineExceeded after `timeout` seconds; it says what was waited for.
+    """
+
+    def text(value: int | None) -> str | None:
+        return None if value is None else str(value)
+
+    worker = Worker(
+        {
+            "address": address,
+            "job": job,
+            "worker_id": worker_id,
+            "run_id": run_id,
+            "min_workers": text(min_workers),
+            "max_workers": text(max_workers),
+            "start_workers": text(start_workers),
+            "fresh": None if fresh is None else str(fresh).lower(),
+            "streams": text(streams),
+            "log_level": log_level,
+        }
+    )
+    try:
+        worker.ready()
+        worker.await_member(timeout)
+    except BaseException:
+        worker.close()
+        raise
+    return Client(worker)
+
+
+# A process that ends without a close would be counted as lost, and its threads may not outlive
+# the interpreter.
+_open_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_open_clients):
+        client.close()

@@ -1,0 +1,331 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""A worker as the C interface has it: tensors are addresses. `basin.Client` and `basin.torch`
+are made of this.
+
+Memory. What is pushed is read by the library until wait() has told the outcome of the round, or
+abandon() or close() returns: whoever pushes keeps the memory alive and unchanged until then.
+Threads. Any thread may call anything, but close(), which comes last.
+"""
+
+import ctypes
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from ctypes import byref, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from typing import Any
+
+from basin import _abi
+from basin._abi import lib
+from basin.errors import BY_CODE, Error
+
+logger = logging.getLogger("basin")
+
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+# A wait is made of turns so short, so that Ctrl-C and other signals are heard.
+_TURN_SECONDS = 0.5
+_MAX_ID_BYTES = 256
+
+
+def _nanoseconds(seconds: float | None) -> int:
+    """-1, which never passes, for None and infinity."""
+    if seconds is None or math.isinf(seconds):
+        return -1
+    return max(0, int(seconds * 1e9))
+
+
+def to_error(error: int | None) -> Error:
+    """The exception for a basin_error, which stays the caller's."""
+    kind = BY_CODE.get(lib.basin_error_code(error), Error)
+    exception = kind(lib.basin_error_message(error).decode())
+    exception.fatal = bool(lib.basin_error_is_fatal(error))
+    exception.restart_helps = bool(lib.basin_error_restart_helps(error))
+    return exception
+
+
+def _call(name: str, *arguments: Any) -> None:
+    """Calls basin_<name> and raises what it fails with."""
+    error = c_void_p()
+    if getattr(lib, "basin_" + name)(*arguments, byref(error)) == 0:
+        return
+    try:
+        raise to_error(error.value)
+    finally:
+        lib.basin_error_free(error)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A contiguous tensor in C order. `dtype` is one of _abi.F32 and its like."""
+
+    name: str
+    dtype: int
+    shape: tuple[int, ...]
+
+    def to_c(self) -> _abi.Tensor:
+        shape = (c_uint64 * max(1, len(self.shape)))(*self.shape)
+        return _abi.Tensor(self.name.encode(), self.dtype, len(self.shape), shape)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this worker is in its job. Ranks are dense from 0 within a generation."""
+
+    is_member: bool
+    rank: int
+    world_size: int
+    generation: tuple[int, int]
+    joins: int
+    draining: bool
+
+
+@dataclass(frozen=True)
+class RoundInfo:
+    """What was done in a round: the same on all workers.
+
+    divisor:      what an average was divided by
+    squared_norm: of the result
+    nonfinite:    worker, and tensor and element by number, of the first input that was not finite
+    chain:        equal on all workers that have the same history
+    """
+
+    round: int
+    contributors: tuple[str, ...]
+    divisor: int
+    squared_norm: float
+    overflow: bool
+    nonfinite: tuple[str, int, int] | None
+    chain: int
+
+
+class Result:
+    """The result of a round, as it was received. Freed with the object."""
+
+    def __init__(self, pointer: c_void_p) -> None:
+        self._pointer = pointer
+
+    def __del__(self) -> None:
+        lib.basin_result_free(self._pointer)
+
+    @property
+    def info(self) -> RoundInfo:
+        info = _abi.RoundInfo(size=ctypes.sizeof(_abi.RoundInfo))
+        lib.basin_result_info(self._pointer, byref(info))
+        names = (lib.basin_result_contributor(self._pointer, i) for i in range(info.contributors))
+        nonfinite = None
+        if info.has_nonfinite:
+            worker = lib.basin_result_nonfinite_worker(self._pointer) or b""
+            nonfinite = (worker.decode(), info.nonfinite_tensor, info.nonfinite_element)
+        return RoundInfo(
+            round=info.round,
+            contributors=tuple((name or b"").decode() for name in names),
+            divisor=info.divisor,
+            squared_norm=info.squared_norm,
+            overflow=bool(info.overflow),
+            nonfinite=nonfinite,
+            chain=info.chain,
+        )
+
+    @property
+    def rejection(self) -> Error | None:
+        """Why this worker's contribution was not counted as it was sent; None: it was."""
+        rejection = lib.basin_result_rejection(self._pointer)
+        return None if rejection is None else to_error(rejection)
+
+    def has(self, tensor: int) -> bool:
+        """Whether anybody contributed to the tensor."""
+        return bool(lib.basin_result_has(self._pointer, tensor))
+
+    def copy(self, tensor: int, address: int, size: int) -> None:
+        """Copies the tensor, `size` bytes in C order."""
+        _call("result_copy", self._pointer, tensor, address, size)
+
+
+class Worker:
+    """One worker of a job. Options are those of the C interface; what is None is left out."""
+
+    def __init__(self, options: Mapping[str, str | None]) -> None:
+        # The library holds a pointer to it for as long as the worker lives.
+        self._log = _abi.LogFunction(_write_log)
+        self._pointer = c_void_p()
+        made = c_void_p(lib.basin_options_new(_abi.READ_ENVIRONMENT))
+        try:
+            lib.basin_options_set_log(made, self._log, None)
+            for key, value in options.items():
+                if value is not None:
+                    _call("options_set", made, key.encode(), value.encode())
+            self.options = {
+                key: (lib.basin_options_get(made, key.encode()) or b"").decode() for key in options
+            }
+            _call("connect", made, byref(self._pointer))
+        finally:
+            lib.basin_options_free(made)
+
+    def close(self) -> None:
+        """Closes all connections. A worker that has not left is counted as lost."""
+        pointer, self._pointer = self._pointer, c_void_p()
+        lib.basin_close(pointer)
+
+    # ---- the place in the job
+
+    @property
+    def id(self) -> str:
+        text = ctypes.create_string_buffer(_MAX_ID_BYTES)
+        lib.basin_worker_id(self._pointer, text, _MAX_ID_BYTES)
+        return text.value.decode()
+
+    def place(self) -> Place:
+        place = _abi.Place(size=ctypes.sizeof(_abi.Place))
+        _call("get_place", self._pointer, byref(place))
+        return Place(
+            is_member=place.role == _abi.MEMBER,
+            rank=place.rank,
+            world_size=place.world_size,
+            generation=(place.generation_term, place.generation_counter),
+            joins=place.joins,
+            draining=bool(place.draining),
+        )
+
+    def member_id(self, rank: int) -> str:
+        text = ctypes.create_string_buffer(_MAX_ID_BYTES)
+        lib.basin_member_id(self._pointer, rank, text, _MAX_ID_BYTES)
+        return text.value.decode()
+
+    def ready(self, step: int = 0, state_hash: int = 0) -> None:
+        _call("ready", self._pointer, step, state_hash)
+
+    def await_member(self, timeout: float | None) -> None:
+        self._wait_in_turns("await_member", timeout, _abi.DEADLINE_EXCEEDED)
+
+    # ---- rounds
+
+    def register(
+        self, lane: str, kind: int, tensors: Sequence[TensorSpec]
+    ) -> tuple[int, list[int]]:
+        """Returns the handles of the lane and of the tensors."""
+        specs = (_abi.Tensor * max(1, len(tensors)))(*(tensor.to_c() for tensor in tensors))
+        lane_handle = c_uint32()
+        handles = (c_uint32 * max(1, len(tensors)))()
+        _call(
+            "register",
+            self._pointer,
+            lane.encode(),
+            kind,
+            specs,
+            len(tensors),
+            byref(lane_handle),
+            handles,
+        )
+        return lane_handle.value, list(handles[: len(tensors)])
+
+    def begin(
+        self,
+        lane: int,
+        op: int,
+        *,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        predivide: float = 1.0,
+        step: int = 0,
+    ) -> None:
+        spec = _abi.RoundSpec(
+            size=ctypes.sizeof(_abi.RoundSpec),
+            op=op,
+            prescale=prescale,
+            postscale=postscale,
+            predivide=predivide,
+            loss_scale=1.0,
+            samples=-1,
+            tokens=-1,
+            micro_batches=-1,
+            step=step,
+        )
+        _call("begin", self._pointer, lane, byref(spec))
+
+    def push(self, lane: int, tensor: int, address: int) -> None:
+        _call("push", self._pointer, lane, tensor, address)
+
+    def push_narrow(self, lane: int, tensor: int, address: int, dtype: int, exponent: int) -> None:
+        """Copies during the call; the values travel times 2**exponent in the narrower dtype."""
+        _call("push_narrow", self._pointer, lane, tensor, address, dtype, exponent)
+
+    def commit(self, lane: int) -> None:
+        _call("commit", self._pointer, lane, None, None)
+
+    def withdraw(self, lane: int, reason: str) -> None:
+        _call("withdraw", self._pointer, lane, reason.encode(), None, None)
+
+    def wait(self, lane: int, timeout: float | None) -> Result:
+        """Waits for the outcome. OutcomeUnknown and Paused: the round goes on, wait again."""
+        result = c_void_p()
+        self._wait_in_turns("wait", timeout, _abi.OUTCOME_UNKNOWN, lane, result=result)
+        return Result(result)
+
+    def abandon(self) -> None:
+        _call("abandon", self._pointer)
+
+    # ---- values
+
+    def announce(self, lane: str, tensor: TensorSpec, version: int, address: int) -> None:
+        """The value is copied during the call."""
+        spec = tensor.to_c()
+        _call("announce", self._pointer, lane.encode(), byref(spec), version, address, 0)
+
+    def get(
+        self,
+        lane: str,
+        tensor: TensorSpec,
+        version: int,
+        source: str,
+        timeout: float | None,
+        address: int,
+        size: int,
+    ) -> None:
+        spec = tensor.to_c()
+        _call(
+            "get",
+            self._pointer,
+            lane.encode(),
+            byref(spec),
+            version,
+            source.encode(),
+            _nanoseconds(timeout),
+            address,
+            size,
+        )
+
+    # ---- how it is going
+
+    def busy(self, reason: str, expected: float) -> None:
+        _call("busy", self._pointer, reason.encode(), _nanoseconds(expected))
+
+    def finished(self) -> None:
+        _call("finished", self._pointer)
+
+    def leave(self) -> None:
+        _call("leave", self._pointer)
+
+    def _wait_in_turns(
+        self,
+        name: str,
+        timeout: float | None,
+        not_yet: int,
+        *arguments: Any,
+        result: c_void_p | None = None,
+    ) -> None:
+        """Waits in short turns; raises the error of the last one when `timeout` has passed."""
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        outputs = () if result is None else (byref(result),)
+        while True:
+            turn = min(_TURN_SECONDS, end - time.monotonic())
+            try:
+                _call(name, self._pointer, *arguments, _nanoseconds(turn), *outputs)
+                return
+            except BY_CODE[not_yet]:
+                if time.monotonic() >= end:
+                    raise
+
+
+def _write_log(_user: object, level: int, message: bytes) -> None:
+    logger.log(_LEVELS[level], "%s", message.decode(errors="replace"))

@@ -1,0 +1,163 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Jobs of real worker processes with a real aggregator.
+
+The processes are started once per test program and reused, because importing torch is what takes
+long; each job has a name of its own. A test hands each process the same function of its module.
+"""
+
+import importlib.util
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+# Longer than anything here takes on a busy machine; what it ends has failed.
+PATIENCE = float(os.environ.get("PAT", "120"))
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "client/python"
+
+sys.path.insert(0, str(PACKAGE))
+
+
+def require(*modules: str) -> None:
+    """Ends this program as skipped when one of them is not installed."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        print(f"skipped: {', '.join(missing)} not installed; scripts/setup.sh installs it")
+        sys.exit(77)
+
+
+class Aggregator:
+    """A running basind on a port that was free."""
+
+    def __init__(self, program: Path, *arguments: str) -> None:
+        kept = {name: value for name, value in os.environ.items() if "BASIN" not in name}
+        self.process = subprocess.Popen(
+            [
+                program,
+                "--grpc-listen=127.0.0.1:0",
+                "--http-listen=none",
+                "--admin-listen=none",
+                *arguments,
+            ],
+            env=kept,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self.address = ""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            words = json.loads(line)["reason"].replace(",", "").split()
+            if "workers" in words:
+                self.address = words[words.index("workers") + 2]
+                break
+        # The log is read on, so that it never blocks the aggregator.
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+Outcome = tuple[bool, Any]
+
+
+def _serve(connection: Connection) -> None:
+    """A worker process: calls functions until it is told to end."""
+    while (task := connection.recv()) is not None:
+        function, environment, arguments = task
+        before = dict(os.environ)
+        os.environ.update(environment)
+        outcome: Outcome
+        try:
+            outcome = (True, function(*arguments))
+        except BaseException:
+            outcome = (False, traceback.format_exc())
+        os.environ.clear()
+        os.environ.update(before)
+        connection.send(outcome)
+
+
+class _Process:
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def receive(self) -> Outcome:
+        try:
+            if self.connection.poll(PATIENCE):
+                outcome: Outcome = self.connection.recv()
+                return outcome
+            return False, f"no answer within {PATIENCE} s"
+        except EOFError:
+            return False, "the process has died"
+
+
+class Jobs:
+    """An aggregator and worker processes."""
+
+    def __init__(self, program: Path, library: Path) -> None:
+        os.environ["BASIN_LIBRARY"] = str(library)
+        self.aggregator = Aggregator(program)
+        self._processes: list[_Process] = []
+        self._count = 0
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        workers: int,
+        *arguments: Any,
+        **environment: str,
+    ) -> list[Any]:
+        """Calls function(rank, *arguments) in so many processes, which are the workers of one new
+        job; returns what each has returned. Fails when one of them has failed."""
+        self._count += 1
+        while len(self._processes) < workers:
+            self._processes.append(_Process())
+        for rank in range(workers):
+            identity = {
+                "BASIN_ADDRESS": self.aggregator.address,
+                "BASIN_JOB": f"job-{self._count}",
+                "BASIN_FRESH": "true",
+                "BASIN_WORKER_ID": f"w{rank}",
+                "BASIN_MAX_WORKERS": str(workers),
+                "LOCAL_RANK": str(rank),
+                "LOCAL_WORLD_SIZE": str(workers),
+            }
+            self._processes[rank].connection.send(
+                (function, {**identity, **environment}, (rank, *arguments))
+            )
+        outcomes = [process.receive() for process in self._processes[:workers]]
+        failed = [f"worker {i}: {text}" for i, (good, text) in enumerate(outcomes) if not good]
+        if failed:
+            self.end_processes()
+            raise AssertionError("\n".join(failed))
+        return [value for _, value in outcomes]
+
+    def end_processes(self) -> None:
+        for process in self._processes:
+            process.process.kill()
+            process.process.join()
+        self._processes.clear()
+
+    def close(self) -> None:
+        self.end_processes()
+        self.aggregator.close()

@@ -1,0 +1,308 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""basin.connect() and what it returns, against a real aggregator.
+
+Usage: test_client.py BASIND LIBBASIN
+"""
+
+import logging
+import os
+import sys
+import unittest
+from pathlib import Path
+from typing import Any, ClassVar
+
+from jobs import Jobs, require
+
+require("numpy")
+import numpy as np  # noqa: E402 - ends above when there is none
+
+DTYPES = ("float64", "float32", "float16", "int64", "int32", "uint8")
+
+
+def contribution(rank: int, dtype: str) -> Any:
+    """Different for each worker and element; exact in every dtype, and so are its sums."""
+    return ((np.arange(24).reshape(2, 3, 4) + 3 * rank) % 17).astype(dtype)
+
+
+def sum_of_every_dtype(rank: int) -> dict[str, Any]:
+    import basin
+
+    with basin.connect() as client:
+        return {
+            dtype: client.allreduce(contribution(rank, dtype), f"sum.{dtype}", op=basin.Sum)
+            for dtype in DTYPES
+        }
+
+
+def every_op(rank: int) -> dict[str, Any]:
+    import basin
+
+    array = np.array([rank + 1.0, -rank, 2.0], np.float32)
+    with basin.connect() as client:
+        results = {
+            op.name: client.allreduce(array, op.name, op=op)
+            for op in (basin.Sum, basin.Average, basin.Min, basin.Max, basin.Product)
+        }
+        results["scaled"] = client.allreduce(
+            array, "scaled", op=basin.Sum, prescale_factor=0.5, postscale_factor=4.0
+        )
+        client.barrier()
+        return results
+
+
+def place(rank: int) -> tuple[int, int, str, bool]:
+    import basin
+
+    with basin.connect() as client:
+        client.barrier("placed")
+        first = client.generation
+        client.barrier("again")
+        return client.rank, client.world_size, client.worker_id, client.generation == first
+
+
+def two_at_once(rank: int) -> tuple[list[float], list[float], list[str], int]:
+    import basin
+
+    with basin.connect() as client:
+        first = client.allreduce_async(np.full(3, rank, np.float64), "first", op=basin.Sum)
+        # Not contiguous: sent in C order.
+        array = np.arange(6.0).reshape(2, 3).T
+        second = client.allreduce_async(array, "second", op=basin.Average)
+        b = second.wait()
+        a = first.wait()
+        assert first.done() and first.wait() is a
+        client.barrier()
+        return list(a), list(b.ravel()), list(first.info.contributors), second.info.divisor
+
+
+def broadcasts(rank: int) -> list[list[float]]:
+    import basin
+
+    with basin.connect() as client:
+        received = [
+            client.broadcast(np.array([np.nan, -0.0, rank + 10.0 * k]), "value", root_rank=1)
+            for k in range(2)
+        ]
+        client.barrier()  # Who serves the value stays until all have it.
+        return [array.tolist() for array in received]
+
+
+def shapes_differ(rank: int) -> str:
+    import basin
+
+    with basin.connect() as client:
+        array = np.zeros(3 + (rank == 2), np.float32)
+        try:
+            client.allreduce(array, "array", op=basin.Sum, timeout=30.0)
+            text = ""
+        except basin.Mismatch as error:
+            text = str(error)
+        client.barrier()
+        return text
+
+
+def ops_differ(rank: int) -> tuple[str, list[float]]:
+    import basin
+
+    with basin.connect() as client:
+        array = np.ones(2, np.float32)
+        op = basin.Max if rank == 2 else basin.Sum
+        try:
+            result, text = client.allreduce(array, "array", op=op).tolist(), ""
+        except basin.Mismatch as error:
+            result, text = [], str(error)
+        client.barrier()
+        return text, result
+
+
+def late_worker(rank: int) -> tuple[bool, list[float]]:
+    import basin
+
+    with basin.connect() as client:
+        client.barrier("start")
+        if rank == 0:
+            # The others cannot have an outcome before this worker contributes.
+            unknown = False
+            client.busy("evaluates", expected=1.0)
+            result = client.allreduce(np.ones(1), "x", op=basin.Sum)
+        else:
+            handle = client.allreduce_async(np.ones(1), "x", op=basin.Sum)
+            try:
+                handle.wait(0)
+                unknown = False
+            except basin.OutcomeUnknown:
+                unknown = True
+            # The lane has a round in flight, and can have no second one.
+            if unknown:
+                try:
+                    client.allreduce_async(np.ones(1), "x", op=basin.Sum)
+                    raise AssertionError("a second round was begun")
+                except basin.FailedPrecondition:
+                    pass
+            result = handle.wait()
+        client.barrier("end")
+        return unknown, result.tolist()
+
+
+def forked(rank: int) -> tuple[bool, list[float]]:
+    import basin
+
+    with basin.connect() as client:
+        client.barrier()
+        child = os.fork()
+        if child == 0:
+            try:
+                client.allreduce(np.ones(1), "x", op=basin.Sum)
+            except basin.FailedPrecondition:
+                client.close()  # Does nothing.
+                os._exit(7)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        result = client.allreduce(np.ones(1), "x", op=basin.Sum)
+        client.barrier("end")
+        return os.waitstatus_to_exitcode(status) == 7, result.tolist()
+
+
+def logged(rank: int) -> list[str]:
+    import basin
+
+    class Kept(logging.Handler):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lines: list[str] = []
+
+        def emit(self, record: logging.LogRecord) -> None:
+            self.lines.append(record.getMessage())
+
+    kept = Kept()
+    logger = logging.getLogger("basin")
+    logger.addHandler(kept)
+    logger.setLevel(logging.DEBUG)
+    try:
+        with basin.connect(log_level="debug") as client:
+            client.barrier()
+        return kept.lines
+    finally:
+        logger.removeHandler(kept)
+        logger.setLevel(logging.NOTSET)
+
+
+def one_finishes(rank: int) -> list[float]:
+    import basin
+
+    with basin.connect(min_workers=1) as client:
+        client.barrier()
+        if rank == 2:
+            client.finished()
+            return []
+        sums = [client.allreduce(np.ones(1), "x", op=basin.Sum)[0] for _ in range(20)]
+        client.barrier("others")
+        return sums
+
+
+class ClientTest(unittest.TestCase):
+    jobs: ClassVar[Jobs]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.jobs.close()
+
+    def test_sums_every_dtype_and_keeps_the_shape(self) -> None:
+        for results in self.jobs.run(sum_of_every_dtype, 3):
+            for dtype in DTYPES:
+                expected = sum(contribution(rank, dtype) for rank in range(3))
+                self.assertEqual(np.dtype(dtype), results[dtype].dtype)
+                np.testing.assert_array_equal(expected.astype(dtype), results[dtype])
+
+    def test_does_what_each_op_says(self) -> None:
+        a = np.array([[rank + 1.0, -rank, 2.0] for rank in range(3)], np.float32)
+        expected = {
+            "SUM": a.sum(0),
+            "AVERAGE": a.mean(0),
+            "MIN": a.min(0),
+            "MAX": a.max(0),
+            "PRODUCT": a.prod(0),
+            "scaled": 2 * a.sum(0),
+        }
+        for results in self.jobs.run(every_op, 3):
+            for name, value in expected.items():
+                np.testing.assert_array_equal(value, results[name], err_msg=name)
+
+    def test_ranks_are_dense_and_the_generation_stays(self) -> None:
+        places = self.jobs.run(place, 3)
+        self.assertEqual([0, 1, 2], sorted(rank for rank, *_ in places))
+        self.assertEqual([(3, f"w{i}", True) for i in range(3)], [p[1:] for p in places])
+
+    def test_rounds_of_different_names_go_on_side_by_side(self) -> None:
+        for first, second, contributors, divisor in self.jobs.run(two_at_once, 2):
+            self.assertEqual([1.0] * 3, first)
+            self.assertEqual([0.0, 3.0, 1.0, 4.0, 2.0, 5.0], second)
+            self.assertEqual((["w0", "w1"], 2), (contributors, divisor))
+
+    def test_broadcast_copies_the_bits_of_the_root(self) -> None:
+        for received in self.jobs.run(broadcasts, 3):
+            for k, (nan, zero, value) in enumerate(received):
+                self.assertTrue(np.isnan(nan) and np.signbit(zero) and zero == 0.0)
+                self.assertIn(value, [rank + 10.0 * k for rank in range(3)])
+        self.assertEqual(1, len({str(received) for received in self.jobs.run(broadcasts, 3)}))
+
+    def test_another_shape_than_the_first_is_a_typed_error_that_names_the_array(self) -> None:
+        texts = self.jobs.run(shapes_differ, 3)
+        refused = [rank for rank, text in enumerate(texts) if text]
+        self.assertIn(refused, ([2], [0, 1]), texts)
+        for rank in refused:
+            self.assertIn("tensor array", texts[rank])
+
+    def test_another_op_is_a_typed_error_of_the_odd_one_out(self) -> None:
+        *others, (text, result) = self.jobs.run(ops_differ, 3)
+        self.assertEqual([], result)
+        self.assertIn("MAX", text)
+        self.assertEqual([("", [2.0, 2.0])] * 2, others)
+
+    def test_a_round_without_outcome_goes_on(self) -> None:
+        outcomes = self.jobs.run(late_worker, 3)
+        self.assertEqual([[3.0]] * 3, [result for _, result in outcomes])
+
+    def test_fork_leaves_the_parent_alone(self) -> None:
+        self.assertEqual([(True, [2.0])] * 2, self.jobs.run(forked, 2))
+
+    def test_log_goes_to_python(self) -> None:
+        for lines in self.jobs.run(logged, 2):
+            self.assertTrue(any("worker w" in line for line in lines), lines)
+
+    def test_a_worker_that_has_finished_is_not_missed(self) -> None:
+        *sums, nothing = self.jobs.run(one_finishes, 3)
+        self.assertEqual([], nothing)
+        for each in sums:
+            self.assertEqual([2.0] * 20, each)
+
+
+class Errors(unittest.TestCase):
+    def test_options_that_nobody_would_accept(self) -> None:
+        os.environ["BASIN_LIBRARY"] = sys.argv[2]
+        import basin
+
+        with self.assertRaisesRegex(basin.InvalidArgument, "address"):
+            basin.connect(address="no-port")
+        with self.assertRaisesRegex(basin.DeadlineExceeded, "."):
+            basin.connect(address="127.0.0.1:1", max_workers=1, timeout=0.05)
+
+    def test_codes_have_the_names_of_the_c_interface(self) -> None:
+        import ctypes
+
+        from basin.errors import BY_CODE
+
+        library = ctypes.CDLL(sys.argv[2])
+        library.basin_code_name.restype = ctypes.c_char_p
+        for code, kind in BY_CODE.items():
+            name = library.basin_code_name(code).decode()
+            self.assertEqual(name.replace("_", ""), kind.__name__.upper())
+        self.assertEqual(b"UNKNOWN", library.basin_code_name(len(BY_CODE) + 1))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
