@@ -19,12 +19,12 @@ examples:
 import argparse
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def start(command: list[str], **environment: str) -> subprocess.Popen[str]:
 
 
 def run_sockets(case: Case) -> Result:
-    binary = str(case.build / "benchmarks" / "socket_star")
+    binary = str(case.build / "allreduce" / "socket_star")
     shape = [f"--streams={STREAMS}", f"--mib={case.bytes >> 20}", f"--rounds={case.rounds}"]
     hub = start([binary, "hub", f"--workers={case.workers}", *shape])
     assert hub.stdout is not None
@@ -125,7 +125,44 @@ def cpu_of(pid: int) -> float:
 
 
 def run_basin(case: Case) -> Result:
-    raise NotImplementedError
+    aggregator = start(
+        [
+            str(case.build / "aggregator" / "basind" / "basind"),
+            "serve",
+            "--grpc-listen=127.0.0.1:0",
+            "--admin-listen=none",
+            "--http-listen=none",
+        ]
+    )
+    try:
+        assert aggregator.stdout is not None
+        for line in aggregator.stdout:
+            if found := re.search(r"serves workers on (\S+),", line):
+                break
+        else:
+            raise SystemExit("allreduce: basind ended before it served")
+        workers = [
+            start(
+                [
+                    str(case.build / "allreduce" / "basin_worker"),
+                    f"--address={found[1]}",
+                    f"--worker=w{rank}",
+                    f"--workers={case.workers}",
+                    f"--streams={STREAMS}",
+                    f"--bytes={case.bytes}",
+                    f"--rounds={case.rounds}",
+                ]
+            )
+            for rank in range(case.workers)
+        ]
+        lines = finish(workers)
+        # Its CPU time has the warm-up in it as well, so it counts as one round more.
+        cpu = cpu_of(aggregator.pid) * case.rounds / (case.rounds + 1)
+        lines.append(json.dumps({"cpu_seconds": cpu, "seconds": [0] * case.rounds}))
+        return summary(lines, case, star_bytes(case))
+    finally:
+        aggregator.send_signal(signal.SIGKILL)
+        aggregator.communicate()
 
 
 RUNNERS = {"basin": run_basin, "gloo": run_gloo, "sockets": run_sockets}

@@ -34,13 +34,15 @@
  *                           basin_step_begin and basin_step_end it is not read.
  *
  * Threads. Every function may be called from any thread at any time, but basin_close, which comes
- * last. One thread at a time waits for a lane's round. The library has two kinds of threads of its
- * own, named `basin-client` and, for the network, `grpc...`; none of them handles signals, and no
- * signal handler is installed. Callbacks run on `basin-client` and must not block; from there a
- * call that would have to wait is refused with BASIN_FAILED_PRECONDITION.
+ * last. One thread at a time waits for a lane's round. Each worker has a thread of its own, named
+ * `basin-client`; gRPC's are shared by all workers of the process (`default-executo`,
+ * `resolver-execut`, `event_engine`, `timer_manager`, `grpc_global_tim`, `nexting_thread`) and stay
+ * after the last one is closed. None of them handles signals, and no signal handler is installed.
+ * Callbacks run on `basin-client` and must not block; from there a call that would have to wait is
+ * refused with BASIN_FAILED_PRECONDITION.
  *
- * Fork. In a child every call fails with BASIN_FAILED_PRECONDITION at once; a child may connect a
- * worker of its own.
+ * Fork. In a child every call on the parent's worker fails with BASIN_FAILED_PRECONDITION at once.
+ * A child that wants a worker of its own must exec first: gRPC does not work in a fork.
  *
  * Times are nanoseconds; a negative one never passes. Strings are UTF-8 and end with a zero.
  *

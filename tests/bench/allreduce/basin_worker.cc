@@ -1,0 +1,119 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// One worker of an all-reduce through basind; run by allreduce.py.
+//
+//   basin_worker --address=127.0.0.1:29600 --worker=w0 --workers=4 --streams=2 --bytes=N --rounds=5
+//
+// Prints what socket_star does. With --bytes of a few it measures the latency of a round.
+
+#include <basin/basin.h>
+#include <malloc.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+void Check(basin_code code, basin_error* error) {
+  if (code == BASIN_OK) return;
+  std::fprintf(stderr, "basin_worker: %s\n", basin_error_message(error));
+  std::exit(1);
+}
+
+using Flags = std::map<std::string, std::string>;
+
+Flags Parse(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const size_t equals = word.find('=');
+    if (word.compare(0, 2, "--") != 0 || equals == std::string::npos) {
+      std::fprintf(stderr, "basin_worker: %s is no --FLAG=VALUE\n", argv[i]);
+      std::exit(2);
+    }
+    flags[word.substr(2, equals - 2)] = word.substr(equals + 1);
+  }
+  return flags;
+}
+
+basin_worker* Connect(const Flags& flags) {
+  basin_error* error = nullptr;
+  basin_options* options = basin_options_new(0);
+  for (const auto& [key, flag] :
+       {std::pair("address", "address"), std::pair("worker_id", "worker"),
+        std::pair("max_workers", "workers"), std::pair("streams", "streams")}) {
+    Check(basin_options_set(options, key, flags.at(flag).c_str(), &error), error);
+  }
+  Check(basin_options_set(options, "fresh", "true", &error), error);
+  basin_worker* worker = nullptr;
+  Check(basin_connect(options, &worker, &error), error);
+  basin_options_free(options);
+  return worker;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // What the launcher sets for a trainer's process: freed messages are used again, not unmapped.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+
+  const Flags flags = Parse(argc, argv);
+  const size_t bytes = std::strtoull(flags.at("bytes").c_str(), nullptr, 10);
+  const int rounds = std::atoi(flags.at("rounds").c_str());
+  basin_error* error = nullptr;
+  basin_worker* worker = Connect(flags);
+  const uint64_t elements = bytes / sizeof(float);
+  const basin_tensor tensor = {"gradient", BASIN_F32, 1, &elements};
+  uint32_t lane = 0;
+  uint32_t handle = 0;
+  Check(basin_register(worker, "model", BASIN_GRADIENT, &tensor, 1, &lane, &handle, &error), error);
+  Check(basin_ready(worker, 0, 0, &error), error);
+  Check(basin_await_member(worker, BASIN_SECONDS(60), &error), error);
+
+  std::vector<float> gradient(elements);
+  const basin_buffer buffer = {handle, gradient.data(), gradient.data()};
+  basin_round_spec spec = BASIN_ROUND_SPEC_INIT;
+  spec.op = BASIN_AVERAGE;
+  std::vector<double> seconds;
+  double cpu = 0;
+  for (int round = -1; round < rounds; ++round) {  // One to warm up.
+    if (round == 0) cpu = CpuSeconds();
+    gradient.assign(elements, 1);
+    const auto begin = std::chrono::steady_clock::now();
+    Check(basin_allreduce(worker, lane, &spec, &buffer, 1, BASIN_SECONDS(300), nullptr, &error),
+          error);
+    const auto end = std::chrono::steady_clock::now();
+    if (round >= 0) seconds.push_back(std::chrono::duration<double>(end - begin).count());
+    if (gradient[0] != 1) {
+      std::fprintf(stderr, "basin_worker: the average of ones is %g\n", double{gradient[0]});
+      return 1;
+    }
+  }
+  std::printf("{\"cpu_seconds\": %.6f, \"seconds\": [", CpuSeconds() - cpu);
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    std::printf("%s%.6f", i == 0 ? "" : ", ", seconds[i]);
+  }
+  std::printf("]}\n");
+  std::fflush(stdout);
+  Check(basin_finished(worker, &error), error);
+  Check(basin_leave(worker, &error), error);
+  basin_close(worker);
+  return 0;
+}

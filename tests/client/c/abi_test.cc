@@ -1,0 +1,651 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// libbasin.so as its users have it, with a real basind: what basin.h promises, call by call.
+
+#include <basin/basin.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/c/aggregator_process.h"
+#include "tests/client/c/trainer.h"
+
+namespace basin {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+std::string program;  // The path of basind, from the command line.
+
+// Runs `step` for each of them at once.
+template <typename F>
+void Together(const std::vector<Trainer*>& trainers, F step) {
+  std::vector<std::future<void>> running;
+  running.reserve(trainers.size());
+  for (size_t i = 0; i < trainers.size(); ++i) {
+    running.push_back(std::async(std::launch::async, [&step, t = trainers[i], i] { step(*t, i); }));
+  }
+  for (auto& one : running) one.get();
+}
+
+class Abi : public testing::Test {
+ protected:
+  std::vector<Trainer*> Launch(int count, const OptionMap& more = {}) {
+    std::vector<Trainer*> launched;
+    for (int i = 0; i < count; ++i) {
+      trainers.push_back(std::make_unique<Trainer>(
+          aggregator.address(), "w" + std::to_string(trainers.size()), count, more));
+      launched.push_back(trainers.back().get());
+    }
+    Together(launched, [](Trainer& t, size_t) {
+      EXPECT_EQ(t.AwaitMember(), BASIN_OK) << t.failure.message();
+    });
+    return launched;
+  }
+
+  AggregatorProcess aggregator{program};
+  std::vector<std::unique_ptr<Trainer>> trainers;
+};
+
+TEST(Library, SaysWhatItIs) {
+  EXPECT_EQ(basin_abi_version(), uint32_t{BASIN_ABI_VERSION});
+  EXPECT_THAT(basin_version(), testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
+  EXPECT_STREQ(basin_code_name(BASIN_OUTCOME_UNKNOWN), "OUTCOME_UNKNOWN");
+  EXPECT_STREQ(basin_code_name(static_cast<basin_code>(1000)), "UNKNOWN");
+}
+
+// ---- options
+
+class Options {
+ public:
+  explicit Options(uint32_t flags) : options_(basin_options_new(flags)) {}
+  ~Options() { basin_options_free(options_); }
+  Options(const Options&) = delete;
+  Options& operator=(const Options&) = delete;
+  basin_options* get() { return options_; }
+  std::string operator[](const char* key) {
+    const char* value = basin_options_get(options_, key);
+    return value == nullptr ? "(none)" : value;
+  }
+  basin_code Connect(Failure& failure) {
+    basin_worker* worker = nullptr;
+    const basin_code code = basin_connect(options_, &worker, failure.out());
+    basin_close(worker);
+    return code;
+  }
+
+ private:
+  basin_options* options_;
+};
+
+// Sets variables of the environment while it lives.
+class Environment {
+ public:
+  explicit Environment(const OptionMap& variables) : variables_(variables) {
+    for (const auto& [name, value] : variables_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Environment() {
+    for (const auto& [name, value] : variables_) unsetenv(name.c_str());
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const OptionMap variables_;
+};
+
+TEST(OptionsTest, AWrongOneIsNamedWithWhatWouldBeRight) {
+  Options options(0);
+  Failure failure;
+  EXPECT_EQ(basin_options_set(options.get(), "min_worker", "3", failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), AllOf(HasSubstr("min_worker"), HasSubstr("min_workers")));
+  for (const auto& [key, value] : OptionMap{{"min_workers", "-1"},
+                                            {"max_workers", "many"},
+                                            {"streams", "0"},
+                                            {"address", "somewhere"},
+                                            {"job", "Two Words"},
+                                            {"worker_id", "UPPER"},
+                                            {"fresh", "yes"},
+                                            {"log_level", "loud"}}) {
+    EXPECT_EQ(basin_options_set(options.get(), key.c_str(), value.c_str(), failure.out()),
+              BASIN_INVALID_ARGUMENT)
+        << key;
+    EXPECT_THAT(failure.message(), AllOf(HasSubstr(key), HasSubstr(value)));
+  }
+}
+
+TEST(OptionsTest, WhatIsSetComesBeforeTheEnvironmentAndThatBeforeTheLauncher) {
+  const Environment environment({{"RANK", "3"},
+                                 {"WORLD_SIZE", "8"},
+                                 {"BASIN_JOB", "from-environment"},
+                                 {"BASIN_ADDRESS", "host:1"}});
+  Options options(BASIN_READ_ENVIRONMENT);
+  EXPECT_EQ(options["worker_id"], "worker-3");
+  EXPECT_EQ(options["max_workers"], "8");
+  EXPECT_EQ(options["job"], "from-environment");
+  ASSERT_EQ(basin_options_set(options.get(), "job", "mine", nullptr), BASIN_OK);
+  EXPECT_EQ(options["job"], "mine");
+  EXPECT_EQ(options["address"], "host:1");
+}
+
+TEST(OptionsTest, TheEnvironmentIsNotLookedAtUnasked) {
+  const Environment environment({{"RANK", "3"}, {"BASIN_JOB", "x"}, {"BASIN_STREAMS", "wrong"}});
+  Options options(0);
+  EXPECT_EQ(options["job"], "default");
+  EXPECT_NE(options["worker_id"], "worker-3");
+  Failure failure;
+  EXPECT_EQ(options.Connect(failure), BASIN_OK) << failure.message();
+}
+
+TEST(OptionsTest, AWrongEnvironmentIsToldByConnect) {
+  const Environment environment(OptionMap{{"BASIN_STREAMS", "wrong"}});
+  Options options(BASIN_READ_ENVIRONMENT);
+  Failure failure;
+  EXPECT_EQ(options.Connect(failure), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("BASIN_STREAMS=wrong"));
+}
+
+TEST(OptionsTest, ALauncherThatDoesNotSayHowManyNeedsMaxWorkers) {
+  const Environment environment(OptionMap{{"JOB_COMPLETION_INDEX", "2"}});
+  Options options(BASIN_READ_ENVIRONMENT);
+  EXPECT_EQ(options["worker_id"], "worker-2");
+  Failure failure;
+  EXPECT_EQ(options.Connect(failure), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("BASIN_MAX_WORKERS"));
+}
+
+TEST(OptionsTest, ContradictionsAreToldByConnect) {
+  Options options(0);
+  ASSERT_EQ(basin_options_set(options.get(), "min_workers", "4", nullptr), BASIN_OK);
+  Failure failure;
+  EXPECT_EQ(options.Connect(failure), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("min_workers is 4"));
+}
+
+// ---- rounds
+
+TEST_F(Abi, EveryMemberGetsTheAverageAndWhatItIsMadeOf) {
+  const auto members = Launch(3);
+  for (int round = 1; round <= 3; ++round) {
+    Together(members, [&](Trainer& t, size_t i) {
+      ASSERT_EQ(t.Step(static_cast<float>(1 << i), BASIN_AVERAGE), BASIN_OK) << t.failure.message();
+      EXPECT_TRUE(t.ResultIs(7.0F / 3));
+      EXPECT_EQ(t.info.round, static_cast<uint64_t>(round));
+      EXPECT_EQ(t.info.op, BASIN_AVERAGE);
+      EXPECT_EQ(t.info.divisor, 3u);
+      EXPECT_EQ(t.info.contributors, 3u);
+      EXPECT_EQ(t.info.samples, -1);
+      EXPECT_NEAR(t.info.squared_norm, (Trainer::kWeights + 3) * 49.0 / 9, 1);
+    });
+    EXPECT_EQ(members[0]->info.chain, members[2]->info.chain);
+  }
+  EXPECT_EQ(members[1]->Place().rank, 1u);
+  EXPECT_EQ(members[1]->Place().world_size, 3u);
+  char id[64];
+  EXPECT_EQ(basin_member_id(members[0]->worker, 2, id, sizeof(id)), 2u);
+  EXPECT_STREQ(id, "w2");
+  EXPECT_EQ(basin_member_id(members[0]->worker, 3, id, sizeof(id)), 0u);
+}
+
+TEST_F(Abi, AWeightedAverageCountsSamples) {
+  const auto members = Launch(2);
+  Together(members, [](Trainer& t, size_t i) {
+    std::vector<float> bias(3, i == 0 ? 1.0F : 4.0F);
+    basin_round_spec spec = Trainer::Spec(BASIN_WEIGHTED_AVERAGE);
+    spec.weight = BASIN_BY_SAMPLES;
+    spec.samples = i == 0 ? 1 : 2;
+    ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK);
+    ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias.data(), t.failure.out()), BASIN_OK);
+    t.Commit();
+    basin_result* result = nullptr;
+    ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, t.failure.out()), BASIN_OK);
+    basin_result_info(result, &t.info);
+    EXPECT_EQ(t.info.divisor, 3u);
+    EXPECT_EQ(t.info.samples, 3);
+    EXPECT_EQ(basin_result_has(result, t.handles[0]), 0) << "both skipped it";
+    EXPECT_EQ(basin_result_copy(result, t.handles[0], bias.data(), 12, t.failure.out()),
+              BASIN_NOT_FOUND);
+    EXPECT_THAT(t.failure.message(), HasSubstr("weight"));
+    ASSERT_EQ(basin_result_copy(result, t.handles[1], bias.data(), 12, t.failure.out()), BASIN_OK);
+    EXPECT_EQ(bias, std::vector<float>(3, 3));
+    EXPECT_STREQ(basin_result_contributor(result, 1), "w1");
+    EXPECT_EQ(basin_result_contributor(result, 2), nullptr);
+    basin_result_free(result);
+  });
+}
+
+TEST_F(Abi, NarrowTensorsAreSummedInF32AndMayBeWrittenToAtOnce) {
+  const auto members = Launch(2);
+  Together(members, [](Trainer& t, size_t) {
+    const basin_round_spec spec = Trainer::Spec(BASIN_SUM);
+    ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK);
+    std::vector<float> bias = {1.5F, 65536.0F, -3};
+    ASSERT_EQ(basin_push_narrow(t.worker, t.lane, t.handles[1], bias.data(), BASIN_F16, -4,
+                                t.failure.out()),
+              BASIN_OK)
+        << t.failure.message();
+    bias.assign(3, NAN);
+    t.Commit();
+    basin_result* result = nullptr;
+    ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, t.failure.out()), BASIN_OK)
+        << t.failure.message();
+    ASSERT_EQ(basin_result_copy(result, t.handles[1], bias.data(), 12, t.failure.out()), BASIN_OK);
+    EXPECT_EQ(bias, (std::vector<float>{3, 131072, -6}));
+    basin_result_free(result);
+  });
+}
+
+TEST_F(Abi, AWithdrawnContributionIsNotCountedAndGetsTheResult) {
+  const auto members = Launch(3);
+  Together(members, [](Trainer& t, size_t i) {
+    t.Push(static_cast<float>(1 << i));
+    if (i == 2) {
+      ASSERT_EQ(basin_withdraw(t.worker, t.lane, "a bad batch", nullptr, nullptr, t.failure.out()),
+                BASIN_OK);
+    } else {
+      t.Commit();
+    }
+    ASSERT_EQ(t.Wait(), BASIN_OK) << t.failure.message();
+    EXPECT_TRUE(t.ResultIs(3));
+    EXPECT_EQ(t.info.contributors, 2u);
+  });
+}
+
+TEST_F(Abi, Fault_W10_AMismatchIsToldToTheOneWhoDiffers) {
+  const auto members = Launch(3);
+  Together(members, [](Trainer& t, size_t i) {
+    t.Push(static_cast<float>(1 << i), i == 1 ? BASIN_MAX : BASIN_SUM);
+    t.Commit();
+    basin_result* result = nullptr;
+    ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, t.failure.out()), BASIN_OK);
+    t.Take(result);
+    EXPECT_TRUE(t.ResultIs(5));
+    const basin_error* rejection = basin_result_rejection(result);
+    EXPECT_EQ(basin_error_code(rejection), i == 1 ? BASIN_MISMATCH : BASIN_OK);
+    if (i == 1) {
+      EXPECT_THAT(basin_error_message(rejection), AllOf(HasSubstr("w1"), HasSubstr("w0")));
+    }
+    basin_result_free(result);
+  });
+}
+
+TEST_F(Abi, Fault_W12_NamesTheFirstInputThatIsNotFinite) {
+  const auto members = Launch(2);
+  Together(members, [](Trainer& t, size_t i) {
+    const basin_round_spec spec = Trainer::Spec(BASIN_SUM);
+    std::vector<float> bias = {1, i == 1 ? INFINITY : 1, 1};
+    ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK)
+        << t.failure.message();
+    ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias.data(), t.failure.out()), BASIN_OK);
+    t.Commit();
+    basin_result* result = nullptr;
+    ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, t.failure.out()), BASIN_OK);
+    basin_result_info(result, &t.info);
+    EXPECT_EQ(t.info.has_nonfinite, 1);
+    EXPECT_EQ(t.info.nonfinite_tensor, t.handles[1]);
+    EXPECT_EQ(t.info.nonfinite_element, 1u);
+    EXPECT_STREQ(basin_result_nonfinite_worker(result), "w1");
+    basin_result_free(result);
+  });
+}
+
+TEST_F(Abi, AResultCanBeReadWhereItWasReceived) {
+  const auto members = Launch(2);
+  Together(members, [](Trainer& t, size_t) {
+    t.Push(2);
+    t.Commit();
+    basin_result* result = nullptr;
+    ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, t.failure.out()), BASIN_OK);
+    std::string bytes;
+    const void* data = nullptr;
+    size_t size = 0;
+    for (size_t i = 0; basin_result_piece(result, t.handles[0], i, &data, &size) != 0; ++i) {
+      bytes.append(static_cast<const char*>(data), size);
+    }
+    ASSERT_EQ(bytes.size(), Trainer::kWeights * sizeof(float));
+    std::vector<float> weight(Trainer::kWeights);
+    std::memcpy(weight.data(), bytes.data(), bytes.size());
+    EXPECT_EQ(std::count(weight.begin(), weight.end(), 4.0F),
+              static_cast<int64_t>(Trainer::kWeights));
+    basin_result_free(result);
+  });
+}
+
+TEST_F(Abi, AnAllreduceIsOneCallAndABarrierToo) {
+  const auto members = Launch(3);
+  Together(members, [](Trainer& t, size_t i) {
+    const uint64_t two = 2;
+    const basin_tensor tensor = {"loss", BASIN_F64, 1, &two};
+    uint32_t lane = 0;
+    uint32_t handle = 0;
+    ASSERT_EQ(basin_register(t.worker, "call/loss", BASIN_CALL, &tensor, 1, &lane, &handle,
+                             t.failure.out()),
+              BASIN_OK);
+    double loss[2] = {static_cast<double>(i), 1};
+    const basin_round_spec spec = Trainer::Spec(BASIN_SUM);
+    const basin_buffer buffer = {handle, loss, loss};
+    ASSERT_EQ(basin_allreduce(t.worker, lane, &spec, &buffer, 1, BASIN_SECONDS(60), nullptr,
+                              t.failure.out()),
+              BASIN_OK)
+        << t.failure.message();
+    EXPECT_EQ(loss[0], 3);
+    EXPECT_EQ(loss[1], 3);
+    EXPECT_EQ(basin_barrier(t.worker, "end", BASIN_SECONDS(60), t.failure.out()), BASIN_OK)
+        << t.failure.message();
+  });
+}
+
+TEST_F(Abi, ABarrierWaitsForEverybody) {
+  const auto members = Launch(2);
+  Failure& failure = members[0]->failure;
+  EXPECT_EQ(basin_barrier(members[0]->worker, "b", BASIN_SECONDS(1) / 20, failure.out()),
+            BASIN_OUTCOME_UNKNOWN);
+  EXPECT_THAT(failure.message(), HasSubstr("call/barrier/b"));
+}
+
+// ---- values
+
+TEST_F(Abi, Criterion_2_5_ABroadcastCopiesTheRootsBits) {
+  const auto members = Launch(3);
+  const std::vector<float> value = {NAN, -0.0F, INFINITY, 1e-45F, 5};
+  Together(members, [&](Trainer& t, size_t i) {
+    const uint64_t five = 5;
+    const basin_tensor tensor = {"p", BASIN_F32, 1, &five};
+    std::vector<float> data(5, static_cast<float>(i));
+    if (i == 1) data = value;
+    ASSERT_EQ(basin_broadcast(t.worker, "model", &tensor, 0, 1, data.data(), 20, BASIN_SECONDS(60),
+                              t.failure.out()),
+              BASIN_OK)
+        << t.failure.message();
+    EXPECT_EQ(std::memcmp(data.data(), value.data(), 20), 0);
+  });
+  Trainer& other = *members[0];
+  const uint64_t six = 6;
+  const basin_tensor wrong = {"p", BASIN_F32, 1, &six};
+  std::vector<float> data(6);
+  EXPECT_EQ(basin_get(other.worker, "model", &wrong, 0, "w1", BASIN_SECONDS(60), data.data(), 24,
+                      other.failure.out()),
+            BASIN_MISMATCH);
+  EXPECT_THAT(other.failure.message(), AllOf(HasSubstr("f32[6]"), HasSubstr("f32[5]")));
+  EXPECT_EQ(
+      basin_broadcast(other.worker, "model", &wrong, 0, 9, data.data(), 24, 0, other.failure.out()),
+      BASIN_INVALID_ARGUMENT);
+}
+
+// ---- waiting
+
+TEST_F(Abi, ADeadlineKeepsTheRoundAndAbandonGivesTheMemoryBack) {
+  const auto members = Launch(2);
+  Trainer& t = *members[0];
+  t.Push(1);
+  t.Commit();
+  EXPECT_EQ(t.Wait(0), BASIN_OUTCOME_UNKNOWN);
+  EXPECT_THAT(t.failure.message(), HasSubstr("model"));
+  EXPECT_EQ(basin_error_is_fatal(t.failure.get()), 0);
+  const basin_round_spec spec = Trainer::Spec(BASIN_SUM);
+  EXPECT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_FAILED_PRECONDITION);
+  EXPECT_EQ(basin_abandon(t.worker, t.failure.out()), BASIN_OK) << t.failure.message();
+  std::fill(t.weight.begin(), t.weight.end(), NAN);
+}
+
+// Ends of rounds as a callback counts them.
+struct Told {
+  std::promise<float> result;
+  static void Take(void* user, uint32_t, basin_result* result, const basin_error* error) {
+    EXPECT_EQ(error, nullptr);
+    float first = 0;
+    const void* data = nullptr;
+    size_t size = 0;
+    if (basin_result_piece(result, 0, 0, &data, &size) != 0) {
+      std::memcpy(&first, data, sizeof(first));
+    }
+    static_cast<Told*>(user)->result.set_value(first);
+    basin_result_free(result);
+  }
+};
+
+TEST_F(Abi, ACallbackHearsTheOutcome) {
+  const auto members = Launch(2);
+  Told told[2];
+  Together(members, [&](Trainer& t, size_t i) {
+    t.Push(3);
+    ASSERT_EQ(basin_commit(t.worker, t.lane, Told::Take, &told[i], t.failure.out()), BASIN_OK);
+  });
+  EXPECT_EQ(told[0].result.get_future().get(), 6);
+  EXPECT_EQ(told[1].result.get_future().get(), 6);
+}
+
+TEST_F(Abi, TheDescriptorIsReadableWhenARoundHasEnded) {
+  const auto members = Launch(2);
+  Together(members, [](Trainer& t, size_t) {
+    int fd = -1;
+    ASSERT_EQ(basin_event_fd(t.worker, &fd, t.failure.out()), BASIN_OK);
+    t.Push(3);
+    t.Commit();
+    basin_code code = BASIN_OUTCOME_UNKNOWN;
+    while (code == BASIN_OUTCOME_UNKNOWN) {
+      pollfd readable = {fd, POLLIN, 0};
+      ASSERT_EQ(poll(&readable, 1, 60'000), 1);
+      uint64_t events = 0;
+      ASSERT_EQ(read(fd, &events, sizeof(events)), ssize_t{sizeof(events)});
+      code = t.Wait(0);
+    }
+    EXPECT_EQ(code, BASIN_OK) << t.failure.message();
+    EXPECT_TRUE(t.ResultIs(6));
+  });
+}
+
+// ---- the promises to the process it lives in
+
+std::multiset<std::string> ThreadNames() {
+  std::multiset<std::string> names;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    names.insert(name);
+  }
+  return names;
+}
+
+TEST_F(Abi, Promise_ItsThreadsAreFewAndNamed) {
+  const auto before = ThreadNames();
+  const auto members = Launch(1);
+  ASSERT_EQ(members[0]->Step(1), BASIN_OK);
+  std::multiset<std::string> names = ThreadNames();
+  EXPECT_EQ(names.count("basin-client"), before.count("basin-client") + 1);
+  for (const std::string& name : before) {
+    if (const auto found = names.find(name); found != names.end()) names.erase(found);
+  }
+  names.erase("basin-client");
+  for (const std::string& name : names) {
+    EXPECT_THAT(name, AnyOf(StartsWith("default-exec"), StartsWith("resolver-exec"),
+                            StartsWith("grpc"), StartsWith("event_engine"),
+                            StartsWith("timer_manager"), StartsWith("nexting_thr")))
+        << "a thread that basin.h does not mention";
+  }
+  // gRPC sizes its own by the number of cores, at most 16 of a kind.
+  EXPECT_LE(names.size(), 16u + 2 * std::thread::hardware_concurrency());
+}
+
+TEST_F(Abi, Promise_NoSignalHandlerIsInstalledAndNoThreadOfItsTakesSignals) {
+  struct sigaction before[NSIG] = {};
+  for (int signal = 1; signal < NSIG; ++signal) sigaction(signal, nullptr, &before[signal]);
+  const auto members = Launch(1);
+  ASSERT_EQ(members[0]->Step(1), BASIN_OK);
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction now = {};
+    sigaction(signal, nullptr, &now);
+    EXPECT_EQ(now.sa_handler, before[signal].sa_handler) << signal;
+  }
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    std::string name;
+    std::string word;
+    uint64_t blocked = 0;
+    while (status >> word) {
+      if (word == "Name:") status >> name;
+      if (word == "SigBlk:") status >> std::hex >> blocked >> std::dec;
+    }
+    if (name == "basin-client") {
+      EXPECT_NE(blocked & (uint64_t{1} << (SIGTERM - 1)), 0u);
+    }
+  }
+}
+
+TEST_F(Abi, Promise_InAChildEveryCallFailsAtOnce) {
+  const auto members = Launch(1);
+  Trainer& t = *members[0];
+  ASSERT_EQ(t.Step(1), BASIN_OK);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    // Failures are told by the exit code: this is no place for a test framework.
+    alarm(20);
+    basin_place place = BASIN_PLACE_INIT;
+    basin_error* error = nullptr;
+    const basin_round_spec spec = Trainer::Spec(BASIN_SUM);
+    bool good = basin_get_place(t.worker, &place, &error) == BASIN_FAILED_PRECONDITION;
+    good = good && std::strstr(basin_error_message(error), "child") != nullptr;
+    good = good && basin_begin(t.worker, t.lane, &spec, nullptr) == BASIN_FAILED_PRECONDITION;
+    good = good && basin_wait(t.worker, t.lane, BASIN_FOREVER, nullptr, nullptr) ==
+                       BASIN_FAILED_PRECONDITION;
+    good = good && basin_leave(t.worker, nullptr) == BASIN_FAILED_PRECONDITION;
+    good = good && basin_member_id(t.worker, 0, nullptr, 0) == 0;
+    basin_close(t.worker);
+    _exit(good ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(t.Step(1), BASIN_OK) << "the parent goes on: " << t.failure.message();
+}
+
+// What the library says, for the test.
+class Said {
+ public:
+  static void Take(void* user, basin_log_level, const char* message) {
+    auto* said = static_cast<Said*>(user);
+    const std::lock_guard<std::mutex> lock(said->mutex_);
+    said->lines_.emplace_back(message);
+  }
+  std::vector<std::string> lines() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+TEST_F(Abi, TheLogSaysWhatChangesAndNothingElse) {
+  Said said;
+  {
+    Trainer t(aggregator.address(), "w0", 1, {{"log_level", "info"}}, Said::Take, &said);
+    ASSERT_EQ(t.AwaitMember(), BASIN_OK);
+    for (int round = 0; round < 3; ++round) ASSERT_EQ(t.Step(1), BASIN_OK);
+    ASSERT_EQ(basin_leave(t.worker, t.failure.out()), BASIN_OK) << t.failure.message();
+  }
+  const auto lines = said.lines();
+  EXPECT_THAT(lines, Contains(HasSubstr("rank 0 of 1 members")));
+  EXPECT_THAT(lines, Contains(HasSubstr("has left the job")));
+  EXPECT_EQ(lines.size(), 2u) << testing::PrintToString(lines);
+}
+
+TEST(Away, AnAggregatorThatIsNotThereIsToldWithItsAddress) {
+  Said said;
+  Trainer t("127.0.0.1:1", "w0", 1, {}, Said::Take, &said);
+  EXPECT_EQ(basin_await_member(t.worker, BASIN_SECONDS(1) / 5, t.failure.out()),
+            BASIN_DEADLINE_EXCEEDED);
+  EXPECT_THAT(t.failure.message(), HasSubstr("127.0.0.1:1"));
+  EXPECT_THAT(said.lines(), Contains(HasSubstr("127.0.0.1:1")));
+}
+
+TEST_F(Abi, Fault_A1_ARoundGoesOnWithTheNextAggregator) {
+  const auto members = Launch(2);
+  const std::string address = aggregator.address();
+  Together(members, [](Trainer& t, size_t i) { t.Push(static_cast<float>(1 << i)); });
+  members[0]->Commit();
+  aggregator.Kill(SIGKILL);
+  members[1]->Commit();
+  const AggregatorProcess next(program, address);
+  Together(members, [](Trainer& t, size_t) {
+    ASSERT_EQ(t.Wait(), BASIN_OK) << t.failure.message();
+    EXPECT_TRUE(t.ResultIs(3));
+    EXPECT_EQ(t.info.round, 1u);
+  });
+  EXPECT_EQ(members[0]->info.chain, members[1]->info.chain);
+}
+
+TEST_F(Abi, NullsAreErrorsAndNotCrashes) {
+  Failure failure;
+  basin_worker* none = nullptr;
+  const basin_round_spec spec = Trainer::Spec(BASIN_SUM);
+  EXPECT_EQ(basin_connect(nullptr, &none, failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(basin_begin(nullptr, 0, &spec, failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(basin_wait(nullptr, 0, 0, nullptr, failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(basin_options_set(nullptr, "job", "x", failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(basin_result_copy(nullptr, 0, nullptr, 4, failure.out()), BASIN_INVALID_ARGUMENT);
+  basin_close(nullptr);
+  basin_result_free(nullptr);
+  basin_error_free(nullptr);
+  basin_step_begin(nullptr);
+  basin_step_end(nullptr);
+  const auto members = Launch(1);
+  Trainer& t = *members[0];
+  EXPECT_EQ(basin_begin(t.worker, t.lane, nullptr, failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(basin_begin(t.worker, 99, &spec, failure.out()), BASIN_NOT_FOUND);
+  EXPECT_THAT(failure.message(), Not(IsEmpty()));
+  EXPECT_EQ(basin_register(t.worker, nullptr, BASIN_GRADIENT, nullptr, 1, nullptr, nullptr,
+                           failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  const basin_round_spec no_op = BASIN_ROUND_SPEC_INIT;
+  EXPECT_EQ(basin_begin(t.worker, t.lane, &no_op, failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("op"));
+}
+
+TEST_F(Abi, AnOlderCallersStructuresAreNotWrittenBeyond) {
+  const auto members = Launch(1);
+  basin_place place;
+  std::memset(&place, 0x5a, sizeof(place));
+  place.size = offsetof(basin_place, generation_term);
+  ASSERT_EQ(basin_get_place(members[0]->worker, &place, members[0]->failure.out()), BASIN_OK);
+  EXPECT_EQ(place.world_size, 1u);
+  EXPECT_EQ(place.generation_term, 0x5a5a5a5a5a5a5a5aULL);
+}
+
+}  // namespace
+}  // namespace basin
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: abi_test PATH_OF_BASIND\n");
+    return 2;
+  }
+  basin::program = argv[1];
+  return RUN_ALL_TESTS();
+}
