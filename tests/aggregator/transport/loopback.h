@@ -46,6 +46,9 @@ class Loopback : public Network {
     return LookAt(engine, look);
   }
 
+  // Time passes for the engine, and it has noticed.
+  void Pass(absl::Duration time);
+
   // A new connection, for streams of the test's own.
   std::shared_ptr<grpc::Channel> Channel() { return ChannelTo(port); }
 

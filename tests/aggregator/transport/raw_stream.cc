@@ -20,8 +20,12 @@ constexpr std::chrono::minutes kPatience(1);
 }  // namespace
 
 std::shared_ptr<grpc::Channel> ChannelTo(int port, const GrpcSettings& settings) {
+  return ChannelTo(port, ClientArguments(settings));
+}
+
+std::shared_ptr<grpc::Channel> ChannelTo(int port, const grpc::ChannelArguments& arguments) {
   return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),
-                                   grpc::InsecureChannelCredentials(), ClientArguments(settings));
+                                   grpc::InsecureChannelCredentials(), arguments);
 }
 
 RawStream::RawStream(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
@@ -31,10 +35,8 @@ RawStream::RawStream(const std::shared_ptr<grpc::Channel>& channel, const std::s
   stub_.PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
   // Writes are started from outside of callbacks, too; the hold keeps the call for them.
   AddHold();
-  if (options_.reads) {
-    reading_ = true;
-    StartRead(&incoming_);
-  }
+  reading_ = true;
+  StartRead(&incoming_);
   StartCall();
 }
 
@@ -54,6 +56,19 @@ void RawStream::Cancel() {
     if (!writing_) release = std::exchange(holds_, false);
   }
   if (release) RemoveHold();
+}
+
+void RawStream::StopReading() {
+  MutexLock lock(mutex_);
+  reads_ = false;
+}
+
+void RawStream::ReadOn() {
+  MutexLock lock(mutex_);
+  reads_ = true;
+  if (reading_ || reads_over_) return;
+  reading_ = true;
+  StartRead(&incoming_);
 }
 
 void RawStream::Write(std::string bytes) { Write(BufferOf(std::move(bytes))); }
@@ -123,7 +138,7 @@ void RawStream::OnReadDone(bool ok) {
     } else if (!options_.on_message) {
       received_.push_back(StringOf(incoming_));
     }
-    if (ok && options_.reads) {
+    if (ok && reads_) {
       reading_ = true;
       StartRead(&incoming_);
     }
@@ -154,12 +169,9 @@ std::optional<std::string> RawStream::Read() {
 
 absl::Status RawStream::AwaitEnd() {
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  ReadOn();
   MutexLock lock(mutex_);
   while (!end_.has_value()) {
-    if (!reading_ && !reads_over_) {
-      reading_ = true;
-      StartRead(&incoming_);
-    }
     if (std::chrono::steady_clock::now() >= give_up) {
       ADD_FAILURE() << "the stream does not end";
       return absl::DeadlineExceededError("the stream does not end");

@@ -30,11 +30,11 @@ inline constexpr char kExchangeMethod[] = "/basin.v1.Exchange/Run";
 
 // A channel with a connection to itself, with the settings that are shipped.
 std::shared_ptr<grpc::Channel> ChannelTo(int port, const GrpcSettings& settings = {});
+std::shared_ptr<grpc::Channel> ChannelTo(int port, const grpc::ChannelArguments& arguments);
 
 class RawStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   struct Options {
-    bool reads = true;  // Or only when Read is called.
     // Instead of keeping messages for Read.
     std::function<void(const grpc::ByteBuffer&)> on_message;
     std::function<void(const absl::Status&)> on_done;
@@ -52,6 +52,9 @@ class RawStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   void Write(std::string bytes);
   void CloseWrites();  // After what was queued.
   void Cancel();
+  // Reads one more message at most, until Read, AwaitEnd or ReadOn is called.
+  void StopReading();
+  void ReadOn();
 
   // The next message; nothing when the stream is over. Fails the test after a minute.
   std::optional<std::string> Read();
@@ -78,6 +81,7 @@ class RawStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   Condition changed_;
   std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool reads_ ABSL_GUARDED_BY(mutex_) = true;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool close_writes_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,0 +1,272 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What peers do wrong, on purpose or because their connection does it for them: it ends their
+// stream, with a status that says what, it is counted, and nobody else notices.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "proto/wire/frame.h"
+#include "proto/wire/status_detail.h"
+#include "tests/aggregator/transport/loopback.h"
+#include "tests/aggregator/transport/raw_http2.h"
+
+namespace basin::aggregator {
+namespace {
+
+using absl::StatusCode;
+using ::testing::HasSubstr;
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+std::string FrameOf(const wire::FrameHeader& header, uint64_t sequence,
+                    const std::string& payload = "") {
+  wire::Slices pieces;
+  if (!payload.empty()) pieces.push_back(payload);
+  const absl::StatusOr<std::string> head = wire::EncodeFrame(header, pieces);
+  EXPECT_TRUE(head.ok()) << head.status();
+  return wire::EncodeSequence(sequence) + head.value_or("") + payload;
+}
+
+std::string BindOf(SessionToken token, uint32_t version = kProtocolVersion) {
+  return FrameOf({wire::Bind{token, 0, version}, {}, {}}, 0);
+}
+
+// One worker that does everything right, beside the stranger that a test lets in.
+class TransportFault : public testing::Test {
+ protected:
+  TransportFault() { JoinAll({&honest_}); }
+  ~TransportFault() override {
+    // Whatever happened: a round goes through, with the right bits.
+    const std::string gradient = GradientOf(0, 2 * kChunkFloats);
+    honest_.Begin();
+    honest_.Push(0, gradient);
+    honest_.Commit();
+    EXPECT_EQ(Finish({&honest_})[0].value.outcome, Outcome::kCommitted);
+    EXPECT_EQ(honest_.results[0], gradient);
+  }
+
+  // What a session that says this is told.
+  absl::Status AfterSaying(const std::string& bytes) {
+    RawStream stream(loopback_.Channel(), kSessionMethod);
+    stream.Write(bytes);
+    return stream.AwaitEnd();
+  }
+
+  // What a data stream that sends this is told.
+  absl::Status AfterSending(const std::vector<std::string>& messages) {
+    RawStream stream(loopback_.Channel(), kExchangeMethod);
+    for (const std::string& message : messages) stream.Write(message);
+    return stream.AwaitEnd();
+  }
+
+  // Likewise, after it was bound to the honest worker's session.
+  absl::Status AfterBindAndSending(const std::vector<std::string>& messages) {
+    RawStream stream(loopback_.Channel(), kExchangeMethod);
+    stream.Write(BindOf(honest_.welcome->token));
+    EXPECT_TRUE(stream.Read().has_value());
+    for (const std::string& message : messages) stream.Write(message);
+    return stream.AwaitEnd();
+  }
+
+  size_t EngineStreams() {
+    return loopback_.Look<size_t>([](const Runner& runner) { return runner.streams(); });
+  }
+
+  const TransportCounters& counters() { return loopback_.server.counters(); }
+
+  const Model model_ = AverageOf({F32("weight", 2 * kChunkFloats)}, 1);
+  Loopback loopback_;
+  RigWorker honest_{loopback_, "a", model_};
+};
+
+// ---- N10: what is not a message
+
+TEST_F(TransportFault, Fault_N10_SessionThatSpeaksNonsenseIsToldSo) {
+  const absl::Status why = AfterSaying("\x07nonsense");
+  EXPECT_EQ(why.code(), StatusCode::kInvalidArgument) << why;
+  EXPECT_THAT(Text(why), HasSubstr("session"));
+  EXPECT_EQ(counters().malformed_messages, 1u);
+}
+
+// A message of no bytes is what a damaged one can look like to gRPC.
+TEST_F(TransportFault, Fault_N10_DefaultConstructedMessagesAreRefused) {
+  EXPECT_EQ(AfterSaying("").code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(AfterSending({""}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(AfterBindAndSending({""}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(counters().malformed_messages, 1u);
+  EXPECT_EQ(counters().malformed_frames, 2u);
+}
+
+TEST_F(TransportFault, Fault_N10_SessionBeginsWithHello) {
+  const absl::Status why = AfterSaying(Encoded(Ready{}));
+  EXPECT_EQ(why.code(), StatusCode::kInvalidArgument) << why;
+  EXPECT_THAT(Text(why), HasSubstr("Hello"));
+  EXPECT_EQ(counters().sessions, 1u);
+}
+
+TEST_F(TransportFault, Fault_N10_ErrorsOfAnOpenSessionNameItsWorker) {
+  RawStream stream(loopback_.Channel(), kSessionMethod);
+  stream.Write(Encoded(HelloOf("b", model_)));
+  EXPECT_TRUE(stream.Read().has_value());
+  stream.Write("nonsense");
+  const absl::Status why = stream.AwaitEnd();
+  EXPECT_EQ(why.code(), StatusCode::kInvalidArgument) << why;
+  EXPECT_THAT(Text(why), HasSubstr("worker b of job job"));
+}
+
+TEST_F(TransportFault, Fault_N10_DataStreamBeginsWithBindAndHasOne) {
+  EXPECT_EQ(AfterSending({"nonsense"}).code(), StatusCode::kInvalidArgument);
+  const absl::Status early = AfterSending({FrameOf({wire::Ack{1}, {}, {}}, 1)});
+  EXPECT_THAT(Text(early), HasSubstr("Bind")) << early;
+  const absl::Status twice = AfterBindAndSending({BindOf(honest_.welcome->token)});
+  EXPECT_THAT(Text(twice), HasSubstr("twice")) << twice;
+  EXPECT_EQ(counters().malformed_frames, 3u);
+}
+
+TEST_F(TransportFault, Fault_N10_FramesThatOnlyTheAggregatorSendsAreRefused) {
+  const wire::FrameHeader result{wire::ResultHeader{0, 1, {1, 1}, {0, 0, 1}}, {}, {}};
+  const absl::Status why = AfterBindAndSending({FrameOf(result, 1, "1234")});
+  EXPECT_EQ(why.code(), StatusCode::kInvalidArgument) << why;
+  EXPECT_EQ(counters().malformed_frames, 1u);
+}
+
+TEST_F(TransportFault, Fault_N8_DamagedFramesAndGapsAreDataLoss) {
+  const wire::FrameHeader header{wire::ContributionHeader{0, 1, {0, 0, 1}}, {}, {}};
+  std::string damaged = FrameOf(header, 1, std::string(kChunkBytes, 'x'));
+  damaged.back() = 'y';
+  EXPECT_EQ(AfterBindAndSending({damaged}).code(), StatusCode::kDataLoss);
+  const absl::Status gap = AfterBindAndSending({FrameOf({wire::Ack{1}, {}, {}}, 2)});
+  EXPECT_EQ(gap.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Text(gap), HasSubstr("came after frame 0")) << gap;
+  EXPECT_EQ(counters().damaged_frames, 2u);
+}
+
+TEST_F(TransportFault, Fault_A12_DataStreamOfAnotherVersionIsToldBoth) {
+  const absl::Status why = AfterSending({BindOf(honest_.welcome->token, kProtocolVersion + 6)});
+  EXPECT_EQ(why.code(), StatusCode::kFailedPrecondition) << why;
+  EXPECT_EQ(wire::ToError(why).code, ErrorCode::kVersionMismatch);
+  EXPECT_THAT(Text(why), HasSubstr(absl::StrCat("protocol ", kProtocolVersion + 6)));
+  EXPECT_EQ(counters().version_mismatches, 1u);
+}
+
+TEST_F(TransportFault, Fault_S2_TokenOfNoSessionIsRefused) {
+  EXPECT_EQ(AfterSending({BindOf(honest_.welcome->token + 1)}).code(),
+            StatusCode::kUnauthenticated);
+}
+
+TEST_F(TransportFault, Fault_N10_UnknownMethodsAreUnimplemented) {
+  for (const char* path : {"/basin.v1.Session/Walk", "/basin.v2.Session/Run", "/", "/nothing"}) {
+    RawStream stream(loopback_.Channel(), path);
+    stream.Write("x");
+    EXPECT_EQ(stream.AwaitEnd().code(), StatusCode::kUnimplemented) << path;
+  }
+  EXPECT_EQ(counters().calls_begun, 3u);  // Those of the honest worker.
+}
+
+TEST_F(TransportFault, Fault_N10_GarbageInsteadOfAPrefaceClosesTheConnection) {
+  RawHttp2 connection(loopback_.port);
+  EXPECT_TRUE(connection.Send("GET / HTTP/1.1\r\nHost: basin\r\n\r\n"));
+  connection.AwaitClosed();
+}
+
+// gRPC 1.51 runs the handler of a unary call with a default-constructed request when the flag
+// before the message is none that it knows. On a stream such a message is a read that fails, as at
+// the end of the stream: nothing of it reaches a decoder.
+TEST_F(TransportFault, Fault_N10_MessageWithABadFlagIsNoMessage) {
+  for (const char* path : {kSessionMethod, kExchangeMethod}) {
+    const uint64_t received = counters().messages_received;
+    RawHttp2 connection(loopback_.port);
+    connection.Begin();
+    connection.Call(1, path);
+    const std::string hello = Encoded(HelloOf("b", model_));
+    connection.SendFrame(RawHttp2::kData, RawHttp2::kNoFlags, 1,
+                         RawHttp2::Message(0x07, hello.size(), hello));
+    EXPECT_NE(connection.AwaitStatus(1), -2) << "the call ends, its connection does not";
+    EXPECT_EQ(counters().messages_received, received) << path;
+  }
+  EXPECT_EQ(counters().sessions, 1u);
+}
+
+// ---- N9: the end of a stream says nothing
+
+// gRPC gives a reader the same for a message that was cut and for a clean end of the stream:
+// OnReadDone(false), and the call is not cancelled. Therefore an end never completes anything.
+TEST_F(TransportFault, Fault_N9_TruncatedMessageIsTheEndOfItsStreamAndNothingElse) {
+  const uint64_t received = counters().messages_received;
+  RawHttp2 connection(loopback_.port);
+  connection.Begin();
+  connection.Call(1, kExchangeMethod);
+  const std::string bind = BindOf(honest_.welcome->token);
+  connection.SendFrame(RawHttp2::kData, RawHttp2::kNoFlags, 1,
+                       RawHttp2::Message(0, bind.size(), bind));
+  const std::string frame =
+      FrameOf({wire::ContributionHeader{0, 1, {0, 0, 1}}, {}, {}}, 1, std::string(1 << 18, 'x'));
+  connection.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1,
+                       RawHttp2::Message(0, frame.size(), frame.substr(0, 10000)));
+  EXPECT_EQ(connection.AwaitStatus(1), 0);
+  EXPECT_EQ(counters().messages_received, received + 1) << "the Bind, and nothing of the frame";
+  Await([this] { return EngineStreams() == 2; });
+  EXPECT_EQ(loopback_.Look<uint64_t>([](const Runner& r) { return r.parked_bytes(); }), 0u);
+}
+
+TEST(TransportEnd, Fault_N9_HalfCloseWithoutCommitIsNotCounted) {
+  const Model model = AverageOf({F32("weight", 2 * kChunkFloats)}, 2);
+  Loopback loopback;
+  RigWorker a(loopback, "a", model);
+  RigWorker b(loopback, "b", model);
+  JoinAll({&a, &b});
+  for (RigWorker* worker : {&a, &b}) {
+    worker->Begin();
+    worker->Push(0, GradientOf(worker == &a ? 0 : 1, 2 * kChunkFloats));
+  }
+  // What b pushed is here and reduced; its commit is not.
+  ASSERT_NE(loopback.transport.AwaitAny(
+                a.streams,
+                [](QueueTransport::Connection& connection) { return !connection.frames.empty(); }),
+            0u);
+  for (const StreamId stream : b.streams) loopback.raw(stream).CloseWrites();
+  loopback.raw(b.session).CloseWrites();
+  EXPECT_TRUE(loopback.raw(b.session).AwaitEnd().ok());
+  Await([&] {
+    return loopback.Look<size_t>([](const Runner& runner) { return runner.streams(); }) == 2;
+  });
+  a.Commit();
+  loopback.Pass(absl::Milliseconds(20));
+  loopback.Pass(absl::Milliseconds(300));
+  const VerdictRecord record = Finish({&a})[0];
+  ASSERT_EQ(record.value.contributors.size(), 1u);
+  EXPECT_EQ(record.value.contributors[0].worker, "a");
+  EXPECT_EQ(a.results[0], GradientOf(0, 2 * kChunkFloats));
+}
+
+// ---- many at once
+
+// Streams that come, say something or nothing, and go in every way: nothing is left of them.
+TEST_F(TransportFault, StreamsComeAndGoAndLeaveNothing) {
+  constexpr int kTimes = 60;
+  for (int i = 0; i < kTimes; ++i) {
+    const auto channel = loopback_.Channel();
+    RawStream session(channel, kSessionMethod);
+    RawStream bound(channel, kExchangeMethod);
+    RawStream stranger(channel, kExchangeMethod);
+    if (i % 2 == 0) session.Write(Encoded(HelloOf(absl::StrCat("w", i), model_)));
+    if (i % 3 != 0) bound.Write(BindOf(honest_.welcome->token));
+    if (i % 5 != 0) stranger.Write(BindOf(i + 1));
+    if (i % 4 == 0) session.CloseWrites();
+    if (i % 4 == 1) bound.CloseWrites();
+    if (i % 12 == 2) {
+      EXPECT_TRUE(bound.Read().has_value());
+    }
+  }
+  Await([this] { return counters().calls_begun == counters().calls_ended + 3; });
+  Await([this] { return EngineStreams() == 2; });
+}
+
+}  // namespace
+}  // namespace basin::aggregator

@@ -1,0 +1,332 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What gRPC 1.51 does with memory, pings and floods, and that the settings that are shipped hold it
+// within bounds. A test that is named Trap shows what happens without a setting: when it fails, a
+// newer gRPC has cured what the setting is for.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "grpc/grpc.h"
+#include "proto/wire/frame.h"
+#include "runtime/grpc/byte_buffer.h"
+#include "tests/aggregator/transport/loopback.h"
+#include "tests/aggregator/transport/raw_http2.h"
+
+namespace basin::aggregator {
+namespace {
+
+using absl::StatusCode;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr char kHealthMethod[] = "/grpc.health.v1.Health/Check";
+// A response of the health service: its only field, `status`, is SERVING.
+constexpr char kServing[] = "\x08\x01";
+
+// A message of any size whose bytes are the same mebibyte again and again.
+grpc::ByteBuffer Huge(uint64_t mebibytes) {
+  const grpc::Slice slice(std::string(kMiB, '\x7f'));
+  const std::vector<grpc::Slice> slices(mebibytes, slice);
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+// A client that limits nothing.
+std::shared_ptr<grpc::Channel> UnlimitedChannel(int port) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1);
+  return ChannelTo(port, arguments);
+}
+
+void ExpectServes(Loopback& loopback) {
+  RawStream health(loopback.Channel(), kHealthMethod);
+  health.Write("");
+  health.CloseWrites();
+  EXPECT_EQ(health.Read(), kServing);
+}
+
+ServerOptions WithQuota(uint64_t bytes) {
+  ServerOptions options;
+  options.grpc.quota_bytes = bytes;
+  return options;
+}
+
+// How much the process grows, at its peak, while it is sent one message of so many MiB.
+uint64_t GrowthDuringMessageOf(uint64_t mebibytes, const ServerOptions& options,
+                               absl::Status* end) {
+  Loopback loopback(options);
+  ExpectServes(loopback);
+  const grpc::ByteBuffer message = Huge(mebibytes);
+  ResetPeak();
+  const uint64_t before = ResidentBytes();
+  {
+    RawStream stream(UnlimitedChannel(loopback.port), kSessionMethod);
+    stream.Write(message);
+    *end = stream.AwaitEnd();
+  }
+  const uint64_t growth = PeakBytes() - before;
+  ExpectServes(loopback);
+  return growth;
+}
+
+// ---- N11: messages that are too large
+
+TEST(TransportLimit, Fault_N11_MessageOfAGibibyteIsRefusedInLittleMemory) {
+  absl::Status end;
+  const uint64_t growth = GrowthDuringMessageOf(1024, WithQuota(64 * kMiB), &end);
+  EXPECT_FALSE(end.ok());
+  EXPECT_THAT(std::string(end.message()), Not(HasSubstr("Sent message"))) << "it was sent";
+  EXPECT_LT(growth, 512 * kMiB) << end;
+  RecordProperty("growth_mib", std::to_string(growth / kMiB));
+  RecordProperty("end", end.ToString());
+}
+
+// Why the quota is not optional: a message is compared with the limit once it is here.
+TEST(TransportLimit, Trap_MessageLimitAloneBuffersTheMessage) {
+  absl::Status end;
+  const uint64_t growth = GrowthDuringMessageOf(384, ServerOptions(), &end);
+  EXPECT_EQ(end.code(), StatusCode::kResourceExhausted) << end;
+  EXPECT_THAT(std::string(end.message()), HasSubstr("Received message")) << end;
+  EXPECT_GT(growth, 300 * kMiB) << end;
+  RecordProperty("growth_mib", std::to_string(growth / kMiB));
+}
+
+TEST(TransportLimit, Fault_N11_DeclaredFourGibibytesTakeNoMemory) {
+  Loopback loopback(WithQuota(64 * kMiB));
+  ExpectServes(loopback);
+  ResetPeak();
+  const uint64_t before = ResidentBytes();
+  RawHttp2 connection(loopback.port);
+  connection.Begin();
+  connection.Call(1, kSessionMethod);
+  connection.SendFrame(RawHttp2::kData, RawHttp2::kNoFlags, 1,
+                       RawHttp2::Message(0, 0xffffffff, std::string(10000, 'x')));
+  // A call that came later on the same connection is answered: so this one has been dealt with.
+  connection.Call(3, "/nothing");
+  EXPECT_EQ(connection.AwaitStatus(3), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_LT(PeakBytes() - before, 64 * kMiB);
+  ExpectServes(loopback);
+}
+
+// ---- the quota
+
+constexpr uint64_t kCredit = 96 * kMiB;
+
+// A round of two workers, one of which has its whole contribution parked before the other begins.
+// Nothing when a stream did not live to see it.
+std::optional<VerdictRecord> RoundWithParkedBytes(uint64_t quota) {
+  const size_t elements = 16 * 4 * kChunkFloats;
+  const Model model = AverageOf({F32("weight", elements)}, 2);
+  EngineOptions options;
+  options.core.memory_bytes = kCredit;
+  Loopback loopback(WithQuota(quota), options);
+  RigWorker a(loopback, "a", model);
+  RigWorker b(loopback, "b", model);
+  JoinAll({&a, &b});
+  a.Begin();
+  a.Push(0, GradientOf(0, elements));
+  a.Commit();
+  const auto parked = [&] {
+    return loopback.Look<uint64_t>([](const Runner& runner) { return runner.parked_bytes(); });
+  };
+  const auto streams = [&] {
+    return loopback.Look<size_t>([](const Runner& runner) { return runner.streams(); });
+  };
+  Await([&] { return parked() == elements * sizeof(float) || streams() < 4; });
+  if (streams() < 4) return std::nullopt;
+  b.Begin();
+  b.Push(0, GradientOf(1, elements));
+  b.Commit();
+  // Side by side, for each needs room that the other makes.
+  std::thread beside([&b] { b.Stage(); });
+  a.Stage();
+  beside.join();
+  const VerdictRecord told = a.Verdict();
+  EXPECT_EQ(b.Verdict(), told);
+  EXPECT_TRUE(a.results[0] == b.results[0]);
+  EXPECT_EQ(streams(), 4u);
+  return told;
+}
+
+// What is granted as credit lives: a quota of twice that is out of reach for who keeps to it.
+TEST(TransportLimit, QuotaLeavesLegalStreamsAlone) {
+  const std::optional<VerdictRecord> told = RoundWithParkedBytes(2 * kCredit);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->value.contributors.size(), 2u);
+}
+
+// Why it must be so large: what is parked counts, and a quota that it reaches ends legal streams.
+TEST(TransportLimit, Trap_SmallQuotaKillsLegalStreams) {
+  EXPECT_FALSE(RoundWithParkedBytes(8 * kMiB).has_value());
+}
+
+TEST(TransportLimit, QuotaIsTwiceTheCredit) {
+  for (const uint64_t memory : {uint64_t{0}, 64 * kMiB, uint64_t{4} << 30}) {
+    EXPECT_GE(QuotaFor(memory), 2 * memory);
+    EXPECT_GT(QuotaFor(memory), 0u);
+  }
+}
+
+// ---- N12: floods
+
+TEST(TransportLimit, Fault_N12_RapidResetLeavesNothing) {
+  constexpr uint32_t kCalls = 5000;
+  Loopback loopback(WithQuota(64 * kMiB));
+  ExpectServes(loopback);
+  {
+    RawHttp2 connection(loopback.port);
+    connection.Begin();
+    for (uint32_t i = 0; i < kCalls; ++i) {
+      const uint32_t stream = 2 * i + 1;
+      if (!connection.Call(stream, i % 2 == 0 ? kSessionMethod : kExchangeMethod) ||
+          !connection.SendFrame(RawHttp2::kRstStream, RawHttp2::kNoFlags, stream,
+                                std::string("\0\0\0\x08", 4))) {
+        break;
+      }
+    }
+    ExpectServes(loopback);
+  }
+  const TransportCounters& counters = loopback.server.counters();
+  Await([&] { return counters.calls_begun == counters.calls_ended; });
+  EXPECT_EQ(counters.sessions, 0u);
+}
+
+TEST(TransportLimit, Fault_N12_StreamsOfOneConnectionAreLimited) {
+  Loopback loopback;
+  RawHttp2 connection(loopback.port);
+  connection.Begin();
+  const uint32_t limit = ServerOptions().grpc.streams_per_connection;
+  // The limit holds from when the server's settings are acknowledged.
+  ASSERT_TRUE(connection.Read().has_value());
+  for (uint32_t i = 0; i < limit; ++i) connection.Call(2 * i + 1, kExchangeMethod);
+  connection.Call(2 * limit + 1, kExchangeMethod);
+  // Not a refusal of that stream, as HTTP/2 has it: gRPC ends the connection.
+  EXPECT_EQ(connection.AwaitStatus(2 * limit + 1), -2);
+  EXPECT_LE(loopback.server.counters().calls_begun, limit);
+  ExpectServes(loopback);
+}
+
+TEST(TransportLimit, Fault_N12_HugeHeadersAreRefused) {
+  Loopback loopback;
+  RawHttp2 connection(loopback.port);
+  connection.Begin();
+  // The limit holds from when the server's settings are acknowledged; before, it is gRPC's own.
+  ASSERT_TRUE(connection.Read().has_value());
+  connection.Call(1, kSessionMethod, {{"padding", std::string(kMaxMetadataBytes + 1, 'x')}});
+  EXPECT_EQ(connection.AwaitStatus(1), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(loopback.server.counters().calls_begun, 0u);
+  ExpectServes(loopback);
+}
+
+// A header that begins and never ends keeps its connection busy, and nobody else's.
+TEST(TransportLimit, Fault_N12_SlowHeadersHoldUpNobody) {
+  Loopback loopback;
+  std::vector<std::unique_ptr<RawHttp2>> connections;
+  for (int i = 0; i < 50; ++i) {
+    connections.push_back(std::make_unique<RawHttp2>(loopback.port));
+    connections.back()->Begin();
+    connections.back()->SendFrame(RawHttp2::kHeaders, RawHttp2::kNoFlags, 1, "");
+  }
+  ExpectServes(loopback);
+}
+
+// Compressed messages are not taken at all: some kilobytes could stand for gigabytes.
+TEST(TransportLimit, Fault_N12_CompressionBombIsNotOpened) {
+  Loopback loopback;
+  RawStream::Options options;
+  options.compression = GRPC_COMPRESS_GZIP;
+  RawStream stream(loopback.Channel(), kSessionMethod, options);
+  stream.Write(std::string(3 * kMiB, '\0'));
+  EXPECT_EQ(stream.AwaitEnd().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(loopback.server.counters().messages_received, 0u);
+  ExpectServes(loopback);
+}
+
+TEST(TransportLimit, Fault_S6_ConnectionThatSaysNothingIsClosed) {
+  ServerOptions options;
+  options.grpc.handshake_timeout = absl::Milliseconds(300);
+  Loopback loopback(options);
+  RawHttp2 connection(loopback.port);
+  connection.AwaitClosed();
+  ExpectServes(loopback);
+}
+
+// Two servers on one port would share its connections at random.
+TEST(TransportLimit, PortThatIsTakenIsAnError) {
+  Loopback loopback;
+  ManualClock clock;
+  NoteBook notes;
+  const auto reducer = kernels::MakeCpuReducer();
+  Engine engine({}, clock, *reducer, notes, nullptr);
+  ServerOptions options;
+  options.address = absl::StrCat("127.0.0.1:", loopback.port);
+  GrpcServer second(options);
+  const absl::StatusOr<int> port = second.Start(engine);
+  EXPECT_EQ(port.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(port.status().message()), HasSubstr(options.address));
+}
+
+// ---- keepalive
+
+// A session on which nothing is said for several pings of the shipped settings, in both directions.
+TEST(TransportKeepalive, Fault_N13_ShippedSettingsNeverCountAsTooManyPings) {
+  const Model model = AverageOf({F32("weight", 5)}, 1);
+  Loopback loopback;
+  RigWorker a(loopback, "a", model);
+  JoinAll({&a});
+  // More than the two strikes that a client has: four pings.
+  const absl::Duration silence = 4 * GrpcSettings().keepalive_time + absl::Milliseconds(500);
+  const uint64_t written = loopback.raw(a.session).AwaitWrites(1, absl::ZeroDuration());
+  loopback.raw(a.session).AwaitWrites(written + 1, silence);
+  a.Begin();
+  a.Push(0, GradientOf(0, 5));
+  a.Commit();
+  EXPECT_EQ(Finish({&a})[0].value.outcome, Outcome::kCommitted);
+  EXPECT_EQ(loopback.server.counters().calls_ended, 0u);
+}
+
+// What the test above would see: a client that pings ten times as often as the server expects is
+// thrown out. The text is that of an HTTP/2 GOAWAY, ENHANCE_YOUR_CALM.
+TEST(TransportKeepalive, Trap_ClientThatPingsTooOftenIsThrownOut) {
+  Loopback loopback;
+  GrpcSettings hasty;
+  hasty.keepalive_time = GrpcSettings().keepalive_time / 10;
+  RawStream stream(ChannelTo(loopback.port, hasty), kSessionMethod);
+  stream.Write(Encoded(HelloOf("a", AverageOf({F32("weight", 5)}, 1))));
+  const absl::Status end = stream.AwaitEnd();
+  EXPECT_EQ(end.code(), StatusCode::kUnavailable) << end;
+  EXPECT_THAT(std::string(end.message()), HasSubstr("Too many pings")) << end;
+}
+
+// A peer that answers no ping is gone, however long its connection stays open: half-open TCP, a
+// stopped process.
+TEST(TransportKeepalive, Fault_N1_PeerThatAnswersNoPingIsLost) {
+  ServerOptions options;
+  options.grpc.common.keepalive_time = absl::Milliseconds(300);
+  options.grpc.common.keepalive_timeout = absl::Milliseconds(300);
+  Loopback loopback(options);
+  const Model model = AverageOf({F32("weight", 5)}, 1);
+  RawHttp2 connection(loopback.port);
+  connection.answers_pings = false;
+  connection.Begin();
+  connection.Call(1, kSessionMethod);
+  const std::string hello = Encoded(HelloOf("a", model));
+  connection.SendFrame(RawHttp2::kData, RawHttp2::kNoFlags, 1,
+                       RawHttp2::Message(0, hello.size(), hello));
+  Await([&] { return loopback.server.counters().sessions == 1; });
+  connection.AwaitClosed();
+  Await([&] { return loopback.server.counters().calls_ended == 1; });
+}
+
+}  // namespace
+}  // namespace basin::aggregator
