@@ -13,14 +13,28 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 TOOLS = ("buildah", "mmdebstrap", "runc")
 
-# A base without a shell, and one with nothing but a shell.
-RUNTIME_PACKAGES = "libc6,base-files,netbase,tzdata"
-SHELL_PACKAGES = "libc6,dash,coreutils"
+
+@dataclass(frozen=True)
+class Base:
+    """A base image; `variant` and `packages` are what mmdebstrap calls so."""
+
+    name: str
+    variant: str
+    packages: str = ""
+
+
+# Without a shell.
+RUNTIME = Base("runtime", "extract", "libc6,base-files,netbase,tzdata")
+# With a shell and little more.
+SHELL = Base("shell", "extract", "libc6,dash,coreutils")
+# With everything to install more.
+DEBIAN = Base("debian", "minbase", "ca-certificates")
 
 # Nobody waits longer for a line of a program that starts.
 PATIENCE_SECONDS = 60.0
@@ -59,19 +73,19 @@ class Images:
             raise RuntimeError(f"buildah {arguments[0]}:\n{done.stdout}{done.stderr}")
         return done.stdout.strip()
 
-    def make_base(self, name: str, packages: str) -> None:
+    def make_base(self, base: Base) -> None:
         """Raises CannotMakeBase."""
-        tar = self._root / f"{name}.tar"
+        tar = self._root / f"{base.name}.tar"
         hooks = "/usr/share/mmdebstrap/hooks/merged-usr"
-        command = ["mmdebstrap", "--quiet", "--variant=extract", f"--hook-dir={hooks}"]
-        command += [f"--include={packages}", "bookworm", str(tar)]
+        command = ["mmdebstrap", "--quiet", f"--variant={base.variant}", f"--hook-dir={hooks}"]
+        command += [f"--include={base.packages}", "bookworm", str(tar)]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode != 0:
             raise CannotMakeBase(done.stderr)
         try:
             container = self._buildah("from", "scratch")
             self._buildah("add", "--quiet", container, tar, "/")
-            self._buildah("commit", "--quiet", "--rm", container, name)
+            self._buildah("commit", "--quiet", "--rm", container, base.name)
         except RuntimeError as error:
             raise CannotMakeBase(str(error)) from error
         tar.unlink()

@@ -1,10 +1,11 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """The image that the Dockerfile makes, run as the chart runs it.
 
-The programs in it are those of this build, not compiled by the Dockerfile: its argument PREBUILT.
-The base has no shell.
+The base that it runs on has no shell.
 
-Usage: test_image.py PROGRAM...   PROGRAM: what the image has, basind first
+Usage: test_image.py PROGRAM...      the programs of this build go into the image (the argument
+                                     PREBUILT): the stage that compiles only copies
+       test_image.py --from-source   the Dockerfile installs compilers and compiles
 """
 
 import re
@@ -20,7 +21,7 @@ import image
 from chart import VALUE_SETS
 from tools import ROOT, SKIPPED, require
 
-PROGRAMS: list[str] = []
+PROGRAMS: list[Path] = []
 
 
 class Image(unittest.TestCase):
@@ -32,26 +33,24 @@ class Image(unittest.TestCase):
     def setUpClass(cls) -> None:
         cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         cls.images = image.Images(cls.folder)
+        build_base = image.SHELL if PROGRAMS else image.DEBIAN
         try:
-            cls.images.make_base("runtime", image.RUNTIME_PACKAGES)
-            cls.images.make_base("shell", image.SHELL_PACKAGES)
+            cls.images.make_base(build_base)
+            cls.images.make_base(image.RUNTIME)
         except image.CannotMakeBase as error:
             print(f"skipped: no base image can be made here:\n{error}")
             sys.exit(SKIPPED)
-        context = cls.folder / "context"
-        subprocess.run(
-            [ROOT / "scripts/image-root.sh", context / "image-root", *PROGRAMS], check=True
-        )
-        cls.images.build(
-            "basin",
-            ROOT / "Dockerfile",
-            context,
-            {
-                "BUILD_BASE": "localhost/shell",
-                "BASE": "localhost/runtime",
-                "PREBUILT": "image-root",
-            },
-        )
+        arguments = {
+            "BUILD_BASE": f"localhost/{build_base.name}",
+            "BASE": f"localhost/{image.RUNTIME.name}",
+        }
+        context = ROOT
+        if PROGRAMS:
+            context = cls.folder / "context"
+            collect: list[str | Path] = [ROOT / "scripts/image-root.sh", context / "image-root"]
+            subprocess.run([*collect, *PROGRAMS], check=True)
+            arguments["PREBUILT"] = "image-root"
+        cls.images.build("basin", ROOT / "Dockerfile", context, arguments)
         cls.root = cls.images.mount("basin")
 
     def test_says_how_it_is_run(self) -> None:
@@ -62,8 +61,8 @@ class Image(unittest.TestCase):
         self.assertEqual({"29600/tcp", "29601/tcp"}, set(found["ExposedPorts"]))
 
     def test_has_the_programs_and_no_shell(self) -> None:
-        for program in PROGRAMS:
-            self.assertTrue((self.root / "usr/bin" / Path(program).name).exists(), program)
+        for program in ("basind", "basinctl"):
+            self.assertTrue((self.root / "usr/bin" / program).exists(), program)
         shells = list(self.root.glob("usr/bin/*sh"))
         self.assertEqual([], shells)
 
@@ -143,9 +142,12 @@ class CollectedRoot(unittest.TestCase):
 
 if __name__ == "__main__":
     require("helm-4")
-    PROGRAMS = sys.argv[1:]
-    reason = image.why_not() or ("" if PROGRAMS else "this build has no programs of a release")
-    if reason:
+    if sys.argv[1:] != ["--from-source"]:
+        PROGRAMS = [Path(program) for program in sys.argv[1:]]
+        if not PROGRAMS:
+            print("skipped: this build has no programs of a release")
+            sys.exit(SKIPPED)
+    if reason := image.why_not():
         print(f"skipped: {reason}")
         sys.exit(SKIPPED)
     unittest.main(argv=sys.argv[:1], verbosity=2)
