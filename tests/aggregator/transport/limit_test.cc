@@ -6,6 +6,7 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -119,6 +120,36 @@ TEST(TransportLimit, Fault_N11_DeclaredFourGibibytesTakeNoMemory) {
   EXPECT_EQ(connection.AwaitStatus(3), grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_LT(PeakBytes() - before, 64 * kMiB);
   ExpectServes(loopback);
+}
+
+// ---- windows
+
+// The value of a setting in the server's SETTINGS frames, up to the answer to a call.
+std::optional<uint32_t> LargestSetting(Loopback& loopback, uint16_t id) {
+  RawHttp2 connection(loopback.port);
+  connection.Begin();
+  connection.Call(1, "/nothing");
+  std::optional<uint32_t> largest;
+  while (const std::optional<RawHttp2::Frame> frame = connection.Read()) {
+    if (frame->type == RawHttp2::kHeaders) return largest;
+    if (frame->type != RawHttp2::kSettings) continue;
+    for (size_t at = 0; at + 6 <= frame->payload.size(); at += 6) {
+      const auto byte = [&](size_t i) { return static_cast<uint8_t>(frame->payload[at + i]); };
+      if ((byte(0) << 8 | byte(1)) != id) continue;
+      const uint32_t value = uint32_t{byte(2)} << 24 | byte(3) << 16 | byte(4) << 8 | byte(5);
+      largest = std::max(largest.value_or(0), value);
+    }
+  }
+  ADD_FAILURE() << "no answer";
+  return largest;
+}
+
+// What may be on its way to a stream that nobody reads. gRPC's own estimate would begin at 64 KiB
+// and grow with the traffic.
+TEST(TransportLimit, WindowOfAStreamIsFixed) {
+  constexpr uint16_t kInitialWindowSize = 4;
+  Loopback loopback;
+  EXPECT_EQ(LargestSetting(loopback, kInitialWindowSize), GrpcSettings().window_bytes);
 }
 
 // ---- the quota
