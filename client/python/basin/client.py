@@ -9,15 +9,16 @@ import atexit
 import enum
 import os
 import weakref
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from basin import _abi
 from basin.errors import Error, FailedPrecondition, InvalidArgument, OutcomeUnknown, Paused
-from basin.worker import Place, RoundInfo, TensorSpec, Worker
+from basin.worker import Place, Result, RoundInfo, TensorSpec, Worker
 
 Array = NDArray[Any]
 
@@ -56,17 +57,22 @@ def _spec_of(name: str, array: Array) -> TensorSpec:
     return TensorSpec(name, dtype, array.shape)
 
 
-class Handle:
-    """An allreduce on its way. The array that was given stays the library's until it has ended."""
+T = TypeVar("T")
 
-    def __init__(self, client: "Client", lane: int, tensor: int, array: Array) -> None:
+
+class Handle(Generic[T]):
+    """An allreduce on its way. What was given stays the library's, to read, until it has ended."""
+
+    def __init__(
+        self, client: "Client", lane: int, memory: object, output: Callable[[Result], T]
+    ) -> None:
         self._client = client
         self._lane = lane
-        self._tensor = tensor
-        self._array = array
+        self._memory = memory  # Kept alive.
+        self._make = output
         # Why this worker's contribution was withdrawn.
         self._refusal: Error | None = None
-        self._output: Array | None = None
+        self._output: T | None = None
         self._info: RoundInfo | None = None
         self._failed: Exception | None = None
 
@@ -87,7 +93,7 @@ class Handle:
             return True  # wait() raises it again.
         return True
 
-    def wait(self, timeout: float | None = None) -> Array:
+    def wait(self, timeout: float | None = None) -> T:
         """The reduced array: a new one, of the same shape and dtype.
 
         Raises OutcomeUnknown after `timeout` seconds, and Paused when the job is: the round goes
@@ -107,15 +113,13 @@ class Handle:
             self._client._ended(self._lane)
         return self._output
 
-    def _take(self, timeout: float | None) -> Array:
+    def _take(self, timeout: float | None) -> T:
         result = self._client.worker.wait(self._lane, timeout)
         self._info = result.info
         refusal = self._refusal or result.rejection
         if refusal is not None:
             raise refusal
-        output = np.empty_like(self._array)
-        result.copy(self._tensor, output.ctypes.data, output.nbytes)
-        return output
+        return self._make(result)
 
 
 class Client:
@@ -125,7 +129,7 @@ class Client:
         self.worker = worker
         self._process = os.getpid()
         # By lane: what the library may still read must not be freed.
-        self._in_flight: dict[int, Handle] = {}
+        self._in_flight: dict[int, Handle[Any]] = {}
         # By name: how often it was broadcast.
         self._versions: dict[str, int] = {}
         self._closed = False
@@ -196,11 +200,23 @@ class Client:
         op: Op,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
-    ) -> Handle:
+    ) -> Handle[Array]:
         """As allreduce(), and returns at once. Leave `array` unchanged until the handle is done."""
         sent = np.asarray(array, order="C")
-        return self._start(
-            CALL_PREFIX + name, _spec_of(name, sent), sent, op, prescale_factor, postscale_factor
+
+        def output(result: Result) -> Array:
+            received = np.empty_like(sent)
+            result.copy(0, received.ctypes.data, received.nbytes)
+            return received
+
+        return self.start(
+            CALL_PREFIX + name,
+            [(_spec_of(name, sent), sent.ctypes.data)],
+            sent,
+            output,
+            op=op,
+            prescale=prescale_factor,
+            postscale=postscale_factor,
         )
 
     def broadcast(
@@ -211,29 +227,43 @@ class Client:
         Every member calls it. Shape and dtype must be the root's. The root serves the value until
         it closes: call barrier() before, unless rounds follow anyway.
         """
+        received = np.array(array, order="C", copy=True)
+        spec = TensorSpec(name, _abi.U8, (received.nbytes,))
+        self.broadcast_memory(
+            name, [(spec, received.ctypes.data, received.nbytes)], root_rank, timeout
+        )
+        return received
+
+    def broadcast_memory(
+        self,
+        name: str,
+        tensors: Sequence[tuple[TensorSpec, int, int]],
+        root_rank: int,
+        timeout: float | None,
+    ) -> None:
+        """Broadcasts tensors in place, each given by address and bytes."""
+        version = self._next_version(name)
         place = self.worker.place()
         if not 0 <= root_rank < place.world_size:
             raise InvalidArgument(
                 f"Rank {root_rank} cannot be the root: there are {place.world_size} workers. Name "
                 f"one from 0 to {place.world_size - 1}."
             )
-        sent = np.asarray(array, order="C")
-        spec = TensorSpec(name, _abi.U8, (sent.nbytes,))
         lane = CALL_PREFIX + "broadcast"
-        version = self._next_version(name)
         if place.rank == root_rank:
-            self.worker.announce(lane, spec, version, sent.ctypes.data)
-            return sent.copy()
-        received = np.empty_like(sent)
+            for spec, address, _ in tensors:
+                self.worker.announce(lane, spec, version, address)
+            return
         source = self.worker.member_id(root_rank)
-        self.worker.get(lane, spec, version, source, timeout, received.ctypes.data, received.nbytes)
-        return received
+        for spec, address, size in tensors:
+            self.worker.get(lane, spec, version, source, timeout, address, size)
 
     def barrier(self, name: str = "barrier", timeout: float | None = None) -> None:
         """Returns when every member has called it with this name."""
         here = np.ones(1, np.uint8)
         spec = TensorSpec("here", _abi.U8, (1,))
-        self._start(CALL_PREFIX + "barrier/" + name, spec, here, Op.MAX, 1.0, 1.0).wait(timeout)
+        lane = CALL_PREFIX + "barrier/" + name
+        self.start(lane, [(spec, here.ctypes.data)], here, lambda _: None, op=Op.MAX).wait(timeout)
 
     # ---- how it is going
 
@@ -269,20 +299,26 @@ class Client:
     ) -> None:
         self.close()
 
-    def _start(
+    def start(
         self,
         lane_name: str,
-        spec: TensorSpec,
-        array: Array,
+        tensors: Sequence[tuple[TensorSpec, int]],
+        memory: object,
+        output: Callable[[Result], T],
+        *,
         op: Op,
-        prescale: float,
-        postscale: float,
-    ) -> Handle:
-        lane, (tensor,) = self.worker.register(lane_name, _abi.CALL, [spec])
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+    ) -> Handle[T]:
+        """One round of a call lane whose tensors, given by address, lie in `memory`. They are the
+        lane's first ones, so their handles count from 0; `output` makes of the result what
+        wait() returns."""
+        lane, handles = self.worker.register(lane_name, _abi.CALL, [spec for spec, _ in tensors])
         self.worker.begin(lane, Op(op), prescale=prescale, postscale=postscale)
-        handle = Handle(self, lane, tensor, array)
+        handle = Handle(self, lane, memory, output)
         self._in_flight[lane] = handle
-        self.worker.push(lane, tensor, array.ctypes.data)
+        for tensor, (_, address) in zip(handles, tensors):
+            self.worker.push(lane, tensor, address)
         try:
             self.worker.commit(lane)
         except Error as error:

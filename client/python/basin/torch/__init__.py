@@ -1,0 +1,104 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Basin for PyTorch.
+
+basin.torch.init()
+basin.torch.broadcast_parameters(model)
+optimizer = basin.torch.DistributedOptimizer(optimizer, model.named_parameters())
+
+From then on, when backward() returns, .grad is the gradient averaged over all workers.
+"""
+
+import os
+from typing import Any
+
+from basin import client
+from basin.client import Op
+from basin.errors import FailedPrecondition
+from basin.torch import context
+from basin.torch.collectives import (
+    allgather_object,
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    barrier,
+    broadcast_buffers,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
+from basin.torch.optimizer import DistributedOptimizer
+
+Average = Op.AVERAGE
+Sum = Op.SUM
+Min = Op.MIN
+Max = Op.MAX
+Product = Op.PRODUCT
+
+
+def init(address: str | None = None, *, round_timeout: float | None = None, **options: Any) -> None:
+    """Connects this process as a worker of its job, and returns when it has a rank.
+
+    options:       those of basin.connect(); what is not given comes from the environment
+    round_timeout: seconds that a backward waits for the outcome of its round until it raises
+                   OutcomeUnknown; None: for ever, with a log of whom it waits for
+    """
+    if context.is_started():
+        raise FailedPrecondition("Basin is initialized already. Call shutdown() before.")
+    context.start(client.connect(address, **options), round_timeout)
+
+
+def shutdown() -> None:
+    """Leaves the job and takes all hooks away. Nothing happens the second time."""
+    context.stop()
+
+
+def is_initialized() -> bool:
+    return context.is_started()
+
+
+def rank() -> int:
+    """0 to size() - 1; it may change when workers come or go."""
+    return context.current().client.rank
+
+
+def size() -> int:
+    """How many workers there are."""
+    return context.current().client.world_size
+
+
+def local_rank() -> int:
+    """Of this worker on its machine, as its launcher says."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def local_size() -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+__all__ = [
+    "Average",
+    "DistributedOptimizer",
+    "Max",
+    "Min",
+    "Op",
+    "Product",
+    "Sum",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "barrier",
+    "broadcast_buffers",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "init",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "rank",
+    "shutdown",
+    "size",
+]

@@ -1,0 +1,111 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""What this process has of Basin: its client, and the lanes whose gradients backward() reduces.
+
+There is one of it, because there is one `torch.autograd.backward`: init() wraps it, and shutdown()
+puts it back. Hooks that autograd offers come too early: a final callback runs at the end of each
+nested backward, and not at all under compiled autograd.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from basin import client
+from basin.errors import Error, FailedPrecondition
+from basin.torch.lane import GradientLane
+from basin.worker import logger
+
+
+class Context:
+    """One process's client and lanes."""
+
+    def __init__(self, connected: client.Client, timeout: float | None) -> None:
+        self.client = connected
+        self.timeout = timeout
+        self.lanes: list[GradientLane] = []
+        self._process = os.getpid()
+        self._depth = 0
+        self._backward: Callable[..., Any] = torch.autograd.backward
+        torch.autograd.backward = self._wrap(self._backward)
+
+    def close(self) -> None:
+        torch.autograd.backward = self._backward
+        for lane in self.lanes:
+            lane.close()
+        self.lanes.clear()
+        self.client.close()
+
+    @property
+    def in_backward(self) -> bool:
+        return self._depth > 0
+
+    def _wrap(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(backward)
+        def reducing_backward(*arguments: Any, **options: Any) -> Any:
+            if os.getpid() != self._process or self._depth > 0:
+                return backward(*arguments, **options)
+            self._depth += 1
+            try:
+                for lane in self.lanes:
+                    lane.start_backward()
+                backward(*arguments, **options)
+            except BaseException as error:
+                self._withdraw(error)
+                raise
+            else:
+                self._commit()
+            finally:
+                self._depth -= 1
+
+        return reducing_backward
+
+    def _commit(self) -> None:
+        """All lanes are committed before one is waited for, so that none waits for another."""
+        committed = [lane for lane in self.lanes if lane.end_backward()]
+        failure: Error | None = None
+        for lane in committed:
+            try:
+                lane.settle()
+            except Error as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _withdraw(self, error: BaseException) -> None:
+        """The others go on without this worker's part, and it gets their result, to stay level."""
+        withdrawn = [lane for lane in self.lanes if lane.withdraw(f"backward raised {error!r}")]
+        if not isinstance(error, Exception):
+            return  # Ctrl-C: there may be nobody left to wait for.
+        for lane in withdrawn:
+            try:
+                lane.settle()
+            except Error as consequence:
+                logger.error("after a backward that has failed: %s", consequence)
+
+
+_context: Context | None = None
+
+
+def start(connected: client.Client, timeout: float | None) -> None:
+    global _context
+    _context = Context(connected, timeout)
+
+
+def stop() -> None:
+    global _context
+    stopped, _context = _context, None
+    if stopped is not None:
+        stopped.close()
+
+
+def is_started() -> bool:
+    return _context is not None
+
+
+def current() -> Context:
+    if _context is None:
+        raise FailedPrecondition("Basin is not initialized here. Call basin.torch.init() first.")
+    return _context
