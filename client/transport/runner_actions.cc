@@ -329,12 +329,14 @@ void Runner::Do(const ValueFailed& failed) { EndValue(failed.key, wire::ToStatus
 void Runner::Do(const Fatal& fatal) {
   place_.fatal = fatal.error;
   place_changed_ = true;
+  PublishPlace();  // Whoever is told finds it there.
   TellQuiet();
 }
 
 void Runner::Do(const Left&) {
   place_.left = true;
   place_changed_ = true;
+  PublishPlace();
   TellQuiet();
 }
 

@@ -28,7 +28,8 @@
  *                           told: by basin_wait, or by the callback given to basin_commit or
  *                           basin_withdraw. BASIN_OUTCOME_UNKNOWN and BASIN_PAUSED are no outcomes.
  *                           After them it stays the library's until basin_wait tells the outcome,
- * or basin_abandon or basin_close returns. basin_push_narrow       Copied during the call.
+ *                           or basin_abandon or basin_close returns.
+ *   basin_push_narrow       Copied during the call.
  *   basin_announce          With BASIN_IN_PLACE: the library's, to read, until the same tensor is
  *                           announced again, or basin_stop_serving or basin_close returns; between
  *                           basin_step_begin and basin_step_end it is not read.
@@ -277,8 +278,8 @@ BASIN_API basin_code basin_push_narrow(basin_worker* worker, uint32_t lane, uint
 /* Tensors that are neither pushed nor skipped are skipped. */
 BASIN_API basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor,
                                 basin_error** error);
-/* The contribution is complete. With a callback the outcome is told to it, unless a thread waits
- * for it meanwhile. */
+/* The contribution is complete. With a callback the outcome is told to it, and to a thread that
+ * waits for it, if there is one; it is told nothing when this fails. */
 BASIN_API basin_code basin_commit(basin_worker* worker, uint32_t lane, basin_round_done done,
                                   void* user, basin_error** error);
 /* The contribution is not to be counted; the worker still gets the result. */

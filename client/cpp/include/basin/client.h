@@ -1,0 +1,495 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The C++ interface of the Basin client: basin.h with destructors, values and typed errors. Headers
+// only, over the C interface, so it works with any compiler and standard library.
+//
+//   basin::Options options;                                     // and what BASIN_* says
+//   basin::Result<basin::Worker> worker = basin::Worker::Connect(options);
+//   basin::Result<basin::Lane> lane = worker->Register("model", tensors);
+//   basin::Status status = worker->Ready();
+//   status = worker->AwaitMember(5min);
+//   each step:
+//     status = lane->Begin(basin::RoundSpec(basin::Op::kAverage));
+//     status = lane->Push(i, gradient);                         // as each gradient is ready
+//     status = lane->Commit();
+//     basin::Result<basin::RoundResult> result = lane->Wait(60s);
+//     status = result->Copy(i, gradient, bytes);
+//
+// Tensors are named by their position in what was registered.
+//
+// Buffers, threads, fork: as basin.h says, call by call. In short: what is given to Push is the
+// library's to read until Wait or the callback has told the outcome of the round, or Abandon or the
+// worker's destructor has returned; what is announced in place, until it is announced again, or
+// StopServing or the destructor has returned; everything else is used during the call only.
+//
+// Thread contract: every function may be called from any thread at any time; the worker's
+// destructor comes last.
+// Failure: a Status whose message ends with what to do next. Nothing throws, but for memory that
+// is not to be had.
+
+#ifndef BASIN_CLIENT_H_
+#define BASIN_CLIENT_H_
+
+#include <basin/basin.h>
+#include <basin/status.h>
+#include <basin/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace basin {
+inline namespace abi1 {
+
+// ---- options
+
+class Options {
+ public:
+  enum class Environment { kRead, kIgnore };
+
+  explicit Options(Environment environment = Environment::kRead)
+      : options_(
+            basin_options_new(environment == Environment::kRead ? BASIN_READ_ENVIRONMENT : 0)) {}
+
+  // Keys and values are listed in docs/client.md.
+  Status Set(const std::string& key, const std::string& value) {
+    internal::Taken error;
+    basin_options_set(options_.get(), key.c_str(), value.c_str(), error.out());
+    return error.Take();
+  }
+  // What Connect would use; absent when there is nothing.
+  std::optional<std::string> Get(const std::string& key) const {
+    const char* value = basin_options_get(options_.get(), key.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  }
+
+  // Called from threads of the library, also at once; it must not block. Null: silence.
+  using Log = std::function<void(LogLevel level, const std::string& message)>;
+  void SetLog(Log log) {
+    log_ = log == nullptr ? nullptr : std::make_shared<Log>(std::move(log));
+    basin_options_set_log(options_.get(), log_ == nullptr ? nullptr : &Forward, log_.get());
+  }
+
+ private:
+  friend class Worker;
+
+  static void Forward(void* user, basin_log_level level, const char* message) {
+    (*static_cast<Log*>(user))(static_cast<LogLevel>(level), message);
+  }
+
+  struct Free {
+    void operator()(basin_options* options) const { basin_options_free(options); }
+  };
+  std::shared_ptr<Log> log_;  // Kept by each worker, too.
+  std::unique_ptr<basin_options, Free> options_;
+};
+
+// ---- results
+
+// A round that was committed. It holds the bytes as they were received: let go of it before the
+// next round's results arrive, or both are held. Constant, so safe from any thread.
+class RoundResult {
+ public:
+  // Takes over what the C interface gave.
+  RoundResult(basin_result* result, std::shared_ptr<const std::vector<std::uint32_t>> handles)
+      : result_(result), handles_(std::move(handles)) {}
+
+  RoundInfo info() const {
+    basin_round_info from = BASIN_ROUND_INFO_INIT;
+    basin_result_info(result_.get(), &from);
+    RoundInfo info;
+    info.round = from.round;
+    info.op = static_cast<Op>(from.op);
+    info.prescale = from.prescale;
+    info.postscale = from.postscale;
+    info.predivide = from.predivide;
+    for (std::uint32_t i = 0; i < from.contributors; ++i) {
+      info.contributors.emplace_back(basin_result_contributor(result_.get(), i));
+    }
+    info.divisor = from.divisor;
+    info.squared_norm = from.squared_norm;
+    info.overflow = from.overflow != 0;
+    if (from.has_nonfinite != 0) {
+      const char* worker = basin_result_nonfinite_worker(result_.get());
+      info.nonfinite =
+          NonFinite{worker == nullptr ? "" : worker, from.nonfinite_tensor, from.nonfinite_element};
+    }
+    info.totals.samples = Known(from.samples);
+    info.totals.tokens = Known(from.tokens);
+    info.totals.micro_batches = Known(from.micro_batches);
+    info.chain = from.chain;
+    return info;
+  }
+
+  // Why this worker's contribution was not counted as it was sent; OK: it was.
+  Status rejection() const { return Status(basin_result_rejection(result_.get())); }
+
+  // Whether anybody contributed to the tensor.
+  bool Has(std::size_t tensor) const {
+    return tensor < handles_->size() && basin_result_has(result_.get(), (*handles_)[tensor]) != 0;
+  }
+
+  // Copies the tensor, `bytes` in C order and the tensor's dtype. kNotFound without a result.
+  Status Copy(std::size_t tensor, void* to, std::size_t bytes) const {
+    internal::Taken error;
+    basin_result_copy(result_.get(), HandleOf(tensor), to, bytes, error.out());
+    return error.Take();
+  }
+
+  // Instead of a copy: calls take(data, bytes) for each piece of the tensor, in order, where it was
+  // received.
+  template <typename Take>
+  void ForEachPiece(std::size_t tensor, Take&& take) const {
+    const void* data = nullptr;
+    std::size_t bytes = 0;
+    for (std::size_t i = 0;
+         basin_result_piece(result_.get(), HandleOf(tensor), i, &data, &bytes) != 0; ++i) {
+      take(data, bytes);
+    }
+  }
+
+ private:
+  static std::optional<std::int64_t> Known(std::int64_t count) {
+    return count < 0 ? std::nullopt : std::optional<std::int64_t>(count);
+  }
+  // A handle that there is none of for what was not registered: the library says so.
+  std::uint32_t HandleOf(std::size_t tensor) const {
+    return tensor < handles_->size() ? (*handles_)[tensor] : UINT32_MAX;
+  }
+
+  struct Free {
+    void operator()(basin_result* result) const { basin_result_free(result); }
+  };
+  std::unique_ptr<basin_result, Free> result_;
+  std::shared_ptr<const std::vector<std::uint32_t>> handles_;
+};
+
+// ---- lanes
+
+// A lane of a worker, with the tensors it was registered with. A plain handle: copies mean the same
+// lane. REQUIRES: the worker is there while it is used.
+class Lane {
+ public:
+  // Told once, on the library's thread; it must not block.
+  using Done = std::function<void(Result<RoundResult> outcome)>;
+
+  Status Begin(const RoundSpec& spec) {
+    const basin_round_spec c = ToC(spec);
+    internal::Taken error;
+    basin_begin(worker_, lane_, &c, error.out());
+    return error.Take();
+  }
+  Status Push(std::size_t tensor, const void* data) {
+    internal::Taken error;
+    basin_push(worker_, lane_, HandleOf(tensor), data, error.out());
+    return error.Take();
+  }
+  // An f32 tensor travels as f16 or bf16, times 2^exponent, which is undone on arrival.
+  Status PushNarrow(std::size_t tensor, const void* data, DType as, std::int32_t exponent = 0) {
+    internal::Taken error;
+    basin_push_narrow(worker_, lane_, HandleOf(tensor), data, static_cast<basin_dtype>(as),
+                      exponent, error.out());
+    return error.Take();
+  }
+  Status Skip(std::size_t tensor) {
+    internal::Taken error;
+    basin_skip(worker_, lane_, HandleOf(tensor), error.out());
+    return error.Take();
+  }
+  Status Commit() {
+    internal::Taken error;
+    basin_commit(worker_, lane_, nullptr, nullptr, error.out());
+    return error.Take();
+  }
+  Status Commit(Done done) {
+    auto told = std::make_unique<Told>(Told{std::move(done), handles_});
+    internal::Taken error;
+    if (basin_commit(worker_, lane_, &Tell, told.get(), error.out()) == BASIN_OK) told.release();
+    return error.Take();
+  }
+  Status Withdraw(const std::string& reason) {
+    internal::Taken error;
+    basin_withdraw(worker_, lane_, reason.c_str(), nullptr, nullptr, error.out());
+    return error.Take();
+  }
+  Status Withdraw(const std::string& reason, Done done) {
+    auto told = std::make_unique<Told>(Told{std::move(done), handles_});
+    internal::Taken error;
+    if (basin_withdraw(worker_, lane_, reason.c_str(), &Tell, told.get(), error.out()) ==
+        BASIN_OK) {
+      told.release();
+    }
+    return error.Take();
+  }
+  // kOutcomeUnknown at the timeout and kPaused when the job is: the round goes on, wait again.
+  Result<RoundResult> Wait(Duration timeout) {
+    internal::Taken error;
+    basin_result* result = nullptr;
+    if (basin_wait(worker_, lane_, timeout.count(), &result, error.out()) != BASIN_OK) {
+      return error.Take();
+    }
+    return RoundResult(result, handles_);
+  }
+
+  struct Buffer {
+    std::size_t tensor = 0;
+    const void* in = nullptr;
+    void* out = nullptr;  // May be `in`. Unchanged when nobody contributed to the tensor.
+  };
+  // Begin, Push, Commit, Wait and Copy in one.
+  Result<RoundResult> Allreduce(const RoundSpec& spec, const std::vector<Buffer>& buffers,
+                                Duration timeout) {
+    const basin_round_spec c = ToC(spec);
+    std::vector<basin_buffer> list;
+    for (const Buffer& buffer : buffers) {
+      list.push_back({HandleOf(buffer.tensor), buffer.in, buffer.out});
+    }
+    internal::Taken error;
+    basin_result* result = nullptr;
+    if (basin_allreduce(worker_, lane_, &c, list.data(), list.size(), timeout.count(), &result,
+                        error.out()) != BASIN_OK) {
+      return error.Take();
+    }
+    return RoundResult(result, handles_);
+  }
+
+ private:
+  friend class Worker;
+
+  struct Told {
+    Done done;
+    std::shared_ptr<const std::vector<std::uint32_t>> handles;
+  };
+
+  Lane(basin_worker* worker, std::uint32_t lane, std::vector<std::uint32_t> handles)
+      : worker_(worker),
+        lane_(lane),
+        handles_(std::make_shared<const std::vector<std::uint32_t>>(std::move(handles))) {}
+
+  static void Tell(void* user, std::uint32_t, basin_result* result, const basin_error* error) {
+    const std::unique_ptr<Told> told(static_cast<Told*>(user));
+    if (result != nullptr) {
+      told->done(RoundResult(result, told->handles));
+    } else {
+      told->done(Status(error));
+    }
+  }
+
+  static basin_round_spec ToC(const RoundSpec& spec) {
+    basin_round_spec c = BASIN_ROUND_SPEC_INIT;
+    c.op = static_cast<basin_op>(spec.op);
+    c.prescale = spec.prescale;
+    c.postscale = spec.postscale;
+    c.predivide = spec.predivide;
+    c.auto_predivide = spec.auto_predivide ? 1 : 0;
+    c.contributes_sum = spec.contributes_sum ? 1 : 0;
+    c.weight = static_cast<basin_weight>(spec.weight);
+    c.divide_by_present = spec.divide_by_present ? 1 : 0;
+    c.loss_scale = spec.loss_scale;
+    c.samples = spec.counts.samples.value_or(-1);
+    c.tokens = spec.counts.tokens.value_or(-1);
+    c.micro_batches = spec.counts.micro_batches.value_or(-1);
+    c.step = spec.step;
+    return c;
+  }
+
+  std::uint32_t HandleOf(std::size_t tensor) const {
+    return tensor < handles_->size() ? (*handles_)[tensor] : UINT32_MAX;
+  }
+
+  basin_worker* worker_;
+  std::uint32_t lane_;
+  std::shared_ptr<const std::vector<std::uint32_t>> handles_;
+};
+
+// ---- workers
+
+class Worker {
+ public:
+  // Begins to connect, and goes on for as long as the worker lives; it does not wait for it.
+  static Result<Worker> Connect(const Options& options) {
+    internal::Taken error;
+    basin_worker* worker = nullptr;
+    if (basin_connect(options.options_.get(), &worker, error.out()) != BASIN_OK) {
+      return error.Take();
+    }
+    return Worker(worker, options.log_);
+  }
+
+  // ---- the place in the job
+  // An error that is fatal, once this process cannot go on with the job.
+  Result<Place> place() const {
+    basin_place from = BASIN_PLACE_INIT;
+    internal::Taken error;
+    if (basin_get_place(worker_.get(), &from, error.out()) != BASIN_OK) return error.Take();
+    Place place;
+    place.role = static_cast<Role>(from.role);
+    place.rank = from.rank;
+    place.world_size = from.world_size;
+    place.generation = {from.generation_term, from.generation_counter};
+    place.joins = from.joins;
+    if (from.has_donor != 0) {
+      place.donor = Text(
+          [this](char* to, std::size_t size) { return basin_donor_id(worker_.get(), to, size); });
+    }
+    place.is_donor = from.is_donor != 0;
+    place.draining = from.draining != 0;
+    place.left = from.left != 0;
+    return place;
+  }
+  std::string id() const {
+    return Text(
+        [this](char* to, std::size_t size) { return basin_worker_id(worker_.get(), to, size); });
+  }
+  // Empty when there is no such rank.
+  std::string MemberId(std::uint32_t rank) const {
+    return Text([this, rank](char* to, std::size_t size) {
+      return basin_member_id(worker_.get(), rank, to, size);
+    });
+  }
+  // The model is built and state can be loaded; to be said again after an eviction.
+  Status Ready(std::uint64_t step = 0, std::uint64_t state_hash = 0) {
+    internal::Taken error;
+    basin_ready(worker_.get(), step, state_hash, error.out());
+    return error.Take();
+  }
+  Status AwaitMember(Duration timeout) {
+    internal::Taken error;
+    basin_await_member(worker_.get(), timeout.count(), error.out());
+    return error.Take();
+  }
+  // Readable when a round has ended or the place has changed; reading its eight bytes resets it.
+  Result<int> EventFd() {
+    internal::Taken error;
+    int fd = -1;
+    if (basin_event_fd(worker_.get(), &fd, error.out()) != BASIN_OK) return error.Take();
+    return fd;
+  }
+
+  // ---- tensors and rounds
+  // Idempotent; may be called again with more tensors.
+  Result<Lane> Register(const std::string& lane, const std::vector<Tensor>& tensors,
+                        LaneKind kind = LaneKind::kGradient) {
+    std::vector<basin_tensor> list;
+    for (const Tensor& tensor : tensors) list.push_back(ToC(tensor));
+    std::vector<std::uint32_t> handles(tensors.size());
+    std::uint32_t handle = 0;
+    internal::Taken error;
+    if (basin_register(worker_.get(), lane.c_str(), static_cast<basin_lane_kind>(kind), list.data(),
+                       list.size(), &handle, handles.data(), error.out()) != BASIN_OK) {
+      return error.Take();
+    }
+    return Lane(worker_.get(), handle, std::move(handles));
+  }
+  // Returns when every member has called it with this name.
+  Status Barrier(const std::string& name, Duration timeout) {
+    internal::Taken error;
+    basin_barrier(worker_.get(), name.c_str(), timeout.count(), error.out());
+    return error.Take();
+  }
+  // Gives up every round in flight, and the membership with them. All memory is free afterwards.
+  Status Abandon() {
+    internal::Taken error;
+    basin_abandon(worker_.get(), error.out());
+    return error.Take();
+  }
+
+  // ---- values
+  Status Announce(const std::string& lane, const Tensor& tensor, std::uint64_t version,
+                  const void* data, Hold hold = Hold::kCopy) {
+    const basin_tensor c = ToC(tensor);
+    internal::Taken error;
+    basin_announce(worker_.get(), lane.c_str(), &c, version, data, static_cast<basin_hold>(hold),
+                   error.out());
+    return error.Take();
+  }
+  Status StopServing(const std::string& lane, const std::string& tensor) {
+    internal::Taken error;
+    basin_stop_serving(worker_.get(), lane.c_str(), tensor.c_str(), error.out());
+    return error.Take();
+  }
+  // The value as `source` announced it; from whoever has it when that is empty.
+  Status Get(const std::string& lane, const Tensor& tensor, std::uint64_t version,
+             const std::string& source, Duration timeout, void* to, std::size_t bytes) {
+    const basin_tensor c = ToC(tensor);
+    internal::Taken error;
+    basin_get(worker_.get(), lane.c_str(), &c, version, source.empty() ? nullptr : source.c_str(),
+              timeout.count(), to, bytes, error.out());
+    return error.Take();
+  }
+  // The worker of rank `root` announces `data`, the others receive it there.
+  Status Broadcast(const std::string& lane, const Tensor& tensor, std::uint64_t version,
+                   std::uint32_t root, void* data, std::size_t bytes, Duration timeout) {
+    const basin_tensor c = ToC(tensor);
+    internal::Taken error;
+    basin_broadcast(worker_.get(), lane.c_str(), &c, version, root, data, bytes, timeout.count(),
+                    error.out());
+    return error.Take();
+  }
+
+  // ---- how it is going
+  Status Busy(const std::string& reason, Duration expected) {
+    internal::Taken error;
+    basin_busy(worker_.get(), reason.c_str(), expected.count(), error.out());
+    return error.Take();
+  }
+  Status Finished() {
+    internal::Taken error;
+    basin_finished(worker_.get(), error.out());
+    return error.Take();
+  }
+  Status Leave() {
+    internal::Taken error;
+    basin_leave(worker_.get(), error.out());
+    return error.Take();
+  }
+
+  // For what this header does not have.
+  basin_worker* c() const { return worker_.get(); }
+
+ private:
+  Worker(basin_worker* worker, std::shared_ptr<Options::Log> log)
+      : log_(std::move(log)), worker_(worker) {}
+
+  static basin_tensor ToC(const Tensor& tensor) {
+    return {tensor.name.c_str(), static_cast<basin_dtype>(tensor.dtype),
+            static_cast<std::uint32_t>(tensor.shape.size()), tensor.shape.data()};
+  }
+
+  // An id, by a function that copies it to (char*, size) and returns its length.
+  template <typename Copy>
+  static std::string Text(Copy copy) {
+    char id[256];
+    return std::string(id, copy(id, sizeof id) == 0 ? 0 : std::char_traits<char>::length(id));
+  }
+
+  struct Close {
+    void operator()(basin_worker* worker) const { basin_close(worker); }
+  };
+  std::shared_ptr<Options::Log> log_;
+  std::unique_ptr<basin_worker, Close> worker_;
+};
+
+// An optimizer's step: while it lives, memory that was announced in place is not read. REQUIRES:
+// the worker outlives it.
+class Step {
+ public:
+  explicit Step(Worker& worker) : worker_(worker.c()) { basin_step_begin(worker_); }
+  ~Step() { basin_step_end(worker_); }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+ private:
+  basin_worker* const worker_;
+};
+
+}  // namespace abi1
+}  // namespace basin
+
+#endif  // BASIN_CLIENT_H_

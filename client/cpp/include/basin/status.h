@@ -1,0 +1,143 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a call came to: a Status, or a Result, which is a Status or a value. No exceptions.
+//
+//   basin::Result<basin::Worker> worker = basin::Worker::Connect(options);
+//   if (!worker.ok()) {
+//     std::cerr << worker.status().message() << "\n";
+//     return worker.status().restart_helps() ? 75 : 1;
+//   }
+//   worker->Ready();
+//
+// Thread contract: plain values.
+
+#ifndef BASIN_STATUS_H_
+#define BASIN_STATUS_H_
+
+#include <basin/basin.h>
+
+#include <cassert>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace basin {
+inline namespace abi1 {
+
+// As in basin.h, where each is explained.
+enum class Code {
+  kOk = BASIN_OK,
+  kInvalidArgument = BASIN_INVALID_ARGUMENT,
+  kMismatch = BASIN_MISMATCH,
+  kRunConflict = BASIN_RUN_CONFLICT,
+  kSuperseded = BASIN_SUPERSEDED,
+  kLineageConflict = BASIN_LINEAGE_CONFLICT,
+  kEvicted = BASIN_EVICTED,
+  kStale = BASIN_STALE,
+  kContributionChanged = BASIN_CONTRIBUTION_CHANGED,
+  kDataCorrupt = BASIN_DATA_CORRUPT,
+  kResourceExhausted = BASIN_RESOURCE_EXHAUSTED,
+  kPaused = BASIN_PAUSED,
+  kRoundAborted = BASIN_ROUND_ABORTED,
+  kOutcomeUnknown = BASIN_OUTCOME_UNKNOWN,
+  kDeadlineExceeded = BASIN_DEADLINE_EXCEEDED,
+  kUnavailable = BASIN_UNAVAILABLE,
+  kVersionMismatch = BASIN_VERSION_MISMATCH,
+  kFailedPrecondition = BASIN_FAILED_PRECONDITION,
+  kNotFound = BASIN_NOT_FOUND,
+};
+
+// "OUTCOME_UNKNOWN".
+inline const char* CodeName(Code code) { return basin_code_name(static_cast<basin_code>(code)); }
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+
+  // A copy of what the C interface says; OK for null.
+  explicit Status(const basin_error* error) {
+    if (error == nullptr) return;
+    code_ = static_cast<Code>(basin_error_code(error));
+    message_ = basin_error_message(error);
+    fatal_ = basin_error_is_fatal(error) != 0;
+    restart_helps_ = basin_error_restart_helps(error) != 0;
+  }
+
+  bool ok() const { return code_ == Code::kOk; }
+  Code code() const { return code_; }
+  // A sentence that names job, worker, lane and tensor, and ends with what to do next.
+  const std::string& message() const { return message_; }
+  // This process can do nothing about it, and must exit.
+  bool fatal() const { return fatal_; }
+  // A restart of this process may help.
+  bool restart_helps() const { return restart_helps_; }
+
+  // For calls whose failure does not matter to the caller.
+  void IgnoreError() const {}
+
+ private:
+  Code code_ = Code::kOk;
+  std::string message_;
+  bool fatal_ = false;
+  bool restart_helps_ = false;
+};
+
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  // REQUIRES: `status` is not OK.
+  Result(Status status) : status_(std::move(status)) { assert(!status_.ok()); }
+  Result(T value) : value_(std::move(value)) {}
+
+  bool ok() const { return value_.has_value(); }
+  const Status& status() const { return status_; }
+
+  // REQUIRES: ok().
+  T& operator*() & {
+    assert(ok());
+    return *value_;
+  }
+  const T& operator*() const& {
+    assert(ok());
+    return *value_;
+  }
+  T&& operator*() && {
+    assert(ok());
+    return *std::move(value_);
+  }
+  T* operator->() {
+    assert(ok());
+    return &*value_;
+  }
+  const T* operator->() const {
+    assert(ok());
+    return &*value_;
+  }
+
+ private:
+  Status status_;
+  std::optional<T> value_;
+};
+
+namespace internal {
+
+// Takes the error of one call of the C interface:  Taken error;  f(..., error.out());  error.Take()
+class Taken {
+ public:
+  Taken() = default;
+  ~Taken() { basin_error_free(error_); }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+
+  basin_error** out() { return &error_; }
+  Status Take() const { return Status(error_); }
+
+ private:
+  basin_error* error_ = nullptr;
+};
+
+}  // namespace internal
+}  // namespace abi1
+}  // namespace basin
+
+#endif  // BASIN_STATUS_H_

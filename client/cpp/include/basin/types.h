@@ -1,0 +1,148 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a trainer says of its tensors and rounds, and what it is told of them.
+//
+// Thread contract: plain values.
+
+#ifndef BASIN_TYPES_H_
+#define BASIN_TYPES_H_
+
+#include <basin/basin.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace basin {
+inline namespace abi1 {
+
+using Duration = std::chrono::nanoseconds;
+inline constexpr Duration kForever{BASIN_FOREVER};
+
+enum class DType {
+  kF64 = BASIN_F64,
+  kF32 = BASIN_F32,
+  kF16 = BASIN_F16,
+  kBF16 = BASIN_BF16,
+  kI64 = BASIN_I64,
+  kI32 = BASIN_I32,
+  kU8 = BASIN_U8,
+};
+
+// Contiguous, in C order. Workers' tensors are matched by name.
+struct Tensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<std::uint64_t> shape;
+};
+
+// A gradient lane has every member in every round; there is one per optimizer. Rounds of a call
+// lane, whose name begins with "call/", happen now and then.
+enum class LaneKind { kGradient = BASIN_GRADIENT, kCall = BASIN_CALL };
+
+enum class Op {
+  kSum = BASIN_SUM,
+  kAverage = BASIN_AVERAGE,
+  kWeightedAverage = BASIN_WEIGHTED_AVERAGE,
+  kMin = BASIN_MIN,
+  kMax = BASIN_MAX,
+  kProduct = BASIN_PRODUCT,
+};
+
+enum class Weight {
+  kNone = BASIN_NO_WEIGHT,
+  kSamples = BASIN_BY_SAMPLES,
+  kTokens = BASIN_BY_TOKENS,
+  kMicroBatches = BASIN_BY_MICRO_BATCHES,
+};
+
+// How many samples, tokens and micro-batches; absent is unknown, which is not zero.
+struct Counts {
+  std::optional<std::int64_t> samples;
+  std::optional<std::int64_t> tokens;
+  std::optional<std::int64_t> micro_batches;
+};
+
+// What all contributors of a round must agree on, and what this one contributes.
+struct RoundSpec {
+  // The operation is always said: nothing is divided silently.
+  explicit RoundSpec(Op operation) : op(operation) {}
+
+  Op op;
+  double prescale = 1;
+  double postscale = 1;
+  double predivide = 1;            // Divides before the sum, multiplies after it.
+  bool auto_predivide = false;     // The aggregator chooses predivide, and reports it.
+  bool contributes_sum = false;    // A sum over this worker's samples instead of their mean.
+  Weight weight = Weight::kNone;   // Of a kWeightedAverage.
+  bool divide_by_present = false;  // Each tensor by those who pushed it.
+  double loss_scale = 1;           // Compared, never applied.
+  Counts counts;                   // Of this contribution.
+  std::uint64_t step = 0;          // The trainer's own number; a label.
+};
+
+// The first input that was not finite.
+struct NonFinite {
+  std::string worker;
+  std::uint32_t tensor = 0;  // Its handle.
+  std::uint64_t element = 0;
+};
+
+// What a round came to, besides its tensors.
+struct RoundInfo {
+  std::uint64_t round = 0;
+  Op op = Op::kSum;
+  double prescale = 1;
+  double postscale = 1;
+  double predivide = 1;
+  std::vector<std::string> contributors;  // In byte order.
+  std::uint64_t divisor = 0;              // What an average was divided by.
+  double squared_norm = 0;                // Of the result.
+  bool overflow = false;
+  std::optional<NonFinite> nonfinite;
+  Counts totals;            // Over all contributors; absent when one did not say.
+  std::uint64_t chain = 0;  // Equal on all workers that have the same history.
+};
+
+enum class Role { kJoiner = BASIN_JOINER, kSpare = BASIN_SPARE, kMember = BASIN_MEMBER };
+
+// Members by rank change together: a new generation has others. It never goes back.
+struct Generation {
+  std::uint64_t term = 0;
+  std::uint64_t counter = 0;
+  friend bool operator==(const Generation& a, const Generation& b) {
+    return a.term == b.term && a.counter == b.counter;
+  }
+  friend bool operator!=(const Generation& a, const Generation& b) { return !(a == b); }
+};
+
+// Where a worker stands in its job.
+struct Place {
+  Role role = Role::kJoiner;
+  std::uint32_t rank = 0;        // Of a member.
+  std::uint32_t world_size = 0;  // 0 before the first members are known.
+  Generation generation;
+  std::uint64_t joins = 0;  // How often this process became a member.
+  // Who serves the state to those who joined last; they load it before their first round.
+  std::optional<std::string> donor;
+  bool is_donor = false;
+  bool draining = false;  // It will not be among the next members.
+  bool left = false;
+};
+
+enum class LogLevel {
+  kDebug = BASIN_LOG_DEBUG,
+  kInfo = BASIN_LOG_INFO,
+  kWarning = BASIN_LOG_WARNING,
+  kError = BASIN_LOG_ERROR,
+};
+
+// Whether announced memory is copied at once or read when somebody asks for it.
+enum class Hold { kCopy = BASIN_COPY, kInPlace = BASIN_IN_PLACE };
+
+}  // namespace abi1
+}  // namespace basin
+
+#endif  // BASIN_TYPES_H_

@@ -1,0 +1,275 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The C++ interface with a real aggregator. What the C interface promises is tested there; this is
+// about what the headers add.
+
+#include <basin/client.h>
+#include <poll.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <numeric>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/c/aggregator_process.h"
+
+namespace basin {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string program;  // The path of basind.
+
+constexpr std::chrono::minutes kLong(1);
+constexpr std::size_t kWeights = 200'000;
+constexpr std::size_t kWeightBytes = kWeights * sizeof(float);
+
+Worker Connected(const AggregatorProcess& aggregator, const std::string& id, int workers) {
+  Options options(Options::Environment::kIgnore);
+  for (const auto& [key, value] :
+       {std::pair<std::string, std::string>{"address", aggregator.address()},
+        {"worker_id", id},
+        {"max_workers", std::to_string(workers)},
+        {"fresh", "true"}}) {
+    const Status set = options.Set(key, value);
+    EXPECT_TRUE(set.ok()) << set.message();
+  }
+  Result<Worker> worker = Worker::Connect(options);
+  EXPECT_TRUE(worker.ok()) << worker.status().message();
+  return *std::move(worker);
+}
+
+// Workers "w0", "w1", ... of one job, each with a lane of two tensors.
+struct Job {
+  explicit Job(int count) : aggregator(program) {
+    for (int i = 0; i < count; ++i) {
+      workers.push_back(Connected(aggregator, "w" + std::to_string(i), count));
+      Result<Lane> lane = workers.back().Register(
+          "model", {{"weight", DType::kF32, {kWeights}}, {"bias", DType::kF32, {2, 3}}});
+      EXPECT_TRUE(lane.ok()) << lane.status().message();
+      lanes.push_back(*std::move(lane));
+      EXPECT_TRUE(workers.back().Ready().ok());
+    }
+    for (Worker& worker : workers) {
+      const Status member = worker.AwaitMember(kLong);
+      EXPECT_TRUE(member.ok()) << member.message();
+    }
+  }
+
+  AggregatorProcess aggregator;
+  std::vector<Worker> workers;
+  std::vector<Lane> lanes;
+};
+
+TEST(CppClient, RunsRounds) {
+  Job job(2);
+  std::vector<std::vector<float>> gradients;
+  for (std::size_t i = 0; i < 2; ++i) {
+    gradients.emplace_back(kWeights, static_cast<float>(i + 1));
+    RoundSpec spec(Op::kAverage);
+    spec.counts.samples = 10;
+    spec.step = 7;
+    ASSERT_TRUE(job.lanes[i].Begin(spec).ok());
+    ASSERT_TRUE(job.lanes[i].Push(0, gradients[i].data()).ok());
+    ASSERT_TRUE(job.lanes[i].Skip(1).ok());
+    ASSERT_TRUE(job.lanes[i].Commit().ok());
+  }
+  for (Lane& lane : job.lanes) {
+    const Result<RoundResult> result = lane.Wait(kLong);
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    EXPECT_TRUE(result->rejection().ok());
+    const RoundInfo info = result->info();
+    EXPECT_EQ(info.op, Op::kAverage);
+    EXPECT_EQ(info.divisor, 2u);
+    EXPECT_EQ(info.totals.samples, 20);
+    EXPECT_FALSE(info.totals.tokens.has_value());
+    EXPECT_THAT(info.contributors, ElementsAre("w0", "w1"));
+    EXPECT_FALSE(info.nonfinite.has_value());
+    EXPECT_TRUE(result->Has(0));
+    EXPECT_FALSE(result->Has(1));
+    EXPECT_FALSE(result->Has(2));
+    std::vector<float> copied(kWeights);
+    ASSERT_TRUE(result->Copy(0, copied.data(), kWeightBytes).ok());
+    EXPECT_TRUE(copied == std::vector<float>(kWeights, 1.5f));
+    std::string pieces;
+    result->ForEachPiece(0, [&](const void* data, std::size_t bytes) {
+      pieces.append(static_cast<const char*>(data), bytes);
+    });
+    EXPECT_TRUE(pieces == std::string(reinterpret_cast<const char*>(copied.data()), kWeightBytes));
+    EXPECT_EQ(result->Copy(1, copied.data(), 24).code(), Code::kNotFound);
+    EXPECT_EQ(result->Copy(9, copied.data(), 24).code(), Code::kNotFound);
+  }
+}
+
+TEST(CppClient, TellsACallbackOnce) {
+  Job job(1);
+  std::vector<float> gradient(kWeights, 3);
+  for (int round = 0; round < 3; ++round) {
+    std::promise<RoundResult> told;
+    ASSERT_TRUE(job.lanes[0].Begin(RoundSpec(Op::kSum)).ok());
+    ASSERT_TRUE(job.lanes[0].Push(0, gradient.data()).ok());
+    const Status committed = job.lanes[0].Commit([&](Result<RoundResult> outcome) {
+      ASSERT_TRUE(outcome.ok()) << outcome.status().message();
+      told.set_value(*std::move(outcome));
+    });
+    ASSERT_TRUE(committed.ok()) << committed.message();
+    const RoundResult result = told.get_future().get();
+    ASSERT_TRUE(result.Copy(0, gradient.data(), kWeightBytes).ok());
+    EXPECT_EQ(gradient[kWeights - 1], 3);
+  }
+  // A commit that fails tells it nothing, and lets go of it.
+  auto alive = std::make_shared<int>();
+  const std::weak_ptr<int> watched = alive;
+  EXPECT_FALSE(job.lanes[0].Commit([alive = std::move(alive)](const auto&) { FAIL(); }).ok());
+  EXPECT_TRUE(watched.expired());
+}
+
+TEST(CppClient, ACallbackIsToldWhenTheWorkerIsClosed) {
+  Job job(2);
+  const std::vector<float> gradient(kWeights, 3);
+  std::promise<Code> told;
+  ASSERT_TRUE(job.lanes[0].Begin(RoundSpec(Op::kSum)).ok());
+  ASSERT_TRUE(job.lanes[0].Push(0, gradient.data()).ok());
+  ASSERT_TRUE(job.lanes[0]
+                  .Commit([&](const Result<RoundResult>& outcome) {
+                    told.set_value(outcome.status().code());
+                  })
+                  .ok());
+  job.workers.clear();
+  EXPECT_EQ(told.get_future().get(), Code::kUnavailable);
+}
+
+TEST(CppClient, AllreducesInPlaceAndMeetsAtABarrier) {
+  Job job(2);
+  std::vector<std::future<void>> running;
+  std::vector<std::vector<float>> numbers(2, std::vector<float>(6, 2));
+  for (std::size_t i = 0; i < 2; ++i) {
+    running.push_back(std::async(std::launch::async, [&, i] {
+      const Result<RoundResult> result = job.lanes[i].Allreduce(
+          RoundSpec(Op::kProduct), {{1, numbers[i].data(), numbers[i].data()}}, kLong);
+      EXPECT_TRUE(result.ok()) << result.status().message();
+      const Status met = job.workers[i].Barrier("end", kLong);
+      EXPECT_TRUE(met.ok()) << met.message();
+    }));
+  }
+  for (auto& each : running) each.get();
+  EXPECT_EQ(numbers[0], std::vector<float>(6, 4));
+  EXPECT_EQ(numbers[1], numbers[0]);
+}
+
+TEST(CppClient, CopiesValues) {
+  Job job(2);
+  const Tensor tensor = {"parameters", DType::kF32, {kWeights}};
+  std::vector<float> from(kWeights);
+  std::iota(from.begin(), from.end(), 1.0f);
+  ASSERT_TRUE(job.workers[0].Announce("model", tensor, 1, from.data(), Hold::kInPlace).ok());
+  std::vector<float> to(kWeights);
+  const Status got = job.workers[1].Get("model", tensor, 1, "w0", kLong, to.data(), kWeightBytes);
+  EXPECT_TRUE(got.ok()) << got.message();
+  EXPECT_TRUE(to == from);
+  {
+    const Step step(job.workers[0]);
+    from[0] = 0;
+  }
+  EXPECT_TRUE(job.workers[0].StopServing("model", "parameters").ok());
+
+  std::vector<std::vector<float>> models = {from, to};
+  std::vector<std::future<Status>> running;
+  for (std::size_t i = 0; i < 2; ++i) {
+    running.push_back(std::async(std::launch::async, [&, i] {
+      return job.workers[i].Broadcast("model", tensor, 2, 0, models[i].data(), kWeightBytes, kLong);
+    }));
+  }
+  for (auto& each : running) {
+    const Status status = each.get();
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  EXPECT_TRUE(models[1] == from);
+}
+
+TEST(CppClient, SaysWhereItStands) {
+  Job job(2);
+  const Result<Place> place = job.workers[1].place();
+  ASSERT_TRUE(place.ok());
+  EXPECT_EQ(place->role, Role::kMember);
+  EXPECT_EQ(place->world_size, 2u);
+  EXPECT_EQ(place->joins, 1u);
+  EXPECT_EQ(job.workers[1].id(), "w1");
+  EXPECT_EQ(job.workers[0].MemberId(place->rank), "w1");
+  EXPECT_EQ(job.workers[0].MemberId(2), "");
+
+  const Result<int> events = job.workers[1].EventFd();
+  ASSERT_TRUE(events.ok());
+  pollfd readable = {*events, POLLIN, 0};
+  EXPECT_EQ(poll(&readable, 1, 60'000), 1);
+  EXPECT_TRUE(job.workers[1].Busy("evaluation", std::chrono::seconds(3)).ok());
+  EXPECT_TRUE(job.workers[1].Finished().ok());
+  EXPECT_TRUE(job.workers[0].Leave().ok());
+  EXPECT_TRUE(job.workers[0].place()->left);
+}
+
+TEST(CppClient, ErrorsAreTypedAndSayWhatToDo) {
+  Options options(Options::Environment::kIgnore);
+  const Status unknown = options.Set("adress", "here:1");
+  EXPECT_EQ(unknown.code(), Code::kInvalidArgument);
+  EXPECT_THAT(unknown.message(), HasSubstr("adress"));
+  EXPECT_FALSE(options.Set("max_workers", "many").ok());
+  ASSERT_TRUE(options.Set("max_workers", "3").ok());
+  EXPECT_EQ(options.Get("max_workers"), "3");
+  EXPECT_EQ(options.Get("nothing"), std::nullopt);
+  EXPECT_STREQ(CodeName(Code::kOutcomeUnknown), "OUTCOME_UNKNOWN");
+
+  Job job(1);
+  const Result<RoundResult> none = job.lanes[0].Wait(std::chrono::seconds(1));
+  EXPECT_EQ(none.status().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(none.status().message(), HasSubstr("begin"));
+  EXPECT_FALSE(none.status().fatal());
+  EXPECT_EQ(job.lanes[0].Push(5, &job).code(), Code::kNotFound);
+  EXPECT_EQ(job.workers[0].AwaitMember(kLong).code(), Code::kOk);
+}
+
+TEST(CppClient, TheEnvironmentIsReadOnlyIfAskedTo) {
+  setenv("BASIN_JOB", "from-environment", 1);
+  EXPECT_EQ(Options(Options::Environment::kRead).Get("job"), "from-environment");
+  EXPECT_EQ(Options(Options::Environment::kIgnore).Get("job"), "default");
+  unsetenv("BASIN_JOB");
+}
+
+TEST(CppClient, TheLogOutlivesTheOptions) {
+  std::promise<std::string> said;
+  Result<Worker> worker = [&] {
+    Options options(Options::Environment::kIgnore);
+    options.Set("address", "127.0.0.1:1").IgnoreError();
+    bool first = true;
+    options.SetLog([&said, first](LogLevel, const std::string& message) mutable {
+      if (std::exchange(first, false)) said.set_value(message);
+    });
+    return Worker::Connect(options);
+  }();
+  ASSERT_TRUE(worker.ok());
+  // Asked for by the first call.
+  const Status member = worker->AwaitMember(std::chrono::milliseconds(1));
+  EXPECT_EQ(member.code(), Code::kDeadlineExceeded);
+  EXPECT_TRUE(worker->Ready().ok());
+  EXPECT_THAT(said.get_future().get(), HasSubstr("127.0.0.1:1"));
+}
+
+static_assert(std::is_nothrow_move_constructible_v<Worker> &&
+              !std::is_copy_constructible_v<Worker>);
+static_assert(std::is_nothrow_move_constructible_v<RoundResult>);
+
+}  // namespace
+}  // namespace basin
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc != 2) return 2;
+  basin::program = argv[1];
+  return RUN_ALL_TESTS();
+}
