@@ -1,0 +1,211 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Trains a linear regression with any number of workers, which may die, leave and join meanwhile.
+//
+//   basind &
+//   BASIN_ADDRESS=127.0.0.1:29600 BASIN_MAX_WORKERS=2 BASIN_WORKER_ID=a ./linear_regression &
+//   BASIN_ADDRESS=127.0.0.1:29600 BASIN_MAX_WORKERS=2 BASIN_WORKER_ID=b ./linear_regression
+//
+// usage: linear_regression [STEPS [STEP_MILLISECONDS]]
+//
+// In each step every worker computes the gradient over its share of the step's samples, and all
+// apply the average, weighted by the number of samples. So they hold the same parameters, bit for
+// bit, and end with the same last line, whoever took part in between.
+
+#include <basin/client.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+namespace {
+
+constexpr std::chrono::minutes kPatience(5);
+constexpr std::size_t kInputs = 8;
+constexpr std::uint64_t kSamplesPerStep = 64;
+constexpr double kLearningRate = 0.1;
+
+// What a worker that joins has to load.
+struct State {
+  std::array<double, kInputs> weight = {};
+  double bias = 0;
+  double step = 0;  // Steps that were applied.
+};
+constexpr std::size_t kGradientBytes = sizeof(State::weight) + sizeof(State::bias);
+
+// The one model that the samples come from.
+double Weight(std::size_t input) { return static_cast<double>(input) - 3.5; }
+constexpr double kBias = 2;
+
+// A number in [-1, 1) that depends on the arguments alone (SplitMix64's finaliser).
+double Noise(std::uint64_t sample, std::uint64_t input) {
+  std::uint64_t z = sample * 0x9e3779b97f4a7c15 + input * 0xd1b54a32d192ed03;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  z ^= z >> 31;
+  return static_cast<double>(z >> 11) * 0x1p-52 - 1;
+}
+
+// The mean gradient of the squared error over samples `rank`, `rank` + `world`, ... of the step.
+struct Gradient {
+  std::array<double, kInputs + 1> value = {};  // Of the weights, and of the bias.
+  std::int64_t samples = 0;
+  double loss = 0;
+};
+Gradient Compute(const State& state, std::uint32_t rank, std::uint32_t world) {
+  Gradient gradient;
+  const auto first = static_cast<std::uint64_t>(state.step) * kSamplesPerStep;
+  for (std::uint64_t i = rank; i < kSamplesPerStep; i += world) {
+    double error = state.bias - kBias;
+    for (std::size_t k = 0; k < kInputs; ++k) {
+      error += (state.weight[k] - Weight(k)) * Noise(first + i, k);
+    }
+    for (std::size_t k = 0; k < kInputs; ++k) {
+      gradient.value[k] += 2 * error * Noise(first + i, k);
+    }
+    gradient.value[kInputs] += 2 * error;
+    gradient.loss += error * error;
+    ++gradient.samples;
+  }
+  const double count = gradient.samples > 0 ? static_cast<double>(gradient.samples) : 1;
+  for (double& x : gradient.value) x /= count;
+  gradient.loss /= count;
+  return gradient;
+}
+
+class Trainer {
+ public:
+  Trainer(basin::Worker worker, basin::Lane lane)
+      : worker_(std::move(worker)), lane_(std::move(lane)) {}
+
+  // Becomes a member, and loads the state from whoever has it.
+  basin::Status Join() {
+    basin::Status status = worker_.Ready(static_cast<std::uint64_t>(state_.step));
+    if (status.ok()) status = worker_.AwaitMember(kPatience);
+    while (status.ok()) {
+      const basin::Result<basin::Place> place = worker_.place();
+      if (!place.ok()) return place.status();
+      generation_ = place->generation;
+      if (!place->donor.has_value()) return status;
+      if (place->is_donor) return Announce(*place);
+      status = worker_.Get("model", kState, Version(*place), *place->donor,
+                           std::chrono::seconds(10), &state_, sizeof state_);
+      if (status.ok()) return status;
+      // The donor was lost: the next place names another.
+      if (status.code() == basin::Code::kDeadlineExceeded) status = worker_.AwaitMember(kPatience);
+    }
+    return status;
+  }
+
+  // One round: gradient out, average back, applied.
+  basin::Status Step() {
+    const basin::Result<basin::Place> place = worker_.place();
+    if (!place.ok()) return place.status();
+    Gradient gradient = Compute(state_, place->rank, place->world_size);
+    loss_ = gradient.loss;
+
+    basin::RoundSpec spec(basin::Op::kWeightedAverage);
+    spec.weight = basin::Weight::kSamples;
+    spec.counts.samples = gradient.samples;
+    spec.step = static_cast<std::uint64_t>(state_.step);
+    basin::Status status = lane_.Begin(spec);
+    if (status.ok()) status = lane_.Push(0, gradient.value.data());
+    if (status.ok()) status = lane_.Commit();
+    if (!status.ok()) return status;
+
+    basin::Result<basin::RoundResult> result = lane_.Wait(kPatience);
+    while (!result.ok() && (result.status().code() == basin::Code::kOutcomeUnknown ||
+                            result.status().code() == basin::Code::kPaused)) {
+      std::fprintf(stderr, "%s\n", result.status().message().c_str());
+      result = lane_.Wait(kPatience);  // The gradient is still the library's.
+    }
+    if (!result.ok()) return result.status();
+    status = result->Copy(0, gradient.value.data(), kGradientBytes);
+    if (status.ok()) Apply(gradient);
+    if (status.ok()) status = ServeNewMembers();
+    return status;
+  }
+
+  const State& state() const { return state_; }
+  double loss() const { return loss_; }
+  basin::Worker& worker() { return worker_; }
+
+ private:
+  static inline const basin::Tensor kState = {"state", basin::DType::kF64, {kInputs + 2}};
+
+  // Grows with the generation; a term has room for 4096.
+  static std::uint64_t Version(const basin::Place& place) {
+    return (place.generation.term << 12) + place.generation.counter;
+  }
+
+  void Apply(const Gradient& gradient) {
+    for (std::size_t k = 0; k < kInputs; ++k) {
+      state_.weight[k] -= kLearningRate * gradient.value[k];
+    }
+    state_.bias -= kLearningRate * gradient.value[kInputs];
+    ++state_.step;
+  }
+
+  // Whoever joined with this round begins with what it has come to.
+  basin::Status ServeNewMembers() {
+    const basin::Result<basin::Place> place = worker_.place();
+    if (!place.ok()) return place.status();
+    if (place->generation == generation_) return basin::Status();
+    generation_ = place->generation;
+    std::fprintf(stderr, "%u workers, rank %u\n", place->world_size, place->rank);
+    return place->is_donor ? Announce(*place) : basin::Status();
+  }
+  basin::Status Announce(const basin::Place& place) {
+    return worker_.Announce("model", kState, Version(place), &state_);
+  }
+
+  basin::Worker worker_;
+  basin::Lane lane_;
+  State state_;
+  basin::Generation generation_;
+  double loss_ = 0;
+};
+
+int Fail(const basin::Status& status) {
+  std::fprintf(stderr, "%s: %s\n", basin::CodeName(status.code()), status.message().c_str());
+  return status.restart_helps() ? 75 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const double steps = argc > 1 ? std::atof(argv[1]) : 200;
+  const std::chrono::milliseconds pace(argc > 2 ? std::atoi(argv[2]) : 0);
+
+  basin::Result<basin::Worker> worker = basin::Worker::Connect(basin::Options());
+  if (!worker.ok()) return Fail(worker.status());
+  basin::Result<basin::Lane> lane =
+      worker->Register("model", {{"gradient", basin::DType::kF64, {kInputs + 1}}});
+  if (!lane.ok()) return Fail(lane.status());
+  Trainer trainer(*std::move(worker), *std::move(lane));
+
+  basin::Status status = trainer.Join();
+  while (status.ok() && trainer.state().step < steps) {
+    std::this_thread::sleep_for(pace);
+    status = trainer.Step();
+    switch (status.code()) {
+      case basin::Code::kRoundAborted:  // Nobody has applied it.
+        status = basin::Status();
+        break;
+      case basin::Code::kEvicted:  // The others went on without this one.
+        status = trainer.Join();
+        break;
+      default:
+        break;
+    }
+  }
+  if (!status.ok()) return Fail(status);
+  std::printf("step %.0f, loss %.3g, parameters", trainer.state().step, trainer.loss());
+  for (const double weight : trainer.state().weight) std::printf(" %a", weight);
+  std::printf(" %a\n", trainer.state().bias);
+  status = trainer.worker().Leave();
+  return status.ok() ? 0 : Fail(status);
+}
