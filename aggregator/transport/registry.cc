@@ -30,14 +30,14 @@ typename Map::mapped_type TakeFrom(Map& map, uint64_t connection) {
 SessionId Registry::Open(std::shared_ptr<SessionReactor> session) {
   MutexLock lock(mutex_);
   const SessionId id = engine_.OpenSession();
-  sessions_.emplace(id, std::move(session));
+  sessions_[id] = std::move(session);
   return id;
 }
 
 StreamId Registry::Open(std::shared_ptr<ExchangeReactor> stream, SessionToken token) {
   MutexLock lock(mutex_);
   const StreamId id = engine_.OpenStream(token);
-  streams_.emplace(id, std::move(stream));
+  streams_[id] = std::move(stream);
   return id;
 }
 
