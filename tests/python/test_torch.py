@@ -397,7 +397,7 @@ def narrow_wire(rank: int, dtype: torch.dtype, scale: float) -> Any:
         x = torch.randn(1, 64, generator=generator) * scale
         net(x).sum().backward()
         assert net.weight.grad is not None
-        return net.weight.grad, x, optimizer.bytes_pushed()
+        return net.weight.grad, x, optimizer.totals().bytes_pushed
 
 
 def after_fork(rank: int) -> Any:

@@ -16,7 +16,9 @@ Threads. One thread at a time runs backward and step.
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -26,6 +28,18 @@ from basin.client import Op
 from basin.errors import Error, FailedPrecondition, OutcomeUnknown, Paused, Unsupported
 from basin.torch import narrow, tensors
 from basin.worker import Result, RoundInfo, Worker
+
+
+@dataclass
+class Totals:
+    """What an optimizer's rounds have cost this worker so far. Times are seconds of the trainer's
+    thread; what overlaps with the backward is in none of them."""
+
+    rounds: int = 0
+    bytes_pushed: int = 0
+    bytes_received: int = 0
+    push_seconds: float = 0.0
+    wait_seconds: float = 0.0
 
 
 class GradientLane:
@@ -63,7 +77,7 @@ class GradientLane:
 
         self._round_since_step = False
         self._steps = 0
-        self.bytes_pushed = 0
+        self.totals = Totals()
         self.info: RoundInfo | None = None  # Of the last round.
         self.scan()
 
@@ -174,6 +188,7 @@ class GradientLane:
         self._push(parameter)
 
     def _push(self, parameter: torch.Tensor) -> None:
+        began = time.perf_counter()
         gradient = parameter.grad
         assert gradient is not None
         tensors.check(f"{self._names[parameter]}.grad", gradient)
@@ -190,12 +205,13 @@ class GradientLane:
             self._worker.push_narrow(
                 self._lane, handle, memory.data_ptr(), tensors.DTYPES[self._wire_dtype], exponent
             )
-            self.bytes_pushed += tensors.bytes_of(memory) // 2
+            self.totals.bytes_pushed += tensors.bytes_of(memory) // 2
         else:
             self._worker.push(self._lane, handle, memory.data_ptr())
-            self.bytes_pushed += tensors.bytes_of(memory)
+            self.totals.bytes_pushed += tensors.bytes_of(memory)
         self._pushed[parameter] = memory
         self._local.discard(parameter)
+        self.totals.push_seconds += time.perf_counter() - began
 
     def _begin(self) -> None:
         if not self._in_round:
@@ -249,6 +265,7 @@ class GradientLane:
         self._settle(self._timeout)
 
     def _settle(self, timeout: float | None) -> None:
+        began = time.perf_counter()
         try:
             result = self._worker.wait(self._lane, timeout)
         except (OutcomeUnknown, Paused, KeyboardInterrupt):
@@ -273,6 +290,8 @@ class GradientLane:
                 self._assign(parameter, handle, result)
         self._pushed.clear()
         self._local.clear()
+        self.totals.rounds += 1
+        self.totals.wait_seconds += time.perf_counter() - began
         refusal = self._refusal or result.rejection
         if refusal is not None:
             raise refusal
@@ -284,6 +303,7 @@ class GradientLane:
             if memory is None:
                 memory = torch.empty(parameter.shape, dtype=parameter.dtype)
             result.copy(handle, memory.data_ptr(), tensors.bytes_of(memory))
+            self.totals.bytes_received += tensors.bytes_of(memory)
             gradient = memory
             if not parameter.is_contiguous():
                 gradient = torch.empty_like(parameter).copy_(memory)

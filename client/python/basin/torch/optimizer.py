@@ -41,6 +41,7 @@ def DistributedOptimizer(
       wait_round()   waits again, after OutcomeUnknown or Paused
       retry_round()  sends the gradients of a round that was aborted again
       last_round()   what was done in the last round
+      totals()       bytes and seconds of all rounds so far
 
     A parameter that a backward does not reach is skipped: the average is over all workers all the
     same. When nobody has reached it, its .grad stays None. A step() without a backward before it
@@ -139,7 +140,7 @@ def _attach(optimizer: Any, lane: GradientLane) -> None:
     optimizer.wait_round = lane.wait_round
     optimizer.retry_round = lane.retry_round
     optimizer.last_round = lambda: lane.info
-    optimizer.bytes_pushed = lambda: lane.bytes_pushed
+    optimizer.totals = lambda: lane.totals
 
 
 def _tell(here: context.Context, op: Op, wire_dtype: torch.dtype | None) -> None:

@@ -1,0 +1,282 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""basin-run: an aggregator and N workers on this machine, for laptops, demos and tests.
+
+Each worker is a process group of its own, and so is the aggregator: signals reach them through
+here, and what they have left is ended with them.
+"""
+
+import argparse
+import json
+import os
+import queue
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import IO, TextIO
+
+# How long workers have to end after the first has failed, or after a signal.
+_GRACE_SECONDS = 10.0
+# glibc gives freed messages back to the system and maps them again, which costs more than sending
+# them; 32 MiB is the largest threshold it takes.
+_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "134217728"}
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="basin-run",
+        usage="basin-run -n N [OPTION...] -- COMMAND [ARGUMENT...]",
+        description="Starts an aggregator and N workers on this machine. Each line of their output "
+        "is prefixed with the worker's rank. The first worker that fails ends the others, unless "
+        "--min-workers are left, and its code is returned.",
+    )
+    parser.add_argument("-n", "--workers", type=int, required=True, metavar="N")
+    parser.add_argument(
+        "--min-workers",
+        type=int,
+        metavar="N",
+        help="go on with so few; by default all are needed",
+    )
+    parser.add_argument("--job", default="local", help="name of the job (default: local)")
+    parser.add_argument(
+        "--basind",
+        metavar="FILE",
+        help="the aggregator; by default BASIN_BASIND, then PATH, then the release of this tree",
+    )
+    parser.add_argument("--verbose", action="store_true", help="show the aggregator's log")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
+    options = parser.parse_args(arguments)
+    if options.command[:1] == ["--"]:
+        del options.command[0]
+    if not options.command:
+        parser.error(
+            "no command is given. Put it after --, as in: basin-run -n 4 -- python train.py"
+        )
+    if options.workers < 1:
+        parser.error("-n must be at least 1")
+    if options.min_workers is not None and not 1 <= options.min_workers <= options.workers:
+        parser.error(f"--min-workers must be from 1 to {options.workers}")
+    return options
+
+
+def _find_basind(given: str | None) -> str:
+    for name in (given, os.environ.get("BASIN_BASIND")):
+        if name:
+            return name
+    found = shutil.which("basind")
+    if found is not None:
+        return found
+    for parent in Path(__file__).resolve().parents[2:4]:
+        built = parent / "build/release/aggregator/basind/basind"
+        if built.exists():
+            return str(built)
+    raise SystemExit(
+        "basin-run: there is no basind. Put it into PATH, or name it with --basind or BASIN_BASIND."
+    )
+
+
+class _Output:
+    """Copies lines to this process's output, each in one piece."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def write(self, to: TextIO, line: str) -> None:
+        with self._lock:
+            to.write(line if line.endswith("\n") else line + "\n")
+            to.flush()
+
+    def relay(self, prefix: str, source: IO[str], to: TextIO) -> None:
+        def copy() -> None:
+            for line in source:
+                self.write(to, prefix + line)
+
+        thread = threading.Thread(target=copy, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def drain(self) -> None:
+        """Returns when all that was written has been copied."""
+        for thread in self._threads:
+            thread.join(timeout=_GRACE_SECONDS)
+
+
+class _Group:
+    """A program in a process group of its own."""
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+
+    def signal(self, number: int) -> None:
+        # Until it is waited for, its number belongs to nobody else.
+        if self.process.returncode is None:
+            try:
+                os.killpg(self.process.pid, number)
+            except ProcessLookupError:
+                return
+
+    def wait(self) -> int:
+        """Waits for the program, and ends what it has left. Negative: the signal that ended it."""
+        os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+        self.signal(signal.SIGKILL)
+        return self.process.wait()
+
+
+def _start_aggregator(program: str, output: _Output, verbose: bool) -> tuple[_Group, str]:
+    """Returns when it serves, with its address."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
+    arguments = ("--grpc-listen=127.0.0.1:0", "--http-listen=none", "--admin-listen=none")
+    try:
+        group = _Group([program, "serve", *arguments, "--drain-grace=0s"], kept)
+    except OSError as error:
+        raise SystemExit(f"basin-run: {program} cannot be started: {error.strerror}") from error
+    assert group.process.stdout is not None and group.process.stderr is not None
+    output.relay("[basind] ", group.process.stderr, sys.stderr)
+    for line in group.process.stdout:
+        if verbose:
+            output.write(sys.stderr, "[basind] " + line)
+        words = json.loads(line)["reason"].replace(",", "").split()
+        if "workers" in words and "on" in words:
+            address = words[words.index("workers") + 2]
+            break
+    else:
+        code = group.wait()
+        output.drain()
+        raise SystemExit(f"basin-run: {program} ended with {code} before it served.")
+
+    def watch() -> None:
+        assert group.process.stdout is not None
+        for line in group.process.stdout:
+            entry = json.loads(line)
+            if verbose or entry["level"] in ("warning", "error"):
+                output.write(sys.stderr, f"[basind] {entry['event']}: {entry['reason']}")
+
+    threading.Thread(target=watch, daemon=True).start()
+    return group, address
+
+
+def _environment(
+    options: argparse.Namespace, address: str, run_id: str, rank: int
+) -> dict[str, str]:
+    workers = options.workers
+    environment = dict(_MALLOC)
+    # As torchrun does: otherwise each worker takes all cores.
+    environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // workers))
+    environment["PYTHONUNBUFFERED"] = "1"
+    environment.update(os.environ)
+    environment.update(
+        BASIN_ADDRESS=address,
+        BASIN_JOB=options.job,
+        BASIN_RUN_ID=run_id,
+        BASIN_FRESH="true",
+        BASIN_WORKER_ID=f"worker-{rank}",
+        BASIN_MAX_WORKERS=str(workers),
+        BASIN_MIN_WORKERS=str(options.min_workers or workers),
+        RANK=str(rank),
+        WORLD_SIZE=str(workers),
+        LOCAL_RANK=str(rank),
+        LOCAL_WORLD_SIZE=str(workers),
+    )
+    return environment
+
+
+class _Job:
+    """The workers, from start to end."""
+
+    def __init__(self, options: argparse.Namespace, output: _Output) -> None:
+        self._least = options.min_workers or options.workers
+        self._output = output
+        self._command = options.command
+        # Of workers that have ended, and of signals that came (rank -1).
+        self._ended: queue.Queue[tuple[int, int]] = queue.Queue()
+        self._groups: list[_Group] = []
+        self._signals = 0
+
+    def start(self, rank: int, environment: dict[str, str]) -> None:
+        try:
+            group = _Group(self._command, environment)
+        except OSError as error:
+            self.end(signal.SIGKILL)
+            name = self._command[0]
+            raise SystemExit(f"basin-run: {name} cannot be started: {error.strerror}") from error
+        self._groups.append(group)
+        assert group.process.stdout is not None and group.process.stderr is not None
+        self._output.relay(f"[{rank}] ", group.process.stdout, sys.stdout)
+        self._output.relay(f"[{rank}] ", group.process.stderr, sys.stderr)
+        threading.Thread(target=lambda: self._ended.put((rank, group.wait())), daemon=True).start()
+
+    def on_signal(self, number: int, _: FrameType | None) -> None:
+        self._ended.put((-1, number))
+
+    def end(self, number: int) -> None:
+        for group in self._groups:
+            group.signal(number)
+
+    def wait(self) -> int:
+        """Returns when all workers have ended: 0, or the code of the first failure."""
+        first_failure = 0
+        running = len(self._groups)
+        succeeded = 0
+        patience: float | None = None
+        while running > 0:
+            try:
+                rank, code = self._ended.get(timeout=patience)
+            except queue.Empty:
+                self.end(signal.SIGKILL)
+                patience = None
+                continue
+            if rank < 0:
+                # The second one is meant.
+                self.end(code if patience is None else signal.SIGKILL)
+                patience = _GRACE_SECONDS
+                first_failure = first_failure or 128 + code
+                continue
+            running -= 1
+            if code == 0:
+                succeeded += 1
+                continue
+            what = (
+                f"ended with {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+            )
+            self._output.write(sys.stderr, f"basin-run: worker {rank} {what}")
+            first_failure = first_failure or (code if code > 0 else 128 - code)
+            if running + succeeded < self._least and patience is None:
+                self.end(signal.SIGTERM)
+                patience = _GRACE_SECONDS
+        return first_failure
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parse(arguments)
+    output = _Output()
+    aggregator, address = _start_aggregator(_find_basind(options.basind), output, options.verbose)
+    try:
+        job = _Job(options, output)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, job.on_signal)
+        run_id = secrets.token_hex(8)
+        for rank in range(options.workers):
+            job.start(rank, _environment(options, address, run_id, rank))
+        return job.wait()
+    finally:
+        aggregator.signal(signal.SIGKILL)  # It has nobody left to serve.
+        aggregator.wait()
+        output.drain()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

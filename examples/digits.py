@@ -1,0 +1,200 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Trains a small CNN on real handwritten digits with several workers.
+
+    basin-run -n 4 -- python examples/digits.py
+
+The data are the 1,797 images of 8 x 8 that scikit-learn brings along; every fifth is for the test.
+Each worker takes its part of every batch, and Basin averages the gradients, so all workers hold
+the same parameters, bit for bit.
+
+With --check the same training is done again by one process on the whole batches: in float64 the
+parameters agree over the whole run, in float32 over the first steps, after which training
+amplifies rounding as it does any other small difference.
+"""
+
+import argparse
+import hashlib
+import sys
+import time
+from dataclasses import dataclass
+
+import basin.torch as bt
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+BATCH = 64  # Of all workers together.
+WANTED_ACCURACY = 0.97
+FLOAT64_BOUND = 1e-10
+FLOAT32_BOUND, FLOAT32_STEPS = 1e-6, 20
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        )
+        self.classifier = nn.Sequential(nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 10))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.classifier(self.features(images).flatten(1))
+        return scores
+
+
+@dataclass
+class Data:
+    """Images of shape (n, 1, 8, 8) from 0 to 1, and their digits."""
+
+    train_images: torch.Tensor
+    train_digits: torch.Tensor
+    test_images: torch.Tensor
+    test_digits: torch.Tensor
+
+
+def load(dtype: torch.dtype) -> Data:
+    bunch = load_digits()
+    images = torch.tensor(bunch.images / 16.0, dtype=dtype).unsqueeze(1)
+    digits = torch.tensor(bunch.target)
+    test = torch.arange(len(digits)) % 5 == 0
+    return Data(images[~test], digits[~test], images[test], digits[test])
+
+
+def make_optimizer(net: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+
+
+def train(
+    net: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    data: Data,
+    *,
+    epochs: int,
+    part: slice,
+    max_steps: int | None = None,
+    show: bool = False,
+) -> int:
+    """Trains on `part` of every batch; returns the number of steps."""
+    shuffle = torch.Generator().manual_seed(1)  # The same on every worker.
+    steps = 0
+    for epoch in range(epochs):
+        order = torch.randperm(len(data.train_digits), generator=shuffle)
+        loss = torch.zeros(())
+        for start in range(0, len(order) - BATCH + 1, BATCH):
+            mine = order[start : start + BATCH][part]
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(
+                net(data.train_images[mine]), data.train_digits[mine]
+            )
+            loss.backward()
+            optimizer.step()
+            steps += 1
+            if steps == max_steps:
+                return steps
+        if show:
+            percent = 100 * accuracy(net, data)
+            print(f"epoch {epoch + 1:2}/{epochs}  loss {loss:.4f}  test accuracy {percent:.1f} %")
+    return steps
+
+
+def accuracy(net: nn.Module, data: Data) -> float:
+    with torch.no_grad():
+        right = net(data.test_images).argmax(1) == data.test_digits
+    return float(right.double().mean())
+
+
+def hash_of(net: nn.Module) -> str:
+    """Of all parameters, by name and bits."""
+    digest = hashlib.sha256()
+    for name, tensor in net.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def my_part() -> slice:
+    return slice(bt.rank(), BATCH // bt.size() * bt.size(), bt.size())
+
+
+def demonstrate(epochs: int) -> bool:
+    """Trains, and tells what came of it. Whether it is what it should be."""
+    data = load(torch.float32)
+    torch.manual_seed(100 + bt.rank())  # Other values on each worker, until the broadcast.
+    net = Net()
+    bt.broadcast_parameters(net)
+    optimizer = bt.DistributedOptimizer(make_optimizer(net), net.named_parameters())
+    began = time.perf_counter()
+    steps = train(net, optimizer, data, epochs=epochs, part=my_part(), show=bt.rank() == 0)
+    seconds = time.perf_counter() - began
+
+    totals = optimizer.totals()
+    compute = seconds - totals.push_seconds - totals.wait_seconds
+    mine = (hash_of(net), accuracy(net, data), totals, compute)
+    everybody = bt.allgather_object(mine)
+    good = all(each[0] == mine[0] and each[1] >= WANTED_ACCURACY for each in everybody)
+    if bt.rank() == 0:
+        print(f"\n{len(everybody)} workers, {steps} steps in {seconds:.1f} s")
+        print("worker  parameters        test accuracy  MB sent  MB received  ms per step:", end="")
+        print(" compute   push   wait")
+        for rank, (digest, right, of_worker, computing) in enumerate(everybody):
+            times = (computing, of_worker.push_seconds, of_worker.wait_seconds)
+            print(
+                f"{rank:6}  {digest}  {100 * right:11.1f} %  "
+                f"{of_worker.bytes_pushed / 1e6:7.1f}  {of_worker.bytes_received / 1e6:11.1f}"
+                + " " * 15
+                + "".join(f"  {1000 * each / steps:5.2f}" for each in times)
+            )
+        print("all workers hold the same parameters" if good else "FAILED")
+    return good
+
+
+def check(epochs: int) -> bool:
+    """Compares with one process on the same batches. Whether the parameters agree."""
+    good = True
+    for dtype, bound, max_steps in (
+        (torch.float64, FLOAT64_BOUND, None),
+        (torch.float32, FLOAT32_BOUND, FLOAT32_STEPS),
+    ):
+        data = load(dtype)
+        torch.manual_seed(1)
+        net, alone = Net().to(dtype), Net().to(dtype)
+        alone.load_state_dict(net.state_dict())
+        optimizer = bt.DistributedOptimizer(make_optimizer(net), net.named_parameters())
+        steps = train(net, optimizer, data, epochs=epochs, part=my_part(), max_steps=max_steps)
+        if bt.rank() == 0:
+            whole = slice(0, BATCH // bt.size() * bt.size())
+            train(alone, make_optimizer(alone), data, epochs=epochs, part=whole, max_steps=steps)
+            pairs = zip(net.parameters(), alone.parameters(), strict=True)
+            difference = max(float((a - b).detach().abs().max()) for a, b in pairs)
+            good = good and difference <= bound
+            name = str(dtype).removeprefix("torch.")
+            print(
+                f"{name} after {steps} steps: largest difference to one process {difference:.2g}, "
+                f"at most {bound:.0e} is allowed"
+            )
+    return all(bt.allgather_object(good))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Trains a small CNN on handwritten digits.")
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--check", action="store_true", help="compare with one process")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    bt.init()
+    try:
+        good = demonstrate(options.epochs)
+        if options.check:
+            good = check(options.epochs) and good
+        bt.barrier("end")
+    finally:
+        bt.shutdown()
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

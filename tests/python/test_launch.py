@@ -1,0 +1,156 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""basin-run with real processes, and the example that it runs.
+
+Usage: test_launch.py BASIND LIBBASIN
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from jobs import PACKAGE, PATIENCE, ROOT, require
+
+# What a worker of a test does.
+SAY_WHO = (
+    "import os; print(*(os.environ[k] for k in "
+    "('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'BASIN_WORKER_ID', 'MALLOC_MMAP_THRESHOLD_')))"
+)
+RANK_1_FAILS = """
+import os, signal, sys
+if os.environ["RANK"] == "1":
+    print("fails", file=sys.stderr)
+    sys.exit(5)
+signal.pause()
+"""
+HAS_A_CHILD = """
+import signal, subprocess
+print(subprocess.Popen(["sleep", "1000"]).pid, flush=True)
+signal.pause()
+"""
+RANK_0_IS_KILLED = """
+import os, signal
+import basin, numpy
+with basin.connect() as client:
+    client.barrier()
+    if client.worker_id == "worker-0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print(client.allreduce(numpy.ones(1), "x", op=basin.Sum)[0])
+    client.barrier("end")
+"""
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "basin.launch", *arguments]
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
+    return {
+        **kept,
+        "PYTHONPATH": str(PACKAGE),
+        "BASIN_BASIND": sys.argv[1],
+        "BASIN_LIBRARY": sys.argv[2],
+    }
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=3 * PATIENCE,
+        check=False,
+    )
+
+
+def state_of(process: int) -> str:
+    """Of /proc: R, S, Z and so on; empty when there is no such process."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return text.rpartition(")")[2].split()[0]
+
+
+def children_of(process: int) -> list[int]:
+    children: list[int] = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            children += [int(word) for word in (task / "children").read_text().split()]
+    return children
+
+
+class Launch(unittest.TestCase):
+    def test_workers_know_who_they_are_and_lines_have_their_rank(self) -> None:
+        done = run("-n", "3", "--", sys.executable, "-c", SAY_WHO)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(
+            [f"[{i}] {i} 3 {i} worker-{i} 33554432" for i in range(3)],
+            sorted(done.stdout.splitlines()),
+        )
+
+    def test_the_first_failure_ends_the_others_and_gives_its_code(self) -> None:
+        done = run("-n", "3", "--", sys.executable, "-c", RANK_1_FAILS)
+        self.assertEqual(5, done.returncode)
+        self.assertIn("[1] fails", done.stderr)
+        self.assertIn("worker 1 ended with 5", done.stderr)
+        self.assertIn("was ended by SIGTERM", done.stderr)
+
+    def test_workers_go_on_while_enough_are_left(self) -> None:
+        done = run("-n", "3", "--min-workers", "2", "--", sys.executable, "-c", RANK_0_IS_KILLED)
+        self.assertEqual(128 + signal.SIGKILL, done.returncode, done.stderr)
+        self.assertEqual(["[1] 2.0", "[2] 2.0"], sorted(done.stdout.splitlines()))
+
+    def test_ctrl_c_leaves_no_process(self) -> None:
+        process = subprocess.Popen(
+            command("-n", "2", "--", sys.executable, "-c", HAS_A_CHILD),
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None
+        grandchildren = [int(process.stdout.readline().split()[1]) for _ in range(2)]
+        family = [*children_of(process.pid), *grandchildren]
+        self.assertEqual(5, len(family))  # The aggregator, too.
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+        self.assertEqual(128 + signal.SIGINT, process.returncode)
+        for each in family:
+            self.assertIn(state_of(each), ("", "Z"), each)
+
+    def test_usage(self) -> None:
+        for arguments, text in (
+            (("-n", "2"), "no command"),
+            (("-n", "0", "--", "true"), "at least 1"),
+            (("-n", "2", "--min-workers", "3", "--", "true"), "from 1 to 2"),
+        ):
+            done = run(*arguments)
+            self.assertEqual(2, done.returncode)
+            self.assertIn(text, done.stderr)
+        done = run("-n", "1", "--", "/no/such/program")
+        self.assertEqual(1, done.returncode)
+        self.assertIn("/no/such/program cannot be started", done.stderr)
+        done = run("-n", "1", "--basind", "/no/basind", "--", "true")
+        self.assertEqual(1, done.returncode)
+        self.assertIn("/no/basind cannot be started", done.stderr)
+
+
+class Digits(unittest.TestCase):
+    def test_four_workers_learn_what_one_process_learns(self) -> None:
+        script = str(ROOT / "examples/digits.py")
+        done = run("-n", "4", "--", sys.executable, script, "--epochs", "12", "--check")
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertIn("all workers hold the same parameters", done.stdout)
+        self.assertRegex(done.stdout, r"float64 after 264 steps: largest difference.*e-1[0-9]")
+        self.assertRegex(done.stdout, r"float32 after 20 steps")
+
+
+if __name__ == "__main__":
+    require("numpy", "torch", "sklearn")
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
