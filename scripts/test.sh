@@ -195,7 +195,8 @@ check_headers() {
   cpp_sources '\.h$' proto kernels runtime aggregator client | grep -v -e '-inl\.h$' |
     xargs -r -P "$jobs" -I{} sh -c \
       'clang++-14 -std=c++17 -Wall -Wextra -Werror -Wno-pragma-once-outside-header \
-         -I. -Ibuild/release/proto/basin/generated -fsyntax-only -x c++-header "$1" ||
+         -I. -Ibuild/release/proto/basin/generated -Iclient/c/include -Iclient/cpp/include \
+         -fsyntax-only -x c++-header "$1" ||
        { echo "$1 does not compile alone"; exit 1; }' _ {}
 }
 

@@ -14,6 +14,7 @@
 // gRPC takes a socket mutator through its public API (ChannelArguments::SetSocketMutator), and
 // calls it with every socket that it makes, but installs no header that says what one is. These two
 // are what it has been since gRPC 1.37; the tests of this folder fail where it is something else.
+// NOLINTBEGIN(readability-identifier-naming): gRPC's names.
 struct grpc_mutate_socket_info;
 struct grpc_socket_mutator_vtable {
   bool (*mutate_fd)(int fd, grpc_socket_mutator* mutator);
@@ -25,6 +26,7 @@ struct grpc_socket_mutator {
   const grpc_socket_mutator_vtable* vtable;
   gpr_refcount refcount;
 };
+// NOLINTEND(readability-identifier-naming)
 
 namespace basin::client {
 namespace {
