@@ -1,8 +1,16 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The manifests of deploy/ fit the chart and the client that they start."""
+"""The manifests of deploy/ fit the chart and the client that they start.
 
+Usage: test_deploy.py [BASIND LIBBASIN]   with them, workers run with the variables of the manifest
+"""
+
+import json
+import os
 import re
+import subprocess
+import sys
 import unittest
+import uuid
 from typing import Any
 
 import chart
@@ -10,8 +18,22 @@ import yaml
 from chart import VALUE_SETS
 from tools import CHART, ROOT, require
 
-# Where the aggregator lists the variables that belong to clients.
-CLIENT_VARIABLES = ROOT / "aggregator/config/given.cc"
+PROGRAMS: list[str] = []
+
+# The client's options; each has a variable.
+CLIENT_OPTIONS = ROOT / "client/c/options.cc"
+
+# What a trainer does first: it says who it is, and who was counted in a sum.
+TRAINER = """
+import os
+import basin
+import numpy
+with basin.connect() as client:
+    mine = numpy.full(4, 2.0 ** int(os.environ["JOB_COMPLETION_INDEX"]), numpy.float32)
+    print(client.worker_id, client.world_size, client.allreduce(mine, "g", op=basin.Sum)[0])
+    client.finished()
+"""
+PATIENCE_SECONDS = 60
 
 
 def trainer_job() -> dict[str, Any]:
@@ -39,7 +61,8 @@ class TrainerJob(unittest.TestCase):
         self.assertEqual(chart.NAMESPACE, self.job["metadata"]["namespace"])
 
     def test_variables_are_ones_that_clients_have(self) -> None:
-        known = set(re.findall(r'"(BASIN_\w+)"', CLIENT_VARIABLES.read_text(encoding="utf-8")))
+        options = re.findall(r'Option\{"(\w+)"', CLIENT_OPTIONS.read_text(encoding="utf-8"))
+        known = {f"BASIN_{option.upper()}" for option in options}
         self.assertIn("BASIN_ADDRESS", known)
         self.assertLessEqual({name for name in self.env if name.startswith("BASIN_")}, known)
 
@@ -68,6 +91,65 @@ class TrainerJob(unittest.TestCase):
         self.assertFalse(self.pod["automountServiceAccountToken"])
 
 
+class RealWorkers(unittest.TestCase):
+    def environment(self, index: int, uid: str, address: str) -> dict[str, str]:
+        """What Kubernetes gives the pod with this index; but for the address, which has no DNS."""
+        metadata = {
+            "metadata.name": f"digits-{index}-x7k2p",
+            "metadata.labels['batch.kubernetes.io/controller-uid']": uid,
+        }
+        (container,) = trainer_job()["spec"]["template"]["spec"]["containers"]
+        given = {
+            variable["name"]: variable["value"]
+            if "value" in variable
+            else metadata[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+            for variable in container["env"]
+        }
+        return {**given, "BASIN_ADDRESS": address, "JOB_COMPLETION_INDEX": str(index)}
+
+    def start_basind(self) -> str:
+        """The address for workers."""
+        # Workers of a run that it does not know need not wait for others to come back.
+        flags = ["--grpc-listen=127.0.0.1:0", "--recovery-window=100ms"]
+        nothing_else = ["--http-listen=none", "--admin-listen=none"]
+        process = self.start([PROGRAMS[0], *flags, *nothing_else], {})
+        assert process.stdout is not None
+        for line in process.stdout:
+            if found := re.search(r"workers on ([\d.:]+)", json.loads(line)["reason"]):
+                return found[1]
+        self.fail("basind ended")
+
+    def start(self, command: list[str], variables: dict[str, str]) -> subprocess.Popen[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
+        process = subprocess.Popen(
+            command, env={**kept, **variables}, stdout=subprocess.PIPE, text=True
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_meet_under_the_variables_of_the_manifest(self) -> None:
+        if not PROGRAMS:
+            self.skipTest("this build has no basind")
+        address = self.start_basind()
+        workers = trainer_job()["spec"]["completions"]
+        # A Job that is made again has another uid: another run of the same training job.
+        for uid in (str(uuid.uuid4()), str(uuid.uuid4())):
+            package = {"BASIN_LIBRARY": PROGRAMS[1], "PYTHONPATH": str(ROOT / "client/python")}
+            trainers = [
+                self.start(
+                    [sys.executable, "-c", TRAINER],
+                    {**self.environment(index, uid, address), **package},
+                )
+                for index in range(workers)
+            ]
+            said = [trainer.communicate(timeout=PATIENCE_SECONDS)[0] for trainer in trainers]
+            everybody = float(2**workers - 1)
+            self.assertEqual(
+                [f"digits-{index}-x7k2p {workers} {everybody}\n" for index in range(workers)], said
+            )
+
+
 class Notes(unittest.TestCase):
     def test_address_is_made_of_the_same_names(self) -> None:
         notes = (CHART / "templates/NOTES.txt").read_text(encoding="utf-8")
@@ -77,4 +159,5 @@ class Notes(unittest.TestCase):
 
 if __name__ == "__main__":
     require("helm-4")
-    unittest.main(verbosity=2)
+    PROGRAMS = sys.argv[1:]
+    unittest.main(argv=sys.argv[:1], verbosity=2)
