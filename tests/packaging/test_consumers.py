@@ -132,7 +132,7 @@ class Consumers(unittest.TestCase):
 
         def start(worker: str) -> "subprocess.Popen[str]":
             return subprocess.Popen(
-                [program, "150", "20"],
+                [program, "400", "20"],
                 env=clean(self.environment("train", worker, 3, BASIN_MIN_WORKERS="2")),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -152,7 +152,7 @@ class Consumers(unittest.TestCase):
             said, errors = trainer.communicate(timeout=PATIENCE)
             self.assertEqual(0, trainer.returncode, errors)
             ends[worker] = re.sub(r"loss [^,]+,", "loss,", said)
-        self.assertRegex(ends["a"], r"^step 150, loss, parameters( -?0x1\.\w+p[+-]\d+){9}\n$")
+        self.assertRegex(ends["a"], r"^step 400, loss, parameters( -?0x1\.\w+p[+-]\d+){9}\n$")
         self.assertEqual({ends["a"]}, set(ends.values()), "the workers differ")
         # What the samples were made of: -3.5, -2.5, ... and 2.
         parameters = [float.fromhex(number) for number in ends["a"].split()[4:]]
