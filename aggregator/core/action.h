@@ -191,6 +191,7 @@ enum class NoteKind : uint8_t {
   kLaneWaitsForMemory,
   kValueFailed,
   kStalled,
+  kNewLineage,
   kDraining,
 };
 

@@ -2,22 +2,7 @@
 //
 // One training job: its workers, its lanes and their rounds, and when its membership changes.
 //
-// States:
-//
-//   from         when                                              to
-//   -----------  ------------------------------------------------  -----------
-//   (none)       first hello: without history, and the recovery    kForming
-//                window is long over, or vouched to be fresh
-//   (none)       first hello otherwise                             kRecovering
-//   kRecovering  who is back decides it (recovery.h)               kForming, kRunning, kHalted
-//   kHalted      the missing come back, or an operator says so     kRunning, kForming
-//   kForming     start_workers ready, or start_timeout with at     kRunning
-//                least min_workers
-//   kForming     a hello with history, before the first verdict    kRecovering
-//   kRunning     told of a higher term (another aggregator ruled)  kRecovering
-//   kRunning     a value that recovery adopted is lost with all    kRecovering
-//                its holders
-//   kRunning     nobody with state is left                         kForming (a new lineage)
+// Its states and how they follow each other are in the table below.
 //
 // While kRunning the job is paused when fewer than min_workers members are left, or an operator
 // suspended it: no round gets a verdict then. Members change at once before the first round, and
@@ -28,6 +13,7 @@
 #ifndef BASIN_AGGREGATOR_CORE_JOB_H_
 #define BASIN_AGGREGATOR_CORE_JOB_H_
 
+#include <cassert>
 #include <map>
 #include <optional>
 #include <set>
@@ -72,9 +58,54 @@ struct JobScope {
   bool draining;       // The whole service: open no round, admit nobody.
 };
 
-enum class JobState : uint8_t { kRecovering = 0, kHalted = 1, kForming = 2, kRunning = 3 };
+enum class JobState : uint8_t {
+  kRecovering = 0,  // The aggregator does not know how far the run is; hellos are held.
+  kHalted = 1,      // Those who are back cannot say it; an operator may.
+  kForming = 2,     // There are no members: waits for start_workers.
+  kRunning = 3,
+};
 
 const char* JobStateName(JobState state);
+
+struct JobTransition {
+  JobState from;
+  JobState to;
+  const char* when;
+};
+
+// A job starts as kForming, and its first hello decides. Another run of the same name, when nobody
+// is present any more, starts anew: from wherever the run before was.
+inline constexpr JobTransition kJobTransitions[] = {
+    // from                 to
+    {JobState::kForming, JobState::kForming,
+     "first hello: without history, and the recovery window is long over, or vouched to be fresh"},
+    {JobState::kForming, JobState::kRecovering,
+     "first hello otherwise; or, before the first verdict, a hello with history; or told of a "
+     "higher term"},
+    {JobState::kForming, JobState::kRunning,
+     "start_workers are ready, or min_workers at start_timeout"},
+    {JobState::kRecovering, JobState::kRunning, "who is back can say how far the run is"},
+    {JobState::kRecovering, JobState::kForming, "nobody remembers, or nothing has happened"},
+    {JobState::kRecovering, JobState::kHalted, "the window is over, and who is back cannot say it"},
+    {JobState::kRecovering, JobState::kRecovering, "another run"},
+    {JobState::kHalted, JobState::kRunning, "the missing come back, or an operator says go on"},
+    {JobState::kHalted, JobState::kForming, "an operator says go on, and nobody remembers"},
+    {JobState::kHalted, JobState::kHalted, "somebody came back, and it is not enough"},
+    {JobState::kHalted, JobState::kRecovering, "another run"},
+    {JobState::kRunning, JobState::kRecovering,
+     "told of a higher term (another aggregator ruled); or a value that recovery adopted is lost "
+     "with all its holders; or, before the first verdict, a hello of somebody else with history; "
+     "or another run"},
+    {JobState::kRunning, JobState::kForming,
+     "nobody with state is left (a new lineage); or another run that is fresh"},
+};
+
+constexpr bool MayFollow(JobState from, JobState to) {
+  for (const JobTransition& row : kJobTransitions) {
+    if (row.from == from && row.to == to) return true;
+  }
+  return false;
+}
 
 class Job {
  public:
@@ -151,6 +182,12 @@ class Job {
     std::optional<WorkerId> donor;
     auto Fields() const { return std::tie(next, donor); }
   };
+
+  // The only way to change the state. REQUIRES: MayFollow.
+  void SetState(JobState state) {
+    assert(MayFollow(state_, state));
+    state_ = state;
+  }
 
   // job_hello.cc
   bool CheckRun(const JobScope& scope, SessionId session, const Hello& hello);

@@ -53,7 +53,7 @@ void Job::TakeHello(const JobScope& scope, SessionId session, const Hello& hello
     const bool long_up = scope.now >= scope.started + scope.config.recovery_window;
     const bool fresh = !remembers && !saved_.has_value() && (hello.fresh || long_up);
     if (fresh) {
-      state_ = JobState::kForming;
+      SetState(JobState::kForming);
       forming_since_ = scope.now;
     } else {
       EnterRecovery(scope, "the aggregator does not remember this run");

@@ -92,7 +92,7 @@ void Job::TryForm(const JobScope& scope) {
     if (next.members.size() < settings_.max_workers) next.members.push_back(workers_[slot].id);
   }
   std::sort(next.members.begin(), next.members.end());
-  state_ = JobState::kRunning;
+  SetState(JobState::kRunning);
   reason_.clear();
   RequestChange(scope, next, ChooseDonorByState(next));
 }
@@ -357,10 +357,13 @@ void Job::EndLineage(const JobScope& scope) {
   }
   // Who is only late may still hold it, and is heard until the new lineage has a verdict.
   recovered_ = false;
-  state_ = JobState::kForming;
+  SetState(JobState::kForming);
   forming_since_ = scope.now;
   forming_timed_out_ = false;
   reason_ = "nobody with state is left; waits for workers to start from their own";
+  Say(scope, NoteKind::kNewLineage, "",
+      "Nobody is left who holds the state of the rounds so far. Whoever comes starts from a state "
+      "of its own; if these differ, all take that of the highest step.");
   TryForm(scope);
 }
 

@@ -19,7 +19,7 @@ void Job::EnterRecovery(const JobScope& scope, const std::string& reason) {
       scope, Error{ErrorCode::kUnavailable, absl::StrCat("Job ", name_, " recovers: ", reason,
                                                          ". The client reconnects by itself.")});
   Forget(scope);
-  state_ = JobState::kRecovering;
+  SetState(JobState::kRecovering);
   recovery_since_ = scope.now;
   reason_ = reason;
   Say(scope, NoteKind::kRecovering, "", absl::StrCat("Recovering: ", reason, "."));
@@ -151,7 +151,7 @@ void Job::TryRecover(const JobScope& scope) {
             absl::StrCat("Halted: ", decision.reason,
                          ". Bring them back, or run `basinctl recover` to go on without."));
       }
-      state_ = JobState::kHalted;
+      SetState(JobState::kHalted);
       reason_ = decision.reason;
       return;
     case RecoveryStep::kFresh:
@@ -185,7 +185,7 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
     if (!HasHistory(held.second)) continue;
     term_ = std::max(term_, HighestTerm(held.second) + scope.config.term_step);
   }
-  state_ = JobState::kForming;
+  SetState(JobState::kForming);
   forming_since_ = scope.now;
   forming_timed_out_ = false;
   // Somebody who remembers may still come and void this, and has to explain them then.
@@ -288,7 +288,7 @@ void Job::FinishRecovery(const JobScope& scope) {
   forced_ = false;
   orphans_.clear();
   saved_.reset();
-  state_ = JobState::kRunning;
+  SetState(JobState::kRunning);
   recovered_ = true;
   Say(scope, NoteKind::kRecovered, "",
       absl::StrCat("Recovered as generation ", ToString(membership_.generation), " with ",

@@ -82,6 +82,8 @@ const char* NoteKindName(NoteKind kind) {
       return "value_failed";
     case NoteKind::kStalled:
       return "stalled";
+    case NoteKind::kNewLineage:
+      return "new_lineage";
     case NoteKind::kDraining:
       return "draining";
   }

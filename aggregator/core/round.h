@@ -3,22 +3,7 @@
 // One round of one lane: who contributes, which chunks are there, what is reduced, and how the
 // value is settled. A round never decides alone who is a member of the job; it is told.
 //
-// Phases:
-//
-//   from      when                                                   to        what is done
-//   --------  -----------------------------------------------------  --------  --------------------
-//   (none)    first frame, skip or begin for the lane's next number  kIdle     frames are parked
-//   kIdle     first begin                                            kCollect  reduce what is whole
-//   kCollect  a contributor is lost or withdraws, and some chunk     kCollect  next attempt: redo
-//             it was part of has been reduced; or members join in    (higher   every reduced chunk;
-//             a pause                                                ballot)   AttemptRestarted
-//   kCollect  all contributions effective and reduced                kPrepared Prepared(COMMITTED)
-//   kCollect  nobody is left to contribute; loss under `abort`       kPrepared Prepared(ABORTED)
-//   kPrepared members join in a pause; adopted in recovery           kPrepared Prepared again, same
-//                                                                              value, higher ballot
-//   kPrepared nobody left holds the value (one that recovery         kCollect  run again
-//             adopted is not run again: the job recovers once more)
-//   kPrepared every live member STAGED                               (settled) the job tells it
+// Its phases and how they follow each other are in the table below.
 //
 // A member's contribution, while the round collects:
 //
@@ -33,6 +18,7 @@
 #ifndef BASIN_AGGREGATOR_CORE_ROUND_H_
 #define BASIN_AGGREGATOR_CORE_ROUND_H_
 
+#include <cassert>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -70,6 +56,46 @@ struct RoundScope {
   bool paused;                                // Below min_workers, or suspended.
   const std::optional<RoundSpec>& last_spec;  // Of the lane's last committed round.
 };
+
+struct RoundTransition {
+  RoundPhase from;
+  RoundPhase to;
+  const char* when;
+  const char* what;  // Is done.
+};
+
+// A round exists from the first frame, skip or begin for the lane's next number on; frames are
+// parked while it is kIdle. It is over when every live member has STAGED at the current ballot and
+// the job is not paused: then the job tells the verdict.
+inline constexpr RoundTransition kRoundTransitions[] = {
+    // from                  to
+    {RoundPhase::kIdle, RoundPhase::kCollect, "the first begin or withdrawal",
+     "each chunk that is whole is reduced, and its result published"},
+    {RoundPhase::kIdle, RoundPhase::kPrepared, "a value is adopted in recovery; loss under `abort`",
+     "Prepared"},
+    {RoundPhase::kCollect, RoundPhase::kCollect,
+     "a contributor is lost or withdraws, and a chunk that it was part of has been reduced; "
+     "members "
+     "join in a pause",
+     "next attempt, at a higher ballot: AttemptRestarted; every reduced chunk is done again"},
+    {RoundPhase::kCollect, RoundPhase::kPrepared, "every contribution is effective and reduced",
+     "Prepared(COMMITTED)"},
+    {RoundPhase::kCollect, RoundPhase::kPrepared,
+     "nobody is left to contribute; loss under `abort`; a reduction cannot be made",
+     "Prepared(ABORTED)"},
+    {RoundPhase::kPrepared, RoundPhase::kPrepared, "members join in a pause",
+     "Prepared again: the same value, at a higher ballot"},
+    {RoundPhase::kPrepared, RoundPhase::kCollect,
+     "nobody is left who holds the value (of one that recovery adopted, the job recovers instead)",
+     "run again"},
+};
+
+constexpr bool MayFollow(RoundPhase from, RoundPhase to) {
+  for (const RoundTransition& row : kRoundTransitions) {
+    if (row.from == from && row.to == to) return true;
+  }
+  return false;
+}
 
 enum class Standing : uint8_t {
   kContributor = 0,
@@ -255,6 +281,12 @@ class Round {
   void Reject(const RoundScope& scope, const RoundMember& member, ErrorCode code,
               const std::string& text) const;
   void SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message) const;
+
+  // The only way to change the phase. REQUIRES: MayFollow.
+  void SetPhase(RoundPhase phase) {
+    assert(MayFollow(phase_, phase));
+    phase_ = phase;
+  }
 
   RoundNumber number_;
   Ballot ballot_;

@@ -73,7 +73,7 @@ void Round::MemoryGrew(const RoundScope& scope) {
 void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   RoundMember& member = At(slot);
   if (phase_ == RoundPhase::kIdle) {
-    phase_ = RoundPhase::kCollect;
+    SetPhase(RoundPhase::kCollect);
     Say(scope, NoteKind::kRoundOpened, member.id,
         absl::StrCat("Round ", number_, " opened with ", members_.size(), " members."));
   }
@@ -358,7 +358,7 @@ void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& 
     return;
   }
   if (member.standing != Standing::kContributor) return;
-  if (phase_ == RoundPhase::kIdle) phase_ = RoundPhase::kCollect;
+  if (phase_ == RoundPhase::kIdle) SetPhase(RoundPhase::kCollect);
   Say(scope, NoteKind::kContributionWithdrawn, member.id, reason);
   const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " withdrew: ", reason));

@@ -192,7 +192,7 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
 
 // At the current ballot, to everyone. The value's bytes are those of value_ballot_.
 void Round::SendPrepared(const RoundScope& scope) {
-  phase_ = RoundPhase::kPrepared;
+  SetPhase(RoundPhase::kPrepared);
   SendAll all;
   for (RoundMember& member : members_) {
     SetStaged(member, false);
@@ -311,7 +311,7 @@ void Round::TakeSupply(const RoundScope& scope, Slot slot, const FrameReceived& 
 
 void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
                   const std::set<Slot>& holders) {
-  phase_ = RoundPhase::kPrepared;
+  SetPhase(RoundPhase::kPrepared);
   adopted_ = true;
   value_ballot_ = staged.value_ballot;
   value_ = staged.value;
@@ -324,7 +324,7 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
 // The value is lost with everyone who held it: what the others own is pushed and reduced anew. They
 // take it for done, and say it all again on a new session.
 void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
-  phase_ = RoundPhase::kCollect;
+  SetPhase(RoundPhase::kCollect);
   wanted_.clear();
   supplier_.reset();
   value_ = RoundValue{};

@@ -2,19 +2,7 @@
 //
 // The workers of one job: who they are, whether they can be heard, and what they are to the job.
 //
-// State of a worker (the transitions are Job's):
-//
-//   from       when                                             to
-//   ---------  -----------------------------------------------  ---------
-//   (none)     hello                                            kAdmitted
-//   kAdmitted  ready, room below max_workers                    kCandidate
-//   kAdmitted  ready, no room                                   kSpare
-//   kSpare     room                                             kCandidate
-//   kCandidate genesis, boundary verdict, or pause              kMember
-//   kMember    drained, finished (at the next boundary)         kAdmitted, kFinished
-//   any        silent beyond its lease, evicted, superseded,
-//              abandoned, left, process exited                  kLost
-//   kLost      hello of the same process, or of another         kAdmitted, with a new incarnation
+// Its states and how they follow each other are in the table below; the decisions are Job's.
 //
 // Thread contract: plain values.
 
@@ -22,6 +10,7 @@
 #define BASIN_AGGREGATOR_CORE_WORKERS_H_
 
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -48,6 +37,36 @@ enum class WorkerState : uint8_t {
 };
 
 const char* WorkerStateName(WorkerState state);
+
+struct WorkerTransition {
+  WorkerState from;
+  WorkerState to;
+  const char* when;
+};
+
+// Besides these, everybody can be lost.
+inline constexpr WorkerTransition kWorkerTransitions[] = {
+    // from                    to
+    {WorkerState::kLost, WorkerState::kAdmitted, "hello, of a new worker or in a new life"},
+    {WorkerState::kLost, WorkerState::kMember, "recovery: it remembers, and is current"},
+    {WorkerState::kAdmitted, WorkerState::kAdmitted, "hello in a new life before it was ready"},
+    {WorkerState::kAdmitted, WorkerState::kCandidate, "ready, and the job has room"},
+    {WorkerState::kAdmitted, WorkerState::kSpare, "ready, and the job has max_workers"},
+    {WorkerState::kCandidate, WorkerState::kMember, "genesis, a verdict at a boundary, a pause"},
+    {WorkerState::kSpare, WorkerState::kMember, "the same, when somebody else has gone"},
+    {WorkerState::kMember, WorkerState::kMember, "the next generation"},
+    {WorkerState::kMember, WorkerState::kAdmitted, "drained: it is not among the next members"},
+    {WorkerState::kMember, WorkerState::kFinished, "out of data, with the next members"},
+    {WorkerState::kFinished, WorkerState::kAdmitted, "a new lineage begins"},
+};
+
+constexpr bool MayFollow(WorkerState from, WorkerState to) {
+  if (to == WorkerState::kLost) return true;  // Silent, evicted, superseded, left, exited.
+  for (const WorkerTransition& row : kWorkerTransitions) {
+    if (row.from == from && row.to == to) return true;
+  }
+  return false;
+}
 
 struct Worker {
   WorkerId id;
@@ -114,8 +133,9 @@ class Workers {
     by_id_.emplace(id, slot);
   }
 
-  // The only way to change a state: keeps Count right.
+  // The only way to change a state: keeps Count right. REQUIRES: MayFollow.
   void SetState(Slot slot, WorkerState state) {
+    assert(MayFollow(slots_[slot].state, state));
     --counts_[static_cast<size_t>(slots_[slot].state)];
     slots_[slot].state = state;
     ++counts_[static_cast<size_t>(state)];
