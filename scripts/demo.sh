@@ -4,50 +4,66 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Builds Basin and shows it at work.
+Builds Basin and shows it at work: an aggregator and four workers on this machine train a small
+network on real handwritten digits, and end with the same parameters, bit for bit.
 
-There is no service to run yet, so the demonstration is the simulator: whole training jobs, with
-the real state machines of the aggregator and of the clients, on a simulated network and clock, with
-faults that a seed decides. The same seed gives the same run.
+usage: scripts/demo.sh [--workers N] [ARGUMENT...]
+       scripts/demo.sh --simulator [ARGUMENT...]
 
-usage: scripts/demo.sh [--help] [ARGUMENT...]
-
-  ARGUMENT...  handed to basin-simulate as they are; `scripts/demo.sh --simulator-help` lists them
+  --workers N   so many workers instead of four
+  --simulator   instead: whole training jobs with the real state machines of the aggregator and of
+                the clients, on a simulated network and clock, with faults that a seed decides
+  ARGUMENT...   handed to examples/digits.py, or to basin-simulate; both know --help
 
 examples:
-  scripts/demo.sh                     # a run that the simulator chooses
-  scripts/demo.sh --seed 7            # the run of seed 7
+  scripts/demo.sh
+  scripts/demo.sh --check               # and compare with one process on the same batches
+  scripts/demo.sh --simulator --seed 7  # the simulated run of seed 7
 HELP
 }
 
-arguments=()
-for argument in "$@"; do
-  case "$argument" in
-    --help | -h)
-      usage
-      exit 0
-      ;;
-    --simulator-help) arguments+=(--help) ;;
-    *) arguments+=("$argument") ;;
-  esac
-done
+workers=4
+simulator=false
+case "${1-}" in
+  --help | -h)
+    usage
+    exit 0
+    ;;
+  --simulator)
+    simulator=true
+    shift
+    ;;
+  --workers)
+    workers="${2:?demo: --workers needs a number}"
+    shift 2
+    ;;
+esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-scripts/setup.sh --check --no-python >/dev/null || scripts/setup.sh --no-python
+setup=()
+"$simulator" && setup=(--no-python)
+scripts/setup.sh --check "${setup[@]}" >/dev/null || scripts/setup.sh "${setup[@]}"
 
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
-echo "demo: building (the first time takes minutes)"
 fail() { # what
   tail -n 30 "$log" >&2
   echo "demo: $1" >&2
   exit 1
 }
-cmake --preset release >"$log" 2>&1 || fail "the build could not be configured"
-if ! ninja -C build/release -t query basin-simulate >/dev/null 2>&1; then
-  : >"$log"
-  fail "there is nothing to show yet: this version has no simulator"
+build() { # targets
+  echo "demo: building (the first time takes minutes)"
+  cmake --preset release >"$log" 2>&1 || fail "the build could not be configured"
+  ninja -C build/release "$@" >"$log" 2>&1 || fail "the build has failed"
+}
+
+if "$simulator"; then
+  build basin-simulate
+  found="$(find build/release -name basin-simulate -type f -perm -u+x -print -quit)"
+  "$found" "$@"
+  exit
 fi
-ninja -C build/release basin-simulate >"$log" 2>&1 || fail "the simulator could not be built"
-simulator="$(find build/release -name basin-simulate -type f -perm -u+x -print -quit)"
-"$simulator" "${arguments[@]}"
+build basind basin_c
+export PYTHONPATH="$PWD/client/python${PYTHONPATH:+:$PYTHONPATH}"
+.venv/bin/python3 -m basin.launch --workers "$workers" -- \
+  .venv/bin/python3 examples/digits.py "$@"

@@ -276,13 +276,19 @@ class Client:
         """Out of data: this worker contributes to no further round, and is not missed."""
         self.worker.finished()
 
-    def close(self) -> None:
-        """Leaves the job. Nothing happens the second time, or in a child after fork."""
+    def close(self, *, finished: bool = True) -> None:
+        """Leaves the job. Nothing happens the second time, or in a child after fork.
+
+        finished: this worker has done its part, and the others go on without one in its place;
+                  otherwise it is missed, if they need all workers
+        """
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
         _open_clients.discard(self)
         try:
+            if finished:
+                self.worker.finished()
             self.worker.leave()
         finally:
             self.worker.close()
@@ -297,7 +303,7 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self.close(finished=kind is None)
 
     def start(
         self,
@@ -396,4 +402,4 @@ _open_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     for client in list(_open_clients):
-        client.close()
+        client.close(finished=False)

@@ -9,6 +9,7 @@ From then on, when backward() returns, .grad is the gradient averaged over all w
 """
 
 import os
+import sys
 from typing import Any
 
 from basin import client
@@ -49,8 +50,12 @@ def init(address: str | None = None, *, round_timeout: float | None = None, **op
 
 
 def shutdown() -> None:
-    """Leaves the job and takes all hooks away. Nothing happens the second time."""
-    context.stop()
+    """Leaves the job and takes all hooks away. Nothing happens the second time.
+
+    The others go on without this worker. While an exception is being handled they count it as lost
+    instead, and wait for another one if they need all.
+    """
+    context.stop(finished=sys.exc_info()[0] is None)
 
 
 def is_initialized() -> bool:

@@ -31,12 +31,12 @@ class Context:
         self._backward: Callable[..., Any] = torch.autograd.backward
         torch.autograd.backward = self._wrap(self._backward)
 
-    def close(self) -> None:
+    def close(self, finished: bool) -> None:
         torch.autograd.backward = self._backward
         for lane in self.lanes:
             lane.close()
         self.lanes.clear()
-        self.client.close()
+        self.client.close(finished=finished)
 
     @property
     def in_backward(self) -> bool:
@@ -94,11 +94,11 @@ def start(connected: client.Client, timeout: float | None) -> None:
     _context = Context(connected, timeout)
 
 
-def stop() -> None:
+def stop(finished: bool) -> None:
     global _context
     stopped, _context = _context, None
     if stopped is not None:
-        stopped.close()
+        stopped.close(finished)
 
 
 def is_started() -> bool:
