@@ -101,7 +101,8 @@ TEST(TransportLimit, Trap_MessageLimitAloneBuffersTheMessage) {
   const uint64_t growth = GrowthDuringMessageOf(384, ServerOptions(), &end);
   EXPECT_EQ(end.code(), StatusCode::kResourceExhausted) << end;
   EXPECT_THAT(std::string(end.message()), HasSubstr("Received message")) << end;
-  EXPECT_GT(growth, 300 * kMiB) << end;
+  // At least half of it: an allocator that keeps what was freed has some of the rest already.
+  EXPECT_GT(growth, 192 * kMiB) << end;
   RecordProperty("growth_mib", std::to_string(growth / kMiB));
 }
 
