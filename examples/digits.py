@@ -7,6 +7,9 @@ The data are the 1,797 images of 8 x 8 that scikit-learn brings along; every fif
 Each worker takes its part of every batch, and Basin averages the gradients, so all workers hold
 the same parameters, bit for bit.
 
+With --kill, and basin-run's --min-workers 3, the last worker is killed in mid-run, as if its
+machine had gone: the others go on with the step that they were in.
+
 With --check the same training is done again by one process on the whole batches: in float64 the
 parameters agree over the whole run, in float32 over the first steps, after which training
 amplifies rounding as it does any other small difference.
@@ -14,6 +17,8 @@ amplifies rounding as it does any other small difference.
 
 import argparse
 import hashlib
+import os
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -77,6 +82,7 @@ def train(
     part: slice,
     max_steps: int | None = None,
     show: bool = False,
+    die_at: int | None = None,
 ) -> int:
     """Trains on `part` of every batch; returns the number of steps."""
     shuffle = torch.Generator().manual_seed(1)  # The same on every worker.
@@ -90,6 +96,8 @@ def train(
             loss = nn.functional.cross_entropy(
                 net(data.train_images[mine]), data.train_digits[mine]
             )
+            if steps == die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
             loss.backward()
             optimizer.step()
             steps += 1
@@ -120,7 +128,7 @@ def my_part() -> slice:
     return slice(bt.rank(), BATCH // bt.size() * bt.size(), bt.size())
 
 
-def demonstrate(epochs: int) -> bool:
+def demonstrate(epochs: int, kill: bool) -> bool:
     """Trains, and tells what came of it. Whether it is what it should be."""
     data = load(torch.float32)
     torch.manual_seed(100 + bt.rank())  # Other values on each worker, until the broadcast.
@@ -128,7 +136,15 @@ def demonstrate(epochs: int) -> bool:
     bt.broadcast_parameters(net)
     optimizer = bt.DistributedOptimizer(make_optimizer(net), net.named_parameters())
     began = time.perf_counter()
-    steps = train(net, optimizer, data, epochs=epochs, part=my_part(), show=bt.rank() == 0)
+    steps = train(
+        net,
+        optimizer,
+        data,
+        epochs=epochs,
+        part=my_part(),
+        show=bt.rank() == 0,
+        die_at=100 if kill and bt.rank() == bt.size() - 1 else None,
+    )
     seconds = time.perf_counter() - began
 
     totals = optimizer.totals()
@@ -183,11 +199,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Trains a small CNN on handwritten digits.")
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--check", action="store_true", help="compare with one process")
+    parser.add_argument("--kill", action="store_true", help="kill the last worker in mid-run")
     options = parser.parse_args()
     torch.set_num_threads(1)
     bt.init()
     try:
-        good = demonstrate(options.epochs)
+        good = demonstrate(options.epochs, options.kill)
         if options.check:
             good = check(options.epochs) and good
         bt.barrier("end")

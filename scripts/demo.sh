@@ -18,6 +18,7 @@ usage: scripts/demo.sh [--workers N] [ARGUMENT...]
 examples:
   scripts/demo.sh
   scripts/demo.sh --check               # and compare with one process on the same batches
+  scripts/demo.sh --kill                # a worker is killed in mid-run, the others go on
   scripts/demo.sh --simulator --seed 7  # the simulated run of seed 7
 HELP
 }
@@ -65,5 +66,7 @@ if "$simulator"; then
 fi
 build basind basin_c
 export PYTHONPATH="$PWD/client/python${PYTHONPATH:+:$PYTHONPATH}"
-.venv/bin/python3 -m basin.launch --workers "$workers" -- \
+least="$workers"
+[[ " $* " == *" --kill "* ]] && least=$((workers - 1))
+.venv/bin/python3 -m basin.launch --workers "$workers" --min-workers "$least" -- \
   .venv/bin/python3 examples/digits.py "$@"

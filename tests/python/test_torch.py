@@ -195,6 +195,30 @@ def failing_backward(rank: int) -> Any:
         return text, result, contributors, [p.detach() for p in net.parameters()], gradients(net)
 
 
+def retried(rank: int) -> Any:
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        hidden = net[:2](batch(rank))
+        hidden.register_hook(fail)
+        try:
+            net[2](hidden).square().mean().backward()
+            raise AssertionError("the backward did not fail")
+        except ZeroDivisionError:
+            pass
+        # Nobody has contributed: the round is aborted, and gradients are this worker's own.
+        local = gradients(net)
+        text = expect("FailedPrecondition", optimizer.step)
+        optimizer.retry_round()
+        result = gradients(net)
+        optimizer.step()
+        return local, text, result
+
+
+def fail(_: torch.Tensor) -> torch.Tensor:
+    raise ZeroDivisionError
+
+
 def steps_without_backward(rank: int) -> Any:
     with session() as bt:
         net = model()
@@ -570,6 +594,15 @@ class TorchTest(unittest.TestCase):
             self.assertTrue(all(gradient is not None for gradient in after))
         self.assert_same_bits([parameters for *_, parameters, _ in outcomes])
         self.assert_same_bits([after for *_, after in outcomes])
+
+    def test_an_aborted_round_is_sent_again(self) -> None:
+        outcomes = self.run_job(retried)
+        for rank, (local, text, result) in enumerate(outcomes):
+            self.assertEqual([True, True, False, False], [g is None for g in local])
+            self.assert_close(local_gradients(rank)[2:], local[2:], 0.0)
+            self.assertIn("retry_round", text)
+            self.assertEqual([None, None], result[:2])
+            self.assert_close(average()[2:], result[2:])
 
     def test_a_step_without_backward_applies_what_others_have(self) -> None:
         net = model()

@@ -32,8 +32,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="basin-run",
         usage="basin-run -n N [OPTION...] -- COMMAND [ARGUMENT...]",
         description="Starts an aggregator and N workers on this machine. Each line of their output "
-        "is prefixed with the worker's rank. The first worker that fails ends the others, unless "
-        "--min-workers are left, and its code is returned.",
+        "is prefixed with the worker's rank. The first worker that fails ends the others, and its "
+        "code is returned, unless --min-workers are left and succeed.",
     )
     parser.add_argument("-n", "--workers", type=int, required=True, metavar="N")
     parser.add_argument(
@@ -227,7 +227,8 @@ class _Job:
             group.signal(number)
 
     def wait(self) -> int:
-        """Returns when all workers have ended: 0, or the code of the first failure."""
+        """Returns when all workers have ended: 0 when enough have succeeded, otherwise the code of
+        the first failure or signal."""
         first_failure = 0
         running = len(self._groups)
         succeeded = 0
@@ -257,7 +258,7 @@ class _Job:
             if running + succeeded < self._least and patience is None:
                 self.end(signal.SIGTERM)
                 patience = _GRACE_SECONDS
-        return first_failure
+        return 0 if succeeded >= self._least else first_failure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
