@@ -264,6 +264,7 @@ Findings Read(const Command& command, const Invocation& invocation, Own& own) {
 
 ExitCode NoSuchCommand(const std::vector<Command>& commands, const std::string& name) {
   std::vector<std::string> names;
+  names.reserve(commands.size());
   for (const Command& command : commands) names.push_back(command.name);
   const std::string nearest = Nearest(name, names);
   return Refuse(absl::InvalidArgumentError(

@@ -20,10 +20,11 @@ constexpr char kVariablePrefix[] = "BASIN_";
 // What clients of Basin and basinctl read, since an aggregator may well be started beside one; and
 // the name of the file.
 constexpr std::string_view kForeignVariables[] = {
-    "BASIN_ADDRESS",     "BASIN_JOB",         "BASIN_RUN_ID",        "BASIN_WORKER_ID",
-    "BASIN_TOKEN_FILE",  "BASIN_TLS_CA",      "BASIN_TLS_CERT",      "BASIN_TLS_KEY",
-    "BASIN_MIN_WORKERS", "BASIN_MAX_WORKERS", "BASIN_ROUND_TIMEOUT", "BASIN_COMPRESSION",
-    "BASIN_CHANNELS",    "BASIN_TIMELINE",    "BASIN_CONFIG", "BASIN_ADMIN_ADDRESS"};
+    "BASIN_ADDRESS",     "BASIN_JOB",           "BASIN_RUN_ID",        "BASIN_WORKER_ID",
+    "BASIN_TOKEN_FILE",  "BASIN_TLS_CA",        "BASIN_TLS_CERT",      "BASIN_TLS_KEY",
+    "BASIN_MIN_WORKERS", "BASIN_MAX_WORKERS",   "BASIN_START_WORKERS", "BASIN_FRESH",
+    "BASIN_STREAMS",     "BASIN_ROUND_TIMEOUT", "BASIN_COMPRESSION",   "BASIN_TIMELINE",
+    "BASIN_LIBRARY",     "BASIN_BASIND",        "BASIN_CONFIG",        "BASIN_ADMIN_ADDRESS"};
 
 // Kubernetes tells every container of each service of its namespace: BASIN_SERVICE_HOST,
 // BASIN_PORT, BASIN_PORT_29600_TCP_ADDR, ... for one that is called basin.

@@ -102,6 +102,7 @@ std::vector<Flag> Flags() {
 
 absl::Status Unknown(const std::string& name, const std::vector<Flag>& flags) {
   std::vector<std::string> known;
+  known.reserve(flags.size());
   for (const Flag& flag : flags) known.push_back(flag.name);
   const std::string nearest = Nearest(name, known);
   return Wrong(absl::StrCat(QuoteForError(name), " is no flag; ",

@@ -132,6 +132,7 @@ void Client::TakeCall(const Scope& scope, const DeclareReady& ready) {
     return;
   }
   ready_ = Ready{ready.step_label, ready.state_hash};
+  evicted_ = false;
   if (scope.welcomed) scope.Tell(*ready_);
 }
 
@@ -177,6 +178,12 @@ void Client::TakeCall(const Scope& scope, const BeginRound& begin) {
   if (finished_ || leave_by_.has_value()) {
     Refuse(scope, {ErrorCode::kFailedPrecondition,
                    "began a round after it said that it takes part in no more."});
+    return;
+  }
+  if (evicted_) {
+    Refuse(scope, {ErrorCode::kEvicted,
+                   "began a round and is no member any more; the others go on. Declare ready and "
+                   "rejoin with state; no restart needed."});
     return;
   }
   if (role_ != Role::kMember) {

@@ -84,8 +84,8 @@ class Client {
   // The whole state; the config is constant and not part of it.
   auto Fields() const {
     return std::tie(session_, lanes_, by_index_, starts_, broadcast_, run_, term_, incarnation_,
-                    from_start_, membership_, role_, has_history_, ready_, busy_, draining_,
-                    finished_, abandoned_, leave_by_, left_, fatal_);
+                    from_start_, membership_, role_, has_history_, ready_, evicted_, busy_,
+                    draining_, finished_, abandoned_, leave_by_, left_, fatal_);
   }
 
  private:
@@ -159,6 +159,7 @@ class Client {
   Role role_ = Role::kJoiner;
   bool has_history_ = false;
   std::optional<Ready> ready_;
+  bool evicted_ = false;  // It was a member, and is not ready to be one again.
   std::optional<Busy> busy_;
   bool draining_ = false;
   bool finished_ = false;

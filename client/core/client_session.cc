@@ -195,6 +195,7 @@ void Client::LoseIncarnation(const Scope& scope, const Error& error) {
   starts_.clear();
   // Who never was a member is as ready as before, and says so again after the welcome.
   if (has_history_) ready_.reset();
+  evicted_ = evicted_ || has_history_;
   has_history_ = false;
   draining_ = false;
   SetMembership(scope, Membership{}, Role::kJoiner, false, std::nullopt);

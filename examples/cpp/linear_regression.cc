@@ -24,6 +24,7 @@
 namespace {
 
 constexpr std::chrono::minutes kPatience(5);
+constexpr std::chrono::seconds kSlice(1);  // Of a wait, between looks at who has joined.
 constexpr std::size_t kInputs = 8;
 constexpr std::uint64_t kSamplesPerStep = 64;
 constexpr double kLearningRate = 0.1;
@@ -116,11 +117,16 @@ class Trainer {
     if (status.ok()) status = lane_.Commit();
     if (!status.ok()) return status;
 
-    basin::Result<basin::RoundResult> result = lane_.Wait(kPatience);
+    basin::Result<basin::RoundResult> result = lane_.Wait(kSlice);
     while (!result.ok() && (result.status().code() == basin::Code::kOutcomeUnknown ||
                             result.status().code() == basin::Code::kPaused)) {
-      std::fprintf(stderr, "%s\n", result.status().message().c_str());
-      result = lane_.Wait(kPatience);  // The gradient is still the library's.
+      if (result.status().code() == basin::Code::kPaused) {
+        std::fprintf(stderr, "%s\n", result.status().message().c_str());
+      }
+      // A round that has too few workers goes on with new ones, once these have the state.
+      status = ServeNewMembers();
+      if (!status.ok()) return status;
+      result = lane_.Wait(kSlice);  // The gradient is still the library's.
     }
     if (!result.ok()) return result.status();
     status = result->Copy(0, gradient.value.data(), kGradientBytes);

@@ -197,8 +197,10 @@ class Worker:
 
     def leave(self) -> None:
         self.control.send(session_pb.ToAggregator(leave=session_pb.Leave()))
-        self._await("ended")
         self.stop.set()
+        # The aggregator ends the session and closes the data stream, in either order.
+        while self._handle_next()[0] not in ("ended", "lost"):
+            pass
         self.control.close()
         self.data.close()
         self.channel.close()

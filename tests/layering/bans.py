@@ -98,7 +98,11 @@ BANS = (
         suffixes=_CPP,
         code=True,
     ),
-    Ban(r"NOLINT(?!(NEXTLINE)?\([\w,.* -]+\))", "name the check that NOLINT is for", suffixes=_CPP),
+    Ban(
+        r"NOLINT(?!(NEXTLINE|BEGIN|END)?\([\w,.* -]+\))",
+        "name the check that NOLINT is for",
+        suffixes=_CPP,
+    ),
 )
 
 

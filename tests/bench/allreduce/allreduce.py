@@ -76,7 +76,7 @@ def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
     for process in processes:
         out, _ = process.communicate(timeout=600)
         if process.returncode != 0:
-            raise SystemExit(f"allreduce: {process.args} failed with {process.returncode}")
+            raise SystemExit(f"allreduce: {process.args!r} failed with {process.returncode}")
         lines.append(out.strip().splitlines()[-1])
     return lines
 

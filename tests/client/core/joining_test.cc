@@ -216,7 +216,7 @@ TEST(JoiningTest, Fault_W3_AnEvictedWorkerRejoinsWithState) {
   worker.FinishRound();
   worker.Contribute();
   ExpectEvicted(worker, worker.Hear(Ended{{ErrorCode::kEvicted, "silent for 6 s"}}));
-  EXPECT_EQ(worker.Do(BeginRound{}).One<Refused>().error.code, ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(worker.Do(BeginRound{}).One<Refused>().error.code, ErrorCode::kEvicted);
   const Hello hello = worker.Do(SessionUp{}).OneSent<Hello>();
   EXPECT_EQ(hello.nonce, 99u);
   EXPECT_EQ(hello.incarnation, Incarnation{});
@@ -230,7 +230,10 @@ TEST(JoiningTest, Fault_W3_AnEvictedWorkerRejoinsWithState) {
   EXPECT_FALSE(welcomed.HasSent<Ready>());
   EXPECT_FALSE(welcomed.HasSent<basin::Begin>());
   worker.StreamsUp();
+  EXPECT_EQ(worker.Do(BeginRound{}).One<Refused>().error.code, ErrorCode::kEvicted);
   EXPECT_TRUE(worker.Do(DeclareReady{}).HasSent<Ready>());
+  EXPECT_EQ(worker.Do(BeginRound{}).One<Refused>().error.code, ErrorCode::kFailedPrecondition)
+      << "it rejoins, and has to wait";
   worker.Hear(MembershipChanged{worker.Members(9), Role::kMember, "w-2", {{"g", kLane, 4, 11}}});
   EXPECT_EQ(worker.lane().last_verdict(), 3u);
   EXPECT_TRUE(worker.FinishRound().Has<Deliver>());
