@@ -213,10 +213,10 @@ stage_lint() {
   check ruff .venv/bin/ruff check --no-cache .
   check ruff-format .venv/bin/ruff format --no-cache --check .
   check mypy .venv/bin/mypy --no-incremental
-  # Generated protobuf headers have to be there for what includes them.
+  # Generated headers have to be there for what includes them.
   required configure cmake --preset release || return
   if has_target release basin_proto; then
-    required generate ninja -C build/release -j "$jobs" basin_proto || return
+    required generate ninja -C build/release -j "$jobs" basin_proto basin_proto_grpc || return
   fi
   check headers check_headers
   if [[ "$mode" != fast ]]; then
