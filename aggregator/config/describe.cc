@@ -42,7 +42,7 @@ Json SchemaOf(const NumberType& type) {
     return {{"type", "string"},
             {"pattern", absl::StrCat("^(", automatic, "[0-9]+(B|KiB|MiB|GiB|TiB))$")}};
   }
-  const Json number = {{"type", "integer"}, {"minimum", type.least}, {"maximum", type.most}};
+  Json number = {{"type", "integer"}, {"minimum", type.least}, {"maximum", type.most}};
   if (type.automatic == nullptr) return number;
   return {{"oneOf", {number, {{"const", "auto"}}}}};
 }

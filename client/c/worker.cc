@@ -15,8 +15,6 @@
 #include "client/c/error.h"
 #include "proto/wire/status_detail.h"
 
-using basin::Error;
-using basin::ErrorCode;
 using basin::c::Check;
 using basin::c::Return;
 
