@@ -105,7 +105,10 @@ class Trainer {
   basin::Status Step() {
     const basin::Result<basin::Place> place = worker_.place();
     if (!place.ok()) return place.status();
-    Gradient gradient = Compute(state_, place->rank, place->world_size);
+    // Who is no member any more has no share, and is told why by Begin.
+    Gradient gradient = place->role == basin::Role::kMember
+                            ? Compute(state_, place->rank, place->world_size)
+                            : Gradient();
     loss_ = gradient.loss;
 
     basin::RoundSpec spec(basin::Op::kWeightedAverage);
