@@ -45,6 +45,9 @@
  * Fork. In a child every call on the parent's worker fails with BASIN_FAILED_PRECONDITION at once.
  * A child that wants a worker of its own must exec first: gRPC does not work in a fork.
  *
+ * Enumerations that are passed in end with a name of the largest int: whatever number a caller has
+ * is a value of theirs, and is refused where it means nothing.
+ *
  * Times are nanoseconds; a negative one never passes. Strings are UTF-8 and end with a zero.
  *
  * Stability. What is declared here keeps its meaning and its layout within one BASIN_ABI_VERSION.
@@ -97,7 +100,8 @@ typedef enum basin_code {
   BASIN_UNAVAILABLE = 15, /* The aggregator cannot be reached, or drains, or recovers. */
   BASIN_VERSION_MISMATCH = 16,
   BASIN_FAILED_PRECONDITION = 17, /* The call is not allowed in this state. */
-  BASIN_NOT_FOUND = 18
+  BASIN_NOT_FOUND = 18,
+  BASIN_CODE_INT = 0x7fffffff
 } basin_code;
 
 /* The name without its prefix, "OUTCOME_UNKNOWN". */
@@ -198,7 +202,8 @@ typedef enum basin_dtype {
   BASIN_BF16 = 4,
   BASIN_I64 = 5,
   BASIN_I32 = 6,
-  BASIN_U8 = 7
+  BASIN_U8 = 7,
+  BASIN_DTYPE_INT = 0x7fffffff
 } basin_dtype;
 
 /* Contiguous, in C order. */
@@ -211,7 +216,8 @@ typedef struct basin_tensor {
 
 typedef enum basin_lane_kind {
   BASIN_GRADIENT = 0, /* Every member takes part in every round; one lane per optimizer. */
-  BASIN_CALL = 1      /* For calls now and then; its name begins with "call/". */
+  BASIN_CALL = 1,     /* For calls now and then; its name begins with "call/". */
+  BASIN_LANE_KIND_INT = 0x7fffffff
 } basin_lane_kind;
 
 /* Names a lane and tensors of it; `handles`, which may be NULL, receives one per tensor.
@@ -228,14 +234,16 @@ typedef enum basin_op {
   BASIN_WEIGHTED_AVERAGE = 3,
   BASIN_MIN = 4,
   BASIN_MAX = 5,
-  BASIN_PRODUCT = 6
+  BASIN_PRODUCT = 6,
+  BASIN_OP_INT = 0x7fffffff
 } basin_op;
 
 typedef enum basin_weight {
   BASIN_NO_WEIGHT = 0,
   BASIN_BY_SAMPLES = 1,
   BASIN_BY_TOKENS = 2,
-  BASIN_BY_MICRO_BATCHES = 3
+  BASIN_BY_MICRO_BATCHES = 3,
+  BASIN_WEIGHT_INT = 0x7fffffff
 } basin_weight;
 
 /* What all contributors of a round must agree on, and what this one contributes. */
@@ -358,7 +366,11 @@ BASIN_API void basin_result_free(basin_result* result);
 
 /* ---- values: a copy of bits from one worker, to whoever asks for it */
 
-typedef enum basin_hold { BASIN_COPY = 0, BASIN_IN_PLACE = 1 } basin_hold;
+typedef enum basin_hold {
+  BASIN_COPY = 0,
+  BASIN_IN_PLACE = 1,
+  BASIN_HOLD_INT = 0x7fffffff
+} basin_hold;
 
 /* This worker can serve the tensor, of this version, from now on. A newer version replaces it. */
 BASIN_API basin_code basin_announce(basin_worker* worker, const char* lane,
