@@ -81,7 +81,6 @@ class Network : public aggregator::Transport {
   struct Link {
     std::string worker;
     uint32_t stream = 0;
-    SessionToken token = 0;
     std::shared_ptr<client::SessionListener> session;  // One of the two.
     std::shared_ptr<client::StreamListener> data;
     uint64_t number = 0;  // The engine's; 0 until the connection has arrived.
