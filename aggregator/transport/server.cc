@@ -15,6 +15,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_builder.h"
 #include "proto/wire/session_stream.h"
+#include "runtime/failpoint.h"
 #include "runtime/grpc/byte_buffer.h"
 
 namespace basin::aggregator {
@@ -146,6 +147,7 @@ void GrpcServer::Send(absl::Span<const SessionId> sessions, const ToWorker& mess
     const auto reactor = registry_->FindSession(session);
     if (reactor == nullptr) continue;
     for (const grpc::ByteBuffer& piece : pieces) reactor->Send(piece);
+    if (std::holds_alternative<Verdict>(message)) BASIN_FAILPOINT("verdict.told");
   }
 }
 
@@ -174,6 +176,7 @@ void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& f
   const SharedFrame shared(*std::move(head), frame.payload);
   for (const StreamId stream : streams) {
     if (const auto reactor = registry_->FindStream(stream)) reactor->Send(shared);
+    if (std::holds_alternative<ResultFrame>(frame.what)) BASIN_FAILPOINT("result.sent");
   }
 }
 

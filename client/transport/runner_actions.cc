@@ -8,6 +8,7 @@
 #include "client/transport/runner.h"
 #include "proto/wire/session_stream.h"
 #include "proto/wire/status_detail.h"
+#include "runtime/failpoint.h"
 
 namespace basin::client {
 namespace {
@@ -68,6 +69,7 @@ void Runner::Do(const OpenStream& open) {
 }
 
 void Runner::Do(const Send& send) {
+  if (std::holds_alternative<Staged>(send.message)) BASIN_FAILPOINT("staged.unsent");
   absl::StatusOr<std::vector<std::string>> pieces = wire::EncodePieces(send.message);
   if (!pieces.ok()) {
     broken_ =
@@ -112,6 +114,7 @@ void Runner::Do(const SendContribution& send) {
   payload.Append({found->second.payload, begin, end - begin});
   counters_.contribution_bytes += end - begin;
   SendFrame(send.stream, header, std::move(payload));
+  BASIN_FAILPOINT("contribution.sent");
 }
 
 void Runner::Do(const SendSupply& send) {
@@ -168,6 +171,7 @@ void Runner::ServeNow(const SendValue& send, const ServedValue& value) {
     payload.Append({std::make_shared<OwnPayload>(std::move(copy)), 0, end - begin});
   }
   SendFrame(send.stream, header, std::move(payload));
+  BASIN_FAILPOINT("value.sent");
 }
 
 // ---- what comes in

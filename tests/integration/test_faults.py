@@ -14,6 +14,7 @@ import sys
 import threading
 import unittest
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "aggregator/basind"))
 from programs import PATIENCE, Basind, clean_environment
@@ -66,8 +67,8 @@ class Trainer:
 
 
 class Faults(unittest.TestCase):
-    def start(self, *arguments: str, **ports: tuple[str, ...]) -> Basind:
-        basind = Basind(BASIND, "--log-level=debug", *arguments, **ports)
+    def start(self, *arguments: str, **more: Any) -> Basind:
+        basind = Basind(BASIND, "--log-level=debug", *arguments, **more)
         self.addCleanup(basind.__exit__, None, None, None)
         basind.await_serving()
         return basind

@@ -43,11 +43,19 @@ def run(program: Path, *arguments: str, **variables: str) -> subprocess.Complete
 class Basind:
     """A running aggregator, on ports that were free. Its log is read line by line."""
 
-    def __init__(self, program: Path, *arguments: str, ports: tuple[str, ...] = ANY_PORTS) -> None:
+    def __init__(
+        self,
+        program: Path,
+        *arguments: str,
+        ports: tuple[str, ...] = ANY_PORTS,
+        before: tuple[str, ...] = (),
+        **variables: str,
+    ) -> None:
+        """`before`: what the program is run by, with its arguments."""
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self.process = subprocess.Popen(
-            [program, *arguments, *ports],
-            env=clean_environment(),
+            [*before, program, *arguments, *ports],
+            env=clean_environment(**variables),
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,

@@ -1,0 +1,256 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Jobs of oracle trainers (see oracle_trainer.cc), and what must hold of them after any fault."""
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import unittest
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "aggregator/basind"))
+from programs import PATIENCE, Basind, clean_environment
+
+Line = dict[str, Any]
+
+MOST = 8  # Workers of a job.
+
+
+class Oracle:
+    """A trainer in a process of its own. What it says is read as it says it."""
+
+    def __init__(
+        self,
+        program: Path,
+        address: str,
+        worker: str,
+        *arguments: str,
+        least: int,
+        first: int,
+        before: tuple[str, ...] = (),
+        changed: threading.Condition | None = None,
+        **variables: str,
+    ) -> None:
+        """`before`: what the program is run by; `changed`: is told of each line."""
+        self.worker = worker
+        self.lines: list[Line] = []
+        self._changed = changed or threading.Condition()
+        self._over = False
+        settings = {
+            "BASIN_ADDRESS": address,
+            "BASIN_WORKER_ID": worker,
+            "BASIN_MIN_WORKERS": str(least),
+            "BASIN_START_WORKERS": str(first),
+            "BASIN_MAX_WORKERS": str(MOST),
+            "BASIN_RUN_ID": "run",
+            "BASIN_FRESH": "true",
+            "BASIN_LOG_LEVEL": "info",
+        }
+        self.process = subprocess.Popen(
+            [*before, str(program), *arguments],
+            env=clean_environment(**{**settings, **variables}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said = ""  # On standard error.
+        self._watchdog = threading.Timer(2 * PATIENCE, self.process.kill)
+        self._watchdog.start()
+        self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._hear)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for text in self.process.stdout:
+            with self._changed:
+                self.lines.append(json.loads(text))
+                self._changed.notify_all()
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def _hear(self) -> None:
+        assert self.process.stderr is not None
+        for text in self.process.stderr:
+            self.said += text
+
+    def find(self, event: str, **fields: Any) -> list[Line]:
+        with self._changed:
+            return [
+                line
+                for line in self.lines
+                if line["event"] == event
+                and all(line.get(name) == value for name, value in fields.items())
+            ]
+
+    def await_event(self, event: str, **fields: Any) -> Line:
+        """The first line of this event with these fields, if need be a future one."""
+        with self._changed:
+            while True:
+                if found := self.find(event, **fields):
+                    return found[0]
+                if self._over:
+                    raise AssertionError(
+                        f"{self.worker}: no {event} {fields} in {self.lines[-5:]}; {self.said}"
+                    )
+                self._changed.wait()
+
+    def tell(self, word: str = "") -> None:
+        """To a trainer that goes step by step."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def finish(self) -> int:
+        status = self.process.wait()
+        for reader in self._readers:
+            reader.join()
+        return status
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.finish()
+        self._watchdog.cancel()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+class History(Protocol):
+    """Whoever can be asked what it has said."""
+
+    worker: str
+
+    def find(self, event: str, **fields: Any) -> list[Line]: ...
+
+
+class Jobs(unittest.TestCase):
+    """Starts programs, and ends them with the test."""
+
+    basind = Path()
+    trainer = Path()
+
+    def setUp(self) -> None:
+        self._changed = threading.Condition()
+
+    def start(self, *arguments: str, program: Path | None = None, **more: Any) -> Basind:
+        basind = Basind(program or self.basind, "--log-level=debug", *arguments, **more)
+        self.addCleanup(basind.__exit__, None, None, None)
+        basind.await_serving()
+        return basind
+
+    def restart(self, old: Basind, *arguments: str) -> Basind:
+        """Another aggregator in the place of one that has died."""
+        old.process.wait()
+        return self.start(
+            *arguments,
+            ports=(
+                f"--grpc-listen={old.grpc}",
+                "--http-listen=127.0.0.1:0",
+                "--admin-listen=127.0.0.1:0",
+            ),
+        )
+
+    def add(
+        self,
+        address: str,
+        worker: str,
+        *arguments: str,
+        least: int = 1,
+        first: int = 1,
+        **more: Any,
+    ) -> Oracle:
+        trainer = Oracle(
+            self.trainer,
+            address,
+            worker,
+            *arguments,
+            least=least,
+            first=first,
+            changed=self._changed,
+            **more,
+        )
+        self.addCleanup(trainer.kill)
+        return trainer
+
+    def train(self, address: str, workers: int, *arguments: str, **more: Any) -> list[Oracle]:
+        return [
+            self.add(address, f"w{i}", *arguments, first=workers, **more) for i in range(workers)
+        ]
+
+    def first_of(self, trainers: Sequence[Oracle], event: str, **fields: Any) -> Oracle:
+        """The trainer that is the first to say so."""
+        with self._changed:
+            while True:
+                for trainer in trainers:
+                    if trainer.find(event, **fields):
+                        return trainer
+                self.assertTrue(self._changed.wait(PATIENCE), f"nobody says {event} {fields}")
+
+    # ---- what must hold
+
+    def expect_ends(self, trainers: Iterable[Oracle]) -> None:
+        """They come to their end, with one history; see expect_one_history."""
+        trainers = list(trainers)
+        for trainer in trainers:
+            self.assertEqual(
+                0, trainer.finish(), (trainer.worker, trainer.lines[-3:], trainer.said)
+            )
+        self.expect_one_history(trainers)
+        ends = {trainer.find("end")[0]["history"] for trainer in trainers}
+        self.assertEqual(1, len(ends), [trainer.find("end") for trainer in trainers])
+
+    def expect_one_history(self, trainers: Iterable[History]) -> None:
+        """Of all that anybody, dead or alive, has applied.
+
+        I1: nobody is counted twice; I2: all of a round's bytes are of one set of contributors, and
+        that is the set, with the divisor, that the library names; I3: whoever applies a step
+        applies the same bytes; I4: no call is late; I5: rounds go forward, one verdict for each.
+        """
+        rounds: dict[int, tuple[Any, ...]] = {}
+        steps: dict[int, int] = {}
+        for trainer in trainers:
+            self.assertEqual([], trainer.find("overdue"), trainer.worker)
+            self.assertEqual([], trainer.find("member", mixed=1), trainer.worker)
+            last = 0
+            for line in trainer.find("applied"):
+                self.assertEqual(0, line["mixed"], (trainer.worker, line))
+                mask = sum(1 << int(worker[1:]) for worker in line["contributors"])
+                self.assertEqual(mask, line["mask"], (trainer.worker, line))
+                self.assertEqual(len(line["contributors"]), line["divisor"], line)
+                self.assertGreater(line["round"], last, (trainer.worker, line))
+                last = line["round"]
+                bytes_of = (line["step"], line["digest"], line["history"], line["chain"], mask)
+                self.assertEqual(bytes_of, rounds.setdefault(last, bytes_of), trainer.worker)
+                self.assertEqual(last, steps.setdefault(line["step"], last), trainer.worker)
+
+    def masks(self, trainer: Oracle) -> list[int]:
+        return [line["mask"] for line in trainer.find("applied")]
+
+    def events(self, basind: Basind, event: str) -> list[str]:
+        return [line.get("worker", "") for line in basind.lines if line["event"] == event]
+
+    # ---- metrics
+
+    def metric(self, basind: Basind, sample: str) -> float:
+        """0 when it is not there, as counters are until they count."""
+        _, page = basind.get("/metrics")
+        found = re.search(rf"^{re.escape(sample)} (\S+)$", page, re.MULTILINE)
+        return float(found.group(1)) if found else 0.0
+
+    def await_metric(self, basind: Basind, sample: str, reached: Callable[[float], bool]) -> float:
+        deadline = time.monotonic() + PATIENCE
+        while not reached(value := self.metric(basind, sample)):
+            self.assertLess(time.monotonic(), deadline, f"{sample} is {value}")
+            # A metric tells nobody that it has changed.
+            threading.Event().wait(0.02)
+        return value
