@@ -116,7 +116,7 @@ def micro_batches(rank: int) -> Any:
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt)
-        with optimizer.no_push():
+        with optimizer.no_sync():
             loss_of(net, rank, 0).backward()
             local = gradients(net)
             loss_of(net, rank, 1).backward()
@@ -125,13 +125,13 @@ def micro_batches(rank: int) -> Any:
         optimizer.step()
         optimizer.zero_grad()
         # The last backward does not reach all that was accumulated.
-        with optimizer.no_push():
+        with optimizer.no_sync():
             loss_of(net, rank, 3).backward()
         net[2].bias.sum().backward()
         rest = gradients(net)
-        # All under no_push: step() must not apply this worker's own gradient.
+        # All under no_sync: step() must not apply this worker's own gradient.
         optimizer.zero_grad()
-        with optimizer.no_push():
+        with optimizer.no_sync():
             loss_of(net, rank, 4).backward()
         optimizer.last_round()
         text = expect("FailedPrecondition", optimizer.step)
@@ -310,7 +310,7 @@ def gan(rank: int) -> Any:
             (critic(generator(x).detach()).mean() - critic(x).mean()).backward()
             of_critic.step()
             of_generator.zero_grad()
-            with of_critic.no_push():
+            with of_critic.no_sync():
                 (-critic(generator(x)).mean()).backward()
             of_generator.step()
         rounds = [each.last_round().round for each in (of_generator, of_critic)]
@@ -570,7 +570,7 @@ class TorchTest(unittest.TestCase):
             self.assert_close(expected, result)
             # One more step has been made: compared by what all hold.
             self.assertTrue(all(gradient is not None for gradient in rest))
-            self.assertIn("no_push", text)
+            self.assertIn("no_sync", text)
 
     def test_results_after_micro_batches_are_the_same_bits(self) -> None:
         outcomes = self.run_job(micro_batches)

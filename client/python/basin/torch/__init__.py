@@ -28,6 +28,7 @@ from basin.torch.collectives import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
+from basin.torch.data_parallel import DistributedDataParallel
 from basin.torch.optimizer import DistributedOptimizer
 
 Average = Op.AVERAGE
@@ -83,6 +84,7 @@ def local_size() -> int:
 
 __all__ = [
     "Average",
+    "DistributedDataParallel",
     "DistributedOptimizer",
     "Max",
     "Min",

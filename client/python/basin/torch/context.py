@@ -3,7 +3,8 @@
 
 There is one of it, because there is one `torch.autograd.backward`: init() wraps it, and shutdown()
 puts it back. Hooks that autograd offers come too early: a final callback runs at the end of each
-nested backward, and not at all under compiled autograd.
+nested backward, and not at all under compiled autograd. The step of every optimizer is hooked,
+because gradients that a model's lane reduces are applied by whatever optimizer the user has.
 """
 
 import functools
@@ -12,9 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from basin import client
-from basin.errors import Error, FailedPrecondition
+from basin.errors import Error, FailedPrecondition, Unsupported
 from basin.torch.lane import GradientLane
 from basin.worker import logger
 
@@ -30,9 +35,15 @@ class Context:
         self._depth = 0
         self._backward: Callable[..., Any] = torch.autograd.backward
         torch.autograd.backward = self._wrap(self._backward)
+        self._step_hooks = (
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        )
 
     def close(self, finished: bool) -> None:
         torch.autograd.backward = self._backward
+        for hook in self._step_hooks:
+            hook.remove()
         for lane in self.lanes:
             lane.close()
         self.lanes.clear()
@@ -52,6 +63,8 @@ class Context:
                 for lane in self.lanes:
                     lane.start_backward()
                 backward(*arguments, **options)
+                for lane in self.lanes:
+                    lane.raise_failure()
             except BaseException as error:
                 self._withdraw(error)
                 raise
@@ -84,6 +97,28 @@ class Context:
                 lane.settle()
             except Error as consequence:
                 logger.error("after a backward that has failed: %s", consequence)
+
+    def _before_step(
+        self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> None:
+        if os.getpid() != self._process:
+            return  # The client stayed with the parent.
+        for lane in self.lanes:
+            if not lane.reduces_for(optimizer):
+                continue
+            if any(each is not None for each in (*arguments[1:], options.get("closure"))):
+                raise Unsupported(
+                    "step() was called with a closure, whose backward would begin another round. "
+                    "Call backward() yourself, then step() without a closure."
+                )
+            lane.before_step(optimizer)
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if os.getpid() != self._process:
+            return
+        for lane in self.lanes:
+            if lane.reduces_for(optimizer):
+                lane.after_step(optimizer)
 
 
 _context: Context | None = None

@@ -1,11 +1,11 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The gradients of one optimizer, and the rounds that reduce them.
+"""The gradients of one model or optimizer, and the rounds that reduce them.
 
 A parameter's .grad is one of
   none    nothing is known
-  local   this worker's own gradient, not pushed yet (a backward under no_push, say)
   pushed  in the round in flight; its memory is the library's, to read, until the outcome
   held    the result of a round
+  local   anything else: this worker's own gradient, not pushed yet (a backward under no_sync, say)
 
 At the start of an outermost backward what is held is put aside, so that the backward makes a
 gradient of its own; after the verdict it is added to the result. So two backwards before a step
@@ -17,7 +17,8 @@ Threads. One thread at a time runs backward and step.
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -25,14 +26,22 @@ from torch.utils.hooks import RemovableHandle
 
 from basin import _abi
 from basin.client import Op
-from basin.errors import Error, FailedPrecondition, OutcomeUnknown, Paused, Unsupported
+from basin.errors import (
+    Error,
+    FailedPrecondition,
+    InvalidArgument,
+    OutcomeUnknown,
+    Paused,
+    Unsupported,
+)
 from basin.torch import narrow, tensors
+from basin.torch.buffers import BufferLane
 from basin.worker import Result, RoundInfo, Worker
 
 
 @dataclass
 class Totals:
-    """What an optimizer's rounds have cost this worker so far. Times are seconds of the trainer's
+    """What the rounds of a lane have cost this worker so far. Times are seconds of the trainer's
     thread; what overlaps with the backward is in none of them."""
 
     rounds: int = 0
@@ -43,7 +52,14 @@ class Totals:
 
 
 class GradientLane:
-    """Pushes gradients and puts results in their place. It waits; it never decides."""
+    """Pushes gradients and puts results in their place. It waits; it never decides.
+
+    owner:     what its user calls to wait again or to retry, for messages: "the optimizer"
+    own_hooks: whether it pushes each gradient when it is accumulated; otherwise somebody calls
+               push_ready()
+    optimizer: the one that all parameters belong to, if it is known
+    buffers:   are sent and received with each round
+    """
 
     def __init__(
         self,
@@ -53,6 +69,11 @@ class GradientLane:
         op: Op,
         wire_dtype: torch.dtype | None,
         timeout: float | None,
+        *,
+        owner: str,
+        own_hooks: bool = True,
+        optimizer: torch.optim.Optimizer | None = None,
+        buffers: BufferLane | None = None,
     ) -> None:
         self._worker = worker
         self._process = os.getpid()
@@ -61,41 +82,53 @@ class GradientLane:
         self._op = op
         self._wire_dtype = wire_dtype
         self._timeout = timeout
+        self._owner = owner
+        self._own_hooks = own_hooks
+        self._optimizer = optimizer
+        self._buffers = buffers
 
         self._lane, _ = worker.register(name, _abi.GRADIENT, [])
         self._handles: dict[torch.Tensor, int] = {}
-        self._hooks: dict[torch.Tensor, RemovableHandle] = {}
+        self._hooks: list[RemovableHandle] = []
 
         self._pushing = True
         self._in_backward = False
         self._in_round = False
-        self._refusal: Error | None = None
+        self._refusal: Error | None = None  # Why this worker is not counted in the round.
+        self._failure: Error | None = None
         self._pushed: dict[torch.Tensor, torch.Tensor] = {}
-        self._local: set[torch.Tensor] = set()
         self._held: set[torch.Tensor] = set()
         self._aside: dict[torch.Tensor, torch.Tensor] = {}
 
-        self._round_since_step = False
         self._steps = 0
+        # By optimizer: how many rounds there had been at its last step.
+        self._rounds_at_step: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (
+            weakref.WeakKeyDictionary()
+        )
         self.totals = Totals()
         self.info: RoundInfo | None = None  # Of the last round.
-        self.scan()
+        try:
+            self.scan()
+        except BaseException:
+            self.close()
+            raise
 
     # ---- parameters
 
     def scan(self) -> None:
         """Takes parameters that can be reduced since the last scan: lazy ones that have got a
         shape, frozen ones that have been unfrozen."""
-        new = [p for p in self._names if p not in self._hooks and self._can_be_reduced(p)]
+        new = [p for p in self._names if p not in self._handles and self._can_be_reduced(p)]
         if new:
             specs = [tensors.spec_of(self._names[p], p) for p in new]
             _, handles = self._worker.register(self._name, _abi.GRADIENT, specs)
             for parameter, handle in zip(new, handles):
                 self._handles[parameter] = handle
-                self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(self._ready)
-        for parameter in self._hooks:
-            hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
-            if hooks is not None and len(hooks) > 1:
+                if self._own_hooks:
+                    self._hooks.append(parameter.register_post_accumulate_grad_hook(self._ready))
+        for parameter in self._handles:
+            hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or ()
+            if len(hooks) > self._own_hooks:
                 raise Unsupported(
                     f"Parameter {self._names[parameter]} has another post-accumulate hook, which "
                     "would see or change the gradient before it is reduced (an optimizer fused "
@@ -109,21 +142,18 @@ class GradientLane:
         tensors.check(self._names[parameter], parameter)
         return parameter.numel() > 0
 
-    def add_parameter(self, parameter: torch.Tensor, name: str) -> None:
-        self._names[parameter] = name
-
     def knows(self, parameter: torch.Tensor) -> bool:
         return parameter in self._names
 
     def close(self) -> None:
-        for hook in self._hooks.values():
+        for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
 
     @contextlib.contextmanager
-    def no_push(self) -> Iterator[None]:
+    def no_sync(self) -> Iterator[None]:
         """Gradients of backwards within stay local: to accumulate micro-batches, or when another
-        model's backward passes through this one."""
+        model's backward passes through this one. step() is refused within."""
         before, self._pushing = self._pushing, False
         try:
             yield
@@ -136,56 +166,64 @@ class GradientLane:
         """Puts aside what is held."""
         if self._in_round:
             raise FailedPrecondition(
-                f"The last round of lane {self._name} has no outcome yet. Call wait_round() of the "
-                "optimizer before the next backward."
+                f"The last round of lane {self._name} has no outcome yet. Call wait_round() of "
+                f"{self._owner} before the next backward."
             )
         self.scan()
         self._forget_what_was_zeroed()
-        if self._pushing:
-            for parameter in self._held & self._local:
-                raise Unsupported(
-                    f"Parameter {self._names[parameter]} holds a result with gradients of a "
-                    "no_push backward added to it, and they cannot be told apart. Call step() or "
-                    "zero_grad() between the two."
-                )
-            for parameter in self._hooks:
-                if parameter.grad is None:
-                    continue
-                if parameter in self._held:
-                    self._aside[parameter] = parameter.grad
-                    parameter.grad = None
-                else:
-                    self._local.add(parameter)
-            self._held.clear()
+        self._put_aside()
+        self._failure = None
         self._in_backward = True
 
+    def _put_aside(self) -> None:
+        for parameter in self._held:
+            if parameter.grad is not None:
+                self._aside[parameter] = parameter.grad
+                parameter.grad = None
+        self._held.clear()
+
     def _forget_what_was_zeroed(self) -> None:
-        for parameter in self._held | self._local | self._aside.keys():
+        for parameter in list(self._held):
             if parameter.grad is None:
                 self._held.discard(parameter)
-                self._local.discard(parameter)
-                self._aside.pop(parameter, None)
-        for parameter in self._held & self._local:
-            # zero_grad(set_to_none=False) leaves no other trace.
-            if parameter.grad is not None and not parameter.grad.any():
-                self._held.discard(parameter)
-                self._local.discard(parameter)
+        for parameter in list(self._aside):
+            # Outside of a backward, what is aside has a local gradient in its place.
+            # zero_grad(set_to_none=False) leaves no trace but zeros.
+            if parameter.grad is None or not parameter.grad.any():
+                del self._aside[parameter]
 
     def _ready(self, parameter: torch.Tensor) -> None:
         """The hook: a gradient has been accumulated."""
         if os.getpid() != self._process:
             return  # The client stayed with the parent.
         if not self._pushing or not self._in_backward:
-            self._local.add(parameter)
             return
         if parameter in self._pushed:
             raise Unsupported(
                 f"The gradient of parameter {self._names[parameter]} was accumulated twice in one "
                 "backward (reentrant checkpointing does that). Use "
-                "checkpoint(..., use_reentrant=False), or run the backward under no_push() and "
+                "checkpoint(..., use_reentrant=False), or run the backward under no_sync() and "
                 "another one after it."
             )
         self._push(parameter)
+
+    def push_ready(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Pushes the gradients of these parameters; one without a gradient is skipped. An error is
+        kept for raise_failure()."""
+        if os.getpid() != self._process or not self._in_backward:
+            return
+        try:
+            for parameter in parameters:
+                if parameter in self._handles and parameter.grad is not None:
+                    self._push(parameter)
+        except Error as error:
+            self._failure = self._failure or error
+
+    def raise_failure(self) -> None:
+        """Raises what push_ready() has failed with in this backward."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def _push(self, parameter: torch.Tensor) -> None:
         began = time.perf_counter()
@@ -193,7 +231,10 @@ class GradientLane:
         assert gradient is not None
         tensors.check(f"{self._names[parameter]}.grad", gradient)
         memory = gradient.detach().contiguous()
-        if memory.untyped_storage().nbytes() != tensors.bytes_of(memory):
+        if not self._own_hooks:
+            # Whoever pushes goes on writing to the gradient.
+            memory = memory.clone() if gradient.is_contiguous() else memory
+        elif memory.untyped_storage().nbytes() != tensors.bytes_of(memory):
             # It shares its storage with others.
             memory = memory.clone()
             if gradient.is_contiguous():
@@ -210,7 +251,6 @@ class GradientLane:
             self._worker.push(self._lane, handle, memory.data_ptr())
             self.totals.bytes_pushed += tensors.bytes_of(memory)
         self._pushed[parameter] = memory
-        self._local.discard(parameter)
         self.totals.push_seconds += time.perf_counter() - began
 
     def _begin(self) -> None:
@@ -225,12 +265,22 @@ class GradientLane:
         if not self._in_round:
             self._restore_aside()
             return False
-        for parameter in list(self._local):
-            # Accumulated before; this backward did not come by.
-            if parameter.grad is not None:
-                self._push(parameter)
+        self._push_local()  # Accumulated before; this backward did not come by.
         self._commit()
         return True
+
+    def _local(self) -> list[torch.Tensor]:
+        return [
+            parameter
+            for parameter in self._handles
+            if parameter.grad is not None
+            and parameter not in self._held
+            and parameter not in self._pushed
+        ]
+
+    def _push_local(self) -> None:
+        for parameter in self._local():
+            self._push(parameter)
 
     def _commit(self) -> None:
         try:
@@ -238,6 +288,8 @@ class GradientLane:
         except Error as error:
             self._refusal = error
             self._worker.withdraw(self._lane, str(error))
+        if self._buffers is not None:
+            self._buffers.send()
 
     def withdraw(self, reason: str) -> bool:
         """As end_backward(), for a backward that has failed."""
@@ -248,11 +300,13 @@ class GradientLane:
             self._restore_aside()
             return False
         self._worker.withdraw(self._lane, reason)
+        if self._buffers is not None:
+            self._buffers.send()
         return True
 
     def _restore_aside(self) -> None:
         for parameter, result in list(self._aside.items()):
-            # Of an aborted round both are kept.
+            # With a local gradient in its place it stays aside until the next round.
             if parameter.grad is None:
                 parameter.grad = result
                 self._held.add(parameter)
@@ -267,6 +321,8 @@ class GradientLane:
     def _settle(self, timeout: float | None) -> None:
         began = time.perf_counter()
         try:
+            if self._buffers is not None:
+                self._refusal = self._buffers.receive(timeout) or self._refusal
             result = self._worker.wait(self._lane, timeout)
         except (OutcomeUnknown, Paused, KeyboardInterrupt):
             # The library still reads the gradients: nobody may write to them.
@@ -279,17 +335,15 @@ class GradientLane:
             for parameter, memory in self._pushed.items():
                 if parameter.grad is None:
                     parameter.grad = memory
-                self._local.add(parameter)
             self._pushed.clear()
+            self._restore_aside()
             raise
         self._in_round = False
-        self._round_since_step = True
         self.info = result.info
         with torch.no_grad():
             for parameter, handle in self._handles.items():
                 self._assign(parameter, handle, result)
         self._pushed.clear()
-        self._local.clear()
         self.totals.rounds += 1
         self.totals.wait_seconds += time.perf_counter() - began
         refusal = self._refusal or result.rejection
@@ -324,48 +378,89 @@ class GradientLane:
 
     def retry_round(self) -> None:
         """Sends what an aborted round had, as the next round."""
-        if self._in_round or not self._local:
+        if self._in_round or not self._local():
             raise FailedPrecondition(
                 f"Lane {self._name} has no gradients of an aborted round. Run backward() instead."
             )
+        self._put_aside()
         self._begin()
-        for parameter in list(self._local):
-            if parameter.grad is not None:
-                self._push(parameter)
+        self._push_local()
         self._commit()
         self.settle()
 
     # ---- one step
 
-    def before_step(self) -> None:
+    def reduces_for(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether gradients that this lane reduces are what the optimizer applies."""
+        return any(self.knows(parameter) for parameter in _parameters_of(optimizer))
+
+    def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Makes sure that .grad is the result of a round."""
-        if os.getpid() != self._process:
-            return
-        if self._in_round:
-            raise FailedPrecondition(
-                f"step() was called on gradients of lane {self._name} that were pushed and have no "
-                "outcome yet. Call it after backward() has returned; after OutcomeUnknown, call "
-                "wait_round() of the optimizer first."
-            )
-        self._forget_what_was_zeroed()
-        for parameter in self._local:
-            if parameter.grad is not None and parameter.grad.any():
-                raise FailedPrecondition(
-                    f"step() was called on a gradient of parameter {self._names[parameter]} that "
-                    "is this worker's own. Run the last backward outside of no_push(); after an "
-                    "aborted round call retry_round() of the optimizer."
-                )
-        if self._round_since_step:
+        self._check_step(optimizer)
+        if self._rounds_at_step.get(optimizer, 0) != self.totals.rounds:
             return
         # The others have a round that this worker has nothing for.
         self.scan()
-        for parameter in self._hooks:
-            if parameter in self._held and parameter.grad is not None:
-                self._aside[parameter] = parameter.grad
+        self._put_aside()
         self._begin()
         self._commit()
         self.settle()
 
-    def after_step(self) -> None:
-        self._round_since_step = False
+    def _check_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._in_round:
+            raise FailedPrecondition(
+                f"step() was called on gradients of lane {self._name} that were pushed and have no "
+                "outcome yet. Call it after backward() has returned; after OutcomeUnknown, call "
+                f"wait_round() of {self._owner} first."
+            )
+        if not self._pushing:
+            raise FailedPrecondition(
+                "step() was called within no_sync(), where gradients are this worker's own. Call "
+                "it after a backward outside of no_sync()."
+            )
+        self._forget_what_was_zeroed()
+        local = set(self._local())
+        for parameter in _parameters_of(optimizer):
+            if optimizer is self._optimizer and not self.knows(parameter):
+                raise InvalidArgument(
+                    f"The optimizer was given a parameter of shape {tuple(parameter.shape)} "
+                    "after DistributedOptimizer. Add parameter groups before it."
+                )
+            if parameter in local and parameter.grad is not None and parameter.grad.any():
+                raise FailedPrecondition(
+                    f"step() was called on a gradient of parameter {self._names[parameter]} that "
+                    "is this worker's own. Run the last backward outside of no_sync(); after an "
+                    f"aborted round call retry_round() of {self._owner}."
+                )
+
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self._rounds_at_step[optimizer] = self.totals.rounds
         self._steps += 1
+
+
+def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+class LaneOwner:
+    """What the user of a lane may ask of the object that has it."""
+
+    _lane: GradientLane
+
+    def wait_round(self, timeout: float | None = None) -> None:
+        """Waits again, after OutcomeUnknown or Paused; for ever, unless `timeout` seconds are
+        given."""
+        self._lane.wait_round(timeout)
+
+    def retry_round(self) -> None:
+        """Sends the gradients of a round that was aborted again."""
+        self._lane.retry_round()
+
+    def last_round(self) -> RoundInfo | None:
+        """What was done in the last round; None before the first one."""
+        return self._lane.info
+
+    def totals(self) -> Totals:
+        """Bytes and seconds of all rounds so far."""
+        return self._lane.totals

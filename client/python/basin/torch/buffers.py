@@ -1,0 +1,81 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The buffers of a model: after each round of gradients everybody has those of rank 0.
+
+They travel as rounds of a lane of their own, to which rank 0 alone contributes, so the result is a
+copy of its bits. Such a round outlives its contributor: when rank 0 is lost, either all workers
+get its buffers or none does, and the next round has another rank 0. They are rounds of a gradient
+lane, beside those of the gradients, so that members change when both are over.
+"""
+
+import torch
+
+from basin import _abi
+from basin.client import Op
+from basin.errors import Error, RoundAborted
+from basin.torch import tensors
+from basin.worker import TensorSpec, Worker
+
+
+class BufferLane:
+    """Sends when this worker is rank 0, and receives when it is not. Each send() is followed by
+    receive(), and buffers stay as they are between the two."""
+
+    def __init__(self, worker: Worker, name: str, module: torch.nn.Module) -> None:
+        self._worker = worker
+        self._name = name
+        self._module = module
+        self._lane, _ = worker.register(name, _abi.GRADIENT, [])
+        self._in_flight = False
+        self._buffers: list[tuple[int, torch.Tensor]] = []  # With their handles.
+        self._sent: list[torch.Tensor] = []  # Kept alive for the library.
+        self._refusal: Error | None = None
+
+    def send(self) -> None:
+        """Begins a round and commits it, without waiting."""
+        named = [
+            (name, buffer.detach())
+            for name, buffer in self._module.named_buffers()
+            if buffer.numel() > 0
+        ]
+        specs = [TensorSpec(name, _abi.U8, (tensors.bytes_of(buffer),)) for name, buffer in named]
+        _, handles = self._worker.register(self._name, _abi.GRADIENT, specs)
+        self._buffers = [(handle, buffer) for handle, (_, buffer) in zip(handles, named)]
+        self._worker.begin(self._lane, Op.MAX)
+        self._in_flight, self._refusal = True, None
+        if self._worker.place().rank == 0:
+            for handle, buffer in self._buffers:
+                copied = buffer.clone(memory_format=torch.contiguous_format)
+                self._sent.append(copied)
+                self._worker.push(self._lane, handle, copied.data_ptr())
+        try:
+            self._worker.commit(self._lane)
+        except Error as error:
+            self._refusal = error
+            self._worker.withdraw(self._lane, str(error))
+
+    def receive(self, timeout: float | None) -> Error | None:
+        """Waits, and writes what rank 0 has sent to the buffers of the others. Returns why this
+        worker's part was refused, if it was. Nothing happens when nothing is in flight.
+
+        Raises OutcomeUnknown and Paused: call it again.
+        """
+        if not self._in_flight:
+            return None
+        try:
+            result = self._worker.wait(self._lane, timeout)
+        except RoundAborted:
+            self._in_flight = False
+            return self._refusal
+        self._in_flight = False
+        if not self._sent:
+            # A graph that is kept for another backward may have saved them.
+            kept = tuple(buffer for _, buffer in self._buffers)
+            with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(kept):
+                for handle, buffer in self._buffers:
+                    if result.has(handle):
+                        received = torch.empty(buffer.shape, dtype=buffer.dtype)
+                        result.copy(handle, received.data_ptr(), tensors.bytes_of(received))
+                        buffer.copy_(received)
+        self._sent.clear()
+        self._buffers.clear()
+        return self._refusal or result.rejection

@@ -1,0 +1,94 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""DistributedDataParallel: a model whose gradients are those of all workers."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from basin.client import Op
+from basin.errors import FailedPrecondition, Unsupported
+from basin.torch.collectives import broadcast_parameters
+from basin.torch.lane import LaneOwner
+from basin.torch.start import start_lane
+
+
+class DistributedDataParallel(torch.nn.Module, LaneOwner):
+    """Wraps a model as torch.nn.parallel.DistributedDataParallel does, without a process group:
+    when backward() returns, .grad of its parameters is the gradient reduced over all workers, for
+    any optimizer.
+
+    module:            the model, which becomes `.module`; state_dict() has its names after
+                       "module."; gradients of different workers are matched by its names
+    op:                basin.Average, or basin.Sum
+    wire_dtype:        None, torch.bfloat16 or torch.float16: how float32 gradients travel. The sum
+                       is made in float32.
+    broadcast_buffers: when backward() has reduced, all workers have the buffers of rank 0. With
+                       torch that is at the next forward; here it waits for nobody in a forward,
+                       so one worker alone may evaluate.
+    init_sync:         all workers start with the parameters and buffers of rank 0
+    batch_size:        samples of this worker in a step; only told in the line that is written here
+
+    Parameters that a backward does not reach need no option: they are skipped, and the average is
+    over all workers all the same. Two backwards before a step, a step() without a backward and a
+    backward that raises are as with DistributedOptimizer.
+
+    Raises Unsupported, which names the parameter and a way out, for what Basin cannot reduce.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        op: Op = Op.AVERAGE,
+        wire_dtype: torch.dtype | None = None,
+        broadcast_buffers: bool = True,
+        init_sync: bool = True,
+        batch_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        _check(module)
+        self.module = module
+        self.broadcast_buffers = broadcast_buffers
+        if init_sync:
+            broadcast_parameters(module)
+        self._lane = start_lane(
+            {parameter: name for name, parameter in module.named_parameters()},
+            op,
+            wire_dtype,
+            batch_size,
+            owner="the model",
+            buffers_of=module if broadcast_buffers else None,
+        )
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        return self.module(*inputs, **options)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients of backwards within stay local, and are reduced with those of the first
+        backward after it. step() is refused within."""
+        with self._lane.no_sync():
+            yield
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise FailedPrecondition(
+            "A DistributedDataParallel cannot be copied or pickled: it belongs to its process. Use "
+            ".module or state_dict()."
+        )
+
+
+def _check(module: torch.nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, torch.nn.parallel.DistributedDataParallel | DistributedDataParallel):
+            raise Unsupported(
+                f"The model contains a {type(part).__module__}.{type(part).__name__} already, and "
+                "gradients would be reduced twice. Wrap its .module instead."
+            )
+    for name, parameter in module.named_parameters():
+        if torch.nn.parameter.is_lazy(parameter):
+            raise Unsupported(
+                f"Parameter {name} has no shape yet, so that it cannot start with the values of "
+                "rank 0. Run one forward before you wrap the model."
+            )

@@ -1,0 +1,88 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""How the reduction of gradients starts: the same in each of the three ways to ask for it."""
+
+import sys
+from collections.abc import Mapping
+
+import torch
+
+from basin import __version__
+from basin.client import Op
+from basin.errors import FailedPrecondition, InvalidArgument
+from basin.torch import context
+from basin.torch.buffers import BufferLane
+from basin.torch.lane import GradientLane
+
+_LANE = "gradients"
+
+
+def start_lane(
+    names: Mapping[torch.Tensor, str],
+    op: Op,
+    wire_dtype: torch.dtype | None,
+    batch_size: int | None,
+    *,
+    owner: str,
+    own_hooks: bool = True,
+    optimizer: torch.optim.Optimizer | None = None,
+    buffers_of: torch.nn.Module | None = None,
+) -> GradientLane:
+    """Makes the lane of these parameters and tells of it. Arguments are those of GradientLane;
+    the buffers of the module `buffers_of` go with its rounds."""
+    if wire_dtype not in (None, torch.float32, torch.bfloat16, torch.float16):
+        raise InvalidArgument(
+            f"wire_dtype cannot be {wire_dtype}. Use torch.bfloat16, torch.float16 or None."
+        )
+    if Op(op) not in (Op.AVERAGE, Op.SUM):
+        raise InvalidArgument(
+            f"Gradients cannot be reduced with {Op(op).name}. Use basin.Average or basin.Sum."
+        )
+    here = context.current()
+    for parameter, name in names.items():
+        if any(lane.knows(parameter) for lane in here.lanes):
+            raise FailedPrecondition(
+                f"Parameter {name} is reduced already: it was given to DistributedOptimizer, "
+                "DistributedDataParallel or DDPState before. Use one of them, once for each model."
+            )
+    count = len(here.lanes)
+    lane_name = _LANE if count == 0 else f"{_LANE}.{count}"
+    worker = here.client.worker
+    lane = GradientLane(
+        worker,
+        lane_name,
+        names,
+        Op(op),
+        None if wire_dtype == torch.float32 else wire_dtype,
+        here.timeout,
+        owner=owner,
+        own_hooks=own_hooks,
+        optimizer=optimizer,
+        buffers=(
+            BufferLane(worker, lane_name + ".buffers", buffers_of)
+            if buffers_of is not None and any(True for _ in buffers_of.buffers())
+            else None
+        ),
+    )
+    here.lanes.append(lane)
+    _tell(here, Op(op), wire_dtype, batch_size)
+    return lane
+
+
+def _tell(
+    here: context.Context, op: Op, wire_dtype: torch.dtype | None, batch_size: int | None
+) -> None:
+    """One line, by which a wrong start is seen at once."""
+    place = here.client.place
+    options = here.client.worker.options
+    wire = str(wire_dtype or "same").removeprefix("torch.")
+    divisor = "the number of workers" if op == Op.AVERAGE else "nothing"
+    batch = "unknown" if batch_size is None else f"{batch_size} of this worker"
+    least = options["min_workers"] if options["min_workers"] not in ("", "0") else "max"
+    line = (
+        f"basin: worker {here.client.worker_id} of job {options['job']}: rank {place.rank} of "
+        f"{place.world_size} (min {least}, max {options['max_workers']}), op {op.name}, "
+        f"divided by {divisor}, wire dtype {wire}, batch {batch}, basin {__version__}, torch "
+        f"{torch.__version__}\n"
+    )
+    sys.stderr.write(line)  # In one piece, among those of other workers.
+    sys.stderr.flush()
