@@ -1,0 +1,111 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""What the tests of basin.torch have in common: a small model, its batches, and the average of the
+gradients of one process after the other, which is what workers must get together.
+
+The arguments of each test program: BASIND LIBBASIN
+"""
+
+import contextlib
+import sys
+import unittest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from jobs import Jobs, require
+
+require("numpy", "torch")
+import torch  # noqa: E402 - ends above when there is none
+from torch import nn  # noqa: E402
+
+WORKERS = 3
+
+
+@contextlib.contextmanager
+def session(**options: Any) -> Iterator[Any]:
+    """basin.torch, initialized. All workers stay until all have ended."""
+    import basin.torch
+
+    basin.torch.init(**options)
+    try:
+        yield basin.torch
+        basin.torch.barrier("end of test")
+    finally:
+        basin.torch.shutdown()
+
+
+def model() -> Any:
+    """The same on every worker."""
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+
+
+def batch(rank: int, step: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    return torch.randn(4, 5, dtype=torch.float64, generator=generator)
+
+
+def loss_of(net: Any, rank: int, step: int = 0) -> torch.Tensor:
+    loss: torch.Tensor = net(batch(rank, step)).square().mean()
+    return loss
+
+
+def gradients(net: nn.Module) -> list[Any]:
+    return [None if p.grad is None else p.grad.clone() for p in net.parameters()]
+
+
+def local_gradients(rank: int, step: int = 0) -> list[torch.Tensor]:
+    net = model()
+    loss_of(net, rank, step).backward()
+    return gradients(net)
+
+
+def average(step: int = 0, ranks: tuple[int, ...] = tuple(range(WORKERS))) -> list[torch.Tensor]:
+    each = [local_gradients(rank, step) for rank in ranks]
+    return [torch.stack(of_all).sum(0) / len(ranks) for of_all in zip(*each)]
+
+
+def sgd(net: nn.Module, bt: Any, **options: Any) -> Any:
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    return bt.DistributedOptimizer(optimizer, net.named_parameters(), **options)
+
+
+def expect(name: str, call: Any, *arguments: Any) -> str:
+    """The message of the basin error that the call raises."""
+    import basin
+
+    try:
+        call(*arguments)
+    except getattr(basin, name) as error:
+        return str(error)
+    raise AssertionError(f"{name} was not raised")
+
+
+class TorchTest(unittest.TestCase):
+    jobs: ClassVar[Jobs]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.jobs.close()
+
+    def run_job(self, function: Any, *arguments: Any) -> list[Any]:
+        return self.jobs.run(function, WORKERS, *arguments)
+
+    def assert_close(self, expected: list[Any], got: list[Any], bound: float = 1e-14) -> None:
+        self.assertEqual(len(expected), len(got))
+        for a, b in zip(expected, got):
+            self.assertEqual((a.dtype, a.shape), (b.dtype, b.shape))
+            self.assertLessEqual(float((a - b).abs().max()), bound)
+
+    def assert_same_bits(self, each: list[list[Any]]) -> None:
+        for other in each[1:]:
+            for a, b in zip(each[0], other):
+                self.assertTrue(torch.equal(a, b))
+
+
+def main() -> None:
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
