@@ -28,6 +28,7 @@ from basin.torch.collectives import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
+from basin.torch.comm_hook import DDPState, ddp_comm_hook
 from basin.torch.data_parallel import DistributedDataParallel
 from basin.torch.optimizer import DistributedOptimizer
 
@@ -84,6 +85,7 @@ def local_size() -> int:
 
 __all__ = [
     "Average",
+    "DDPState",
     "DistributedDataParallel",
     "DistributedOptimizer",
     "Max",
@@ -101,6 +103,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "ddp_comm_hook",
     "init",
     "is_initialized",
     "local_rank",

@@ -178,7 +178,10 @@ class GradientLane:
     def _put_aside(self) -> None:
         for parameter in self._held:
             if parameter.grad is not None:
-                self._aside[parameter] = parameter.grad
+                # Whoever else pushes may have put the result where gradients are made.
+                self._aside[parameter] = (
+                    parameter.grad if self._own_hooks else parameter.grad.clone()
+                )
                 parameter.grad = None
         self._held.clear()
 
@@ -214,7 +217,12 @@ class GradientLane:
             return
         try:
             for parameter in parameters:
-                if parameter in self._handles and parameter.grad is not None:
+                if parameter not in self._handles:
+                    raise InvalidArgument(
+                        f"A parameter of shape {tuple(parameter.shape)} is not one of lane "
+                        f"{self._name}. Make {self._owner} of the model that it is used with."
+                    )
+                if parameter.grad is not None:
                     self._push(parameter)
         except Error as error:
             self._failure = self._failure or error

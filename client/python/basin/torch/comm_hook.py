@@ -1,0 +1,96 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""For scripts that keep torch's DistributedDataParallel: a communication hook for it.
+
+The model is in a process group of this process alone, so that torch itself averages nothing:
+
+    state = basin.torch.DDPState(model)
+    model.register_comm_hook(state, basin.torch.ddp_comm_hook)
+
+The hook sends the gradients of each bucket as they are and returns at once. Their result replaces
+them when backward() returns, after torch has written the local ones: a future that failed would
+lose the error, and of a parameter that it believes unused torch ignores what a hook returns.
+Gradients are named by their parameters, because buckets change after the first backward.
+"""
+
+import torch
+from torch import distributed
+
+from basin.client import Op
+from basin.errors import InvalidArgument, Unsupported
+from basin.torch.collectives import broadcast_parameters
+from basin.torch.lane import LaneOwner
+from basin.torch.start import start_lane
+
+
+class DDPState(LaneOwner):
+    """The state that ddp_comm_hook() wants. All workers start with the parameters and buffers of
+    rank 0; afterwards buffers are those of rank 0 when backward() has reduced, unless the model
+    has broadcast_buffers=False.
+
+    model:      a torch.nn.parallel.DistributedDataParallel in a process group of one process
+    op:         basin.Average, or basin.Sum
+    wire_dtype: None, torch.bfloat16 or torch.float16: how float32 gradients travel
+    batch_size: samples of this worker in a step; only told in the line that is written here
+
+    Raises Unsupported, which names a way out, for what Basin cannot reduce.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.parallel.DistributedDataParallel,
+        *,
+        op: Op = Op.AVERAGE,
+        wire_dtype: torch.dtype | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            raise InvalidArgument(
+                f"DDPState was given a {type(model).__name__}. Give it the "
+                "torch.nn.parallel.DistributedDataParallel that the hook is registered with."
+            )
+        size = distributed.get_world_size(model.process_group)
+        if size != 1:
+            raise Unsupported(
+                f"The model is in a process group of {size} processes, and the hook would have to "
+                "reduce within it first. Call init_process_group(rank=0, world_size=1) in each "
+                "worker, or use basin.torch.DistributedDataParallel without a process group."
+            )
+        if model.mixed_precision is not None:
+            raise Unsupported(
+                "The model has mixed_precision, whose buckets do not hold the gradients of its "
+                "parameters. Use torch.autocast, and wire_dtype for what travels."
+            )
+        ignored = set(model.parameters_to_ignore)
+        broadcast_parameters(model.module)
+        self._lane = start_lane(
+            {
+                parameter: name
+                for name, parameter in model.module.named_parameters()
+                if name not in ignored
+            },
+            op,
+            wire_dtype,
+            batch_size,
+            owner="the DDPState",
+            own_hooks=False,
+            buffers_of=model.module if model.broadcast_buffers else None,
+        )
+
+    def push(self, parameters: list[torch.Tensor]) -> None:
+        """Sends the gradients of these parameters. What fails is raised when backward() returns."""
+        self._lane.push_ready(parameters)
+
+
+def ddp_comm_hook(
+    state: DDPState, bucket: distributed.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    """For DistributedDataParallel.register_comm_hook(), with a DDPState."""
+    if not isinstance(state, DDPState):
+        raise InvalidArgument(
+            f"ddp_comm_hook was registered with a state of type {type(state).__name__}. Use "
+            "model.register_comm_hook(basin.torch.DDPState(model), basin.torch.ddp_comm_hook)."
+        )
+    state.push(bucket.parameters())
+    unchanged: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    unchanged.set_result(bucket.buffer())
+    return unchanged
