@@ -92,10 +92,15 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
 
 void Engine::Post(Task task) {
   const absl::Time now = clock_.Now();
-  MutexLock lock(mutex_);
-  if (!running_) return;
-  if (inbox_.empty()) wake_.NotifyAll();
-  inbox_.push_back({now, std::move(task)});
+  bool first;
+  {
+    MutexLock lock(mutex_);
+    if (!running_) return;
+    first = inbox_.empty();
+    inbox_.push_back({now, std::move(task)});
+  }
+  // Outside of the lock, which the loop would only wake up to wait for.
+  if (first) wake_.NotifyAll();
 }
 
 void Engine::Loop(Runner& runner) {

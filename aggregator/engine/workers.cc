@@ -46,8 +46,10 @@ WorkerThreads::~WorkerThreads() {
 
 void WorkerThreads::Submit(uint64_t key, std::function<void()> task) {
   Lane& lane = *lanes_[Mix(key) % lanes_.size()];
-  MutexLock lock(lane.mutex);
-  lane.tasks.push_back(std::move(task));
+  {
+    MutexLock lock(lane.mutex);
+    lane.tasks.push_back(std::move(task));
+  }
   lane.wake.NotifyAll();
 }
 

@@ -46,21 +46,30 @@ void Loop::Stop() {
 
 std::function<void(Task)> Loop::poster() const {
   return [inbox = inbox_](Task task) {
-    MutexLock lock(inbox->mutex);
-    if (!inbox->running) return;
-    inbox->tasks.push_back(std::move(task));
-    inbox->changed.NotifyAll();
+    bool first;
+    {
+      MutexLock lock(inbox->mutex);
+      if (!inbox->running) return;
+      first = inbox->tasks.empty();
+      inbox->tasks.push_back(std::move(task));
+    }
+    // Outside of the lock, which the loop would only wake up to wait for.
+    if (first) inbox->changed.NotifyAll();
   };
 }
 
 bool Loop::PostWithRoom(Task task) {
-  MutexLock lock(inbox_->mutex);
-  while (inbox_->running && inbox_->tasks.size() >= kMaxTensors) {
-    inbox_->changed.Wait(inbox_->mutex);
+  bool first;
+  {
+    MutexLock lock(inbox_->mutex);
+    while (inbox_->running && inbox_->tasks.size() >= kMaxTensors) {
+      inbox_->changed.Wait(inbox_->mutex);
+    }
+    if (!inbox_->running) return false;
+    first = inbox_->tasks.empty();
+    inbox_->tasks.push_back(std::move(task));
   }
-  if (!inbox_->running) return false;
-  inbox_->tasks.push_back(std::move(task));
-  inbox_->changed.NotifyAll();
+  if (first) inbox_->changed.NotifyAll();
   return true;
 }
 
