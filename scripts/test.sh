@@ -289,14 +289,23 @@ stage_bench() {
     skip bench "there is no benchmark"
     return
   fi
-  required build ninja -C build/release -j "$jobs" benchmarks || return
-  local arguments=(--benchmark_min_time=0.05) binary
-  [[ "$mode" == nightly ]] && arguments=()
-  for binary in build/release/benchmarks/*; do
-    [[ -f "$binary" && -x "$binary" ]] || continue
-    check "$(basename "$binary")" "$binary" "${arguments[@]}"
-    sed 's/^/    /' "$reports/$stage-$(basename "$binary").log"
-  done
+  required build ninja -C build/release -j "$jobs" benchmarks allreduce || return
+  local library=(--benchmark_min_time=0.05) kernels=(--rounds=1 --mib=96 --n=2,8)
+  local allreduce=(--mib 64 --rounds 3) latency=(--latency --rounds 300)
+  if [[ "$mode" == nightly ]]; then
+    library=() kernels=() allreduce=(--rounds 15 --repeats 3) latency=(--latency --rounds 3000)
+  fi
+  report core_bench build/release/benchmarks/core_bench "${library[@]}"
+  report payload_bench build/release/benchmarks/payload_bench "${library[@]}"
+  report kernels_bench build/release/benchmarks/kernels_bench "${kernels[@]}"
+  report allreduce "$python" tests/bench/allreduce/allreduce.py "${allreduce[@]}"
+  report allreduce-latency "$python" tests/bench/allreduce/allreduce.py "${latency[@]}"
+}
+
+# A check whose output is what it is for.
+report() { # name command...
+  check "$@"
+  sed 's/^/    /' "$reports/$stage-$1.log"
 }
 
 # ---- Run and summary ----------------------------------------------------------------------------

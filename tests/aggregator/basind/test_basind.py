@@ -15,7 +15,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "helm"))
 from programs import ANY_PORTS, Basind, run
+from tools import tool
 
 BASIND = Path()
 BASINCTL = Path()
@@ -80,9 +82,9 @@ class Start(unittest.TestCase):
             self.assertIn('basin_build_info{version="', text)
 
     def test_metrics_are_what_promtool_wants(self) -> None:
-        promtool = shutil.which("promtool")
-        if promtool is None:
-            self.skipTest("promtool is not installed")
+        promtool = tool("promtool")
+        if not Path(promtool).exists():
+            self.skipTest(f"{promtool} is not there; scripts/setup.sh installs it")
         with Basind(BASIND) as basind:
             basind.await_serving()
             page = basind.get("/metrics")[1]

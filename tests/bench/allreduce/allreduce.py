@@ -4,16 +4,22 @@
 
   basin    basind and workers on the C++ client
   gloo     torch.distributed with Gloo: a ring, which moves fewer bytes
-  sockets  the bytes of a hub over bare TCP sockets, without arithmetic: what a hub costs at least
+  grpc     the messages of a hub over gRPC alone, without arithmetic, checksums or a protocol
+  sockets  the bytes of a hub over bare TCP sockets: what a hub costs at least
 
 For each it prints the bandwidth as a trainer sees it (bytes of one model per second of a round, the
 median of the rounds), what travels, and the CPU seconds of all processes per GB on the wire. The
 machine is shared by all processes, so bandwidth is also a matter of cores; the ratios are what to
 read.
 
+With --latency it prints the time of a round of 1 KiB instead, beside gRPC alone: the same exchange
+with one phase (send, receive when all have sent) and with two (as ours: and again, to say that it
+was received and to hear that all have it).
+
 examples:
   allreduce.py --build build/release
   allreduce.py --build build/release --workers 2 --mib 64 --only basin,sockets
+  allreduce.py --build build/release --latency --rounds 2000
 """
 
 import argparse
@@ -38,6 +44,7 @@ class Case:
     workers: int
     bytes: int
     rounds: int
+    streams: int = STREAMS
 
 
 @dataclass
@@ -87,14 +94,27 @@ def start(command: list[str], **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def run_sockets(case: Case) -> Result:
-    binary = str(case.build / "allreduce" / "socket_star")
-    shape = [f"--streams={STREAMS}", f"--mib={case.bytes >> 20}", f"--rounds={case.rounds}"]
+def run_star(program: str, case: Case, *arguments: str) -> Result:
+    binary = str(case.build / "allreduce" / program)
+    shape = [
+        f"--streams={case.streams}",
+        f"--bytes={case.bytes}",
+        f"--rounds={case.rounds}",
+        *arguments,
+    ]
     hub = start([binary, "hub", f"--workers={case.workers}", *shape])
     assert hub.stdout is not None
     port = hub.stdout.readline().strip()
     workers = [start([binary, "worker", f"--port={port}", *shape]) for _ in range(case.workers)]
     return summary(finish([*workers, hub]), case, star_bytes(case))
+
+
+def run_sockets(case: Case) -> Result:
+    return run_star("socket_star", case)
+
+
+def run_grpc(case: Case) -> Result:
+    return run_star("grpc_star", case)
 
 
 def run_gloo(case: Case) -> Result:
@@ -148,7 +168,7 @@ def run_basin(case: Case) -> Result:
                     f"--address={found[1]}",
                     f"--worker=w{rank}",
                     f"--workers={case.workers}",
-                    f"--streams={STREAMS}",
+                    f"--streams={case.streams}",
                     f"--bytes={case.bytes}",
                     f"--rounds={case.rounds}",
                 ]
@@ -165,7 +185,33 @@ def run_basin(case: Case) -> Result:
         aggregator.communicate()
 
 
-RUNNERS = {"basin": run_basin, "gloo": run_gloo, "sockets": run_sockets}
+RUNNERS = {"basin": run_basin, "gloo": run_gloo, "grpc": run_grpc, "sockets": run_sockets}
+
+
+def print_bandwidth(options: argparse.Namespace) -> None:
+    print("| workers | model | through | GB/s of a model | GB/s on the wire | CPU s per wire GB |")
+    print("|---|---|---|---|---|---|")
+    for workers in options.workers:
+        for mib in options.mib:
+            case = Case(options.build, workers, mib << 20, options.rounds)
+            for _ in range(options.repeats):
+                for name in options.only.split(","):
+                    print(RUNNERS[name](case).row(name, case), flush=True)
+
+
+def print_latency(options: argparse.Namespace) -> None:
+    print("| workers | through | median round, us | CPU us of all processes per round |")
+    print("|---|---|---|---|")
+    for workers in options.workers:
+        case = Case(options.build, workers, 1024, options.rounds, streams=1)
+        for _ in range(options.repeats):
+            for name, result in (
+                ("basin", run_basin(case)),
+                ("grpc, one phase", run_star("grpc_star", case, "--phases=1")),
+                ("grpc, two phases", run_star("grpc_star", case, "--phases=2")),
+            ):
+                seconds, cpu = result.seconds * 1e6, result.cpu_seconds * 1e6
+                print(f"| {workers} | {name} | {seconds:.0f} | {cpu:.0f} |", flush=True)
 
 
 def numbers(text: str) -> list[int]:
@@ -180,18 +226,11 @@ def main() -> None:
     parser.add_argument("--workers", type=numbers, default=[2, 4])
     parser.add_argument("--mib", type=numbers, default=[64, 256])
     parser.add_argument("--rounds", type=int, default=7, help="that are counted, after one")
+    parser.add_argument("--latency", action="store_true", help="of 1 KiB, instead of bandwidth")
     parser.add_argument("--repeats", type=int, default=1, help="of everything, in turns")
     parser.add_argument("--only", default=",".join(RUNNERS), help="which of: %(default)s")
     options = parser.parse_args()
-
-    print("| workers | model | through | GB/s of a model | GB/s on the wire | CPU s per wire GB |")
-    print("|---|---|---|---|---|---|")
-    for workers in options.workers:
-        for mib in options.mib:
-            case = Case(options.build, workers, mib << 20, options.rounds)
-            for _ in range(options.repeats):
-                for name in options.only.split(","):
-                    print(RUNNERS[name](case).row(name, case), flush=True)
+    (print_latency if options.latency else print_bandwidth)(options)
 
 
 if __name__ == "__main__":

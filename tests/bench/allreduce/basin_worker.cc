@@ -8,9 +8,7 @@
 
 #include <basin/basin.h>
 #include <malloc.h>
-#include <sys/resource.h>
 
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -19,16 +17,9 @@
 #include <string>
 #include <vector>
 
-namespace {
+#include "tests/bench/allreduce/stopwatch.h"
 
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
+namespace {
 
 void Check(basin_code code, basin_error* error) {
   if (code == BASIN_OK) return;
@@ -91,27 +82,19 @@ int main(int argc, char** argv) {
   const basin_buffer buffer = {handle, gradient.data(), gradient.data()};
   basin_round_spec spec = BASIN_ROUND_SPEC_INIT;
   spec.op = BASIN_AVERAGE;
-  std::vector<double> seconds;
-  double cpu = 0;
-  for (int round = -1; round < rounds; ++round) {  // One to warm up.
-    if (round == 0) cpu = CpuSeconds();
+  basin::bench::Stopwatch stopwatch;
+  for (int round = 0; round < basin::bench::kWarmUp + rounds; ++round) {
     gradient.assign(elements, 1);
-    const auto begin = std::chrono::steady_clock::now();
+    stopwatch.RoundBegins();
     Check(basin_allreduce(worker, lane, &spec, &buffer, 1, BASIN_SECONDS(300), nullptr, &error),
           error);
-    const auto end = std::chrono::steady_clock::now();
-    if (round >= 0) seconds.push_back(std::chrono::duration<double>(end - begin).count());
+    stopwatch.RoundEnded();
     if (gradient[0] != 1) {
       std::fprintf(stderr, "basin_worker: the average of ones is %g\n", double{gradient[0]});
       return 1;
     }
   }
-  std::printf("{\"cpu_seconds\": %.6f, \"seconds\": [", CpuSeconds() - cpu);
-  for (size_t i = 0; i < seconds.size(); ++i) {
-    std::printf("%s%.6f", i == 0 ? "" : ", ", seconds[i]);
-  }
-  std::printf("]}\n");
-  std::fflush(stdout);
+  stopwatch.Print();
   Check(basin_finished(worker, &error), error);
   Check(basin_leave(worker, &error), error);
   basin_close(worker);

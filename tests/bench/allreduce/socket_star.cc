@@ -5,19 +5,17 @@
 // connections and receives as much, both at once; the hub sends a block of the result back as soon
 // as it has that block from every worker.
 //
-//   socket_star hub --workers=4 --streams=2 --mib=64 --rounds=5       prints its port, then a line
-//   socket_star worker --port=12345 --streams=2 --mib=64 --rounds=5   prints a line
+//   socket_star hub --workers=4 --streams=2 --bytes=67108864 --rounds=5       prints its port, then
+//   a line socket_star worker --port=12345 --streams=2 --bytes=67108864 --rounds=5   prints a line
 //
 // A line is JSON: seconds per round, and the CPU seconds of the process over these rounds.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -29,10 +27,12 @@
 #include <thread>
 #include <vector>
 
+#include "tests/bench/allreduce/stopwatch.h"
+
+namespace basin::bench {
 namespace {
 
 constexpr size_t kBlock = size_t{1} << 20;
-constexpr int kWarmUp = 1;  // Rounds that are not counted.
 
 struct Options {
   int port = 0;
@@ -68,42 +68,6 @@ void WriteAll(int fd, const char* from, size_t size) {
   }
 }
 
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-// Notes when each round ended, and what the counted ones took.
-class Stopwatch {
- public:
-  void RoundEnded() {
-    const auto now = std::chrono::steady_clock::now();
-    if (++ended_ > kWarmUp) {
-      seconds_.push_back(std::chrono::duration<double>(now - last_).count());
-    } else {
-      cpu_ = CpuSeconds();
-    }
-    last_ = now;
-  }
-  void Print() const {
-    std::printf("{\"cpu_seconds\": %.6f, \"seconds\": [", CpuSeconds() - cpu_);
-    for (size_t i = 0; i < seconds_.size(); ++i) {
-      std::printf("%s%.6f", i == 0 ? "" : ", ", seconds_[i]);
-    }
-    std::printf("]}\n");
-  }
-
- private:
-  int ended_ = 0;
-  double cpu_ = 0;
-  std::chrono::steady_clock::time_point last_;
-  std::vector<double> seconds_;
-};
-
 // ---- worker
 
 void RunWorker(const Options& options) {
@@ -123,6 +87,7 @@ void RunWorker(const Options& options) {
   std::vector<char> result(options.bytes);
   Stopwatch stopwatch;
   for (int round = 0; round < kWarmUp + options.rounds; ++round) {
+    stopwatch.RoundBegins();
     std::vector<std::thread> threads;
     for (int i = 0; i < options.streams; ++i) {
       const size_t at = static_cast<size_t>(i) * options.per_stream();
@@ -178,6 +143,7 @@ void RunHub(const Options& options) {
   Stopwatch stopwatch;
   std::mutex mutex;
   std::map<int, size_t> ended;  // Connections that have ended each round.
+  stopwatch.RoundBegins();
   std::vector<std::thread> threads;
   for (size_t i = 0; i < connections; ++i) {
     const int fd = accept(listener, nullptr, nullptr);
@@ -202,7 +168,9 @@ void RunHub(const Options& options) {
           WriteAll(fd, block.data(), options.block_bytes(b));
         }
         std::lock_guard<std::mutex> lock(mutex);
-        if (++ended[round] == connections) stopwatch.RoundEnded();
+        if (++ended[round] < connections) continue;
+        stopwatch.RoundEnded();
+        stopwatch.RoundBegins();
       }
     });
   }
@@ -217,9 +185,7 @@ bool Take(const char* argument, const char* name, long* value) {
   return true;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   Options options;
   for (int i = 2; i < argc; ++i) {
     long value = 0;
@@ -229,8 +195,8 @@ int main(int argc, char** argv) {
       options.workers = static_cast<int>(value);
     else if (Take(argv[i], "--streams=", &value))
       options.streams = static_cast<int>(value);
-    else if (Take(argv[i], "--mib=", &value))
-      options.bytes = static_cast<size_t>(value) << 20;
+    else if (Take(argv[i], "--bytes=", &value))
+      options.bytes = static_cast<size_t>(value);
     else if (Take(argv[i], "--rounds=", &value))
       options.rounds = static_cast<int>(value);
   }
@@ -239,9 +205,14 @@ int main(int argc, char** argv) {
   } else if (argc > 1 && std::string(argv[1]) == "worker" && options.port > 0) {
     RunWorker(options);
   } else {
-    std::fprintf(stderr,
-                 "usage: socket_star hub|worker --port= --workers= --streams= --mib= --rounds=\n");
+    std::fprintf(
+        stderr, "usage: socket_star hub|worker --port= --workers= --streams= --bytes= --rounds=\n");
     return 2;
   }
   return 0;
 }
+
+}  // namespace
+}  // namespace basin::bench
+
+int main(int argc, char** argv) { return basin::bench::Main(argc, argv); }
