@@ -334,31 +334,6 @@ def scaler(rank: int) -> Any:
         return weights, nonfinite
 
 
-def broadcasts(rank: int) -> Any:
-    with session() as bt:
-        torch.manual_seed(rank)
-        net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).bfloat16().float()
-        net.register_buffer("flags", torch.tensor([rank == 1, True]))
-        optimizer = torch.optim.Adam(net.parameters(), lr=0.1 * (rank + 1))
-        net(torch.randn(4, 3)).sum().backward()
-        optimizer.step()
-        bt.broadcast_parameters(net, root_rank=1)
-        bt.broadcast_optimizer_state(optimizer, root_rank=1)
-        objects = bt.allgather_object({"rank": rank, "text": "x" * rank})
-        said = bt.broadcast_object([rank], root_rank=2)
-        moments = optimizer.state_dict()
-        return net.state_dict(), moments, objects, said, bt.rank()
-
-
-def tensors_reduced(rank: int) -> Any:
-    with session() as bt:
-        t = torch.full((2, 2), rank + 1.0, dtype=torch.bfloat16)
-        out = bt.allreduce(t, "out", op=bt.Sum)
-        same = bt.allreduce_(t, "in", op=bt.Average)
-        handle = bt.allreduce_async(torch.tensor(rank), "scalar", op=bt.Max)
-        return out, same is t, t, handle.wait(), bt.size(), bt.local_rank(), bt.local_size()
-
-
 def narrow_wire(rank: int, dtype: torch.dtype, scale: float) -> Any:
     with session() as bt:
         net = nn.Linear(64, 1, bias=False)
@@ -439,17 +414,6 @@ def against_ddp(rank: int, folder: str) -> Any:
         train(ours, sgd(ours, bt))
     pairs = zip(net.parameters(), ours.parameters())
     return text, max(float((a - b).detach().abs().max()) for a, b in pairs)
-
-
-def not_initialized(rank: int) -> Any:
-    import basin.torch as bt
-
-    texts = [expect("FailedPrecondition", bt.rank)]
-    before = torch.autograd.backward
-    with session():
-        wrapped = torch.autograd.backward is not before
-        texts.append(expect("FailedPrecondition", bt.init))
-    return texts, wrapped, torch.autograd.backward is before, bt.is_initialized()
 
 
 # ---- what is seen of it
@@ -584,26 +548,6 @@ class OptimizerTest(TorchTest):
             self.assertEqual(2.0, scale)
             torch.testing.assert_close(weights[0], torch.full((1, 2), 0.8))
 
-    def test_broadcasts_give_everybody_the_bits_of_the_root(self) -> None:
-        outcomes = self.run_job(broadcasts)
-        ranks = [rank for *_, rank in outcomes]
-        root = outcomes[ranks.index(1)]
-        for state, optimizer, objects, said, _ in outcomes:
-            self.assertEqual([2], said)
-            self.assertEqual([0, 1, 2], [each["rank"] for each in objects])
-            self.assertEqual(root[0].keys(), state.keys())
-            for name, tensor in state.items():
-                self.assertTrue(torch.equal(root[0][name], tensor), name)
-            self.assertEqual(str(root[1]), str(optimizer))
-
-    def test_tensors_are_reduced_by_name(self) -> None:
-        for rank, outcome in enumerate(self.run_job(tensors_reduced)):
-            out, same, t, largest, size, local_rank, local_size = outcome
-            self.assertEqual((torch.bfloat16, [[6.0] * 2] * 2), (out.dtype, out.tolist()))
-            self.assertTrue(same)
-            self.assertEqual([[2.0] * 2] * 2, t.tolist())
-            self.assertEqual((2, 3, rank, 3), (int(largest), size, local_rank, local_size))
-
     def test_narrow_gradients_are_half_the_bytes_and_near(self) -> None:
         for dtype, scale, bound in (
             (torch.bfloat16, 1.0, 2**-8),
@@ -639,12 +583,6 @@ class OptimizerTest(TorchTest):
             for text, difference in self.run_job(against_ddp, folder):
                 self.assertIn("torch.distributed", text)
                 self.assertLessEqual(difference, 1e-12)
-
-    def test_init_and_shutdown(self) -> None:
-        for texts, wrapped, unwrapped, initialized in self.run_job(not_initialized):
-            self.assertIn("init()", texts[0])
-            self.assertIn("shutdown()", texts[1])
-            self.assertEqual((True, True, False), (wrapped, unwrapped, initialized))
 
 
 if __name__ == "__main__":

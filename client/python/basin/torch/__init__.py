@@ -27,6 +27,12 @@ from basin.torch.collectives import (
     broadcast_object,
     broadcast_optimizer_state,
     broadcast_parameters,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    poll,
+    synchronize,
 )
 from basin.torch.comm_hook import DDPState, ddp_comm_hook
 from basin.torch.data_parallel import DistributedDataParallel
@@ -104,11 +110,17 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "ddp_comm_hook",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
     "init",
     "is_initialized",
     "local_rank",
     "local_size",
+    "poll",
     "rank",
     "shutdown",
     "size",
+    "synchronize",
 ]

@@ -3,20 +3,22 @@
 
 import io
 import pickle
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from basin import _abi
 from basin.client import CALL_PREFIX, Handle, Op
+from basin.errors import InvalidArgument
 from basin.torch import tensors
 from basin.torch.context import current
 from basin.worker import Result, TensorSpec
 
 _TIMEOUT_SECONDS = 300.0
 
+T = TypeVar("T")
 Named = torch.nn.Module | Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
@@ -29,7 +31,7 @@ def allreduce_async(
     postscale_factor: float = 1.0,
 ) -> Handle[torch.Tensor]:
     """As basin.Client.allreduce_async(), for a torch tensor of the CPU."""
-    return _start(tensor, name, None, op, prescale_factor, postscale_factor)
+    return _start([(name, tensor)], name, _first, False, op, prescale_factor, postscale_factor)
 
 
 def allreduce(
@@ -41,7 +43,11 @@ def allreduce(
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
     """Reduces a tensor over all workers; returns a new one. No gradient flows through it."""
-    return _start(tensor, name, None, op, prescale_factor, postscale_factor).wait(current().timeout)
+    return synchronize(
+        allreduce_async(
+            tensor, name, op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor
+        )
+    )
 
 
 def allreduce_async_(
@@ -53,7 +59,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
 ) -> Handle[torch.Tensor]:
     """As allreduce_async(); wait() writes the result to `tensor` and returns it."""
-    return _start(tensor, name, tensor, op, prescale_factor, postscale_factor)
+    return _start([(name, tensor)], name, _first, True, op, prescale_factor, postscale_factor)
 
 
 def allreduce_(
@@ -65,35 +71,133 @@ def allreduce_(
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
     """As allreduce(), in place."""
-    return _start(tensor, name, tensor, op, prescale_factor, postscale_factor).wait(
-        current().timeout
+    return synchronize(
+        allreduce_async_(
+            tensor, name, op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor
+        )
     )
 
 
-def _start(
-    tensor: torch.Tensor,
+def grouped_allreduce_async(
+    group: Sequence[torch.Tensor],
     name: str,
-    target: torch.Tensor | None,
+    *,
+    op: Op,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle[list[torch.Tensor]]:
+    """Reduces several tensors in one round: all of them over the same workers.
+
+    They are matched by their place in the group, whose name is `name`. wait() returns new tensors,
+    in the same order.
+    """
+    return _start_group(group, name, False, op, prescale_factor, postscale_factor)
+
+
+def grouped_allreduce(
+    group: Sequence[torch.Tensor],
+    name: str,
+    *,
+    op: Op,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """As grouped_allreduce_async(), and waits."""
+    return synchronize(
+        grouped_allreduce_async(
+            group, name, op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor
+        )
+    )
+
+
+def grouped_allreduce_async_(
+    group: Sequence[torch.Tensor],
+    name: str,
+    *,
+    op: Op,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle[list[torch.Tensor]]:
+    """As grouped_allreduce_async(); wait() writes the results to the tensors and returns them."""
+    return _start_group(group, name, True, op, prescale_factor, postscale_factor)
+
+
+def grouped_allreduce_(
+    group: Sequence[torch.Tensor],
+    name: str,
+    *,
+    op: Op,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """As grouped_allreduce(), in place."""
+    return synchronize(
+        grouped_allreduce_async_(
+            group, name, op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor
+        )
+    )
+
+
+def poll(handle: Handle[Any]) -> bool:
+    """Whether synchronize() would return at once."""
+    return handle.done()
+
+
+def synchronize(handle: Handle[T]) -> T:
+    """Waits for what an asynchronous call has begun, as long as init() says, and returns it."""
+    return handle.wait(current().timeout)
+
+
+def _first(received: list[torch.Tensor]) -> torch.Tensor:
+    return received[0]
+
+
+def _start_group(
+    group: Sequence[torch.Tensor],
+    name: str,
+    in_place: bool,
     op: Op,
     prescale: float,
     postscale: float,
-) -> Handle[torch.Tensor]:
-    tensors.check(name, tensor)
-    memory = tensor.detach().contiguous()
+) -> Handle[list[torch.Tensor]]:
+    if not group:
+        raise InvalidArgument(f"Group {name} has no tensors. Give it at least one.")
+    named = [(f"{name}.{i}", tensor) for i, tensor in enumerate(group)]
+    # A lane of its own, or a tensor of the same name would be the first one there.
+    return _start(named, "group/" + name, list, in_place, op, prescale, postscale)
 
-    def output(result: Result) -> torch.Tensor:
-        received = torch.empty(memory.shape, dtype=memory.dtype)
-        result.copy(0, received.data_ptr(), tensors.bytes_of(received))
-        if target is None:
-            return received
-        with torch.no_grad():
-            target.copy_(received)
-        return target
+
+def _start(
+    named: list[tuple[str, torch.Tensor]],
+    lane: str,
+    finish: Callable[[list[torch.Tensor]], T],
+    in_place: bool,
+    op: Op,
+    prescale: float,
+    postscale: float,
+) -> Handle[T]:
+    for name, tensor in named:
+        tensors.check(name, tensor)
+    sent = [tensor.detach().contiguous() for _, tensor in named]
+
+    def output(result: Result) -> T:
+        outputs = []
+        for i, ((_, target), memory) in enumerate(zip(named, sent)):
+            received = torch.empty(memory.shape, dtype=memory.dtype)
+            result.copy(i, received.data_ptr(), tensors.bytes_of(received))
+            if in_place:
+                with torch.no_grad():
+                    received = target.copy_(received)
+            outputs.append(received)
+        return finish(outputs)
 
     return current().client.start(
-        CALL_PREFIX + name,
-        [(tensors.spec_of(name, memory), memory.data_ptr())],
-        memory,
+        CALL_PREFIX + lane,
+        [
+            (tensors.spec_of(name, memory), memory.data_ptr())
+            for (name, _), memory in zip(named, sent)
+        ],
+        sent,
         output,
         op=op,
         prescale=prescale,

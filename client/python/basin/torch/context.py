@@ -20,6 +20,7 @@ from torch.optim.optimizer import (
 
 from basin import client
 from basin.errors import Error, FailedPrecondition, Unsupported
+from basin.torch.alone import AloneWatch
 from basin.torch.lane import GradientLane
 from basin.worker import logger
 
@@ -35,6 +36,7 @@ class Context:
         self._depth = 0
         self._backward: Callable[..., Any] = torch.autograd.backward
         torch.autograd.backward = self._wrap(self._backward)
+        self._watch = AloneWatch(lambda: self.client.world_size)
         self._step_hooks = (
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
@@ -42,6 +44,7 @@ class Context:
 
     def close(self, finished: bool) -> None:
         torch.autograd.backward = self._backward
+        self._watch.close()
         for hook in self._step_hooks:
             hook.remove()
         for lane in self.lanes:

@@ -1,0 +1,86 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Tells of parts of torch that believe this process is alone.
+
+They ask torch.distributed how many processes there are, which is none, or one where a model keeps
+torch's DistributedDataParallel. A script that was written for several then trains on, wrongly.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data.distributed import DistributedSampler
+
+from basin.worker import logger
+
+
+class AloneWatch:
+    """Looks at these classes while they are used, until close(). Tells once of each.
+
+    world_size: how many workers the job has
+    """
+
+    def __init__(self, world_size: Callable[[], int]) -> None:
+        self._world_size = world_size
+        self._process = os.getpid()
+        self._told: set[str] = set()
+        self._iterate = DistributedSampler.__iter__
+        self._normalize = torch.nn.SyncBatchNorm.forward
+        self._replace(
+            self._watched_sampler(self._iterate), self._watched_normalization(self._normalize)
+        )
+
+    def close(self) -> None:
+        self._replace(self._iterate, self._normalize)
+
+    def _replace(self, iterate: Any, normalize: Any) -> None:
+        setattr(DistributedSampler, "__iter__", iterate)  # noqa: B010 - mypy has it as constant
+        setattr(torch.nn.SyncBatchNorm, "forward", normalize)  # noqa: B010
+
+    def _watched_sampler(self, iterate: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
+        @functools.wraps(iterate)
+        def watched(sampler: Any) -> Iterator[Any]:
+            if sampler.num_replicas == 1:
+                self._tell(
+                    "DistributedSampler",
+                    "every worker takes all samples. Use DistributedSampler(data, "
+                    "num_replicas=basin.torch.size(), rank=basin.torch.rank()).",
+                )
+            return iterate(sampler)
+
+        return watched
+
+    def _watched_normalization(self, normalize: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(normalize)
+        def watched(module: Any, inputs: torch.Tensor) -> Any:
+            if module.training and _group_size() == 1:
+                self._tell(
+                    "SyncBatchNorm",
+                    "statistics are those of this worker's batch. Use BatchNorm: with "
+                    "basin.torch.DistributedDataParallel all workers have the running statistics "
+                    "of rank 0.",
+                )
+            return normalize(module, inputs)
+
+        return watched
+
+    def _tell(self, kind: str, consequence: str) -> None:
+        if kind in self._told or os.getpid() != self._process:
+            return
+        workers = self._world_size()
+        if workers > 1:
+            self._told.add(kind)
+            logger.warning(
+                "A %s believes that this process is alone, and the job has %d workers: %s",
+                kind,
+                workers,
+                consequence,
+            )
+
+
+def _group_size() -> int:
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return 1
+    return torch.distributed.get_world_size()

@@ -1,0 +1,141 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Collective calls of basin.torch: tensors, groups of tensors, values of one worker for all.
+
+Usage: test_torch_collectives.py BASIND LIBBASIN
+"""
+
+from typing import Any
+
+from jobs import require
+
+require("numpy", "torch")
+import torch  # noqa: E402 - ends above when there is none
+from torch import nn  # noqa: E402
+from torch_jobs import (  # noqa: E402
+    WORKERS,
+    TorchTest,
+    expect,
+    main,
+    session,
+)
+
+# ---- what workers do
+
+
+def broadcasts(rank: int) -> Any:
+    with session() as bt:
+        torch.manual_seed(rank)
+        net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).bfloat16().float()
+        net.register_buffer("flags", torch.tensor([rank == 1, True]))
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.1 * (rank + 1))
+        net(torch.randn(4, 3)).sum().backward()
+        optimizer.step()
+        bt.broadcast_parameters(net, root_rank=1)
+        bt.broadcast_optimizer_state(optimizer, root_rank=1)
+        objects = bt.allgather_object({"rank": rank, "text": "x" * rank})
+        said = bt.broadcast_object([rank], root_rank=2)
+        moments = optimizer.state_dict()
+        return net.state_dict(), moments, objects, said, bt.rank()
+
+
+def tensors_reduced(rank: int) -> Any:
+    with session() as bt:
+        t = torch.full((2, 2), rank + 1.0, dtype=torch.bfloat16)
+        out = bt.allreduce(t, "out", op=bt.Sum)
+        same = bt.allreduce_(t, "in", op=bt.Average)
+        handle = bt.allreduce_async(torch.tensor(rank), "scalar", op=bt.Max)
+        return out, same is t, t, handle.wait(), bt.size(), bt.local_rank(), bt.local_size()
+
+
+def groups(rank: int) -> Any:
+    with session() as bt:
+        floats = torch.full((3,), rank + 1.0)
+        whole = torch.full((2, 2), rank + 1, dtype=torch.int64)
+        turned = torch.arange(6.0, dtype=torch.float64).reshape(2, 3).t() * (rank + 1)
+        new = bt.grouped_allreduce([floats, whole, turned], "group", op=bt.Sum)
+        # A tensor of the name of a group, and a smaller group.
+        alone = bt.allreduce(torch.tensor(1.0), "group", op=bt.Sum)
+        fewer = bt.grouped_allreduce([floats, whole], "group", op=bt.Max)
+        untouched = floats.tolist()
+        same = bt.grouped_allreduce_([floats, turned], "in", op=bt.Average)
+        in_place = same[0] is floats and same[1] is turned
+        scaled = bt.grouped_allreduce([floats], "scaled", op=bt.Sum, postscale_factor=0.5)
+        empty = expect("InvalidArgument", empty_group, bt)
+        sparse = torch.eye(2).to_sparse()
+        text = expect("Unsupported", sparse_group, bt, floats, sparse)
+        return new, alone, fewer, untouched, in_place, (floats, turned), scaled, empty, text
+
+
+def empty_group(bt: Any) -> None:
+    bt.grouped_allreduce([], "none", op=bt.Sum)
+
+
+def sparse_group(bt: Any, *group: torch.Tensor) -> None:
+    bt.grouped_allreduce(group, "sparse", op=bt.Sum)
+
+
+def polled(rank: int) -> Any:
+    with session() as bt:
+        if rank == 0:
+            # The others have not begun: they wait for the barrier.
+            handle = bt.allreduce_async(torch.tensor(1.0), "polled", op=bt.Sum)
+            before = bt.poll(handle)
+            bt.barrier("seen")
+        else:
+            before = False
+            bt.barrier("seen")
+            handle = bt.allreduce_async(torch.tensor(1.0), "polled", op=bt.Sum)
+        outcome = bt.synchronize(handle)
+        group = bt.grouped_allreduce_async([torch.tensor(2.0)] * 2, "more", op=bt.Sum)
+        both = bt.synchronize(group)
+        return before, float(outcome), bt.poll(handle), [float(each) for each in both]
+
+
+# ---- what is seen of it
+
+
+class CollectivesTest(TorchTest):
+    def test_broadcasts_give_everybody_the_bits_of_the_root(self) -> None:
+        outcomes = self.run_job(broadcasts)
+        ranks = [rank for *_, rank in outcomes]
+        root = outcomes[ranks.index(1)]
+        for state, optimizer, objects, said, _ in outcomes:
+            self.assertEqual([2], said)
+            self.assertEqual([0, 1, 2], [each["rank"] for each in objects])
+            self.assertEqual(root[0].keys(), state.keys())
+            for name, tensor in state.items():
+                self.assertTrue(torch.equal(root[0][name], tensor), name)
+            self.assertEqual(str(root[1]), str(optimizer))
+
+    def test_tensors_are_reduced_by_name(self) -> None:
+        for rank, outcome in enumerate(self.run_job(tensors_reduced)):
+            out, same, t, largest, size, local_rank, local_size = outcome
+            self.assertEqual((torch.bfloat16, [[6.0] * 2] * 2), (out.dtype, out.tolist()))
+            self.assertTrue(same)
+            self.assertEqual([[2.0] * 2] * 2, t.tolist())
+            self.assertEqual((2, 3, rank, 3), (int(largest), size, local_rank, local_size))
+
+    def test_groups_are_reduced_in_one_round(self) -> None:
+        turned = torch.arange(6.0, dtype=torch.float64).reshape(2, 3).t()
+        for outcome in self.run_job(groups):
+            new, alone, fewer, untouched, in_place, averaged, scaled, empty, text = outcome
+            self.assertEqual([6.0] * 3, new[0].tolist())
+            self.assertEqual(torch.full((2, 2), 6).tolist(), new[1].tolist())
+            self.assertTrue(torch.equal(6 * turned, new[2]))
+            self.assertEqual(WORKERS, float(alone))
+            self.assertEqual(([3.0] * 3, [[3, 3]] * 2), (fewer[0].tolist(), fewer[1].tolist()))
+            self.assertIn(untouched, [[rank + 1.0] * 3 for rank in range(WORKERS)])
+            self.assertTrue(in_place)
+            self.assertEqual([2.0] * 3, averaged[0].tolist())
+            self.assertTrue(torch.equal(2 * turned, averaged[1]))
+            self.assertEqual([3.0] * 3, scaled[0].tolist())
+            self.assertIn("Group none", empty)
+            self.assertIn("Tensor sparse.1 is sparse", text)
+
+    def test_poll_and_synchronize(self) -> None:
+        for before, outcome, after, both in self.run_job(polled):
+            self.assertEqual((False, 3.0, True, [6.0, 6.0]), (before, outcome, after, both))
+
+
+if __name__ == "__main__":
+    main()

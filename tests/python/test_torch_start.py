@@ -1,0 +1,155 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""How a worker starts: init(), the line that tells what was chosen, and who believes to be alone.
+
+Usage: test_torch_start.py BASIND LIBBASIN
+"""
+
+import contextlib
+import io
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from jobs import require
+
+require("numpy", "torch")
+import torch  # noqa: E402 - ends above when there is none
+from torch import nn  # noqa: E402
+from torch_jobs import (  # noqa: E402
+    WORKERS,
+    TorchTest,
+    batch,
+    expect,
+    main,
+    model,
+    session,
+    sgd,
+)
+
+VERSION = "0.1.0"
+
+# ---- what workers do
+
+
+def not_initialized(rank: int) -> Any:
+    import basin.torch as bt
+
+    texts = [expect("FailedPrecondition", bt.rank)]
+    before = torch.autograd.backward
+    with session():
+        wrapped = torch.autograd.backward is not before
+        texts.append(expect("FailedPrecondition", bt.init))
+    return texts, wrapped, torch.autograd.backward is before, bt.is_initialized()
+
+
+@contextlib.contextmanager
+def process_group_of_one() -> Iterator[None]:
+    alone = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def start_lines(rank: int) -> Any:
+    lines = []
+    with process_group_of_one(), session(min_workers=2) as bt:
+        half, summed = torch.float16, bt.Sum
+        starts: tuple[Any, ...] = (
+            lambda net: sgd(net, bt),
+            lambda net: sgd(net, bt, op=summed, wire_dtype=torch.bfloat16, batch_size=32),
+            lambda net: bt.DistributedDataParallel(net, op=summed),
+            lambda net: bt.DistributedDataParallel(net, wire_dtype=half, batch_size=8),
+            lambda net: bt.DDPState(nn.parallel.DistributedDataParallel(net)),
+            lambda net: bt.DDPState(
+                nn.parallel.DistributedDataParallel(net),
+                op=summed,
+                wire_dtype=torch.float32,
+                batch_size=1,
+            ),
+        )
+        for start in starts:
+            with contextlib.redirect_stderr(io.StringIO()) as written:
+                start(model())
+            lines.append(written.getvalue())
+        return bt.rank(), lines
+
+
+def lonely(rank: int) -> Any:
+    from torch.utils.data.distributed import DistributedSampler
+
+    data = list(range(12))
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("basin").addHandler(handler)
+    before = DistributedSampler.__iter__, nn.SyncBatchNorm.forward
+    try:
+        with session() as bt:
+            right = DistributedSampler(data, num_replicas=bt.size(), rank=bt.rank(), shuffle=False)
+            mine = list(right)
+            nn.BatchNorm1d(5).double()(batch(rank))
+            quiet = list(told)
+            with process_group_of_one():
+                everything = [list(DistributedSampler(data, shuffle=False)) for _ in range(2)]
+            norm = nn.SyncBatchNorm(5).double()
+            norm(batch(rank))
+            norm.eval()(batch(rank))
+        after = DistributedSampler.__iter__, nn.SyncBatchNorm.forward
+        told_at_end = list(told)
+        list(DistributedSampler(data, num_replicas=1, rank=0))
+    finally:
+        logging.getLogger("basin").removeHandler(handler)
+    quiet_after = told_at_end == told
+    return mine, quiet, [len(each) for each in everything], told, before == after, quiet_after
+
+
+# ---- what is seen of it
+
+
+class StartTest(TorchTest):
+    def test_init_and_shutdown(self) -> None:
+        for texts, wrapped, unwrapped, initialized in self.run_job(not_initialized):
+            self.assertIn("init()", texts[0])
+            self.assertIn("shutdown()", texts[1])
+            self.assertEqual((True, True, False), (wrapped, unwrapped, initialized))
+
+    def test_one_line_tells_what_was_chosen(self) -> None:
+        average, total = (
+            "op AVERAGE, divided by the number of workers",
+            "op SUM, divided by nothing",
+        )
+        chosen = (
+            f"{average}, wire dtype same, batch unknown",
+            f"{total}, wire dtype bfloat16, batch 32 of this worker",
+            f"{total}, wire dtype same, batch unknown",
+            f"{average}, wire dtype float16, batch 8 of this worker",
+            f"{average}, wire dtype same, batch unknown",
+            f"{total}, wire dtype float32, batch 1 of this worker",
+        )
+        for worker, (rank, lines) in enumerate(self.run_job(start_lines)):
+            self.assertEqual(len(chosen), len(lines))
+            for expected, line in zip(chosen, lines):
+                self.assertEqual(
+                    f"basin: worker w{worker} of job JOB: rank {rank} of {WORKERS} (min 2, max "
+                    f"{WORKERS}), {expected}, basin {VERSION}, torch {torch.__version__}\n",
+                    re.sub("of job [^:]*:", "of job JOB:", line),
+                )
+
+    def test_who_believes_to_be_alone_is_told_once(self) -> None:
+        outcomes = self.run_job(lonely)
+        self.assertEqual(list(range(12)), sorted(i for mine, *_ in outcomes for i in mine))
+        for _, quiet, everything, told, restored, quiet_after in outcomes:
+            self.assertEqual([], quiet)
+            self.assertEqual([12, 12], everything)
+            self.assertEqual(2, len(told))
+            self.assertRegex(told[0], "DistributedSampler .* 3 workers.*num_replicas=basin")
+            self.assertRegex(told[1], "SyncBatchNorm .* 3 workers.*BatchNorm")
+            self.assertTrue(restored)
+            self.assertTrue(quiet_after)
+
+
+if __name__ == "__main__":
+    main()
