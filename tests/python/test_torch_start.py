@@ -27,8 +27,6 @@ from torch_jobs import (  # noqa: E402
     sgd,
 )
 
-VERSION = "0.1.0"
-
 # ---- what workers do
 
 
@@ -54,6 +52,8 @@ def process_group_of_one() -> Iterator[None]:
 
 
 def start_lines(rank: int) -> Any:
+    import basin
+
     lines = []
     with process_group_of_one(), session(min_workers=2) as bt:
         half, summed = torch.float16, bt.Sum
@@ -74,13 +74,13 @@ def start_lines(rank: int) -> Any:
             with contextlib.redirect_stderr(io.StringIO()) as written:
                 start(model())
             lines.append(written.getvalue())
-        return bt.rank(), lines
+        return bt.rank(), lines, basin.__version__
 
 
 def lonely(rank: int) -> Any:
     from torch.utils.data.distributed import DistributedSampler
 
-    data = list(range(12))
+    data: Any = list(range(12))
     told: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
@@ -88,12 +88,14 @@ def lonely(rank: int) -> Any:
     before = DistributedSampler.__iter__, nn.SyncBatchNorm.forward
     try:
         with session() as bt:
-            right = DistributedSampler(data, num_replicas=bt.size(), rank=bt.rank(), shuffle=False)
+            right: Any = DistributedSampler(
+                data, num_replicas=bt.size(), rank=bt.rank(), shuffle=False
+            )
             mine = list(right)
             nn.BatchNorm1d(5).double()(batch(rank))
             quiet = list(told)
             with process_group_of_one():
-                everything = [list(DistributedSampler(data, shuffle=False)) for _ in range(2)]
+                every: Any = [list(DistributedSampler(data, shuffle=False)) for _ in range(2)]
             norm = nn.SyncBatchNorm(5).double()
             norm(batch(rank))
             norm.eval()(batch(rank))
@@ -103,7 +105,7 @@ def lonely(rank: int) -> Any:
     finally:
         logging.getLogger("basin").removeHandler(handler)
     quiet_after = told_at_end == told
-    return mine, quiet, [len(each) for each in everything], told, before == after, quiet_after
+    return mine, quiet, [len(each) for each in every], told, before == after, quiet_after
 
 
 # ---- what is seen of it
@@ -129,12 +131,12 @@ class StartTest(TorchTest):
             f"{average}, wire dtype same, batch unknown",
             f"{total}, wire dtype float32, batch 1 of this worker",
         )
-        for worker, (rank, lines) in enumerate(self.run_job(start_lines)):
+        for worker, (rank, lines, version) in enumerate(self.run_job(start_lines)):
             self.assertEqual(len(chosen), len(lines))
             for expected, line in zip(chosen, lines):
                 self.assertEqual(
                     f"basin: worker w{worker} of job JOB: rank {rank} of {WORKERS} (min 2, max "
-                    f"{WORKERS}), {expected}, basin {VERSION}, torch {torch.__version__}\n",
+                    f"{WORKERS}), {expected}, basin {version}, torch {torch.__version__}\n",
                     re.sub("of job [^:]*:", "of job JOB:", line),
                 )
 
