@@ -5,6 +5,8 @@
 # them.
 #
 #   cmake --install build/release --component client --prefix /usr/local
+#
+# And the programs, as the component `server`: basind and basinctl.
 
 include_guard(GLOBAL)
 include(GNUInstallDirs)
@@ -36,3 +38,7 @@ file(RELATIVE_PATH basin_pc_prefix "/${basin_pc_folder}" "/")
 configure_file(cmake/basin.pc.in "${PROJECT_BINARY_DIR}/basin.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/basin.pc"
   DESTINATION "${basin_pc_folder}" COMPONENT client)
+
+if(TARGET basind)
+  install(TARGETS basind basinctl RUNTIME COMPONENT server)
+endif()

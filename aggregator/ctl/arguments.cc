@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/config/address.h"
 #include "aggregator/config/nearest.h"
@@ -65,12 +66,18 @@ absl::Status TakeLast(const std::string& value, Arguments& arguments) {
   return taken;
 }
 
+absl::Status TakeExitStatus(const std::string& value, Arguments& arguments) {
+  if (absl::SimpleAtoi(value, &arguments.exit_status)) return absl::OkStatus();
+  return Wrong("it is a number: 0 to 255, or minus the signal that ended the process");
+}
+
 std::vector<Flag> Flags() {
   return {
       {"--address", "", true, TakeAddress},
       {"--output", "-o", true, TakeOutput},
       {"--timeout", "", true, TakeTimeout},
       {"--last", "", true, TakeLast},
+      {"--status", "", true, TakeExitStatus},
       {"--after", "", true,
        [](const std::string& value, Arguments& arguments) {
          return TakeNumber(value, ~uint64_t{0}, arguments.after);

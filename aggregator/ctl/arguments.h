@@ -29,6 +29,7 @@ struct Arguments {
   std::string job;
   std::string lane;
   std::string reason;
+  int32_t exit_status = 0;
   uint32_t last = 2;
   uint64_t after = 0;
 };

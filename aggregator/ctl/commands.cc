@@ -197,6 +197,17 @@ absl::Status RunEvict(Client& client) {
   return called;
 }
 
+absl::Status RunReportExit(Client& client) {
+  auto request = Client::With<v1::ReportExitRequest>();
+  request.set_job(client.word(1));
+  request.set_worker(client.word(2));
+  request.set_exit_status(client.arguments().exit_status);
+  v1::ChangeResponse change;
+  absl::Status called = client.Call(&v1::Admin::Stub::ReportExit, request, change);
+  if (called.ok()) client.Answer(change);
+  return called;
+}
+
 // A change of a job that needs no more than its name.
 template <typename Request, typename Method>
 absl::Status ChangeJob(Client& client, Method method) {
@@ -240,6 +251,8 @@ const std::vector<Command>& Commands() {
       {"drain", "worker JOB WORKER | service", "let a worker, or the aggregator, end in order", 2,
        4, RunDrain},
       {"evict", "JOB WORKER [--reason=TEXT]", "end a worker's membership now", 3, 3, RunEvict},
+      {"report-exit", "JOB WORKER [--status=N]", "the worker's process has ended: wait no more", 3,
+       3, RunReportExit},
       {"pause", "JOB", "open no new round", 2, 2, RunPause},
       {"resume", "JOB", "open rounds again", 2, 2, RunResume},
       {"recover", "JOB", "leave a halted recovery with whoever is back", 2, 2, RunRecover},

@@ -1,14 +1,16 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """basin-run with real processes, and the example that it runs.
 
-Usage: test_launch.py BASIND LIBBASIN
+Usage: test_launch.py BASIND LIBBASIN BASINCTL
 """
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -41,26 +43,60 @@ with basin.connect() as client:
     print(client.allreduce(numpy.ones(1), "x", op=basin.Sum)[0])
     client.barrier("end")
 """
+# Rank 0 dies by a signal in the middle of a round, then rank 1 with a code; rank 2 goes on alone.
+TWO_DIE = """
+import os, signal
+import basin, numpy
+client = basin.connect()
+client.barrier("all")
+if client.worker_id == "worker-0":
+    os.kill(os.getpid(), signal.SIGKILL)
+print(client.allreduce(numpy.ones(1), "x", op=basin.Sum)[0])
+if client.worker_id == "worker-1":
+    os._exit(3)
+print(client.allreduce(numpy.ones(1), "x", op=basin.Sum)[0])
+client.close()
+"""
+# Takes SIGTERM and SIGINT as a wish, and ends in order.
+SAYS_SIGNALS = """
+import signal, sys
+def on_signal(number, _):
+    print(signal.Signals(number).name, flush=True)
+    sys.exit(0 if number == signal.SIGHUP else 9)
+for number in (signal.SIGHUP, signal.SIGTERM):
+    signal.signal(number, on_signal)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+IGNORES_SIGNALS = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
 
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "basin.launch", *arguments]
 
 
-def environment() -> dict[str, str]:
+def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
     return {
         **kept,
         "PYTHONPATH": str(PACKAGE),
         "BASIN_BASIND": sys.argv[1],
         "BASIN_LIBRARY": sys.argv[2],
+        **more,
     }
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments),
-        env=environment(),
+        env=environment(**more),
         capture_output=True,
         text=True,
         timeout=3 * PATIENCE,
@@ -107,14 +143,74 @@ class Launch(unittest.TestCase):
         self.assertIn("worker 0 was ended by SIGKILL", done.stderr)
         self.assertEqual(["[1] 2.0", "[2] 2.0"], sorted(done.stdout.splitlines()))
 
-    def test_ctrl_c_leaves_no_process(self) -> None:
+    def test_who_died_is_reported_so_that_nobody_waits_for_its_lease(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            # An aggregator that, asked by nobody, misses a worker after an hour.
+            patient = Path(folder) / "basind"
+            leases = "--worker-lease=1h --worker-closed-lease=1h"
+            patient.write_text(f'#!/bin/sh\nexec "{sys.argv[1]}" "$@" {leases}\n')
+            patient.chmod(0o755)
+            (Path(folder) / "basinctl").symlink_to(sys.argv[3])
+            done = run(
+                *("-n", "3", "--min-workers", "1", "--verbose"),
+                *("--", sys.executable, "-c", TWO_DIE),
+                BASIN_BASIND=str(patient),
+            )
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(["[1] 2.0", "[2] 1.0", "[2] 2.0"], sorted(done.stdout.splitlines()))
+        self.assertIn("worker 0 was ended by SIGKILL", done.stderr)
+        self.assertIn("worker 1 ended with 3", done.stderr)
+        self.assertEqual(2, done.stderr.count("worker_lost"), done.stderr)
+        self.assertEqual(2, done.stderr.count("has exited"), done.stderr)
+
+    def test_without_basinctl_it_says_that_the_others_wait(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(sys.argv[1], folder)
+            done = run(
+                *("-n", "3", "--min-workers", "2", "--", sys.executable, "-c", RANK_0_IS_KILLED),
+                BASIN_BASIND=f"{folder}/basind",
+                PATH="/usr/bin:/bin",
+            )
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("there is no basinctl beside basind", done.stderr)
+        self.assertEqual(["[1] 2.0", "[2] 2.0"], sorted(done.stdout.splitlines()))
+
+    def test_signals_are_passed_on(self) -> None:
+        process = self.start("-n", "2", "--", sys.executable, "-c", SAYS_SIGNALS)
+        assert process.stdout is not None
+        for _ in range(2):
+            self.assertIn("ready", process.stdout.readline())
+        process.send_signal(signal.SIGHUP)
+        said, _ = process.communicate(timeout=PATIENCE)
+        self.assertEqual(["[0] SIGHUP", "[1] SIGHUP"], sorted(said.splitlines()))
+        self.assertEqual(0, process.returncode, "all have succeeded")
+
+    def test_the_second_signal_kills(self) -> None:
+        process = self.start("-n", "1", "--", sys.executable, "-c", IGNORES_SIGNALS)
+        assert process.stdout is not None
+        self.assertIn("ready", process.stdout.readline())
+        family = children_of(process.pid)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGHUP)
+        process.communicate(timeout=PATIENCE)
+        self.assertIn(process.returncode, (128 + signal.SIGTERM, 128 + signal.SIGHUP))
+        for each in family:
+            self.assertIn(state_of(each), ("", "Z"), each)
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            command("-n", "2", "--", sys.executable, "-c", HAS_A_CHILD),
+            command(*arguments),
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_ctrl_c_leaves_no_process(self) -> None:
+        process = self.start("-n", "2", "--", sys.executable, "-c", HAS_A_CHILD)
         assert process.stdout is not None
         grandchildren = [int(process.stdout.readline().split()[1]) for _ in range(2)]
         family = [*children_of(process.pid), *grandchildren]
@@ -169,4 +265,4 @@ class Examples(unittest.TestCase):
 
 if __name__ == "__main__":
     require("numpy", "torch", "sklearn")
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

@@ -4,6 +4,7 @@
 basin.connect() is the interface for NumPy arrays; `basin.torch` is the one for PyTorch.
 """
 
+from basin._abi import lib
 from basin.client import Client, Handle, Op, connect
 from basin.errors import (
     ContributionChanged,
@@ -35,7 +36,8 @@ Min = Op.MIN
 Max = Op.MAX
 Product = Op.PRODUCT
 
-__version__ = "0.1.0"
+# Of the library, which is one release with this package.
+__version__: str = lib.basin_version().decode()
 
 __all__ = [
     "Average",

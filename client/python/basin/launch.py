@@ -14,14 +14,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import IO, TextIO
 
 # How long workers have to end after the first has failed, or after a signal.
 _GRACE_SECONDS = 10.0
+# What basinctl returns for a worker that the aggregator does not know any more.
+_NOT_FOUND = 5
 # glibc gives freed messages back to the system and maps them again, which costs more than sending
 # them; 32 MiB is the largest threshold it takes.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "134217728"}
@@ -46,7 +48,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--basind",
         metavar="FILE",
-        help="the aggregator; by default BASIN_BASIND, then PATH, then the release of this tree",
+        help="the aggregator; by default BASIN_BASIND, then what lies beside basin-run, then PATH, "
+        "then the release of this tree",
     )
     parser.add_argument("--verbose", action="store_true", help="show the aggregator's log")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
@@ -64,20 +67,37 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+_NO_BASIND = """\
+basin-run: there is no basind, the aggregator, which is not part of the Python package. In a \
+source tree of Basin, build it and install it beside basin-run:
+  cmake --preset release && cmake --build --preset release --target basind basinctl
+  cmake --install build/release --component server --prefix {prefix}
+Or put it into PATH, or name it with --basind or BASIN_BASIND."""
+
+
 def _find_basind(given: str | None) -> str:
     for name in (given, os.environ.get("BASIN_BASIND")):
         if name:
             return name
-    found = shutil.which("basind")
+    # Scripts of an environment are found there even when it is not active.
+    beside = Path(sysconfig.get_path("scripts")) / "basind"
+    found = str(beside) if beside.exists() else shutil.which("basind")
     if found is not None:
         return found
     for parent in Path(__file__).resolve().parents[2:4]:
         built = parent / "build/release/aggregator/basind/basind"
         if built.exists():
             return str(built)
-    raise SystemExit(
-        "basin-run: there is no basind. Put it into PATH, or name it with --basind or BASIN_BASIND."
-    )
+    raise SystemExit(_NO_BASIND.format(prefix=sys.prefix))
+
+
+def _find_basinctl(basind: str) -> str | None:
+    """The one that belongs to the aggregator: beside it, as installed or as built."""
+    real = Path(shutil.which(basind) or basind).resolve()
+    for name in (real.parent / "basinctl", real.parents[1] / "ctl/basinctl"):
+        if name.exists():
+            return str(name)
+    return shutil.which("basinctl")
 
 
 class _Output:
@@ -136,37 +156,69 @@ class _Group:
         return self.process.wait()
 
 
-def _start_aggregator(program: str, output: _Output, verbose: bool) -> tuple[_Group, str]:
-    """Returns when it serves, with its address."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
-    arguments = ("--grpc-listen=127.0.0.1:0", "--http-listen=none", "--admin-listen=none")
-    try:
-        group = _Group([program, "serve", *arguments, "--drain-grace=0s"], kept)
-    except OSError as error:
-        raise SystemExit(f"basin-run: {program} cannot be started: {error.strerror}") from error
-    assert group.process.stdout is not None and group.process.stderr is not None
-    output.relay("[basind] ", group.process.stderr, sys.stderr)
-    for line in group.process.stdout:
-        if verbose:
-            output.write(sys.stderr, "[basind] " + line)
-        words = json.loads(line)["reason"].replace(",", "").split()
-        if "workers" in words and "on" in words:
-            address = words[words.index("workers") + 2]
-            break
-    else:
-        code = group.wait()
-        output.drain()
-        raise SystemExit(f"basin-run: {program} ended with {code} before it served.")
+class _Aggregator:
+    """A running basind, for operators that are this program."""
 
-    def watch() -> None:
-        assert group.process.stdout is not None
-        for line in group.process.stdout:
+    def __init__(self, program: str, output: _Output, verbose: bool) -> None:
+        """Returns when it serves."""
+        self._output = output
+        self._verbose = verbose
+        self._ctl = _find_basinctl(program)
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("BASIN_")}
+        listen = ("--grpc-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--http-listen=none")
+        try:
+            self._group = _Group([program, "serve", *listen, "--drain-grace=0s"], kept)
+        except OSError as error:
+            raise SystemExit(f"basin-run: {program} cannot be started: {error.strerror}") from error
+        process = self._group.process
+        assert process.stdout is not None and process.stderr is not None
+        output.relay("[basind] ", process.stderr, sys.stderr)
+        for line in process.stdout:
+            if verbose:
+                output.write(sys.stderr, "[basind] " + line)
+            words = json.loads(line)["reason"].replace(",", "").split()
+            if "workers" in words and "on" in words:
+                self.address = words[words.index("workers") + 2]
+                self._admin = words[words.index("operators") + 2]
+                break
+        else:
+            code = self._group.wait()
+            output.drain()
+            raise SystemExit(f"basin-run: {program} ended with {code} before it served.")
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        assert self._group.process.stdout is not None
+        for line in self._group.process.stdout:
             entry = json.loads(line)
-            if verbose or entry["level"] in ("warning", "error"):
-                output.write(sys.stderr, f"[basind] {entry['event']}: {entry['reason']}")
+            if self._verbose or entry["level"] in ("warning", "error"):
+                self._output.write(sys.stderr, f"[basind] {entry['event']}: {entry['reason']}")
 
-    threading.Thread(target=watch, daemon=True).start()
-    return group, address
+    def report_exit(self, job: str, worker: str, code: int) -> None:
+        """A worker's process has ended: the others need not wait until it is missed."""
+        if self._ctl is None:
+            self._output.write(
+                sys.stderr,
+                "basin-run: there is no basinctl beside basind to report it with, so the others "
+                "wait until it is missed",
+            )
+            return
+        address = f"--address={self._admin}"
+        command = [self._ctl, "report-exit", job, worker, f"--status={code}", address]
+        done = subprocess.run(
+            [*command, "--timeout=5s"], capture_output=True, text=True, start_new_session=True
+        )
+        # It may have left before it ended.
+        if done.returncode not in (0, _NOT_FOUND):
+            self._output.write(sys.stderr, f"basin-run: {done.stderr.strip()}")
+
+    def close(self) -> None:
+        self._group.signal(signal.SIGKILL)  # It has nobody left to serve.
+        self._group.wait()
+
+
+def _worker_id(rank: int) -> str:
+    return f"worker-{rank}"
 
 
 def _environment(
@@ -183,7 +235,7 @@ def _environment(
         BASIN_JOB=options.job,
         BASIN_RUN_ID=run_id,
         BASIN_FRESH="true",
-        BASIN_WORKER_ID=f"worker-{rank}",
+        BASIN_WORKER_ID=_worker_id(rank),
         BASIN_MAX_WORKERS=str(workers),
         BASIN_MIN_WORKERS=str(options.min_workers or workers),
         RANK=str(rank),
@@ -197,7 +249,11 @@ def _environment(
 class _Job:
     """The workers, from start to end."""
 
-    def __init__(self, options: argparse.Namespace, output: _Output) -> None:
+    def __init__(
+        self, options: argparse.Namespace, aggregator: _Aggregator, output: _Output
+    ) -> None:
+        self._name = options.job
+        self._aggregator = aggregator
         self._least = options.min_workers or options.workers
         self._output = output
         self._command = options.command
@@ -219,7 +275,7 @@ class _Job:
         self._output.relay(f"[{rank}] ", group.process.stderr, sys.stderr)
         threading.Thread(target=lambda: self._ended.put((rank, group.wait())), daemon=True).start()
 
-    def on_signal(self, number: int, _: FrameType | None) -> None:
+    def on_signal(self, number: int) -> None:
         self._ended.put((-1, number))
 
     def end(self, number: int) -> None:
@@ -255,27 +311,46 @@ class _Job:
             )
             self._output.write(sys.stderr, f"basin-run: worker {rank} {what}")
             first_failure = first_failure or (code if code > 0 else 128 - code)
-            if running + succeeded < self._least and patience is None:
+            if patience is not None:
+                continue
+            if running + succeeded < self._least:
                 self.end(signal.SIGTERM)
                 patience = _GRACE_SECONDS
+            elif running > 0:
+                self._aggregator.report_exit(self._name, _worker_id(rank), code)
         return 0 if succeeded >= self._least else first_failure
+
+
+def _listen_for_signals(on_signal: Callable[[int], None]) -> None:
+    """Calls `on_signal` with each one, on a thread. One that interrupts the main thread is not
+    heard when it comes just before that begins to wait, or to another thread."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+
+    def listen() -> None:
+        while True:
+            for number in os.read(reader, 1):
+                on_signal(number)
+
+    threading.Thread(target=listen, daemon=True).start()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     output = _Output()
-    aggregator, address = _start_aggregator(_find_basind(options.basind), output, options.verbose)
+    aggregator = _Aggregator(_find_basind(options.basind), output, options.verbose)
     try:
-        job = _Job(options, output)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, job.on_signal)
+        job = _Job(options, aggregator, output)
+        _listen_for_signals(job.on_signal)
         run_id = secrets.token_hex(8)
         for rank in range(options.workers):
-            job.start(rank, _environment(options, address, run_id, rank))
+            job.start(rank, _environment(options, aggregator.address, run_id, rank))
         return job.wait()
     finally:
-        aggregator.signal(signal.SIGKILL)  # It has nobody left to serve.
-        aggregator.wait()
+        aggregator.close()
         output.drain()
 
 

@@ -295,6 +295,7 @@ class Basinctl(unittest.TestCase):
                 ["members", "a"],
                 ["rounds", "a"],
                 ["evict", "a", "w"],
+                ["report-exit", "a", "w", "--status=-9"],
                 ["drain", "worker", "a", "w"],
                 ["recover", "a"],
                 ["pause", "a"],

@@ -113,6 +113,19 @@ class Training(unittest.TestCase):
         self.assertEqual("begun", a.ask("begin 1"))
         self.assertEqual("round 2: COMMITTED over 1, 1", a.ask("finish"))
 
+    def test_a_worker_whose_process_has_ended_is_not_waited_for(self) -> None:
+        basind = self.start("--worker-lease=1h", "--worker-closed-lease=1h")
+        a, b = self.join(basind, least=1)
+        self.round(a, b, 1)
+        b.process.kill()
+        b.process.wait()
+        self.ctl(basind, "report-exit", "vision", "b", "--status=-9")
+        lost = basind.await_event("worker_lost")
+        self.assertEqual(("vision", "b"), (lost["job"], lost["worker"]))
+        self.assertIn("has exited", lost["reason"])
+        self.assertEqual("begun", a.ask("begin 1"))
+        self.assertEqual("round 2: COMMITTED over 1, 1", a.ask("finish"))
+
     def test_an_open_round_ends_before_the_aggregator_does(self) -> None:
         basind = self.start()
         a, b = self.join(basind)

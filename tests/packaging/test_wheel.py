@@ -1,0 +1,207 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The wheel, installed where nothing of the tree is: it lives beside torch and grpcio, and trains.
+
+Usage: test_wheel.py BASIND BASINCTL LIBBASIN
+       test_wheel.py BASIND BASINCTL compile    (the wheel compiles the library itself)
+"""
+
+import contextlib
+import importlib.util
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import unittest
+import zipfile
+from pathlib import Path
+from typing import ClassVar
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 120.0
+COMPILE_PATIENCE = 1500.0
+BASIND, BASINCTL, LIBRARY = Path(), Path(), ""
+
+# Imports in the order of its arguments, and then lets each of them work: a job of one worker, a
+# backward pass, a server and its client.
+IN_ONE_PROCESS = """
+import importlib, sys
+from concurrent import futures
+
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+import basin, grpc, numpy, torch
+
+x = torch.ones(3, requires_grad=True)
+(x @ x).backward()
+assert x.grad.tolist() == [2.0] * 3
+
+echo = grpc.method_handlers_generic_handler(
+    "t.T", {"Echo": grpc.unary_unary_rpc_method_handler(lambda request, _: request)}
+)
+server = grpc.server(futures.ThreadPoolExecutor(1))
+server.add_generic_rpc_handlers((echo,))
+port = server.add_insecure_port("127.0.0.1:0")
+server.start()
+with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    with basin.connect() as client:
+        assert client.allreduce(numpy.arange(3.0), "x", op=basin.Sum).tolist() == [0, 1, 2]
+    assert channel.unary_unary("/t.T/Echo")(b"again") == b"again"
+server.stop(None).wait()
+
+with open("/proc/self/maps") as maps:
+    for path in sorted({line.split()[-1] for line in maps if ".so" in line}):
+        print(path)
+"""
+TWO_WORKERS = """
+import basin, numpy
+with basin.connect() as client:
+    sum = client.allreduce(numpy.full(3, client.rank + 1.0, numpy.float32), "x", op=basin.Sum)
+    print(basin.__version__, client.world_size, sum.tolist())
+    client.barrier()
+"""
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """What a command that succeeds says."""
+    patience = COMPILE_PATIENCE if LIBRARY == "compile" else PATIENCE
+    done = subprocess.run(
+        command, env=clean(environment), capture_output=True, text=True, timeout=patience
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"{command} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def clean(environment: dict[str, str]) -> dict[str, str]:
+    """Nothing of the tree: no BASIN_* variable, no PYTHONPATH."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("BASIN_") and name not in ("PYTHONPATH", "LD_LIBRARY_PATH")
+    }
+    return {**kept, **environment}
+
+
+class Wheel(unittest.TestCase):
+    folder: ClassVar[Path]
+    wheel: ClassVar[Path]
+    python: ClassVar[Path]
+    package: ClassVar[Path]
+    cleanup: ClassVar[contextlib.ExitStack]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.cleanup = contextlib.ExitStack()
+        cls.folder = Path(cls.cleanup.enter_context(tempfile.TemporaryDirectory()))
+        arguments = [] if LIBRARY == "compile" else ["--library", LIBRARY]
+        build = ROOT / "scripts/build-wheel.sh"
+        run(build, *arguments, cls.folder / "wheels")
+        (cls.wheel,) = (cls.folder / "wheels").iterdir()
+        home = cls.folder / "venv"
+        run(sys.executable, "-m", "venv", home)
+        cls.python = home / "bin/python3"
+        run(cls.python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", cls.wheel)
+        (site,) = home.glob("lib/python*/site-packages")
+        cls.package = site / "basin"
+        # NumPy, torch and grpcio come from the environment that runs this.
+        (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.cleanup.close()
+
+    def test_there_is_one_for_every_python(self) -> None:
+        self.assertRegex(self.wheel.name, r"^basin_client-0\.1\.0-py3-none-.*manylinux_2_36_")
+        with zipfile.ZipFile(self.wheel) as archive:
+            names = archive.namelist()
+        for name in ("basin/libbasin.so.1", "basin/torch/optimizer.py", "basin/py.typed"):
+            self.assertIn(name, names)
+        self.assertIn("basin_client-0.1.0.dist-info/licenses/LICENSE", names)
+        shared = {name for name in names if ".so" in name} - {"basin/libbasin.so.1"}
+        self.assertTrue(any("/libgrpc-" in name for name in shared), shared)
+        for name in shared:  # A name that no other library of the process can have.
+            self.assertRegex(name, r"^basin_client\.libs/lib[\w+]+-[0-9a-f]{8}\.so[.0-9]*$")
+
+    def test_nothing_but_basin_is_exported(self) -> None:
+        symbols = run("nm", "-D", "--defined-only", self.package / "libbasin.so.1").splitlines()
+        # But the name of the version, which is absolute.
+        kinds_and_names = [line.split()[-2:] for line in symbols]
+        names = {name.partition("@")[0] for kind, name in kinds_and_names if kind != "A"}
+        self.assertIn("basin_connect", names)
+        self.assertEqual(set(), {name for name in names if not name.startswith("basin_")})
+
+    def test_lives_beside_torch_and_grpcio_in_every_order_of_import(self) -> None:
+        address = self.start_aggregator()
+        for order in itertools.permutations(("basin", "torch", "grpc")):
+            with self.subTest(" ".join(order)):
+                job = "-".join(order)
+                command: list[str | Path] = [self.python, "-c", IN_ONE_PROCESS, *order]
+                said = run(*command, BASIN_ADDRESS=address, BASIN_JOB=job, BASIN_FRESH="true")
+                paths = said.splitlines()
+                self.assertIn(str(self.package / "libbasin.so.1"), paths)
+                ours = [path for path in paths if re.search(r"lib(grpc|protobuf|absl)[^/]*$", path)]
+                self.assertNotEqual([], ours)
+                for path in ours:
+                    self.assertIn("/basin_client.libs/", path)
+
+    def test_two_workers_train_with_basin_run(self) -> None:
+        said = self.basin_run(BASIN_BASIND=str(BASIND))
+        self.assertEqual(0, said.returncode, said.stderr)
+        self.assertEqual(
+            [f"[{rank}] 0.1.0 2 [3.0, 3.0, 3.0]" for rank in range(2)],
+            sorted(said.stdout.splitlines()),
+        )
+
+    def test_basin_run_finds_the_programs_beside_itself(self) -> None:
+        for program in (BASIND, BASINCTL):
+            shutil.copy(program, self.python.parent)
+            self.addCleanup((self.python.parent / program.name).unlink)
+        said = self.basin_run()
+        self.assertEqual(0, said.returncode, said.stderr)
+
+    def test_basin_run_says_where_to_get_an_aggregator(self) -> None:
+        said = self.basin_run()
+        self.assertEqual(1, said.returncode)
+        self.assertIn("there is no basind", said.stderr)
+        self.assertIn("cmake --install", said.stderr)
+
+    def basin_run(self, **environment: str) -> subprocess.CompletedProcess[str]:
+        python = str(self.python)
+        return subprocess.run(
+            [self.python.parent / "basin-run", "-n", "2", "--", python, "-c", TWO_WORKERS],
+            env={**clean(environment), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+
+    def start_aggregator(self) -> str:
+        quiet = ("--admin-listen=none", "--http-listen=none")
+        aggregator = subprocess.Popen(
+            [BASIND, "serve", "--grpc-listen=127.0.0.1:0", *quiet],
+            env=clean({}),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(aggregator.communicate)
+        self.addCleanup(aggregator.kill)
+        assert aggregator.stdout is not None
+        for line in aggregator.stdout:
+            found = re.search(r"serves workers on ([0-9.:]+)", line)
+            if found is not None:
+                return found.group(1)
+        raise AssertionError("basind ended")
+
+
+if __name__ == "__main__":
+    needed = ("numpy", "torch", "grpc", "auditwheel", "scikit_build_core")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"skipped: {', '.join(missing)} not installed; scripts/setup.sh installs it")
+        sys.exit(77)
+    BASIND, BASINCTL, LIBRARY = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    unittest.main(argv=sys.argv[:1], verbosity=2)
