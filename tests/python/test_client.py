@@ -4,6 +4,7 @@
 Usage: test_client.py BASIND LIBBASIN
 """
 
+import inspect
 import logging
 import os
 import sys
@@ -187,6 +188,93 @@ def logged(rank: int) -> list[str]:
         logger.setLevel(logging.NOTSET)
 
 
+def one_skips(rank: int) -> tuple[dict[str, list[float]], str]:
+    import basin
+
+    array = np.array([rank + 3.0, -1.0], np.float32)
+    with basin.connect() as client:
+        results = {}
+        for op in (basin.Sum, basin.Average, basin.Min, basin.Max):
+            call = client.skip_round if rank == 2 else client.allreduce
+            results[op.name] = call(
+                array, op.name, op=op, prescale_factor=2.0, postscale_factor=0.5
+            ).tolist()
+        try:
+            client.skip_round(array, "nobody", op=basin.Sum)
+            text = ""
+        except basin.NotFound as error:
+            text = str(error)
+        client.barrier()
+        return results, text
+
+
+def says_that_it_is_busy(rank: int) -> None:
+    import basin
+
+    with basin.connect() as client:
+        client.busy(f"w{rank} writes a checkpoint", expected=2.5)
+        client.barrier()
+        client.busy("", expected=0)
+        client.barrier("over")
+
+
+def from_the_launcher(rank: int) -> tuple[str, int, int]:
+    import basin
+
+    for name in ("BASIN_WORKER_ID", "BASIN_MAX_WORKERS"):
+        del os.environ[name]
+    os.environ.update(RANK=str(rank), WORLD_SIZE="3")
+    with basin.connect() as client:
+        client.barrier()
+        return client.worker_id, client.world_size, client.rank
+
+
+def from_arguments(rank: int) -> tuple[str, int]:
+    import basin
+
+    address, job = os.environ["BASIN_ADDRESS"], os.environ["BASIN_JOB"]
+    os.environ.update(BASIN_ADDRESS="127.0.0.1:1", BASIN_JOB="other", BASIN_MAX_WORKERS="7")
+    with basin.connect(
+        address,
+        job,
+        f"me-{rank}",
+        run_id="run-1",
+        min_workers=1,
+        max_workers=2,
+        start_workers=2,
+        fresh=True,
+        streams=3,
+        log_level="error",
+        timeout=60,
+    ) as client:
+        client.barrier()
+        return client.worker_id, client.world_size
+
+
+def closes(rank: int) -> list[str]:
+    import basin
+
+    client = basin.connect()
+    client.barrier()
+    client.close()
+    client.close()
+    said = []
+    for call in (
+        lambda: client.allreduce(np.ones(1), "x", op=basin.Sum),
+        lambda: client.barrier(),
+        lambda: client.broadcast(np.ones(1), "x", root_rank=0),
+        lambda: client.finished(),
+        lambda: client.busy("x", 1),
+        lambda: client.rank,
+    ):
+        try:
+            call()
+            said.append("")
+        except basin.Error as error:
+            said.append(str(error))
+    return said
+
+
 def one_finishes(rank: int) -> list[float]:
     import basin
 
@@ -279,6 +367,53 @@ class ClientTest(unittest.TestCase):
         self.assertEqual([], nothing)
         for each in sums:
             self.assertEqual([2.0] * 20, each)
+
+    def test_who_skips_a_round_gets_the_result_of_the_others(self) -> None:
+        expected = {"SUM": [7.0, -2.0], "AVERAGE": [7 / 3, -2 / 3], "MIN": [3, -1], "MAX": [4, -1]}
+        for results, text in self.jobs.run(one_skips, 3):
+            for name, value in expected.items():
+                np.testing.assert_array_equal(np.array(value, np.float32), results[name], name)
+            self.assertNotEqual("", text)
+
+    def test_the_aggregator_knows_who_is_busy_and_why(self) -> None:
+        self.jobs.run(says_that_it_is_busy, 2)
+        log = "".join(self.jobs.aggregator.lines)
+        for rank in range(2):
+            self.assertIn(f"w{rank} writes a checkpoint", log)
+
+    def test_who_a_worker_is_comes_from_the_launcher(self) -> None:
+        self.assertEqual(
+            [(f"worker-{i}", 3, i) for i in range(3)],
+            sorted(self.jobs.run(from_the_launcher, 3)),
+        )
+
+    def test_arguments_come_before_the_environment(self) -> None:
+        self.assertEqual([("me-0", 2), ("me-1", 2)], self.jobs.run(from_arguments, 2))
+
+    def test_after_close_every_call_is_a_typed_error(self) -> None:
+        for said in self.jobs.run(closes, 2):
+            self.assertEqual(6, len(said))
+            self.assertNotIn("", said)
+
+
+class Manual(unittest.TestCase):
+    def test_everything_public_is_annotated_and_explained(self) -> None:
+        os.environ["BASIN_LIBRARY"] = sys.argv[2]
+        import basin
+
+        for kind in (basin.Client, basin.Handle):
+            for name, member in vars(kind).items():
+                if name.startswith("_") or name in ("start", "broadcast_memory"):
+                    continue
+                function = member.fget if isinstance(member, property) else member
+                if not callable(function):
+                    continue
+                with self.subTest(f"{kind.__name__}.{name}"):
+                    self.assertTrue(inspect.getdoc(function))
+                    signature = inspect.signature(function)
+                    self.assertIsNot(inspect.Signature.empty, signature.return_annotation)
+                    for parameter in list(signature.parameters.values())[1:]:
+                        self.assertIsNot(inspect.Parameter.empty, parameter.annotation)
 
 
 class Errors(unittest.TestCase):

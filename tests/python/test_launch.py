@@ -150,7 +150,7 @@ class Launch(unittest.TestCase):
             leases = "--worker-lease=1h --worker-closed-lease=1h"
             patient.write_text(f'#!/bin/sh\nexec "{sys.argv[1]}" "$@" {leases}\n')
             patient.chmod(0o755)
-            (Path(folder) / "basinctl").symlink_to(sys.argv[3])
+            (Path(folder) / "basinctl").symlink_to(Path(sys.argv[3]).resolve())
             done = run(
                 *("-n", "3", "--min-workers", "1", "--verbose"),
                 *("--", sys.executable, "-c", TWO_DIE),

@@ -10,13 +10,15 @@ import enum
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from basin import _abi
+from basin import _abi, dlpack
+from basin.dlpack import SupportsDLPack
 from basin.errors import Error, FailedPrecondition, InvalidArgument, OutcomeUnknown, Paused
 from basin.worker import Place, Result, RoundInfo, TensorSpec, Worker
 
@@ -46,15 +48,40 @@ _DTYPES = {
 CALL_PREFIX = "call/"
 
 
-def _spec_of(name: str, array: Array) -> TensorSpec:
-    dtype = _DTYPES.get(array.dtype)
-    if dtype is None:
-        known = ", ".join(str(each) for each in _DTYPES)
-        raise InvalidArgument(
-            f"Array {name} has dtype {array.dtype}, which Basin cannot reduce. Convert it to one "
-            f"of {known}."
-        )
-    return TensorSpec(name, dtype, array.shape)
+@dataclass(frozen=True)
+class _Taken:
+    """What a caller gave, in C order.
+
+    widened: it came through DLPack as bfloat16, which NumPy has not; here are its bits, and the
+             caller gets float32
+    """
+
+    name: str
+    array: Array
+    widened: bool
+
+    @property
+    def spec(self) -> TensorSpec:
+        if self.widened or self.array.dtype.name == "bfloat16":  # That of ml_dtypes.
+            return TensorSpec(self.name, _abi.BF16, self.array.shape)
+        dtype = _DTYPES.get(self.array.dtype)
+        if dtype is None:
+            known = ", ".join(str(each) for each in _DTYPES)
+            raise InvalidArgument(
+                f"Array {self.name} has dtype {self.array.dtype}, which Basin cannot reduce. "
+                f"Convert it to one of {known}, bfloat16."
+            )
+        return TensorSpec(self.name, dtype, self.array.shape)
+
+    def give(self, received: Array) -> Array:
+        return dlpack.widen(received) if self.widened else received
+
+
+def _take(name: str, array: ArrayLike | SupportsDLPack) -> _Taken:
+    if isinstance(array, SupportsDLPack) and not isinstance(array, np.ndarray):
+        memory, is_bfloat16 = dlpack.view(name, array)
+        return _Taken(name, np.asarray(memory, order="C"), is_bfloat16)
+    return _Taken(name, np.asarray(array, order="C"), False)
 
 
 T = TypeVar("T")
@@ -139,10 +166,13 @@ class Client:
 
     @property
     def worker_id(self) -> str:
+        """Of this worker, unique in the job."""
         return self.worker.id
 
     @property
     def place(self) -> Place:
+        """Rank, world size and generation of one moment. Raises what is fatal for this process,
+        Superseded, say; so do the three below."""
         return self.worker.place()
 
     @property
@@ -152,6 +182,7 @@ class Client:
 
     @property
     def world_size(self) -> int:
+        """How many members there are in the present generation."""
         return self.worker.place().world_size
 
     @property
@@ -163,7 +194,7 @@ class Client:
 
     def allreduce(
         self,
-        array: Array,
+        array: ArrayLike | SupportsDLPack,
         name: str,
         *,
         op: Op,
@@ -173,7 +204,8 @@ class Client:
     ) -> Array:
         """Reduces `array` over all members: each gets the same bits.
 
-        array:            any shape; float64, float32, float16, int64, int32 or uint8
+        array:            a NumPy array or anything of the CPU that offers DLPack, a torch tensor,
+                          say; any shape; float64, float32, float16, bfloat16, int64, int32, uint8
         name:             what the arrays of different workers are matched by; shape and dtype
                           belong to it
         prescale_factor:  each array is multiplied by it before the sum
@@ -181,7 +213,13 @@ class Client:
         timeout:          seconds until OutcomeUnknown; None: for ever
 
         Returns a new array of the same shape and dtype. A floating sum is made in float32 (float64
-        for float64), over worker ids in byte order.
+        for float64), over worker ids in byte order, and rounded once. NumPy has no bfloat16: one of
+        ml_dtypes comes back as it is, one through DLPack as float32, which holds the same numbers.
+
+        Raises InvalidArgument for another dtype, Unsupported for another device than the CPU,
+        Mismatch when shape, dtype, op or scales differ from the others', RoundAborted when nobody
+        has a result, and OutcomeUnknown and Paused, after which the round goes on; see
+        allreduce_async() to wait for it then.
         """
         handle = self.allreduce_async(
             array,
@@ -194,7 +232,7 @@ class Client:
 
     def allreduce_async(
         self,
-        array: Array,
+        array: ArrayLike | SupportsDLPack,
         name: str,
         *,
         op: Op,
@@ -202,37 +240,72 @@ class Client:
         postscale_factor: float = 1.0,
     ) -> Handle[Array]:
         """As allreduce(), and returns at once. Leave `array` unchanged until the handle is done."""
-        sent = np.asarray(array, order="C")
+        return self._reduce(_take(name, array), True, Op(op), prescale_factor, postscale_factor)
 
+    def skip_round(
+        self,
+        like: ArrayLike | SupportsDLPack,
+        name: str,
+        *,
+        op: Op,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        timeout: float | None = None,
+    ) -> Array:
+        """Takes part in the next allreduce of `name` without a contribution, so that the others do
+        not wait for one, and returns what they have come to.
+
+        like: an array of the shape and dtype that belong to the name; its numbers are not read
+
+        The rest is as for allreduce(), and op and scales must be the others'. An average is divided
+        by the number of all members, as if this one had sent zeros; a minimum, maximum or product
+        is that of the others. Raises NotFound when all members skip the round.
+        """
+        handle = self._reduce(_take(name, like), False, Op(op), prescale_factor, postscale_factor)
+        return handle.wait(timeout)
+
+    def _reduce(
+        self, taken: _Taken, contributes: bool, op: Op, prescale: float, postscale: float
+    ) -> Handle[Array]:
         def output(result: Result) -> Array:
-            received = np.empty_like(sent)
+            received = np.empty_like(taken.array)
             result.copy(0, received.ctypes.data, received.nbytes)
-            return received
+            return taken.give(received)
 
         return self.start(
-            CALL_PREFIX + name,
-            [(_spec_of(name, sent), sent.ctypes.data)],
-            sent,
+            CALL_PREFIX + taken.name,
+            [(taken.spec, taken.array.ctypes.data if contributes else None)],
+            taken,
             output,
             op=op,
-            prescale=prescale_factor,
-            postscale=postscale_factor,
+            prescale=prescale,
+            postscale=postscale,
         )
 
     def broadcast(
-        self, array: Array, name: str, *, root_rank: int, timeout: float | None = 300.0
+        self,
+        array: ArrayLike | SupportsDLPack,
+        name: str,
+        *,
+        root_rank: int,
+        timeout: float | None = 300.0,
     ) -> Array:
         """The bits of the array of the worker of rank `root_rank`, for all.
 
-        Every member calls it. Shape and dtype must be the root's. The root serves the value until
-        it closes: call barrier() before, unless rounds follow anyway.
+        array:     as for allreduce(), of any dtype; shape and dtype must be the root's
+        root_rank: a rank of the present generation
+        timeout:   seconds until DeadlineExceeded; None: for ever
+
+        Every member calls it. The root serves the value until it closes: call barrier() before,
+        unless rounds follow anyway. Returns a new array.
         """
-        received = np.array(array, order="C", copy=True)
+        taken = _take(name, array)
+        received = np.array(taken.array, order="C", copy=True)
         spec = TensorSpec(name, _abi.U8, (received.nbytes,))
         self.broadcast_memory(
             name, [(spec, received.ctypes.data, received.nbytes)], root_rank, timeout
         )
-        return received
+        return taken.give(received)
 
     def broadcast_memory(
         self,
@@ -259,7 +332,10 @@ class Client:
             self.worker.get(lane, spec, version, source, timeout, address, size)
 
     def barrier(self, name: str = "barrier", timeout: float | None = None) -> None:
-        """Returns when every member has called it with this name."""
+        """Returns when every member has called it with this name.
+
+        timeout: seconds until OutcomeUnknown; None: for ever
+        """
         here = np.ones(1, np.uint8)
         spec = TensorSpec("here", _abi.U8, (1,))
         lane = CALL_PREFIX + "barrier/" + name
@@ -268,8 +344,11 @@ class Client:
     # ---- how it is going
 
     def busy(self, reason: str, expected: float) -> None:
-        """This trainer does something else for about `expected` seconds; 0: no longer. It is
-        named with the reason when others wait for it."""
+        """This trainer does something else, evaluates or writes a checkpoint, say. The reason is
+        named when others wait for it.
+
+        expected: about how many seconds it takes; 0: it is over
+        """
         self.worker.busy(reason, expected)
 
     def finished(self) -> None:
@@ -308,7 +387,7 @@ class Client:
     def start(
         self,
         lane_name: str,
-        tensors: Sequence[tuple[TensorSpec, int]],
+        tensors: Sequence[tuple[TensorSpec, int | None]],
         memory: object,
         output: Callable[[Result], T],
         *,
@@ -316,15 +395,16 @@ class Client:
         prescale: float = 1.0,
         postscale: float = 1.0,
     ) -> Handle[T]:
-        """One round of a call lane whose tensors, given by address, lie in `memory`. They are the
-        lane's first ones, so their handles count from 0; `output` makes of the result what
-        wait() returns."""
+        """One round of a call lane whose tensors, given by address, lie in `memory`; this worker
+        does not contribute to those without an address. They are the lane's first ones, so their
+        handles count from 0; `output` makes of the result what wait() returns."""
         lane, handles = self.worker.register(lane_name, _abi.CALL, [spec for spec, _ in tensors])
         self.worker.begin(lane, Op(op), prescale=prescale, postscale=postscale)
         handle = Handle(self, lane, memory, output)
         self._in_flight[lane] = handle
         for tensor, (_, address) in zip(handles, tensors):
-            self.worker.push(lane, tensor, address)
+            if address is not None:  # Skipped otherwise.
+                self.worker.push(lane, tensor, address)
         try:
             self.worker.commit(lane)
         except Error as error:
