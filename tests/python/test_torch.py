@@ -178,17 +178,6 @@ def steps_without_backward(rank: int) -> Any:
         return after_one, [p.detach() for p in net.parameters()], gradients(net)
 
 
-def step_within_backward(rank: int) -> Any:
-    with session() as bt:
-        net = model()
-        optimizer = sgd(net, bt)
-        texts: list[str] = []
-        x = batch(rank).requires_grad_()
-        x.register_hook(lambda _: texts.append(expect("FailedPrecondition", optimizer.step)))
-        net(x).square().mean().backward()
-        return texts, gradients(net)
-
-
 def nested_backward(rank: int) -> Any:
     from torch.utils.checkpoint import checkpoint
 
@@ -201,46 +190,6 @@ def nested_backward(rank: int) -> Any:
         net[2](hidden).square().mean().backward()
         once = gradients(net)
         return once
-
-
-def twice_in_one_backward(rank: int) -> Any:
-    from torch.utils.checkpoint import checkpoint
-
-    with session() as bt:
-        layer = nn.Linear(3, 3).double()
-        sgd(layer, bt)
-        x = torch.ones(1, 3, dtype=torch.float64, requires_grad=True)
-        hidden: Any = checkpoint(layer, x, use_reentrant=True)
-        hidden = checkpoint(layer, hidden, use_reentrant=True)
-        return expect("Unsupported", hidden.sum().backward)
-
-
-def refusals(rank: int) -> Any:
-    with session() as bt:
-        net = model()
-        texts = {"lbfgs": expect("Unsupported", sgd_with, torch.optim.LBFGS, net, bt)}
-        optimizer = sgd(net, bt)
-        texts["closure"] = expect("Unsupported", optimizer.step, lambda: 0.0)
-        handle = net[0].weight.register_post_accumulate_grad_hook(lambda p: None)
-        texts["hook"] = expect("Unsupported", loss_of(net, rank).backward)
-        handle.remove()
-        embedding = nn.Embedding(4, 2, sparse=True)
-        sgd(embedding, bt)
-        loss = embedding(torch.tensor([1])).sum()
-        texts["sparse"] = expect("Unsupported", loss.backward)
-        complex_net = nn.Linear(2, 2).to(torch.complex64)
-        texts["complex"] = expect("Unsupported", sgd, complex_net, bt)
-        texts["names"] = expect(
-            "InvalidArgument",
-            lambda: bt.DistributedOptimizer(
-                torch.optim.SGD(net.parameters(), lr=0.1), list(net.named_parameters())[1:]
-            ),
-        )
-        return texts
-
-
-def sgd_with(kind: Any, net: nn.Module, bt: Any) -> Any:
-    return bt.DistributedOptimizer(kind(net.parameters()), net.named_parameters())
 
 
 def gan(rank: int) -> Any:
@@ -501,28 +450,9 @@ class OptimizerTest(TorchTest):
             self.assertEqual([None] * 4, none)
         self.assert_same_bits([after_one for after_one, *_ in outcomes])
 
-    def test_a_step_within_the_backward_is_refused(self) -> None:
-        for texts, result in self.run_job(step_within_backward):
-            self.assertEqual(1, len(texts))
-            self.assertIn("backward() has returned", texts[0])
-            self.assert_close(average(), result)
-
     def test_nested_backwards_do_not_end_the_round(self) -> None:
         for result in self.run_job(nested_backward):
             self.assert_close(average(), result)
-
-    def test_a_hook_that_fires_twice_is_refused_by_name(self) -> None:
-        for text in self.run_job(twice_in_one_backward):
-            self.assertRegex(text, "parameter (weight|bias).*use_reentrant=False")
-
-    def test_what_cannot_be_reduced_is_refused_by_name(self) -> None:
-        for texts in self.run_job(refusals):
-            self.assertIn("LBFGS", texts["lbfgs"])
-            self.assertIn("closure", texts["closure"])
-            self.assertIn("0.weight", texts["hook"])
-            self.assertIn("weight.grad is sparse", texts["sparse"])
-            self.assertIn("complex64", texts["complex"])
-            self.assertIn("group0.0", texts["names"])
 
     def test_a_gan_trains_as_in_one_process(self) -> None:
         outcomes = self.run_job(gan)

@@ -5,6 +5,8 @@ Usage: test_torch_ddp.py BASIND LIBBASIN
 """
 
 import copy
+import math
+import os
 import pickle
 import tempfile
 from typing import Any
@@ -251,6 +253,56 @@ def kept_graph(rank: int) -> Any:
         return gradients(ddp)
 
 
+def mixed_precision(rank: int) -> Any:
+    """Clipping and a scaler, with an overflow on one worker."""
+    with session() as bt:
+        net = model()
+        ddp = bt.DistributedDataParallel(net)
+        optimizer = Sgd(ddp.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=100)
+        norms = []
+        for step in range(3):
+            optimizer.zero_grad(set_to_none=step == 1)
+            loss = loss_of(ddp, rank, step)
+            if step == 1 and rank == 2:
+                loss = loss * torch.inf
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            norms.append(float(nn.utils.clip_grad_norm_(ddp.parameters(), 0.05)))
+            scaler.step(optimizer)
+            scaler.update()
+        return [p.detach() for p in ddp.parameters()], norms, scaler.get_scale()
+
+
+def compiled(rank: int) -> Any:
+    with session() as bt:
+        outcomes = []
+        inside = bt.DistributedDataParallel(torch.compile(model(), backend="aot_eager"))
+        outside = bt.DistributedDataParallel(model())
+        for call, ddp in ((inside, inside), (torch.compile(outside, backend="aot_eager"), outside)):
+            call(batch(rank)).square().mean().backward()
+            outcomes.append(gradients(ddp))
+        return outcomes
+
+
+def after_fork(rank: int) -> Any:
+    with session() as bt:
+        ddp = bt.DistributedDataParallel(normed())
+        optimizer = Sgd(ddp.parameters(), lr=0.1)
+        child = os.fork()
+        if child == 0:
+            loss_of(ddp, rank).backward()
+            optimizer.step()
+            alone = normed()
+            loss_of(alone, rank).backward()
+            Sgd(alone.parameters(), lr=0.1).step()
+            pairs = zip(alone.parameters(), ddp.parameters())
+            os._exit(7 if all(torch.equal(a, b) for a, b in pairs) else 1)
+        _, status = os.waitpid(child, 0)
+        train(ddp, rank, 1)
+        return os.waitstatus_to_exitcode(status), list(ddp.buffers())
+
+
 def wrap_with_max(bt: Any) -> None:
     bt.DistributedDataParallel(model(), op=bt.Max)
 
@@ -389,6 +441,33 @@ class DataParallelTest(TorchTest):
         expected = [torch.stack(of_all).mean(0) for of_all in zip(*each)]
         for result in self.run_job(kept_graph):
             self.assert_close(expected, result, 1e-13)
+
+    def test_clipping_and_a_scaler(self) -> None:
+        net = model()
+        optimizer = Sgd(net.parameters(), lr=0.1)
+        norms = []
+        for step in (0, 2):  # The overflow of one worker makes all skip step 1.
+            average_of(net, (step,))
+            norms.append(float(nn.utils.clip_grad_norm_(net.parameters(), 0.05)))
+            optimizer.step()
+        outcomes = self.run_job(mixed_precision)
+        for parameters, seen, scale in outcomes:
+            self.assert_close([p.detach() for p in net.parameters()], parameters, 1e-12)
+            self.assertAlmostEqual(norms[0], seen[0])
+            self.assertFalse(math.isfinite(seen[1]))
+            self.assertAlmostEqual(norms[1], seen[2])
+            self.assertEqual(2.0, scale)
+        self.assert_same_bits([parameters for parameters, *_ in outcomes])
+
+    def test_compiled_models(self) -> None:
+        for outcomes in self.run_job(compiled):
+            for result in outcomes:
+                self.assert_close(average(), result, 1e-12)
+
+    def test_a_child_after_fork_is_inert(self) -> None:
+        outcomes = self.run_job(after_fork)
+        self.assertEqual([7] * WORKERS, [code for code, _ in outcomes])
+        self.assert_same_bits([buffers for _, buffers in outcomes])
 
     def test_habits_and_refusals(self) -> None:
         for rank, (texts, result) in enumerate(self.run_job(habits)):

@@ -26,6 +26,7 @@ def session(**options: Any) -> Iterator[Any]:
     """basin.torch, initialized. All workers stay until all have ended."""
     import basin.torch
 
+    torch.set_num_threads(1)  # A pool of threads does not survive a fork.
     basin.torch.init(**options)
     try:
         yield basin.torch

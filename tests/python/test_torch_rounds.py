@@ -1,0 +1,198 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""When gradients travel: during the backward, in several lanes, while others leave and join.
+
+Usage: test_torch_rounds.py BASIND LIBBASIN
+"""
+
+import os
+import tempfile
+import threading
+from typing import Any
+
+from jobs import require
+
+require("numpy", "torch")
+import torch  # noqa: E402 - ends above when there is none
+from torch import nn  # noqa: E402
+from torch_jobs import (  # noqa: E402
+    WORKERS,
+    TorchTest,
+    average,
+    batch,
+    gradients,
+    loss_of,
+    main,
+    model,
+    session,
+    sgd,
+)
+
+# ---- what workers do
+
+
+def during_backward(rank: int) -> Any:
+    """What has been pushed when the backward comes to the first layer."""
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        pushed: list[int] = []
+        net[0].weight.register_hook(lambda _: pushed.append(optimizer.totals().bytes_pushed))
+        loss_of(net, rank).backward()
+        return pushed, optimizer.totals().bytes_pushed
+
+
+def two_lanes(rank: int) -> Any:
+    """One backward through two models, then one through the second alone."""
+    with session() as bt:
+        first, second = model(), bt.DistributedDataParallel(nn.Linear(3, 2).double())
+        of_first = sgd(first, bt)
+        of_second = torch.optim.SGD(second.parameters(), lr=0.1)
+        second(first(batch(rank))).square().mean().backward()
+        both = gradients(first) + gradients(second)
+        for optimizer in (of_first, of_second):
+            optimizer.step()
+            optimizer.zero_grad()
+        second(batch(rank)[:, :3]).sum().backward()
+        rounds = [of_first.last_round().round, second.last_round().round]
+        return both, gradients(first), gradients(second), rounds
+
+
+def other_threads(rank: int) -> Any:
+    """The others begin when a thread of rank 0 has run while its backward waits."""
+    with session() as bt:
+        net = model()
+        sgd(net, bt)
+        if rank > 0:
+            bt.barrier("thread")
+            loss_of(net, rank).backward()
+            return gradients(net)
+        started = threading.Event()
+
+        def run() -> None:
+            started.wait()
+            bt.barrier("thread")
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        net[0].weight.register_hook(lambda _: started.set())
+        loss_of(net, rank).backward()
+        thread.join()
+        return gradients(net)
+
+
+def someone_joins(rank: int, pipe: str) -> Any:
+    """Two workers until the third one is there, then one backward of all three."""
+    if rank == 2:
+        with open(pipe, "rb") as opened:
+            opened.read()  # Until rank 0 has had a round.
+    with session(min_workers=2, start_workers=2) as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        before = 0
+        while bt.size() < WORKERS:
+            loss_of(net, rank, 0).backward()
+            before += 1
+            if rank == 0 and before == 1:
+                open(pipe, "wb").close()
+        loss_of(net, rank, 1).backward()
+        return before, gradients(net), optimizer.last_round().contributors
+
+
+def compiled_autograd(rank: int) -> Any:
+    from torch._dynamo import compiled_autograd as compiled
+
+    with session() as bt:
+        net = model()
+        sgd(net, bt)
+        with compiled._enable(torch.compile(backend="eager")):
+            loss_of(net, rank).backward()
+        return gradients(net)
+
+
+def gradients_of_their_own(rank: int) -> Any:
+    """Autograd may give several parameters one gradient, or one that is smaller than it looks."""
+    with session() as bt:
+        net = nn.ParameterList([nn.Parameter(torch.ones(3, dtype=torch.bfloat16)) for _ in "ab"])
+        sgd(net, bt)
+        net[0].sum().add(net[1].sum()).backward()
+        first, second = (parameter.grad for parameter in net)
+        assert first is not None and second is not None
+        own = [each.untyped_storage().nbytes() for each in (first, second)]
+        first.zero_()
+        facts = (second.tolist(), second.dtype, second.requires_grad, second.grad_fn)
+        return own, facts
+
+
+def frozen_later(rank: int) -> Any:
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        loss_of(net, rank).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        net[2].requires_grad_(False)
+        before = net[2].weight.detach().clone()
+        loss_of(net, rank, 1).backward()
+        result = gradients(net)
+        optimizer.step()
+        return result, torch.equal(before, net[2].weight)
+
+
+# ---- what is seen of it
+
+
+class RoundsTest(TorchTest):
+    def test_gradients_are_pushed_while_the_backward_goes_on(self) -> None:
+        sizes = [8 * p.numel() for p in model().parameters()]
+        for during, at_end in self.run_job(during_backward):
+            # The second layer whole; a hook of the tensor runs before it is accumulated.
+            self.assertEqual(1, len(during))
+            self.assertGreaterEqual(during[0], sum(sizes[2:]))
+            self.assertLess(during[0], sum(sizes))
+            self.assertEqual(sum(sizes), at_end)
+
+    def test_a_backward_through_two_models_commits_both(self) -> None:
+        outcomes = self.run_job(two_lanes)
+        for both, none, _, rounds in outcomes:
+            self.assertEqual(6, len([each for each in both if each is not None]))
+            self.assertEqual([None] * 4, none)
+            self.assertEqual([1, 2], rounds)
+        self.assert_same_bits([both for both, *_ in outcomes])
+        self.assert_same_bits([second for _, _, second, _ in outcomes])
+
+    def test_other_threads_run_while_a_backward_waits(self) -> None:
+        for result in self.run_job(other_threads):
+            self.assert_close(average(), result)
+
+    def test_a_result_of_two_workers_and_one_of_three_are_added(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = folder + "/pipe"
+            os.mkfifo(pipe)
+            outcomes = self.run_job(someone_joins, pipe)
+        before = outcomes[0][0]
+        self.assertGreaterEqual(before, 1)
+        self.assertEqual([before, before, 0], [count for count, *_ in outcomes])
+        self.assertEqual([("w0", "w1", "w2")] * WORKERS, [who for *_, who in outcomes])
+        alone, together = average(0, (0, 1)), average(1)
+        self.assert_close(together, outcomes[2][1])
+        for _, result, _ in outcomes[:2]:
+            expected = [before * a + b for a, b in zip(alone, together)]
+            self.assert_close(expected, result, 1e-12 * before)
+
+    def test_compiled_autograd(self) -> None:
+        for result in self.run_job(compiled_autograd):
+            self.assert_close(average(), result, 1e-12)
+
+    def test_each_gradient_has_its_own_memory(self) -> None:
+        for own, facts in self.run_job(gradients_of_their_own):
+            self.assertEqual([6, 6], own)
+            self.assertEqual(([1.0] * 3, torch.bfloat16, False, None), facts)
+
+    def test_parameters_that_are_frozen_later(self) -> None:
+        for result, same in self.run_job(frozen_later):
+            self.assertEqual([False, False, True, True], [each is None for each in result])
+            self.assertTrue(same)
+
+
+if __name__ == "__main__":
+    main()
