@@ -1,8 +1,8 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """What is installed is found, builds in projects of others, and trains.
 
-The client is installed into a new folder. Out of the tree, a project in C, the example in C++ and a
-program that asks pkg-config are built against it alone, and run with a real aggregator.
+The client is installed into a new folder. Out of the tree, a project in C, the examples in C and
+C++, and a program that asks pkg-config are built against it alone, and run with a real aggregator.
 
 Usage: test_consumers.py CMAKE BUILD_FOLDER C_COMPILER C++_COMPILER BASIND
 """
@@ -126,6 +126,39 @@ class Consumers(unittest.TestCase):
     def test_the_installed_library_has_no_run_path(self) -> None:
         library = next(self.prefix.rglob("libbasin.so"))
         self.assertNotRegex(run("readelf", "--dynamic", library), r"\((RPATH|RUNPATH)\)")
+
+    def test_the_example_in_c_trains_with_two_workers_of_which_one_is_replaced(self) -> None:
+        program = self.build(ROOT / "examples/c") / "linear_regression"
+
+        def start(worker: str) -> "subprocess.Popen[str]":
+            trainer = subprocess.Popen(
+                [program, "8000"],
+                env=clean(self.environment("train-c", worker, 2)),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            self.addCleanup(trainer.communicate)
+            self.addCleanup(trainer.kill)
+            return trainer
+
+        a, b = start("a"), start("b")
+        self.await_event("train-c", "generation", r"a, b")
+        b.kill()
+        self.await_event("train-c", "paused", ".")
+        c = start("c")
+        self.await_event("train-c", "generation", r"a, c")
+        ends = []
+        for trainer in (a, c):
+            said, errors = trainer.communicate(timeout=PATIENCE)
+            self.assertEqual(0, trainer.returncode, errors)
+            ends.append(re.sub(r"loss [^,]+,", "loss,", said))
+        self.assertRegex(ends[0], r"^step 8000, loss, parameters( -?0x1(\.\w+)?p[+-]\d+){9}\n$")
+        self.assertEqual(ends[0], ends[1], "the workers differ")
+        # What the samples were made of: -3.5, -2.5, ... and 2.
+        parameters = [float.fromhex(number) for number in ends[0].split()[4:]]
+        for found, made in zip(parameters, [*(k - 3.5 for k in range(8)), 2.0]):
+            self.assertAlmostEqual(found, made, delta=0.01)
 
     def test_the_example_trains_while_workers_die_and_join(self) -> None:
         program = self.build(ROOT / "examples/cpp") / "linear_regression"

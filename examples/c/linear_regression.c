@@ -1,0 +1,245 @@
+/* Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+ *
+ * Trains a linear regression with any number of workers, which may die, leave and join meanwhile.
+ *
+ *   basind &
+ *   BASIN_ADDRESS=127.0.0.1:29600 BASIN_MAX_WORKERS=2 BASIN_WORKER_ID=a ./linear_regression &
+ *   BASIN_ADDRESS=127.0.0.1:29600 BASIN_MAX_WORKERS=2 BASIN_WORKER_ID=b ./linear_regression
+ *
+ * usage: linear_regression [STEPS]
+ *
+ * In each step every worker computes the gradient over its share of the step's samples, and all
+ * apply the average, weighted by the number of samples. So they hold the same parameters, bit for
+ * bit, and end with the same last line, whoever took part in between. */
+
+#include <basin/basin.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { kInputs = 8, kParameters = kInputs + 1, kSamplesPerStep = 64 };
+
+static const double kLearningRate = 0.1;
+static const int64_t kPatience = BASIN_SECONDS(300);
+static const int64_t kSlice = BASIN_SECONDS(1); /* Of a wait, between looks at who has joined. */
+
+/* What a worker that joins has to load: doubles alone, so that it can be sent as a tensor. */
+typedef struct State {
+  double parameter[kParameters]; /* The weights, then the bias. */
+  double step;                   /* Steps that were applied. */
+} State;
+
+typedef struct Trainer {
+  basin_worker* worker;
+  uint32_t lane;
+  uint32_t gradient; /* The lane's tensor, ... */
+  State state;
+  /* ... and its numbers: the library's, to read, from when it is pushed until the outcome of the
+   * round is told. */
+  double value[kParameters];
+  uint64_t generation_term; /* Of the members that were last looked at. */
+  uint64_t generation_counter;
+  double loss;
+} Trainer;
+
+/* ---- the model */
+
+/* The parameters that the samples were made with. */
+static double TrueParameter(int k) { return k < kInputs ? k - 3.5 : 2; }
+
+/* A number in [-1, 1) that depends on the arguments alone (SplitMix64's finaliser). */
+static double Noise(uint64_t sample, uint64_t input) {
+  uint64_t z = sample * UINT64_C(0x9e3779b97f4a7c15) + input * UINT64_C(0xd1b54a32d192ed03);
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+  z ^= z >> 31;
+  return (double)(z >> 11) * 0x1p-52 - 1;
+}
+
+static double Input(uint64_t sample, int k) {
+  return k < kInputs ? Noise(sample, (uint64_t)k) : 1; /* The bias has no input. */
+}
+
+/* The mean gradient of the squared error over samples `rank`, `rank` + `world`, ... of the step.
+ * Returns their number. */
+static int64_t Compute(const State* state, uint32_t rank, uint32_t world, double* gradient,
+                       double* loss) {
+  const uint64_t first = (uint64_t)state->step * kSamplesPerStep;
+  int64_t samples = 0;
+  *loss = 0;
+  for (int k = 0; k < kParameters; ++k) gradient[k] = 0;
+  for (uint64_t i = rank; i < kSamplesPerStep; i += world, ++samples) {
+    double error = 0;
+    for (int k = 0; k < kParameters; ++k) {
+      error += (state->parameter[k] - TrueParameter(k)) * Input(first + i, k);
+    }
+    for (int k = 0; k < kParameters; ++k) gradient[k] += 2 * error * Input(first + i, k);
+    *loss += error * error;
+  }
+  const double count = samples > 0 ? (double)samples : 1;
+  for (int k = 0; k < kParameters; ++k) gradient[k] /= count;
+  *loss /= count;
+  return samples;
+}
+
+static void Apply(State* state, const double* gradient) {
+  for (int k = 0; k < kParameters; ++k) state->parameter[k] -= kLearningRate * gradient[k];
+  ++state->step;
+}
+
+/* ---- state, for those who join */
+
+static const uint64_t kStateShape[] = {kParameters + 1};
+static const basin_tensor kState = {"state", BASIN_F64, 1, kStateShape};
+
+/* Grows with the generation; a term has room for 4096. */
+static uint64_t Version(const basin_place* place) {
+  return (place->generation_term << 12) + place->generation_counter;
+}
+
+static basin_code Announce(Trainer* trainer, const basin_place* place, basin_error** error) {
+  return basin_announce(trainer->worker, "model", &kState, Version(place), &trainer->state,
+                        BASIN_COPY, error);
+}
+
+static void Remember(Trainer* trainer, const basin_place* place) {
+  trainer->generation_term = place->generation_term;
+  trainer->generation_counter = place->generation_counter;
+}
+
+/* Becomes a member, and loads the state from whoever has it. */
+static basin_code Join(Trainer* trainer, basin_error** error) {
+  basin_code code = basin_ready(trainer->worker, (uint64_t)trainer->state.step, 0, error);
+  while (code == BASIN_OK) {
+    basin_place place = BASIN_PLACE_INIT;
+    code = basin_await_member(trainer->worker, kPatience, error);
+    if (code == BASIN_OK) code = basin_get_place(trainer->worker, &place, error);
+    if (code != BASIN_OK) break;
+    Remember(trainer, &place);
+    if (!place.has_donor) break;
+    if (place.is_donor) return Announce(trainer, &place, error);
+    char donor[256];
+    basin_donor_id(trainer->worker, donor, sizeof donor);
+    basin_error* late = NULL;
+    code = basin_get(trainer->worker, "model", &kState, Version(&place), donor, BASIN_SECONDS(10),
+                     &trainer->state, sizeof trainer->state, &late);
+    if (code == BASIN_OK) break;
+    if (code != BASIN_DEADLINE_EXCEEDED) {
+      *error = late;
+      break;
+    }
+    basin_error_free(late); /* The donor was lost: the next place names another. */
+    code = BASIN_OK;
+  }
+  return code;
+}
+
+/* Whoever joined with this round begins with what it has come to. */
+static basin_code ServeNewMembers(Trainer* trainer, basin_error** error) {
+  basin_place place = BASIN_PLACE_INIT;
+  const basin_code code = basin_get_place(trainer->worker, &place, error);
+  if (code != BASIN_OK) return code;
+  if (place.generation_term == trainer->generation_term &&
+      place.generation_counter == trainer->generation_counter) {
+    return BASIN_OK;
+  }
+  Remember(trainer, &place);
+  fprintf(stderr, "%" PRIu32 " workers, rank %" PRIu32 "\n", place.world_size, place.rank);
+  return place.is_donor ? Announce(trainer, &place, error) : BASIN_OK;
+}
+
+/* ---- training */
+
+/* The outcome of the round. One that has too few workers goes on with new ones, once these have the
+ * state, so this looks for them while it waits. */
+static basin_code Wait(Trainer* trainer, basin_result** result, basin_error** error) {
+  for (;;) {
+    basin_error* not_yet = NULL;
+    const basin_code code = basin_wait(trainer->worker, trainer->lane, kSlice, result, &not_yet);
+    if (code != BASIN_OUTCOME_UNKNOWN && code != BASIN_PAUSED) {
+      *error = not_yet;
+      return code;
+    }
+    if (code == BASIN_PAUSED) fprintf(stderr, "%s\n", basin_error_message(not_yet));
+    basin_error_free(not_yet);
+    const basin_code served = ServeNewMembers(trainer, error);
+    if (served != BASIN_OK) return served;
+  }
+}
+
+/* One round: gradient out, average back, applied. */
+static basin_code Step(Trainer* trainer, basin_error** error) {
+  basin_place place = BASIN_PLACE_INIT;
+  basin_code code = basin_get_place(trainer->worker, &place, error);
+  if (code != BASIN_OK) return code;
+
+  basin_round_spec spec = BASIN_ROUND_SPEC_INIT;
+  spec.op = BASIN_WEIGHTED_AVERAGE;
+  spec.weight = BASIN_BY_SAMPLES;
+  spec.samples = 0;
+  spec.step = (uint64_t)trainer->state.step;
+  /* Who is no member any more has no share, and is told why by basin_begin. */
+  if (place.role == BASIN_MEMBER) {
+    spec.samples =
+        Compute(&trainer->state, place.rank, place.world_size, trainer->value, &trainer->loss);
+  }
+  code = basin_begin(trainer->worker, trainer->lane, &spec, error);
+  if (code == BASIN_OK) {
+    code = basin_push(trainer->worker, trainer->lane, trainer->gradient, trainer->value, error);
+  }
+  if (code == BASIN_OK) code = basin_commit(trainer->worker, trainer->lane, NULL, NULL, error);
+  basin_result* result = NULL;
+  if (code == BASIN_OK) code = Wait(trainer, &result, error);
+  if (code != BASIN_OK) return code;
+  code = basin_result_copy(result, trainer->gradient, trainer->value, sizeof trainer->value, error);
+  basin_result_free(result);
+  if (code != BASIN_OK) return code;
+  Apply(&trainer->state, trainer->value);
+  return ServeNewMembers(trainer, error);
+}
+
+static basin_code Train(Trainer* trainer, double steps, basin_error** error) {
+  basin_code code = Join(trainer, error);
+  while (code == BASIN_OK && trainer->state.step < steps) {
+    code = Step(trainer, error);
+    if (code != BASIN_ROUND_ABORTED && code != BASIN_EVICTED) continue;
+    basin_error_free(*error);
+    *error = NULL;
+    /* Nobody has applied it; or the others went on without this one. */
+    code = code == BASIN_EVICTED ? Join(trainer, error) : BASIN_OK;
+  }
+  return code;
+}
+
+/* Connects, trains, and says what it has come to. */
+static basin_code Run(Trainer* trainer, double steps, basin_error** error) {
+  basin_options* options = basin_options_new(BASIN_READ_ENVIRONMENT);
+  basin_code code = basin_connect(options, &trainer->worker, error);
+  basin_options_free(options);
+  if (code != BASIN_OK) return code;
+
+  const uint64_t shape[] = {kParameters};
+  const basin_tensor gradient = {"gradient", BASIN_F64, 1, shape};
+  code = basin_register(trainer->worker, "model", BASIN_GRADIENT, &gradient, 1, &trainer->lane,
+                        &trainer->gradient, error);
+  if (code == BASIN_OK) code = Train(trainer, steps, error);
+  if (code != BASIN_OK) return code;
+  printf("step %.0f, loss %.3g, parameters", trainer->state.step, trainer->loss);
+  for (int k = 0; k < kParameters; ++k) printf(" %a", trainer->state.parameter[k]);
+  printf("\n");
+  return basin_leave(trainer->worker, error);
+}
+
+int main(int argc, char** argv) {
+  Trainer trainer = {0};
+  basin_error* error = NULL;
+  int status = 0;
+  if (Run(&trainer, argc > 1 ? atof(argv[1]) : 200, &error) != BASIN_OK) {
+    fprintf(stderr, "%s: %s\n", basin_code_name(basin_error_code(error)),
+            basin_error_message(error));
+    status = basin_error_restart_helps(error) ? 75 : 1;
+    basin_error_free(error);
+  }
+  basin_close(trainer.worker);
+  return status;
+}
