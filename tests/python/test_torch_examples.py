@@ -1,0 +1,128 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The examples for PyTorch, and the scripts of docs/migrating.md before and after.
+
+Horovod is not installed: of its script the lines that stay are run under Basin, and must train
+what the script for DistributedDataParallel trains.
+
+Usage: test_torch_examples.py BASIND LIBBASIN
+"""
+
+import difflib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from jobs import PACKAGE, PATIENCE, ROOT, require
+
+require("numpy", "torch")
+import torch  # noqa: E402 - ends above when there is none
+
+WORKERS = 2
+MIGRATING = ROOT / "examples/migrating"
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
+    return {
+        **kept,
+        "PYTHONPATH": str(PACKAGE),
+        "BASIN_BASIND": sys.argv[1],
+        "BASIN_LIBRARY": sys.argv[2],
+        **more,
+    }
+
+
+def under_basin(script: Path, *arguments: str) -> list[str]:
+    """The lines that its workers print, without their ranks."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "basin.launch", "-n", str(WORKERS), "--"),
+            *(sys.executable, "-B", str(script), *arguments),
+        ],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=3 * PATIENCE,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    return [line.partition("] ")[2] for line in done.stdout.splitlines()]
+
+
+def under_torchrun(script: Path, *arguments: str) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *(f"--nproc-per-node={WORKERS}", str(script), *arguments),
+        ],
+        env=environment(OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        timeout=3 * PATIENCE,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+
+
+class Examples(unittest.TestCase):
+    def assert_all_hold_the_same(self, lines: list[str]) -> None:
+        hashes = [line for line in lines if line.startswith("parameters ")]
+        self.assertEqual(WORKERS, len(hashes), lines)
+        self.assertEqual(1, len(set(hashes)), lines)
+
+    def test_plain_loop(self) -> None:
+        lines = under_basin(ROOT / "examples/pytorch_loop.py")
+        self.assert_all_hold_the_same(lines)
+        right = [
+            float(found[1]) for line in lines if (found := re.search(r"([\d.]+) % right", line))
+        ]
+        self.assertEqual(6, len(right))
+        self.assertLess(right[0], 60.0)
+        self.assertGreater(right[-1], 95.0)
+
+    def test_ddp_with_the_hook(self) -> None:
+        lines = under_basin(ROOT / "examples/pytorch_ddp.py")
+        self.assert_all_hold_the_same(lines)
+        (found,) = re.findall(r"loss ([\d.]+), at the end ([\d.]+)", "\n".join(lines))
+        self.assertLess(float(found[1]), 0.5 * float(found[0]))
+
+
+class Migrating(unittest.TestCase):
+    def test_scripts_train_the_same_before_and_after(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            before, after, of_horovod = (f"{folder}/{name}" for name in ("before", "after", "hvd"))
+            under_torchrun(MIGRATING / "ddp_before.py", before)
+            under_basin(MIGRATING / "ddp_after.py", after)
+            under_basin(MIGRATING / "horovod_after.py", of_horovod)
+            expected = torch.load(before, weights_only=True)
+            for path in (after, of_horovod):
+                got = torch.load(path, weights_only=True)
+                self.assertEqual(expected.keys(), got.keys())
+                for name, tensor in expected.items():
+                    torch.testing.assert_close(tensor, got[name], rtol=1e-10, atol=1e-12, msg=name)
+
+    def test_the_page_shows_these_scripts(self) -> None:
+        page = (ROOT / "docs/migrating.md").read_text()
+        shown = re.findall(r"^```diff\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        expected = [difference(kind) for kind in ("ddp", "horovod")]
+        self.assertEqual(expected, shown)
+
+
+def difference(kind: str) -> str:
+    """Of the script before and after, whole, without the line of the licence."""
+    before, after = (
+        (MIGRATING / f"{kind}_{when}.py").read_text().splitlines(keepends=True)[1:]
+        for when in ("before", "after")
+    )
+    lines = list(difflib.unified_diff(before, after, n=1000))
+    return "".join(lines[3:])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
