@@ -121,7 +121,7 @@ def difference(kind: str) -> str:
         for when in ("before", "after")
     )
     lines = list(difflib.unified_diff(before, after, n=1000))
-    return "".join(lines[3:])
+    return "".join(line if line.strip() else "\n" for line in lines[3:])
 
 
 if __name__ == "__main__":
