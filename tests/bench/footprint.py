@@ -1,0 +1,209 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""What a worker costs its trainer's process: memory, threads, descriptors, CPU while it is idle.
+
+Usage: footprint.py BASIND LIBBASIN [--seconds S] [--mib M]
+
+Loads the library into this process, joins a job of one worker, waits, and takes part in rounds of
+one float32 tensor. Memory is what /proc/self/status says: private (RssAnon), and mapped from files
+(RssFile), which processes share. The tensor itself is the trainer's and not counted.
+"""
+
+import argparse
+import ctypes
+import os
+import re
+import resource
+import subprocess
+import time
+from ctypes import byref, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+
+MIB = 1 << 20
+SECOND = 1_000_000_000
+F32, SUM, GRADIENT = 2, 1, 0
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Usage:
+    private: float  # MiB
+    mapped: float
+    threads: int
+    descriptors: int
+
+    @staticmethod
+    def now() -> "Usage":
+        status = Path("/proc/self/status").read_text()
+
+        def field(name: str) -> int:
+            found = re.search(rf"^{name}:\s+(\d+)", status, re.MULTILINE)
+            assert found is not None, name
+            return int(found.group(1))
+
+        return Usage(
+            field("RssAnon") / 1024,
+            field("RssFile") / 1024,
+            field("Threads"),
+            len(os.listdir("/proc/self/fd")),
+        )
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_int),
+        ("rank", c_uint32),
+        ("shape", ctypes.POINTER(c_uint64)),
+    )
+
+
+class RoundSpec(ctypes.Structure):
+    """basin_round_spec, with the values of BASIN_ROUND_SPEC_INIT."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("op", ctypes.c_int),
+        ("scales", ctypes.c_double * 3),
+        ("flags", ctypes.c_int * 4),
+        ("loss_scale", ctypes.c_double),
+        ("counts", ctypes.c_int64 * 3),
+        ("step", c_uint64),
+    )
+
+    def __init__(self, op: int) -> None:
+        super().__init__(ctypes.sizeof(RoundSpec), op)
+        self.scales[:] = [1, 1, 1]
+        self.loss_scale = 1
+        self.counts[:] = [-1, -1, -1]
+
+
+class Buffer(ctypes.Structure):
+    _fields_ = (("tensor", c_uint32), ("given", c_void_p), ("received", c_void_p))
+
+
+class Worker:
+    """A worker of a job of one, through the C interface."""
+
+    def __init__(self, library: ctypes.CDLL, address: str) -> None:
+        self._library = library
+        library.basin_options_new.restype = c_void_p
+        library.basin_error_message.restype = ctypes.c_char_p
+        library.basin_error_message.argtypes = [c_void_p]
+        options = c_void_p(library.basin_options_new(0))
+        for key, value in (("address", address), ("worker_id", "w"), ("fresh", "true")):
+            self._call("options_set", options, key.encode(), value.encode())
+        self._worker = c_void_p()
+        self._call("connect", options, byref(self._worker))
+        library.basin_options_free(options)
+
+    def join(self, elements: int) -> None:
+        shape = (c_uint64 * 1)(elements)
+        tensor = Tensor(b"gradient", F32, 1, shape)
+        self._lane, self._tensor = c_uint32(), c_uint32()
+        self._call(
+            *("register", self._worker, b"model", GRADIENT, byref(tensor), ctypes.c_size_t(1)),
+            *(byref(self._lane), byref(self._tensor)),
+        )
+        self._call("ready", self._worker, c_uint64(0), c_uint64(0))
+        self._call("await_member", self._worker, ctypes.c_int64(60 * SECOND))
+
+    def round(self, memory: int) -> None:
+        spec, buffer = RoundSpec(SUM), Buffer(self._tensor, memory, memory)
+        self._call(
+            *("allreduce", self._worker, self._lane, byref(spec), byref(buffer)),
+            *(ctypes.c_size_t(1), ctypes.c_int64(60 * SECOND), None),
+        )
+
+    def close(self) -> None:
+        self._call("leave", self._worker)
+        self._library.basin_close(self._worker)
+
+    def _call(self, name: str, *arguments: object) -> None:
+        error = c_void_p()
+        if getattr(self._library, "basin_" + name)(*arguments, byref(error)) != 0:
+            raise SystemExit(self._library.basin_error_message(error).decode())
+
+
+def shared_objects() -> set[Path]:
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {Path(line.split()[-1]) for line in lines if ".so" in line.split()[-1]}
+
+
+def cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def start_aggregator(program: str) -> tuple["subprocess.Popen[str]", str]:
+    quiet = ("--admin-listen=none", "--http-listen=none")
+    aggregator = subprocess.Popen(
+        [program, "serve", "--grpc-listen=127.0.0.1:0", *quiet], stdout=subprocess.PIPE, text=True
+    )
+    assert aggregator.stdout is not None
+    for line in aggregator.stdout:
+        found = re.search(r"serves workers on ([0-9.:]+)", line)
+        if found is not None:
+            return aggregator, found.group(1)
+    raise SystemExit(f"{program} ended.")
+
+
+def show(what: str, before: Usage, after: Usage, more: str = "") -> None:
+    print(
+        f"{what:<26}{after.private - before.private:+7.1f} MiB private,"
+        f"{after.mapped - before.mapped:+6.1f} MiB mapped{more}"
+    )
+
+
+def measure(library: Path, address: str, seconds: float, mib: int) -> None:
+    known = shared_objects()
+    start = Usage.now()
+    loaded = ctypes.CDLL(str(library))
+    objects = shared_objects() - known
+    size = sum(path.stat().st_size for path in objects) / MIB
+    print(f"{library.name}: {library.stat().st_size / MIB:.1f} MiB on disk; with what it needs")
+    print(f"beyond Python's own, {len(objects)} shared objects of {size:.1f} MiB")
+    show("loaded", start, Usage.now())
+
+    worker = Worker(loaded, address)
+    worker.join(mib * MIB // 4)
+    member = Usage.now()
+    threads, descriptors = member.threads - start.threads, member.descriptors - start.descriptors
+    show("member of a job", start, member, f", {threads} threads, {descriptors} descriptors")
+
+    cpu, begun = cpu_seconds(), time.monotonic()
+    time.sleep(seconds)
+    took = time.monotonic() - begun
+    share = 1000 * (cpu_seconds() - cpu) / took
+    idle = Usage.now()
+    show("idle", start, idle, f", {share:.2f} ms of CPU a second, over {took:.0f} s")
+
+    memory = ctypes.create_string_buffer(mib * MIB)
+    ctypes.memset(memory, 0, mib * MIB)
+    before = Usage.now()
+    for _ in range(ROUNDS):
+        worker.round(ctypes.addressof(memory))
+    after = Usage.now()
+    show(f"after {ROUNDS} rounds of {mib} MiB", before, after)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{'at most, meanwhile':<26}{peak - before.private - before.mapped:+7.1f} MiB")
+    worker.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("basind")
+    parser.add_argument("library", type=Path)
+    parser.add_argument("--seconds", type=float, default=10, help="how long it is idle")
+    parser.add_argument("--mib", type=int, default=64, help="of the tensor")
+    arguments = parser.parse_args()
+    aggregator, address = start_aggregator(arguments.basind)
+    try:
+        measure(arguments.library.resolve(), address, arguments.seconds, arguments.mib)
+    finally:
+        aggregator.kill()
+        aggregator.communicate()
+
+
+if __name__ == "__main__":
+    main()
