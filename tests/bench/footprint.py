@@ -13,6 +13,7 @@ import ctypes
 import os
 import re
 import resource
+import select
 import subprocess
 import time
 from ctypes import byref, c_uint32, c_uint64, c_void_p
@@ -155,7 +156,9 @@ def show(what: str, before: Usage, after: Usage, more: str = "") -> None:
     )
 
 
-def measure(library: Path, address: str, seconds: float, mib: int) -> None:
+def measure(
+    library: Path, aggregator: "subprocess.Popen[str]", address: str, seconds: float, mib: int
+) -> None:
     known = shared_objects()
     start = Usage.now()
     loaded = ctypes.CDLL(str(library))
@@ -172,7 +175,10 @@ def measure(library: Path, address: str, seconds: float, mib: int) -> None:
     show("member of a job", start, member, f", {threads} threads, {descriptors} descriptors")
 
     cpu, begun = cpu_seconds(), time.monotonic()
-    time.sleep(seconds)
+    # Idle for so long, unless the aggregator ends. (Its wait() would look 20 times a second.)
+    ended, _, _ = select.select([os.pidfd_open(aggregator.pid)], [], [], seconds)
+    if ended:
+        raise SystemExit("The aggregator ended.")
     took = time.monotonic() - begun
     share = 1000 * (cpu_seconds() - cpu) / took
     idle = Usage.now()
@@ -199,7 +205,8 @@ def main() -> None:
     arguments = parser.parse_args()
     aggregator, address = start_aggregator(arguments.basind)
     try:
-        measure(arguments.library.resolve(), address, arguments.seconds, arguments.mib)
+        library = arguments.library.resolve()
+        measure(library, aggregator, address, arguments.seconds, arguments.mib)
     finally:
         aggregator.kill()
         aggregator.communicate()
