@@ -163,6 +163,8 @@ basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error
   out.is_donor = now.donor == worker->id() ? 1 : 0;
   out.draining = now.draining ? 1 : 0;
   out.left = now.left ? 1 : 0;
+  out.donor_term = now.donor_since.term;
+  out.donor_counter = now.donor_since.counter;
   // What an older caller's structure has room for.
   const size_t size = std::min(place->size, sizeof(out));
   out.size = place->size;

@@ -94,6 +94,7 @@ struct Place {
   uint64_t joins = 0;             // How often this process became a member.
   std::optional<WorkerId> donor;  // Serves the state to those who joined last; it may be this
                                   // worker. Absent: nobody has to load anything.
+  Generation donor_since;         // That those joined with: a version for their state.
   bool draining = false;          // It will not be among the next members.
   bool left = false;
   std::optional<Error> fatal;    // The process cannot go on with this job.

@@ -32,7 +32,13 @@ std::optional<Error> Runner::Step(const Event& event, absl::Time now) {
   refused_.reset();
   actions_.clear();
   core_.Step(event, now, actions_);
+  // Who is told of a verdict finds the place that has come with it.
   for (const Action& action : actions_) {
+    if (const auto* membership = std::get_if<MembershipNow>(&action)) Do(*membership);
+  }
+  if (place_changed_) PublishPlace();
+  for (const Action& action : actions_) {
+    if (std::holds_alternative<MembershipNow>(action)) continue;
     std::visit([this](const auto& what) { Do(what); }, action);
   }
   std::optional<Error> refused = std::move(refused_);
@@ -307,7 +313,10 @@ void Runner::Do(const MembershipNow& now) {
   place_.role = now.role;
   place_.rank = now.rank;
   if (now.joined) ++place_.joins;
-  if (now.joined || now.donor.has_value()) place_.donor = now.donor;
+  if (now.joined || now.donor.has_value()) {
+    place_.donor = now.donor;
+    place_.donor_since = now.donor.has_value() ? now.membership.generation : Generation{};
+  }
   place_changed_ = true;
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +21,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -393,6 +395,68 @@ TEST_F(Abi, Criterion_2_5_ABroadcastCopiesTheRootsBits) {
   EXPECT_EQ(
       basin_broadcast(other.worker, "model", &wrong, 0, 9, data.data(), 24, 0, other.failure.out()),
       BASIN_INVALID_ARGUMENT);
+}
+
+TEST_F(Abi, WhoJoinsLateIsNamedADonorAndAVersionOfItsState) {
+  const OptionMap room = {{"max_workers", "3"}, {"min_workers", "2"}, {"start_workers", "2"}};
+  const auto members = Launch(2, room);
+  const auto place_of = [](Trainer& t) {
+    basin_place place = BASIN_PLACE_INIT;
+    EXPECT_EQ(basin_get_place(t.worker, &place, t.failure.out()), BASIN_OK) << t.failure.message();
+    return place;
+  };
+  const auto version_of = [&](Trainer& t) {
+    const basin_place place = place_of(t);
+    return std::make_pair(place.donor_term, place.donor_counter);
+  };
+  EXPECT_EQ(version_of(*members[0]), std::make_pair(uint64_t{0}, uint64_t{0}));
+
+  // The worker that comes becomes a member with a verdict; rounds go on until it is one.
+  Trainer& late =
+      *trainers.emplace_back(std::make_unique<Trainer>(aggregator.address(), "w2", 3, room));
+  const auto train_until = [&](uint32_t members_wanted) {
+    while (place_of(*members[0]).world_size != members_wanted) {
+      Together(members, [](Trainer& t, size_t) {
+        t.Push(1);
+        t.Commit();
+        ASSERT_EQ(t.Wait(), BASIN_OK) << t.failure.message();
+      });
+    }
+  };
+  train_until(3);
+  ASSERT_EQ(late.AwaitMember(), BASIN_OK) << late.failure.message();
+
+  const auto version = version_of(late);
+  EXPECT_EQ(version,
+            std::make_pair(place_of(late).generation_term, place_of(late).generation_counter));
+  std::array<char, 8> donor{};
+  EXPECT_EQ(basin_donor_id(late.worker, donor.data(), donor.size()), 2U);
+  EXPECT_STREQ(donor.data(), "w0");
+  for (Trainer* member : members) {
+    EXPECT_EQ(version_of(*member), version);
+    EXPECT_EQ(place_of(*member).is_donor, member == members[0] ? 1 : 0);
+  }
+
+  // The state is that of the boundary, whenever it is fetched: no round can pass the joiner by.
+  const uint64_t one = 1;
+  const basin_tensor state = {"state", BASIN_F32, 1, &one};
+  const float value = 42;
+  float received = 0;
+  EXPECT_EQ(basin_announce(members[0]->worker, "state", &state, version.second, &value,
+                           BASIN_IN_PLACE, members[0]->failure.out()),
+            BASIN_OK)
+      << members[0]->failure.message();
+  EXPECT_EQ(basin_get(late.worker, "state", &state, version.second, "w0", BASIN_SECONDS(60),
+                      &received, sizeof(received), late.failure.out()),
+            BASIN_OK)
+      << late.failure.message();
+  EXPECT_EQ(received, value);
+  EXPECT_EQ(basin_stop_serving(members[0]->worker, "state", "state", nullptr), BASIN_OK);
+
+  // Somebody leaves: the members are others, and the version is the same.
+  late.Close();
+  train_until(2);
+  EXPECT_EQ(version_of(*members[1]), version);
 }
 
 // ---- waiting

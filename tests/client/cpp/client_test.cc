@@ -200,6 +200,8 @@ TEST(CppClient, SaysWhereItStands) {
   EXPECT_EQ(place->role, Role::kMember);
   EXPECT_EQ(place->world_size, 2u);
   EXPECT_EQ(place->joins, 1u);
+  EXPECT_EQ(place->donor, std::nullopt);
+  EXPECT_EQ(place->donor_since, Generation());
   EXPECT_EQ(job.workers[1].id(), "w1");
   EXPECT_EQ(job.workers[0].MemberId(place->rank), "w1");
   EXPECT_EQ(job.workers[0].MemberId(2), "");

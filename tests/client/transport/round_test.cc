@@ -69,6 +69,22 @@ TEST(Round, PushesUnderASmallWindowAndDeliversTheBits) {
   rig.Until([&](const Runner&) { return rig.aggregator.unconsumed() == 0; });
 }
 
+TEST(Round, WhoHearsTheOutcomeFindsThePlaceThatCameWithIt) {
+  Rig rig;
+  rig.Join();
+  rig.Begin();
+  rig.PushAll();
+  std::promise<Place> told;
+  const auto look = [&](const RoundOutcome&) { told.set_value(rig.worker->place()); };
+  ASSERT_TRUE(rig.worker->Commit(rig.lane.lane, look).ok());
+  rig.TakeContribution(4);
+  const auto results = Results(rig, 1);
+  rig.SendResults(results, 1);
+  rig.membership = {{kTerm, 2}, {"w0", "w1", "w2"}};  // As of the verdict.
+  rig.Conclude(rig.ValueOf(results), 1, 0);
+  EXPECT_EQ(told.get_future().get().membership, rig.membership);
+}
+
 TEST(Round, ResultsOfRoundsInARowDoNotMix) {
   Rig rig;
   rig.Join();

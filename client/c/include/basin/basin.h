@@ -173,9 +173,13 @@ typedef struct basin_place {
   int is_donor;                /* ... from this worker. */
   int draining;                /* This worker will not be among the next members. */
   int left;
+  /* Generation that those who must load state have joined with; 0 without a donor. Another one
+   * means that others have joined, whose state is that of now: a version to announce it as. */
+  uint64_t donor_term;
+  uint64_t donor_counter;
 } basin_place;
 #define BASIN_PLACE_INIT \
-  { sizeof(basin_place), BASIN_JOINER, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(basin_place), BASIN_JOINER, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* BASIN_SUPERSEDED and others that are fatal, once the process cannot go on with the job. */
 BASIN_API basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error** error);

@@ -339,6 +339,7 @@ class Worker {
           [this](char* to, std::size_t size) { return basin_donor_id(worker_.get(), to, size); });
     }
     place.is_donor = from.is_donor != 0;
+    place.donor_since = {from.donor_term, from.donor_counter};
     place.draining = from.draining != 0;
     place.left = from.left != 0;
     return place;

@@ -128,7 +128,8 @@ struct Place {
   // Who serves the state to those who joined last; they load it before their first round.
   std::optional<std::string> donor;
   bool is_donor = false;
-  bool draining = false;  // It will not be among the next members.
+  Generation donor_since;  // That those joined with: a version for their state.
+  bool draining = false;   // It will not be among the next members.
   bool left = false;
 };
 
