@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ class Aggregator:
 
 
 Outcome = tuple[bool, Any]
+_DEAD: Outcome = (False, "the process has died")
 
 
 def _serve(connection: Connection) -> None:
@@ -108,7 +109,7 @@ class _Process:
                 return outcome
             return False, f"no answer within {PATIENCE} s"
         except EOFError:
-            return False, "the process has died"
+            return _DEAD
 
 
 class Jobs:
@@ -125,10 +126,12 @@ class Jobs:
         function: Callable[..., Any],
         workers: int,
         *arguments: Any,
+        mortal: Collection[int] = (),
         **environment: str,
     ) -> list[Any]:
         """Calls function(rank, *arguments) in so many processes, which are the workers of one new
-        job; returns what each has returned. Fails when one of them has failed."""
+        job; returns what each has returned. Fails when one of them has failed. The `mortal` ranks
+        are to die, and return None."""
         self._count += 1
         while len(self._processes) < workers:
             self._processes.append(_Process())
@@ -146,7 +149,11 @@ class Jobs:
                 (function, {**identity, **environment}, (rank, *arguments))
             )
         outcomes = [process.receive() for process in self._processes[:workers]]
+        for rank in mortal:
+            outcomes[rank] = (outcomes[rank] == _DEAD, None)
         failed = [f"worker {i}: {text}" for i, (good, text) in enumerate(outcomes) if not good]
+        if mortal:
+            self.end_processes()
         if failed:
             self.end_processes()
             raise AssertionError("\n".join(failed))

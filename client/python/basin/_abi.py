@@ -28,6 +28,7 @@ LIBRARY = "libbasin.so.1"
 READ_ENVIRONMENT = 1
 MEMBER = 2
 GRADIENT, CALL = 0, 1
+COPY, IN_PLACE = 0, 1
 F64, F32, F16, BF16, I64, I32, U8 = 1, 2, 3, 4, 5, 6, 7
 DEADLINE_EXCEEDED = 14
 OUTCOME_UNKNOWN = 13
@@ -46,6 +47,8 @@ class Place(Structure):
         ("is_donor", c_int),
         ("draining", c_int),
         ("left", c_int),
+        ("donor_term", c_uint64),
+        ("donor_counter", c_uint64),
     )
 
 
@@ -124,6 +127,7 @@ _FUNCTIONS = (
     ("get_place", _CODE, (_WORKER, POINTER(Place), _ERROR)),
     ("member_id", c_size_t, (_WORKER, c_uint32, c_char_p, c_size_t)),
     ("worker_id", c_size_t, (_WORKER, c_char_p, c_size_t)),
+    ("donor_id", c_size_t, (_WORKER, c_char_p, c_size_t)),
     ("ready", _CODE, (_WORKER, c_uint64, c_uint64, _ERROR)),
     ("await_member", _CODE, (_WORKER, c_int64, _ERROR)),
     (
@@ -159,6 +163,7 @@ _FUNCTIONS = (
         _CODE,
         (_WORKER, c_char_p, POINTER(Tensor), c_uint64, c_void_p, c_int, _ERROR),
     ),
+    ("stop_serving", _CODE, (_WORKER, c_char_p, c_char_p, _ERROR)),
     (
         "get",
         _CODE,

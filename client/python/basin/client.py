@@ -160,6 +160,8 @@ class Client:
         # By name: how often it was broadcast.
         self._versions: dict[str, int] = {}
         self._closed = False
+        # Told the lane of each call before it is begun; may refuse it.
+        self.before_call: Callable[[str], None] | None = None
         _open_clients.add(self)
 
     # ---- the place in the job
@@ -398,6 +400,8 @@ class Client:
         """One round of a call lane whose tensors, given by address, lie in `memory`; this worker
         does not contribute to those without an address. They are the lane's first ones, so their
         handles count from 0; `output` makes of the result what wait() returns."""
+        if self.before_call is not None:
+            self.before_call(lane_name)
         lane, handles = self.worker.register(lane_name, _abi.CALL, [spec for spec, _ in tensors])
         self.worker.begin(lane, Op(op), prescale=prescale, postscale=postscale)
         handle = Handle(self, lane, memory, output)

@@ -11,7 +11,7 @@ import ctypes
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +70,11 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Place:
-    """Where this worker is in its job. Ranks are dense from 0 within a generation."""
+    """Where this worker is in its job. Ranks are dense from 0 within a generation.
+
+    is_donor:    whoever joined last takes the state from this worker
+    donor_since: the generation that they joined with; (0, 0) when nobody has to load anything
+    """
 
     is_member: bool
     rank: int
@@ -78,6 +82,8 @@ class Place:
     generation: tuple[int, int]
     joins: int
     draining: bool
+    is_donor: bool = False
+    donor_since: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -185,11 +191,19 @@ class Worker:
             generation=(place.generation_term, place.generation_counter),
             joins=place.joins,
             draining=bool(place.draining),
+            is_donor=bool(place.is_donor),
+            donor_since=(place.donor_term, place.donor_counter),
         )
 
     def member_id(self, rank: int) -> str:
         text = ctypes.create_string_buffer(_MAX_ID_BYTES)
         lib.basin_member_id(self._pointer, rank, text, _MAX_ID_BYTES)
+        return text.value.decode()
+
+    def donor_id(self) -> str:
+        """Of the worker that serves the state to who joined last; empty when there is none."""
+        text = ctypes.create_string_buffer(_MAX_ID_BYTES)
+        lib.basin_donor_id(self._pointer, text, _MAX_ID_BYTES)
         return text.value.decode()
 
     def ready(self, step: int = 0, state_hash: int = 0) -> None:
@@ -256,10 +270,15 @@ class Worker:
     def withdraw(self, lane: int, reason: str) -> None:
         _call("withdraw", self._pointer, lane, reason.encode(), None, None)
 
-    def wait(self, lane: int, timeout: float | None) -> Result:
-        """Waits for the outcome. OutcomeUnknown and Paused: the round goes on, wait again."""
+    def wait(
+        self, lane: int, timeout: float | None, meanwhile: Callable[[], None] | None = None
+    ) -> Result:
+        """Waits for the outcome, and calls `meanwhile` now and then. OutcomeUnknown and Paused: the
+        round goes on, wait again."""
         result = c_void_p()
-        self._wait_in_turns("wait", timeout, _abi.OUTCOME_UNKNOWN, lane, result=result)
+        self._wait_in_turns(
+            "wait", timeout, _abi.OUTCOME_UNKNOWN, lane, result=result, meanwhile=meanwhile
+        )
         return Result(result)
 
     def abandon(self) -> None:
@@ -267,21 +286,35 @@ class Worker:
 
     # ---- values
 
-    def announce(self, lane: str, tensor: TensorSpec, version: int, address: int) -> None:
-        """The value is copied during the call."""
+    def announce(
+        self,
+        lane: str,
+        tensor: TensorSpec,
+        version: int,
+        address: int,
+        *,
+        in_place: bool = False,
+    ) -> None:
+        """Serves a value of this version. It is copied during the call, unless it is served in
+        place: then it stays the library's, to read, until stop_serving() or close() returns."""
         spec = tensor.to_c()
-        _call("announce", self._pointer, lane.encode(), byref(spec), version, address, 0)
+        hold = _abi.IN_PLACE if in_place else _abi.COPY
+        _call("announce", self._pointer, lane.encode(), byref(spec), version, address, hold)
+
+    def stop_serving(self, lane: str, tensor: str) -> None:
+        _call("stop_serving", self._pointer, lane.encode(), tensor.encode())
 
     def get(
         self,
         lane: str,
         tensor: TensorSpec,
         version: int,
-        source: str,
+        source: str | None,
         timeout: float | None,
         address: int,
         size: int,
     ) -> None:
+        """Waits for the value as `source` announced it; from whoever has it for None."""
         spec = tensor.to_c()
         _call(
             "get",
@@ -289,7 +322,7 @@ class Worker:
             lane.encode(),
             byref(spec),
             version,
-            source.encode(),
+            None if source is None else source.encode(),
             _nanoseconds(timeout),
             address,
             size,
@@ -313,6 +346,7 @@ class Worker:
         not_yet: int,
         *arguments: Any,
         result: c_void_p | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> None:
         """Waits in short turns; raises the error of the last one when `timeout` has passed."""
         end = math.inf if timeout is None else time.monotonic() + timeout
@@ -325,6 +359,8 @@ class Worker:
             except BY_CODE[not_yet]:
                 if time.monotonic() >= end:
                     raise
+                if meanwhile is not None:
+                    meanwhile()
 
 
 def _write_log(_user: object, level: int, message: bytes) -> None:

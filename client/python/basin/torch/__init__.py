@@ -27,6 +27,7 @@ from basin.torch.collectives import (
     broadcast_object,
     broadcast_optimizer_state,
     broadcast_parameters,
+    broadcast_state,
     grouped_allreduce,
     grouped_allreduce_,
     grouped_allreduce_async,
@@ -37,6 +38,7 @@ from basin.torch.collectives import (
 from basin.torch.comm_hook import DDPState, ddp_comm_hook
 from basin.torch.data_parallel import DistributedDataParallel
 from basin.torch.optimizer import DistributedOptimizer
+from basin.torch.state import State
 
 Average = Op.AVERAGE
 Sum = Op.SUM
@@ -64,6 +66,16 @@ def shutdown() -> None:
     instead, and wait for another one if they need all.
     """
     context.stop(finished=sys.exc_info()[0] is None)
+
+
+def rejoin(timeout: float | None = 300.0) -> None:
+    """After Evicted: comes back as a member, with everything that was broadcast as the others have
+    it now. Gradients are gone; go on with the step that broadcast_state() says.
+
+    After OutcomeUnknown it gives up the round as well. Raises DeadlineExceeded when nobody lets
+    this worker in within `timeout` seconds.
+    """
+    context.current().rejoin(timeout)
 
 
 def is_initialized() -> bool:
@@ -98,6 +110,7 @@ __all__ = [
     "Min",
     "Op",
     "Product",
+    "State",
     "Sum",
     "allgather_object",
     "allreduce",
@@ -109,6 +122,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "broadcast_state",
     "ddp_comm_hook",
     "grouped_allreduce",
     "grouped_allreduce_",
@@ -120,6 +134,7 @@ __all__ = [
     "local_size",
     "poll",
     "rank",
+    "rejoin",
     "shutdown",
     "size",
     "synchronize",

@@ -7,6 +7,8 @@ get its buffers or none does, and the next round has another rank 0. They are ro
 lane, beside those of the gradients, so that members change when both are over.
 """
 
+from collections.abc import Callable
+
 import torch
 
 from basin import _abi
@@ -53,16 +55,19 @@ class BufferLane:
             self._refusal = error
             self._worker.withdraw(self._lane, str(error))
 
-    def receive(self, timeout: float | None) -> Error | None:
+    def receive(
+        self, timeout: float | None, meanwhile: Callable[[], None] | None = None
+    ) -> Error | None:
         """Waits, and writes what rank 0 has sent to the buffers of the others. Returns why this
-        worker's part was refused, if it was. Nothing happens when nothing is in flight.
+        worker's part was refused, if it was. Nothing happens when nothing is in flight. Calls
+        `meanwhile` now and then.
 
         Raises OutcomeUnknown and Paused: call it again.
         """
         if not self._in_flight:
             return None
         try:
-            result = self._worker.wait(self._lane, timeout)
+            result = self._worker.wait(self._lane, timeout, meanwhile)
         except RoundAborted:
             self._in_flight = False
             return self._refusal
@@ -79,3 +84,9 @@ class BufferLane:
         self._sent.clear()
         self._buffers.clear()
         return self._refusal or result.rejection
+
+    def start_again(self) -> None:
+        """Forgets a round in flight, which the worker has given up."""
+        self._in_flight = False
+        self._sent.clear()
+        self._buffers.clear()

@@ -3,7 +3,7 @@
 
 import io
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from basin.client import CALL_PREFIX, Handle, Op
 from basin.errors import InvalidArgument
 from basin.torch import tensors
 from basin.torch.context import current
+from basin.torch.state import State, Tensors, optimizer_key
 from basin.worker import Result, TensorSpec
 
 _TIMEOUT_SECONDS = 300.0
@@ -214,38 +215,114 @@ def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
     """Gives all workers the root's values, bit for bit, of any dtype.
 
     parameters: a module (its parameters and buffers), a state_dict, or pairs of name and tensor.
+
+    A worker that joins late gets those that the others have now; they need not call it again for
+    that. Give the module where there is one: its buffers change in a forward, and are copied
+    before.
     """
-    _broadcast("parameters", _named_tensors(parameters), root_rank)
+    state = current().state
+    if isinstance(parameters, torch.nn.Module):
+        key: Hashable = ("module", id(parameters))
+        owner: Any = parameters
+        named = Tensors(parameters, lambda: _named_tensors(parameters))
+    else:
+        owner = listed = _named_tensors(parameters)
+        key = ("tensors", *(tensor.data_ptr() for _, tensor in listed))
+        named = Tensors(None, lambda: listed)
+    state.share(
+        "parameters",
+        key,
+        owner,
+        named.capture,
+        named.restore,
+        lambda: _broadcast("parameters", named.list_all(), root_rank),
+        named,
+    )
 
 
 def broadcast_buffers(module: torch.nn.Module, root_rank: int = 0) -> None:
-    """As broadcast_parameters(), for the buffers of a module alone."""
+    """As broadcast_parameters(), for the buffers of a module alone. It is for the loop: all workers
+    call it, and it registers nothing for those that join late."""
     _broadcast("buffers", list(module.named_buffers()), root_rank)
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
-    """Gives all workers' optimizers the root's state: options of the groups, moments, steps."""
-    stream = io.BytesIO()
-    torch.save(optimizer.state_dict(), stream)
-    received = broadcast_object(stream.getvalue(), root_rank, name="optimizer")
-    optimizer.load_state_dict(torch.load(io.BytesIO(received), weights_only=True))
+    """Gives all workers' optimizers the root's state: options of the groups, moments, steps. A
+    worker that joins late gets what the others have now."""
+
+    def broadcast() -> None:
+        stream = io.BytesIO()
+        torch.save(optimizer.state_dict(), stream)
+        received = _broadcast_bytes(stream.getvalue(), root_rank, "optimizer")
+        optimizer.load_state_dict(torch.load(io.BytesIO(received), weights_only=True))
+
+    share_optimizer(optimizer, broadcast)
+
+
+def share_optimizer(
+    optimizer: torch.optim.Optimizer, broadcast: Callable[[], None] = lambda: None
+) -> None:
+    """For workers that join late, which load it here; all others broadcast."""
+    current().state.share(
+        "optimizer",
+        optimizer_key(optimizer),
+        optimizer,
+        optimizer.state_dict,
+        optimizer.load_state_dict,
+        broadcast,
+    )
+
+
+def broadcast_state(root_rank: int = 0, **values: Any) -> State:
+    """Values that all workers share besides parameters: the root's, as attributes.
+
+        state = basin.torch.broadcast_state(step=0, scheduler=scheduler)
+        while state.step < steps:
+            ...
+            state.step += 1
+
+    A worker that joins late gets them as the others have them when they begin the round that is
+    its first, so it goes on at the same step. What has a state_dict() and a load_state_dict(), as
+    schedulers and GradScaler do, keeps its identity. Values are pickled: only among workers that
+    trust each other.
+    """
+    made = State(**values)
+
+    def broadcast() -> None:
+        made.restore(_broadcast_bytes(made.capture(), root_rank, "state"))
+
+    current().state.share("state", ("state", id(made)), made, made.capture, made.restore, broadcast)
+    return made
 
 
 def broadcast_object(value: Any, root_rank: int = 0, *, name: str = "object") -> Any:
-    """The root's object, pickled: only among workers that trust each other."""
+    """The root's object, pickled: only among workers that trust each other.
+
+    Before the first step, a worker that joins late gets what the others were given.
+    """
+    state = current().state
+    packed = state.take_object(name)
+    if packed is None:
+        packed = _broadcast_bytes(pickle.dumps(value), root_rank, name)
+        state.keep_object(name, packed)
+    return pickle.loads(packed)
+
+
+def _broadcast_bytes(content: bytes, root_rank: int, name: str) -> bytes:
     client = current().client
-    data = np.frombuffer(pickle.dumps(value), np.uint8)
+    data = np.frombuffer(content, np.uint8)
     size = client.broadcast(np.array([data.size], np.int64), name + ".size", root_rank=root_rank)
     if client.rank != root_rank:
         data = np.zeros(int(size[0]), np.uint8)
     received = client.broadcast(data, f"{name}.{int(size[0])}", root_rank=root_rank)
-    return pickle.loads(received.tobytes())
+    return received.tobytes()
 
 
 def allgather_object(value: Any, *, name: str = "gathered") -> list[Any]:
     """The objects of all workers, by rank."""
     size = current().client.world_size
-    return [broadcast_object(value, root, name=f"{name}.{root}") for root in range(size)]
+    content = pickle.dumps(value)
+    return [pickle.loads(_broadcast_bytes(content, root, f"{name}.{root}")) for root in range(size)]
 
 
 def _named_tensors(parameters: Named) -> list[tuple[str, torch.Tensor]]:

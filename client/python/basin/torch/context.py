@@ -22,6 +22,7 @@ from basin import client
 from basin.errors import Error, FailedPrecondition, Unsupported
 from basin.torch.alone import AloneWatch
 from basin.torch.lane import GradientLane
+from basin.torch.state import JobState
 from basin.worker import logger
 
 
@@ -32,6 +33,8 @@ class Context:
         self.client = connected
         self.timeout = timeout
         self.lanes: list[GradientLane] = []
+        self.state = JobState(connected.worker, self.lanes)
+        connected.before_call = self.state.before_call
         self._process = os.getpid()
         self._depth = 0
         self._backward: Callable[..., Any] = torch.autograd.backward
@@ -51,6 +54,13 @@ class Context:
             lane.close()
         self.lanes.clear()
         self.client.close(finished=finished)
+
+    def rejoin(self, timeout: float | None) -> None:
+        for lane in self.lanes:
+            lane.start_again()
+        self.client.worker.ready()
+        self.client.worker.await_member(timeout)
+        self.state.rejoin()
 
     @property
     def in_backward(self) -> bool:
@@ -115,6 +125,7 @@ class Context:
                     "Call backward() yourself, then step() without a closure."
                 )
             lane.before_step(optimizer)
+            self.state.before_step()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if os.getpid() != self._process:
@@ -122,6 +133,7 @@ class Context:
         for lane in self.lanes:
             if lane.reduces_for(optimizer):
                 lane.after_step(optimizer)
+                self.state.after_step(optimizer)
 
 
 _context: Context | None = None

@@ -36,6 +36,7 @@ from basin.errors import (
 )
 from basin.torch import narrow, tensors
 from basin.torch.buffers import BufferLane
+from basin.torch.state import JobState
 from basin.worker import Result, RoundInfo, Worker
 
 
@@ -69,6 +70,7 @@ class GradientLane:
         op: Op,
         wire_dtype: torch.dtype | None,
         timeout: float | None,
+        state: JobState,
         *,
         owner: str,
         own_hooks: bool = True,
@@ -76,8 +78,9 @@ class GradientLane:
         buffers: BufferLane | None = None,
     ) -> None:
         self._worker = worker
+        self._state = state
         self._process = os.getpid()
-        self._name = name
+        self.name = name
         self._names = dict(names)
         self._op = op
         self._wire_dtype = wire_dtype
@@ -95,6 +98,7 @@ class GradientLane:
         self._in_backward = False
         self._in_round = False
         self._refusal: Error | None = None  # Why this worker is not counted in the round.
+        self._expected_round: int | None = None  # Of a worker that has joined late.
         self._failure: Error | None = None
         self._pushed: dict[torch.Tensor, torch.Tensor] = {}
         self._held: set[torch.Tensor] = set()
@@ -121,7 +125,7 @@ class GradientLane:
         new = [p for p in self._names if p not in self._handles and self._can_be_reduced(p)]
         if new:
             specs = [tensors.spec_of(self._names[p], p) for p in new]
-            _, handles = self._worker.register(self._name, _abi.GRADIENT, specs)
+            _, handles = self._worker.register(self.name, _abi.GRADIENT, specs)
             for parameter, handle in zip(new, handles):
                 self._handles[parameter] = handle
                 if self._own_hooks:
@@ -166,7 +170,7 @@ class GradientLane:
         """Puts aside what is held."""
         if self._in_round:
             raise FailedPrecondition(
-                f"The last round of lane {self._name} has no outcome yet. Call wait_round() of "
+                f"The last round of lane {self.name} has no outcome yet. Call wait_round() of "
                 f"{self._owner} before the next backward."
             )
         self.scan()
@@ -220,7 +224,7 @@ class GradientLane:
                 if parameter not in self._handles:
                     raise InvalidArgument(
                         f"A parameter of shape {tuple(parameter.shape)} is not one of lane "
-                        f"{self._name}. Make {self._owner} of the model that it is used with."
+                        f"{self.name}. Make {self._owner} of the model that it is used with."
                     )
                 if parameter.grad is not None:
                     self._push(parameter)
@@ -262,10 +266,14 @@ class GradientLane:
         self.totals.push_seconds += time.perf_counter() - began
 
     def _begin(self) -> None:
-        if not self._in_round:
-            self._worker.begin(self._lane, self._op, step=self._steps)
-            self._in_round = True
-            self._refusal = None
+        if self._in_round:
+            return
+        expected = self._state.before_round(self.name)
+        self._worker.begin(self._lane, self._op, step=self._steps)
+        self._in_round = True
+        self._refusal = None
+        self._expected_round = expected
+        self._state.after_begin(self.name)
 
     def end_backward(self) -> bool:
         """Commits, if there is a round, without waiting. Returns whether there is one."""
@@ -330,8 +338,9 @@ class GradientLane:
         began = time.perf_counter()
         try:
             if self._buffers is not None:
-                self._refusal = self._buffers.receive(timeout) or self._refusal
-            result = self._worker.wait(self._lane, timeout)
+                refusal = self._buffers.receive(timeout, self._state.serve)
+                self._refusal = refusal or self._refusal
+            result = self._worker.wait(self._lane, timeout, self._state.serve)
         except (OutcomeUnknown, Paused, KeyboardInterrupt):
             # The library still reads the gradients: nobody may write to them.
             for parameter in self._pushed:
@@ -348,6 +357,7 @@ class GradientLane:
             raise
         self._in_round = False
         self.info = result.info
+        self._check_round(self.info.round)
         with torch.no_grad():
             for parameter, handle in self._handles.items():
                 self._assign(parameter, handle, result)
@@ -357,6 +367,14 @@ class GradientLane:
         refusal = self._refusal or result.rejection
         if refusal is not None:
             raise refusal
+
+    def _check_round(self, number: int) -> None:
+        if self._expected_round not in (None, number):
+            raise FailedPrecondition(
+                f"This worker joined lane {self.name} with the state before round "
+                f"{self._expected_round}, and its first round was {number}. Its parameters are not "
+                "those of the others: start it again."
+            )
 
     def _assign(self, parameter: torch.Tensor, handle: int, result: Result) -> None:
         before = self._aside.pop(parameter, None)
@@ -381,14 +399,14 @@ class GradientLane:
         """Waits again, after OutcomeUnknown or Paused; for ever, unless `timeout` seconds are
         given."""
         if not self._in_round:
-            raise FailedPrecondition(f"Lane {self._name} has no round in flight. Do not wait.")
+            raise FailedPrecondition(f"Lane {self.name} has no round in flight. Do not wait.")
         self._settle(timeout)
 
     def retry_round(self) -> None:
         """Sends what an aborted round had, as the next round."""
         if self._in_round or not self._local():
             raise FailedPrecondition(
-                f"Lane {self._name} has no gradients of an aborted round. Run backward() instead."
+                f"Lane {self.name} has no gradients of an aborted round. Run backward() instead."
             )
         self._put_aside()
         self._begin()
@@ -417,7 +435,7 @@ class GradientLane:
     def _check_step(self, optimizer: torch.optim.Optimizer) -> None:
         if self._in_round:
             raise FailedPrecondition(
-                f"step() was called on gradients of lane {self._name} that were pushed and have no "
+                f"step() was called on gradients of lane {self.name} that were pushed and have no "
                 "outcome yet. Call it after backward() has returned; after OutcomeUnknown, call "
                 f"wait_round() of {self._owner} first."
             )
@@ -444,6 +462,40 @@ class GradientLane:
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._rounds_at_step[optimizer] = self.totals.rounds
         self._steps += 1
+
+    # ---- for workers that join
+
+    @property
+    def next_round(self) -> int:
+        """The number of the first round without an outcome, which may be under way."""
+        return 1 if self.info is None else self.info.round + 1
+
+    def has_unapplied(self) -> bool:
+        """Whether there are results of rounds before this one that no step has applied."""
+        results = list(self._aside.values())
+        if not self._in_round:
+            if self.totals.rounds in self._rounds_at_step.values():
+                return False
+            results += [p.grad for p in self._held if p.grad is not None]
+        return any(bool(result.any()) for result in results)
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Those that are reduced, with their names."""
+        return ((self._names[parameter], parameter) for parameter in self._handles)
+
+    def start_again(self) -> None:
+        """Forgets all gradients: this worker was away, and the others have gone on."""
+        if self._in_round:
+            self._worker.abandon()
+        for parameter in self._handles:
+            parameter.grad = None
+        self._pushed.clear()
+        self._held.clear()
+        self._aside.clear()
+        self._in_round = self._in_backward = False
+        self._refusal = self._failure = None
+        if self._buffers is not None:
+            self._buffers.start_again()
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:

@@ -8,6 +8,7 @@ import torch
 
 from basin.client import Op
 from basin.errors import InvalidArgument, Unsupported
+from basin.torch.collectives import share_optimizer
 from basin.torch.lane import GradientLane
 from basin.torch.start import start_lane
 
@@ -41,6 +42,8 @@ def DistributedOptimizer(
       last_round()   what was done in the last round
       totals()       bytes and seconds of all rounds so far
 
+    A worker that joins late takes the optimizer's state from the others.
+
     A parameter that a backward does not reach is skipped: the average is over all workers all the
     same. When nobody has reached it, its .grad stays None. A step() without a backward before it
     takes part in the round with nothing, and applies what the others have.
@@ -66,6 +69,7 @@ def DistributedOptimizer(
     names = _names(optimizer, named_parameters)
     lane = start_lane(names, op, wire_dtype, batch_size, owner="the optimizer", optimizer=optimizer)
     _attach(optimizer, lane)
+    share_optimizer(optimizer)
     return optimizer
 
 

@@ -54,6 +54,7 @@ def start_lane(
         Op(op),
         None if wire_dtype == torch.float32 else wire_dtype,
         here.timeout,
+        here.state,
         owner=owner,
         own_hooks=own_hooks,
         optimizer=optimizer,

@@ -1,0 +1,580 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""What a worker that joins late is given by the others: the state of the boundary it joins at.
+
+The broadcasts of a script's beginning register what there is to give: parameters, buffers,
+optimizers, and values like the number of the step. When a verdict lets somebody in, two members
+serve it: the donor that the verdict names, and one more in case the donor dies. They do so when
+they begin the next round, because then all that a step does after optimizer.step() is done: the
+scheduler has stepped, the step is counted. The parameters and the optimizer's state are served from
+where they are. They do not change before the next step, and that needs a round which cannot pass
+the joiner by. Buffers change in the forward before it, so they are copied after each step. A job
+that is paused waits for the joiner in the middle of a round, so members look while they wait, too.
+
+In the joiner the same broadcasts load instead of taking part. All that it loads comes from one
+member and is of one boundary: a version is the generation that the joiner came with. If the member
+dies, the joiner starts again with the other one.
+
+Threads. One thread at a time: the one that runs backward and step.
+"""
+
+import io
+import itertools
+import json
+import pickle
+import time
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from basin import _abi
+from basin.errors import (
+    DataCorrupt,
+    DeadlineExceeded,
+    Evicted,
+    FailedPrecondition,
+    Mismatch,
+    Unavailable,
+    Unsupported,
+)
+from basin.torch import tensors
+from basin.worker import Place, TensorSpec, Worker, logger
+
+_LANE = "state"
+_RECORD = TensorSpec("record", _abi.U8, (512,))
+# Smaller tensors travel together.
+_LARGE_BYTES = 1 << 16
+# Values on their way at once; the library has as many.
+_GETS = 8
+# A member that is lost is given up after so long, and a second for each so many bytes.
+_PATIENCE_SECONDS = 5.0
+_SLOWEST_BYTES_PER_SECOND = 10e6
+_TIMEOUT_SECONDS = 300.0
+# How long the donor is asked before anybody is, by turns.
+_RECORD_SECONDS = 1.0
+
+
+def version_of(place: Place) -> int:
+    """Grows with each generation that somebody joined; a term has room for a million."""
+    term, counter = place.donor_since
+    return (term << 20) + counter
+
+
+def optimizer_key(optimizer: torch.optim.Optimizer) -> Hashable:
+    return "optimizer", id(optimizer)
+
+
+class _Packer(pickle.Pickler):
+    """Pickles with tensors apart: the large ones, which stay where they are, in `large`."""
+
+    def __init__(self, stream: io.BytesIO, all_inline: bool) -> None:
+        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
+        self._all_inline = all_inline
+        self.large: list[torch.Tensor] = []
+
+    def persistent_id(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return None
+        memory = value.detach().cpu().contiguous()
+        shape = tuple(memory.shape)
+        if self._all_inline or tensors.bytes_of(memory) < _LARGE_BYTES:
+            content = memory.reshape(-1).view(torch.uint8).numpy().tobytes()
+            return "inline", memory.dtype, shape, content
+        self.large.append(memory)
+        return "large", memory.dtype, shape, len(self.large) - 1
+
+
+class _Unpacker(pickle.Unpickler):
+    """Its opposite: `large` are tensors that are still to be filled, by number."""
+
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream)
+        self.large: dict[int, torch.Tensor] = {}
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        where, dtype, shape, content = pid
+        tensor = torch.empty(shape, dtype=dtype)
+        if where == "large":
+            self.large[content] = tensor
+        elif content:
+            flat = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            tensor.view(-1).view(torch.uint8).copy_(flat)
+        return tensor
+
+
+def pack_apart(value: Any) -> tuple[bytes, list[torch.Tensor]]:
+    """And its large tensors, which stay where they are."""
+    stream = io.BytesIO()
+    packer = _Packer(stream, all_inline=False)
+    packer.dump(value)
+    return stream.getvalue(), packer.large
+
+
+def pack(value: Any) -> bytes:
+    """A copy of everything in it."""
+    stream = io.BytesIO()
+    _Packer(stream, all_inline=True).dump(value)
+    return stream.getvalue()
+
+
+def unpack(packed: bytes) -> Any:
+    return _Unpacker(io.BytesIO(packed)).load()
+
+
+class State:
+    """Values that all workers share, as attributes: counters of epochs and steps, schedulers.
+
+    Made by broadcast_state(). A worker that joins late gets those of the others, as they are when
+    the others begin the step that is its first.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    def capture(self) -> bytes:
+        return pack(
+            {
+                name: value.state_dict() if hasattr(value, "load_state_dict") else value
+                for name, value in self.__dict__.items()
+            }
+        )
+
+    def restore(self, packed: bytes) -> None:
+        for name, value in unpack(packed).items():
+            load = getattr(self.__dict__.get(name), "load_state_dict", None)
+            if load is not None:
+                load(value)
+            else:
+                self.__dict__[name] = value
+
+
+class Tensors:
+    """Named tensors, of a module or not."""
+
+    def __init__(self, owner: Any, list_all: Callable[[], list[tuple[str, torch.Tensor]]]) -> None:
+        self._owner = owner if isinstance(owner, torch.nn.Module) else None
+        self.list_all = list_all
+        self._copies: dict[str, torch.Tensor] = {}
+
+    def copy_buffers(self, trained: Callable[[torch.Tensor], bool]) -> None:
+        """After a step of the module's parameters. A module that is not trained, an average of
+        another's parameters for example, may change between step and forward."""
+        if self._owner is None:
+            return
+        buffers = {n: b for n, b in self._owner.named_buffers() if b.numel() > 0}
+        if not buffers or not any(trained(p) for p in self._owner.parameters()):
+            return
+        with torch.no_grad():
+            if {n: (b.shape, b.dtype) for n, b in buffers.items()} != {
+                n: (c.shape, c.dtype) for n, c in self._copies.items()
+            }:
+                self._copies = {n: b.detach().clone() for n, b in buffers.items()}
+            else:
+                torch._foreach_copy_(list(self._copies.values()), list(buffers.values()))
+
+    def capture(self) -> dict[str, torch.Tensor]:
+        own = {} if self._owner is None else dict(self._owner.named_buffers())
+        return {
+            name: self._copies.get(name, tensor.detach().clone() if name in own else tensor)
+            for name, tensor in self.list_all()
+        }
+
+    def restore(self, values: dict[str, torch.Tensor]) -> None:
+        mine = dict(self.list_all())
+        differing = sorted(mine.keys() ^ values.keys())
+        if differing:
+            raise Mismatch(
+                f"Tensor {differing[0]} is here or at the others, not on both sides. Build the "
+                "same model."
+            )
+        with torch.no_grad():
+            for name, value in values.items():
+                target = mine[name].detach()
+                if target.shape != value.shape or target.dtype != value.dtype:
+                    raise Mismatch(
+                        f"Tensor {name} is {target.dtype} of shape {tuple(target.shape)} here and "
+                        f"{value.dtype} of shape {tuple(value.shape)} at the others. Build the "
+                        "same model."
+                    )
+                target.copy_(value)
+
+
+@dataclass
+class _Part:
+    """Something shared: `key` tells it from others of this process, `name` matches it with that of
+    other workers."""
+
+    key: Hashable
+    name: str
+    owner: Any  # Kept, so that its identity is not used again.
+    capture: Callable[[], Any]
+    restore: Callable[[Any], None]
+    tensors: Tensors | None = None
+    loaded: bool = False
+
+    def values(self) -> list[Any]:
+        return list(vars(self.owner).values()) if isinstance(self.owner, State) else []
+
+
+@dataclass
+class _Content:
+    """What a member serves.
+
+    parts:   by name
+    objects: what broadcast_object() gave before the first step, by name
+    rounds:  the next one of each gradient lane
+    first:   the lane that begins first; None: any, because a round is open
+    call:    the call that the member makes before it, if any
+    refusal: why nobody can join here
+    """
+
+    parts: dict[str, Any] = field(default_factory=dict)
+    objects: dict[str, list[bytes]] = field(default_factory=dict)
+    rounds: dict[str, int] = field(default_factory=dict)
+    first: str | None = None
+    call: str | None = None
+    refusal: str | None = None
+
+
+class Lane(Protocol):
+    """What is to know of a gradient lane."""
+
+    name: str
+
+    @property
+    def next_round(self) -> int: ...
+
+    def has_unapplied(self) -> bool: ...
+
+    def knows(self, parameter: torch.Tensor) -> bool: ...
+
+    def parameters(self) -> Iterable[tuple[str, torch.Tensor]]: ...
+
+
+class JobState:
+    """This process's share in giving and getting state. `lanes` are those of the process, now and
+    later."""
+
+    def __init__(self, worker: Worker, lanes: Sequence[Lane]) -> None:
+        self._worker = worker
+        self._lanes = lanes
+        self._parts: list[_Part] = []
+        # What broadcast_object() gave before the first step, by name.
+        self._objects: dict[str, list[bytes]] = {}
+        self._objects_taken: dict[str, int] = {}
+        self._started = False  # Whether the first round was begun.
+        self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._serving: list[tuple[str, torch.Tensor]] = []
+        self._look_for_state()
+
+    def _look_for_state(self) -> None:
+        place = self._worker.place()
+        self._seen = place.donor_since
+        # Of a worker that has to load state, and has not begun a round.
+        self._joining = place.donor_since != (0, 0) and not place.is_donor
+        self._in_line = False  # Whether it makes the calls that the others make.
+        self._content: _Content | None = None
+        self._expected: dict[str, int] = {}  # The first round of each lane.
+
+    # ---- what is shared
+
+    def share(
+        self,
+        kind: str,
+        key: Hashable,
+        owner: Any,
+        capture: Callable[[], Any],
+        restore: Callable[[Any], None],
+        broadcast: Callable[[], None],
+        named: Tensors | None = None,
+    ) -> None:
+        """From now on, who joins late gets it. A worker that joins late loads what the others
+        have of it, and all others broadcast theirs."""
+        part = next((part for part in self._parts if part.key == key), None)
+        known = part is not None
+        if part is None:
+            count = sum(part.name.startswith(kind + " ") for part in self._parts)
+            part = _Part(key, f"{kind} {count}", owner, capture, restore, named)
+        if not self._load(part):
+            broadcast()
+        if not known:
+            self._parts.append(part)
+
+    def _load(self, part: _Part) -> bool:
+        if not self._joining:
+            return False
+        parts = self._fetch().parts
+        if part.name in parts:
+            part.restore(parts.pop(part.name))
+            part.loaded = True
+        return part.loaded
+
+    def keep_object(self, name: str, packed: bytes) -> None:
+        if not self._started:
+            self._objects.setdefault(name, []).append(packed)
+
+    def take_object(self, name: str) -> bytes | None:
+        """In a worker that joins late: what the others were given when they started."""
+        if not self._joining:
+            return None
+        given = self._fetch().objects.get(name, [])
+        taken = self._objects_taken.get(name, 0)
+        if taken >= len(given):
+            return None
+        self._objects_taken[name] = taken + 1
+        return given[taken]
+
+    # ---- members
+
+    def serve(self, *, first: str | None = None, call: str | None = None) -> None:
+        """Serves the state when somebody has joined since the last time. What is served stays as
+        it is until stop()."""
+        if self._joining:
+            return
+        place = self._worker.place()
+        if place.donor_since == self._seen:
+            return
+        self._seen = place.donor_since
+        if not self._is_holder(place):
+            return
+        try:
+            self._announce(version_of(place), first, call)
+        except Exception as error:  # Training goes on.
+            logger.error("cannot serve the state to who has joined: %s", error)
+
+    def _is_holder(self, place: Place) -> bool:
+        deputy = 1 if self._worker.member_id(0) == self._worker.donor_id() else 0
+        return place.is_member and (place.is_donor or place.rank == deputy)
+
+    def _announce(self, version: int, first: str | None, call: str | None) -> None:
+        began = time.perf_counter()
+        self.stop()
+        content = _Content(refusal=self._why_nobody_can_join())
+        if content.refusal is None:
+            rounds = {lane.name: lane.next_round for lane in self._lanes}
+            parts = {part.name: part.capture() for part in self._parts}
+            content = _Content(parts, self._objects, rounds, first, call)
+        try:
+            packed, large = pack_apart(content)
+        except Exception as error:
+            refusal = f"The others cannot pickle what they share: {error}. Share less."
+            packed, large = pack_apart(_Content(refusal=refusal))
+        me = self._worker.id
+        for i, memory in enumerate(large):
+            spec = TensorSpec(f"{me}/{i}", _abi.U8, (tensors.bytes_of(memory),))
+            self._serving.append((spec.name, memory))
+            self._worker.announce(_LANE, spec, version, memory.data_ptr(), in_place=True)
+        self._announce_bytes(f"{me}/content", packed, version)
+        # The last one: who has it finds the others.
+        record = json.dumps({"worker": me, "bytes": len(packed)}).encode()
+        self._announce_bytes(_RECORD.name, record.ljust(_RECORD.shape[0]), version)
+        logger.info(
+            "serves the state to who has joined: %d bytes and %d large tensors, prepared in %.3f s",
+            len(packed),
+            len(large),
+            time.perf_counter() - began,
+        )
+
+    def _announce_bytes(self, name: str, content: bytes, version: int) -> None:
+        memory = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        spec = TensorSpec(name, _abi.U8, (len(content),))
+        self._worker.announce(_LANE, spec, version, memory.data_ptr())
+
+    def _why_nobody_can_join(self) -> str | None:
+        for lane in self._lanes:
+            if lane.has_unapplied():
+                return (
+                    f"This worker has joined in the middle of a step: the others have results of "
+                    f"lane {lane.name} that they have not applied yet. Start it again; make calls "
+                    "before backward(), not between it and step()."
+                )
+        given = {
+            tensor.data_ptr()
+            for part in self._parts
+            if part.tensors is not None
+            for _, tensor in part.tensors.list_all()
+        }
+        for lane in self._lanes:
+            for name, parameter in lane.parameters():
+                if parameter.data_ptr() not in given:
+                    return (
+                        f"The others train parameter {name}, which is not shared. Call "
+                        "broadcast_parameters(model) before the first step."
+                    )
+        shared = {part.key for part in self._parts}
+        kept = [value for part in self._parts for value in part.values()]
+        for optimizer in self._stepped:
+            kind = type(optimizer).__name__
+            if optimizer.state and optimizer_key(optimizer) not in shared:
+                return (
+                    f"The others have an optimizer {kind} with state that is not shared. Call "
+                    "broadcast_optimizer_state(optimizer) before the first step."
+                )
+            scheduled = hasattr(optimizer.step, "_wrapped_by_lr_sched")
+            if scheduled and all(getattr(v, "optimizer", None) is not optimizer for v in kept):
+                return (
+                    f"The others have a scheduler of their {kind} that is not shared. Give it to "
+                    "broadcast_state(scheduler=scheduler) before the first step."
+                )
+        return None
+
+    def stop(self) -> None:
+        """Before anything that is served changes. Whoever has joined has it by then."""
+        for name, _ in self._serving:
+            self._worker.stop_serving(_LANE, name)
+        self._serving.clear()
+
+    def before_step(self) -> None:
+        self.stop()
+
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self._stepped.add(optimizer)
+        if self._worker.place().rank > 1:
+            return  # Never asked, see _is_holder.
+        for part in self._parts:
+            if part.tensors is not None:
+                part.tensors.copy_buffers(self._is_trained)
+
+    def _is_trained(self, parameter: torch.Tensor) -> bool:
+        return any(lane.knows(parameter) for lane in self._lanes)
+
+    def before_call(self, name: str) -> None:
+        """A call is a sign that the step before it is over."""
+        if not self._joining or self._in_line:
+            self.serve(call=name)
+            return
+        content = self._fetch()
+        if content.call != name:
+            raise Unsupported(
+                f"Worker {self._worker.id} has joined a job in progress, and nobody else makes its "
+                f"call {name} now. Before the first step, use broadcast_parameters, "
+                "broadcast_optimizer_state, broadcast_state and broadcast_object alone."
+            )
+        self._in_line = True
+
+    # ---- rounds
+
+    def before_round(self, lane: str) -> int | None:
+        """Which round the worker should be in when it begins one, if that is known. A worker that
+        has joined late must be level with the others."""
+        self._started = True
+        if self._joining:
+            self._check_level(lane)
+            self._expected = {} if self._content is None else self._content.rounds
+        return self._expected.pop(lane, None)
+
+    def _check_level(self, lane: str) -> None:
+        who = f"Worker {self._worker.id} has joined"
+        content = self._content
+        if content is None:
+            raise FailedPrecondition(
+                f"{who} a job in progress and has loaded nothing of its state. Call "
+                "broadcast_parameters(model) before the first step."
+            )
+        if content.call is not None and not self._in_line:
+            raise Unsupported(
+                f"{who} in the middle of a step: after optimizer.step() the others make the call "
+                f"{content.call}, and this worker would not. Make it before backward()."
+            )
+        if content.first not in (None, lane):
+            raise Unsupported(
+                f"{who} between two optimizers: the next round is that of lane {content.first}, "
+                f"and this worker begins with {lane}. Start it again."
+            )
+        if content.parts:
+            raise FailedPrecondition(
+                f"{who} and has not loaded what the others share as "
+                f"{', '.join(sorted(content.parts))}. Broadcast the same before the first step."
+            )
+
+    def after_begin(self, lane: str) -> None:
+        """A round was begun, so what this worker has is the job's state."""
+        if self._joining:
+            self._joining = False
+            self._content = None
+            self._worker.busy("has loaded the state", 0)
+        self.serve(first=lane)
+
+    # ---- a worker that joins
+
+    def rejoin(self) -> None:
+        """This worker was away and is a member again: loads everything anew."""
+        self.stop()
+        self._look_for_state()
+        for part in self._parts:
+            part.loaded = False
+            self._load(part)
+
+    def _fetch(self) -> _Content:
+        """All that one of the members serves, of one boundary."""
+        if self._content is not None:
+            return self._content
+        self._worker.busy("loads the state of the others", _TIMEOUT_SECONDS)
+        end = time.monotonic() + _TIMEOUT_SECONDS
+        sources = itertools.cycle((self._worker.donor_id(), None))
+        for source in sources:
+            place = self._worker.place()
+            if not place.is_member:
+                raise Evicted(
+                    f"Worker {self._worker.id} lost its place before it had the state of the "
+                    "others. Start it again."
+                )
+            self._seen = place.donor_since
+            try:
+                content = self._fetch_from(source, version_of(place))
+                break
+            except (Unavailable, DeadlineExceeded, DataCorrupt) as error:
+                if time.monotonic() >= end:
+                    raise
+                logger.info("goes on to look for the state of the others: %s", error)
+        if content.refusal is not None:
+            raise Unsupported(content.refusal)
+        self._content = content
+        return content
+
+    def _fetch_from(self, source: str | None, version: int) -> _Content:
+        record = self._get(_RECORD, version, source, _RECORD_SECONDS)
+        found = json.loads(record.numpy().tobytes())
+        source, size = found["worker"], found["bytes"]
+        packed = self._get(
+            TensorSpec(f"{source}/content", _abi.U8, (size,)), version, source, _patience(size)
+        )
+        unpacker = _Unpacker(io.BytesIO(packed.numpy().tobytes()))
+        content = unpacker.load()
+
+        def fill(index: int, tensor: torch.Tensor) -> None:
+            size = tensors.bytes_of(tensor)
+            spec = TensorSpec(f"{source}/{index}", _abi.U8, (size,))
+            self._worker.get(_LANE, spec, version, source, _patience(size), tensor.data_ptr(), size)
+
+        with ThreadPoolExecutor(_GETS) as pool:
+            filling = [pool.submit(fill, i, tensor) for i, tensor in unpacker.large.items()]
+            try:
+                for each in filling:
+                    each.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        assert isinstance(content, _Content)
+        return content
+
+    def _get(
+        self, spec: TensorSpec, version: int, source: str | None, timeout: float
+    ) -> torch.Tensor:
+        received = torch.empty(spec.shape, dtype=torch.uint8)
+        self._worker.get(
+            _LANE, spec, version, source, timeout, received.data_ptr(), received.numel()
+        )
+        return received
+
+
+def _patience(size: int) -> float:
+    return _PATIENCE_SECONDS + size / _SLOWEST_BYTES_PER_SECOND

@@ -1,0 +1,442 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Workers that join a running PyTorch job late, and get the state of the others.
+
+Usage: test_state.py BASIND LIBBASIN
+"""
+
+import contextlib
+import hashlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+from typing import Any, ClassVar
+
+from jobs import PATIENCE, Jobs
+from torch_jobs import expect, main, session
+
+import torch  # isort: skip - torch_jobs ends the program when there is none
+from torch import nn  # isort: skip
+
+NEVER = 10**6
+
+
+def hash_of(values: Any) -> str:
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(value.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+def await_file(path: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while not path.exists():
+        if time.monotonic() > end:
+            raise AssertionError(f"{path.name} did not come")
+        time.sleep(0.005)
+
+
+def make_net() -> Any:
+    """Other values on each worker; with tensors that travel alone, buffers among them."""
+    torch.manual_seed(os.getpid())
+    return nn.Sequential(
+        nn.Linear(5, 10_000), nn.BatchNorm1d(10_000), nn.Tanh(), nn.Linear(10_000, 3)
+    ).double()
+
+
+def loss_of(net: Any, rank: int, step: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    loss: torch.Tensor = net(torch.randn(4, 5, dtype=torch.float64, generator=generator))
+    return loss.square().mean()
+
+
+class Training:
+    """One worker: what it began with, and what it had after each step."""
+
+    def __init__(self, bt: Any, rank: int) -> None:
+        self.bt, self.rank = bt, rank
+        self.net = make_net()
+        bt.broadcast_parameters(self.net)
+        optimizer = torch.optim.Adam(self.net.parameters(), lr=0.01)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.9)
+        self.optimizer = bt.DistributedOptimizer(optimizer, self.net.named_parameters())
+        bt.broadcast_optimizer_state(optimizer)
+        self.state = bt.broadcast_state(step=0, end=NEVER, scheduler=self.scheduler)
+        self.began = self.state.step
+        self.history = {self.began: self.describe()}
+
+    def describe(self) -> tuple[str, ...]:
+        moments = self.optimizer.state_dict()["state"].values()
+        return (
+            hash_of(self.net.parameters()),
+            hash_of(value for each in moments for value in each.values()),
+            str(self.optimizer.param_groups[0]["lr"]),
+            str(self.scheduler.last_epoch),
+            hash_of(self.net.buffers()),
+        )
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        loss_of(self.net, self.rank, self.state.step).backward()
+        self.optimizer.step()
+        self.scheduler.step()
+        self.state.step += 1
+        self.history[self.state.step] = self.describe()
+
+    def end_soon(self) -> None:
+        if self.state.end == NEVER:
+            self.state.end = self.state.step + 6
+
+    def outcome(self) -> Any:
+        return self.began, self.history, self.optimizer.last_round().contributors
+
+
+def place() -> Any:
+    from basin.torch import context
+
+    return context.current().client.place
+
+
+def someone_has_joined() -> bool:
+    joined: bool = place().donor_since != (0, 0)
+    return joined
+
+
+def vanish() -> None:
+    """As a process that ends, for the others."""
+    from basin.torch import context
+
+    context.stop(finished=False)
+
+
+# ---- what workers do
+
+
+def members_and_joiners(rank: int, folder: str, members: int, total: int) -> Any:
+    go = Path(folder) / "go"
+    if rank >= members:
+        await_file(go)
+    with session() as bt:
+        config = bt.broadcast_object({"rank": rank}, name="config")
+        training = Training(bt, rank)
+        while training.state.step < training.state.end:
+            if training.state.step == 3 and rank == 0:
+                go.touch()
+            training.step()
+            if bt.size() == total:
+                training.end_soon()
+        return training.outcome(), config
+
+
+def killed_and_replaced(rank: int, folder: str) -> Any:
+    if rank == 3:  # Another process, in place of rank 2.
+        await_file(Path(folder) / "killed")
+        os.environ["BASIN_WORKER_ID"] = "w2"
+    with session() as bt:
+        training = Training(bt, min(rank, 2))
+        while training.state.step < training.state.end:
+            if rank == 2 and training.state.step == 4:
+                (Path(folder) / "killed").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            training.step()
+            if someone_has_joined():
+                training.end_soon()
+        return training.outcome()
+
+
+def evicted_and_back(rank: int, _: str) -> Any:
+    import basin
+    from basin.torch import context
+
+    with session() as bt:
+        training = Training(bt, rank)
+        evictions = 0
+        while training.state.step < training.state.end:
+            if rank == 2 and training.state.step == 4 and evictions == 0:
+                context.current().client.worker.abandon()
+            try:
+                training.step()
+            except basin.Evicted:
+                evictions += 1
+                bt.rejoin()
+                training.began = training.state.step
+                training.history = {training.began: training.describe()}
+            if someone_has_joined():
+                training.end_soon()
+        return training.outcome(), evictions
+
+
+def donor_is_gone(rank: int, folder: str, when: str) -> Any:
+    """The donor is rank 0. It dies when it hears that it is one, or while it is being asked."""
+    go, die = Path(folder) / "go", Path(folder) / "die"
+    if rank == 3:
+        await_file(go)
+    if rank == 0 and when == "serving":
+
+        def watch() -> None:
+            await_file(die)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=watch, daemon=True).start()
+    if rank == 3 and when == "serving":
+        from basin.worker import Worker
+
+        get = Worker.get
+
+        def get_from_who_dies(self: Any, lane: str, tensor: Any, *more: Any) -> None:
+            if tensor.name == "w0/2":
+                die.touch()
+                while True:  # Until it is known to be dead.
+                    with contextlib.suppress(Exception):
+                        get(self, lane, tensor, *more)
+                        continue
+                    break
+            get(self, lane, tensor, *more)
+
+        Worker.get = get_from_who_dies  # type: ignore[method-assign,assignment]
+    import basin.torch as bt
+
+    bt.init()
+    training = Training(bt, rank)
+    while training.state.step < training.state.end:
+        if training.state.step == 3 and rank == 1:
+            go.touch()
+        training.step()
+        if someone_has_joined():
+            if rank == 0 and when == "named":
+                vanish()
+                return training.outcome()
+            training.end_soon()
+    bt.barrier("end of test")
+    bt.shutdown()
+    return training.outcome()
+
+
+def joins_wrongly(rank: int, folder: str, mistake: str) -> Any:
+    """Rank 2 joins late and cannot; the others go on."""
+    go = Path(folder) / "go"
+    if rank == 2:
+        await_file(go)
+    import basin.torch as bt
+
+    def train(net: Any, optimizer: Any, begun: Any = None) -> int:
+        left = NEVER
+        for step in range(NEVER):
+            if step == 3 and rank == 0:
+                go.touch()
+            if begun is not None:
+                begun(step)
+            optimizer.zero_grad()
+            net(torch.ones(1, 2)).sum().backward()
+            if mistake == "call in a step":
+                bt.allreduce(torch.ones(1), "loss", op=bt.Sum)
+            optimizer.step()
+            if mistake == "call after a step":
+                bt.allreduce(torch.ones(1), "loss", op=bt.Sum)
+            left -= 1
+            if left > 5 and someone_has_joined():
+                left = 5
+            if left == 0:
+                break
+        return step
+
+    def work() -> int:
+        net = nn.Linear(2, 1)
+        if mistake != "nothing loaded":
+            bt.broadcast_parameters(net)
+        if mistake == "call at the start" and rank == 2:
+            bt.barrier("start")
+        if mistake == "optimizer not shared":
+            wrapped = bt.DistributedDataParallel(net)
+            return train(wrapped, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        if mistake == "scheduler not shared":
+            torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+        optimizer = bt.DistributedOptimizer(optimizer, net.named_parameters())
+        if mistake == "not the same" and rank != 2:
+            bt.broadcast_state(step=0)
+        return train(net, optimizer)
+
+    bt.init()
+    if rank == 2:
+        kind = "FailedPrecondition" if mistake == "not the same" else "Unsupported"
+        text = expect(kind, work)
+        vanish()
+        return text
+    try:
+        work()
+        return bt.size()
+    finally:
+        bt.shutdown()
+
+
+def joins_between_optimizers(rank: int, folder: str) -> Any:
+    """Two optimizers that take turns. Who joins between them is told so, and can start again."""
+    go = Path(folder) / "go"
+    if rank == 2:
+        await_file(go)
+    import basin
+    import basin.torch as bt
+
+    refused = 0
+    while True:
+        bt.init()
+        nets = [nn.Linear(2, 1).double() for _ in range(2)]
+        for net in nets:
+            bt.broadcast_parameters(net)
+        optimizers: list[Any] = [
+            bt.DistributedOptimizer(
+                torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), net.named_parameters()
+            )
+            for net in nets
+        ]
+        state = bt.broadcast_state(step=0, end=NEVER)
+        try:
+            while state.step < state.end:
+                if state.step == 3 and rank == 0:
+                    go.touch()
+                for net, optimizer in zip(nets, optimizers):
+                    optimizer.zero_grad()
+                    net(torch.full((1, 2), float(rank), dtype=torch.float64)).sum().backward()
+                    optimizer.step()
+                    contributors = len(optimizer.last_round().contributors)
+                state.step += 1
+                if contributors == 3 and state.end == NEVER:
+                    state.end = state.step + 5
+        except basin.Unsupported as error:
+            assert "between two optimizers" in str(error), error
+            refused += 1
+            vanish()
+            continue
+        result = state.step, hash_of(p for net in nets for p in net.parameters()), refused
+        bt.barrier("end of test")
+        bt.shutdown()
+        return result
+
+
+class StateTest(unittest.TestCase):
+    jobs: ClassVar[Jobs]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.jobs.close()
+
+    def run_job(
+        self,
+        function: Any,
+        processes: int,
+        *arguments: Any,
+        start: int,
+        least: int,
+        most: int,
+        mortal: tuple[int, ...] = (),
+    ) -> list[Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            return self.jobs.run(
+                function,
+                processes,
+                folder,
+                *arguments,
+                mortal=mortal,
+                BASIN_START_WORKERS=str(start),
+                BASIN_MIN_WORKERS=str(least),
+                BASIN_MAX_WORKERS=str(most),
+            )
+
+    def assert_level(self, outcomes: list[Any], joiners: list[int]) -> None:
+        """After each step everybody has the same parameters, moments and learning rate, and who
+        has joined began with what the others had then, and with buffers of one of them."""
+        ends = [max(history) for _, history, _ in outcomes]
+        self.assertEqual(len(set(ends)), 1, ends)
+        first = outcomes[0]
+        for i, (began, history, contributors) in enumerate(outcomes):
+            self.assertEqual(len(outcomes), len(contributors))
+            self.assertEqual(list(range(began, ends[0] + 1)), sorted(history))
+            for step, described in history.items():
+                self.assertEqual(first[1][step][:4], described[:4], f"worker {i}, step {step}")
+            if i in joiners:
+                self.assertGreaterEqual(began, 3)
+                buffers = [other[began][4] for _, other, _ in outcomes if other is not history]
+                self.assertIn(history[began][4], buffers)
+            else:
+                self.assertEqual(0, began)
+
+    def test_who_joins_late_goes_on_with_the_state_of_the_others(self) -> None:
+        outcomes = self.run_job(members_and_joiners, 4, 3, 4, start=3, least=3, most=4)
+        self.assert_level([outcome for outcome, _ in outcomes], [3])
+        self.assertEqual([{"rank": 0}] * 4, [config for _, config in outcomes])
+
+    def test_two_join_at_once(self) -> None:
+        outcomes = self.run_job(members_and_joiners, 4, 2, 4, start=2, least=2, most=4)
+        self.assert_level([outcome for outcome, _ in outcomes], [2, 3])
+
+    def test_a_paused_job_goes_on_with_a_replacement(self) -> None:
+        outcomes = self.run_job(killed_and_replaced, 4, start=3, least=3, most=3, mortal=(2,))
+        self.assertIsNone(outcomes[2])
+        self.assert_level([outcomes[0], outcomes[1], outcomes[3]], [2])
+
+    def test_an_evicted_worker_comes_back_with_state(self) -> None:
+        outcomes = self.run_job(evicted_and_back, 3, start=3, least=2, most=3)
+        self.assertEqual([0, 0, 1], [evictions for _, evictions in outcomes])
+        self.assert_level([outcome for outcome, _ in outcomes], [2])
+
+    def test_another_member_takes_over_when_the_donor_goes_before_it_serves(self) -> None:
+        outcomes = self.run_job(donor_is_gone, 4, "named", start=3, least=2, most=4)
+        self.assert_level(outcomes[1:], [2])
+
+    def test_another_member_takes_over_when_the_donor_dies_serving(self) -> None:
+        outcomes = self.run_job(donor_is_gone, 4, "serving", start=3, least=2, most=4, mortal=(0,))
+        self.assertIsNone(outcomes[0])
+        self.assert_level(outcomes[1:], [2])
+
+    def test_who_cannot_join_is_told_why_and_the_others_go_on(self) -> None:
+        for mistake, words in (
+            ("nothing loaded", "broadcast_parameters(model)"),
+            ("not the same", "has not loaded what the others share as state 0"),
+            ("call at the start", "nobody else makes its call call/barrier/start"),
+            ("call after a step", "make the call call/loss"),
+            ("call in a step", "not applied yet"),
+            ("scheduler not shared", "broadcast_state(scheduler=scheduler)"),
+            ("optimizer not shared", "broadcast_optimizer_state(optimizer)"),
+        ):
+            with self.subTest(mistake):
+                *sizes, text = self.run_job(joins_wrongly, 3, mistake, start=2, least=2, most=3)
+                self.assertIn(words, text)
+                self.assertEqual([2, 2], sizes)
+
+    def test_optimizers_that_take_turns(self) -> None:
+        outcomes = self.run_job(joins_between_optimizers, 3, start=2, least=2, most=3)
+        self.assertEqual(1, len({outcome[:2] for outcome in outcomes}), outcomes)
+        self.assertEqual([0, 0], [refused for *_, refused in outcomes[:2]])
+
+
+class PackTest(unittest.TestCase):
+    def test_everything_comes_back_bit_for_bit(self) -> None:
+        from basin.torch.state import pack, unpack
+
+        bits = torch.tensor([0x7FC0, 0xFF81, 0x8000, 1], dtype=torch.int32).to(torch.int16)
+        values = {
+            "bf16": bits.view(torch.bfloat16),
+            "scalar": torch.tensor(float("nan"), dtype=torch.float64),
+            "empty": torch.empty(0, 3),
+            "bool": torch.tensor([[True], [False]]),
+            "across": torch.arange(6.0).view(2, 3).t(),
+            "large": torch.arange(100_000.0),
+        }
+        got = unpack(pack({"values": values, "more": [1, "x", None]}))
+        self.assertEqual([1, "x", None], got["more"])
+        for name, value in values.items():
+            self.assertEqual((value.shape, value.dtype), (got["values"][name].shape, value.dtype))
+            self.assertEqual(hash_of([value]), hash_of([got["values"][name]]), name)
+
+
+if __name__ == "__main__":
+    main()
