@@ -57,14 +57,18 @@ def loss_of(net: Any, rank: int, step: int) -> torch.Tensor:
 class Training:
     """One worker: what it began with, and what it had after each step."""
 
-    def __init__(self, bt: Any, rank: int) -> None:
+    def __init__(self, bt: Any, rank: int, way: str = "DistributedOptimizer") -> None:
         self.bt, self.rank = bt, rank
         self.net = make_net()
-        bt.broadcast_parameters(self.net)
-        optimizer = torch.optim.Adam(self.net.parameters(), lr=0.01)
-        self.scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.9)
-        self.optimizer = bt.DistributedOptimizer(optimizer, self.net.named_parameters())
-        bt.broadcast_optimizer_state(optimizer)
+        self.optimizer: Any = torch.optim.Adam(self.net.parameters(), lr=0.01)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=3, gamma=0.9)
+        if way == "DistributedOptimizer":
+            bt.broadcast_parameters(self.net)
+            bt.DistributedOptimizer(self.optimizer, self.net.named_parameters())
+            self.lane: Any = self.optimizer
+        else:
+            self.lane = self.net = bt.DistributedDataParallel(self.net)
+        bt.broadcast_optimizer_state(self.optimizer)
         self.state = bt.broadcast_state(step=0, end=NEVER, scheduler=self.scheduler)
         self.began = self.state.step
         self.history = {self.began: self.describe()}
@@ -92,7 +96,7 @@ class Training:
             self.state.end = self.state.step + 6
 
     def outcome(self) -> Any:
-        return self.began, self.history, self.optimizer.last_round().contributors
+        return self.began, self.history, self.lane.last_round().contributors
 
 
 def place() -> Any:
@@ -116,13 +120,13 @@ def vanish() -> None:
 # ---- what workers do
 
 
-def members_and_joiners(rank: int, folder: str, members: int, total: int) -> Any:
+def members_and_joiners(rank: int, folder: str, members: int, total: int, way: str) -> Any:
     go = Path(folder) / "go"
     if rank >= members:
         await_file(go)
     with session() as bt:
         config = bt.broadcast_object({"rank": rank}, name="config")
-        training = Training(bt, rank)
+        training = Training(bt, rank, way)
         while training.state.step < training.state.end:
             if training.state.step == 3 and rank == 0:
                 go.touch()
@@ -370,12 +374,17 @@ class StateTest(unittest.TestCase):
                 self.assertEqual(0, began)
 
     def test_who_joins_late_goes_on_with_the_state_of_the_others(self) -> None:
-        outcomes = self.run_job(members_and_joiners, 4, 3, 4, start=3, least=3, most=4)
-        self.assert_level([outcome for outcome, _ in outcomes], [3])
-        self.assertEqual([{"rank": 0}] * 4, [config for _, config in outcomes])
+        for way in ("DistributedOptimizer", "DistributedDataParallel"):
+            with self.subTest(way):
+                outcomes = self.run_job(members_and_joiners, 4, 3, 4, way, start=3, least=3, most=4)
+                self.assert_level([outcome for outcome, _ in outcomes], [3])
+                self.assertEqual([{"rank": 0}] * 4, [config for _, config in outcomes])
+                last = {history[max(history)][4] for (_, history, _), _ in outcomes}
+                self.assertEqual(1 if way == "DistributedDataParallel" else 4, len(last))
 
     def test_two_join_at_once(self) -> None:
-        outcomes = self.run_job(members_and_joiners, 4, 2, 4, start=2, least=2, most=4)
+        way = "DistributedOptimizer"
+        outcomes = self.run_job(members_and_joiners, 4, 2, 4, way, start=2, least=2, most=4)
         self.assert_level([outcome for outcome, _ in outcomes], [2, 3])
 
     def test_a_paused_job_goes_on_with_a_replacement(self) -> None:
