@@ -11,12 +11,11 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 import unittest
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jobs import PATIENCE, Jobs
+from jobs import Jobs
 from torch_jobs import expect, main, session
 
 import torch  # isort: skip - torch_jobs ends the program when there is none
@@ -32,12 +31,15 @@ def hash_of(values: Any) -> str:
     return digest.hexdigest()[:12]
 
 
-def await_file(path: Path) -> None:
-    end = time.monotonic() + PATIENCE
-    while not path.exists():
-        if time.monotonic() > end:
-            raise AssertionError(f"{path.name} did not come")
-        time.sleep(0.005)
+def say(event: Path) -> None:
+    """Once; the test keeps what is written for those who come later."""
+    with event.open("wb", buffering=0) as pipe:
+        pipe.write(b"." * 8)
+
+
+def hear(event: Path) -> None:
+    with event.open("rb", buffering=0) as pipe:
+        pipe.read(1)
 
 
 def make_net() -> Any:
@@ -123,13 +125,13 @@ def vanish() -> None:
 def members_and_joiners(rank: int, folder: str, members: int, total: int, way: str) -> Any:
     go = Path(folder) / "go"
     if rank >= members:
-        await_file(go)
+        hear(go)
     with session() as bt:
         config = bt.broadcast_object({"rank": rank}, name="config")
         training = Training(bt, rank, way)
         while training.state.step < training.state.end:
             if training.state.step == 3 and rank == 0:
-                go.touch()
+                say(go)
             training.step()
             if bt.size() == total:
                 training.end_soon()
@@ -138,13 +140,13 @@ def members_and_joiners(rank: int, folder: str, members: int, total: int, way: s
 
 def killed_and_replaced(rank: int, folder: str) -> Any:
     if rank == 3:  # Another process, in place of rank 2.
-        await_file(Path(folder) / "killed")
+        hear(Path(folder) / "killed")
         os.environ["BASIN_WORKER_ID"] = "w2"
     with session() as bt:
         training = Training(bt, min(rank, 2))
         while training.state.step < training.state.end:
             if rank == 2 and training.state.step == 4:
-                (Path(folder) / "killed").touch()
+                say(Path(folder) / "killed")
                 os.kill(os.getpid(), signal.SIGKILL)
             training.step()
             if someone_has_joined():
@@ -178,11 +180,11 @@ def donor_is_gone(rank: int, folder: str, when: str) -> Any:
     """The donor is rank 0. It dies when it hears that it is one, or while it is being asked."""
     go, die = Path(folder) / "go", Path(folder) / "die"
     if rank == 3:
-        await_file(go)
+        hear(go)
     if rank == 0 and when == "serving":
 
         def watch() -> None:
-            await_file(die)
+            hear(die)
             os.kill(os.getpid(), signal.SIGKILL)
 
         threading.Thread(target=watch, daemon=True).start()
@@ -193,7 +195,7 @@ def donor_is_gone(rank: int, folder: str, when: str) -> Any:
 
         def get_from_who_dies(self: Any, lane: str, tensor: Any, *more: Any) -> None:
             if tensor.name == "w0/2":
-                die.touch()
+                say(die)
                 while True:  # Until it is known to be dead.
                     with contextlib.suppress(Exception):
                         get(self, lane, tensor, *more)
@@ -208,7 +210,7 @@ def donor_is_gone(rank: int, folder: str, when: str) -> Any:
     training = Training(bt, rank)
     while training.state.step < training.state.end:
         if training.state.step == 3 and rank == 1:
-            go.touch()
+            say(go)
         training.step()
         if someone_has_joined():
             if rank == 0 and when == "named":
@@ -224,14 +226,14 @@ def joins_wrongly(rank: int, folder: str, mistake: str) -> Any:
     """Rank 2 joins late and cannot; the others go on."""
     go = Path(folder) / "go"
     if rank == 2:
-        await_file(go)
+        hear(go)
     import basin.torch as bt
 
     def train(net: Any, optimizer: Any, begun: Any = None) -> int:
         left = NEVER
         for step in range(NEVER):
             if step == 3 and rank == 0:
-                go.touch()
+                say(go)
             if begun is not None:
                 begun(step)
             optimizer.zero_grad()
@@ -282,7 +284,7 @@ def joins_between_optimizers(rank: int, folder: str) -> Any:
     """Two optimizers that take turns. Who joins between them is told so, and can start again."""
     go = Path(folder) / "go"
     if rank == 2:
-        await_file(go)
+        hear(go)
     import basin
     import basin.torch as bt
 
@@ -302,7 +304,7 @@ def joins_between_optimizers(rank: int, folder: str) -> Any:
         try:
             while state.step < state.end:
                 if state.step == 3 and rank == 0:
-                    go.touch()
+                    say(go)
                 for net, optimizer in zip(nets, optimizers):
                     optimizer.zero_grad()
                     net(torch.full((1, 2), float(rank), dtype=torch.float64)).sum().backward()
@@ -343,7 +345,11 @@ class StateTest(unittest.TestCase):
         most: int,
         mortal: tuple[int, ...] = (),
     ) -> list[Any]:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as kept:
+            for event in ("go", "die", "killed"):
+                os.mkfifo(Path(folder) / event)
+                pipe = os.open(Path(folder) / event, os.O_RDWR)
+                kept.callback(os.close, pipe)
             return self.jobs.run(
                 function,
                 processes,
