@@ -47,16 +47,24 @@ Max = Op.MAX
 Product = Op.PRODUCT
 
 
-def init(address: str | None = None, *, round_timeout: float | None = None, **options: Any) -> None:
+def init(
+    address: str | None = None,
+    *,
+    round_timeout: float | None = None,
+    own_state: bool = False,
+    **options: Any,
+) -> None:
     """Connects this process as a worker of its job, and returns when it has a rank.
 
     options:       those of basin.connect(); what is not given comes from the environment
     round_timeout: seconds that a backward waits for the outcome of its round until it raises
                    OutcomeUnknown; None: for ever, with a log of whom it waits for
+    own_state:     when it joins late, this worker has the state of the others already, and calls
+                   what they call; otherwise it gets the state with the first broadcasts
     """
     if context.is_started():
         raise FailedPrecondition("Basin is initialized already. Call shutdown() before.")
-    context.start(client.connect(address, **options), round_timeout)
+    context.start(client.connect(address, **options), round_timeout, own_state)
 
 
 def shutdown() -> None:

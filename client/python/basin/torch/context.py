@@ -29,11 +29,11 @@ from basin.worker import logger
 class Context:
     """One process's client and lanes."""
 
-    def __init__(self, connected: client.Client, timeout: float | None) -> None:
+    def __init__(self, connected: client.Client, timeout: float | None, own_state: bool) -> None:
         self.client = connected
         self.timeout = timeout
         self.lanes: list[GradientLane] = []
-        self.state = JobState(connected.worker, self.lanes)
+        self.state = JobState(connected.worker, self.lanes, own_state)
         connected.before_call = self.state.before_call
         self._process = os.getpid()
         self._depth = 0
@@ -139,9 +139,9 @@ class Context:
 _context: Context | None = None
 
 
-def start(connected: client.Client, timeout: float | None) -> None:
+def start(connected: client.Client, timeout: float | None, own_state: bool) -> None:
     global _context
-    _context = Context(connected, timeout)
+    _context = Context(connected, timeout, own_state)
 
 
 def stop(finished: bool) -> None:

@@ -260,10 +260,13 @@ class Lane(Protocol):
 
 
 class JobState:
-    """This process's share in giving and getting state. `lanes` are those of the process, now and
-    later."""
+    """This process's share in giving and getting state.
 
-    def __init__(self, worker: Worker, lanes: Sequence[Lane]) -> None:
+    lanes:     those of the process, now and later
+    own_state: it joins with a state of its own
+    """
+
+    def __init__(self, worker: Worker, lanes: Sequence[Lane], own_state: bool) -> None:
         self._worker = worker
         self._lanes = lanes
         self._parts: list[_Part] = []
@@ -274,6 +277,7 @@ class JobState:
         self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._serving: list[tuple[str, torch.Tensor]] = []
         self._look_for_state()
+        self._joining &= not own_state
 
     def _look_for_state(self) -> None:
         place = self._worker.place()
