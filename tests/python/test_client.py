@@ -124,6 +124,7 @@ def late_worker(rank: int) -> tuple[bool, list[float]]:
         if rank == 0:
             # The others cannot have an outcome before this worker contributes.
             unknown = False
+            client.barrier("checked")
             client.busy("evaluates", expected=1.0)
             result = client.allreduce(np.ones(1), "x", op=basin.Sum)
         else:
@@ -140,6 +141,7 @@ def late_worker(rank: int) -> tuple[bool, list[float]]:
                     raise AssertionError("a second round was begun")
                 except basin.FailedPrecondition:
                     pass
+            client.barrier("checked")
             result = handle.wait()
         client.barrier("end")
         return unknown, result.tolist()
