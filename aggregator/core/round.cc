@@ -12,6 +12,12 @@
 #include "absl/strings/str_join.h"
 
 namespace basin::aggregator {
+namespace {
+
+// A message to everybody names no more late workers than this.
+constexpr size_t kNamedLate = 3;
+
+}  // namespace
 
 Round::Round(RoundNumber number, Ballot ballot, std::vector<RoundMember> members,
              const Layout& layout, absl::Time now)
@@ -173,8 +179,31 @@ std::string Round::WaitsFor(const Layout& layout) const {
   return "";
 }
 
+// What is said of a member that is late, to operators and to those who wait.
+std::string Round::DescribeLate(const RoundScope& scope, const RoundMember& member) const {
+  const Worker& worker = scope.workers[member.slot];
+  return absl::StrCat(WaitsFor(scope.layout, member), " (",
+                      worker.busy.empty() ? "" : absl::StrCat("busy: ", worker.busy, "; "),
+                      "last seen ", absl::FormatDuration(scope.now - worker.last_heard), " ago)");
+}
+
+void Round::TellThoseWhoWait(const RoundScope& scope, const std::vector<std::string>& late) const {
+  SendAll all{{}, HeldUp{scope.lane, number_, ""}};
+  for (const RoundMember& member : members_) {
+    const Worker& worker = scope.workers[member.slot];
+    if (member.waits && worker.connected()) all.sessions.push_back(*worker.session);
+  }
+  if (all.sessions.empty()) return;
+  const size_t named = std::min(late.size(), kNamedLate);
+  std::string& text = std::get<HeldUp>(all.message).text;
+  text = absl::StrJoin(late.begin(), late.begin() + static_cast<ptrdiff_t>(named), ", ");
+  if (late.size() > named) absl::StrAppend(&text, ", and ", late.size() - named, " more");
+  scope.actions.push_back(std::move(all));
+}
+
 void Round::CheckDeadlines(const RoundScope& scope,
                            std::vector<std::pair<Slot, std::string>>& overdue) {
+  std::vector<std::string> late;
   for (RoundMember& member : members_) {
     if (member.gone) continue;
     if (phase_ == RoundPhase::kPrepared) {
@@ -190,18 +219,16 @@ void Round::CheckDeadlines(const RoundScope& scope,
     if (member.standing != Standing::kContributor || member.waits) continue;
     if (scope.now >= wait_since_ + scope.config.late_warning && !member.named_late) {
       member.named_late = true;
-      const Worker& worker = scope.workers[member.slot];
+      late.push_back(DescribeLate(scope, member));
       Say(scope, NoteKind::kWorkerLate, member.id,
-          absl::StrCat("Round ", number_, " waits for ", WaitsFor(scope.layout, member),
-                       worker.busy.empty() ? "" : absl::StrCat(" (busy: ", worker.busy, ")"),
-                       "; last seen ", absl::FormatDuration(scope.now - worker.last_heard),
-                       " ago."));
+          absl::StrCat("Round ", number_, " waits for ", late.back(), "."));
     }
     if (scope.config.late_policy == LatePolicy::kEvict &&
         scope.now >= EvictionOf(scope.config, scope.workers, member)) {
       overdue.emplace_back(member.slot, "is late, and the job's policy is to evict");
     }
   }
+  if (!late.empty()) TellThoseWhoWait(scope, late);
 }
 
 // When a late member is given up: not before the time for which it has said that it is busy.

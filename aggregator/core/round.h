@@ -278,6 +278,8 @@ class Round {
   void SetStaged(RoundMember& member, bool staged);
   void Say(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
            const std::string& text) const;
+  std::string DescribeLate(const RoundScope& scope, const RoundMember& member) const;
+  void TellThoseWhoWait(const RoundScope& scope, const std::vector<std::string>& late) const;
   void Reject(const RoundScope& scope, const RoundMember& member, ErrorCode code,
               const std::string& text) const;
   void SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message) const;

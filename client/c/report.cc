@@ -28,6 +28,7 @@ void Report::Take(const client::Place& place) {
   if (place.draining && !last_.draining) {
     say(BASIN_LOG_WARNING, "An operator drains it: it is not among the next members.");
   }
+  if (place.held_up != last_.held_up) say(BASIN_LOG_WARNING, place.held_up);
   if (place.refused != last_.refused && place.refused.has_value()) {
     say(BASIN_LOG_ERROR, place.refused->text);
   }

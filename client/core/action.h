@@ -96,6 +96,12 @@ struct RoundRejected {
   RoundNumber round = 0;
   Error error;
 };
+// The round waits for workers that are late; the text says so in a sentence that names them.
+struct RoundHeldUp {
+  LaneHandle lane = 0;
+  RoundNumber round = 0;
+  std::string text;
+};
 // A call of the trainer was refused: the event of this Step, which changed nothing, or a
 // registration that the aggregator did not accept.
 struct Refused {
@@ -132,8 +138,8 @@ struct Left {};
 
 using Action =
     std::variant<OpenSession, CloseSession, OpenStream, Send, SendContribution, SendSupply,
-                 SendValue, KeepResult, KeepValue, Deliver, FailRound, RoundRejected, Refused,
-                 MembershipNow, ValueReady, ValueFailed, Fatal, Left>;
+                 SendValue, KeepResult, KeepValue, Deliver, FailRound, RoundRejected, RoundHeldUp,
+                 Refused, MembershipNow, ValueReady, ValueFailed, Fatal, Left>;
 
 }  // namespace basin::client
 

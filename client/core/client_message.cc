@@ -53,6 +53,9 @@ void Client::TakeMessage(const Scope& scope, const ToWorker& message) {
                  [&](const Ask& ask) { broadcast_.TakeAsk(scope, ask); },
                  [&](const ValueKnown& known) { broadcast_.TakeKnown(scope, known); },
                  [&](const GetFailed& failed) { broadcast_.TakeFailed(scope, failed); },
+                 [&](const HeldUp& held_up) {
+                   if (Lane* lane = Find(held_up.lane)) lane->TakeHeldUp(scope, held_up);
+                 },
              },
              message);
 }

@@ -215,10 +215,24 @@ void Lane::EndWaits(const Scope& scope, const std::optional<Error>& error) {
       error.has_value()
           ? *error
           : RefuseCall(ErrorCode::kOutcomeUnknown,
-                       absl::StrCat("no verdict came in time",
-                                    scope.welcomed ? "" : ", and the aggregator is not connected",
+                       absl::StrCat("no verdict came in time", Obstacle(scope),
                                     ". The round goes on: wait again, or abandon it and rejoin "
                                     "with state."))});
+}
+
+// What a round that takes too long waits for, as far as it is known here.
+std::string Lane::Obstacle(const Scope& scope) const {
+  if (!scope.welcomed) return ", and the aggregator is not connected";
+  const std::string& held_up_by = round_->held_up_by();
+  return held_up_by.empty() ? "" : absl::StrCat("; it waits for ", held_up_by);
+}
+
+void Lane::TakeHeldUp(const Scope& scope, const HeldUp& held_up) {
+  if (!round_.has_value() || round_->number() != held_up.round || round_->prepared()) return;
+  round_->SetHeldUpBy(held_up.text);
+  scope.actions.push_back(RoundHeldUp{
+      handle_, held_up.round,
+      absl::StrCat("Round ", held_up.round, " of lane ", name_, " waits for ", held_up.text, ".")});
 }
 
 // ---- membership

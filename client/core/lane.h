@@ -85,6 +85,7 @@ class Lane {
   void TakeOpen(const Scope& scope, const OpenRound& open);
   void TakeCredit(const Scope& scope, const Credit& credit);
   void TakePull(const Scope& scope, const Pull& pull);
+  void TakeHeldUp(const Scope& scope, const HeldUp& held_up);
   Finding TakeRestart(const Scope& scope, const AttemptRestarted& restart);
   Finding TakeResult(const Scope& scope, const ResultReceived& frame);
   Finding TakePrepared(const Scope& scope, const Prepared& prepared);
@@ -119,6 +120,7 @@ class Lane {
   LaneId Id() const { return {handle_, *index_, name_, layout_}; }
   RoundNumber next() const { return last_verdict_ + 1; }
   std::string Where() const;  // "lane g, round 7", for errors.
+  std::string Obstacle(const Scope& scope) const;
   Error RefuseCall(ErrorCode code, const std::string& why) const;
   // Why a tensor cannot be pushed or skipped now; kOk when it can.
   Error WhyNotTensor(TensorHandle tensor) const;

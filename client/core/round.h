@@ -109,6 +109,9 @@ class Round {
   // Returns whether this is news: a refusal is repeated on a new session.
   bool TakeRefusal(const std::string& text) { return std::exchange(refusal_, text) != text; }
   void SetWait(std::optional<absl::Time> until) { wait_until_ = until; }
+  // Whom the aggregator waits for; empty: nobody is late.
+  const std::string& held_up_by() const { return held_up_by_; }
+  void SetHeldUpBy(std::string text) { held_up_by_ = std::move(text); }
   void SetNumber(RoundNumber number) { number_ = number; }
 
   // Tells the aggregator of a withdrawal, if it has heard of the round in this session.
@@ -120,7 +123,10 @@ class Round {
   void TakeWindow(uint64_t window) { push_.SetWindow(window); }
   void TakeCredit(const Scope& scope, const LaneId& lane, const Credit& credit);
   void TakePull(const Scope& scope, const LaneId& lane, const Pull& pull);
-  void TakePrepared() { prepared_ = true; }
+  void TakePrepared() {
+    prepared_ = true;
+    held_up_by_.clear();
+  }
   void TakeRestart(const Scope& scope, const LaneId& lane, const AttemptRestarted& restart);
   // Where the round stands for this worker on a new session.
   void TakeOpen(const Scope& scope, const LaneId& lane, const OpenRound& open);
@@ -140,7 +146,7 @@ class Round {
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
                     begin_.samples, state_, push_, skipped_, reason_, refusal_, said_, rest_said_,
-                    prepared_, wait_until_);
+                    prepared_, wait_until_, held_up_by_);
   }
 
  private:
@@ -159,6 +165,7 @@ class Round {
   uint32_t rest_said_ = 0;  // Below it, what the commit leaves out was named in this session.
   bool prepared_ = false;   // Nothing is pushed meanwhile.
   std::optional<absl::Time> wait_until_;
+  std::string held_up_by_;
 };
 
 }  // namespace basin::client

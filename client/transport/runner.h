@@ -187,6 +187,7 @@ class Runner {
   void Do(const Deliver& deliver);
   void Do(const FailRound& fail);
   void Do(const RoundRejected& rejected);
+  void Do(const RoundHeldUp& held_up);
   void Do(const Refused& refused);
   void Do(const MembershipNow& now);
   void Do(const ValueReady& ready);

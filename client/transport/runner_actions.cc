@@ -306,6 +306,11 @@ void Runner::Do(const RoundRejected& rejected) {
   if (lane.round.has_value()) lane.round->rejected = rejected.error;
 }
 
+void Runner::Do(const RoundHeldUp& held_up) {
+  place_.held_up = held_up.text;
+  place_changed_ = true;
+}
+
 void Runner::Do(const Refused& refused) { refused_ = refused.error; }
 
 void Runner::Do(const MembershipNow& now) {

@@ -411,9 +411,17 @@ struct GetFailed {
   auto Fields() const { return std::tie(key, error); }
 };
 
+// The round waits for workers that are late, for the log and the errors of those who wait.
+struct HeldUp {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  std::string text;  // "worker b: to begin the round; last seen 5s ago"
+  auto Fields() const { return std::tie(lane, round, text); }
+};
+
 using ToWorker =
     std::variant<Welcome, MembershipChanged, LaneLayout, Credit, Pull, AttemptRestarted, Prepared,
-                 Supply, Verdict, Rejected, Ended, Drain, Ask, ValueKnown, GetFailed>;
+                 Supply, Verdict, Rejected, Ended, Drain, Ask, ValueKnown, GetFailed, HeldUp>;
 
 }  // namespace basin
 

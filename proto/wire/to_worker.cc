@@ -304,6 +304,16 @@ GetFailed Decode(const v1::GetFailed& in, Checker& checker) {
           DecodeRequired("error", in.has_error(), in.error(), checker)};
 }
 
+void Encode(const HeldUp& in, v1::HeldUp* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+  out->set_text(in.text);
+}
+
+HeldUp Decode(const v1::HeldUp& in, Checker& checker) {
+  return {DecodeLane("lane", in.lane(), checker), in.round(), in.text()};
+}
+
 namespace {
 
 // Where each alternative goes in the oneof.
@@ -324,6 +334,7 @@ struct Put {
   void operator()(const Ask& in) { Encode(in, out->mutable_ask()); }
   void operator()(const ValueKnown& in) { Encode(in, out->mutable_value_known()); }
   void operator()(const GetFailed& in) { Encode(in, out->mutable_get_failed()); }
+  void operator()(const HeldUp& in) { Encode(in, out->mutable_held_up()); }
 };
 
 ToWorker Take(const v1::ToWorker& in, Checker& checker) {
@@ -358,6 +369,8 @@ ToWorker Take(const v1::ToWorker& in, Checker& checker) {
       return DecodeField("value_known", in.value_known(), checker);
     case v1::ToWorker::kGetFailed:
       return DecodeField("get_failed", in.get_failed(), checker);
+    case v1::ToWorker::kHeldUp:
+      return DecodeField("held_up", in.held_up(), checker);
     case v1::ToWorker::kPiece:
       checker.Fail("piece", "stands where a whole message is expected");
       return {};

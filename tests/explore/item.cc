@@ -126,6 +126,7 @@ struct Words {
   std::string operator()(const Ask&) const { return "Ask"; }
   std::string operator()(const ValueKnown&) const { return "ValueKnown"; }
   std::string operator()(const GetFailed&) const { return "GetFailed"; }
+  std::string operator()(const HeldUp& m) const { return absl::StrCat("HeldUp for ", m.text); }
 
   std::string operator()(const ToAggregator& m) const { return std::visit(*this, m); }
   std::string operator()(const ToWorker& m) const { return std::visit(*this, m); }

@@ -382,5 +382,6 @@ void RandomMessages::Fill(ValueKnown* out) {
 }
 
 void RandomMessages::Fill(GetFailed* out) { *out = {Make<ValueKey>(), Make<Error>()}; }
+void RandomMessages::Fill(HeldUp* out) { *out = {Lane(), Round(), Text()}; }
 
 }  // namespace basin::testing

@@ -112,6 +112,7 @@ class RandomMessages {
   void Fill(Ask* out);
   void Fill(ValueKnown* out);
   void Fill(GetFailed* out);
+  void Fill(HeldUp* out);
 
  private:
   template <typename Variant, size_t... I>

@@ -321,6 +321,7 @@ std::string Describe(const Names& names, const ToWorker& message) {
           [&](const GetFailed& m) {
             return absl::StrCat(" ", Describe(m.key), " ", Describe(m.error));
           },
+          [&](const HeldUp& m) { return absl::StrCat(in(m.lane, m.round), " for ", m.text); },
       },
       message);
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
@@ -357,7 +358,7 @@ std::string TypeOf(const ToWorker& message) {
   static constexpr const char* kNames[] = {"Welcome", "MembershipChanged", "LaneLayout", "Credit",
                                            "Pull",    "AttemptRestarted",  "Prepared",   "Supply",
                                            "Verdict", "Rejected",          "Ended",      "Drain",
-                                           "Ask",     "ValueKnown",        "GetFailed"};
+                                           "Ask",     "ValueKnown",        "GetFailed",  "HeldUp"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToWorker>);
   return kNames[message.index()];
 }

@@ -185,6 +185,7 @@ void WorkerProcess::CarryOut(const client::Action& action) {
             say(absl::StrCat(round(rejected.lane, rejected.round),
                              " is not counted: ", Describe(rejected.error)));
           },
+          [&](const client::RoundHeldUp& held_up) { say(held_up.text); },
           [&](const client::Refused& refused) {
             say(absl::StrCat("refused: ", Describe(refused.error)));
           },

@@ -85,7 +85,7 @@ const char* ToWorkerName(size_t index) {
   static constexpr const char* kNames[] = {"Welcome", "MembershipChanged", "LaneLayout", "Credit",
                                            "Pull",    "AttemptRestarted",  "Prepared",   "Supply",
                                            "Verdict", "Rejected",          "Ended",      "Drain",
-                                           "Ask",     "ValueKnown",        "GetFailed"};
+                                           "Ask",     "ValueKnown",        "GetFailed",  "HeldUp"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == std::variant_size_v<ToWorker>);
   return kNames[index];
 }

@@ -138,6 +138,7 @@ class WorkerProcess {
   void Do(client::Deliver& deliver);
   void Do(client::FailRound& fail);
   void Do(client::RoundRejected& rejected);
+  void Do(client::RoundHeldUp&) {}
   void Do(client::Refused& refused);
   void Do(client::MembershipNow& now);
   void Do(client::ValueReady& ready);

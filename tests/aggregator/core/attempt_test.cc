@@ -10,6 +10,7 @@
 namespace basin::aggregator {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -192,8 +193,14 @@ TEST(Late, Fault_W5_IsNamedAfterFiveSecondsWithWorkerAndTensor) {
   t.Sleep(absl::Milliseconds(200));
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u);
   EXPECT_THAT(t.NoteText(NoteKind::kWorkerLate), HasSubstr("Round 1 waits for worker b: tensor b"));
+  EXPECT_EQ(t.a.Count<HeldUp>(), 1u);
+  EXPECT_EQ(t.a.Last<HeldUp>().round, 1u);
+  EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("worker b: tensor b (last seen "));
+  EXPECT_EQ(t.c.Count<HeldUp>(), 1u);
+  EXPECT_EQ(t.b.Count<HeldUp>(), 0u) << "it knows";
   t.Sleep(absl::Seconds(60));
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u) << "a change, not a tick";
+  EXPECT_EQ(t.a.Count<HeldUp>(), 1u);
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u) << "late but alive does not evict";
   t.b.PushTensor(1);
   t.b.Commit();
@@ -214,8 +221,10 @@ TEST(Late, EachIsNamedWithWhatItLacks) {
   for (const Note& note : t.notes) {
     if (note.kind == NoteKind::kWorkerLate) all += note.text;
   }
-  EXPECT_THAT(all, HasSubstr("worker b: to commit (busy: evaluation)"));
+  EXPECT_THAT(all, HasSubstr("worker b: to commit (busy: evaluation; last seen "));
   EXPECT_THAT(all, HasSubstr("worker c: to begin the round"));
+  EXPECT_THAT(t.a.Last<HeldUp>().text,
+              AllOf(HasSubstr("worker b: to commit"), HasSubstr(", worker c: to begin the round")));
   t.b.Say(Busy{"", absl::ZeroDuration()});
   EXPECT_EQ(t.NoteText(NoteKind::kWorkerBusy), "No longer busy.");
 }

@@ -5,11 +5,15 @@
 
 #include <functional>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/core/harness.h"
 
 namespace basin::client {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(RegisterTest, OnlyNewTensorsAreSent) {
   Harness worker;
@@ -282,6 +286,27 @@ TEST(CallsTest, TheOutcomeIsUnknownAtTheDeadlineAndKnownLater) {
   worker.Do(WaitRound{0, worker.now + absl::Seconds(10)});
   worker.Hear(worker.MakePrepared());
   EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
+}
+
+TEST(CallsTest, TheDeadlineNamesWhomTheRoundWaitsFor) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
+  const HeldUp held_up_by_b{kLane, 1, "worker b: to commit (last seen 1s ago)"};
+  EXPECT_TRUE(worker.Hear(HeldUp{kLane, 2, "x"}).all.empty()) << "of another round";
+  const RoundHeldUp held_up = worker.Hear(held_up_by_b).One<RoundHeldUp>();
+  EXPECT_THAT(held_up.text, HasSubstr("waits for worker b: to commit (last seen 1s ago)."));
+  const FailRound fail = worker.Pass(absl::Milliseconds(100)).One<FailRound>();
+  EXPECT_THAT(fail.error.text,
+              HasSubstr("no verdict came in time; it waits for worker b: to commit"));
+  // What was late has come.
+  worker.HearAllResults();
+  worker.Hear(worker.MakePrepared());
+  worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
+  EXPECT_TRUE(worker.Hear(held_up_by_b).all.empty()) << "old news";
+  EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
+              Not(HasSubstr("worker b")));
 }
 
 TEST(CallsTest, APauseEndsTheWaitAndNotTheRound) {
