@@ -31,6 +31,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,7 +145,16 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def run_basin(case: Case) -> Result:
+def nothing(*_: object) -> None:
+    pass
+
+
+def run_basin(
+    case: Case,
+    started: Callable[[list[int]], None] = nothing,
+    ended: Callable[[], None] = nothing,
+) -> Result:
+    """`started` gets the processes, basind first; `ended` is called before basind is killed."""
     aggregator = start(
         [
             str(case.build / "aggregator" / "basind" / "basind"),
@@ -175,7 +185,9 @@ def run_basin(case: Case) -> Result:
             )
             for rank in range(case.workers)
         ]
+        started([aggregator.pid, *(worker.pid for worker in workers)])
         lines = finish(workers)
+        ended()
         # Its CPU time has the warm-up in it as well, so it counts as one round more.
         cpu = cpu_of(aggregator.pid) * case.rounds / (case.rounds + 1)
         lines.append(json.dumps({"cpu_seconds": cpu, "seconds": [0] * case.rounds}))
