@@ -39,6 +39,8 @@ readonly TEST_PACKAGES=(
   clang-14 libclang-rt-14-dev llvm-14 clang-tidy-14 clang-format-14
   # Python
   python3-venv
+  # networks that fail, in namespaces of their own
+  iproute2 nftables
   # container image: its base, its build, its run, without an engine or a registry
   mmdebstrap buildah runc
 )

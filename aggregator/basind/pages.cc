@@ -33,6 +33,8 @@ std::vector<Total> TotalsOf(const TransportCounters& counters) {
        counters.silent_calls},
       {"basin_slow_readers_total", "Streams that ended because their other end did not read.",
        counters.slow_readers},
+      {"basin_accept_failures_total",
+       "Times that there was no file descriptor for another connection.", counters.accept_failures},
   };
 }
 

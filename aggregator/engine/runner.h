@@ -64,6 +64,7 @@ struct RunnerCounters {
   uint64_t corrupt_frames = 0;      // A chunk's digest did not match its bytes.
   uint64_t results_resent = 0;      // Frames, after a data stream was lost.
   uint64_t reductions = 0;
+  uint64_t nonfinite_reductions = 0;  // With an input that is not a number, or infinite.
 };
 
 class Runner {
@@ -115,6 +116,8 @@ class Runner {
     std::vector<SentResult> unacknowledged;
     std::vector<Frame> waiting;  // No stream is open.
     bool closed = false;         // The session stream has ended; its settling is awaited.
+    absl::Time heard;
+    absl::Time silent_until = absl::InfinitePast();  // The last silence of several heartbeats.
   };
   struct ChunkOfValue {
     PayloadPart part;

@@ -115,6 +115,10 @@ void AddService(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
   families.push_back(Sum("basin_reductions_total", "Ranges of chunks that were added up.")
                          .Add(number(counters.reductions))
                          .Take());
+  families.push_back(Sum("basin_nonfinite_total",
+                         "Ranges of chunks with an input that is not a number, or infinite.")
+                         .Add(number(counters.nonfinite_reductions))
+                         .Take());
   families.push_back(
       Gauge("basin_buffer_bytes", "Memory by what it is for: reserved includes the others.")
           .Add({{"kind", "reserved"}}, number(snapshot.reserved_bytes))

@@ -39,6 +39,9 @@ struct TransportCounters {
   Counter silent_calls{0};        // Opened a stream and did not say what for.
   Counter slow_readers{0};        // Did not read what was sent to it.
 
+  // Ours, or of who opens too many connections.
+  Counter accept_failures{0};  // No file descriptor for a connection; tried again.
+
   // Our own: what the job has grown to does not fit a message.
   Counter unsendable_messages{0};
 };

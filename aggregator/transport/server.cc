@@ -13,7 +13,6 @@
 #include "basin/v1/session.grpc.pb.h"
 #include "grpc/support/time.h"
 #include "grpcpp/health_check_service_interface.h"
-#include "grpcpp/server_builder.h"
 #include "proto/wire/session_stream.h"
 #include "runtime/failpoint.h"
 #include "runtime/grpc/byte_buffer.h"
@@ -70,6 +69,13 @@ GrpcServer::~GrpcServer() { Stop(); }
 // ---- life
 
 absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
+  absl::StatusOr<std::unique_ptr<Listener>> listener =
+      Listener::Open(options_.address, counters_.accept_failures);
+  if (!listener.ok()) {
+    return absl::UnavailableError(absl::StrCat(
+        "Cannot listen on ", options_.address, ": ", std::string(listener.status().message()),
+        ". Check that the address is one of this host's and that nobody else has the port."));
+  }
   engine_ = &engine;
   registry_ = std::make_unique<Registry>(engine);
   session_service_ = std::make_unique<SessionService>(*this);
@@ -84,20 +90,24 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   Apply(options_.grpc, builder);
-  builder.AddListeningPort(
-      options_.address,
-      options_.credentials != nullptr ? options_.credentials : grpc::InsecureServerCredentials(),
-      &port_);
+  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      options_.credentials != nullptr ? options_.credentials : grpc::InsecureServerCredentials());
   builder.RegisterService(session_service_.get());
   builder.RegisterService(exchange_service_.get());
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || port_ == 0) {
+  if (server_ == nullptr) {
     Stop();
-    return absl::UnavailableError(absl::StrCat(
-        "Cannot listen on ", options_.address,
-        ". Check that the address is one of this host's and that nobody else has the port."));
+    return absl::UnavailableError(
+        absl::StrCat("Cannot serve on ", options_.address, ". Check the certificate and its key."));
   }
-  return port_;
+  listener_ = *std::move(listener);
+  listener_->Start([this](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    acceptor_->HandleNewConnection(&connection);
+  });
+  return port();
 }
 
 void GrpcServer::Drain() {
@@ -113,6 +123,7 @@ void GrpcServer::Drain() {
 // GOAWAY to all connections; streams that are left after the grace are cancelled. Returns when gRPC
 // has let go of every call.
 void GrpcServer::ShutDown(absl::Duration grace) {
+  listener_.reset();
   server_->Shutdown(
       gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                    gpr_time_from_millis(absl::ToInt64Milliseconds(grace), GPR_TIMESPAN)));
@@ -123,7 +134,6 @@ void GrpcServer::Stop() {
   if (engine_ == nullptr) return;
   if (server_ != nullptr) ShutDown(absl::ZeroDuration());
   server_.reset();
-  port_ = 0;
   engine_->Stop();
   engine_ = nullptr;
 }

@@ -30,10 +30,12 @@
 #include "aggregator/engine/engine.h"
 #include "aggregator/engine/transport.h"
 #include "aggregator/transport/counters.h"
+#include "aggregator/transport/listener.h"
 #include "aggregator/transport/registry.h"
 #include "aggregator/transport/stream_reactor.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 #include "proto/limits/limits.h"
 #include "proto/wire/session_stream.h"
 #include "runtime/grpc/settings.h"
@@ -69,7 +71,7 @@ class GrpcServer : public Transport {
   GrpcServer& operator=(const GrpcServer&) = delete;
 
   // Starts the engine with this as its transport, and listens. Returns the port.
-  // Failure: UNAVAILABLE when the address cannot be listened on; the engine is stopped again.
+  // Failure: UNAVAILABLE when the address cannot be listened on; the engine does not run then.
   // REQUIRES: called once; the engine is not started.
   absl::StatusOr<int> Start(Engine& engine);
 
@@ -81,7 +83,7 @@ class GrpcServer : public Transport {
   // Ends every stream, then the engine. Idempotent.
   void Stop();
 
-  int port() const { return port_; }  // 0 unless it listens.
+  int port() const { return listener_ == nullptr ? 0 : listener_->port(); }  // 0: does not listen.
   const TransportCounters& counters() const { return counters_; }
 
   // ---- the engine's
@@ -103,11 +105,12 @@ class GrpcServer : public Transport {
   wire::AssemblyBudget assembly_budget_;
 
   // Constant from Start to Stop.
-  int port_ = 0;
+  std::unique_ptr<Listener> listener_;
   Engine* engine_ = nullptr;
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<SessionService> session_service_;
   std::unique_ptr<ExchangeService> exchange_service_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
 
   Mutex mutex_;

@@ -308,6 +308,39 @@ TEST(Engine, BrokenSessionKeepsItsLease) {
   EXPECT_EQ(rig.notes.OfKind(NoteKind::kWorkerLost).size(), 1u);
 }
 
+// After an interruption TCP delivers what was said meanwhile and then the closing, all at once.
+TEST(Engine, Fault_N3_ConnectionsThatAreGivenUpInAnInterruptionKeepTheirLease) {
+  const Model model = AverageOf({F32("weight", 5)}, 2);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", model);
+  Join({&a, &b});
+  a.Begin();
+  b.Begin();
+  a.Push(0, GradientOf(0, 5));
+  a.Commit();
+  for (int i = 0; i < 15; ++i) {
+    rig.Pass(absl::Milliseconds(100));
+    a.Say(Heartbeat{});
+  }
+  b.Say(Heartbeat{});
+  b.Die();
+  rig.Pass(absl::ZeroDuration());
+  for (int i = 0; i < 20; ++i) {
+    rig.Pass(absl::Milliseconds(100));
+    a.Say(Heartbeat{});
+  }
+  EXPECT_TRUE(rig.notes.OfKind(NoteKind::kWorkerLost).empty());
+  EXPECT_EQ(rig.notes.OfKind(NoteKind::kWorkerDisconnected).size(), 1u);
+  EXPECT_EQ(rig.Look<size_t>([](const Runner& runner) { return runner.streams(); }), 2u);
+  for (int i = 0; i < 40; ++i) {
+    rig.Pass(absl::Milliseconds(100));
+    a.Say(Heartbeat{});
+  }
+  EXPECT_EQ(Finish({&a})[0].value.divisor, 1u);
+  EXPECT_EQ(rig.notes.OfKind(NoteKind::kWorkerLost).size(), 1u);
+}
+
 // Facts come with the result, at no extra read.
 TEST(Engine, Fault_W12_NamesTheFirstInputThatIsNotFinite) {
   const Model model = AverageOf({F32("weight", 2 * kChunkFloats)}, 2);

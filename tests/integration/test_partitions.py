@@ -1,0 +1,176 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""What kernels do to connections: packets that are dropped, sockets that are killed.
+
+Usage: test_partitions.py BASIND ORACLE_TRAINER
+"""
+
+import datetime
+import itertools
+import signal
+import sys
+import threading
+import unittest
+from pathlib import Path
+from typing import Any
+
+import namespaces
+from oracle import Jobs, Oracle
+from programs import Basind
+
+# Eight frames a step.
+LARGE = ("--tensors=4", "--elements=524288")
+
+STEPS = 200
+PACED = (str(STEPS), "--pace-ms=10")
+
+
+def elapsed(since: dict[str, Any], until: dict[str, Any]) -> float:
+    """Seconds between two lines of the log."""
+    begin, end = (datetime.datetime.fromisoformat(line["time"]) for line in (since, until))
+    return (end - begin).total_seconds()
+
+
+class Partitions(Jobs):
+    """Two workers, each in a namespace of its own; w0 has the trouble."""
+
+    reason: str | None = None
+
+    def setUp(self) -> None:
+        super().setUp()
+        if Partitions.reason is None:
+            Partitions.reason = namespaces.missing()
+        if Partitions.reason:
+            self.skipTest(Partitions.reason)
+        self.network = namespaces.Network(2)
+        self.addCleanup(self.network.close)
+
+    def serve(self, *arguments: str) -> Basind:
+        return self.start(
+            *arguments,
+            "--grpc-insecure=true",
+            ports=("--grpc-listen=0.0.0.0:0", "--http-listen=none", "--admin-listen=none"),
+            before=self.network.at_aggregator(),
+        )
+
+    def join(self, basind: Basind, *arguments: str) -> list[Oracle]:
+        port = basind.grpc.rsplit(":", 1)[1]
+        return [
+            self.add(
+                f"10.77.{i}.1:{port}",
+                f"w{i}",
+                *arguments,
+                first=2,
+                before=self.network.at_worker(i),
+            )
+            for i in range(2)
+        ]
+
+    def wait(self, seconds: float) -> None:
+        """How long a fault lasts."""
+        threading.Event().wait(seconds)
+
+    def expect_whole(self, basind: Basind, trainers: list[Oracle], steps: int = STEPS) -> None:
+        """They end; nobody was ever left out."""
+        self.expect_ends(trainers)
+        basind.end()
+        lost = [line for line in basind.lines if line["event"].startswith("worker_")]
+        self.assertEqual([], self.events(basind, "worker_lost"), lost)
+        self.assertEqual([3] * steps, self.masks(trainers[0]), lost)
+
+    def test_fault_n1_a_machine_that_is_gone_is_noticed_by_keepalive(self) -> None:
+        basind = self.serve(
+            "--grpc-keepalive-time=1s", "--grpc-keepalive-timeout=1s", "--worker-lease=8s"
+        )
+        trainers = self.join(basind, *PACED)
+        trainers[0].await_event("applied", step=10)
+        self.network.partition(0)
+        trainers[0].send(signal.SIGKILL)
+        gone = basind.await_event("worker_disconnected")
+        self.assertEqual("w0", gone["worker"])
+        last = [line for line in basind.lines if line["event"] == "round_committed"][-1]
+        # Keepalive's time and timeout, and a machine with other things to do.
+        self.assertLess(elapsed(last, gone), 4)
+        basind.await_event("worker_lost")
+        self.expect_ends(trainers[1:])
+        basind.end()
+        self.assertEqual(["w0"], self.events(basind, "worker_lost"))
+
+    def test_fault_n3_partition_below_the_lease_evicts_nobody(self) -> None:
+        basind = self.serve("--worker-lease=8s")
+        trainers = self.join(basind, *PACED)
+        trainers[0].await_event("applied", step=10)
+        self.network.partition(0)
+        self.wait(1.5)
+        self.network.heal(0)
+        self.expect_whole(basind, trainers)
+
+    def test_fault_n3_flapping_evicts_nobody(self) -> None:
+        basind = self.serve("--worker-lease=8s")
+        trainers = self.join(basind, *PACED)
+        for step in (10, 20, 30, 40):
+            trainers[0].await_event("applied", step=step)
+            self.network.partition(0)
+            self.wait(0.5)
+            self.network.heal(0)
+            self.wait(0.5)
+        self.expect_whole(basind, trainers)
+
+    def test_fault_n3_partition_beyond_the_lease_evicts_once_and_the_worker_rejoins(self) -> None:
+        basind = self.serve("--worker-lease=1500ms", "--worker-heartbeat=300ms")
+        # It has to go on until the worker is back.
+        trainers = self.join(basind, "1500", "--pace-ms=10")
+        trainers[0].await_event("applied", step=10)
+        self.network.partition(0)
+        self.assertEqual("w0", basind.await_event("worker_lost")["worker"])
+        alone = trainers[1].find("applied")[-1]["step"]
+        trainers[1].await_event("applied", step=alone + 20)
+        self.network.heal(0)
+        self.expect_ends(trainers)
+        basind.end()
+        self.assertEqual(["w0"], self.events(basind, "worker_lost"))
+        masks = self.masks(trainers[1])
+        self.assertEqual({2, 3}, set(masks))
+        self.assertEqual(3, masks[-1])
+        # Together, alone, together: never back and forth.
+        self.assertEqual(2, sum(a != b for a, b in itertools.pairwise(masks)))
+
+    def test_fault_n4_one_direction_is_lost(self) -> None:
+        basind = self.serve("--worker-lease=8s")
+        trainers = self.join(basind, *PACED)
+        for step, lose in ((10, self.network.lose_results), (60, self.network.lose_pushes)):
+            trainers[0].await_event("applied", step=step)
+            lose(0)
+            self.wait(1.5)
+            self.network.heal(0)
+        self.expect_whole(basind, trainers)
+
+    def test_fault_n2_sockets_are_killed(self) -> None:
+        basind = self.serve()
+        trainers = self.join(basind, *PACED)
+        for step in (10, 40, 70):
+            trainers[0].await_event("applied", step=step)
+            self.assertGreaterEqual(self.network.kill_sockets(0), 1)
+            self.assertEqual("w0", basind.await_event("worker_reconnected")["worker"])
+        self.expect_whole(basind, trainers)
+
+    def test_fault_n2_packets_are_answered_by_rst(self) -> None:
+        basind = self.serve()
+        trainers = self.join(basind, *PACED)
+        trainers[0].await_event("applied", step=10)
+        self.network.refuse(0)
+        self.wait(1)
+        self.network.heal(0)
+        self.expect_whole(basind, trainers)
+
+    def test_fault_n5_lost_packets_make_it_slower_and_nothing_else(self) -> None:
+        basind = self.serve("--worker-lease=30s")
+        trainers = self.join(basind, "12", *LARGE)
+        trainers[0].await_event("applied", step=1)
+        self.network.lose(0, 1)
+        self.expect_whole(basind, trainers, 12)
+        self.assertGreater(self.network.lost(0), 0)
+
+
+if __name__ == "__main__":
+    Jobs.basind, Jobs.trainer = (Path(sys.argv.pop(1)).resolve() for _ in range(2))
+    unittest.main(verbosity=2)

@@ -1,0 +1,241 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""What a peer does wrong is its own trouble: everybody else trains on.
+
+Usage: test_peers.py BASIND ORACLE_TRAINER
+"""
+
+import importlib
+import os
+import socket
+import struct
+import sys
+import time
+import unittest
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from oracle import Jobs
+from programs import PATIENCE, Basind
+
+PLAIN = Path(__file__).resolve().parents[2] / "examples/plain_python"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+NO_MESSAGE = 0  # gRPC's flag of a message that is not compressed.
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Of HTTP/2."""
+    length = len(payload).to_bytes(3, "big")
+    return length + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def headers(stream: int) -> bytes:
+    """Begins a call of Session/Run."""
+
+    def literal(name: bytes, value: bytes) -> bytes:
+        return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+    block = literal(b":method", b"POST") + literal(b":scheme", b"http")
+    block += literal(b":path", b"/basin.v1.Session/Run") + literal(b":authority", b"basin")
+    block += literal(b"content-type", b"application/grpc") + literal(b"te", b"trailers")
+    return frame(1, 4, stream, block)
+
+
+class Peers(Jobs):
+    def connect(self, basind: Basind) -> socket.socket:
+        host, port = basind.grpc.rsplit(":", 1)
+        peer = socket.create_connection((host, int(port)), timeout=PATIENCE)
+        self.addCleanup(peer.close)
+        return peer
+
+    def read_to_end(self, peer: socket.socket) -> None:
+        """Until the aggregator has closed the connection."""
+        try:
+            while peer.recv(1 << 16):
+                pass
+        except ConnectionError:
+            pass
+
+    def expect_undisturbed(self, trouble: Callable[[Basind], None]) -> Basind:
+        """Two workers train while somebody makes trouble."""
+        basind = self.start("--memory-budget=64MiB")
+        trainers = self.train(basind.grpc, 2, "40", "--pace-ms=5")
+        for trainer in trainers:
+            trainer.await_event("applied", step=3)
+        trouble(basind)
+        self.expect_ends(trainers)
+        self.assertEqual([3] * 40, self.masks(trainers[0]))
+        # What gRPC may take is twice the budget and 256 MiB.
+        self.assertLess(self.metric(basind, "process_resident_memory_bytes"), 512 << 20)
+        return basind
+
+    def test_fault_n10_peers_that_do_not_speak_http2(self) -> None:
+        def trouble(basind: Basind) -> None:
+            for _ in range(50):
+                peer = self.connect(basind)
+                peer.sendall(os.urandom(4096))
+                self.read_to_end(peer)
+
+        self.expect_undisturbed(trouble)
+
+    def test_fault_n11_message_that_claims_four_gibibytes(self) -> None:
+        def trouble(basind: Basind) -> None:
+            peer = self.connect(basind)
+            peer.sendall(PREFACE + frame(4, 0, 0, b"") + headers(1))
+            peer.sendall(frame(0, 0, 1, struct.pack(">BI", NO_MESSAGE, 0xFFFFFFFF)))
+            sent = 0
+            try:
+                peer.settimeout(1)
+                while sent < 1 << 30:
+                    sent += peer.send(frame(0, 0, 1, bytes(16384)))
+            except OSError:
+                pass  # Refused, or not read.
+            self.assertLess(sent, 64 << 20)
+
+        self.expect_undisturbed(trouble)
+
+    def test_fault_n12_streams_that_are_opened_and_reset(self) -> None:
+        resets = 20000
+
+        def trouble(basind: Basind) -> None:
+            peer = self.connect(basind)
+            peer.sendall(PREFACE + frame(4, 0, 0, b""))
+            try:
+                for i in range(0, resets, 100):
+                    streams = range(2 * i + 1, 2 * i + 201, 2)
+                    peer.sendall(
+                        b"".join(headers(n) + frame(3, 0, n, struct.pack(">I", 8)) for n in streams)
+                    )
+            except OSError:
+                pass  # Thrown out.
+
+        self.expect_undisturbed(trouble)
+
+    def test_fault_a10_without_file_descriptors_it_waits_for_some(self) -> None:
+        files = 64
+        basind = self.start(before=("prlimit", f"--nofile={files}"))
+        trainers = self.train(basind.grpc, 2, "400", "--pace-ms=5")
+        for trainer in trainers:
+            trainer.await_event("applied", step=3)
+        crowd = [self.connect(basind) for _ in range(2 * files)]
+        refused = "basin_accept_failures_total"
+        # The endpoint for metrics has no descriptor either; what the log does not say, the kernel
+        # does.
+        self.await_files(basind, files)
+        before = self.ticks(basind)
+        trainers[0].await_event("applied", step=len(trainers[0].find("applied")) + 50)
+        # Nobody in training noticed, and it does not spin: a try every 100 ms.
+        self.assertLess(self.ticks(basind) - before, 100)
+        for peer in crowd:
+            peer.close()
+        late = self.add(basind.grpc, "w2", "400", "--pace-ms=5", first=2)
+        self.expect_ends([*trainers, late])
+        self.assertGreaterEqual(self.metric(basind, refused), 1)
+
+    def await_files(self, basind: Basind, count: int) -> None:
+        """Until so many are open."""
+        deadline = time.monotonic() + PATIENCE
+        while len(list(Path(f"/proc/{basind.process.pid}/fd").iterdir())) < count:
+            self.assertLess(time.monotonic(), deadline)
+
+    def ticks(self, basind: Basind) -> int:
+        """Processor time that it has used, in hundredths of a second."""
+        fields = Path(f"/proc/{basind.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+
+    # ---- workers
+
+    def mismatch(self, *arguments: str) -> str:
+        """What a third worker is told whose tensors are others."""
+        basind = self.start()
+        trainers = self.train(basind.grpc, 2, "60", "--pace-ms=10")
+        trainers[0].await_event("applied", step=3)
+        offender = self.add(basind.grpc, "w2", "60", *arguments, first=2)
+        self.assertNotEqual(0, offender.finish())
+        self.expect_ends(trainers)
+        self.assertEqual({3}, set(self.masks(trainers[0])))
+        text: str = offender.find("failed")[0]["text"]
+        self.assertIn("tensor0", text)
+        self.assertIn("w2", text)
+        return text
+
+    def test_fault_w10_another_shape_is_refused_and_named_with_both(self) -> None:
+        text = self.mismatch("--shape-off")
+        self.assertIn("4096", text)
+        self.assertIn("4097", text)
+
+    def test_fault_w10_another_dtype_is_refused_and_named_with_both(self) -> None:
+        text = self.mismatch("--f64")
+        self.assertIn("f32", text)
+        self.assertIn("f64", text)
+
+    def test_fault_w12_nan_reaches_all_alike_and_names_its_worker(self) -> None:
+        basind = self.start()
+        trainers = [
+            self.add(basind.grpc, "w0", "10", first=3),
+            self.add(basind.grpc, "w1", "10", "--nan-at=5", first=3),
+            self.add(basind.grpc, "w2", "10", first=3),
+        ]
+        self.expect_ends(trainers)
+        self.assertEqual([7] * 10, self.masks(trainers[0]))
+        for trainer in trainers:
+            for line in trainer.find("applied"):
+                self.assertEqual(1 if line["step"] == 5 else 0, line["nan"], line)
+                self.assertEqual("w1" if line["step"] == 5 else None, line.get("nonfinite"))
+        self.assertEqual(1, self.metric(basind, "basin_nonfinite_total"))
+
+    def plain_python(self) -> Any:
+        if str(PLAIN) not in sys.path:
+            sys.path.insert(0, str(PLAIN))
+        return importlib.import_module("worker")
+
+    def plain(self, basind: Basind, worker: str) -> Any:
+        return self.plain_python().Worker(basind.grpc, "late", "run", worker, 2, fresh=True)
+
+    def round(self, workers: list[Any]) -> list[float]:
+        """Each contributes its place in the list and one; what the sum came to at each."""
+
+        def one(place: int, worker: Any) -> float:
+            worker.allreduce({"weight": struct.pack("<f", place + 1)}, op=1)
+            total: float = struct.unpack("<f", worker.result_of("weight"))[0]
+            return total
+
+        with ThreadPoolExecutor() as threads:
+            return list(threads.map(one, range(len(workers)), workers))
+
+    def late_frame(self, worker: Any, number: int) -> None:
+        """A contribution of a thousand to round `number`."""
+        pb = self.plain_python().exchange_pb
+        chunks = self.plain_python().types_pb.ChunkRange(tensor=0, first=0, count=1)
+        header = pb.ContributionHeader(lane=worker.lane, round=number, range=chunks)
+        worker.sequence += 1
+        worker._send_frame(
+            pb.FrameHeader(contribution=header), struct.pack("<f", 1000), worker.sequence
+        )
+
+    def test_fault_w8_frames_that_come_too_late_have_no_effect(self) -> None:
+        basind = self.start()
+        workers = [self.plain(basind, name) for name in ("a", "b")]
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(lambda worker: worker.register({"weight": 1}), workers))
+        self.assertEqual([3, 3], self.round(workers))
+        # For a round that has its verdict.
+        self.late_frame(workers[0], 1)
+        basind.await_event("frame_stale")
+        self.assertEqual([3, 3], self.round(workers))
+        # Of a process that another has replaced.
+        old, workers[0] = workers[0], self.plain(basind, "a")
+        basind.await_event("worker_superseded")
+        self.late_frame(old, 3)
+        workers[0].register({"weight": 1})
+        self.assertEqual([3, 3], self.round(workers))
+        old.stop.set()
+        old.channel.close()
+        for worker in workers:
+            worker.leave()
+
+
+if __name__ == "__main__":
+    Jobs.basind, Jobs.trainer = (Path(sys.argv.pop(1)).resolve() for _ in range(2))
+    unittest.main(verbosity=2)
