@@ -101,6 +101,16 @@ class Oracle:
                     )
                 self._changed.wait()
 
+    def await_more(self, event: str, count: int) -> None:
+        """Until it has said so that many times in all."""
+        with self._changed:
+            while len(self.find(event)) < count:
+                if self._over or not self._changed.wait(PATIENCE):
+                    raise AssertionError(
+                        f"{self.worker}: {len(self.find(event))} of {count} {event}; "
+                        f"{self.lines[-5:]}; {self.said[-3000:]}"
+                    )
+
     def tell(self, word: str = "") -> None:
         """To a trainer that goes step by step."""
         assert self.process.stdin is not None

@@ -130,6 +130,24 @@ class Failpoints(Jobs):
         self.expect_ends(trainers)
         self.assertEqual([7] * 12, self.masks(trainers[0]))
 
+    def test_fault_a11_aggregator_whose_loop_stands_still_is_not_live(self) -> None:
+        basind = self.start(
+            "--health-live-within=500ms",
+            program=BASIND_FAILPOINTS,
+            FAILPOINTS="verdict.told=hold@5",
+        )
+        self.assertEqual(200, basind.get("/livez")[0])
+        trainers = self.train(basind.grpc, 2, "12")
+        basind.await_event("failpoint")
+        deadline = time.monotonic() + PATIENCE
+        while basind.get("/livez")[0] != 503:
+            self.assertLess(time.monotonic(), deadline)
+        # As whoever watches it does.
+        basind.process.kill()
+        self.restart(basind).await_event("recovered")
+        self.expect_ends(trainers)
+        self.assertEqual([3] * 12, self.masks(trainers[0]))
+
     def hold_after_first_verdict(self) -> tuple[Basind, list[Oracle], Oracle]:
         """Three workers, of whom one alone has been told the verdict of step 5."""
         basind = self.start(program=BASIND_FAILPOINTS, FAILPOINTS="verdict.told=hold@16")

@@ -6,6 +6,8 @@ Usage: test_peers.py BASIND ORACLE_TRAINER
 
 import importlib
 import os
+import re
+import signal
 import socket
 import struct
 import sys
@@ -16,11 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from oracle import Jobs
+from oracle import Jobs, Oracle
 from programs import PATIENCE, Basind
 
 PLAIN = Path(__file__).resolve().parents[2] / "examples/plain_python"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+LATE = 'basin_workers_late_total{training_job="default"}'
 NO_MESSAGE = 0  # gRPC's flag of a message that is not compressed.
 
 
@@ -145,6 +148,68 @@ class Peers(Jobs):
         return int(fields[11]) + int(fields[12])
 
     # ---- workers
+
+    def hang(self, basind: Basind) -> list[Oracle]:
+        """Two workers; w0 stands still after step 0, but for its library."""
+        trainers = [
+            self.add(basind.grpc, "w0", "60", "--stepwise", first=2),
+            self.add(basind.grpc, "w1", "60", first=2),
+        ]
+        for _ in range(2):
+            trainers[0].tell()
+        trainers[0].await_event("applied", step=0)
+        return trainers
+
+    def test_fault_w5_a_trainer_that_hangs_is_named_and_keeps_its_place(self) -> None:
+        basind = self.start(
+            "--worker-lease=1s", "--worker-heartbeat=200ms", "--round-late-warning=1500ms"
+        )
+        trainers = self.hang(basind)
+        late = basind.await_event("worker_late")
+        self.assertEqual("w0", late["worker"])
+        self.assertEqual(1, self.metric(basind, LATE))
+        trainers[0].tell("run")
+        self.expect_ends(trainers)
+        self.assertEqual([3] * 60, self.masks(trainers[0]))
+        basind.end()
+        self.assertEqual([], self.events(basind, "worker_lost"))
+
+    def test_fault_w14_a_straggler_is_evicted_where_that_is_the_policy(self) -> None:
+        basind = self.start("--round-late-policy=evict", "--round-evict-late-after=500ms")
+        trainers = self.hang(basind)
+        self.assertEqual("w0", basind.await_event("worker_lost")["worker"])
+        self.assertEqual(0, trainers[1].finish())
+        trainers[0].tell("run")
+        trainers[0].await_event("evicted")
+        self.expect_one_history(trainers[1:])
+        self.assertEqual([3] + [2] * 59, self.masks(trainers[1]))
+
+    def test_fault_w16_workers_that_come_and_go_leave_nothing(self) -> None:
+        basind = self.start()
+        files = self.metric(basind, "process_open_fds")
+        trainers = self.train(basind.grpc, 2, "1500", "--pace-ms=2")
+        trainers[0].await_event("applied", step=3)
+        guests = []
+        for i in range(2, 12):
+            guest = self.add(basind.grpc, f"w{i}", "1500", "--pace-ms=2", first=2)
+            guests.append(guest)
+            guest.await_event("applied")
+            # Every other one goes without a word.
+            guest.send(signal.SIGKILL if i % 2 == 0 else signal.SIGTERM)
+            guest.finish()
+        self.expect_ends(trainers)
+        self.expect_one_history([*trainers, *guests])
+        for kind in ("basin_sessions", "basin_streams"):
+            self.await_metric(basind, kind, lambda count: count == 0)
+        self.await_metric(basind, "process_open_fds", lambda count: count <= files)
+        basind.end()
+        generations = [
+            tuple(map(int, re.findall(r"(\d+)\.(\d+)", line["reason"])[0]))
+            for line in basind.lines
+            if line["event"] == "generation"
+        ]
+        self.assertGreater(len(generations), 10)
+        self.assertEqual(sorted(set(generations)), generations)
 
     def mismatch(self, *arguments: str) -> str:
         """What a third worker is told whose tensors are others."""
