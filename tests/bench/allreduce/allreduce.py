@@ -23,6 +23,7 @@ examples:
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -31,7 +32,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,19 +146,12 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def nothing(*_: object) -> None:
-    pass
-
-
-def run_basin(
-    case: Case,
-    started: Callable[[list[int]], None] = nothing,
-    ended: Callable[[], None] = nothing,
-) -> Result:
-    """`started` gets the processes, basind first; `ended` is called before basind is killed."""
+@contextlib.contextmanager
+def running_basind(build: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process, and the address for workers. It is killed at the end."""
     aggregator = start(
         [
-            str(case.build / "aggregator" / "basind" / "basind"),
+            str(build / "aggregator" / "basind" / "basind"),
             "serve",
             "--grpc-listen=127.0.0.1:0",
             "--admin-listen=none",
@@ -171,11 +165,28 @@ def run_basin(
                 break
         else:
             raise SystemExit("allreduce: basind ended before it served")
+        yield aggregator, found[1]
+    finally:
+        aggregator.send_signal(signal.SIGKILL)
+        aggregator.communicate()
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+def run_basin(
+    case: Case,
+    started: Callable[[list[int]], None] = nothing,
+    ended: Callable[[], None] = nothing,
+) -> Result:
+    """`started` gets the processes, basind first; `ended` is called before basind is killed."""
+    with running_basind(case.build) as (aggregator, address):
         workers = [
             start(
                 [
                     str(case.build / "allreduce" / "basin_worker"),
-                    f"--address={found[1]}",
+                    f"--address={address}",
                     f"--worker=w{rank}",
                     f"--workers={case.workers}",
                     f"--streams={case.streams}",
@@ -192,9 +203,6 @@ def run_basin(
         cpu = cpu_of(aggregator.pid) * case.rounds / (case.rounds + 1)
         lines.append(json.dumps({"cpu_seconds": cpu, "seconds": [0] * case.rounds}))
         return summary(lines, case, star_bytes(case))
-    finally:
-        aggregator.send_signal(signal.SIGKILL)
-        aggregator.communicate()
 
 
 RUNNERS = {"basin": run_basin, "gloo": run_gloo, "grpc": run_grpc, "sockets": run_sockets}

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The time of a training step of PyTorch with several workers on this machine.
+
+  alone  as many processes that do not talk to each other: what computing costs
+  basin  basin.torch.DistributedOptimizer, through basind
+  gloo   torch's DistributedDataParallel over Gloo
+
+Models are perceptrons of 5 and 50 million parameters in float32, one thread for each worker. The
+processes share the cores, so that what communication costs in CPU time adds to the step, overlapped
+or not; read the ratios. "early" is how much of a backward was still to come when an average byte of
+its gradients was pushed: 0 is all at the end.
+
+examples:
+  step_time.py --build build/release
+  step_time.py --build build/release --workers 2 --millions 5 --steps 50
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "allreduce"))
+from allreduce import finish, numbers, running_basind, start
+
+HERE = Path(__file__).resolve().parent
+THROUGH = ("alone", "basin", "gloo")
+
+
+@dataclass
+class Case:
+    build: Path
+    millions: int
+    workers: int
+    steps: int
+    batch: int
+
+
+@dataclass
+class Result:
+    seconds: float  # Of the median step; a step is over when its slowest worker has ended it.
+    early: float | None
+
+
+def run_workers(case: Case, through: str, *arguments: str) -> Result:
+    workers = [
+        start(
+            [
+                sys.executable,
+                str(HERE / "step_worker.py"),
+                f"--through={through}",
+                f"--millions={case.millions}",
+                f"--rank={rank}",
+                f"--workers={case.workers}",
+                f"--steps={case.steps}",
+                f"--batch={case.batch}",
+                *arguments,
+            ],
+            GLOO_SOCKET_IFNAME="lo",
+            BASIN_LIBRARY=str(case.build / "client" / "c" / "libbasin.so.1"),
+            # As the launcher does.
+            MALLOC_MMAP_THRESHOLD_=str(32 << 20),
+            MALLOC_TRIM_THRESHOLD_=str(512 << 20),
+        )
+        for rank in range(case.workers)
+    ]
+    reports = [json.loads(line) for line in finish(workers)]
+    steps = zip(*(report["seconds"] for report in reports))
+    early = [report["early"] for report in reports]
+    return Result(
+        seconds=statistics.median(max(step) for step in steps),
+        early=None if early[0] is None else statistics.mean(early),
+    )
+
+
+def run(case: Case, through: str) -> Result:
+    if through == "basin":
+        with running_basind(case.build) as (_, address):
+            return run_workers(case, through, f"--address={address}")
+    with tempfile.TemporaryDirectory() as folder:
+        return run_workers(case, through, f"--store={folder}/store")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--build", type=Path, default=Path("build/release"))
+    parser.add_argument("--millions", type=numbers, default=[5, 50], help="of parameters")
+    parser.add_argument("--workers", type=numbers, default=[2, 4])
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--batch", type=int, default=64, help="samples of each worker")
+    options = parser.parse_args()
+
+    print("| parameters | workers | through | ms per step | of alone | early |")
+    print("|---|---|---|---|---|---|")
+    for millions in options.millions:
+        for workers in options.workers:
+            case = Case(options.build.resolve(), millions, workers, options.steps, options.batch)
+            alone = 0.0
+            for through in THROUGH:
+                result = run(case, through)
+                alone = alone or result.seconds
+                early = "" if result.early is None else f"{result.early:.2f}"
+                print(
+                    f"| {millions} M | {workers} | {through} | {result.seconds * 1e3:.0f} "
+                    f"| {result.seconds / alone:.2f} | {early} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
