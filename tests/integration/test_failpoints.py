@@ -183,6 +183,7 @@ class Said:
     """What a trainer might have said."""
 
     worker = "w0"
+    stopped = False
 
     def __init__(self, *lines: Line) -> None:
         self.lines = lines
