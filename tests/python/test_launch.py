@@ -197,6 +197,28 @@ class Launch(unittest.TestCase):
         for each in family:
             self.assertIn(state_of(each), ("", "Z"), each)
 
+    def test_a_signal_before_there_are_workers_leaves_no_process(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            never_serves = Path(folder) / "basind"
+            never_serves.write_text("#!/bin/sh\necho waits >&2\nexec sleep 1000\n")
+            never_serves.chmod(0o755)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                process = subprocess.Popen(
+                    command("-n", "1", "--basind", str(never_serves), "--", "true"),
+                    env=environment(),
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                self.addCleanup(process.communicate)
+                self.addCleanup(process.kill)
+                assert process.stderr is not None
+                self.assertEqual("[basind] waits\n", process.stderr.readline())
+                (aggregator,) = children_of(process.pid)
+                process.send_signal(number)
+                process.communicate(timeout=PATIENCE)
+                self.assertEqual(128 + number, process.returncode)
+                self.assertIn(state_of(aggregator), ("", "Z"))
+
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
             command(*arguments),

@@ -18,6 +18,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import IO, TextIO
 
 # How long workers have to end after the first has failed, or after a signal.
@@ -170,22 +171,28 @@ class _Aggregator:
             self._group = _Group([program, "serve", *listen, "--drain-grace=0s"], kept)
         except OSError as error:
             raise SystemExit(f"basin-run: {program} cannot be started: {error.strerror}") from error
+        try:
+            self._await_serving(program)
+        except BaseException:  # Ctrl-C, too.
+            self.close()
+            raise
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _await_serving(self, program: str) -> None:
         process = self._group.process
         assert process.stdout is not None and process.stderr is not None
-        output.relay("[basind] ", process.stderr, sys.stderr)
+        self._output.relay("[basind] ", process.stderr, sys.stderr)
         for line in process.stdout:
-            if verbose:
-                output.write(sys.stderr, "[basind] " + line)
+            if self._verbose:
+                self._output.write(sys.stderr, "[basind] " + line)
             words = json.loads(line)["reason"].replace(",", "").split()
             if "workers" in words and "on" in words:
                 self.address = words[words.index("workers") + 2]
                 self._admin = words[words.index("operators") + 2]
-                break
-        else:
-            code = self._group.wait()
-            output.drain()
-            raise SystemExit(f"basin-run: {program} ended with {code} before it served.")
-        threading.Thread(target=self._watch, daemon=True).start()
+                return
+        code = self._group.wait()
+        self._output.drain()
+        raise SystemExit(f"basin-run: {program} ended with {code} before it served.")
 
     def _watch(self) -> None:
         assert self._group.process.stdout is not None
@@ -213,8 +220,9 @@ class _Aggregator:
             self._output.write(sys.stderr, f"basin-run: {done.stderr.strip()}")
 
     def close(self) -> None:
-        self._group.signal(signal.SIGKILL)  # It has nobody left to serve.
-        self._group.wait()
+        if self._group.process.returncode is None:
+            self._group.signal(signal.SIGKILL)  # It has nobody left to serve.
+            self._group.wait()
 
 
 def _worker_id(rank: int) -> str:
@@ -321,13 +329,26 @@ class _Job:
         return 0 if succeeded >= self._least else first_failure
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _end_on_signals() -> None:
+    """Until there are workers to pass them on to."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    for number in _SIGNALS:
+        signal.signal(number, end)
+
+
 def _listen_for_signals(on_signal: Callable[[int], None]) -> None:
     """Calls `on_signal` with each one, on a thread. One that interrupts the main thread is not
     heard when it comes just before that begins to wait, or to another thread."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _SIGNALS:
         signal.signal(number, lambda *_: None)
 
     def listen() -> None:
@@ -341,6 +362,7 @@ def _listen_for_signals(on_signal: Callable[[int], None]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     output = _Output()
+    _end_on_signals()
     aggregator = _Aggregator(_find_basind(options.basind), output, options.verbose)
     try:
         job = _Job(options, aggregator, output)
