@@ -64,7 +64,7 @@ if "$simulator"; then
   "$found" "$@"
   exit
 fi
-build basind basin_c
+build basind basinctl basin_c
 export PYTHONPATH="$PWD/client/python${PYTHONPATH:+:$PYTHONPATH}"
 least="$workers"
 [[ " $* " == *" --kill "* ]] && least=$((workers - 1))
