@@ -299,11 +299,15 @@ class GradientLane:
             self._push(parameter)
 
     def _commit(self) -> None:
+        self._send_buffers()
         try:
             self._worker.commit(self._lane)
         except Error as error:
             self._refusal = error
             self._worker.withdraw(self._lane, str(error))
+
+    def _send_buffers(self) -> None:
+        """Before the commit, so that members cannot change between the two rounds."""
         if self._buffers is not None:
             self._buffers.send()
 
@@ -315,9 +319,8 @@ class GradientLane:
         if not self._in_round:
             self._restore_aside()
             return False
+        self._send_buffers()
         self._worker.withdraw(self._lane, reason)
-        if self._buffers is not None:
-            self._buffers.send()
         return True
 
     def _restore_aside(self) -> None:
