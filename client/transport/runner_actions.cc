@@ -318,7 +318,8 @@ void Runner::Do(const MembershipNow& now) {
   place_.role = now.role;
   place_.rank = now.rank;
   if (now.joined) ++place_.joins;
-  if (now.joined || now.donor.has_value()) {
+  // Who is no member any more serves its state to nobody.
+  if (now.joined || now.donor.has_value() || now.role != Role::kMember) {
     place_.donor = now.donor;
     place_.donor_since = now.donor.has_value() ? now.membership.generation : Generation{};
   }

@@ -176,6 +176,11 @@ TEST(Session, AnEvictedWorkerFailsItsRoundAndRejoins) {
   rig.Begin();
   rig.PushAll();
   rig.aggregator.AwaitQueued(3);
+  // Somebody joins, and is served by this worker; it is not when it is evicted itself.
+  Membership grown = rig.membership;
+  ++grown.generation.counter;
+  grown.members.push_back("w9");
+  rig.aggregator.Say(MembershipChanged{grown, Role::kMember, "w0", {}});
   rig.aggregator.Say(Ended{{ErrorCode::kEvicted, "lost for 5 s"}});
   rig.aggregator.AcceptSession();
   EXPECT_EQ(rig.aggregator.Await<Hello>().membership.generation, Generation());
@@ -185,6 +190,7 @@ TEST(Session, AnEvictedWorkerFailsItsRoundAndRejoins) {
   EXPECT_EQ(CodeOf(outcome.status()), ErrorCode::kEvicted);
   EXPECT_EQ(rig.aggregator.queued(), 0u);
   EXPECT_FALSE(rig.worker->place().rank.has_value());
+  EXPECT_FALSE(rig.worker->place().donor.has_value());
 
   Welcome welcome = rig.WelcomeBack(2);
   welcome.role = Role::kJoiner;
