@@ -10,18 +10,26 @@ the same parameters, bit for bit.
 With --kill, and basin-run's --min-workers 3, the last worker is killed in mid-run, as if its
 machine had gone: the others go on with the step that they were in.
 
+With --add, and basin-run's --max-workers 5, one more worker is started in mid-run, and goes on with
+the parameters and the momentum of the others at the step that they have come to.
+
 With --check the same training is done again by one process on the whole batches: in float64 the
 parameters agree over the whole run, in float32 over the first steps, after which training
 amplifies rounding as it does any other small difference.
 """
 
 import argparse
+import functools
 import hashlib
+import math
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import basin.torch as bt
 import torch
@@ -32,6 +40,8 @@ BATCH = 64  # Of all workers together.
 WANTED_ACCURACY = 0.97
 FLOAT64_BOUND = 1e-10
 FLOAT32_BOUND, FLOAT32_STEPS = 1e-6, 20
+ADD_AT, KILL_AT = 50, 100  # Steps.
+STEPS_TOGETHER = 100  # At least, with a worker that was added.
 
 
 class Net(nn.Module):
@@ -73,40 +83,47 @@ def make_optimizer(net: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
 
 
+def steps_in(data: Data) -> int:
+    """Of one epoch."""
+    return len(data.train_digits) // BATCH
+
+
+@functools.cache
+def order_in(epoch: int, count: int) -> torch.Tensor:
+    """Of the samples: the same on every worker, whenever it has come."""
+    shuffle = torch.Generator().manual_seed(1)
+    for _ in range(epoch):
+        torch.randperm(count, generator=shuffle)
+    return torch.randperm(count, generator=shuffle)
+
+
 def train(
     net: nn.Module,
     optimizer: torch.optim.Optimizer,
     data: Data,
+    state: Any,
+    part: Callable[[], slice],
     *,
-    epochs: int,
-    part: slice,
-    max_steps: int | None = None,
     show: bool = False,
-    die_at: int | None = None,
-) -> int:
-    """Trains on `part` of every batch; returns the number of steps."""
-    shuffle = torch.Generator().manual_seed(1)  # The same on every worker.
-    steps = 0
-    for epoch in range(epochs):
-        order = torch.randperm(len(data.train_digits), generator=shuffle)
-        loss = torch.zeros(())
-        for start in range(0, len(order) - BATCH + 1, BATCH):
-            mine = order[start : start + BATCH][part]
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(
-                net(data.train_images[mine]), data.train_digits[mine]
-            )
-            if steps == die_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            loss.backward()
-            optimizer.step()
-            steps += 1
-            if steps == max_steps:
-                return steps
-        if show:
+    after_forward: Callable[[], None] = lambda: None,
+    after_step: Callable[[], None] = lambda: None,
+) -> None:
+    """Trains on `part` of every batch, from state.step to state.last."""
+    while state.step < state.last:
+        epoch, place = divmod(state.step, steps_in(data))
+        batch = order_in(epoch, len(data.train_digits))[place * BATCH : (place + 1) * BATCH]
+        mine = batch[part()]
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(data.train_images[mine]), data.train_digits[mine])
+        after_forward()
+        loss.backward()
+        optimizer.step()
+        state.step += 1
+        after_step()
+        if show and place + 1 == steps_in(data):
             percent = 100 * accuracy(net, data)
+            epochs = math.ceil(state.last / steps_in(data))
             print(f"epoch {epoch + 1:2}/{epochs}  loss {loss:.4f}  test accuracy {percent:.1f} %")
-    return steps
 
 
 def accuracy(net: nn.Module, data: Data) -> float:
@@ -128,32 +145,59 @@ def my_part() -> slice:
     return slice(bt.rank(), BATCH // bt.size() * bt.size(), bt.size())
 
 
-def demonstrate(epochs: int, kill: bool) -> bool:
+def demonstrate(epochs: int, kill: bool, add: bool) -> bool:
     """Trains, and tells what came of it. Whether it is what it should be."""
     data = load(torch.float32)
     torch.manual_seed(100 + bt.rank())  # Other values on each worker, until the broadcast.
     net = Net()
     bt.broadcast_parameters(net)
-    optimizer = bt.DistributedOptimizer(make_optimizer(net), net.named_parameters())
-    began = time.perf_counter()
-    steps = train(
+    optimizer: Any = bt.DistributedOptimizer(make_optimizer(net), net.named_parameters())
+    last = epochs * steps_in(data)
+    state = bt.broadcast_state(step=0, last=last, workers=(), added="" if add else "nobody")
+    began = state.step
+    if began > 0:
+        print(f"joined at step {began} with parameters {hash_of(net)}")
+    dies = kill and began == 0 and bt.rank() == bt.size() - 1
+    adds = add and began == 0 and bt.rank() == 0
+
+    def after_forward() -> None:
+        if dies and state.step == KILL_AT:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if adds and state.step == ADD_AT:
+            os.kill(int(os.environ["BASIN_RUN_PROCESS"]), signal.SIGUSR1)
+
+    def after_step() -> None:
+        """The same on all workers."""
+        workers = optimizer.last_round().contributors
+        state.workers = state.workers or workers
+        new = set(workers) - set(state.workers)
+        if new and not state.added:
+            state.added = min(new)
+            state.last = max(state.last, state.step + STEPS_TOGETHER)
+        if not state.added and state.step == state.last < 20 * last:
+            state.last += steps_in(data)  # Until it has come.
+
+    start = time.perf_counter()
+    train(
         net,
         optimizer,
         data,
-        epochs=epochs,
-        part=my_part(),
+        state,
+        my_part,
         show=bt.rank() == 0,
-        die_at=100 if kill and bt.rank() == bt.size() - 1 else None,
+        after_forward=after_forward,
+        after_step=after_step,
     )
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
 
     totals = optimizer.totals()
     compute = seconds - totals.push_seconds - totals.wait_seconds
     mine = (hash_of(net), accuracy(net, data), totals, compute)
     everybody = bt.allgather_object(mine)
     good = all(each[0] == mine[0] and each[1] >= WANTED_ACCURACY for each in everybody)
+    good = good and state.added != ""
     if bt.rank() == 0:
-        print(f"\n{len(everybody)} workers, {steps} steps in {seconds:.1f} s")
+        print(f"\n{len(everybody)} workers, {state.step} steps in {seconds:.1f} s")
         print("worker  parameters        test accuracy  MB sent  MB received  ms per step:", end="")
         print(" compute   push   wait")
         for rank, (digest, right, of_worker, computing) in enumerate(everybody):
@@ -162,7 +206,7 @@ def demonstrate(epochs: int, kill: bool) -> bool:
                 f"{rank:6}  {digest}  {100 * right:11.1f} %  "
                 f"{of_worker.bytes_pushed / 1e6:7.1f}  {of_worker.bytes_received / 1e6:11.1f}"
                 + " " * 15
-                + "".join(f"  {1000 * each / steps:5.2f}" for each in times)
+                + "".join(f"  {1000 * each / of_worker.rounds:5.2f}" for each in times)
             )
         print("all workers hold the same parameters" if good else "FAILED")
     return good
@@ -180,10 +224,12 @@ def check(epochs: int) -> bool:
         net, alone = Net().to(dtype), Net().to(dtype)
         alone.load_state_dict(net.state_dict())
         optimizer = bt.DistributedOptimizer(make_optimizer(net), net.named_parameters())
-        steps = train(net, optimizer, data, epochs=epochs, part=my_part(), max_steps=max_steps)
+        steps = max_steps or epochs * steps_in(data)
+        train(net, optimizer, data, SimpleNamespace(step=0, last=steps), my_part)
         if bt.rank() == 0:
-            whole = slice(0, BATCH // bt.size() * bt.size())
-            train(alone, make_optimizer(alone), data, epochs=epochs, part=whole, max_steps=steps)
+            whole = functools.partial(slice, 0, BATCH // bt.size() * bt.size())
+            state = SimpleNamespace(step=0, last=steps)
+            train(alone, make_optimizer(alone), data, state, whole)
             pairs = zip(net.parameters(), alone.parameters(), strict=True)
             difference = max(float((a - b).detach().abs().max()) for a, b in pairs)
             good = good and difference <= bound
@@ -200,11 +246,14 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--check", action="store_true", help="compare with one process")
     parser.add_argument("--kill", action="store_true", help="kill the last worker in mid-run")
+    parser.add_argument("--add", action="store_true", help="start another worker in mid-run")
     options = parser.parse_args()
+    if options.add and options.check:
+        parser.error("--check compares with a run whose workers are the same all the time")
     torch.set_num_threads(1)
     bt.init()
     try:
-        good = demonstrate(options.epochs, options.kill)
+        good = demonstrate(options.epochs, options.kill, options.add)
         if options.check:
             good = check(options.epochs) and good
         bt.barrier("end")

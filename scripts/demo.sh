@@ -19,6 +19,8 @@ examples:
   scripts/demo.sh
   scripts/demo.sh --check               # and compare with one process on the same batches
   scripts/demo.sh --kill                # a worker is killed in mid-run, the others go on
+  scripts/demo.sh --add                 # a worker is added in mid-run, with the others' state
+  scripts/demo.sh --add --kill          # both
   scripts/demo.sh --simulator --seed 7  # the simulated run of seed 7
 HELP
 }
@@ -68,5 +70,7 @@ build basind basinctl basin_c
 export PYTHONPATH="$PWD/client/python${PYTHONPATH:+:$PYTHONPATH}"
 least="$workers"
 [[ " $* " == *" --kill "* ]] && least=$((workers - 1))
-.venv/bin/python3 -m basin.launch --workers "$workers" --min-workers "$least" -- \
-  .venv/bin/python3 examples/digits.py "$@"
+most="$workers"
+[[ " $* " == *" --add "* ]] && most=$((workers + 1))
+.venv/bin/python3 -m basin.launch --workers "$workers" --min-workers "$least" \
+  --max-workers "$most" -- .venv/bin/python3 examples/digits.py "$@"

@@ -57,6 +57,15 @@ if client.worker_id == "worker-1":
 print(client.allreduce(numpy.ones(1), "x", op=basin.Sum)[0])
 client.close()
 """
+ADDS_ONE = """
+import os, signal, sys
+if os.environ["RANK"] == "0":
+    os.kill(int(os.environ["BASIN_RUN_PROCESS"]), signal.SIGUSR1)
+    print(open(sys.argv[1]).read())
+else:
+    names = ("RANK", "WORLD_SIZE", "BASIN_WORKER_ID")
+    open(sys.argv[1], "w").write("{} of {} {}".format(*(os.environ[n] for n in names)))
+"""
 # Takes SIGTERM and SIGINT as a wish, and ends in order.
 SAYS_SIGNALS = """
 import signal, sys
@@ -243,6 +252,14 @@ class Launch(unittest.TestCase):
         for each in family:
             self.assertIn(state_of(each), ("", "Z"), each)
 
+    def test_a_signal_starts_one_more_where_there_is_room(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = folder + "/pipe"
+            os.mkfifo(pipe)
+            done = run("-n", "1", "--max-workers", "2", "--", sys.executable, "-c", ADDS_ONE, pipe)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual("[0] 1 of 2 worker-1\n", done.stdout)
+
     def test_usage(self) -> None:
         for arguments, text in (
             (("-n", "2"), "no command"),
@@ -282,6 +299,16 @@ class Examples(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         self.assertIn("worker 3 was ended by SIGKILL", done.stderr)
         self.assertIn("3 workers, 330 steps", done.stdout)
+        self.assertIn("all workers hold the same parameters", done.stdout)
+
+    def test_a_worker_that_is_added_takes_the_place_of_one_that_is_killed(self) -> None:
+        script = str(ROOT / "examples/digits.py")
+        room = ("--min-workers", "3", "--max-workers", "5")
+        done = run("-n", "4", *room, "--", sys.executable, script, "--add", "--kill")
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertIn("worker 3 was ended by SIGKILL", done.stderr)
+        self.assertRegex(done.stdout, r"\[4\] joined at step \d+ with parameters [0-9a-f]{16}")
+        self.assertIn("4 workers", done.stdout)
         self.assertIn("all workers hold the same parameters", done.stdout)
 
 

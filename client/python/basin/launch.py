@@ -6,6 +6,7 @@ here, and what they have left is ended with them.
 """
 
 import argparse
+import functools
 import json
 import os
 import queue
@@ -45,6 +46,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="N",
         help="go on with so few; by default all are needed",
     )
+    parser.add_argument(
+        "--max-workers",
+        type=int,
+        metavar="N",
+        help="room for so many; SIGUSR1 to basin-run starts one more",
+    )
     parser.add_argument("--job", default="local", help="name of the job (default: local)")
     parser.add_argument(
         "--basind",
@@ -65,6 +72,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("-n must be at least 1")
     if options.min_workers is not None and not 1 <= options.min_workers <= options.workers:
         parser.error(f"--min-workers must be from 1 to {options.workers}")
+    if options.max_workers is None:
+        options.max_workers = options.workers
+    if options.max_workers < options.workers:
+        parser.error(f"--max-workers must be at least {options.workers}")
     return options
 
 
@@ -244,12 +255,14 @@ def _environment(
         BASIN_RUN_ID=run_id,
         BASIN_FRESH="true",
         BASIN_WORKER_ID=_worker_id(rank),
-        BASIN_MAX_WORKERS=str(workers),
+        BASIN_RUN_PROCESS=str(os.getpid()),
+        BASIN_START_WORKERS=str(workers),
+        BASIN_MAX_WORKERS=str(options.max_workers),
         BASIN_MIN_WORKERS=str(options.min_workers or workers),
         RANK=str(rank),
-        WORLD_SIZE=str(workers),
+        WORLD_SIZE=str(max(workers, rank + 1)),
         LOCAL_RANK=str(rank),
-        LOCAL_WORLD_SIZE=str(workers),
+        LOCAL_WORLD_SIZE=str(max(workers, rank + 1)),
     )
     return environment
 
@@ -265,14 +278,19 @@ class _Job:
         self._least = options.min_workers or options.workers
         self._output = output
         self._command = options.command
+        self._most = options.max_workers
+        run_id = secrets.token_hex(8)
+        self._environment_of = functools.partial(_environment, options, aggregator.address, run_id)
         # Of workers that have ended, and of signals that came (rank -1).
         self._ended: queue.Queue[tuple[int, int]] = queue.Queue()
         self._groups: list[_Group] = []
         self._signals = 0
 
-    def start(self, rank: int, environment: dict[str, str]) -> None:
+    def start(self) -> None:
+        """One more worker."""
+        rank = len(self._groups)
         try:
-            group = _Group(self._command, environment)
+            group = _Group(self._command, self._environment_of(rank))
         except OSError as error:
             self.end(signal.SIGKILL)
             name = self._command[0]
@@ -303,6 +321,14 @@ class _Job:
             except queue.Empty:
                 self.end(signal.SIGKILL)
                 patience = None
+                continue
+            if rank < 0 and code == signal.SIGUSR1:
+                if running < self._most and patience is None:
+                    self.start()
+                    running += 1
+                else:
+                    why = f"there are {running} workers already; --max-workers makes room"
+                    self._output.write(sys.stderr, f"basin-run: no worker is added: {why}")
                 continue
             if rank < 0:
                 # The second one is meant.
@@ -348,7 +374,7 @@ def _listen_for_signals(on_signal: Callable[[int], None]) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
-    for number in _SIGNALS:
+    for number in (*_SIGNALS, signal.SIGUSR1):
         signal.signal(number, lambda *_: None)
 
     def listen() -> None:
@@ -367,9 +393,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         job = _Job(options, aggregator, output)
         _listen_for_signals(job.on_signal)
-        run_id = secrets.token_hex(8)
-        for rank in range(options.workers):
-            job.start(rank, _environment(options, aggregator.address, run_id, rank))
+        for _ in range(options.workers):
+            job.start()
         return job.wait()
     finally:
         aggregator.close()
