@@ -303,6 +303,16 @@ def after_fork(rank: int) -> Any:
         return os.waitstatus_to_exitcode(status), list(ddp.buffers())
 
 
+def initialized_again(rank: int) -> Any:
+    with session() as bt:
+        ddp = bt.DistributedDataParallel(model())
+    with session(fresh=False) as bt:
+        text = expect("FailedPrecondition", ddp, batch(rank))
+        again = bt.DistributedDataParallel(ddp.module)
+        loss_of(again, rank).backward()
+        return text, gradients(again)
+
+
 def wrap_with_max(bt: Any) -> None:
     bt.DistributedDataParallel(model(), op=bt.Max)
 
@@ -468,6 +478,11 @@ class DataParallelTest(TorchTest):
         outcomes = self.run_job(after_fork)
         self.assertEqual([7] * WORKERS, [code for code, _ in outcomes])
         self.assert_same_bits([buffers for _, buffers in outcomes])
+
+    def test_a_model_of_before_shutdown_is_refused(self) -> None:
+        for text, result in self.run_job(initialized_again):
+            self.assertIn("again after init()", text)
+            self.assert_close(average(), result)
 
     def test_habits_and_refusals(self) -> None:
         for rank, (texts, result) in enumerate(self.run_job(habits)):

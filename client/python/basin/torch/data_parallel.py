@@ -9,6 +9,7 @@ import torch
 
 from basin.client import Op
 from basin.errors import FailedPrecondition, Unsupported
+from basin.torch import context
 from basin.torch.collectives import broadcast_parameters
 from basin.torch.lane import LaneOwner
 from basin.torch.start import start_lane
@@ -63,6 +64,11 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         )
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
+        if context.is_started() and self._lane not in context.current().lanes:
+            raise FailedPrecondition(
+                "The model was wrapped before shutdown(), and its gradients are no longer reduced. "
+                "Wrap its .module again after init()."
+            )
         return self.module(*inputs, **options)
 
     @contextlib.contextmanager

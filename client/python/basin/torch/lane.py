@@ -425,11 +425,11 @@ class GradientLane:
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Makes sure that .grad is the result of a round."""
+        self.scan()
         self._check_step(optimizer)
         if self._rounds_at_step.get(optimizer, 0) != self.totals.rounds:
             return
         # The others have a round that this worker has nothing for.
-        self.scan()
         self._put_aside()
         self._begin()
         self._commit()
