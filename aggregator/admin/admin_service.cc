@@ -229,8 +229,8 @@ grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
     }
     ++watchers_;
   }
-  // Tells a caller that does not want to wait for new events which the last one is.
-  context->AddInitialMetadata(kLastEventMetadata, absl::StrCat(events_.last()));
+  // Tells a caller that does not want to wait for new events which the last one is of what it asks.
+  context->AddInitialMetadata(kLastEventMetadata, absl::StrCat(events_.Last(request->job())));
   writer->SendInitialMetadata();
   const uint64_t subscription = events_.Subscribe([this] { news_.NotifyAll(); });
   uint64_t after = request->after();

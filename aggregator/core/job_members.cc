@@ -382,11 +382,11 @@ void Job::NotePause(const JobScope& scope) {
   pause_told_ = false;
   reason_ = suspended_ ? absl::StrCat("Job ", name_, " is suspended by an operator.")
                        : absl::StrCat("Job ", name_, " is paused: ", Present(),
-                                      " workers are left and "
-                                      "min_workers is ",
-                                      settings_.min_workers,
-                                      ". It goes on when more workers join; lower --min-workers to "
-                                      "let it shrink further.");
+                                      Present() == 1 ? " worker is" : " workers are",
+                                      " left and min_workers is ", settings_.min_workers,
+                                      ". It goes on when more workers join; to let it shrink "
+                                      "further, lower min_workers (--min-workers, "
+                                      "BASIN_MIN_WORKERS).");
   Say(scope, NoteKind::kPaused, "", reason_);
 }
 

@@ -182,9 +182,11 @@ std::string Round::WaitsFor(const Layout& layout) const {
 // What is said of a member that is late, to operators and to those who wait.
 std::string Round::DescribeLate(const RoundScope& scope, const RoundMember& member) const {
   const Worker& worker = scope.workers[member.slot];
-  return absl::StrCat(WaitsFor(scope.layout, member), " (",
-                      worker.busy.empty() ? "" : absl::StrCat("busy: ", worker.busy, "; "),
-                      "last seen ", absl::FormatDuration(scope.now - worker.last_heard), " ago)");
+  return absl::StrCat(
+      WaitsFor(scope.layout, member), " (",
+      worker.busy.empty() ? "" : absl::StrCat("busy: ", worker.busy, "; "), "last seen ",
+      absl::FormatDuration(absl::Trunc(scope.now - worker.last_heard, absl::Milliseconds(1))),
+      " ago)");
 }
 
 void Round::TellThoseWhoWait(const RoundScope& scope, const std::vector<std::string>& late) const {

@@ -2,6 +2,7 @@
 
 #include "aggregator/observer/events.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace basin::aggregator {
@@ -24,9 +25,12 @@ std::vector<RememberedEvent> EventHistory::After(uint64_t sequence, size_t most)
   return found;
 }
 
-uint64_t EventHistory::last() const {
+uint64_t EventHistory::Last(const std::string& job) const {
   MutexLock lock(mutex_);
-  return last_;
+  if (job.empty()) return last_;
+  const auto newest = std::find_if(events_.rbegin(), events_.rend(),
+                                   [&](const auto& event) { return event.note.job == job; });
+  return newest == events_.rend() ? 0 : newest->sequence;
 }
 
 uint64_t EventHistory::Subscribe(std::function<void()> news) {

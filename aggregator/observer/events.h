@@ -38,8 +38,8 @@ class EventHistory {
   // Those after the one with this number, oldest first, at most `most`.
   std::vector<RememberedEvent> After(uint64_t sequence, size_t most) const;
 
-  // The number of the newest; 0 before the first.
-  uint64_t last() const;
+  // The number of the newest of a job that is remembered, or of all when `job` is empty; 0: of none.
+  uint64_t Last(const std::string& job) const;
 
   // `news` is called after each Add.
   uint64_t Subscribe(std::function<void()> news);

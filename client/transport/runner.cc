@@ -454,7 +454,9 @@ void Runner::TellMembers() {
            absl::StrCat("Worker ", config.worker, " did not become a member of job ", config.job,
                         " in time. ",
                         core_.connected() ? "The aggregator waits for other workers, or has no "
-                                            "place for this one; see the job's status."
+                                            "place for this one: `basinctl status` says so. Wait "
+                                            "longer, or start the workers that are missing; a "
+                                            "restart of this one does not help."
                                           : place_.trouble.text)}));
     } else {
       still.push_back(std::move(waiter));

@@ -441,15 +441,17 @@ def connect(
     fresh: bool | None = None,
     streams: int | None = None,
     log_level: str | None = None,
-    timeout: float | None = 300.0,
+    timeout: float | None = 600.0,
 ) -> Client:
     """Connects a worker to its job and returns when it is a member, with a rank.
 
     What is not given is taken from the environment: BASIN_ADDRESS and so on for each option, and
     who this worker is from the launcher (torchrun, an indexed job of Kubernetes, mpirun, srun).
-    A new job begins when `start_workers`, by default all `max_workers`, are there.
+    A new job begins when `start_workers`, by default all `max_workers`, are there, or with at least
+    `min_workers` when the aggregator's job.start_timeout (5 minutes) has passed.
 
-    Raises DeadlineExceeded after `timeout` seconds; it says what was waited for.
+    Raises DeadlineExceeded after `timeout` seconds, which should be longer than that; it says what
+    was waited for.
     """
 
     def text(value: int | None) -> str | None:

@@ -255,6 +255,27 @@ TEST_F(AdminTest, EventsOfOneJobAfterANumber) {
   context.TryCancel();
 }
 
+TEST_F(AdminTest, TheLastEventThatIsToldIsOfTheJobThatIsAskedFor) {
+  for (const char* job : {"quiet", "busy"}) {
+    Note note;
+    note.job = job;
+    aggregator_.events.Add(note, aggregator_.clock.Now());
+  }
+  const uint64_t last = aggregator_.events.Last("quiet");
+  EXPECT_LT(last, aggregator_.events.Last("busy"));
+  EXPECT_EQ(0u, aggregator_.events.Last("nobody"));
+  auto request = Aggregator::About<v1::WatchEventsRequest>();
+  request.set_job("quiet");
+  grpc::ClientContext context;
+  const auto reader = aggregator_.stub->WatchEvents(&context, request);
+  reader->WaitForInitialMetadata();
+  const auto& metadata = context.GetServerInitialMetadata();
+  const auto told = metadata.find(kLastEventMetadata);
+  ASSERT_NE(told, metadata.end());
+  EXPECT_EQ(std::to_string(last), std::string(told->second.data(), told->second.size()));
+  context.TryCancel();
+}
+
 TEST_F(AdminTest, WatchersEndWithTheService) {
   grpc::ClientContext context;
   const auto reader =
