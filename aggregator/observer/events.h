@@ -38,7 +38,7 @@ class EventHistory {
   // Those after the one with this number, oldest first, at most `most`.
   std::vector<RememberedEvent> After(uint64_t sequence, size_t most) const;
 
-  // The number of the newest of a job that is remembered, or of all when `job` is empty; 0: of none.
+  // The number of the newest of a job that is remembered, or of all when `job` is empty; 0: none.
   uint64_t Last(const std::string& job) const;
 
   // `news` is called after each Add.

@@ -411,18 +411,21 @@ TEST_F(Abi, WhoJoinsLateIsNamedADonorAndAVersionOfItsState) {
   };
   EXPECT_EQ(version_of(*members[0]), std::make_pair(uint64_t{0}, uint64_t{0}));
 
+  const auto train = [&] {
+    Together(members, [](Trainer& t, size_t) {
+      t.Push(1);
+      t.Commit();
+      ASSERT_EQ(t.Wait(), BASIN_OK) << t.failure.message();
+    });
+  };
+  const auto train_until = [&](uint32_t members_wanted) {
+    while (place_of(*members[0]).world_size != members_wanted) train();
+  };
+  train();  // Who comes before the first round is a member at once, and has nothing to load.
+
   // The worker that comes becomes a member with a verdict; rounds go on until it is one.
   Trainer& late =
       *trainers.emplace_back(std::make_unique<Trainer>(aggregator.address(), "w2", 3, room));
-  const auto train_until = [&](uint32_t members_wanted) {
-    while (place_of(*members[0]).world_size != members_wanted) {
-      Together(members, [](Trainer& t, size_t) {
-        t.Push(1);
-        t.Commit();
-        ASSERT_EQ(t.Wait(), BASIN_OK) << t.failure.message();
-      });
-    }
-  };
   train_until(3);
   ASSERT_EQ(late.AwaitMember(), BASIN_OK) << late.failure.message();
 
