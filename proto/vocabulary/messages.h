@@ -415,7 +415,7 @@ struct GetFailed {
 struct HeldUp {
   LaneIndex lane = 0;
   RoundNumber round = 0;
-  std::string text;  // "worker b: to begin the round; last seen 5s ago"
+  std::string text;  // "worker b: to begin the round (last seen 5s ago)"
   auto Fields() const { return std::tie(lane, round, text); }
 };
 
