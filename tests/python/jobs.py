@@ -21,6 +21,10 @@ from typing import Any
 # Longer than anything here takes on a busy machine; what it ends has failed.
 PATIENCE = float(os.environ.get("PAT", "120"))
 
+# With the defaults, a worker that a busy machine gives no CPU for 5 s, or that needs more than
+# 0.2 s to reconnect, is evicted, as it should be. Here nobody is meant to be; who dies is missed.
+_LEASES = ("--worker-lease=60s", "--worker-closed-lease=2s")
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "client/python"
 
@@ -46,6 +50,7 @@ class Aggregator:
                 "--grpc-listen=127.0.0.1:0",
                 "--http-listen=none",
                 "--admin-listen=none",
+                *_LEASES,
                 *arguments,
             ],
             env=kept,

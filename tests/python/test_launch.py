@@ -156,8 +156,8 @@ class Launch(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             # An aggregator that, asked by nobody, misses a worker after an hour.
             patient = Path(folder) / "basind"
-            leases = "--worker-lease=1h --worker-closed-lease=1h"
-            patient.write_text(f'#!/bin/sh\nexec "{sys.argv[1]}" "$@" {leases}\n')
+            given = """$(printf "%s\\n" "$@" | sed s/lease=.*/lease=1h/)"""
+            patient.write_text(f'#!/bin/sh\nexec "{sys.argv[1]}" {given}\n')
             patient.chmod(0o755)
             (Path(folder) / "basinctl").symlink_to(Path(sys.argv[3]).resolve())
             done = run(

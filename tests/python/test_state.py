@@ -11,9 +11,11 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
 from jobs import Jobs
 from torch_jobs import expect, main, session
@@ -174,6 +176,40 @@ def evicted_and_back(rank: int, _: str) -> Any:
             if someone_has_joined():
                 training.end_soon()
         return training.outcome(), evictions
+
+
+def joins_as_a_turn_ends(rank: int, folder: str) -> Any:
+    """A turn of waiting ends without the outcome; then come the outcome and who has joined by it,
+    and then the members look for who has joined."""
+    go = Path(folder) / "go"
+    from basin import errors, worker
+
+    call = worker._call
+    committed = False
+
+    def late_call(name: str, *arguments: Any) -> None:
+        nonlocal committed
+        if name == "wait" and committed:
+            committed = False
+            end = time.monotonic() + 0.5
+            while not someone_has_joined() and time.monotonic() < end:
+                pass
+            raise errors.OutcomeUnknown("A turn has ended.")
+        call(name, *arguments)
+        committed = committed or name == "commit"
+
+    if rank == 2:
+        hear(go)
+        late_call = call
+    with mock.patch.object(worker, "_call", late_call), session() as bt:
+        training = Training(bt, rank)
+        while training.state.step < training.state.end:
+            if training.state.step == 3 and rank == 0:
+                say(go)
+            training.step()
+            if someone_has_joined():
+                training.end_soon()
+        return training.outcome()
 
 
 def donor_is_gone(rank: int, folder: str, when: str) -> Any:
@@ -402,6 +438,10 @@ class StateTest(unittest.TestCase):
         outcomes = self.run_job(evicted_and_back, 3, start=3, least=2, most=3)
         self.assertEqual([0, 0, 1], [evictions for _, evictions in outcomes])
         self.assert_level([outcome for outcome, _ in outcomes], [2])
+
+    def test_who_joins_as_a_turn_ends_gets_what_is_after_the_round(self) -> None:
+        outcomes = self.run_job(joins_as_a_turn_ends, 3, start=2, least=2, most=3)
+        self.assert_level(outcomes, [2])
 
     def test_another_member_takes_over_when_the_donor_goes_before_it_serves(self) -> None:
         outcomes = self.run_job(donor_is_gone, 4, "named", start=3, least=2, most=4)

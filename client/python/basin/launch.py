@@ -26,6 +26,9 @@ from typing import IO, TextIO
 _GRACE_SECONDS = 10.0
 # What basinctl returns for a worker that the aggregator does not know any more.
 _NOT_FOUND = 5
+# A worker that is silent here has not ended, because that is reported, and no network lies between:
+# the machine is busy. Only one that is stopped for so long is missed.
+_LEASES = ("--worker-lease=60s", "--worker-closed-lease=60s")
 # glibc gives freed messages back to the system and maps them again, which costs more than sending
 # them; 32 MiB is the largest threshold it takes.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "134217728"}
@@ -178,8 +181,9 @@ class _Aggregator:
         self._ctl = _find_basinctl(program)
         kept = {name: text for name, text in os.environ.items() if not name.startswith("BASIN_")}
         listen = ("--grpc-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--http-listen=none")
+        leases = () if self._ctl is None else _LEASES
         try:
-            self._group = _Group([program, "serve", *listen, "--drain-grace=0s"], kept)
+            self._group = _Group([program, "serve", *listen, *leases, "--drain-grace=0s"], kept)
         except OSError as error:
             raise SystemExit(f"basin-run: {program} cannot be started: {error.strerror}") from error
         try:
@@ -339,6 +343,8 @@ class _Job:
             running -= 1
             if code == 0:
                 succeeded += 1
+                if running > 0 and patience is None:
+                    self._aggregator.report_exit(self._name, _worker_id(rank), code)
                 continue
             what = (
                 f"ended with {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"

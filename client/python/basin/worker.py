@@ -271,10 +271,11 @@ class Worker:
         _call("withdraw", self._pointer, lane, reason.encode(), None, None)
 
     def wait(
-        self, lane: int, timeout: float | None, meanwhile: Callable[[], None] | None = None
+        self, lane: int, timeout: float | None, meanwhile: Callable[[], bool] | None = None
     ) -> Result:
-        """Waits for the outcome, and calls `meanwhile` now and then. OutcomeUnknown and Paused: the
-        round goes on, wait again."""
+        """Waits for the outcome, and calls `meanwhile` now and then. When that returns True it is
+        called again at once, if there is no outcome by then. OutcomeUnknown and Paused: the round
+        goes on, wait again."""
         result = c_void_p()
         self._wait_in_turns(
             "wait", timeout, _abi.OUTCOME_UNKNOWN, lane, result=result, meanwhile=meanwhile
@@ -346,21 +347,21 @@ class Worker:
         not_yet: int,
         *arguments: Any,
         result: c_void_p | None = None,
-        meanwhile: Callable[[], None] | None = None,
+        meanwhile: Callable[[], bool] | None = None,
     ) -> None:
         """Waits in short turns; raises the error of the last one when `timeout` has passed."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         outputs = () if result is None else (byref(result),)
+        at_once = False
         while True:
-            turn = min(_TURN_SECONDS, end - time.monotonic())
+            turn = 0.0 if at_once else min(_TURN_SECONDS, end - time.monotonic())
             try:
                 _call(name, self._pointer, *arguments, _nanoseconds(turn), *outputs)
                 return
             except BY_CODE[not_yet]:
                 if time.monotonic() >= end:
                     raise
-                if meanwhile is not None:
-                    meanwhile()
+                at_once = meanwhile is not None and meanwhile()
 
 
 def _write_log(_user: object, level: int, message: bytes) -> None:

@@ -56,7 +56,7 @@ class BufferLane:
             self._worker.withdraw(self._lane, str(error))
 
     def receive(
-        self, timeout: float | None, meanwhile: Callable[[], None] | None = None
+        self, timeout: float | None, meanwhile: Callable[[], bool] | None = None
     ) -> Error | None:
         """Waits, and writes what rank 0 has sent to the buffers of the others. Returns why this
         worker's part was refused, if it was. Nothing happens when nothing is in flight. Calls

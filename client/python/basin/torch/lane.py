@@ -341,9 +341,9 @@ class GradientLane:
         began = time.perf_counter()
         try:
             if self._buffers is not None:
-                refusal = self._buffers.receive(timeout, self._state.serve)
+                refusal = self._buffers.receive(timeout, self._state.serve_in_round)
                 self._refusal = refusal or self._refusal
-            result = self._worker.wait(self._lane, timeout, self._state.serve)
+            result = self._worker.wait(self._lane, timeout, self._state.serve_in_round)
         except (OutcomeUnknown, Paused, KeyboardInterrupt):
             # The library still reads the gradients: nobody may write to them.
             for parameter in self._pushed:

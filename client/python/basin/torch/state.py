@@ -282,6 +282,7 @@ class JobState:
     def _look_for_state(self) -> None:
         place = self._worker.place()
         self._seen = place.donor_since
+        self._sighted: tuple[int, int] | None = None  # In this round, and not served yet.
         # Of a worker that has to load state, and has not begun a round.
         self._joining = place.donor_since != (0, 0) and not place.is_donor
         self._in_line = False  # Whether it makes the calls that the others make.
@@ -341,11 +342,33 @@ class JobState:
     def serve(self, *, first: str | None = None, call: str | None = None) -> None:
         """Serves the state when somebody has joined since the last time. What is served stays as
         it is until stop()."""
+        place = self._news()
+        if place is not None:
+            self._serve(place, first, call)
+
+    def serve_in_round(self) -> bool:
+        """As serve(), while the outcome of a round is waited for. Returns whether to look for the
+        outcome at once, and to call it again if there is none.
+
+        Who was let in by the verdict of this round needs the state after it, and place() may tell
+        of that verdict before the round's outcome is asked for. Only who has joined while there is
+        no outcome, because the job was paused, takes part in this round, with the state before it.
+        """
+        place = self._news()
+        if place is None or place.donor_since != self._sighted:
+            self._sighted = None if place is None else place.donor_since
+            return place is not None
+        self._serve(place, None, None)
+        return False
+
+    def _news(self) -> Place | None:
+        """Where this worker is, when somebody has joined since it has last served."""
         if self._joining:
-            return
+            return None
         place = self._worker.place()
-        if place.donor_since == self._seen:
-            return
+        return None if place.donor_since == self._seen else place
+
+    def _serve(self, place: Place, first: str | None, call: str | None) -> None:
         self._seen = place.donor_since
         if not self._is_holder(place):
             return
