@@ -14,6 +14,7 @@
 #include "proto/limits/limits.h"
 #include "proto/limits/names.h"
 #include "proto/status/status.h"
+#include "proto/vocabulary/version.h"
 #include "proto/wire/admin.h"
 
 namespace basin::aggregator {

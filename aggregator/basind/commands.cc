@@ -25,6 +25,7 @@
 #include "aggregator/http/http_client.h"
 #include "proto/limits/limits.h"
 #include "proto/limits/names.h"
+#include "proto/vocabulary/version.h"
 
 namespace basin::aggregator {
 namespace {

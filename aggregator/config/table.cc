@@ -219,6 +219,11 @@ void AddWaits(std::vector<Option>& table) {
       {"shrink", "abort"}, "shrink",
       "What happens to a round that loses a worker: it goes on with the others, or it is aborted "
       "and the trainers are told."));
+  table.push_back(Count(
+      "round.norm_alarm", [](Settings& s) -> uint32_t& { return Core(s).norm_alarm; }, "6",
+      {0, 1000},
+      "A worker is named in the log and counted when the norm of its gradient is so many standard "
+      "deviations from what is usual in its lane (of the logarithm). 0: never."));
   table.push_back(Duration(
       "job.start_timeout", [](Settings& s) -> absl::Duration& { return Core(s).start_timeout; },
       "5m", absl::Milliseconds(100), kLongest,

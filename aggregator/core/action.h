@@ -177,6 +177,7 @@ enum class NoteKind : uint8_t {
   kContributionWithdrawn,
   kContributionRejected,
   kContributionDropped,
+  kContributionUnusual,
   kFrameDuplicate,
   kFrameStale,
   kFrameRefused,

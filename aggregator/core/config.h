@@ -59,6 +59,10 @@ struct Config {
   absl::Duration idle_job_timeout = absl::Minutes(10);   // A job nobody is connected to.
   absl::Duration idle_lane_timeout = absl::Minutes(10);  // A call lane nobody uses.
 
+  // How many standard deviations the norm of a contribution may be from what is usual in its lane
+  // until its worker is named. 0: any.
+  uint32_t norm_alarm = 6;
+
   LossPolicy loss_policy = LossPolicy::kShrink;
   LatePolicy late_policy = LatePolicy::kWait;
   RecoveryPolicy recovery_policy = RecoveryPolicy::kMajority;

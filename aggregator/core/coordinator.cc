@@ -7,12 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/history.h"
+#include "proto/vocabulary/version.h"
 
 namespace basin::aggregator {
 namespace {
-
-constexpr uint32_t kProtocolVersion = 1;
-constexpr uint32_t kContractVersion = 1;
 
 // Whether the message can start a wait shorter than the usual ones.
 bool MayHurryDeadlines(const ToAggregator& message) {

@@ -19,15 +19,16 @@ constexpr Term kHighestTerm = Term{1} << 62;
 
 // Bytes in a message, at most; proto/limits/limits.h bounds what they are made of.
 constexpr uint64_t kWorkerIdBytes = 63 + 3;
-constexpr uint64_t kContributorBytes = kWorkerIdBytes + 37;  // Its incarnation and weight.
+constexpr uint64_t kContributorBytes = kWorkerIdBytes + 46;  // Its incarnation, weight, norm.
 constexpr uint64_t kDivisorBytes = 19;                       // Of a tensor.
+constexpr uint64_t kNormBytes = 8;                           // Of a tensor.
 constexpr uint64_t kRangeBytes = 22;
 constexpr uint64_t kMostRanges = 65536;
 constexpr uint64_t kFixedBytes = 4096;  // Names, reasons, numbers, facts.
 
-// A value names its contributors, and may give a divisor for each tensor.
+// A value names its contributors, and gives a norm, and perhaps a divisor, for each tensor.
 uint64_t ValueBytes(uint64_t tensors, uint64_t workers) {
-  return workers * kContributorBytes + tensors * kDivisorBytes + kFixedBytes;
+  return workers * kContributorBytes + tensors * (kDivisorBytes + kNormBytes) + kFixedBytes;
 }
 
 std::string WhyNotLayout(const LaneHistory& lane, const Config& config) {

@@ -6,9 +6,11 @@
 #include "aggregator/core/job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "aggregator/core/history.h"
 #include "aggregator/core/spec.h"
 
@@ -73,8 +75,9 @@ bool Job::Fits(const JobScope& scope, const JobSettings& settings, std::string& 
 
 RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
   const Lane& lane = lanes_[index];
-  return RoundScope{scope.now, scope.config, scope.actions, id_,      name_,    index,
-                    lane.name, lane.layout,  lane.memory,   workers_, Paused(), lane.last_spec};
+  return RoundScope{scope.now, scope.config,   scope.actions,         id_,         name_,
+                    index,     lane.name,      lane.layout,           lane.memory, workers_,
+                    Paused(),  lane.last_spec, membership_.generation};
 }
 
 ValueScope Job::ValuesScope(const JobScope& scope) const {
@@ -760,6 +763,7 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
       committed ? absl::StrCat("Round ", record.round, " is COMMITTED over ",
                                record.value.contributors.size(), " contributors.")
                 : absl::StrCat("Round ", record.round, " is ABORTED: ", record.value.reason, ".")});
+  if (committed) WatchNorms(scope, lane, record);
   const bool changes = next != membership_;
   const std::optional<WorkerId> donor = changes ? ChooseDonor(next) : std::nullopt;
   SendAll all;
@@ -781,6 +785,24 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope);  // All have finished.
   NotePause(scope);
   ReconsiderMembers(scope);
+}
+
+// Names the workers whose contribution to a committed round is far from what is usual in its lane.
+void Job::WatchNorms(const JobScope& scope, Lane& lane, const VerdictRecord& record) const {
+  if (lane.kind != LaneKind::kGradient || scope.config.norm_alarm == 0) return;
+  for (const UnusualNorm& unusual :
+       lane.norms.Add(record.value.contributors, scope.config.norm_alarm)) {
+    const std::string what =
+        std::isfinite(unusual.norm)
+            ? absl::StrFormat("has norm %.3g, %.1f standard deviations from what is usual, %.3g",
+                              unusual.norm, std::abs(unusual.z), unusual.usual)
+            : "holds a number that is not finite";
+    scope.actions.push_back(
+        Note{NoteKind::kContributionUnusual, name_, unusual.worker, lane.name, record.round,
+             absl::StrCat("The contribution of worker ", unusual.worker, " to round ", record.round,
+                          " of lane ", lane.name, " ", what,
+                          ". It was counted; look at its data and its hardware.")});
+  }
 }
 
 // ---- time

@@ -262,6 +262,7 @@ class Job {
   bool StillMeant(const Membership& written) const;
   void Settle(const JobScope& scope, LaneIndex index);
   void TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next);
+  void WatchNorms(const JobScope& scope, Lane& lane, const VerdictRecord& record) const;
   RoundScope ScopeOf(const JobScope& scope, LaneIndex index) const;
   ValueScope ValuesScope(const JobScope& scope) const;
   void Say(const JobScope& scope, NoteKind kind, const WorkerId& worker,

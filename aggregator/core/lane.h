@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "aggregator/core/layout.h"
 #include "aggregator/core/memory.h"
+#include "aggregator/core/norm_history.h"
 #include "aggregator/core/round.h"
 #include "aggregator/core/spec.h"
 #include "proto/vocabulary/messages.h"
@@ -40,6 +41,7 @@ struct Lane {
   std::deque<VerdictRecord> verdicts;  // The last few, oldest first.
   std::deque<std::pair<RoundNumber, uint64_t>> chains;  // The last many, oldest first.
   std::optional<RoundSpec> last_spec;                   // Of the last committed round.
+  NormHistory norms;                                    // Of a gradient lane's contributions.
   std::optional<Round> round;
   bool saving = false;  // Settled; the next generation is being written down.
   Membership saved_next;
@@ -78,7 +80,7 @@ struct Lane {
 
   auto Fields() const {
     return std::tie(name, kind, layout, memory, tracking, next, chain, verdicts, chains, last_spec,
-                    round, saving, saved_next, last_used, expired);
+                    norms, round, saving, saved_next, last_used, expired);
   }
 };
 

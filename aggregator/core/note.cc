@@ -54,6 +54,8 @@ const char* NoteKindName(NoteKind kind) {
       return "contribution_rejected";
     case NoteKind::kContributionDropped:
       return "contribution_dropped";
+    case NoteKind::kContributionUnusual:
+      return "contribution_unusual";
     case NoteKind::kFrameDuplicate:
       return "frame_duplicate";
     case NoteKind::kFrameStale:

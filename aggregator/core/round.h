@@ -55,6 +55,7 @@ struct RoundScope {
   const Workers& workers;
   bool paused;                                // Below min_workers, or suspended.
   const std::optional<RoundSpec>& last_spec;  // Of the lane's last committed round.
+  Generation generation;
 };
 
 struct RoundTransition {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/round.h"
 #include "aggregator/core/spec.h"
+#include "proto/vocabulary/version.h"
 
 namespace basin::aggregator {
 namespace {
@@ -119,8 +120,10 @@ RoundFacts Round::Facts(const RoundScope& scope) const {
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
     by_name.emplace(scope.layout.tensors()[tensor].name, tensor);
   }
+  facts.tensor_squared_norms.resize(by_name.size());
   for (const auto& [name, tensor] : by_name) {
-    facts.squared_norm += SquaredNorm(scope.layout, tensor);
+    facts.tensor_squared_norms[tensor] = SquaredNorm(scope.layout, tensor);
+    facts.squared_norm += facts.tensor_squared_norms[tensor];
   }
   facts.totals = Counts{0, 0, 0};
   for (const RoundMember& member : members_) {
@@ -148,10 +151,13 @@ void Round::PrepareCommitted(const RoundScope& scope) {
   value_.spec = Resolve(spec_, contributors_);
   value_.dropped = dropped_;
   value_.layout_version = scope.layout.version();
+  value_.generation = scope.generation;
+  value_.contract_version = kContractVersion;
   for (const RoundMember& member : members_) {
     if (member.standing != Standing::kContributor) continue;
-    value_.contributors.push_back(
-        {member.id, member.incarnation, WeightOf(spec_, member.begin.counts)});
+    value_.contributors.push_back({member.id, member.incarnation,
+                                   WeightOf(spec_, member.begin.counts),
+                                   member.commit.squared_norm});
     if (spec_.op == ReduceOp::kAverage) ++value_.divisor;
     if (spec_.op == ReduceOp::kWeightedAverage) value_.divisor += value_.contributors.back().weight;
   }

@@ -26,6 +26,7 @@
 #include "proto/limits/limits.h"
 #include "proto/limits/names.h"
 #include "proto/status/status.h"
+#include "proto/vocabulary/version.h"
 
 namespace basin::aggregator {
 namespace {

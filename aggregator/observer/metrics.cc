@@ -67,7 +67,12 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
   Scraped rounds = Gauge("basin_round", "Number of the lane's open or next round.");
   Scraped open = Gauge("basin_round_open", "1 while the lane's round is open.");
   Scraped norm = Gauge("basin_gradient_norm", "2-norm of the lane's last result.");
+  Scraped contributors = Gauge("basin_contributors", "Workers counted in the lane's last result.");
+  Scraped divisor = Gauge("basin_divisor", "What the lane's last result was divided by.");
   Scraped samples = Gauge("basin_effective_batch_samples", "Samples of the lane's last result.");
+  Scraped tokens = Gauge("basin_effective_batch_tokens", "Tokens of the lane's last result.");
+  Scraped micro_batches =
+      Gauge("basin_effective_batch_micro_batches", "Micro-batches of the lane's last result.");
   for (const JobSnapshot& job : snapshot.jobs) {
     states.Add({{kJob, job.job}, {"state", job.state}}, 1);
     generation.Add({{kJob, job.job}}, static_cast<double>(job.generation));
@@ -81,14 +86,20 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
       const std::vector<ClientMetric::Label> labels = {{kJob, job.job}, {"lane", lane.lane}};
       rounds.Add(labels, static_cast<double>(lane.round));
       open.Add(labels, lane.open ? 1 : 0);
-      if (lane.gradient_norm.has_value()) norm.Add(labels, *lane.gradient_norm);
-      if (lane.effective_samples.has_value()) {
-        samples.Add(labels, static_cast<double>(*lane.effective_samples));
-      }
+      if (!lane.last.has_value()) continue;
+      const auto add = [&](Scraped& to, const std::optional<uint64_t>& value) {
+        if (value.has_value()) to.Add(labels, static_cast<double>(*value));
+      };
+      norm.Add(labels, lane.last->gradient_norm);
+      add(contributors, lane.last->contributors);
+      add(divisor, lane.last->divisor);
+      add(samples, lane.last->effective_batch.samples);
+      add(tokens, lane.last->effective_batch.tokens);
+      add(micro_batches, lane.last->effective_batch.micro_batches);
     }
   }
-  for (Scraped* values :
-       {&states, &generation, &members, &heard, &rounds, &open, &norm, &samples}) {
+  for (Scraped* values : {&states, &generation, &members, &heard, &rounds, &open, &norm,
+                          &contributors, &divisor, &samples, &tokens, &micro_batches}) {
     families.push_back(values->Take());
   }
 }
@@ -149,6 +160,7 @@ struct Metrics::JobSeries {
   Counter* rejected = nullptr;
   Counter* withdrawn = nullptr;
   Counter* dropped = nullptr;
+  Counter* unusual = nullptr;
   Counter* late = nullptr;
   Histogram* duration = nullptr;
   std::map<std::string, std::pair<RoundNumber, absl::Time>> opened;  // By lane.
@@ -165,6 +177,9 @@ Metrics::Metrics(std::string version)
                                "Workers that were lost, or replaced by a newer process.")),
       contributions_(CounterFamily(registry_, "basin_contributions_total",
                                    "Contributions that were not counted, by why.")),
+      unusual_(CounterFamily(registry_, "basin_contributions_unusual_total",
+                             "Contributions that began to be far from the usual norm, or not "
+                             "finite. They were counted.")),
       late_(CounterFamily(registry_, "basin_workers_late_total",
                           "How often a round waited longer than round.late_warning for a worker.")),
       durations_(BuildHistogram()
@@ -223,6 +238,9 @@ void Metrics::CountForJob(JobSeries& series, const Note& note, absl::Time now) {
     case NoteKind::kContributionDropped:
       series.dropped->Increment();
       break;
+    case NoteKind::kContributionUnusual:
+      series.unusual->Increment();
+      break;
     case NoteKind::kWorkerLate:
       series.late->Increment();
       break;
@@ -246,6 +264,7 @@ void Metrics::AddJob(const JobName& job) {
   series->rejected = &contributions_.Add(labels("result", "rejected"));
   series->withdrawn = &contributions_.Add(labels("result", "withdrawn"));
   series->dropped = &contributions_.Add(labels("result", "dropped"));
+  series->unusual = &unusual_.Add({{kJob, job}});
   series->late = &late_.Add({{kJob, job}});
   series->duration = &durations_.Add({{kJob, job}}, DurationBuckets());
 }
@@ -262,6 +281,7 @@ void Metrics::RemoveJob(const JobName& job) {
   contributions_.Remove(series.rejected);
   contributions_.Remove(series.withdrawn);
   contributions_.Remove(series.dropped);
+  unusual_.Remove(series.unusual);
   late_.Remove(series.late);
   durations_.Remove(series.duration);
   jobs_.erase(found);

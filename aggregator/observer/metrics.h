@@ -63,6 +63,7 @@ class Metrics {
   prometheus::Family<prometheus::Counter>& attempts_;
   prometheus::Family<prometheus::Counter>& evictions_;
   prometheus::Family<prometheus::Counter>& contributions_;
+  prometheus::Family<prometheus::Counter>& unusual_;
   prometheus::Family<prometheus::Counter>& late_;
   prometheus::Family<prometheus::Histogram>& durations_;
   prometheus::Counter& state_file_failures_;

@@ -38,6 +38,7 @@ LogLevel LevelOf(NoteKind kind) {
     case NoteKind::kContributionWithdrawn:
     case NoteKind::kContributionRejected:
     case NoteKind::kContributionDropped:
+    case NoteKind::kContributionUnusual:
     case NoteKind::kFrameRefused:
     case NoteKind::kPaused:
     case NoteKind::kSteppedDown:

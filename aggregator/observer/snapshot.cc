@@ -28,8 +28,8 @@ LaneSnapshot LookAt(const Lane& lane) {
   snapshot.open = lane.Open();
   for (const VerdictRecord& record : lane.verdicts) {
     if (record.value.outcome != Outcome::kCommitted) continue;
-    snapshot.gradient_norm = std::sqrt(record.value.facts.squared_norm);
-    snapshot.effective_samples = record.value.facts.totals.samples;
+    snapshot.last = {std::sqrt(record.value.facts.squared_norm), record.value.contributors.size(),
+                     record.value.divisor, record.value.facts.totals};
   }
   return snapshot;
 }

@@ -22,12 +22,19 @@ namespace basin::aggregator {
 // Beyond it a job's workers have no series of their own: what is measured must stay bounded.
 inline constexpr size_t kMostWorkerSeries = 256;
 
+// What a committed round came to.
+struct ResultSnapshot {
+  double gradient_norm = 0;
+  uint64_t contributors = 0;
+  uint64_t divisor = 0;
+  Counts effective_batch;
+};
+
 struct LaneSnapshot {
   std::string lane;
   RoundNumber round = 0;  // Open, or the next.
   bool open = false;
-  std::optional<double> gradient_norm;        // Of the last committed round that is remembered.
-  std::optional<uint64_t> effective_samples;  // Likewise, when all contributors said.
+  std::optional<ResultSnapshot> last;  // Of the last committed round that is remembered.
 };
 
 struct JobSnapshot {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/limits/limits.h"
+#include "proto/vocabulary/version.h"
 #include "proto/wire/status_detail.h"
 
 namespace basin::aggregator {

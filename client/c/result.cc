@@ -41,6 +41,17 @@ void basin_result_info(const basin_result* result, basin_round_info* info) {
   out.tokens = Known(value.facts.totals.tokens);
   out.micro_batches = Known(value.facts.totals.micro_batches);
   out.chain = record.chain;
+  out.auto_predivide = value.spec.auto_predivide ? 1 : 0;
+  out.contributes_sum = value.spec.kind == basin::ContributionKind::kSum ? 1 : 0;
+  out.weight = static_cast<basin_weight>(value.spec.weight_by);
+  out.divide_by_present = value.spec.denominator == basin::Denominator::kPresent ? 1 : 0;
+  out.loss_scale = value.spec.loss_scale;
+  for (const basin::Contributor& contributor : value.contributors) {
+    out.weights += contributor.weight;
+  }
+  out.generation_term = value.generation.term;
+  out.generation_counter = value.generation.counter;
+  out.contract_version = value.contract_version;
   // What an older caller's structure has room for.
   const size_t size = std::min(info->size, sizeof(out));
   out.size = info->size;
@@ -51,6 +62,18 @@ const char* basin_result_contributor(const basin_result* result, uint32_t index)
   if (result == nullptr) return nullptr;
   const auto& contributors = result->round->record().value.contributors;
   return index < contributors.size() ? contributors[index].worker.c_str() : nullptr;
+}
+
+uint64_t basin_result_contributor_weight(const basin_result* result, uint32_t index) {
+  if (result == nullptr) return 0;
+  const auto& contributors = result->round->record().value.contributors;
+  return index < contributors.size() ? contributors[index].weight : 0;
+}
+
+double basin_result_contributor_squared_norm(const basin_result* result, uint32_t index) {
+  if (result == nullptr) return -1;
+  const auto& contributors = result->round->record().value.contributors;
+  return index < contributors.size() ? contributors[index].squared_norm.value_or(-1) : -1;
 }
 
 const char* basin_result_nonfinite_worker(const basin_result* result) {
@@ -65,6 +88,14 @@ const basin_error* basin_result_rejection(const basin_result* result) {
 
 int basin_result_has(const basin_result* result, uint32_t tensor) {
   return result != nullptr && result->round->Has(tensor) ? 1 : 0;
+}
+
+uint64_t basin_result_divisor(const basin_result* result, uint32_t tensor) {
+  return result != nullptr ? result->round->DivisorOf(tensor) : 0;
+}
+
+double basin_result_squared_norm(const basin_result* result, uint32_t tensor) {
+  return result != nullptr ? result->round->SquaredNormOf(tensor) : 0;
 }
 
 basin_code basin_result_copy(const basin_result* result, uint32_t tensor, void* to, size_t bytes,

@@ -96,6 +96,7 @@ struct PushTensor {
   LaneHandle lane = 0;
   TensorHandle tensor = 0;
   Digest digest = 0;
+  double squared_norm = 0;  // Infinite when a number is not finite.
 };
 struct SkipTensor {
   LaneHandle lane = 0;

@@ -134,7 +134,7 @@ Error Lane::PushTensor(const Scope& scope, const client::PushTensor& push) {
   if (Error error = WhyNotTensor(push.tensor); error.code != ErrorCode::kOk) return error;
   const RegisteredTensor& tensor = tensors_[push.tensor];
   if (!tensor.mismatch.empty()) return RefuseCall(ErrorCode::kMismatch, tensor.mismatch);
-  round_->PushTensor(push.tensor, *TensorBytes(tensor.spec), push.digest);
+  round_->PushTensor(push.tensor, *TensorBytes(tensor.spec), push.digest, push.squared_norm);
   if (tensor.index.has_value()) round_->SetIndex(scope, Id(), push.tensor, *tensor.index);
   Advance(scope);
   return {};

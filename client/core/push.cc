@@ -6,13 +6,19 @@
 
 namespace basin::client {
 
-void Push::Add(TensorHandle handle, uint64_t bytes, Digest digest) {
+void Push::Add(TensorHandle handle, uint64_t bytes, Digest digest, double squared_norm) {
   order_.emplace(handle, static_cast<uint32_t>(tensors_.size()));
-  tensors_.push_back({handle, std::nullopt, chunks_, bytes});
+  tensors_.push_back({handle, std::nullopt, chunks_, bytes, squared_norm});
   ++waiting_;
   chunks_ += ChunkCount(bytes);
   bytes_ += bytes;
   digest_ += digest;
+}
+
+double Push::SquaredNorm() const {
+  double sum = 0;
+  for (const auto& [handle, position] : order_) sum += tensors_[position].squared_norm;
+  return sum;
 }
 
 void Push::SetIndex(TensorHandle handle, TensorIndex index, const Layout& layout) {

@@ -128,7 +128,7 @@ void Round::SayWithdraw(const Scope& scope, const LaneId& lane) const {
 
 void Round::SayCommit(const Scope& scope, const LaneId& lane) const {
   Commit commit{lane.index,     number_,       lane.layout.version(), Bitmap(lane.layout.version()),
-                push_.chunks(), push_.bytes(), push_.digest()};
+                push_.chunks(), push_.bytes(), push_.digest(),        push_.SquaredNorm()};
   for (const Push::Tensor& tensor : push_.tensors()) commit.present.Set(*tensor.index);
   scope.Tell(std::move(commit));
 }

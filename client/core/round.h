@@ -101,8 +101,8 @@ class Round {
   bool Take(RoundInput input);
 
   // ---- the trainer's side; REQUIRES: state() is kPushing or kDecided
-  void PushTensor(TensorHandle tensor, uint64_t bytes, Digest digest) {
-    push_.Add(tensor, bytes, digest);
+  void PushTensor(TensorHandle tensor, uint64_t bytes, Digest digest, double squared_norm) {
+    push_.Add(tensor, bytes, digest, squared_norm);
   }
   void SkipTensor(TensorHandle tensor) { skipped_.emplace(tensor, std::nullopt); }
   void SetReason(std::string reason) { reason_ = std::move(reason); }

@@ -3,35 +3,57 @@
 #include "client/transport/contribution.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "kernels/cast.h"
+#include "kernels/norm.h"
 
 namespace basin::client {
 
+namespace {
+
+// An infinity stands for whatever is not finite.
+double Told(double squared_norm) {
+  return std::isfinite(squared_norm) ? squared_norm : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
 std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data, uint64_t size,
-                                 uint64_t wire_chunk_bytes) {
+                                 uint64_t wire_chunk_bytes,
+                                 const std::function<void(const void*, uint64_t)>& and_then) {
   std::vector<Digest> digests;
   digests.reserve((size + wire_chunk_bytes - 1) / wire_chunk_bytes);
   kernels::ContentDigest content;
   const char* bytes = static_cast<const char*>(data);
   for (uint64_t at = 0; at < size; at += wire_chunk_bytes) {
-    content.Update(bytes + at, std::min(wire_chunk_bytes, size - at));
+    const uint64_t part = std::min(wire_chunk_bytes, size - at);
+    content.Update(bytes + at, part);
     digests.push_back(kernels::TermOf(key, digests.size(), content.Finish()).low);
+    if (and_then) and_then(bytes + at, part);
   }
   return digests;
 }
 
-Contribution Prepare(const kernels::TensorKey& key, uint64_t tensor_bytes, const void* data,
-                     wire::Encoding encoding) {
+Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor_bytes,
+                     const void* data, wire::Encoding encoding) {
   Contribution contribution;
   contribution.encoding = encoding;
+  std::vector<double> leaves;
+  const auto add_norm = [&](const void* part, uint64_t size) {
+    kernels::AppendNormLeaves(dtype, part, size / ElementSize(dtype), &leaves);
+  };
   if (encoding.wire_dtype == DType::kUnspecified) {
     contribution.data = data;
     contribution.wire_bytes = tensor_bytes;
-    contribution.digests = DigestChunks(key, data, tensor_bytes, kChunkBytes);
+    contribution.digests = DigestChunks(key, data, tensor_bytes, kChunkBytes, add_norm);
+    contribution.squared_norm = Told(kernels::SquaredNorm(leaves.data(), leaves.size()));
     return contribution;
   }
+  add_norm(data, tensor_bytes);
+  contribution.squared_norm = Told(kernels::SquaredNorm(leaves.data(), leaves.size()));
   std::string narrow(tensor_bytes / 2, '\0');
   kernels::CastToWire(data, tensor_bytes / sizeof(float), encoding.wire_dtype,
                       encoding.wire_exponent, narrow.data());

@@ -23,9 +23,10 @@
 namespace basin::client {
 
 // The digest of each chunk of a tensor, in order; none when it has no bytes. `wire_chunk_bytes` is
-// what a whole chunk has as it travels.
-std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data, uint64_t size,
-                                 uint64_t wire_chunk_bytes);
+// what a whole chunk has as it travels. `and_then` is called for each chunk while the cache has it.
+std::vector<Digest> DigestChunks(
+    const kernels::TensorKey& key, const void* data, uint64_t size, uint64_t wire_chunk_bytes,
+    const std::function<void(const void* chunk, uint64_t size)>& and_then = nullptr);
 
 // A trainer's tensor, ready to be sent.
 struct Contribution {
@@ -35,17 +36,18 @@ struct Contribution {
   PayloadPtr narrow;        // A copy of our own in `encoding`.
   wire::Encoding encoding;
   std::vector<Digest> digests;
+  double squared_norm = 0;  // Before it was narrowed; see kernels/norm.h.
 
   uint64_t wire_chunk_bytes() const {
     return encoding.wire_dtype == DType::kUnspecified ? kChunkBytes : kChunkBytes / 2;
   }
 };
 
-// Computes the digests and, when `encoding` says so, the narrow copy. This reads the whole tensor,
-// so it is done on the thread of the trainer that has just written it.
-// REQUIRES: the encoding is of the tensor's own dtype, or one that kernels::CanCast.
-Contribution Prepare(const kernels::TensorKey& key, uint64_t tensor_bytes, const void* data,
-                     wire::Encoding encoding);
+// Computes the digests, the norm and, when `encoding` says so, the narrow copy. This reads the
+// whole tensor, so it is done on the thread of the trainer that has just written it. REQUIRES: the
+// encoding is of the tensor's own dtype, or one that kernels::CanCast.
+Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor_bytes,
+                     const void* data, wire::Encoding encoding);
 
 // What the trainer lent for one round. When the last holder lets go, `returned` is called, on that
 // holder's thread.

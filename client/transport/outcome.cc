@@ -11,6 +11,19 @@ bool RoundResult::Has(TensorHandle tensor) const {
          HasResult(record_.value, *tensors_[tensor].index);
 }
 
+uint64_t RoundResult::DivisorOf(TensorHandle tensor) const {
+  if (!Has(tensor)) return 0;
+  for (const TensorDivisor& entry : record_.value.tensor_divisors) {
+    if (entry.tensor == *tensors_[tensor].index) return entry.divisor;
+  }
+  return record_.value.divisor;
+}
+
+double RoundResult::SquaredNormOf(TensorHandle tensor) const {
+  const std::vector<double>& norms = record_.value.facts.tensor_squared_norms;
+  return Has(tensor) && *tensors_[tensor].index < norms.size() ? norms[*tensors_[tensor].index] : 0;
+}
+
 absl::Status RoundResult::CopyTo(TensorHandle tensor, void* to, uint64_t size) const {
   if (!Has(tensor)) {
     return absl::NotFoundError(absl::StrCat(

@@ -48,6 +48,9 @@ class RoundResult {
 
   // Whether anybody contributed to the tensor. False for handles that do not exist.
   bool Has(TensorHandle tensor) const;
+  // What the tensor's result was divided by, and its squared norm; 0 without a result.
+  uint64_t DivisorOf(TensorHandle tensor) const;
+  double SquaredNormOf(TensorHandle tensor) const;
   // Copies the tensor's result, `size` bytes in C order and the tensor's dtype.
   // Failure: NOT_FOUND without a result, INVALID_ARGUMENT for another size.
   absl::Status CopyTo(TensorHandle tensor, void* to, uint64_t size) const;

@@ -224,7 +224,7 @@ void Runner::Push(LaneHandle handle, TensorHandle tensor, Contribution contribut
   if (payload == nullptr) {
     payload = std::make_shared<LentPayload>(round.loan, contribution.data, contribution.wire_bytes);
   }
-  PushTensor push{handle, tensor, 0};
+  PushTensor push{handle, tensor, 0, contribution.squared_norm};
   for (const Digest digest : contribution.digests) push.digest += digest;
   const auto [at, fresh] =
       round.pushed.emplace(tensor, RoundShell::Pushed{std::move(payload), std::move(contribution)});

@@ -244,8 +244,9 @@ absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data
   const auto info = Find(lane, tensor);
   if (!info.ok()) return info.status();
   if (absl::Status status = CheckEncoding((*info)->spec, encoding); !status.ok()) return status;
-  return Post([lane, tensor, contribution = Prepare((*info)->key, (*info)->bytes, data, encoding)](
-                  Runner& runner, absl::Time now) mutable {
+  return Post([lane, tensor,
+               contribution = Prepare((*info)->key, (*info)->spec.dtype, (*info)->bytes, data,
+                                      encoding)](Runner& runner, absl::Time now) mutable {
     runner.Push(lane, tensor, std::move(contribution), now);
   });
 }

@@ -17,24 +17,17 @@
 
 namespace basin {
 
-// ---------------------------------------------------------------------------------- versions
+// ---------------------------------------------------------------------------------- messages
 
 // "BASN": what a message of zeros, or one that was meant for another service, does not have.
 inline constexpr uint32_t kMagic = 0x4e534142;
-
-inline constexpr uint32_t kProtocolVersion = 1;
-
-// Of the arithmetic: which bits a reduction comes to.
-inline constexpr uint32_t kContractVersion = 1;
-
-// ---------------------------------------------------------------------------------- messages
 
 // Of any gRPC message, with everything in it: gRPC's own default, so that no proxy has to be told.
 inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;
 
 // Of a message of a session, which travels in pieces when it is larger than that. Large ones are
 // Hello and Welcome, which describe every lane of a job: room for one lane of the most tensors with
-// the longest names and shapes, for 15 lanes of the most workers, or for 64 lanes of 2000 workers.
+// the longest names and shapes, for 14 lanes of the most workers, or for 64 lanes of 2000 workers.
 // The aggregator refuses to register what would lead beyond it (Config::max_history_bytes).
 inline constexpr size_t kMaxAssembledBytes = size_t{64} << 20;
 

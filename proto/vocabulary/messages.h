@@ -22,6 +22,7 @@
 #include "proto/vocabulary/ids.h"
 #include "proto/vocabulary/round.h"
 #include "proto/vocabulary/tensor.h"
+#include "proto/vocabulary/version.h"
 
 namespace basin {
 
@@ -71,8 +72,8 @@ struct Hello {
   RunId run;  // Empty: the run in progress.
   WorkerId worker;
   Nonce nonce = 0;
-  uint32_t protocol_version = 1;
-  uint32_t contract_version = 1;
+  uint32_t protocol_version = kProtocolVersion;
+  uint32_t contract_version = kContractVersion;  // Of the arithmetic.
   uint64_t features = 0;
   bool fresh = false;  // Whoever launched the run vouches that it is new.
   // The incarnation was welcomed before the run had any members. Without history it then knows for
@@ -143,8 +144,10 @@ struct Commit {
   uint64_t chunks = 0;
   uint64_t bytes = 0;
   Digest digest = 0;
+  // Of what was pushed; infinite when a number in it is not finite.
+  std::optional<double> squared_norm = std::nullopt;
   auto Fields() const {
-    return std::tie(lane, round, layout_version, present, chunks, bytes, digest);
+    return std::tie(lane, round, layout_version, present, chunks, bytes, digest, squared_norm);
   }
 };
 
@@ -292,8 +295,8 @@ struct Welcome {
   std::vector<LaneLayout> layouts;
   std::vector<OpenRound> open;
   std::vector<LastVerdicts> verdicts;
-  uint32_t contract_version = 1;  // Of the arithmetic.
-  uint64_t features = 0;          // Those of Hello::features that are in use.
+  uint32_t contract_version = kContractVersion;  // Of the arithmetic.
+  uint64_t features = 0;                         // Those of Hello::features that are in use.
   auto Fields() const {
     return std::tie(token, incarnation, run, term, role, membership, settings, frame_bytes,
                     heartbeat, layouts, open, verdicts, contract_version, features);

@@ -89,15 +89,20 @@ struct RoundFacts {
   double squared_norm = 0;
   bool overflow = false;
   std::optional<NonFinite> nonfinite;
-  Counts totals;  // A total is absent when one contributor did not say.
-  auto Fields() const { return std::tie(squared_norm, overflow, nonfinite, totals); }
+  Counts totals;                             // A total is absent when one contributor did not say.
+  std::vector<double> tensor_squared_norms;  // By index in the layout; 0 without a result.
+  auto Fields() const {
+    return std::tie(squared_norm, overflow, nonfinite, totals, tensor_squared_norms);
+  }
 };
 
 struct Contributor {
   WorkerId worker;
   Incarnation incarnation;
   uint64_t weight = 1;
-  auto Fields() const { return std::tie(worker, incarnation, weight); }
+  // Of what it sent, as it says itself; infinite when a number in it is not finite.
+  std::optional<double> squared_norm = std::nullopt;
+  auto Fields() const { return std::tie(worker, incarnation, weight, squared_norm); }
 };
 
 // What a round comes to: the thing that is prepared, staged and told. Fixed once prepared; a later
@@ -113,9 +118,11 @@ struct RoundValue {
   uint32_t layout_version = 0;  // Tensors at or beyond it are not part of this round.
   Digest digest = 0;            // Over the result bytes of all tensors that have a result.
   RoundFacts facts;
+  Generation generation;          // Of the members when it was reduced.
+  uint32_t contract_version = 0;  // Of the arithmetic that it was reduced by.
   auto Fields() const {
     return std::tie(outcome, reason, spec, contributors, dropped, divisor, tensor_divisors,
-                    layout_version, digest, facts);
+                    layout_version, digest, facts, generation, contract_version);
   }
 };
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "basin/v1/admin.pb.h"
 #include "proto/limits/limits.h"
+#include "proto/vocabulary/version.h"
 #include "proto/wire/checker.h"
 
 namespace basin::wire {

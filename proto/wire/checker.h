@@ -74,6 +74,11 @@ class Checker {
     if (!std::isfinite(value)) Fail(field, "is not finite");
     return value;
   }
+  // May be infinite.
+  double NotNegative(const char* field, double value) {
+    if (!(value >= 0)) Fail(field, "is negative, or not a number");
+    return value;
+  }
   template <typename T>
   T Equal(const char* field, T value, std::common_type_t<T> expected) {
     if (value != expected) FailUnequal(field, value, expected);

@@ -29,6 +29,7 @@
 #include "absl/types/span.h"
 #include "proto/limits/limits.h"
 #include "proto/vocabulary/messages.h"
+#include "proto/vocabulary/version.h"
 
 namespace basin::wire {
 

@@ -170,6 +170,7 @@ void Encode(const Commit& in, v1::Commit* out) {
   out->set_chunks(in.chunks);
   out->set_bytes(in.bytes);
   out->set_digest(in.digest);
+  if (in.squared_norm) out->set_squared_norm(*in.squared_norm);
 }
 
 Commit Decode(const v1::Commit& in, Checker& checker) {
@@ -181,6 +182,9 @@ Commit Decode(const v1::Commit& in, Checker& checker) {
   out.chunks = in.chunks();
   out.bytes = in.bytes();
   out.digest = in.digest();
+  if (in.has_squared_norm()) {
+    out.squared_norm = checker.NotNegative("squared_norm", in.squared_norm());
+  }
   return out;
 }
 

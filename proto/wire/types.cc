@@ -218,12 +218,18 @@ void Encode(const Contributor& in, v1::Contributor* out) {
   out->set_worker(in.worker);
   Encode(in.incarnation, out->mutable_incarnation());
   out->set_weight(in.weight);
+  if (in.squared_norm) out->set_squared_norm(*in.squared_norm);
 }
 
 Contributor Decode(const v1::Contributor& in, Checker& checker) {
-  return {checker.Worker("worker", in.worker()),
-          DecodeRequired("incarnation", in.has_incarnation(), in.incarnation(), checker),
-          in.weight()};
+  Contributor out;
+  out.worker = checker.Worker("worker", in.worker());
+  out.incarnation = DecodeRequired("incarnation", in.has_incarnation(), in.incarnation(), checker);
+  out.weight = in.weight();
+  if (in.has_squared_norm()) {
+    out.squared_norm = checker.NotNegative("squared_norm", in.squared_norm());
+  }
+  return out;
 }
 
 void Encode(const TensorDivisor& in, v1::TensorDivisor* out) {
@@ -251,6 +257,7 @@ void Encode(const RoundFacts& in, v1::RoundFacts* out) {
   out->set_overflow(in.overflow);
   if (in.nonfinite) Encode(*in.nonfinite, out->mutable_nonfinite());
   Encode(in.totals, out->mutable_totals());
+  for (const double norm : in.tensor_squared_norms) out->add_tensor_squared_norms(norm);
 }
 
 RoundFacts Decode(const v1::RoundFacts& in, Checker& checker) {
@@ -259,6 +266,10 @@ RoundFacts Decode(const v1::RoundFacts& in, Checker& checker) {
   out.overflow = in.overflow();
   if (in.has_nonfinite()) out.nonfinite = DecodeField("nonfinite", in.nonfinite(), checker);
   out.totals = DecodeField("totals", in.totals(), checker);
+  if (checker.Count("tensor_squared_norms", in.tensor_squared_norms_size(), kMaxTensors)) {
+    out.tensor_squared_norms.assign(in.tensor_squared_norms().begin(),
+                                    in.tensor_squared_norms().end());
+  }
   return out;
 }
 
@@ -273,6 +284,8 @@ void Encode(const RoundValue& in, v1::RoundValue* out) {
   out->set_layout_version(in.layout_version);
   out->set_digest(in.digest);
   Encode(in.facts, out->mutable_facts());
+  if (in.generation != Generation{}) Encode(in.generation, out->mutable_generation());
+  out->set_contract_version(in.contract_version);
 }
 
 RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
@@ -300,6 +313,8 @@ RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
   out.layout_version = checker.AtMost("layout_version", in.layout_version(), kMaxTensors);
   out.digest = in.digest();
   out.facts = DecodeField("facts", in.facts(), checker);
+  out.generation = DecodeField("generation", in.generation(), checker);
+  out.contract_version = in.contract_version();
   return out;
 }
 

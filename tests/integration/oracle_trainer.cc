@@ -253,8 +253,8 @@ class Trainer {
       }
     }
     std::string names;
-    for (const std::string& worker : info.contributors) {
-      names += (names.empty() ? "" : ",") + Quoted(worker);
+    for (const Contributor& contributor : info.contributors) {
+      names += (names.empty() ? "" : ",") + Quoted(contributor.worker);
     }
     const std::int64_t step = state_->step++;
     state_->history.fill(Mix(state_->history[0] + digest));

@@ -158,7 +158,10 @@ void RandomMessages::Fill(SampleRange* out) {
   out->begin = Below(out->end);
 }
 
-void RandomMessages::Fill(Contributor* out) { *out = {Label(), Make<Incarnation>(), Number()}; }
+void RandomMessages::Fill(Contributor* out) {
+  *out = {Label(), Make<Incarnation>(), Number(), std::nullopt};
+  if (Coin()) out->squared_norm = Scale();
+}
 
 void RandomMessages::Fill(TensorDivisor* out) { *out = {Tensor(), Number()}; }
 void RandomMessages::Fill(NonFinite* out) { *out = {Label(), Tensor(), Number()}; }
@@ -168,6 +171,7 @@ void RandomMessages::Fill(RoundFacts* out) {
   out->overflow = Coin();
   out->nonfinite = Maybe<NonFinite>();
   Fill(&out->totals);
+  for (uint64_t i = Below(4); i > 0; --i) out->tensor_squared_norms.push_back(Scale());
 }
 
 void RandomMessages::Fill(RoundValue* out) {
@@ -187,6 +191,8 @@ void RandomMessages::Fill(RoundValue* out) {
   out->layout_version = static_cast<uint32_t>(UpTo(kMaxTensors));
   out->digest = Number();
   Fill(&out->facts);
+  out->generation = Make<Generation>();
+  out->contract_version = static_cast<uint32_t>(UpTo(1000));
 }
 
 void RandomMessages::Fill(VerdictRecord* out) {
@@ -263,6 +269,7 @@ void RandomMessages::Fill(Skip* out) {
 void RandomMessages::Fill(Commit* out) {
   *out = {Lane(),   Round(), static_cast<uint32_t>(UpTo(kMaxTensors)), Make<Bitmap>(), Number(),
           Number(), Number()};
+  if (Coin()) out->squared_norm = Scale();
 }
 
 void RandomMessages::Fill(Withdraw* out) { *out = {Lane(), Round(), Text()}; }

@@ -196,8 +196,11 @@ RoundValue LargestValue(uint32_t workers, uint32_t tensors) {
   value.reason = std::string(kMaxTextBytes, 'r');
   value.spec = RandomMessages(1).Make<RoundSpec>();
   for (uint32_t i = 0; i < workers; ++i) {
-    value.contributors.push_back({LongestId(i), {kHuge, kHuge}, kHuge});
+    value.contributors.push_back({LongestId(i), {kHuge, kHuge}, kHuge, 1.0});
   }
+  value.facts.tensor_squared_norms.assign(tensors, 1.0);
+  value.generation = {kHuge, kHuge};
+  value.contract_version = ~uint32_t{0};
   value.divisor = value.digest = kHuge;
   for (uint32_t i = 0; i < tensors; ++i) value.tensor_divisors.push_back({i, kHuge});
   value.layout_version = kMaxTensors;
@@ -323,7 +326,7 @@ TEST(LargestMessages, HowManyLanesAJobMayHave) {
     return (kMaxAssembledBytes - aggregator::HelloBytes(workers)) /
            aggregator::HistoryBytes(aggregator::Layout(), nullptr, workers);
   };
-  EXPECT_EQ(lanes(kMaxWorkers), 15u);
+  EXPECT_EQ(lanes(kMaxWorkers), 14u);
   EXPECT_GE(lanes(2000), 64u);
   EXPECT_EQ(aggregator::Config().max_history_bytes, kMaxAssembledBytes);
 }

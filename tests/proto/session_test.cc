@@ -512,10 +512,11 @@ TEST(SessionLimits, TheLargestVerdictFits) {
   for (uint32_t i = 0; i < kMaxWorkers; ++i) {
     std::string worker = absl::StrCat("w", 100000 + i);
     worker.resize(kMaxWorkerIdBytes, 'x');
-    value.contributors.push_back({worker, {kMost, kMost}, kMost});
+    value.contributors.push_back({worker, {kMost, kMost}, kMost, 1.0});
     verdict.record.next.members.push_back(worker);
   }
   for (uint32_t i = 0; i < kMaxTensors; ++i) value.tensor_divisors.push_back({i, kMost});
+  value.facts.tensor_squared_norms.assign(kMaxTensors, 1.0);
   const absl::StatusOr<std::string> bytes = Encode(ToWorker(verdict));
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   const auto back = DecodeToWorker(*bytes);

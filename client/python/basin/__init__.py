@@ -5,7 +5,7 @@ basin.connect() is the interface for NumPy arrays; `basin.torch` is the one for 
 """
 
 from basin._abi import lib
-from basin.client import Client, Handle, Op, connect
+from basin.client import Client, Handle, connect
 from basin.errors import (
     ContributionChanged,
     DataCorrupt,
@@ -28,10 +28,12 @@ from basin.errors import (
     Unsupported,
     VersionMismatch,
 )
+from basin.spec import Counts, Op, RoundSpec, Weight
 from basin.worker import RoundInfo
 
 Sum = Op.SUM
 Average = Op.AVERAGE
+WeightedAverage = Op.WEIGHTED_AVERAGE
 Min = Op.MIN
 Max = Op.MAX
 Product = Op.PRODUCT
@@ -43,6 +45,7 @@ __all__ = [
     "Average",
     "Client",
     "ContributionChanged",
+    "Counts",
     "DataCorrupt",
     "DeadlineExceeded",
     "Error",
@@ -62,6 +65,7 @@ __all__ = [
     "ResourceExhausted",
     "RoundAborted",
     "RoundInfo",
+    "RoundSpec",
     "RunConflict",
     "Stale",
     "Sum",
@@ -69,5 +73,7 @@ __all__ = [
     "Unavailable",
     "Unsupported",
     "VersionMismatch",
+    "Weight",
+    "WeightedAverage",
     "connect",
 ]

@@ -99,6 +99,15 @@ class RoundInfo(Structure):
         ("tokens", c_int64),
         ("micro_batches", c_int64),
         ("chain", c_uint64),
+        ("auto_predivide", c_int),
+        ("contributes_sum", c_int),
+        ("weight", c_int),
+        ("divide_by_present", c_int),
+        ("loss_scale", c_double),
+        ("weights", c_uint64),
+        ("generation_term", c_uint64),
+        ("generation_counter", c_uint64),
+        ("contract_version", c_uint32),
     )
 
 
@@ -153,7 +162,11 @@ _FUNCTIONS = (
     ("abandon", _CODE, (_WORKER, _ERROR)),
     ("result_info", None, (c_void_p, POINTER(RoundInfo))),
     ("result_contributor", c_char_p, (c_void_p, c_uint32)),
+    ("result_contributor_weight", c_uint64, (c_void_p, c_uint32)),
+    ("result_contributor_squared_norm", c_double, (c_void_p, c_uint32)),
     ("result_nonfinite_worker", c_char_p, (c_void_p,)),
+    ("result_divisor", c_uint64, (c_void_p, c_uint32)),
+    ("result_squared_norm", c_double, (c_void_p, c_uint32)),
     ("result_rejection", c_void_p, (c_void_p,)),
     ("result_has", c_int, (c_void_p, c_uint32)),
     ("result_copy", _CODE, (c_void_p, c_uint32, c_void_p, c_size_t, _ERROR)),

@@ -6,7 +6,6 @@ with basin.connect(address="127.0.0.1:29600", job="mnist") as client:
 """
 
 import atexit
-import enum
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -20,20 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 from basin import _abi, dlpack
 from basin.dlpack import SupportsDLPack
 from basin.errors import Error, FailedPrecondition, InvalidArgument, OutcomeUnknown, Paused
+from basin.spec import Op, RoundSpec
 from basin.worker import Place, Result, RoundInfo, TensorSpec, Worker
 
 Array = NDArray[Any]
-
-
-class Op(enum.IntEnum):
-    """What a round does with the contributions. There is no default: an average of what should
-    be summed is wrong in silence."""
-
-    SUM = 1
-    AVERAGE = 2
-    MIN = 4
-    MAX = 5
-    PRODUCT = 6
 
 
 _DTYPES = {
@@ -403,7 +392,7 @@ class Client:
         if self.before_call is not None:
             self.before_call(lane_name)
         lane, handles = self.worker.register(lane_name, _abi.CALL, [spec for spec, _ in tensors])
-        self.worker.begin(lane, Op(op), prescale=prescale, postscale=postscale)
+        self.worker.begin(lane, RoundSpec(Op(op), prescale=prescale, postscale=postscale))
         handle = Handle(self, lane, memory, output)
         self._in_flight[lane] = handle
         for tensor, (_, address) in zip(handles, tensors):

@@ -19,6 +19,7 @@ from typing import Any
 from basin import _abi
 from basin._abi import lib
 from basin.errors import BY_CODE, Error
+from basin.spec import Counts, Op, RoundSpec, Weight
 
 logger = logging.getLogger("basin")
 
@@ -90,19 +91,37 @@ class Place:
 class RoundInfo:
     """What was done in a round: the same on all workers.
 
-    divisor:      what an average was divided by
-    squared_norm: of the result
-    nonfinite:    worker, and tensor and element by number, of the first input that was not finite
-    chain:        equal on all workers that have the same history
+    generation:        of the members when it was reduced
+    contract_version:  of the arithmetic
+    spec:              as used: the op, the scales, and the counts over all contributors, each None
+                       when one contributor did not say it
+    contributors:      ids of the workers that were counted, in byte order; in the same order:
+    weights:           what each counted for; 1 unless the round was weighted
+    contributor_norms: the 2-norm of what each sent; infinite when it was not finite, None: unknown
+    divisor:           what an average was divided by
+    squared_norm:      of the result
+    nonfinite:         worker, and tensor and element by number, of the first input that was not
+                       finite
+    chain:             equal on all workers that have the same history
     """
 
     round: int
+    generation: tuple[int, int]
+    contract_version: int
+    spec: RoundSpec
     contributors: tuple[str, ...]
+    weights: tuple[int, ...]
+    contributor_norms: tuple[float | None, ...]
     divisor: int
     squared_norm: float
     overflow: bool
     nonfinite: tuple[str, int, int] | None
     chain: int
+
+    @property
+    def norm(self) -> float:
+        """The 2-norm of the result, over all its tensors."""
+        return math.sqrt(self.squared_norm)
 
 
 class Result:
@@ -118,14 +137,33 @@ class Result:
     def info(self) -> RoundInfo:
         info = _abi.RoundInfo(size=ctypes.sizeof(_abi.RoundInfo))
         lib.basin_result_info(self._pointer, byref(info))
-        names = (lib.basin_result_contributor(self._pointer, i) for i in range(info.contributors))
         nonfinite = None
         if info.has_nonfinite:
             worker = lib.basin_result_nonfinite_worker(self._pointer) or b""
             nonfinite = (worker.decode(), info.nonfinite_tensor, info.nonfinite_element)
+        everyone = range(info.contributors)
+        ids = (lib.basin_result_contributor(self._pointer, i) for i in everyone)
+        squares = (lib.basin_result_contributor_squared_norm(self._pointer, i) for i in everyone)
         return RoundInfo(
             round=info.round,
-            contributors=tuple((name or b"").decode() for name in names),
+            generation=(info.generation_term, info.generation_counter),
+            contract_version=info.contract_version,
+            spec=RoundSpec(
+                op=Op(info.op),
+                prescale=info.prescale,
+                postscale=info.postscale,
+                predivide=info.predivide,
+                weight=Weight(info.weight),
+                contributes_sum=bool(info.contributes_sum),
+                divide_by_present=bool(info.divide_by_present),
+                loss_scale=info.loss_scale,
+                counts=Counts.from_c(info.samples, info.tokens, info.micro_batches),
+            ),
+            contributors=tuple((id or b"").decode() for id in ids),
+            weights=tuple(lib.basin_result_contributor_weight(self._pointer, i) for i in everyone),
+            contributor_norms=tuple(
+                None if square < 0 else math.sqrt(square) for square in squares
+            ),
             divisor=info.divisor,
             squared_norm=info.squared_norm,
             overflow=bool(info.overflow),
@@ -142,6 +180,14 @@ class Result:
     def has(self, tensor: int) -> bool:
         """Whether anybody contributed to the tensor."""
         return bool(lib.basin_result_has(self._pointer, tensor))
+
+    def divisor(self, tensor: int) -> int:
+        """What the tensor's average was divided by; 0 without a result."""
+        return int(lib.basin_result_divisor(self._pointer, tensor))
+
+    def squared_norm(self, tensor: int) -> float:
+        """Of the tensor's result; 0 without one, and for integers."""
+        return float(lib.basin_result_squared_norm(self._pointer, tensor))
 
     def copy(self, tensor: int, address: int, size: int) -> None:
         """Copies the tensor, `size` bytes in C order."""
@@ -236,26 +282,9 @@ class Worker:
     def begin(
         self,
         lane: int,
-        op: int,
-        *,
-        prescale: float = 1.0,
-        postscale: float = 1.0,
-        predivide: float = 1.0,
-        step: int = 0,
+        spec: RoundSpec,
     ) -> None:
-        spec = _abi.RoundSpec(
-            size=ctypes.sizeof(_abi.RoundSpec),
-            op=op,
-            prescale=prescale,
-            postscale=postscale,
-            predivide=predivide,
-            loss_scale=1.0,
-            samples=-1,
-            tokens=-1,
-            micro_batches=-1,
-            step=step,
-        )
-        _call("begin", self._pointer, lane, byref(spec))
+        _call("begin", self._pointer, lane, byref(spec.to_c()))
 
     def push(self, lane: int, tensor: int, address: int) -> None:
         _call("push", self._pointer, lane, tensor, address)

@@ -212,6 +212,7 @@ Commit TestWorker::MakeCommit(const std::string& name) {
     commit.bytes += ChunkSize(*TensorBytes(view.tensors[chunk.first]), chunk.second);
     commit.digest += DigestOf(chunk, value);
   }
+  commit.squared_norm = squared_norm;
   return commit;
 }
 

@@ -79,7 +79,8 @@ class TestWorker {
 
   WorkerId id;
   Nonce nonce;
-  uint64_t value;  // Of every chunk it pushes.
+  uint64_t value;                      // Of every chunk it pushes.
+  std::optional<double> squared_norm;  // That it says with a commit.
   RunId run;
   JobName job = kJob;
   bool fresh = true;

@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <optional>
+
+#include "proto/vocabulary/version.h"
 #include "tests/aggregator/core/harness.h"
 
 namespace basin::aggregator {
@@ -757,6 +761,39 @@ TEST(Settle, FactsDoNotDependOnWhoRegisteredFirst) {
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   EXPECT_EQ(t.a.verdict().value.facts.squared_norm, 14.0);
   EXPECT_FALSE(t.a.verdict().value.facts.overflow);
+}
+
+TEST(Settle, Criterion_3_8_TheReplySaysWhatWasComputedAndFromWhat) {
+  Three t;
+  t.a.squared_norm = 4;
+  t.c.squared_norm = std::numeric_limits<double>::infinity();
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  const RoundValue& value = t.a.verdict().value;
+  EXPECT_EQ(value.generation, t.a.membership.generation);
+  EXPECT_EQ(value.contract_version, kContractVersion);
+  ASSERT_EQ(value.contributors.size(), 3u);
+  EXPECT_EQ(value.contributors[0].squared_norm, 4);
+  EXPECT_EQ(value.contributors[1].squared_norm, std::nullopt);
+  EXPECT_EQ(value.contributors[2].squared_norm, std::numeric_limits<double>::infinity());
+  EXPECT_THAT(value.facts.tensor_squared_norms, ElementsAre(7, 7));
+  EXPECT_EQ(value.facts.squared_norm, 14);
+  ASSERT_EQ(t.Notes(NoteKind::kContributionUnusual), 1u) << "c's is not finite";
+}
+
+TEST(Settle, Criterion_3_8_AWorkerWithAnUnusualNormIsNamed) {
+  Config config;
+  config.norm_alarm = 6;
+  Three t(Settings(1, 3, 3), config);
+  for (uint64_t round = 0; round < 30; ++round) {
+    for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+      worker->squared_norm = round % 2 == 0 ? 1.0 : 1.2;
+      if (round == 29 && worker == &t.b) worker->squared_norm = 1e6;
+    }
+    for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+    EXPECT_EQ(t.Notes(NoteKind::kContributionUnusual), round == 29 ? 1u : 0u);
+  }
+  EXPECT_THAT(t.NoteText(NoteKind::kContributionUnusual), HasSubstr("worker b"));
+  EXPECT_THAT(t.NoteText(NoteKind::kContributionUnusual), HasSubstr("norm 1e+03"));
 }
 
 TEST(Settle, Fault_W12_TheFirstNonFiniteInputIsReported) {

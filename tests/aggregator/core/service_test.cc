@@ -160,8 +160,8 @@ TEST(Admission, WhatNoHelloCouldTellIsNotRegistered) {
   a.Register(many);
   EXPECT_THAT(
       a.Last<Rejected>().error.text,
-      HasSubstr("lane model: with tensor tensor652 as f32[65536] the hello of a worker that "
-                "comes back could have 100094 bytes for "));
+      HasSubstr("lane model: with tensor tensor536 as f32[65536] the hello of a worker that "
+                "comes back could have 100076 bytes for "));
   EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("1 lanes and 10 workers, and 100000 is"));
   const size_t tensors = a.lane().tensors.size();
   EXPECT_GT(tensors, 500u);

@@ -283,7 +283,7 @@ TEST(Metrics, OfASnapshotShowJobsWorkersAndLanes) {
   lane.lane = "evil\"} 1\n\\lane";
   lane.round = 7;
   lane.open = true;
-  lane.gradient_norm = 2.5;
+  lane.last = ResultSnapshot{2.5, 2, 48, {48, std::nullopt, 6}};
   job.lanes = {lane};
   snapshot.jobs = {job};
   snapshot.counters.corrupt_frames = 3;
@@ -294,6 +294,13 @@ TEST(Metrics, OfASnapshotShowJobsWorkersAndLanes) {
   EXPECT_EQ(2, samples.at("basin_members{training_job=\"a\",state=\"member\"}"));
   EXPECT_EQ(1.5, samples.at("basin_worker_last_seen_seconds{training_job=\"a\",worker=\"w0\"}"));
   EXPECT_EQ(7, samples.at("basin_round{training_job=\"a\",lane=\"evil\\\"} 1\\n\\\\lane\"}"));
+  const std::string of_lane = "{training_job=\"a\",lane=\"evil\\\"} 1\\n\\\\lane\"}";
+  EXPECT_EQ(2.5, samples.at("basin_gradient_norm" + of_lane));
+  EXPECT_EQ(2, samples.at("basin_contributors" + of_lane));
+  EXPECT_EQ(48, samples.at("basin_divisor" + of_lane));
+  EXPECT_EQ(48, samples.at("basin_effective_batch_samples" + of_lane));
+  EXPECT_EQ(6, samples.at("basin_effective_batch_micro_batches" + of_lane));
+  EXPECT_EQ(0u, samples.count("basin_effective_batch_tokens" + of_lane)) << "unknown is not zero";
   EXPECT_EQ(3, samples.at("basin_checksum_failures_total"));
   EXPECT_EQ(1, samples.at("basin_draining"));
 }

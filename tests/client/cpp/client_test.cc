@@ -85,11 +85,24 @@ TEST(CppClient, RunsRounds) {
     ASSERT_TRUE(result.ok()) << result.status().message();
     EXPECT_TRUE(result->rejection().ok());
     const RoundInfo info = result->info();
-    EXPECT_EQ(info.op, Op::kAverage);
+    EXPECT_EQ(info.spec.op, Op::kAverage);
     EXPECT_EQ(info.divisor, 2u);
-    EXPECT_EQ(info.totals.samples, 20);
-    EXPECT_FALSE(info.totals.tokens.has_value());
-    EXPECT_THAT(info.contributors, ElementsAre("w0", "w1"));
+    EXPECT_EQ(info.weights, 2u);
+    EXPECT_EQ(info.spec.counts.samples, 20);
+    EXPECT_FALSE(info.spec.counts.tokens.has_value());
+    ASSERT_EQ(info.contributors.size(), 2u);
+    for (size_t j = 0; j < 2; ++j) {
+      EXPECT_EQ(info.contributors[j].worker, j == 0 ? "w0" : "w1");
+      const double value = gradients[j][0];
+      EXPECT_EQ(info.contributors[j].squared_norm, kWeights * value * value);
+    }
+    EXPECT_EQ(info.generation, job.workers[0].place()->generation);
+    EXPECT_EQ(info.contract_version, 1u);
+    EXPECT_EQ(result->SquaredNorm(0), kWeights * 1.5 * 1.5);
+    EXPECT_EQ(info.squared_norm, result->SquaredNorm(0));
+    EXPECT_EQ(result->SquaredNorm(1), 0) << "skipped by all";
+    EXPECT_EQ(result->Divisor(0), 2u);
+    EXPECT_EQ(result->Divisor(1), 0u);
     EXPECT_FALSE(info.nonfinite.has_value());
     EXPECT_TRUE(result->Has(0));
     EXPECT_FALSE(result->Has(1));

@@ -345,19 +345,39 @@ typedef struct basin_round_info {
   int64_t samples, tokens,
       micro_batches; /* Over all contributors; negative: somebody did not say. */
   uint64_t chain;    /* Equal on all workers that have the same history. */
+  int auto_predivide; /* The aggregator chose predivide. */
+  int contributes_sum;
+  basin_weight weight;
+  int divide_by_present; /* Then basin_result_divisor has the divisor of each tensor. */
+  double loss_scale;
+  uint64_t weights; /* The sum of the contributors' weights; their number without weights. */
+  uint64_t generation_term; /* Of the members when it was reduced. */
+  uint64_t generation_counter;
+  uint32_t contract_version; /* Of the arithmetic. */
 } basin_round_info;
-#define BASIN_ROUND_INFO_INIT \
-  { sizeof(basin_round_info), 0, (basin_op)0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, 0 }
+#define BASIN_ROUND_INFO_INIT                                                                    \
+  {                                                                                              \
+    sizeof(basin_round_info), 0, (basin_op)0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, 0, 0, 0, \
+        BASIN_NO_WEIGHT, 0, 1, 0, 0, 0, 0                                                        \
+  }
 
 BASIN_API void basin_result_info(const basin_result* result, basin_round_info* info);
 /* Ids in byte order; valid as long as the result. NULL beyond the last. */
 BASIN_API const char* basin_result_contributor(const basin_result* result, uint32_t index);
+/* Its weight, 1 unless the round was weighted, and the squared norm of what it sent: infinite when a
+ * number in that was not finite, negative when it is not known. 0 and -1 beyond the last. */
+BASIN_API uint64_t basin_result_contributor_weight(const basin_result* result, uint32_t index);
+BASIN_API double basin_result_contributor_squared_norm(const basin_result* result, uint32_t index);
 BASIN_API const char* basin_result_nonfinite_worker(const basin_result* result);
 /* Why this worker's contribution was not counted as it was sent (BASIN_MISMATCH, say); NULL: it
  * was. Valid as long as the result. */
 BASIN_API const basin_error* basin_result_rejection(const basin_result* result);
 /* Whether anybody contributed to the tensor. */
 BASIN_API int basin_result_has(const basin_result* result, uint32_t tensor);
+/* What the tensor's average was divided by, and the squared norm of its result, of which the round's
+ * is the sum; 0 without a result, and the norm of integers is 0. */
+BASIN_API uint64_t basin_result_divisor(const basin_result* result, uint32_t tensor);
+BASIN_API double basin_result_squared_norm(const basin_result* result, uint32_t tensor);
 /* Copies the tensor, `bytes` in C order and the tensor's dtype. BASIN_NOT_FOUND without a result.
  */
 BASIN_API basin_code basin_result_copy(const basin_result* result, uint32_t tensor, void* to,

@@ -105,14 +105,23 @@ class RoundResult {
     basin_result_info(result_.get(), &from);
     RoundInfo info;
     info.round = from.round;
-    info.op = static_cast<Op>(from.op);
-    info.prescale = from.prescale;
-    info.postscale = from.postscale;
-    info.predivide = from.predivide;
+    info.generation = {from.generation_term, from.generation_counter};
+    info.contract_version = from.contract_version;
+    info.spec.op = static_cast<Op>(from.op);
+    info.spec.prescale = from.prescale;
+    info.spec.postscale = from.postscale;
+    info.spec.predivide = from.predivide;
+    info.spec.auto_predivide = from.auto_predivide != 0;
+    info.spec.contributes_sum = from.contributes_sum != 0;
+    info.spec.weight = static_cast<Weight>(from.weight);
+    info.spec.divide_by_present = from.divide_by_present != 0;
+    info.spec.loss_scale = from.loss_scale;
+    info.spec.counts = {Known(from.samples), Known(from.tokens), Known(from.micro_batches)};
     for (std::uint32_t i = 0; i < from.contributors; ++i) {
-      info.contributors.emplace_back(basin_result_contributor(result_.get(), i));
+      info.contributors.push_back(ContributorAt(i));
     }
     info.divisor = from.divisor;
+    info.weights = from.weights;
     info.squared_norm = from.squared_norm;
     info.overflow = from.overflow != 0;
     if (from.has_nonfinite != 0) {
@@ -120,9 +129,6 @@ class RoundResult {
       info.nonfinite =
           NonFinite{worker == nullptr ? "" : worker, from.nonfinite_tensor, from.nonfinite_element};
     }
-    info.totals.samples = Known(from.samples);
-    info.totals.tokens = Known(from.tokens);
-    info.totals.micro_batches = Known(from.micro_batches);
     info.chain = from.chain;
     return info;
   }
@@ -133,6 +139,15 @@ class RoundResult {
   // Whether anybody contributed to the tensor.
   bool Has(std::size_t tensor) const {
     return tensor < handles_->size() && basin_result_has(result_.get(), (*handles_)[tensor]) != 0;
+  }
+
+  // What the tensor's average was divided by, and the squared norm of its result, of which the
+  // round's is the sum; 0 without a result, and the norm of integers is 0.
+  std::uint64_t Divisor(std::size_t tensor) const {
+    return basin_result_divisor(result_.get(), HandleOf(tensor));
+  }
+  double SquaredNorm(std::size_t tensor) const {
+    return basin_result_squared_norm(result_.get(), HandleOf(tensor));
   }
 
   // Copies the tensor, `bytes` in C order and the tensor's dtype. kNotFound without a result.
@@ -157,6 +172,14 @@ class RoundResult {
  private:
   static std::optional<std::int64_t> Known(std::int64_t count) {
     return count < 0 ? std::nullopt : std::optional<std::int64_t>(count);
+  }
+  Contributor ContributorAt(std::uint32_t index) const {
+    Contributor contributor;
+    contributor.worker = basin_result_contributor(result_.get(), index);
+    contributor.weight = basin_result_contributor_weight(result_.get(), index);
+    const double norm = basin_result_contributor_squared_norm(result_.get(), index);
+    if (norm >= 0) contributor.squared_norm = norm;
+    return contributor;
   }
   // A handle that there is none of for what was not registered: the library says so.
   std::uint32_t HandleOf(std::size_t tensor) const {

@@ -90,22 +90,6 @@ struct NonFinite {
   std::uint64_t element = 0;
 };
 
-// What a round came to, besides its tensors.
-struct RoundInfo {
-  std::uint64_t round = 0;
-  Op op = Op::kSum;
-  double prescale = 1;
-  double postscale = 1;
-  double predivide = 1;
-  std::vector<std::string> contributors;  // In byte order.
-  std::uint64_t divisor = 0;              // What an average was divided by.
-  double squared_norm = 0;                // Of the result.
-  bool overflow = false;
-  std::optional<NonFinite> nonfinite;
-  Counts totals;            // Over all contributors; absent when one did not say.
-  std::uint64_t chain = 0;  // Equal on all workers that have the same history.
-};
-
 enum class Role { kJoiner = BASIN_JOINER, kSpare = BASIN_SPARE, kMember = BASIN_MEMBER };
 
 // Members by rank change together: a new generation has others. It never goes back.
@@ -131,6 +115,30 @@ struct Place {
   Generation donor_since;  // That those joined with: a version for their state.
   bool draining = false;   // It will not be among the next members.
   bool left = false;
+};
+
+// One that was counted in a round.
+struct Contributor {
+  std::string worker;
+  std::uint64_t weight = 1;  // 1 unless the round was weighted.
+  // Of what it sent; infinite when a number in that was not finite. Absent: it did not say.
+  std::optional<double> squared_norm;
+};
+
+// What was done in a round, and what it came to besides its tensors.
+struct RoundInfo {
+  std::uint64_t round = 0;
+  Generation generation;               // Of the members when it was reduced.
+  std::uint32_t contract_version = 0;  // Of the arithmetic.
+  RoundSpec spec{Op::kSum};            // As used; its counts are over all contributors, absent when
+                                       // one did not say.
+  std::vector<Contributor> contributors;  // In byte order of their ids.
+  std::uint64_t divisor = 0;              // What an average was divided by.
+  std::uint64_t weights = 0;              // The sum over the contributors.
+  double squared_norm = 0;                // Of the result.
+  bool overflow = false;
+  std::optional<NonFinite> nonfinite;
+  std::uint64_t chain = 0;  // Equal on all workers that have the same history.
 };
 
 enum class LogLevel {

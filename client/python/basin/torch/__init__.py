@@ -13,8 +13,8 @@ import sys
 from typing import Any
 
 from basin import client
-from basin.client import Op
 from basin.errors import FailedPrecondition
+from basin.spec import Op
 from basin.torch import context
 from basin.torch.collectives import (
     allgather_object,

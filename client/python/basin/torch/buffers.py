@@ -12,8 +12,8 @@ from collections.abc import Callable
 import torch
 
 from basin import _abi
-from basin.client import Op
 from basin.errors import Error, RoundAborted
+from basin.spec import Op, RoundSpec
 from basin.torch import tensors
 from basin.worker import TensorSpec, Worker
 
@@ -42,7 +42,7 @@ class BufferLane:
         specs = [TensorSpec(name, _abi.U8, (tensors.bytes_of(buffer),)) for name, buffer in named]
         _, handles = self._worker.register(self._name, _abi.GRADIENT, specs)
         self._buffers = [(handle, buffer) for handle, (_, buffer) in zip(handles, named)]
-        self._worker.begin(self._lane, Op.MAX)
+        self._worker.begin(self._lane, RoundSpec(Op.MAX))
         self._in_flight, self._refusal = True, None
         if self._worker.place().rank == 0:
             for handle, buffer in self._buffers:

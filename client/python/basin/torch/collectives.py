@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from basin import _abi
-from basin.client import CALL_PREFIX, Handle, Op
+from basin.client import CALL_PREFIX, Handle
 from basin.errors import InvalidArgument
+from basin.spec import Op
 from basin.torch import tensors
 from basin.torch.context import current
 from basin.torch.state import State, Tensors, optimizer_key

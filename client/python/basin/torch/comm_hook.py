@@ -15,8 +15,8 @@ Gradients are named by their parameters, because buckets change after the first 
 import torch
 from torch import distributed
 
-from basin.client import Op
 from basin.errors import InvalidArgument, Unsupported
+from basin.spec import Op
 from basin.torch.collectives import broadcast_parameters
 from basin.torch.lane import LaneOwner
 from basin.torch.start import start_lane

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from basin.client import Op
 from basin.errors import FailedPrecondition, Unsupported
+from basin.spec import Op
 from basin.torch import context
 from basin.torch.collectives import broadcast_parameters
 from basin.torch.lane import LaneOwner

@@ -25,7 +25,6 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from basin import _abi
-from basin.client import Op
 from basin.errors import (
     Error,
     FailedPrecondition,
@@ -34,6 +33,7 @@ from basin.errors import (
     Paused,
     Unsupported,
 )
+from basin.spec import Op, RoundSpec
 from basin.torch import narrow, tensors
 from basin.torch.buffers import BufferLane
 from basin.torch.state import JobState
@@ -269,7 +269,7 @@ class GradientLane:
         if self._in_round:
             return
         expected = self._state.before_round(self.name)
-        self._worker.begin(self._lane, self._op, step=self._steps)
+        self._worker.begin(self._lane, RoundSpec(self._op, step=self._steps))
         self._in_round = True
         self._refusal = None
         self._expected_round = expected

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from basin.client import Op
 from basin.errors import InvalidArgument, Unsupported
+from basin.spec import Op
 from basin.torch.collectives import share_optimizer
 from basin.torch.lane import GradientLane
 from basin.torch.start import start_lane

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 
 from basin import __version__
-from basin.client import Op
 from basin.errors import FailedPrecondition, InvalidArgument
+from basin.spec import Op
 from basin.torch import context
 from basin.torch.buffers import BufferLane
 from basin.torch.lane import GradientLane

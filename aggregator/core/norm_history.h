@@ -1,0 +1,60 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How large the contributions of a lane usually are, and which worker's is far from that: a worker
+// that diverges, or whose hardware computes wrongly, shows here before it shows in the loss.
+//
+// Looked at is the logarithm of a contribution's norm, because norms differ by factors. Mean and
+// variance are exponential averages over the rounds so far, of all workers together: with two or
+// four workers the others of one round alone say too little. A worker's z-score is its distance
+// from the mean of the rounds before, in standard deviations.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_AGGREGATOR_CORE_NORM_HISTORY_H_
+#define BASIN_AGGREGATOR_CORE_NORM_HISTORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "proto/vocabulary/round.h"
+
+namespace basin::aggregator {
+
+// Rounds that are watched before anyone is called unusual.
+inline constexpr uint64_t kNormWarmUp = 20;
+
+// Of one round: when the model diverges, all of them are unusual.
+inline constexpr size_t kMostNamed = 8;
+
+struct UnusualNorm {
+  WorkerId worker;
+  double norm = 0;
+  double usual = 0;  // The geometric mean of the rounds before.
+  double z = 0;      // Infinite when the norm is: a number is not finite.
+};
+
+class NormHistory {
+ public:
+  // Takes in a committed round. Returns the workers whose z-score is at or beyond `threshold`, or
+  // who sent a number that is not finite, and did not in the round before; the farthest first.
+  // Contributions of unknown norm and of norm 0 are left out. REQUIRES: threshold > 0.
+  std::vector<UnusualNorm> Add(const std::vector<Contributor>& contributors, double threshold);
+
+  auto Fields() const { return std::tie(rounds_, mean_, variance_, unusual_); }
+
+ private:
+  double Deviation() const;  // Of the logarithm, as it is used.
+  void Learn(const std::vector<double>& logarithms);
+
+  uint64_t rounds_ = 0;
+  double mean_ = 0;             // Of the logarithm of the norm.
+  double variance_ = 0;         // Likewise.
+  std::set<WorkerId> unusual_;  // In the last round.
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_NORM_HISTORY_H_

@@ -1,0 +1,26 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The squared norm of a tensor as it lies in a trainer's memory, by the tree of facts.h: the same
+// bits as the norm of a result with the same values, on every machine.
+//
+// Thread contract: pure functions.
+
+#ifndef BASIN_KERNELS_NORM_H_
+#define BASIN_KERNELS_NORM_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "kernels/facts.h"
+#include "proto/vocabulary/dtype.h"
+
+namespace basin::kernels {
+
+// Appends the sum of each leaf of `count` elements in logical C order to `leaves`; SquaredNorm()
+// adds up those of a whole tensor. Nothing is appended for a dtype that has no norm: integers.
+// REQUIRES: what is given before the last part of a tensor is whole leaves.
+void AppendNormLeaves(DType dtype, const void* data, size_t count, std::vector<double>* leaves);
+
+}  // namespace basin::kernels
+
+#endif  // BASIN_KERNELS_NORM_H_
