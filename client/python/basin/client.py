@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,8 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from basin import _abi, dlpack
 from basin.dlpack import SupportsDLPack
 from basin.errors import Error, FailedPrecondition, InvalidArgument, OutcomeUnknown, Paused
-from basin.spec import Op, RoundSpec
-from basin.worker import Place, Result, RoundInfo, TensorSpec, Worker
+from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
+from basin.worker import Place, Result, RoundInfo, TensorSpec, Worker, check_dtype
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Array = NDArray[Any]
 
@@ -189,9 +192,9 @@ class Client:
         name: str,
         *,
         op: Op,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
+        counts: Counts | None = None,
         timeout: float | None = None,
+        **options: "Unpack[ReductionOptions]",
     ) -> Array:
         """Reduces `array` over all members: each gets the same bits.
 
@@ -199,26 +202,35 @@ class Client:
                           say; any shape; float64, float32, float16, bfloat16, int64, int32, uint8
         name:             what the arrays of different workers are matched by; shape and dtype
                           belong to it
+        counts:           what this contribution stands for: its samples, tokens, micro-batches.
+                          A weighted average needs the one that it is weighted by; 0 adds nothing,
+                          whatever the array holds. The sums over all workers are in the handle's
+                          info, for every op.
+        timeout:          seconds until OutcomeUnknown; None: for ever
+        options:          the same on all workers:
+        weight_by:        of op=basin.WeightedAverage: "samples", "tokens" or "micro_batches"
+        contributes:      of op=basin.WeightedAverage: "mean" when the array is the mean over what
+                          weight_by names, "sum" when it is the sum
         prescale_factor:  each array is multiplied by it before the sum
         postscale_factor: and the result after it
-        timeout:          seconds until OutcomeUnknown; None: for ever
+        gradient_predivide_factor:
+                          each array is divided by it before the sum, and the result multiplied
+                          after it, so that the sum stays in range. "auto": a power of two near the
+                          root of the number of workers, chosen for each round
+        divide_by_present:
+                          an average is divided by who has sent the array, not by who has skipped
 
         Returns a new array of the same shape and dtype. A floating sum is made in float32 (float64
         for float64), over worker ids in byte order, and rounded once. NumPy has no bfloat16: one of
         ml_dtypes comes back as it is, one through DLPack as float32, which holds the same numbers.
 
-        Raises InvalidArgument for another dtype, Unsupported for another device than the CPU,
-        Mismatch when shape, dtype, op or scales differ from the others', RoundAborted when nobody
-        has a result, and OutcomeUnknown and Paused, after which the round goes on; see
+        Raises InvalidArgument for another dtype and for options that do not go together, before
+        anything is sent; Unsupported for another device than the CPU; Mismatch when shape, dtype,
+        op or options differ from the others'; NotFound when the counts of all are 0; RoundAborted
+        when nobody has a result; and OutcomeUnknown and Paused, after which the round goes on; see
         allreduce_async() to wait for it then.
         """
-        handle = self.allreduce_async(
-            array,
-            name,
-            op=op,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-        )
+        handle = self.allreduce_async(array, name, op=op, counts=counts, **options)
         return handle.wait(timeout)
 
     def allreduce_async(
@@ -227,11 +239,12 @@ class Client:
         name: str,
         *,
         op: Op,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
+        counts: Counts | None = None,
+        **options: "Unpack[ReductionOptions]",
     ) -> Handle[Array]:
         """As allreduce(), and returns at once. Leave `array` unchanged until the handle is done."""
-        return self._reduce(_take(name, array), True, Op(op), prescale_factor, postscale_factor)
+        spec = contribution(reduction(op, **options), counts)
+        return self._reduce(_take(name, array), True, spec)
 
     def skip_round(
         self,
@@ -239,25 +252,23 @@ class Client:
         name: str,
         *,
         op: Op,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
         timeout: float | None = None,
+        **options: "Unpack[ReductionOptions]",
     ) -> Array:
         """Takes part in the next allreduce of `name` without a contribution, so that the others do
         not wait for one, and returns what they have come to.
 
         like: an array of the shape and dtype that belong to the name; its numbers are not read
 
-        The rest is as for allreduce(), and op and scales must be the others'. An average is divided
-        by the number of all members, as if this one had sent zeros; a minimum, maximum or product
+        The rest is as for allreduce(), and op and options must be the others'. An average is
+        divided by the number of all members, as if this one had sent zeros, unless
+        divide_by_present; a weighted one by the counts of the others; a minimum, maximum or product
         is that of the others. Raises NotFound when all members skip the round.
         """
-        handle = self._reduce(_take(name, like), False, Op(op), prescale_factor, postscale_factor)
-        return handle.wait(timeout)
+        spec = contribution(reduction(op, **options), Counts(0, 0, 0))
+        return self._reduce(_take(name, like), False, spec).wait(timeout)
 
-    def _reduce(
-        self, taken: _Taken, contributes: bool, op: Op, prescale: float, postscale: float
-    ) -> Handle[Array]:
+    def _reduce(self, taken: _Taken, contributes: bool, spec: RoundSpec) -> Handle[Array]:
         def output(result: Result) -> Array:
             received = np.empty_like(taken.array)
             result.copy(0, received.ctypes.data, received.nbytes)
@@ -268,9 +279,7 @@ class Client:
             [(taken.spec, taken.array.ctypes.data if contributes else None)],
             taken,
             output,
-            op=op,
-            prescale=prescale,
-            postscale=postscale,
+            spec,
         )
 
     def broadcast(
@@ -330,7 +339,8 @@ class Client:
         here = np.ones(1, np.uint8)
         spec = TensorSpec("here", _abi.U8, (1,))
         lane = CALL_PREFIX + "barrier/" + name
-        self.start(lane, [(spec, here.ctypes.data)], here, lambda _: None, op=Op.MAX).wait(timeout)
+        tensors = [(spec, here.ctypes.data)]
+        self.start(lane, tensors, here, lambda _: None, RoundSpec(Op.MAX)).wait(timeout)
 
     # ---- how it is going
 
@@ -381,23 +391,23 @@ class Client:
         tensors: Sequence[tuple[TensorSpec, int | None]],
         memory: object,
         output: Callable[[Result], T],
-        *,
-        op: Op,
-        prescale: float = 1.0,
-        postscale: float = 1.0,
+        spec: RoundSpec,
     ) -> Handle[T]:
         """One round of a call lane whose tensors, given by address, lie in `memory`; this worker
         does not contribute to those without an address. They are the lane's first ones, so their
         handles count from 0; `output` makes of the result what wait() returns."""
+        for tensor, _ in tensors:
+            check_dtype(spec, tensor)
         if self.before_call is not None:
             self.before_call(lane_name)
-        lane, handles = self.worker.register(lane_name, _abi.CALL, [spec for spec, _ in tensors])
-        self.worker.begin(lane, RoundSpec(Op(op), prescale=prescale, postscale=postscale))
+        named = [tensor for tensor, _ in tensors]
+        lane, handles = self.worker.register(lane_name, _abi.CALL, named)
+        self.worker.begin(lane, spec)
         handle = Handle(self, lane, memory, output)
         self._in_flight[lane] = handle
-        for tensor, (_, address) in zip(handles, tensors):
+        for pushed, (_, address) in zip(handles, tensors):
             if address is not None:  # Skipped otherwise.
-                self.worker.push(lane, tensor, address)
+                self.worker.push(lane, pushed, address)
         try:
             self.worker.commit(lane)
         except Error as error:

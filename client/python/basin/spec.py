@@ -3,9 +3,13 @@
 
 import ctypes
 import enum
-from dataclasses import dataclass
+import math
+import operator
+from dataclasses import dataclass, replace
+from typing import Literal, TypedDict
 
 from basin import _abi
+from basin.errors import InvalidArgument
 
 
 class Op(enum.IntEnum):
@@ -31,11 +35,26 @@ class Weight(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Counts:
-    """What a contribution stands for; None is unknown, which is not 0."""
+    """What a contribution stands for; None is unknown, which is not 0. Whole numbers of any kind,
+    those of NumPy and torch too."""
 
     samples: int | None = None
     tokens: int | None = None
     micro_batches: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, count in vars(self).copy().items():
+            if count is None:
+                continue
+            try:
+                whole = operator.index(count)
+            except TypeError:
+                whole = -1
+            if whole < 0:
+                raise InvalidArgument(
+                    f"{name} cannot be {count}. Count them in whole numbers from 0; None: unknown."
+                )
+            object.__setattr__(self, name, whole)
 
     @staticmethod
     def from_c(samples: int, tokens: int, micro_batches: int) -> "Counts":
@@ -76,6 +95,16 @@ class RoundSpec:
     counts: Counts = Counts()
     step: int = 0
 
+    @property
+    def weight_count(self) -> int | None:
+        """The count that `weight` names; None when it is unknown, or there is no weight."""
+        named = {
+            Weight.SAMPLES: self.counts.samples,
+            Weight.TOKENS: self.counts.tokens,
+            Weight.MICRO_BATCHES: self.counts.micro_batches,
+        }
+        return named.get(self.weight)
+
     def to_c(self) -> _abi.RoundSpec:
         def count(known: int | None) -> int:
             return -1 if known is None else known
@@ -96,3 +125,143 @@ class RoundSpec:
             micro_batches=count(self.counts.micro_batches),
             step=self.step,
         )
+
+
+class ReductionOptions(TypedDict, total=False):
+    """How a round reduces, besides its op, in every call that begins one or says how they are.
+
+    weight_by:       of a WEIGHTED_AVERAGE, which needs it: what each contribution counts for
+    contributes:     of a WEIGHTED_AVERAGE, which needs it, because nobody can guess it: "mean" when
+                     what is sent is the mean over what is counted, "sum" when it is the sum
+    prescale_factor: each contribution is multiplied by it before the sum
+    postscale_factor:
+                     and the result after it
+    gradient_predivide_factor:
+                     each contribution is divided by it before the sum, and the result multiplied
+                     after it, so that the sum stays in range; "auto": a power of two near the root
+                     of the number of workers, chosen for each round and told in its info
+    divide_by_present:
+                     each tensor is divided by the workers that have sent it, not by all
+    """
+
+    weight_by: Literal["samples", "tokens", "micro_batches"] | None
+    contributes: Literal["mean", "sum"] | None
+    prescale_factor: float
+    postscale_factor: float
+    gradient_predivide_factor: float | Literal["auto"]
+    divide_by_present: bool
+
+
+_WEIGHTS = {
+    "samples": Weight.SAMPLES,
+    "tokens": Weight.TOKENS,
+    "micro_batches": Weight.MICRO_BATCHES,
+}
+AVERAGES = (Op.AVERAGE, Op.WEIGHTED_AVERAGE)
+
+
+def reduction(
+    op: Op,
+    *,
+    weight_by: str | None = None,
+    contributes: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    gradient_predivide_factor: float | str = 1.0,
+    divide_by_present: bool = False,
+) -> RoundSpec:
+    """What rounds of such options compute; the options are those of ReductionOptions.
+
+    Raises InvalidArgument, which names the argument, for what no round computes.
+    """
+    op = Op(op)
+    return RoundSpec(
+        op,
+        prescale=_scale("prescale_factor", prescale_factor),
+        postscale=_scale("postscale_factor", postscale_factor),
+        predivide=_predivide(op, gradient_predivide_factor),
+        weight=_weight(op, weight_by),
+        contributes_sum=_contributes_sum(op, contributes),
+        divide_by_present=_divide_by_present(op, divide_by_present),
+    )
+
+
+def contribution(spec: RoundSpec, counts: Counts | None) -> RoundSpec:
+    """A round of `spec` to which these counts are contributed.
+
+    Raises InvalidArgument when the one that it is weighted by is not among them.
+    """
+    complete = replace(spec, counts=counts or Counts())
+    if spec.op == Op.WEIGHTED_AVERAGE and complete.weight_count is None:
+        name = spec.weight.name.lower()
+        raise InvalidArgument(
+            f"A weighted average by {name} was given none, and unknown is not 0. Pass "
+            f"counts=basin.Counts({name}=...), 0 when there was nothing."
+        )
+    return complete
+
+
+def _scale(argument: str, value: float) -> float:
+    if not math.isfinite(value) or value == 0:
+        raise InvalidArgument(f"{argument} cannot be {value}. Use a finite number other than 0.")
+    return float(value)
+
+
+def _predivide(op: Op, factor: float | str) -> float | None:
+    if factor == 1.0:
+        return 1.0
+    if op not in (Op.SUM, *AVERAGES):
+        raise InvalidArgument(
+            f"{op.name} takes no gradient_predivide_factor: it adds nothing up. Leave it away."
+        )
+    if isinstance(factor, str):
+        if factor == "auto":
+            return None
+        raise InvalidArgument(
+            f'gradient_predivide_factor cannot be "{factor}". Use a number above 0, or "auto".'
+        )
+    if not math.isfinite(factor) or factor <= 0:
+        raise InvalidArgument(
+            f'gradient_predivide_factor cannot be {factor}. Use a number above 0, or "auto".'
+        )
+    return float(factor)
+
+
+def _weight(op: Op, weight_by: str | None) -> Weight:
+    known = ", ".join(f'"{name}"' for name in _WEIGHTS)
+    if op != Op.WEIGHTED_AVERAGE:
+        if weight_by is not None:
+            raise InvalidArgument(
+                f"{op.name} has no weights. Use op=basin.WeightedAverage, or leave weight_by away."
+            )
+        return Weight.NONE
+    if weight_by not in _WEIGHTS:
+        raise InvalidArgument(
+            f"A weighted average cannot have weight_by={weight_by!r}: it is weighted by what each "
+            f"contribution counts. Use one of {known}."
+        )
+    return _WEIGHTS[weight_by]
+
+
+def _contributes_sum(op: Op, contributes: str | None) -> bool:
+    if op != Op.WEIGHTED_AVERAGE:
+        if contributes is not None:
+            raise InvalidArgument(
+                f"{op.name} takes contributions as they are. Use op=basin.WeightedAverage, or "
+                "leave contributes away."
+            )
+        return False
+    if contributes not in ("mean", "sum"):
+        raise InvalidArgument(
+            f"A weighted average cannot have contributes={contributes!r}. Say what is sent: "
+            '"mean" when it is the mean over what weight_by names, "sum" when it is the sum.'
+        )
+    return contributes == "sum"
+
+
+def _divide_by_present(op: Op, divide_by_present: bool) -> bool:
+    if divide_by_present and op not in AVERAGES:
+        raise InvalidArgument(
+            f"{op.name} is divided by nothing. Use an average, or leave divide_by_present away."
+        )
+    return bool(divide_by_present)

@@ -18,8 +18,8 @@ from typing import Any
 
 from basin import _abi
 from basin._abi import lib
-from basin.errors import BY_CODE, Error
-from basin.spec import Counts, Op, RoundSpec, Weight
+from basin.errors import BY_CODE, Error, InvalidArgument
+from basin.spec import AVERAGES, Counts, Op, RoundSpec, Weight
 
 logger = logging.getLogger("basin")
 
@@ -67,6 +67,22 @@ class TensorSpec:
     def to_c(self) -> _abi.Tensor:
         shape = (c_uint64 * max(1, len(self.shape)))(*self.shape)
         return _abi.Tensor(self.name.encode(), self.dtype, len(self.shape), shape)
+
+
+def check_dtype(spec: RoundSpec, tensor: TensorSpec) -> None:
+    """Raises InvalidArgument for an average or a scale of integers, which have neither."""
+    if tensor.dtype not in (_abi.I64, _abi.I32, _abi.U8):
+        return
+    if spec.op in AVERAGES:
+        raise InvalidArgument(
+            f"Tensor {tensor.name} has integers, which have no {spec.op.name}. Use op=basin.Sum, "
+            "or convert it to a floating dtype."
+        )
+    if (spec.prescale, spec.postscale, spec.predivide) != (1.0, 1.0, 1.0):
+        raise InvalidArgument(
+            f"Tensor {tensor.name} has integers, which take no scale. Leave the factors away, or "
+            "convert it to a floating dtype."
+        )
 
 
 @dataclass(frozen=True)

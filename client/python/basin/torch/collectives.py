@@ -4,7 +4,7 @@
 import io
 import pickle
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,11 +12,14 @@ import torch
 from basin import _abi
 from basin.client import CALL_PREFIX, Handle
 from basin.errors import InvalidArgument
-from basin.spec import Op
+from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
 from basin.torch import tensors
 from basin.torch.context import current
 from basin.torch.state import State, Tensors, optimizer_key
 from basin.worker import Result, TensorSpec
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _TIMEOUT_SECONDS = 300.0
 
@@ -29,11 +32,12 @@ def allreduce_async(
     name: str,
     *,
     op: Op,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
+    counts: Counts | None = None,
+    **options: "Unpack[ReductionOptions]",
 ) -> Handle[torch.Tensor]:
-    """As basin.Client.allreduce_async(), for a torch tensor of the CPU."""
-    return _start([(name, tensor)], name, _first, False, op, prescale_factor, postscale_factor)
+    """As basin.Client.allreduce_async(), with its counts and options, for a torch tensor of the
+    CPU."""
+    return _start([(name, tensor)], name, _first, False, _spec(op, counts, options))
 
 
 def allreduce(
@@ -41,15 +45,11 @@ def allreduce(
     name: str,
     *,
     op: Op,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
+    counts: Counts | None = None,
+    **options: "Unpack[ReductionOptions]",
 ) -> torch.Tensor:
     """Reduces a tensor over all workers; returns a new one. No gradient flows through it."""
-    return synchronize(
-        allreduce_async(
-            tensor, name, op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor
-        )
-    )
+    return synchronize(allreduce_async(tensor, name, op=op, counts=counts, **options))
 
 
 def allreduce_async_(
@@ -57,11 +57,11 @@ def allreduce_async_(
     name: str,
     *,
     op: Op,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
+    counts: Counts | None = None,
+    **options: "Unpack[ReductionOptions]",
 ) -> Handle[torch.Tensor]:
     """As allreduce_async(); wait() writes the result to `tensor` and returns it."""
-    return _start([(name, tensor)], name, _first, True, op, prescale_factor, postscale_factor)
+    return _start([(name, tensor)], name, _first, True, _spec(op, counts, options))
 
 
 def allreduce_(
@@ -69,15 +69,11 @@ def allreduce_(
     name: str,
     *,
     op: Op,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
+    counts: Counts | None = None,
+    **options: "Unpack[ReductionOptions]",
 ) -> torch.Tensor:
     """As allreduce(), in place."""
-    return synchronize(
-        allreduce_async_(
-            tensor, name, op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor
-        )
-    )
+    return synchronize(allreduce_async_(tensor, name, op=op, counts=counts, **options))
 
 
 def grouped_allreduce_async(
@@ -85,15 +81,15 @@ def grouped_allreduce_async(
     name: str,
     *,
     op: Op,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
+    counts: Counts | None = None,
+    **options: "Unpack[ReductionOptions]",
 ) -> Handle[list[torch.Tensor]]:
     """Reduces several tensors in one round: all of them over the same workers.
 
     They are matched by their place in the group, whose name is `name`. wait() returns new tensors,
-    in the same order.
+    in the same order. Counts and options are those of basin.Client.allreduce(), for each tensor.
     """
-    return _start_group(group, name, False, op, prescale_factor, postscale_factor)
+    return _start_group(group, name, False, _spec(op, counts, options))
 
 
 def grouped_allreduce(
@@ -101,15 +97,11 @@ def grouped_allreduce(
     name: str,
     *,
     op: Op,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
+    counts: Counts | None = None,
+    **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
     """As grouped_allreduce_async(), and waits."""
-    return synchronize(
-        grouped_allreduce_async(
-            group, name, op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor
-        )
-    )
+    return synchronize(grouped_allreduce_async(group, name, op=op, counts=counts, **options))
 
 
 def grouped_allreduce_async_(
@@ -117,11 +109,11 @@ def grouped_allreduce_async_(
     name: str,
     *,
     op: Op,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
+    counts: Counts | None = None,
+    **options: "Unpack[ReductionOptions]",
 ) -> Handle[list[torch.Tensor]]:
     """As grouped_allreduce_async(); wait() writes the results to the tensors and returns them."""
-    return _start_group(group, name, True, op, prescale_factor, postscale_factor)
+    return _start_group(group, name, True, _spec(op, counts, options))
 
 
 def grouped_allreduce_(
@@ -129,15 +121,11 @@ def grouped_allreduce_(
     name: str,
     *,
     op: Op,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
+    counts: Counts | None = None,
+    **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
     """As grouped_allreduce(), in place."""
-    return synchronize(
-        grouped_allreduce_async_(
-            group, name, op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor
-        )
-    )
+    return synchronize(grouped_allreduce_async_(group, name, op=op, counts=counts, **options))
 
 
 def poll(handle: Handle[Any]) -> bool:
@@ -154,19 +142,18 @@ def _first(received: list[torch.Tensor]) -> torch.Tensor:
     return received[0]
 
 
+def _spec(op: Op, counts: Counts | None, options: ReductionOptions) -> RoundSpec:
+    return contribution(reduction(op, **options), counts)
+
+
 def _start_group(
-    group: Sequence[torch.Tensor],
-    name: str,
-    in_place: bool,
-    op: Op,
-    prescale: float,
-    postscale: float,
+    group: Sequence[torch.Tensor], name: str, in_place: bool, spec: RoundSpec
 ) -> Handle[list[torch.Tensor]]:
     if not group:
         raise InvalidArgument(f"Group {name} has no tensors. Give it at least one.")
     named = [(f"{name}.{i}", tensor) for i, tensor in enumerate(group)]
     # A lane of its own, or a tensor of the same name would be the first one there.
-    return _start(named, "group/" + name, list, in_place, op, prescale, postscale)
+    return _start(named, "group/" + name, list, in_place, spec)
 
 
 def _start(
@@ -174,9 +161,7 @@ def _start(
     lane: str,
     finish: Callable[[list[torch.Tensor]], T],
     in_place: bool,
-    op: Op,
-    prescale: float,
-    postscale: float,
+    spec: RoundSpec,
 ) -> Handle[T]:
     for name, tensor in named:
         tensors.check(name, tensor)
@@ -201,9 +186,7 @@ def _start(
         ],
         sent,
         output,
-        op=op,
-        prescale=prescale,
-        postscale=postscale,
+        spec,
     )
 
 
