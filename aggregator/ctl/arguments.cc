@@ -23,6 +23,7 @@ struct Flag {
   std::string name;
   std::string letter;  // "-o"; empty: none.
   bool takes_value = false;
+  bool of_all = false;  // Of every command.
   std::function<absl::Status(const std::string& value, Arguments& arguments)> take;
 };
 
@@ -73,33 +74,33 @@ absl::Status TakeExitStatus(const std::string& value, Arguments& arguments) {
 
 std::vector<Flag> Flags() {
   return {
-      {"--address", "", true, TakeAddress},
-      {"--output", "-o", true, TakeOutput},
-      {"--timeout", "", true, TakeTimeout},
-      {"--last", "", true, TakeLast},
-      {"--status", "", true, TakeExitStatus},
-      {"--after", "", true,
+      {"--address", "", true, true, TakeAddress},
+      {"--output", "-o", true, true, TakeOutput},
+      {"--timeout", "", true, true, TakeTimeout},
+      {"--last", "", true, false, TakeLast},
+      {"--status", "", true, false, TakeExitStatus},
+      {"--after", "", true, false,
        [](const std::string& value, Arguments& arguments) {
          return TakeNumber(value, ~uint64_t{0}, arguments.after);
        }},
-      {"--job", "", true,
+      {"--job", "", true, false,
        [](const std::string& value, Arguments& arguments) {
          return TakeText(value, arguments.job);
        }},
-      {"--lane", "", true,
+      {"--lane", "", true, false,
        [](const std::string& value, Arguments& arguments) {
          return TakeText(value, arguments.lane);
        }},
-      {"--reason", "", true,
+      {"--reason", "", true, false,
        [](const std::string& value, Arguments& arguments) {
          return TakeText(value, arguments.reason);
        }},
-      {"--follow", "-f", false,
+      {"--follow", "-f", false, false,
        [](const std::string&, Arguments& arguments) {
          arguments.follow = true;
          return absl::OkStatus();
        }},
-      {"--help", "-h", false,
+      {"--help", "-h", false, true,
        [](const std::string&, Arguments& arguments) {
          arguments.help = true;
          return absl::OkStatus();
@@ -139,6 +140,7 @@ absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& argument
       return known.name == name || (known.letter == name && !name.empty());
     });
     if (flag == flags.end()) return Unknown(name, flags);
+    if (!flag->of_all) read.own_flags.push_back(flag->letter.empty() ? flag->name : flag->letter);
     std::string value;
     if (equals != std::string::npos) {
       if (!flag->takes_value) return Wrong(absl::StrCat(name, " takes no value"));

@@ -24,7 +24,8 @@ struct Arguments {
   absl::Duration timeout = absl::Seconds(10);
   bool help = false;
 
-  // Of single commands.
+  // Of single commands; which of their flags were given, as they stand in the commands' usage.
+  std::vector<std::string> own_flags;
   bool follow = false;
   std::string job;
   std::string lane;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -234,8 +235,10 @@ absl::Status RunRecover(Client& client) {
 
 struct Command {
   std::string name;
-  std::string usage;  // Behind the name.
+  std::string usage;  // Behind the name, with every flag that the command has of its own.
   std::string summary;
+  std::string details;  // What to know before it is used.
+  std::vector<std::string> examples;
   size_t least_words;  // With the name.
   size_t most_words;
   absl::Status (*run)(Client&);
@@ -243,22 +246,122 @@ struct Command {
 
 const std::vector<Command>& Commands() {
   static const std::vector<Command>& commands = *new std::vector<Command>{
-      {"status", "", "the service and its jobs", 1, 1, RunStatus},
-      {"members", "JOB", "the workers of a job", 2, 2, RunMembers},
-      {"rounds", "JOB [--lane=LANE] [--last=N]", "open rounds, whom they wait for, and the last", 2,
-       2, RunRounds},
-      {"events", "[-f] [--job=JOB] [--after=N]", "what happened; -f: and what happens", 1, 1,
+      {"status",
+       "",
+       "the service and its jobs",
+       "Says for each job its state and, while it waits, for what.",
+       {"basinctl status", "basinctl status -o json"},
+       1,
+       1,
+       RunStatus},
+      {"members",
+       "JOB",
+       "the workers of a job",
+       "In the order of their ranks; then who waits to join, spares, and who has finished.",
+       {"basinctl members vision"},
+       2,
+       2,
+       RunMembers},
+      {"rounds",
+       "JOB [--lane=LANE] [--last=N]",
+       "open rounds, whom they wait for, and the last",
+       "Names each worker that a round waits for, and the tensor. --last: how many of the past\n"
+       "rounds of each lane, 2 if it is not said; the aggregator remembers only a few. -o json "
+       "has\n"
+       "all of a reply: op, scales, divisor, effective batch, norms, contributors.",
+       {"basinctl rounds vision", "basinctl rounds vision --lane=gradients --last=1 -o json"},
+       2,
+       2,
+       RunRounds},
+      {"events",
+       "[-f] [--job=JOB] [--after=N]",
+       "what happened; -f: and what happens",
+       "The decisions of the aggregator with their reasons, numbered. -f goes on until Ctrl-C, "
+       "and\n"
+       "with --job until that job ends. --after: only those with a higher number.",
+       {"basinctl events --job=vision", "basinctl events -f --after=1500"},
+       1,
+       1,
        RunEvents},
-      {"drain", "worker JOB WORKER | service", "let a worker, or the aggregator, end in order", 2,
-       4, RunDrain},
-      {"evict", "JOB WORKER [--reason=TEXT]", "end a worker's membership now", 3, 3, RunEvict},
-      {"report-exit", "JOB WORKER [--status=N]", "the worker's process has ended: wait no more", 3,
-       3, RunReportExit},
-      {"pause", "JOB", "open no new round", 2, 2, RunPause},
-      {"resume", "JOB", "open rounds again", 2, 2, RunResume},
-      {"recover", "JOB", "leave a halted recovery with whoever is back", 2, 2, RunRecover},
+      {"drain",
+       "worker JOB WORKER | service",
+       "let a worker, or the aggregator, end in order",
+       "A worker ends its round and is not among the next members. The service admits nobody "
+       "more,\n"
+       "ends the open rounds within drain.grace, and exits.",
+       {"basinctl drain worker vision w-7", "basinctl drain service"},
+       2,
+       4,
+       RunDrain},
+      {"evict",
+       "JOB WORKER [--reason=TEXT]",
+       "end a worker's membership now",
+       "The open round goes on without what it has not sent in full. The worker is told the "
+       "reason,\n"
+       "and may come back with the state of the others.",
+       {"basinctl evict vision w-7 --reason='wrong data set'"},
+       3,
+       3,
+       RunEvict},
+      {"report-exit",
+       "JOB WORKER [--status=N]",
+       "the worker's process has ended: wait no more",
+       "For launchers, which know at once what the aggregator would find out after a lease. "
+       "--status:\n"
+       "of the process; minus the signal that ended it.",
+       {"basinctl report-exit vision w-7 --status=-9"},
+       3,
+       3,
+       RunReportExit},
+      {"pause",
+       "JOB",
+       "let its workers wait",
+       "No round is opened, and no open one ends, until `basinctl resume`. Nothing is lost.",
+       {"basinctl pause vision"},
+       2,
+       2,
+       RunPause},
+      {"resume",
+       "JOB",
+       "let them go on",
+       "Ends what `basinctl pause` began.",
+       {"basinctl resume vision"},
+       2,
+       2,
+       RunResume},
+      {"recover",
+       "JOB",
+       "leave a halted recovery with whoever is back",
+       "A restarted aggregator halts when too few workers are back to know the last round. This "
+       "goes\n"
+       "on with those who are: what only the others had is lost, and is reported.",
+       {"basinctl status", "basinctl recover vision"},
+       2,
+       2,
+       RunRecover},
   };
   return commands;
+}
+
+std::string Usage(const Command& command) {
+  return absl::StrCat(command.name, command.usage.empty() ? "" : " ", command.usage);
+}
+
+constexpr char kFlagsOfAll[] =
+    "\nflags:\n"
+    "  --address=HOST:PORT   the aggregator's admin.listen (127.0.0.1:29602; also\n"
+    "                        BASIN_ADMIN_ADDRESS)\n"
+    "  -o, --output=FORMAT   table (the default) or json, with the names of the protocol\n"
+    "  --timeout=DURATION    how long to wait for an answer (10s)\n";
+
+std::string Examples(const std::vector<std::string>& examples) {
+  return absl::StrCat("\nexamples:\n  ", absl::StrJoin(examples, "\n  "), "\n");
+}
+
+std::string HelpOf(const Command& command) {
+  return absl::StrCat("basinctl ", command.name, ": ", command.summary, "\n\nusage: basinctl ",
+                      Usage(command), "\n\n", command.details, "\n", kFlagsOfAll,
+                      Examples(command.examples));
 }
 
 std::string Help() {
@@ -266,24 +369,16 @@ std::string Help() {
       "basinctl shows what an aggregator does, and changes it.\n\nusage: basinctl COMMAND ... "
       "[flags]\n\ncommands:\n";
   for (const Command& command : Commands()) {
-    const std::string usage = command.name + (command.usage.empty() ? "" : " ") + command.usage;
+    const std::string usage = Usage(command);
     absl::StrAppend(&text, "  ", usage, std::string(usage.size() < 38 ? 38 - usage.size() : 1, ' '),
                     command.summary, "\n");
   }
-  return absl::StrCat(
-      text,
-      "\nflags:\n"
-      "  --address=HOST:PORT   the aggregator's admin.listen (127.0.0.1:29602; also\n"
-      "                        BASIN_ADMIN_ADDRESS)\n"
-      "  -o, --output=FORMAT   table (the default) or json, with the names of the protocol\n"
-      "  --timeout=DURATION    how long to wait for an answer (10s)\n"
-      "\nexamples:\n"
-      "  basinctl status\n"
-      "  basinctl rounds vision -o json\n"
-      "  basinctl events -f --job=vision\n"
-      "  basinctl evict vision w-7 --reason='wrong data set'\n"
-      "\nexit codes: 0 ok, 1 failed, 2 usage, 3 unreachable, 4 denied, 5 not found,\n"
-      "6 precondition, 7 timeout\n");
+  return absl::StrCat(text, "\n`basinctl COMMAND --help` says more of one.\n", kFlagsOfAll,
+                      Examples({"basinctl status", "basinctl rounds vision -o json",
+                                "basinctl events -f --job=vision",
+                                "basinctl evict vision w-7 --reason='wrong data set'"}),
+                      "\nexit codes: 0 ok, 1 failed, 2 usage, 3 unreachable, 4 denied, 5 not "
+                      "found,\n6 precondition, 7 timeout\n");
 }
 
 ExitCode Refuse(const absl::Status& status) {
@@ -292,20 +387,34 @@ ExitCode Refuse(const absl::Status& status) {
   return ExitCodeOf(status);
 }
 
-absl::StatusOr<Command> Find(const std::vector<std::string>& words) {
-  if (words.empty()) return absl::InvalidArgumentError("which command? See basinctl --help");
-  std::vector<std::string> names;
+// The command that `words` begin with; nullptr: none of that name.
+const Command* FindNamed(const std::vector<std::string>& words) {
   for (const Command& command : Commands()) {
-    names.push_back(command.name);
-    if (command.name != words[0]) continue;
-    if (words.size() >= command.least_words && words.size() <= command.most_words) return command;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "write `basinctl ", command.name, command.usage.empty() ? "" : " ", command.usage, "`"));
+    if (!words.empty() && command.name == words[0]) return &command;
   }
-  const std::string nearest = Nearest(words[0], names);
+  return nullptr;
+}
+
+absl::Status Unknown(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Command& command : Commands()) names.push_back(command.name);
+  const std::string nearest = Nearest(name, names);
   return absl::InvalidArgumentError(
-      absl::StrCat(QuoteForError(words[0]), " is no command; ",
+      absl::StrCat(QuoteForError(name), " is no command; ",
                    nearest.empty() ? "see basinctl --help" : "did you mean " + nearest + "?"));
+}
+
+absl::Status CheckUse(const Command& command, const Arguments& arguments) {
+  const size_t words = arguments.words.size();
+  if (words < command.least_words || words > command.most_words) {
+    return absl::InvalidArgumentError(absl::StrCat("write `basinctl ", Usage(command), "`"));
+  }
+  for (const std::string& flag : arguments.own_flags) {
+    if (absl::StrContains(command.usage, flag)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(command.name, " takes no ", flag, "; write `basinctl ", Usage(command), "`"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -313,12 +422,16 @@ absl::StatusOr<Command> Find(const std::vector<std::string>& words) {
 ExitCode RunBasinctl(const std::vector<std::string>& arguments, const std::string& address) {
   absl::StatusOr<Arguments> read = ReadArguments(arguments, address);
   if (!read.ok()) return Refuse(read.status());
+  const Command* command = FindNamed(read->words);
   if (read->help) {
-    Print(Help());
+    Print(command != nullptr ? HelpOf(*command) : Help());
     return kExitOk;
   }
-  const absl::StatusOr<Command> command = Find(read->words);
-  if (!command.ok()) return Refuse(command.status());
+  if (read->words.empty()) {
+    return Refuse(absl::InvalidArgumentError("which command? See basinctl --help"));
+  }
+  if (command == nullptr) return Refuse(Unknown(read->words[0]));
+  if (const absl::Status use = CheckUse(*command, *read); !use.ok()) return Refuse(use);
   Client client(*std::move(read));
   const absl::Status run = command->run(client);
   if (run.ok()) return kExitOk;

@@ -214,6 +214,23 @@ class Configuration(unittest.TestCase):
                 self.assertEqual(0, helped.returncode)
                 self.assertIn("examples:\n  basind", helped.stdout)
 
+    def test_help_of_each_command_of_basinctl(self) -> None:
+        listed = run(BASINCTL, "--help").stdout.split("commands:")[1].split("flags:")[0]
+        commands = re.findall(r"^  ([a-z-]+) ", listed, re.M)
+        self.assertIn("report-exit", commands)
+        for command in commands:
+            with self.subTest(command):
+                helped = run(BASINCTL, command, "--help")
+                self.assertEqual(0, helped.returncode)
+                self.assertIn(f"usage: basinctl {command}", helped.stdout)
+                for example in helped.stdout.split("examples:\n")[1].splitlines():
+                    self.assertTrue(example.startswith("  basinctl "), example)
+
+    def test_basinctl_refuses_a_flag_of_another_command(self) -> None:
+        refused = run(BASINCTL, "evict", "vision", "w-7", "--lane=gradients")
+        self.assertEqual(2, refused.returncode)
+        self.assertIn("evict takes no --lane; write `basinctl evict JOB WORKER", refused.stderr)
+
 
 class Healthcheck(unittest.TestCase):
     def test_it_says_how_the_aggregator_is(self) -> None:
