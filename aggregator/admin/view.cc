@@ -124,6 +124,10 @@ void AddPast(const Lane& lane, uint32_t last, const RoundTimes& times, v1::LaneR
     if (const auto settled = times.settled.find(key); settled != times.settled.end()) {
       status.set_duration_ns(Nanoseconds(Between(times.opened, settled->second, key)));
     }
+    if (const auto last = times.stragglers.find(key); last != times.stragglers.end()) {
+      status.set_waited_for(last->second.first);
+      status.set_wait_ns(Nanoseconds(last->second.second));
+    }
     status.set_gradient_norm(std::sqrt(record->value.facts.squared_norm));
   }
 }
@@ -136,6 +140,9 @@ RoundTimes TimesOf(const JobName& job, const std::vector<RememberedEvent>& event
     if (event.note.job != job) continue;
     const RoundTimes::Key key{event.note.lane, event.note.round};
     if (event.note.kind == NoteKind::kRoundOpened) times.opened[key] = event.time;
+    if (event.note.kind == NoteKind::kRoundPrepared && !event.note.worker.empty()) {
+      times.stragglers[key] = {event.note.worker, event.note.waited};
+    }
     if (event.note.kind == NoteKind::kRoundCommitted ||
         event.note.kind == NoteKind::kRoundAborted) {
       times.settled[key] = event.time;

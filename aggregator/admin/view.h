@@ -25,6 +25,7 @@ struct RoundTimes {
   using Key = std::pair<std::string, RoundNumber>;  // Lane and number.
   std::map<Key, absl::Time> opened;
   std::map<Key, absl::Time> settled;
+  std::map<Key, std::pair<WorkerId, absl::Duration>> stragglers;  // And what they made it wait.
 };
 RoundTimes TimesOf(const JobName& job, const std::vector<RememberedEvent>& events);
 

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "aggregator/core/event.h"
 #include "proto/vocabulary/messages.h"
 
@@ -206,6 +207,9 @@ struct Note {
   std::string lane;  // Empty when it is about no lane.
   RoundNumber round = 0;
   std::string text;
+  // Of kRoundPrepared: how long the round waited for `worker` alone, which completed its
+  // contribution last.
+  absl::Duration waited = absl::ZeroDuration();
 };
 
 // The drain of the service is over: nothing is open, or its grace has passed.

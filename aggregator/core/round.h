@@ -193,6 +193,9 @@ class Round {
   void Reform(const RoundScope& scope, std::vector<RoundMember> members);
   void Adopt(const RoundScope& scope, const StagedValue& staged, const std::set<Slot>& holders);
   void GrowLayout(const RoundScope& scope);
+  // How many members have more to send than there is room for.
+  uint32_t WithoutCredit() const;
+
   // The lane was given more memory: everyone hears of its larger window.
   void MemoryGrew(const RoundScope& scope);
   void LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before);
@@ -308,6 +311,13 @@ class Round {
   uint32_t effective_ = 0;  // Contributors that are effective.
   uint32_t alive_ = 0;      // Members that are not gone.
   uint32_t awaited_ = 0;    // Live members that have not staged.
+  // For observers: nothing is decided by it, so it is none of the fields that are compared.
+  struct Straggler {
+    WorkerId worker;                          // Completed its contribution last.
+    absl::Time since = absl::InfinitePast();  // When the one before it had; never: there was none.
+    absl::Time until = absl::InfinitePast();
+  };
+  Straggler straggler_;
   uint32_t unblocked_ = 0;  // Members that can still add something.
   uint32_t waiting_ = 0;    // Members that can do no more than wait.
   std::vector<WorkerId> dropped_;

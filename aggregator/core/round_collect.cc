@@ -47,6 +47,14 @@ void Round::UpdateBlocked(const RoundScope& scope, RoundMember& member) {
   wait_since_ = waiting_ == 0 ? absl::InfiniteFuture() : std::min(wait_since_, scope.now);
 }
 
+uint32_t Round::WithoutCredit() const {
+  return static_cast<uint32_t>(
+      std::count_if(members_.begin(), members_.end(), [](const RoundMember& member) {
+        return member.blocked && !member.gone && !member.effective && member.missing > 0 &&
+               member.standing == Standing::kContributor;
+      }));
+}
+
 void Round::TellWindow(const RoundScope& scope, RoundMember& member) {
   const uint64_t window = WindowOf(scope, member);
   // What lets the next frame go, as for UpdateBlocked: who counts as unblocked has been told so.
@@ -325,6 +333,7 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
   if (member.digest == member.commit.digest) {
     member.effective = true;
     ++effective_;
+    straggler_ = Straggler{member.id, straggler_.until, scope.now};
     UpdateBlocked(scope, member);
     return;
   }

@@ -175,9 +175,18 @@ void Round::PrepareCommitted(const RoundScope& scope) {
     }
   }
   value_.facts = Facts(scope);
-  Say(scope, NoteKind::kRoundPrepared, "",
-      absl::StrCat("Round ", number_, " is reduced over ", value_.contributors.size(),
-                   " contributors, ballot ", ToString(ballot_), "."));
+  Note prepared{NoteKind::kRoundPrepared,
+                scope.job_name,
+                "",
+                scope.lane_name,
+                number_,
+                absl::StrCat("Round ", number_, " is reduced over ", value_.contributors.size(),
+                             " contributors, ballot ", ToString(ballot_), ".")};
+  if (straggler_.since != absl::InfinitePast()) {
+    prepared.worker = straggler_.worker;
+    prepared.waited = straggler_.until - straggler_.since;
+  }
+  scope.actions.push_back(std::move(prepared));
   SendPrepared(scope);
 }
 

@@ -69,6 +69,12 @@ std::string WaitsFor(const v1::OpenRoundStatus& round) {
       round.waiting_size() == 1 ? "" : absl::StrCat(", and ", round.waiting_size() - 1, " more"));
 }
 
+std::string WaitedFor(const v1::RoundStatus& past) {
+  const std::string& reason = past.record().value().reason();
+  if (!reason.empty() || past.waited_for().empty()) return reason;
+  return absl::StrCat(past.waited_for(), " (", Span(past.wait_ns()), ")");
+}
+
 }  // namespace
 
 std::string Show(const v1::ServiceStatus& status) {
@@ -107,7 +113,7 @@ std::string Show(const v1::ListMembersResponse& members) {
 }
 
 std::string Show(const v1::ListRoundsResponse& rounds) {
-  TextTable table({"LANE", "ROUND", "STATE", "TOOK", "CONTRIBUTORS", "NORM", "WAITS FOR"});
+  TextTable table({"LANE", "ROUND", "STATE", "TOOK", "CONTRIBUTORS", "NORM", "WAITED FOR"});
   for (const v1::LaneRounds& lane : rounds.lanes()) {
     if (lane.has_open()) {
       table.Add({lane.lane(), absl::StrCat(lane.open().round()),
@@ -119,7 +125,7 @@ std::string Show(const v1::ListRoundsResponse& rounds) {
       table.Add({lane.lane(), absl::StrCat(past.record().round()), Word(value.outcome()),
                  past.duration_ns() == 0 ? "" : Span(past.duration_ns()),
                  absl::StrCat(value.contributors_size()),
-                 absl::StrFormat("%.4g", past.gradient_norm()), value.reason()});
+                 absl::StrFormat("%.4g", past.gradient_norm()), WaitedFor(past)});
     }
     if (!lane.has_open() && lane.past().empty()) {
       table.Add({lane.lane(), "", "no round yet", "", "", "", ""});

@@ -3,6 +3,7 @@
 #include "aggregator/engine/reduction.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -110,6 +111,7 @@ std::optional<kernels::Failure> RunChunk(Reduction& reduction, const kernels::Re
 }  // namespace
 
 void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool) {
+  const auto began = std::chrono::steady_clock::now();
   const Reduce& action = reduction.action;
   ReduceDone& done = reduction.done;
   done.job = action.job;
@@ -138,6 +140,8 @@ void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool
                                      action.range.tensor, found.element};
   }
   reduction.inputs.clear();
+  reduction.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
 }  // namespace basin::aggregator

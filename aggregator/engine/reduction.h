@@ -48,6 +48,7 @@ struct Reduction {
   // What came of it.
   std::shared_ptr<Buffer> result;
   ReduceDone done;
+  double seconds = 0;  // That it took.
 };
 
 // Carries the reduction out and lets go of its inputs.

@@ -66,6 +66,9 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
                         "Since the member was last heard; of a job's first 256 members.");
   Scraped rounds = Gauge("basin_round", "Number of the lane's open or next round.");
   Scraped open = Gauge("basin_round_open", "1 while the lane's round is open.");
+  Scraped stalled =
+      Gauge("basin_workers_without_credit",
+            "Workers that wait for room before they may send more to the open round.");
   Scraped norm = Gauge("basin_gradient_norm", "2-norm of the lane's last result.");
   Scraped contributors = Gauge("basin_contributors", "Workers counted in the lane's last result.");
   Scraped divisor = Gauge("basin_divisor", "What the lane's last result was divided by.");
@@ -86,6 +89,7 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
       const std::vector<ClientMetric::Label> labels = {{kJob, job.job}, {"lane", lane.lane}};
       rounds.Add(labels, static_cast<double>(lane.round));
       open.Add(labels, lane.open ? 1 : 0);
+      stalled.Add(labels, lane.without_credit);
       if (!lane.last.has_value()) continue;
       const auto add = [&](Scraped& to, const std::optional<uint64_t>& value) {
         if (value.has_value()) to.Add(labels, static_cast<double>(*value));
@@ -98,7 +102,7 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
       add(micro_batches, lane.last->effective_batch.micro_batches);
     }
   }
-  for (Scraped* values : {&states, &generation, &members, &heard, &rounds, &open, &norm,
+  for (Scraped* values : {&states, &generation, &members, &heard, &rounds, &open, &stalled, &norm,
                           &contributors, &divisor, &samples, &tokens, &micro_batches}) {
     families.push_back(values->Take());
   }
@@ -126,6 +130,10 @@ void AddService(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
   families.push_back(Sum("basin_reductions_total", "Ranges of chunks that were added up.")
                          .Add(number(counters.reductions))
                          .Take());
+  families.push_back(
+      Sum("basin_reduce_seconds_total", "What that took, of all reduce threads together.")
+          .Add({{"device", "cpu"}}, counters.reduce_seconds)
+          .Take());
   families.push_back(Sum("basin_nonfinite_total",
                          "Ranges of chunks with an input that is not a number, or infinite.")
                          .Add(number(counters.nonfinite_reductions))
@@ -163,6 +171,7 @@ struct Metrics::JobSeries {
   Counter* unusual = nullptr;
   Counter* late = nullptr;
   Histogram* duration = nullptr;
+  Histogram* straggler = nullptr;
   std::map<std::string, std::pair<RoundNumber, absl::Time>> opened;  // By lane.
 };
 
@@ -186,6 +195,10 @@ Metrics::Metrics(std::string version)
                      .Name("basin_round_duration_seconds")
                      .Help("From the first begin of a round to its verdict.")
                      .Register(registry_)),
+      stragglers_(BuildHistogram()
+                      .Name("basin_straggler_wait_seconds")
+                      .Help("How long a round waited for its last worker alone.")
+                      .Register(registry_)),
       state_file_failures_(CounterFamily(registry_, "basin_state_file_failures_total",
                                          "Generations that could not be written down.")
                                .Add({})) {}
@@ -220,6 +233,9 @@ void Metrics::CountForJob(JobSeries& series, const Note& note, absl::Time now) {
       series.opened.erase(opened);
       break;
     }
+    case NoteKind::kRoundPrepared:
+      if (!note.worker.empty()) series.straggler->Observe(absl::ToDoubleSeconds(note.waited));
+      break;
     case NoteKind::kAttemptRestarted:
       series.attempts->Increment();
       break;
@@ -267,6 +283,7 @@ void Metrics::AddJob(const JobName& job) {
   series->unusual = &unusual_.Add({{kJob, job}});
   series->late = &late_.Add({{kJob, job}});
   series->duration = &durations_.Add({{kJob, job}}, DurationBuckets());
+  series->straggler = &stragglers_.Add({{kJob, job}}, DurationBuckets());
 }
 
 void Metrics::RemoveJob(const JobName& job) {
@@ -284,6 +301,7 @@ void Metrics::RemoveJob(const JobName& job) {
   unusual_.Remove(series.unusual);
   late_.Remove(series.late);
   durations_.Remove(series.duration);
+  stragglers_.Remove(series.straggler);
   jobs_.erase(found);
 }
 

@@ -66,6 +66,7 @@ class Metrics {
   prometheus::Family<prometheus::Counter>& unusual_;
   prometheus::Family<prometheus::Counter>& late_;
   prometheus::Family<prometheus::Histogram>& durations_;
+  prometheus::Family<prometheus::Histogram>& stragglers_;
   prometheus::Counter& state_file_failures_;
 
   std::map<NoteKind, prometheus::Counter*> event_counters_;

@@ -26,6 +26,7 @@ LaneSnapshot LookAt(const Lane& lane) {
   snapshot.lane = lane.name;
   snapshot.round = lane.next;
   snapshot.open = lane.Open();
+  if (lane.round.has_value()) snapshot.without_credit = lane.round->WithoutCredit();
   for (const VerdictRecord& record : lane.verdicts) {
     if (record.value.outcome != Outcome::kCommitted) continue;
     snapshot.last = {std::sqrt(record.value.facts.squared_norm), record.value.contributors.size(),

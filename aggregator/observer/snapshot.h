@@ -34,6 +34,7 @@ struct LaneSnapshot {
   std::string lane;
   RoundNumber round = 0;  // Open, or the next.
   bool open = false;
+  uint32_t without_credit = 0;         // Members that wait for room.
   std::optional<ResultSnapshot> last;  // Of the last committed round that is remembered.
 };
 

@@ -215,6 +215,9 @@ TEST_F(AdminTest, PastRoundsHaveTheirRecord) {
   EXPECT_EQ(v1::OUTCOME_COMMITTED, record.value().outcome());
   EXPECT_EQ(2, record.value().contributors_size());
   EXPECT_GT(rounds.lanes(0).past(0).gradient_norm(), 0);
+  const std::string& last = rounds.lanes(0).past(0).waited_for();
+  EXPECT_TRUE(last == "a" || last == "b") << last;
+  EXPECT_THAT(Show(rounds), HasSubstr(absl::StrCat(last, " (")));
   EXPECT_THAT(Show(rounds), HasSubstr("committed"));
 }
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -761,6 +762,21 @@ TEST(Settle, FactsDoNotDependOnWhoRegisteredFirst) {
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   EXPECT_EQ(t.a.verdict().value.facts.squared_norm, 14.0);
   EXPECT_FALSE(t.a.verdict().value.facts.overflow);
+}
+
+TEST(Settle, TheLastWorkerIsNamedWithWhatItMadeTheOthersWait) {
+  Three t;
+  t.b.Contribute();
+  t.Stall(absl::Milliseconds(10));
+  t.a.Contribute();
+  t.Stall(absl::Milliseconds(300));
+  t.c.Contribute();
+  const auto prepared = std::find_if(t.notes.begin(), t.notes.end(), [](const Note& note) {
+    return note.kind == NoteKind::kRoundPrepared;
+  });
+  ASSERT_NE(prepared, t.notes.end());
+  EXPECT_EQ(prepared->worker, "c");
+  EXPECT_EQ(prepared->waited, absl::Milliseconds(300));
 }
 
 TEST(Settle, Criterion_3_8_TheReplySaysWhatWasComputedAndFromWhat) {

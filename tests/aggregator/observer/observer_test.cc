@@ -229,6 +229,11 @@ TEST(Metrics, CountRoundsAndTheirDuration) {
   metrics.Count(NoteOf(NoteKind::kRoundOpened, "a", "w0", "default", 1), kNow);
   metrics.Count(NoteOf(NoteKind::kRoundCommitted, "a", "", "default", 1),
                 kNow + absl::Milliseconds(300));
+  Note prepared = NoteOf(NoteKind::kRoundPrepared, "a", "w1", "default", 1);
+  prepared.waited = absl::Milliseconds(250);
+  metrics.Count(prepared, kNow);
+  prepared.worker = "";  // Nobody was last.
+  metrics.Count(prepared, kNow);
   metrics.Count(NoteOf(NoteKind::kRoundOpened, "a", "w0", "default", 2), kNow);
   metrics.Count(NoteOf(NoteKind::kAttemptRestarted, "a", "", "default", 2), kNow);
   metrics.Count(NoteOf(NoteKind::kWorkerLost, "a", "w1"), kNow);
@@ -241,6 +246,8 @@ TEST(Metrics, CountRoundsAndTheirDuration) {
   EXPECT_EQ(2, samples.at("basin_round_duration_seconds_count{training_job=\"a\"}"));
   EXPECT_NEAR(1.3, samples.at("basin_round_duration_seconds_sum{training_job=\"a\"}"), 1e-9);
   EXPECT_EQ(2, samples.at("basin_events_total{event=\"round_opened\"}"));
+  EXPECT_EQ(1, samples.at("basin_straggler_wait_seconds_count{training_job=\"a\"}"));
+  EXPECT_EQ(0.25, samples.at("basin_straggler_wait_seconds_sum{training_job=\"a\"}"));
 }
 
 TEST(Metrics, OfAJobGoWhenItEnds) {
