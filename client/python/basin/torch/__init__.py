@@ -14,7 +14,7 @@ from typing import Any
 
 from basin import client
 from basin.errors import FailedPrecondition
-from basin.spec import Op
+from basin.spec import Op, Weight
 from basin.torch import context
 from basin.torch.collectives import (
     allgather_object,
@@ -41,6 +41,7 @@ from basin.torch.optimizer import DistributedOptimizer
 from basin.torch.state import State
 
 Average = Op.AVERAGE
+WeightedAverage = Op.WEIGHTED_AVERAGE
 Sum = Op.SUM
 Min = Op.MIN
 Max = Op.MAX
@@ -120,6 +121,8 @@ __all__ = [
     "Product",
     "State",
     "Sum",
+    "Weight",
+    "WeightedAverage",
     "allgather_object",
     "allreduce",
     "allreduce_",

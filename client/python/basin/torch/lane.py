@@ -7,6 +7,9 @@ A parameter's .grad is one of
   held    the result of a round
   local   anything else: this worker's own gradient, not pushed yet (a backward under no_sync, say)
 
+Local gradients of several backwards, micro-batches, accumulate until a backward sends them: they
+are its window. What counts were given for them go with the round.
+
 At the start of an outermost backward what is held is put aside, so that the backward makes a
 gradient of its own; after the verdict it is added to the result. So two backwards before a step
 give the sum of two results, whatever the op and whoever joined between them.
@@ -19,7 +22,7 @@ import os
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -33,7 +36,7 @@ from basin.errors import (
     Paused,
     Unsupported,
 )
-from basin.spec import Op, RoundSpec
+from basin.spec import Counts, RoundSpec
 from basin.torch import narrow, tensors
 from basin.torch.buffers import BufferLane
 from basin.torch.state import JobState
@@ -52,9 +55,36 @@ class Totals:
     wait_seconds: float = 0.0
 
 
+class Window:
+    """What the gradients of a round are made of; counts that nobody has told stay unknown."""
+
+    def __init__(self) -> None:
+        self.micro_batches = 0
+        self._samples: int | None = None
+        self._tokens: int | None = None
+
+    def tell(self, samples: int | None, tokens: int | None) -> None:
+        """Adds to what is known."""
+        if samples is not None:
+            self._samples = (self._samples or 0) + samples
+        if tokens is not None:
+            self._tokens = (self._tokens or 0) + tokens
+
+    def add(self, other: "Window") -> None:
+        self.micro_batches += other.micro_batches
+        self.tell(other._samples, other._tokens)
+
+    def counts(self) -> Counts:
+        if self.micro_batches == 0:
+            return Counts(0, 0, 0)
+        return Counts(self._samples, self._tokens, self.micro_batches)
+
+
 class GradientLane:
     """Pushes gradients and puts results in their place. It waits; it never decides.
 
+    spec:      of its rounds, but for counts and step
+    passes:    backwards in a window: the last one sends, and so does a step() before it
     owner:     what its user calls to wait again or to retry, for messages: "the optimizer"
     own_hooks: whether it pushes each gradient when it is accumulated; otherwise somebody calls
                push_ready()
@@ -67,11 +97,12 @@ class GradientLane:
         worker: Worker,
         name: str,
         names: Mapping[torch.Tensor, str],
-        op: Op,
+        spec: RoundSpec,
         wire_dtype: torch.dtype | None,
         timeout: float | None,
         state: JobState,
         *,
+        passes: int = 1,
         owner: str,
         own_hooks: bool = True,
         optimizer: torch.optim.Optimizer | None = None,
@@ -82,7 +113,8 @@ class GradientLane:
         self._process = os.getpid()
         self.name = name
         self._names = dict(names)
-        self._op = op
+        self._spec = spec
+        self._passes = passes
         self._wire_dtype = wire_dtype
         self._timeout = timeout
         self._owner = owner
@@ -96,6 +128,11 @@ class GradientLane:
 
         self._pushing = True
         self._in_backward = False
+        self._sends = False  # Whether this backward pushes.
+        self._reached = False  # Whether it has come to a parameter.
+        self._told = Window()  # Of the next backward that comes to a parameter.
+        self._window = Window()  # Of what is local.
+        self._sent = Window()  # Of the round in flight.
         self._in_round = False
         self._refusal: Error | None = None  # Why this worker is not counted in the round.
         self._expected_round: int | None = None  # Of a worker that has joined late.
@@ -128,11 +165,10 @@ class GradientLane:
             _, handles = self._worker.register(self.name, _abi.GRADIENT, specs)
             for parameter, handle in zip(new, handles):
                 self._handles[parameter] = handle
-                if self._own_hooks:
-                    self._hooks.append(parameter.register_post_accumulate_grad_hook(self._ready))
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(self._ready))
         for parameter in self._handles:
             hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or ()
-            if len(hooks) > self._own_hooks:
+            if len(hooks) > 1:
                 raise Unsupported(
                     f"Parameter {self._names[parameter]} has another post-accumulate hook, which "
                     "would see or change the gradient before it is reduced (an optimizer fused "
@@ -178,6 +214,8 @@ class GradientLane:
         self._put_aside()
         self._failure = None
         self._in_backward = True
+        self._reached = False
+        self._sends = self._pushing and self._window.micro_batches + 1 >= self._passes
 
     def _put_aside(self) -> None:
         for parameter in self._held:
@@ -198,12 +236,21 @@ class GradientLane:
             # zero_grad(set_to_none=False) leaves no trace but zeros.
             if parameter.grad is None or not parameter.grad.any():
                 del self._aside[parameter]
+        if self._window.micro_batches > 0 and not self._has_local():
+            self._window = Window()
+
+    def _has_local(self) -> bool:
+        """Whether there is anything but zeros in the window."""
+        return any(bool(p.grad.any()) for p in self._local() if p.grad is not None)
 
     def _ready(self, parameter: torch.Tensor) -> None:
         """The hook: a gradient has been accumulated."""
         if os.getpid() != self._process:
             return  # The client stayed with the parent.
-        if not self._pushing or not self._in_backward:
+        if not self._in_backward:
+            return
+        self._reached = True
+        if not self._sends or not self._own_hooks:
             return
         if parameter in self._pushed:
             raise Unsupported(
@@ -269,16 +316,28 @@ class GradientLane:
         if self._in_round:
             return
         expected = self._state.before_round(self.name)
-        self._worker.begin(self._lane, RoundSpec(self._op, step=self._steps))
+        if self._in_backward:
+            self._count_backward()
+        counts = self._window.counts()
+        self._worker.begin(self._lane, replace(self._spec, counts=counts, step=self._steps))
         self._in_round = True
+        self._sent, self._window = self._window, Window()
         self._refusal = None
         self._expected_round = expected
         self._state.after_begin(self.name)
+
+    def _count_backward(self) -> None:
+        """This backward is one more micro-batch of the window."""
+        self._told.micro_batches += 1
+        self._window.add(self._told)
+        self._told = Window()
 
     def end_backward(self) -> bool:
         """Commits, if there is a round, without waiting. Returns whether there is one."""
         self._in_backward = False
         if not self._in_round:
+            if self._reached:
+                self._count_backward()
             self._restore_aside()
             return False
         self._push_local()  # Accumulated before; this backward did not come by.
@@ -352,6 +411,7 @@ class GradientLane:
         except Error:
             # Nobody applies this round. The gradients are as they were.
             self._in_round = False
+            self._window = self._sent
             for parameter, memory in self._pushed.items():
                 if parameter.grad is None:
                     parameter.grad = memory
@@ -411,11 +471,28 @@ class GradientLane:
             raise FailedPrecondition(
                 f"Lane {self.name} has no gradients of an aborted round. Run backward() instead."
             )
+        self._reduce_local()
+
+    def _reduce_local(self) -> None:
+        """A round of what is local, outside of a backward; maybe of nothing."""
         self._put_aside()
         self._begin()
         self._push_local()
         self._commit()
         self.settle()
+
+    def sync_gradients(self) -> None:
+        """Sends what is local, without a backward. Takes part with nothing, when there is nothing
+        and there was no round since the last step."""
+        self._check_settled("sync_gradients()")
+        self.scan()
+        self._forget_what_was_zeroed()
+        if self._has_local() or self.totals.rounds == max(self._rounds_at_step.values(), default=0):
+            self._reduce_local()
+
+    def contribute(self, samples: int | None, tokens: int | None) -> None:
+        """What the next backward is made of, as far as it is known."""
+        self._told.tell(samples, tokens)
 
     # ---- one step
 
@@ -427,26 +504,26 @@ class GradientLane:
         """Makes sure that .grad is the result of a round."""
         self.scan()
         self._check_step(optimizer)
-        if self._rounds_at_step.get(optimizer, 0) != self.totals.rounds:
-            return
-        # The others have a round that this worker has nothing for.
-        self._put_aside()
-        self._begin()
-        self._commit()
-        self.settle()
+        short = self._passes > 1 and self._has_local()
+        # Otherwise the others may have a round that this worker has nothing for.
+        if short or self._rounds_at_step.get(optimizer, 0) == self.totals.rounds:
+            self._reduce_local()
 
-    def _check_step(self, optimizer: torch.optim.Optimizer) -> None:
+    def _check_settled(self, call: str) -> None:
         if self._in_round:
             raise FailedPrecondition(
-                f"step() was called on gradients of lane {self.name} that were pushed and have no "
-                "outcome yet. Call it after backward() has returned; after OutcomeUnknown, call "
-                f"wait_round() of {self._owner} first."
+                f"{call} of step {self._steps} was called on gradients of lane {self.name} that "
+                "were pushed and have no outcome yet. Call it after backward() has returned; after "
+                f"OutcomeUnknown, call wait_round() of {self._owner} first."
             )
         if not self._pushing:
             raise FailedPrecondition(
-                "step() was called within no_sync(), where gradients are this worker's own. Call "
-                "it after a backward outside of no_sync()."
+                f"{call} of step {self._steps} was called within no_sync(), where gradients are "
+                "this worker's own. Call it after a backward outside of no_sync()."
             )
+
+    def _check_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self._check_settled("step()")
         self._forget_what_was_zeroed()
         local = set(self._local())
         for parameter in _parameters_of(optimizer):
@@ -455,11 +532,14 @@ class GradientLane:
                     f"The optimizer was given a parameter of shape {tuple(parameter.shape)} "
                     "after DistributedOptimizer. Add parameter groups before it."
                 )
-            if parameter in local and parameter.grad is not None and parameter.grad.any():
+            if self._passes > 1 or parameter not in local or parameter.grad is None:
+                continue
+            if parameter.grad.any():
                 raise FailedPrecondition(
-                    f"step() was called on a gradient of parameter {self._names[parameter]} that "
-                    "is this worker's own. Run the last backward outside of no_sync(); after an "
-                    f"aborted round call retry_round() of {self._owner}."
+                    f"step() of step {self._steps} was called on a gradient of parameter "
+                    f"{self._names[parameter]} that is this worker's own. Run the last backward "
+                    "outside of no_sync(), or call its sync_gradients(); after an aborted round "
+                    f"call retry_round() of {self._owner}."
                 )
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -496,6 +576,7 @@ class GradientLane:
         self._held.clear()
         self._aside.clear()
         self._in_round = self._in_backward = False
+        self._told, self._window = Window(), Window()
         self._refusal = self._failure = None
         if self._buffers is not None:
             self._buffers.start_again()
@@ -519,6 +600,10 @@ class LaneOwner:
     def retry_round(self) -> None:
         """Sends the gradients of a round that was aborted again."""
         self._lane.retry_round()
+
+    def sync_gradients(self) -> None:
+        """Reduces the gradients that were accumulated, without another backward."""
+        self._lane.sync_gradients()
 
     def last_round(self) -> RoundInfo | None:
         """What was done in the last round; None before the first one."""

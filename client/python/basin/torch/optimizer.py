@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 
 from basin.errors import InvalidArgument, Unsupported
-from basin.spec import Op
+from basin.spec import Op, Weight
 from basin.torch.collectives import share_optimizer
 from basin.torch.lane import GradientLane
 from basin.torch.start import start_lane
@@ -20,6 +20,9 @@ def DistributedOptimizer(
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
     *,
     op: Op = Op.AVERAGE,
+    weight: Weight = Weight.NONE,
+    contributes_sum: bool | None = None,
+    backward_passes_per_step: int = 1,
     wire_dtype: torch.dtype | None = None,
     batch_size: int | None = None,
 ) -> OptimizerT:
@@ -30,6 +33,14 @@ def DistributedOptimizer(
                       Without it parameters are named by their place in the optimizer.
     op:               basin.Average, as DistributedDataParallel does, or basin.Sum. An average is
                       over the workers, and nothing is divided by the number of micro-batches.
+                      basin.WeightedAverage divides by all workers' samples, tokens or
+                      micro-batches instead.
+    weight:           of a weighted average, which of them: a basin.Weight
+    contributes_sum:  of a weighted average, never guessed: True when gradients are sums over them,
+                      as those of accumulated micro-batches are, False when they are means
+    backward_passes_per_step:
+                      micro-batches: the gradients of so many backwards accumulate, and the last
+                      one sends them; so does a step() before it, with those that there are
     wire_dtype:       None, torch.bfloat16 or torch.float16: how float32 gradients travel. The sum
                       is made in float32.
     batch_size:       samples of this worker in a step; only told in the line that is written here
@@ -37,6 +48,8 @@ def DistributedOptimizer(
     The optimizer gets some methods:
       no_sync()      a context: gradients of backwards within stay local. For all micro-batches but
                      the last, or when the backward of another model passes through this one.
+      sync_gradients()
+                     reduces what was accumulated, without another backward
       wait_round()   waits again, after OutcomeUnknown or Paused
       retry_round()  sends the gradients of a round that was aborted again
       last_round()   what was done in the last round
@@ -67,7 +80,17 @@ def DistributedOptimizer(
                 "DistributedDataParallel, and without init_process_group()."
             )
     names = _names(optimizer, named_parameters)
-    lane = start_lane(names, op, wire_dtype, batch_size, owner="the optimizer", optimizer=optimizer)
+    lane = start_lane(
+        names,
+        op,
+        wire_dtype,
+        batch_size,
+        weight=weight,
+        contributes_sum=contributes_sum,
+        passes=backward_passes_per_step,
+        owner="the optimizer",
+        optimizer=optimizer,
+    )
     _attach(optimizer, lane)
     share_optimizer(optimizer)
     return optimizer
@@ -103,6 +126,7 @@ def _names(
 def _attach(optimizer: Any, lane: GradientLane) -> None:
     """Methods, so that it stays the object that LR schedulers know."""
     optimizer.no_sync = lane.no_sync
+    optimizer.sync_gradients = lane.sync_gradients
     optimizer.wait_round = lane.wait_round
     optimizer.retry_round = lane.retry_round
     optimizer.last_round = lambda: lane.info

@@ -8,12 +8,18 @@ import torch
 
 from basin import __version__
 from basin.errors import FailedPrecondition, InvalidArgument
-from basin.spec import Op
+from basin.spec import Op, RoundSpec, Weight
 from basin.torch import context
 from basin.torch.buffers import BufferLane
 from basin.torch.lane import GradientLane
 
 _LANE = "gradients"
+_DIVISORS = {
+    Weight.NONE: "the number of workers",
+    Weight.SAMPLES: "the samples of all",
+    Weight.TOKENS: "the tokens of all",
+    Weight.MICRO_BATCHES: "the micro-batches of all",
+}
 
 
 def start_lane(
@@ -23,6 +29,9 @@ def start_lane(
     batch_size: int | None,
     *,
     owner: str,
+    weight: Weight = Weight.NONE,
+    contributes_sum: bool | None = None,
+    passes: int = 1,
     own_hooks: bool = True,
     optimizer: torch.optim.Optimizer | None = None,
     buffers_of: torch.nn.Module | None = None,
@@ -33,10 +42,9 @@ def start_lane(
         raise InvalidArgument(
             f"wire_dtype cannot be {wire_dtype}. Use torch.bfloat16, torch.float16 or None."
         )
-    if Op(op) not in (Op.AVERAGE, Op.SUM):
-        raise InvalidArgument(
-            f"Gradients cannot be reduced with {Op(op).name}. Use basin.Average or basin.Sum."
-        )
+    if passes < 1:
+        raise InvalidArgument(f"backward_passes_per_step cannot be {passes}. Use 1 or more.")
+    spec = _spec(Op(op), Weight(weight), contributes_sum)
     here = context.current()
     for parameter, name in names.items():
         if any(lane.knows(parameter) for lane in here.lanes):
@@ -51,10 +59,11 @@ def start_lane(
         worker,
         lane_name,
         names,
-        Op(op),
+        spec,
         None if wire_dtype == torch.float32 else wire_dtype,
         here.timeout,
         here.state,
+        passes=passes,
         owner=owner,
         own_hooks=own_hooks,
         optimizer=optimizer,
@@ -65,23 +74,47 @@ def start_lane(
         ),
     )
     here.lanes.append(lane)
-    _tell(here, Op(op), wire_dtype, batch_size)
+    _tell(here, spec, wire_dtype, batch_size)
     return lane
 
 
+def _spec(op: Op, weight: Weight, contributes_sum: bool | None) -> RoundSpec:
+    if op not in (Op.AVERAGE, Op.SUM, Op.WEIGHTED_AVERAGE):
+        raise InvalidArgument(
+            f"Gradients cannot be reduced with {op.name}. Use basin.Average, basin.Sum or "
+            "basin.WeightedAverage."
+        )
+    if op != Op.WEIGHTED_AVERAGE:
+        if weight != Weight.NONE or contributes_sum is not None:
+            raise InvalidArgument(
+                f"{op.name} has no weights. Use basin.WeightedAverage, or leave weight and "
+                "contributes_sum away."
+            )
+        return RoundSpec(op)
+    if weight == Weight.NONE or contributes_sum is None:
+        raise InvalidArgument(
+            "A weighted average needs weight= (basin.Weight.SAMPLES, TOKENS or MICRO_BATCHES) and "
+            "contributes_sum= (True when gradients are sums over them, False when they are means)."
+        )
+    return RoundSpec(op, weight=weight, contributes_sum=contributes_sum)
+
+
 def _tell(
-    here: context.Context, op: Op, wire_dtype: torch.dtype | None, batch_size: int | None
+    here: context.Context,
+    spec: RoundSpec,
+    wire_dtype: torch.dtype | None,
+    batch_size: int | None,
 ) -> None:
     """One line, by which a wrong start is seen at once."""
     place = here.client.place
     options = here.client.worker.options
     wire = str(wire_dtype or "same").removeprefix("torch.")
-    divisor = "the number of workers" if op == Op.AVERAGE else "nothing"
+    divisor = _DIVISORS[spec.weight] if spec.op != Op.SUM else "nothing"
     batch = "unknown" if batch_size is None else f"{batch_size} of this worker"
     least = options["min_workers"] if options["min_workers"] not in ("", "0") else "max"
     line = (
         f"basin: worker {here.client.worker_id} of job {options['job']}: rank {place.rank} of "
-        f"{place.world_size} (min {least}, max {options['max_workers']}), op {op.name}, "
+        f"{place.world_size} (min {least}, max {options['max_workers']}), op {spec.op.name}, "
         f"divided by {divisor}, wire dtype {wire}, batch {batch}, basin {__version__}, torch "
         f"{torch.__version__}\n"
     )
