@@ -77,6 +77,21 @@ def shutdown() -> None:
     context.stop(finished=sys.exc_info()[0] is None)
 
 
+def finished() -> None:
+    """This worker is out of data: it contributes to no further round, and the others go on without
+    it; an average is over those that contribute. It keeps what it has, gets no later results, and
+    may evaluate or save, but neither train nor call what all workers call."""
+    current = context.current()
+    if current.in_backward:
+        raise FailedPrecondition("finished() was called in a backward. Call it after step().")
+    current.client.finished()
+
+
+def join() -> None:
+    """As finished(), by Horovod's name. It does not wait for the others."""
+    finished()
+
+
 def rejoin(timeout: float | None = 300.0) -> None:
     """After Evicted: comes back as a member, with everything that was broadcast as the others have
     it now. Gradients are gone; go on with the step that broadcast_state() says.
@@ -135,12 +150,14 @@ __all__ = [
     "broadcast_parameters",
     "broadcast_state",
     "ddp_comm_hook",
+    "finished",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
     "init",
     "is_initialized",
+    "join",
     "local_rank",
     "local_size",
     "poll",

@@ -37,6 +37,7 @@ class Context:
         connected.before_call = self.state.before_call
         self._process = os.getpid()
         self._depth = 0
+        self._failure: Error | None = None
         self._backward: Callable[..., Any] = torch.autograd.backward
         torch.autograd.backward = self._wrap(self._backward)
         self._watch = AloneWatch(lambda: self.client.world_size)
@@ -78,6 +79,7 @@ class Context:
                 backward(*arguments, **options)
                 for lane in self.lanes:
                     lane.raise_failure()
+                self._raise_failure()
             except BaseException as error:
                 self._withdraw(error)
                 raise
@@ -87,6 +89,15 @@ class Context:
                 self._depth -= 1
 
         return reducing_backward
+
+    def fail_backward(self, error: Error) -> None:
+        """The backward raises it when it returns."""
+        self._failure = self._failure or error
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def _commit(self) -> None:
         """All lanes are committed before one is waited for, so that none waits for another."""
@@ -116,6 +127,12 @@ class Context:
     ) -> None:
         if os.getpid() != self._process:
             return  # The client stayed with the parent.
+        own = getattr(optimizer, "basin_lane", None)
+        if own is not None and own not in self.lanes:
+            raise FailedPrecondition(
+                "The optimizer was given to DistributedOptimizer before shutdown(), and its "
+                "gradients are no longer reduced. Make another one after init()."
+            )
         for lane in self.lanes:
             if not lane.reduces_for(optimizer):
                 continue

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from basin.errors import FailedPrecondition, Unsupported
-from basin.spec import Op, Weight
+from basin.spec import Op
 from basin.torch import context
 from basin.torch.collectives import broadcast_parameters
 from basin.torch.lane import LaneOwner
@@ -22,8 +22,8 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
 
     module:            the model, which becomes `.module`; state_dict() has its names after
                        "module."; gradients of different workers are matched by its names
-    op:                basin.Average, basin.Sum, or basin.WeightedAverage; this, weight,
-                       contributes_sum and backward_passes_per_step are as for DistributedOptimizer
+    op:                basin.Average, basin.Sum, or basin.WeightedAverage; this, weight_by,
+                       contributes and backward_passes_per_step are as for DistributedOptimizer
     wire_dtype:        None, torch.bfloat16 or torch.float16: how float32 gradients travel. The sum
                        is made in float32.
     broadcast_buffers: when backward() has reduced, all workers have the buffers of rank 0. With
@@ -44,8 +44,8 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         module: torch.nn.Module,
         *,
         op: Op = Op.AVERAGE,
-        weight: Weight = Weight.NONE,
-        contributes_sum: bool | None = None,
+        weight_by: str | None = None,
+        contributes: str | None = None,
         backward_passes_per_step: int = 1,
         wire_dtype: torch.dtype | None = None,
         broadcast_buffers: bool = True,
@@ -63,8 +63,8 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
             op,
             wire_dtype,
             batch_size,
-            weight=weight,
-            contributes_sum=contributes_sum,
+            weight_by=weight_by,
+            contributes=contributes,
             passes=backward_passes_per_step,
             owner="the model",
             buffers_of=module if broadcast_buffers else None,

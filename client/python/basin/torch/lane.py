@@ -18,6 +18,7 @@ Threads. One thread at a time runs backward and step.
 """
 
 import contextlib
+import itertools
 import os
 import time
 import weakref
@@ -36,11 +37,14 @@ from basin.errors import (
     Paused,
     Unsupported,
 )
-from basin.spec import Counts, RoundSpec
+from basin.spec import Counts, Op, RoundSpec
 from basin.torch import narrow, tensors
 from basin.torch.buffers import BufferLane
 from basin.torch.state import JobState
-from basin.worker import Result, RoundInfo, Worker
+from basin.worker import Result, RoundInfo, Worker, logger
+
+# Of each lane, compared at each step with what was delivered.
+_SAMPLED_PARAMETERS = 4
 
 
 @dataclass
@@ -141,6 +145,8 @@ class GradientLane:
         self._held: set[torch.Tensor] = set()
         self._aside: dict[torch.Tensor, torch.Tensor] = {}
 
+        self._delivered: list[tuple[torch.Tensor, int, float]] = []  # Elements of the result.
+        self._warned = False
         self._steps = 0
         # By optimizer: how many rounds there had been at its last step.
         self._rounds_at_step: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (
@@ -425,6 +431,7 @@ class GradientLane:
             for parameter, handle in self._handles.items():
                 self._assign(parameter, handle, result)
         self._pushed.clear()
+        self._delivered = self._sample()
         self.totals.rounds += 1
         self.totals.wait_seconds += time.perf_counter() - began
         refusal = self._refusal or result.rejection
@@ -496,6 +503,44 @@ class GradientLane:
 
     # ---- one step
 
+    def _sample(self) -> list[tuple[torch.Tensor, int, float]]:
+        """A few elements of what .grad holds now."""
+        if self._warned or self._spec.op == Op.SUM:
+            return []
+        some = itertools.islice((p for p in self._handles if p in self._held), _SAMPLED_PARAMETERS)
+        return [
+            (parameter, i, parameter.grad.view(-1)[i].item())
+            for parameter in some
+            if parameter.grad is not None and parameter.grad.is_contiguous()
+            for i in {0, parameter.numel() // 2, parameter.numel() - 1}
+        ]
+
+    def _warn_if_divided_again(self) -> None:
+        """A script that divides a sum by the number of workers does so to our average, too."""
+        delivered, self._delivered = self._delivered, []
+        workers = 1 if self.info is None else len(self.info.contributors)
+        seen = 0
+        for parameter, i, before in delivered:
+            if parameter.grad is None or not parameter.grad.is_contiguous():
+                return
+            now = parameter.grad.view(-1)[i].item()
+            if abs(now * workers - before) > 4 * torch.finfo(parameter.dtype).eps * abs(before):
+                return
+            seen += before != 0.0
+        if workers == 1 or seen < 2:
+            return
+        self._warned = True
+        logger.warning(
+            "divided again: the gradients that step %d applies are 1/%d of what %s of lane %s has "
+            "delivered, which was divided by %d already. Do not divide by the number of workers, "
+            "or use op=basin.Sum.",
+            self._steps,
+            workers,
+            self._spec.op.name,
+            self.name,
+            1 if self.info is None else self.info.divisor,
+        )
+
     def reduces_for(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether gradients that this lane reduces are what the optimizer applies."""
         return any(self.knows(parameter) for parameter in _parameters_of(optimizer))
@@ -504,6 +549,7 @@ class GradientLane:
         """Makes sure that .grad is the result of a round."""
         self.scan()
         self._check_step(optimizer)
+        self._warn_if_divided_again()
         short = self._passes > 1 and self._has_local()
         # Otherwise the others may have a round that this worker has nothing for.
         if short or self._rounds_at_step.get(optimizer, 0) == self.totals.rounds:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 
 from basin.errors import InvalidArgument, Unsupported
-from basin.spec import Op, Weight
+from basin.spec import Op
 from basin.torch.collectives import share_optimizer
 from basin.torch.lane import GradientLane
 from basin.torch.start import start_lane
@@ -20,8 +20,8 @@ def DistributedOptimizer(
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
     *,
     op: Op = Op.AVERAGE,
-    weight: Weight = Weight.NONE,
-    contributes_sum: bool | None = None,
+    weight_by: str | None = None,
+    contributes: str | None = None,
     backward_passes_per_step: int = 1,
     wire_dtype: torch.dtype | None = None,
     batch_size: int | None = None,
@@ -35,9 +35,9 @@ def DistributedOptimizer(
                       over the workers, and nothing is divided by the number of micro-batches.
                       basin.WeightedAverage divides by all workers' samples, tokens or
                       micro-batches instead.
-    weight:           of a weighted average, which of them: a basin.Weight
-    contributes_sum:  of a weighted average, never guessed: True when gradients are sums over them,
-                      as those of accumulated micro-batches are, False when they are means
+    weight_by:        of a weighted average, which of them: "samples", "tokens", "micro_batches"
+    contributes:      of a weighted average, never guessed: "sum" when gradients are sums over them,
+                      as those of accumulated micro-batches are, "mean" when they are means
     backward_passes_per_step:
                       micro-batches: the gradients of so many backwards accumulate, and the last
                       one sends them; so does a step() before it, with those that there are
@@ -85,8 +85,8 @@ def DistributedOptimizer(
         op,
         wire_dtype,
         batch_size,
-        weight=weight,
-        contributes_sum=contributes_sum,
+        weight_by=weight_by,
+        contributes=contributes,
         passes=backward_passes_per_step,
         owner="the optimizer",
         optimizer=optimizer,
@@ -125,6 +125,7 @@ def _names(
 
 def _attach(optimizer: Any, lane: GradientLane) -> None:
     """Methods, so that it stays the object that LR schedulers know."""
+    optimizer.basin_lane = lane
     optimizer.no_sync = lane.no_sync
     optimizer.sync_gradients = lane.sync_gradients
     optimizer.wait_round = lane.wait_round

@@ -14,6 +14,11 @@ from basin.torch.buffers import BufferLane
 from basin.torch.lane import GradientLane
 
 _LANE = "gradients"
+_WEIGHTS = {
+    "samples": Weight.SAMPLES,
+    "tokens": Weight.TOKENS,
+    "micro_batches": Weight.MICRO_BATCHES,
+}
 _DIVISORS = {
     Weight.NONE: "the number of workers",
     Weight.SAMPLES: "the samples of all",
@@ -29,8 +34,8 @@ def start_lane(
     batch_size: int | None,
     *,
     owner: str,
-    weight: Weight = Weight.NONE,
-    contributes_sum: bool | None = None,
+    weight_by: str | None = None,
+    contributes: str | None = None,
     passes: int = 1,
     own_hooks: bool = True,
     optimizer: torch.optim.Optimizer | None = None,
@@ -44,7 +49,7 @@ def start_lane(
         )
     if passes < 1:
         raise InvalidArgument(f"backward_passes_per_step cannot be {passes}. Use 1 or more.")
-    spec = _spec(Op(op), Weight(weight), contributes_sum)
+    spec = _spec(Op(op), weight_by, contributes)
     here = context.current()
     for parameter, name in names.items():
         if any(lane.knows(parameter) for lane in here.lanes):
@@ -78,25 +83,25 @@ def start_lane(
     return lane
 
 
-def _spec(op: Op, weight: Weight, contributes_sum: bool | None) -> RoundSpec:
+def _spec(op: Op, weight_by: str | None, contributes: str | None) -> RoundSpec:
     if op not in (Op.AVERAGE, Op.SUM, Op.WEIGHTED_AVERAGE):
         raise InvalidArgument(
             f"Gradients cannot be reduced with {op.name}. Use basin.Average, basin.Sum or "
             "basin.WeightedAverage."
         )
     if op != Op.WEIGHTED_AVERAGE:
-        if weight != Weight.NONE or contributes_sum is not None:
+        if weight_by is not None or contributes is not None:
             raise InvalidArgument(
-                f"{op.name} has no weights. Use basin.WeightedAverage, or leave weight and "
-                "contributes_sum away."
+                f"{op.name} has no weights. Use basin.WeightedAverage, or leave weight_by and "
+                "contributes away."
             )
         return RoundSpec(op)
-    if weight == Weight.NONE or contributes_sum is None:
+    if weight_by not in _WEIGHTS or contributes not in ("mean", "sum"):
         raise InvalidArgument(
-            "A weighted average needs weight= (basin.Weight.SAMPLES, TOKENS or MICRO_BATCHES) and "
-            "contributes_sum= (True when gradients are sums over them, False when they are means)."
+            "A weighted average needs weight_by= ('samples', 'tokens' or 'micro_batches') and "
+            "contributes= ('sum' when gradients are sums over them, 'mean' when they are means)."
         )
-    return RoundSpec(op, weight=weight, contributes_sum=contributes_sum)
+    return RoundSpec(op, weight=_WEIGHTS[weight_by], contributes_sum=contributes == "sum")
 
 
 def _tell(
