@@ -8,17 +8,12 @@ import torch
 
 from basin import __version__
 from basin.errors import FailedPrecondition, InvalidArgument
-from basin.spec import Op, RoundSpec, Weight
+from basin.spec import AVERAGES, Op, RoundSpec, Weight, reduction
 from basin.torch import context
 from basin.torch.buffers import BufferLane
 from basin.torch.lane import GradientLane
 
 _LANE = "gradients"
-_WEIGHTS = {
-    "samples": Weight.SAMPLES,
-    "tokens": Weight.TOKENS,
-    "micro_batches": Weight.MICRO_BATCHES,
-}
 _DIVISORS = {
     Weight.NONE: "the number of workers",
     Weight.SAMPLES: "the samples of all",
@@ -49,7 +44,12 @@ def start_lane(
         )
     if passes < 1:
         raise InvalidArgument(f"backward_passes_per_step cannot be {passes}. Use 1 or more.")
-    spec = _spec(Op(op), weight_by, contributes)
+    if op not in (*AVERAGES, Op.SUM):
+        raise InvalidArgument(
+            f"Gradients cannot be reduced with {Op(op).name}. Use basin.Average, basin.Sum or "
+            "basin.WeightedAverage."
+        )
+    spec = reduction(op, weight_by=weight_by, contributes=contributes)
     here = context.current()
     for parameter, name in names.items():
         if any(lane.knows(parameter) for lane in here.lanes):
@@ -81,27 +81,6 @@ def start_lane(
     here.lanes.append(lane)
     _tell(here, spec, wire_dtype, batch_size)
     return lane
-
-
-def _spec(op: Op, weight_by: str | None, contributes: str | None) -> RoundSpec:
-    if op not in (Op.AVERAGE, Op.SUM, Op.WEIGHTED_AVERAGE):
-        raise InvalidArgument(
-            f"Gradients cannot be reduced with {op.name}. Use basin.Average, basin.Sum or "
-            "basin.WeightedAverage."
-        )
-    if op != Op.WEIGHTED_AVERAGE:
-        if weight_by is not None or contributes is not None:
-            raise InvalidArgument(
-                f"{op.name} has no weights. Use basin.WeightedAverage, or leave weight_by and "
-                "contributes away."
-            )
-        return RoundSpec(op)
-    if weight_by not in _WEIGHTS or contributes not in ("mean", "sum"):
-        raise InvalidArgument(
-            "A weighted average needs weight_by= ('samples', 'tokens' or 'micro_batches') and "
-            "contributes= ('sum' when gradients are sums over them, 'mean' when they are means)."
-        )
-    return RoundSpec(op, weight=_WEIGHTS[weight_by], contributes_sum=contributes == "sum")
 
 
 def _tell(
