@@ -1,0 +1,410 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Micro-batches: what is accumulated, when it travels, and what it is divided by.
+
+Usage: test_torch_accumulation.py BASIND LIBBASIN
+"""
+
+import tempfile
+from typing import Any
+from unittest import mock
+
+from jobs import require
+
+require("numpy", "torch")
+import torch  # noqa: E402 - ends above when there is none
+from torch import nn  # noqa: E402
+from torch.optim import SGD  # noqa: E402
+from torch_jobs import (  # noqa: E402
+    WORKERS,
+    TorchTest,
+    average,
+    expect,
+    gradients,
+    local_gradients,
+    loss_of,
+    main,
+    model,
+    session,
+    sgd,
+)
+
+WAYS = ("optimizer", "model")
+
+
+def wrap(bt: Any, net: Any, way: str, **options: Any) -> tuple[Any, Any, Any]:
+    """The model to call, the optimizer to step, and which of them has the lane."""
+    if way == "optimizer":
+        optimizer = sgd(net, bt, **options)
+        return net, optimizer, optimizer
+    wrapped = bt.DistributedDataParallel(net, **options)
+    return wrapped, SGD(wrapped.parameters(), lr=0.1), wrapped
+
+
+def mean_of_sums(steps: tuple[int, ...]) -> list[torch.Tensor]:
+    """Over workers, of the sum over micro-batches."""
+    return [sum(each) for each in zip(*(average(step) for step in steps))]
+
+
+# ---- what workers do
+
+
+def quiet_until_the_last(rank: int, way: str) -> Any:
+    """Which functions of the library that may send are called in each backward."""
+    from basin import worker
+
+    called: list[str] = []
+    call = worker._call
+
+    def noted_call(name: str, *arguments: Any) -> None:
+        called.append(name)
+        call(name, *arguments)
+
+    with session() as bt:
+        net, optimizer, lane = wrap(bt, model(), way)
+        with mock.patch.object(worker, "_call", noted_call):
+            with lane.no_sync():
+                loss_of(net, rank, 0).backward()
+                loss_of(net, rank, 1).backward()
+            within, bytes_within = list(called), lane.totals().bytes_pushed
+            loss_of(net, rank, 2).backward()
+        result = gradients(net)
+        micro_batches = lane.last_round().spec.counts.micro_batches
+        optimizer.step()
+        return within, bytes_within, called, result, lane.totals(), micro_batches
+
+
+def traced(rank: int) -> Any:
+    """The order of gradients, pushes and the end of the backward, over twelve tensors."""
+    from basin.worker import Worker
+
+    with session() as bt:
+        torch.manual_seed(1)
+        net = nn.Sequential(*(nn.Linear(32, 32) for _ in range(6))).double()
+        optimizer = sgd(net, bt)
+        trace: list[str] = []
+        bytes_at: list[int] = []
+        push, commit = Worker.push, Worker.commit
+
+        def noted_push(self: Any, lane: int, tensor: int, address: int) -> None:
+            trace.append("push")
+            push(self, lane, tensor, address)
+
+        def noted_commit(self: Any, lane: int) -> None:
+            trace.append("commit")
+            commit(self, lane)
+
+        def made(_: torch.Tensor) -> None:
+            trace.append("gradient")
+            bytes_at.append(optimizer.totals().bytes_pushed)
+
+        for parameter in net.parameters():
+            parameter.register_hook(made)
+        with mock.patch.multiple(Worker, push=noted_push, commit=noted_commit):
+            with optimizer.no_sync():
+                net(torch.ones(4, 32, dtype=torch.float64)).sum().backward()
+            local = list(trace)
+            trace.clear()
+            net(torch.ones(4, 32, dtype=torch.float64)).sum().backward()
+        return local, trace, bytes_at[-1] / optimizer.totals().bytes_pushed
+
+
+def used_early_alone(rank: int, way: str) -> Any:
+    """The first micro-batch reaches all, the last one a bias alone; then nobody reaches any."""
+    with session() as bt:
+        net, optimizer, lane = wrap(bt, model(), way)
+        with lane.no_sync():
+            loss_of(net, rank, 0).backward()
+        list(net.parameters())[-1].sum().backward()
+        result = gradients(net)
+        optimizer.step()
+        optimizer.zero_grad()
+        list(net.parameters())[-1].sum().backward()
+        return result, gradients(net)
+
+
+def windows(rank: int, way: str) -> Any:
+    """Windows of four, four and three micro-batches; worker 1 has two in the last one."""
+    with session() as bt:
+        net, optimizer, lane = wrap(bt, model(), way, backward_passes_per_step=4)
+        seen = []
+        for window in ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10)):
+            net.zero_grad()
+            given = [p.detach().clone() for p in net.parameters()]
+            for step in window[:2] if window[0] == 8 and rank == 1 else window:
+                loss_of(net, rank, step).backward()
+            optimizer.step()  # With 0.1 times .grad.
+            applied = [(a - b.detach()) / 0.1 for a, b in zip(given, net.parameters())]
+            info = lane.last_round()
+            seen.append((applied, info.divisor, info.spec.counts.micro_batches))
+            with torch.no_grad():
+                for parameter, before in zip(net.parameters(), given):
+                    parameter.copy_(before)  # So that all windows start from the same model.
+        return seen, lane.totals().rounds
+
+
+def by_hand(rank: int) -> Any:
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        with optimizer.no_sync():
+            loss_of(net, rank, 0).backward()
+            within = expect("FailedPrecondition", optimizer.sync_gradients)
+        if rank == 2:
+            optimizer.zero_grad()  # It has nothing, and takes part.
+        optimizer.sync_gradients()
+        first = gradients(net)
+        optimizer.sync_gradients()  # There is a result already.
+        optimizer.step()
+        return within, first, optimizer.totals().rounds
+
+
+def misuse(rank: int, way: str) -> Any:
+    with session() as bt:
+        net, optimizer, lane = wrap(bt, model(), way)
+        optimizer.param_groups[0]["lr"] = 0.0
+        for step in range(2):
+            optimizer.zero_grad()
+            loss_of(net, rank, step).backward()
+            optimizer.step()
+        optimizer.zero_grad()
+        texts = []
+        try:
+            with lane.no_sync():
+                with lane.no_sync():
+                    loss_of(net, rank, 2).backward()
+                texts.append(expect("FailedPrecondition", optimizer.step))
+                raise ZeroDivisionError
+        except ZeroDivisionError:
+            pass
+        # Sent on the first micro-batch, and not on the last.
+        optimizer.zero_grad()
+        loss_of(net, rank, 3).backward()
+        with lane.no_sync():
+            loss_of(net, rank, 4).backward()
+        texts.append(expect("FailedPrecondition", optimizer.step))
+        lane.sync_gradients()
+        return texts, gradients(net)
+
+
+def uneven(rank: int, way: str) -> Any:
+    """Worker i accumulates i + 1 micro-batches; the second step with none on worker 0."""
+    import basin
+
+    with session() as bt:
+        net, optimizer, lane = wrap(
+            bt,
+            model(),
+            way,
+            op=basin.WeightedAverage,
+            weight_by="micro_batches",
+            contributes="sum",
+            backward_passes_per_step=10,
+        )
+        optimizer.param_groups[0]["lr"] = 0.0
+        seen = []
+        for count in (rank + 1, rank):
+            optimizer.zero_grad()
+            for step in range(count):
+                loss_of(net, rank, step).backward()
+            lane.sync_gradients()
+            info = lane.last_round()
+            seen.append((gradients(net), info.divisor, info.spec.counts.micro_batches))
+            optimizer.step()
+        return seen, int(info.spec.weight)
+
+
+def as_ddp(rank: int, folder: str, passes: int) -> Any:
+    """A script for DistributedDataParallel: the same over gloo and over Basin."""
+    from torch import distributed
+    from torch.nn.parallel import DistributedDataParallel
+
+    def train(net: Any, optimizer: Any) -> list[torch.Tensor]:
+        count = 11
+        for step in range(count):
+            last = (step + 1) % passes == 0 or step + 1 == count
+            loss = loss_of(net, rank, step) / passes
+            if last:
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            else:
+                with net.no_sync():
+                    loss.backward()
+        return [p.detach() for p in net.parameters()]
+
+    def train_by_passes(net: Any, optimizer: Any) -> list[torch.Tensor]:
+        for step in range(11):
+            (loss_of(net, rank, step) / passes).backward()
+            if (step + 1) % passes == 0 or step == 10:
+                optimizer.step()
+                optimizer.zero_grad()
+        return [p.detach() for p in net.parameters()]
+
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORKERS
+    )
+    ddp = DistributedDataParallel(model())
+    expected = train(ddp, SGD(ddp.parameters(), lr=0.1))
+    distributed.destroy_process_group()
+    with session() as bt:
+        net = bt.DistributedDataParallel(model())
+        got = train(net, SGD(net.parameters(), lr=0.1))
+        other, optimizer, _ = wrap(bt, model(), "optimizer", backward_passes_per_step=passes)
+        return expected, got, train_by_passes(other, optimizer)
+
+
+def divides_again(rank: int, op: str, factor: float) -> Any:
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt, op=getattr(bt, op))
+        with mock.patch("basin.torch.lane.logger.warning") as warn:
+            for step in range(3):
+                optimizer.zero_grad()
+                loss_of(net, rank, step).backward()
+                for parameter in net.parameters():
+                    assert parameter.grad is not None
+                    parameter.grad.mul_(factor)
+                optimizer.step()
+        return [call.args[0] % call.args[1:] for call in warn.call_args_list]
+
+
+def runs_out(rank: int, way: str) -> Any:
+    """Worker i has 2 + i batches."""
+    import basin.torch as bt
+
+    torch.set_num_threads(1)
+    bt.init()
+    net, optimizer, lane = wrap(bt, model(), way)
+    seen = []
+    for step in range(2 + rank):
+        optimizer.zero_grad()
+        loss_of(net, rank, step).backward()
+        info = lane.last_round()
+        seen.append((info.contributors, info.divisor))
+        optimizer.step()
+    (bt.finished if way == "optimizer" else bt.join)()
+    text = expect("FailedPrecondition", loss_of(net, rank).backward)
+    bt.shutdown()
+    return seen, text
+
+
+# ---- what is seen of it
+
+
+class AccumulationTest(TorchTest):
+    def test_criterion_4_1_nothing_is_sent_until_the_last_micro_batch(self) -> None:
+        for way in WAYS:
+            with self.subTest(way):
+                outcomes = self.run_job(quiet_until_the_last, way)
+                for within, bytes_within, called, result, totals, micro_batches in outcomes:
+                    self.assertEqual([], [name for name in within if name != "get_place"])
+                    self.assertEqual(0, bytes_within)
+                    self.assertEqual(
+                        [1, 4, 1], [called.count(n) for n in ("begin", "push", "commit")]
+                    )
+                    self.assertEqual(1, totals.rounds)
+                    self.assertEqual(3 * WORKERS, micro_batches)
+                    self.assert_close(mean_of_sums((0, 1, 2)), result)
+
+    def test_criterion_4_2_pushes_overlap_with_the_last_backward(self) -> None:
+        for local, trace, share in self.run_job(traced):
+            self.assertEqual(["gradient"] * 12, local)
+            self.assertEqual(12, trace.count("push"))
+            self.assertEqual(12, trace.count("gradient"))
+            last = len(trace) - 1 - trace[::-1].index("gradient")
+            self.assertLess(trace.index("push"), last)
+            # When the last gradient is made, the backward has not returned.
+            self.assertGreaterEqual(share, 0.8)
+            self.assertEqual("commit", trace[-1])
+
+    def test_criterion_4_3_what_an_earlier_micro_batch_used_is_pushed(self) -> None:
+        for way in WAYS:
+            with self.subTest(way):
+                expected = average(0)
+                expected[-1] = expected[-1] + 1.0
+                for result, alone in self.run_job(used_early_alone, way):
+                    self.assert_close(expected, result)
+                    self.assertEqual([None] * 3, alone[:3])
+                    self.assert_close([torch.ones(3, dtype=torch.float64)], alone[3:])
+
+    def test_criterion_4_4_a_step_sends_a_short_window(self) -> None:
+        short = [
+            sum(local_gradients(rank, step)[i] for rank in range(WORKERS) for step in (8, 9, 10))
+            - local_gradients(1, 10)[i]
+            for i in range(4)
+        ]
+        expected = [
+            (mean_of_sums((0, 1, 2, 3)), WORKERS, 4 * WORKERS),
+            (mean_of_sums((4, 5, 6, 7)), WORKERS, 4 * WORKERS),
+            ([each / WORKERS for each in short], WORKERS, 3 * WORKERS - 1),
+        ]
+        for way in WAYS:
+            with self.subTest(way):
+                for seen, rounds in self.run_job(windows, way):
+                    self.assertEqual(3, rounds)
+                    for (gradient, divisor, micro), (applied, *counts) in zip(expected, seen):
+                        self.assert_close(gradient, applied, 1e-12)
+                        self.assertEqual([divisor, micro], counts)
+
+    def test_criterion_4_4_what_was_accumulated_is_sent_by_hand(self) -> None:
+        expected = [(a + b) / WORKERS for a, b in zip(local_gradients(0), local_gradients(1))]
+        for within, result, rounds in self.run_job(by_hand):
+            self.assertIn("sync_gradients() of step 0 was called within no_sync()", within)
+            self.assert_close(expected, result)
+            self.assertEqual(1, rounds)
+
+    def test_criterion_4_4_and_4_5_a_window_that_was_not_sent_is_refused(self) -> None:
+        expected = [a + b for a, b in zip(average(3), average(4))]
+        for way in WAYS:
+            with self.subTest(way):
+                for (within, after), result in self.run_job(misuse, way):
+                    self.assertIn("step() of step 2 was called within no_sync()", within)
+                    self.assertIn(
+                        "step() of step 2 was called on a gradient of parameter 0.", after
+                    )
+                    self.assertIn("sync_gradients()", after)
+                    for a, b in zip(expected, result):
+                        self.assertEqual(a.shape, b.shape)
+
+    def test_criterion_4_4_a_script_for_ddp_gives_the_same(self) -> None:
+        for passes in (1, 4):
+            with self.subTest(passes=passes), tempfile.TemporaryDirectory() as folder:
+                for expected, got, by_passes in self.run_job(as_ddp, folder, passes):
+                    self.assert_close(expected, got, 1e-12)
+                    self.assert_close(expected, by_passes, 1e-12)
+
+    def test_criterion_4_6_workers_may_accumulate_differently(self) -> None:
+        def expected(counts: tuple[int, ...]) -> list[torch.Tensor]:
+            each = [
+                local_gradients(rank, step) for rank, n in enumerate(counts) for step in range(n)
+            ]
+            return [torch.stack(of_all).sum(0) / len(each) for of_all in zip(*each)]
+
+        for way in WAYS:
+            with self.subTest(way):
+                for seen, weight in self.run_job(uneven, way):
+                    self.assertEqual(3, weight)  # basin.Weight.MICRO_BATCHES
+                    for counts, (result, *told) in zip(((1, 2, 3), (0, 1, 2)), seen):
+                        self.assert_close(expected(counts), result)
+                        self.assertEqual([sum(counts)] * 2, told)
+
+    def test_criterion_1_4_an_average_that_is_divided_again_is_told_once(self) -> None:
+        for told in self.run_job(divides_again, "Average", 1 / WORKERS):
+            self.assertEqual(1, len(told))
+            self.assertRegex(told[0], r"^divided again: .*step 0 .*1/3 of what AVERAGE.*basin\.Sum")
+        for op, factor in (("Sum", 1 / WORKERS), ("Average", 1.0), ("Average", 0.25)):
+            self.assertEqual([[]] * WORKERS, self.run_job(divides_again, op, factor))
+
+    def test_who_has_run_out_of_data_is_not_waited_for(self) -> None:
+        for way in WAYS:
+            with self.subTest(way):
+                for rank, (seen, text) in enumerate(self.run_job(runs_out, way)):
+                    self.assertEqual(2 + rank, len(seen))
+                    for step, (contributors, divisor) in enumerate(seen):
+                        left = tuple(f"w{i}" for i in range(WORKERS) if step < 2 + i)
+                        self.assertEqual((left, len(left)), (contributors, divisor))
+                    self.assertIn("takes part in no more", text)
+
+
+if __name__ == "__main__":
+    main()
