@@ -301,6 +301,15 @@ class Examples(unittest.TestCase):
         self.assertIn("3 workers, 330 steps", done.stdout)
         self.assertIn("all workers hold the same parameters", done.stdout)
 
+    def test_a_worker_that_is_added_ends_with_the_same_parameters(self) -> None:
+        script = str(ROOT / "examples/digits.py")
+        added = ("--max-workers", "3", "--", sys.executable, script, "--add", "--epochs", "6")
+        done = run("-n", "2", *added)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"\[2\] joined at step \d+ with parameters [0-9a-f]{16}")
+        self.assertIn("3 workers", done.stdout)
+        self.assertIn("all workers hold the same parameters", done.stdout)
+
     def test_a_worker_that_is_added_takes_the_place_of_one_that_is_killed(self) -> None:
         script = str(ROOT / "examples/digits.py")
         room = ("--min-workers", "3", "--max-workers", "5")

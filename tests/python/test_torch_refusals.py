@@ -74,6 +74,30 @@ def refusals(rank: int) -> Any:
         return texts
 
 
+def made_before_shutdown(rank: int) -> Any:
+    """An optimizer and a model of torch's DistributedDataParallel, used after another init()."""
+    from torch import distributed
+    from torch.nn.parallel import DistributedDataParallel
+
+    alone = distributed.HashStore()
+    distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
+    net, hooked = model(), DistributedDataParallel(model())
+    with session() as bt:
+        optimizer = sgd(net, bt)
+        hooked.register_comm_hook(bt.DDPState(hooked), bt.ddp_comm_hook)
+    texts = []
+    with session(fresh=False) as bt:
+        loss_of(net, rank).backward()
+        texts.append(expect("FailedPrecondition", optimizer.step))
+        texts.append(expect("FailedPrecondition", loss_of(hooked, rank).backward))
+        again = sgd(net, bt)
+        again.zero_grad()
+        loss_of(net, rank).backward()
+        again.step()
+    distributed.destroy_process_group()
+    return texts, gradients(net)
+
+
 def sgd_with(kind: Any, net: nn.Module, bt: Any) -> Any:
     return bt.DistributedOptimizer(kind(net.parameters()), net.named_parameters())
 
@@ -149,6 +173,12 @@ class RefusalsTest(TorchTest):
     def test_a_hook_that_fires_twice_is_refused_by_name(self) -> None:
         for text in self.run_job(twice_in_one_backward):
             self.assertRegex(text, "parameter (weight|bias).*use_reentrant=False")
+
+    def test_what_was_made_before_shutdown_is_refused(self) -> None:
+        for (of_optimizer, of_state), result in self.run_job(made_before_shutdown):
+            self.assertIn("given to DistributedOptimizer before shutdown()", of_optimizer)
+            self.assertIn("DDPState was made before shutdown()", of_state)
+            self.assert_close(average(), result)
 
     def test_what_cannot_be_reduced_is_refused_by_name(self) -> None:
         for texts in self.run_job(refusals):
