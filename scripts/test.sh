@@ -292,10 +292,10 @@ stage_bench() {
   required build ninja -C build/release -j "$jobs" benchmarks allreduce || return
   local library=(--benchmark_min_time=0.05) kernels=(--rounds=1 --mib=96 --n=2,8)
   local allreduce=(--mib 64 --rounds 3) latency=(--latency --rounds 300)
-  local step=(--millions 5 --steps 8)
+  local step=(--millions 5 --steps 8) drops=8
   if [[ "$mode" == nightly ]]; then
     library=() kernels=() allreduce=(--rounds 15 --repeats 3) latency=(--latency --rounds 3000)
-    step=(--steps 30)
+    step=(--steps 30) drops=30
   fi
   report core_bench build/release/benchmarks/core_bench "${library[@]}"
   report payload_bench build/release/benchmarks/payload_bench "${library[@]}"
@@ -303,6 +303,7 @@ stage_bench() {
   report allreduce "$python" tests/bench/allreduce/allreduce.py "${allreduce[@]}"
   report allreduce-latency "$python" tests/bench/allreduce/allreduce.py "${latency[@]}"
   report step-time "$python" tests/bench/step/step_time.py "${step[@]}"
+  report layerdrop "$python" tests/bench/layerdrop/layerdrop.py --steps "$drops"
 }
 
 # A check whose output is what it is for.

@@ -80,6 +80,31 @@ def other_threads(rank: int) -> Any:
         return gradients(net)
 
 
+def kept_layers(rank: int, step: int, p: float) -> list[bool]:
+    generator = torch.Generator().manual_seed(100 * rank + step)
+    return [bool(draw >= p) for draw in torch.rand(12, generator=generator)]
+
+
+def drops_layers(rank: int, p: float) -> Any:
+    """Each worker leaves out layers of its own; their biases get a gradient of rank + 1."""
+    with session() as bt:
+        linear = [nn.Linear(16, 16).double() for _ in range(12)]
+        layers = nn.ModuleList(linear)
+        optimizer = sgd(layers, bt)
+        seen = []
+        for step in range(4):
+            optimizer.zero_grad()
+            before = optimizer.totals().bytes_pushed
+            kept = kept_layers(rank, step, p)
+            x = torch.zeros(1, 16, dtype=torch.float64)
+            outputs = [layer(x) for layer, keeps in zip(layers, kept) if keeps]
+            ((rank + 1) * sum(y.sum() for y in outputs)).backward()
+            biases = [None if f.bias.grad is None else float(f.bias.grad[0]) for f in linear]
+            seen.append((optimizer.totals().bytes_pushed - before, biases))
+            optimizer.step()
+        return seen
+
+
 def someone_joins(rank: int, pipe: str) -> Any:
     """Two workers until the third one is there, then one backward of all three."""
     if rank == 2:
@@ -150,6 +175,18 @@ class RoundsTest(TorchTest):
             self.assertGreaterEqual(during[0], sum(sizes[2:]))
             self.assertLess(during[0], sum(sizes))
             self.assertEqual(sum(sizes), at_end)
+
+    def test_criterion_3_4_and_3_6_dropped_layers_are_not_sent_and_not_mixed_up(self) -> None:
+        of_layer = 8 * (16 * 16 + 16)
+        for p in (0.0, 0.2, 0.5):
+            with self.subTest(p=p):
+                for rank, seen in enumerate(self.run_job(drops_layers, p)):
+                    for step, (pushed, biases) in enumerate(seen):
+                        kept = [kept_layers(other, step, p) for other in range(WORKERS)]
+                        self.assertEqual(of_layer * sum(kept[rank]), pushed)
+                        for layer, bias in enumerate(biases):
+                            total = sum(i + 1 for i in range(WORKERS) if kept[i][layer])
+                            self.assertEqual(total / WORKERS if total else None, bias)
 
     def test_a_backward_through_two_models_commits_both(self) -> None:
         outcomes = self.run_job(two_lanes)
