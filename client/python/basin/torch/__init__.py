@@ -14,8 +14,9 @@ from typing import Any
 
 from basin import client
 from basin.errors import FailedPrecondition
-from basin.spec import Op, Weight
+from basin.spec import Counts, Op
 from basin.torch import context
+from basin.torch.clip import clip_grad_norm_
 from basin.torch.collectives import (
     allgather_object,
     allreduce,
@@ -37,8 +38,11 @@ from basin.torch.collectives import (
 )
 from basin.torch.comm_hook import DDPState, ddp_comm_hook
 from basin.torch.data_parallel import DistributedDataParallel
+from basin.torch.lane import ContributorsChanged
 from basin.torch.optimizer import DistributedOptimizer
+from basin.torch.scaler import GradScaler
 from basin.torch.state import State
+from basin.torch.totals import total_counts
 
 Average = Op.AVERAGE
 WeightedAverage = Op.WEIGHTED_AVERAGE
@@ -127,16 +131,18 @@ def local_size() -> int:
 
 __all__ = [
     "Average",
+    "ContributorsChanged",
+    "Counts",
     "DDPState",
     "DistributedDataParallel",
     "DistributedOptimizer",
+    "GradScaler",
     "Max",
     "Min",
     "Op",
     "Product",
     "State",
     "Sum",
-    "Weight",
     "WeightedAverage",
     "allgather_object",
     "allreduce",
@@ -149,6 +155,7 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "broadcast_state",
+    "clip_grad_norm_",
     "ddp_comm_hook",
     "finished",
     "grouped_allreduce",
@@ -166,4 +173,5 @@ __all__ = [
     "shutdown",
     "size",
     "synchronize",
+    "total_counts",
 ]

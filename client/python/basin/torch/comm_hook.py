@@ -12,15 +12,20 @@ lose the error, and of a parameter that it believes unused torch ignores what a 
 Gradients are named by their parameters, because buckets change after the first backward.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import distributed
 
 from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
-from basin.spec import Op
+from basin.spec import Op, ReductionOptions
 from basin.torch import context
 from basin.torch.collectives import broadcast_parameters
 from basin.torch.lane import LaneOwner
 from basin.torch.start import start_lane
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class DDPState(LaneOwner):
@@ -29,9 +34,10 @@ class DDPState(LaneOwner):
     has broadcast_buffers=False.
 
     model:      a torch.nn.parallel.DistributedDataParallel in a process group of one process
-    op:         basin.Average, or basin.Sum
+    op:         basin.Average, basin.Sum or basin.WeightedAverage
     wire_dtype: None, torch.bfloat16 or torch.float16: how float32 gradients travel
     batch_size: samples of this worker in a step; only told in the line that is written here
+    options:    as for DistributedOptimizer
 
     Raises Unsupported, which names a way out, for what Basin cannot reduce.
     """
@@ -43,6 +49,7 @@ class DDPState(LaneOwner):
         op: Op = Op.AVERAGE,
         wire_dtype: torch.dtype | None = None,
         batch_size: int | None = None,
+        **options: "Unpack[ReductionOptions]",
     ) -> None:
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
             raise InvalidArgument(
@@ -72,6 +79,7 @@ class DDPState(LaneOwner):
             op,
             wire_dtype,
             batch_size,
+            options=options,
             owner="the DDPState",
             own_hooks=False,
             buffers_of=model.module if model.broadcast_buffers else None,

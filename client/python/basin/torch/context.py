@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
 from basin import client
 from basin.errors import Error, FailedPrecondition, Unsupported
 from basin.torch.alone import AloneWatch
-from basin.torch.lane import GradientLane
+from basin.torch.lane import ContributorsChanged, GradientLane
 from basin.torch.state import JobState
 from basin.worker import logger
 
@@ -102,11 +102,11 @@ class Context:
     def _commit(self) -> None:
         """All lanes are committed before one is waited for, so that none waits for another."""
         committed = [lane for lane in self.lanes if lane.end_backward()]
-        failure: Error | None = None
+        failure: Error | ContributorsChanged | None = None
         for lane in committed:
             try:
                 lane.settle()
-            except Error as error:
+            except (Error, ContributorsChanged) as error:
                 failure = failure or error
         if failure is not None:
             raise failure

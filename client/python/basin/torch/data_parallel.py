@@ -3,16 +3,19 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from basin.errors import FailedPrecondition, Unsupported
-from basin.spec import Op
+from basin.spec import Op, ReductionOptions
 from basin.torch import context
 from basin.torch.collectives import broadcast_parameters
 from basin.torch.lane import LaneOwner
 from basin.torch.start import start_lane
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class DistributedDataParallel(torch.nn.Module, LaneOwner):
@@ -22,8 +25,8 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
 
     module:            the model, which becomes `.module`; state_dict() has its names after
                        "module."; gradients of different workers are matched by its names
-    op:                basin.Average, basin.Sum, or basin.WeightedAverage; this, weight_by,
-                       contributes and backward_passes_per_step are as for DistributedOptimizer
+    op:                basin.Average, basin.Sum, or basin.WeightedAverage; this,
+                       backward_passes_per_step and options are as for DistributedOptimizer
     wire_dtype:        None, torch.bfloat16 or torch.float16: how float32 gradients travel. The sum
                        is made in float32.
     broadcast_buffers: when backward() has reduced, all workers have the buffers of rank 0. With
@@ -44,13 +47,12 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         module: torch.nn.Module,
         *,
         op: Op = Op.AVERAGE,
-        weight_by: str | None = None,
-        contributes: str | None = None,
         backward_passes_per_step: int = 1,
         wire_dtype: torch.dtype | None = None,
         broadcast_buffers: bool = True,
         init_sync: bool = True,
         batch_size: int | None = None,
+        **options: "Unpack[ReductionOptions]",
     ) -> None:
         super().__init__()
         _check(module)
@@ -63,8 +65,7 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
             op,
             wire_dtype,
             batch_size,
-            weight_by=weight_by,
-            contributes=contributes,
+            options=options,
             passes=backward_passes_per_step,
             owner="the model",
             buffers_of=module if broadcast_buffers else None,

@@ -21,6 +21,7 @@ import contextlib
 import itertools
 import os
 import time
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -37,14 +38,19 @@ from basin.errors import (
     Paused,
     Unsupported,
 )
-from basin.spec import Counts, Op, RoundSpec
+from basin.spec import Counts, Op, RoundSpec, Weight
 from basin.torch import narrow, tensors
 from basin.torch.buffers import BufferLane
+from basin.torch.delivered import Delivered
 from basin.torch.state import JobState
 from basin.worker import Result, RoundInfo, Worker, logger
 
 # Of each lane, compared at each step with what was delivered.
 _SAMPLED_PARAMETERS = 4
+
+
+class ContributorsChanged(UserWarning):
+    """Gradients of other workers than those whose counts they are divided by."""
 
 
 @dataclass
@@ -77,6 +83,31 @@ class Window:
     def add(self, other: "Window") -> None:
         self.micro_batches += other.micro_batches
         self.tell(other._samples, other._tokens)
+
+    def check(self, spec: RoundSpec, window: "Window", owner: str) -> None:
+        """Whether a backward of these counts may be added to the window of a weighted average."""
+        if spec.op != Op.WEIGHTED_AVERAGE or spec.weight == Weight.MICRO_BATCHES:
+            return
+        name = spec.weight.name.lower()
+        count, total = self._count_of(spec.weight), window._count_of(spec.weight)
+        if count is None:
+            raise InvalidArgument(
+                f"Gradients are averaged by {name}, and nobody has said how many the backward is "
+                f"made of. Call contribute({name}=...) of {owner} before each backward(), with 0 "
+                "when there are none."
+            )
+        if spec.contributes_sum or window.micro_batches == 0:
+            return
+        if total != count * window.micro_batches:
+            raise InvalidArgument(
+                f"Micro-batches of {count} and of other numbers of {name} are accumulated, each "
+                "with the gradient of a mean. No weight makes the mean over all of them out of "
+                "their sum: the smaller ones would count too much. Make each loss the sum over its "
+                f'{name} and say contributes="sum", or send each by a backward of its own.'
+            )
+
+    def _count_of(self, weight: Weight) -> int | None:
+        return self._samples if weight == Weight.SAMPLES else self._tokens
 
     def counts(self) -> Counts:
         if self.micro_batches == 0:
@@ -136,6 +167,8 @@ class GradientLane:
         self._reached = False  # Whether it has come to a parameter.
         self._told = Window()  # Of the next backward that comes to a parameter.
         self._window = Window()  # Of what is local.
+        # As the last backward has left it: parameter, gradient and version of its memory.
+        self._left_local: list[tuple[torch.Tensor, torch.Tensor, int]] = []
         self._sent = Window()  # Of the round in flight.
         self._in_round = False
         self._refusal: Error | None = None  # Why this worker is not counted in the round.
@@ -153,6 +186,11 @@ class GradientLane:
             weakref.WeakKeyDictionary()
         )
         self.totals = Totals()
+        self.delivered = Delivered()
+        # Of the gradients of this worker; the same on all.
+        self.loss_scale = 1.0
+        # Who contributed to the counts that the next round's gradients are divided by.
+        self.counted: tuple[str, ...] | None = None
         self.info: RoundInfo | None = None  # Of the last round.
         try:
             self.scan()
@@ -187,6 +225,9 @@ class GradientLane:
             return False
         tensors.check(self._names[parameter], parameter)
         return parameter.numel() > 0
+
+    def name_of(self, parameter: torch.Tensor) -> str:
+        return self._names[parameter]
 
     def knows(self, parameter: torch.Tensor) -> bool:
         return parameter in self._names
@@ -242,8 +283,16 @@ class GradientLane:
             # zero_grad(set_to_none=False) leaves no trace but zeros.
             if parameter.grad is None or not parameter.grad.any():
                 del self._aside[parameter]
-        if self._window.micro_batches > 0 and not self._has_local():
-            self._window = Window()
+        # Gradients of zeros that a backward has made count.
+        if self._window.micro_batches > 0 and self._was_written() and not self._has_local():
+            self._window, self._left_local = Window(), []
+
+    def _was_written(self) -> bool:
+        """Whether somebody has changed what is local since the last backward."""
+        return any(
+            parameter.grad is not gradient or gradient._version != version
+            for parameter, gradient, version in self._left_local
+        )
 
     def _has_local(self) -> bool:
         """Whether there is anything but zeros in the window."""
@@ -255,8 +304,10 @@ class GradientLane:
             return  # The client stayed with the parent.
         if not self._in_backward:
             return
-        self._reached = True
-        if not self._sends or not self._own_hooks:
+        if not self._reached:
+            self._reached = True
+            self._check_counts()
+        if not self._sends or not self._own_hooks or self._failure is not None:
             return
         if parameter in self._pushed:
             raise Unsupported(
@@ -270,7 +321,7 @@ class GradientLane:
     def push_ready(self, parameters: Iterable[torch.Tensor]) -> None:
         """Pushes the gradients of these parameters; one without a gradient is skipped. An error is
         kept for raise_failure()."""
-        if os.getpid() != self._process or not self._in_backward:
+        if os.getpid() != self._process or not self._in_backward or self._failure is not None:
             return
         try:
             for parameter in parameters:
@@ -324,13 +375,27 @@ class GradientLane:
         expected = self._state.before_round(self.name)
         if self._in_backward:
             self._count_backward()
-        counts = self._window.counts()
-        self._worker.begin(self._lane, replace(self._spec, counts=counts, step=self._steps))
+        spec = replace(
+            self._spec,
+            counts=self._window.counts(),
+            loss_scale=self.loss_scale,
+            step=self._steps,
+        )
+        self._worker.begin(self._lane, spec)
         self._in_round = True
         self._sent, self._window = self._window, Window()
+        self._left_local = []
         self._refusal = None
         self._expected_round = expected
         self._state.after_begin(self.name)
+
+    def _check_counts(self) -> None:
+        """Of the backward that has begun. What is wrong is raised when it returns."""
+        try:
+            self._told.check(self._spec, self._window, self._owner)
+        except Error as error:
+            self._failure = self._failure or error
+            self._told = Window()
 
     def _count_backward(self) -> None:
         """This backward is one more micro-batch of the window."""
@@ -344,6 +409,11 @@ class GradientLane:
         if not self._in_round:
             if self._reached:
                 self._count_backward()
+                self._left_local = [
+                    (parameter, parameter.grad, parameter.grad._version)
+                    for parameter in self._local()
+                    if parameter.grad is not None
+                ]
             self._restore_aside()
             return False
         self._push_local()  # Accumulated before; this backward did not come by.
@@ -382,6 +452,8 @@ class GradientLane:
         if not started:
             return False  # It failed before this lane came to it.
         if not self._in_round:
+            if self._reached:
+                self._told = Window()
             self._restore_aside()
             return False
         self._send_buffers()
@@ -434,9 +506,23 @@ class GradientLane:
         self._delivered = self._sample()
         self.totals.rounds += 1
         self.totals.wait_seconds += time.perf_counter() - began
+        self._compare_counted()
         refusal = self._refusal or result.rejection
         if refusal is not None:
             raise refusal
+
+    def _compare_counted(self) -> None:
+        counted, self.counted = self.counted, None
+        if counted is None or self.info is None or self.info.contributors == counted:
+            return
+        warnings.warn(
+            f"total_counts() summed over {', '.join(counted)}, and round {self.info.round} of lane "
+            f"{self.name} has gradients of {', '.join(self.info.contributors)}, divided by those "
+            "totals. Leave this step out (zero_grad() instead of step()) if that is not what you "
+            "want; all workers are told the same.",
+            ContributorsChanged,
+            stacklevel=2,
+        )
 
     def _check_round(self, number: int) -> None:
         if self._expected_round not in (None, number):
@@ -460,6 +546,10 @@ class GradientLane:
             if before is not None:
                 gradient.add_(before)
             parameter.grad = gradient
+            if before is None or not before.any():
+                self.delivered.put(parameter, result.squared_norm(handle))
+            else:
+                self.delivered.drop(parameter)
         else:
             parameter.grad = before
         if parameter.grad is not None:
@@ -497,9 +587,11 @@ class GradientLane:
         if self._has_local() or self.totals.rounds == max(self._rounds_at_step.values(), default=0):
             self._reduce_local()
 
-    def contribute(self, samples: int | None, tokens: int | None) -> None:
-        """What the next backward is made of, as far as it is known."""
-        self._told.tell(samples, tokens)
+    def contribute(self, *, samples: int | None = None, tokens: int | None = None) -> None:
+        """What the next backward's loss is made of: told before it, for each one; None is unknown.
+        The sums over a window and over all workers are in last_round().spec.counts."""
+        told = Counts(samples=samples, tokens=tokens)
+        self._told.tell(told.samples, told.tokens)
 
     # ---- one step
 
@@ -524,6 +616,7 @@ class GradientLane:
             if parameter.grad is None or not parameter.grad.is_contiguous():
                 return
             now = parameter.grad.view(-1)[i].item()
+            before *= self.delivered.factor(parameter)  # By clipping, say.
             if abs(now * workers - before) > 4 * torch.finfo(parameter.dtype).eps * abs(before):
                 return
             seen += before != 0.0
@@ -543,7 +636,7 @@ class GradientLane:
 
     def reduces_for(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether gradients that this lane reduces are what the optimizer applies."""
-        return any(self.knows(parameter) for parameter in _parameters_of(optimizer))
+        return any(self.knows(parameter) for parameter in parameters_of(optimizer))
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Makes sure that .grad is the result of a round."""
@@ -572,7 +665,7 @@ class GradientLane:
         self._check_settled("step()")
         self._forget_what_was_zeroed()
         local = set(self._local())
-        for parameter in _parameters_of(optimizer):
+        for parameter in parameters_of(optimizer):
             if optimizer is self._optimizer and not self.knows(parameter):
                 raise InvalidArgument(
                     f"The optimizer was given a parameter of shape {tuple(parameter.shape)} "
@@ -621,6 +714,8 @@ class GradientLane:
         self._pushed.clear()
         self._held.clear()
         self._aside.clear()
+        self.delivered.clear()
+        self.counted = None
         self._in_round = self._in_backward = False
         self._told, self._window = Window(), Window()
         self._refusal = self._failure = None
@@ -628,7 +723,7 @@ class GradientLane:
             self._buffers.start_again()
 
 
-def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     for group in optimizer.param_groups:
         yield from group["params"]
 
@@ -646,6 +741,11 @@ class LaneOwner:
     def retry_round(self) -> None:
         """Sends the gradients of a round that was aborted again."""
         self._lane.retry_round()
+
+    def contribute(self, *, samples: int | None = None, tokens: int | None = None) -> None:
+        """What the next backward's loss is made of: told before it, for each one; None is unknown.
+        The sums over all workers are in last_round().spec.counts."""
+        self._lane.contribute(samples=samples, tokens=tokens)
 
     def sync_gradients(self) -> None:
         """Reduces the gradients that were accumulated, without another backward."""

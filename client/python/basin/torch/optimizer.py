@@ -2,15 +2,18 @@
 """DistributedOptimizer: an optimizer whose gradients are those of all workers."""
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from basin.errors import InvalidArgument, Unsupported
-from basin.spec import Op
+from basin.spec import Op, ReductionOptions
 from basin.torch.collectives import share_optimizer
 from basin.torch.lane import GradientLane
 from basin.torch.start import start_lane
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 
@@ -20,11 +23,10 @@ def DistributedOptimizer(
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
     *,
     op: Op = Op.AVERAGE,
-    weight_by: str | None = None,
-    contributes: str | None = None,
     backward_passes_per_step: int = 1,
     wire_dtype: torch.dtype | None = None,
     batch_size: int | None = None,
+    **options: "Unpack[ReductionOptions]",
 ) -> OptimizerT:
     """Returns the same optimizer: from now on, when backward() returns, .grad of its parameters is
     the gradient reduced over all workers.
@@ -34,18 +36,30 @@ def DistributedOptimizer(
     op:               basin.Average, as DistributedDataParallel does, or basin.Sum. An average is
                       over the workers, and nothing is divided by the number of micro-batches.
                       basin.WeightedAverage divides by all workers' samples, tokens or
-                      micro-batches instead.
-    weight_by:        of a weighted average, which of them: "samples", "tokens", "micro_batches"
-    contributes:      of a weighted average, never guessed: "sum" when gradients are sums over them,
-                      as those of accumulated micro-batches are, "mean" when they are means
+                      micro-batches instead; contribute() tells how many there are.
     backward_passes_per_step:
                       micro-batches: the gradients of so many backwards accumulate, and the last
                       one sends them; so does a step() before it, with those that there are
     wire_dtype:       None, torch.bfloat16 or torch.float16: how float32 gradients travel. The sum
                       is made in float32.
     batch_size:       samples of this worker in a step; only told in the line that is written here
+    options:          how gradients are reduced, the same on all workers:
+    weight_by:        of a weighted average: "samples", "tokens" or "micro_batches"
+    contributes:      of a weighted average, never guessed: "sum" when gradients are sums over what
+                      weight_by names, "mean" when they are means. A window of several means has to
+                      have equal ones, each loss divided by their number
+    prescale_factor:  each gradient is multiplied by it before the sum
+    postscale_factor: and the result after it
+    gradient_predivide_factor:
+                      gradients are divided by it before the sum and multiplied after it, so that
+                      the sum stays in range; "auto": a power of two near the root of the number of
+                      workers, chosen for each round and told in last_round()
+    divide_by_present:
+                      an average is divided, for each parameter, by the workers that have reached
+                      it, not by all
 
     The optimizer gets some methods:
+      contribute()   before a backward: how many samples and tokens its loss is made of
       no_sync()      a context: gradients of backwards within stay local. For all micro-batches but
                      the last, or when the backward of another model passes through this one.
       sync_gradients()
@@ -85,8 +99,7 @@ def DistributedOptimizer(
         op,
         wire_dtype,
         batch_size,
-        weight_by=weight_by,
-        contributes=contributes,
+        options=options,
         passes=backward_passes_per_step,
         owner="the optimizer",
         optimizer=optimizer,
@@ -126,6 +139,7 @@ def _names(
 def _attach(optimizer: Any, lane: GradientLane) -> None:
     """Methods, so that it stays the object that LR schedulers know."""
     optimizer.basin_lane = lane
+    optimizer.contribute = lane.contribute
     optimizer.no_sync = lane.no_sync
     optimizer.sync_gradients = lane.sync_gradients
     optimizer.wait_round = lane.wait_round

@@ -8,7 +8,7 @@ import torch
 
 from basin import __version__
 from basin.errors import FailedPrecondition, InvalidArgument
-from basin.spec import AVERAGES, Op, RoundSpec, Weight, reduction
+from basin.spec import AVERAGES, Op, ReductionOptions, RoundSpec, Weight, reduction
 from basin.torch import context
 from basin.torch.buffers import BufferLane
 from basin.torch.lane import GradientLane
@@ -29,8 +29,7 @@ def start_lane(
     batch_size: int | None,
     *,
     owner: str,
-    weight_by: str | None = None,
-    contributes: str | None = None,
+    options: ReductionOptions,
     passes: int = 1,
     own_hooks: bool = True,
     optimizer: torch.optim.Optimizer | None = None,
@@ -49,7 +48,7 @@ def start_lane(
             f"Gradients cannot be reduced with {Op(op).name}. Use basin.Average, basin.Sum or "
             "basin.WeightedAverage."
         )
-    spec = reduction(op, weight_by=weight_by, contributes=contributes)
+    spec = reduction(op, **options)
     here = context.current()
     for parameter, name in names.items():
         if any(lane.knows(parameter) for lane in here.lanes):

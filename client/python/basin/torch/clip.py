@@ -1,0 +1,75 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Clipping by the norm that the reply of a round has told already."""
+
+import math
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from basin.errors import FailedPrecondition, InvalidArgument
+from basin.torch.context import current
+from basin.torch.lane import GradientLane, parameters_of
+
+Owner = torch.optim.Optimizer | torch.nn.Module | torch.Tensor | Iterable[torch.Tensor]
+
+
+def clip_grad_norm_(
+    parameters: Owner, max_norm: float, *, error_if_nonfinite: bool = False
+) -> torch.Tensor:
+    """As torch.nn.utils.clip_grad_norm_() with the 2-norm, without a pass over the gradients to
+    find it: scales the gradients so that their norm is at most `max_norm`, and returns the norm
+    that they had, a float64 scalar. It is that of the reduced gradients, so all workers clip alike,
+    and nothing is sent.
+
+    parameters: an optimizer, a module, or parameters; whose gradients Basin reduces
+    error_if_nonfinite:
+                raise FloatingPointError instead of scaling by a norm that is not finite
+
+    Call it between backward() and step(), after unscale_() of a basin.torch.GradScaler. Raises
+    FailedPrecondition when a .grad is not the result of one round any more: another backward was
+    added, or somebody has written to it. torch.nn.utils.clip_grad_norm_() clips those.
+    """
+    gradients = [
+        (parameter, lane, squared_norm)
+        for parameter in _list(parameters)
+        if parameter.grad is not None
+        for lane, squared_norm in [_known(parameter)]
+    ]
+    norm = math.sqrt(sum(squared_norm for *_, squared_norm in gradients))
+    if error_if_nonfinite and not math.isfinite(norm):
+        raise FloatingPointError(f"The norm of the gradients is {norm}, so they cannot be clipped.")
+    factor = max_norm / (norm + 1e-6)  # As torch does.
+    if not factor >= 1.0 and gradients:
+        torch._foreach_mul_([p.grad for p, *_ in gradients if p.grad is not None], factor)
+        for parameter, lane, _ in gradients:
+            lane.delivered.scale(parameter, factor)
+    return torch.tensor(norm, dtype=torch.float64)
+
+
+def _list(parameters: Owner) -> Iterator[torch.Tensor]:
+    if isinstance(parameters, torch.optim.Optimizer):
+        yield from parameters_of(parameters)
+    elif isinstance(parameters, torch.nn.Module):
+        yield from parameters.parameters()
+    elif isinstance(parameters, torch.Tensor):
+        yield parameters
+    else:
+        yield from parameters
+
+
+def _known(parameter: torch.Tensor) -> tuple[GradientLane, float]:
+    lane = next((lane for lane in current().lanes if lane.knows(parameter)), None)
+    if lane is None:
+        raise InvalidArgument(
+            f"A parameter of shape {tuple(parameter.shape)} is not reduced by Basin, so its norm "
+            "is not known. Use torch.nn.utils.clip_grad_norm_()."
+        )
+    squared_norm = lane.delivered.squared_norm(parameter)
+    if squared_norm is None:
+        raise FailedPrecondition(
+            f"The gradient of parameter {lane.name_of(parameter)} is not the result of one round: "
+            "a second backward was added to it, it has not been reduced, or somebody has written "
+            "to it since. Clip right after the one backward that reduces, or use "
+            "torch.nn.utils.clip_grad_norm_(), which makes a pass over the gradients."
+        )
+    return lane, squared_norm

@@ -1,0 +1,508 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""What .grad is computed by: scales, weights, counts, norms and loss scales.
+
+Usage: test_torch_arithmetic.py BASIND LIBBASIN
+"""
+
+import warnings
+from typing import Any
+
+from jobs import require
+
+require("numpy", "torch")
+import torch  # noqa: E402 - ends above when there is none
+from torch import nn  # noqa: E402
+from torch_jobs import (  # noqa: E402
+    WORKERS,
+    TorchTest,
+    expect,
+    gradients,
+    loss_of,
+    main,
+    model,
+    session,
+    sgd,
+)
+
+SEEDS = range(6)
+
+
+class Constant(nn.Module):
+    """A model whose gradient is what the caller wants."""
+
+    def __init__(self, size: int = 7) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(size))
+
+    def loss(self, gradient: torch.Tensor) -> torch.Tensor:
+        return (self.weight * gradient).sum()
+
+
+def wanted(rank: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(7, generator=torch.Generator().manual_seed(100 * seed + rank))
+
+
+def by(weight_by: str, contributes: str) -> dict[str, Any]:
+    import basin
+
+    return {"op": basin.WeightedAverage, "weight_by": weight_by, "contributes": contributes}
+
+
+# ---- what workers do
+
+
+def every_path(rank: int, ops: dict[str, dict[str, Any]]) -> Any:
+    """One vector through every call that reduces, with the same options."""
+    import basin
+
+    results = {}
+    for name, options in ops.items():
+        options = {**options, "op": getattr(basin, options["op"])}
+        counts = basin.Counts(samples=rank + 1) if "weight_by" in options else None
+        with session() as bt:
+            given = wanted(rank)
+            paths = [
+                bt.allreduce(given, "dense", counts=counts, **options),
+                bt.allreduce_(given.clone(), "in place", counts=counts, **options),
+                *bt.grouped_allreduce([given, given], "group", counts=counts, **options),
+                *bt.grouped_allreduce_([given.clone()], "group_", counts=counts, **options),
+            ]
+            nets = [Constant(), Constant()]
+            optimizer = sgd(nets[0], bt, **options)
+            wrapped = bt.DistributedDataParallel(nets[1], init_sync=False, **options)
+            for owner in (optimizer, wrapped):
+                owner.contribute(samples=rank + 1)
+            torch.autograd.backward([net.loss(given) for net in nets])
+            paths += [net.weight.grad for net in nets]
+            infos = [optimizer.last_round(), wrapped.last_round()]
+            results[name] = paths, [info.spec.predivide for info in infos]
+    return results
+
+
+def effective_batch(rank: int) -> Any:
+    """Two rounds, and two of those that are left when the last worker has no more data."""
+    infos: list[Any] = []
+    with session(min_workers=1) as bt:
+        net = Constant()
+        optimizer = sgd(net, bt, **by("samples", "mean"))
+        for step in range(4):
+            if step == 2 and rank == WORKERS - 1:
+                bt.barrier("after two")
+                bt.shutdown()
+                return infos, net.weight.detach()
+            if step == 2:
+                bt.barrier("after two")
+            optimizer.contribute(samples=16, tokens=100 + rank)
+            net.loss(torch.full((7,), float(rank))).backward()
+            infos.append(optimizer.last_round())
+            optimizer.step()
+            optimizer.zero_grad()
+        return infos, net.weight.detach()
+
+
+def unsaid_counts(rank: int) -> Any:
+    with session() as bt:
+        net = Constant()
+        optimizer = sgd(net, bt, **by("tokens", "mean"))
+        silent = expect("InvalidArgument", net.loss(wanted(rank)).backward)
+        net.zero_grad()
+        optimizer.contribute(samples=5)
+        other = expect("InvalidArgument", net.loss(wanted(rank)).backward)
+        net.zero_grad()
+        negative = expect("InvalidArgument", lambda: optimizer.contribute(tokens=-1))
+        optimizer.contribute(tokens=rank)
+        net.loss(torch.full((7,), float("nan") if rank == 0 else 3.0)).backward()
+        info = optimizer.last_round()
+        return silent, other, negative, gradients(net), info.weights, info.spec.counts.samples
+
+
+def windows_of_means(rank: int) -> Any:
+    """Two equal micro-batches, each loss divided by two; then two that differ."""
+    with session() as bt:
+        net = Constant()
+        optimizer = sgd(net, bt, **by("samples", "mean"))
+        with optimizer.no_sync():
+            optimizer.contribute(samples=4 + rank)
+            (net.loss(torch.full((7,), 1.0)) / 2).backward()
+        optimizer.contribute(samples=4 + rank)
+        (net.loss(torch.full((7,), 5.0)) / 2).backward()
+        equal, info = gradients(net), optimizer.last_round()
+        net.zero_grad()
+        with optimizer.no_sync():
+            optimizer.contribute(samples=4)
+            net.loss(wanted(rank)).backward()
+        optimizer.contribute(samples=3)
+        text = expect("InvalidArgument", net.loss(wanted(rank)).backward)
+        return equal, info.spec.counts, info.divisor, text
+
+
+def clipped(rank: int) -> Any:
+    with session() as bt:
+        results = []
+        for max_norm in (0.01, 1000.0):
+            for of in ("optimizer", "parameters", "some"):
+                net = model().float()
+                optimizer = sgd(net, bt)
+                net(torch.randn(4, 5)).square().mean().backward()
+                before = gradients(net)
+                twin = [nn.Parameter(g.clone()) for g in before]
+                for parameter, gradient in zip(twin, before):
+                    parameter.grad = gradient
+                some = slice(0, 2) if of == "some" else slice(None)
+                chosen = optimizer if of == "optimizer" else list(net.parameters())[some]
+                norm = bt.clip_grad_norm_(chosen, max_norm)
+                expected = torch.nn.utils.clip_grad_norm_(twin[some], max_norm)
+                again = bt.clip_grad_norm_(chosen, max_norm)
+                torch.nn.utils.clip_grad_norm_(twin[some], max_norm)
+                own = [p.grad for p in twin]
+                results.append((float(norm), float(expected), float(again), own, gradients(net)))
+        return results
+
+
+def not_the_result(rank: int) -> Any:
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        said = [expect("FailedPrecondition", local_clip, bt, optimizer, net, rank)]
+        loss_of(net, rank).backward()
+        loss_of(net, rank, 1).backward()
+        said.append(expect("FailedPrecondition", bt.clip_grad_norm_, optimizer, 1.0))
+        optimizer.zero_grad()
+        loss_of(net, rank).backward()
+        net[2].weight.grad.mul_(2)
+        said.append(expect("FailedPrecondition", bt.clip_grad_norm_, optimizer, 1.0))
+        optimizer.zero_grad()
+        loss_of(net, rank).backward()
+        net[2].weight.grad.data.mul_(2)
+        said.append(expect("FailedPrecondition", bt.clip_grad_norm_, optimizer, 1.0))
+        net[2].weight.grad = torch.ones_like(net[2].weight)
+        said.append(expect("FailedPrecondition", bt.clip_grad_norm_, net, 1.0))
+        optimizer.zero_grad(set_to_none=False)
+        loss_of(net, rank).backward()
+        good = float(bt.clip_grad_norm_(optimizer, 1e9))
+        norm = optimizer.last_round().norm
+        alone = nn.Parameter(torch.ones(1))
+        alone.grad = torch.ones(1)
+        stranger = expect("InvalidArgument", bt.clip_grad_norm_, alone, 1.0)
+        return said, stranger, good, norm
+
+
+def local_clip(bt: Any, optimizer: Any, net: Any, rank: int) -> None:
+    with optimizer.no_sync():
+        loss_of(net, rank).backward()
+    try:
+        bt.clip_grad_norm_(optimizer, 1.0)
+    finally:
+        optimizer.zero_grad()
+
+
+def scaled_steps(rank: int) -> Any:
+    """One worker alone has an infinity, in the second step."""
+    with session() as bt:
+        net = Constant()
+        optimizer = sgd(net, bt, wire_dtype=torch.float16)
+        scaler = bt.GradScaler(init_scale=1024.0, growth_interval=100)
+        seen = []
+        for step in range(3):
+            gradient = torch.full((7,), rank + 1.0)
+            if step == 1 and rank == 1:
+                gradient[3] = 3e38
+            scaler.scale(net.loss(gradient)).backward()
+            info = optimizer.last_round()
+            scaler.unscale_(optimizer)
+            norm = float(bt.clip_grad_norm_(optimizer, 1e9))
+            scaler.step(optimizer)
+            scaler.update()
+            seen.append((info.spec.loss_scale, scaler.get_scale(), info.nonfinite, norm))
+            optimizer.zero_grad()
+        return seen, net.weight.detach().clone()
+
+
+def half_sums(rank: int) -> Any:
+    """Each gradient is finite in float16, and their sum is not."""
+    with session() as bt:
+        net = Constant().half()
+        optimizer = sgd(net, bt, op=bt.Sum)
+        net.loss(torch.full((7,), 30000.0).half()).backward()
+        info = optimizer.last_round()
+        return info.overflow, info.nonfinite, net.weight.grad
+
+
+def other_scales(rank: int) -> Any:
+    import basin
+
+    with session() as bt:
+        net = Constant()
+        optimizer = sgd(net, bt)
+        scaler = bt.GradScaler(init_scale=512.0 if rank == WORKERS - 1 else 1024.0)
+        text = ""
+        try:
+            scaler.scale(net.loss(torch.ones(7))).backward()
+        except basin.Mismatch as error:
+            text = str(error)
+        return text, optimizer.last_round().contributors, gradients(net)
+
+
+class TwoHeads(nn.Module):
+    """A sentence head and a token head over one layer, in float32, and rows of which a mask counts
+    some for the second. Rows fall to micro-batches of workers as the seed wants."""
+
+    rows = 30
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+
+        def random(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, generator=generator)
+
+        def whole(below: int) -> torch.Tensor:
+            return torch.randint(below, (self.rows,), generator=generator)
+
+        self.layer = nn.Parameter(random(5, 4))
+        self.nsp, self.mlm = nn.Parameter(random(4)), nn.Parameter(random(4))
+        self.x, self.y, self.z = random(self.rows, 5), random(self.rows), random(self.rows)
+        self.masked = whole(3) == 0
+        self.worker, self.micro_batch = whole(WORKERS), whole(3)
+        if seed % 2 == 0:
+            self.masked[self.worker == seed % WORKERS] = False
+
+    def of(self, rank: int, k: int) -> torch.Tensor:
+        return (self.worker == rank) & (self.micro_batch == k)
+
+    def losses(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of each of these rows, and of those of them that are masked."""
+        hidden = torch.tanh(self.x @ self.layer)
+        first = (hidden @ self.nsp - self.y).square()[rows]
+        second = (hidden @ self.mlm - self.z).square()[rows & self.masked]
+        return first, second
+
+
+def several_normalisers(rank: int) -> Any:
+    """Each part of the loss divided by its own total over all workers; gradients are summed."""
+    results = []
+    for seed in SEEDS:
+        with session() as bt:
+            net = TwoHeads(seed)
+            optimizer = sgd(net, bt, op=bt.Sum)
+            mine = net.worker == rank
+            totals = bt.total_counts(
+                {"nsp": int(mine.sum()), "mlm": int((mine & net.masked).sum())}
+            )
+            for k in range(3):
+                first, second = net.losses(net.of(rank, k))
+                loss = first.sum() / totals["nsp"] + second.sum() / totals["mlm"]
+                if k < 2:
+                    with optimizer.no_sync():
+                        loss.backward()
+                else:
+                    loss.backward()
+            results.append((totals, gradients(net)))
+    return results
+
+
+def token_batches(rank: int) -> Any:
+    """Sums over the masked rows of three micro-batches, weighted by their number."""
+    results = []
+    for seed in SEEDS:
+        with session() as bt:
+            net = TwoHeads(seed)
+            optimizer = sgd(net, bt, **by("tokens", "sum"))
+            for k in range(3):
+                _, second = net.losses(net.of(rank, k))
+                optimizer.contribute(tokens=len(second))
+                if k < 2:
+                    with optimizer.no_sync():
+                        second.sum().backward()
+                else:
+                    second.sum().backward()
+            results.append((gradients(net), optimizer.last_round()))
+    return results
+
+
+def lost_between(rank: int) -> Any:
+    """The last worker counts, and is gone before the gradients."""
+    with session(min_workers=1) as bt:
+        net = Constant()
+        optimizer = sgd(net, bt, op=bt.Sum)
+        total = bt.total_counts({"rows": 2})
+        if rank == WORKERS - 1:
+            bt.shutdown()
+            return total, [], []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            net.loss(torch.ones(7) / total["rows"]).backward()
+            first = [(w.category.__name__, str(w.message)) for w in caught]
+            bt.total_counts({"rows": 2})
+            optimizer.zero_grad()
+            net.loss(torch.ones(7)).backward()
+        return total, first, len(caught)
+
+
+def other_names(rank: int) -> Any:
+    with session() as bt:
+        counts = {"rows": 1} if rank > 0 else {"lines": 1}
+        return expect("Mismatch", bt.total_counts, counts)
+
+
+# ---- what is seen of it
+
+OPS: dict[str, dict[str, Any]] = {
+    "sum": {"op": "Sum", "prescale_factor": 1 / 3, "postscale_factor": 5.0},
+    "predivided sum": {"op": "Sum", "gradient_predivide_factor": 3.0},
+    "average": {"op": "Average", "gradient_predivide_factor": 3.0, "prescale_factor": 1e-8},
+    "auto": {"op": "Average", "gradient_predivide_factor": "auto", "postscale_factor": -2.0},
+    "weighted": {
+        "op": "WeightedAverage",
+        "weight_by": "samples",
+        "contributes": "mean",
+        "gradient_predivide_factor": 4.0,
+        "prescale_factor": 1 / 3,
+    },
+}
+
+
+class TorchArithmeticTest(TorchTest):
+    def expected(self, options: dict[str, Any]) -> torch.Tensor:
+        """As the contract says it, step by step in float32."""
+        f = options.get("gradient_predivide_factor", 1.0)
+        f = 2.0 if f == "auto" else f
+        s, q = options.get("prescale_factor", 1.0), options.get("postscale_factor", 1.0)
+        weights = [r + 1 if "weight_by" in options else 1 for r in range(WORKERS)]
+
+        def rounded(value: float) -> torch.Tensor:
+            return torch.tensor(value, dtype=torch.float64).float()
+
+        total = sum(
+            (wanted(r) * rounded(w * s / f) for r, w in enumerate(weights)), torch.tensor(-0.0)
+        )
+        if options["op"] == "Sum":
+            return total * rounded(f * q)
+        return total / rounded(sum(weights) / (f * q))
+
+    def test_criterion_5_6_scales_and_weights_are_the_same_on_every_path(self) -> None:
+        for results in self.run_job(every_path, OPS):
+            for name, (paths, predivides) in results.items():
+                expected = self.expected(OPS[name])
+                self.assertEqual(7, len(paths))
+                for path, result in enumerate(paths):
+                    self.assertTrue(torch.equal(expected, result), (name, path))
+                factor = OPS[name].get("gradient_predivide_factor", 1.0)
+                self.assertEqual([2.0 if factor == "auto" else factor] * 2, predivides)
+
+    def test_criterion_3_1_a_lost_worker_is_seen_in_the_batch_of_that_step(self) -> None:
+        outcomes = self.run_job(effective_batch)
+        for infos, _ in outcomes[:2]:
+            self.assertEqual([48, 48, 32, 32], [info.spec.counts.samples for info in infos])
+            self.assertEqual([48, 48, 32, 32], [info.divisor for info in infos])
+            self.assertEqual([303, 303, 201, 201], [info.spec.counts.tokens for info in infos])
+            self.assertEqual([3, 3, 2, 2], [info.spec.counts.micro_batches for info in infos])
+            for info in infos:
+                self.assertEqual(
+                    ("WEIGHTED_AVERAGE", "SAMPLES"), (info.spec.op.name, info.spec.weight.name)
+                )
+        for _, weight in outcomes[:2]:
+            self.assertTrue(torch.allclose(torch.full((7,), -0.1 * (1 + 1 + 0.5 + 0.5)), weight))
+
+    def test_criterion_3_3_counts_that_are_not_told_are_asked_for(self) -> None:
+        for silent, other, negative, got, weights, samples in self.run_job(unsaid_counts):
+            for text in (silent, other):
+                self.assertIn("contribute(tokens=...) of the optimizer", text)
+            self.assertIn("tokens", negative)
+            self.assertEqual([3.0] * 7, got[0].tolist())  # NaN times nothing is nothing.
+            self.assertEqual(((0, 1, 2), None), (weights, samples))
+
+    def test_criterion_3_2_a_window_of_unequal_means_is_refused(self) -> None:
+        for equal, counts, divisor, text in self.run_job(windows_of_means):
+            self.assertEqual([3.0] * 7, equal[0].tolist())
+            self.assertEqual((30, 6, 30), (counts.samples, counts.micro_batches, divisor))
+            self.assertIn("Micro-batches of 3 and of other numbers of samples", text)
+            self.assertIn('contributes="sum"', text)
+
+    def test_criterion_3_8_clipping_uses_the_norm_of_the_reply(self) -> None:
+        each = self.run_job(clipped)
+        for results in each:
+            for norm, expected, again, own, got in results:
+                self.assertLessEqual(abs(norm - expected), 1e-6 * expected)
+                self.assertLessEqual(again, norm)
+                for a, b in zip(own, got):
+                    self.assertLessEqual(float((a - b).abs().max()), 1e-6 * float(a.abs().max()))
+        self.assert_same_bits([[g for *_, got in results for g in got] for results in each])
+
+    def test_clipping_what_is_not_the_result_of_one_round_is_refused(self) -> None:
+        for said, stranger, good, norm in self.run_job(not_the_result):
+            self.assertIn("is not reduced by Basin", stranger)
+            self.assertEqual(5, len(said))
+            for text in said:
+                self.assertIn("is not the result of one round", text)
+            self.assertAlmostEqual(norm, good, delta=1e-12)
+
+    def test_criterion_3_8_workers_agree_on_what_is_not_finite(self) -> None:
+        outcomes = self.run_job(scaled_steps)
+        for seen, weight in outcomes:
+            (a, b, c) = seen
+            self.assertEqual((1024.0, 1024.0, None), a[:3])
+            self.assertEqual((1024.0, 512.0, ("w1", 0, 3)), b[:3])
+            self.assertEqual((512.0, 512.0, None), c[:3])
+            for norm in (a[3], c[3]):
+                self.assertAlmostEqual(2.0 * 7**0.5, norm, delta=1e-6)
+            self.assertTrue(torch.allclose(torch.full((7,), -0.4), weight))
+        self.assert_same_bits([[weight] for _, weight in outcomes])
+
+    def test_criterion_1_7_a_sum_that_overflows_in_half_is_told(self) -> None:
+        for overflow, nonfinite, gradient in self.run_job(half_sums):
+            self.assertTrue(overflow)
+            self.assertIsNone(nonfinite)  # No input was.
+            self.assertEqual([float("inf")] * 7, gradient.tolist())
+
+    def test_criterion_5_3_loss_scales_that_differ_are_refused(self) -> None:
+        *others, odd = self.run_job(other_scales)
+        self.assertIn("loss scale 512 against 1024", odd[0])
+        for text, contributors, got in others:
+            self.assertEqual(("", ("w0", "w1")), (text, contributors))
+            self.assertEqual([1024.0] * 7, got[0].tolist())
+
+    def test_criterion_1_8_parts_of_a_loss_have_their_own_normalisers(self) -> None:
+        each = self.run_job(several_normalisers)
+        for seed, results in zip(SEEDS, zip(*each)):
+            net = TwoHeads(seed)
+            first, second = net.losses(torch.full((net.rows,), True))
+            (first.mean() + second.mean()).backward()
+            for totals, got in results:
+                self.assertEqual({"nsp": len(first), "mlm": len(second)}, totals)
+                self.assert_relatively_close(gradients(net), got)
+
+    def test_criterion_3_3_any_split_gives_the_gradient_of_the_whole_batch(self) -> None:
+        each = self.run_job(token_batches)
+        for seed, results in zip(SEEDS, zip(*each)):
+            net = TwoHeads(seed)
+            _, second = net.losses(torch.full((net.rows,), True))
+            second.mean().backward()
+            for got, info in results:
+                self.assert_relatively_close(gradients(net), got)
+                self.assertEqual(len(second), info.divisor)
+                self.assertEqual(3 * WORKERS, info.spec.counts.micro_batches)
+
+    def assert_relatively_close(self, expected: list[Any], got: list[Any]) -> None:
+        for a, b in zip(expected, got):
+            if a is None:
+                self.assertIsNone(b)
+                continue
+            self.assertLessEqual(float((a - b).abs().max()), 1e-6 * float(a.abs().max()))
+
+    def test_criterion_1_8_a_change_between_counts_and_gradients_is_told(self) -> None:
+        for total, first, warned in self.run_job(lost_between)[:2]:
+            self.assertEqual({"rows": 6}, total)
+            [(kind, text)] = first
+            self.assertEqual("ContributorsChanged", kind)
+            self.assertIn("over w0, w1, w2, and round 1", text)
+            self.assertIn("gradients of w0, w1, divided", text)
+            self.assertEqual(1, warned)
+
+    def test_counts_under_other_names_are_refused(self) -> None:
+        for text in self.run_job(other_names):
+            self.assertIn("other names", text)
+
+
+if __name__ == "__main__":
+    main()
