@@ -22,7 +22,7 @@ v1::JobState StateOf(const Job& job, bool draining) {
     case JobState::kHalted:
       return v1::JOB_STATE_HALTED;
     case JobState::kForming:
-      return v1::JOB_STATE_STARTING;
+      return job.over() ? v1::JOB_STATE_FINISHED : v1::JOB_STATE_STARTING;
     case JobState::kRunning:
       break;
   }

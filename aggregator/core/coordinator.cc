@@ -59,7 +59,7 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
                                         " late; every deadline is extended by that.")});
     // A little more than the gap, which is the time to read what has arrived meanwhile.
     const absl::Duration shift = gap + config_.stall_threshold;
-    for (auto& [id, job] : jobs_) job.Shift(shift);
+    for (auto& [id, job] : jobs_) job.Shift(shift, config_, now);
     started_ += shift;
     drain_until_ += shift;
     wake_ = Earliest();

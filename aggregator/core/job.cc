@@ -24,6 +24,9 @@ struct Overloaded : F... {
 template <typename... F>
 Overloaded(F...) -> Overloaded<F...>;
 
+// Heartbeats that may be late, or lost with the connection that carried them.
+constexpr int kSilence = 2;
+
 }  // namespace
 
 const char* JobStateName(JobState state) {
@@ -81,7 +84,9 @@ RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
 }
 
 ValueScope Job::ValuesScope(const JobScope& scope) const {
-  return ValueScope{scope.now, scope.config, scope.memory, scope.actions, id_, name_, workers_};
+  const bool paused = state_ == JobState::kRunning && Paused();
+  return ValueScope{scope.now, scope.config, scope.memory, scope.actions,
+                    id_,       name_,        workers_,     paused ? reason_ : std::string()};
 }
 
 void Job::Say(const JobScope& scope, NoteKind kind, const WorkerId& worker,
@@ -103,15 +108,22 @@ void Job::RejectMessage(const JobScope& scope, Slot slot, ErrorCode code, const 
 
 bool Job::IsMember(const Worker& worker) const { return worker.state == WorkerState::kMember; }
 
+// Something of the worker has arrived.
+void Job::Hear(const JobScope& scope, Slot slot) {
+  Worker& worker = workers_[slot];
+  if (scope.now - worker.last_heard > kSilence * scope.config.heartbeat) {
+    worker.silent_until = scope.now;
+  }
+  worker.last_heard = scope.now;
+}
+
 bool Job::HasOpenRound() const {
   return std::any_of(lanes_.begin(), lanes_.end(),
                      [](const Lane& lane) { return lane.Open() || lane.saving; });
 }
 
 bool Job::Idle() const {
-  const bool held = std::any_of(hellos_.begin(), hellos_.end(),
-                                [](const auto& entry) { return entry.second.first != 0; });
-  if (held) return false;
+  if (!waiting_.empty()) return false;
   return workers_.Count(WorkerState::kLost) == workers_.size();
 }
 
@@ -130,7 +142,7 @@ bool Job::Paused() const { return suspended_ || Present() < settings_.min_worker
 
 void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& message) {
   Worker& worker = workers_[slot];
-  worker.last_heard = scope.now;
+  Hear(scope, slot);
 
   // Runs `take` on the open round of a lane if the worker belongs to it; tells the verdict again
   // to a worker that has missed it.
@@ -195,6 +207,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
             in_round(withdraw.lane, withdraw.round, true, [&](Round& round, const RoundScope& in) {
               round.TakeWithdraw(in, slot, withdraw.reason);
             });
+            NotePause(scope);
           },
           [&](const Staged& staged) {
             in_round(staged.lane, staged.round, false, [&](Round& round, const RoundScope& in) {
@@ -251,7 +264,10 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
                        absl::StrCat("Worker ", worker.id, " left job ", name_, ".")});
           },
           [&](const Announce& announce) { values_.Announce(ValuesScope(scope), slot, announce); },
-          [&](const Get& get) { values_.Get(ValuesScope(scope), slot, get); },
+          [&](const Get& get) {
+            values_.Get(ValuesScope(scope), slot, get);
+            NotePause(scope);
+          },
       },
       message);
 }
@@ -338,7 +354,7 @@ void Job::Release(const JobScope& scope, Lane& lane) {
 }
 
 void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request) {
-  const Worker& worker = workers_[slot];
+  Worker& worker = workers_[slot];
   LaneIndex index = 0;
   while (index < lanes_.size() && lanes_[index].name != request.lane) ++index;
   const auto refuse = [&](ErrorCode code, const std::string& why) {
@@ -376,6 +392,8 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
     if (const std::optional<TensorIndex> known = lane.layout.Find(spec.name); known.has_value()) {
       const TensorSpec& mine = lane.layout.tensors()[*known];
       if (mine == spec) continue;
+      worker.misfit = absl::StrCat("its tensor ", spec.name, " was refused, ", DescribeSpec(spec),
+                                   " where the job has ", DescribeSpec(mine));
       refuse(ErrorCode::kMismatch,
              absl::StrCat("worker ", worker.id, " registers tensor ", spec.name, " as ",
                           DescribeSpec(spec), " where the job has ", DescribeSpec(mine),
@@ -482,6 +500,7 @@ void Job::RetryMemory(const JobScope& scope) {
 
 void Job::ReleaseMemory(const JobScope& scope) {
   DropCached(scope);
+  ReleaseHellos(scope);
   for (Lane& lane : lanes_) Release(scope, lane);
 }
 
@@ -566,6 +585,7 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
       round->TakeWithdraw(ScopeOf(scope, begin.lane), slot, absl::StrCat("its begin ", why));
       AdvanceLane(scope, begin.lane);
     }
+    NotePause(scope);
     return;
   }
   Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true);
@@ -573,10 +593,11 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   workers_[slot].holds_state = true;  // It computed a gradient with it.
   round->TakeBegin(ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
+  NotePause(scope);
 }
 
 void Job::TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame) {
-  workers_[slot].last_heard = scope.now;
+  Hear(scope, slot);
   Lane* lane = FindLane(scope, slot, frame.lane);
   if (lane == nullptr) return;
   const bool well_formed = lane->layout.Contains(frame.range) &&
@@ -614,7 +635,7 @@ void Job::TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame
 }
 
 void Job::TakeValue(const JobScope& scope, Slot slot, const ValueReceived& received) {
-  workers_[slot].last_heard = scope.now;
+  Hear(scope, slot);
   values_.Received(ValuesScope(scope), slot, received);
 }
 
@@ -723,11 +744,13 @@ void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
     }
     if (!donor_lost && StillMeant(change.next)) {
       ApplyChange(scope, change.next, change.donor);
+      ReleaseStateless(scope);
       ReconsiderMembers(scope);
     } else if (workers_.Count(WorkerState::kMember) > 0) {
+      ReleaseStateless(scope);
       ReconsiderMembers(scope);  // With those who are there now.
     } else {
-      EndLineage(scope);
+      EndLineage(scope, false);
     }
     return;
   }
@@ -782,7 +805,7 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   told_verdict_ = true;
   orphans_.clear();  // Another lineage has begun.
   if (changes) Activate(scope, next, donor, false);
-  if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope);  // All have finished.
+  if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope, true);  // All have finished.
   NotePause(scope);
   ReconsiderMembers(scope);
 }
@@ -850,6 +873,10 @@ void Job::CheckDeadlines(const JobScope& scope) {
       scope.now >= recovery_since_ + scope.config.recovery_window) {
     TryRecover(scope);
   }
+  if (scope.now >= paused_since_ + scope.config.late_warning && !pause_named_) {
+    pause_named_ = true;
+    TellPause(scope, reason_);
+  }
   if (scope.now >= paused_since_ + scope.config.pause_timeout && !pause_told_) {
     pause_told_ = true;
     for (Slot slot = 0; slot < workers_.size(); ++slot) {
@@ -879,13 +906,15 @@ absl::Time Job::NextDeadline(const Config& config) const {
   if (state_ == JobState::kRecovering && !saving_recovery_) {
     next = std::min(next, recovery_since_ + config.recovery_window);
   }
+  if (!pause_named_) next = std::min(next, paused_since_ + config.late_warning);
   if (!pause_told_) next = std::min(next, paused_since_ + config.pause_timeout);
   if (Idle()) next = std::min(next, idle_since_ + config.idle_job_timeout);
   return next;
 }
 
-void Job::Shift(absl::Duration gap) {
+void Job::Shift(absl::Duration gap, const Config& config, absl::Time now) {
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    if (gap > kSilence * config.heartbeat) workers_[slot].silent_until = now;
     workers_[slot].last_heard += gap;
     workers_[slot].lost_at += gap;
     workers_[slot].busy_until += gap;

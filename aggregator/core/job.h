@@ -141,7 +141,8 @@ class Job {
   void RecoverOrphans(const JobScope& scope);
   void CheckDeadlines(const JobScope& scope);
   absl::Time NextDeadline(const Config& config) const;
-  void Shift(absl::Duration gap);
+  // This process slept through `gap`, until `now`.
+  void Shift(absl::Duration gap, const Config& config, absl::Time now);
   // Memory became free: lanes that wait for it try again.
   void RetryMemory(const JobScope& scope);
   void ReleaseMemory(const JobScope& scope);
@@ -159,6 +160,8 @@ class Job {
   const std::vector<Lane>& lanes() const { return lanes_; }
   const std::string& reason() const { return reason_; }  // Of the state, for status.
   bool suspended() const { return suspended_; }
+  // All who trained have finished or left in good order, and nobody has begun anew.
+  bool over() const { return over_ && state_ == JobState::kForming; }
   bool HasOpenRound() const;
   bool Idle() const;                          // Nobody is connected and nobody is expected back.
   bool Expired(const JobScope& scope) const;  // Idle for so long that it can be forgotten.
@@ -167,12 +170,13 @@ class Job {
   bool Paused() const;
 
   auto Fields() const {
-    return std::tie(id_, name_, run_, state_, term_, settings_, reason_, suspended_, paused_noted_,
-                    settled_in_, told_verdict_, recovered_, membership_, written_, written_lives_,
-                    next_incarnation_, next_ready_, finished_and_gone_, workers_, lanes_, values_,
-                    hellos_, saved_, recovery_since_, forming_since_, forming_timed_out_, forced_,
-                    saving_recovery_, heard_more_, recovered_lanes_, orphans_, pending_, donor_,
-                    paused_since_, pause_told_, idle_since_);
+    return std::tie(id_, name_, run_, state_, term_, settings_, reason_, suspended_, over_,
+                    paused_noted_, settled_in_, told_verdict_, recovered_, membership_, written_,
+                    written_lives_, next_incarnation_, next_ready_, finished_and_gone_, workers_,
+                    lanes_, values_, hellos_, waiting_, held_bytes_, refused_, saved_,
+                    recovery_since_, forming_since_, forming_timed_out_, forced_, saving_recovery_,
+                    heard_more_, recovered_lanes_, orphans_, pending_, donor_, paused_since_,
+                    pause_named_, pause_told_, idle_since_);
   }
 
  private:
@@ -204,6 +208,9 @@ class Job {
   void Forget(const JobScope& scope);
   void EnterRecovery(const JobScope& scope, const std::string& reason);
   void HoldHello(const JobScope& scope, SessionId session, const Hello& hello);
+  bool ChargeHello(const JobScope& scope, const Hello& hello, const Hello* before);
+  void RefuseHello(const JobScope& scope, SessionId session, const Hello& hello);
+  void ReleaseHellos(const JobScope& scope);
   void TryRecover(const JobScope& scope);
   void ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision);
   void FinishRecovery(const JobScope& scope);
@@ -212,6 +219,7 @@ class Job {
 
   // job_members.cc
   void TakeReady(const JobScope& scope, Slot slot, const Ready& ready);
+  void BeginAnew();
   void TryForm(const JobScope& scope);
   void ReconsiderMembers(const JobScope& scope);
   void RequestChange(const JobScope& scope, const Membership& next, std::optional<WorkerId> donor);
@@ -219,7 +227,7 @@ class Job {
                    const std::optional<WorkerId>& donor);
   void Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::string& reason,
             const Error& error);
-  void EndLineage(const JobScope& scope);
+  void EndLineage(const JobScope& scope, bool over);
   Membership NextMembership(bool admit, bool keep_all = false) const;
   void Activate(const JobScope& scope, const Membership& next, const std::optional<WorkerId>& donor,
                 bool tell_members);
@@ -235,6 +243,9 @@ class Job {
   void ReleaseStateless(const JobScope& scope);
   void ReformIdleRounds(const JobScope& scope);
   void NotePause(const JobScope& scope);
+  void TellPause(const JobScope& scope, const std::string& text) const;
+  std::string WhyPaused() const;
+  std::string Missing() const;
 
   // job.cc
   Lane* FindLane(const JobScope& scope, Slot slot, LaneIndex lane);
@@ -269,6 +280,7 @@ class Job {
            const std::string& text) const;
   void SendTo(const JobScope& scope, Slot slot, ToWorker message) const;
   bool IsMember(const Worker& worker) const;
+  void Hear(const JobScope& scope, Slot slot);
 
   JobId id_;
   JobName name_;
@@ -278,7 +290,8 @@ class Job {
   JobSettings settings_;  // Resolved.
   std::string reason_;
   bool suspended_ = false;
-  bool paused_noted_ = false;
+  bool over_ = false;          // Its workers have finished; who is ready begins a new lineage.
+  bool paused_noted_ = false;  // Somebody is held up by the pause.
   bool settled_in_ = false;    // The first hello of the run has been taken.
   bool told_verdict_ = false;  // In this term.
   bool recovered_ = false;     // In this term.
@@ -292,7 +305,11 @@ class Job {
   std::vector<Lane> lanes_;
   Values values_;
 
-  std::map<WorkerId, std::pair<SessionId, Hello>> hellos_;  // While recovering.
+  // While recovering: what was said, and on which session, as long as that is open.
+  std::map<WorkerId, Hello> hellos_;
+  std::map<WorkerId, SessionId> waiting_;
+  uint64_t held_bytes_ = 0;     // Of the memory budget, for hellos_.
+  std::set<WorkerId> refused_;  // Whose hello found no memory.
   std::optional<SavedState> saved_;
   absl::Time recovery_since_ = absl::InfiniteFuture();
   absl::Time forming_since_ = absl::InfiniteFuture();
@@ -306,8 +323,9 @@ class Job {
   bool releasing_ = false;                      // Inside ReleaseStateless.
   std::optional<WorkerId> donor_;               // Of the state of whoever joined last.
   absl::Time paused_since_ = absl::InfiniteFuture();
-  bool pause_told_ = false;
-  absl::Time idle_since_;  // Meaningful while Idle().
+  bool pause_named_ = false;  // To the workers, as the late are.
+  bool pause_told_ = false;   // As the typed error of the pause timeout.
+  absl::Time idle_since_;     // Meaningful while Idle().
 };
 
 }  // namespace basin::aggregator

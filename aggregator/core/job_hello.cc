@@ -92,9 +92,7 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
     return true;
   }
   // Whoever waits for recovery is present; so is, until its window is over, who has said hello.
-  const bool waits = std::any_of(hellos_.begin(), hellos_.end(), [this](const auto& entry) {
-    return entry.second.first != 0 || state_ == JobState::kRecovering;
-  });
+  const bool waits = !waiting_.empty() || (!hellos_.empty() && state_ == JobState::kRecovering);
   const bool present = waits || workers_.Count(WorkerState::kLost) < workers_.size();
   if (present) {
     Refuse(scope, session, hello.worker, ErrorCode::kRunConflict,
@@ -226,16 +224,19 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
     values_.ForgetRequests(ValuesScope(scope), slot);
   }
   if (!reconnects) {
+    BeginAnew();
     workers_.SetState(slot, WorkerState::kAdmitted);
     worker.incarnation = Incarnation{term_, ++next_incarnation_};
     if (!lives && worker.finishing) --finished_and_gone_;
     worker.finishing = worker.holds_state = false;
     worker.member_since = Generation{};
     worker.busy.clear();
+    worker.misfit.clear();
     worker.layouts.clear();
   }
   worker.session = session;
   worker.last_heard = scope.now;
+  worker.silent_until = absl::InfinitePast();
   scope.sessions[session].slot = slot;
   Say(scope, lives ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,
       absl::StrCat("Incarnation ", ToString(worker.incarnation), "."));
@@ -317,6 +318,7 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   if (news) {
     SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, StartRounds()});
   }
+  if (pause_named_) SendTo(scope, slot, HeldUp{0, 0, reason_});
   // It may have been told on a session that was cut.
   if (worker.draining || scope.draining) SendTo(scope, slot, Drain{!worker.draining});
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
@@ -331,8 +333,10 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
 
 void Job::LoseSession(const JobScope& scope, SessionId session, std::optional<Slot> slot,
                       bool closed_by_peer) {
-  for (auto& [id, held] : hellos_) {
-    if (held.first == session) held.first = 0;  // What it said stays true.
+  for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+    if (it->second != session) continue;
+    waiting_.erase(it);  // What it said stays true.
+    break;
   }
   if (Idle()) idle_since_ = scope.now;
   if (!slot.has_value()) return;
@@ -340,7 +344,10 @@ void Job::LoseSession(const JobScope& scope, SessionId session, std::optional<Sl
   worker.session.reset();
   values_.ForgetRequests(ValuesScope(scope), *slot);
   // A live client is back at once; a kernel closes every connection only when the process is gone.
-  const bool heard_lately = scope.now - worker.last_heard < 2 * scope.config.heartbeat;
+  // But a network that was interrupted delivers at once what was said meanwhile, and that a worker
+  // gave its connections up: such a worker lives, and is on its way back.
+  const bool heard_lately = scope.now - worker.last_heard < 2 * scope.config.heartbeat &&
+                            scope.now - worker.silent_until >= scope.config.lease;
   const absl::Time by_silence = worker.last_heard + scope.config.lease;
   worker.lost_at = closed_by_peer && heard_lately
                        ? std::min(by_silence, scope.now + scope.config.closed_lease)

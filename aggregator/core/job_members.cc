@@ -10,6 +10,12 @@
 #include "aggregator/core/job.h"
 
 namespace basin::aggregator {
+namespace {
+
+// The text of a pause names no more workers than this.
+constexpr size_t kNamedMissing = 8;
+
+}  // namespace
 
 bool Job::AnyRoundEver() const {
   return std::any_of(lanes_.begin(), lanes_.end(),
@@ -36,6 +42,7 @@ void Job::TakeReady(const JobScope& scope, Slot slot, const Ready& ready) {
   worker.step_label = ready.step_label;
   worker.state_hash = ready.state_hash;
   worker.ready_order = ++next_ready_;
+  BeginAnew();
   const uint32_t taken =
       workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kCandidate);
   const bool room = taken < settings_.max_workers;
@@ -49,14 +56,18 @@ void Job::TakeReady(const JobScope& scope, Slot slot, const Ready& ready) {
   ReconsiderMembers(scope);
 }
 
+// Somebody has come to a job that was over.
+void Job::BeginAnew() {
+  if (over()) reason_ = "waits for workers to start from a state of their own";
+  over_ = false;
+}
+
 // Changes the members where that need not wait for a verdict.
 void Job::ReconsiderMembers(const JobScope& scope) {
   if (state_ != JobState::kRunning) return;
   const Membership next = NextMembership(!scope.draining);
   if (next == membership_) return;
-  if (!AnyRoundEver()) {
-    RequestChange(scope, next, ChooseDonorByState(next));
-  } else if (NobodyGoesOn()) {
+  if (!AnyRoundEver() || NobodyGoesOn()) {
     RequestChange(scope, next, ChooseDonor(next));
   } else if (Present() < settings_.min_workers) {
     // Nobody is let go in a pause: who is drained or has finished goes at the next verdict.
@@ -97,8 +108,8 @@ void Job::TryForm(const JobScope& scope) {
   RequestChange(scope, next, ChooseDonorByState(next));
 }
 
-// Of a job whose members all bring a state of their own: nobody needs a donor when all declare the
-// same; else it is the one that is furthest, the lowest id among equals.
+// Of workers that form a job, each with a state of its own: nobody needs a donor when all declare
+// the same; else it is the one that is furthest, the lowest id among equals.
 std::optional<WorkerId> Job::ChooseDonorByState(const Membership& next) const {
   if (next.members.empty()) return std::nullopt;
   bool same = true;
@@ -148,8 +159,9 @@ bool Job::Revived(const Membership& next) const {
   });
 }
 
+// Of a job that has members: one of them that holds the state, as long as somebody in `next` lacks
+// it. Who joins before the first round and declares the same state does not.
 std::optional<WorkerId> Job::ChooseDonor(const Membership& next) const {
-  if (!Revived(next)) return std::nullopt;  // Nobody joins.
   std::optional<WorkerId> best;
   int best_rank = -1;
   for (const WorkerId& id : membership_.members) {
@@ -164,7 +176,17 @@ std::optional<WorkerId> Job::ChooseDonor(const Membership& next) const {
     best = id;
     best_rank = rank;
   }
-  return best;
+  if (!best.has_value()) return std::nullopt;
+  const Worker& donor = workers_[*workers_.Find(*best)];
+  const bool trained = AnyRoundEver();
+  const bool lacking =
+      std::any_of(next.members.begin(), next.members.end(), [&](const WorkerId& id) {
+        const Worker& worker = workers_[*workers_.Find(id)];
+        if (IsMember(worker)) return !worker.holds_state;
+        return trained || worker.step_label != donor.step_label ||
+               worker.state_hash != donor.state_hash;
+      });
+  return lacking ? best : std::nullopt;
 }
 
 std::vector<StartRound> Job::StartRounds() const {
@@ -209,7 +231,7 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
     }
     if (!joiners.empty()) lane.round->Admit(ScopeOf(scope, i), std::move(joiners));
   }
-  if (AnyRoundEver() && workers_.Count(WorkerState::kMember) == 0) EndLineage(scope);
+  if (AnyRoundEver() && workers_.Count(WorkerState::kMember) == 0) EndLineage(scope, true);
   NotePause(scope);
   AdvanceAll(scope);
 }
@@ -217,8 +239,6 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
 // Makes `next` the membership and tells whoever does not hear it with a verdict.
 void Job::Activate(const JobScope& scope, const Membership& next,
                    const std::optional<WorkerId>& donor, bool tell_members) {
-  // Before the first round nobody has trained: members too take the donor's state.
-  const bool trained = AnyRoundEver();
   membership_ = next;
   donor_ = donor;
   std::set<WorkerId> members(next.members.begin(), next.members.end());
@@ -233,12 +253,12 @@ void Job::Activate(const JobScope& scope, const Membership& next,
     if (is_member) {
       workers_.SetState(slot, WorkerState::kMember);
       if (was_member && !tell_members) continue;
-      if (!was_member) worker.member_since = next.generation;
-      const bool keeps = was_member && trained;
-      if (!keeps) worker.holds_state = !donor.has_value() || donor == id;
-      const bool brings = !keeps && donor == id;  // It joins with the state that all take.
+      if (!was_member) {
+        worker.member_since = next.generation;
+        worker.holds_state = !donor.has_value() || donor == id;
+      }
       SendTo(scope, slot,
-             MembershipChanged{membership_, Role::kMember, brings ? std::nullopt : donor,
+             MembershipChanged{membership_, Role::kMember, donor,
                                was_member ? std::vector<StartRound>{} : StartRounds()});
       continue;
     }
@@ -289,8 +309,8 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
   }
   if (state_ == JobState::kRunning && !pending_.has_value()) {
     if (workers_.Count(WorkerState::kMember) == 0) {
-      EndLineage(scope);
-    } else if (!releasing_ && AnyRoundEver() && NobodyHoldsState()) {
+      EndLineage(scope, kind == NoteKind::kWorkerLeft || worker.finishing);
+    } else {
       ReleaseStateless(scope);
     }
   }
@@ -310,6 +330,8 @@ bool Job::NobodyHoldsState() const {
 // The members that are left joined, and lost their donor before they had its state: they would
 // wait for it for ever. They come in again with a state of their own.
 void Job::ReleaseStateless(const JobScope& scope) {
+  if (state_ != JobState::kRunning || pending_.has_value()) return;
+  if (releasing_ || !NobodyHoldsState()) return;
   releasing_ = true;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     if (!IsMember(workers_[slot])) continue;
@@ -323,8 +345,8 @@ void Job::ReleaseStateless(const JobScope& scope) {
 }
 
 // Nobody is left who holds the state. What was open is aborted, with nobody there to hear it, and
-// whoever comes starts from a state of its own.
-void Job::EndLineage(const JobScope& scope) {
+// whoever comes starts from a state of its own. `over`: they have finished, or left in good order.
+void Job::EndLineage(const JobScope& scope, bool over) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
     lane.saving = false;
@@ -360,34 +382,80 @@ void Job::EndLineage(const JobScope& scope) {
   SetState(JobState::kForming);
   forming_since_ = scope.now;
   forming_timed_out_ = false;
-  reason_ = "nobody with state is left; waits for workers to start from their own";
+  over_ = over;
+  reason_ = over ? "its workers have finished"
+                 : "nobody with state is left; waits for workers to start from their own";
   Say(scope, NoteKind::kNewLineage, "",
-      "Nobody is left who holds the state of the rounds so far. Whoever comes starts from a state "
-      "of its own; if these differ, all take that of the highest step.");
+      absl::StrCat(over ? "All workers have finished or left."
+                        : "Nobody is left who holds the state of the rounds so far.",
+                   " Whoever comes starts from a state of its own; if these differ, all take that "
+                   "of the highest step."));
   TryForm(scope);
 }
 
+// A pause is noted, and its time begins, when it holds somebody up: workers that leave one after
+// the other at the end of a job, with nobody in a round, deserve no warning.
 void Job::NotePause(const JobScope& scope) {
   const bool paused = state_ == JobState::kRunning && Paused();
-  if (paused == paused_noted_) return;
-  paused_noted_ = paused;
   if (!paused) {
+    if (state_ == JobState::kRunning) reason_.clear();
+    if (!paused_noted_) return;
+    paused_noted_ = false;
     paused_since_ = absl::InfiniteFuture();
+    if (std::exchange(pause_named_, false)) TellPause(scope, "");
     if (state_ != JobState::kRunning) return;  // Not paused any more, but lost.
-    reason_.clear();
     Say(scope, NoteKind::kResumed, "", "The job goes on.");
     return;
   }
+  const std::string before = std::exchange(reason_, WhyPaused());
+  if (paused_noted_) {
+    if (pause_named_ && reason_ != before) TellPause(scope, reason_);
+    return;
+  }
+  const bool holds_up = suspended_ || HasOpenRound() || values_.AnybodyWaits() ||
+                        workers_.Count(WorkerState::kCandidate) > 0;
+  if (!holds_up) return;
+  paused_noted_ = true;
   paused_since_ = scope.now;
-  pause_told_ = false;
-  reason_ = suspended_ ? absl::StrCat("Job ", name_, " is suspended by an operator.")
-                       : absl::StrCat("Job ", name_, " is paused: ", Present(),
-                                      Present() == 1 ? " worker is" : " workers are",
-                                      " left and min_workers is ", settings_.min_workers,
-                                      ". It goes on when more workers join; to let it shrink "
-                                      "further, lower min_workers (--min-workers, "
-                                      "BASIN_MIN_WORKERS).");
+  pause_named_ = pause_told_ = false;
   Say(scope, NoteKind::kPaused, "", reason_);
+}
+
+std::string Job::WhyPaused() const {
+  if (suspended_) return absl::StrCat("Job ", name_, " is suspended by an operator.");
+  return absl::StrCat("Job ", name_, " is paused: ", Present(),
+                      Present() == 1 ? " worker is" : " workers are", " left and min_workers is ",
+                      settings_.min_workers, Missing(),
+                      ". It goes on when more workers join; to let it shrink further, lower "
+                      "min_workers (--min-workers, BASIN_MIN_WORKERS).");
+}
+
+// " (missing: w-3, w-7)": the members that are gone; nothing when there are none.
+std::string Job::Missing() const {
+  std::vector<WorkerId> gone;
+  for (const WorkerId& id : membership_.members) {
+    const std::optional<Slot> slot = workers_.Find(id);
+    const bool here = slot.has_value() && (IsMember(workers_[*slot]) || workers_[*slot].finishing);
+    if (!here) gone.push_back(id);
+  }
+  if (gone.empty()) return "";
+  const size_t more = gone.size() - std::min(gone.size(), kNamedMissing);
+  gone.resize(gone.size() - more);
+  return absl::StrCat(" (missing: ", absl::StrJoin(gone, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "", ")");
+}
+
+// To everybody who is here: what the log of a trainer that waits, and the text of a deadline that
+// it passes, say of the pause. Empty: the job goes on.
+void Job::TellPause(const JobScope& scope, const std::string& text) const {
+  SendAll all{{}, HeldUp{0, 0, text}};
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    const Worker& worker = workers_[slot];
+    if (worker.state != WorkerState::kLost && worker.connected()) {
+      all.sessions.push_back(*worker.session);
+    }
+  }
+  if (!all.sessions.empty()) scope.actions.push_back(std::move(all));
 }
 
 // ---- commands
@@ -429,11 +497,9 @@ void Job::EndAllSessions(const JobScope& scope, const Error& error) {
     worker.lost_at = scope.now + scope.config.lease;
     values_.ForgetRequests(ValuesScope(scope), slot);
   }
-  for (auto& [id, held] : hellos_) {
-    if (held.first == 0) continue;
-    scope.sessions.erase(held.first);
-    scope.actions.push_back(EndSession{held.first, error});
-    held.first = 0;
+  for (const auto& [id, session] : std::exchange(waiting_, {})) {
+    scope.sessions.erase(session);
+    scope.actions.push_back(EndSession{session, error});
   }
 }
 

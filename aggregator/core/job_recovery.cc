@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/footprint.h"
 #include "aggregator/core/job.h"
 #include "aggregator/core/spec.h"
 
@@ -36,13 +37,14 @@ void Job::Forget(const JobScope& scope) {
   lanes_.clear();
   values_.Clear(ValuesScope(scope));
   workers_.Clear();
-  hellos_.clear();
+  waiting_.clear();
+  refused_.clear();
   recovered_lanes_.clear();
   pending_.reset();
   donor_.reset();
   saving_recovery_ = heard_more_ = told_verdict_ = recovered_ = forming_timed_out_ = false;
   finished_and_gone_ = 0;
-  paused_noted_ = pause_told_ = false;
+  over_ = paused_noted_ = pause_named_ = pause_told_ = false;
   paused_since_ = absl::InfiniteFuture();
 }
 
@@ -71,7 +73,9 @@ void Job::RecoverOrphans(const JobScope& scope) {
 void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& hello) {
   const auto held = hellos_.find(hello.worker);
   if (held != hellos_.end()) {
-    auto& [old_session, old_hello] = held->second;
+    Hello& old_hello = held->second;
+    const auto waiting = waiting_.find(hello.worker);
+    const SessionId old_session = waiting == waiting_.end() ? 0 : waiting->second;
     // A replacement without memory does not push out a process that remembers; it is heard again
     // once the job has recovered.
     const bool keep_old = old_hello.nonce != hello.nonce && HasHistory(old_hello) &&
@@ -83,20 +87,59 @@ void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& hello
                           hello.worker, ". The client retries."));
     }
     if (keep_old) return;
+    waiting_.erase(hello.worker);
+    if (!ChargeHello(scope, hello, &old_hello)) {
+      return RefuseHello(scope, session, hello);
+    }
     // A process that restarted has lost its memory; that the one before it remembered is still
     // true, but nobody can supply what it held.
     heard_more_ |= saving_recovery_ && HasHistory(hello) && hello.lanes != old_hello.lanes;
-    held->second = {session, hello};
+    old_hello = hello;
   } else if (hellos_.size() >= scope.config.max_workers) {
     Refuse(scope, session, hello.worker, ErrorCode::kResourceExhausted,
            absl::StrCat("Job ", name_, " recovers, and ", hellos_.size(),
                         " workers have said hello, which is its limit."));
     return;
   } else {
+    if (!ChargeHello(scope, hello, nullptr)) return RefuseHello(scope, session, hello);
     heard_more_ |= saving_recovery_ && HasHistory(hello);
-    hellos_.emplace(hello.worker, std::make_pair(session, hello));
+    hellos_.emplace(hello.worker, hello);
   }
+  waiting_[hello.worker] = session;
+  refused_.erase(hello.worker);
   TryRecover(scope);
+}
+
+// A hello is held with all the history it tells; `before` is what it replaces. Returns whether
+// there is memory for that.
+bool Job::ChargeHello(const JobScope& scope, const Hello& hello, const Hello* before) {
+  const uint64_t freed = before == nullptr ? 0 : Footprint::Of(*before);
+  const uint64_t need = Footprint::Of(hello);
+  if (need > freed + scope.memory.free()) {
+    scope.memory.shortage |= scope.memory.cached > 0;  // The client retries.
+    return false;
+  }
+  scope.memory.reserved += need;
+  scope.memory.reserved -= freed;
+  held_bytes_ += need;
+  held_bytes_ -= freed;
+  return true;
+}
+
+void Job::RefuseHello(const JobScope& scope, SessionId session, const Hello& hello) {
+  refused_.insert(hello.worker);
+  Refuse(scope, session, hello.worker, ErrorCode::kUnavailable,
+         absl::StrCat("Job ", name_, " recovers, and the history that worker ", hello.worker,
+                      " tells needs ", Footprint::Of(hello), " bytes, of which ",
+                      scope.memory.free(), " are free: ", held_bytes_, " of ", scope.memory.total,
+                      " hold what ", hellos_.size(),
+                      " others have told. The client retries; give the aggregator more memory."));
+  TryRecover(scope);  // Says what it lacks.
+}
+
+void Job::ReleaseHellos(const JobScope& scope) {
+  hellos_.clear();
+  scope.memory.reserved -= std::exchange(held_bytes_, 0);
 }
 
 void Job::Recover(const JobScope& scope) {
@@ -107,20 +150,20 @@ void Job::Recover(const JobScope& scope) {
 
 void Job::TryRecover(const JobScope& scope) {
   if (saving_recovery_) return;
-  std::map<WorkerId, Hello> hellos;
   bool vouched = !saved_.has_value();
   bool fresh = false;
-  for (const auto& [id, held] : hellos_) {
-    hellos.emplace(id, held.second);
-    fresh |= held.second.fresh;
-    vouched &= !HasHistory(held.second);
+  bool remembered = false;
+  for (const auto& [id, hello] : hellos_) {
+    fresh |= hello.fresh;
+    remembered |= HasHistory(hello);
   }
+  vouched &= !remembered;
   const bool window_over =
       state_ == JobState::kHalted || scope.now >= recovery_since_ + scope.config.recovery_window;
   const bool forced =
       forced_ || (window_over && scope.config.recovery_policy == RecoveryPolicy::kAny);
   RecoveryDecision decision =
-      DecideRecovery(hellos, saved_, window_over, forced, scope.config.rules);
+      DecideRecovery(hellos_, saved_, window_over, forced, scope.config.rules);
   if (fresh && vouched) decision.step = RecoveryStep::kFresh;
   if (decision.step == RecoveryStep::kRecover) {
     for (const Orphan& orphan : orphans_) {
@@ -132,14 +175,16 @@ void Job::TryRecover(const JobScope& scope) {
       decision.step = window_over ? RecoveryStep::kHalt : RecoveryStep::kWait;
     }
   }
-  const bool remembered = std::any_of(hellos.begin(), hellos.end(),
-                                      [](const auto& entry) { return HasHistory(entry.second); });
   if (decision.step == RecoveryStep::kFresh && remembered && !orphans_.empty()) {
     decision.reason = Describe(orphans_.front());
     decision.step = window_over ? RecoveryStep::kHalt : RecoveryStep::kWait;
   }
   if (decision.step == RecoveryStep::kRecover && !RecoveryFits(scope, decision)) {
     decision.step = RecoveryStep::kHalt;
+  }
+  if (!refused_.empty()) {
+    absl::StrAppend(&decision.reason, "; there is no memory to hold what ", refused_.size(),
+                    refused_.size() == 1 ? " worker tells" : " workers tell");
   }
   switch (decision.step) {
     case RecoveryStep::kWait:
@@ -176,14 +221,15 @@ bool Job::RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const 
   scope.memory.shortage |= scope.memory.cached > 0;
   decision.reason =
       absl::StrCat("its lanes need ", need, " bytes to be kept track of, and ", scope.memory.free(),
-                   " of ", scope.memory.total, " are free; give the aggregator more");
+                   " of ", scope.memory.total, " are free, where ", held_bytes_,
+                   " hold what the workers have told; give the aggregator more");
   return false;
 }
 
 void Job::StartFresh(const JobScope& scope, const std::string& reason) {
-  for (const auto& [id, held] : hellos_) {
-    if (!HasHistory(held.second)) continue;
-    term_ = std::max(term_, HighestTerm(held.second) + scope.config.term_step);
+  for (const auto& [id, hello] : hellos_) {
+    if (!HasHistory(hello)) continue;
+    term_ = std::max(term_, HighestTerm(hello) + scope.config.term_step);
   }
   SetState(JobState::kForming);
   forming_since_ = scope.now;
@@ -194,15 +240,16 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
   reason_ = reason;
   Say(scope, NoteKind::kRecovered, "", absl::StrCat("A fresh run: ", reason, "."));
   const auto hellos = std::move(hellos_);
-  hellos_.clear();
-  for (const auto& [id, held] : hellos) {
-    if (held.first != 0) Admit(scope, held.first, held.second);
+  ReleaseHellos(scope);
+  refused_.clear();
+  for (const auto& [id, session] : std::exchange(waiting_, {})) {
+    Admit(scope, session, hellos.at(id));
   }
 }
 
 void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision) {
-  for (const auto& [id, held] : hellos_) {
-    term_ = std::max(term_, HighestTerm(held.second) + scope.config.term_step);
+  for (const auto& [id, hello] : hellos_) {
+    term_ = std::max(term_, HighestTerm(hello) + scope.config.term_step);
   }
   membership_ = Membership{NextGeneration(), decision.members};
   reason_ = decision.reason;
@@ -210,15 +257,16 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
   const std::set<WorkerId> conflicts(decision.conflicts.begin(), decision.conflicts.end());
   const std::set<WorkerId> members(decision.members.begin(), decision.members.end());
   std::set<Incarnation> incarnations;
-  for (auto& [id, held] : hellos_) {
-    auto& [session, hello] = held;
+  for (const auto& [id, hello] : hellos_) {
     if (conflicts.count(id) > 0) {
       const std::string text =
           absl::StrCat("Job ", name_, ": worker ", id,
                        " holds verdicts that are not in the history the job goes on with. Its "
                        "model is another version: restart it, and it gets the others' state.");
-      if (session != 0) Refuse(scope, session, id, ErrorCode::kLineageConflict, text);
-      session = 0;
+      if (const auto waiting = waiting_.find(id); waiting != waiting_.end()) {
+        Refuse(scope, waiting->second, id, ErrorCode::kLineageConflict, text);
+        waiting_.erase(waiting);
+      }
       continue;
     }
     const Slot slot = workers_.Add(id);
@@ -257,10 +305,10 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
       if (record.value.outcome == Outcome::kCommitted) lane.last_spec = AsBegun(record.value.spec);
     }
     const LaneIndex index = static_cast<LaneIndex>(lanes_.size() - 1);
-    for (const auto& [id, held] : hellos_) {
+    for (const auto& [id, hello] : hellos_) {
       const std::optional<Slot> slot = workers_.Find(id);
       if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
-      for (const LaneHistory& history : held.second.lanes) {
+      for (const LaneHistory& history : hello.lanes) {
         if (history.name != lane.name) continue;
         workers_[*slot].SeeLayout(index, static_cast<uint32_t>(history.layout.size()));
       }
@@ -280,6 +328,7 @@ void Job::FinishRecovery(const JobScope& scope) {
   saving_recovery_ = false;
   if (std::exchange(heard_more_, false)) {  // Somebody may know more than what was decided on.
     workers_.Clear();
+    for (Lane& lane : lanes_) Release(scope, lane);
     lanes_.clear();
     recovered_lanes_.clear();
     TryRecover(scope);
@@ -305,7 +354,8 @@ void Job::FinishRecovery(const JobScope& scope) {
   }
   recovered_lanes_.clear();
   const auto hellos = std::move(hellos_);
-  hellos_.clear();
+  ReleaseHellos(scope);
+  refused_.clear();
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (!lanes_[i].expired && lanes_[i].layout.version() > 0) PlanMemory(scope, lanes_[i], i);
   }
@@ -315,13 +365,11 @@ void Job::FinishRecovery(const JobScope& scope) {
     worker.lost_at = scope.now + scope.config.lease;
   }
   // Also those who came while the decision was written down.
-  for (const auto& [id, held] : hellos) {
-    if (held.first != 0 && CheckLineage(scope, held.first, held.second)) {
-      Admit(scope, held.first, held.second);
-    }
+  for (const auto& [id, session] : std::exchange(waiting_, {})) {
+    if (CheckLineage(scope, session, hellos.at(id))) Admit(scope, session, hellos.at(id));
   }
   reason_.clear();
-  if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope);
+  if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope, false);
   NotePause(scope);
   ReconsiderMembers(scope);
   AdvanceAll(scope);

@@ -184,6 +184,7 @@ std::string Round::DescribeLate(const RoundScope& scope, const RoundMember& memb
   const Worker& worker = scope.workers[member.slot];
   return absl::StrCat(
       WaitsFor(scope.layout, member), " (",
+      worker.misfit.empty() ? "" : absl::StrCat(worker.misfit, "; "),
       worker.busy.empty() ? "" : absl::StrCat("busy: ", worker.busy, "; "), "last seen ",
       absl::FormatDuration(absl::Trunc(scope.now - worker.last_heard, absl::Milliseconds(1))),
       " ago)");

@@ -353,6 +353,11 @@ void Values::Resume(const ValueScope& scope, Slot slot) {
   }
 }
 
+bool Values::AnybodyWaits() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const auto& entry) { return !entry.second.requests.empty(); });
+}
+
 void Values::CheckDeadlines(const ValueScope& scope) {
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& entry = it->second;
@@ -366,7 +371,8 @@ void Values::CheckDeadlines(const ValueScope& scope) {
       Fail(scope, it->first, *request, ErrorCode::kDeadlineExceeded,
            absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[request->slot].id,
                         " waited for ", Describe(ToValueKey(it->first)), " from ", root,
-                        ", which did not publish it in time. Publish it there, or wait longer."));
+                        ", which did not publish it in time. ",
+                        scope.pause.empty() ? "Publish it there, or wait longer." : scope.pause));
       request = entry.requests.erase(request);
     }
     it = entry.unused() ? entries_.erase(it) : std::next(it);

@@ -44,6 +44,7 @@ struct ValueScope {
   JobId job;
   const JobName& job_name;
   const Workers& workers;
+  const std::string pause;  // Why the job is paused; empty when it is not.
 };
 
 class Values {
@@ -59,6 +60,8 @@ class Values {
   // The worker is back on a new session; what it holds is asked of it again.
   void Resume(const ValueScope& scope, Slot slot);
 
+  // Whether somebody waits for a value, or for chunks of one.
+  bool AnybodyWaits() const;
   void CheckDeadlines(const ValueScope& scope);
   absl::Time NextDeadline() const;
   void Shift(absl::Duration gap);

@@ -78,7 +78,10 @@ struct Worker {
   bool finishing = false;    // Said finished; takes part in no round that opens from now on.
   Generation member_since;   // In which this incarnation became a member; zero before.
   std::optional<SessionId> session;
-  absl::Time last_heard;     // While connected: when something of it last arrived.
+  absl::Time last_heard;  // While connected: when something of it last arrived.
+  // When the last silence of several heartbeats on this session ended, its own or that of this
+  // process.
+  absl::Time silent_until = absl::InfinitePast();
   absl::Time lost_at;        // While disconnected: when it counts as lost.
   uint64_t ready_order = 0;  // Candidates join in this order.
   uint64_t step_label = 0;
@@ -86,6 +89,7 @@ struct Worker {
   uint64_t progress = 0;
   std::string busy;  // Why the trainer does something else; empty when it does not.
   absl::Time busy_until;
+  std::string misfit;  // How a tensor that it registered differs from the job's; empty for none.
   std::vector<Nonce> superseded;  // Processes that this id no longer belongs to.
   std::vector<uint32_t> layouts;  // Layout version seen, by lane; 0 beyond the end.
 
@@ -97,8 +101,8 @@ struct Worker {
   }
   auto Fields() const {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, finishing, member_since,
-                    session, last_heard, lost_at, ready_order, step_label, state_hash, progress,
-                    busy, busy_until, superseded, layouts);
+                    session, last_heard, silent_until, lost_at, ready_order, step_label, state_hash,
+                    progress, busy, busy_until, misfit, superseded, layouts);
   }
 };
 

@@ -15,9 +15,6 @@ namespace {
 // that breaks leaves some of them open.
 constexpr absl::Duration kSettle = absl::Milliseconds(10);
 
-// Heartbeats that may be late, or lost with the connection that carried them.
-constexpr int kSilence = 2;
-
 // Our own broken invariant: core and runner disagree about what is held.
 void Require(bool condition) {
   if (!condition) std::abort();
@@ -66,7 +63,6 @@ void Runner::Step(const Event& event, absl::Time now) {
 
 void Runner::SessionOpened(SessionId session, absl::Time now) {
   SessionShell& shell = sessions_[session];
-  shell.heard = now;
   do {
     shell.token = dependencies_.new_token();
   } while (!by_token_.emplace(shell.token, session).second);
@@ -78,8 +74,6 @@ void Runner::MessageReceived(SessionId session, ToAggregator message, uint64_t b
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   SessionShell& shell = found->second;
-  if (now - shell.heard > kSilence * core_.config().heartbeat) shell.silent_until = now;
-  shell.heard = now;
   if (const auto* hello = std::get_if<Hello>(&message)) shell.job = hello->job;
   if (const auto* ack = std::get_if<ResultAck>(&message)) Acknowledge(shell, *ack);
   Step(basin::aggregator::MessageReceived{session, std::move(message)}, now);
@@ -198,16 +192,13 @@ void Runner::Settle(absl::Time now) {
     settling_.pop_front();
     const auto found = sessions_.find(session);
     if (found == sessions_.end()) continue;
-    // A network that was interrupted delivers at once what was said meanwhile, and that a worker
-    // gave its connections up: it lives, and is on its way back.
-    const bool after_silence = now - found->second.silent_until < core_.config().lease;
     const std::vector<StreamId> left = std::move(found->second.streams);
     for (const StreamId stream : left) {
       streams_.erase(stream);
       dependencies_.transport->CloseStream(stream, absl::OkStatus());
     }
     sessions_.erase(found);
-    Step(SessionLost{session, left.empty() && !after_silence}, now);
+    Step(SessionLost{session, left.empty()}, now);
   }
 }
 

@@ -117,8 +117,6 @@ class Runner {
     std::vector<SentResult> unacknowledged;
     std::vector<Frame> waiting;  // No stream is open.
     bool closed = false;         // The session stream has ended; its settling is awaited.
-    absl::Time heard;
-    absl::Time silent_until = absl::InfinitePast();  // The last silence of several heartbeats.
   };
   struct ChunkOfValue {
     PayloadPart part;

@@ -15,6 +15,7 @@ constexpr WorkerState kStates[] = {WorkerState::kAdmitted, WorkerState::kCandida
 
 // The words of basin.v1.JobState.
 std::string StateOf(const Job& job) {
+  if (job.over()) return "finished";
   if (job.state() == JobState::kForming) return "starting";
   if (job.state() == JobState::kRunning && job.suspended()) return "suspended";
   if (job.state() == JobState::kRunning && job.Paused()) return "paused";

@@ -29,6 +29,10 @@ void Report::Take(const client::Place& place) {
     say(BASIN_LOG_WARNING, "An operator drains it: it is not among the next members.");
   }
   if (place.held_up != last_.held_up) say(BASIN_LOG_WARNING, place.held_up);
+  if (!place.paused.empty() && place.paused != last_.paused) say(BASIN_LOG_WARNING, place.paused);
+  if (place.paused.empty() && !last_.paused.empty() && !in_trouble) {
+    say(BASIN_LOG_INFO, "The job goes on.");
+  }
   if (place.refused != last_.refused && place.refused.has_value()) {
     say(BASIN_LOG_ERROR, place.refused->text);
   }

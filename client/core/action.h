@@ -102,6 +102,10 @@ struct RoundHeldUp {
   RoundNumber round = 0;
   std::string text;
 };
+// The job is paused, and the text says why in a sentence; empty when it goes on.
+struct JobPaused {
+  std::string text;
+};
 // A call of the trainer was refused: the event of this Step, which changed nothing, or a
 // registration that the aggregator did not accept.
 struct Refused {
@@ -139,7 +143,7 @@ struct Left {};
 using Action =
     std::variant<OpenSession, CloseSession, OpenStream, Send, SendContribution, SendSupply,
                  SendValue, KeepResult, KeepValue, Deliver, FailRound, RoundRejected, RoundHeldUp,
-                 Refused, MembershipNow, ValueReady, ValueFailed, Fatal, Left>;
+                 JobPaused, Refused, MembershipNow, ValueReady, ValueFailed, Fatal, Left>;
 
 }  // namespace basin::client
 

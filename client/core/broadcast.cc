@@ -252,8 +252,9 @@ void Broadcast::Tick(const Scope& scope) {
           fetch.root.has_value() ? absl::StrCat("worker ", *fetch.root) : std::string("any worker");
       Fail(scope, it, ErrorCode::kDeadlineExceeded,
            absl::StrCat("it did not come in time from ", root,
-                        scope.welcomed ? ". Publish it there, or wait longer."
-                                       : "; the aggregator is not connected."));
+                        !scope.welcomed        ? "; the aggregator is not connected."
+                        : !scope.pause.empty() ? absl::StrCat(". ", scope.pause)
+                                               : ". Publish it there, or wait longer."));
       it = next;
       continue;
     }

@@ -85,13 +85,14 @@ class Client {
   auto Fields() const {
     return std::tie(session_, lanes_, by_index_, starts_, broadcast_, run_, term_, incarnation_,
                     from_start_, membership_, role_, has_history_, ready_, evicted_, busy_,
-                    draining_, finished_, abandoned_, leave_by_, left_, fatal_);
+                    draining_, pause_, finished_, abandoned_, leave_by_, left_, fatal_);
   }
 
  private:
   Scope MakeScope(absl::Time now, std::vector<Action>& actions) {
-    return Scope{now,    config_, session_.welcomed(), session_.frame_chunks(), session_.streams(),
-                 actions};
+    return Scope{
+        now,    config_, session_.welcomed(), pause_, session_.frame_chunks(), session_.streams(),
+        actions};
   }
 
   // client.cc: the trainer's side
@@ -140,6 +141,7 @@ class Client {
                    const std::optional<WorkerId>& donor, bool late);
   void TakeMembership(const Scope& scope, const MembershipChanged& changed);
   void TakeRejected(const Scope& scope, const Rejected& rejected);
+  void TakePause(const Scope& scope, const std::string& text);
   void SetMembership(const Scope& scope, const Membership& membership, Role role, bool joined,
                      const std::optional<WorkerId>& donor);
   Lane* Find(LaneIndex index);
@@ -162,6 +164,7 @@ class Client {
   bool evicted_ = false;  // It was a member, and is not ready to be one again.
   std::optional<Busy> busy_;
   bool draining_ = false;
+  std::string pause_;  // Why the job is paused, as it was told in this session.
   bool finished_ = false;
   bool abandoned_ = false;  // incarnation_ is to be given up with the next welcome.
   std::optional<absl::Time> leave_by_;

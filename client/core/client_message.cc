@@ -54,6 +54,7 @@ void Client::TakeMessage(const Scope& scope, const ToWorker& message) {
                  [&](const ValueKnown& known) { broadcast_.TakeKnown(scope, known); },
                  [&](const GetFailed& failed) { broadcast_.TakeFailed(scope, failed); },
                  [&](const HeldUp& held_up) {
+                   if (held_up.round == 0) return TakePause(scope, held_up.text);
                    if (Lane* lane = Find(held_up.lane)) lane->TakeHeldUp(scope, held_up);
                  },
              },
@@ -122,6 +123,12 @@ void Client::TakeMembership(const Scope& scope, const MembershipChanged& changed
   }
   SetMembership(scope, changed.membership, changed.role, joined, changed.donor);
   for (Lane& lane : lanes_) lane.Advance(scope);
+}
+
+void Client::TakePause(const Scope& scope, const std::string& text) {
+  if (text == pause_) return;
+  pause_ = text;
+  scope.actions.push_back(JobPaused{text});
 }
 
 void Client::SetMembership(const Scope& scope, const Membership& membership, Role role, bool joined,

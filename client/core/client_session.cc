@@ -70,6 +70,7 @@ void Client::EndSession(const Scope& scope, SessionInput input, Error error) {
   if (!session_.Take(config_, input, std::move(error), scope.actions)) return;
   for (Lane& lane : lanes_) lane.EndSession();
   broadcast_.EndSession();
+  TakePause(scope, "");  // Told again, if it lasts.
 }
 
 void Client::TakeEnded(const Scope& scope, const Error& error) {

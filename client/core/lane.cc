@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace basin::client {
 
@@ -223,6 +224,7 @@ void Lane::EndWaits(const Scope& scope, const std::optional<Error>& error) {
 // What a round that takes too long waits for, as far as it is known here.
 std::string Lane::Obstacle(const Scope& scope) const {
   if (!scope.welcomed) return ", and the aggregator is not connected";
+  if (!scope.pause.empty()) return absl::StrCat("; ", absl::StripSuffix(scope.pause, "."));
   const std::string& held_up_by = round_->held_up_by();
   return held_up_by.empty() ? "" : absl::StrCat("; it waits for ", held_up_by);
 }

@@ -73,8 +73,9 @@ class Streams {
 struct Scope {
   absl::Time now;
   const Config& config;
-  bool welcomed;          // Messages may be sent.
-  uint32_t frame_chunks;  // Chunks of the largest frame.
+  bool welcomed;             // Messages may be sent.
+  const std::string& pause;  // Why the job is paused, as a sentence; empty when it is not.
+  uint32_t frame_chunks;     // Chunks of the largest frame.
   Streams& streams;
   std::vector<Action>& actions;
 

@@ -103,6 +103,7 @@ struct Place {
   std::optional<Error> fatal;    // The process cannot go on with this job.
   std::optional<Error> refused;  // The last registration that the job did not accept.
   std::string held_up;           // The last sentence about a round that waits for late workers.
+  std::string paused;            // Why the job is paused, as a sentence; empty when it is not.
   Error trouble;                 // Why it is not in session, or was not the last time.
 };
 

@@ -188,6 +188,7 @@ class Runner {
   void Do(const FailRound& fail);
   void Do(const RoundRejected& rejected);
   void Do(const RoundHeldUp& held_up);
+  void Do(const JobPaused& paused);
   void Do(const Refused& refused);
   void Do(const MembershipNow& now);
   void Do(const ValueReady& ready);

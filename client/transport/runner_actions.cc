@@ -311,6 +311,11 @@ void Runner::Do(const RoundHeldUp& held_up) {
   place_changed_ = true;
 }
 
+void Runner::Do(const JobPaused& paused) {
+  place_.paused = paused.text;
+  place_changed_ = true;
+}
+
 void Runner::Do(const Refused& refused) { refused_ = refused.error; }
 
 void Runner::Do(const MembershipNow& now) {

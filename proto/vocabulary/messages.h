@@ -304,8 +304,9 @@ struct Welcome {
 };
 
 // The membership changed outside a verdict (genesis, pause), or concerns one who is not a member.
-// Everybody who is a member is told the donor, as with a verdict: the donor serves its state, who
-// has just joined loads it, the others keep theirs. A new member also gets where each lane starts.
+// Everybody who is a member is told the donor, as with a verdict: the donor serves its state, also
+// when it has just joined itself; who else has just joined loads it; the others keep theirs. A new
+// member also gets where each lane starts.
 struct MembershipChanged {
   Membership membership;
   Role role = Role::kJoiner;
@@ -414,11 +415,13 @@ struct GetFailed {
   auto Fields() const { return std::tie(key, error); }
 };
 
-// The round waits for workers that are late, for the log and the errors of those who wait.
+// What those who wait are held up by, for their log and their errors: the round by workers that are
+// late; or, with round 0, whatever waits, because the job is paused.
 struct HeldUp {
   LaneIndex lane = 0;
   RoundNumber round = 0;
-  std::string text;  // "worker b: to begin the round (last seen 5s ago)"
+  std::string text;  // "worker b: to begin the round (last seen 5s ago)", or why the job is paused;
+                     // empty: it is not any more.
   auto Fields() const { return std::tie(lane, round, text); }
 };
 

@@ -321,7 +321,10 @@ std::string Describe(const Names& names, const ToWorker& message) {
           [&](const GetFailed& m) {
             return absl::StrCat(" ", Describe(m.key), " ", Describe(m.error));
           },
-          [&](const HeldUp& m) { return absl::StrCat(in(m.lane, m.round), " for ", m.text); },
+          [&](const HeldUp& m) -> std::string {
+            if (m.round > 0) return absl::StrCat(in(m.lane, m.round), " for ", m.text);
+            return m.text.empty() ? "no more" : m.text;
+          },
       },
       message);
   if (const auto* welcome = std::get_if<Welcome>(&message)) {

@@ -54,6 +54,7 @@ void Status(World& world, Arguments& arguments) {
   absl::StrAppend(&text,
                   running && job->suspended() ? "SUSPENDED"
                   : running && job->Paused()  ? "PAUSED"
+                  : job->over()               ? "FINISHED"
                                               : aggregator::JobStateName(job->state()),
                   " generation ", Describe(job->membership()), " at ", world.Clock());
   if (!job->reason().empty()) absl::StrAppend(&text, ": ", job->reason());

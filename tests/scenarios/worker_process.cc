@@ -186,6 +186,9 @@ void WorkerProcess::CarryOut(const client::Action& action) {
                              " is not counted: ", Describe(rejected.error)));
           },
           [&](const client::RoundHeldUp& held_up) { say(held_up.text); },
+          [&](const client::JobPaused& paused) {
+            say(paused.text.empty() ? "the job goes on" : paused.text);
+          },
           [&](const client::Refused& refused) {
             say(absl::StrCat("refused: ", Describe(refused.error)));
           },
@@ -315,10 +318,10 @@ void WorkerProcess::SayMembership(const client::MembershipNow& now) {
   if (now.role == Role::kMember) {
     text = absl::StrCat(now.joined ? "joins " : "in ", "generation ", Describe(now.membership));
     if (now.rank.has_value()) absl::StrAppend(&text, " as rank ", *now.rank);
-    if (now.donor.has_value() && now.joined) {
-      absl::StrAppend(&text, ", state from ", *now.donor);
-    } else if (now.donor == config_.worker) {
+    if (now.donor == config_.worker) {
       absl::StrAppend(&text, ", serves its state");
+    } else if (now.donor.has_value() && now.joined) {
+      absl::StrAppend(&text, ", state from ", *now.donor);
     }
   } else {
     text = absl::StrCat(now.role == Role::kSpare ? "is a spare of" : "is not a member of",

@@ -139,6 +139,7 @@ class WorkerProcess {
   void Do(client::FailRound& fail);
   void Do(client::RoundRejected& rejected);
   void Do(client::RoundHeldUp&) {}
+  void Do(client::JobPaused&) {}
   void Do(client::Refused& refused);
   void Do(client::MembershipNow& now);
   void Do(client::ValueReady& ready);

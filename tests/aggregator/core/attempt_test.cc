@@ -229,6 +229,21 @@ TEST(Late, EachIsNamedWithWhatItLacks) {
   EXPECT_EQ(t.NoteText(NoteKind::kWorkerBusy), "No longer busy.");
 }
 
+// The offender is told at once; the others, when they wait for it.
+TEST(Late, Fault_W10_WhoBuiltAnotherModelIsNamedWithBothShapes) {
+  Three t;
+  t.c.Register({Tensor("w", 2)});
+  EXPECT_EQ(t.c.rejected(), ErrorCode::kMismatch);
+  t.a.Contribute();
+  t.b.Contribute();
+  t.Sleep(absl::Seconds(6));
+  EXPECT_THAT(t.a.Last<HeldUp>().text,
+              AllOf(HasSubstr("worker c: to begin the round"),
+                    HasSubstr("its tensor w was refused, f32[131072] where the job has "
+                              "f32[65536]; last seen ")));
+  EXPECT_THAT(t.NoteText(NoteKind::kWorkerLate), HasSubstr("f32[131072]"));
+}
+
 TEST(Late, IsNamedAlsoWhenTheOthersWindowsAreFull) {
   Config config;
   config.window_bytes = config.result_window_bytes = config.frame_bytes = kChunkBytes;
@@ -340,6 +355,64 @@ TEST(Pause, BelowMinWorkersNoRoundIsSettled) {
   EXPECT_EQ(t.Notes(NoteKind::kPaused), 1u);
   EXPECT_THAT(t.job().reason(), HasSubstr("2 workers are left and min_workers is 3"));
   EXPECT_THAT(t.job().reason(), HasSubstr("--min-workers"));
+}
+
+// A pause is told as the late are, with its reason.
+TEST(Pause, ThoseWhoWaitAreToldWhyAndWhenItIsOver) {
+  Three t(Settings(3, 3, 3));
+  t.a.Contribute();
+  t.Lose("c");
+  t.Sleep(absl::Milliseconds(4900));
+  EXPECT_EQ(t.a.Count<HeldUp>(), 0u) << "a replacement may be quick";
+  t.Sleep(absl::Milliseconds(200));
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    EXPECT_EQ(worker->Last<HeldUp>().round, 0u) << "whatever it waits for";
+    EXPECT_EQ(worker->Last<HeldUp>().text, t.job().reason());
+  }
+  EXPECT_THAT(t.a.Last<HeldUp>().text,
+              HasSubstr("2 workers are left and min_workers is 3 (missing: c)."));
+  const auto of_pause = [](const TestWorker& worker) {
+    const std::vector<HeldUp> all = worker.All<HeldUp>();
+    return std::count_if(all.begin(), all.end(),
+                         [](const HeldUp& held_up) { return held_up.round == 0; });
+  };
+  t.Sleep(absl::Seconds(60));
+  EXPECT_EQ(of_pause(t.a), 1) << "a change, not a tick";
+  // Another one is lost: the reason is another.
+  t.Lose("b");
+  EXPECT_EQ(of_pause(t.a), 2);
+  EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("1 worker is left"));
+  EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("(missing: b, c)"));
+  // On a new session it is told again, and who comes is told too.
+  t.a.Cut();
+  t.a.Connect();
+  EXPECT_EQ(of_pause(t.a), 3);
+  t.b.Restart();
+  t.b.Connect();
+  EXPECT_EQ(of_pause(t.b), 2);
+  t.b.Ready();
+  t.c.Restart();
+  t.c.Connect();
+  t.c.Ready();
+  EXPECT_FALSE(t.job().Paused());
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    EXPECT_EQ(worker->Last<HeldUp>().round, 0u);
+    EXPECT_EQ(worker->Last<HeldUp>().text, "") << worker->id << " hears that it is over";
+  }
+}
+
+TEST(Pause, AWaitForABroadcastIsHeldUpToo) {
+  Three t(Settings(3, 3, 3));
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  t.Lose("c");
+  EXPECT_EQ(t.Notes(NoteKind::kPaused), 0u) << "nobody waits";
+  t.a.Say(Get{{kLane, "w", 1}, std::nullopt, "c", 0, 0, absl::Seconds(10)});
+  EXPECT_EQ(t.Notes(NoteKind::kPaused), 1u);
+  t.Sleep(absl::Seconds(6));
+  EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("(missing: c)"));
+  t.Sleep(absl::Seconds(5));
+  EXPECT_THAT(t.a.Last<GetFailed>().error.text,
+              HasSubstr("which did not publish it in time. Job job is paused: 2 workers"));
 }
 
 TEST(Pause, AReplacementJoinsTheOpenRoundWithTheStateOfTheLastVerdict) {

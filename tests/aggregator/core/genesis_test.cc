@@ -115,7 +115,7 @@ TEST(Genesis, TheFurthestStateIsTheDonor) {
   c["b"].Ready(200, 8);
   c["c"].Ready(200, 9);
   EXPECT_EQ(c["a"].donor, "b");
-  EXPECT_EQ(c["b"].donor, std::nullopt) << "it has the state";
+  EXPECT_EQ(c["b"].donor, "b") << "it has the state, and hears that it is to serve it";
   EXPECT_EQ(c["c"].donor, "b") << "same step, other content";
 }
 
@@ -126,19 +126,76 @@ TEST(Genesis, ALateStarterBeforeTheFirstRoundGetsTheStateOfTheFurthest) {
   c.Worker("b").Connect();
   c["b"].Ready(100, 7);
   EXPECT_EQ(c["b"].donor, "a");
-  EXPECT_EQ(c["a"].donor, std::nullopt);
+  EXPECT_EQ(c["a"].donor, "a");
 }
 
-TEST(Genesis, ADonorLostBeforeTheFirstRoundIsReplaced) {
+// The members may have begun to compute with their state; nobody takes it from them.
+TEST(Genesis, ALateStarterThatIsFurtherTakesTheStateOfTheMembers) {
+  Cluster c(Settings(1, 3, 1));
+  c.Worker("a").Connect();
+  c["a"].Ready(100, 7);
+  c.Worker("b").Connect();
+  c["b"].Ready(200, 8);
+  EXPECT_EQ(c["b"].donor, "a");
+  EXPECT_EQ(c["a"].donor, "a");
+  // As long as somebody lacks the state, everybody hears who serves it.
+  c.Worker("c").Connect();
+  c["c"].Ready(100, 7);
+  EXPECT_EQ(c["c"].donor, "a");
+  EXPECT_EQ(c["a"].donor, "a");
+}
+
+TEST(Genesis, ALateStarterWithTheSameStateNeedsNoDonor) {
+  Cluster c(Settings(1, 2, 1));
+  c.Worker("a").Connect();
+  c["a"].Ready(100, 7);
+  c.Worker("b").Connect();
+  c["b"].Ready(100, 7);
+  EXPECT_EQ(c["a"].donor, std::nullopt);
+  EXPECT_EQ(c["b"].donor, std::nullopt);
+}
+
+// One may have loaded the donor's state already and another not: they say anew what they have.
+TEST(Genesis, WhoLostTheDonorBeforeTheFirstRoundComesInAnew) {
   Cluster c(Settings(1, 3, 3));
   for (const char* id : {"a", "b", "c"}) c.Worker(id).Connect();
   c["a"].Ready(100, 7);
   c["b"].Ready(150, 8);
   c["c"].Ready(200, 9);
-  EXPECT_EQ(c["b"].donor, "c");
+  ASSERT_EQ(c["a"].donor, "c");
+  ASSERT_EQ(c["b"].donor, "c");
   c["c"].Say(Leave{});
-  EXPECT_EQ(c["a"].donor, "b");
-  EXPECT_EQ(c["b"].donor, std::nullopt);
+  EXPECT_EQ(c.job().state(), JobState::kForming);
+  for (const char* id : {"a", "b"}) {
+    ASSERT_TRUE(c[id].ended.has_value()) << id;
+    EXPECT_EQ(c[id].ended->code, ErrorCode::kEvicted);
+    c[id].Forget();
+    c[id].Connect();
+  }
+  c["a"].Ready(200, 9);  // It had loaded it.
+  c["b"].Ready(150, 8);
+  c.Sleep(c.config.start_timeout);
+  EXPECT_EQ(c.job().state(), JobState::kRunning);
+  EXPECT_EQ(c["a"].donor, "a");
+  EXPECT_EQ(c["b"].donor, "a");
+}
+
+// The same, while the change that it left with is being written down.
+TEST(Genesis, WhoLostTheDonorWhileAChangeWasWrittenDownComesInAnew) {
+  Config config;
+  config.state_file = true;
+  Cluster c(Settings(1, 3, 2), config);
+  for (const char* id : {"a", "b"}) c.Worker(id).Connect();
+  c["a"].Ready(100, 7);
+  c["b"].Ready(200, 8);
+  ASSERT_EQ(c["a"].donor, "b");
+  c.saves = false;
+  c.Worker("d").Connect();
+  c["d"].Ready(100, 7);
+  c["b"].Say(Leave{});
+  c.FinishSaves();
+  EXPECT_EQ(c["a"].ended->code, ErrorCode::kEvicted);
+  EXPECT_NE(c["d"].role, Role::kMember) << "nobody can give it the state";
 }
 
 TEST(Genesis, EveryLaneStartsAtRoundOne) {

@@ -283,6 +283,48 @@ TEST(Finish, StillCountsWhenItsProcessIsGone) {
   EXPECT_TRUE(c.job().Paused());
 }
 
+TEST(Finish, AJobWhoseWorkersFinishOneAfterTheOtherIsOverAndWasNeverPaused) {
+  Running c(Settings(2, 2, 2));
+  c.b.Say(Finished{});
+  c.b.Say(Leave{});
+  c.a.Contribute();
+  EXPECT_FALSE(c.job().over());
+  c.a.Say(Finished{});
+  c.a.Say(Leave{});
+  EXPECT_TRUE(c.job().over());
+  EXPECT_EQ(c.job().reason(), "its workers have finished");
+  EXPECT_EQ(c.Notes(NoteKind::kPaused), 0u);
+  // Until somebody comes.
+  c.a.Restart();
+  c.a.Connect();
+  EXPECT_FALSE(c.job().over());
+  EXPECT_THAT(c.job().reason(), HasSubstr("waits for workers"));
+}
+
+TEST(Finish, AJobWhoseWorkersLeaveOneAfterTheOtherWarnsOnlyWhoIsHeldUp) {
+  Running c(Settings(2, 2, 2));
+  c.b.Say(Leave{});
+  EXPECT_TRUE(c.job().Paused());
+  EXPECT_EQ(c.Notes(NoteKind::kPaused), 0u) << "nobody waits";
+  c.Sleep(absl::Minutes(1));
+  EXPECT_EQ(c.a.Count<HeldUp>(), 0u);
+  c.a.Begin();
+  EXPECT_EQ(c.Notes(NoteKind::kPaused), 1u);
+  EXPECT_THAT(c.NoteText(NoteKind::kPaused), HasSubstr("(missing: b)"));
+  c.a.Say(Leave{});
+  EXPECT_TRUE(c.job().over());
+  EXPECT_EQ(c.Notes(NoteKind::kPaused), 1u);
+}
+
+TEST(Finish, AJobWhoseLastWorkerIsLostIsNotOver) {
+  Running c(Settings(2, 2, 2));
+  c.b.Say(Leave{});
+  c.a.Close();
+  c.Sleep(absl::Seconds(10));
+  EXPECT_EQ(c.job().state(), JobState::kForming);
+  EXPECT_FALSE(c.job().over());
+}
+
 TEST(Finish, EndsTheRoundItHasBegun) {
   Running c(Settings(1, 2, 2));
   c.a.Begin();
@@ -360,6 +402,56 @@ TEST(Loss, AConnectionThatClosesAfterSilenceHasTheRestOfTheLease) {
   c.Sleep(absl::Seconds(1));
   EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 0u) << "who was silent may be stopped, not dead";
   c.Sleep(absl::Seconds(1));
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
+}
+
+// After an interruption TCP delivers what was said meanwhile and then the closing, all at once.
+TEST(Loss, Fault_N3_WhoClosesRightAfterASilenceHasTheWholeLease) {
+  Running c;
+  c.b.heartbeats = false;
+  c.Sleep(absl::Milliseconds(1500));
+  c.b.Say(Heartbeat{});
+  c.b.Close();
+  c.Sleep(c.config.lease - absl::Milliseconds(10));
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 0u) << "it lives, and is on its way back";
+  c.Sleep(absl::Milliseconds(20));
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
+}
+
+TEST(Loss, ASilenceIsOverAfterALease) {
+  Running c;
+  c.b.heartbeats = false;
+  c.Sleep(absl::Milliseconds(1500));
+  c.b.heartbeats = true;
+  c.Sleep(c.config.lease + absl::Seconds(1));
+  c.b.Close();
+  c.Sleep(c.config.closed_lease + absl::Milliseconds(20));
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
+}
+
+TEST(Loss, ANewSessionHasNoSilenceBehindIt) {
+  Running c;
+  c.b.heartbeats = false;
+  c.Sleep(absl::Milliseconds(1500));
+  c.b.Say(Heartbeat{});
+  c.b.Close();
+  c.b.heartbeats = true;
+  c.b.Connect();
+  c.b.Close();
+  c.Sleep(c.config.closed_lease + absl::Milliseconds(20));
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
+}
+
+// A worker gives up a server that does not answer, and is on its way back.
+TEST(Loss, Fault_A4_WhoClosesWhileTheAggregatorIsStoppedHasTheWholeLease) {
+  Running c;
+  c.Stall(absl::Seconds(10));
+  c.b.Say(Heartbeat{});  // Had waited to be read, as the closing.
+  c.b.Close();
+  c.Sleep(absl::Seconds(2));
+  EXPECT_EQ(c.Notes(NoteKind::kStalled), 1u);
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 0u);
+  c.Sleep(c.config.lease);
   EXPECT_EQ(c.Notes(NoteKind::kWorkerLost), 1u);
 }
 

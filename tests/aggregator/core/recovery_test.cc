@@ -753,6 +753,76 @@ TEST(Recovery, TheNumberOfHellosIsBounded) {
   EXPECT_EQ(t["c"].ended->code, ErrorCode::kResourceExhausted);
 }
 
+// What the workers tell is held until it decides, so it is charged like everything else.
+TEST(Recovery, HeldHellosAreChargedToTheMemory) {
+  Three t;
+  const uint64_t before = t.core->reserved_bytes();
+  t.Crash(5000);
+  EXPECT_EQ(t.core->reserved_bytes(), 0u);
+  t.a.Connect();
+  const uint64_t one = t.core->reserved_bytes();
+  EXPECT_GT(one, sizeof(Hello));
+  t.b.Connect();
+  EXPECT_GT(t.core->reserved_bytes(), one + sizeof(Hello));
+  t.a.Cut();
+  t.a.Connect();
+  t.a.Cut();
+  t.a.Connect();
+  EXPECT_LT(t.core->reserved_bytes(), 3 * one) << "what it replaces is given back";
+  t.c.Connect();
+  ASSERT_EQ(t.job().state(), JobState::kRunning);
+  EXPECT_EQ(t.core->reserved_bytes(), before);
+}
+
+TEST(Recovery, Fault_A7_HellosThatDoNotFitAreRefusedAndNamed) {
+  Three t;
+  // Room for what two of them tell: not for the third, nor for the lanes.
+  t.Crash(5000);
+  t.a.Connect();
+  const uint64_t one = t.core->reserved_bytes();
+  t.config.memory_bytes = LeastLaneMemory(t.config, 4, t.config.frame_bytes).reserved;
+  const auto hello_of = [&](TestWorker& worker) {
+    Hello hello = worker.MakeHello();
+    // A history as large as what is left.
+    hello.run = "";
+    hello.lanes[0].held.assign(t.config.memory_bytes / sizeof(ChunkRange) / 2, ChunkRange{0, 0, 1});
+    return hello;
+  };
+  t.Crash(5001);
+  t.a.Connect(hello_of(t.a));
+  t.b.Connect(hello_of(t.b));
+  EXPECT_FALSE(t.a.ended.has_value());
+  ASSERT_TRUE(t.b.ended.has_value());
+  EXPECT_EQ(t.b.ended->code, ErrorCode::kUnavailable) << "its client retries";
+  EXPECT_THAT(t.b.ended->text, HasSubstr("give the aggregator more memory"));
+  EXPECT_THAT(t.job().reason(), HasSubstr("no memory to hold what 1 worker tells"));
+  EXPECT_GT(t.core->reserved_bytes(), t.config.memory_bytes / 2);
+  EXPECT_LT(one, t.core->reserved_bytes());
+  // With histories that fit it goes on as always.
+  t.a.Cut();
+  t.ConnectAll();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+}
+
+// The hellos are still held while the lanes are built.
+TEST(Recovery, TheLanesMustFitBesideTheHeldHellos) {
+  Three t;
+  t.Crash(5000);
+  t.a.Connect();
+  t.b.Connect();
+  const uint64_t two = t.core->reserved_bytes();
+  t.config.memory_bytes = LeastLaneMemory(t.config, 4, t.config.frame_bytes).reserved;
+  t.Crash(5001);
+  t.a.Connect();
+  Hello large = t.b.MakeHello();
+  const uint64_t left = t.config.memory_bytes - two - sizeof(Hello);
+  large.lanes[0].held.assign((left - 2000) / sizeof(ChunkRange), ChunkRange{0, 0, 1});
+  t.b.Connect(large);
+  ASSERT_FALSE(t.b.ended.has_value());
+  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  EXPECT_LE(t.core->reserved_bytes(), t.config.memory_bytes);
+}
+
 TEST(Recovery, TwoWorkersNeverKeepOneIncarnation) {
   Three t;
   t.b.incarnation = t.a.incarnation;

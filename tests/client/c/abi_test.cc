@@ -397,6 +397,51 @@ TEST_F(Abi, Criterion_2_5_ABroadcastCopiesTheRootsBits) {
       BASIN_INVALID_ARGUMENT);
 }
 
+// Both come from a checkpoint, and one of them is further: it hears that it serves its state, and
+// the other gets it from there before the first round.
+TEST_F(Abi, WhoIsFurthestAtTheStartGivesItsStateToTheOthers) {
+  const uint64_t one = 1;
+  const basin_tensor state = {"state", BASIN_F32, 1, &one};
+  std::vector<Trainer*> members;
+  for (const uint64_t step : {3, 5}) {
+    trainers.push_back(std::make_unique<Trainer>(aggregator.address(),
+                                                 "w" + std::to_string(members.size()), 2,
+                                                 OptionMap{}, nullptr, nullptr, step, 70 + step));
+    members.push_back(trainers.back().get());
+  }
+  std::array<float, 2> values = {3, 5};
+  std::array<uint64_t, 2> versions{};
+  Together(members, [&](Trainer& t, size_t i) {
+    ASSERT_EQ(t.AwaitMember(), BASIN_OK) << t.failure.message();
+    basin_place place = BASIN_PLACE_INIT;
+    ASSERT_EQ(basin_get_place(t.worker, &place, t.failure.out()), BASIN_OK);
+    EXPECT_EQ(place.has_donor, 1);
+    EXPECT_EQ(place.is_donor, i == 1 ? 1 : 0);
+    versions[i] = place.donor_counter;
+    std::array<char, 8> donor{};
+    EXPECT_EQ(basin_donor_id(t.worker, donor.data(), donor.size()), 2U);
+    EXPECT_STREQ(donor.data(), "w1");
+    if (place.is_donor == 1) {
+      EXPECT_EQ(basin_announce(t.worker, "state", &state, versions[i], &values[i], BASIN_IN_PLACE,
+                               t.failure.out()),
+                BASIN_OK)
+          << t.failure.message();
+    } else {
+      EXPECT_EQ(basin_get(t.worker, "state", &state, versions[i], donor.data(), BASIN_SECONDS(60),
+                          &values[i], sizeof(float), t.failure.out()),
+                BASIN_OK)
+          << t.failure.message();
+    }
+  });
+  EXPECT_EQ(versions[0], versions[1]);
+  EXPECT_GT(versions[0], 0U);
+  EXPECT_EQ(values, (std::array<float, 2>{5, 5}));
+  Together(members, [](Trainer& t, size_t) {
+    EXPECT_EQ(t.Step(1), BASIN_OK) << t.failure.message();
+    EXPECT_TRUE(t.ResultIs(2));
+  });
+}
+
 TEST_F(Abi, WhoJoinsLateIsNamedADonorAndAVersionOfItsState) {
   const OptionMap room = {{"max_workers", "3"}, {"min_workers", "2"}, {"start_workers", "2"}};
   const auto members = Launch(2, room);

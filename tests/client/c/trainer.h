@@ -47,7 +47,8 @@ class Trainer {
   static constexpr size_t kWeights = 500'000;
 
   Trainer(const std::string& address, const std::string& id, int workers,
-          const OptionMap& more = {}, basin_log log = nullptr, void* user = nullptr) {
+          const OptionMap& more = {}, basin_log log = nullptr, void* user = nullptr,
+          uint64_t step = 0, uint64_t state_hash = 0) {
     basin_options* options = basin_options_new(0);
     OptionMap set = {{"address", address},
                      {"worker_id", id},
@@ -70,7 +71,7 @@ class Trainer {
         basin_register(worker, "model", BASIN_GRADIENT, tensors, 2, &lane, handles, failure.out()),
         BASIN_OK)
         << failure.message();
-    EXPECT_EQ(basin_ready(worker, 0, 0, failure.out()), BASIN_OK) << failure.message();
+    EXPECT_EQ(basin_ready(worker, step, state_hash, failure.out()), BASIN_OK) << failure.message();
   }
   ~Trainer() { Close(); }
   Trainer(const Trainer&) = delete;

@@ -288,6 +288,31 @@ TEST(CallsTest, TheOutcomeIsUnknownAtTheDeadlineAndKnownLater) {
   EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
 }
 
+TEST(CallsTest, TheDeadlineNamesWhyTheJobIsPaused) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
+  const HeldUp pause{0, 0, "Job job is paused: 1 worker is left and min_workers is 2."};
+  EXPECT_EQ(worker.Hear(pause).One<JobPaused>().text, pause.text);
+  EXPECT_TRUE(worker.Hear(pause).all.empty()) << "old news";
+  EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
+              HasSubstr("no verdict came in time; Job job is paused: 1 worker is left and "
+                        "min_workers is 2. The round goes on"));
+  // So does that of a value.
+  worker.Do(GetValue{{"g", "a", 7}, std::nullopt, "w-2", worker.now + absl::Milliseconds(100)});
+  EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<ValueFailed>().error.text,
+              HasSubstr("it did not come in time from worker w-2. Job job is paused: 1 worker"));
+  // It goes on.
+  EXPECT_EQ(worker.Hear(HeldUp{0, 0, ""}).One<JobPaused>().text, "");
+  worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
+  EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
+              Not(HasSubstr("paused")));
+  // What was told in a session that is over may not be true any more.
+  worker.Hear(pause);
+  EXPECT_EQ(worker.Do(SessionDown{""}).One<JobPaused>().text, "");
+}
+
 TEST(CallsTest, TheDeadlineNamesWhomTheRoundWaitsFor) {
   Harness worker;
   worker.BecomeMember();

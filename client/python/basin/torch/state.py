@@ -281,7 +281,8 @@ class JobState:
 
     def _look_for_state(self) -> None:
         place = self._worker.place()
-        self._seen = place.donor_since
+        # A donor that has just joined itself, with the state that all take, serves it at once.
+        self._seen = (0, 0) if place.is_donor else place.donor_since
         self._sighted: tuple[int, int] | None = None  # In this round, and not served yet.
         # Of a worker that has to load state, and has not begun a round.
         self._joining = place.donor_since != (0, 0) and not place.is_donor
