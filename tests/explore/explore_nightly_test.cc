@@ -12,7 +12,8 @@ namespace {
 void ExpectRight(const Bounds& bounds, double seconds) {
   Limits limits;
   limits.seconds = seconds;
-  limits.memory_mib = 10 * 1024;
+  limits.memory_mib = 5 * 1024;
+  limits.states = 4'000'000'000;
   const SearchResult result = Search(bounds, limits);
   Print(bounds, result);
   EXPECT_EQ(result.violation, "");

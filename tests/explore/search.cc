@@ -8,12 +8,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <string_view>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tests/explore/seen.h"
+#include "tests/explore/spool.h"
 
 namespace basin::explore {
 namespace {
@@ -43,25 +45,29 @@ class Searcher {
 
   SearchResult Run() {
     AddState(world_.start(), 0, {});
-    while (!next_.empty() && result_.violation.empty() && result_.cut.empty()) {
-      std::vector<State> level = std::move(next_);
-      next_.clear();
-      first_ = static_cast<uint32_t>(parents_.size() - level.size());
+    while (next_->size() > 0 && result_.violation.empty() && result_.cut.empty()) {
+      const std::unique_ptr<Spool<State>> level =
+          std::exchange(next_, std::make_unique<Spool<State>>());
+      level->Rewind();
+      first_ = static_cast<uint32_t>(seen_.size() - level->size());
       if (limits_.progress) {
-        std::fprintf(stderr, "depth %llu: %zu states, %zu in all, %llu MiB, %.1f s\n",
-                     static_cast<unsigned long long>(result_.depth), level.size(), parents_.size(),
+        std::fprintf(stderr, "depth %llu: %llu states, %llu in all, %llu MiB, %.1f s\n",
+                     static_cast<unsigned long long>(result_.depth),
+                     static_cast<unsigned long long>(level->size()),
+                     static_cast<unsigned long long>(seen_.size()),
                      static_cast<unsigned long long>(MemoryMib()), Seconds());
       }
-      ExpandLevel(level);
-      if (!next_.empty()) ++result_.depth;
+      ExpandLevel(*level);
+      if (next_->size() > 0) ++result_.depth;
     }
-    result_.unexplored += next_.size();
+    result_.unexplored += next_->size();
     if (!result_.cut.empty()) {
-      result_.steps_there = WayTo(static_cast<uint32_t>(parents_.size() - 1), nullptr);
+      result_.steps_there = WayTo(static_cast<uint32_t>(seen_.size() - 1), nullptr);
     }
-    result_.states = parents_.size();
+    result_.states = seen_.size();
     result_.seconds = Seconds();
     result_.memory_mib = MemoryMib();
+    result_.chance_of_a_miss = seen_.ChanceOfAMiss();
     result_.sizes = world_.Sizes();
     return std::move(result_);
   }
@@ -75,21 +81,23 @@ class Searcher {
   double Seconds() const { return CpuSeconds() - begin_; }
 
   void AddState(const State& state, uint32_t parent, WorldStep step) {
-    if (!seen_.insert(state.Print()).second) {
+    if (!seen_.Insert(state.Print())) {
       ++result_.duplicates;
       return;
     }
-    parents_.push_back({parent, step});
-    next_.push_back(state);
+    parents_.Add({parent, step});
+    next_->Add(state);
   }
 
-  void ExpandLevel(const std::vector<State>& level) {
-    for (size_t i = 0; i < level.size(); ++i) {
-      if (i % 1024 == 0 && OverLimit()) {
+  void ExpandLevel(Spool<State>& level) {
+    State state;
+    for (uint64_t i = 0; i < level.size(); ++i) {
+      if ((i % 1024 == 0 && OverLimit()) || !level.Next(state)) {
+        if (result_.cut.empty()) result_.cut = "the end of the disk";
         result_.unexplored += level.size() - i;
         return;
       }
-      Expand(level[i], first_ + static_cast<uint32_t>(i));
+      Expand(state, first_ + static_cast<uint32_t>(i));
       if (!result_.violation.empty()) return;
     }
   }
@@ -121,7 +129,9 @@ class Searcher {
   }
 
   bool OverLimit() {
-    if (parents_.size() >= limits_.states) {
+    if (!parents_.ok() || !next_->ok()) {
+      result_.cut = "the end of the disk";
+    } else if (seen_.size() >= limits_.states) {
       result_.cut = absl::StrCat("the limit of ", limits_.states, " states");
     } else if (Seconds() >= limits_.seconds) {
       result_.cut = absl::StrCat("the limit of ", limits_.seconds, " seconds");
@@ -132,10 +142,14 @@ class Searcher {
   }
 
   // The steps from the start to the state, and `last`.
-  std::vector<WorldStep> WayTo(uint32_t index, const WorldStep* last) const {
+  std::vector<WorldStep> WayTo(uint32_t index, const WorldStep* last) {
     std::vector<WorldStep> steps;
     if (last != nullptr) steps.push_back(*last);
-    for (; index != 0; index = parents_[index].state) steps.push_back(parents_[index].step);
+    while (index != 0) {
+      const Parent parent = parents_.At(index);
+      steps.push_back(parent.step);
+      index = parent.state;
+    }
     std::reverse(steps.begin(), steps.end());
     return steps;
   }
@@ -143,9 +157,9 @@ class Searcher {
   const Limits limits_;
   World world_;
   const double begin_ = CpuSeconds();
-  absl::flat_hash_set<Fingerprint, FingerprintHash> seen_;
-  std::vector<Parent> parents_;  // By state, in order of first sight.
-  std::vector<State> next_;
+  Seen seen_;
+  Spool<Parent> parents_;  // By state, in order of first sight.
+  std::unique_ptr<Spool<State>> next_ = std::make_unique<Spool<State>>();
   uint32_t first_ = 0;  // Index of the current level's first state.
   std::vector<WorldStep> steps_;
   SearchResult result_;
@@ -155,10 +169,11 @@ class Searcher {
 
 std::string SearchResult::Summary() const {
   std::string text = absl::StrFormat(
-      "%d states, depth %d, %d duplicates, %d cuts, %.1f s of CPU (%.0f states/s, %d MiB); "
+      "%d states (two are one with a chance of %.1g), depth %d, %d duplicates, %d cuts, %.1f s of "
+      "CPU (%.0f states/s, %d MiB); "
       "endings: %d "
       "done, %d paused, %d halted; the guarantee ended %d times; %s; ",
-      states, depth, duplicates, cut.empty() ? 0 : 1, seconds,
+      states, chance_of_a_miss, depth, duplicates, cut.empty() ? 0 : 1, seconds,
       static_cast<double>(states) / std::max(seconds, 1e-3), memory_mib,
       endings[static_cast<size_t>(Ending::kDone)], endings[static_cast<size_t>(Ending::kPaused)],
       endings[static_cast<size_t>(Ending::kHalted)], excused, sizes);

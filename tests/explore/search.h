@@ -1,7 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Breadth-first search through all states of a world. The first violation ends it, with a shortest
-// trail that leads there. Two states are the same when their fingerprints (128 bits) are.
+// trail that leads there. Two states are the same when their fingerprints (64 bits) are.
+//
+// In memory are these fingerprints, and the processes that the states are made of; the states that
+// are to be gone on from, and how each was reached, are in files.
 //
 // A search that reaches a limit is cut: it has shown nothing about what lies beyond, and says so.
 // Nor does it see a loop in which nobody ever gets anywhere, only where nothing can happen at all.
@@ -37,6 +40,7 @@ struct SearchResult {
   std::array<uint64_t, kEndings> endings{};
   double seconds = 0;  // Of CPU.
   uint64_t memory_mib = 0;
+  double chance_of_a_miss = 0;         // That two states have one fingerprint.
   std::string cut;                     // Which limit was reached; empty when none.
   std::string violation;               // Empty when there is none.
   std::vector<WorldStep> steps_there;  // To the violation, or to the last state of a cut.

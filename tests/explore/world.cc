@@ -11,7 +11,9 @@ namespace basin::explore {
 namespace {
 
 using aggregator::JobState;
-using aggregator::WorkerState;
+
+// Some 5 KB each.
+constexpr size_t kCachedAggregators = 1 << 16;
 
 // Each life of the aggregator has a clock of its own.
 const absl::Time kClockStart = absl::UnixEpoch() + absl::Hours(24);
@@ -62,7 +64,14 @@ struct World::Work {
   }
 };
 
-World::World(const Bounds& bounds) : bounds_(bounds) {
+World::World(const Bounds& bounds)
+    : bounds_(bounds),
+      aggregators_([this](const AggregatorOrigin& origin) { return BearAggregator(origin); },
+                   [this](AggregatorProcess& process, const AggregatorOrigin& origin) {
+                     GiveAggregator(process, origin);
+                     process.TakeOutputs();  // They were sent when the step was taken first.
+                   },
+                   kCachedAggregators) {
   settings_.min_workers = bounds_.min_workers;
   settings_.max_workers = bounds_.workers;
   settings_.start_workers = bounds_.workers;
@@ -113,27 +122,23 @@ aggregator::Config World::AggregatorConfig(Term term) const {
 }
 
 uint32_t World::FirstAggregator(Term term, bool long_up) {
-  const absl::Time started = long_up ? kClockStart - absl::Hours(1) : kClockStart;
-  return aggregators_.Add(AggregatorProcess(AggregatorConfig(term), started, kClockStart));
+  const AggregatorOrigin origin{AggregatorOrigin::kBorn, static_cast<uint32_t>(term), 0, long_up};
+  return aggregators_.Add(BearAggregator(origin), origin);
+}
+
+AggregatorProcess World::BearAggregator(const AggregatorOrigin& origin) const {
+  const absl::Time started = origin.who != 0 ? kClockStart - absl::Hours(1) : kClockStart;
+  return AggregatorProcess(AggregatorConfig(origin.item), started, kClockStart);
 }
 
 // ---- what can happen
 
-const aggregator::Worker* World::Known(const State& state, uint32_t worker) const {
-  const aggregator::Job* job = aggregators_[state.aggregator].job();
-  if (job == nullptr) return nullptr;
-  const std::optional<aggregator::Slot> slot = job->workers().Find(NameOf(worker));
-  if (!slot.has_value()) return nullptr;
-  const aggregator::Worker& known = job->workers()[*slot];
-  return known.state == WorkerState::kLost ? nullptr : &known;
-}
-
 // The aggregator counts on a process of this worker that does not exist any more.
 bool World::ProcessIsGone(const State& state, uint32_t worker) const {
-  const aggregator::Worker* known = Known(state, worker);
-  if (known == nullptr) return false;
+  const Nonce known = aggregators_.SummaryOf(state.aggregator).known[worker];
+  if (known == 0) return false;
   if (state.workers[worker] == kGone) return true;
-  return known->nonce != workers_[state.workers[worker]].nonce();
+  return known != workers_[state.workers[worker]].nonce();
 }
 
 bool World::ChangesNothing(const Effect& effect, uint32_t process) const {
@@ -222,7 +227,7 @@ void World::Schedule(const State& state, std::vector<WorldStep>& steps) const {
 
 size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
   if (bounds_.reduce && Urgent(state, steps)) return steps.size();
-  const AggregatorProcess& aggregator = aggregators_[state.aggregator];
+  const AggregatorSummary& aggregator = aggregators_.SummaryOf(state.aggregator);
   const auto add = [&](StepKind kind, uint32_t worker = 0) {
     steps.push_back({kind, static_cast<uint8_t>(worker)});
   };
@@ -242,9 +247,9 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
       add(StepKind::kTrain, w);
     }
   }
-  if (aggregator.Reducing()) add(StepKind::kReduce);
-  if (aggregator.WindowRuns()) add(StepKind::kWindow);
-  if (steps.empty() && aggregator.StartTimeoutRuns()) add(StepKind::kStartTimeout);
+  if (aggregator.reducing) add(StepKind::kReduce);
+  if (aggregator.window_runs) add(StepKind::kWindow);
+  if (steps.empty() && aggregator.start_timeout_runs) add(StepKind::kStartTimeout);
   if (bounds_.delays != kAllOrders && !steps.empty()) Schedule(state, steps);
   const size_t usual = steps.size();
 
@@ -257,9 +262,8 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
     if (state.workers[w] == kGone) continue;
     if (left(Fault::kDeath, bounds_.deaths)) add(StepKind::kDie, w);
     if (left(Fault::kRestart, bounds_.restarts)) add(StepKind::kRestart, w);
-    const aggregator::Worker* known = Known(state, w);
-    if (left(Fault::kEviction, bounds_.evictions) && known != nullptr &&
-        known->state == WorkerState::kMember && !ProcessIsGone(state, w)) {
+    if (left(Fault::kEviction, bounds_.evictions) && aggregator.member[w] &&
+        !ProcessIsGone(state, w)) {
       add(StepKind::kEvict, w);
     }
     if (left(Fault::kCut, bounds_.cuts) && links_[state.links[w]].open) add(StepKind::kCut, w);
@@ -270,37 +274,42 @@ size_t World::Steps(const State& state, std::vector<WorldStep>& steps) {
 
 // ---- processes
 
+void World::GiveAggregator(AggregatorProcess& process, const AggregatorOrigin& origin) const {
+  switch (static_cast<Input>(origin.input)) {
+    case Input::kOpen:
+      process.Open(origin.who);
+      break;
+    case Input::kTake:
+      process.Take(origin.who, items_[origin.item]);
+      break;
+    case Input::kLose:
+      process.Lose(origin.who);
+      break;
+    case Input::kEvict:
+      process.Evict(NameOf(origin.who));
+      break;
+    case Input::kReduce:
+      process.FinishReduction();
+      break;
+    case Input::kWindow:
+      process.PassWindow();
+      break;
+    case Input::kStartTimeout:
+      process.PassStartTimeout();
+      break;
+    default:
+      break;
+  }
+}
+
 World::Effect World::StepAggregator(uint32_t process, Input input, uint8_t who, uint32_t item) {
   const StepKey key{process, static_cast<uint32_t>(input) * 256 + who, item};
   if (const auto known = aggregator_steps_.find(key); known != aggregator_steps_.end()) {
     return known->second;
   }
-  AggregatorProcess next = aggregators_[process];
-  switch (input) {
-    case Input::kOpen:
-      next.Open(who);
-      break;
-    case Input::kTake:
-      next.Take(who, items_[item]);
-      break;
-    case Input::kLose:
-      next.Lose(who);
-      break;
-    case Input::kEvict:
-      next.Evict(NameOf(who));
-      break;
-    case Input::kReduce:
-      next.FinishReduction();
-      break;
-    case Input::kWindow:
-      next.PassWindow();
-      break;
-    case Input::kStartTimeout:
-      next.PassStartTimeout();
-      break;
-    default:
-      break;
-  }
+  const AggregatorOrigin origin{process, item, static_cast<uint8_t>(input), who};
+  AggregatorProcess next = aggregators_.Get(process);
+  GiveAggregator(next, origin);
   Effect effect;
   effect.first_output = static_cast<uint32_t>(outputs_.size());
   for (AggregatorOutput& output : next.TakeOutputs()) {
@@ -312,7 +321,7 @@ World::Effect World::StepAggregator(uint32_t process, Input input, uint8_t who, 
     effect.wrong = static_cast<uint32_t>(wrongs_.size());
     wrongs_.push_back(absl::StrCat("The aggregator's core is broken: ", next.wrong(), "."));
   }
-  effect.process = aggregators_.Add(std::move(next));
+  effect.process = aggregators_.Add(std::move(next), origin);
   aggregator_steps_.emplace(key, effect);
   return effect;
 }
@@ -517,7 +526,8 @@ void World::BreakLink(Work& work, uint32_t worker) {
 }
 
 void World::Crash(Work& work) {
-  work.state.aggregator = FirstAggregator(aggregators_[work.state.aggregator].term() + 1, false);
+  work.state.aggregator =
+      FirstAggregator(aggregators_.SummaryOf(work.state.aggregator).term + 1, false);
   for (uint32_t w = 0; w < bounds_.workers; ++w) {
     const bool open = work.links[w].open;
     const bool wanted = work.links[w].wanted;
@@ -633,8 +643,8 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
 
 // ---- endings
 
-Ending World::EndingOf(const State& state, std::string& why) const {
-  const aggregator::Job* job = aggregators_[state.aggregator].job();
+Ending World::EndingOf(const State& state, std::string& why) {
+  const aggregator::Job* job = aggregators_.Get(state.aggregator).job();
   uint32_t live = 0;
   bool done = true;
   for (uint32_t w = 0; w < bounds_.workers; ++w) {
@@ -674,10 +684,10 @@ Ending World::EndingOf(const State& state, std::string& why) const {
 }
 
 std::string World::Sizes() const {
-  return absl::StrCat(aggregators_.size(), " aggregator states, ", workers_.size(),
-                      " worker states, ", links_.size(), " link states, ", items_.size(),
-                      " messages, ", aggregator_steps_.size() + worker_steps_.size(),
-                      " core steps");
+  return absl::StrCat(aggregators_.size(), " aggregator states (", aggregators_.remade(),
+                      " steps to make some again), ", workers_.size(), " worker states, ",
+                      links_.size(), " link states, ", items_.size(), " messages, ",
+                      aggregator_steps_.size() + worker_steps_.size(), " core steps");
 }
 
 }  // namespace basin::explore

@@ -66,6 +66,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "tests/explore/aggregator_process.h"
+#include "tests/explore/aggregator_store.h"
 #include "tests/explore/interner.h"
 #include "tests/explore/item.h"
 #include "tests/explore/worker_process.h"
@@ -194,7 +195,7 @@ class World {
   // Takes a step. With `trail`, appends lines that say what happens.
   Outcome Take(const State& state, WorldStep step, std::vector<std::string>* trail = nullptr);
   // REQUIRES: `steps` of the state that are not faults are none.
-  Ending EndingOf(const State& state, std::string& why) const;
+  Ending EndingOf(const State& state, std::string& why);
 
   std::string Sizes() const;
 
@@ -283,18 +284,18 @@ class World {
   // Keeps of `steps` only what the scheduler would take, and the choice to delay it.
   void Schedule(const State& state, std::vector<WorldStep>& steps) const;
   bool UrgentOfWorker(const State& state, uint32_t worker, std::vector<WorldStep>& steps);
-  // What the aggregator has of the worker; null when it is lost or unknown.
-  const aggregator::Worker* Known(const State& state, uint32_t worker) const;
   bool ProcessIsGone(const State& state, uint32_t worker) const;
   aggregator::Config AggregatorConfig(Term term) const;
   uint32_t FirstAggregator(Term term, bool long_up);
+  AggregatorProcess BearAggregator(const AggregatorOrigin& origin) const;
+  void GiveAggregator(AggregatorProcess& process, const AggregatorOrigin& origin) const;
   static uint32_t WorkerOf(aggregator::SessionId session) {
     return static_cast<uint32_t>(session - 1) / 2;
   }
 
   Bounds bounds_;
   JobSettings settings_;
-  Interner<AggregatorProcess> aggregators_;
+  AggregatorStore aggregators_;
   Interner<WorkerProcess> workers_;
   Interner<Link> links_;
   Interner<Item> items_;

@@ -1,0 +1,86 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The states of the aggregator that were seen, each named by a number in order of first sight. Two
+// are the same when their fingerprints are.
+//
+// A state is several thousand bytes, and there are millions. What is kept of each is how it came
+// about and what the search asks most often; the state itself is in a cache of a fixed size, and is
+// made again from the nearest ancestor that is there when it is asked for. That is cheap, because a
+// step takes microseconds, and right, because it depends on nothing but state and input.
+//
+// Thread contract: one thread.
+
+#ifndef BASIN_TESTS_EXPLORE_AGGREGATOR_STORE_H_
+#define BASIN_TESTS_EXPLORE_AGGREGATOR_STORE_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "proto/vocabulary/fingerprint.h"
+#include "tests/explore/aggregator_process.h"
+
+namespace basin::explore {
+
+// How a state came about: a step from another state, or (parent kBorn) the start of a process.
+struct AggregatorOrigin {
+  static constexpr uint32_t kBorn = ~uint32_t{0};
+  uint32_t parent = kBorn;
+  uint32_t item = 0;  // kBorn: the term.
+  uint8_t input = 0;
+  uint8_t who = 0;  // kBorn: whether it has been up for long.
+};
+
+// What the search asks of every state.
+struct AggregatorSummary {
+  // Of each worker, the process that the aggregator counts on; 0 when it is lost or unknown.
+  std::array<Nonce, kMaxWorkers> known{};
+  std::array<bool, kMaxWorkers> member{};
+  Term term = 0;
+  bool reducing = false;
+  bool window_runs = false;
+  bool start_timeout_runs = false;
+};
+
+class AggregatorStore {
+ public:
+  // Both make what an origin describes: the process that is born, and the step that is taken.
+  using Birth = std::function<AggregatorProcess(const AggregatorOrigin&)>;
+  using Step = std::function<void(AggregatorProcess&, const AggregatorOrigin&)>;
+
+  AggregatorStore(Birth birth, Step step, size_t cached);
+
+  uint32_t Add(AggregatorProcess process, const AggregatorOrigin& origin);
+  const AggregatorSummary& SummaryOf(uint32_t id) const { return entries_[id].summary; }
+  // Until the next Get or Add.
+  const AggregatorProcess& Get(uint32_t id);
+
+  uint32_t size() const { return static_cast<uint32_t>(entries_.size()); }
+  uint64_t remade() const { return remade_; }
+
+ private:
+  struct Entry {
+    AggregatorOrigin origin;
+    AggregatorSummary summary;
+  };
+  using Cached = std::optional<std::pair<uint32_t, AggregatorProcess>>;
+
+  // Where the state is if it is cached: those that were seen last have places of their own.
+  Cached& PlaceOf(uint32_t id) { return cache_[id % cache_.size()]; }
+  bool Has(uint32_t id) { return PlaceOf(id).has_value() && PlaceOf(id)->first == id; }
+
+  const Birth birth_;
+  const Step step_;
+  absl::flat_hash_map<Fingerprint, uint32_t, FingerprintHash> ids_;
+  std::vector<Entry> entries_;
+  std::vector<Cached> cache_;
+  uint64_t remade_ = 0;  // Steps that were taken again.
+};
+
+}  // namespace basin::explore
+
+#endif  // BASIN_TESTS_EXPLORE_AGGREGATOR_STORE_H_
