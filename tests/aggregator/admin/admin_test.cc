@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "aggregator/admin/admin_server.h"
 #include "aggregator/admin/metadata.h"
 #include "aggregator/ctl/show.h"

@@ -343,8 +343,8 @@ typedef struct basin_round_info {
   uint32_t nonfinite_tensor;
   uint64_t nonfinite_element;
   int64_t samples, tokens,
-      micro_batches; /* Over all contributors; negative: somebody did not say. */
-  uint64_t chain;    /* Equal on all workers that have the same history. */
+      micro_batches;  /* Over all contributors; negative: somebody did not say. */
+  uint64_t chain;     /* Equal on all workers that have the same history. */
   int auto_predivide; /* The aggregator chose predivide. */
   int contributes_sum;
   basin_weight weight;
@@ -364,8 +364,8 @@ typedef struct basin_round_info {
 BASIN_API void basin_result_info(const basin_result* result, basin_round_info* info);
 /* Ids in byte order; valid as long as the result. NULL beyond the last. */
 BASIN_API const char* basin_result_contributor(const basin_result* result, uint32_t index);
-/* Its weight, 1 unless the round was weighted, and the squared norm of what it sent: infinite when a
- * number in that was not finite, negative when it is not known. 0 and -1 beyond the last. */
+/* Its weight, 1 unless the round was weighted, and the squared norm of what it sent: infinite when
+ * a number in that was not finite, negative when it is not known. 0 and -1 beyond the last. */
 BASIN_API uint64_t basin_result_contributor_weight(const basin_result* result, uint32_t index);
 BASIN_API double basin_result_contributor_squared_norm(const basin_result* result, uint32_t index);
 BASIN_API const char* basin_result_nonfinite_worker(const basin_result* result);
@@ -374,8 +374,8 @@ BASIN_API const char* basin_result_nonfinite_worker(const basin_result* result);
 BASIN_API const basin_error* basin_result_rejection(const basin_result* result);
 /* Whether anybody contributed to the tensor. */
 BASIN_API int basin_result_has(const basin_result* result, uint32_t tensor);
-/* What the tensor's average was divided by, and the squared norm of its result, of which the round's
- * is the sum; 0 without a result, and the norm of integers is 0. */
+/* What the tensor's average was divided by, and the squared norm of its result, of which the
+ * round's is the sum; 0 without a result, and the norm of integers is 0. */
 BASIN_API uint64_t basin_result_divisor(const basin_result* result, uint32_t tensor);
 BASIN_API double basin_result_squared_norm(const basin_result* result, uint32_t tensor);
 /* Copies the tensor, `bytes` in C order and the tensor's dtype. BASIN_NOT_FOUND without a result.
