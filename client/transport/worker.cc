@@ -93,6 +93,50 @@ absl::Status Closed() {
   return wire::ToStatus({ErrorCode::kFailedPrecondition, "This worker is being closed."});
 }
 
+absl::Status CannotWait() {
+  return wire::ToStatus({ErrorCode::kFailedPrecondition,
+                         "A callback made a call that waits; hand it to another thread."});
+}
+
+// What a message carries by default; no more than a hint here.
+constexpr uint64_t kFrameBytes = uint64_t{1} << 20;
+
+// A round in one call, as the loop sees it: it begins with the first tensors that are ready.
+class RoundCall {
+ public:
+  using Tensors = std::vector<std::pair<TensorHandle, Contribution>>;
+  explicit RoundCall(BeginRound begin) : begin_(std::move(begin)) {}
+
+  void Push(Runner& runner, Tensors& tensors, absl::Time now) {
+    if (!begun_.has_value()) begun_ = runner.Begin(begin_, now);
+    if (!begun_->ok()) return;
+    for (auto& [tensor, contribution] : tensors) {
+      runner.Push(begin_.lane, tensor, std::move(contribution), now);
+    }
+  }
+
+  // Commits, unless something was `wrong` with a tensor, and waits. REQUIRES: Push was called.
+  void End(Runner& runner, const absl::Status& wrong, absl::Time deadline, Runner::RoundDone done,
+           absl::Time now) {
+    if (!begun_->ok()) return done(*begun_);
+    absl::Status status = wrong;
+    if (status.ok()) status = runner.Commit(begin_.lane, nullptr, now);
+    if (status.ok()) return runner.Wait(begin_.lane, deadline, std::move(done), now);
+    // The round goes on without this worker, or has ended; the memory comes back with its outcome.
+    runner.Withdraw(begin_.lane, std::string(status.message()), nullptr, now).IgnoreError();
+    const auto ended = [status, done = std::move(done)](const RoundOutcome& outcome) {
+      const ErrorCode code = wire::ToError(outcome.status()).code;
+      const bool goes_on = code == ErrorCode::kOutcomeUnknown || code == ErrorCode::kPaused;
+      done(goes_on ? outcome : RoundOutcome(status));
+    };
+    runner.Wait(begin_.lane, deadline, ended, now);
+  }
+
+ private:
+  const BeginRound begin_;
+  std::optional<absl::Status> begun_;
+};
+
 absl::Status CheckEncoding(const TensorSpec& spec, const wire::Encoding& encoding) {
   if (encoding.wire_dtype == DType::kUnspecified && encoding.wire_exponent == 0) {
     return absl::OkStatus();
@@ -155,10 +199,7 @@ absl::Status Worker::Post(Task task) {
 
 template <typename T>
 T Worker::Ask(std::function<void(Runner&, absl::Time, std::function<void(const T&)>)> ask) {
-  if (loop_.InLoop()) {
-    return wire::ToStatus({ErrorCode::kFailedPrecondition,
-                           "A callback made a call that waits; hand it to another thread."});
-  }
+  if (loop_.InLoop()) return CannotWait();
   const auto answer = std::make_shared<Answer<T>>();
   const bool posted =
       loop_.PostWithRoom([ask = std::move(ask), answer](Runner& runner, absl::Time now) {
@@ -276,21 +317,36 @@ RoundOutcome Worker::Wait(LaneHandle lane, absl::Duration timeout) {
 
 RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTensor> tensors,
                                absl::Duration timeout) {
-  if (absl::Status status = Begin(begin); !status.ok()) return status;
-  absl::Status status;
+  const basin::Begin message{0, 1, begin.spec, begin.counts, begin.step_label, begin.samples};
+  absl::Status status = CheckSayable(message);
+  if (status.ok() && loop_.InLoop()) status = CannotWait();
+  if (!status.ok()) return status;
+
+  const auto call = std::make_shared<RoundCall>(begin);
+  RoundCall::Tensors ready;
+  uint64_t ready_bytes = 0;
   for (const CallTensor& tensor : tensors) {
-    if (status.ok()) status = Push(begin.lane, tensor.tensor, tensor.in);
+    const auto info = Find(begin.lane, tensor.tensor);
+    status = info.status();
+    if (!status.ok()) break;
+    // What was hashed goes on its way while the rest is hashed. What is less than a frame waits, so
+    // that a small round wakes the loop once.
+    if (ready_bytes >= kFrameBytes) {
+      ready_bytes = 0;
+      status =
+          Post([call, pushed = std::exchange(ready, {})](Runner& runner, absl::Time now) mutable {
+            call->Push(runner, pushed, now);
+          });
+      if (!status.ok()) break;
+    }
+    ready.emplace_back(tensor.tensor,
+                       Prepare((*info)->key, (*info)->spec.dtype, (*info)->bytes, tensor.in, {}));
+    ready_bytes += (*info)->bytes;
   }
-  if (status.ok()) status = Commit(begin.lane);
-  if (!status.ok()) {
-    // The round goes on without this worker, or has ended; the memory comes back with its outcome.
-    Withdraw(begin.lane, std::string(status.message())).IgnoreError();
-    RoundOutcome outcome = Wait(begin.lane, timeout);
-    const ErrorCode code = wire::ToError(outcome.status()).code;
-    if (code == ErrorCode::kOutcomeUnknown || code == ErrorCode::kPaused) return outcome;
-    return status;
-  }
-  RoundOutcome outcome = Wait(begin.lane, timeout);
+  RoundOutcome outcome = Ask<RoundOutcome>([&](Runner& runner, absl::Time now, RoundDone done) {
+    call->Push(runner, ready, now);
+    call->End(runner, status, now + timeout, std::move(done), now);
+  });
   if (!outcome.ok()) return outcome;
   for (const CallTensor& tensor : tensors) {
     if (tensor.out == nullptr || !(*outcome)->Has(tensor.tensor)) continue;

@@ -128,7 +128,7 @@ class Worker {
     const void* in = nullptr;
     void* out = nullptr;  // May be `in`. Unchanged when nobody contributed to the tensor.
   };
-  // Begin, Push, Commit, Wait and CopyTo in one.
+  // Begin, Push, Commit, Wait and CopyTo in one, with one wait for the loop.
   RoundOutcome Allreduce(const BeginRound& begin, absl::Span<const CallTensor> tensors,
                          absl::Duration timeout);
 

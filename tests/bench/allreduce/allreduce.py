@@ -6,6 +6,7 @@
   gloo     torch.distributed with Gloo: a ring, which moves fewer bytes
   grpc     the messages of a hub over gRPC alone, without arithmetic, checksums or a protocol
   sockets  the bytes of a hub over bare TCP sockets: what a hub costs at least
+  kept     the same, but the hub keeps what it receives, each connection's in memory of its own
 
 For each it prints the bandwidth as a trainer sees it (bytes of one model per second of a round, the
 median of the rounds), what travels, and the CPU seconds of all processes per GB on the wire. The
@@ -115,6 +116,10 @@ def run_sockets(case: Case) -> Result:
     return run_star("socket_star", case)
 
 
+def run_kept(case: Case) -> Result:
+    return run_star("socket_star", case, "--keep=1")
+
+
 def run_grpc(case: Case) -> Result:
     return run_star("grpc_star", case)
 
@@ -205,7 +210,13 @@ def run_basin(
         return summary(lines, case, star_bytes(case))
 
 
-RUNNERS = {"basin": run_basin, "gloo": run_gloo, "grpc": run_grpc, "sockets": run_sockets}
+RUNNERS = {
+    "basin": run_basin,
+    "gloo": run_gloo,
+    "grpc": run_grpc,
+    "sockets": run_sockets,
+    "kept": run_kept,
+}
 
 
 def print_bandwidth(options: argparse.Namespace) -> None:

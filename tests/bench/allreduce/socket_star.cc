@@ -9,6 +9,11 @@
 //   a line socket_star worker --port=12345 --streams=2 --bytes=67108864 --rounds=5   prints a line
 //
 // A line is JSON: seconds per round, and the CPU seconds of the process over these rounds.
+//
+// The hub receives everything into one block and sends from another, which the cache holds. No
+// all-reduce can do that: contributions must be kept until the last worker's has come. With
+// --keep=1 each connection is received into memory of its own, and what is sent comes from one
+// result, both of a whole model.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -40,9 +45,12 @@ struct Options {
   int streams = 2;
   size_t bytes = size_t{64} << 20;
   int rounds = 5;
+  bool keep = false;
   size_t per_stream() const { return bytes / static_cast<size_t>(streams); }
   size_t blocks() const { return (per_stream() + kBlock - 1) / kBlock; }
   size_t block_bytes(size_t block) const { return std::min(kBlock, per_stream() - block * kBlock); }
+  // Where the hub has a block of a stream.
+  size_t place_at_hub(size_t block) const { return keep ? block * kBlock : 0; }
 };
 
 [[noreturn]] void Fail(const char* what) {
@@ -139,6 +147,7 @@ void RunHub(const Options& options) {
 
   // Connections in the order of arrival: which worker has which does not matter for the bytes.
   const size_t connections = static_cast<size_t>(options.workers) * options.streams;
+  const std::vector<char> result(options.keep ? options.bytes : kBlock, 1);
   Arrivals arrivals(static_cast<size_t>(options.streams), options.blocks());
   Stopwatch stopwatch;
   std::mutex mutex;
@@ -152,20 +161,20 @@ void RunHub(const Options& options) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     const size_t stream = i % static_cast<size_t>(options.streams);
     threads.emplace_back([&, fd, stream] {
-      std::vector<char> block(kBlock);
+      std::vector<char> received(options.keep ? options.per_stream() : kBlock);
       for (int round = 0; round < kWarmUp + options.rounds; ++round) {
         for (size_t b = 0; b < options.blocks(); ++b) {
-          ReadAll(fd, block.data(), options.block_bytes(b));
+          ReadAll(fd, received.data() + options.place_at_hub(b), options.block_bytes(b));
           arrivals.Add(stream, b);
         }
       }
     });
     threads.emplace_back([&, fd, stream] {
-      const std::vector<char> block(kBlock, 1);
+      const char* from = result.data() + (options.keep ? stream * options.per_stream() : 0);
       for (int round = 0; round < kWarmUp + options.rounds; ++round) {
         for (size_t b = 0; b < options.blocks(); ++b) {
           arrivals.Await(stream, b, (round + 1) * options.workers);
-          WriteAll(fd, block.data(), options.block_bytes(b));
+          WriteAll(fd, from + options.place_at_hub(b), options.block_bytes(b));
         }
         std::lock_guard<std::mutex> lock(mutex);
         if (++ended[round] < connections) continue;
@@ -199,6 +208,8 @@ int Main(int argc, char** argv) {
       options.bytes = static_cast<size_t>(value);
     else if (Take(argv[i], "--rounds=", &value))
       options.rounds = static_cast<int>(value);
+    else if (Take(argv[i], "--keep=", &value))
+      options.keep = value != 0;
   }
   if (argc > 1 && std::string(argv[1]) == "hub" && options.workers > 0) {
     RunHub(options);
@@ -206,7 +217,8 @@ int Main(int argc, char** argv) {
     RunWorker(options);
   } else {
     std::fprintf(
-        stderr, "usage: socket_star hub|worker --port= --workers= --streams= --bytes= --rounds=\n");
+        stderr,
+        "usage: socket_star hub|worker --port= --workers= --streams= --bytes= --rounds= --keep=\n");
     return 2;
   }
   return 0;
