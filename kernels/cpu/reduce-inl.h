@@ -69,30 +69,55 @@ HWY_INLINE void StoreStep(Natural<TypeF16>, D d, V (&values)[kVectors], bool byp
 #endif
 }
 
-// As NarrowToBF16Bits, left in the upper half of an f32. A NaN whose payload is all ones in the
-// lower half may come out as a number. No bf16 widens to one and no operation makes one.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> RoundInPlace(D, V v) {
-  const hn::RebindToUnsigned<D> d32;
-  const auto bits = hn::BitCast(d32, v);
-  const auto last_kept = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
-  const auto rounded = hn::Add(hn::Add(bits, hn::Set(d32, 0x7fffu)), last_kept);
-  return hn::And(rounded, hn::Set(d32, 0xffff0000u));
+#if HWY_TARGET == HWY_SCALAR
+
+template <class D, size_t kVectors, class V = hn::Vec<D>>
+HWY_INLINE void StoreStep(PairedBF16, D d, V (&values)[kVectors], bool bypass_cache,
+                          unsigned char* out) {
+  auto* to = reinterpret_cast<uint16_t*>(out);
+  for (size_t j = 0; j < kVectors; ++j) {
+    const auto bits = NarrowBF16(d, values[j]);
+    values[j] = WidenBF16(d, bits);
+    StoreOrStream(bits, Bits16Of<D>(), bypass_cache, to + j);
+  }
+}
+
+#else
+
+// As NarrowToBF16Bits, for the upper and the lower halves of the bits of f32. A NaN whose payload
+// is all ones in the lower half may come out as a number. No bf16 widens to one and no operation
+// makes one.
+template <class D16, class V16 = hn::Vec<D16>>
+HWY_INLINE V16 RoundHalves(D16 d16, V16 upper, V16 lower) {
+  const auto last_kept = hn::And(upper, hn::Set(d16, uint16_t{1}));
+  // The sum that decides, lower + 0x7fff + last_kept, has 17 bits; an average keeps the upper 16.
+  const auto addend = hn::Or(last_kept, hn::Set(d16, uint16_t{0x7ffe}));
+  const auto carry = hn::ShiftRight<15>(hn::AverageRound(lower, addend));
+  return hn::Add(upper, carry);
 }
 
 template <class D, size_t kVectors, class V = hn::Vec<D>>
 HWY_INLINE void StoreStep(PairedBF16, D d, V (&values)[kVectors], bool bypass_cache,
                           unsigned char* out) {
-  auto* to = reinterpret_cast<uint32_t*>(out);
+  auto* to = reinterpret_cast<uint16_t*>(out);
+  const hn::RebindToUnsigned<D> d32;
+  const hn::Repartition<uint16_t, D> d16;
   for (size_t j = 0; j < kVectors; j += 2) {
-    const auto even = RoundInPlace(d, values[j]);
-    const auto odd = RoundInPlace(d, values[j + 1]);
-    values[j] = hn::BitCast(d, even);
-    values[j + 1] = hn::BitCast(d, odd);
-    const auto pairs = hn::Or(odd, hn::ShiftRight<16>(even));
-    StoreOrStream(pairs, hn::RebindToUnsigned<D>(), bypass_cache, to + j / 2 * hn::MaxLanes(d));
+    const auto even = hn::BitCast(d32, values[j]);
+    const auto odd = hn::BitCast(d32, values[j + 1]);
+    const auto upper =
+        hn::OddEven(hn::BitCast(d16, odd), hn::BitCast(d16, hn::ShiftRight<16>(even)));
+    const auto lower =
+        hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(odd)), hn::BitCast(d16, even));
+    const auto rounded = RoundHalves(d16, upper, lower);
+    StoreOrStream(rounded, d16, bypass_cache, to + j * hn::MaxLanes(d));
+    const auto pairs = hn::BitCast(d32, rounded);
+    values[j] = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
+    values[j + 1] = hn::BitCast(d, hn::And(pairs, hn::Set(d32, 0xffff0000u)));
   }
 }
+
+#endif
 
 template <class Type>
 struct LayoutOf {
@@ -178,6 +203,11 @@ class RestingResults {
 
 struct Nothing {};
 
+// F16C converts in the units that add.
+template <class Type, class Op>
+using StepOp = std::conditional_t<
+    BASIN_HAVE_F16C && std::is_same_v<Type, TypeF16> && std::is_same_v<Op, AddOp>, FusedAddOp, Op>;
+
 // ---- The loop ----------------------------------------------------------------------------------
 
 template <class Type, class Op, Finish kFinish, Scaling kScaling>
@@ -198,8 +228,8 @@ void ReduceLoop(const FoldTerm* HWY_RESTRICT terms, size_t term_count,
   std::conditional_t<kResultsRest, RestingResults<Layout>, Nothing> resting;
   for (size_t i = 0; i < count; i += kStep) {
     hn::Vec<D> values[kVectors];
-    FoldStep<Layout, Op, kScaling, /*kAnyValues=*/false>(d, terms, term_count, before, i, values,
-                                                         finite_terms);
+    FoldStep<Layout, StepOp<Type, Op>, kScaling, /*kAnyValues=*/false>(d, terms, term_count, before,
+                                                                       i, values, finite_terms);
     for (size_t j = 0; j < kVectors; ++j) {
       values[j] = FinishValue<kFinish>(d, values[j], constants);
     }

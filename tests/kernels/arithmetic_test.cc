@@ -273,6 +273,30 @@ TEST_P(ArithmeticTest, Criterion_3_5_ASkipAddsNothingNotEvenZero) {
   EXPECT_TRUE(std::signbit(reduction.Run(reducer_)[0]));
 }
 
+TEST_P(ArithmeticTest, Criterion_5_1_ScalesGoWhereTheFormulasSay) {
+  // Powers of two, and sums that are exact, so that each formula has one value: x sums to 24 per
+  // element, N = 8.
+  const std::vector<std::vector<float>> values = {{1, 8}, {2, 4}, {3, -2}, {4, 0.5f},
+                                                  {5, 6}, {6, 1}, {1, 4},  {2, 2.5f}};
+  const auto run = [&](ReduceOp op, double prescale, double postscale, double predivide) {
+    Reduction<float> reduction(op, values);
+    reduction.spec.prescale = prescale;
+    reduction.spec.postscale = postscale;
+    reduction.spec.predivide = predivide;
+    return reduction.Run(reducer_);
+  };
+  using Result = std::vector<float>;
+  EXPECT_EQ(run(ReduceOp::kSum, 1, 1, 1), (Result{24, 24}));
+  EXPECT_EQ(run(ReduceOp::kSum, 0.5, 4, 1), (Result{48, 48}));    // q * sum of s * x_i
+  EXPECT_EQ(run(ReduceOp::kSum, 1, 1, 2), (Result{24, 24}));      // f cancels
+  EXPECT_EQ(run(ReduceOp::kAverage, 1, 1, 4), (Result{3, 3}));    // (f / N) * sum of x_i / f
+  EXPECT_EQ(run(ReduceOp::kAverage, 0.5, 4, 1), (Result{6, 6}));  // (q / N) * sum of s * x_i
+  EXPECT_EQ(run(ReduceOp::kAverage, 0.5, 4, 2), (Result{6, 6}));  // and f cancels
+  EXPECT_EQ(run(ReduceOp::kAverage, 1, 8, 1), (Result{24, 24}));  // q = N makes it the sum
+  // What a factor f / N that was fixed when there were 4 workers would give now.
+  EXPECT_EQ(run(ReduceOp::kSum, 0.5, 2.0 / 4, 1), (Result{6, 6}));
+}
+
 TEST_P(ArithmeticTest, Criterion_5_2_ResizingKeepsTheTrueMean) {
   for (const size_t n : {4, 8, 3}) {
     const auto values = RandomValues<float>(n, 1000, n);
