@@ -5,8 +5,9 @@
 // A reduction of N contributions must read N streams and write one. The reference does just that
 // and next to nothing else: it combines the streams with XOR, in four ways (all streams in step or
 // a page of each in turn; ordinary or streaming stores), of which the fastest counts. Reference and
-// reduction take turns on the same buffers, which do not fit the caches, and what is reported is
-// the median of the ratios of neighbours, because other tenants of a machine come and go.
+// reduction take turns, some MiB at a time, on buffers that do not fit the caches; all dtypes share
+// them, because it matters which pages of memory they got. What is reported is the median of the
+// ratios of neighbours, because other tenants of a machine come and go.
 
 #include <algorithm>
 #include <atomic>
@@ -32,6 +33,7 @@ namespace basin::kernels {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{256} << 10;  // What the aggregator reduces at once.
+constexpr size_t kPieceBytes = size_t{2} << 20;    // Of each stream and core, at a turn.
 constexpr size_t kPageBytes = 4096;
 
 struct Options {
@@ -55,7 +57,7 @@ constexpr char kHelp[] =
     "  --n=A,B,...     contributors; default 2,4,8,16\n"
     "  --cores=A,B     threads, each with its part of the buffers; default 1,2\n"
     "  --mib=M         size of all streams together; default 384\n"
-    "  --rounds=R      pairs of reference and reduction per row; default 9\n"
+    "  --rounds=R      how often each row goes through the buffers; default 9\n"
     "  --no-norm       do not compute the squared norm\n"
     "  --poison        one contribution is NaN throughout\n"
     "  --json          one JSON object per row\n";
@@ -217,19 +219,19 @@ double ThreadSeconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Runs `pass` on `cores` threads at once, each with an equal part of the streams, and returns the
-// seconds that the slowest of them computed or waited for memory. Time in which the machine ran
-// something else in its place does not count.
-double Time(size_t cores, size_t stream_bytes, const Pass& pass) {
+// Runs `pass` on `cores` threads at once, each with an equal part of [begin, begin + bytes), and
+// returns the seconds that the slowest of them computed or waited for memory. Time in which the
+// machine ran something else in its place does not count.
+double Time(size_t cores, size_t begin, size_t bytes, const Pass& pass) {
   std::atomic<size_t> ready{0};
   std::vector<double> seconds(cores);
-  const size_t part = stream_bytes / cores;
+  const size_t part = bytes / cores;
   const auto work = [&](size_t core) {
     ++ready;
     while (ready.load() < cores) std::this_thread::yield();
-    const double begin = ThreadSeconds();
-    pass(core * part, part);
-    seconds[core] = ThreadSeconds() - begin;
+    const double start = ThreadSeconds();
+    pass(begin + core * part, part);
+    seconds[core] = ThreadSeconds() - start;
   };
   std::vector<std::thread> threads;
   for (size_t core = 1; core < cores; ++core) threads.emplace_back(work, core);
@@ -249,27 +251,38 @@ struct Row {
   double ratio;
 };
 
+// Of the references, the one that is fastest on these streams.
+Pass BestReference(const Streams& streams, size_t cores) {
+  Pass best;
+  double least = 1e30;
+  for (const Pass& pass : References(streams)) {
+    const double seconds = Time(cores, 0, streams.bytes, pass);
+    if (seconds < least) {
+      least = seconds;
+      best = pass;
+    }
+  }
+  return best;
+}
+
 Row Measure(const Options& options, const Reducer& reducer, const ReductionPlan& plan,
             const Streams& streams, size_t cores) {
-  const double gigabytes =
-      static_cast<double>(streams.bytes) * static_cast<double>(streams.inputs.size() + 1) * 1e-9;
-  const auto best_reference = [&] {
-    double best = 1e30;
-    for (const Pass& pass : References(streams)) {
-      best = std::min(best, Time(cores, streams.bytes, pass));
-    }
-    return best;
-  };
+  const Pass reference = BestReference(streams, cores);
   const Pass reduction = [&](size_t begin, size_t bytes) {
     ReduceChunks(reducer, plan, streams, options.norm, begin, bytes);
   };
+  const size_t piece = kPieceBytes * cores;
+  const size_t pieces = streams.bytes / piece;
+  const double gigabytes =
+      static_cast<double>(piece) * static_cast<double>(streams.inputs.size() + 1) * 1e-9;
   std::vector<double> speeds, rooflines, ratios;
-  for (int round = 0; round < options.rounds; ++round) {
-    const double reference = best_reference();
-    const double reduced = Time(cores, streams.bytes, reduction);
+  for (size_t i = 0; i < pieces * static_cast<size_t>(options.rounds); ++i) {
+    // Half the streams lie between the two, so that neither finds its piece in a cache.
+    const double referred = Time(cores, i % pieces * piece, piece, reference);
+    const double reduced = Time(cores, (i + pieces / 2) % pieces * piece, piece, reduction);
     speeds.push_back(gigabytes / reduced);
-    rooflines.push_back(gigabytes / reference);
-    ratios.push_back(reference / reduced);
+    rooflines.push_back(gigabytes / referred);
+    ratios.push_back(referred / reduced);
   }
   return Row{Median(speeds), Median(rooflines), Median(ratios)};
 }
@@ -298,19 +311,22 @@ std::vector<ReduceOp> OpsOf(const Options& options, DType dtype) {
   return ops;
 }
 
-void RunDType(const Options& options, const Reducer& reducer, DType dtype) {
-  for (const size_t contributors : options.contributors) {
-    Streams streams;
-    const size_t cores = *std::max_element(options.cores.begin(), options.cores.end());
-    const size_t step = kChunkBytes * cores;
-    streams.bytes = (options.mebibytes << 20) / (contributors + 1) / step * step;
+// All dtypes and operations with so many contributors.
+void Run(const Options& options, const Reducer& reducer, size_t contributors) {
+  Streams streams;
+  const size_t cores = *std::max_element(options.cores.begin(), options.cores.end());
+  const size_t step = kPieceBytes * cores;
+  streams.bytes = std::max((options.mebibytes << 20) / (contributors + 1) / step, size_t{2}) * step;
+  for (size_t k = 0; k < contributors; ++k) streams.inputs.push_back(MakeBuffer(streams.bytes));
+  streams.output = MakeBuffer(streams.bytes);
+  std::memset(streams.output.get(), 0, streams.bytes);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI64,
+                            DType::kI32, DType::kU8}) {
+    if (options.dtype != "all" && options.dtype != DTypeName(dtype)) continue;
     for (size_t k = 0; k < contributors; ++k) {
-      streams.inputs.push_back(MakeBuffer(streams.bytes));
-      Fill(dtype, k, streams.inputs.back().get(), streams.bytes);
+      Fill(dtype, k, streams.inputs[k].get(), streams.bytes);
     }
     if (options.poison) FillWithNan(dtype, streams.inputs.back().get(), streams.bytes);
-    streams.output = MakeBuffer(streams.bytes);
-    std::memset(streams.output.get(), 0, streams.bytes);
     for (const ReduceOp op : OpsOf(options, dtype)) {
       const ReductionPlan plan = MakePlan(op, dtype, contributors);
       for (const size_t used_cores : options.cores) {
@@ -383,12 +399,7 @@ int Main(int argc, char** argv) {
     std::printf("%-10s %-5s %-17s %3s %6s %9s %9s %7s\n", "backend", "dtype", "op", "N", "cores",
                 "GB/s", "roofline", "ratio");
   }
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI64,
-                            DType::kI32, DType::kU8}) {
-    if (options.dtype == "all" || options.dtype == DTypeName(dtype)) {
-      RunDType(options, *reducer, dtype);
-    }
-  }
+  for (const size_t contributors : options.contributors) Run(options, *reducer, contributors);
   return 0;
 }
 
