@@ -15,7 +15,7 @@ import struct
 import unittest
 
 GOLDEN = pathlib.Path(__file__).resolve().parent
-LIMITS = GOLDEN.parent.parent / "proto" / "limits" / "limits.h"
+VERSIONS = GOLDEN.parent.parent / "proto" / "vocabulary" / "version.h"
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 INTEGERS = ("i64", "i32", "u8")
@@ -91,7 +91,7 @@ def cases():
 
 class FrozenTest(unittest.TestCase):
     def test_criterion_5_7_golden_vectors_are_frozen_per_contract_version(self):
-        version = re.search(r"kContractVersion = (\d+);", LIMITS.read_text(encoding="utf-8"))[1]
+        version = re.search(r"kContractVersion = (\d+);", VERSIONS.read_text(encoding="utf-8"))[1]
         frozen = {}
         for line in (GOLDEN / "frozen.sha256").read_text(encoding="ascii").splitlines():
             if not line.startswith("#"):
