@@ -22,6 +22,8 @@
 #include <thread>
 #include <vector>
 
+#include <sys/mman.h>
+
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
@@ -35,6 +37,8 @@ namespace {
 constexpr size_t kChunkBytes = size_t{256} << 10;  // What the aggregator reduces at once.
 constexpr size_t kPieceBytes = size_t{2} << 20;    // Of each stream and core, at a turn.
 constexpr size_t kPageBytes = 4096;
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+static_assert(kPieceBytes % kHugePageBytes == 0);
 
 struct Options {
   std::string target;  // Empty: the best.
@@ -46,6 +50,7 @@ struct Options {
   int rounds = 9;
   bool norm = true;
   bool poison = false;
+  bool huge_pages = false;
   bool json = false;
 };
 
@@ -59,6 +64,7 @@ constexpr char kHelp[] =
     "  --mib=M         size of all streams together; default 384\n"
     "  --rounds=R      how often each row goes through the buffers; default 9\n"
     "  --no-norm       do not compute the squared norm\n"
+    "  --huge-pages    buffers in pages of 2 MiB, where the system gives them\n"
     "  --poison        one contribution is NaN throughout\n"
     "  --json          one JSON object per row\n";
 
@@ -69,9 +75,14 @@ struct FreeDeleter {
 };
 using Buffer = std::unique_ptr<unsigned char, FreeDeleter>;
 
-Buffer MakeBuffer(size_t size) {
-  auto* data = static_cast<unsigned char*>(std::aligned_alloc(kPageBytes, size));
+// REQUIRES: `size` is a multiple of kHugePageBytes.
+Buffer MakeBuffer(size_t size, bool huge_pages) {
+  auto* data = static_cast<unsigned char*>(
+      std::aligned_alloc(huge_pages ? kHugePageBytes : kPageBytes, size));
   if (data == nullptr) std::abort();
+#if defined(MADV_HUGEPAGE)
+  if (huge_pages && madvise(data, size, MADV_HUGEPAGE) != 0) std::perror("no huge pages");
+#endif
   return Buffer(data);
 }
 
@@ -317,8 +328,9 @@ void Run(const Options& options, const Reducer& reducer, size_t contributors) {
   const size_t cores = *std::max_element(options.cores.begin(), options.cores.end());
   const size_t step = kPieceBytes * cores;
   streams.bytes = std::max((options.mebibytes << 20) / (contributors + 1) / step, size_t{2}) * step;
-  for (size_t k = 0; k < contributors; ++k) streams.inputs.push_back(MakeBuffer(streams.bytes));
-  streams.output = MakeBuffer(streams.bytes);
+  for (size_t k = 0; k < contributors; ++k)
+    streams.inputs.push_back(MakeBuffer(streams.bytes, options.huge_pages));
+  streams.output = MakeBuffer(streams.bytes, options.huge_pages);
   std::memset(streams.output.get(), 0, streams.bytes);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI64,
                             DType::kI32, DType::kU8}) {
@@ -372,6 +384,8 @@ bool Parse(int argc, char** argv, Options* options) {
       options->rounds = std::max(1, std::atoi(value.c_str()));
     } else if (name == "--no-norm") {
       options->norm = false;
+    } else if (name == "--huge-pages") {
+      options->huge_pages = true;
     } else if (name == "--poison") {
       options->poison = true;
     } else if (name == "--json") {

@@ -12,6 +12,7 @@ import math
 import pathlib
 import re
 import struct
+import typing
 import unittest
 
 GOLDEN = pathlib.Path(__file__).resolve().parent
@@ -73,7 +74,7 @@ def rounded(dtype, value):
 
 def blocks(path, first):
     """The lines of each block of a file that begins with the word `first`."""
-    block = []
+    block: list[str] = []
     for line in path.read_text(encoding="ascii").splitlines():
         if line.startswith(first + " "):
             block = []
@@ -91,8 +92,9 @@ def cases():
 
 class FrozenTest(unittest.TestCase):
     def test_criterion_5_7_golden_vectors_are_frozen_per_contract_version(self):
-        version = re.search(r"kContractVersion = (\d+);", VERSIONS.read_text(encoding="utf-8"))[1]
-        frozen = {}
+        declared = VERSIONS.read_text(encoding="utf-8")
+        (version,) = re.findall(r"kContractVersion = (\d+);", declared)
+        frozen: dict[str, dict[str, str]] = {}
         for line in (GOLDEN / "frozen.sha256").read_text(encoding="ascii").splitlines():
             if not line.startswith("#"):
                 at, digest, name = line.split()
@@ -116,8 +118,8 @@ class CoverageTest(unittest.TestCase):
     """Which vectors there are."""
 
     def test_criterion_5_7_every_op_dtype_and_scale(self):
-        present = {}
-        rejected = {}
+        present: dict[tuple[str, str], set[tuple[bool, ...]]] = {}
+        rejected: dict[tuple[str, str], set[tuple[bool, ...]]] = {}
         for case in cases().values():
             key = (case.fields["op"], case.fields["tensor"])
             there = rejected if case.fields["outcome"] == "REJECTED" else present
@@ -146,6 +148,8 @@ class CoverageTest(unittest.TestCase):
 
 class MeaningTest(unittest.TestCase):
     """What single vectors are there to show."""
+
+    cases: typing.ClassVar[dict[str, Case]]
 
     @classmethod
     def setUpClass(cls):
