@@ -11,8 +11,6 @@
 #define BASIN_KERNELS_CPU_FOLD_INL_H_
 #endif
 
-#include <type_traits>
-
 #include <hwy/highway.h>
 
 #include "kernels/cpu/float-inl.h"
@@ -81,9 +79,7 @@ struct ExtremeOp {
   static HWY_INLINE V Step(D, V acc, V p) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
     constexpr int kControl = (kMin ? 0 : 1) | 4;  // The smaller or the greater, with its own sign.
-    if constexpr (std::is_same_v<V, hn::Vec<hn::CappedTag<float, 8>>>) {
-      return V{_mm256_range_ps(acc.raw, p.raw, kControl)};
-    } else if constexpr (sizeof(hn::TFromD<D>) == sizeof(float)) {
+    if constexpr (sizeof(hn::TFromD<D>) == sizeof(float)) {
       return V{_mm512_range_ps(acc.raw, p.raw, kControl)};
     } else {
       return V{_mm512_range_pd(acc.raw, p.raw, kControl)};

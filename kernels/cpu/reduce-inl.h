@@ -32,22 +32,6 @@ namespace basin::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// ---- What suits f16 ----------------------------------------------------------------------------
-// A byte of 16-bit floats holds twice as many elements as one of f32, so that it is the processor,
-// not memory, that is short of time; and f16 has the dearest conversions.
-
-// Vectors of accumulators. F16C converts from memory to 256 bits in a single operation, but to 512
-// bits in four.
-template <class Type>
-using AccumulatorTag =
-    std::conditional_t<BASIN_HAVE_F16C && std::is_same_v<Type, TypeF16>, hn::CappedTag<float, 8>,
-                       hn::ScalableTag<typename Type::A>>;
-
-// F16C converts in the units that add.
-template <class Type, class Op>
-using StepOp = std::conditional_t<
-    BASIN_HAVE_F16C && std::is_same_v<Type, TypeF16> && std::is_same_v<Op, AddOp>, FusedAddOp, Op>;
-
 // ---- Rounding and storing one step -------------------------------------------------------------
 // Each takes the step's finished values, stores them rounded, and leaves them in `values` as they
 // were rounded.
@@ -204,7 +188,7 @@ class RestingResults {
   }
   template <size_t kAt, class Norm>
   static HWY_INLINE void AddPart(const float* HWY_RESTRICT results, Norm& norm) {
-    constexpr size_t kLanes = hn::MaxLanes(AccumulatorTag<typename Layout::Type>());
+    constexpr size_t kLanes = hn::MaxLanes(hn::ScalableTag<float>());
     constexpr size_t kStride = Layout::kStride;
     constexpr size_t kVector = kAt / kLanes;  // The one it came in.
     constexpr size_t kFirst = kVector / kStride * kStride * kLanes + kVector % kStride;
@@ -219,6 +203,11 @@ class RestingResults {
 
 struct Nothing {};
 
+// F16C converts in the units that add.
+template <class Type, class Op>
+using StepOp = std::conditional_t<
+    BASIN_HAVE_F16C && std::is_same_v<Type, TypeF16> && std::is_same_v<Op, AddOp>, FusedAddOp, Op>;
+
 // ---- The loop ----------------------------------------------------------------------------------
 
 template <class Type, class Op, Finish kFinish, Scaling kScaling>
@@ -226,7 +215,7 @@ void ReduceLoop(const FoldTerm* HWY_RESTRICT terms, size_t term_count,
                 const typename Type::A* before, double constant, size_t count, const Sink& sink,
                 Watch* watch) {
   using Layout = typename LayoutOf<Type>::type;
-  using D = AccumulatorTag<Type>;
+  using D = hn::ScalableTag<typename Type::A>;
   const D d;
   constexpr size_t kStep = StepElements<Type>();
   constexpr size_t kVectors = StepVectors<Type, D>();
