@@ -482,7 +482,7 @@ Cluster::Cluster(JobSettings job_settings, Config core_config)
 TestWorker& Cluster::Worker(const WorkerId& id) {
   auto& worker = workers_[id];
   if (worker == nullptr) {
-    worker = std::make_unique<TestWorker>(this, id, uint64_t{1} << (workers_.size() - 1));
+    worker = std::make_unique<TestWorker>(this, id, uint64_t{1} << ((workers_.size() - 1) % 64));
   }
   return *worker;
 }

@@ -215,7 +215,7 @@ class Cluster {
   bool drained = false;
   std::vector<ReduceDone> reduces_done;  // What they came to.
 
-  // A worker; the n-th contributes 2^n.
+  // A worker; the n-th contributes 2^n, up to the 64th, whose successors begin anew.
   TestWorker& Worker(const WorkerId& id);
   // A worker that has said hello and ready, and registered two tensors of one chunk.
   TestWorker& Join(const WorkerId& id);

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/vocabulary/version.h"
 #include "tests/aggregator/core/harness.h"
 
@@ -236,6 +238,31 @@ TEST(Weights, Criterion_3_1_TheEffectiveBatchIsReported) {
   t.b.Contribute(Spec(ReduceOp::kAverage), kLane, {}, counts);
   t.c.Say(Leave{});
   EXPECT_EQ(t.a.verdict().value.facts.totals, (Counts{32, 200, 4})) << "of those who were counted";
+}
+
+TEST(Weights, Criterion_3_1_OneLostOf512IsSeenInTheBatchOfThatVeryStep) {
+  constexpr int kWorkers = 512;
+  Cluster t(Settings(1, kWorkers, kWorkers));
+  std::vector<TestWorker*> workers;
+  for (int i = 0; i < kWorkers; ++i) workers.push_back(&t.Join(absl::StrCat("w", i)));
+  Counts counts;  // Two micro-batches of 8.
+  counts.samples = 16;
+  counts.micro_batches = 2;
+  TestWorker* const lost = workers.back();
+  for (TestWorker* worker : workers) {
+    worker->Contribute(Spec(ReduceOp::kAverage), kLane, {}, counts);
+  }
+  const RoundValue whole = workers.front()->verdict().value;
+  EXPECT_EQ(whole.facts.totals, (Counts{8192, std::nullopt, 1024}));
+  EXPECT_EQ(whole.divisor, 512u);
+  workers.pop_back();
+  for (TestWorker* worker : workers) {
+    worker->Contribute(Spec(ReduceOp::kAverage), kLane, {}, counts);
+  }
+  t.Step(WorkerExited{kJob, lost->id});
+  const RoundValue without = workers.front()->verdict().value;
+  EXPECT_EQ(without.facts.totals, (Counts{8176, std::nullopt, 1022}));
+  EXPECT_EQ(without.divisor, 511u);
 }
 
 // ---- begin
