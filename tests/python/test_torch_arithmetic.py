@@ -34,7 +34,7 @@ class Constant(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(size))
 
-    def loss(self, gradient: torch.Tensor) -> torch.Tensor:
+    def forward(self, gradient: torch.Tensor) -> torch.Tensor:
         return (self.weight * gradient).sum()
 
 
@@ -67,15 +67,23 @@ def every_path(rank: int, ops: dict[str, dict[str, Any]]) -> Any:
                 *bt.grouped_allreduce([given, given], "group", counts=counts, **options),
                 *bt.grouped_allreduce_([given.clone()], "group_", counts=counts, **options),
             ]
-            nets = [Constant(), Constant()]
+            nets = [Constant(), Constant(), Constant()]
             optimizer = sgd(nets[0], bt, **options)
             wrapped = bt.DistributedDataParallel(nets[1], init_sync=False, **options)
-            for owner in (optimizer, wrapped):
+            alone = torch.distributed.HashStore()
+            torch.distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
+            ddp = nn.parallel.DistributedDataParallel(nets[2])
+            state = bt.DDPState(ddp, **options)
+            ddp.register_comm_hook(state, bt.ddp_comm_hook)
+            owners = [optimizer, wrapped, state]
+            for owner in owners:
                 owner.contribute(samples=rank + 1)
-            torch.autograd.backward([net.loss(given) for net in nets])
+            losses = [nets[0](given), wrapped(given), ddp(given)]
+            torch.autograd.backward(losses)
             paths += [net.weight.grad for net in nets]
-            infos = [optimizer.last_round(), wrapped.last_round()]
+            infos = [owner.last_round() for owner in owners]
             results[name] = paths, [info.spec.predivide for info in infos]
+            torch.distributed.destroy_process_group()
     return results
 
 
@@ -93,7 +101,7 @@ def effective_batch(rank: int) -> Any:
             if step == 2:
                 bt.barrier("after two")
             optimizer.contribute(samples=16, tokens=100 + rank)
-            net.loss(torch.full((7,), float(rank))).backward()
+            net(torch.full((7,), float(rank))).backward()
             infos.append(optimizer.last_round())
             optimizer.step()
             optimizer.zero_grad()
@@ -104,14 +112,14 @@ def unsaid_counts(rank: int) -> Any:
     with session() as bt:
         net = Constant()
         optimizer = sgd(net, bt, **by("tokens", "mean"))
-        silent = expect("InvalidArgument", net.loss(wanted(rank)).backward)
+        silent = expect("InvalidArgument", net(wanted(rank)).backward)
         net.zero_grad()
         optimizer.contribute(samples=5)
-        other = expect("InvalidArgument", net.loss(wanted(rank)).backward)
+        other = expect("InvalidArgument", net(wanted(rank)).backward)
         net.zero_grad()
         negative = expect("InvalidArgument", lambda: optimizer.contribute(tokens=-1))
         optimizer.contribute(tokens=rank)
-        net.loss(torch.full((7,), float("nan") if rank == 0 else 3.0)).backward()
+        net(torch.full((7,), float("nan") if rank == 0 else 3.0)).backward()
         info = optimizer.last_round()
         return silent, other, negative, gradients(net), info.weights, info.spec.counts.samples
 
@@ -123,17 +131,28 @@ def windows_of_means(rank: int) -> Any:
         optimizer = sgd(net, bt, **by("samples", "mean"))
         with optimizer.no_sync():
             optimizer.contribute(samples=4 + rank)
-            (net.loss(torch.full((7,), 1.0)) / 2).backward()
+            (net(torch.full((7,), 1.0)) / 2).backward()
         optimizer.contribute(samples=4 + rank)
-        (net.loss(torch.full((7,), 5.0)) / 2).backward()
+        (net(torch.full((7,), 5.0)) / 2).backward()
         equal, info = gradients(net), optimizer.last_round()
         net.zero_grad()
         with optimizer.no_sync():
             optimizer.contribute(samples=4)
-            net.loss(wanted(rank)).backward()
+            net(wanted(rank)).backward()
         optimizer.contribute(samples=3)
-        text = expect("InvalidArgument", net.loss(wanted(rank)).backward)
+        text = expect("InvalidArgument", net(wanted(rank)).backward)
         return equal, info.spec.counts, info.divisor, text
+
+
+def skipped_layer(rank: int) -> Any:
+    """The last worker does not come by the second layer, and nobody by the third."""
+    with session() as bt:
+        net = nn.ModuleList([Constant(), Constant(), Constant()])
+        wrapped = bt.DistributedDataParallel(net, op=bt.Average, divide_by_present=True)
+        used = 1 if rank == WORKERS - 1 else 2
+        torch.stack([layer(torch.full((7,), rank + 1.0)) for layer in net[:used]]).sum().backward()
+        norm = float(bt.clip_grad_norm_(wrapped, 1e9))
+        return gradients(net), norm, wrapped.last_round().norm
 
 
 def clipped(rank: int) -> Any:
@@ -207,7 +226,7 @@ def scaled_steps(rank: int) -> Any:
             gradient = torch.full((7,), rank + 1.0)
             if step == 1 and rank == 1:
                 gradient[3] = 3e38
-            scaler.scale(net.loss(gradient)).backward()
+            scaler.scale(net(gradient)).backward()
             info = optimizer.last_round()
             scaler.unscale_(optimizer)
             norm = float(bt.clip_grad_norm_(optimizer, 1e9))
@@ -223,7 +242,7 @@ def half_sums(rank: int) -> Any:
     with session() as bt:
         net = Constant().half()
         optimizer = sgd(net, bt, op=bt.Sum)
-        net.loss(torch.full((7,), 30000.0).half()).backward()
+        net(torch.full((7,), 30000.0).half()).backward()
         info = optimizer.last_round()
         return info.overflow, info.nonfinite, net.weight.grad
 
@@ -237,7 +256,7 @@ def other_scales(rank: int) -> Any:
         scaler = bt.GradScaler(init_scale=512.0 if rank == WORKERS - 1 else 1024.0)
         text = ""
         try:
-            scaler.scale(net.loss(torch.ones(7))).backward()
+            scaler.scale(net(torch.ones(7))).backward()
         except basin.Mismatch as error:
             text = str(error)
         return text, optimizer.last_round().contributors, gradients(net)
@@ -331,11 +350,11 @@ def lost_between(rank: int) -> Any:
             return total, [], []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            net.loss(torch.ones(7) / total["rows"]).backward()
+            net(torch.ones(7) / total["rows"]).backward()
             first = [(w.category.__name__, str(w.message)) for w in caught]
             bt.total_counts({"rows": 2})
             optimizer.zero_grad()
-            net.loss(torch.ones(7)).backward()
+            net(torch.ones(7)).backward()
         return total, first, len(caught)
 
 
@@ -384,11 +403,11 @@ class TorchArithmeticTest(TorchTest):
         for results in self.run_job(every_path, OPS):
             for name, (paths, predivides) in results.items():
                 expected = self.expected(OPS[name])
-                self.assertEqual(7, len(paths))
+                self.assertEqual(8, len(paths))
                 for path, result in enumerate(paths):
                     self.assertTrue(torch.equal(expected, result), (name, path))
                 factor = OPS[name].get("gradient_predivide_factor", 1.0)
-                self.assertEqual([2.0 if factor == "auto" else factor] * 2, predivides)
+                self.assertEqual([2.0 if factor == "auto" else factor] * 3, predivides)
 
     def test_criterion_3_1_a_lost_worker_is_seen_in_the_batch_of_that_step(self) -> None:
         outcomes = self.run_job(effective_batch)
@@ -418,6 +437,13 @@ class TorchArithmeticTest(TorchTest):
             self.assertEqual((30, 6, 30), (counts.samples, counts.micro_batches, divisor))
             self.assertIn("Micro-batches of 3 and of other numbers of samples", text)
             self.assertIn('contributes="sum"', text)
+
+    def test_criterion_3_5_a_layer_may_be_divided_by_those_who_ran_it(self) -> None:
+        for (first, second, third), norm, of_reply in self.run_job(skipped_layer):
+            self.assertEqual(([2.0] * 7, [1.5] * 7), (first.tolist(), second.tolist()))
+            self.assertIsNone(third)
+            self.assertAlmostEqual((7 * (4 + 2.25)) ** 0.5, norm, delta=1e-6)
+            self.assertEqual(of_reply, norm)
 
     def test_criterion_3_8_clipping_uses_the_norm_of_the_reply(self) -> None:
         each = self.run_job(clipped)
