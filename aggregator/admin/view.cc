@@ -140,8 +140,8 @@ RoundTimes TimesOf(const JobName& job, const std::vector<RememberedEvent>& event
     if (event.note.job != job) continue;
     const RoundTimes::Key key{event.note.lane, event.note.round};
     if (event.note.kind == NoteKind::kRoundOpened) times.opened[key] = event.time;
-    if (event.note.kind == NoteKind::kRoundPrepared && !event.note.worker.empty()) {
-      times.stragglers[key] = {event.note.worker, event.note.waited};
+    if (event.note.kind == NoteKind::kRoundPrepared && !event.note.waited_for.empty()) {
+      times.stragglers[key] = {event.note.waited_for, event.note.waited};
     }
     if (event.note.kind == NoteKind::kRoundCommitted ||
         event.note.kind == NoteKind::kRoundAborted) {

@@ -207,8 +207,8 @@ struct Note {
   std::string lane;  // Empty when it is about no lane.
   RoundNumber round = 0;
   std::string text;
-  // Of kRoundPrepared: how long the round waited for `worker` alone, which completed its
-  // contribution last.
+  // Of kRoundPrepared: who completed its contribution last, and how long after the one before it.
+  WorkerId waited_for = {};
   absl::Duration waited = absl::ZeroDuration();
 };
 

@@ -183,7 +183,7 @@ void Round::PrepareCommitted(const RoundScope& scope) {
                 absl::StrCat("Round ", number_, " is reduced over ", value_.contributors.size(),
                              " contributors, ballot ", ToString(ballot_), ".")};
   if (straggler_.since != absl::InfinitePast()) {
-    prepared.worker = straggler_.worker;
+    prepared.waited_for = straggler_.worker;
     prepared.waited = straggler_.until - straggler_.since;
   }
   scope.actions.push_back(std::move(prepared));

@@ -234,7 +234,7 @@ void Metrics::CountForJob(JobSeries& series, const Note& note, absl::Time now) {
       break;
     }
     case NoteKind::kRoundPrepared:
-      if (!note.worker.empty()) series.straggler->Observe(absl::ToDoubleSeconds(note.waited));
+      if (!note.waited_for.empty()) series.straggler->Observe(absl::ToDoubleSeconds(note.waited));
       break;
     case NoteKind::kAttemptRestarted:
       series.attempts->Increment();

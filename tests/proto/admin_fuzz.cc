@@ -11,6 +11,7 @@
 #include "basin/v1/admin.pb.h"
 #include "proto/limits/limits.h"
 #include "proto/limits/names.h"
+#include "proto/vocabulary/version.h"
 #include "proto/wire/admin.h"
 #include "tests/proto/admin_requests.h"
 #include "tests/proto/quiet_protobuf.h"

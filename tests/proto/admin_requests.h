@@ -11,6 +11,7 @@
 
 #include "basin/v1/admin.pb.h"
 #include "proto/limits/limits.h"
+#include "proto/vocabulary/version.h"
 
 namespace basin::testing {
 

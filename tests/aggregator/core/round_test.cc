@@ -802,7 +802,7 @@ TEST(Settle, TheLastWorkerIsNamedWithWhatItMadeTheOthersWait) {
     return note.kind == NoteKind::kRoundPrepared;
   });
   ASSERT_NE(prepared, t.notes.end());
-  EXPECT_EQ(prepared->worker, "c");
+  EXPECT_EQ(prepared->waited_for, "c");
   EXPECT_EQ(prepared->waited, absl::Milliseconds(300));
 }
 

@@ -229,10 +229,11 @@ TEST(Metrics, CountRoundsAndTheirDuration) {
   metrics.Count(NoteOf(NoteKind::kRoundOpened, "a", "w0", "default", 1), kNow);
   metrics.Count(NoteOf(NoteKind::kRoundCommitted, "a", "", "default", 1),
                 kNow + absl::Milliseconds(300));
-  Note prepared = NoteOf(NoteKind::kRoundPrepared, "a", "w1", "default", 1);
+  Note prepared = NoteOf(NoteKind::kRoundPrepared, "a", "", "default", 1);
+  prepared.waited_for = "w1";
   prepared.waited = absl::Milliseconds(250);
   metrics.Count(prepared, kNow);
-  prepared.worker = "";  // Nobody was last.
+  prepared.waited_for = "";  // Nobody was last.
   metrics.Count(prepared, kNow);
   metrics.Count(NoteOf(NoteKind::kRoundOpened, "a", "w0", "default", 2), kNow);
   metrics.Count(NoteOf(NoteKind::kAttemptRestarted, "a", "", "default", 2), kNow);

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "proto/vocabulary/version.h"
 #include "proto/wire/frame.h"
 #include "proto/wire/status_detail.h"
 #include "tests/aggregator/transport/loopback.h"
