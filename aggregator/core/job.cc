@@ -207,7 +207,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
             in_round(withdraw.lane, withdraw.round, true, [&](Round& round, const RoundScope& in) {
               round.TakeWithdraw(in, slot, withdraw.reason);
             });
-            NotePause(scope);
+            if (!paused_noted_) NotePause(scope);
           },
           [&](const Staged& staged) {
             in_round(staged.lane, staged.round, false, [&](Round& round, const RoundScope& in) {
@@ -266,7 +266,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
           [&](const Announce& announce) { values_.Announce(ValuesScope(scope), slot, announce); },
           [&](const Get& get) {
             values_.Get(ValuesScope(scope), slot, get);
-            NotePause(scope);
+            if (!paused_noted_) NotePause(scope);
           },
       },
       message);
@@ -585,7 +585,7 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
       round->TakeWithdraw(ScopeOf(scope, begin.lane), slot, absl::StrCat("its begin ", why));
       AdvanceLane(scope, begin.lane);
     }
-    NotePause(scope);
+    if (!paused_noted_) NotePause(scope);
     return;
   }
   Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true);
@@ -593,7 +593,7 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   workers_[slot].holds_state = true;  // It computed a gradient with it.
   round->TakeBegin(ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
-  NotePause(scope);
+  if (!paused_noted_) NotePause(scope);
 }
 
 void Job::TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame) {
