@@ -42,8 +42,9 @@ Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor
   Contribution contribution;
   contribution.encoding = encoding;
   std::vector<double> leaves;
+  const size_t element = std::max<size_t>(1, ElementSize(dtype));
   const auto add_norm = [&](const void* part, uint64_t size) {
-    kernels::AppendNormLeaves(dtype, part, size / ElementSize(dtype), &leaves);
+    kernels::AppendNormLeaves(dtype, part, size / element, &leaves);
   };
   if (encoding.wire_dtype == DType::kUnspecified) {
     contribution.data = data;

@@ -57,8 +57,8 @@ int main(int argc, char** argv) {
     Check(result.Copy(0, weight.data(), weight.size() * sizeof(float)));
     const basin::RoundInfo info = result.info();
     std::string contributors;
-    for (const std::string& id : info.contributors) {
-      contributors += (contributors.empty() ? "" : ", ") + id;
+    for (const basin::Contributor& contributor : info.contributors) {
+      contributors += (contributors.empty() ? "" : ", ") + contributor.worker;
     }
     const bool even = std::count(weight.begin(), weight.end(), weight[0]) ==
                       static_cast<std::ptrdiff_t>(elements);
