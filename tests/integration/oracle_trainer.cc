@@ -253,7 +253,7 @@ class Trainer {
       }
     }
     std::string names;
-    for (const Contributor& contributor : info.contributors) {
+    for (const basin::Contributor& contributor : info.contributors) {
       names += (names.empty() ? "" : ",") + Quoted(contributor.worker);
     }
     const std::int64_t step = state_->step++;

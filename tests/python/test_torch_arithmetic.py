@@ -144,6 +144,56 @@ def windows_of_means(rank: int) -> Any:
         return equal, info.spec.counts, info.divisor, text
 
 
+def refused_backward(rank: int) -> Any:
+    """The second backward of a window is refused; what it left behind is not sent."""
+    with session() as bt:
+        net = Constant()
+        optimizer = sgd(net, bt, backward_passes_per_step=2, **by("samples", "mean"))
+        optimizer.contribute(samples=1)
+        net(torch.full((7,), 9.0)).backward()
+        optimizer.contribute(samples=3)
+        said = [expect("InvalidArgument", net(torch.full((7,), 9.0)).backward)]
+        said += [
+            expect("FailedPrecondition", call)
+            for call in (optimizer.step, optimizer.sync_gradients, net(wanted(rank)).backward)
+        ]
+        optimizer.zero_grad()
+        for _ in range(2):
+            optimizer.contribute(samples=2)
+            (net(torch.full((7,), rank + 1.0)) / 2).backward()
+        return said, gradients(net)[0].tolist(), optimizer.last_round().spec.counts.samples
+
+
+def half_told(rank: int) -> Any:
+    with session() as bt:
+        net = Constant()
+        optimizer = sgd(net, bt, backward_passes_per_step=2)
+        optimizer.contribute(samples=3)
+        net(wanted(rank)).backward()
+        refused = expect("FailedPrecondition", bt.finished)
+        net(wanted(rank)).backward()
+        counts = optimizer.last_round().spec.counts
+        return refused, counts.samples, counts.micro_batches
+
+
+def short_window_with_scaler(rank: int) -> Any:
+    """Two steps whose window is short on one worker; in the second, another one overflows."""
+    with session() as bt:
+        net = Constant()
+        optimizer = sgd(net, bt, backward_passes_per_step=2)
+        scaler = bt.GradScaler(init_scale=1024.0, growth_interval=100)
+        seen = []
+        for step in range(2):
+            optimizer.zero_grad()
+            for _ in range(1 if rank == step else 2):
+                value = float("inf") if step == 1 and rank == 0 else 1.0
+                scaler.scale(net(torch.full((7,), value))).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            seen.append((net.weight.tolist(), scaler.get_scale()))
+        return seen
+
+
 def skipped_layer(rank: int) -> Any:
     """The last worker does not come by the second layer, and nobody by the third."""
     with session() as bt:
@@ -438,6 +488,27 @@ class TorchArithmeticTest(TorchTest):
             self.assertIn("Micro-batches of 3 and of other numbers of samples", text)
             self.assertIn('contributes="sum"', text)
 
+    def test_criterion_3_2_what_was_refused_is_not_sent(self) -> None:
+        for said, grad, samples in self.run_job(refused_backward):
+            self.assertIn("Micro-batches of 3", said[0])
+            for text in said[1:]:
+                self.assertIn("hold a part of a backward that has failed. Call zero_grad()", text)
+            self.assertEqual(([2.0] * 7, 4 * WORKERS), (grad, samples))
+
+    def test_criterion_3_1_a_window_told_in_part_is_unknown(self) -> None:
+        for refused, samples, micro_batches in self.run_job(half_told):
+            self.assertIn("gradients that were not sent", refused)
+            self.assertEqual((None, 2 * WORKERS), (samples, micro_batches))
+
+    def test_criterion_4_4_a_short_window_is_reduced_before_it_is_unscaled(self) -> None:
+        outcomes = self.run_job(short_window_with_scaler)
+        (first, scale), (second, lower) = outcomes[0]
+        self.assertEqual((1024.0, 512.0), (scale, lower))
+        self.assertEqual(first, second, "the infinity of one worker skips the step of all")
+        self.assertLess(first[0], 0)
+        for each in outcomes[1:]:
+            self.assertEqual(outcomes[0], each)
+
     def test_criterion_3_5_a_layer_may_be_divided_by_those_who_ran_it(self) -> None:
         for (first, second, third), norm, of_reply in self.run_job(skipped_layer):
             self.assertEqual(([2.0] * 7, [1.5] * 7), (first.tolist(), second.tolist()))
@@ -459,7 +530,9 @@ class TorchArithmeticTest(TorchTest):
         for said, stranger, good, norm in self.run_job(not_the_result):
             self.assertIn("is not reduced by Basin", stranger)
             self.assertEqual(5, len(said))
-            for text in said:
+            self.assertIn("has not been reduced", said[0])
+            self.assertIn("Call sync_gradients() of the optimizer first", said[0])
+            for text in said[1:]:
                 self.assertIn("is not the result of one round", text)
             self.assertAlmostEqual(norm, good, delta=1e-12)
 

@@ -174,6 +174,8 @@ def reduction(
 
     Raises InvalidArgument, which names the argument, for what no round computes.
     """
+    if op not in set(Op):
+        raise InvalidArgument(f"op cannot be {op!r}. Use basin.Average, or another of basin.Op.")
     op = Op(op)
     return RoundSpec(
         op,
@@ -202,7 +204,7 @@ def contribution(spec: RoundSpec, counts: Counts | None) -> RoundSpec:
 
 
 def _scale(argument: str, value: float) -> float:
-    if not math.isfinite(value) or value == 0:
+    if not isinstance(value, (int, float)) or not math.isfinite(value) or value == 0:
         raise InvalidArgument(f"{argument} cannot be {value}. Use a finite number other than 0.")
     return float(value)
 

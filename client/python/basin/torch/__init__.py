@@ -88,6 +88,11 @@ def finished() -> None:
     current = context.current()
     if current.in_backward:
         raise FailedPrecondition("finished() was called in a backward. Call it after step().")
+    if any(lane.has_local() for lane in current.lanes):
+        raise FailedPrecondition(
+            "finished() was called with gradients that were not sent, and would lose them. Call "
+            "step() before it, or zero_grad() to drop them."
+        )
     current.client.finished()
 
 

@@ -26,8 +26,9 @@ def clip_grad_norm_(
                 raise FloatingPointError instead of scaling by a norm that is not finite
 
     Call it between backward() and step(), after unscale_() of a basin.torch.GradScaler. Raises
-    FailedPrecondition when a .grad is not the result of one round any more: another backward was
-    added, or somebody has written to it. torch.nn.utils.clip_grad_norm_() clips those.
+    FailedPrecondition when a .grad was not reduced, which sync_gradients() does, or is not the
+    result of one round any more: another backward was added, or somebody has written to it.
+    torch.nn.utils.clip_grad_norm_() clips those.
     """
     gradients = [
         (parameter, lane, squared_norm)
@@ -64,12 +65,18 @@ def _known(parameter: torch.Tensor) -> tuple[GradientLane, float]:
             f"A parameter of shape {tuple(parameter.shape)} is not reduced by Basin, so its norm "
             "is not known. Use torch.nn.utils.clip_grad_norm_()."
         )
+    if (owner := lane.owner_of_local(parameter)) is not None:
+        raise FailedPrecondition(
+            f"The gradient of parameter {lane.name_of(parameter)} has not been reduced: it is this "
+            f"worker's own, and workers that clip their own part. Call sync_gradients() of {owner} "
+            "first."
+        )
     squared_norm = lane.delivered.squared_norm(parameter)
     if squared_norm is None:
         raise FailedPrecondition(
             f"The gradient of parameter {lane.name_of(parameter)} is not the result of one round: "
-            "a second backward was added to it, it has not been reduced, or somebody has written "
-            "to it since. Clip right after the one backward that reduces, or use "
+            "a second backward was added to it, or somebody has written to it since (unscale_() of "
+            "a basin.torch.GradScaler may). Clip right after the one backward that reduces, or use "
             "torch.nn.utils.clip_grad_norm_(), which makes a pass over the gradients."
         )
     return lane, squared_norm

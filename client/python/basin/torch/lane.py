@@ -66,7 +66,8 @@ class Totals:
 
 
 class Window:
-    """What the gradients of a round are made of; counts that nobody has told stay unknown."""
+    """What the gradients of a round are made of. A count is known when it was told for each
+    micro-batch."""
 
     def __init__(self) -> None:
         self.micro_batches = 0
@@ -74,15 +75,22 @@ class Window:
         self._tokens: int | None = None
 
     def tell(self, samples: int | None, tokens: int | None) -> None:
-        """Adds to what is known."""
+        """Adds to what is known of the one micro-batch that this is."""
         if samples is not None:
             self._samples = (self._samples or 0) + samples
         if tokens is not None:
             self._tokens = (self._tokens or 0) + tokens
 
     def add(self, other: "Window") -> None:
+        def total(mine: int | None, more: int | None) -> int | None:
+            return None if mine is None or more is None else mine + more
+
+        if self.micro_batches == 0:
+            self._samples, self._tokens = other._samples, other._tokens
+        else:
+            self._samples = total(self._samples, other._samples)
+            self._tokens = total(self._tokens, other._tokens)
         self.micro_batches += other.micro_batches
-        self.tell(other._samples, other._tokens)
 
     def check(self, spec: RoundSpec, window: "Window", owner: str) -> None:
         """Whether a backward of these counts may be added to the window of a weighted average."""
@@ -167,6 +175,7 @@ class GradientLane:
         self._reached = False  # Whether it has come to a parameter.
         self._told = Window()  # Of the next backward that comes to a parameter.
         self._window = Window()  # Of what is local.
+        self._spoiled = False  # What is local holds a part of a backward that has failed.
         # As the last backward has left it: parameter, gradient and version of its memory.
         self._left_local: list[tuple[torch.Tensor, torch.Tensor, int]] = []
         self._sent = Window()  # Of the round in flight.
@@ -229,6 +238,14 @@ class GradientLane:
     def name_of(self, parameter: torch.Tensor) -> str:
         return self._names[parameter]
 
+    def owner_of_local(self, parameter: torch.Tensor) -> str | None:
+        """Whom to ask to reduce the parameter's .grad, when it is this worker's own."""
+        return self._owner if parameter in self._local() else None
+
+    def has_local(self) -> bool:
+        """Whether there are gradients that were not sent."""
+        return self._has_local()
+
     def knows(self, parameter: torch.Tensor) -> bool:
         return parameter in self._names
 
@@ -258,6 +275,7 @@ class GradientLane:
             )
         self.scan()
         self._forget_what_was_zeroed()
+        self._check_not_spoiled("backward()")
         self._put_aside()
         self._failure = None
         self._in_backward = True
@@ -283,6 +301,8 @@ class GradientLane:
             # zero_grad(set_to_none=False) leaves no trace but zeros.
             if parameter.grad is None or not parameter.grad.any():
                 del self._aside[parameter]
+        if self._spoiled and not self._has_local():
+            self._spoiled, self._window, self._left_local = False, Window(), []
         # Gradients of zeros that a backward has made count.
         if self._window.micro_batches > 0 and self._was_written() and not self._has_local():
             self._window, self._left_local = Window(), []
@@ -454,6 +474,7 @@ class GradientLane:
         if not self._in_round:
             if self._reached:
                 self._told = Window()
+                self._spoiled = True
             self._restore_aside()
             return False
         self._send_buffers()
@@ -584,6 +605,7 @@ class GradientLane:
         self._check_settled("sync_gradients()")
         self.scan()
         self._forget_what_was_zeroed()
+        self._check_not_spoiled("sync_gradients()")
         if self._has_local() or self.totals.rounds == max(self._rounds_at_step.values(), default=0):
             self._reduce_local()
 
@@ -640,13 +662,25 @@ class GradientLane:
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Makes sure that .grad is the result of a round."""
-        self.scan()
-        self._check_step(optimizer)
+        self.reduce_for(optimizer, "step()")
         self._warn_if_divided_again()
+
+    def reduce_for(self, optimizer: torch.optim.Optimizer, call: str) -> None:
+        """Reduces what is left of a window, for a `call` that needs the result."""
+        self.scan()
+        self._check_step(optimizer, call)
         short = self._passes > 1 and self._has_local()
         # Otherwise the others may have a round that this worker has nothing for.
         if short or self._rounds_at_step.get(optimizer, 0) == self.totals.rounds:
             self._reduce_local()
+
+    def _check_not_spoiled(self, call: str) -> None:
+        if self._spoiled:
+            raise FailedPrecondition(
+                f"{call} of step {self._steps} was called on gradients of lane {self.name} that "
+                "hold a part of a backward that has failed. Call zero_grad() and begin the "
+                "micro-batches of this step again."
+            )
 
     def _check_settled(self, call: str) -> None:
         if self._in_round:
@@ -661,9 +695,10 @@ class GradientLane:
                 "this worker's own. Call it after a backward outside of no_sync()."
             )
 
-    def _check_step(self, optimizer: torch.optim.Optimizer) -> None:
-        self._check_settled("step()")
+    def _check_step(self, optimizer: torch.optim.Optimizer, call: str) -> None:
+        self._check_settled(call)
         self._forget_what_was_zeroed()
+        self._check_not_spoiled(call)
         local = set(self._local())
         for parameter in parameters_of(optimizer):
             if optimizer is self._optimizer and not self.knows(parameter):
@@ -675,7 +710,7 @@ class GradientLane:
                 continue
             if parameter.grad.any():
                 raise FailedPrecondition(
-                    f"step() of step {self._steps} was called on a gradient of parameter "
+                    f"{call} of step {self._steps} was called on a gradient of parameter "
                     f"{self._names[parameter]} that is this worker's own. Run the last backward "
                     "outside of no_sync(), or call its sync_gradients(); after an aborted round "
                     f"call retry_round() of {self._owner}."
@@ -717,7 +752,7 @@ class GradientLane:
         self.delivered.clear()
         self.counted = None
         self._in_round = self._in_backward = False
-        self._told, self._window = Window(), Window()
+        self._told, self._window, self._spoiled = Window(), Window(), False
         self._refusal = self._failure = None
         if self._buffers is not None:
             self._buffers.start_again()

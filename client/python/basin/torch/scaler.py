@@ -18,6 +18,9 @@ class GradScaler(torch.amp.GradScaler):
     compared: a worker whose scale is another one gets Mismatch, with both values, when its
     backward() returns, instead of being summed in another unit.
 
+    With backward_passes_per_step a short window is reduced by unscale_(), or by step() of this
+    scaler, whichever comes first.
+
     A worker that joins late needs the others' scale: basin.torch.broadcast_state(scaler=scaler).
     """
 
@@ -34,6 +37,10 @@ class GradScaler(torch.amp.GradScaler):
         self._tell_lanes()
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        # What is left of a window has to be reduced before anyone looks for infinities in it.
+        for lane in current().lanes:
+            if lane.reduces_for(optimizer):
+                lane.reduce_for(optimizer, "unscale_()")
         known = [
             (lane, parameter)
             for lane in current().lanes

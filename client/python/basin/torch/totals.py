@@ -1,14 +1,18 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """What all workers count together, before the backward."""
 
+import operator
 import zlib
 from collections.abc import Mapping
 
 import numpy as np
 
 from basin.errors import InvalidArgument, Mismatch
-from basin.spec import Counts, Op
+from basin.spec import Op
 from basin.torch.context import current
+
+_MOST_NAMES = 63
+_LARGEST = 1 << 48  # The sum over all workers fits 64 bits.
 
 
 def total_counts(counts: Mapping[str, int], *, name: str = "counts") -> dict[str, int]:
@@ -21,7 +25,7 @@ def total_counts(counts: Mapping[str, int], *, name: str = "counts") -> dict[str
         loss = nsp_loss.sum() / totals["nsp"] + mlm_loss.sum() / totals["mlm"]
         loss.backward()
 
-    counts: whole numbers from 0, of this worker; the same names on all of them
+    counts: whole numbers from 0, of this worker; at most 63, the same names on all of them
     name:   of the round; another one for other names
 
     The next round of gradients should have the same contributors. When it has others, a worker was
@@ -30,14 +34,19 @@ def total_counts(counts: Mapping[str, int], *, name: str = "counts") -> dict[str
 
     Raises Mismatch when a worker counts under other names.
     """
+    if not isinstance(counts, Mapping) or not all(isinstance(each, str) for each in counts):
+        raise InvalidArgument("total_counts() takes a mapping of names to numbers: {'mlm': 512}.")
     names = sorted(counts)
-    if not names:
-        raise InvalidArgument("total_counts() was given no counts. Give it at least one.")
+    if not 0 < len(names) <= _MOST_NAMES:
+        raise InvalidArgument(
+            f"total_counts() was given {len(names)} counts. Give it 1 to {_MOST_NAMES}."
+        )
+    sent = np.zeros(_MOST_NAMES + 1, np.int64)
+    sent[: len(names)] = [_whole(each, counts[each]) for each in names]
     # Compared by summing it: it has room for 2^31 workers.
-    of_names = zlib.crc32("\n".join(names).encode())
-    given = [Counts(samples=counts[each]).samples or 0 for each in names]
+    sent[-1] = of_names = zlib.crc32("\n".join(names).encode())
     here = current()
-    handle = here.client.allreduce_async(np.array([*given, of_names]), f"total/{name}", op=Op.SUM)
+    handle = here.client.allreduce_async(sent, f"total/{name}", op=Op.SUM)
     *sums, of_all = handle.wait(here.timeout).tolist()
     contributors = handle.info.contributors
     if of_all != of_names * len(contributors):
@@ -48,3 +57,16 @@ def total_counts(counts: Mapping[str, int], *, name: str = "counts") -> dict[str
     for lane in here.lanes:
         lane.counted = contributors
     return dict(zip(names, sums))
+
+
+def _whole(name: str, count: int) -> int:
+    try:
+        whole = operator.index(count)
+    except TypeError:
+        whole = -1
+    if not 0 <= whole <= _LARGEST:
+        raise InvalidArgument(
+            f"total_counts() was given {count!r} for {name}. Give a whole number from 0 to 2^48; "
+            "what is not known cannot be totalled."
+        )
+    return whole
