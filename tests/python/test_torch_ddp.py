@@ -306,7 +306,8 @@ def after_fork(rank: int) -> Any:
 def initialized_again(rank: int) -> Any:
     with session() as bt:
         ddp = bt.DistributedDataParallel(model())
-    with session(fresh=False) as bt:
+    # Another job: who is early would be a late joiner of workers that are about to leave.
+    with session(job=os.environ["BASIN_JOB"] + "-again") as bt:
         text = expect("FailedPrecondition", ddp, batch(rank))
         again = bt.DistributedDataParallel(ddp.module)
         loss_of(again, rank).backward()

@@ -4,6 +4,7 @@
 Usage: test_torch_refusals.py BASIND LIBBASIN
 """
 
+import os
 from typing import Any
 
 from jobs import require
@@ -86,7 +87,8 @@ def made_before_shutdown(rank: int) -> Any:
         optimizer = sgd(net, bt)
         hooked.register_comm_hook(bt.DDPState(hooked), bt.ddp_comm_hook)
     texts = []
-    with session(fresh=False) as bt:
+    # Another job: who is early would be a late joiner of workers that are about to leave.
+    with session(job=os.environ["BASIN_JOB"] + "-again") as bt:
         loss_of(net, rank).backward()
         texts.append(expect("FailedPrecondition", optimizer.step))
         texts.append(expect("FailedPrecondition", loss_of(hooked, rank).backward))

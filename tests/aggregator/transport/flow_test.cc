@@ -129,7 +129,7 @@ TEST(TransportFlow, Fault_W13_SlowReaderDoesNotBlockOthers) {
   const size_t elements = 24 * 4 * kChunkFloats;
   const Model model = AverageOf({F32("weight", elements)}, 3);
   EngineOptions engine_options;  // What one worker does not acknowledge holds up nobody.
-  engine_options.core.result_window_bytes = 64 * kMiB;
+  engine_options.core.window_bytes = engine_options.core.result_window_bytes = 64 * kMiB;
   Loopback loopback({}, engine_options);
   RigWorker a(loopback, "a", model);
   RigWorker b(loopback, "b", model);
