@@ -6,7 +6,7 @@ import enum
 import math
 import operator
 from dataclasses import dataclass, replace
-from typing import Literal, TypedDict
+from typing import Literal, SupportsIndex, TypedDict
 
 from basin import _abi
 from basin.errors import InvalidArgument
@@ -33,6 +33,15 @@ class Weight(enum.IntEnum):
     MICRO_BATCHES = 3
 
 
+def whole_number(count: SupportsIndex) -> int | None:
+    """The count as an int, of whatever kind of whole number; None when it is none from 0 on."""
+    try:
+        whole = operator.index(count)
+    except TypeError:
+        return None
+    return whole if whole >= 0 else None
+
+
 @dataclass(frozen=True)
 class Counts:
     """What a contribution stands for; None is unknown, which is not 0. Whole numbers of any kind,
@@ -46,11 +55,8 @@ class Counts:
         for name, count in vars(self).copy().items():
             if count is None:
                 continue
-            try:
-                whole = operator.index(count)
-            except TypeError:
-                whole = -1
-            if whole < 0:
+            whole = whole_number(count)
+            if whole is None:
                 raise InvalidArgument(
                     f"{name} cannot be {count}. Count them in whole numbers from 0; None: unknown."
                 )

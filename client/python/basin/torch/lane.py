@@ -242,10 +242,6 @@ class GradientLane:
         """Whom to ask to reduce the parameter's .grad, when it is this worker's own."""
         return self._owner if parameter in self._local() else None
 
-    def has_local(self) -> bool:
-        """Whether there are gradients that were not sent."""
-        return self._has_local()
-
     def knows(self, parameter: torch.Tensor) -> bool:
         return parameter in self._names
 
@@ -301,10 +297,10 @@ class GradientLane:
             # zero_grad(set_to_none=False) leaves no trace but zeros.
             if parameter.grad is None or not parameter.grad.any():
                 del self._aside[parameter]
-        if self._spoiled and not self._has_local():
+        if self._spoiled and not self.has_local():
             self._spoiled, self._window, self._left_local = False, Window(), []
         # Gradients of zeros that a backward has made count.
-        if self._window.micro_batches > 0 and self._was_written() and not self._has_local():
+        if self._window.micro_batches > 0 and self._was_written() and not self.has_local():
             self._window, self._left_local = Window(), []
 
     def _was_written(self) -> bool:
@@ -314,8 +310,8 @@ class GradientLane:
             for parameter, gradient, version in self._left_local
         )
 
-    def _has_local(self) -> bool:
-        """Whether there is anything but zeros in the window."""
+    def has_local(self) -> bool:
+        """Whether there is anything but zeros in the window, which was not sent."""
         return any(bool(p.grad.any()) for p in self._local() if p.grad is not None)
 
     def _ready(self, parameter: torch.Tensor) -> None:
@@ -606,7 +602,7 @@ class GradientLane:
         self.scan()
         self._forget_what_was_zeroed()
         self._check_not_spoiled("sync_gradients()")
-        if self._has_local() or self.totals.rounds == max(self._rounds_at_step.values(), default=0):
+        if self.has_local() or self.totals.rounds == max(self._rounds_at_step.values(), default=0):
             self._reduce_local()
 
     def contribute(self, *, samples: int | None = None, tokens: int | None = None) -> None:
@@ -669,7 +665,7 @@ class GradientLane:
         """Reduces what is left of a window, for a `call` that needs the result."""
         self.scan()
         self._check_step(optimizer, call)
-        short = self._passes > 1 and self._has_local()
+        short = self._passes > 1 and self.has_local()
         # Otherwise the others may have a round that this worker has nothing for.
         if short or self._rounds_at_step.get(optimizer, 0) == self.totals.rounds:
             self._reduce_local()

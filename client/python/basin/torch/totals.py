@@ -1,14 +1,13 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """What all workers count together, before the backward."""
 
-import operator
 import zlib
 from collections.abc import Mapping
 
 import numpy as np
 
 from basin.errors import InvalidArgument, Mismatch
-from basin.spec import Op
+from basin.spec import Op, whole_number
 from basin.torch.context import current
 
 _MOST_NAMES = 63
@@ -60,11 +59,8 @@ def total_counts(counts: Mapping[str, int], *, name: str = "counts") -> dict[str
 
 
 def _whole(name: str, count: int) -> int:
-    try:
-        whole = operator.index(count)
-    except TypeError:
-        whole = -1
-    if not 0 <= whole <= _LARGEST:
+    whole = whole_number(count)
+    if whole is None or whole > _LARGEST:
         raise InvalidArgument(
             f"total_counts() was given {count!r} for {name}. Give a whole number from 0 to 2^48; "
             "what is not known cannot be totalled."
