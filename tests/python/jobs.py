@@ -40,15 +40,15 @@ def require(*modules: str) -> None:
 
 
 class Aggregator:
-    """A running basind on a port that was free."""
+    """A running basind on a port that was free. Metrics are served at `http`, if anywhere."""
 
-    def __init__(self, program: Path, *arguments: str) -> None:
+    def __init__(self, program: Path, *arguments: str, http: str = "none") -> None:
         kept = {name: value for name, value in os.environ.items() if "BASIN" not in name}
         self.process = subprocess.Popen(
             [
                 program,
                 "--grpc-listen=127.0.0.1:0",
-                "--http-listen=none",
+                f"--http-listen={http}",
                 "--admin-listen=none",
                 *_LEASES,
                 *arguments,
@@ -59,12 +59,14 @@ class Aggregator:
         )
         self.lines: list[str] = []
         self.address = ""
+        self.metrics = ""  # Where they are served, if they are.
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
             words = json.loads(line)["reason"].replace(",", "").split()
             if "workers" in words:
                 self.address = words[words.index("workers") + 2]
+                self.metrics = words[words.index("metrics") + 2].rstrip(";")
                 break
         # The log is read on, so that it never blocks the aggregator.
         threading.Thread(target=self._read, daemon=True).start()

@@ -5,6 +5,7 @@ Usage: test_torch_accumulation.py BASIND LIBBASIN
 """
 
 import tempfile
+import weakref
 from typing import Any
 from unittest import mock
 
@@ -73,8 +74,35 @@ def quiet_until_the_last(rank: int, way: str) -> Any:
         return within, bytes_within, called, result, lane.totals(), micro_batches
 
 
+def buffers_of_a_window(rank: int) -> Any:
+    """Rounds begun in each of three micro-batches of a model with buffers; other ones at each
+    worker until the last."""
+    from basin.worker import Worker
+
+    begun: list[int] = []
+    begin = Worker.begin
+
+    def noted_begin(self: Any, lane: int, spec: Any) -> None:
+        begun.append(lane)
+        begin(self, lane, spec)
+
+    with session() as bt:
+        net = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)).double()
+        wrapped = bt.DistributedDataParallel(net)
+        seen = []
+        with mock.patch.object(Worker, "begin", noted_begin):
+            with wrapped.no_sync():
+                for step in range(2):
+                    loss_of(wrapped, rank, step).backward()
+                    seen.append((len(begun), net[1].running_mean.clone()))
+            loss_of(wrapped, rank, 2).backward()
+            seen.append((len(set(begun)), net[1].running_mean.clone()))
+        return seen, len(begun)
+
+
 def traced(rank: int) -> Any:
-    """The order of gradients, pushes and the end of the backward, over twelve tensors."""
+    """The order of gradients, pushes and the end of the backward, over twelve tensors; and which
+    outputs are alive after it."""
     from basin.worker import Worker
 
     with session() as bt:
@@ -99,13 +127,22 @@ def traced(rank: int) -> Any:
 
         for parameter in net.parameters():
             parameter.register_hook(made)
+        outputs: list[weakref.ref[torch.Tensor]] = []
+
+        def run() -> None:
+            output = net(torch.ones(4, 32, dtype=torch.float64))
+            outputs.append(weakref.ref(output))
+            output.sum().backward()
+
         with mock.patch.multiple(Worker, push=noted_push, commit=noted_commit):
             with optimizer.no_sync():
-                net(torch.ones(4, 32, dtype=torch.float64)).sum().backward()
+                run()
+                alive = [output() is not None for output in outputs]
             local = list(trace)
             trace.clear()
-            net(torch.ones(4, 32, dtype=torch.float64)).sum().backward()
-        return local, trace, bytes_at[-1] / optimizer.totals().bytes_pushed
+            run()
+        alive += [output() is not None for output in outputs]
+        return local, trace, bytes_at[-1] / optimizer.totals().bytes_pushed, alive
 
 
 def used_early_alone(rank: int, way: str) -> Any:
@@ -184,6 +221,46 @@ def misuse(rank: int, way: str) -> Any:
         texts.append(expect("FailedPrecondition", optimizer.step))
         lane.sync_gradients()
         return texts, gradients(net)
+
+
+def no_sync_around(rank: int, way: str, part: str) -> Any:
+    """A window of three micro-batches, with no_sync() around a part of the first two alone."""
+    with session() as bt:
+        net, optimizer, lane = wrap(bt, model(), way)
+        for step in range(2):
+            if part == "forward":
+                with lane.no_sync():
+                    loss = loss_of(net, rank, step)
+                loss.backward()
+            elif part == "backward":
+                loss = loss_of(net, rank, step)
+                with lane.no_sync():
+                    loss.backward()
+            else:
+                with lane.no_sync():
+                    loss_of(net, rank, step).backward()
+        loss_of(net, rank, 2).backward()
+        result = gradients(net)
+        optimizer.step()
+        return result, lane.totals().rounds
+
+
+def first_instead_of_last(rank: int, way: str) -> Any:
+    """The first worker sends the first of three micro-batches, and the others the last one."""
+    with session() as bt:
+        net, optimizer, lane = wrap(bt, model(), way)
+        for step in range(3):
+            loss = loss_of(net, rank, step)
+            if step == (0 if rank == 0 else 2):
+                loss.backward()
+                continue
+            with lane.no_sync():
+                loss.backward()
+        micro_batches = lane.last_round().spec.counts.micro_batches
+        if rank == 0:
+            return expect("FailedPrecondition", optimizer.step), micro_batches
+        optimizer.step()
+        return "", micro_batches
 
 
 def uneven(rank: int, way: str) -> Any:
@@ -306,8 +383,20 @@ class AccumulationTest(TorchTest):
                     self.assertEqual(3 * WORKERS, micro_batches)
                     self.assert_close(mean_of_sums((0, 1, 2)), result)
 
+    def test_criterion_4_1_buffers_travel_once_in_a_window(self) -> None:
+        outcomes = self.run_job(buffers_of_a_window)
+        for seen, begun in outcomes:
+            # The gradients' round and that of the buffers, in the last micro-batch.
+            self.assertEqual([0, 0, 2], [lanes for lanes, _ in seen])
+            self.assertEqual(2, begun)
+        for k, same in ((1, False), (2, True)):
+            means = [seen[k][1] for seen, _ in outcomes]
+            for other in means[1:]:
+                self.assertEqual(same, torch.equal(means[0], other))
+
     def test_criterion_4_2_pushes_overlap_with_the_last_backward(self) -> None:
-        for local, trace, share in self.run_job(traced):
+        for local, trace, share, alive in self.run_job(traced):
+            self.assertEqual([False] * 3, alive, "outputs of the backwards so far")
             self.assertEqual(["gradient"] * 12, local)
             self.assertEqual(12, trace.count("push"))
             self.assertEqual(12, trace.count("gradient"))
@@ -353,7 +442,26 @@ class AccumulationTest(TorchTest):
             self.assert_close(expected, result)
             self.assertEqual(1, rounds)
 
-    def test_criterion_4_4_and_4_5_a_window_that_was_not_sent_is_refused(self) -> None:
+    def test_criterion_4_5_no_sync_is_about_the_backward_alone(self) -> None:
+        # Around the forward alone it does nothing: three rounds, and the same sum.
+        for way in WAYS:
+            for part, expected in (("forward", 3), ("backward", 1), ("both", 1)):
+                with self.subTest(way, part=part):
+                    for result, rounds in self.run_job(no_sync_around, way, part):
+                        self.assertEqual(expected, rounds)
+                        self.assert_close(mean_of_sums((0, 1, 2)), result, 1e-12)
+
+    def test_criterion_4_5_who_sends_the_first_micro_batch_and_not_the_last_is_told(self) -> None:
+        for way in WAYS:
+            with self.subTest(way):
+                (text, counted), *others = self.run_job(first_instead_of_last, way)
+                self.assertIn("step() of step 0 was called on a gradient of parameter 0.", text)
+                self.assertIn("Run the last backward outside of no_sync()", text)
+                # The commit says how many there are: all can see that some are missing.
+                self.assertEqual([("", 1 + 3 + 3)] * (WORKERS - 1), others)
+                self.assertEqual(1 + 3 + 3, counted)
+
+    def test_criterion_4_4_a_window_that_was_not_sent_is_refused(self) -> None:
         expected = [a + b for a, b in zip(average(3), average(4))]
         for way in WAYS:
             with self.subTest(way):

@@ -4,6 +4,7 @@
 Usage: test_torch_arithmetic.py BASIND LIBBASIN
 """
 
+import functools
 import warnings
 from typing import Any
 
@@ -85,6 +86,55 @@ def every_path(rank: int, ops: dict[str, dict[str, Any]]) -> Any:
             results[name] = paths, [info.spec.predivide for info in infos]
             torch.distributed.destroy_process_group()
     return results
+
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+INTEGERS = ("int64", "int32", "uint8")
+EVERY_OP = ("Sum", "Average", "Min", "Max", "Product")
+
+
+def small_numbers(rank: int, dtype: torch.dtype) -> torch.Tensor:
+    """Whole numbers whose sums and products are exact in every dtype."""
+    return torch.tensor([rank + 1, 3 - rank, 2, 0, 5 - 2 * rank], dtype=dtype)
+
+
+def every_dtype(rank: int) -> Any:
+    """Each op on each dtype, dense, in place and grouped."""
+    results = {}
+    with session() as bt:
+        for name in (*FLOATS, *INTEGERS):
+            for op in EVERY_OP:
+                given = small_numbers(rank, getattr(torch, name))
+                options = {"op": getattr(bt, op)}
+                if op == "Average" and name in INTEGERS:
+                    refused = functools.partial(bt.allreduce, given, "refused", **options)
+                    results[name, op] = expect("InvalidArgument", refused)
+                    continue
+                results[name, op] = [
+                    bt.allreduce(given, name, **options),
+                    bt.allreduce_(given.clone(), name + " in place", **options),
+                    *bt.grouped_allreduce([given, given], name, **options),
+                    *bt.grouped_allreduce_([given.clone()], name + " in place", **options),
+                ]
+    return results
+
+
+def without_op(rank: int) -> Any:
+    """Every call that reduces, without an op."""
+    with session() as bt:
+        said = []
+        for call, given in (
+            *((each, torch.ones(1)) for each in (bt.allreduce, bt.allreduce_)),
+            *((each, torch.ones(1)) for each in (bt.allreduce_async, bt.allreduce_async_)),
+            *((each, [torch.ones(1)]) for each in (bt.grouped_allreduce, bt.grouped_allreduce_)),
+            (bt.grouped_allreduce_async, [torch.ones(1)]),
+            (bt.grouped_allreduce_async_, [torch.ones(1)]),
+        ):
+            try:
+                call(given, "x")
+            except TypeError as error:
+                said.append(str(error))
+        return said
 
 
 def effective_batch(rank: int) -> Any:
@@ -458,6 +508,34 @@ class TorchArithmeticTest(TorchTest):
                     self.assertTrue(torch.equal(expected, result), (name, path))
                 factor = OPS[name].get("gradient_predivide_factor", 1.0)
                 self.assertEqual([2.0 if factor == "auto" else factor] * 3, predivides)
+
+    def test_criterion_5_6_every_op_and_dtype_is_the_same_on_every_path(self) -> None:
+        for results in self.run_job(every_dtype):
+            for (name, op), got in results.items():
+                dtype = getattr(torch, name)
+                each = torch.stack([small_numbers(r, dtype).double() for r in range(WORKERS)])
+                if op == "Average" and name in INTEGERS:
+                    self.assertRegex(got, "integers, which have no AVERAGE.*op=basin.Sum")
+                    continue
+                exact = {
+                    "Sum": each.sum(0),
+                    "Average": each.sum(0) / WORKERS,
+                    "Min": each.min(0).values,
+                    "Max": each.max(0).values,
+                    "Product": each.prod(0),
+                }[op]
+                if op == "Average" and name != "float64":
+                    exact = each.sum(0).float() / WORKERS
+                self.assertEqual(5, len(got))
+                for path, result in enumerate(got):
+                    self.assertEqual(dtype, result.dtype)
+                    self.assertTrue(torch.equal(exact.to(dtype), result), (name, op, path))
+
+    def test_criterion_1_1_no_call_has_an_op_that_was_not_given(self) -> None:
+        for said in self.run_job(without_op):
+            self.assertEqual(8, len(said))
+            for text in said:
+                self.assertRegex(text, "missing .*argument: 'op'")
 
     def test_criterion_3_1_a_lost_worker_is_seen_in_the_batch_of_that_step(self) -> None:
         outcomes = self.run_job(effective_batch)

@@ -199,12 +199,13 @@ class RefusalsTest(TorchTest):
         for text in self.run_job(elsewhere):
             self.assertRegex(text, "2.weight is on meta.*Keep the model on the CPU")
 
-    def test_another_op_is_told_and_the_others_go_on(self) -> None:
+    def test_criterion_1_1_another_op_is_told_and_the_others_go_on(self) -> None:
         outcomes = self.run_job(other_op)
         for rank, text, contributors, _ in outcomes:
             self.assertEqual(2, contributors)
             if rank == 2:
                 self.assertRegex(text, "SUM.*AVERAGE|AVERAGE.*SUM")
+                self.assertRegex(text, "w[01].*w2|w2.*w[01]")
         self.assert_same_bits([parameters for *_, parameters in outcomes])
 
     def test_another_shape_is_told_by_name(self) -> None:

@@ -5,11 +5,16 @@ Usage: test_torch_rounds.py BASIND LIBBASIN
 """
 
 import os
+import re
+import sys
 import tempfile
 import threading
+import time
+import urllib.request
+from pathlib import Path
 from typing import Any
 
-from jobs import require
+from jobs import PATIENCE, Aggregator, require
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
@@ -105,6 +110,61 @@ def drops_layers(rank: int, p: float) -> Any:
         return seen
 
 
+def own_order(rank: int, count: int) -> list[int]:
+    order: list[int] = torch.randperm(count, generator=torch.Generator().manual_seed(rank)).tolist()
+    return order
+
+
+def made_in_another_order(rank: int) -> Any:
+    """Layers of one shape, made and used in an order of each worker's own; the first worker leaves
+    out layer 3, and the second one layer 5."""
+    with session() as bt:
+        layers = nn.ModuleDict({f"{i}": nn.Linear(4, 4) for i in own_order(rank, 8)})
+        optimizer = sgd(layers, bt)
+        x = torch.zeros(1, 4)
+        used = [i for i in own_order(rank + WORKERS, 8) if (rank, i) not in ((0, 3), (1, 5))]
+        sum((rank + 1) * 10**i * layers[f"{i}"](x).sum() for i in used).backward()
+        return [layers[f"{i}"].bias.grad.tolist() for i in range(8)], optimizer.last_round().divisor
+
+
+LATE_LAYERS, LATE_BYTES = 8, 8 * 64 * 64
+
+
+def late_layer(rank: int, metrics: str) -> Any:
+    """Each worker comes to its layers in another order. On the first one the gradient of layer 3
+    is not made before the aggregator has sent the results of all the others to everybody."""
+    expected = WORKERS * (LATE_LAYERS - 1) * LATE_BYTES
+
+    def sent() -> float:
+        with urllib.request.urlopen(f"http://{metrics}/metrics") as page:
+            text = page.read().decode()
+        return sum(
+            float(value)
+            for value in re.findall(r"^basin_result_bytes_total\S* (\S+)$", text, re.MULTILINE)
+        )
+
+    with session() as bt:
+        torch.manual_seed(1)
+        names = own_order(rank, LATE_LAYERS)
+        if rank == 0:  # What is used first comes last in the backward.
+            names = [3, *(name for name in names if name != 3)]
+        weights = [nn.Parameter(torch.zeros(64, 64).double()) for _ in range(LATE_LAYERS)]
+        net = nn.ParameterList(weights)
+        sgd(net, bt)
+        before, seen = sent(), []
+
+        def late(_: torch.Tensor) -> None:
+            end = time.monotonic() + PATIENCE / 2
+            while sent() - before < expected and time.monotonic() < end:
+                time.sleep(0.01)  # It is asked over HTTP.
+            seen.append(sent() - before)
+
+        if rank == 0:
+            net[3].register_hook(late)
+        torch.stack([(rank + i) * net[i].sum() for i in names]).sum().backward()
+        return seen, expected, [float(p.grad[0, 0]) for p in weights if p.grad is not None]
+
+
 def someone_joins(rank: int, pipe: str) -> Any:
     """Two workers until the third one is there, then one backward of all three."""
     if rank == 2:
@@ -176,17 +236,42 @@ class RoundsTest(TorchTest):
             self.assertLess(during[0], sum(sizes))
             self.assertEqual(sum(sizes), at_end)
 
-    def test_criterion_3_4_and_3_6_dropped_layers_are_not_sent_and_not_mixed_up(self) -> None:
+    def test_criterion_3_4_gradients_are_matched_by_name_not_by_place(self) -> None:
+        for biases, divisor in self.run_job(made_in_another_order):
+            self.assertEqual(WORKERS, divisor)
+            for i, bias in enumerate(biases):
+                ranks = {0, 1, 2} - {{3: 0, 5: 1}.get(i, -1)}
+                mean = torch.tensor(10.0**i * sum(r + 1 for r in ranks)) / WORKERS
+                self.assertEqual([float(mean)] * 4, bias)
+
+    def test_criterion_3_6_dropped_layers_are_not_sent_and_not_mixed_up(self) -> None:
         of_layer = 8 * (16 * 16 + 16)
         for p in (0.0, 0.2, 0.5):
             with self.subTest(p=p):
+                sent = 0
                 for rank, seen in enumerate(self.run_job(drops_layers, p)):
                     for step, (pushed, biases) in enumerate(seen):
                         kept = [kept_layers(other, step, p) for other in range(WORKERS)]
                         self.assertEqual(of_layer * sum(kept[rank]), pushed)
+                        sent += pushed
                         for layer, bias in enumerate(biases):
                             total = sum(i + 1 for i in range(WORKERS) if kept[i][layer])
                             self.assertEqual(total / WORKERS if total else None, bias)
+                everything = WORKERS * 4 * 12 * of_layer
+                self.assertAlmostEqual(1 - p, sent / everything, delta=0.1)
+
+    def test_criterion_3_6_a_late_layer_delays_only_itself(self) -> None:
+        aggregator = Aggregator(Path(sys.argv[1]), http="127.0.0.1:0")
+        try:
+            outcomes = self.jobs.run(
+                late_layer, WORKERS, aggregator.metrics, BASIN_ADDRESS=aggregator.address
+            )
+        finally:
+            aggregator.close()
+        [sent] = outcomes[0][0]
+        self.assertEqual(outcomes[0][1], sent, "all but layer 3, before anybody had committed")
+        for _, _, gradient in outcomes:
+            self.assertEqual([float(i + 1) for i in range(LATE_LAYERS)], gradient)
 
     def test_a_backward_through_two_models_commits_both(self) -> None:
         outcomes = self.run_job(two_lanes)
