@@ -36,11 +36,11 @@ def environment(**more: str) -> dict[str, str]:
     }
 
 
-def under_basin(script: Path, *arguments: str) -> list[str]:
+def under_basin(script: Path, *arguments: str, workers: int = WORKERS) -> list[str]:
     """The lines that its workers print, without their ranks."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "basin.launch", "-n", str(WORKERS), "--"),
+            *(sys.executable, "-m", "basin.launch", "-n", str(workers), "--"),
             *(sys.executable, "-B", str(script), *arguments),
         ],
         env=environment(),
@@ -85,6 +85,30 @@ class Examples(unittest.TestCase):
         self.assertEqual(6, len(right))
         self.assertLess(right[0], 60.0)
         self.assertGreater(right[-1], 95.0)
+
+    def test_weights_by_tokens(self) -> None:
+        together = under_basin(ROOT / "examples/pytorch_tokens.py")
+        self.assert_all_hold_the_same(together)
+        alone = under_basin(ROOT / "examples/pytorch_tokens.py", workers=1)
+        pattern = r"step \d+: loss ([\d.]+) over (\d+) tokens of 32 sentences, in (\d) micro"
+        of_two, of_one = (re.findall(pattern, "\n".join(each)) for each in (together, alone))
+        self.assertEqual(6, len(of_two))
+        for (loss, tokens, parts), (same_loss, same_tokens, fewer) in zip(of_two, of_one):
+            self.assertEqual((tokens, "4", "2"), (same_tokens, parts, fewer))
+            self.assertAlmostEqual(float(loss), float(same_loss), delta=0.002)
+        self.assertLess(float(of_two[-1][0]), 0.2 * float(of_two[0][0]))
+
+    def test_two_losses_and_a_scaler(self) -> None:
+        lines = under_basin(ROOT / "examples/pytorch_two_losses.py")
+        self.assert_all_hold_the_same(lines)
+        [first, last] = [line for line in lines if line.startswith("step ")]
+        self.assertRegex(first, r"in 128 rows of 2 workers, SUM with a scale of 1073741824; norm")
+        scales = {line for line in lines if line.startswith("scale ")}
+        [(scale, left_out)] = re.findall(r"scale (\d+), (\d+) steps left out", "".join(scales))
+        self.assertEqual(2**30, int(scale) * 2 ** int(left_out))
+        self.assertGreater(int(left_out), 0)
+        losses = [float(line.rpartition(" ")[2]) for line in (first, last)]
+        self.assertLess(losses[1], 0.2 * losses[0])
 
     def test_ddp_with_the_hook(self) -> None:
         lines = under_basin(ROOT / "examples/pytorch_ddp.py")
