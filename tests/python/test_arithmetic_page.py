@@ -12,13 +12,134 @@ import unittest
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
-from jobs import Aggregator, require
+from jobs import Jobs, require
 
-require("numpy")
+require("numpy", "torch")
 import numpy as np  # noqa: E402 - ends above when there is none
+import torch  # noqa: E402
+from torch_jobs import expect, session  # noqa: E402
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "arithmetic.md"
+
+
+# ---- what workers of PyTorch do
+
+
+class OneNumber(torch.nn.Module):
+    """Its gradient is the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, gradient: float) -> torch.Tensor:
+        return (gradient * self.weight).sum()
+
+    @property
+    def gradient(self) -> float:
+        assert self.weight.grad is not None
+        return float(self.weight.grad)
+
+
+def optimizer_of(net: OneNumber, bt: Any, **options: Any) -> Any:
+    return bt.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=0.0), net.named_parameters(), **options
+    )
+
+
+def divides_twice(rank: int) -> Any:
+    # Two elements at least are compared.
+    with session() as bt, mock.patch("basin.worker.logger.warning") as warn:
+        net = torch.nn.ModuleList([OneNumber(), OneNumber()])
+        optimizer = bt.DistributedOptimizer(
+            torch.optim.SGD(net.parameters(), lr=0.0), net.named_parameters(), op=bt.Average
+        )
+        applied = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            torch.stack([each(6.0) for each in net]).sum().backward()
+            delivered = net[0].gradient
+            for parameter in net.parameters():
+                assert parameter.grad is not None
+                parameter.grad.div_(2)
+            optimizer.step()
+            applied.append((delivered, net[0].gradient))
+        return applied, [call.args[0] % call.args[1:] for call in warn.call_args_list]
+
+
+def two_normalisers(rank: int) -> Any:
+    sentences, sentence_sum = ((1, 2.0), (2, 7.0))[rank]
+    words, word_sum = ((1, 3.0), (5, 3.0))[rank]
+    mean = sentence_sum / sentences + word_sum / words
+    results: list[float] = []
+    for options, count in (
+        ({"op": "Average"}, {}),
+        *(
+            ({"op": "WeightedAverage", "weight_by": weight, "contributes": "mean"}, {weight: n})
+            for weight, n in (("samples", sentences), ("tokens", words))
+        ),
+    ):
+        # Another job each time: who is early would be a late joiner of workers about to leave.
+        with session(job=f"{os.environ['BASIN_JOB']}-{len(results)}") as bt:
+            net = OneNumber()
+            optimizer = optimizer_of(net, bt, **{**options, "op": getattr(bt, options["op"])})
+            optimizer.contribute(**count)
+            net(mean).backward()
+            results.append(net.gradient)
+    with session() as bt:
+        net = OneNumber()
+        optimizer_of(net, bt, op=bt.Sum)
+        totals = bt.total_counts({"sentences": sentences, "words": words})
+        net(sentence_sum / totals["sentences"] + word_sum / totals["words"]).backward()
+        return totals, [*results, net.gradient]
+
+
+def window_of_means(rank: int) -> Any:
+    seen: list[Any] = []
+    for samples in ((3, 1), (1, 3)):
+        for contributes in ("mean", "sum"):
+            with session() as bt:
+                net = OneNumber()
+                optimizer = optimizer_of(
+                    net,
+                    bt,
+                    op=bt.WeightedAverage,
+                    weight_by="samples",
+                    contributes=contributes,
+                    backward_passes_per_step=2,
+                )
+                losses = [
+                    net(m * (1 if contributes == "mean" else n)) for m, n in zip((1, 5), samples)
+                ]
+                optimizer.contribute(samples=samples[0])
+                losses[0].backward()
+                optimizer.contribute(samples=samples[1])
+                if contributes == "mean":
+                    seen.append(expect("InvalidArgument", losses[1].backward))
+                else:
+                    losses[1].backward()
+                seen.append(net.gradient)
+    return seen
+
+
+def other_loss_scales(rank: int) -> Any:
+    import basin
+
+    with session() as bt:
+        net = OneNumber()
+        optimizer = optimizer_of(net, bt)
+        scaler = bt.GradScaler(init_scale=(1024.0, 512.0)[rank])
+        text = ""
+        try:
+            scaler.scale(net(1.0)).backward()
+        except basin.Mismatch as error:
+            text = str(error)
+        return text, net.gradient, optimizer.last_round()
+
+
+# ---- what the page says
 
 
 class Reduced:
@@ -30,17 +151,16 @@ class Reduced:
 
 
 class ArithmeticPage(unittest.TestCase):
-    aggregator: ClassVar[Aggregator]
-    jobs: ClassVar[int] = 0
+    jobs: ClassVar[Jobs]
+    count: ClassVar[int] = 0
 
     @classmethod
     def setUpClass(cls) -> None:
-        os.environ["BASIN_LIBRARY"] = sys.argv[2]
-        cls.aggregator = Aggregator(Path(sys.argv[1]))
+        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
 
     @classmethod
     def tearDownClass(cls) -> None:
-        cls.aggregator.close()
+        cls.jobs.close()
 
     def reduce(self, values: Sequence[Any], specs: Any, **common: Any) -> Reduced:
         """One round of one number. `values`: by worker, None skips. `specs`: an op, or a RoundSpec
@@ -54,14 +174,14 @@ class ArithmeticPage(unittest.TestCase):
         given = [None if value is None else np.asarray([value]).reshape(1) for value in values]
         dtype = next(array.dtype for array in given if array is not None)
         kind = {"float16": _abi.F16, "float32": _abi.F32, "float64": _abi.F64}[dtype.name]
-        type(self).jobs += 1
+        type(self).count += 1
         outcomes: list[Any] = [None] * len(values)
 
         def train(rank: int) -> None:
             worker = Worker(
                 {
-                    "address": self.aggregator.address,
-                    "job": f"page-{type(self).jobs}",
+                    "address": self.jobs.aggregator.address,
+                    "job": f"page-{type(self).count}",
                     "worker_id": f"w{rank}",
                     "max_workers": str(len(values)),
                     "fresh": "true",
@@ -214,6 +334,41 @@ class ArithmeticPage(unittest.TestCase):
         self.assertIsNone(reduced.info.nonfinite)
         self.assertIsNone(self.reduce(values, [by(0), by(0)]).value)
         self.assert_told(9, 2.0)
+
+    def test_criterion_1_4_divided_twice(self) -> None:
+        for applied, told in self.jobs.run(divides_twice, 2):
+            self.assertEqual([(6.0, 3.0)] * 2, applied)
+            self.assertEqual(1, len(told), "once")
+            self.assertRegex(told[0], r"^divided again: .* 1/2 of .* divided by 2 .*op=basin\.Sum")
+        self.assert_told(10, 3.0, 6.0)
+
+    def test_criterion_1_8_two_losses_two_normalisers(self) -> None:
+        for totals, results in self.jobs.run(two_normalisers, 2):
+            self.assertEqual({"sentences": 3, "words": 6}, totals)
+            expected = [4.55, 4.4, 4.25, 4.0]
+            for a, b in zip(expected, results):
+                self.assertAlmostEqual(a, b, delta=1e-6)
+            self.assert_told(11, *expected)
+
+    def test_criterion_3_2_means_that_no_weight_recovers(self) -> None:
+        [(first, means, of_sums, second, same_means, others)] = self.jobs.run(window_of_means, 1)
+        for text, n in ((first, 1), (second, 3)):
+            self.assertRegex(
+                text, f"Micro-batches of {n} and of other numbers.*Make each loss the sum"
+            )
+        self.assertEqual((6.0, 6.0, 2.0, 4.0), (means, same_means, of_sums, others))
+        self.assert_told(12, 2.0, 4.0)
+
+    def test_criterion_5_3_loss_scales_that_differ(self) -> None:
+        outcomes = self.jobs.run(other_loss_scales, 2)
+        [odd] = [rank for rank, (text, *_) in enumerate(outcomes) if text]
+        self.assertRegex(outcomes[odd][0], "loss scale (512 against 1024|1024 against 512)")
+        scale = (1024.0, 512.0)[1 - odd]
+        for _, gradient, info in outcomes:
+            self.assertEqual((f"w{1 - odd}",), info.contributors)
+            self.assertEqual((scale, 1.0), (info.spec.loss_scale, gradient / scale))
+        self.assertEqual((0.75, 1.5), (768 / 1024, 768 / 512))
+        self.assert_told(13, 0.75, 1.5, 1.0)
 
     def test_the_version_is_that_of_the_replies(self) -> None:
         from basin.spec import Op
