@@ -100,7 +100,7 @@ def small_numbers(rank: int, dtype: torch.dtype) -> torch.Tensor:
 
 def every_dtype(rank: int) -> Any:
     """Each op on each dtype, dense, in place and grouped."""
-    results = {}
+    results: dict[tuple[str, str], Any] = {}
     with session() as bt:
         for name in (*FLOATS, *INTEGERS):
             for op in EVERY_OP:
