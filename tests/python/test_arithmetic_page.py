@@ -4,7 +4,6 @@
 Usage: test_arithmetic_page.py BASIND LIBBASIN
 """
 
-import os
 import re
 import sys
 import threading
@@ -81,8 +80,7 @@ def two_normalisers(rank: int) -> Any:
             for weight, n in (("samples", sentences), ("tokens", words))
         ),
     ):
-        # Another job each time: who is early would be a late joiner of workers about to leave.
-        with session(job=f"{os.environ['BASIN_JOB']}-{len(results)}") as bt:
+        with session() as bt:
             net = OneNumber()
             optimizer = optimizer_of(net, bt, **{**options, "op": getattr(bt, options["op"])})
             optimizer.contribute(**count)

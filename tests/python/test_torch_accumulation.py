@@ -87,16 +87,17 @@ def buffers_of_a_window(rank: int) -> Any:
         begin(self, lane, spec)
 
     with session() as bt:
-        net = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)).double()
+        norm: Any = nn.BatchNorm1d(3)
+        net = nn.Sequential(nn.Linear(5, 3), norm).double()
         wrapped = bt.DistributedDataParallel(net)
         seen = []
         with mock.patch.object(Worker, "begin", noted_begin):
             with wrapped.no_sync():
                 for step in range(2):
                     loss_of(wrapped, rank, step).backward()
-                    seen.append((len(begun), net[1].running_mean.clone()))
+                    seen.append((len(begun), norm.running_mean.clone()))
             loss_of(wrapped, rank, 2).backward()
-            seen.append((len(set(begun)), net[1].running_mean.clone()))
+            seen.append((len(set(begun)), norm.running_mean.clone()))
         return seen, len(begun)
 
 
@@ -172,11 +173,35 @@ def windows(rank: int, way: str) -> Any:
             optimizer.step()  # With 0.1 times .grad.
             applied = [(a - b.detach()) / 0.1 for a, b in zip(given, net.parameters())]
             info = lane.last_round()
-            seen.append((applied, info.divisor, info.spec.counts.micro_batches))
+            counted = info.divisor, info.spec.counts.micro_batches, info.spec.step
+            seen.append((applied, *counted))
             with torch.no_grad():
                 for parameter, before in zip(net.parameters(), given):
                     parameter.copy_(before)  # So that all windows start from the same model.
         return seen, lane.totals().rounds
+
+
+def one_too_many(rank: int, way: str) -> Any:
+    """The last worker runs three backwards where the window is of two, and goes on with a step."""
+    with session() as bt:
+        net, optimizer, lane = wrap(bt, model(), way, backward_passes_per_step=2)
+        optimizer.param_groups[0]["lr"] = 0.0
+        text = ""
+        for step in range(2):
+            loss_of(net, rank, step).backward()
+        if rank == WORKERS - 1:
+            text = expect("FailedPrecondition", loss_of(net, rank, 2).backward)
+        first = gradients(net)
+        optimizer.step()
+        optimizer.zero_grad()
+        for step in (3, 4):
+            loss_of(net, rank, step).backward()
+        second = gradients(net)
+        # A step that is left out, by a scaler, say.
+        optimizer.zero_grad()
+        for step in (5, 6):
+            loss_of(net, rank, step).backward()
+        return text, first, second, gradients(net), lane.totals().rounds
 
 
 def by_hand(rank: int) -> Any:
@@ -334,7 +359,7 @@ def divides_again(rank: int, op: str, factor: float) -> Any:
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt, op=getattr(bt, op))
-        with mock.patch("basin.torch.lane.logger.warning") as warn:
+        with mock.patch("basin.worker.logger.warning") as warn:
             for step in range(3):
                 optimizer.zero_grad()
                 loss_of(net, rank, step).backward()
@@ -360,9 +385,42 @@ def runs_out(rank: int, way: str) -> Any:
         seen.append((info.contributors, info.divisor))
         optimizer.step()
     (bt.finished if way == "optimizer" else bt.join)()
-    text = expect("FailedPrecondition", loss_of(net, rank).backward)
+    texts = [expect("FailedPrecondition", call) for call in (loss_of(net, rank).backward, bt.rank)]
+    texts.append(expect("FailedPrecondition", bt.size))
     bt.shutdown()
-    return seen, text
+    return seen, texts
+
+
+def joins_as_ddp(rank: int) -> Any:
+    """Worker i has 2 + i batches, in the loop that scripts for torch's join() have."""
+    import basin.torch as bt
+
+    torch.set_num_threads(1)
+    bt.init()
+    net: Any = bt.DistributedDataParallel(model())
+    optimizer = SGD(net.parameters(), lr=0.1)
+    seen = []
+    with net.join(enable=False):
+        loss_of(net, rank).backward()
+    # Nothing was told: all are there.
+    place = bt.rank(), bt.size()
+    optimizer.zero_grad()
+    refused = expect("FailedPrecondition", lambda: leave_local(net, rank))
+    optimizer.zero_grad()
+    with net.join():
+        for step in range(2 + rank):
+            optimizer.zero_grad()
+            loss_of(net, rank, step).backward()
+            seen.append(net.last_round().contributors)
+            optimizer.step()
+    text = expect("FailedPrecondition", bt.rank)
+    bt.shutdown()
+    return place, refused, seen, text
+
+
+def leave_local(net: Any, rank: int) -> None:
+    with net.join(), net.no_sync():
+        loss_of(net, rank).backward()
 
 
 # ---- what is seen of it
@@ -423,17 +481,17 @@ class AccumulationTest(TorchTest):
             for i in range(4)
         ]
         expected = [
-            (mean_of_sums((0, 1, 2, 3)), WORKERS, 4 * WORKERS),
-            (mean_of_sums((4, 5, 6, 7)), WORKERS, 4 * WORKERS),
-            ([each / WORKERS for each in short], WORKERS, 3 * WORKERS - 1),
+            (mean_of_sums((0, 1, 2, 3)), WORKERS, 4 * WORKERS, 0),
+            (mean_of_sums((4, 5, 6, 7)), WORKERS, 4 * WORKERS, 1),
+            ([each / WORKERS for each in short], WORKERS, 3 * WORKERS - 1, 2),
         ]
         for way in WAYS:
             with self.subTest(way):
                 for seen, rounds in self.run_job(windows, way):
                     self.assertEqual(3, rounds)
-                    for (gradient, divisor, micro), (applied, *counts) in zip(expected, seen):
+                    for (gradient, *expected_counts), (applied, *counts) in zip(expected, seen):
                         self.assert_close(gradient, applied, 1e-12)
-                        self.assertEqual([divisor, micro], counts)
+                        self.assertEqual(expected_counts, counts)
 
     def test_criterion_4_4_what_was_accumulated_is_sent_by_hand(self) -> None:
         expected = [(a + b) / WORKERS for a, b in zip(local_gradients(0), local_gradients(1))]
@@ -506,12 +564,35 @@ class AccumulationTest(TorchTest):
     def test_who_has_run_out_of_data_is_not_waited_for(self) -> None:
         for way in WAYS:
             with self.subTest(way):
-                for rank, (seen, text) in enumerate(self.run_job(runs_out, way)):
+                for rank, (seen, texts) in enumerate(self.run_job(runs_out, way)):
                     self.assertEqual(2 + rank, len(seen))
                     for step, (contributors, divisor) in enumerate(seen):
                         left = tuple(f"w{i}" for i in range(WORKERS) if step < 2 + i)
                         self.assertEqual((left, len(left)), (contributors, divisor))
-                    self.assertIn("takes part in no more", text)
+                    self.assertIn("takes part in no more", texts[0])
+                    for text, call in zip(texts[1:], ("rank", "size")):
+                        self.assertIn(f"{call}() was called after finished()", text)
+
+    def test_join_of_a_model_is_finished_at_its_end(self) -> None:
+        for rank, (place, refused, seen, text) in enumerate(self.run_job(joins_as_ddp)):
+            self.assertEqual((rank, WORKERS), place)
+            self.assertIn("gradients that were not sent", refused)
+            expected = [tuple(f"w{i}" for i in range(WORKERS) if step < 2 + i) for step in range(5)]
+            self.assertEqual(expected[: 2 + rank], seen)
+            self.assertIn("rank() was called after finished()", text)
+
+    def test_a_window_of_too_many_backwards_is_refused(self) -> None:
+        for way in WAYS:
+            with self.subTest(way):
+                outcomes = self.run_job(one_too_many, way)
+                for _, first, second, third, rounds in outcomes:
+                    self.assertEqual(3, rounds)
+                    for result, steps in ((first, (0, 1)), (second, (3, 4)), (third, (5, 6))):
+                        self.assert_close(mean_of_sums(steps), result, 1e-12)
+                self.assertEqual(["", ""], [text for text, *_ in outcomes[:2]])
+                self.assertRegex(
+                    outcomes[2][0], r"after the last one of step 0.*Call step\(\) first"
+                )
 
 
 if __name__ == "__main__":

@@ -307,7 +307,7 @@ def initialized_again(rank: int) -> Any:
     with session() as bt:
         ddp = bt.DistributedDataParallel(model())
     # Another job: who is early would be a late joiner of workers that are about to leave.
-    with session(job=os.environ["BASIN_JOB"] + "-again") as bt:
+    with session() as bt:
         text = expect("FailedPrecondition", ddp, batch(rank))
         again = bt.DistributedDataParallel(ddp.module)
         loss_of(again, rank).backward()
@@ -339,8 +339,9 @@ def habits(rank: int) -> Any:
         ddp.load_state_dict(ddp.state_dict())
         pickle.dumps(ddp.module)
         assert isinstance(ddp, nn.Module) and basin.torch is bt
-    # After shutdown() it is an ordinary model.
-    loss_of(ddp, rank).backward()
+    # After shutdown() its module is an ordinary model.
+    texts["shut down"] = expect("FailedPrecondition", loss_of, ddp, rank)
+    loss_of(ddp.module, rank).backward()
     Sgd(ddp.parameters(), lr=0.1).step()
     return texts, gradients(ddp)
 
@@ -482,7 +483,7 @@ class DataParallelTest(TorchTest):
 
     def test_a_model_of_before_shutdown_is_refused(self) -> None:
         for text, result in self.run_job(initialized_again):
-            self.assertIn("again after init()", text)
+            self.assertIn("forward() was called after shutdown()", text)
             self.assert_close(average(), result)
 
     def test_habits_and_refusals(self) -> None:
@@ -494,6 +495,7 @@ class DataParallelTest(TorchTest):
             self.assertIn("0.weight", texts["again"])
             self.assertIn("closure", texts["closure"])
             self.assertIn("MAX", texts["max"])
+            self.assertIn("forward() was called after shutdown()", texts["shut down"])
             self.assert_close(local_gradients(rank), result, 0.0)
 
 

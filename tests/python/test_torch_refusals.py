@@ -4,13 +4,13 @@
 Usage: test_torch_refusals.py BASIND LIBBASIN
 """
 
-import os
 from typing import Any
 
 from jobs import require
 
 require("numpy", "torch")
-import torch  # noqa: E402 - ends above when there is none
+import numpy as np  # noqa: E402 - ends above when there is none
+import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch_jobs import (  # noqa: E402
     TorchTest,
@@ -85,13 +85,30 @@ def made_before_shutdown(rank: int) -> Any:
     net, hooked = model(), DistributedDataParallel(model())
     with session() as bt:
         optimizer = sgd(net, bt)
-        hooked.register_comm_hook(bt.DDPState(hooked), bt.ddp_comm_hook)
-    texts = []
-    # Another job: who is early would be a late joiner of workers that are about to leave.
-    with session(job=os.environ["BASIN_JOB"] + "-again") as bt:
+        state = bt.DDPState(hooked)
+        hooked.register_comm_hook(state, bt.ddp_comm_hook)
+        wrapped = bt.DistributedDataParallel(model())
+    local = loss_of(net, rank)
+    local.backward()
+    texts = [
+        expect("FailedPrecondition", call)
+        for call in (
+            optimizer.step,
+            optimizer.sync_gradients,
+            optimizer.wait_round,
+            optimizer.retry_round,
+            lambda: loss_of(wrapped, rank),
+            loss_of(hooked, rank).backward,
+        )
+    ]
+    with torch.no_grad():
+        loss_of(wrapped, rank)  # It may be evaluated.
+    torch.optim.SGD(net.parameters(), lr=0.1).step()  # The model is not Basin's.
+    net.load_state_dict(model().state_dict())
+    net.zero_grad()
+    with session() as bt:
         loss_of(net, rank).backward()
         texts.append(expect("FailedPrecondition", optimizer.step))
-        texts.append(expect("FailedPrecondition", loss_of(hooked, rank).backward))
         again = sgd(net, bt)
         again.zero_grad()
         loss_of(net, rank).backward()
@@ -124,6 +141,94 @@ def elsewhere(rank: int) -> Any:
         net = model()
         net[2] = nn.Linear(8, 3, device="meta")
         return expect("Unsupported", sgd, net, bt)
+
+
+def wrong_types(rank: int) -> Any:
+    """By what is wrong: the error, and what it has to name."""
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        loss_of(net, rank).backward()
+        one, flags = torch.ones(1), torch.tensor([True, False])
+        average: dict[str, Any] = {"op": bt.Average}
+        weighted = {"op": bt.WeightedAverage, "weight_by": "samples", "contributes": "sum"}
+        reduce = bt.allreduce
+        calls: dict[str, tuple[str, Any]] = {
+            "counts cannot be {": (
+                "InvalidArgument",
+                lambda: reduce(one, "x", counts={"samples": 3}, **weighted),
+            ),
+            "counts cannot be 3": (
+                "InvalidArgument",
+                lambda: reduce(one, "x", counts=3, **weighted),
+            ),
+            "op cannot be True": ("InvalidArgument", lambda: reduce(one, "x", op=True)),
+            "op cannot be 'average'": ("InvalidArgument", lambda: sgd(model(), bt, op="average")),
+            "prescale_factor cannot be True": (
+                "InvalidArgument",
+                lambda: reduce(one, "x", prescale_factor=True, **average),
+            ),
+            "postscale_factor cannot be '2'": (
+                "InvalidArgument",
+                lambda: reduce(one, "x", postscale_factor="2", **average),
+            ),
+            "gradient_predivide_factor cannot be True": (
+                "InvalidArgument",
+                lambda: reduce(one, "x", gradient_predivide_factor=True, **average),
+            ),
+            "divide_by_present cannot be 1": (
+                "InvalidArgument",
+                lambda: sgd(model(), bt, divide_by_present=1),
+            ),
+            "weight_by=['samples']": (
+                "InvalidArgument",
+                lambda: reduce(one, "x", **{**weighted, "weight_by": ["samples"]}),
+            ),
+            "backward_passes_per_step cannot be 2.0": (
+                "InvalidArgument",
+                lambda: sgd(model(), bt, backward_passes_per_step=2.0),
+            ),
+            "samples cannot be True": (
+                "InvalidArgument",
+                lambda: optimizer.contribute(samples=True),
+            ),
+            "tokens cannot be tensor(True)": (
+                "InvalidArgument",
+                lambda: optimizer.contribute(tokens=flags[0]),
+            ),
+            "given tensor(True) for mlm": (
+                "InvalidArgument",
+                lambda: bt.total_counts({"mlm": flags[0]}),
+            ),
+            "max_norm cannot be True": (
+                "InvalidArgument",
+                lambda: bt.clip_grad_norm_(optimizer, True),
+            ),
+            "max_norm cannot be -1.0": (
+                "InvalidArgument",
+                lambda: bt.clip_grad_norm_(optimizer, -1.0),
+            ),
+            "a tuple among the parameters": (
+                "InvalidArgument",
+                lambda: bt.clip_grad_norm_(net.named_parameters(), 1.0),
+            ),
+            "a str among the parameters": (
+                "InvalidArgument",
+                lambda: bt.clip_grad_norm_(net.state_dict(), 1.0),
+            ),
+            "Tensor x has dtype torch.bool": ("Unsupported", lambda: reduce(flags, "x", **average)),
+        }
+        texts = {words: expect(kind, call) for words, (kind, call) in calls.items()}
+        try:
+            reduce(one, "x", averge=True, op=bt.Sum)
+        except TypeError as error:
+            texts["unexpected keyword argument 'averge'"] = f"{error}. Use another."
+        # What is right, though it looks like it: numbers of NumPy, a generator.
+        scale = np.float32(2.0)
+        right = reduce(one, "x", prescale_factor=scale, **average).item()
+        norm = bt.clip_grad_norm_((p for p in net.parameters()), np.float64(1e9))
+        optimizer.contribute(tokens=torch.tensor([True, True, False]).sum())
+        return texts, right, float(norm) == optimizer.last_round().norm
 
 
 def other_op(rank: int) -> Any:
@@ -177,9 +282,18 @@ class RefusalsTest(TorchTest):
             self.assertRegex(text, "parameter (weight|bias).*use_reentrant=False")
 
     def test_what_was_made_before_shutdown_is_refused(self) -> None:
-        for (of_optimizer, of_state), result in self.run_job(made_before_shutdown):
-            self.assertIn("given to DistributedOptimizer before shutdown()", of_optimizer)
-            self.assertIn("DDPState was made before shutdown()", of_state)
+        calls = [
+            *("step() was called after shutdown(), and the optimizer of before",),
+            *(f"{call}() was called" for call in ("sync_gradients", "wait_round", "retry_round")),
+            *("forward() was called after shutdown(), and the model of before",),
+            *("backward() was called after shutdown(), and the DDPState of before",),
+            "step() was called after shutdown()",  # After another init().
+        ]
+        for texts, result in self.run_job(made_before_shutdown):
+            self.assertEqual(len(calls), len(texts))
+            for call, text in zip(calls, texts):
+                self.assertIn(call, text)
+                self.assertIn("Make another one after init()", text)
             self.assert_close(average(), result)
 
     def test_what_cannot_be_reduced_is_refused_by_name(self) -> None:
@@ -190,6 +304,14 @@ class RefusalsTest(TorchTest):
             self.assertIn("weight.grad is sparse", texts["sparse"])
             self.assertIn("complex64", texts["complex"])
             self.assertIn("group0.0", texts["names"])
+
+    def test_wrong_types_are_refused_with_the_argument_and_a_way_out(self) -> None:
+        for texts, right, same_norm in self.run_job(wrong_types):
+            self.assertEqual(19, len(texts))
+            for words, text in texts.items():
+                self.assertIn(words, text)
+                self.assertRegex(text, r"(Use|Pass|Give|Count|Convert) ")
+            self.assertEqual((2.0, True), (right, same_norm))
 
     def test_a_shard_is_refused_by_name(self) -> None:
         for text in self.run_job(shards):

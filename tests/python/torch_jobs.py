@@ -6,8 +6,10 @@ The arguments of each test program: BASIND LIBBASIN
 """
 
 import contextlib
+import os
 import sys
 import unittest
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,12 +23,19 @@ from torch import nn  # noqa: E402
 WORKERS = 3
 
 
+_sessions: Counter[str] = Counter()
+
+
 @contextlib.contextmanager
 def session(**options: Any) -> Iterator[Any]:
-    """basin.torch, initialized. All workers stay until all have ended."""
+    """basin.torch, initialized. All workers stay until all have ended. A second one is another job:
+    who is early would be a late joiner of workers that are about to leave."""
     import basin.torch
 
     torch.set_num_threads(1)  # A pool of threads does not survive a fork.
+    job = os.environ["BASIN_JOB"]
+    options.setdefault("job", f"{job}-{_sessions[job]}" if _sessions[job] else job)
+    _sessions[job] += 1
     basin.torch.init(**options)
     try:
         yield basin.torch

@@ -4,6 +4,7 @@
 import ctypes
 import enum
 import math
+import numbers
 import operator
 from dataclasses import dataclass, replace
 from typing import Literal, SupportsIndex, TypedDict
@@ -34,7 +35,10 @@ class Weight(enum.IntEnum):
 
 
 def whole_number(count: SupportsIndex) -> int | None:
-    """The count as an int, of whatever kind of whole number; None when it is none from 0 on."""
+    """The count as an int, of whatever kind of whole number; None when it is none from 0 on, or a
+    bool."""
+    if isinstance(count, bool) or str(getattr(count, "dtype", "")).endswith("bool"):
+        return None  # A mask that was to be summed.
     try:
         whole = operator.index(count)
     except TypeError:
@@ -58,7 +62,8 @@ class Counts:
             whole = whole_number(count)
             if whole is None:
                 raise InvalidArgument(
-                    f"{name} cannot be {count}. Count them in whole numbers from 0; None: unknown."
+                    f"{name} cannot be {count!r}. Count them in whole numbers from 0; None: "
+                    "unknown."
                 )
             object.__setattr__(self, name, whole)
 
@@ -87,7 +92,8 @@ class RoundSpec:
     divide_by_present: each tensor by the workers that pushed it, not by all
     loss_scale:        of this worker's gradient; compared with the others', never applied
     counts:            of this contribution
-    step:              the trainer's own number; a label
+    step:              the trainer's own number, a label; it is not in a reply. basin.torch counts
+                       the steps of this process from 0, and has it in last_round()
     """
 
     op: Op
@@ -180,9 +186,7 @@ def reduction(
 
     Raises InvalidArgument, which names the argument, for what no round computes.
     """
-    if op not in set(Op):
-        raise InvalidArgument(f"op cannot be {op!r}. Use basin.Average, or another of basin.Op.")
-    op = Op(op)
+    op = op_of(op)
     return RoundSpec(
         op,
         prescale=_scale("prescale_factor", prescale_factor),
@@ -199,6 +203,10 @@ def contribution(spec: RoundSpec, counts: Counts | None) -> RoundSpec:
 
     Raises InvalidArgument when the one that it is weighted by is not among them.
     """
+    if not isinstance(counts, Counts | None):
+        raise InvalidArgument(
+            f"counts cannot be {counts!r}. Pass counts=basin.Counts(samples=..., tokens=...)."
+        )
     complete = replace(spec, counts=counts or Counts())
     if spec.op == Op.WEIGHTED_AVERAGE and complete.weight_count is None:
         name = spec.weight.name.lower()
@@ -209,30 +217,41 @@ def contribution(spec: RoundSpec, counts: Counts | None) -> RoundSpec:
     return complete
 
 
+def op_of(op: object) -> Op:
+    """Raises InvalidArgument for what is none."""
+    if isinstance(op, int) and not isinstance(op, bool) and op in set(Op):
+        return Op(op)
+    raise InvalidArgument(f"op cannot be {op!r}. Use basin.Average, or another of basin.Op.")
+
+
+def number_of(value: object) -> float:
+    """The value as a float, of whatever kind of number; NaN when it is none, or a bool."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return float(value) if is_number else math.nan  # type: ignore[arg-type]
+
+
 def _scale(argument: str, value: float) -> float:
-    if not isinstance(value, (int, float)) or not math.isfinite(value) or value == 0:
-        raise InvalidArgument(f"{argument} cannot be {value}. Use a finite number other than 0.")
-    return float(value)
+    number = number_of(value)
+    if not math.isfinite(number) or number == 0:
+        raise InvalidArgument(f"{argument} cannot be {value!r}. Use a finite number other than 0.")
+    return number
 
 
 def _predivide(op: Op, factor: float | str) -> float | None:
-    if factor == 1.0:
+    number = number_of(factor)
+    if number == 1.0:
         return 1.0
     if op not in (Op.SUM, *AVERAGES):
         raise InvalidArgument(
             f"{op.name} takes no gradient_predivide_factor: it adds nothing up. Leave it away."
         )
-    if isinstance(factor, str):
-        if factor == "auto":
-            return None
+    if factor == "auto":
+        return None
+    if not math.isfinite(number) or number <= 0:
         raise InvalidArgument(
-            f'gradient_predivide_factor cannot be "{factor}". Use a number above 0, or "auto".'
+            f'gradient_predivide_factor cannot be {factor!r}. Use a number above 0, or "auto".'
         )
-    if not math.isfinite(factor) or factor <= 0:
-        raise InvalidArgument(
-            f'gradient_predivide_factor cannot be {factor}. Use a number above 0, or "auto".'
-        )
-    return float(factor)
+    return number
 
 
 def _weight(op: Op, weight_by: str | None) -> Weight:
@@ -243,7 +262,7 @@ def _weight(op: Op, weight_by: str | None) -> Weight:
                 f"{op.name} has no weights. Use op=basin.WeightedAverage, or leave weight_by away."
             )
         return Weight.NONE
-    if weight_by not in _WEIGHTS:
+    if not isinstance(weight_by, str) or weight_by not in _WEIGHTS:
         raise InvalidArgument(
             f"A weighted average cannot have weight_by={weight_by!r}: it is weighted by what each "
             f"contribution counts. Use one of {known}."
@@ -268,8 +287,12 @@ def _contributes_sum(op: Op, contributes: str | None) -> bool:
 
 
 def _divide_by_present(op: Op, divide_by_present: bool) -> bool:
+    if not isinstance(divide_by_present, bool):
+        raise InvalidArgument(
+            f"divide_by_present cannot be {divide_by_present!r}. Use True or False."
+        )
     if divide_by_present and op not in AVERAGES:
         raise InvalidArgument(
             f"{op.name} is divided by nothing. Use an average, or leave divide_by_present away."
         )
-    return bool(divide_by_present)
+    return divide_by_present

@@ -84,16 +84,9 @@ def shutdown() -> None:
 def finished() -> None:
     """This worker is out of data: it contributes to no further round, and the others go on without
     it; an average is over those that contribute. It keeps what it has, gets no later results, and
-    may evaluate or save, but neither train nor call what all workers call."""
-    current = context.current()
-    if current.in_backward:
-        raise FailedPrecondition("finished() was called in a backward. Call it after step().")
-    if any(lane.has_local() for lane in current.lanes):
-        raise FailedPrecondition(
-            "finished() was called with gradients that were not sent, and would lose them. Call "
-            "step() before it, or zero_grad() to drop them."
-        )
-    current.client.finished()
+    may evaluate or save, but neither train nor call what all workers call. It has no rank any more:
+    rank() and size() raise FailedPrecondition."""
+    context.finish()
 
 
 def join() -> None:
@@ -116,13 +109,14 @@ def is_initialized() -> bool:
 
 
 def rank() -> int:
-    """0 to size() - 1; it may change when workers come or go."""
-    return context.current().client.rank
+    """0 to size() - 1; it may change when workers come or go. Raises FailedPrecondition after
+    finished()."""
+    return context.current().place("rank()").rank
 
 
 def size() -> int:
-    """How many workers there are."""
-    return context.current().client.world_size
+    """How many workers there are. Raises FailedPrecondition after finished()."""
+    return context.current().place("size()").world_size
 
 
 def local_rank() -> int:

@@ -3,10 +3,12 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 
 import torch
 
 from basin.errors import FailedPrecondition, InvalidArgument
+from basin.spec import number_of
 from basin.torch.context import current
 from basin.torch.lane import GradientLane, parameters_of
 
@@ -30,6 +32,9 @@ def clip_grad_norm_(
     result of one round any more: another backward was added, or somebody has written to it.
     torch.nn.utils.clip_grad_norm_() clips those.
     """
+    most = number_of(max_norm)
+    if not most >= 0:
+        raise InvalidArgument(f"max_norm cannot be {max_norm!r}. Use a number from 0 on.")
     gradients = [
         (parameter, lane, squared_norm)
         for parameter in _list(parameters)
@@ -39,11 +44,12 @@ def clip_grad_norm_(
     norm = math.sqrt(sum(squared_norm for *_, squared_norm in gradients))
     if error_if_nonfinite and not math.isfinite(norm):
         raise FloatingPointError(f"The norm of the gradients is {norm}, so they cannot be clipped.")
-    factor = max_norm / (norm + 1e-6)  # As torch does.
+    factor = most / (norm + 1e-6)  # As torch does.
     if not factor >= 1.0 and gradients:
-        torch._foreach_mul_([p.grad for p, *_ in gradients if p.grad is not None], factor)
-        for parameter, lane, _ in gradients:
-            lane.delivered.scale(parameter, factor)
+        with ExitStack() as scaling:
+            for lane in {lane for _, lane, _ in gradients}:
+                scaling.enter_context(lane.scaling([p for p, *_ in gradients], factor))
+            torch._foreach_mul_([p.grad for p, *_ in gradients if p.grad is not None], factor)
     return torch.tensor(norm, dtype=torch.float64)
 
 
@@ -55,7 +61,13 @@ def _list(parameters: Owner) -> Iterator[torch.Tensor]:
     elif isinstance(parameters, torch.Tensor):
         yield parameters
     else:
-        yield from parameters
+        for parameter in parameters:
+            if not isinstance(parameter, torch.Tensor):
+                raise InvalidArgument(
+                    f"clip_grad_norm_() was given a {type(parameter).__name__} among the "
+                    "parameters. Give it the optimizer, or model.parameters(), without names."
+                )
+            yield parameter
 
 
 def _known(parameter: torch.Tensor) -> tuple[GradientLane, float]:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed
 
-from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
+from basin.errors import InvalidArgument, Unsupported
 from basin.spec import Op, ReductionOptions
-from basin.torch import context
 from basin.torch.collectives import broadcast_parameters
 from basin.torch.lane import LaneOwner
 from basin.torch.start import start_lane
@@ -87,15 +86,7 @@ class DDPState(LaneOwner):
 
     def push(self, parameters: list[torch.Tensor]) -> None:
         """Sends the gradients of these parameters. What fails is raised when backward() returns."""
-        if context.is_started() and self._lane not in context.current().lanes:
-            context.current().fail_backward(
-                FailedPrecondition(
-                    "The DDPState was made before shutdown(), and its gradients are no longer "
-                    "reduced. Wrap the model's .module again after init(), with a DDPState of its "
-                    "own."
-                )
-            )
-            return
+        self._lane.check_open("backward()")
         self._lane.push_ready(parameters)
 
 

@@ -22,8 +22,9 @@ from basin import client
 from basin.errors import Error, FailedPrecondition, Unsupported
 from basin.torch.alone import AloneWatch
 from basin.torch.lane import ContributorsChanged, GradientLane
+from basin.torch.scaler import ScalerWatch
 from basin.torch.state import JobState
-from basin.worker import logger
+from basin.worker import Place, logger
 
 
 class Context:
@@ -37,10 +38,10 @@ class Context:
         connected.before_call = self.state.before_call
         self._process = os.getpid()
         self._depth = 0
-        self._failure: Error | None = None
         self._backward: Callable[..., Any] = torch.autograd.backward
         torch.autograd.backward = self._wrap(self._backward)
-        self._watch = AloneWatch(lambda: self.client.world_size)
+        self.finished = False
+        self._watches = (AloneWatch(lambda: self.client.world_size), ScalerWatch(self.lanes))
         self._step_hooks = (
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
@@ -48,7 +49,8 @@ class Context:
 
     def close(self, finished: bool) -> None:
         torch.autograd.backward = self._backward
-        self._watch.close()
+        for watch in self._watches:
+            watch.close()
         for hook in self._step_hooks:
             hook.remove()
         for lane in self.lanes:
@@ -63,9 +65,25 @@ class Context:
         self.client.worker.await_member(timeout)
         self.state.rejoin()
 
-    @property
-    def in_backward(self) -> bool:
-        return self._depth > 0
+    def finish(self) -> None:
+        if self._depth > 0:
+            raise FailedPrecondition("finished() was called in a backward. Call it after step().")
+        if any(lane.has_local() for lane in self.lanes):
+            raise FailedPrecondition(
+                "finished() was called with gradients that were not sent, and would lose them. "
+                "Call step() before it, or zero_grad() to drop them."
+            )
+        self.client.finished()
+        self.finished = True
+
+    def place(self, call: str) -> Place:
+        """Of this worker, for a `call` that tells of it."""
+        if self.finished:
+            raise FailedPrecondition(
+                f"{call} was called after finished(), when this worker has no place in the job any "
+                "more. Ask before, and keep the answer."
+            )
+        return self.client.place
 
     def _wrap(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(backward)
@@ -79,7 +97,6 @@ class Context:
                 backward(*arguments, **options)
                 for lane in self.lanes:
                     lane.raise_failure()
-                self._raise_failure()
             except BaseException as error:
                 self._withdraw(error)
                 raise
@@ -89,15 +106,6 @@ class Context:
                 self._depth -= 1
 
         return reducing_backward
-
-    def fail_backward(self, error: Error) -> None:
-        """The backward raises it when it returns."""
-        self._failure = self._failure or error
-
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
 
     def _commit(self) -> None:
         """All lanes are committed before one is waited for, so that none waits for another."""
@@ -127,12 +135,6 @@ class Context:
     ) -> None:
         if os.getpid() != self._process:
             return  # The client stayed with the parent.
-        own = getattr(optimizer, "basin_lane", None)
-        if own is not None and own not in self.lanes:
-            raise FailedPrecondition(
-                "The optimizer was given to DistributedOptimizer before shutdown(), and its "
-                "gradients are no longer reduced. Make another one after init()."
-            )
         for lane in self.lanes:
             if not lane.reduces_for(optimizer):
                 continue
@@ -176,3 +178,8 @@ def current() -> Context:
     if _context is None:
         raise FailedPrecondition("Basin is not initialized here. Call basin.torch.init() first.")
     return _context
+
+
+def finish() -> None:
+    """This worker is out of data; see basin.torch.finished()."""
+    current().finish()

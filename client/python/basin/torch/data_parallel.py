@@ -72,11 +72,8 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         )
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        if context.is_started() and self._lane not in context.current().lanes:
-            raise FailedPrecondition(
-                "The model was wrapped before shutdown(), and its gradients are no longer reduced. "
-                "Wrap its .module again after init()."
-            )
+        if torch.is_grad_enabled():  # One may evaluate after shutdown().
+            self._lane.check_open("forward()")
         return self.module(*inputs, **options)
 
     @contextlib.contextmanager
@@ -85,6 +82,18 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         backward after it. step() is refused within."""
         with self._lane.no_sync():
             yield
+
+    @contextlib.contextmanager
+    def join(self, *, enable: bool = True) -> Iterator[None]:
+        """A loop over data of which others have more or less; basin.torch.finished() at its end. As
+        torch's join(), but for this: it does not wait for the others, who divide by those who
+        contribute, and the model keeps what it has.
+
+        enable: False: it does nothing
+        """
+        yield
+        if enable:
+            context.finish()
 
     def __getstate__(self) -> dict[str, Any]:
         raise FailedPrecondition(

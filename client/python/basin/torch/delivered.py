@@ -14,14 +14,12 @@ class _Result:
     version:      of its memory; a write to it makes another one
     sample:       a few of its elements, because a write through .data does not
     squared_norm: of the gradient as it is now
-    factor:       what it was multiplied by since it was delivered
     """
 
     gradient: weakref.ref[torch.Tensor]
     version: int
     sample: torch.Tensor
     squared_norm: float
-    factor: float = 1.0
 
     def is_in(self, gradient: torch.Tensor | None) -> bool:
         return (
@@ -64,12 +62,6 @@ class Delivered:
         assert gradient is not None
         result.version, result.sample = gradient._version, _sample(gradient)
         result.squared_norm *= factor * factor
-        result.factor *= factor
-
-    def factor(self, parameter: torch.Tensor) -> float:
-        """What was told to scale() since the result was delivered."""
-        result = self._results.get(parameter)
-        return 1.0 if result is None else result.factor
 
 
 def _sample(gradient: torch.Tensor) -> torch.Tensor:

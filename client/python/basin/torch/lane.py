@@ -18,7 +18,6 @@ Threads. One thread at a time runs backward and step.
 """
 
 import contextlib
-import itertools
 import os
 import time
 import warnings
@@ -38,15 +37,14 @@ from basin.errors import (
     Paused,
     Unsupported,
 )
-from basin.spec import Counts, Op, RoundSpec, Weight
+from basin.spec import Counts, RoundSpec
 from basin.torch import narrow, tensors
 from basin.torch.buffers import BufferLane
 from basin.torch.delivered import Delivered
+from basin.torch.divided_again import DividedAgain
 from basin.torch.state import JobState
-from basin.worker import Result, RoundInfo, Worker, logger
-
-# Of each lane, compared at each step with what was delivered.
-_SAMPLED_PARAMETERS = 4
+from basin.torch.window import Window
+from basin.worker import Result, RoundInfo, Worker
 
 
 class ContributorsChanged(UserWarning):
@@ -63,64 +61,6 @@ class Totals:
     bytes_received: int = 0
     push_seconds: float = 0.0
     wait_seconds: float = 0.0
-
-
-class Window:
-    """What the gradients of a round are made of. A count is known when it was told for each
-    micro-batch."""
-
-    def __init__(self) -> None:
-        self.micro_batches = 0
-        self._samples: int | None = None
-        self._tokens: int | None = None
-
-    def tell(self, samples: int | None, tokens: int | None) -> None:
-        """Adds to what is known of the one micro-batch that this is."""
-        if samples is not None:
-            self._samples = (self._samples or 0) + samples
-        if tokens is not None:
-            self._tokens = (self._tokens or 0) + tokens
-
-    def add(self, other: "Window") -> None:
-        def total(mine: int | None, more: int | None) -> int | None:
-            return None if mine is None or more is None else mine + more
-
-        if self.micro_batches == 0:
-            self._samples, self._tokens = other._samples, other._tokens
-        else:
-            self._samples = total(self._samples, other._samples)
-            self._tokens = total(self._tokens, other._tokens)
-        self.micro_batches += other.micro_batches
-
-    def check(self, spec: RoundSpec, window: "Window", owner: str) -> None:
-        """Whether a backward of these counts may be added to the window of a weighted average."""
-        if spec.op != Op.WEIGHTED_AVERAGE or spec.weight == Weight.MICRO_BATCHES:
-            return
-        name = spec.weight.name.lower()
-        count, total = self._count_of(spec.weight), window._count_of(spec.weight)
-        if count is None:
-            raise InvalidArgument(
-                f"Gradients are averaged by {name}, and nobody has said how many the backward is "
-                f"made of. Call contribute({name}=...) of {owner} before each backward(), with 0 "
-                "when there are none."
-            )
-        if spec.contributes_sum or window.micro_batches == 0:
-            return
-        if total != count * window.micro_batches:
-            raise InvalidArgument(
-                f"Micro-batches of {count} and of other numbers of {name} are accumulated, each "
-                "with the gradient of a mean. No weight makes the mean over all of them out of "
-                "their sum: the smaller ones would count too much. Make each loss the sum over its "
-                f'{name} and say contributes="sum", or send each by a backward of its own.'
-            )
-
-    def _count_of(self, weight: Weight) -> int | None:
-        return self._samples if weight == Weight.SAMPLES else self._tokens
-
-    def counts(self) -> Counts:
-        if self.micro_batches == 0:
-            return Counts(0, 0, 0)
-        return Counts(self._samples, self._tokens, self.micro_batches)
 
 
 class GradientLane:
@@ -169,6 +109,7 @@ class GradientLane:
         self._handles: dict[torch.Tensor, int] = {}
         self._hooks: list[RemovableHandle] = []
 
+        self._closed = False
         self._pushing = True
         self._in_backward = False
         self._sends = False  # Whether this backward pushes.
@@ -187,8 +128,6 @@ class GradientLane:
         self._held: set[torch.Tensor] = set()
         self._aside: dict[torch.Tensor, torch.Tensor] = {}
 
-        self._delivered: list[tuple[torch.Tensor, int, float]] = []  # Elements of the result.
-        self._warned = False
         self._steps = 0
         # By optimizer: how many rounds there had been at its last step.
         self._rounds_at_step: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (
@@ -196,6 +135,7 @@ class GradientLane:
         )
         self.totals = Totals()
         self.delivered = Delivered()
+        self._divided_again = DividedAgain(name, spec.op)
         # Of the gradients of this worker; the same on all.
         self.loss_scale = 1.0
         # Who contributed to the counts that the next round's gradients are divided by.
@@ -249,6 +189,16 @@ class GradientLane:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+        self._closed = True
+
+    def check_open(self, call: str) -> None:
+        """Raises FailedPrecondition after shutdown(), when gradients are this worker's own."""
+        if self._closed:
+            raise FailedPrecondition(
+                f"{call} was called after shutdown(), and {self._owner} of before it reduces "
+                "nothing any more. Make another one after init(); to train on alone, use the "
+                "optimizer or the model without Basin."
+            )
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -272,6 +222,7 @@ class GradientLane:
         self.scan()
         self._forget_what_was_zeroed()
         self._check_not_spoiled("backward()")
+        self._check_window_is_applied()
         self._put_aside()
         self._failure = None
         self._in_backward = True
@@ -514,13 +465,14 @@ class GradientLane:
             self._restore_aside()
             raise
         self._in_round = False
-        self.info = result.info
+        # The reply is the same on all workers, and this label is not in it.
+        self.info = replace(result.info, spec=replace(result.info.spec, step=self._steps))
         self._check_round(self.info.round)
         with torch.no_grad():
             for parameter, handle in self._handles.items():
                 self._assign(parameter, handle, result)
         self._pushed.clear()
-        self._delivered = self._sample()
+        self._divided_again.delivered(p for p in self._handles if p in self._held)
         self.totals.rounds += 1
         self.totals.wait_seconds += time.perf_counter() - began
         self._compare_counted()
@@ -575,12 +527,14 @@ class GradientLane:
     def wait_round(self, timeout: float | None = None) -> None:
         """Waits again, after OutcomeUnknown or Paused; for ever, unless `timeout` seconds are
         given."""
+        self.check_open("wait_round()")
         if not self._in_round:
             raise FailedPrecondition(f"Lane {self.name} has no round in flight. Do not wait.")
         self._settle(timeout)
 
     def retry_round(self) -> None:
         """Sends what an aborted round had, as the next round."""
+        self.check_open("retry_round()")
         if self._in_round or not self._local():
             raise FailedPrecondition(
                 f"Lane {self.name} has no gradients of an aborted round. Run backward() instead."
@@ -598,6 +552,7 @@ class GradientLane:
     def sync_gradients(self) -> None:
         """Sends what is local, without a backward. Takes part with nothing, when there is nothing
         and there was no round since the last step."""
+        self.check_open("sync_gradients()")
         self._check_settled("sync_gradients()")
         self.scan()
         self._forget_what_was_zeroed()
@@ -613,44 +568,16 @@ class GradientLane:
 
     # ---- one step
 
-    def _sample(self) -> list[tuple[torch.Tensor, int, float]]:
-        """A few elements of what .grad holds now."""
-        if self._warned or self._spec.op == Op.SUM:
-            return []
-        some = itertools.islice((p for p in self._handles if p in self._held), _SAMPLED_PARAMETERS)
-        return [
-            (parameter, i, parameter.grad.view(-1)[i].item())
-            for parameter in some
-            if parameter.grad is not None and parameter.grad.is_contiguous()
-            for i in {0, parameter.numel() // 2, parameter.numel() - 1}
-        ]
-
-    def _warn_if_divided_again(self) -> None:
-        """A script that divides a sum by the number of workers does so to our average, too."""
-        delivered, self._delivered = self._delivered, []
-        workers = 1 if self.info is None else len(self.info.contributors)
-        seen = 0
-        for parameter, i, before in delivered:
-            if parameter.grad is None or not parameter.grad.is_contiguous():
-                return
-            now = parameter.grad.view(-1)[i].item()
-            before *= self.delivered.factor(parameter)  # By clipping, say.
-            if abs(now * workers - before) > 4 * torch.finfo(parameter.dtype).eps * abs(before):
-                return
-            seen += before != 0.0
-        if workers == 1 or seen < 2:
-            return
-        self._warned = True
-        logger.warning(
-            "divided again: the gradients that step %d applies are 1/%d of what %s of lane %s has "
-            "delivered, which was divided by %d already. Do not divide by the number of workers, "
-            "or use op=basin.Sum.",
-            self._steps,
-            workers,
-            self._spec.op.name,
-            self.name,
-            1 if self.info is None else self.info.divisor,
-        )
+    @contextlib.contextmanager
+    def scaling(self, parameters: Iterable[torch.Tensor], factor: float) -> Iterator[None]:
+        """Within, somebody multiplies the .grad of these by `factor`: clipping, or a scaler."""
+        mine = [parameter for parameter in parameters if self.knows(parameter)]
+        results = [each for each in mine if self.delivered.squared_norm(each) is not None]
+        yield
+        for parameter in results:
+            self.delivered.scale(parameter, factor)
+        for parameter in mine:
+            self._divided_again.scaled(parameter, factor)
 
     def reduces_for(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether gradients that this lane reduces are what the optimizer applies."""
@@ -659,7 +586,7 @@ class GradientLane:
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Makes sure that .grad is the result of a round."""
         self.reduce_for(optimizer, "step()")
-        self._warn_if_divided_again()
+        self._divided_again.before_step(self._steps, self.info)
 
     def reduce_for(self, optimizer: torch.optim.Optimizer, call: str) -> None:
         """Reduces what is left of a window, for a `call` that needs the result."""
@@ -676,6 +603,17 @@ class GradientLane:
                 f"{call} of step {self._steps} was called on gradients of lane {self.name} that "
                 "hold a part of a backward that has failed. Call zero_grad() and begin the "
                 "micro-batches of this step again."
+            )
+
+    def _check_window_is_applied(self) -> None:
+        """Another backward would begin a window that the other workers have not: from then on their
+        rounds would be of different steps."""
+        if self._passes > 1 and self.has_unapplied():
+            raise FailedPrecondition(
+                f"backward() was called after the last one of step {self._steps}: the gradients of "
+                f"lane {self.name} were sent by number {self._passes} "
+                "(backward_passes_per_step), or before, by hand. Call step() first, or zero_grad() "
+                "to leave the step out, or make the window longer."
             )
 
     def _check_settled(self, call: str) -> None:

@@ -138,6 +138,8 @@ def _names(
 
 def _attach(optimizer: Any, lane: GradientLane) -> None:
     """Methods, so that it stays the object that LR schedulers know."""
+    if not hasattr(optimizer, "basin_lane"):
+        optimizer.register_step_pre_hook(_check_open)
     optimizer.basin_lane = lane
     optimizer.contribute = lane.contribute
     optimizer.no_sync = lane.no_sync
@@ -146,3 +148,7 @@ def _attach(optimizer: Any, lane: GradientLane) -> None:
     optimizer.retry_round = lane.retry_round
     optimizer.last_round = lambda: lane.info
     optimizer.totals = lambda: lane.totals
+
+
+def _check_open(optimizer: Any, *_: Any) -> None:
+    optimizer.basin_lane.check_open("step()")

@@ -1,24 +1,28 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""A GradScaler whose workers agree."""
+"""Gradient scalers whose workers agree."""
 
+import functools
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 
-from basin.torch.context import current
-from basin.torch.lane import parameters_of
+from basin.torch.lane import GradientLane, parameters_of
 
 
 class GradScaler(torch.amp.GradScaler):
     """torch.amp.GradScaler for the CPU; the arguments are its, but the device.
 
-    .grad has the same bits on all workers, so all find the same infinities, skip the same steps and
-    change their scale alike: nothing is sent for that. What one worker's contribution overflowed
-    with, or the sum, is not finite in the result either. The scale goes with each round and is
-    compared: a worker whose scale is another one gets Mismatch, with both values, when its
-    backward() returns, instead of being summed in another unit.
+    From init() on this holds for it and for torch's own: .grad has the same bits on all workers, so
+    all find the same infinities, skip the same steps and change their scale alike: nothing is sent
+    for that. What one worker's contribution overflowed with, or the sum, is not finite in the
+    result either. The scale goes with each round and is compared: a worker whose scale is another
+    one gets Mismatch, with both values, when its backward() returns, instead of being summed in
+    another unit.
 
-    With backward_passes_per_step a short window is reduced by unscale_(), or by step() of this
+    With backward_passes_per_step a short window is reduced by unscale_(), or by step() of the
     scaler, whichever comes first.
 
     A worker that joins late needs the others' scale: basin.torch.broadcast_state(scaler=scaler).
@@ -27,30 +31,76 @@ class GradScaler(torch.amp.GradScaler):
     def __init__(self, **options: Any) -> None:
         super().__init__(device="cpu", **options)
 
-    def scale(self, outputs: Any) -> Any:
-        scaled = super().scale(outputs)
-        self._tell_lanes()
-        return scaled
 
-    def update(self, new_scale: float | torch.Tensor | None = None) -> None:
-        super().update(new_scale)
-        self._tell_lanes()
+class ScalerWatch:
+    """Has every torch.amp.GradScaler tell these lanes its scale, and what it multiplies, until
+    close()."""
 
-    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        # What is left of a window has to be reduced before anyone looks for infinities in it.
-        for lane in current().lanes:
+    def __init__(self, lanes: Sequence[GradientLane]) -> None:
+        self._lanes = lanes
+        self._process = os.getpid()
+        scaler = torch.amp.GradScaler
+        self._methods: dict[str, Callable[..., Any]] = {
+            "scale": scaler.scale,
+            "update": scaler.update,
+            "unscale_": scaler.unscale_,
+            "step": scaler.step,
+        }
+        watched = (self._telling, self._telling, self._unscaling, self._reducing)
+        for (name, method), watch in zip(self._methods.items(), watched):
+            setattr(scaler, name, self._here(method, watch(method)))
+
+    def close(self) -> None:
+        for name, method in self._methods.items():
+            setattr(torch.amp.GradScaler, name, method)
+
+    def _here(self, method: Callable[..., Any], watched: Callable[..., Any]) -> Callable[..., Any]:
+        """`watched` in this process, and the method itself in its children."""
+
+        @functools.wraps(method)
+        def called(*arguments: Any, **options: Any) -> Any:
+            here = os.getpid() == self._process
+            return (watched if here else method)(*arguments, **options)
+
+        return called
+
+    def _telling(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Tells what the scale is after scale() and update()."""
+
+        def telling(scaler: torch.amp.GradScaler, *arguments: Any, **options: Any) -> Any:
+            returned = method(scaler, *arguments, **options)
+            for lane in self._lanes:
+                lane.loss_scale = scaler.get_scale()
+            return returned
+
+        return telling
+
+    def _unscaling(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """What is left of a window has to be reduced before anyone looks for infinities in it."""
+
+        def unscaling(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> Any:
+            self._reduce(optimizer, "unscale_()")
+            # By which torch multiplies, a float32.
+            factor = float(torch.tensor(1.0 / scaler.get_scale(), dtype=torch.float32))
+            with ExitStack() as scaling:
+                for lane in self._lanes:
+                    scaling.enter_context(lane.scaling(parameters_of(optimizer), factor))
+                return method(scaler, optimizer)
+
+        return unscaling
+
+    def _reducing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A fused optimizer unscales by itself, after step() has looked for infinities."""
+
+        def reducing(
+            scaler: torch.amp.GradScaler, optimizer: Any, *arguments: Any, **options: Any
+        ) -> Any:
+            self._reduce(optimizer, "step()")
+            return method(scaler, optimizer, *arguments, **options)
+
+        return reducing
+
+    def _reduce(self, optimizer: torch.optim.Optimizer, call: str) -> None:
+        for lane in self._lanes:
             if lane.reduces_for(optimizer):
-                lane.reduce_for(optimizer, "unscale_()")
-        known = [
-            (lane, parameter)
-            for lane in current().lanes
-            for parameter in parameters_of(optimizer)
-            if lane.delivered.squared_norm(parameter) is not None
-        ]
-        super().unscale_(optimizer)
-        for lane, parameter in known:
-            lane.delivered.scale(parameter, 1.0 / self.get_scale())
-
-    def _tell_lanes(self) -> None:
-        for lane in current().lanes:
-            lane.loss_scale = self.get_scale()
+                lane.reduce_for(optimizer, call)

@@ -8,7 +8,16 @@ import torch
 
 from basin import __version__
 from basin.errors import FailedPrecondition, InvalidArgument
-from basin.spec import AVERAGES, Op, ReductionOptions, RoundSpec, Weight, reduction
+from basin.spec import (
+    AVERAGES,
+    Op,
+    ReductionOptions,
+    RoundSpec,
+    Weight,
+    op_of,
+    reduction,
+    whole_number,
+)
 from basin.torch import context
 from basin.torch.buffers import BufferLane
 from basin.torch.lane import GradientLane
@@ -41,11 +50,13 @@ def start_lane(
         raise InvalidArgument(
             f"wire_dtype cannot be {wire_dtype}. Use torch.bfloat16, torch.float16 or None."
         )
-    if passes < 1:
-        raise InvalidArgument(f"backward_passes_per_step cannot be {passes}. Use 1 or more.")
-    if op not in (*AVERAGES, Op.SUM):
+    if not whole_number(passes):
         raise InvalidArgument(
-            f"Gradients cannot be reduced with {Op(op).name}. Use basin.Average, basin.Sum or "
+            f"backward_passes_per_step cannot be {passes!r}. Use a whole number from 1 on."
+        )
+    if op_of(op) not in (*AVERAGES, Op.SUM):
+        raise InvalidArgument(
+            f"Gradients cannot be reduced with {op_of(op).name}. Use basin.Average, basin.Sum or "
             "basin.WeightedAverage."
         )
     spec = reduction(op, **options)

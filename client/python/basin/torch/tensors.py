@@ -35,7 +35,11 @@ def check(name: str, tensor: torch.Tensor) -> None:
             f"Tensor {name} is sparse ({tensor.layout}). Make it dense: Embedding(sparse=False)."
         )
     if tensor.dtype not in DTYPES:
-        raise Unsupported(f"Tensor {name} has dtype {tensor.dtype}, which Basin cannot reduce.")
+        known = ", ".join(str(each).removeprefix("torch.") for each in DTYPES)
+        raise Unsupported(
+            f"Tensor {name} has dtype {tensor.dtype}, which Basin cannot reduce. Convert it to one "
+            f"of {known}."
+        )
 
 
 def spec_of(name: str, tensor: torch.Tensor) -> TensorSpec:

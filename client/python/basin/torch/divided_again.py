@@ -1,0 +1,83 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Tells a script that divides by the number of workers that its gradients were divided already."""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from basin.spec import Op
+from basin.worker import RoundInfo, logger
+
+# Of each lane, compared at each step with what was delivered.
+_SAMPLED_PARAMETERS = 4
+
+
+@dataclass
+class _Element:
+    """One of a gradient, and what it has to be now unless somebody has written to it."""
+
+    parameter: torch.Tensor
+    index: int
+    value: float
+
+    def now(self) -> float | None:
+        gradient = self.parameter.grad
+        if gradient is None or not gradient.is_contiguous():
+            return None
+        return float(gradient.view(-1)[self.index])
+
+    def is_divided_by(self, workers: int) -> bool:
+        now = self.now()
+        rounding = 4 * torch.finfo(self.parameter.dtype).eps * abs(self.value)
+        return now is not None and abs(now * workers - self.value) <= rounding
+
+
+class DividedAgain:
+    """Compares a few elements of an average when it is delivered and when a step applies it, and
+    warns once when they have become 1/N. What clipping and gradient scalers multiply is told."""
+
+    def __init__(self, lane: str, op: Op) -> None:
+        self._lane = lane
+        self._op = op
+        self._warned = False
+        self._elements: list[_Element] = []
+
+    def delivered(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Their .grad is now what a round has come to."""
+        self._elements = []
+        if self._warned or self._op == Op.SUM:
+            return
+        for parameter in itertools.islice(parameters, _SAMPLED_PARAMETERS):
+            for index in {0, parameter.numel() // 2, parameter.numel() - 1}:
+                element = _Element(parameter, index, 0.0)
+                if (now := element.now()) is not None:
+                    element.value = now
+                    self._elements.append(element)
+
+    def scaled(self, parameter: torch.Tensor, factor: float) -> None:
+        """Somebody has multiplied .grad, for a reason that is no division by the workers."""
+        for element in self._elements:
+            if element.parameter is parameter:
+                element.value *= factor
+
+    def before_step(self, step: int, info: RoundInfo | None) -> None:
+        elements, self._elements = self._elements, []
+        workers = 1 if info is None else len(info.contributors)
+        told = sum(element.value != 0.0 for element in elements)
+        if info is None or workers == 1 or told < 2:
+            return
+        if not all(element.is_divided_by(workers) for element in elements):
+            return
+        self._warned = True
+        logger.warning(
+            "divided again: the gradients that step %d applies are 1/%d of what %s of lane %s has "
+            "delivered, which was divided by %d already. Do not divide by the number of workers, "
+            "or use op=basin.Sum.",
+            step,
+            workers,
+            self._op.name,
+            self._lane,
+            info.divisor,
+        )

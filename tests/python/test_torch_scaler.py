@@ -1,0 +1,154 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""torch's own gradient scalers, which init() has tell what they do.
+
+Usage: test_torch_scaler.py BASIND LIBBASIN
+"""
+
+import os
+from typing import Any
+from unittest import mock
+
+from jobs import require
+
+require("numpy", "torch")
+import torch  # noqa: E402 - ends above when there is none
+from torch import nn  # noqa: E402
+from torch_jobs import (  # noqa: E402
+    WORKERS,
+    TorchTest,
+    loss_of,
+    main,
+    model,
+    session,
+    sgd,
+)
+
+
+def vector() -> nn.ParameterList:
+    return nn.ParameterList([nn.Parameter(torch.zeros(7))])
+
+
+# ---- what workers do
+
+
+def scale_of_n(rank: int, backwards: int, divides: bool) -> Any:
+    """A scale that is the number of workers, by which unscale_() divides; and a script that divides
+    once more."""
+    with session() as bt, mock.patch("basin.worker.logger.warning") as warn:
+        net = model()
+        optimizer = sgd(net, bt)
+        scaler = torch.amp.GradScaler("cpu", init_scale=float(WORKERS))
+        for step in range(2):
+            optimizer.zero_grad()
+            for _ in range(backwards):
+                scaler.scale(loss_of(net, rank, step)).backward()
+            if divides:
+                scaler.unscale_(optimizer)
+                for parameter in net.parameters():
+                    assert parameter.grad is not None
+                    parameter.grad.div_(WORKERS)
+            scaler.step(optimizer)
+            scaler.update()
+        return [call.args[0] % call.args[1:] for call in warn.call_args_list]
+
+
+def other_scales(rank: int) -> Any:
+    import basin
+
+    with session() as bt:
+        net = vector()
+        optimizer = sgd(net, bt)
+        scaler = torch.amp.GradScaler("cpu", init_scale=512.0 if rank == 2 else 1024.0)
+        text = ""
+        try:
+            scaler.scale(net[0].sum()).backward()
+        except basin.Mismatch as error:
+            text = str(error)
+        return text, optimizer.last_round().contributors
+
+
+def fused(rank: int) -> Any:
+    """A fused optimizer unscales by itself. Windows are of two; the last worker's is short, and in
+    the second step another one has an infinity."""
+    with session() as bt:
+        net = vector()
+        optimizer = bt.DistributedOptimizer(
+            torch.optim.SGD(net.parameters(), lr=0.1, fused=True),
+            net.named_parameters(),
+            backward_passes_per_step=2,
+        )
+        scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=100)
+        seen = []
+        for step in range(3):
+            optimizer.zero_grad()
+            for _ in range(1 if rank == WORKERS - 1 else 2):
+                value = float("inf") if step == 1 and rank == 0 else 3.0
+                scaler.scale((value * net[0]).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            seen.append((net[0].tolist(), scaler.get_scale()))
+        return seen
+
+
+def after_shutdown(rank: int) -> Any:
+    before = [getattr(torch.amp.GradScaler, name) for name in ("scale", "unscale_", "step")]
+    with session():
+        within = [getattr(torch.amp.GradScaler, name) for name in ("scale", "unscale_", "step")]
+    after = [getattr(torch.amp.GradScaler, name) for name in ("scale", "unscale_", "step")]
+    return before == after, any(a is b for a, b in zip(before, within))
+
+
+def after_fork(rank: int) -> Any:
+    with session() as bt:
+        net = vector()
+        sgd(net, bt)
+        child = os.fork()
+        if child == 0:
+            # The job is its parent's: its own scaler says nothing there.
+            alone = vector()
+            scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+            optimizer = torch.optim.SGD(alone.parameters(), lr=1.0)
+            scaler.scale(alone[0].sum()).backward()
+            scaler.step(optimizer)
+            os._exit(0 if alone[0].tolist() == [-1.0] * 7 else 1)
+        return os.waitpid(child, 0)[1]
+
+
+# ---- what is seen of it
+
+
+class ScalerTest(TorchTest):
+    def test_criterion_1_4_a_scale_of_n_is_no_division_by_the_workers(self) -> None:
+        for backwards in (1, 2):
+            for told in self.run_job(scale_of_n, backwards, False):
+                self.assertEqual([], told)
+        for told in self.run_job(scale_of_n, 1, True):
+            self.assertEqual(1, len(told))
+            self.assertIn("divided again", told[0])
+
+    def test_criterion_5_3_scales_of_torchs_own_scaler_are_compared(self) -> None:
+        *others, (text, _) = self.run_job(other_scales)
+        self.assertIn("loss scale 512 against 1024", text)
+        self.assertEqual([("", ("w0", "w1"))] * 2, others)
+
+    def test_criterion_3_8_a_fused_optimizer_leaves_out_the_same_steps(self) -> None:
+        outcomes = self.run_job(fused)
+        # Windows of 2, 2 and 1 backwards of 3 each.
+        step = -0.1 * 3 * 5 / WORKERS
+        expected = [(step, 64.0), (step, 32.0), (2 * step, 32.0)]
+        for (weights, scale), (weight, of_scale) in zip(outcomes[0], expected):
+            self.assertEqual(of_scale, scale)
+            for each in weights:
+                self.assertAlmostEqual(weight, each, delta=1e-6)
+        for each in outcomes[1:]:
+            self.assertEqual(outcomes[0], each)
+
+    def test_scalers_are_torchs_again_after_shutdown(self) -> None:
+        self.assertEqual([(True, False)] * WORKERS, self.run_job(after_shutdown))
+
+    def test_a_child_after_fork_scales_alone(self) -> None:
+        self.assertEqual([0] * WORKERS, self.run_job(after_fork))
+
+
+if __name__ == "__main__":
+    main()
