@@ -4,13 +4,13 @@
 Usage: test_torch_rounds.py BASIND LIBBASIN
 """
 
+import http.client
 import os
 import re
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +138,10 @@ def late_layer(rank: int, metrics: str) -> Any:
     expected = WORKERS * (LATE_LAYERS - 1) * LATE_BYTES
 
     def sent() -> float:
-        with urllib.request.urlopen(f"http://{metrics}/metrics") as page:
-            text = page.read().decode()
+        connection = http.client.HTTPConnection(metrics)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
         return sum(
             float(value)
             for value in re.findall(r"^basin_result_bytes_total\S* (\S+)$", text, re.MULTILINE)
@@ -157,9 +159,10 @@ def late_layer(rank: int, metrics: str) -> Any:
 
         def late(_: torch.Tensor) -> None:
             end = time.monotonic() + PATIENCE / 2
-            while sent() - before < expected and time.monotonic() < end:
-                time.sleep(0.01)  # It is asked over HTTP.
-            seen.append(sent() - before)
+            bytes_sent = 0.0
+            while bytes_sent < expected and time.monotonic() < end:
+                bytes_sent = sent() - before
+            seen.append(bytes_sent)
 
         if rank == 0:
             net[3].register_hook(late)

@@ -27,7 +27,7 @@ def clip_grad_norm_(
     error_if_nonfinite:
                 raise FloatingPointError instead of scaling by a norm that is not finite
 
-    Call it between backward() and step(), after unscale_() of a basin.torch.GradScaler. Raises
+    Call it between backward() and step(), after unscale_() of a gradient scaler. Raises
     FailedPrecondition when a .grad was not reduced, which sync_gradients() does, or is not the
     result of one round any more: another backward was added, or somebody has written to it.
     torch.nn.utils.clip_grad_norm_() clips those.
@@ -88,7 +88,7 @@ def _known(parameter: torch.Tensor) -> tuple[GradientLane, float]:
         raise FailedPrecondition(
             f"The gradient of parameter {lane.name_of(parameter)} is not the result of one round: "
             "a second backward was added to it, or somebody has written to it since (unscale_() of "
-            "a basin.torch.GradScaler may). Clip right after the one backward that reduces, or use "
+            "a gradient scaler may). Clip right after the one backward that reduces, or use "
             "torch.nn.utils.clip_grad_norm_(), which makes a pass over the gradients."
         )
     return lane, squared_norm
