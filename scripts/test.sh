@@ -19,8 +19,8 @@ the next, and the exit status is 1 if anything failed.
 usage: scripts/test.sh [--fast | --nightly] [--only STAGE]... [--jobs N] [--help]
 
   --fast        setup, lint without clang-tidy, and release without the long tests
-  --nightly     also the nightly tests, the long ones under sanitizers, clang-tidy over the tests and
-                with its static analyzer, 600 s per fuzz target, and full benchmark times
+  --nightly     also the nightly tests, the long ones under sanitizers, clang-tidy over the tests
+                and with its static analyzer, 600 s per fuzz target, and full benchmark times
   --only STAGE  only this stage; may be repeated, and the order above still holds
   --jobs N      parallel jobs (default: the number of processors)
 
