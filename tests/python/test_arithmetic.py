@@ -407,6 +407,55 @@ class ResizeTest(unittest.TestCase):
                 self.assertEqual(2.0 if 3 <= count <= 8 else 1.0, info.spec.predivide)
                 np.testing.assert_array_equal(by_round[info.round], result)
 
+    def test_criterion_5_3_a_joiner_with_other_factors_is_told_those_of_the_job(self) -> None:
+        """Two workers train until a third one contributes, whose first scale is another one."""
+        import basin
+
+        seen: dict[str, list[tuple[int, float]]] = {"w0": [], "w1": [], "w2": []}
+        texts: list[str] = []
+        failures: list[BaseException] = []
+        has_trained = threading.Event()
+
+        def train(worker: str) -> None:
+            if worker == "w2":
+                has_trained.wait(PATIENCE)
+            with basin.connect(
+                *(self.jobs.aggregator.address, "joined", worker),
+                min_workers=2,
+                max_workers=3,
+                start_workers=2,
+            ) as client:
+                if worker == "w2":
+                    handle = client.allreduce_async(
+                        np.ones(2), "x", op=basin.Average, prescale_factor=2.0
+                    )
+                    texts.append(message("Mismatch", handle.wait, PATIENCE))
+                    seen[worker].append((len(handle.info.contributors), 0.0))
+                while not seen[worker] or seen[worker][-1][0] < 3:
+                    handle = client.allreduce_async(np.ones(2), "x", op=basin.Average)
+                    result = handle.wait(PATIENCE)
+                    seen[worker].append((len(handle.info.contributors), float(result[0])))
+                    has_trained.set()
+
+        def run(worker: str) -> None:
+            try:
+                train(worker)
+            except BaseException as error:
+                failures.append(error)
+                raise
+
+        threads = [threading.Thread(target=run, args=(worker,)) for worker in seen]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([], failures)
+        self.assertRegex(texts[0], "prescale 2 against 1")
+        self.assertEqual([(2, 0.0), (3, 1.0)], seen["w2"])
+        for worker in ("w0", "w1"):
+            self.assertEqual((3, 1.0), seen[worker][-1])
+            self.assertEqual({(2, 1.0)}, set(seen[worker][:-1]))
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
