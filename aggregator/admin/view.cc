@@ -3,8 +3,8 @@
 #include "aggregator/admin/view.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "aggregator/observer/snapshot.h"
 #include "proto/wire/session_types.h"
 #include "proto/wire/types.h"
 
@@ -128,7 +128,8 @@ void AddPast(const Lane& lane, uint32_t last, const RoundTimes& times, v1::LaneR
       status.set_waited_for(last->second.first);
       status.set_wait_ns(Nanoseconds(last->second.second));
     }
-    status.set_gradient_norm(std::sqrt(record->value.facts.squared_norm));
+    const std::optional<double> norm = NormsOf(lane.layout, record->value).all;
+    if (norm.has_value()) status.set_gradient_norm(*norm);
   }
 }
 

@@ -83,6 +83,10 @@ struct Config {
   // Of a hello that tells of all lanes of a job, at its longest; at most what a message may have.
   uint64_t max_history_bytes = uint64_t{64} << 20;
 
+  // How long a worker may say nothing before it counts as silent: a heartbeat may be late, or lost
+  // with the connection that carried it.
+  absl::Duration silence() const { return 2 * heartbeat; }
+
   bool state_file = false;  // Wait for StateSaved before a generation is told.
   std::map<JobName, SavedState> saved;
 

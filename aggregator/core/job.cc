@@ -1,17 +1,15 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a job routes what its workers send to lanes and rounds, and how a round's verdict is told.
-// Hellos are in job_hello.cc, recovery in job_recovery.cc, membership in job_members.cc.
+// How a job routes what its workers send to lanes and rounds, and its deadlines. Hellos are in
+// job_hello.cc, recovery in job_recovery.cc, membership in job_members.cc, lanes in job_lanes.cc,
+// and how a round's verdict is told in job_verdict.cc.
 
 #include "aggregator/core/job.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "aggregator/core/history.h"
 #include "aggregator/core/spec.h"
 
 namespace basin::aggregator {
@@ -23,9 +21,6 @@ struct Overloaded : F... {
 };
 template <typename... F>
 Overloaded(F...) -> Overloaded<F...>;
-
-// Heartbeats that may be late, or lost with the connection that carried them.
-constexpr int kSilence = 2;
 
 }  // namespace
 
@@ -78,9 +73,9 @@ bool Job::Fits(const JobScope& scope, const JobSettings& settings, std::string& 
 
 RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
   const Lane& lane = lanes_[index];
-  return RoundScope{scope.now, scope.config,   scope.actions,         id_,         name_,
-                    index,     lane.name,      lane.layout,           lane.memory, workers_,
-                    Paused(),  lane.last_spec, membership_.generation};
+  return RoundScope{scope.now, scope.config,   scope.actions, id_,         name_,
+                    index,     lane.name,      lane.layout,   lane.memory, workers_,
+                    Paused(),  lane.last_spec, membership_};
 }
 
 ValueScope Job::ValuesScope(const JobScope& scope) const {
@@ -111,9 +106,7 @@ bool Job::IsMember(const Worker& worker) const { return worker.state == WorkerSt
 // Something of the worker has arrived.
 void Job::Hear(const JobScope& scope, Slot slot) {
   Worker& worker = workers_[slot];
-  if (scope.now - worker.last_heard > kSilence * scope.config.heartbeat) {
-    worker.silent_until = scope.now;
-  }
+  if (scope.now - worker.last_heard > scope.config.silence()) worker.silent_until = scope.now;
   worker.last_heard = scope.now;
 }
 
@@ -253,7 +246,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
               if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
               if (lane.round->HasBegun(slot) || lane.round->phase() == RoundPhase::kPrepared)
                 continue;
-              lane.round->TakeWithdraw(ScopeOf(scope, i), slot, "it has finished");
+              lane.round->TakeFinished(ScopeOf(scope, i), slot);
             }
             ReconsiderMembers(scope);
             AdvanceAll(scope);
@@ -271,240 +264,6 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
       },
       message);
 }
-
-Lane* Job::FindLane(const JobScope& scope, Slot slot, LaneIndex lane) {
-  if (lane < lanes_.size() && !lanes_[lane].name.empty()) {
-    if (!lanes_[lane].expired) return &lanes_[lane];
-    if (const std::string why = Revive(scope, lanes_[lane]); !why.empty()) {
-      RejectMessage(scope, slot, ErrorCode::kResourceExhausted,
-                    absl::StrCat("Job ", name_, ", lane ", lanes_[lane].name, ": ", why));
-      return nullptr;
-    }
-    PlanMemory(scope, lanes_[lane], lane);
-    return &lanes_[lane];
-  }
-  RejectMessage(scope, slot, ErrorCode::kNotFound,
-                absl::StrCat("Job ", name_, " has no lane ", lane,
-                             "; register its tensors on this session first."));
-  return nullptr;
-}
-
-std::string Job::WhyNoMoreLanes(const JobScope& scope) const {
-  const auto used =
-      std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.expired; });
-  if (static_cast<uint64_t>(used) < scope.config.max_lanes) return "";
-  return absl::StrCat("the job has ", used,
-                      " lanes, which is its limit. Reuse the names of calls; one that is idle for "
-                      "long counts no more.");
-}
-
-// Takes an idle call lane into use again. Returns why that cannot be; empty when it is in use.
-std::string Job::Revive(const JobScope& scope, Lane& lane) {
-  if (!lane.expired) return "";
-  std::string why = WhyNoMoreLanes(scope);
-  if (why.empty()) why = ChargeChunks(scope, lane, lane.layout.chunks(), lane.layout.bytes());
-  lane.expired = !why.empty();
-  return why;
-}
-
-// Why no hello could tell of all lanes once `next` is in this one; empty when one can. Whoever
-// comes back must be able to say what it remembers, and be told what it missed.
-std::string Job::WhyNotTold(const JobScope& scope, const Lane& lane, const TensorSpec* next) const {
-  const uint64_t workers = std::max<uint32_t>(settings_.max_workers, 1);
-  uint64_t bytes = HelloBytes(workers);
-  for (const Lane& other : lanes_) {
-    bytes += HistoryBytes(other.layout, &other == &lane ? next : nullptr, workers);
-  }
-  if (bytes <= scope.config.max_history_bytes) return "";
-  return absl::StrCat("the hello of a worker that comes back could have ", bytes, " bytes for ",
-                      lanes_.size(), " lanes and ", workers, " workers, and ",
-                      scope.config.max_history_bytes,
-                      " is the limit. Use fewer lanes or tensors, shorter names, or a lower "
-                      "max_workers.");
-}
-
-// Charges what it takes to keep track of so many chunks. Returns why that cannot be.
-std::string Job::ChargeChunks(const JobScope& scope, Lane& lane, uint32_t chunks, uint64_t bytes) {
-  const uint64_t workers = std::max<uint32_t>(settings_.max_workers, 1);
-  const uint64_t tracking = TrackingBytes(workers, chunks);
-  const uint64_t least = tracking + LeastLaneMemory(scope.config, workers, bytes).reserved;
-  if (least > scope.memory.total) {
-    return absl::StrCat("would need at least ", least, " bytes for ", workers, " workers, ",
-                        tracking, " of them to keep track of ", chunks,
-                        " chunks, and the aggregator has ", scope.memory.total,
-                        ". Give it more memory, or lower max_workers.");
-  }
-  if (tracking > lane.tracking + scope.memory.free()) DropCached(scope);
-  if (tracking > lane.tracking + scope.memory.free()) {
-    scope.memory.shortage |= scope.memory.cached > 0;
-    return absl::StrCat("needs ", tracking - lane.tracking, " more bytes to keep track of its ",
-                        chunks, " chunks, and ", scope.memory.free(), " of ", scope.memory.total,
-                        " are free. Register it again when a call or a job has ended.");
-  }
-  scope.memory.reserved += tracking - lane.tracking;
-  lane.tracking = tracking;
-  return "";
-}
-
-// Gives back all that the lane holds of the memory budget.
-void Job::Release(const JobScope& scope, Lane& lane) {
-  scope.memory.reserved -= lane.memory.reserved + lane.tracking;
-  lane.memory = LaneMemory{};
-  lane.tracking = 0;
-}
-
-void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request) {
-  Worker& worker = workers_[slot];
-  LaneIndex index = 0;
-  while (index < lanes_.size() && lanes_[index].name != request.lane) ++index;
-  const auto refuse = [&](ErrorCode code, const std::string& why) {
-    RejectMessage(scope, slot, code,
-                  absl::StrCat("Job ", name_, ", lane ", request.lane, ": ", why));
-  };
-  if (index == lanes_.size()) {
-    if (const std::string why = WhyNoMoreLanes(scope); !why.empty()) {
-      return refuse(ErrorCode::kResourceExhausted, why);
-    }
-    if (lanes_.size() >= scope.config.max_lane_names) {
-      return refuse(ErrorCode::kResourceExhausted,
-                    absl::StrCat("the job has used ", lanes_.size(),
-                                 " names of lanes, which is its limit. Reuse the names of calls."));
-    }
-    lanes_.emplace_back();
-    if (const std::string why = WhyNotTold(scope, lanes_.back(), nullptr); !why.empty()) {
-      lanes_.pop_back();
-      return refuse(ErrorCode::kResourceExhausted, absl::StrCat("with this lane ", why));
-    }
-    lanes_.back().name = request.lane;
-    lanes_.back().kind = request.kind;
-  }
-  Lane& lane = lanes_[index];
-  if (lane.kind != request.kind) {
-    return refuse(ErrorCode::kMismatch,
-                  "gradient lane and call lane have one name; rename one of them.");
-  }
-  if (const std::string why = Revive(scope, lane); !why.empty()) {
-    return refuse(ErrorCode::kResourceExhausted, why);
-  }
-  lane.last_used = scope.now;
-  const uint32_t before = lane.layout.version();
-  for (const TensorSpec& spec : request.tensors) {
-    if (const std::optional<TensorIndex> known = lane.layout.Find(spec.name); known.has_value()) {
-      const TensorSpec& mine = lane.layout.tensors()[*known];
-      if (mine == spec) continue;
-      worker.misfit = absl::StrCat("its tensor ", spec.name, " was refused, ", DescribeSpec(spec),
-                                   " where the job has ", DescribeSpec(mine));
-      refuse(ErrorCode::kMismatch,
-             absl::StrCat("worker ", worker.id, " registers tensor ", spec.name, " as ",
-                          DescribeSpec(spec), " where the job has ", DescribeSpec(mine),
-                          ". Build the same model on every worker; the others go on."));
-      continue;
-    }
-    const std::optional<uint64_t> bytes = TensorBytes(spec);
-    if (!bytes.has_value()) {
-      refuse(ErrorCode::kInvalidArgument,
-             absl::StrCat("tensor ", spec.name, " as ", DescribeSpec(spec), " has no size."));
-      continue;
-    }
-    if (lane.layout.version() >= scope.config.max_tensors) {
-      refuse(ErrorCode::kResourceExhausted,
-             absl::StrCat("the lane has ", lane.layout.version(),
-                          " tensors, which is its limit; fuse small ones."));
-      break;
-    }
-    if (*bytes > scope.config.max_lane_bytes - lane.layout.bytes()) {
-      refuse(ErrorCode::kResourceExhausted,
-             absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec),
-                          " the lane would have more than ", scope.config.max_lane_bytes,
-                          " bytes, which is its limit."));
-      continue;
-    }
-    if (const std::string why = WhyNotTold(scope, lane, &spec); !why.empty()) {
-      refuse(ErrorCode::kResourceExhausted,
-             absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " ", why));
-      break;
-    }
-    if (const std::string why = ChargeChunks(scope, lane, lane.layout.chunks() + ChunkCount(*bytes),
-                                             lane.layout.bytes() + *bytes);
-        !why.empty()) {
-      refuse(ErrorCode::kResourceExhausted,
-             absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " it ", why));
-      continue;
-    }
-    lane.layout.Append(spec);
-  }
-  const bool grew = lane.layout.version() > before;
-  if (grew && lane.round.has_value()) lane.round->GrowLayout(ScopeOf(scope, index));
-  if (grew || NeedsMemory(scope, lane)) PlanMemory(scope, lane, index);
-
-  const auto describe = [&](uint32_t first) {
-    LaneLayout layout{index, lane.name, lane.kind, first, {}, lane.next, lane.memory.window};
-    const auto& tensors = lane.layout.tensors();
-    layout.tensors.assign(tensors.begin() + first, tensors.end());
-    return layout;
-  };
-  SendTo(scope, slot, describe(0));
-  if (!grew) return;
-  for (Slot other = 0; other < workers_.size(); ++other) {
-    if (other != slot && workers_[other].state != WorkerState::kLost) {
-      SendTo(scope, other, describe(before));
-    }
-  }
-  AdvanceLane(scope, index);
-}
-
-// Reserves what the lane needs now. Where that is not free, the lane waits: nobody is given a
-// window, and the wait is named.
-void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
-  const LaneMemory before = lane.memory;
-  const std::optional<LaneMemory> plan =
-      PlanLaneMemory(scope.config, std::max<uint32_t>(settings_.max_workers, 1),
-                     lane.layout.bytes(), scope.memory.free(), lane.memory);
-  if (!plan.has_value()) {
-    if (NeedsMemory(scope, lane) && scope.memory.cached > 0) {
-      scope.memory.shortage = true;  // It is planned again when that has been dropped.
-    } else if (NeedsMemory(scope, lane)) {
-      scope.actions.push_back(Note{NoteKind::kLaneWaitsForMemory, name_, "", lane.name, lane.next,
-                                   absl::StrCat("Lane ", lane.name, " waits for memory: ",
-                                                scope.memory.free(), " bytes are free.")});
-    }
-    return;
-  }
-  scope.memory.reserved += plan->reserved - before.reserved;
-  lane.memory = *plan;
-  if (lane.memory == before) return;
-  if (lane.round.has_value()) {
-    lane.round->MemoryGrew(ScopeOf(scope, index));
-    AdvanceLane(scope, index);
-    return;
-  }
-  for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    if (workers_[slot].state == WorkerState::kLost) continue;
-    SendTo(scope, slot, Credit{index, lane.next, lane.memory.window, {}, {}});
-  }
-}
-
-// Whether the lane has frames that do not fit what it was given.
-bool Job::NeedsMemory(const JobScope& scope, const Lane& lane) const {
-  const uint64_t frame =
-      std::min(scope.config.frame_bytes, std::max<uint64_t>(lane.layout.bytes(), 1));
-  return !lane.expired && lane.memory.frame < frame;
-}
-
-void Job::RetryMemory(const JobScope& scope) {
-  if (state_ == JobState::kHalted) TryRecover(scope);  // It may be memory that it lacked.
-  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
-    if (NeedsMemory(scope, lanes_[i])) PlanMemory(scope, lanes_[i], i);
-  }
-}
-
-void Job::ReleaseMemory(const JobScope& scope) {
-  DropCached(scope);
-  ReleaseHellos(scope);
-  for (Lane& lane : lanes_) Release(scope, lane);
-}
-
-void Job::DropCached(const JobScope& scope) { values_.DropCached(ValuesScope(scope)); }
 
 // ---- rounds
 
@@ -668,166 +427,6 @@ void Job::AdvanceAll(const JobScope& scope) {
   }
 }
 
-bool Job::IsBoundary(const Lane& lane) const {
-  bool gradient_lanes = false;
-  bool others_open = false;
-  for (const Lane& other : lanes_) {
-    if (&other != &lane && other.saving) return false;  // One change of members at a time.
-    if (other.kind != LaneKind::kGradient) continue;
-    gradient_lanes = true;
-    others_open |= &other != &lane && other.Open();
-  }
-  return gradient_lanes ? lane.kind == LaneKind::kGradient && !others_open : true;
-}
-
-// Everyone has staged. Decides who is a member of what follows, writes it down if that is
-// configured, and tells the verdict.
-void Job::Settle(const JobScope& scope, LaneIndex index) {
-  if (Paused() || pending_.has_value()) return;
-  Lane& lane = lanes_[index];
-  const Membership next = IsBoundary(lane) ? NextMembership(MayAdmit(scope, lane)) : membership_;
-  if (next == membership_ || !scope.config.state_file) {
-    TellVerdict(scope, index, next);
-    return;
-  }
-  lane.saving = true;
-  lane.saved_next = next;
-  Save(scope, next);
-}
-
-// Whoever joins takes part in every round from here on, so none may be open that it is not in:
-// where calls are, those who join wait for the next verdict.
-bool Job::MayAdmit(const JobScope& scope, const Lane& settled) const {
-  return !scope.draining && std::none_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-    return &lane != &settled && lane.Open();
-  });
-}
-
-void Job::Save(const JobScope& scope, const Membership& next) {
-  written_ = next.generation;
-  written_lives_.clear();
-  for (const WorkerId& id : next.members) {
-    written_lives_.push_back(workers_[*workers_.Find(id)].incarnation);
-  }
-  scope.actions.push_back(SaveState{id_, name_, run_, term_, next});
-}
-
-// Whether nobody in the list that was written last has come back meanwhile as another incarnation,
-// which is not ready yet and does not have the state of the one before.
-bool Job::StillMeant(const Membership& written) const {
-  for (size_t i = 0; i < written.members.size(); ++i) {
-    const std::optional<Slot> slot = workers_.Find(written.members[i]);
-    if (!slot.has_value()) return false;  // Lost, and its place was given to another.
-    const Worker& worker = workers_[*slot];
-    if (worker.state != WorkerState::kLost && worker.incarnation != written_lives_[i]) return false;
-  }
-  return true;
-}
-
-void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
-  if (!saved.ok) {
-    Say(scope, NoteKind::kStateFileFailed, "",
-        absl::StrCat("Generation ", ToString(saved.generation),
-                     " could not be written down; training goes on without that safety."));
-  }
-  if (saving_recovery_ && saved.generation == membership_.generation) {
-    FinishRecovery(scope);
-    return;
-  }
-  if (pending_.has_value() && pending_->next.generation == saved.generation) {
-    const PendingChange change = *pending_;
-    pending_.reset();
-    bool donor_lost = false;
-    if (change.donor.has_value()) {
-      const std::optional<Slot> slot = workers_.Find(*change.donor);
-      donor_lost = !slot.has_value() || workers_[*slot].state == WorkerState::kLost;
-    }
-    if (!donor_lost && StillMeant(change.next)) {
-      ApplyChange(scope, change.next, change.donor);
-      ReleaseStateless(scope);
-      ReconsiderMembers(scope);
-    } else if (workers_.Count(WorkerState::kMember) > 0) {
-      ReleaseStateless(scope);
-      ReconsiderMembers(scope);  // With those who are there now.
-    } else {
-      EndLineage(scope, false);
-    }
-    return;
-  }
-  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
-    Lane& lane = lanes_[i];
-    if (!lane.saving || lane.saved_next.generation != saved.generation) continue;
-    lane.saving = false;
-    if (!lane.round.has_value()) return;
-    if (StillMeant(lane.saved_next)) {
-      TellVerdict(scope, i, lane.saved_next);
-    } else {
-      AdvanceLane(scope, i);  // Nobody was told: the next members are chosen anew.
-      ReconsiderMembers(scope);
-    }
-    return;
-  }
-}
-
-void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next) {
-  Lane& lane = lanes_[index];
-  const Round& round = *lane.round;
-  VerdictRecord record;
-  record.round = round.number();
-  record.ballot = round.ballot();
-  record.value_ballot = round.value_ballot();
-  record.value = round.value();
-  record.next = next;
-  record.chain = ExtendChain(lane.chain, record.round, record.value);
-  const bool committed = record.value.outcome == Outcome::kCommitted;
-  scope.actions.push_back(Note{
-      committed ? NoteKind::kRoundCommitted : NoteKind::kRoundAborted, name_, "", lane.name,
-      record.round,
-      committed ? absl::StrCat("Round ", record.round, " is COMMITTED over ",
-                               record.value.contributors.size(), " contributors.")
-                : absl::StrCat("Round ", record.round, " is ABORTED: ", record.value.reason, ".")});
-  if (committed) WatchNorms(scope, lane, record);
-  const bool changes = next != membership_;
-  const std::optional<WorkerId> donor = changes ? ChooseDonor(next) : std::nullopt;
-  SendAll all;
-  for (const RoundMember& member : round.members()) {
-    const Worker& worker = workers_[member.slot];
-    if (!member.gone && worker.connected()) all.sessions.push_back(*worker.session);
-  }
-  if (!all.sessions.empty()) {
-    all.message = Verdict{index, record, donor};
-    scope.actions.push_back(std::move(all));
-  }
-  lane.Remember(std::move(record));
-  lane.round.reset();
-  lane.last_used = scope.now;
-  scope.actions.push_back(EndRound{id_, index, lane.next - 1});
-  told_verdict_ = true;
-  orphans_.clear();  // Another lineage has begun.
-  if (changes) Activate(scope, next, donor, false);
-  if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope, true);  // All have finished.
-  NotePause(scope);
-  ReconsiderMembers(scope);
-}
-
-// Names the workers whose contribution to a committed round is far from what is usual in its lane.
-void Job::WatchNorms(const JobScope& scope, Lane& lane, const VerdictRecord& record) const {
-  if (lane.kind != LaneKind::kGradient || scope.config.norm_alarm == 0) return;
-  for (const UnusualNorm& unusual :
-       lane.norms.Add(record.value.contributors, scope.config.norm_alarm)) {
-    const std::string what =
-        std::isfinite(unusual.norm)
-            ? absl::StrFormat("has norm %.3g, %.1f standard deviations from what is usual, %.3g",
-                              unusual.norm, std::abs(unusual.z), unusual.usual)
-            : "holds a number that is not finite";
-    scope.actions.push_back(
-        Note{NoteKind::kContributionUnusual, name_, unusual.worker, lane.name, record.round,
-             absl::StrCat("The contribution of worker ", unusual.worker, " to round ", record.round,
-                          " of lane ", lane.name, " ", what,
-                          ". It was counted; look at its data and its hardware.")});
-  }
-}
-
 // ---- time
 
 void Job::CheckDeadlines(const JobScope& scope) {
@@ -914,7 +513,7 @@ absl::Time Job::NextDeadline(const Config& config) const {
 
 void Job::Shift(absl::Duration gap, const Config& config, absl::Time now) {
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    if (gap > kSilence * config.heartbeat) workers_[slot].silent_until = now;
+    if (gap > config.silence()) workers_[slot].silent_until = now;
     workers_[slot].last_heard += gap;
     workers_[slot].lost_at += gap;
     workers_[slot].busy_until += gap;

@@ -247,16 +247,9 @@ class Job {
   std::string WhyPaused() const;
   std::string Missing() const;
 
-  // job.cc
+  // job_lanes.cc
   Lane* FindLane(const JobScope& scope, Slot slot, LaneIndex lane);
   void TakeRegister(const JobScope& scope, Slot slot, const Register& request);
-  void TakeBegin(const JobScope& scope, Slot slot, const Begin& begin);
-  Round* RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex index, RoundNumber number,
-                  bool open);
-  void TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, LaneIndex index,
-                        RoundNumber number);
-  void RejectMessage(const JobScope& scope, Slot slot, ErrorCode code, const std::string& text,
-                     std::optional<LaneIndex> lane = std::nullopt, RoundNumber round = 0);
   std::string WhyNoMoreLanes(const JobScope& scope) const;
   std::string Revive(const JobScope& scope, Lane& lane);
   std::string WhyNotTold(const JobScope& scope, const Lane& lane, const TensorSpec* next) const;
@@ -264,9 +257,8 @@ class Job {
   void Release(const JobScope& scope, Lane& lane);
   void PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index);
   bool NeedsMemory(const JobScope& scope, const Lane& lane) const;
-  std::vector<RoundMember> RoundMembers() const;
-  void AdvanceLane(const JobScope& scope, LaneIndex index);
-  void AdvanceAll(const JobScope& scope);
+
+  // job_verdict.cc
   bool IsBoundary(const Lane& lane) const;
   bool MayAdmit(const JobScope& scope, const Lane& settled) const;
   void Save(const JobScope& scope, const Membership& next);
@@ -274,6 +266,18 @@ class Job {
   void Settle(const JobScope& scope, LaneIndex index);
   void TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next);
   void WatchNorms(const JobScope& scope, Lane& lane, const VerdictRecord& record) const;
+
+  // job.cc
+  void TakeBegin(const JobScope& scope, Slot slot, const Begin& begin);
+  Round* RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex index, RoundNumber number,
+                  bool open);
+  void TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, LaneIndex index,
+                        RoundNumber number);
+  void RejectMessage(const JobScope& scope, Slot slot, ErrorCode code, const std::string& text,
+                     std::optional<LaneIndex> lane = std::nullopt, RoundNumber round = 0);
+  std::vector<RoundMember> RoundMembers() const;
+  void AdvanceLane(const JobScope& scope, LaneIndex index);
+  void AdvanceAll(const JobScope& scope);
   RoundScope ScopeOf(const JobScope& scope, LaneIndex index) const;
   ValueScope ValuesScope(const JobScope& scope) const;
   void Say(const JobScope& scope, NoteKind kind, const WorkerId& worker,

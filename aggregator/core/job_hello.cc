@@ -346,7 +346,7 @@ void Job::LoseSession(const JobScope& scope, SessionId session, std::optional<Sl
   // A live client is back at once; a kernel closes every connection only when the process is gone.
   // But a network that was interrupted delivers at once what was said meanwhile, and that a worker
   // gave its connections up: such a worker lives, and is on its way back.
-  const bool heard_lately = scope.now - worker.last_heard < 2 * scope.config.heartbeat &&
+  const bool heard_lately = scope.now - worker.last_heard <= scope.config.silence() &&
                             scope.now - worker.silent_until >= scope.config.lease;
   const absl::Time by_silence = worker.last_heard + scope.config.lease;
   worker.lost_at = closed_by_peer && heard_lately

@@ -18,13 +18,13 @@ constexpr double kLeastDeviation = 0.05;
 }  // namespace
 
 std::vector<UnusualNorm> NormHistory::Add(const std::vector<Contributor>& contributors,
-                                          double threshold) {
+                                          double loss_scale, double threshold) {
   std::vector<UnusualNorm> news;
   std::set<WorkerId> unusual;
   std::vector<double> logarithms;
   for (const Contributor& contributor : contributors) {
     if (!contributor.squared_norm.has_value() || *contributor.squared_norm == 0) continue;
-    const double logarithm = std::log(*contributor.squared_norm) / 2;
+    const double logarithm = std::log(*contributor.squared_norm) / 2 - std::log(loss_scale);
     const double z = (logarithm - mean_) / Deviation();
     const bool finite = std::isfinite(logarithm);
     const bool far = rounds_ >= kNormWarmUp && std::abs(z) >= threshold;

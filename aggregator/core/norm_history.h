@@ -6,7 +6,8 @@
 // Looked at is the logarithm of a contribution's norm, because norms differ by factors. Mean and
 // variance are exponential averages over the rounds so far, of all workers together: with two or
 // four workers the others of one round alone say too little. A worker's z-score is its distance
-// from the mean of the rounds before, in standard deviations.
+// from the mean of the rounds before, in standard deviations. The loss scale is divided out first:
+// a scaler that halves or doubles it changes every norm, and no gradient.
 //
 // Thread contract: a plain value.
 
@@ -31,7 +32,7 @@ inline constexpr size_t kMostNamed = 8;
 
 struct UnusualNorm {
   WorkerId worker;
-  double norm = 0;
+  double norm = 0;   // Without the loss scale.
   double usual = 0;  // The geometric mean of the rounds before.
   double z = 0;      // Infinite when the norm is: a number is not finite.
 };
@@ -40,8 +41,10 @@ class NormHistory {
  public:
   // Takes in a committed round. Returns the workers whose z-score is at or beyond `threshold`, or
   // who sent a number that is not finite, and did not in the round before; the farthest first.
-  // Contributions of unknown norm and of norm 0 are left out. REQUIRES: threshold > 0.
-  std::vector<UnusualNorm> Add(const std::vector<Contributor>& contributors, double threshold);
+  // Contributions of unknown norm and of norm 0 are left out. REQUIRES: loss_scale > 0, threshold >
+  // 0.
+  std::vector<UnusualNorm> Add(const std::vector<Contributor>& contributors, double loss_scale,
+                               double threshold);
 
   auto Fields() const { return std::tie(rounds_, mean_, variance_, unusual_); }
 

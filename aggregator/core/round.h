@@ -55,7 +55,7 @@ struct RoundScope {
   const Workers& workers;
   bool paused;                                // Below min_workers, or suspended.
   const std::optional<RoundSpec>& last_spec;  // Of the lane's last committed round.
-  Generation generation;
+  const Membership& membership;               // Of the job.
 };
 
 struct RoundTransition {
@@ -180,6 +180,9 @@ class Round {
   void TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip);
   void TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit);
   void TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& reason);
+  // It is out of data, and has not begun this round: nothing is missed of it. REQUIRES: the round
+  // is not prepared.
+  void TakeFinished(const RoundScope& scope, Slot slot);
   void TakeResultAck(const RoundScope& scope, Slot slot, const ResultAck& ack);
   void TakeNeed(const RoundScope& scope, Slot slot, const Need& need);
   void TakeSupply(const RoundScope& scope, Slot slot, const FrameReceived& frame);

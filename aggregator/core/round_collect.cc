@@ -373,6 +373,14 @@ void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& 
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " withdrew: ", reason));
 }
 
+void Round::TakeFinished(const RoundScope& scope, Slot slot) {
+  RoundMember& member = At(slot);
+  if (member.standing != Standing::kContributor) return;
+  if (phase_ == RoundPhase::kIdle) SetPhase(RoundPhase::kCollect);
+  const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
+  AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " has finished"));
+}
+
 // Takes a contribution out for what its worker did, and tells it: also on a new session, should it
 // not have heard. Returns as RemoveContribution does.
 bool Round::Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
@@ -605,7 +613,8 @@ void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
   if (!(done.ballot == ballot_) || phase_ != RoundPhase::kCollect) return;  // Of an older attempt.
   if (done.failure.has_value()) {
     PrepareAborted(scope, absl::StrCat("tensor ", scope.layout.tensors()[done.range.tensor].name,
-                                       " cannot be reduced: ", *done.failure));
+                                       " cannot be reduced: ", *done.failure,
+                                       "; change that before the retry, or it fails too"));
     return;
   }
   const uint32_t base = scope.layout.FirstChunk(done.range.tensor) + done.range.first;

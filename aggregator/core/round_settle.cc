@@ -151,7 +151,8 @@ void Round::PrepareCommitted(const RoundScope& scope) {
   value_.spec = Resolve(spec_, contributors_);
   value_.dropped = dropped_;
   value_.layout_version = scope.layout.version();
-  value_.generation = scope.generation;
+  value_.generation = scope.membership.generation;
+  value_.world_size = static_cast<uint32_t>(scope.membership.members.size());
   value_.contract_version = kContractVersion;
   for (const RoundMember& member : members_) {
     if (member.standing != Standing::kContributor) continue;

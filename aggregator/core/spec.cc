@@ -102,6 +102,28 @@ RoundSpec AsBegun(RoundSpec spec) {
   return spec;
 }
 
+const char* KindName(ContributionKind kind) {
+  return kind == ContributionKind::kMean ? "MEAN" : "SUM";
+}
+
+const char* WeightByName(WeightBy by) {
+  switch (by) {
+    case WeightBy::kSamples:
+      return "samples";
+    case WeightBy::kTokens:
+      return "tokens";
+    case WeightBy::kMicroBatches:
+      return "micro-batches";
+    case WeightBy::kNone:
+      break;
+  }
+  return "nothing";
+}
+
+const char* DenominatorName(Denominator denominator) {
+  return denominator == Denominator::kAll ? "ALL" : "PRESENT";
+}
+
 std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference) {
   const auto differ = [](const char* what, const auto& a, const auto& b) {
     return absl::StrCat(what, " ", a, " against ", b);
@@ -125,31 +147,13 @@ std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference
     return differ("loss scale", mine.loss_scale, reference.loss_scale);
   }
   if (mine.kind != reference.kind) {
-    const auto name = [](const RoundSpec& spec) {
-      return spec.kind == ContributionKind::kMean ? "MEAN" : "SUM";
-    };
-    return differ("contribution kind", name(mine), name(reference));
+    return differ("contribution kind", KindName(mine.kind), KindName(reference.kind));
   }
   if (mine.weight_by != reference.weight_by) {
-    const auto name = [](const RoundSpec& spec) {
-      switch (spec.weight_by) {
-        case WeightBy::kSamples:
-          return "samples";
-        case WeightBy::kTokens:
-          return "tokens";
-        case WeightBy::kMicroBatches:
-          return "micro-batches";
-        case WeightBy::kNone:
-          break;
-      }
-      return "nothing";
-    };
-    return differ("weights by", name(mine), name(reference));
+    return differ("weights by", WeightByName(mine.weight_by), WeightByName(reference.weight_by));
   }
-  const auto name = [](const RoundSpec& spec) {
-    return spec.denominator == Denominator::kAll ? "ALL" : "PRESENT";
-  };
-  return differ("denominator", name(mine), name(reference));
+  return differ("denominator", DenominatorName(mine.denominator),
+                DenominatorName(reference.denominator));
 }
 
 uint64_t WeightOf(const RoundSpec& spec, const Counts& counts) {

@@ -21,6 +21,11 @@ std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts);
 // "op SUM where AVERAGE is that": the first field in which two specs differ.
 std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference);
 
+// "SUM", "samples", "PRESENT": as they are named to people.
+const char* KindName(ContributionKind kind);
+const char* WeightByName(WeightBy by);  // "nothing" for none.
+const char* DenominatorName(Denominator denominator);
+
 // Why tensors of this dtype cannot be reduced by this spec, as the end of a sentence; empty when
 // they can.
 std::string WhyNotReducible(const RoundSpec& spec, DType dtype);

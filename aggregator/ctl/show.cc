@@ -46,6 +46,8 @@ std::string Word(v1::Outcome outcome) {
   return Word(v1::Outcome_Name(outcome), sizeof("OUTCOME_") - 1);
 }
 
+std::string Word(v1::ReduceOp op) { return Word(v1::ReduceOp_Name(op), sizeof("REDUCE_OP_") - 1); }
+
 std::string Generation(const v1::Generation& generation) {
   return absl::StrCat(generation.term(), ".", generation.counter());
 }
@@ -113,22 +115,28 @@ std::string Show(const v1::ListMembersResponse& members) {
 }
 
 std::string Show(const v1::ListRoundsResponse& rounds) {
-  TextTable table({"LANE", "ROUND", "STATE", "TOOK", "CONTRIBUTORS", "NORM", "WAITED FOR"});
+  TextTable table(
+      {"LANE", "ROUND", "STATE", "TOOK", "OP", "CONTRIBUTORS", "DIVISOR", "NORM", "WAITED FOR"});
   for (const v1::LaneRounds& lane : rounds.lanes()) {
     if (lane.has_open()) {
       table.Add({lane.lane(), absl::StrCat(lane.open().round()),
                  absl::StrCat(Word(lane.open().phase()), lane.open().pull_mode() ? ", pull" : ""),
-                 Span(lane.open().open_ns()), "", "", WaitsFor(lane.open())});
+                 Span(lane.open().open_ns()), "", "", "", "", WaitsFor(lane.open())});
     }
     for (const v1::RoundStatus& past : lane.past()) {
       const v1::RoundValue& value = past.record().value();
-      table.Add({lane.lane(), absl::StrCat(past.record().round()), Word(value.outcome()),
-                 past.duration_ns() == 0 ? "" : Span(past.duration_ns()),
-                 absl::StrCat(value.contributors_size()),
-                 absl::StrFormat("%.4g", past.gradient_norm()), WaitedFor(past)});
+      const bool committed = value.outcome() == v1::OUTCOME_COMMITTED;
+      table.Add(
+          {lane.lane(), absl::StrCat(past.record().round()), Word(value.outcome()),
+           past.duration_ns() == 0 ? "" : Span(past.duration_ns()),
+           committed ? Word(value.spec().op()) : "",
+           committed ? absl::StrCat(value.contributors_size(), " of ", value.world_size()) : "",
+           committed ? absl::StrCat(value.divisor()) : "",
+           past.has_gradient_norm() ? absl::StrFormat("%.4g", past.gradient_norm()) : "",
+           WaitedFor(past)});
     }
     if (!lane.has_open() && lane.past().empty()) {
-      table.Add({lane.lane(), "", "no round yet", "", "", "", ""});
+      table.Add({lane.lane(), "", "no round yet", "", "", "", "", "", ""});
     }
   }
   return table.Text();

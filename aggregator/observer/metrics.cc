@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "aggregator/core/spec.h"
 #include "prometheus/text_serializer.h"
 
 namespace basin::aggregator {
@@ -32,6 +33,8 @@ Family<Counter>& CounterFamily(prometheus::Registry& registry, const char* name,
   return BuildCounter().Name(name).Help(help).Register(registry);
 }
 
+using LabelList = std::vector<ClientMetric::Label>;
+
 // A family that is made for one scrape.
 class Scraped {
  public:
@@ -40,7 +43,7 @@ class Scraped {
     family_.help = help;
     family_.type = type;
   }
-  Scraped& Add(std::vector<ClientMetric::Label> labels, double value) {
+  Scraped& Add(LabelList labels, double value) {
     ClientMetric metric;
     metric.label = std::move(labels);
     metric.gauge.value = value;
@@ -58,6 +61,84 @@ class Scraped {
 Scraped Gauge(const char* name, const char* help) { return {MetricType::Gauge, name, help}; }
 Scraped Sum(const char* name, const char* help) { return {MetricType::Counter, name, help}; }
 
+// What the last round of each lane computed, and of what.
+class ResultSeries {
+ public:
+  void Add(const LabelList& lane, const ResultSnapshot& last) {
+    LabelList said = lane;
+    said.push_back({"op", ReduceOpName(last.spec.op)});
+    said.push_back({"contributes", KindName(last.spec.kind)});
+    said.push_back({"weight_by", WeightByName(last.spec.weight_by)});
+    said.push_back({"denominator", DenominatorName(last.spec.denominator)});
+    said.push_back({"contract_version", std::to_string(last.contract_version)});
+    info_.Add(std::move(said), 1);
+    const auto add = [&](Scraped& to, const std::optional<uint64_t>& value) {
+      if (value.has_value()) to.Add(lane, static_cast<double>(*value));
+    };
+    add(generation_, last.generation.counter);
+    add(world_size_, last.world_size);
+    add(contributors_, last.contributors);
+    add(divisor_, last.divisor);
+    add(weights_, last.sum_of_weights);
+    add(samples_, last.effective_batch.samples);
+    add(tokens_, last.effective_batch.tokens);
+    add(micro_batches_, last.effective_batch.micro_batches);
+    add(overflow_, last.overflow ? 1 : 0);
+    prescale_.Add(lane, last.spec.prescale);
+    postscale_.Add(lane, last.spec.postscale);
+    predivide_.Add(lane, last.spec.predivide);
+    loss_scale_.Add(lane, last.spec.loss_scale);
+    if (last.norm.has_value()) norm_.Add(lane, *last.norm);
+    for (const auto& [tensor, norm] : last.tensor_norms) {
+      LabelList labels = lane;
+      labels.push_back({"tensor", tensor});
+      tensor_norms_.Add(std::move(labels), norm);
+    }
+    if (last.nonfinite.has_value()) {
+      LabelList labels = lane;
+      labels.push_back({"worker", last.nonfinite->worker});
+      labels.push_back({"tensor", last.nonfinite_tensor});
+      nonfinite_.Add(std::move(labels), static_cast<double>(last.nonfinite->element));
+    }
+  }
+
+  void Take(std::vector<MetricFamily>& families) {
+    for (Scraped* values :
+         {&info_, &generation_, &world_size_, &contributors_, &divisor_, &weights_, &samples_,
+          &tokens_, &micro_batches_, &overflow_, &prescale_, &postscale_, &predivide_, &loss_scale_,
+          &norm_, &tensor_norms_, &nonfinite_}) {
+      families.push_back(values->Take());
+    }
+  }
+
+ private:
+  Scraped info_ = Gauge("basin_result_info", "1, with what the lane's last round was asked for.");
+  Scraped generation_ =
+      Gauge("basin_result_generation", "Version of the members when the last result was reduced.");
+  Scraped world_size_ =
+      Gauge("basin_world_size", "Members of the job when the lane's last result was reduced.");
+  Scraped contributors_ = Gauge("basin_contributors", "Workers counted in the lane's last result.");
+  Scraped divisor_ = Gauge("basin_divisor", "What the lane's last result was divided by.");
+  Scraped weights_ =
+      Gauge("basin_sum_of_weights", "Of the contributors; their number without weights.");
+  Scraped samples_ = Gauge("basin_effective_batch_samples", "Samples of the lane's last result.");
+  Scraped tokens_ = Gauge("basin_effective_batch_tokens", "Tokens of the lane's last result.");
+  Scraped micro_batches_ =
+      Gauge("basin_effective_batch_micro_batches", "Micro-batches of the lane's last result.");
+  Scraped overflow_ =
+      Gauge("basin_result_overflow", "1 if a number of the lane's last result went out of range.");
+  Scraped prescale_ = Gauge("basin_prescale", "Of the lane's last result, as used.");
+  Scraped postscale_ = Gauge("basin_postscale", "Of the lane's last result, as used.");
+  Scraped predivide_ = Gauge("basin_predivide", "Of the lane's last result, as used.");
+  Scraped loss_scale_ = Gauge("basin_loss_scale", "That the workers agreed on; never applied.");
+  Scraped norm_ = Gauge("basin_gradient_norm", "2-norm of the lane's last result.");
+  Scraped tensor_norms_ = Gauge("basin_tensor_gradient_norm",
+                                "2-norm of a tensor of the lane's last result; of the first 256.");
+  Scraped nonfinite_ =
+      Gauge("basin_nonfinite_element",
+            "Where the first input of the lane's last result was that was not finite.");
+};
+
 void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
   Scraped states = Gauge("basin_job_state", "1 for the state that the job is in.");
   Scraped generation = Gauge("basin_generation", "Version of the job's members, within the term.");
@@ -69,13 +150,7 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
   Scraped stalled =
       Gauge("basin_workers_without_credit",
             "Workers that wait for room before they may send more to the open round.");
-  Scraped norm = Gauge("basin_gradient_norm", "2-norm of the lane's last result.");
-  Scraped contributors = Gauge("basin_contributors", "Workers counted in the lane's last result.");
-  Scraped divisor = Gauge("basin_divisor", "What the lane's last result was divided by.");
-  Scraped samples = Gauge("basin_effective_batch_samples", "Samples of the lane's last result.");
-  Scraped tokens = Gauge("basin_effective_batch_tokens", "Tokens of the lane's last result.");
-  Scraped micro_batches =
-      Gauge("basin_effective_batch_micro_batches", "Micro-batches of the lane's last result.");
+  ResultSeries results;
   for (const JobSnapshot& job : snapshot.jobs) {
     states.Add({{kJob, job.job}, {"state", job.state}}, 1);
     generation.Add({{kJob, job.job}}, static_cast<double>(job.generation));
@@ -86,26 +161,17 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
       heard.Add({{kJob, job.job}, {"worker", worker}}, absl::ToDoubleSeconds(since));
     }
     for (const LaneSnapshot& lane : job.lanes) {
-      const std::vector<ClientMetric::Label> labels = {{kJob, job.job}, {"lane", lane.lane}};
+      const LabelList labels = {{kJob, job.job}, {"lane", lane.lane}};
       rounds.Add(labels, static_cast<double>(lane.round));
       open.Add(labels, lane.open ? 1 : 0);
       stalled.Add(labels, lane.without_credit);
-      if (!lane.last.has_value()) continue;
-      const auto add = [&](Scraped& to, const std::optional<uint64_t>& value) {
-        if (value.has_value()) to.Add(labels, static_cast<double>(*value));
-      };
-      norm.Add(labels, lane.last->gradient_norm);
-      add(contributors, lane.last->contributors);
-      add(divisor, lane.last->divisor);
-      add(samples, lane.last->effective_batch.samples);
-      add(tokens, lane.last->effective_batch.tokens);
-      add(micro_batches, lane.last->effective_batch.micro_batches);
+      if (lane.last.has_value()) results.Add(labels, *lane.last);
     }
   }
-  for (Scraped* values : {&states, &generation, &members, &heard, &rounds, &open, &stalled, &norm,
-                          &contributors, &divisor, &samples, &tokens, &micro_batches}) {
+  for (Scraped* values : {&states, &generation, &members, &heard, &rounds, &open, &stalled}) {
     families.push_back(values->Take());
   }
+  results.Take(families);
 }
 
 void AddService(const Snapshot& snapshot, std::vector<MetricFamily>& families) {

@@ -2,6 +2,7 @@
 
 #include "aggregator/observer/snapshot.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/ascii.h"
@@ -22,17 +23,41 @@ std::string StateOf(const Job& job) {
   return absl::AsciiStrToLower(JobStateName(job.state()));
 }
 
+ResultSnapshot LookAt(const Layout& layout, const RoundValue& value) {
+  ResultSnapshot snapshot;
+  snapshot.spec = value.spec;
+  snapshot.generation = value.generation;
+  snapshot.world_size = value.world_size;
+  snapshot.contract_version = value.contract_version;
+  snapshot.contributors = value.contributors.size();
+  snapshot.divisor = value.divisor;
+  snapshot.sum_of_weights = SumOfWeights(value);
+  snapshot.effective_batch = value.facts.totals;
+  snapshot.overflow = value.facts.overflow;
+  const ResultNorms norms = NormsOf(layout, value);
+  snapshot.norm = norms.all;
+  for (TensorIndex tensor = 0; tensor < norms.tensors.size(); ++tensor) {
+    if (snapshot.tensor_norms.size() == kMostTensorSeries) break;
+    if (!norms.tensors[tensor].has_value()) continue;
+    snapshot.tensor_norms.emplace_back(layout.tensors()[tensor].name, *norms.tensors[tensor]);
+  }
+  snapshot.nonfinite = value.facts.nonfinite;
+  if (snapshot.nonfinite.has_value() && snapshot.nonfinite->tensor < layout.version()) {
+    snapshot.nonfinite_tensor = layout.tensors()[snapshot.nonfinite->tensor].name;
+  }
+  return snapshot;
+}
+
 LaneSnapshot LookAt(const Lane& lane) {
   LaneSnapshot snapshot;
   snapshot.lane = lane.name;
   snapshot.round = lane.next;
   snapshot.open = lane.Open();
   if (lane.round.has_value()) snapshot.without_credit = lane.round->WithoutCredit();
-  for (const VerdictRecord& record : lane.verdicts) {
-    if (record.value.outcome != Outcome::kCommitted) continue;
-    snapshot.last = {std::sqrt(record.value.facts.squared_norm), record.value.contributors.size(),
-                     record.value.divisor, record.value.facts.totals};
-  }
+  const auto last = std::find_if(
+      lane.verdicts.rbegin(), lane.verdicts.rend(),
+      [](const VerdictRecord& record) { return record.value.outcome == Outcome::kCommitted; });
+  if (last != lane.verdicts.rend()) snapshot.last = LookAt(lane.layout, last->value);
   return snapshot;
 }
 
@@ -58,6 +83,21 @@ JobSnapshot LookAt(const Job& job, absl::Time now) {
 }
 
 }  // namespace
+
+ResultNorms NormsOf(const Layout& layout, const RoundValue& value) {
+  ResultNorms norms;
+  const std::vector<uint64_t> divisors = DivisorsOf(value);
+  norms.tensors.resize(layout.version());
+  for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
+    const bool exists = tensor < divisors.size() && divisors[tensor] != 0 &&
+                        tensor < value.facts.tensor_squared_norms.size() &&
+                        IsFloatingPoint(layout.tensors()[tensor].dtype);
+    if (!exists) continue;
+    norms.tensors[tensor] = std::sqrt(value.facts.tensor_squared_norms[tensor]);
+    norms.all = std::sqrt(value.facts.squared_norm);
+  }
+  return norms;
+}
 
 Snapshot LookAt(const Runner& runner, absl::Time now) {
   Snapshot snapshot;

@@ -22,12 +22,24 @@ namespace basin::aggregator {
 // Beyond it a job's workers have no series of their own: what is measured must stay bounded.
 inline constexpr size_t kMostWorkerSeries = 256;
 
-// What a committed round came to.
+// Nor have a lane's tensors.
+inline constexpr size_t kMostTensorSeries = 256;
+
+// What a committed round came to, but for its numbers.
 struct ResultSnapshot {
-  double gradient_norm = 0;
+  RoundSpec spec;  // As used.
+  Generation generation;
+  uint32_t world_size = 0;
+  uint32_t contract_version = 0;
   uint64_t contributors = 0;
   uint64_t divisor = 0;
+  uint64_t sum_of_weights = 0;
   Counts effective_batch;
+  bool overflow = false;
+  std::optional<double> norm;                                // Absent where there is none.
+  std::vector<std::pair<std::string, double>> tensor_norms;  // Of at most so many tensors.
+  std::optional<NonFinite> nonfinite;
+  std::string nonfinite_tensor;  // Its name.
 };
 
 struct LaneSnapshot {
@@ -60,6 +72,14 @@ struct Snapshot {
 };
 
 Snapshot LookAt(const Runner& runner, absl::Time now);
+
+// The 2-norms of what a round came to: of all of it, and of each tensor of the layout. Absent where
+// there is no result, and of integers.
+struct ResultNorms {
+  std::optional<double> all;
+  std::vector<std::optional<double>> tensors;
+};
+ResultNorms NormsOf(const Layout& layout, const RoundValue& value);
 
 }  // namespace basin::aggregator
 

@@ -46,12 +46,11 @@ void basin_result_info(const basin_result* result, basin_round_info* info) {
   out.weight = static_cast<basin_weight>(value.spec.weight_by);
   out.divide_by_present = value.spec.denominator == basin::Denominator::kPresent ? 1 : 0;
   out.loss_scale = value.spec.loss_scale;
-  for (const basin::Contributor& contributor : value.contributors) {
-    out.weights += contributor.weight;
-  }
+  out.weights = basin::SumOfWeights(value);
   out.generation_term = value.generation.term;
   out.generation_counter = value.generation.counter;
   out.contract_version = value.contract_version;
+  out.world_size = value.world_size;
   // What an older caller's structure has room for.
   const size_t size = std::min(info->size, sizeof(out));
   out.size = info->size;
@@ -82,6 +81,11 @@ const char* basin_result_nonfinite_worker(const basin_result* result) {
   return nonfinite.has_value() ? nonfinite->worker.c_str() : nullptr;
 }
 
+const char* basin_result_nonfinite_tensor(const basin_result* result) {
+  if (basin_result_nonfinite_worker(result) == nullptr) return nullptr;
+  return result->round->nonfinite_tensor().c_str();
+}
+
 const basin_error* basin_result_rejection(const basin_result* result) {
   return result != nullptr && result->rejection.has_value() ? &*result->rejection : nullptr;
 }
@@ -91,11 +95,22 @@ int basin_result_has(const basin_result* result, uint32_t tensor) {
 }
 
 uint64_t basin_result_divisor(const basin_result* result, uint32_t tensor) {
-  return result != nullptr ? result->round->DivisorOf(tensor) : 0;
+  return result != nullptr ? result->round->FactsOf(tensor).divisor : 0;
 }
 
 double basin_result_squared_norm(const basin_result* result, uint32_t tensor) {
-  return result != nullptr ? result->round->SquaredNormOf(tensor) : 0;
+  return result != nullptr ? result->round->FactsOf(tensor).squared_norm : 0;
+}
+
+size_t basin_result_tensors(const basin_result* result, size_t count, uint64_t* divisors,
+                            double* squared_norms) {
+  if (result == nullptr) return 0;
+  const std::vector<basin::client::RoundResult::TensorFacts> facts = result->round->AllFacts();
+  for (size_t i = 0; i < std::min(count, facts.size()); ++i) {
+    if (divisors != nullptr) divisors[i] = facts[i].divisor;
+    if (squared_norms != nullptr) squared_norms[i] = facts[i].squared_norm;
+  }
+  return facts.size();
 }
 
 basin_code basin_result_copy(const basin_result* result, uint32_t tensor, void* to, size_t bytes,

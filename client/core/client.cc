@@ -177,7 +177,8 @@ void Client::TakeCall(const Scope& scope, const RegisterTensors& request) {
 void Client::TakeCall(const Scope& scope, const BeginRound& begin) {
   if (finished_ || leave_by_.has_value()) {
     Refuse(scope, {ErrorCode::kFailedPrecondition,
-                   "began a round after it said that it takes part in no more."});
+                   "began a round after it said that it takes part in no more. Say finished only "
+                   "after the last round, or begin a run that is new."});
     return;
   }
   if (evicted_) {

@@ -326,6 +326,7 @@ void Lane::MapTensor(const Scope& scope, TensorHandle handle, TensorIndex index)
   if (!round_->Take(RoundInput::kRefused)) return;
   const Error error = RefuseCall(ErrorCode::kMismatch, tensor.mismatch);
   scope.actions.push_back(RoundRejected{handle_, round_->number(), error});
+  round_->TakeRefusal(error.text);
   round_->SetReason(error.text);
   round_->Stop(scope);
   round_->SayWithdraw(scope, Id());
@@ -459,11 +460,14 @@ void Lane::Record(const Scope& scope, const VerdictRecord& record) {
   const bool in_flight = round_.has_value() && round_->number() == record.round;
   if (record.value.outcome != Outcome::kCommitted) {
     if (!in_flight) return;
-    FailRoundInFlight(scope, {ErrorCode::kRoundAborted,
-                              absl::StrCat("Lane ", name_, ", round ", record.round,
-                                           " is ABORTED: ", record.value.reason,
-                                           ". The gradients are kept; retry to send them as the "
-                                           "next round.")});
+    const std::string& refusal = round_->refusal();
+    FailRoundInFlight(
+        scope, {ErrorCode::kRoundAborted,
+                absl::StrCat("Lane ", name_, ", round ", record.round,
+                             " is ABORTED: ", record.value.reason, ". The gradients are kept; ",
+                             refusal.empty() ? "retry to send them as the next round."
+                                             : "before a retry, see to what was refused of them: ",
+                             refusal)});
     return;
   }
   if (!in_flight) {

@@ -108,6 +108,8 @@ class Round {
   void SetReason(std::string reason) { reason_ = std::move(reason); }
   // Returns whether this is news: a refusal is repeated on a new session.
   bool TakeRefusal(const std::string& text) { return std::exchange(refusal_, text) != text; }
+  // What was last refused of the contribution, with what to do; empty: nothing.
+  const std::string& refusal() const { return refusal_; }
   void SetWait(std::optional<absl::Time> until) { wait_until_ = until; }
   // Whom the aggregator waits for; empty: nobody is late.
   const std::string& held_up_by() const { return held_up_by_; }
@@ -160,7 +162,7 @@ class Round {
   Push push_;
   std::map<TensorHandle, std::optional<TensorIndex>> skipped_;
   std::string reason_;      // Of a withdrawal.
-  std::string refusal_;     // The last that was told.
+  std::string refusal_;     // The last one.
   bool said_ = false;       // Begin was sent in this session.
   uint32_t rest_said_ = 0;  // Below it, what the commit leaves out was named in this session.
   bool prepared_ = false;   // Nothing is pushed meanwhile.

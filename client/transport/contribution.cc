@@ -50,18 +50,17 @@ Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor
     contribution.data = data;
     contribution.wire_bytes = tensor_bytes;
     contribution.digests = DigestChunks(key, data, tensor_bytes, kChunkBytes, add_norm);
-    contribution.squared_norm = Told(kernels::SquaredNorm(leaves.data(), leaves.size()));
-    return contribution;
+  } else {
+    add_norm(data, tensor_bytes);
+    std::string narrow(tensor_bytes / 2, '\0');
+    kernels::CastToWire(data, tensor_bytes / sizeof(float), encoding.wire_dtype,
+                        encoding.wire_exponent, narrow.data());
+    contribution.wire_bytes = narrow.size();
+    contribution.digests =
+        DigestChunks(key, narrow.data(), narrow.size(), contribution.wire_chunk_bytes());
+    contribution.narrow = std::make_shared<OwnPayload>(std::move(narrow));
   }
-  add_norm(data, tensor_bytes);
   contribution.squared_norm = Told(kernels::SquaredNorm(leaves.data(), leaves.size()));
-  std::string narrow(tensor_bytes / 2, '\0');
-  kernels::CastToWire(data, tensor_bytes / sizeof(float), encoding.wire_dtype,
-                      encoding.wire_exponent, narrow.data());
-  contribution.wire_bytes = narrow.size();
-  contribution.digests =
-      DigestChunks(key, narrow.data(), narrow.size(), contribution.wire_chunk_bytes());
-  contribution.narrow = std::make_shared<OwnPayload>(std::move(narrow));
   return contribution;
 }
 

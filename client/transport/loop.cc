@@ -44,34 +44,25 @@ void Loop::Stop() {
   dropped.swap(inbox_->tasks);
 }
 
-std::function<void(Task)> Loop::poster() const {
-  return [inbox = inbox_](Task task) {
-    bool first;
-    {
-      MutexLock lock(inbox->mutex);
-      if (!inbox->running) return;
-      first = inbox->tasks.empty();
-      inbox->tasks.push_back(std::move(task));
-    }
-    // Outside of the lock, which the loop would only wake up to wait for.
-    if (first) inbox->changed.NotifyAll();
-  };
-}
-
-bool Loop::PostWithRoom(Task task) {
+bool Loop::Inbox::Post(Task task, bool wait_for_room) {
   bool first;
   {
-    MutexLock lock(inbox_->mutex);
-    while (inbox_->running && inbox_->tasks.size() >= kMaxTensors) {
-      inbox_->changed.Wait(inbox_->mutex);
-    }
-    if (!inbox_->running) return false;
-    first = inbox_->tasks.empty();
-    inbox_->tasks.push_back(std::move(task));
+    MutexLock lock(mutex);
+    while (wait_for_room && running && tasks.size() >= kMaxTensors) changed.Wait(mutex);
+    if (!running) return false;
+    first = tasks.empty();
+    tasks.push_back(std::move(task));
   }
-  if (first) inbox_->changed.NotifyAll();
+  // Outside of the lock, which the loop would only wake up to wait for.
+  if (first) changed.NotifyAll();
   return true;
 }
+
+std::function<void(Task)> Loop::poster() const {
+  return [inbox = inbox_](Task task) { inbox->Post(std::move(task), false); };
+}
+
+bool Loop::PostWithRoom(Task task) { return inbox_->Post(std::move(task), true); }
 
 void Loop::Run(Runner& runner) {
   std::vector<Task> batch;

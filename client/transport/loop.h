@@ -46,6 +46,9 @@ class Loop {
  private:
   // Shared with the listeners of channels, which may outlive the loop.
   struct Inbox {
+    // Returns false, and drops the task, when the loop does not run.
+    bool Post(Task task, bool wait_for_room);
+
     Mutex mutex;
     Condition changed;
     std::vector<Task> tasks ABSL_GUARDED_BY(mutex);

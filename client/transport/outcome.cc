@@ -6,30 +6,51 @@
 
 namespace basin::client {
 
-bool RoundResult::Has(TensorHandle tensor) const {
-  return tensor < tensors_.size() && tensors_[tensor].index.has_value() &&
-         HasResult(record_.value, *tensors_[tensor].index);
-}
-
-uint64_t RoundResult::DivisorOf(TensorHandle tensor) const {
-  if (!Has(tensor)) return 0;
-  for (const TensorDivisor& entry : record_.value.tensor_divisors) {
-    if (entry.tensor == *tensors_[tensor].index) return entry.divisor;
-  }
-  return record_.value.divisor;
-}
-
-double RoundResult::SquaredNormOf(TensorHandle tensor) const {
+RoundResult::TensorFacts RoundResult::FactsAt(TensorIndex index, uint64_t divisor) const {
   const std::vector<double>& norms = record_.value.facts.tensor_squared_norms;
-  return Has(tensor) && *tensors_[tensor].index < norms.size() ? norms[*tensors_[tensor].index] : 0;
+  return {divisor, divisor != 0 && index < norms.size() ? norms[index] : 0};
+}
+
+RoundResult::TensorFacts RoundResult::FactsOf(TensorHandle tensor) const {
+  if (tensor >= tensors_.size() || !tensors_[tensor].index.has_value()) return {};
+  const TensorIndex index = *tensors_[tensor].index;
+  return FactsAt(index, DivisorOf(record_.value, index));
+}
+
+std::vector<RoundResult::TensorFacts> RoundResult::AllFacts() const {
+  const std::vector<uint64_t> divisors = DivisorsOf(record_.value);
+  std::vector<TensorFacts> facts(tensors_.size());
+  for (TensorHandle tensor = 0; tensor < tensors_.size(); ++tensor) {
+    const std::optional<TensorIndex> index = tensors_[tensor].index;
+    if (index.has_value() && *index < divisors.size()) {
+      facts[tensor] = FactsAt(*index, divisors[*index]);
+    }
+  }
+  return facts;
+}
+
+// REQUIRES: the tensor has no result.
+std::string RoundResult::WhyNoResult(TensorHandle tensor) const {
+  if (tensor >= tensors_.size()) {
+    return absl::StrCat("handle ", tensor, ": there are ", tensors_.size(),
+                        " tensors in its lane. Use a handle that registering them gave");
+  }
+  const RoundValue& value = record_.value;
+  const bool weighted = value.spec.op == ReduceOp::kWeightedAverage;
+  const bool present = value.spec.denominator == Denominator::kPresent;
+  const char* why = "no contributor pushed it";
+  if (weighted && value.divisor == 0) {
+    why = "the weights of all contributors are 0";
+  } else if (weighted && present) {
+    why = "no contributor with a weight above 0 pushed it";
+  }
+  return absl::StrCat("tensor ", tensors_[tensor].name, ": ", why, ". Leave it as it was");
 }
 
 absl::Status RoundResult::CopyTo(TensorHandle tensor, void* to, uint64_t size) const {
   if (!Has(tensor)) {
-    return absl::NotFoundError(absl::StrCat(
-        "Round ", record_.round, " has no result for tensor ",
-        tensor < tensors_.size() ? tensors_[tensor].name : absl::StrCat("handle ", tensor),
-        ": no contributor pushed it."));
+    return absl::NotFoundError(
+        absl::StrCat("Round ", record_.round, " has no result for ", WhyNoResult(tensor), "."));
   }
   const TensorIndex index = *tensors_[tensor].index;
   // A tensor without bytes was never staged.

@@ -34,11 +34,13 @@ class RoundResult {
     std::string name;
     std::optional<TensorIndex> index;
   };
+  // `nonfinite_tensor`: the name of the facts' nonfinite tensor; empty when there is none.
   RoundResult(VerdictRecord record, std::optional<Error> rejected, std::vector<Tensor> tensors,
-              std::shared_ptr<const StagedRound> staged)
+              std::string nonfinite_tensor, std::shared_ptr<const StagedRound> staged)
       : record_(std::move(record)),
         rejected_(std::move(rejected)),
         tensors_(std::move(tensors)),
+        nonfinite_tensor_(std::move(nonfinite_tensor)),
         staged_(std::move(staged)) {}
 
   // Contributors, divisor, facts, digest, next members.
@@ -46,11 +48,18 @@ class RoundResult {
   // Why this worker's contribution was not counted as it was sent; absent: nothing was wrong.
   const std::optional<Error>& rejected() const { return rejected_; }
 
-  // Whether anybody contributed to the tensor. False for handles that do not exist.
-  bool Has(TensorHandle tensor) const;
-  // What the tensor's result was divided by, and its squared norm; 0 without a result.
-  uint64_t DivisorOf(TensorHandle tensor) const;
-  double SquaredNormOf(TensorHandle tensor) const;
+  const std::string& nonfinite_tensor() const { return nonfinite_tensor_; }
+
+  // What a tensor's result was divided by, and its squared norm; 0 without a result.
+  struct TensorFacts {
+    uint64_t divisor = 0;
+    double squared_norm = 0;
+  };
+  TensorFacts FactsOf(TensorHandle tensor) const;
+  // Of all tensors, by handle.
+  std::vector<TensorFacts> AllFacts() const;
+  // Whether the tensor has a result. False for handles that do not exist.
+  bool Has(TensorHandle tensor) const { return FactsOf(tensor).divisor != 0; }
   // Copies the tensor's result, `size` bytes in C order and the tensor's dtype.
   // Failure: NOT_FOUND without a result, INVALID_ARGUMENT for another size.
   absl::Status CopyTo(TensorHandle tensor, void* to, uint64_t size) const;
@@ -61,9 +70,13 @@ class RoundResult {
   std::optional<TensorHandle> HandleOf(TensorIndex index) const;
 
  private:
+  TensorFacts FactsAt(TensorIndex index, uint64_t divisor) const;
+  std::string WhyNoResult(TensorHandle tensor) const;
+
   const VerdictRecord record_;
   const std::optional<Error> rejected_;
   const std::vector<Tensor> tensors_;
+  const std::string nonfinite_tensor_;
   const std::shared_ptr<const StagedRound> staged_;
 };
 

@@ -16,12 +16,27 @@ const char* OutcomeName(Outcome outcome) {
   return "UNSPECIFIED";
 }
 
-bool HasResult(const RoundValue& value, TensorIndex tensor) {
-  if (value.outcome != Outcome::kCommitted || tensor >= value.layout_version) return false;
+uint64_t DivisorOf(const RoundValue& value, TensorIndex tensor) {
+  if (value.outcome != Outcome::kCommitted || tensor >= value.layout_version) return 0;
   for (const TensorDivisor& entry : value.tensor_divisors) {
-    if (entry.tensor == tensor) return entry.divisor != 0;
+    if (entry.tensor == tensor) return entry.divisor;
   }
-  return value.divisor != 0;
+  return value.divisor;
+}
+
+std::vector<uint64_t> DivisorsOf(const RoundValue& value) {
+  if (value.outcome != Outcome::kCommitted) return std::vector<uint64_t>(value.layout_version);
+  std::vector<uint64_t> divisors(value.layout_version, value.divisor);
+  for (const TensorDivisor& entry : value.tensor_divisors) {
+    if (entry.tensor < divisors.size()) divisors[entry.tensor] = entry.divisor;
+  }
+  return divisors;
+}
+
+uint64_t SumOfWeights(const RoundValue& value) {
+  uint64_t sum = 0;
+  for (const Contributor& contributor : value.contributors) sum += contributor.weight;
+  return sum;
 }
 
 uint64_t MixChain(uint64_t chain, uint64_t word) {

@@ -120,14 +120,23 @@ struct RoundValue {
   RoundFacts facts;
   Generation generation;          // Of the members when it was reduced.
   uint32_t contract_version = 0;  // Of the arithmetic that it was reduced by.
+  uint32_t world_size = 0;        // Members of that generation, contributors or not.
   auto Fields() const {
     return std::tie(outcome, reason, spec, contributors, dropped, divisor, tensor_divisors,
-                    layout_version, digest, facts, generation, contract_version);
+                    layout_version, digest, facts, generation, contract_version, world_size);
   }
 };
 
-// Whether a tensor of the layout has a result in this round.
-bool HasResult(const RoundValue& value, TensorIndex tensor);
+// What the tensor's result was divided by; 0: it has no result in this round.
+uint64_t DivisorOf(const RoundValue& value, TensorIndex tensor);
+// The same of all tensors of the round, by index.
+std::vector<uint64_t> DivisorsOf(const RoundValue& value);
+inline bool HasResult(const RoundValue& value, TensorIndex tensor) {
+  return DivisorOf(value, tensor) != 0;
+}
+
+// Over the contributors; their number where nothing is weighted.
+uint64_t SumOfWeights(const RoundValue& value);
 
 // Members of a generation in rank order: the position is the rank.
 struct Membership {

@@ -286,6 +286,7 @@ void Encode(const RoundValue& in, v1::RoundValue* out) {
   Encode(in.facts, out->mutable_facts());
   if (in.generation != Generation{}) Encode(in.generation, out->mutable_generation());
   out->set_contract_version(in.contract_version);
+  out->set_world_size(in.world_size);
 }
 
 RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
@@ -315,6 +316,7 @@ RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
   out.facts = DecodeField("facts", in.facts(), checker);
   out.generation = DecodeField("generation", in.generation(), checker);
   out.contract_version = in.contract_version();
+  out.world_size = checker.AtMost("world_size", in.world_size(), kMaxWorkers);
   return out;
 }
 

@@ -193,6 +193,7 @@ void RandomMessages::Fill(RoundValue* out) {
   Fill(&out->facts);
   out->generation = Make<Generation>();
   out->contract_version = static_cast<uint32_t>(UpTo(1000));
+  out->world_size = static_cast<uint32_t>(UpTo(kMaxWorkers));
 }
 
 void RandomMessages::Fill(VerdictRecord* out) {

@@ -619,7 +619,7 @@ class TorchArithmeticTest(TorchTest):
         for seen, weight in outcomes:
             (a, b, c) = seen
             self.assertEqual((1024.0, 1024.0, None), a[:3])
-            self.assertEqual((1024.0, 512.0, ("w1", 0, 3)), b[:3])
+            self.assertEqual((1024.0, 512.0, ("w1", "weight", 3)), b[:3])
             self.assertEqual((512.0, 512.0, None), c[:3])
             for norm in (a[3], c[3]):
                 self.assertAlmostEqual(2.0 * 7**0.5, norm, delta=1e-6)

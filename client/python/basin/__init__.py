@@ -29,7 +29,7 @@ from basin.errors import (
     VersionMismatch,
 )
 from basin.spec import Counts, Op, RoundSpec, Weight
-from basin.worker import RoundInfo
+from basin.worker import NonFinite, RoundInfo
 
 Sum = Op.SUM
 Average = Op.AVERAGE
@@ -57,6 +57,7 @@ __all__ = [
     "Max",
     "Min",
     "Mismatch",
+    "NonFinite",
     "NotFound",
     "Op",
     "OutcomeUnknown",

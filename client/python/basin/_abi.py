@@ -108,6 +108,7 @@ class RoundInfo(Structure):
         ("generation_term", c_uint64),
         ("generation_counter", c_uint64),
         ("contract_version", c_uint32),
+        ("world_size", c_uint32),
     )
 
 
@@ -165,8 +166,14 @@ _FUNCTIONS = (
     ("result_contributor_weight", c_uint64, (c_void_p, c_uint32)),
     ("result_contributor_squared_norm", c_double, (c_void_p, c_uint32)),
     ("result_nonfinite_worker", c_char_p, (c_void_p,)),
+    ("result_nonfinite_tensor", c_char_p, (c_void_p,)),
     ("result_divisor", c_uint64, (c_void_p, c_uint32)),
     ("result_squared_norm", c_double, (c_void_p, c_uint32)),
+    (
+        "result_tensors",
+        c_size_t,
+        (c_void_p, c_size_t, POINTER(c_uint64), POINTER(c_double)),
+    ),
     ("result_rejection", c_void_p, (c_void_p,)),
     ("result_has", c_int, (c_void_p, c_uint32)),
     ("result_copy", _CODE, (c_void_p, c_uint32, c_void_p, c_size_t, _ERROR)),

@@ -12,9 +12,9 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import byref, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
-from typing import Any
+from ctypes import byref, c_double, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from basin import _abi
 from basin._abi import lib
@@ -27,6 +27,7 @@ _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 # A wait is made of turns so short, so that Ctrl-C and other signals are heard.
 _TURN_SECONDS = 0.5
 _MAX_ID_BYTES = 256
+_INTEGERS = (_abi.I64, _abi.I32, _abi.U8)
 
 
 def _nanoseconds(seconds: float | None) -> int:
@@ -71,7 +72,7 @@ class TensorSpec:
 
 def check_dtype(spec: RoundSpec, tensor: TensorSpec) -> None:
     """Raises InvalidArgument for an average or a scale of integers, which have neither."""
-    if tensor.dtype not in (_abi.I64, _abi.I32, _abi.U8):
+    if tensor.dtype not in _INTEGERS:
         return
     if spec.op in AVERAGES:
         raise InvalidArgument(
@@ -103,36 +104,55 @@ class Place:
     donor_since: tuple[int, int] = (0, 0)
 
 
+class NonFinite(NamedTuple):
+    """Where an input was not finite: the element counts in C order. The tensor, by name, may be one
+    that is not registered here."""
+
+    worker: str
+    tensor: str
+    element: int
+
+
 @dataclass(frozen=True)
 class RoundInfo:
-    """What was done in a round: the same on all workers.
+    """What was done in a round: the same on all workers that registered the same tensors.
 
     generation:        of the members when it was reduced
+    world_size:        how many they were, contributors or not
     contract_version:  of the arithmetic
     spec:              as used: the op, the scales, and the counts over all contributors, each None
                        when one contributor did not say it
     contributors:      ids of the workers that were counted, in byte order; in the same order:
     weights:           what each counted for; 1 unless the round was weighted
     contributor_norms: the 2-norm of what each sent; infinite when it was not finite, None: unknown
-    divisor:           what an average was divided by
+    divisor:           what an average was divided by: their number, or the sum of their weights
+    tensor_divisors:   the same of each tensor that has a result, by name
     squared_norm:      of the result
-    nonfinite:         worker, and tensor and element by number, of the first input that was not
-                       finite
+    tensor_norms:      the 2-norm of each tensor's result, by name; integers have none
+    nonfinite:         the first input that was not finite; None: all were
     chain:             equal on all workers that have the same history
     """
 
     round: int
     generation: tuple[int, int]
+    world_size: int
     contract_version: int
     spec: RoundSpec
     contributors: tuple[str, ...]
     weights: tuple[int, ...]
     contributor_norms: tuple[float | None, ...]
     divisor: int
+    tensor_divisors: dict[str, int] = field(hash=False)
     squared_norm: float
+    tensor_norms: dict[str, float] = field(hash=False)
     overflow: bool
-    nonfinite: tuple[str, int, int] | None
+    nonfinite: NonFinite | None
     chain: int
+
+    @property
+    def sum_of_weights(self) -> int:
+        """Of the contributors; their number where nothing is weighted."""
+        return sum(self.weights)
 
     @property
     def norm(self) -> float:
@@ -141,10 +161,14 @@ class RoundInfo:
 
 
 class Result:
-    """The result of a round, as it was received. Freed with the object."""
+    """The result of a round, as it was received. Freed with the object.
 
-    def __init__(self, pointer: c_void_p) -> None:
+    tensors: of its lane, by handle
+    """
+
+    def __init__(self, pointer: c_void_p, tensors: Mapping[int, TensorSpec]) -> None:
         self._pointer = pointer
+        self._tensors = tensors
 
     def __del__(self) -> None:
         lib.basin_result_free(self._pointer)
@@ -156,13 +180,16 @@ class Result:
         nonfinite = None
         if info.has_nonfinite:
             worker = lib.basin_result_nonfinite_worker(self._pointer) or b""
-            nonfinite = (worker.decode(), info.nonfinite_tensor, info.nonfinite_element)
+            tensor = lib.basin_result_nonfinite_tensor(self._pointer) or b""
+            nonfinite = NonFinite(worker.decode(), tensor.decode(), info.nonfinite_element)
+        reduced = self._reduced()
         everyone = range(info.contributors)
         ids = (lib.basin_result_contributor(self._pointer, i) for i in everyone)
         squares = (lib.basin_result_contributor_squared_norm(self._pointer, i) for i in everyone)
         return RoundInfo(
             round=info.round,
             generation=(info.generation_term, info.generation_counter),
+            world_size=info.world_size,
             contract_version=info.contract_version,
             spec=RoundSpec(
                 op=Op(info.op),
@@ -181,11 +208,28 @@ class Result:
                 None if square < 0 else math.sqrt(square) for square in squares
             ),
             divisor=info.divisor,
+            tensor_divisors={tensor.name: divisor for tensor, divisor, _ in reduced},
             squared_norm=info.squared_norm,
+            tensor_norms={
+                tensor.name: math.sqrt(square)
+                for tensor, _, square in reduced
+                if tensor.dtype not in _INTEGERS
+            },
             overflow=bool(info.overflow),
             nonfinite=nonfinite,
             chain=info.chain,
         )
+
+    def _reduced(self) -> list[tuple[TensorSpec, int, float]]:
+        """The tensors that have a result: each with its divisor and its squared norm."""
+        count = lib.basin_result_tensors(self._pointer, 0, None, None)
+        divisors, squares = (c_uint64 * count)(), (c_double * count)()
+        lib.basin_result_tensors(self._pointer, count, divisors, squares)
+        return [
+            (tensor, divisors[handle], squares[handle])
+            for handle, tensor in list(self._tensors.items())
+            if handle < count and divisors[handle] > 0
+        ]
 
     @property
     def rejection(self) -> Error | None:
@@ -216,6 +260,7 @@ class Worker:
     def __init__(self, options: Mapping[str, str | None]) -> None:
         # The library holds a pointer to it for as long as the worker lives.
         self._log = _abi.LogFunction(_write_log)
+        self._tensors: dict[int, dict[int, TensorSpec]] = {}  # By handle of the lane, the tensor.
         self._pointer = c_void_p()
         made = c_void_p(lib.basin_options_new(_abi.READ_ENVIRONMENT))
         try:
@@ -293,6 +338,8 @@ class Worker:
             byref(lane_handle),
             handles,
         )
+        known = self._tensors.setdefault(lane_handle.value, {})
+        known.update(zip(handles, tensors, strict=False))
         return lane_handle.value, list(handles[: len(tensors)])
 
     def begin(
@@ -325,7 +372,7 @@ class Worker:
         self._wait_in_turns(
             "wait", timeout, _abi.OUTCOME_UNKNOWN, lane, result=result, meanwhile=meanwhile
         )
-        return Result(result)
+        return Result(result, self._tensors[lane])
 
     def abandon(self) -> None:
         _call("abandon", self._pointer)

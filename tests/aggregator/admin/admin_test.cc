@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "aggregator/admin/admin_server.h"
 #include "aggregator/admin/metadata.h"
 #include "aggregator/ctl/show.h"
@@ -216,10 +217,39 @@ TEST_F(AdminTest, PastRoundsHaveTheirRecord) {
   EXPECT_EQ(v1::OUTCOME_COMMITTED, record.value().outcome());
   EXPECT_EQ(2, record.value().contributors_size());
   EXPECT_GT(rounds.lanes(0).past(0).gradient_norm(), 0);
+  EXPECT_EQ(2u, record.value().world_size());
+  EXPECT_THAT(Show(rounds), AllOf(HasSubstr("average"), HasSubstr("2 of 2")));
   const std::string& last = rounds.lanes(0).past(0).waited_for();
   EXPECT_TRUE(last == "a" || last == "b") << last;
   EXPECT_THAT(Show(rounds), HasSubstr(absl::StrCat(last, " (")));
   EXPECT_THAT(Show(rounds), HasSubstr("committed"));
+}
+
+TEST(ShowTest, ARoundWithoutANormHasNone) {
+  v1::ListRoundsResponse rounds;
+  v1::LaneRounds& lane = *rounds.add_lanes();
+  lane.set_lane("default");
+  for (const bool floating : {true, false}) {
+    v1::RoundStatus& past = *lane.add_past();
+    past.mutable_record()->set_round(floating ? 2 : 1);
+    v1::RoundValue& value = *past.mutable_record()->mutable_value();
+    value.set_outcome(v1::OUTCOME_COMMITTED);
+    value.mutable_spec()->set_op(v1::REDUCE_OP_SUM);
+    value.add_contributors();
+    value.set_world_size(3);
+    value.set_divisor(1);
+    if (floating) past.set_gradient_norm(0);
+  }
+  const std::string text = Show(rounds);
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  const auto cells = [&](size_t line) {
+    return std::vector<std::string>(absl::StrSplit(lines.at(line), ' ', absl::SkipEmpty()));
+  };
+  using ::testing::ElementsAre;
+  EXPECT_THAT(cells(1),
+              ElementsAre("default", "2", "committed", "-", "sum", "1", "of", "3", "1", "0", "-"));
+  EXPECT_THAT(cells(2),
+              ElementsAre("default", "1", "committed", "-", "sum", "1", "of", "3", "1", "-", "-"));
 }
 
 TEST_F(AdminTest, EventsComeFirstThoseThatAreRememberedThenNewOnes) {

@@ -265,6 +265,8 @@ TEST(Finish, CountsForTheMinimumAndContributesNoMore) {
   EXPECT_EQ(c.a.verdict().value.contributors.size(), 1u);
   EXPECT_THAT(c.a.verdict().next.members, ElementsAre("a"));
   EXPECT_FALSE(c.job().Paused()) << "a finished worker counts for min_workers";
+  EXPECT_EQ(c.Notes(NoteKind::kContributionWithdrawn), 0u) << "it is no accident";
+  EXPECT_EQ(c.Notes(NoteKind::kWorkerFinished), 1u);
   c.a.Contribute();
   EXPECT_EQ(c.a.lane().last, 3u);
 }

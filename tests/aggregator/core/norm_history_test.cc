@@ -45,7 +45,7 @@ class Trained {
       const double norm = level * std::exp(noise(random_));
       all.push_back(Of(worker, worker[0] == 'b' ? norm * factor : norm));
     }
-    return history_.Add(all, kThreshold);
+    return history_.Add(all, 1, kThreshold);
   }
   NormHistory& history() { return history_; }
 
@@ -77,17 +77,17 @@ TEST(NormHistory, Criterion_3_8_AGradientThatVanishesIsUnusualToo) {
 TEST(NormHistory, Criterion_3_8_ANumberThatIsNotFiniteNeedsNoHistory) {
   NormHistory history;
   const double infinity = std::numeric_limits<double>::infinity();
-  const std::vector<UnusualNorm> news = history.Add({Of("a", 1), Of("b", infinity)}, kThreshold);
+  const std::vector<UnusualNorm> news = history.Add({Of("a", 1), Of("b", infinity)}, 1, kThreshold);
   ASSERT_THAT(news, SizeIs(1));
   EXPECT_EQ(news[0].worker, "b");
   EXPECT_TRUE(std::isinf(news[0].norm));
-  for (int i = 0; i < 100; ++i) EXPECT_THAT(history.Add({Of("a", 1)}, kThreshold), IsEmpty());
+  for (int i = 0; i < 100; ++i) EXPECT_THAT(history.Add({Of("a", 1)}, 1, kThreshold), IsEmpty());
 }
 
 TEST(NormHistory, NobodyIsNamedInTheFirstRounds) {
   NormHistory history;
   for (uint64_t i = 0; i < kNormWarmUp; ++i) {
-    EXPECT_THAT(history.Add({Of("a", i % 2 == 0 ? 1 : 1e6)}, kThreshold), IsEmpty());
+    EXPECT_THAT(history.Add({Of("a", i % 2 == 0 ? 1 : 1e6)}, 1, kThreshold), IsEmpty());
   }
 }
 
@@ -102,15 +102,31 @@ TEST(NormHistory, ALastingChangeBecomesUsual) {
 
 TEST(NormHistory, NormsThatNeverVaryAllowForSomePercent) {
   NormHistory history;
-  for (int i = 0; i < 50; ++i) EXPECT_THAT(history.Add({Of("a", 1)}, kThreshold), IsEmpty());
-  EXPECT_THAT(history.Add({Of("a", 1.3)}, kThreshold), IsEmpty());
-  EXPECT_THAT(history.Add({Of("a", 1.8)}, kThreshold), SizeIs(1));
+  for (int i = 0; i < 50; ++i) EXPECT_THAT(history.Add({Of("a", 1)}, 1, kThreshold), IsEmpty());
+  EXPECT_THAT(history.Add({Of("a", 1.3)}, 1, kThreshold), IsEmpty());
+  EXPECT_THAT(history.Add({Of("a", 1.8)}, 1, kThreshold), SizeIs(1));
+}
+
+TEST(NormHistory, ALossScaleThatChangesIsNoGradientThatChanges) {
+  NormHistory history;
+  double scale = 65536;
+  for (int i = 0; i < 100; ++i) {
+    if (i > 0 && i % 30 == 0) scale /= 1024;
+    EXPECT_THAT(history.Add({Of("a", 3 * scale), Of("b", 3.1 * scale)}, scale, kThreshold),
+                IsEmpty());
+  }
+  const std::vector<UnusualNorm> news =
+      history.Add({Of("a", 3 * scale), Of("b", 300 * scale)}, scale, kThreshold);
+  ASSERT_THAT(news, SizeIs(1));
+  EXPECT_EQ(news[0].worker, "b");
+  EXPECT_NEAR(news[0].norm, 300, 1e-9);
+  EXPECT_NEAR(news[0].usual, 3.05, 0.1);
 }
 
 TEST(NormHistory, UnknownAndEmptyContributionsAreLeftOut) {
   Trained job(100);
   const NormHistory before = job.history();
-  EXPECT_THAT(job.history().Add({Of("a", std::nullopt), Of("b", 0.0)}, kThreshold), IsEmpty());
+  EXPECT_THAT(job.history().Add({Of("a", std::nullopt), Of("b", 0.0)}, 1, kThreshold), IsEmpty());
   EXPECT_TRUE(before.Fields() == job.history().Fields());
 }
 
@@ -118,9 +134,9 @@ TEST(NormHistory, OfMany_TheFarthestAreNamed) {
   NormHistory history;
   std::vector<Contributor> all;
   for (int i = 0; i < 100; ++i) all.push_back(Of(std::to_string(1000 + i), 1));
-  for (int i = 0; i < 50; ++i) EXPECT_THAT(history.Add(all, kThreshold), IsEmpty());
+  for (int i = 0; i < 50; ++i) EXPECT_THAT(history.Add(all, 1, kThreshold), IsEmpty());
   for (int i = 0; i < 100; ++i) all[i].squared_norm = std::pow(10.0, i);
-  const std::vector<UnusualNorm> news = history.Add(all, kThreshold);
+  const std::vector<UnusualNorm> news = history.Add(all, 1, kThreshold);
   ASSERT_THAT(news, SizeIs(kMostNamed));
   EXPECT_EQ(news[0].worker, "1099");
 }

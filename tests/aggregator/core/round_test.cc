@@ -823,6 +823,44 @@ TEST(Settle, Criterion_3_8_TheReplySaysWhatWasComputedAndFromWhat) {
   ASSERT_EQ(t.Notes(NoteKind::kContributionUnusual), 1u) << "c's is not finite";
 }
 
+TEST(Settle, Criterion_3_1_TheReplyCountsTheMembersThatDidNotContributeToo) {
+  Three t;
+  t.a.Begin();
+  t.a.Withdraw();
+  t.b.Contribute();
+  t.c.Contribute();
+  const RoundValue& value = t.a.verdict().value;
+  EXPECT_EQ(value.contributors.size(), 2u);
+  EXPECT_EQ(value.world_size, 3u);
+  t.c.Say(Leave{});
+  t.a.Contribute();
+  t.b.Contribute();
+  EXPECT_EQ(t.a.verdict().value.world_size, 3u) << "members change at a verdict";
+  t.a.Contribute();
+  t.b.Contribute();
+  EXPECT_EQ(t.a.verdict().value.world_size, 2u);
+}
+
+TEST(Settle, Criterion_3_8_ALossScaleThatChangesAlarmsNobody) {
+  Three t;
+  RoundSpec spec = Spec(ReduceOp::kAverage);
+  for (uint64_t round = 0; round < 40; ++round) {
+    spec.loss_scale = round < 30 ? 65536 : 1024;
+    for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+      worker->squared_norm = spec.loss_scale * spec.loss_scale;
+      if (round == 39 && worker == &t.b) *worker->squared_norm *= 1e6;
+    }
+    for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(spec);
+    EXPECT_EQ(t.Notes(NoteKind::kContributionUnusual), round == 39 ? 1u : 0u) << round;
+  }
+  EXPECT_THAT(t.NoteText(NoteKind::kContributionUnusual),
+              HasSubstr("norm 1e+03 without its loss scale"));
+  t.a.squared_norm = std::numeric_limits<double>::infinity();
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(spec);
+  EXPECT_THAT(t.NoteText(NoteKind::kContributionUnusual),
+              HasSubstr("not finite; so does one whose loss scale, 1024, is too high"));
+}
+
 TEST(Settle, Criterion_3_8_AWorkerWithAnUnusualNormIsNamed) {
   Config config;
   config.norm_alarm = 6;

@@ -16,6 +16,7 @@
 #include "aggregator/observer/metrics.h"
 #include "aggregator/observer/rate_limit.h"
 #include "aggregator/observer/reporter.h"
+#include "aggregator/observer/snapshot.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -291,7 +292,22 @@ TEST(Metrics, OfASnapshotShowJobsWorkersAndLanes) {
   lane.lane = "evil\"} 1\n\\lane";
   lane.round = 7;
   lane.open = true;
-  lane.last = ResultSnapshot{2.5, 2, 48, {48, std::nullopt, 6}};
+  lane.last = ResultSnapshot{};
+  lane.last->spec.op = ReduceOp::kWeightedAverage;
+  lane.last->spec.weight_by = WeightBy::kSamples;
+  lane.last->spec.prescale = 0.5;
+  lane.last->spec.loss_scale = 1024;
+  lane.last->generation = {1, 3};
+  lane.last->world_size = 4;
+  lane.last->contract_version = 1;
+  lane.last->contributors = 2;
+  lane.last->divisor = 48;
+  lane.last->sum_of_weights = 48;
+  lane.last->effective_batch = {48, std::nullopt, 6};
+  lane.last->norm = 2.5;
+  lane.last->tensor_norms = {{"w", 2}, {"b", 1.5}};
+  lane.last->nonfinite = NonFinite{"w1", 1, 17};
+  lane.last->nonfinite_tensor = "b";
   job.lanes = {lane};
   snapshot.jobs = {job};
   snapshot.counters.corrupt_frames = 3;
@@ -306,11 +322,48 @@ TEST(Metrics, OfASnapshotShowJobsWorkersAndLanes) {
   EXPECT_EQ(2.5, samples.at("basin_gradient_norm" + of_lane));
   EXPECT_EQ(2, samples.at("basin_contributors" + of_lane));
   EXPECT_EQ(48, samples.at("basin_divisor" + of_lane));
+  EXPECT_EQ(48, samples.at("basin_sum_of_weights" + of_lane));
+  EXPECT_EQ(4, samples.at("basin_world_size" + of_lane));
+  EXPECT_EQ(3, samples.at("basin_result_generation" + of_lane));
+  EXPECT_EQ(0.5, samples.at("basin_prescale" + of_lane));
+  EXPECT_EQ(1, samples.at("basin_postscale" + of_lane));
+  EXPECT_EQ(1, samples.at("basin_predivide" + of_lane));
+  EXPECT_EQ(1024, samples.at("basin_loss_scale" + of_lane));
+  EXPECT_EQ(0, samples.at("basin_result_overflow" + of_lane));
+  const auto with = [&](const std::string& more) {
+    return of_lane.substr(0, of_lane.size() - 1) + "," + more + "}";
+  };
+  EXPECT_EQ(1, samples.at("basin_result_info" +
+                          with("op=\"WEIGHTED_AVERAGE\",contributes=\"MEAN\",weight_by=\"samples\","
+                               "denominator=\"ALL\",contract_version=\"1\"")));
+  EXPECT_EQ(1.5, samples.at("basin_tensor_gradient_norm" + with("tensor=\"b\"")));
+  EXPECT_EQ(17, samples.at("basin_nonfinite_element" + with("worker=\"w1\",tensor=\"b\"")));
   EXPECT_EQ(48, samples.at("basin_effective_batch_samples" + of_lane));
   EXPECT_EQ(6, samples.at("basin_effective_batch_micro_batches" + of_lane));
   EXPECT_EQ(0u, samples.count("basin_effective_batch_tokens" + of_lane)) << "unknown is not zero";
   EXPECT_EQ(3, samples.at("basin_checksum_failures_total"));
   EXPECT_EQ(1, samples.at("basin_draining"));
+}
+
+TEST(Norms, AreOfFloatingPointTensorsThatHaveAResult) {
+  Layout layout;
+  for (const auto& [name, dtype] :
+       {std::pair("f", DType::kF32), {"i", DType::kI64}, {"skipped", DType::kF16}}) {
+    layout.Add({name, dtype, {2}});
+  }
+  RoundValue value;
+  value.outcome = Outcome::kCommitted;
+  value.layout_version = 3;
+  value.divisor = 1;
+  value.tensor_divisors = {{2, 0}};
+  value.facts.squared_norm = 9;
+  value.facts.tensor_squared_norms = {9, 0, 0};
+  EXPECT_THAT(NormsOf(layout, value).tensors, ElementsAre(3, std::nullopt, std::nullopt));
+  EXPECT_EQ(3, NormsOf(layout, value).all);
+  value.tensor_divisors = {{0, 0}, {2, 0}};
+  EXPECT_EQ(std::nullopt, NormsOf(layout, value).all) << "of integers alone";
+  value.outcome = Outcome::kAborted;
+  EXPECT_EQ(std::nullopt, NormsOf(layout, value).all);
 }
 
 // ---- together

@@ -35,6 +35,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -200,6 +201,7 @@ TEST_F(Abi, EveryMemberGetsTheAverageAndWhatItIsMadeOf) {
       EXPECT_EQ(t.info.divisor, 3u);
       EXPECT_EQ(t.info.contributors, 3u);
       EXPECT_EQ(t.info.samples, -1);
+      EXPECT_EQ(t.info.world_size, 3u);
       EXPECT_NEAR(t.info.squared_norm, (Trainer::kWeights + 3) * 49.0 / 9, 1);
     });
     EXPECT_EQ(members[0]->info.chain, members[2]->info.chain);
@@ -310,6 +312,34 @@ TEST_F(Abi, Fault_W12_NamesTheFirstInputThatIsNotFinite) {
     EXPECT_EQ(t.info.nonfinite_tensor, t.handles[1]);
     EXPECT_EQ(t.info.nonfinite_element, 1u);
     EXPECT_STREQ(basin_result_nonfinite_worker(result), "w1");
+    EXPECT_STREQ(basin_result_nonfinite_tensor(result), "bias");
+    basin_result_free(result);
+  });
+}
+
+TEST_F(Abi, WhatIsKnownOfTheTensorsCanBeCopiedAtOnce) {
+  const auto members = Launch(2);
+  Together(members, [](Trainer& t, size_t) {
+    const basin_round_spec spec = Trainer::Spec(BASIN_AVERAGE);
+    const std::vector<float> bias = {3, 0, 4};
+    ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK)
+        << t.failure.message();
+    ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias.data(), t.failure.out()), BASIN_OK);
+    t.Commit();
+    basin_result* result = nullptr;
+    ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, t.failure.out()), BASIN_OK);
+    EXPECT_EQ(basin_result_nonfinite_worker(result), nullptr);
+    EXPECT_EQ(basin_result_nonfinite_tensor(result), nullptr);
+    const size_t count = basin_result_tensors(result, 0, nullptr, nullptr);
+    ASSERT_EQ(count, 2u);
+    std::vector<uint64_t> divisors(count + 1, 99);
+    std::vector<double> squared_norms(count + 1, 99);
+    EXPECT_EQ(basin_result_tensors(result, count + 1, divisors.data(), squared_norms.data()),
+              count);
+    EXPECT_THAT(divisors, ElementsAre(0, 2, 99)) << "nobody pushed the weights";
+    EXPECT_THAT(squared_norms, ElementsAre(0, 25, 99));
+    EXPECT_EQ(basin_result_tensors(result, 1, nullptr, squared_norms.data()), count);
+    EXPECT_EQ(basin_result_tensors(nullptr, 1, nullptr, squared_norms.data()), 0u);
     basin_result_free(result);
   });
 }

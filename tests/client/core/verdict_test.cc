@@ -42,8 +42,25 @@ TEST(VerdictTest, AbortedFailsTheRoundAndTheNextOneMayBegin) {
   EXPECT_EQ(fail.error.code, ErrorCode::kRoundAborted);
   EXPECT_EQ(fail.round, 1u);
   EXPECT_NE(fail.error.text.find("w-2 was lost"), std::string::npos);
+  EXPECT_NE(fail.error.text.find("retry to send them"), std::string::npos);
   EXPECT_TRUE(worker.FinishRound().Has<Deliver>());
   EXPECT_EQ(worker.lane().last_verdict(), 2u);
+}
+
+TEST(VerdictTest, AbortedAfterARefusalSaysWhatIsToBeDoneFirst) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  const std::string refusal = "worker w-1 pushed integers. Use SUM.";
+  worker.Hear(Rejected{{ErrorCode::kInvalidArgument, refusal}, worker.lane().index(), 1});
+  Prepared prepared = worker.MakePrepared();
+  prepared.value = worker.AbortedValue();
+  worker.Hear(prepared);
+  const FailRound fail = worker.Hear(worker.MakeVerdict(prepared.value)).One<FailRound>();
+  EXPECT_EQ(fail.error.code, ErrorCode::kRoundAborted);
+  EXPECT_EQ(fail.error.text.substr(fail.error.text.find("The gradients")),
+            "The gradients are kept; before a retry, see to what was refused of them: " + refusal);
+  EXPECT_TRUE(worker.FinishRound().Has<Deliver>()) << "and it is forgotten with its round";
 }
 
 TEST(VerdictTest, TheLastTwoAreRemembered) {

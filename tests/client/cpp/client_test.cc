@@ -97,6 +97,7 @@ TEST(CppClient, RunsRounds) {
       EXPECT_EQ(info.contributors[j].squared_norm, kWeights * value * value);
     }
     EXPECT_EQ(info.generation, job.workers[0].place()->generation);
+    EXPECT_EQ(info.world_size, 2u);
     EXPECT_EQ(info.contract_version, 1u);
     EXPECT_EQ(result->SquaredNorm(0), kWeights * 1.5 * 1.5);
     EXPECT_EQ(info.squared_norm, result->SquaredNorm(0));

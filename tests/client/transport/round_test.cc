@@ -127,7 +127,60 @@ TEST(Round, SkippedTensorsHaveTheResultOfTheOthers) {
   EXPECT_EQ(Copied(**outcome, 1, results.at(1).size()), results.at(1));
   EXPECT_FALSE((*outcome)->Has(2));
   EXPECT_FALSE((*outcome)->Has(99));
-  EXPECT_EQ((*outcome)->CopyTo(2, nullptr, 0).code(), absl::StatusCode::kNotFound);
+  const absl::Status skipped = (*outcome)->CopyTo(2, nullptr, 0);
+  EXPECT_EQ(skipped.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(skipped.message(),
+            "Round 1 has no result for tensor c: no contributor pushed it. Leave it as it was.");
+  EXPECT_EQ((*outcome)->CopyTo(99, nullptr, 0).message(),
+            "Round 1 has no result for handle 99: there are 3 tensors in its lane. Use a handle "
+            "that registering them gave.");
+}
+
+TEST(RoundResult, WithoutAResultSaysWhetherNobodyPushedItOrNothingWeighed) {
+  const auto why = [](uint64_t divisor, Denominator denominator) {
+    VerdictRecord record;
+    record.round = 4;
+    record.value.outcome = Outcome::kCommitted;
+    record.value.spec.op = ReduceOp::kWeightedAverage;
+    record.value.spec.denominator = denominator;
+    record.value.layout_version = 2;
+    record.value.divisor = divisor;
+    record.value.tensor_divisors = {{1, 0}};
+    const RoundResult result(record, std::nullopt, {{"a", 0}, {"b", 1}}, "",
+                             std::make_shared<StagedRound>());
+    return std::string(result.CopyTo(1, nullptr, 0).message());
+  };
+  const std::string begin = "Round 4 has no result for tensor b: ";
+  const std::string end = ". Leave it as it was.";
+  EXPECT_EQ(why(3, Denominator::kAll), begin + "no contributor pushed it" + end);
+  EXPECT_EQ(why(3, Denominator::kPresent),
+            begin + "no contributor with a weight above 0 pushed it" + end);
+  EXPECT_EQ(why(0, Denominator::kAll), begin + "the weights of all contributors are 0" + end);
+}
+
+TEST(RoundResult, FactsOfAllTensorsAreThoseOfEach) {
+  VerdictRecord record;
+  record.value.outcome = Outcome::kCommitted;
+  record.value.layout_version = 3;
+  record.value.divisor = 4;
+  record.value.tensor_divisors = {{1, 0}, {2, 2}};
+  record.value.facts.tensor_squared_norms = {9, 5, 25};
+  // Registered in another order than the job has them; one is not in the job.
+  const RoundResult result(record, std::nullopt,
+                           {{"c", 2}, {"elsewhere", std::nullopt}, {"b", 1}, {"a", 0}}, "",
+                           std::make_shared<StagedRound>());
+  const auto all = result.AllFacts();
+  ASSERT_EQ(all.size(), 4u);
+  for (TensorHandle tensor = 0; tensor < all.size(); ++tensor) {
+    EXPECT_EQ(all[tensor].divisor, result.FactsOf(tensor).divisor);
+    EXPECT_EQ(all[tensor].squared_norm, result.FactsOf(tensor).squared_norm);
+  }
+  EXPECT_EQ(all[0].divisor, 2u);
+  EXPECT_EQ(all[0].squared_norm, 25);
+  EXPECT_EQ(all[1].divisor, 0u);
+  EXPECT_EQ(all[2].squared_norm, 0) << "nobody pushed it";
+  EXPECT_EQ(all[3].divisor, 4u);
+  EXPECT_EQ(result.FactsOf(4).divisor, 0u) << "there is no such handle";
 }
 
 TEST(Round, NarrowTensorsTravelAsCast) {

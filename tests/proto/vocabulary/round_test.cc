@@ -67,6 +67,30 @@ TEST(HasResult, OnlyWhereACommittedRoundHasADivisor) {
   EXPECT_FALSE(HasResult(value, 0));
 }
 
+TEST(Divisors, OfOneTensorAndOfAllAreTheSame) {
+  RoundValue value = Value();
+  value.divisor = 5;
+  value.tensor_divisors = {{1, 0}, {2, 3}, {9, 7}};
+  EXPECT_EQ(DivisorsOf(value), (std::vector<uint64_t>{5, 0, 3})) << "9 is not part of this round";
+  for (const Outcome outcome : {Outcome::kCommitted, Outcome::kAborted}) {
+    value.outcome = outcome;
+    const std::vector<uint64_t> all = DivisorsOf(value);
+    ASSERT_EQ(all.size(), value.layout_version);
+    for (TensorIndex tensor = 0; tensor < all.size(); ++tensor) {
+      EXPECT_EQ(DivisorOf(value, tensor), all[tensor]);
+    }
+    EXPECT_EQ(DivisorOf(value, 9), 0u);
+  }
+  EXPECT_EQ(DivisorsOf(value), (std::vector<uint64_t>{0, 0, 0})) << "aborted";
+}
+
+TEST(SumOfWeights, IsOverTheContributorsAlone) {
+  RoundValue value;
+  EXPECT_EQ(SumOfWeights(value), 0u);
+  value.contributors = {{"a", {}, 3}, {"b", {}, 0}, {"c", {}, 4}};
+  EXPECT_EQ(SumOfWeights(value), 7u);
+}
+
 TEST(Outcomes, HaveNames) {
   EXPECT_STREQ(OutcomeName(Outcome::kCommitted), "COMMITTED");
   EXPECT_STREQ(OutcomeName(Outcome::kAborted), "ABORTED");

@@ -354,11 +354,12 @@ typedef struct basin_round_info {
   uint64_t generation_term; /* Of the members when it was reduced. */
   uint64_t generation_counter;
   uint32_t contract_version; /* Of the arithmetic. */
+  uint32_t world_size;       /* Members of that generation, contributors or not. */
 } basin_round_info;
 #define BASIN_ROUND_INFO_INIT                                                                    \
   {                                                                                              \
     sizeof(basin_round_info), 0, (basin_op)0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, 0, 0, 0, \
-        BASIN_NO_WEIGHT, 0, 1, 0, 0, 0, 0                                                        \
+        BASIN_NO_WEIGHT, 0, 1, 0, 0, 0, 0, 0                                                     \
   }
 
 BASIN_API void basin_result_info(const basin_result* result, basin_round_info* info);
@@ -368,16 +369,23 @@ BASIN_API const char* basin_result_contributor(const basin_result* result, uint3
  * a number in that was not finite, negative when it is not known. 0 and -1 beyond the last. */
 BASIN_API uint64_t basin_result_contributor_weight(const basin_result* result, uint32_t index);
 BASIN_API double basin_result_contributor_squared_norm(const basin_result* result, uint32_t index);
+/* Of the first input that was not finite: who sent it, and in which tensor, which may be one that
+ * was not registered here. NULL when all were finite. Valid as long as the result. */
 BASIN_API const char* basin_result_nonfinite_worker(const basin_result* result);
+BASIN_API const char* basin_result_nonfinite_tensor(const basin_result* result);
 /* Why this worker's contribution was not counted as it was sent (BASIN_MISMATCH, say); NULL: it
  * was. Valid as long as the result. */
 BASIN_API const basin_error* basin_result_rejection(const basin_result* result);
-/* Whether anybody contributed to the tensor. */
+/* Whether the tensor has a result: somebody contributed to it, and not all with weight 0. */
 BASIN_API int basin_result_has(const basin_result* result, uint32_t tensor);
 /* What the tensor's average was divided by, and the squared norm of its result, of which the
  * round's is the sum; 0 without a result, and the norm of integers is 0. */
 BASIN_API uint64_t basin_result_divisor(const basin_result* result, uint32_t tensor);
 BASIN_API double basin_result_squared_norm(const basin_result* result, uint32_t tensor);
+/* The same of all tensors at once, in order of their handles from 0 on: copies those of the first
+ * `count`, to where it is not NULL. Returns how many tensors the lane has. */
+BASIN_API size_t basin_result_tensors(const basin_result* result, size_t count, uint64_t* divisors,
+                                      double* squared_norms);
 /* Copies the tensor, `bytes` in C order and the tensor's dtype. BASIN_NOT_FOUND without a result.
  */
 BASIN_API basin_code basin_result_copy(const basin_result* result, uint32_t tensor, void* to,

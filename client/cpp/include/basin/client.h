@@ -106,6 +106,7 @@ class RoundResult {
     RoundInfo info;
     info.round = from.round;
     info.generation = {from.generation_term, from.generation_counter};
+    info.world_size = from.world_size;
     info.contract_version = from.contract_version;
     info.spec.op = static_cast<Op>(from.op);
     info.spec.prescale = from.prescale;
@@ -125,9 +126,9 @@ class RoundResult {
     info.squared_norm = from.squared_norm;
     info.overflow = from.overflow != 0;
     if (from.has_nonfinite != 0) {
-      const char* worker = basin_result_nonfinite_worker(result_.get());
       info.nonfinite =
-          NonFinite{worker == nullptr ? "" : worker, from.nonfinite_tensor, from.nonfinite_element};
+          NonFinite{basin_result_nonfinite_worker(result_.get()),
+                    basin_result_nonfinite_tensor(result_.get()), from.nonfinite_element};
     }
     info.chain = from.chain;
     return info;
@@ -136,7 +137,7 @@ class RoundResult {
   // Why this worker's contribution was not counted as it was sent; OK: it was.
   Status rejection() const { return Status(basin_result_rejection(result_.get())); }
 
-  // Whether anybody contributed to the tensor.
+  // Whether the tensor has a result: somebody contributed to it, and not all with weight 0.
   bool Has(std::size_t tensor) const {
     return tensor < handles_->size() && basin_result_has(result_.get(), (*handles_)[tensor]) != 0;
   }

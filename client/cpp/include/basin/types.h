@@ -86,7 +86,7 @@ struct RoundSpec {
 // The first input that was not finite.
 struct NonFinite {
   std::string worker;
-  std::uint32_t tensor = 0;  // Its handle.
+  std::string tensor;  // Its name; it may be one that was not registered here.
   std::uint64_t element = 0;
 };
 
@@ -129,6 +129,7 @@ struct Contributor {
 struct RoundInfo {
   std::uint64_t round = 0;
   Generation generation;               // Of the members when it was reduced.
+  std::uint32_t world_size = 0;        // Members of that generation, contributors or not.
   std::uint32_t contract_version = 0;  // Of the arithmetic.
   RoundSpec spec{Op::kSum};            // As used; its counts are over all contributors, absent when
                                        // one did not say.

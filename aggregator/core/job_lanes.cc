@@ -1,0 +1,248 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The lanes of a job: what tensors they are made of, and the memory that they have.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/history.h"
+#include "aggregator/core/job.h"
+
+namespace basin::aggregator {
+
+Lane* Job::FindLane(const JobScope& scope, Slot slot, LaneIndex lane) {
+  if (lane < lanes_.size() && !lanes_[lane].name.empty()) {
+    if (!lanes_[lane].expired) return &lanes_[lane];
+    if (const std::string why = Revive(scope, lanes_[lane]); !why.empty()) {
+      RejectMessage(scope, slot, ErrorCode::kResourceExhausted,
+                    absl::StrCat("Job ", name_, ", lane ", lanes_[lane].name, ": ", why));
+      return nullptr;
+    }
+    PlanMemory(scope, lanes_[lane], lane);
+    return &lanes_[lane];
+  }
+  RejectMessage(scope, slot, ErrorCode::kNotFound,
+                absl::StrCat("Job ", name_, " has no lane ", lane,
+                             "; register its tensors on this session first."));
+  return nullptr;
+}
+
+std::string Job::WhyNoMoreLanes(const JobScope& scope) const {
+  const auto used =
+      std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.expired; });
+  if (static_cast<uint64_t>(used) < scope.config.max_lanes) return "";
+  return absl::StrCat("the job has ", used,
+                      " lanes, which is its limit. Reuse the names of calls; one that is idle for "
+                      "long counts no more.");
+}
+
+// Takes an idle call lane into use again. Returns why that cannot be; empty when it is in use.
+std::string Job::Revive(const JobScope& scope, Lane& lane) {
+  if (!lane.expired) return "";
+  std::string why = WhyNoMoreLanes(scope);
+  if (why.empty()) why = ChargeChunks(scope, lane, lane.layout.chunks(), lane.layout.bytes());
+  lane.expired = !why.empty();
+  return why;
+}
+
+// Why no hello could tell of all lanes once `next` is in this one; empty when one can. Whoever
+// comes back must be able to say what it remembers, and be told what it missed.
+std::string Job::WhyNotTold(const JobScope& scope, const Lane& lane, const TensorSpec* next) const {
+  const uint64_t workers = std::max<uint32_t>(settings_.max_workers, 1);
+  uint64_t bytes = HelloBytes(workers);
+  for (const Lane& other : lanes_) {
+    bytes += HistoryBytes(other.layout, &other == &lane ? next : nullptr, workers);
+  }
+  if (bytes <= scope.config.max_history_bytes) return "";
+  return absl::StrCat("the hello of a worker that comes back could have ", bytes, " bytes for ",
+                      lanes_.size(), " lanes and ", workers, " workers, and ",
+                      scope.config.max_history_bytes,
+                      " is the limit. Use fewer lanes or tensors, shorter names, or a lower "
+                      "max_workers.");
+}
+
+// Charges what it takes to keep track of so many chunks. Returns why that cannot be.
+std::string Job::ChargeChunks(const JobScope& scope, Lane& lane, uint32_t chunks, uint64_t bytes) {
+  const uint64_t workers = std::max<uint32_t>(settings_.max_workers, 1);
+  const uint64_t tracking = TrackingBytes(workers, chunks);
+  const uint64_t least = tracking + LeastLaneMemory(scope.config, workers, bytes).reserved;
+  if (least > scope.memory.total) {
+    return absl::StrCat("would need at least ", least, " bytes for ", workers, " workers, ",
+                        tracking, " of them to keep track of ", chunks,
+                        " chunks, and the aggregator has ", scope.memory.total,
+                        ". Give it more memory, or lower max_workers.");
+  }
+  if (tracking > lane.tracking + scope.memory.free()) DropCached(scope);
+  if (tracking > lane.tracking + scope.memory.free()) {
+    scope.memory.shortage |= scope.memory.cached > 0;
+    return absl::StrCat("needs ", tracking - lane.tracking, " more bytes to keep track of its ",
+                        chunks, " chunks, and ", scope.memory.free(), " of ", scope.memory.total,
+                        " are free. Register it again when a call or a job has ended.");
+  }
+  scope.memory.reserved += tracking - lane.tracking;
+  lane.tracking = tracking;
+  return "";
+}
+
+// Gives back all that the lane holds of the memory budget.
+void Job::Release(const JobScope& scope, Lane& lane) {
+  scope.memory.reserved -= lane.memory.reserved + lane.tracking;
+  lane.memory = LaneMemory{};
+  lane.tracking = 0;
+}
+
+void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request) {
+  Worker& worker = workers_[slot];
+  LaneIndex index = 0;
+  while (index < lanes_.size() && lanes_[index].name != request.lane) ++index;
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    RejectMessage(scope, slot, code,
+                  absl::StrCat("Job ", name_, ", lane ", request.lane, ": ", why));
+  };
+  if (index == lanes_.size()) {
+    if (const std::string why = WhyNoMoreLanes(scope); !why.empty()) {
+      return refuse(ErrorCode::kResourceExhausted, why);
+    }
+    if (lanes_.size() >= scope.config.max_lane_names) {
+      return refuse(ErrorCode::kResourceExhausted,
+                    absl::StrCat("the job has used ", lanes_.size(),
+                                 " names of lanes, which is its limit. Reuse the names of calls."));
+    }
+    lanes_.emplace_back();
+    if (const std::string why = WhyNotTold(scope, lanes_.back(), nullptr); !why.empty()) {
+      lanes_.pop_back();
+      return refuse(ErrorCode::kResourceExhausted, absl::StrCat("with this lane ", why));
+    }
+    lanes_.back().name = request.lane;
+    lanes_.back().kind = request.kind;
+  }
+  Lane& lane = lanes_[index];
+  if (lane.kind != request.kind) {
+    return refuse(ErrorCode::kMismatch,
+                  "gradient lane and call lane have one name; rename one of them.");
+  }
+  if (const std::string why = Revive(scope, lane); !why.empty()) {
+    return refuse(ErrorCode::kResourceExhausted, why);
+  }
+  lane.last_used = scope.now;
+  const uint32_t before = lane.layout.version();
+  for (const TensorSpec& spec : request.tensors) {
+    if (const std::optional<TensorIndex> known = lane.layout.Find(spec.name); known.has_value()) {
+      const TensorSpec& mine = lane.layout.tensors()[*known];
+      if (mine == spec) continue;
+      worker.misfit = absl::StrCat("its tensor ", spec.name, " was refused, ", DescribeSpec(spec),
+                                   " where the job has ", DescribeSpec(mine));
+      refuse(ErrorCode::kMismatch,
+             absl::StrCat("worker ", worker.id, " registers tensor ", spec.name, " as ",
+                          DescribeSpec(spec), " where the job has ", DescribeSpec(mine),
+                          ". Build the same model on every worker; the others go on."));
+      continue;
+    }
+    const std::optional<uint64_t> bytes = TensorBytes(spec);
+    if (!bytes.has_value()) {
+      refuse(ErrorCode::kInvalidArgument,
+             absl::StrCat("tensor ", spec.name, " as ", DescribeSpec(spec), " has no size."));
+      continue;
+    }
+    if (lane.layout.version() >= scope.config.max_tensors) {
+      refuse(ErrorCode::kResourceExhausted,
+             absl::StrCat("the lane has ", lane.layout.version(),
+                          " tensors, which is its limit; fuse small ones."));
+      break;
+    }
+    if (*bytes > scope.config.max_lane_bytes - lane.layout.bytes()) {
+      refuse(ErrorCode::kResourceExhausted,
+             absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec),
+                          " the lane would have more than ", scope.config.max_lane_bytes,
+                          " bytes, which is its limit."));
+      continue;
+    }
+    if (const std::string why = WhyNotTold(scope, lane, &spec); !why.empty()) {
+      refuse(ErrorCode::kResourceExhausted,
+             absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " ", why));
+      break;
+    }
+    if (const std::string why = ChargeChunks(scope, lane, lane.layout.chunks() + ChunkCount(*bytes),
+                                             lane.layout.bytes() + *bytes);
+        !why.empty()) {
+      refuse(ErrorCode::kResourceExhausted,
+             absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " it ", why));
+      continue;
+    }
+    lane.layout.Append(spec);
+  }
+  const bool grew = lane.layout.version() > before;
+  if (grew && lane.round.has_value()) lane.round->GrowLayout(ScopeOf(scope, index));
+  if (grew || NeedsMemory(scope, lane)) PlanMemory(scope, lane, index);
+
+  const auto describe = [&](uint32_t first) {
+    LaneLayout layout{index, lane.name, lane.kind, first, {}, lane.next, lane.memory.window};
+    const auto& tensors = lane.layout.tensors();
+    layout.tensors.assign(tensors.begin() + first, tensors.end());
+    return layout;
+  };
+  SendTo(scope, slot, describe(0));
+  if (!grew) return;
+  for (Slot other = 0; other < workers_.size(); ++other) {
+    if (other != slot && workers_[other].state != WorkerState::kLost) {
+      SendTo(scope, other, describe(before));
+    }
+  }
+  AdvanceLane(scope, index);
+}
+
+// Reserves what the lane needs now. Where that is not free, the lane waits: nobody is given a
+// window, and the wait is named.
+void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
+  const LaneMemory before = lane.memory;
+  const std::optional<LaneMemory> plan =
+      PlanLaneMemory(scope.config, std::max<uint32_t>(settings_.max_workers, 1),
+                     lane.layout.bytes(), scope.memory.free(), lane.memory);
+  if (!plan.has_value()) {
+    if (NeedsMemory(scope, lane) && scope.memory.cached > 0) {
+      scope.memory.shortage = true;  // It is planned again when that has been dropped.
+    } else if (NeedsMemory(scope, lane)) {
+      scope.actions.push_back(Note{NoteKind::kLaneWaitsForMemory, name_, "", lane.name, lane.next,
+                                   absl::StrCat("Lane ", lane.name, " waits for memory: ",
+                                                scope.memory.free(), " bytes are free.")});
+    }
+    return;
+  }
+  scope.memory.reserved += plan->reserved - before.reserved;
+  lane.memory = *plan;
+  if (lane.memory == before) return;
+  if (lane.round.has_value()) {
+    lane.round->MemoryGrew(ScopeOf(scope, index));
+    AdvanceLane(scope, index);
+    return;
+  }
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    if (workers_[slot].state == WorkerState::kLost) continue;
+    SendTo(scope, slot, Credit{index, lane.next, lane.memory.window, {}, {}});
+  }
+}
+
+// Whether the lane has frames that do not fit what it was given.
+bool Job::NeedsMemory(const JobScope& scope, const Lane& lane) const {
+  const uint64_t frame =
+      std::min(scope.config.frame_bytes, std::max<uint64_t>(lane.layout.bytes(), 1));
+  return !lane.expired && lane.memory.frame < frame;
+}
+
+void Job::RetryMemory(const JobScope& scope) {
+  if (state_ == JobState::kHalted) TryRecover(scope);  // It may be memory that it lacked.
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    if (NeedsMemory(scope, lanes_[i])) PlanMemory(scope, lanes_[i], i);
+  }
+}
+
+void Job::ReleaseMemory(const JobScope& scope) {
+  DropCached(scope);
+  ReleaseHellos(scope);
+  for (Lane& lane : lanes_) Release(scope, lane);
+}
+
+void Job::DropCached(const JobScope& scope) { values_.DropCached(ValuesScope(scope)); }
+
+}  // namespace basin::aggregator
