@@ -347,10 +347,9 @@ TEST(Metrics, OfASnapshotShowJobsWorkersAndLanes) {
 
 TEST(Norms, AreOfFloatingPointTensorsThatHaveAResult) {
   Layout layout;
-  for (const auto& [name, dtype] :
-       {std::pair("f", DType::kF32), {"i", DType::kI64}, {"skipped", DType::kF16}}) {
-    layout.Add({name, dtype, {2}});
-  }
+  layout.Append({"f", DType::kF32, {2}});
+  layout.Append({"i", DType::kI64, {2}});
+  layout.Append({"skipped", DType::kF16, {2}});
   RoundValue value;
   value.outcome = Outcome::kCommitted;
   value.layout_version = 3;
