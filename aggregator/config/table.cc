@@ -276,12 +276,17 @@ void AddBounds(std::vector<Option>& table) {
       {kChunkBytes, kMaxPayloadBytes, kChunkBytes},
       "Payload of one message. 1MiB is the fastest on most machines."));
   table.push_back(Bytes(
-      "memory.window", +[](Settings& s) -> uint64_t& { return Core(s).window_bytes; }, "64MiB",
-      {kChunkBytes, kTiB}, "What a worker may send ahead on one lane, when there is room."));
+      "memory.window", +[](Settings& s) -> uint64_t& { return Core(s).window_bytes; }, "16MiB",
+      {kChunkBytes, kTiB},
+      "What a worker may send ahead of the others on one lane, when there is room. No more than "
+      "grpc.window per data stream is on its way at a time, 8MiB for the usual two; what is beyond "
+      "lets workers be out of step, and what waits here has left the cache when it is needed."));
   table.push_back(Bytes(
       "memory.result_window", +[](Settings& s) -> uint64_t& { return Core(s).result_window_bytes; },
-      "64MiB", {kChunkBytes, kTiB},
-      "Results of one lane that not everybody has acknowledged yet."));
+      "8MiB", {kChunkBytes, kTiB},
+      "Results of one lane that not everybody has acknowledged yet: as much as can be on its way "
+      "to a worker (grpc.window per data stream, and a worker opens two). Raise both together "
+      "where the rate times the round trip is more."));
   table.push_back(Bytes(
       "memory.idle_buffers", +[](Settings& s) -> uint64_t& { return s.engine.idle_buffer_bytes; },
       "256MiB", {0, kTiB}, "Memory of results that is kept for the next ones."));

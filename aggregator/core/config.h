@@ -67,11 +67,10 @@ struct Config {
   LatePolicy late_policy = LatePolicy::kWait;
   RecoveryPolicy recovery_policy = RecoveryPolicy::kMajority;
 
-  uint64_t memory_bytes = uint64_t{4} << 30;  // Parked + accumulating + unacknowledged results.
-  uint64_t frame_bytes = uint64_t{1} << 20;   // A multiple of kChunkBytes.
-  uint64_t window_bytes = uint64_t{64}
-                          << 20;  // Parked bytes per worker and lane, when there is room.
-  uint64_t result_window_bytes = uint64_t{64} << 20;  // Unacknowledged results per lane.
+  uint64_t memory_bytes = uint64_t{4} << 30;   // Parked + accumulating + unacknowledged results.
+  uint64_t frame_bytes = uint64_t{1} << 20;    // A multiple of kChunkBytes.
+  uint64_t window_bytes = uint64_t{16} << 20;  // Parked per worker and lane, when there is room.
+  uint64_t result_window_bytes = uint64_t{8} << 20;  // Unacknowledged results per lane.
 
   uint32_t max_jobs = 64;
   uint32_t max_workers = 10000;                 // Per job.

@@ -167,6 +167,7 @@ TEST(TransportFlow, Fault_W13_StreamWhoseReaderPretendsToReadEndsAtItsBound) {
   server_options.exchange.queue_bytes = 6 * kMiB;
   server_options.exchange.linger = absl::Milliseconds(300);
   EngineOptions engine_options;
+  engine_options.core.window_bytes = 64 * kMiB;
   engine_options.core.result_window_bytes = 4 * kMiB;
   Loopback loopback(server_options, engine_options);
   RigWorker liar(loopback, "a", model);
