@@ -1,7 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 #
-# What both ends do to a payload besides reducing it: checksums and digests, the norm, and the casts
-# to and from 16-bit wire dtypes. Needs xxHash and the standard library.
+# What both ends do to a payload besides reducing it: checksums and digests, the norm, copies, and the
+# casts to and from 16-bit wire dtypes. Needs xxHash and the standard library.
 
 # xxHash chooses vector instructions at run time where it was built with its x86 dispatcher.
 include(CheckCXXSourceCompiles)
@@ -18,11 +18,11 @@ else()
 endif()
 
 basin_library(basin_kernels_client
-  SRCS cast.cc checksum.cc norm.cc ${xxh3_source}
-  HDRS cast.h checksum.h float16_branchless.h norm.h xxh3.h
+  SRCS cast.cc checksum.cc copy.cc norm.cc ${xxh3_source}
+  HDRS cast.h checksum.h copy.h float16_branchless.h norm.h xxh3.h
   DEPS basin_kernels_contract xxHash::xxhash)
 
 # Optimised in every build, for it is on the path of each byte. A fused multiply-add would round
 # once where two are defined; traps are nobody's concern here and would keep loops scalar.
-set_source_files_properties(cast.cc norm.cc PROPERTIES
+set_source_files_properties(cast.cc copy.cc norm.cc PROPERTIES
   COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-trapping-math")

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "kernels/copy.h"
+
 namespace basin {
 namespace {
 
@@ -24,9 +26,13 @@ PayloadPtr Within(PayloadPtr whole, Pieces pieces) {
   return std::make_shared<PartlyUsed>(std::move(whole), std::move(pieces));
 }
 
-char* CopyBytes(const PayloadPart& part, char* to) {
+char* CopyBytes(const PayloadPart& part, char* to, bool bypass_cache) {
   ForEachPiece(part, [&](std::string_view piece) {
-    std::memcpy(to, piece.data(), piece.size());
+    if (bypass_cache) {
+      kernels::CopyPastCache(to, piece.data(), piece.size());
+    } else {
+      std::memcpy(to, piece.data(), piece.size());
+    }
     to += piece.size();
   });
   return to;

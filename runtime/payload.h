@@ -75,8 +75,8 @@ void ForEachPiece(const PayloadPart& part, F&& take) {
   }
 }
 
-// Copies the part's bytes, and returns where the copy ends.
-char* CopyBytes(const PayloadPart& part, char* to);
+// Copies the part's bytes, past the caches if `bypass_cache`, and returns where the copy ends.
+char* CopyBytes(const PayloadPart& part, char* to, bool bypass_cache = false);
 
 // Parts that follow each other; neighbours of one owner are joined.
 class PayloadParts {

@@ -6,6 +6,13 @@
 
 namespace basin::client {
 
+namespace {
+
+// Of a tensor that the nearest caches could not hold beside what it is copied from.
+constexpr uint64_t kBypassCacheBytes = uint64_t{1} << 20;
+
+}  // namespace
+
 void StagedTensor::Keep(uint32_t chunk, StagedChunk staged) {
   if (chunks_.size() <= chunk) chunks_.resize(size_t{chunk} + 1);
   chunks_[chunk] = std::move(staged);
@@ -29,7 +36,9 @@ absl::Status StagedTensor::CopyTo(void* to, uint64_t size) const {
         absl::StrCat("the destination has ", size, " bytes and the tensor ", held));
   }
   char* at = static_cast<char*>(to);
-  for (const StagedChunk& chunk : chunks_) at = CopyBytes(chunk.part, at);
+  for (const StagedChunk& chunk : chunks_) {
+    at = CopyBytes(chunk.part, at, size >= kBypassCacheBytes);
+  }
   return absl::OkStatus();
 }
 

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What each end does to the bytes of a frame besides sending them: checksums, digests, copies that
-// hash, casts. One core; the argument is the size of the payload: a frame that is in the cache, or
-// a tensor that is not. Compare with the copy of the same size.
+// What each end does to the bytes of a frame besides sending them: checksums, digests, norms,
+// copies that hash, casts. One core; the argument is the size of the payload: a frame that is in
+// the cache, or a tensor that is not. Compare with the copy of the same size.
 
 #include <benchmark/benchmark.h>
 
@@ -12,6 +12,8 @@
 
 #include "kernels/cast.h"
 #include "kernels/checksum.h"
+#include "kernels/copy.h"
+#include "kernels/norm.h"
 
 namespace basin::kernels {
 namespace {
@@ -39,6 +41,16 @@ void Copy(benchmark::State& state) {
   std::vector<float> destination(source.size());
   for (auto _ : state) {
     std::memcpy(destination.data(), source.data(), static_cast<size_t>(state.range(0)));
+    benchmark::ClobberMemory();
+  }
+  SetBytes(state);
+}
+
+void PastCache(benchmark::State& state) {
+  const std::vector<float> source = Payload(state.range(0));
+  std::vector<float> destination(source.size());
+  for (auto _ : state) {
+    CopyPastCache(destination.data(), source.data(), static_cast<size_t>(state.range(0)));
     benchmark::ClobberMemory();
   }
   SetBytes(state);
@@ -77,6 +89,19 @@ void CopyAndDigest(benchmark::State& state) {
   SetBytes(state);
 }
 
+// `element_bytes` is what the elements of `dtype` have.
+void Norm(benchmark::State& state, DType dtype, size_t element_bytes) {
+  const std::vector<float> source = Payload(state.range(0));
+  const size_t count = source.size() * sizeof(float) / element_bytes;
+  std::vector<double> leaves;
+  for (auto _ : state) {
+    leaves.clear();
+    AppendNormLeaves(dtype, source.data(), count, &leaves);
+    benchmark::DoNotOptimize(leaves.data());
+  }
+  SetBytes(state);
+}
+
 // Casts count the bytes of the f32 side.
 void ToWire(benchmark::State& state, DType wire_dtype) {
   const std::vector<float> source = Payload(state.range(0));
@@ -101,9 +126,12 @@ void FromWire(benchmark::State& state, DType wire_dtype) {
 }
 
 BENCHMARK(Copy)->Arg(kFrame)->Arg(kTensor);
+BENCHMARK(PastCache)->Arg(kFrame)->Arg(kTensor);
 BENCHMARK(FrameChecksum)->Arg(kFrame)->Arg(kTensor);
 BENCHMARK(TensorDigest)->Arg(kFrame)->Arg(kTensor);
 BENCHMARK(CopyAndDigest)->Arg(kFrame)->Arg(kTensor);
+BENCHMARK_CAPTURE(Norm, f32, DType::kF32, 4)->Arg(kFrame)->Arg(kTensor);
+BENCHMARK_CAPTURE(Norm, bf16, DType::kBF16, 2)->Arg(kFrame)->Arg(kTensor);
 BENCHMARK_CAPTURE(ToWire, f16, DType::kF16)->Arg(kFrame)->Arg(kTensor);
 BENCHMARK_CAPTURE(ToWire, bf16, DType::kBF16)->Arg(kFrame)->Arg(kTensor);
 BENCHMARK_CAPTURE(FromWire, f16, DType::kF16)->Arg(kFrame)->Arg(kTensor);

@@ -2,6 +2,8 @@
 
 basin_test(kernels_checksum_test SRCS checksum_test.cc DEPS basin_kernels_client LABELS tsan)
 
+basin_test(kernels_copy_test SRCS copy_test.cc DEPS basin_kernels_client LABELS tsan)
+
 basin_test(kernels_norm_test SRCS norm_test.cc DEPS basin_kernels_client)
 
 # The loops that processors without AVX2 run.

@@ -105,6 +105,19 @@ TEST(StagedTensor, IsCopiedOnlyWhenItIsWhole) {
   EXPECT_TRUE(tensor.CopyTo(copy.data(), 5).ok());
 }
 
+TEST(StagedTensor, ThatNoCacheHoldsIsCopiedAsSmallOnesAre) {
+  std::string model(uint64_t{3} << 20, '\0');
+  for (size_t i = 0; i < model.size(); ++i) model[i] = static_cast<char>(i * 131 + i / 4096);
+  const auto bytes = std::make_shared<OwnPayload>(model);
+  StagedTensor tensor;
+  for (uint32_t chunk = 0; chunk < model.size() / kChunkBytes; ++chunk) {
+    tensor.Keep(chunk, {{bytes, chunk * kChunkBytes, kChunkBytes}, 0});
+  }
+  std::string copy(model.size() + 1, '-');
+  EXPECT_TRUE(tensor.CopyTo(copy.data() + 1, model.size()).ok());
+  EXPECT_EQ(copy, "-" + model);
+}
+
 TEST(PayloadParts, JoinNeighbours) {
   const auto bytes = std::make_shared<OwnPayload>("0123456789");
   PayloadParts parts;
