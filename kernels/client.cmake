@@ -1,7 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 #
-# What both ends do to a payload besides reducing it: checksums and digests, the norm, copies, and the
-# casts to and from 16-bit wire dtypes. Needs xxHash and the standard library.
+# What both ends do to a payload besides reducing it: checksums and digests, the norm, copies, and
+# the casts to and from 16-bit wire dtypes. Needs xxHash and the standard library.
 
 # xxHash chooses vector instructions at run time where it was built with its x86 dispatcher.
 include(CheckCXXSourceCompiles)
