@@ -204,6 +204,60 @@ def one_too_many(rank: int, way: str) -> Any:
         return text, first, second, gradients(net), lane.totals().rounds
 
 
+def windows_of_two_models(rank: int) -> Any:
+    """Two lanes that take turns in one loop, and a backward of neither before the steps."""
+    with session() as bt:
+        nets = [model(), model()]
+        optimizers = [sgd(net, bt, backward_passes_per_step=2) for net in nets]
+        for step in range(2):
+            for net in nets:
+                loss_of(net, rank, step).backward()
+        loss_of(model(), rank).backward()
+        results = [gradients(net) for net in nets]
+        for optimizer in optimizers:
+            optimizer.step()
+        return results
+
+
+def leave_out(rank: int, way: str, how: str) -> Any:
+    """All leave the first step out, and only the first worker has data for the second."""
+    with session() as bt:
+        net, optimizer, lane = wrap(bt, model(), way)
+        loss_of(net, rank, 0).backward()
+        optimizer.zero_grad(set_to_none=how != "zeros")
+        if rank == 0:
+            loss_of(net, rank, 1).backward()
+        elif how == "by hand":
+            lane.sync_gradients()
+        optimizer.step()
+        second = [p.detach().clone() for p in net.parameters()]
+        optimizer.zero_grad()
+        loss_of(net, rank, 2).backward()
+        optimizer.step()
+        return second, [p.detach() for p in net.parameters()], lane.totals().rounds
+
+
+def drop_what_failed(rank: int) -> Any:
+    """Every backward fails when something was sent, and the next window begins anew."""
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt, backward_passes_per_step=2)
+        optimizer.contribute(samples=100)
+        loss_of(net, rank, 0).backward()
+        hidden = net[:2](torch.ones(4, 5, dtype=torch.float64))
+        hidden.register_hook(lambda _: 1 / 0)
+        optimizer.contribute(samples=100)
+        try:
+            net[2](hidden).sum().backward()
+        except ZeroDivisionError:
+            optimizer.zero_grad()
+        optimizer.contribute(samples=7)  # A batch that is left out after all.
+        for step in (1, 2):
+            optimizer.contribute(samples=4)
+            loss_of(net, rank, step).backward()
+        return optimizer.last_round().spec.counts, gradients(net)
+
+
 def by_hand(rank: int) -> Any:
     with session() as bt:
         net = model()
@@ -580,6 +634,28 @@ class AccumulationTest(TorchTest):
             expected = [tuple(f"w{i}" for i in range(WORKERS) if step < 2 + i) for step in range(5)]
             self.assertEqual(expected[: 2 + rank], seen)
             self.assertIn("rank() was called after finished()", text)
+
+    def test_windows_of_two_models_take_turns(self) -> None:
+        for results in self.run_job(windows_of_two_models):
+            for result in results:
+                self.assert_close(mean_of_sums((0, 1)), result, 1e-12)
+
+    def test_who_has_no_data_takes_part_after_a_step_that_was_left_out(self) -> None:
+        parameters = [p.detach() for p in model().parameters()]
+        expected = [p - 0.1 * g / WORKERS for p, g in zip(parameters, local_gradients(0, 1))]
+        for way in WAYS:
+            for how in ("none", "zeros", "by hand"):
+                with self.subTest(way=way, how=how):
+                    outcomes = self.run_job(leave_out, way, how)
+                    for second, _, rounds in outcomes:
+                        self.assert_close(expected, second, 1e-12)
+                        self.assertEqual(3, rounds)
+                    self.assert_same_bits([third for _, third, _ in outcomes])
+
+    def test_an_aborted_round_that_is_dropped_leaves_no_counts(self) -> None:
+        for counts, result in self.run_job(drop_what_failed):
+            self.assertEqual((8 * WORKERS, 2 * WORKERS), (counts.samples, counts.micro_batches))
+            self.assert_close(mean_of_sums((1, 2)), result, 1e-12)
 
     def test_a_window_of_too_many_backwards_is_refused(self) -> None:
         for way in WAYS:

@@ -52,6 +52,20 @@ def scale_of_n(rank: int, backwards: int, divides: bool) -> Any:
         return [call.args[0] % call.args[1:] for call in warn.call_args_list]
 
 
+def no_data_after_an_overflow(rank: int) -> Any:
+    with session() as bt:
+        net = vector()
+        optimizer = sgd(net, bt)
+        scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+        for step, factor in enumerate((float("inf"), 1.0, 1.0)):
+            optimizer.zero_grad()
+            if step != 1 or rank == 0:
+                scaler.scale((net[0] * factor).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        return net[0].detach(), scaler.get_scale(), optimizer.totals().rounds
+
+
 def other_scales(rank: int) -> Any:
     import basin
 
@@ -118,6 +132,12 @@ def after_fork(rank: int) -> Any:
 
 
 class ScalerTest(TorchTest):
+    def test_who_has_no_data_takes_part_after_a_step_that_overflowed(self) -> None:
+        for parameter, scale, rounds in self.run_job(no_data_after_an_overflow):
+            expected = torch.full((7,), -0.1 / WORKERS - 0.1)
+            self.assertLess(float((parameter - expected).abs().max()), 1e-6)
+            self.assertEqual((8.0, 3), (scale, rounds))
+
     def test_criterion_1_4_a_scale_of_n_is_no_division_by_the_workers(self) -> None:
         for backwards in (1, 2):
             for told in self.run_job(scale_of_n, backwards, False):

@@ -114,6 +114,7 @@ class GradientLane:
         self._in_backward = False
         self._sends = False  # Whether this backward pushes.
         self._reached = False  # Whether it has come to a parameter.
+        self._beyond = False  # Whether it was one too many for its window.
         self._told = Window()  # Of the next backward that comes to a parameter.
         self._window = Window()  # Of what is local.
         self._spoiled = False  # What is local holds a part of a backward that has failed.
@@ -133,6 +134,7 @@ class GradientLane:
         self._rounds_at_step: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (
             weakref.WeakKeyDictionary()
         )
+        self._rounds_left_out = 0  # How many there had been when results were last dropped.
         self.totals = Totals()
         self.delivered = Delivered()
         self._divided_again = DividedAgain(name, spec.op)
@@ -222,11 +224,10 @@ class GradientLane:
         self.scan()
         self._forget_what_was_zeroed()
         self._check_not_spoiled("backward()")
-        self._check_window_is_applied()
         self._put_aside()
         self._failure = None
         self._in_backward = True
-        self._reached = False
+        self._reached = self._beyond = False
         self._sends = self._pushing and self._window.micro_batches + 1 >= self._passes
 
     def _put_aside(self) -> None:
@@ -240,6 +241,8 @@ class GradientLane:
         self._held.clear()
 
     def _forget_what_was_zeroed(self) -> None:
+        if self._were_dropped():
+            self._rounds_left_out = self.totals.rounds
         for parameter in list(self._held):
             if parameter.grad is None:
                 self._held.discard(parameter)
@@ -253,6 +256,26 @@ class GradientLane:
         # Gradients of zeros that a backward has made count.
         if self._window.micro_batches > 0 and self._was_written() and not self.has_local():
             self._window, self._left_local = Window(), []
+
+    def _were_dropped(self) -> bool:
+        """Whether zero_grad() has taken all results of the last round: its step is left out."""
+        if not self._held or self._aside or self._in_round:
+            return False
+        kept = [parameter for parameter in self._held if parameter.grad is not None]
+        if kept and (self.info is None or self.info.squared_norm == 0.0):
+            return False  # They may have been zeros.
+        return not any(self._holds_something(parameter) for parameter in kept)
+
+    def _holds_something(self, parameter: torch.Tensor) -> bool:
+        squared_norm = self.delivered.squared_norm(parameter)
+        if squared_norm is not None:
+            return squared_norm != 0.0
+        return parameter.grad is not None and bool(parameter.grad.any())
+
+    def _has_round_for(self, optimizers: Iterable[torch.optim.Optimizer]) -> bool:
+        """Whether there was a round since the last step of these, or since one was left out."""
+        stepped = max((self._rounds_at_step.get(each, 0) for each in optimizers), default=0)
+        return self.totals.rounds > max(stepped, self._rounds_left_out)
 
     def _was_written(self) -> bool:
         """Whether somebody has changed what is local since the last backward."""
@@ -273,7 +296,7 @@ class GradientLane:
             return
         if not self._reached:
             self._reached = True
-            self._check_counts()
+            self._check_window()
         if not self._sends or not self._own_hooks or self._failure is not None:
             return
         if parameter in self._pushed:
@@ -356,9 +379,10 @@ class GradientLane:
         self._expected_round = expected
         self._state.after_begin(self.name)
 
-    def _check_counts(self) -> None:
-        """Of the backward that has begun. What is wrong is raised when it returns."""
+    def _check_window(self) -> None:
+        """Of the backward that has come to this lane. What is wrong is raised when it returns."""
         try:
+            self._check_window_is_applied()
             self._told.check(self._spec, self._window, self._owner)
         except Error as error:
             self._failure = self._failure or error
@@ -376,16 +400,20 @@ class GradientLane:
         if not self._in_round:
             if self._reached:
                 self._count_backward()
-                self._left_local = [
-                    (parameter, parameter.grad, parameter.grad._version)
-                    for parameter in self._local()
-                    if parameter.grad is not None
-                ]
+                self._note_local()
             self._restore_aside()
             return False
         self._push_local()  # Accumulated before; this backward did not come by.
         self._commit()
         return True
+
+    def _note_local(self) -> None:
+        """Notes what is local, to see later whether somebody has changed it."""
+        self._left_local = [
+            (parameter, parameter.grad, parameter.grad._version)
+            for parameter in self._local()
+            if parameter.grad is not None
+        ]
 
     def _local(self) -> list[torch.Tensor]:
         return [
@@ -419,8 +447,11 @@ class GradientLane:
         if not started:
             return False  # It failed before this lane came to it.
         if not self._in_round:
-            if self._reached:
-                self._told = Window()
+            self._told = Window()
+            if self._beyond and self._window.micro_batches == 0:
+                for parameter in self._local():
+                    parameter.grad = None  # The results, which are aside, are as they were.
+            elif self._reached:
                 self._spoiled = True
             self._restore_aside()
             return False
@@ -462,6 +493,7 @@ class GradientLane:
                 if parameter.grad is None:
                     parameter.grad = memory
             self._pushed.clear()
+            self._note_local()
             self._restore_aside()
             raise
         self._in_round = False
@@ -551,13 +583,13 @@ class GradientLane:
 
     def sync_gradients(self) -> None:
         """Sends what is local, without a backward. Takes part with nothing, when there is nothing
-        and there was no round since the last step."""
+        and there was no round since the last step, or since zero_grad() left one out."""
         self.check_open("sync_gradients()")
         self._check_settled("sync_gradients()")
         self.scan()
         self._forget_what_was_zeroed()
         self._check_not_spoiled("sync_gradients()")
-        if self.has_local() or self.totals.rounds == max(self._rounds_at_step.values(), default=0):
+        if self.has_local() or not self._has_round_for(self._rounds_at_step):
             self._reduce_local()
 
     def contribute(self, *, samples: int | None = None, tokens: int | None = None) -> None:
@@ -594,7 +626,7 @@ class GradientLane:
         self._check_step(optimizer, call)
         short = self._passes > 1 and self.has_local()
         # Otherwise the others may have a round that this worker has nothing for.
-        if short or self._rounds_at_step.get(optimizer, 0) == self.totals.rounds:
+        if short or not self._has_round_for([optimizer]):
             self._reduce_local()
 
     def _check_not_spoiled(self, call: str) -> None:
@@ -609,6 +641,7 @@ class GradientLane:
         """Another backward would begin a window that the other workers have not: from then on their
         rounds would be of different steps."""
         if self._passes > 1 and self.has_unapplied():
+            self._beyond = True
             raise FailedPrecondition(
                 f"backward() was called after the last one of step {self._steps}: the gradients of "
                 f"lane {self.name} were sent by number {self._passes} "

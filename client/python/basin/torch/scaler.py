@@ -79,7 +79,7 @@ class ScalerWatch:
         """What is left of a window has to be reduced before anyone looks for infinities in it."""
 
         def unscaling(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> Any:
-            self._reduce(optimizer, "unscale_()")
+            self._reduce(scaler, optimizer, "unscale_()")
             # By which torch multiplies, a float32.
             factor = float(torch.tensor(1.0 / scaler.get_scale(), dtype=torch.float32))
             with ExitStack() as scaling:
@@ -95,12 +95,15 @@ class ScalerWatch:
         def reducing(
             scaler: torch.amp.GradScaler, optimizer: Any, *arguments: Any, **options: Any
         ) -> Any:
-            self._reduce(optimizer, "step()")
+            self._reduce(scaler, optimizer, "step()")
             return method(scaler, optimizer, *arguments, **options)
 
         return reducing
 
-    def _reduce(self, optimizer: torch.optim.Optimizer, call: str) -> None:
+    def _reduce(
+        self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, call: str
+    ) -> None:
         for lane in self._lanes:
             if lane.reduces_for(optimizer):
+                lane.loss_scale = scaler.get_scale()  # It may have had no loss to scale.
                 lane.reduce_for(optimizer, call)

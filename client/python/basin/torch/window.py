@@ -15,11 +15,12 @@ class Window:
         self._tokens: int | None = None
 
     def tell(self, samples: int | None, tokens: int | None) -> None:
-        """Adds to what is known of the one micro-batch that this is."""
+        """What is known of the one micro-batch that this is. What was told before of one that never
+        came to a backward is forgotten."""
         if samples is not None:
-            self._samples = (self._samples or 0) + samples
+            self._samples = samples
         if tokens is not None:
-            self._tokens = (self._tokens or 0) + tokens
+            self._tokens = tokens
 
     def add(self, other: "Window") -> None:
         def total(mine: int | None, more: int | None) -> int | None:
