@@ -13,10 +13,11 @@ import subprocess
 import sys
 import threading
 import traceback
+import unittest
 from collections.abc import Callable, Collection
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 # Longer than anything here takes on a busy machine; what it ends has failed.
 PATIENCE = float(os.environ.get("PAT", "120"))
@@ -175,3 +176,17 @@ class Jobs:
     def close(self) -> None:
         self.end_processes()
         self.aggregator.close()
+
+
+class JobsTest(unittest.TestCase):
+    """A test of jobs, with the aggregator and the library that the command line names."""
+
+    jobs: ClassVar[Jobs]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.jobs.close()

@@ -8,10 +8,9 @@ import os
 import sys
 import threading
 import unittest
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from jobs import PATIENCE, Jobs, require
+from jobs import PATIENCE, JobsTest, require
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -242,17 +241,7 @@ def present(rank: int) -> Any:
 # ---- what is seen of it
 
 
-class ArithmeticTest(unittest.TestCase):
-    jobs: ClassVar[Jobs]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.jobs.close()
-
+class ArithmeticTest(JobsTest):
     def test_criterion_1_1_what_no_round_computes_is_refused_before_it_is_sent(self) -> None:
         [(said, after)] = self.jobs.run(refusals, 1)
         for given, (expected, text) in said.items():
@@ -319,18 +308,8 @@ class ArithmeticTest(unittest.TestCase):
             self.assertEqual([10.0] * 2, weighted)
 
 
-class ResizeTest(unittest.TestCase):
+class ResizeTest(JobsTest):
     """Workers are threads here: 4, then 8, then 3, then 2."""
-
-    jobs: ClassVar[Jobs]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.jobs.close()
 
     @staticmethod
     def contribution(worker: str) -> Any:

@@ -9,10 +9,9 @@ import logging
 import os
 import sys
 import unittest
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from jobs import Jobs, require
+from jobs import JobsTest, require
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -290,17 +289,7 @@ def one_finishes(rank: int) -> list[float]:
         return sums
 
 
-class ClientTest(unittest.TestCase):
-    jobs: ClassVar[Jobs]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.jobs.close()
-
+class ClientTest(JobsTest):
     def test_sums_every_dtype_and_keeps_the_shape(self) -> None:
         for results in self.jobs.run(sum_of_every_dtype, 3):
             for dtype in DTYPES:

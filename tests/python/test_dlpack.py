@@ -7,10 +7,9 @@ Usage: test_dlpack.py BASIND LIBBASIN
 import gc
 import sys
 import unittest
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from jobs import Jobs, require
+from jobs import JobsTest, require
 
 require("numpy", "torch", "ml_dtypes")
 import ml_dtypes  # noqa: E402 - ends above when there is none
@@ -123,17 +122,7 @@ def refusals(rank: int) -> list[str]:
         ]
 
 
-class DLPack(unittest.TestCase):
-    jobs: ClassVar[Jobs]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.jobs.close()
-
+class DLPack(JobsTest):
     def test_takes_tensors_of_every_dtype_and_gives_what_torch_takes(self) -> None:
         for results in self.jobs.run(sums, 2):
             for dtype in DTYPES:

@@ -9,10 +9,9 @@ import pickle
 import sys
 import unittest
 import weakref
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from jobs import PATIENCE, Jobs, require
+from jobs import PATIENCE, JobsTest, require
 
 require("numpy")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -94,17 +93,7 @@ def overflowing_scale(rank: int) -> Any:
     return text, after
 
 
-class RoundInfoTest(unittest.TestCase):
-    jobs: ClassVar[Jobs]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.jobs.close()
-
+class RoundInfoTest(JobsTest):
     def test_criterion_3_8_the_reply_says_it_of_the_round_and_of_each_tensor(self) -> None:
         each = self.jobs.run(replies, WORKERS)
         for infos, freed in each:

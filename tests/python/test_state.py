@@ -8,16 +8,15 @@ import contextlib
 import hashlib
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
 import unittest
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from unittest import mock
 
-from jobs import Jobs
+from jobs import JobsTest
 from torch_jobs import expect, main, session
 
 import torch  # isort: skip - torch_jobs ends the program when there is none
@@ -360,17 +359,7 @@ def joins_between_optimizers(rank: int, folder: str) -> Any:
         return result
 
 
-class StateTest(unittest.TestCase):
-    jobs: ClassVar[Jobs]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.jobs.close()
-
+class StateTest(JobsTest):
     def run_job(
         self,
         function: Any,

@@ -11,10 +11,9 @@ import sys
 import unittest
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from jobs import Jobs, require
+from jobs import JobsTest, require
 
 require("numpy", "torch")
 import torch  # noqa: E402 - ends above when there is none
@@ -92,17 +91,7 @@ def expect(name: str, call: Any, *arguments: Any) -> str:
     raise AssertionError(f"{name} was not raised")
 
 
-class TorchTest(unittest.TestCase):
-    jobs: ClassVar[Jobs]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.jobs.close()
-
+class TorchTest(JobsTest):
     def run_job(self, function: Any, *arguments: Any) -> list[Any]:
         return self.jobs.run(function, WORKERS, *arguments)
 

@@ -86,7 +86,7 @@ def finished() -> None:
     it; an average is over those that contribute. It keeps what it has, gets no later results, and
     may evaluate or save, but neither train nor call what all workers call. It has no rank any more:
     rank() and size() raise FailedPrecondition."""
-    context.finish()
+    context.current().finish()
 
 
 def join() -> None:

@@ -66,6 +66,7 @@ class Context:
         self.state.rejoin()
 
     def finish(self) -> None:
+        """This worker is out of data; see basin.torch.finished()."""
         if self._depth > 0:
             raise FailedPrecondition("finished() was called in a backward. Call it after step().")
         if any(lane.has_local() for lane in self.lanes):
@@ -178,8 +179,3 @@ def current() -> Context:
     if _context is None:
         raise FailedPrecondition("Basin is not initialized here. Call basin.torch.init() first.")
     return _context
-
-
-def finish() -> None:
-    """This worker is out of data; see basin.torch.finished()."""
-    current().finish()

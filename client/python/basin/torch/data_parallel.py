@@ -93,7 +93,7 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         """
         yield
         if enable:
-            context.finish()
+            context.current().finish()
 
     def __getstate__(self) -> dict[str, Any]:
         raise FailedPrecondition(

@@ -69,8 +69,9 @@ class ScalerWatch:
 
         def telling(scaler: torch.amp.GradScaler, *arguments: Any, **options: Any) -> Any:
             returned = method(scaler, *arguments, **options)
+            scale = scaler.get_scale()
             for lane in self._lanes:
-                lane.loss_scale = scaler.get_scale()
+                lane.loss_scale = scale
             return returned
 
         return telling
