@@ -23,6 +23,10 @@ void SetCommon(const GrpcSettings& settings, Set set) {
   set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   set(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   set(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, static_cast<int>(settings.window_bytes));
+  // A message in one frame of HTTP/2. Each frame ends a slice of what arrives, and by default
+  // frames have 16 KiB: the reduction would find a piece that ends in one slice of a worker and
+  // another that ends in another's every 8 KiB, and gather each in a copy.
+  set(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, static_cast<int>(kMaxMessageBytes));
   set(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, static_cast<int>(kMaxMessageBytes));
   set(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, static_cast<int>(kMaxMessageBytes));
   set(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(kMaxMetadataBytes));

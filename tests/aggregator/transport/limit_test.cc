@@ -19,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpc/grpc.h"
+#include "proto/limits/limits.h"
 #include "proto/wire/frame.h"
 #include "runtime/grpc/byte_buffer.h"
 #include "tests/aggregator/transport/loopback.h"
@@ -151,6 +152,13 @@ TEST(TransportLimit, WindowOfAStreamIsFixed) {
   constexpr uint16_t kInitialWindowSize = 4;
   Loopback loopback;
   EXPECT_EQ(LargestSetting(loopback, kInitialWindowSize), GrpcSettings().window_bytes);
+}
+
+// What a message arrives in is cut where frames of HTTP/2 end, which are of 16 KiB by default.
+TEST(TransportLimit, FrameHasRoomForTheLargestMessage) {
+  constexpr uint16_t kMaxFrameSize = 5;
+  Loopback loopback;
+  EXPECT_EQ(LargestSetting(loopback, kMaxFrameSize), kMaxMessageBytes);
 }
 
 // ---- the quota
