@@ -6,10 +6,13 @@
 One head is trained on all rows and the other on the rows that have a label, another number in each
 micro-batch. No single weight fits both. So the workers add up what they count before the backward,
 each part is divided by its own total, and gradients are summed. The gradient scaler begins much too
-high: all workers find the same infinities, leave out the same steps and come to the same scale.
+high: all workers find the same infinities, leave out the same steps and come to the same scale. The
+aggregator names workers whose contribution is not finite (`contribution_unusual`), so it warns in
+these steps; see docs/pytorch.md, "When a gradient is unusual".
 """
 
 import hashlib
+import math
 
 import basin.torch
 import torch
@@ -89,10 +92,11 @@ def main() -> None:
         left_out += scaler.get_scale() < scale
         done = optimizer.last_round()
         if step in (0, STEPS - 1) and basin.torch.rank() == 0:
+            told = f"norm {norm:.3f}" if math.isfinite(norm) else "overflow, the step is left out"
             print(
                 f"step {step}: {totals['labels']} labels in {done.spec.counts.samples} rows of "
                 f"{len(done.contributors)} workers, {done.spec.op.name} with a scale of "
-                f"{done.spec.loss_scale:.0f}; norm {norm:.3f}, this worker's part of the loss "
+                f"{done.spec.loss_scale:.0f}; {told}; this worker's part of the loss "
                 f"{float(mine):.3f}"
             )
     print(f"scale {scaler.get_scale():.0f}, {left_out} steps left out")

@@ -59,9 +59,26 @@ def refusals(rank: int) -> Any:
         ):
             text = message("InvalidArgument", client.allreduce, given, "x", **options)
             said[f"{given.dtype} {options}"] = (expected, text)
-        for name, count in (("samples", -1), ("tokens", 1.5)):
+        for name, count in (("samples", -1), ("tokens", 1.5), ("tokens", 2**63)):
             text = message("InvalidArgument", basin.Counts, **{name: count})
-            said[f"{name} {count}"] = (name, text)
+            said[f"{name} {count}"] = (f"{name} cannot be {count}", text)
+        values: dict[str, dict[str, Any]] = {
+            "name cannot be 5": {"name": 5},
+            "timeout cannot be 'x'": {"timeout": "x"},
+            "timeout cannot be nan": {"timeout": np.nan},
+            "gradient_predivide_factor cannot be array": {"gradient_predivide_factor": array},
+            "prescale_factor cannot be None": {"prescale_factor": None},
+            "op cannot be array": {"op": array},
+            "counts cannot be array": {"counts": array},
+            "Array x cannot be made": {"array": [[1.0], [1.0, 2.0]]},
+        }
+        for words, options in values.items():
+            arguments = {"array": array, "name": "x", "op": basin.Sum, **options}
+            text = message("InvalidArgument", lambda a=arguments: client.allreduce(**a))
+            said[words] = (words, text)
+        for root in (None, 0.0, array, -1):
+            text = message("InvalidArgument", client.broadcast, array, "x", root_rank=root)
+            said[f"root_rank {root}"] = ("root_rank cannot be", text)
         # Nothing of it has begun a round.
         after = client.allreduce(array, "x", op=basin.Sum).tolist()
         client.barrier()
@@ -247,7 +264,7 @@ class ArithmeticTest(JobsTest):
         for given, (expected, text) in said.items():
             with self.subTest(given):
                 self.assertIn(expected, text)
-                self.assertRegex(text, r"(Use|Pass|Leave|Say|Count) .*\.$")
+                self.assertRegex(text, r"(Use|Pass|Leave|Say|Count|Give) .*\.$")
         self.assertEqual([1.0] * 3, after)
 
     def test_criterion_5_3_who_declares_something_else_is_told_both_values(self) -> None:
@@ -296,10 +313,12 @@ class ArithmeticTest(JobsTest):
     def test_criterion_3_3_a_weight_of_zero_adds_nothing_and_zeros_alone_are_empty(self) -> None:
         for result, info, text, nothing in self.jobs.run(weights_of_nothing, WORKERS):
             self.assertEqual([3.0] * 4, result)
-            self.assertEqual(((3, 0, 3), 6), (info.weights, info.divisor))
+            self.assertEqual(((3, 0, 3), 6), (info.contributor_weights, info.divisor))
             self.assertIsNone(info.nonfinite)
             self.assertIn("none", text)
-            self.assertEqual(((0, 0, 0), 0, 0), (nothing.weights, nothing.divisor, nothing.norm))
+            self.assertEqual(
+                ((0, 0, 0), 0, 0), (nothing.contributor_weights, nothing.divisor, nothing.norm)
+            )
 
     def test_criterion_3_5_a_skip_counts_in_the_divisor_unless_present_is_asked_for(self) -> None:
         for of_all, of_present, weighted in self.jobs.run(present, WORKERS):

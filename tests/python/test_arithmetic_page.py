@@ -252,7 +252,7 @@ class ArithmeticPage(unittest.TestCase):
         weighted = self.reduce(
             accumulated,
             Op.WEIGHTED_AVERAGE,
-            weight=Weight.MICRO_BATCHES,
+            weight_by=Weight.MICRO_BATCHES,
             contributes_sum=True,
             counts=Counts(micro_batches=2),
         )
@@ -267,7 +267,7 @@ class ArithmeticPage(unittest.TestCase):
             specs = [
                 RoundSpec(
                     Op.WEIGHTED_AVERAGE,
-                    weight=Weight.TOKENS,
+                    weight_by=Weight.TOKENS,
                     contributes_sum=sums,
                     counts=Counts(tokens=tokens),
                 )
@@ -276,7 +276,9 @@ class ArithmeticPage(unittest.TestCase):
             values = [np.float32(3 if sums else 1), np.float32(5)]
             reduced = self.reduce(values, specs)
             self.assertEqual(2.0, reduced.value)
-            self.assertEqual((4, (3, 1)), (reduced.info.spec.counts.tokens, reduced.info.weights))
+            self.assertEqual(
+                (4, (3, 1)), (reduced.info.spec.counts.tokens, reduced.info.contributor_weights)
+            )
         self.assert_told(4, 3.0, 2.0)
 
     def test_criterion_3_5_a_layer_that_was_skipped(self) -> None:
@@ -324,7 +326,7 @@ class ArithmeticPage(unittest.TestCase):
 
         def by(tokens: int) -> RoundSpec:
             counts = Counts(tokens=tokens)
-            return RoundSpec(Op.WEIGHTED_AVERAGE, weight=Weight.TOKENS, counts=counts)
+            return RoundSpec(Op.WEIGHTED_AVERAGE, weight_by=Weight.TOKENS, counts=counts)
 
         values = [np.float32(2), np.float32("nan")]
         reduced = self.reduce(values, [by(7), by(0)])

@@ -257,6 +257,7 @@ def closes(rank: int) -> list[str]:
 
     client = basin.connect()
     client.barrier()
+    handle = client.allreduce_async(np.ones(1), "last", op=basin.Sum)
     client.close()
     client.close()
     said = []
@@ -267,6 +268,14 @@ def closes(rank: int) -> list[str]:
         lambda: client.finished(),
         lambda: client.busy("x", 1),
         lambda: client.rank,
+        lambda: client.world_size,
+        lambda: client.generation,
+        lambda: client.place,
+        lambda: client.worker_id,
+        lambda: client.allreduce_async(np.ones(1), "x", op=basin.Sum),
+        lambda: client.skip_round(np.ones(1), "x", op=basin.Sum),
+        lambda: client.__enter__(),
+        handle.wait,
     ):
         try:
             call()
@@ -276,14 +285,29 @@ def closes(rank: int) -> list[str]:
     return said
 
 
-def one_finishes(rank: int) -> list[float]:
+def place_of_none(client: Any) -> list[str]:
+    """What a client that has finished says of its place."""
+    import basin
+
+    said = []
+    for name in ("rank", "world_size", "generation", "place"):
+        try:
+            said.append(str(getattr(client, name)))
+        except basin.FailedPrecondition as error:
+            said.append(str(error))
+    client.finished()
+    client.busy("saves", 1.0)
+    return [*said, client.worker_id]
+
+
+def one_finishes(rank: int) -> list[Any]:
     import basin
 
     with basin.connect(min_workers=1) as client:
         client.barrier()
         if rank == 2:
             client.finished()
-            return []
+            return [place_of_none(client)]
         sums = [client.allreduce(np.ones(1), "x", op=basin.Sum)[0] for _ in range(20)]
         client.barrier("others")
         return sums
@@ -354,8 +378,11 @@ class ClientTest(JobsTest):
             self.assertTrue(any("worker w" in line for line in lines), lines)
 
     def test_a_worker_that_has_finished_is_not_missed(self) -> None:
-        *sums, nothing = self.jobs.run(one_finishes, 3)
-        self.assertEqual([], nothing)
+        *sums, [place] = self.jobs.run(one_finishes, 3)
+        *said, worker_id = place
+        self.assertEqual((4, "w2"), (len(said), worker_id))
+        for text in said:
+            self.assertIn("was used after finished(), when this worker has no place", text)
         for each in sums:
             self.assertEqual([2.0] * 20, each)
 
@@ -383,8 +410,9 @@ class ClientTest(JobsTest):
 
     def test_after_close_every_call_is_a_typed_error(self) -> None:
         for said in self.jobs.run(closes, 2):
-            self.assertEqual(6, len(said))
-            self.assertNotIn("", said)
+            self.assertEqual(14, len(said))
+            for text in said:
+                self.assertRegex(text, r" was used after close\(\).* connect another one")
 
 
 class Manual(unittest.TestCase):
@@ -414,6 +442,10 @@ class Errors(unittest.TestCase):
 
         with self.assertRaisesRegex(basin.InvalidArgument, "address"):
             basin.connect(address="no-port")
+        with self.assertRaisesRegex(basin.InvalidArgument, "address cannot be 5"):
+            basin.connect(address=5)  # type: ignore[arg-type]
+        with self.assertRaisesRegex(basin.InvalidArgument, "timeout cannot be 'x'"):
+            basin.connect(timeout="x")  # type: ignore[arg-type]
         with self.assertRaisesRegex(basin.DeadlineExceeded, "."):
             basin.connect(address="127.0.0.1:1", max_workers=1, timeout=0.05)
 

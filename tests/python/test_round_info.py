@@ -56,7 +56,7 @@ def replies(rank: int) -> Any:
     broken = np.array([1, 1, np.inf if rank == 1 else 1, 1], np.float32)
     weighted = RoundSpec(
         basin.WeightedAverage,
-        weight=Weight.TOKENS,
+        weight_by=Weight.TOKENS,
         contributes_sum=True,
         counts=Counts(tokens=10 * (rank + 1)),
     )

@@ -7,6 +7,7 @@ Usage: test_torch.py BASIND LIBBASIN
 import os
 import tempfile
 from typing import Any
+from unittest import mock
 
 from jobs import require
 
@@ -142,9 +143,32 @@ def failing_backward(rank: int) -> Any:
 
 
 def retried(rank: int) -> Any:
+    """Nobody's commit is taken, so that the round is aborted, and nothing of it is missing."""
+    from basin import Unavailable
+    from basin.worker import Worker
+
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt)
+        with mock.patch.object(Worker, "commit", side_effect=Unavailable("not now")):
+            aborted = expect("RoundAborted", loss_of(net, rank).backward)
+        local = gradients(net)
+        text = expect("FailedPrecondition", optimizer.step)
+        optimizer.retry_round()
+        result = gradients(net)
+        optimizer.step()
+        return aborted, local, text, result
+
+
+def half_a_backward(rank: int, way: str) -> Any:
+    """Every backward fails midway, so the round is aborted and half a gradient is left."""
+    with session() as bt:
+        net = model()
+        wrapped = bt.DistributedDataParallel(net) if way == "model" else net
+        optimizer: Any = torch.optim.SGD(net.parameters(), lr=0.1)
+        if way == "optimizer":
+            optimizer = bt.DistributedOptimizer(optimizer, net.named_parameters())
+        lane = wrapped if way == "model" else optimizer
         hidden = net[:2](batch(rank))
         hidden.register_hook(fail)
         try:
@@ -152,13 +176,16 @@ def retried(rank: int) -> Any:
             raise AssertionError("the backward did not fail")
         except ZeroDivisionError:
             pass
-        # Nobody has contributed: the round is aborted, and gradients are this worker's own.
-        local = gradients(net)
-        text = expect("FailedPrecondition", optimizer.step)
-        optimizer.retry_round()
+        left = [g is None for g in gradients(net)]
+        backward = loss_of(wrapped, rank).backward
+        calls = (lane.retry_round, lane.sync_gradients, optimizer.step, backward)
+        texts = [expect("FailedPrecondition", call) for call in calls]
+        optimizer.zero_grad()
+        nothing = expect("FailedPrecondition", lane.retry_round)
+        loss_of(wrapped, rank).backward()
         result = gradients(net)
         optimizer.step()
-        return local, text, result
+        return left, texts, nothing, result, lane.last_round().spec.counts.micro_batches
 
 
 def fail(_: torch.Tensor) -> torch.Tensor:
@@ -431,13 +458,25 @@ class OptimizerTest(TorchTest):
         self.assert_same_bits([after for *_, after in outcomes])
 
     def test_an_aborted_round_is_sent_again(self) -> None:
-        outcomes = self.run_job(retried)
-        for rank, (local, text, result) in enumerate(outcomes):
-            self.assertEqual([True, True, False, False], [g is None for g in local])
-            self.assert_close(local_gradients(rank)[2:], local[2:], 0.0)
-            self.assertIn("retry_round", text)
-            self.assertEqual([None, None], result[:2])
-            self.assert_close(average()[2:], result[2:])
+        for rank, (aborted, local, text, result) in enumerate(self.run_job(retried)):
+            self.assertNotEqual("", aborted)
+            self.assert_close(local_gradients(rank), local, 0.0)
+            self.assertIn("call retry_round() of the optimizer", text)
+            self.assert_close(average(), result)
+
+    def test_half_a_gradient_is_never_sent(self) -> None:
+        for way in ("optimizer", "model"):
+            with self.subTest(way):
+                for left, texts, nothing, result, count in self.run_job(half_a_backward, way):
+                    self.assertEqual([True, True, False, False], left)
+                    calls = ("retry_round", "sync_gradients", "step", "backward")
+                    for call, text in zip(calls, texts):
+                        self.assertIn(f"{call}() of step 0 was called on gradients", text)
+                        self.assertIn("a part of a backward that has failed", text)
+                        self.assertIn("Call zero_grad() and run the backward again", text)
+                    self.assertIn("no gradients of an aborted round", nothing)
+                    self.assert_close(average(), result)
+                    self.assertEqual(WORKERS, count)
 
     def test_a_step_without_backward_applies_what_others_have(self) -> None:
         net = model()

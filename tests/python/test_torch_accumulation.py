@@ -366,7 +366,7 @@ def uneven(rank: int, way: str) -> Any:
             info = lane.last_round()
             seen.append((gradients(net), info.divisor, info.spec.counts.micro_batches))
             optimizer.step()
-        return seen, int(info.spec.weight)
+        return seen, int(info.spec.weight_by)
 
 
 def as_ddp(rank: int, folder: str, passes: int) -> Any:
@@ -625,7 +625,7 @@ class AccumulationTest(TorchTest):
                         self.assertEqual((left, len(left)), (contributors, divisor))
                     self.assertIn("takes part in no more", texts[0])
                     for text, call in zip(texts[1:], ("rank", "size")):
-                        self.assertIn(f"{call}() was called after finished()", text)
+                        self.assertIn(f"{call}() was used after finished()", text)
 
     def test_join_of_a_model_is_finished_at_its_end(self) -> None:
         for rank, (place, refused, seen, text) in enumerate(self.run_job(joins_as_ddp)):
@@ -633,7 +633,7 @@ class AccumulationTest(TorchTest):
             self.assertIn("gradients that were not sent", refused)
             expected = [tuple(f"w{i}" for i in range(WORKERS) if step < 2 + i) for step in range(5)]
             self.assertEqual(expected[: 2 + rank], seen)
-            self.assertIn("rank() was called after finished()", text)
+            self.assertIn("rank() was used after finished()", text)
 
     def test_windows_of_two_models_take_turns(self) -> None:
         for results in self.run_job(windows_of_two_models):

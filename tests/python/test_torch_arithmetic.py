@@ -4,8 +4,10 @@
 Usage: test_torch_arithmetic.py BASIND LIBBASIN
 """
 
+import contextlib
 import functools
 import warnings
+from pathlib import Path
 from typing import Any
 
 from jobs import require
@@ -171,7 +173,14 @@ def unsaid_counts(rank: int) -> Any:
         optimizer.contribute(tokens=rank)
         net(torch.full((7,), float("nan") if rank == 0 else 3.0)).backward()
         info = optimizer.last_round()
-        return silent, other, negative, gradients(net), info.weights, info.spec.counts.samples
+        return (
+            silent,
+            other,
+            negative,
+            gradients(net),
+            info.contributor_weights,
+            info.spec.counts.samples,
+        )
 
 
 def windows_of_means(rank: int) -> Any:
@@ -451,11 +460,59 @@ def lost_between(rank: int) -> Any:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             net(torch.ones(7) / total["rows"]).backward()
-            first = [(w.category.__name__, str(w.message)) for w in caught]
+            first = [(w.category.__name__, str(w.message), w.filename) for w in caught]
             bt.total_counts({"rows": 2})
             optimizer.zero_grad()
             net(torch.ones(7)).backward()
         return total, first, len(caught)
+
+
+def evaluates_between(rank: int, way: str) -> Any:
+    """All count for an evaluation; the last worker is gone before the next gradients."""
+    with session(min_workers=1) as bt:
+        net = Constant()
+        sgd(net, bt)
+        with contextlib.ExitStack() as stack:
+            if way == "no_grad":
+                stack.enter_context(torch.no_grad())
+            for_gradients = way != "said"
+            bt.total_counts({"right": 1}, name="evaluation", for_gradients=for_gradients)
+        if rank == WORKERS - 1:
+            bt.shutdown()
+            return []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            net(torch.ones(7)).backward()
+        return [str(w.message) for w in caught]
+
+
+def failed_elsewhere(rank: int) -> Any:
+    """Counts were told of two models, and the backward of the second one fails."""
+    with session() as bt:
+        nets = [model(), model()]
+        optimizers = [sgd(net, bt, **by("samples", "sum")) for net in nets]
+        for optimizer in optimizers:
+            optimizer.contribute(samples=4)
+        hidden = nets[1][:2](torch.ones(4, 5, dtype=torch.float64))
+        hidden.register_hook(lambda _: 1 / 0)
+        with contextlib.suppress(ZeroDivisionError):
+            nets[1][2](hidden).sum().backward()
+        loss_of(nets[0], rank).backward()
+        optimizers[1].zero_grad()
+        untold = expect("InvalidArgument", loss_of(nets[1], rank).backward)
+        return optimizers[0].last_round().spec.counts.samples, untold
+
+
+def told_twice(rank: int) -> Any:
+    """Of a batch that is left out, samples; of the one that is not, tokens alone."""
+    with session() as bt:
+        net = Constant()
+        optimizer = sgd(net, bt)
+        optimizer.contribute(samples=100)
+        optimizer.contribute(tokens=5)
+        net(torch.ones(7)).backward()
+        counts = optimizer.last_round().spec.counts
+        return counts.samples, counts.tokens
 
 
 def other_names(rank: int) -> Any:
@@ -546,7 +603,7 @@ class TorchArithmeticTest(TorchTest):
             self.assertEqual([3, 3, 2, 2], [info.spec.counts.micro_batches for info in infos])
             for info in infos:
                 self.assertEqual(
-                    ("WEIGHTED_AVERAGE", "SAMPLES"), (info.spec.op.name, info.spec.weight.name)
+                    ("WEIGHTED_AVERAGE", "SAMPLES"), (info.spec.op.name, info.spec.weight_by.name)
                 )
         for _, weight in outcomes[:2]:
             self.assertTrue(torch.allclose(torch.full((7,), -0.1 * (1 + 1 + 0.5 + 0.5)), weight))
@@ -670,11 +727,27 @@ class TorchArithmeticTest(TorchTest):
     def test_criterion_1_8_a_change_between_counts_and_gradients_is_told(self) -> None:
         for total, first, warned in self.run_job(lost_between)[:2]:
             self.assertEqual({"rows": 6}, total)
-            [(kind, text)] = first
+            [(kind, text, filename)] = first
+            self.assertEqual(Path(__file__).name, Path(filename).name)
             self.assertEqual("ContributorsChanged", kind)
             self.assertIn("over w0, w1, w2, and round 1", text)
             self.assertIn("gradients of w0, w1, divided", text)
             self.assertEqual(1, warned)
+
+    def test_criterion_1_8_totals_of_an_evaluation_are_not_of_gradients(self) -> None:
+        for way in ("said", "no_grad"):
+            with self.subTest(way):
+                self.assertEqual([[]] * WORKERS, self.run_job(evaluates_between, way))
+        for [text] in self.run_job(evaluates_between, "unsaid")[:2]:
+            self.assertIn("want for_gradients=False", text)
+
+    def test_criterion_3_3_a_backward_that_fails_elsewhere_leaves_what_was_told(self) -> None:
+        for samples, untold in self.run_job(failed_elsewhere):
+            self.assertEqual(4 * WORKERS, samples)
+            self.assertIn("nobody has said how many", untold)
+
+    def test_of_two_tellings_the_later_counts(self) -> None:
+        self.assertEqual([(None, 5 * WORKERS)] * WORKERS, self.run_job(told_twice))
 
     def test_counts_under_other_names_are_refused(self) -> None:
         for text in self.run_job(other_names):

@@ -102,7 +102,10 @@ class Examples(unittest.TestCase):
         lines = under_basin(ROOT / "examples/pytorch_two_losses.py")
         self.assert_all_hold_the_same(lines)
         [first, last] = [line for line in lines if line.startswith("step ")]
-        self.assertRegex(first, r"in 128 rows of 2 workers, SUM with a scale of 1073741824; norm")
+        self.assertRegex(
+            first, r"in 128 rows of 2 workers, SUM with a scale of 1073741824; overflow"
+        )
+        self.assertRegex(last, r"; norm \d+\.\d+; this worker's part of the loss")
         scales = {line for line in lines if line.startswith("scale ")}
         [(scale, left_out)] = re.findall(r"scale (\d+), (\d+) steps left out", "".join(scales))
         self.assertEqual(2**30, int(scale) * 2 ** int(left_out))

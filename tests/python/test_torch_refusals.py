@@ -4,6 +4,8 @@
 Usage: test_torch_refusals.py BASIND LIBBASIN
 """
 
+import functools
+import re
 from typing import Any
 
 from jobs import require
@@ -97,6 +99,9 @@ def made_before_shutdown(rank: int) -> Any:
             optimizer.sync_gradients,
             optimizer.wait_round,
             optimizer.retry_round,
+            lambda: optimizer.contribute(samples=1),
+            lambda: optimizer.no_sync().__enter__(),
+            lambda: wrapped.join().__enter__(),
             lambda: loss_of(wrapped, rank),
             loss_of(hooked, rank).backward,
         )
@@ -217,18 +222,151 @@ def wrong_types(rank: int) -> Any:
                 lambda: bt.clip_grad_norm_(net.state_dict(), 1.0),
             ),
             "Tensor x has dtype torch.bool": ("Unsupported", lambda: reduce(flags, "x", **average)),
+            **wrong_values(bt, net, optimizer),
         }
         texts = {words: expect(kind, call) for words, (kind, call) in calls.items()}
-        try:
-            reduce(one, "x", averge=True, op=bt.Sum)
-        except TypeError as error:
-            texts["unexpected keyword argument 'averge'"] = f"{error}. Use another."
+        unknown = unknown_options(bt, net, one)
         # What is right, though it looks like it: numbers of NumPy, a generator.
         scale = np.float32(2.0)
         right = reduce(one, "x", prescale_factor=scale, **average).item()
         norm = bt.clip_grad_norm_((p for p in net.parameters()), np.float64(1e9))
         optimizer.contribute(tokens=torch.tensor([True, True, False]).sum())
-        return texts, right, float(norm) == optimizer.last_round().norm
+        return texts, unknown, right, float(norm) == optimizer.last_round().norm
+
+
+def wrong_values(bt: Any, net: Any, optimizer: Any) -> dict[str, tuple[str, Any]]:
+    """What ctypes, NumPy or a loop would fail on, each with words that its error has to have."""
+    import basin
+
+    one, two, many = torch.ones(1), torch.ones(2), np.ones(2)
+    average: dict[str, Any] = {"op": bt.Average}
+    weighted = {"op": bt.WeightedAverage, "weight_by": "samples"}
+    distributed, reduce = bt.DistributedOptimizer, bt.allreduce
+    plain = torch.optim.SGD(net.parameters(), lr=0.1)
+    named = list(net.named_parameters())
+    calls = {
+        "samples cannot be 9223372036854775808": lambda: optimizer.contribute(samples=1 << 63),
+        f"tokens cannot be {(1 << 64) + 3}": lambda: basin.Counts(tokens=(1 << 64) + 3),
+        "given 281474976710657 for mlm": lambda: bt.total_counts({"mlm": (1 << 48) + 1}),
+        "samples cannot be array([1., 1.])": lambda: optimizer.contribute(samples=many),
+        "device='meta'": lambda: optimizer.contribute(samples=torch.tensor(1, device="meta")),
+        "contributes=array([1., 1.])": lambda: reduce(one, "x", contributes=many, **weighted),
+        "gradient_predivide_factor cannot be array": lambda: reduce(
+            one, "x", gradient_predivide_factor=many, **average
+        ),
+        "prescale_factor cannot be 1000": lambda: reduce(
+            one, "x", prescale_factor=10**400, **average
+        ),
+        "wire_dtype cannot be array": lambda: distributed(plain, named, wire_dtype=many),
+        "wire_dtype cannot be 'bfloat16'": lambda: distributed(plain, named, wire_dtype="bfloat16"),
+        "name cannot be 5": lambda: reduce(one, 5, **average),
+        "name cannot be None": lambda: bt.barrier(None),
+        "name cannot be 'a\\x00b'": lambda: bt.total_counts({"mlm": 1}, name="a\0b"),
+        "given a list as x": lambda: reduce([1.0], "x", **average),
+        "given a int as x.0": lambda: bt.grouped_allreduce([1], "x", **average),
+        "given a Tensor as group x": lambda: bt.grouped_allreduce(two, "x", **average),
+        "poll() was given a int": lambda: bt.poll(5),
+        "root_rank cannot be None": lambda: bt.broadcast_parameters(net, None),
+        "root_rank cannot be 0.0": lambda: bt.broadcast_object(1, 0.0),
+        "timeout cannot be '1'": lambda: bt.rejoin("1"),
+        "clip_grad_norm_() was given a NoneType": lambda: bt.clip_grad_norm_(None, 1.0),
+        "given a Parameter without a name": lambda: distributed(plain, net.parameters()),
+        "Parameter without a name, and workers match": lambda: distributed(
+            plain, [(1, parameter) for _, parameter in named]
+        ),
+        "given a Linear. Pass model.named_parameters()": lambda: distributed(plain, net[0]),
+        "given a generator. Give it an optimizer": lambda: distributed(net.parameters()),
+        "given a Tensor without a name": lambda: bt.broadcast_parameters([one, two]),
+        "broadcast_parameters() was given a Parameter": lambda: bt.broadcast_parameters(
+            net.parameters()
+        ),
+        "broadcast_buffers() was given a list": lambda: bt.broadcast_buffers([one]),
+        "broadcast_optimizer_state() was given a list": lambda: bt.broadcast_optimizer_state([]),
+        "DistributedDataParallel() was given a generator": lambda: bt.DistributedDataParallel(
+            net.parameters()
+        ),
+    }
+    return {words: ("InvalidArgument", call) for words, call in calls.items()}
+
+
+def unknown_options(bt: Any, net: Any, one: torch.Tensor) -> dict[str, str]:
+    """By what the user has called: the error for an option that there is not."""
+    plain = torch.optim.SGD(net.parameters(), lr=0.1)
+    calls = {
+        **{
+            name: functools.partial(getattr(bt, name), one, "x", op=bt.Sum)
+            for name in ("allreduce", "allreduce_", "allreduce_async", "allreduce_async_")
+        },
+        **{
+            name: functools.partial(getattr(bt, name), [one], "x", op=bt.Sum)
+            for name in ("grouped_allreduce", "grouped_allreduce_async_")
+        },
+        "DistributedOptimizer": functools.partial(bt.DistributedOptimizer, plain),
+        "DistributedDataParallel": functools.partial(bt.DistributedDataParallel, model()),
+    }
+    texts = {}
+    for name, call in calls.items():
+        try:
+            call(averge=True)
+        except TypeError as error:
+            texts[name] = str(error)
+    return texts
+
+
+def joins_as_torch_says(rank: int) -> Any:
+    """The arguments that torch's join() has."""
+    with session() as bt:
+        wrapped = bt.DistributedDataParallel(model())
+        texts = [
+            expect("Unsupported", wrapped.join(**{option: True}).__enter__)
+            for option in ("divide_by_initial_world_size", "throw_on_early_termination")
+        ]
+        texts.append(expect("Unsupported", wrapped.join(True).__enter__))
+        with wrapped.join(divide_by_initial_world_size=False, enable=False):
+            loss_of(wrapped, rank).backward()
+        return texts, gradients(wrapped)
+
+
+def after_finished(rank: int) -> Any:
+    """What the last worker may not do any more, by what it calls; and what it may."""
+    with session(min_workers=1) as bt:
+        net = model()
+        wrapped = bt.DistributedDataParallel(net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        loss_of(wrapped, rank).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        bt.barrier("stepped")
+        if rank < 2:
+            loss_of(wrapped, rank).backward()  # The other one is not waited for.
+            bt.shutdown()
+            return wrapped.last_round().contributors
+        bt.finished()
+        texts = {
+            name: expect("FailedPrecondition", call)
+            for name, call in {
+                "backward()": loss_of(wrapped, rank).backward,
+                "contribute()": lambda: wrapped.contribute(samples=1),
+                "no_sync()": lambda: wrapped.no_sync().__enter__(),
+                "join()": lambda: wrapped.join().__enter__(),
+                "sync_gradients()": wrapped.sync_gradients,
+                "retry_round()": wrapped.retry_round,
+                "wait_round()": wrapped.wait_round,
+                "allreduce()": lambda: bt.allreduce(torch.ones(1), "x", op=bt.Sum),
+                "total_counts()": lambda: bt.total_counts({"a": 1}),
+                "barrier()": bt.barrier,
+                "broadcast_object()": lambda: bt.broadcast_object(1),
+                "allgather_object()": lambda: bt.allgather_object(1),
+                "DistributedOptimizer()": lambda: sgd(model(), bt),
+                "rejoin()": lambda: bt.rejoin(1.0),
+            }.items()
+        }
+        optimizer.zero_grad()
+        texts["step()"] = expect("FailedPrecondition", optimizer.step)
+        with torch.no_grad():
+            loss_of(wrapped, rank)
+        bt.shutdown()
+        return texts
 
 
 def other_op(rank: int) -> Any:
@@ -285,6 +423,7 @@ class RefusalsTest(TorchTest):
         calls = [
             *("step() was called after shutdown(), and the optimizer of before",),
             *(f"{call}() was called" for call in ("sync_gradients", "wait_round", "retry_round")),
+            *(f"{call}() was called" for call in ("contribute", "no_sync", "join")),
             *("forward() was called after shutdown(), and the model of before",),
             *("backward() was called after shutdown(), and the DDPState of before",),
             "step() was called after shutdown()",  # After another init().
@@ -306,12 +445,31 @@ class RefusalsTest(TorchTest):
             self.assertIn("group0.0", texts["names"])
 
     def test_wrong_types_are_refused_with_the_argument_and_a_way_out(self) -> None:
-        for texts, right, same_norm in self.run_job(wrong_types):
-            self.assertEqual(19, len(texts))
+        for texts, unknown, right, same_norm in self.run_job(wrong_types):
+            self.assertEqual(48, len(texts))
             for words, text in texts.items():
                 self.assertIn(words, text)
-                self.assertRegex(text, r"(Use|Pass|Give|Count|Convert) ")
+                self.assertRegex(text, r"(Use|Pass|Give|Count|Convert|Say) ")
             self.assertEqual((2.0, True), (right, same_norm))
+            self.assertEqual(8, len(unknown))
+            for call, text in unknown.items():
+                self.assertIn(f"{call}() got an unexpected keyword argument 'averge'", text)
+                self.assertIn("gradient_predivide_factor", text)
+
+    def test_join_takes_what_torchs_takes_or_says_why_not(self) -> None:
+        for texts, result in self.run_job(joins_as_torch_says):
+            self.assertIn("join(divide_by_initial_world_size=True)", texts[0])
+            self.assertIn("divided by those who contribute", texts[0])
+            self.assertIn("join(throw_on_early_termination=True)", texts[1])
+            self.assertEqual(texts[0], texts[2])
+            self.assert_close(average(), result)
+
+    def test_who_has_finished_is_told_so_by_every_call(self) -> None:
+        *others, texts = self.run_job(after_finished)
+        self.assertEqual([("w0", "w1")] * 2, others)
+        self.assertEqual(15, len(texts))
+        for call, text in texts.items():
+            self.assertRegex(text, rf"^{re.escape(call)} was (called|used) after finished\(\)")
 
     def test_a_shard_is_refused_by_name(self) -> None:
         for text in self.run_job(shards):

@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 from torch_jobs import (  # noqa: E402
     WORKERS,
     TorchTest,
+    expect,
     loss_of,
     main,
     model,
@@ -79,6 +80,70 @@ def other_scales(rank: int) -> Any:
         except basin.Mismatch as error:
             text = str(error)
         return text, optimizer.last_round().contributors
+
+
+def two_scalers(rank: int) -> Any:
+    """A scaler for each of two optimizers; after the first one's loss the second one's is scaled,
+    by another scale, and only then the backwards run."""
+    with session() as bt:
+        nets = [vector(), vector()]
+        optimizers = [sgd(net, bt) for net in nets]
+        scalers = [torch.amp.GradScaler("cpu", init_scale=scale) for scale in (1024.0, 64.0)]
+        losses = [scaler.scale(net[0].sum()) for scaler, net in zip(scalers, nets)]
+        for loss in losses:
+            loss.backward()
+        texts = [
+            expect("FailedPrecondition", scalers[0].unscale_, optimizers[0]),
+            expect("FailedPrecondition", scalers[0].step, optimizers[0]),
+        ]
+        untouched = nets[0][0].tolist()
+        scalers[1].step(optimizers[1])
+        scalers[1].update()
+        optimizers[0].zero_grad()
+        # Each one scales right before its backward.
+        for scaler, net, optimizer in zip(scalers, nets, optimizers):
+            optimizer.zero_grad()
+            scaler.scale(net[0].sum()).backward()
+        for scaler, optimizer in zip(scalers, optimizers):
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+        return texts, untouched, [net[0].tolist() for net in nets]
+
+
+def no_data_at_first(rank: int, unscales: bool) -> Any:
+    """The first worker alone has data in the first step."""
+    with session() as bt:
+        net = vector()
+        optimizer = sgd(net, bt)
+        scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+        for step in range(2):
+            optimizer.zero_grad()
+            if step > 0 or rank == 0:
+                scaler.scale(net[0].sum()).backward()
+            if unscales:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+        return net[0].detach(), scaler.get_scale(), optimizer.totals().rounds
+
+
+def as_torchs(rank: int) -> Any:
+    """Arguments of torch.amp.GradScaler."""
+    with session() as bt:
+        scales = [
+            scaler.get_scale()
+            for scaler in (
+                bt.GradScaler(),
+                bt.GradScaler("cpu"),
+                bt.GradScaler("cpu", 8.0),
+                bt.GradScaler(torch.device("cpu"), init_scale=4.0),
+                bt.GradScaler(device="cpu", init_scale=2.0, growth_interval=3),
+                bt.GradScaler(enabled=False),
+            )
+        ]
+        first = expect("InvalidArgument", bt.GradScaler, 1024.0)
+        return scales, first, expect("Unsupported", bt.GradScaler, "cuda")
 
 
 def fused(rank: int) -> Any:
@@ -150,6 +215,32 @@ class ScalerTest(TorchTest):
         *others, (text, _) = self.run_job(other_scales)
         self.assertIn("loss scale 512 against 1024", text)
         self.assertEqual([("", ("w0", "w1"))] * 2, others)
+
+    def test_criterion_5_3_the_scale_of_another_scaler_is_refused(self) -> None:
+        for texts, untouched, parameters in self.run_job(two_scalers):
+            for text, call in zip(texts, ("unscale_", "step")):
+                self.assertIn(
+                    f"{call}() of step 0 is of a gradient scaler whose scale is 1024", text
+                )
+                self.assertIn("lane gradients were sent as scaled by 64", text)
+                self.assertIn("Use one scaler for all optimizers", text)
+            self.assertEqual([0.0] * 7, untouched)
+            for got, expected in zip(parameters, (-0.1, -0.2)):
+                for each in got:
+                    self.assertAlmostEqual(expected, each, delta=1e-6)
+
+    def test_who_has_no_data_in_the_first_step_takes_part(self) -> None:
+        expected = torch.full((7,), -0.1 / WORKERS - 0.1)
+        for unscales in (False, True):
+            for parameter, scale, rounds in self.run_job(no_data_at_first, unscales):
+                self.assertLess(float((parameter - expected).abs().max()), 1e-6)
+                self.assertEqual((16.0, 2), (scale, rounds))
+
+    def test_arguments_are_those_of_torchs_scaler(self) -> None:
+        for scales, first, cuda in self.run_job(as_torchs):
+            self.assertEqual([65536.0, 65536.0, 8.0, 4.0, 2.0, 1.0], scales)
+            self.assertIn("Use GradScaler(init_scale=1024.0)", first)
+            self.assertIn('Use GradScaler("cpu")', cuda)
 
     def test_criterion_3_8_a_fused_optimizer_leaves_out_the_same_steps(self) -> None:
         outcomes = self.run_job(fused)

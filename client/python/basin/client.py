@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from basin import _abi, dlpack
+from basin.arguments import number_of, seconds, string_of, whole_number
 from basin.dlpack import SupportsDLPack
 from basin.errors import Error, FailedPrecondition, InvalidArgument, OutcomeUnknown, Paused
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
@@ -70,10 +71,16 @@ class _Taken:
 
 
 def _take(name: str, array: ArrayLike | SupportsDLPack) -> _Taken:
+    string_of("name", name)
     if isinstance(array, SupportsDLPack) and not isinstance(array, np.ndarray):
         memory, is_bfloat16 = dlpack.view(name, array)
         return _Taken(name, np.asarray(memory, order="C"), is_bfloat16)
-    return _Taken(name, np.asarray(array, order="C"), False)
+    try:
+        return _Taken(name, np.asarray(array, order="C"), False)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"Array {name} cannot be made: {str(error).rstrip('.')}. Give it numbers in one shape."
+        ) from None
 
 
 T = TypeVar("T")
@@ -118,9 +125,11 @@ class Handle(Generic[T]):
         Raises OutcomeUnknown after `timeout` seconds, and Paused when the job is: the round goes
         on then; wait again. Raises what the round has ended with otherwise, each time.
         """
+        seconds("timeout", timeout)
         if self._failed is not None:
             raise self._failed
         if self._output is None:
+            self._client.check_open("wait()")
             try:
                 self._output = self._take(timeout)
             except (OutcomeUnknown, Paused):
@@ -152,37 +161,61 @@ class Client:
         # By name: how often it was broadcast.
         self._versions: dict[str, int] = {}
         self._closed = False
+        self._finished = False
         # Told the lane of each call before it is begun; may refuse it.
         self.before_call: Callable[[str], None] | None = None
         _open_clients.add(self)
+
+    def check_open(self, call: str) -> None:
+        """Raises FailedPrecondition for a `call` after close()."""
+        if self._closed:
+            raise FailedPrecondition(
+                f"{call} was used after close(), when this worker has left its job. Use it before, "
+                "or connect another one."
+            )
+
+    def check_member(self, call: str) -> None:
+        """As check_open(), and after finished()."""
+        self.check_open(call)
+        if self._finished:
+            raise FailedPrecondition(
+                f"{call} was used after finished(), when this worker has no place in the job any "
+                "more and takes part in nothing. Use it before."
+            )
 
     # ---- the place in the job
 
     @property
     def worker_id(self) -> str:
         """Of this worker, unique in the job."""
+        self.check_open("worker_id")
         return self.worker.id
 
     @property
     def place(self) -> Place:
-        """Rank, world size and generation of one moment. Raises what is fatal for this process,
-        Superseded, say; so do the three below."""
-        return self.worker.place()
+        """Rank, world size and generation of one moment. Raises FailedPrecondition after
+        finished(), when this worker has none, and what is fatal for this process, Superseded, say;
+        so do the three below."""
+        return self._place("place")
 
     @property
     def rank(self) -> int:
         """Of this worker: 0 to world_size - 1 within a generation."""
-        return self.worker.place().rank
+        return self._place("rank").rank
 
     @property
     def world_size(self) -> int:
         """How many members there are in the present generation."""
-        return self.worker.place().world_size
+        return self._place("world_size").world_size
 
     @property
     def generation(self) -> tuple[int, int]:
         """Another one means other members. It never goes back."""
-        return self.worker.place().generation
+        return self._place("generation").generation
+
+    def _place(self, call: str) -> Place:
+        self.check_member(call)
+        return self.worker.place()
 
     # ---- collectives
 
@@ -230,8 +263,9 @@ class Client:
         when nobody has a result; and OutcomeUnknown and Paused, after which the round goes on; see
         allreduce_async() to wait for it then.
         """
-        handle = self.allreduce_async(array, name, op=op, counts=counts, **options)
-        return handle.wait(timeout)
+        seconds("timeout", timeout)
+        spec = contribution(reduction("allreduce()", op, options), counts)
+        return self._reduce("allreduce()", array, name, True, spec).wait(timeout)
 
     def allreduce_async(
         self,
@@ -243,8 +277,8 @@ class Client:
         **options: "Unpack[ReductionOptions]",
     ) -> Handle[Array]:
         """As allreduce(), and returns at once. Leave `array` unchanged until the handle is done."""
-        spec = contribution(reduction(op, **options), counts)
-        return self._reduce(_take(name, array), True, spec)
+        spec = contribution(reduction("allreduce_async()", op, options), counts)
+        return self._reduce("allreduce_async()", array, name, True, spec)
 
     def skip_round(
         self,
@@ -265,10 +299,21 @@ class Client:
         divide_by_present; a weighted one by the counts of the others; a minimum, maximum or product
         is that of the others. Raises NotFound when all members skip the round.
         """
-        spec = contribution(reduction(op, **options), Counts(0, 0, 0))
-        return self._reduce(_take(name, like), False, spec).wait(timeout)
+        seconds("timeout", timeout)
+        spec = contribution(reduction("skip_round()", op, options), Counts(0, 0, 0))
+        return self._reduce("skip_round()", like, name, False, spec).wait(timeout)
 
-    def _reduce(self, taken: _Taken, contributes: bool, spec: RoundSpec) -> Handle[Array]:
+    def _reduce(
+        self,
+        call: str,
+        array: ArrayLike | SupportsDLPack,
+        name: str,
+        contributes: bool,
+        spec: RoundSpec,
+    ) -> Handle[Array]:
+        self.check_member(call)
+        taken = _take(name, array)
+
         def output(result: Result) -> Array:
             received = np.empty_like(taken.array)
             result.copy(0, received.ctypes.data, received.nbytes)
@@ -299,6 +344,7 @@ class Client:
         Every member calls it. The root serves the value until it closes: call barrier() before,
         unless rounds follow anyway. Returns a new array.
         """
+        self.check_member("broadcast()")
         taken = _take(name, array)
         received = np.array(taken.array, order="C", copy=True)
         spec = TensorSpec(name, _abi.U8, (received.nbytes,))
@@ -315,19 +361,23 @@ class Client:
         timeout: float | None,
     ) -> None:
         """Broadcasts tensors in place, each given by address and bytes."""
+        seconds("timeout", timeout)
+        root = whole_number(root_rank)
+        if root is None:
+            raise InvalidArgument(f"root_rank cannot be {root_rank!r}. Use a rank, 0, say.")
         version = self._next_version(name)
         place = self.worker.place()
-        if not 0 <= root_rank < place.world_size:
+        if root >= place.world_size:
             raise InvalidArgument(
-                f"Rank {root_rank} cannot be the root: there are {place.world_size} workers. Name "
+                f"Rank {root} cannot be the root: there are {place.world_size} workers. Name "
                 f"one from 0 to {place.world_size - 1}."
             )
         lane = CALL_PREFIX + "broadcast"
-        if place.rank == root_rank:
+        if place.rank == root:
             for spec, address, _ in tensors:
                 self.worker.announce(lane, spec, version, address)
             return
-        source = self.worker.member_id(root_rank)
+        source = self.worker.member_id(root)
         for spec, address, size in tensors:
             self.worker.get(lane, spec, version, source, timeout, address, size)
 
@@ -336,9 +386,11 @@ class Client:
 
         timeout: seconds until OutcomeUnknown; None: for ever
         """
+        self.check_member("barrier()")
+        seconds("timeout", timeout)
         here = np.ones(1, np.uint8)
         spec = TensorSpec("here", _abi.U8, (1,))
-        lane = CALL_PREFIX + "barrier/" + name
+        lane = CALL_PREFIX + "barrier/" + string_of("name", name)
         tensors = [(spec, here.ctypes.data)]
         self.start(lane, tensors, here, lambda _: None, RoundSpec(Op.MAX)).wait(timeout)
 
@@ -350,11 +402,18 @@ class Client:
 
         expected: about how many seconds it takes; 0: it is over
         """
-        self.worker.busy(reason, expected)
+        self.check_open("busy()")
+        number = number_of(expected)
+        if not number >= 0:
+            raise InvalidArgument(f"expected cannot be {expected!r}. Use a number of seconds.")
+        self.worker.busy(string_of("reason", reason), number)
 
     def finished(self) -> None:
-        """Out of data: this worker contributes to no further round, and is not missed."""
+        """Out of data: this worker contributes to no further round, and is not missed. It has no
+        rank any more, and can only be closed."""
+        self.check_open("finished()")
         self.worker.finished()
+        self._finished = True
 
     def close(self, *, finished: bool = True) -> None:
         """Leaves the job. Nothing happens the second time, or in a child after fork.
@@ -375,6 +434,7 @@ class Client:
             self._in_flight.clear()
 
     def __enter__(self) -> "Client":
+        self.check_open("A client")
         return self
 
     def __exit__(
@@ -456,6 +516,7 @@ def connect(
     def text(value: int | None) -> str | None:
         return None if value is None else str(value)
 
+    seconds("timeout", timeout)
     worker = Worker(
         {
             "address": address,

@@ -4,12 +4,11 @@
 import ctypes
 import enum
 import math
-import numbers
-import operator
 from dataclasses import dataclass, replace
-from typing import Literal, SupportsIndex, TypedDict
+from typing import Literal, TypedDict
 
 from basin import _abi
+from basin.arguments import check_known, number_of, whole_number
 from basin.errors import InvalidArgument
 
 
@@ -34,16 +33,8 @@ class Weight(enum.IntEnum):
     MICRO_BATCHES = 3
 
 
-def whole_number(count: SupportsIndex) -> int | None:
-    """The count as an int, of whatever kind of whole number; None when it is none from 0 on, or a
-    bool."""
-    if isinstance(count, bool) or str(getattr(count, "dtype", "")).endswith("bool"):
-        return None  # A mask that was to be summed.
-    try:
-        whole = operator.index(count)
-    except TypeError:
-        return None
-    return whole if whole >= 0 else None
+# What the C interface can hold.
+_LARGEST_COUNT = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -65,6 +56,11 @@ class Counts:
                     f"{name} cannot be {count!r}. Count them in whole numbers from 0; None: "
                     "unknown."
                 )
+            if whole > _LARGEST_COUNT:
+                raise InvalidArgument(
+                    f"{name} cannot be {whole}: a count has 63 bits. Count them in whole numbers "
+                    f"up to {_LARGEST_COUNT}; None: unknown."
+                )
             object.__setattr__(self, name, whole)
 
     @staticmethod
@@ -79,7 +75,7 @@ class Counts:
 class RoundSpec:
     """What all workers of a round must agree on, and what this one contributes.
 
-    With x_i of N workers, and w_i its count that `weight` names:
+    With x_i of N workers, and w_i its count that `weight_by` names:
       SUM               postscale * sum(prescale * x_i)
       AVERAGE           postscale / N * sum(prescale * x_i)
       WEIGHTED_AVERAGE  postscale / sum(w_i) * sum(prescale * w_i * x_i); without the factor w_i in
@@ -100,7 +96,7 @@ class RoundSpec:
     prescale: float = 1.0
     postscale: float = 1.0
     predivide: float | None = 1.0
-    weight: Weight = Weight.NONE
+    weight_by: Weight = Weight.NONE
     contributes_sum: bool = False
     divide_by_present: bool = False
     loss_scale: float = 1.0
@@ -109,13 +105,13 @@ class RoundSpec:
 
     @property
     def weight_count(self) -> int | None:
-        """The count that `weight` names; None when it is unknown, or there is no weight."""
+        """The count that `weight_by` names; None when it is unknown, or it names none."""
         named = {
             Weight.SAMPLES: self.counts.samples,
             Weight.TOKENS: self.counts.tokens,
             Weight.MICRO_BATCHES: self.counts.micro_batches,
         }
-        return named.get(self.weight)
+        return named.get(self.weight_by)
 
     def to_c(self) -> _abi.RoundSpec:
         def count(known: int | None) -> int:
@@ -129,7 +125,7 @@ class RoundSpec:
             predivide=1.0 if self.predivide is None else self.predivide,
             auto_predivide=self.predivide is None,
             contributes_sum=self.contributes_sum,
-            weight=self.weight,
+            weight=self.weight_by,
             divide_by_present=self.divide_by_present,
             loss_scale=self.loss_scale,
             samples=count(self.counts.samples),
@@ -172,7 +168,19 @@ _WEIGHTS = {
 AVERAGES = (Op.AVERAGE, Op.WEIGHTED_AVERAGE)
 
 
-def reduction(
+def reduction(call: str, op: Op, options: ReductionOptions) -> RoundSpec:
+    """What rounds of such options compute.
+
+    call: of the user, for messages: "allreduce()"
+
+    Raises InvalidArgument, which names the argument, for what no round computes; TypeError for
+    options that there are not.
+    """
+    check_known(call, options, ReductionOptions.__annotations__)
+    return _reduction(op, **options)
+
+
+def _reduction(
     op: Op,
     *,
     weight_by: str | None = None,
@@ -182,17 +190,13 @@ def reduction(
     gradient_predivide_factor: float | str = 1.0,
     divide_by_present: bool = False,
 ) -> RoundSpec:
-    """What rounds of such options compute; the options are those of ReductionOptions.
-
-    Raises InvalidArgument, which names the argument, for what no round computes.
-    """
     op = op_of(op)
     return RoundSpec(
         op,
         prescale=_scale("prescale_factor", prescale_factor),
         postscale=_scale("postscale_factor", postscale_factor),
         predivide=_predivide(op, gradient_predivide_factor),
-        weight=_weight(op, weight_by),
+        weight_by=_weight_by(op, weight_by),
         contributes_sum=_contributes_sum(op, contributes),
         divide_by_present=_divide_by_present(op, divide_by_present),
     )
@@ -209,7 +213,7 @@ def contribution(spec: RoundSpec, counts: Counts | None) -> RoundSpec:
         )
     complete = replace(spec, counts=counts or Counts())
     if spec.op == Op.WEIGHTED_AVERAGE and complete.weight_count is None:
-        name = spec.weight.name.lower()
+        name = spec.weight_by.name.lower()
         raise InvalidArgument(
             f"A weighted average by {name} was given none, and unknown is not 0. Pass "
             f"counts=basin.Counts({name}=...), 0 when there was nothing."
@@ -222,12 +226,6 @@ def op_of(op: object) -> Op:
     if isinstance(op, int) and not isinstance(op, bool) and op in set(Op):
         return Op(op)
     raise InvalidArgument(f"op cannot be {op!r}. Use basin.Average, or another of basin.Op.")
-
-
-def number_of(value: object) -> float:
-    """The value as a float, of whatever kind of number; NaN when it is none, or a bool."""
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return float(value) if is_number else math.nan  # type: ignore[arg-type]
 
 
 def _scale(argument: str, value: float) -> float:
@@ -245,7 +243,7 @@ def _predivide(op: Op, factor: float | str) -> float | None:
         raise InvalidArgument(
             f"{op.name} takes no gradient_predivide_factor: it adds nothing up. Leave it away."
         )
-    if factor == "auto":
+    if isinstance(factor, str) and factor == "auto":
         return None
     if not math.isfinite(number) or number <= 0:
         raise InvalidArgument(
@@ -254,7 +252,7 @@ def _predivide(op: Op, factor: float | str) -> float | None:
     return number
 
 
-def _weight(op: Op, weight_by: str | None) -> Weight:
+def _weight_by(op: Op, weight_by: str | None) -> Weight:
     known = ", ".join(f'"{name}"' for name in _WEIGHTS)
     if op != Op.WEIGHTED_AVERAGE:
         if weight_by is not None:
@@ -278,7 +276,7 @@ def _contributes_sum(op: Op, contributes: str | None) -> bool:
                 "leave contributes away."
             )
         return False
-    if contributes not in ("mean", "sum"):
+    if not isinstance(contributes, str) or contributes not in ("mean", "sum"):
         raise InvalidArgument(
             f"A weighted average cannot have contributes={contributes!r}. Say what is sent: "
             '"mean" when it is the mean over what weight_by names, "sum" when it is the sum.'

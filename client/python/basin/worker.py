@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from basin import _abi
 from basin._abi import lib
+from basin.arguments import string_of
 from basin.errors import BY_CODE, Error, InvalidArgument
 from basin.spec import AVERAGES, Counts, Op, RoundSpec, Weight
 
@@ -117,20 +118,22 @@ class NonFinite(NamedTuple):
 class RoundInfo:
     """What was done in a round: the same on all workers that registered the same tensors.
 
-    generation:        of the members when it was reduced
-    world_size:        how many they were, contributors or not
-    contract_version:  of the arithmetic
-    spec:              as used: the op, the scales, and the counts over all contributors, each None
-                       when one contributor did not say it
-    contributors:      ids of the workers that were counted, in byte order; in the same order:
-    weights:           what each counted for; 1 unless the round was weighted
-    contributor_norms: the 2-norm of what each sent; infinite when it was not finite, None: unknown
-    divisor:           what an average was divided by: their number, or the sum of their weights
-    tensor_divisors:   the same of each tensor that has a result, by name
-    squared_norm:      of the result
-    tensor_norms:      the 2-norm of each tensor's result, by name; integers have none
-    nonfinite:         the first input that was not finite; None: all were
-    chain:             equal on all workers that have the same history
+    generation:          of the members when it was reduced
+    world_size:          how many they were, contributors or not
+    contract_version:    of the arithmetic
+    spec:                as used: the op, the scales, and the counts over all contributors, each
+                         None when one contributor did not say it
+    auto_predivide:      whether spec.predivide was asked for as "auto", and chosen in this round
+    contributors:        ids of the workers that were counted, in byte order; in the same order:
+    contributor_weights: what each counted for; 1 unless the round was weighted
+    contributor_norms:   the 2-norm of what each sent; infinite when it was not finite, None:
+                         unknown
+    divisor:             what an average was divided by: their number, or the sum of their weights
+    tensor_divisors:     the same of each tensor that has a result, by name
+    squared_norm:        of the result
+    tensor_norms:        the 2-norm of each tensor's result, by name; integers have none
+    nonfinite:           the first input that was not finite; None: all were
+    chain:               equal on all workers that have the same history
     """
 
     round: int
@@ -138,8 +141,9 @@ class RoundInfo:
     world_size: int
     contract_version: int
     spec: RoundSpec
+    auto_predivide: bool
     contributors: tuple[str, ...]
-    weights: tuple[int, ...]
+    contributor_weights: tuple[int, ...]
     contributor_norms: tuple[float | None, ...]
     divisor: int
     tensor_divisors: dict[str, int] = field(hash=False)
@@ -152,7 +156,7 @@ class RoundInfo:
     @property
     def sum_of_weights(self) -> int:
         """Of the contributors; their number where nothing is weighted."""
-        return sum(self.weights)
+        return sum(self.contributor_weights)
 
     @property
     def norm(self) -> float:
@@ -196,14 +200,17 @@ class Result:
                 prescale=info.prescale,
                 postscale=info.postscale,
                 predivide=info.predivide,
-                weight=Weight(info.weight),
+                weight_by=Weight(info.weight),
                 contributes_sum=bool(info.contributes_sum),
                 divide_by_present=bool(info.divide_by_present),
                 loss_scale=info.loss_scale,
                 counts=Counts.from_c(info.samples, info.tokens, info.micro_batches),
             ),
+            auto_predivide=bool(info.auto_predivide),
             contributors=tuple((id or b"").decode() for id in ids),
-            weights=tuple(lib.basin_result_contributor_weight(self._pointer, i) for i in everyone),
+            contributor_weights=tuple(
+                lib.basin_result_contributor_weight(self._pointer, i) for i in everyone
+            ),
             contributor_norms=tuple(
                 None if square < 0 else math.sqrt(square) for square in squares
             ),
@@ -267,7 +274,7 @@ class Worker:
             lib.basin_options_set_log(made, self._log, None)
             for key, value in options.items():
                 if value is not None:
-                    _call("options_set", made, key.encode(), value.encode())
+                    _call("options_set", made, key.encode(), string_of(key, value).encode())
             self.options = {
                 key: (lib.basin_options_get(made, key.encode()) or b"").decode() for key in options
             }

@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 from basin import client
+from basin.arguments import seconds
 from basin.errors import FailedPrecondition
 from basin.spec import Counts, Op
 from basin.torch import context
@@ -67,6 +68,7 @@ def init(
     own_state:     when it joins late, this worker has the state of the others already, and calls
                    what they call; otherwise it gets the state with the first broadcasts
     """
+    seconds("round_timeout", round_timeout)
     if context.is_started():
         raise FailedPrecondition("Basin is initialized already. Call shutdown() before.")
     context.start(client.connect(address, **options), round_timeout, own_state)

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import torch
 
+from basin.arguments import number_of
 from basin.errors import FailedPrecondition, InvalidArgument
-from basin.spec import number_of
 from basin.torch.context import current
 from basin.torch.lane import GradientLane, parameters_of
 
@@ -60,6 +60,11 @@ def _list(parameters: Owner) -> Iterator[torch.Tensor]:
         yield from parameters.parameters()
     elif isinstance(parameters, torch.Tensor):
         yield parameters
+    elif not isinstance(parameters, Iterable):
+        raise InvalidArgument(
+            f"clip_grad_norm_() was given a {type(parameters).__name__}. Give it the optimizer, or "
+            "model.parameters()."
+        )
     else:
         for parameter in parameters:
             if not isinstance(parameter, torch.Tensor):

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from basin import _abi
+from basin.arguments import string_of
 from basin.client import CALL_PREFIX, Handle
 from basin.errors import InvalidArgument
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
 from basin.torch import tensors
-from basin.torch.context import current
+from basin.torch.context import current, member
 from basin.torch.state import State, Tensors, optimizer_key
 from basin.worker import Result, TensorSpec
 
@@ -37,7 +38,9 @@ def allreduce_async(
 ) -> Handle[torch.Tensor]:
     """As basin.Client.allreduce_async(), with its counts and options, for a torch tensor of the
     CPU."""
-    return _start([(name, tensor)], name, _first, False, _spec(op, counts, options))
+    call = "allreduce_async()"
+    spec = _spec(call, op, counts, options)
+    return _start(call, [(name, tensor)], name, _first, False, spec)
 
 
 def allreduce(
@@ -49,7 +52,9 @@ def allreduce(
     **options: "Unpack[ReductionOptions]",
 ) -> torch.Tensor:
     """Reduces a tensor over all workers; returns a new one. No gradient flows through it."""
-    return synchronize(allreduce_async(tensor, name, op=op, counts=counts, **options))
+    call = "allreduce()"
+    spec = _spec(call, op, counts, options)
+    return synchronize(_start(call, [(name, tensor)], name, _first, False, spec))
 
 
 def allreduce_async_(
@@ -61,7 +66,9 @@ def allreduce_async_(
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[torch.Tensor]:
     """As allreduce_async(); wait() writes the result to `tensor` and returns it."""
-    return _start([(name, tensor)], name, _first, True, _spec(op, counts, options))
+    call = "allreduce_async_()"
+    spec = _spec(call, op, counts, options)
+    return _start(call, [(name, tensor)], name, _first, True, spec)
 
 
 def allreduce_(
@@ -73,7 +80,9 @@ def allreduce_(
     **options: "Unpack[ReductionOptions]",
 ) -> torch.Tensor:
     """As allreduce(), in place."""
-    return synchronize(allreduce_async_(tensor, name, op=op, counts=counts, **options))
+    call = "allreduce_()"
+    spec = _spec(call, op, counts, options)
+    return synchronize(_start(call, [(name, tensor)], name, _first, True, spec))
 
 
 def grouped_allreduce_async(
@@ -89,7 +98,8 @@ def grouped_allreduce_async(
     They are matched by their place in the group, whose name is `name`. wait() returns new tensors,
     in the same order. Counts and options are those of basin.Client.allreduce(), for each tensor.
     """
-    return _start_group(group, name, False, _spec(op, counts, options))
+    call = "grouped_allreduce_async()"
+    return _start_group(call, group, name, False, _spec(call, op, counts, options))
 
 
 def grouped_allreduce(
@@ -101,7 +111,8 @@ def grouped_allreduce(
     **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
     """As grouped_allreduce_async(), and waits."""
-    return synchronize(grouped_allreduce_async(group, name, op=op, counts=counts, **options))
+    call = "grouped_allreduce()"
+    return synchronize(_start_group(call, group, name, False, _spec(call, op, counts, options)))
 
 
 def grouped_allreduce_async_(
@@ -113,7 +124,8 @@ def grouped_allreduce_async_(
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[list[torch.Tensor]]:
     """As grouped_allreduce_async(); wait() writes the results to the tensors and returns them."""
-    return _start_group(group, name, True, _spec(op, counts, options))
+    call = "grouped_allreduce_async_()"
+    return _start_group(call, group, name, True, _spec(call, op, counts, options))
 
 
 def grouped_allreduce_(
@@ -125,45 +137,67 @@ def grouped_allreduce_(
     **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
     """As grouped_allreduce(), in place."""
-    return synchronize(grouped_allreduce_async_(group, name, op=op, counts=counts, **options))
+    call = "grouped_allreduce_()"
+    return synchronize(_start_group(call, group, name, True, _spec(call, op, counts, options)))
 
 
 def poll(handle: Handle[Any]) -> bool:
     """Whether synchronize() would return at once."""
-    return handle.done()
+    return _handle("poll()", handle).done()
 
 
 def synchronize(handle: Handle[T]) -> T:
     """Waits for what an asynchronous call has begun, as long as init() says, and returns it."""
-    return handle.wait(current().timeout)
+    return _handle("synchronize()", handle).wait(current().timeout)
+
+
+def _handle(call: str, handle: Handle[T]) -> Handle[T]:
+    if not isinstance(handle, Handle):
+        raise InvalidArgument(
+            f"{call} was given a {type(handle).__name__}. Give it what allreduce_async() returned."
+        )
+    return handle
 
 
 def _first(received: list[torch.Tensor]) -> torch.Tensor:
     return received[0]
 
 
-def _spec(op: Op, counts: Counts | None, options: ReductionOptions) -> RoundSpec:
-    return contribution(reduction(op, **options), counts)
+def _spec(call: str, op: Op, counts: Counts | None, options: ReductionOptions) -> RoundSpec:
+    return contribution(reduction(call, op, options), counts)
 
 
 def _start_group(
-    group: Sequence[torch.Tensor], name: str, in_place: bool, spec: RoundSpec
+    call: str, group: Sequence[torch.Tensor], name: str, in_place: bool, spec: RoundSpec
 ) -> Handle[list[torch.Tensor]]:
+    string_of("name", name)
+    if not isinstance(group, Sequence):
+        raise InvalidArgument(
+            f"{call} was given a {type(group).__name__} as group {name}. Give it a list of tensors."
+        )
     if not group:
         raise InvalidArgument(f"Group {name} has no tensors. Give it at least one.")
     named = [(f"{name}.{i}", tensor) for i, tensor in enumerate(group)]
     # A lane of its own, or a tensor of the same name would be the first one there.
-    return _start(named, "group/" + name, list, in_place, spec)
+    return _start(call, named, "group/" + name, list, in_place, spec)
 
 
 def _start(
+    call: str,
     named: list[tuple[str, torch.Tensor]],
     lane: str,
     finish: Callable[[list[torch.Tensor]], T],
     in_place: bool,
     spec: RoundSpec,
 ) -> Handle[T]:
+    string_of("name", lane)
+    client = member(call).client
     for name, tensor in named:
+        if not isinstance(tensor, torch.Tensor):
+            raise InvalidArgument(
+                f"{call} was given a {type(tensor).__name__} as {name}. Give it a torch.Tensor; "
+                "basin.connect() is for arrays of NumPy."
+            )
         tensors.check(name, tensor)
     sent = [tensor.detach().contiguous() for _, tensor in named]
 
@@ -178,7 +212,7 @@ def _start(
             outputs.append(received)
         return finish(outputs)
 
-    return current().client.start(
+    return client.start(
         CALL_PREFIX + lane,
         [
             (tensors.spec_of(name, memory), memory.data_ptr())
@@ -192,7 +226,8 @@ def _start(
 
 def barrier(name: str = "barrier") -> None:
     """Returns when every worker has called it."""
-    current().client.barrier(name, current().timeout)
+    here = member("barrier()")
+    here.client.barrier(name, here.timeout)
 
 
 def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
@@ -204,7 +239,7 @@ def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
     that. Give the module where there is one: its buffers change in a forward, and are copied
     before.
     """
-    state = current().state
+    state = member("broadcast_parameters()").state
     if isinstance(parameters, torch.nn.Module):
         key: Hashable = ("module", id(parameters))
         owner: Any = parameters
@@ -227,12 +262,24 @@ def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
 def broadcast_buffers(module: torch.nn.Module, root_rank: int = 0) -> None:
     """As broadcast_parameters(), for the buffers of a module alone. It is for the loop: all workers
     call it, and it registers nothing for those that join late."""
+    member("broadcast_buffers()")
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidArgument(
+            f"broadcast_buffers() was given a {type(module).__name__}. Give it the model."
+        )
     _broadcast("buffers", list(module.named_buffers()), root_rank)
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
     """Gives all workers' optimizers the root's state: options of the groups, moments, steps. A
     worker that joins late gets what the others have now."""
+
+    member("broadcast_optimizer_state()")
+    if not hasattr(optimizer, "load_state_dict"):
+        raise InvalidArgument(
+            f"broadcast_optimizer_state() was given a {type(optimizer).__name__}. Give it the "
+            "optimizer."
+        )
 
     def broadcast() -> None:
         stream = io.BytesIO()
@@ -270,12 +317,13 @@ def broadcast_state(root_rank: int = 0, **values: Any) -> State:
     schedulers and GradScaler do, keeps its identity. Values are pickled: only among workers that
     trust each other.
     """
+    here = member("broadcast_state()")
     made = State(**values)
 
     def broadcast() -> None:
         made.restore(_broadcast_bytes(made.capture(), root_rank, "state"))
 
-    current().state.share("state", ("state", id(made)), made, made.capture, made.restore, broadcast)
+    here.state.share("state", ("state", id(made)), made, made.capture, made.restore, broadcast)
     return made
 
 
@@ -284,7 +332,7 @@ def broadcast_object(value: Any, root_rank: int = 0, *, name: str = "object") ->
 
     Before the first step, a worker that joins late gets what the others were given.
     """
-    state = current().state
+    state = member("broadcast_object()").state
     packed = state.take_object(name)
     if packed is None:
         packed = _broadcast_bytes(pickle.dumps(value), root_rank, name)
@@ -304,7 +352,7 @@ def _broadcast_bytes(content: bytes, root_rank: int, name: str) -> bytes:
 
 def allgather_object(value: Any, *, name: str = "gathered") -> list[Any]:
     """The objects of all workers, by rank."""
-    size = current().client.world_size
+    size = member("allgather_object()").client.world_size
     content = pickle.dumps(value)
     return [pickle.loads(_broadcast_bytes(content, root, f"{name}.{root}")) for root in range(size)]
 
@@ -315,7 +363,9 @@ def _named_tensors(parameters: Named) -> list[tuple[str, torch.Tensor]]:
     elif isinstance(parameters, Mapping):
         pairs = parameters.items()
     else:
-        pairs = parameters
+        pairs = tensors.pairs_of(
+            "broadcast_parameters()", parameters, "the model, or its state_dict()"
+        )
     return [(name, value) for name, value in pairs if isinstance(value, torch.Tensor)]
 
 

@@ -20,6 +20,7 @@ from torch import distributed
 from basin.errors import InvalidArgument, Unsupported
 from basin.spec import Op, ReductionOptions
 from basin.torch.collectives import broadcast_parameters
+from basin.torch.context import member
 from basin.torch.lane import LaneOwner
 from basin.torch.start import start_lane
 
@@ -50,6 +51,7 @@ class DDPState(LaneOwner):
         batch_size: int | None = None,
         **options: "Unpack[ReductionOptions]",
     ) -> None:
+        member("DDPState()")
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
             raise InvalidArgument(
                 f"DDPState was given a {type(model).__name__}. Give it the "
@@ -78,6 +80,7 @@ class DDPState(LaneOwner):
             op,
             wire_dtype,
             batch_size,
+            call="DDPState()",
             options=options,
             owner="the DDPState",
             own_hooks=False,
@@ -86,7 +89,7 @@ class DDPState(LaneOwner):
 
     def push(self, parameters: list[torch.Tensor]) -> None:
         """Sends the gradients of these parameters. What fails is raised when backward() returns."""
-        self._lane.check_open("backward()")
+        self._lane.check_takes_part("backward()")
         self._lane.push_ready(parameters)
 
 

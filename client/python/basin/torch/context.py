@@ -19,6 +19,7 @@ from torch.optim.optimizer import (
 )
 
 from basin import client
+from basin.arguments import seconds
 from basin.errors import Error, FailedPrecondition, Unsupported
 from basin.torch.alone import AloneWatch
 from basin.torch.lane import ContributorsChanged, GradientLane
@@ -40,8 +41,10 @@ class Context:
         self._depth = 0
         self._backward: Callable[..., Any] = torch.autograd.backward
         torch.autograd.backward = self._wrap(self._backward)
-        self.finished = False
-        self._watches = (AloneWatch(lambda: self.client.world_size), ScalerWatch(self.lanes))
+        self._watches = (
+            AloneWatch(lambda: self.client.worker.place().world_size),
+            ScalerWatch(self.lanes),
+        )
         self._step_hooks = (
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
@@ -59,6 +62,9 @@ class Context:
         self.client.close(finished=finished)
 
     def rejoin(self, timeout: float | None) -> None:
+        """See basin.torch.rejoin()."""
+        self.client.check_member("rejoin()")
+        seconds("timeout", timeout)
         for lane in self.lanes:
             lane.start_again()
         self.client.worker.ready()
@@ -75,15 +81,12 @@ class Context:
                 "Call step() before it, or zero_grad() to drop them."
             )
         self.client.finished()
-        self.finished = True
+        for lane in self.lanes:
+            lane.finish()
 
     def place(self, call: str) -> Place:
         """Of this worker, for a `call` that tells of it."""
-        if self.finished:
-            raise FailedPrecondition(
-                f"{call} was called after finished(), when this worker has no place in the job any "
-                "more. Ask before, and keep the answer."
-            )
+        self.client.check_member(call)
         return self.client.place
 
     def _wrap(self, backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,7 +132,11 @@ class Context:
             try:
                 lane.settle()
             except Error as consequence:
-                logger.error("after a backward that has failed: %s", consequence)
+                logger.error(
+                    "after a backward that has failed: %s What is left of that backward here is "
+                    "not sent: call zero_grad(), and run it again or take part with nothing.",
+                    consequence,
+                )
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...], options: dict[str, Any]
@@ -179,3 +186,10 @@ def current() -> Context:
     if _context is None:
         raise FailedPrecondition("Basin is not initialized here. Call basin.torch.init() first.")
     return _context
+
+
+def member(call: str) -> Context:
+    """As current(), for a `call` that all workers of the job make together."""
+    here = current()
+    here.client.check_member(call)
+    return here

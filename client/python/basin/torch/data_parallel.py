@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from basin.errors import FailedPrecondition, Unsupported
+from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
 from basin.spec import Op, ReductionOptions
 from basin.torch import context
 from basin.torch.collectives import broadcast_parameters
@@ -55,6 +55,7 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         **options: "Unpack[ReductionOptions]",
     ) -> None:
         super().__init__()
+        context.member("DistributedDataParallel()")
         _check(module)
         self.module = module
         self.broadcast_buffers = broadcast_buffers
@@ -65,6 +66,7 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
             op,
             wire_dtype,
             batch_size,
+            call="DistributedDataParallel()",
             options=options,
             passes=backward_passes_per_step,
             owner="the model",
@@ -84,13 +86,36 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
             yield
 
     @contextlib.contextmanager
-    def join(self, *, enable: bool = True) -> Iterator[None]:
+    def join(
+        self,
+        divide_by_initial_world_size: bool = False,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Iterator[None]:
         """A loop over data of which others have more or less; basin.torch.finished() at its end. As
         torch's join(), but for this: it does not wait for the others, who divide by those who
         contribute, and the model keeps what it has.
 
-        enable: False: it does nothing
+        divide_by_initial_world_size: False; True raises Unsupported: a round is divided by those
+                                      who contribute to it
+        enable:                       False: it does nothing
+        throw_on_early_termination:   False; True raises Unsupported: the others are not stopped
         """
+        if enable:
+            self._lane.check_takes_part("join()")
+        if divide_by_initial_world_size:
+            raise Unsupported(
+                "join(divide_by_initial_world_size=True) would divide by workers that contribute "
+                "nothing any more, and a round is divided by those who contribute to it. Pass "
+                "False, or keep a worker that has run out in the average: call step() without a "
+                "backward there."
+            )
+        if throw_on_early_termination:
+            raise Unsupported(
+                "join(throw_on_early_termination=True) would stop all workers when the first one "
+                "runs out, and here the others go on. Pass False, and give all the same number of "
+                "steps: basin.torch.allreduce() of the number of batches, op=basin.Min."
+            )
         yield
         if enable:
             context.current().finish()
@@ -103,6 +128,10 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
 
 
 def _check(module: torch.nn.Module) -> None:
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidArgument(
+            f"DistributedDataParallel() was given a {type(module).__name__}. Give it the model."
+        )
     for part in module.modules():
         if isinstance(part, torch.nn.parallel.DistributedDataParallel | DistributedDataParallel):
             raise Unsupported(

@@ -19,6 +19,7 @@ Threads. One thread at a time runs backward and step.
 
 import contextlib
 import os
+import sys
 import time
 import warnings
 import weakref
@@ -29,6 +30,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from basin import _abi
+from basin.arguments import seconds
 from basin.errors import (
     Error,
     FailedPrecondition,
@@ -45,6 +47,12 @@ from basin.torch.divided_again import DividedAgain
 from basin.torch.state import JobState
 from basin.torch.window import Window
 from basin.worker import Result, RoundInfo, Worker
+
+# Folders of this package and of torch.
+_NOT_THE_USER = (
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    os.path.dirname(torch.__file__) + os.sep,
+)
 
 
 class ContributorsChanged(UserWarning):
@@ -110,6 +118,7 @@ class GradientLane:
         self._hooks: list[RemovableHandle] = []
 
         self._closed = False
+        self._finished = False  # Said by this worker of all rounds.
         self._pushing = True
         self._in_backward = False
         self._sends = False  # Whether this backward pushes.
@@ -118,6 +127,7 @@ class GradientLane:
         self._told = Window()  # Of the next backward that comes to a parameter.
         self._window = Window()  # Of what is local.
         self._spoiled = False  # What is local holds a part of a backward that has failed.
+        self._failed = False  # Whether what is pushed does.
         # As the last backward has left it: parameter, gradient and version of its memory.
         self._left_local: list[tuple[torch.Tensor, torch.Tensor, int]] = []
         self._sent = Window()  # Of the round in flight.
@@ -202,10 +212,25 @@ class GradientLane:
                 "optimizer or the model without Basin."
             )
 
+    def finish(self) -> None:
+        """This worker is out of data, and contributes to no further round."""
+        self._finished = True
+
+    def check_takes_part(self, call: str) -> None:
+        """As check_open(), and after finished()."""
+        self.check_open(call)
+        if self._finished:
+            raise FailedPrecondition(
+                f"{call} was called after finished(), when this worker takes part in no more "
+                f"rounds and {self._owner} reduces nothing any more. Say finished() after the last "
+                "step(); the model may still be evaluated and saved."
+            )
+
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Gradients of backwards within stay local: to accumulate micro-batches, or when another
         model's backward passes through this one. step() is refused within."""
+        self.check_takes_part("no_sync()")
         before, self._pushing = self._pushing, False
         try:
             yield
@@ -223,7 +248,6 @@ class GradientLane:
             )
         self.scan()
         self._forget_what_was_zeroed()
-        self._check_not_spoiled("backward()")
         self._put_aside()
         self._failure = None
         self._in_backward = True
@@ -376,12 +400,15 @@ class GradientLane:
         self._sent, self._window = self._window, Window()
         self._left_local = []
         self._refusal = None
+        self._failed = False
         self._expected_round = expected
         self._state.after_begin(self.name)
 
     def _check_window(self) -> None:
         """Of the backward that has come to this lane. What is wrong is raised when it returns."""
         try:
+            self.check_takes_part("backward()")
+            self._check_not_spoiled("backward()")
             self._check_window_is_applied()
             self._told.check(self._spec, self._window, self._owner)
         except Error as error:
@@ -447,7 +474,8 @@ class GradientLane:
         if not started:
             return False  # It failed before this lane came to it.
         if not self._in_round:
-            self._told = Window()
+            if self._reached:  # What was told is of the next backward that comes to this lane.
+                self._told = Window()
             if self._beyond and self._window.micro_batches == 0:
                 for parameter in self._local():
                     parameter.grad = None  # The results, which are aside, are as they were.
@@ -455,6 +483,7 @@ class GradientLane:
                 self._spoiled = True
             self._restore_aside()
             return False
+        self._failed = True
         self._send_buffers()
         self._worker.withdraw(self._lane, reason)
         return True
@@ -489,6 +518,7 @@ class GradientLane:
             # Nobody applies this round. The gradients are as they were.
             self._in_round = False
             self._window = self._sent
+            self._spoiled = self._failed
             for parameter, memory in self._pushed.items():
                 if parameter.grad is None:
                     parameter.grad = memory
@@ -520,9 +550,10 @@ class GradientLane:
             f"total_counts() summed over {', '.join(counted)}, and round {self.info.round} of lane "
             f"{self.name} has gradients of {', '.join(self.info.contributors)}, divided by those "
             "totals. Leave this step out (zero_grad() instead of step()) if that is not what you "
-            "want; all workers are told the same.",
+            "want; all workers are told the same. Totals that no loss is divided by, of an "
+            "evaluation, say, want for_gradients=False.",
             ContributorsChanged,
-            stacklevel=2,
+            stacklevel=_levels_to_the_user(),
         )
 
     def _check_round(self, number: int) -> None:
@@ -559,14 +590,18 @@ class GradientLane:
     def wait_round(self, timeout: float | None = None) -> None:
         """Waits again, after OutcomeUnknown or Paused; for ever, unless `timeout` seconds are
         given."""
-        self.check_open("wait_round()")
+        self.check_takes_part("wait_round()")
+        timeout = seconds("timeout", timeout)
         if not self._in_round:
             raise FailedPrecondition(f"Lane {self.name} has no round in flight. Do not wait.")
         self._settle(timeout)
 
     def retry_round(self) -> None:
         """Sends what an aborted round had, as the next round."""
-        self.check_open("retry_round()")
+        self.check_takes_part("retry_round()")
+        if not self._in_round:
+            self._forget_what_was_zeroed()
+            self._check_not_spoiled("retry_round()")
         if self._in_round or not self._local():
             raise FailedPrecondition(
                 f"Lane {self.name} has no gradients of an aborted round. Run backward() instead."
@@ -584,7 +619,7 @@ class GradientLane:
     def sync_gradients(self) -> None:
         """Sends what is local, without a backward. Takes part with nothing, when there is nothing
         and there was no round since the last step, or since zero_grad() left one out."""
-        self.check_open("sync_gradients()")
+        self.check_takes_part("sync_gradients()")
         self._check_settled("sync_gradients()")
         self.scan()
         self._forget_what_was_zeroed()
@@ -595,6 +630,7 @@ class GradientLane:
     def contribute(self, *, samples: int | None = None, tokens: int | None = None) -> None:
         """What the next backward's loss is made of: told before it, for each one; None is unknown.
         The sums over a window and over all workers are in last_round().spec.counts."""
+        self.check_takes_part("contribute()")
         told = Counts(samples=samples, tokens=tokens)
         self._told.tell(told.samples, told.tokens)
 
@@ -615,6 +651,20 @@ class GradientLane:
         """Whether gradients that this lane reduces are what the optimizer applies."""
         return any(self.knows(parameter) for parameter in parameters_of(optimizer))
 
+    def check_loss_scale(self, scale: float, call: str) -> None:
+        """Whether the results that `call` of a scaler divides by its scale were sent with that one.
+        What other workers' gradients were scaled by was compared with it."""
+        if self.info is None or not self._held or self.info.spec.loss_scale == scale:
+            return
+        raise FailedPrecondition(
+            f"{call} of step {self._steps} is of a gradient scaler whose scale is {scale:g}, and "
+            f"the gradients of lane {self.name} were sent as scaled by "
+            f"{self.info.spec.loss_scale:g}: of several scalers the last one that scaled a loss "
+            "before the backward counts, and workers compare its scale. Use one scaler for all "
+            "optimizers, or call scale() of each right before the backward of its loss, and "
+            "update() after step()."
+        )
+
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Makes sure that .grad is the result of a round."""
         self.reduce_for(optimizer, "step()")
@@ -622,6 +672,7 @@ class GradientLane:
 
     def reduce_for(self, optimizer: torch.optim.Optimizer, call: str) -> None:
         """Reduces what is left of a window, for a `call` that needs the result."""
+        self.check_takes_part(call)
         self.scan()
         self._check_step(optimizer, call)
         short = self._passes > 1 and self.has_local()
@@ -633,8 +684,8 @@ class GradientLane:
         if self._spoiled:
             raise FailedPrecondition(
                 f"{call} of step {self._steps} was called on gradients of lane {self.name} that "
-                "hold a part of a backward that has failed. Call zero_grad() and begin the "
-                "micro-batches of this step again."
+                "hold a part of a backward that has failed. Call zero_grad() and run the backward "
+                "again, with all micro-batches of this step."
             )
 
     def _check_window_is_applied(self) -> None:
@@ -720,9 +771,19 @@ class GradientLane:
         self.counted = None
         self._in_round = self._in_backward = False
         self._told, self._window, self._spoiled = Window(), Window(), False
+        self._failed = False
         self._refusal = self._failure = None
         if self._buffers is not None:
             self._buffers.start_again()
+
+
+def _levels_to_the_user() -> int:
+    """The stacklevel of a warning, for its caller, that names the line of the user: the first one
+    that is neither here nor in torch."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USER):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
@@ -741,7 +802,8 @@ class LaneOwner:
         self._lane.wait_round(timeout)
 
     def retry_round(self) -> None:
-        """Sends the gradients of a round that was aborted again."""
+        """Sends the gradients of a round that was aborted again. Those of a backward that had
+        failed are refused: run it again."""
         self._lane.retry_round()
 
     def contribute(self, *, samples: int | None = None, tokens: int | None = None) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from basin.errors import InvalidArgument, Unsupported
 from basin.spec import Op, ReductionOptions
+from basin.torch import tensors
 from basin.torch.collectives import share_optimizer
 from basin.torch.lane import GradientLane
 from basin.torch.start import start_lane
@@ -66,7 +67,8 @@ def DistributedOptimizer(
       sync_gradients()
                      reduces what was accumulated, without another backward
       wait_round()   waits again, after OutcomeUnknown or Paused
-      retry_round()  sends the gradients of a round that was aborted again
+      retry_round()  sends the gradients of a round that was aborted again; those of a backward that
+                     had failed are refused
       last_round()   what was done in the last round
       totals()       bytes and seconds of all rounds so far
 
@@ -77,10 +79,16 @@ def DistributedOptimizer(
     takes part in the round with nothing, and applies what the others have.
 
     When backward() raises, this worker's gradients are withdrawn and .grad is what the others have
-    come to: call step(), as they do.
+    come to: call step(), as they do. When nobody has contributed, what is left of it is refused by
+    step() and retry_round(): call zero_grad() and run the backward again.
 
     Raises Unsupported, which names the parameter and a way out, for what Basin cannot reduce.
     """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidArgument(
+            f"DistributedOptimizer() was given a {type(optimizer).__name__}. Give it an optimizer "
+            "of torch.optim, then model.named_parameters()."
+        )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise Unsupported(
             "LBFGS evaluates the model several times in a step, as often as it likes, and workers "
@@ -100,6 +108,7 @@ def DistributedOptimizer(
         op,
         wire_dtype,
         batch_size,
+        call="DistributedOptimizer()",
         options=options,
         passes=backward_passes_per_step,
         owner="the optimizer",
@@ -121,7 +130,7 @@ def _names(
     }
     if named_parameters is None:
         return own
-    given = list(named_parameters)
+    given = tensors.pairs_of("DistributedOptimizer()", named_parameters, "model.named_parameters()")
     seen: set[str] = set()
     for name, _ in given:
         if name in seen:

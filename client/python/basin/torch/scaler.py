@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
+from basin.errors import InvalidArgument, Unsupported
 from basin.torch.lane import GradientLane, parameters_of
 
 
 class GradScaler(torch.amp.GradScaler):
-    """torch.amp.GradScaler for the CPU; the arguments are its, but the device.
+    """torch.amp.GradScaler for the CPU; the arguments are its.
 
     From init() on this holds for it and for torch's own: .grad has the same bits on all workers, so
     all find the same infinities, skip the same steps and change their scale alike: nothing is sent
@@ -22,14 +23,28 @@ class GradScaler(torch.amp.GradScaler):
     one gets Mismatch, with both values, when its backward() returns, instead of being summed in
     another unit.
 
+    Of several scalers each has to scale its loss right before the backward of that loss: the scale
+    of the last scale() is what goes with a round. unscale_() and step() of another one raise
+    FailedPrecondition.
+
     With backward_passes_per_step a short window is reduced by unscale_(), or by step() of the
     scaler, whichever comes first.
 
     A worker that joins late needs the others' scale: basin.torch.broadcast_state(scaler=scaler).
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(device="cpu", **options)
+    def __init__(self, device: str | torch.device = "cpu", *arguments: Any, **options: Any) -> None:
+        if not isinstance(device, str | torch.device):
+            raise InvalidArgument(
+                f"device cannot be {device!r}: it comes first, as with torch.amp.GradScaler. Use "
+                f"GradScaler(init_scale={device!r}) for a scale."
+            )
+        if torch.device(device).type != "cpu":
+            raise Unsupported(
+                f"A gradient scaler for {device} was asked for, and Basin reduces tensors of the "
+                'CPU only. Use GradScaler("cpu").'
+            )
+        super().__init__("cpu", *arguments, **options)
 
 
 class ScalerWatch:
@@ -80,6 +95,7 @@ class ScalerWatch:
         """What is left of a window has to be reduced before anyone looks for infinities in it."""
 
         def unscaling(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> Any:
+            self._begin(scaler)
             self._reduce(scaler, optimizer, "unscale_()")
             # By which torch multiplies, a float32.
             factor = float(torch.tensor(1.0 / scaler.get_scale(), dtype=torch.float32))
@@ -96,15 +112,23 @@ class ScalerWatch:
         def reducing(
             scaler: torch.amp.GradScaler, optimizer: Any, *arguments: Any, **options: Any
         ) -> Any:
+            self._begin(scaler)
             self._reduce(scaler, optimizer, "step()")
             return method(scaler, optimizer, *arguments, **options)
 
         return reducing
+
+    def _begin(self, scaler: torch.amp.GradScaler) -> None:
+        """torch's scaler has a scale from its first loss on, which this worker may not have had."""
+        if scaler.is_enabled() and scaler._scale is None:
+            self._methods["scale"](scaler, torch.zeros(()))
 
     def _reduce(
         self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, call: str
     ) -> None:
         for lane in self._lanes:
             if lane.reduces_for(optimizer):
-                lane.loss_scale = scaler.get_scale()  # It may have had no loss to scale.
+                if not lane.has_local():
+                    lane.loss_scale = scaler.get_scale()  # It may have had no loss to scale.
                 lane.reduce_for(optimizer, call)
+                lane.check_loss_scale(scaler.get_scale(), call)

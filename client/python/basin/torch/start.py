@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from basin import __version__
+from basin.arguments import whole_number
 from basin.errors import FailedPrecondition, InvalidArgument
 from basin.spec import (
     AVERAGES,
@@ -16,13 +17,13 @@ from basin.spec import (
     Weight,
     op_of,
     reduction,
-    whole_number,
 )
 from basin.torch import context
 from basin.torch.buffers import BufferLane
 from basin.torch.lane import GradientLane
 
 _LANE = "gradients"
+_WIRE_DTYPES = {None, torch.float32, torch.bfloat16, torch.float16}
 _DIVISORS = {
     Weight.NONE: "the number of workers",
     Weight.SAMPLES: "the samples of all",
@@ -37,6 +38,7 @@ def start_lane(
     wire_dtype: torch.dtype | None,
     batch_size: int | None,
     *,
+    call: str,
     owner: str,
     options: ReductionOptions,
     passes: int = 1,
@@ -44,11 +46,13 @@ def start_lane(
     optimizer: torch.optim.Optimizer | None = None,
     buffers_of: torch.nn.Module | None = None,
 ) -> GradientLane:
-    """Makes the lane of these parameters and tells of it. Arguments are those of GradientLane;
-    the buffers of the module `buffers_of` go with its rounds."""
-    if wire_dtype not in (None, torch.float32, torch.bfloat16, torch.float16):
+    """Makes the lane of these parameters and tells of it, for a `call` of the user. The other
+    arguments are those of GradientLane; the buffers of the module `buffers_of` go with its rounds.
+    """
+    here = context.member(call)
+    if not isinstance(wire_dtype, torch.dtype | None) or wire_dtype not in _WIRE_DTYPES:
         raise InvalidArgument(
-            f"wire_dtype cannot be {wire_dtype}. Use torch.bfloat16, torch.float16 or None."
+            f"wire_dtype cannot be {wire_dtype!r}. Use torch.bfloat16, torch.float16 or None."
         )
     if not whole_number(passes):
         raise InvalidArgument(
@@ -59,8 +63,7 @@ def start_lane(
             f"Gradients cannot be reduced with {op_of(op).name}. Use basin.Average, basin.Sum or "
             "basin.WeightedAverage."
         )
-    spec = reduction(op, **options)
-    here = context.current()
+    spec = reduction(call, op, options)
     for parameter, name in names.items():
         if any(lane.knows(parameter) for lane in here.lanes):
             raise FailedPrecondition(
@@ -103,7 +106,7 @@ def _tell(
     place = here.client.place
     options = here.client.worker.options
     wire = str(wire_dtype or "same").removeprefix("torch.")
-    divisor = _DIVISORS[spec.weight] if spec.op != Op.SUM else "nothing"
+    divisor = _DIVISORS[spec.weight_by] if spec.op != Op.SUM else "nothing"
     batch = "unknown" if batch_size is None else f"{batch_size} of this worker"
     least = options["min_workers"] if options["min_workers"] not in ("", "0") else "max"
     line = (

@@ -1,10 +1,13 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Torch tensors as the C interface wants them: by dtype, shape and address."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import torch
 
 from basin import _abi
-from basin.errors import Unsupported
+from basin.errors import InvalidArgument, Unsupported
 from basin.worker import TensorSpec
 
 DTYPES = {
@@ -48,3 +51,23 @@ def spec_of(name: str, tensor: torch.Tensor) -> TensorSpec:
 
 def bytes_of(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
+
+
+def pairs_of(call: str, named: Iterable[tuple[str, Any]], instead: str) -> list[tuple[str, Any]]:
+    """The pairs of name and tensor that a `call` was given.
+
+    Raises InvalidArgument for tensors without names, and says to pass what `instead` says.
+    """
+    if isinstance(named, Mapping):
+        named = named.items()
+    if not isinstance(named, Iterable) or isinstance(named, str | torch.Tensor):
+        raise InvalidArgument(f"{call} was given a {type(named).__name__}. Pass {instead}.")
+    pairs = list(named)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            what = type(pair[1] if isinstance(pair, tuple | list) and len(pair) == 2 else pair)
+            raise InvalidArgument(
+                f"{call} was given a {what.__name__} without a name, and workers match tensors by "
+                f"name. Pass {instead}."
+            )
+    return pairs

@@ -5,27 +5,35 @@ import zlib
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 
+from basin.arguments import string_of, whole_number
 from basin.errors import InvalidArgument, Mismatch
-from basin.spec import Op, whole_number
-from basin.torch.context import current
+from basin.spec import Op
+from basin.torch.context import member
 
 _MOST_NAMES = 63
 _LARGEST = 1 << 48  # The sum over all workers fits 64 bits.
 
 
-def total_counts(counts: Mapping[str, int], *, name: str = "counts") -> dict[str, int]:
+def total_counts(
+    counts: Mapping[str, int], *, name: str = "counts", for_gradients: bool = True
+) -> dict[str, int]:
     """The sums of these counts over all workers, by one small round before the backward.
 
     With op=basin.Sum a loss of several parts is exact for any split, each part with its own
     normaliser, when every worker divides its sums by the totals:
 
         totals = basin.torch.total_counts({"nsp": sentences, "mlm": masked})
-        loss = nsp_loss.sum() / totals["nsp"] + mlm_loss.sum() / totals["mlm"]
-        loss.backward()
+        nsp_part = nsp_losses.sum() / max(1, totals["nsp"])  # 0 / 1 where nobody has any.
+        mlm_part = mlm_losses.sum() / max(1, totals["mlm"])
+        (nsp_part + mlm_part).backward()
 
     counts: whole numbers from 0, of this worker; at most 63, the same names on all of them
     name:   of the round; another one for other names
+    for_gradients:
+            False, or a call under torch.no_grad(): the totals are of an evaluation, say, and no
+            gradients are divided by them
 
     The next round of gradients should have the same contributors. When it has others, a worker was
     lost, say, each worker warns (basin.torch.ContributorsChanged) and names both sets; make it an
@@ -33,6 +41,8 @@ def total_counts(counts: Mapping[str, int], *, name: str = "counts") -> dict[str
 
     Raises Mismatch when a worker counts under other names.
     """
+    here = member("total_counts()")
+    string_of("name", name)
     if not isinstance(counts, Mapping) or not all(isinstance(each, str) for each in counts):
         raise InvalidArgument("total_counts() takes a mapping of names to numbers: {'mlm': 512}.")
     names = sorted(counts)
@@ -44,7 +54,6 @@ def total_counts(counts: Mapping[str, int], *, name: str = "counts") -> dict[str
     sent[: len(names)] = [_whole(each, counts[each]) for each in names]
     # Compared by summing it: it has room for 2^31 workers.
     sent[-1] = of_names = zlib.crc32("\n".join(names).encode())
-    here = current()
     handle = here.client.allreduce_async(sent, f"total/{name}", op=Op.SUM)
     *sums, of_all = handle.wait(here.timeout).tolist()
     contributors = handle.info.contributors
@@ -53,8 +62,9 @@ def total_counts(counts: Mapping[str, int], *, name: str = "counts") -> dict[str
             f"total_counts() was called with {', '.join(names)} by this worker, and with other "
             "names by another one. Count under the same names on all workers."
         )
-    for lane in here.lanes:
-        lane.counted = contributors
+    if for_gradients and torch.is_grad_enabled():
+        for lane in here.lanes:
+            lane.counted = contributors
     return dict(zip(names, sums))
 
 

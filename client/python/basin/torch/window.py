@@ -17,10 +17,7 @@ class Window:
     def tell(self, samples: int | None, tokens: int | None) -> None:
         """What is known of the one micro-batch that this is. What was told before of one that never
         came to a backward is forgotten."""
-        if samples is not None:
-            self._samples = samples
-        if tokens is not None:
-            self._tokens = tokens
+        self._samples, self._tokens = samples, tokens
 
     def add(self, other: "Window") -> None:
         def total(mine: int | None, more: int | None) -> int | None:
@@ -35,10 +32,10 @@ class Window:
 
     def check(self, spec: RoundSpec, window: "Window", owner: str) -> None:
         """Whether a backward of these counts may be added to the window of a weighted average."""
-        if spec.op != Op.WEIGHTED_AVERAGE or spec.weight == Weight.MICRO_BATCHES:
+        if spec.op != Op.WEIGHTED_AVERAGE or spec.weight_by == Weight.MICRO_BATCHES:
             return
-        name = spec.weight.name.lower()
-        count, total = self._count_of(spec.weight), window._count_of(spec.weight)
+        name = spec.weight_by.name.lower()
+        count, total = self._count_of(spec.weight_by), window._count_of(spec.weight_by)
         if count is None:
             raise InvalidArgument(
                 f"Gradients are averaged by {name}, and nobody has said how many the backward is "
