@@ -7,31 +7,56 @@
 #include <cstring>
 
 #if defined(__x86_64__)
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 namespace basin::kernels {
 
 #if defined(__x86_64__)
 
-void CopyPastCache(void* to, const void* from, size_t size) {
-  constexpr size_t kLine = 64;
-  auto* out = static_cast<unsigned char*>(to);
-  const auto* in = static_cast<const unsigned char*>(from);
-  // Whole lines of the destination only: parts of one are read first after all.
-  const size_t before = std::min(size, (kLine - reinterpret_cast<uintptr_t>(out) % kLine) % kLine);
-  std::memcpy(out, in, before);
-  size_t at = before;
-  for (; at + kLine <= size; at += kLine) {
+namespace {
+
+constexpr size_t kLine = 64;
+
+// `to` is the begin of a line.
+using CopyLines = void(unsigned char* to, const unsigned char* from, size_t lines);
+
+void CopyLinesSse2(unsigned char* to, const unsigned char* from, size_t lines) {
+  for (; lines > 0; --lines, to += kLine, from += kLine) {
     __m128i parts[kLine / sizeof(__m128i)];
-    std::memcpy(parts, in + at, sizeof(parts));
-    auto* line = reinterpret_cast<__m128i*>(out + at);
+    std::memcpy(parts, from, sizeof(parts));
+    auto* line = reinterpret_cast<__m128i*>(to);
     _mm_stream_si128(line, parts[0]);
     _mm_stream_si128(line + 1, parts[1]);
     _mm_stream_si128(line + 2, parts[2]);
     _mm_stream_si128(line + 3, parts[3]);
   }
-  std::memcpy(out + at, in + at, size - at);
+}
+
+// A line at once, which need not be put together from parts on its way.
+__attribute__((target("avx512f"))) void CopyLinesAvx512(unsigned char* to,
+                                                        const unsigned char* from, size_t lines) {
+  for (; lines > 0; --lines, to += kLine, from += kLine) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
+  }
+}
+
+CopyLines* LoopOfThisProcessor() {
+  return __builtin_cpu_supports("avx512f") ? CopyLinesAvx512 : CopyLinesSse2;
+}
+
+}  // namespace
+
+void CopyPastCache(void* to, const void* from, size_t size) {
+  static CopyLines* const copy_lines = LoopOfThisProcessor();
+  auto* out = static_cast<unsigned char*>(to);
+  const auto* in = static_cast<const unsigned char*>(from);
+  // Whole lines of the destination only: parts of one are read first after all.
+  const size_t before = std::min(size, (kLine - reinterpret_cast<uintptr_t>(out) % kLine) % kLine);
+  const size_t whole = (size - before) / kLine * kLine;
+  std::memcpy(out, in, before);
+  copy_lines(out + before, in + before, whole / kLine);
+  std::memcpy(out + before + whole, in + before + whole, size - before - whole);
   _mm_sfence();  // Such stores are ordered with no other ones by themselves.
 }
 

@@ -7,9 +7,11 @@
 #include "kernels/norm.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "kernels/cast.h"
+#include "kernels/float16.h"
 #include "kernels/float_environment.h"
 
 namespace basin::kernels {
@@ -45,11 +47,56 @@ inline __attribute__((always_inline)) void AddSquares(const unsigned char* data,
   }
 }
 
+// bf16 is the upper half of f32, so a word of two elements is both of them as f32: shifted, and
+// without its lower half. Even and odd lanes are kept apart.
+inline __attribute__((always_inline)) void AddSquaresOfBF16(const unsigned char* data, size_t count,
+                                                            double* lanes) {
+  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first element is the lower half");
+  typedef uint32_t Words __attribute__((vector_size(kLanesOfVector * sizeof(uint32_t))));
+  typedef float Floats __attribute__((vector_size(kLanesOfVector * sizeof(float))));
+  constexpr size_t kPairs = kVectors / 2;
+  Squares even[kPairs];
+  Squares odd[kPairs];
+  const auto lane_of = [](size_t pair, size_t k) { return 2 * (pair * kLanesOfVector + k); };
+  for (size_t pair = 0; pair < kPairs; ++pair) {
+    for (size_t k = 0; k < kLanesOfVector; ++k) {
+      even[pair][k] = lanes[lane_of(pair, k)];
+      odd[pair][k] = lanes[lane_of(pair, k) + 1];
+    }
+  }
+  size_t i = 0;
+  for (; i + kNormLanes <= count; i += kNormLanes) {
+#pragma GCC unroll 8
+    for (size_t pair = 0; pair < kPairs; ++pair) {
+      Words words;
+      std::memcpy(&words, data + (i + lane_of(pair, 0)) * sizeof(uint16_t), sizeof(words));
+      const Squares low = __builtin_convertvector(reinterpret_cast<Floats>(words << 16), Squares);
+      const Squares high =
+          __builtin_convertvector(reinterpret_cast<Floats>(words & 0xffff0000), Squares);
+      even[pair] += low * low;
+      odd[pair] += high * high;
+    }
+  }
+  for (size_t pair = 0; pair < kPairs; ++pair) {
+    for (size_t k = 0; k < kLanesOfVector; ++k) {
+      lanes[lane_of(pair, k)] = even[pair][k];
+      lanes[lane_of(pair, k) + 1] = odd[pair][k];
+    }
+  }
+  for (; i < count; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, data + i * sizeof(bits), sizeof(bits));
+    const double value = WidenBF16(bits);
+    lanes[i % kNormLanes] += value * value;
+  }
+}
+
 using AddSquaresLoop = void(const unsigned char* data, size_t count, double* lanes);
 
 struct Loops {
   AddSquaresLoop* f32;
   AddSquaresLoop* f64;
+  AddSquaresLoop* bf16;
 };
 
 #if defined(__x86_64__) && !defined(BASIN_CAST_BASELINE)
@@ -61,13 +108,17 @@ __attribute__((target("avx2"))) void AddF64Avx2(const unsigned char* data, size_
                                                 double* lanes) {
   AddSquares<double>(data, count, lanes);
 }
+__attribute__((target("avx2"))) void AddBF16Avx2(const unsigned char* data, size_t count,
+                                                 double* lanes) {
+  AddSquaresOfBF16(data, count, lanes);
+}
 
 Loops LoopsOfThisProcessor() {
-  if (__builtin_cpu_supports("avx2")) return {AddF32Avx2, AddF64Avx2};
-  return {AddSquares<float>, AddSquares<double>};
+  if (__builtin_cpu_supports("avx2")) return {AddF32Avx2, AddF64Avx2, AddBF16Avx2};
+  return {AddSquares<float>, AddSquares<double>, AddSquaresOfBF16};
 }
 #else
-Loops LoopsOfThisProcessor() { return {AddSquares<float>, AddSquares<double>}; }
+Loops LoopsOfThisProcessor() { return {AddSquares<float>, AddSquares<double>, AddSquaresOfBF16}; }
 #endif
 
 // Lane l takes lane l + 8, l + 4, l + 2, l + 1.
@@ -85,6 +136,8 @@ double LeafOf(DType dtype, const unsigned char* data, size_t count, const Loops&
     loops.f64(data, count, lanes);
   } else if (dtype == DType::kF32) {
     loops.f32(data, count, lanes);
+  } else if (dtype == DType::kBF16) {
+    loops.bf16(data, count, lanes);
   } else {
     constexpr size_t kWidened = 2048;  // Stays in the nearest cache.
     float values[kWidened];
