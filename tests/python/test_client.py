@@ -9,6 +9,8 @@ import logging
 import os
 import sys
 import unittest
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from jobs import JobsTest, require
@@ -448,6 +450,20 @@ class Errors(unittest.TestCase):
             basin.connect(timeout="x")  # type: ignore[arg-type]
         with self.assertRaisesRegex(basin.DeadlineExceeded, "."):
             basin.connect(address="127.0.0.1:1", max_workers=1, timeout=0.05)
+
+    def test_a_library_of_another_release_is_refused_by_name(self) -> None:
+        from basin import _abi
+
+        def library(version: int) -> Any:
+            return SimpleNamespace(
+                basin_abi_version=lambda: version, basin_version=lambda: b"0.0.9"
+            )
+
+        with self.assertRaisesRegex(ImportError, r"lib/x has version 7 .*of the same release"):
+            _abi._declare(library(7), Path("lib/x"))
+        lacking = r"lib/x is of release 0\.0\.9 and has no basin_error_message.*of the same release"
+        with self.assertRaisesRegex(ImportError, lacking):
+            _abi._declare(library(_abi.ABI_VERSION), Path("lib/x"))
 
     def test_codes_have_the_names_of_the_c_interface(self) -> None:
         import ctypes

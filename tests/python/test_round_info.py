@@ -70,7 +70,7 @@ def replies(rank: int) -> Any:
         gc.collect()
         freed = result() is None
         infos.append(lane.reduce(weighted, w=weights).info)
-        infos.append(lane.reduce(RoundSpec(basin.Sum), w=broken).info)
+        infos.append(lane.reduce(RoundSpec(basin.Sum, predivide=None), w=broken).info)
         infos.append(lane.reduce(RoundSpec(basin.Sum), n=counts).info)
         client.barrier()
     return infos, freed
@@ -121,6 +121,9 @@ class RoundInfoTest(JobsTest):
 
             self.assertEqual({"n": 1}, integers.tensor_divisors)
             self.assertEqual({}, integers.tensor_norms)
+            self.assertFalse(integers.norm)
+            self.assertEqual([False, False, True], [info.auto_predivide for info in infos[:3]])
+            self.assertEqual(2.0, broken.spec.predivide)  # Of three workers.
 
     def test_criterion_5_5_a_scale_that_f32_cannot_hold_is_told_as_what_it_is(self) -> None:
         for text, after in self.jobs.run(overflowing_scale, 2):

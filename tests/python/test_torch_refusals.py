@@ -245,8 +245,11 @@ def wrong_values(bt: Any, net: Any, optimizer: Any) -> dict[str, tuple[str, Any]
     plain = torch.optim.SGD(net.parameters(), lr=0.1)
     named = list(net.named_parameters())
     calls = {
-        "samples cannot be 9223372036854775808": lambda: optimizer.contribute(samples=1 << 63),
-        f"tokens cannot be {(1 << 64) + 3}": lambda: basin.Counts(tokens=(1 << 64) + 3),
+        f"samples cannot be {(1 << 48) + 1}": lambda: optimizer.contribute(samples=(1 << 48) + 1),
+        f"tokens cannot be {1 << 63}": lambda: optimizer.contribute(tokens=1 << 63),
+        f"samples cannot be {(1 << 64) + 3}": lambda: reduce(
+            one, "x", contributes="sum", counts=basin.Counts(samples=(1 << 64) + 3), **weighted
+        ),
         "given 281474976710657 for mlm": lambda: bt.total_counts({"mlm": (1 << 48) + 1}),
         "samples cannot be array([1., 1.])": lambda: optimizer.contribute(samples=many),
         "device='meta'": lambda: optimizer.contribute(samples=torch.tensor(1, device="meta")),
@@ -446,7 +449,7 @@ class RefusalsTest(TorchTest):
 
     def test_wrong_types_are_refused_with_the_argument_and_a_way_out(self) -> None:
         for texts, unknown, right, same_norm in self.run_job(wrong_types):
-            self.assertEqual(48, len(texts))
+            self.assertEqual(49, len(texts))
             for words, text in texts.items():
                 self.assertIn(words, text)
                 self.assertRegex(text, r"(Use|Pass|Give|Count|Convert|Say) ")

@@ -226,17 +226,27 @@ def _load() -> ctypes.CDLL:
             "BASIN_LIBRARY."
         )
     library = ctypes.CDLL(str(found))
+    _declare(library, found)
+    return library
+
+
+def _declare(library: ctypes.CDLL, found: Path) -> None:
+    """Gives each function its types. The version is asked first: another one may lack functions."""
     for name, result, arguments in _FUNCTIONS:
-        function = getattr(library, "basin_" + name)
+        function = getattr(library, "basin_" + name, None)
+        if function is None:
+            version = library.basin_version().decode()
+            raise ImportError(
+                f"{found} is of release {version} and has no basin_{name}, which this package "
+                "needs. Install a package and a library of the same release."
+            )
         function.restype = result
         function.argtypes = arguments
-    version = library.basin_abi_version()
-    if version != ABI_VERSION:
-        raise ImportError(
-            f"{found} has version {version} of the C interface, and this package needs "
-            f"{ABI_VERSION}. Install a package and a library of the same release."
-        )
-    return library
+        if name == "abi_version" and function() != ABI_VERSION:
+            raise ImportError(
+                f"{found} has version {function()} of the C interface, and this package needs "
+                f"{ABI_VERSION}. Install a package and a library of the same release."
+            )
 
 
 lib = _load()

@@ -33,8 +33,8 @@ class Weight(enum.IntEnum):
     MICRO_BATCHES = 3
 
 
-# What the C interface can hold.
-_LARGEST_COUNT = (1 << 63) - 1
+# Of one contribution: the sum over all workers fits 64 bits.
+LARGEST_COUNT = 1 << 48
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,18 @@ class Counts:
                     f"{name} cannot be {count!r}. Count them in whole numbers from 0; None: "
                     "unknown."
                 )
-            if whole > _LARGEST_COUNT:
-                raise InvalidArgument(
-                    f"{name} cannot be {whole}: a count has 63 bits. Count them in whole numbers "
-                    f"up to {_LARGEST_COUNT}; None: unknown."
-                )
             object.__setattr__(self, name, whole)
+
+    def check_contributed(self) -> "Counts":
+        """These. Raises InvalidArgument for more than one contribution can be made of; sums over
+        all workers may be."""
+        for name, count in vars(self).items():
+            if count is not None and count > LARGEST_COUNT:
+                raise InvalidArgument(
+                    f"{name} cannot be {count}: one contribution is made of 2^48 at most. Count "
+                    "what it is made of; None: unknown."
+                )
+        return self
 
     @staticmethod
     def from_c(samples: int, tokens: int, micro_batches: int) -> "Counts":
@@ -211,7 +217,7 @@ def contribution(spec: RoundSpec, counts: Counts | None) -> RoundSpec:
         raise InvalidArgument(
             f"counts cannot be {counts!r}. Pass counts=basin.Counts(samples=..., tokens=...)."
         )
-    complete = replace(spec, counts=counts or Counts())
+    complete = replace(spec, counts=(counts or Counts()).check_contributed())
     if spec.op == Op.WEIGHTED_AVERAGE and complete.weight_count is None:
         name = spec.weight_by.name.lower()
         raise InvalidArgument(

@@ -130,7 +130,7 @@ class RoundInfo:
                          unknown
     divisor:             what an average was divided by: their number, or the sum of their weights
     tensor_divisors:     the same of each tensor that has a result, by name
-    squared_norm:        of the result
+    squared_norm:        of the result; None when it has none: it has integers alone, or nothing
     tensor_norms:        the 2-norm of each tensor's result, by name; integers have none
     nonfinite:           the first input that was not finite; None: all were
     chain:               equal on all workers that have the same history
@@ -147,7 +147,7 @@ class RoundInfo:
     contributor_norms: tuple[float | None, ...]
     divisor: int
     tensor_divisors: dict[str, int] = field(hash=False)
-    squared_norm: float
+    squared_norm: float | None
     tensor_norms: dict[str, float] = field(hash=False)
     overflow: bool
     nonfinite: NonFinite | None
@@ -159,9 +159,14 @@ class RoundInfo:
         return sum(self.contributor_weights)
 
     @property
-    def norm(self) -> float:
-        """The 2-norm of the result, over all its tensors."""
-        return math.sqrt(self.squared_norm)
+    def norm(self) -> float | None:
+        """The 2-norm of the result, over all its tensors; None when it has none."""
+        return None if self.squared_norm is None else math.sqrt(self.squared_norm)
+
+
+def _known(squared_norm: float) -> float | None:
+    """Negative ones are unknown."""
+    return None if squared_norm < 0 else squared_norm
 
 
 class Result:
@@ -216,11 +221,11 @@ class Result:
             ),
             divisor=info.divisor,
             tensor_divisors={tensor.name: divisor for tensor, divisor, _ in reduced},
-            squared_norm=info.squared_norm,
+            squared_norm=_known(info.squared_norm),
             tensor_norms={
                 tensor.name: math.sqrt(square)
                 for tensor, _, square in reduced
-                if tensor.dtype not in _INTEGERS
+                if square >= 0 and tensor.dtype not in _INTEGERS
             },
             overflow=bool(info.overflow),
             nonfinite=nonfinite,
@@ -252,9 +257,9 @@ class Result:
         """What the tensor's average was divided by; 0 without a result."""
         return int(lib.basin_result_divisor(self._pointer, tensor))
 
-    def squared_norm(self, tensor: int) -> float:
-        """Of the tensor's result; 0 without one, and for integers."""
-        return float(lib.basin_result_squared_norm(self._pointer, tensor))
+    def squared_norm(self, tensor: int) -> float | None:
+        """Of the tensor's result; None without one, and for integers."""
+        return _known(lib.basin_result_squared_norm(self._pointer, tensor))
 
     def copy(self, tensor: int, address: int, size: int) -> None:
         """Copies the tensor, `size` bytes in C order."""

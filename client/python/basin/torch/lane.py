@@ -286,7 +286,7 @@ class GradientLane:
         if not self._held or self._aside or self._in_round:
             return False
         kept = [parameter for parameter in self._held if parameter.grad is not None]
-        if kept and (self.info is None or self.info.squared_norm == 0.0):
+        if kept and (self.info is None or not self.info.squared_norm):
             return False  # They may have been zeros.
         return not any(self._holds_something(parameter) for parameter in kept)
 
@@ -391,7 +391,7 @@ class GradientLane:
             self._count_backward()
         spec = replace(
             self._spec,
-            counts=self._window.counts(),
+            counts=self._window.counts().check_contributed(),
             loss_scale=self.loss_scale,
             step=self._steps,
         )
@@ -578,8 +578,9 @@ class GradientLane:
             if before is not None:
                 gradient.add_(before)
             parameter.grad = gradient
-            if before is None or not before.any():
-                self.delivered.put(parameter, result.squared_norm(handle))
+            squared_norm = result.squared_norm(handle)
+            if squared_norm is not None and (before is None or not before.any()):
+                self.delivered.put(parameter, squared_norm)
             else:
                 self.delivered.drop(parameter)
         else:
@@ -631,7 +632,7 @@ class GradientLane:
         """What the next backward's loss is made of: told before it, for each one; None is unknown.
         The sums over a window and over all workers are in last_round().spec.counts."""
         self.check_takes_part("contribute()")
-        told = Counts(samples=samples, tokens=tokens)
+        told = Counts(samples=samples, tokens=tokens).check_contributed()
         self._told.tell(told.samples, told.tokens)
 
     # ---- one step

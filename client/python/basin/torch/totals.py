@@ -9,11 +9,10 @@ import torch
 
 from basin.arguments import string_of, whole_number
 from basin.errors import InvalidArgument, Mismatch
-from basin.spec import Op
+from basin.spec import LARGEST_COUNT, Op
 from basin.torch.context import member
 
 _MOST_NAMES = 63
-_LARGEST = 1 << 48  # The sum over all workers fits 64 bits.
 
 
 def total_counts(
@@ -70,7 +69,7 @@ def total_counts(
 
 def _whole(name: str, count: int) -> int:
     whole = whole_number(count)
-    if whole is None or whole > _LARGEST:
+    if whole is None or whole > LARGEST_COUNT:
         raise InvalidArgument(
             f"total_counts() was given {count!r} for {name}. Give a whole number from 0 to 2^48; "
             "what is not known cannot be totalled."
