@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 
 from basin import client
 from basin.arguments import seconds
-from basin.errors import Error, FailedPrecondition, Unsupported
+from basin.errors import Error, FailedPrecondition, RoundAborted, Unsupported
 from basin.torch.alone import AloneWatch
 from basin.torch.lane import ContributorsChanged, GradientLane
 from basin.torch.scaler import ScalerWatch
@@ -131,12 +131,15 @@ class Context:
         for lane in withdrawn:
             try:
                 lane.settle()
-            except Error as consequence:
+            except RoundAborted as consequence:
                 logger.error(
-                    "after a backward that has failed: %s What is left of that backward here is "
-                    "not sent: call zero_grad(), and run it again or take part with nothing.",
+                    "after a backward that has failed: %s But here they hold a part of that "
+                    "backward, and a retry is refused: call zero_grad(), and run it again or take "
+                    "part with nothing.",
                     consequence,
                 )
+            except Error as consequence:
+                logger.error("after a backward that has failed: %s", consequence)
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...], options: dict[str, Any]
