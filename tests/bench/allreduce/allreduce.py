@@ -54,6 +54,7 @@ class Case:
 class Result:
     seconds: float  # Of the median round.
     cpu_seconds: float  # Of all processes, per round.
+    hub_cpu_seconds: float  # The hub's part of it. (Of a ring, that of its last process.)
     wire_bytes: float  # Per round, sent by whoever.
 
     def row(self, name: str, case: Case) -> str:
@@ -66,12 +67,14 @@ class Result:
 
 
 def summary(lines: list[str], case: Case, wire_bytes: float) -> Result:
-    """Of what each process printed: a round is over when its slowest process has ended it."""
+    """Of what each process printed, the hub last: a round is over when its slowest process has
+    ended it."""
     reports = [json.loads(line) for line in lines]
     rounds = zip(*(report["seconds"] for report in reports))
     return Result(
         seconds=statistics.median(max(each) for each in rounds),
         cpu_seconds=sum(report["cpu_seconds"] for report in reports) / case.rounds,
+        hub_cpu_seconds=reports[-1]["cpu_seconds"] / case.rounds,
         wire_bytes=wire_bytes,
     )
 
@@ -97,7 +100,17 @@ def start(command: list[str], **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def run_star(program: str, case: Case, *arguments: str) -> Result:
+def nothing(*_: object) -> None:
+    pass
+
+
+def run_star(
+    program: str,
+    case: Case,
+    *arguments: str,
+    started: Callable[[list[int]], None] = nothing,
+) -> Result:
+    """`started` gets the processes, the hub first."""
     binary = str(case.build / "allreduce" / program)
     shape = [
         f"--streams={case.streams}",
@@ -109,6 +122,7 @@ def run_star(program: str, case: Case, *arguments: str) -> Result:
     assert hub.stdout is not None
     port = hub.stdout.readline().strip()
     workers = [start([binary, "worker", f"--port={port}", *shape]) for _ in range(case.workers)]
+    started([hub.pid, *(worker.pid for worker in workers)])
     return summary(finish([*workers, hub]), case, star_bytes(case))
 
 
@@ -174,10 +188,6 @@ def running_basind(build: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     finally:
         aggregator.send_signal(signal.SIGKILL)
         aggregator.communicate()
-
-
-def nothing(*_: object) -> None:
-    pass
 
 
 def run_basin(

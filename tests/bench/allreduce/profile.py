@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What the CPU does during an all-reduce: where perf's samples of basind and of one worker fall.
+"""What the CPU does during an all-reduce: CPU seconds per GB on the wire, by what they go to, of
+basind and its workers beside the hub of gRPC alone and its workers.
 
-Needs `perf`, and the right to use it (kernel.perf_event_paranoid). A share is that of the process's
-own CPU time.
+Needs `perf`, and the right to use it (kernel.perf_event_paranoid). The shares are those of perf's
+samples of the hub and of one worker, once they run; they are multiplied with the CPU time of the
+hub and of all workers.
 
 examples:
   profile.py --build build/release
@@ -15,19 +17,26 @@ import collections
 import signal
 import subprocess
 import tempfile
+import threading
+import time
 from pathlib import Path
 
-from allreduce import Case, run_basin
+from allreduce import Case, Result, cpu_of, run_basin, run_star
 
 # The first row that matches a sample's "symbol (object)" has it.
 ROWS = (
     ("copies between the kernel and the process", ("_copy_to_iter", "_copy_from_iter")),
-    ("other copies", ("memmove", "memcpy")),
+    ("other copies", ("memmove", "memcpy", "CopyPastCache", "CopyLines")),
+    ("norm of contributions", ("AddF32", "AddF64", "AddBF16", "AddSquares")),
     ("reduction", ("basin::kernels::cpu", "CpuReducer")),
     ("checksums and digests", ("libxxhash", "XXH3", "xxh3")),
     ("fresh pages", ("clear_page", "page_fault", "anonymous_page", "handle_mm_fault")),
     ("malloc and free", ("malloc", "cfree", "_int_free", "unlink_chunk")),
-    ("switches and wake-ups", ("finish_task_switch", "futex", "schedule", "wake_up")),
+    # What a virtual machine's timer finds while interrupts are off is seen where they are on again.
+    (
+        "switches and wake-ups",
+        ("finish_task_switch", "futex", "schedule", "wake_up", "spin_unlock_irqrestore"),
+    ),
     ("the rest of the kernel: TCP, loopback", ("kernel.kallsyms",)),
     ("gRPC", ("libgrpc", "libgpr", "libabsl", "libprotobuf", "grpc::", "absl::")),
 )
@@ -41,22 +50,59 @@ def row_of(sample: str) -> str:
     return REST
 
 
+# A process that has used so much is past its beginnings, and has all its threads.
+BEGUN_CPU_SECONDS = 0.15
+
+
 class Recorder:
-    """A `perf record` of one process."""
+    """A `perf record` of one process, from when it is at work."""
 
     def __init__(self, pid: int, data: Path) -> None:
         self._data = data
-        command = ["perf", "record", "-q", "-F", "1999", "-o", str(data), "-p", str(pid)]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begins = threading.Thread(target=self._begin, args=(pid,))
+        self._begins.start()
+
+    def _begin(self, pid: int) -> None:
+        while cpu_of(pid) < BEGUN_CPU_SECONDS:
+            time.sleep(0.01)
+        command = ["perf", "record", "-q", "-F", "1999", "-o", str(self._data), "-p", str(pid)]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
     def shares(self) -> dict[str, float]:
-        """Stops it. By row; they add up to 1."""
+        """Stops it, if the process still runs. By row; they add up to 1."""
+        self._begins.join()
+        assert self._process is not None
         self._process.send_signal(signal.SIGINT)
         self._process.wait()
         command = ["perf", "script", "-i", str(self._data), "-F", "ip,sym,dso"]
         samples = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        counts = collections.Counter(row_of(line) for line in samples.splitlines() if line.strip())
+        # What a worker does between two rounds is not part of them.
+        lines = [line for line in samples.splitlines() if line.strip() and " main (" not in line]
+        counts = collections.Counter(row_of(line) for line in lines)
         return {row: count / counts.total() for row, count in counts.items()}
+
+
+class Profile:
+    """Of the hub and of the workers, in CPU seconds per GB on the wire."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._recorders: list[Recorder] = []
+        self._shares: list[dict[str, float]] = []
+
+    def started(self, pids: list[int]) -> None:
+        self._recorders = [Recorder(pid, self._folder / str(pid)) for pid in pids[:2]]
+
+    def ended(self) -> None:
+        self._shares = [recorder.shares() for recorder in self._recorders]
+
+    def columns(self, result: Result) -> list[dict[str, float]]:
+        seconds = [result.hub_cpu_seconds, result.cpu_seconds - result.hub_cpu_seconds]
+        return [
+            {row: share * each / (result.wire_bytes / 1e9) for row, share in shares.items()}
+            for shares, each in zip(self._shares, seconds)
+        ]
 
 
 def main() -> None:
@@ -70,21 +116,17 @@ def main() -> None:
     options = parser.parse_args()
 
     case = Case(options.build, options.workers, options.mib << 20, options.rounds)
-    shares: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        recorders: list[Recorder] = []
-
-        def started(pids: list[int]) -> None:
-            recorders.extend(Recorder(pid, Path(folder) / str(pid)) for pid in pids[:2])
-
-        def ended() -> None:
-            shares.extend(recorder.shares() for recorder in recorders)
-
-        run_basin(case, started, ended)
-    print("| what | basind | worker |")
-    print("|---|---|---|")
+        ours, star = Profile(Path(folder)), Profile(Path(folder))
+        columns = ours.columns(run_basin(case, ours.started, ours.ended))
+        result = run_star("grpc_star", case, started=star.started)
+        star.ended()
+        columns += star.columns(result)
+    print("| what | basind | its workers | hub of gRPC alone | its workers |")
+    print("|---|---|---|---|---|")
     for row in (*(name for name, _ in ROWS), REST):
-        print(f"| {row} | {shares[0].get(row, 0):.0%} | {shares[1].get(row, 0):.0%} |")
+        print(f"| {row} | " + " | ".join(f"{each.get(row, 0):.3f}" for each in columns) + " |")
+    print("| all | " + " | ".join(f"{sum(each.values()):.3f}" for each in columns) + " |")
 
 
 if __name__ == "__main__":
