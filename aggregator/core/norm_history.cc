@@ -23,7 +23,7 @@ std::vector<UnusualNorm> NormHistory::Add(const std::vector<Contributor>& contri
   std::set<WorkerId> unusual;
   std::vector<double> logarithms;
   for (const Contributor& contributor : contributors) {
-    if (!contributor.squared_norm.has_value() || *contributor.squared_norm == 0) continue;
+    if (contributor.squared_norm.value_or(0) == 0 || contributor.weight == 0) continue;
     const double logarithm = std::log(*contributor.squared_norm) / 2 - std::log(loss_scale);
     const double z = (logarithm - mean_) / Deviation();
     const bool finite = std::isfinite(logarithm);

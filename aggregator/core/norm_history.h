@@ -41,8 +41,8 @@ class NormHistory {
  public:
   // Takes in a committed round. Returns the workers whose z-score is at or beyond `threshold`, or
   // who sent a number that is not finite, and did not in the round before; the farthest first.
-  // Contributions of unknown norm and of norm 0 are left out. REQUIRES: loss_scale > 0, threshold >
-  // 0.
+  // Contributions of unknown norm, of norm 0 and of weight 0 are left out: what adds nothing to the
+  // result is neither judged nor learned from. REQUIRES: loss_scale > 0, threshold > 0.
   std::vector<UnusualNorm> Add(const std::vector<Contributor>& contributors, double loss_scale,
                                double threshold);
 

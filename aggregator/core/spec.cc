@@ -23,10 +23,6 @@ std::optional<uint64_t> CountFor(WeightBy by, const Counts& counts) {
   return std::nullopt;
 }
 
-// Of samples, tokens or micro-batches in one contribution: the sum over all workers of a job must
-// not wrap.
-constexpr uint64_t kHighestCount = uint64_t{1} << 48;
-
 bool IsScale(double value) { return std::isfinite(value) && value != 0; }
 
 }  // namespace
@@ -58,11 +54,7 @@ std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts) {
     return absl::StrCat("gives weights to op ", ReduceOpName(spec.op),
                         "; only WEIGHTED_AVERAGE takes them");
   }
-  for (const auto& count : {counts.samples, counts.tokens, counts.micro_batches}) {
-    if (count.value_or(0) > kHighestCount) {
-      return absl::StrCat("counts ", *count, ", more than ", kHighestCount, "; use a coarser unit");
-    }
-  }
+  if (std::string why = WhyNotCounted(counts); !why.empty()) return why;
   const bool extremes =
       spec.op == ReduceOp::kMin || spec.op == ReduceOp::kMax || spec.op == ReduceOp::kProduct;
   if (extremes && (spec.predivide != 1 || spec.auto_predivide)) {

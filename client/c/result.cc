@@ -9,6 +9,9 @@
 
 namespace {
 
+// As basin.h has it: negative where there is none.
+double Norm(const std::optional<double>& squared_norm) { return squared_norm.value_or(-1); }
+
 int64_t Known(const std::optional<uint64_t>& count) {
   return count.has_value() ? static_cast<int64_t>(*count) : -1;
 }
@@ -29,7 +32,7 @@ void basin_result_info(const basin_result* result, basin_round_info* info) {
   out.predivide = value.spec.predivide;
   out.contributors = static_cast<uint32_t>(value.contributors.size());
   out.divisor = value.divisor;
-  out.squared_norm = value.facts.squared_norm;
+  out.squared_norm = Norm(result->round->squared_norm());
   out.overflow = value.facts.overflow ? 1 : 0;
   if (value.facts.nonfinite.has_value()) {
     out.has_nonfinite = 1;
@@ -72,7 +75,7 @@ uint64_t basin_result_contributor_weight(const basin_result* result, uint32_t in
 double basin_result_contributor_squared_norm(const basin_result* result, uint32_t index) {
   if (result == nullptr) return -1;
   const auto& contributors = result->round->record().value.contributors;
-  return index < contributors.size() ? contributors[index].squared_norm.value_or(-1) : -1;
+  return index < contributors.size() ? Norm(contributors[index].squared_norm) : -1;
 }
 
 const char* basin_result_nonfinite_worker(const basin_result* result) {
@@ -99,7 +102,7 @@ uint64_t basin_result_divisor(const basin_result* result, uint32_t tensor) {
 }
 
 double basin_result_squared_norm(const basin_result* result, uint32_t tensor) {
-  return result != nullptr ? result->round->FactsOf(tensor).squared_norm : 0;
+  return result != nullptr ? Norm(result->round->FactsOf(tensor).squared_norm) : -1;
 }
 
 size_t basin_result_tensors(const basin_result* result, size_t count, uint64_t* divisors,
@@ -108,7 +111,7 @@ size_t basin_result_tensors(const basin_result* result, size_t count, uint64_t* 
   const std::vector<basin::client::RoundResult::TensorFacts> facts = result->round->AllFacts();
   for (size_t i = 0; i < std::min(count, facts.size()); ++i) {
     if (divisors != nullptr) divisors[i] = facts[i].divisor;
-    if (squared_norms != nullptr) squared_norms[i] = facts[i].squared_norm;
+    if (squared_norms != nullptr) squared_norms[i] = Norm(facts[i].squared_norm);
   }
   return facts.size();
 }

@@ -96,7 +96,8 @@ struct PushTensor {
   LaneHandle lane = 0;
   TensorHandle tensor = 0;
   Digest digest = 0;
-  double squared_norm = 0;  // Infinite when a number is not finite.
+  // Infinite when a number is not finite. Absent: integers have none.
+  std::optional<double> squared_norm = std::nullopt;
 };
 struct SkipTensor {
   LaneHandle lane = 0;

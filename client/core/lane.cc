@@ -90,6 +90,12 @@ Error Lane::Begin(const Scope& scope, const BeginRound& begin) {
                           ? "it has begun already; commit or withdraw it first."
                           : "its outcome is not known yet; wait for it, or abandon it.");
   }
+  // The aggregator would refuse it, and the work of the backward with it.
+  if (const std::string why = WhyNotCounted(begin.counts); !why.empty()) {
+    return RefuseCall(ErrorCode::kInvalidArgument,
+                      absl::StrCat("the contribution of worker ", scope.config.worker, " of job ",
+                                   scope.config.job, " ", why, "."));
+  }
   StartAtLayout();
   RoundNumber number = started_ ? next() : 0;
   if (undelivered_.has_value()) number = undelivered_->round;

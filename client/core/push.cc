@@ -6,7 +6,8 @@
 
 namespace basin::client {
 
-void Push::Add(TensorHandle handle, uint64_t bytes, Digest digest, double squared_norm) {
+void Push::Add(TensorHandle handle, uint64_t bytes, Digest digest,
+               std::optional<double> squared_norm) {
   order_.emplace(handle, static_cast<uint32_t>(tensors_.size()));
   tensors_.push_back({handle, std::nullopt, chunks_, bytes, squared_norm});
   ++waiting_;
@@ -15,9 +16,12 @@ void Push::Add(TensorHandle handle, uint64_t bytes, Digest digest, double square
   digest_ += digest;
 }
 
-double Push::SquaredNorm() const {
-  double sum = 0;
-  for (const auto& [handle, position] : order_) sum += tensors_[position].squared_norm;
+std::optional<double> Push::SquaredNorm() const {
+  std::optional<double> sum;
+  for (const auto& [handle, position] : order_) {
+    const std::optional<double>& norm = tensors_[position].squared_norm;
+    if (norm.has_value()) sum = sum.value_or(0) + *norm;
+  }
   return sum;
 }
 

@@ -37,7 +37,7 @@ class Push {
  public:
   // ---- the trainer's side
   // REQUIRES: the tensor was not added before.
-  void Add(TensorHandle handle, uint64_t bytes, Digest digest, double squared_norm);
+  void Add(TensorHandle handle, uint64_t bytes, Digest digest, std::optional<double> squared_norm);
   // The tensor's index is known now. REQUIRES: added, and had no index.
   void SetIndex(TensorHandle handle, TensorIndex index, const Layout& layout);
   bool Has(TensorHandle handle) const { return order_.count(handle) > 0; }
@@ -73,15 +73,15 @@ class Push {
   uint64_t chunks() const { return chunks_; }
   uint64_t bytes() const { return bytes_; }
   Digest digest() const { return digest_; }
-  // Of all that was pushed, added up in the order in which the tensors were registered: it does not
-  // depend on the order of the pushes.
-  double SquaredNorm() const;
+  // Of all that was pushed and has a norm, added up in the order in which the tensors were
+  // registered: it does not depend on the order of the pushes. Absent when nothing has one.
+  std::optional<double> SquaredNorm() const;
   struct Tensor {
     TensorHandle handle = 0;
     std::optional<TensorIndex> index;
     uint64_t base = 0;  // Number of its first chunk.
     uint64_t bytes = 0;
-    double squared_norm = 0;
+    std::optional<double> squared_norm;
     auto Fields() const { return std::tie(handle, index, base, bytes, squared_norm); }
   };
   const std::vector<Tensor>& tensors() const { return tensors_; }

@@ -101,7 +101,8 @@ class Round {
   bool Take(RoundInput input);
 
   // ---- the trainer's side; REQUIRES: state() is kPushing or kDecided
-  void PushTensor(TensorHandle tensor, uint64_t bytes, Digest digest, double squared_norm) {
+  void PushTensor(TensorHandle tensor, uint64_t bytes, Digest digest,
+                  std::optional<double> squared_norm) {
     push_.Add(tensor, bytes, digest, squared_norm);
   }
   void SkipTensor(TensorHandle tensor) { skipped_.emplace(tensor, std::nullopt); }

@@ -60,7 +60,9 @@ Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor
         DigestChunks(key, narrow.data(), narrow.size(), contribution.wire_chunk_bytes());
     contribution.narrow = std::make_shared<OwnPayload>(std::move(narrow));
   }
-  contribution.squared_norm = Told(kernels::SquaredNorm(leaves.data(), leaves.size()));
+  if (IsFloatingPoint(dtype)) {
+    contribution.squared_norm = Told(kernels::SquaredNorm(leaves.data(), leaves.size()));
+  }
   return contribution;
 }
 

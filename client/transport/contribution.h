@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -36,7 +37,8 @@ struct Contribution {
   PayloadPtr narrow;        // A copy of our own in `encoding`.
   wire::Encoding encoding;
   std::vector<Digest> digests;
-  double squared_norm = 0;  // Before it was narrowed; see kernels/norm.h.
+  // Before it was narrowed; see kernels/norm.h. Absent: integers have none.
+  std::optional<double> squared_norm;
 
   uint64_t wire_chunk_bytes() const {
     return encoding.wire_dtype == DType::kUnspecified ? kChunkBytes : kChunkBytes / 2;

@@ -2,19 +2,44 @@
 
 #include "client/transport/outcome.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace basin::client {
 
-RoundResult::TensorFacts RoundResult::FactsAt(TensorIndex index, uint64_t divisor) const {
+std::optional<double> RoundResult::SquaredNormOf(const RoundValue& value,
+                                                 const std::vector<TensorSpec>& layout) {
+  const std::vector<uint64_t> divisors = DivisorsOf(value);
+  for (TensorIndex index = 0; index < std::min(divisors.size(), layout.size()); ++index) {
+    if (divisors[index] != 0 && IsFloatingPoint(layout[index].dtype)) {
+      return value.facts.squared_norm;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string RoundResult::NonFiniteOf(const RoundValue& value,
+                                     const std::vector<TensorSpec>& layout) {
+  const std::optional<NonFinite>& nonfinite = value.facts.nonfinite;
+  const bool named = nonfinite.has_value() && nonfinite->tensor < layout.size();
+  return named ? layout[nonfinite->tensor].name : "";
+}
+
+// REQUIRES: the tensor has an index.
+RoundResult::TensorFacts RoundResult::FactsAt(const Tensor& tensor, uint64_t divisor) const {
+  TensorFacts facts;
+  facts.divisor = divisor;
   const std::vector<double>& norms = record_.value.facts.tensor_squared_norms;
-  return {divisor, divisor != 0 && index < norms.size() ? norms[index] : 0};
+  if (divisor != 0 && IsFloatingPoint(tensor.dtype) && *tensor.index < norms.size()) {
+    facts.squared_norm = norms[*tensor.index];
+  }
+  return facts;
 }
 
 RoundResult::TensorFacts RoundResult::FactsOf(TensorHandle tensor) const {
   if (tensor >= tensors_.size() || !tensors_[tensor].index.has_value()) return {};
-  const TensorIndex index = *tensors_[tensor].index;
-  return FactsAt(index, DivisorOf(record_.value, index));
+  return FactsAt(tensors_[tensor], DivisorOf(record_.value, *tensors_[tensor].index));
 }
 
 std::vector<RoundResult::TensorFacts> RoundResult::AllFacts() const {
@@ -23,7 +48,7 @@ std::vector<RoundResult::TensorFacts> RoundResult::AllFacts() const {
   for (TensorHandle tensor = 0; tensor < tensors_.size(); ++tensor) {
     const std::optional<TensorIndex> index = tensors_[tensor].index;
     if (index.has_value() && *index < divisors.size()) {
-      facts[tensor] = FactsAt(*index, divisors[*index]);
+      facts[tensor] = FactsAt(tensors_[tensor], divisors[*index]);
     }
   }
   return facts;

@@ -29,18 +29,21 @@ namespace basin::client {
 // A COMMITTED round.
 class RoundResult {
  public:
-  // `tensors`: by TensorHandle, name and index; no index: the job's layout does not have it.
+  // `tensors`: by TensorHandle; no index: the job's layout does not have it.
   struct Tensor {
     std::string name;
+    DType dtype = DType::kUnspecified;
     std::optional<TensorIndex> index;
   };
-  // `nonfinite_tensor`: the name of the facts' nonfinite tensor; empty when there is none.
+  // `layout`: of the job, also of tensors that were not registered here; it may be longer than the
+  // round's.
   RoundResult(VerdictRecord record, std::optional<Error> rejected, std::vector<Tensor> tensors,
-              std::string nonfinite_tensor, std::shared_ptr<const StagedRound> staged)
+              const std::vector<TensorSpec>& layout, std::shared_ptr<const StagedRound> staged)
       : record_(std::move(record)),
         rejected_(std::move(rejected)),
         tensors_(std::move(tensors)),
-        nonfinite_tensor_(std::move(nonfinite_tensor)),
+        squared_norm_(SquaredNormOf(record_.value, layout)),
+        nonfinite_tensor_(NonFiniteOf(record_.value, layout)),
         staged_(std::move(staged)) {}
 
   // Contributors, divisor, facts, digest, next members.
@@ -48,12 +51,14 @@ class RoundResult {
   // Why this worker's contribution was not counted as it was sent; absent: nothing was wrong.
   const std::optional<Error>& rejected() const { return rejected_; }
 
+  // Of the results that have a norm; absent when none has one.
+  const std::optional<double>& squared_norm() const { return squared_norm_; }
+  // The name of the facts' nonfinite tensor; empty when there is none.
   const std::string& nonfinite_tensor() const { return nonfinite_tensor_; }
 
-  // What a tensor's result was divided by, and its squared norm; 0 without a result.
   struct TensorFacts {
-    uint64_t divisor = 0;
-    double squared_norm = 0;
+    uint64_t divisor = 0;                // What its result was divided by; 0 without a result.
+    std::optional<double> squared_norm;  // Absent without a result, and of integers.
   };
   TensorFacts FactsOf(TensorHandle tensor) const;
   // Of all tensors, by handle.
@@ -70,12 +75,16 @@ class RoundResult {
   std::optional<TensorHandle> HandleOf(TensorIndex index) const;
 
  private:
-  TensorFacts FactsAt(TensorIndex index, uint64_t divisor) const;
+  static std::optional<double> SquaredNormOf(const RoundValue& value,
+                                             const std::vector<TensorSpec>& layout);
+  static std::string NonFiniteOf(const RoundValue& value, const std::vector<TensorSpec>& layout);
+  TensorFacts FactsAt(const Tensor& tensor, uint64_t divisor) const;
   std::string WhyNoResult(TensorHandle tensor) const;
 
   const VerdictRecord record_;
   const std::optional<Error> rejected_;
   const std::vector<Tensor> tensors_;
+  const std::optional<double> squared_norm_;
   const std::string nonfinite_tensor_;
   const std::shared_ptr<const StagedRound> staged_;
 };

@@ -283,19 +283,16 @@ void Runner::Do(const Deliver& deliver) {
   const Lane& known = core_.lanes()[deliver.lane];
   std::vector<RoundResult::Tensor> tensors;
   for (const RegisteredTensor& tensor : known.tensors()) {
-    tensors.push_back({tensor.spec.name, tensor.index});
+    tensors.push_back({tensor.spec.name, tensor.spec.dtype, tensor.index});
   }
-  const std::optional<NonFinite>& nonfinite = deliver.record.value.facts.nonfinite;
-  const std::vector<TensorSpec>& layout = known.layout().tensors();
-  const bool named = nonfinite.has_value() && nonfinite->tensor < layout.size();
   std::shared_ptr<const StagedRound> staged = std::make_shared<StagedRound>();
   if (lane.staged != nullptr && lane.staged->round == deliver.record.round) {
     staged = lane.staged;
     lane.sealed = true;
   }
-  Decide(deliver.lane, std::make_shared<RoundResult>(
-                           deliver.record, lane.round->rejected, std::move(tensors),
-                           named ? layout[nonfinite->tensor].name : "", std::move(staged)));
+  Decide(deliver.lane,
+         std::make_shared<RoundResult>(deliver.record, lane.round->rejected, std::move(tensors),
+                                       known.layout().tensors(), std::move(staged)));
 }
 
 void Runner::Do(const FailRound& fail) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "proto/vocabulary/round.h"
 #include "proto/vocabulary/tensor.h"
 
 namespace basin {
@@ -89,6 +90,9 @@ inline constexpr uint32_t kMaxSampleRanges = 4096;     // Per contribution.
 inline constexpr uint32_t kMaxRememberedVerdicts = 2;  // Per lane, by each worker.
 inline constexpr uint32_t kMaxPastRounds = 1000;       // In one answer to an operator.
 
+// Of samples, tokens or micro-batches over all contributors of a round; of one it is kMaxCount.
+inline constexpr uint64_t kMaxTotalCount = kMaxWorkers * kMaxCount;
+
 // The power of two by which a payload is scaled before a cast: F32's normal range.
 inline constexpr int32_t kMaxWireExponent = 126;
 
@@ -108,6 +112,9 @@ static_assert(kMaxTensorBytes % kChunkBytes == 0 &&
               "first + count of a chunk range does not overflow");
 static_assert(kMaxTensorBytes <= std::numeric_limits<int64_t>::max() / kMaxTensors,
               "the bytes of a lane do not overflow");
+static_assert(kMaxTotalCount / kMaxWorkers == kMaxCount &&
+                  kMaxTotalCount <= std::numeric_limits<int64_t>::max(),
+              "the counts and weights of all workers do not overflow, nor in basin.h");
 // A verdict names each contributor (id, incarnation, weight) and each next member, and may give a
 // divisor per tensor; all numbers at their longest.
 static_assert(kMaxWorkers * (2 * (kMaxWorkerIdBytes + 3) + 26 + 11) + kMaxTensors * 19 +

@@ -144,7 +144,7 @@ struct Commit {
   uint64_t chunks = 0;
   uint64_t bytes = 0;
   Digest digest = 0;
-  // Of what was pushed; infinite when a number in it is not finite.
+  // Of what was pushed; infinite when a number in it is not finite. Absent when only integers were.
   std::optional<double> squared_norm = std::nullopt;
   auto Fields() const {
     return std::tie(lane, round, layout_version, present, chunks, bytes, digest, squared_norm);

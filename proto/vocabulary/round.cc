@@ -2,6 +2,10 @@
 
 #include "proto/vocabulary/round.h"
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
 namespace basin {
 
 const char* OutcomeName(Outcome outcome) {
@@ -14,6 +18,20 @@ const char* OutcomeName(Outcome outcome) {
       break;
   }
   return "UNSPECIFIED";
+}
+
+std::string WhyNotCounted(const Counts& counts) {
+  const std::pair<const std::optional<uint64_t>&, const char*> all[] = {
+      {counts.samples, "samples"},
+      {counts.tokens, "tokens"},
+      {counts.micro_batches, "micro-batches"},
+  };
+  for (const auto& [count, name] : all) {
+    if (count.value_or(0) <= kMaxCount) continue;
+    return absl::StrCat("counts ", *count, " ", name, ", more than 2^48, ", kMaxCount,
+                        ", which is the limit; count in a coarser unit");
+  }
+  return "";
 }
 
 uint64_t DivisorOf(const RoundValue& value, TensorIndex tensor) {

@@ -49,13 +49,22 @@ struct RoundSpec {
   }
 };
 
-// What one worker's contribution stands for. Absent is unknown, which is not zero.
+// The highest count of one contribution: that of all workers of a job, kMaxWorkers of them, fits 63
+// bits, so no sum of counts or weights ever wraps.
+inline constexpr uint64_t kMaxCount = uint64_t{1} << 48;
+
+// What one worker's contribution stands for: each at most kMaxCount. Absent is unknown, which is
+// not zero.
 struct Counts {
   std::optional<uint64_t> samples;
   std::optional<uint64_t> tokens;
   std::optional<uint64_t> micro_batches;
   auto Fields() const { return std::tie(samples, tokens, micro_batches); }
 };
+
+// Why a contribution cannot have these counts, as the end of a sentence that begins with it; empty
+// when it can.
+std::string WhyNotCounted(const Counts& counts);
 
 // Samples [begin, end) of the data set that entered a contribution.
 struct SampleRange {
@@ -76,7 +85,9 @@ struct TensorDivisor {
   auto Fields() const { return std::tie(tensor, divisor); }
 };
 
-// The first input that was not finite, in order of tensor, worker id, element.
+// The first input that was not finite, in order of tensor, worker id, element, among those that
+// were counted: what has weight 0 is not read. Its worker's norm in the contributors is infinite,
+// which tells that it was there.
 struct NonFinite {
   WorkerId worker;
   TensorIndex tensor = 0;
@@ -86,11 +97,12 @@ struct NonFinite {
 
 // Found out in the reduction pass, at no extra read. None of it changes the result.
 struct RoundFacts {
-  double squared_norm = 0;
+  double squared_norm = 0;  // Of the results that are not integers.
   bool overflow = false;
   std::optional<NonFinite> nonfinite;
   Counts totals;                             // A total is absent when one contributor did not say.
-  std::vector<double> tensor_squared_norms;  // By index in the layout; 0 without a result.
+  std::vector<double> tensor_squared_norms;  // By index in the layout; 0 where there is
+                                             // none: no result, or integers.
   auto Fields() const {
     return std::tie(squared_norm, overflow, nonfinite, totals, tensor_squared_norms);
   }
@@ -100,7 +112,8 @@ struct Contributor {
   WorkerId worker;
   Incarnation incarnation;
   uint64_t weight = 1;
-  // Of what it sent, as it says itself; infinite when a number in it is not finite.
+  // Of what it sent, as it says itself, also with weight 0; infinite when a number in it is not
+  // finite. Absent: it did not say, or sent nothing but integers.
   std::optional<double> squared_norm = std::nullopt;
   auto Fields() const { return std::tie(worker, incarnation, weight, squared_norm); }
 };
@@ -135,7 +148,7 @@ inline bool HasResult(const RoundValue& value, TensorIndex tensor) {
   return DivisorOf(value, tensor) != 0;
 }
 
-// Over the contributors; their number where nothing is weighted.
+// Over the contributors; their number where nothing is weighted. No weight is above kMaxCount.
 uint64_t SumOfWeights(const RoundValue& value);
 
 // Members of a generation in rank order: the position is the rank.

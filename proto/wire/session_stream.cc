@@ -104,8 +104,9 @@ absl::Status MessageReader<Message>::Append(std::string_view piece) {
   }
   if (budget_ != nullptr && !budget_->Take(piece.size())) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("Too many large messages arrive at once, and this one, of which ",
-                     held_.size(), " bytes came, finds no room. Try again."));
+        absl::StrCat("Too many large messages arrive at once: the server puts together ",
+                     budget_->bytes(), " bytes at a time, and this one, of which ", held_.size(),
+                     " bytes came, finds no room. Try again when others are through."));
   }
   held_.append(piece);
   return absl::OkStatus();

@@ -40,12 +40,14 @@ absl::StatusOr<std::vector<std::string>> EncodePieces(const ToWorker& message);
 // depend on how many strangers begin one.
 class AssemblyBudget {
  public:
-  explicit AssemblyBudget(size_t bytes = kMaxAssemblingBytes) : free_(bytes) {}
+  explicit AssemblyBudget(size_t bytes = kMaxAssemblingBytes) : bytes_(bytes), free_(bytes) {}
 
+  size_t bytes() const { return bytes_; }
   bool Take(size_t bytes);
   void Give(size_t bytes) { free_.fetch_add(bytes); }
 
  private:
+  const size_t bytes_;
   std::atomic<size_t> free_;
 };
 

@@ -225,7 +225,7 @@ Contributor Decode(const v1::Contributor& in, Checker& checker) {
   Contributor out;
   out.worker = checker.Worker("worker", in.worker());
   out.incarnation = DecodeRequired("incarnation", in.has_incarnation(), in.incarnation(), checker);
-  out.weight = in.weight();
+  out.weight = checker.AtMost("weight", in.weight(), kMaxCount);
   if (in.has_squared_norm()) {
     out.squared_norm = checker.NotNegative("squared_norm", in.squared_norm());
   }
@@ -266,6 +266,9 @@ RoundFacts Decode(const v1::RoundFacts& in, Checker& checker) {
   out.overflow = in.overflow();
   if (in.has_nonfinite()) out.nonfinite = DecodeField("nonfinite", in.nonfinite(), checker);
   out.totals = DecodeField("totals", in.totals(), checker);
+  checker.AtMost("totals.samples", out.totals.samples.value_or(0), kMaxTotalCount);
+  checker.AtMost("totals.tokens", out.totals.tokens.value_or(0), kMaxTotalCount);
+  checker.AtMost("totals.micro_batches", out.totals.micro_batches.value_or(0), kMaxTotalCount);
   if (checker.Count("tensor_squared_norms", in.tensor_squared_norms_size(), kMaxTensors)) {
     out.tensor_squared_norms.assign(in.tensor_squared_norms().begin(),
                                     in.tensor_squared_norms().end());

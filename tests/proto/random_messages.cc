@@ -159,7 +159,7 @@ void RandomMessages::Fill(SampleRange* out) {
 }
 
 void RandomMessages::Fill(Contributor* out) {
-  *out = {Label(), Make<Incarnation>(), Number(), std::nullopt};
+  *out = {Label(), Make<Incarnation>(), Number() % (kMaxCount + 1), std::nullopt};
   if (Coin()) out->squared_norm = Scale();
 }
 
@@ -170,7 +170,10 @@ void RandomMessages::Fill(RoundFacts* out) {
   out->squared_norm = Below(4) == 0 ? std::numeric_limits<double>::infinity() : Scale();
   out->overflow = Coin();
   out->nonfinite = Maybe<NonFinite>();
-  Fill(&out->totals);
+  const auto total = [this] { return Number() % (kMaxTotalCount + 1); };
+  if (Coin()) out->totals.samples = total();
+  if (Coin()) out->totals.tokens = total();
+  if (Coin()) out->totals.micro_batches = total();
   for (uint64_t i = Below(4); i > 0; --i) out->tensor_squared_norms.push_back(Scale());
 }
 

@@ -162,7 +162,8 @@ TYPED_TEST(SessionStream, Fault_S6_WhatAllHoldIsBounded) {
   ASSERT_TRUE(first->Take(this->Piece(std::string(600, 'x'), false)).ok());
   ASSERT_TRUE(second.Take(this->Piece(std::string(400, 'x'), false)).ok());
   this->ExpectRefused(second, this->Piece("x", false), absl::StatusCode::kResourceExhausted,
-                      "Too many large messages arrive at once, and this one, of which 400 bytes");
+                      "Too many large messages arrive at once: the server puts together 1000 bytes "
+                      "at a time, and this one, of which 400 bytes came, finds no room.");
   first.reset();  // Its stream has ended.
   EXPECT_TRUE(budget.Take(1000));
 }
@@ -196,7 +197,7 @@ RoundValue LargestValue(uint32_t workers, uint32_t tensors) {
   value.reason = std::string(kMaxTextBytes, 'r');
   value.spec = RandomMessages(1).Make<RoundSpec>();
   for (uint32_t i = 0; i < workers; ++i) {
-    value.contributors.push_back({LongestId(i), {kHuge, kHuge}, kHuge, 1.0});
+    value.contributors.push_back({LongestId(i), {kHuge, kHuge}, kMaxCount, 1.0});
   }
   value.facts.tensor_squared_norms.assign(tensors, 1.0);
   value.generation = {kHuge, kHuge};
@@ -205,7 +206,7 @@ RoundValue LargestValue(uint32_t workers, uint32_t tensors) {
   for (uint32_t i = 0; i < tensors; ++i) value.tensor_divisors.push_back({i, kHuge});
   value.layout_version = kMaxTensors;
   value.facts.nonfinite = NonFinite{LongestId(0), kMaxTensors - 1, kHuge};
-  value.facts.totals = {kHuge, kHuge, kHuge};
+  value.facts.totals = {kMaxTotalCount, kMaxTotalCount, kMaxTotalCount};
   return value;
 }
 

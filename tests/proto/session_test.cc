@@ -480,6 +480,25 @@ TEST(SessionRules, Criterion_3_1_TotalsThatNobodyKnowsStayUnknown) {
   EXPECT_EQ(totals.micro_batches, std::optional<uint64_t>(0));
 }
 
+TEST(SessionRules, Fault_W11_CountsThatCouldWrapAreNoVerdict) {
+  const auto refused = [](auto&& change, const std::string& text) {
+    RandomMessages random(7);
+    Verdict verdict = random.Make<Verdict>();
+    RoundValue& value = verdict.record.value;
+    value.contributors = {{"w", {1, 1}, kMaxCount, std::nullopt}};
+    value.facts.totals = {kMaxTotalCount, kMaxTotalCount, kMaxTotalCount};
+    EXPECT_TRUE(DecodeToWorker(*Encode(ToWorker(verdict))).ok()) << "the most that there can be";
+    change(value);
+    EXPECT_THAT(DecodeToWorker(*Encode(ToWorker(verdict))).status().message(), HasSubstr(text));
+  };
+  refused([](RoundValue& value) { ++value.contributors[0].weight; },
+          "contributors[0].weight is 281474976710657, more than 281474976710656");
+  refused([](RoundValue& value) { ++*value.facts.totals.samples; }, "facts.totals.samples is");
+  refused([](RoundValue& value) { ++*value.facts.totals.tokens; }, "facts.totals.tokens is");
+  refused([](RoundValue& value) { ++*value.facts.totals.micro_batches; },
+          "facts.totals.micro_batches is");
+}
+
 TEST(SessionRules, ANormThatIsNoNumberTravels) {
   RandomMessages random(6);
   Verdict verdict = random.Make<Verdict>();
@@ -512,7 +531,7 @@ TEST(SessionLimits, TheLargestVerdictFits) {
   for (uint32_t i = 0; i < kMaxWorkers; ++i) {
     std::string worker = absl::StrCat("w", 100000 + i);
     worker.resize(kMaxWorkerIdBytes, 'x');
-    value.contributors.push_back({worker, {kMost, kMost}, kMost, 1.0});
+    value.contributors.push_back({worker, {kMost, kMost}, kMaxCount, 1.0});
     verdict.record.next.members.push_back(worker);
   }
   for (uint32_t i = 0; i < kMaxTensors; ++i) value.tensor_divisors.push_back({i, kMost});

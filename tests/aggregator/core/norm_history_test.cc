@@ -130,6 +130,20 @@ TEST(NormHistory, UnknownAndEmptyContributionsAreLeftOut) {
   EXPECT_TRUE(before.Fields() == job.history().Fields());
 }
 
+TEST(NormHistory, Criterion_3_3_WhatHasWeightZeroIsNeitherJudgedNorLearnedFrom) {
+  Trained job(100);
+  const NormHistory before = job.history();
+  for (const double norm : {std::numeric_limits<double>::infinity(), 1e30, 1.0}) {
+    Contributor nothing = Of("b", norm);
+    nothing.weight = 0;
+    EXPECT_THAT(job.history().Add({nothing}, 1, kThreshold), IsEmpty());
+    EXPECT_TRUE(before.Fields() == job.history().Fields()) << norm;
+  }
+  Contributor counted = Of("b", std::numeric_limits<double>::infinity());
+  counted.weight = 3;
+  EXPECT_THAT(job.history().Add({counted}, 1, kThreshold), SizeIs(1));
+}
+
 TEST(NormHistory, OfMany_TheFarthestAreNamed) {
   NormHistory history;
   std::vector<Contributor> all;

@@ -298,9 +298,24 @@ TEST(Begin, Fault_W11_WhatCannotBeComputedIsRefusedAndTheOthersGoOn) {
 }
 
 TEST(Begin, Fault_W11_ACountThatCouldWrapTheSumIsRefused) {
+  RoundSpec spec = Spec(ReduceOp::kWeightedAverage);
+  spec.weight_by = WeightBy::kSamples;
   Three t;
-  t.c.Begin(Spec(ReduceOp::kWeightedAverage), kLane, Samples(uint64_t{1} << 60));
-  EXPECT_THAT(t.c.Last<Rejected>().error.text, HasSubstr("use a coarser unit"));
+  // Also of what is no weight: the totals are sums as well.
+  t.c.Begin(spec, kLane, Counts{1, ~uint64_t{0}, 1});
+  EXPECT_EQ(t.c.rejected(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(
+      t.c.Last<Rejected>().error.text,
+      "Job job, lane model, round 1: the begin of worker c counts 18446744073709551615 "
+      "tokens, more than 2^48, 281474976710656, which is the limit; count in a coarser unit.");
+  t.a.Contribute(spec, kLane, {}, Counts{kMaxCount, 3, 1});
+  t.b.Contribute(spec, kLane, {}, Counts{kMaxCount, 4, 1});
+  const RoundValue& value = t.a.verdict().value;
+  EXPECT_EQ(value.divisor, 2 * kMaxCount) << "the most that one may say, twice";
+  EXPECT_EQ(value.facts.totals, (Counts{2 * kMaxCount, 7, 2}));
+  EXPECT_EQ(t.c.lane().last, 1u) << "it stays, stages and applies";
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(spec, kLane, {}, Samples(1));
+  EXPECT_EQ(t.a.verdict().value.divisor, 3u) << "it lost that round and nothing else";
 }
 
 TEST(Begin, Criterion_1_1_AMismatchNamesBothWorkersAndValues) {
@@ -821,6 +836,23 @@ TEST(Settle, Criterion_3_8_TheReplySaysWhatWasComputedAndFromWhat) {
   EXPECT_THAT(value.facts.tensor_squared_norms, ElementsAre(7, 7));
   EXPECT_EQ(value.facts.squared_norm, 14);
   ASSERT_EQ(t.Notes(NoteKind::kContributionUnusual), 1u) << "c's is not finite";
+}
+
+TEST(Settle, Criterion_3_3_WhatIsNotFiniteWithWeightZeroIsInTheReplyAndAlarmsNobody) {
+  RoundSpec spec = Spec(ReduceOp::kWeightedAverage);
+  spec.weight_by = WeightBy::kTokens;
+  Three t;
+  t.a.squared_norm = 4;
+  t.c.squared_norm = std::numeric_limits<double>::infinity();
+  t.a.Contribute(spec, kLane, {}, Counts{{}, 3, {}});
+  t.b.Contribute(spec, kLane, {}, Counts{{}, 5, {}});
+  t.c.Contribute(spec, kLane, {}, Counts{{}, 0, {}});
+  const RoundValue& value = t.a.verdict().value;
+  ASSERT_EQ(value.contributors.size(), 3u);
+  EXPECT_EQ(value.contributors[2].weight, 0u);
+  EXPECT_EQ(value.contributors[2].squared_norm, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(value.divisor, 8u);
+  EXPECT_EQ(t.Notes(NoteKind::kContributionUnusual), 0u) << "it added nothing";
 }
 
 TEST(Settle, Criterion_3_1_TheReplyCountsTheMembersThatDidNotContributeToo) {

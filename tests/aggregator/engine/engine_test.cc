@@ -470,6 +470,37 @@ TEST(Engine, Criterion_3_3_WeightsThatSumToZeroGiveNoResult) {
   EXPECT_EQ(record.value.facts.squared_norm, 0.0);
 }
 
+// It is not read, so the first number that is not finite is looked for among the others.
+TEST(Engine, Criterion_3_3_WhatIsNotFiniteWithWeightZeroIsNotCountedAndNotNamed) {
+  Model model = AverageOf({F32("weight", 1000)}, 2);
+  model.spec.op = ReduceOp::kWeightedAverage;
+  model.spec.weight_by = WeightBy::kSamples;
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", model);
+  Join({&a, &b});
+  for (const bool both : {false, true}) {
+    for (RigWorker* worker : {&a, &b}) {
+      worker->Begin(Counts{worker == &a ? 0 : 2, {}, {}});
+      worker->Push(0, Floats(1000, [&](size_t i) {
+                     if (worker == &a) return i == 3 ? NAN : INFINITY;
+                     return both && i == 7 ? -INFINITY : 2.0F;
+                   }));
+      worker->Commit();
+    }
+    const VerdictRecord record = Finish({&a, &b})[0];
+    const RoundFacts& facts = record.value.facts;
+    EXPECT_EQ(FloatAt(a.results[0], 3), 2.0F);
+    EXPECT_FALSE(facts.overflow);
+    ASSERT_EQ(facts.nonfinite.has_value(), both);
+    if (both) {
+      EXPECT_TRUE(*facts.nonfinite == (NonFinite{"b", 0, 7}));
+    } else {
+      EXPECT_EQ(facts.squared_norm, 4000.0);
+    }
+  }
+}
+
 // A constant that no f32 holds is the peers' fault, and no reason to die.
 TEST(Engine, ReductionThatCannotBeMadeAbortsTheRound) {
   Model model = AverageOf({F32("weight", 1000)}, 1);

@@ -337,11 +337,82 @@ TEST_F(Abi, WhatIsKnownOfTheTensorsCanBeCopiedAtOnce) {
     EXPECT_EQ(basin_result_tensors(result, count + 1, divisors.data(), squared_norms.data()),
               count);
     EXPECT_THAT(divisors, ElementsAre(0, 2, 99)) << "nobody pushed the weights";
-    EXPECT_THAT(squared_norms, ElementsAre(0, 25, 99));
+    EXPECT_THAT(squared_norms, ElementsAre(-1, 25, 99)) << "there is none without a result";
     EXPECT_EQ(basin_result_tensors(result, 1, nullptr, squared_norms.data()), count);
     EXPECT_EQ(basin_result_tensors(nullptr, 1, nullptr, squared_norms.data()), 0u);
     basin_result_free(result);
   });
+}
+
+TEST_F(Abi, Criterion_3_8_IntegersHaveNoNorm) {
+  const auto members = Launch(2);
+  Together(members, [](Trainer& t, size_t) {
+    const uint64_t shape = 2;
+    const basin_tensor tensors[] = {{"whole", BASIN_I64, 1, &shape},
+                                    {"real", BASIN_F32, 1, &shape}};
+    uint32_t lane = 0;
+    uint32_t handles[2] = {};
+    ASSERT_EQ(basin_register(t.worker, "call/mixed", BASIN_CALL, tensors, 2, &lane, handles,
+                             t.failure.out()),
+              BASIN_OK)
+        << t.failure.message();
+    const std::vector<int64_t> whole = {3, 4};
+    const std::vector<float> real = {3, 4};
+    for (const bool both : {false, true}) {
+      std::vector<int64_t> sums(2);
+      std::vector<float> real_sums(2);
+      const basin_buffer buffers[] = {{handles[0], whole.data(), sums.data()},
+                                      {handles[1], real.data(), real_sums.data()}};
+      const basin_round_spec spec = Trainer::Spec(BASIN_SUM);
+      basin_result* result = nullptr;
+      ASSERT_EQ(basin_allreduce(t.worker, lane, &spec, buffers, both ? 2 : 1, BASIN_SECONDS(60),
+                                &result, t.failure.out()),
+                BASIN_OK)
+          << t.failure.message();
+      EXPECT_THAT(sums, ElementsAre(6, 8));
+      basin_result_info(result, &t.info);
+      EXPECT_EQ(t.info.squared_norm, both ? 100 : -1);
+      EXPECT_EQ(basin_result_squared_norm(result, handles[0]), -1);
+      EXPECT_EQ(basin_result_squared_norm(result, handles[1]), both ? 100 : -1);
+      EXPECT_EQ(basin_result_contributor_squared_norm(result, 1), both ? 25 : -1);
+      basin_result_free(result);
+    }
+  });
+}
+
+TEST_F(Abi, Criterion_3_3_WhatIsNotFiniteWithWeightZeroIsSeenAndNotCounted) {
+  const auto members = Launch(2);
+  Together(members, [](Trainer& t, size_t i) {
+    std::vector<float> bias(3, i == 0 ? NAN : 4.0F);
+    basin_round_spec spec = Trainer::Spec(BASIN_WEIGHTED_AVERAGE);
+    spec.weight = BASIN_BY_TOKENS;
+    spec.tokens = i == 0 ? 0 : 7;
+    ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK);
+    ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias.data(), t.failure.out()), BASIN_OK);
+    t.Commit();
+    basin_result* result = nullptr;
+    ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, t.failure.out()), BASIN_OK);
+    basin_result_info(result, &t.info);
+    EXPECT_EQ(t.info.has_nonfinite, 0) << "it was not read";
+    EXPECT_EQ(t.info.squared_norm, 48);
+    EXPECT_EQ(basin_result_contributor_weight(result, 0), 0u);
+    EXPECT_EQ(basin_result_contributor_squared_norm(result, 0), INFINITY) << "it was there";
+    ASSERT_EQ(basin_result_copy(result, t.handles[1], bias.data(), 12, t.failure.out()), BASIN_OK);
+    EXPECT_EQ(bias, std::vector<float>(3, 4));
+    basin_result_free(result);
+  });
+}
+
+TEST_F(Abi, Fault_W11_ACountIsAtMostTwoToThe48) {
+  const auto members = Launch(1);
+  Trainer& t = *members[0];
+  basin_round_spec spec = Trainer::Spec(BASIN_SUM);
+  spec.tokens = (int64_t{1} << 48) + 1;
+  EXPECT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(t.failure.message(), AllOf(HasSubstr("281474976710657 tokens"), HasSubstr("w0"),
+                                         HasSubstr("coarser unit")));
+  spec.tokens = int64_t{1} << 48;
+  EXPECT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK) << t.failure.message();
 }
 
 TEST_F(Abi, AResultCanBeReadWhereItWasReceived) {

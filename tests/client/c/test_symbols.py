@@ -1,5 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What libbasin.so shows: the functions of basin.h, all of them, and nothing else."""
+"""What libbasin.so shows: the functions of basin.h, all of them, and nothing else; each under the
+release of the interface that has it, so that a program that needs a newer one is not started."""
 
 import re
 import subprocess
@@ -8,23 +9,40 @@ import unittest
 from pathlib import Path
 
 LIBRARY = sys.argv.pop(1)
-HEADER = Path(__file__).resolve().parents[3] / "client/c/include/basin/basin.h"
+CLIENT = Path(__file__).resolve().parents[3] / "client/c"
+HEADER = CLIENT / "include/basin/basin.h"
+MAP = CLIENT / "basin.map"
+
+
+def shown() -> list[str]:
+    """`name@@version` of each."""
+    listed = subprocess.run(
+        ["nm", "--dynamic", "--defined-only", "--with-symbol-versions", LIBRARY],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return [line.split()[2] for line in listed.splitlines() if line.split()[1] != "A"]
 
 
 class Symbols(unittest.TestCase):
     def test_are_those_of_the_header(self) -> None:
-        listed = subprocess.run(
-            ["nm", "--dynamic", "--defined-only", "--without-symbol-versions", LIBRARY],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        visible = {line.split()[2] for line in listed.splitlines() if line.split()[1] != "A"}
+        visible = {name.split("@")[0] for name in shown()}
         declared = set(
             re.findall(r"^BASIN_API[^(;]*?\b(basin_\w+)\(", HEADER.read_text(), re.MULTILINE)
         )
         self.assertGreater(len(declared), 40)
         self.assertEqual(visible, declared)
+
+    def test_have_the_release_of_the_interface_that_brought_them(self) -> None:
+        unnamed = [name for name in shown() if not re.search(r"@@BASIN_1(\.\d+)?$", name)]
+        self.assertEqual(unnamed, [])
+
+    def test_no_name_is_a_pattern(self) -> None:
+        """A pattern would put a new function among those of an old release."""
+        names = re.findall(r"^ +(basin_\S*);", MAP.read_text(), re.MULTILINE)
+        self.assertGreater(len(names), 40)
+        self.assertEqual([name for name in names if not re.fullmatch(r"\w+", name)], [])
 
 
 if __name__ == "__main__":

@@ -119,7 +119,9 @@ class Harness {
   // ---- rounds
   void Begin() { Do(BeginRound{0, Average(), {}, 17, {}}); }
   static RoundSpec Average();
-  Actions PushOne(TensorHandle tensor) { return Do(PushTensor{0, tensor, PushDigest(tensor)}); }
+  Actions PushOne(TensorHandle tensor) {
+    return Do(PushTensor{0, tensor, PushDigest(tensor), 1.0});
+  }
   // Begins, pushes all tensors and commits; nothing is acknowledged.
   void Contribute();
   Credit Acked(std::vector<ChunkRange> ranges, RoundNumber round = 1) const {

@@ -2,6 +2,10 @@
 //
 // What is pushed when: order, frames, the window, streams, refusals, pull mode and restarts.
 
+#include <optional>
+#include <vector>
+
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/core/harness.h"
 
@@ -324,6 +328,41 @@ TEST(PushTest, AFullRoundOfALargeModelKeepsItsBooks) {
   EXPECT_EQ(worker.lane().round()->state(), RoundState::kCommitted);
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 0u);
   for (uint32_t i = 0; i < 2; ++i) EXPECT_EQ(worker.client.session().streams().unacked(i), 0u);
+}
+
+// The norm of the commit that is sent after these pushes.
+std::optional<double> CommittedNorm(const std::vector<std::optional<double>>& pushed) {
+  Harness worker = Begun(kWindow);
+  for (TensorHandle tensor = 0; tensor < pushed.size(); ++tensor) {
+    worker.Do(PushTensor{0, tensor, PushDigest(tensor), pushed[tensor]});
+  }
+  return worker.Do(CommitRound{0}).OneSent<basin::Commit>().squared_norm;
+}
+
+TEST(PushTest, Criterion_3_8_TheNormIsOfWhatHasOne) {
+  EXPECT_EQ(CommittedNorm({9.0, 16.0, 0.0}), 25.0);
+  EXPECT_EQ(CommittedNorm({std::nullopt, 16.0}), 16.0);
+  EXPECT_EQ(CommittedNorm({0.0}), 0.0);
+  EXPECT_EQ(CommittedNorm({std::nullopt, std::nullopt}), std::nullopt);
+  EXPECT_EQ(CommittedNorm({}), std::nullopt);
+}
+
+TEST(PushTest, Fault_W11_ACountThatCouldWrapTheSumIsRefusedBeforeTheRound) {
+  Harness worker;
+  worker.BecomeMember();
+  for (const Counts& counts : {Counts{kMaxCount + 1, {}, {}}, Counts{1, ~uint64_t{0}, {}},
+                               Counts{1, 1, uint64_t{1} << 63}}) {
+    const Actions actions = worker.Do(BeginRound{0, Harness::Average(), counts, 17, {}});
+    const Error error = actions.One<Refused>().error;
+    EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.text, testing::HasSubstr("worker w-0"));
+    EXPECT_THAT(error.text, testing::HasSubstr("of job "));
+    EXPECT_THAT(error.text, testing::HasSubstr("2^48"));
+    EXPECT_FALSE(actions.HasSent<basin::Begin>());
+  }
+  const Counts most{kMaxCount, kMaxCount, kMaxCount};
+  EXPECT_TRUE(worker.Do(BeginRound{0, Harness::Average(), most, 17, {}}).HasSent<basin::Begin>())
+      << "the round is as before";
 }
 
 }  // namespace

@@ -146,8 +146,8 @@ TEST(RoundResult, WithoutAResultSaysWhetherNobodyPushedItOrNothingWeighed) {
     record.value.layout_version = 2;
     record.value.divisor = divisor;
     record.value.tensor_divisors = {{1, 0}};
-    const RoundResult result(record, std::nullopt, {{"a", 0}, {"b", 1}}, "",
-                             std::make_shared<StagedRound>());
+    const RoundResult result(record, std::nullopt, {{"a", DType::kF32, 0}, {"b", DType::kF32, 1}},
+                             {}, std::make_shared<StagedRound>());
     return std::string(result.CopyTo(1, nullptr, 0).message());
   };
   const std::string begin = "Round 4 has no result for tensor b: ";
@@ -161,16 +161,20 @@ TEST(RoundResult, WithoutAResultSaysWhetherNobodyPushedItOrNothingWeighed) {
 TEST(RoundResult, FactsOfAllTensorsAreThoseOfEach) {
   VerdictRecord record;
   record.value.outcome = Outcome::kCommitted;
-  record.value.layout_version = 3;
+  record.value.layout_version = 4;
   record.value.divisor = 4;
   record.value.tensor_divisors = {{1, 0}, {2, 2}};
-  record.value.facts.tensor_squared_norms = {9, 5, 25};
+  record.value.facts.tensor_squared_norms = {9, 5, 25, 0};
   // Registered in another order than the job has them; one is not in the job.
   const RoundResult result(record, std::nullopt,
-                           {{"c", 2}, {"elsewhere", std::nullopt}, {"b", 1}, {"a", 0}}, "",
-                           std::make_shared<StagedRound>());
+                           {{"c", DType::kF32, 2},
+                            {"elsewhere", DType::kF32, std::nullopt},
+                            {"b", DType::kF32, 1},
+                            {"a", DType::kF32, 0},
+                            {"d", DType::kI64, 3}},
+                           {}, std::make_shared<StagedRound>());
   const auto all = result.AllFacts();
-  ASSERT_EQ(all.size(), 4u);
+  ASSERT_EQ(all.size(), 5u);
   for (TensorHandle tensor = 0; tensor < all.size(); ++tensor) {
     EXPECT_EQ(all[tensor].divisor, result.FactsOf(tensor).divisor);
     EXPECT_EQ(all[tensor].squared_norm, result.FactsOf(tensor).squared_norm);
@@ -178,9 +182,41 @@ TEST(RoundResult, FactsOfAllTensorsAreThoseOfEach) {
   EXPECT_EQ(all[0].divisor, 2u);
   EXPECT_EQ(all[0].squared_norm, 25);
   EXPECT_EQ(all[1].divisor, 0u);
-  EXPECT_EQ(all[2].squared_norm, 0) << "nobody pushed it";
+  EXPECT_EQ(all[2].squared_norm, std::nullopt) << "nobody pushed it";
   EXPECT_EQ(all[3].divisor, 4u);
-  EXPECT_EQ(result.FactsOf(4).divisor, 0u) << "there is no such handle";
+  EXPECT_EQ(all[4].divisor, 4u);
+  EXPECT_EQ(all[4].squared_norm, std::nullopt) << "integers have none";
+  EXPECT_EQ(result.FactsOf(5).divisor, 0u) << "there is no such handle";
+}
+
+TEST(RoundResult, Criterion_3_8_ANormIsThereWhereSomethingHasOne) {
+  VerdictRecord record;
+  record.value.outcome = Outcome::kCommitted;
+  record.value.layout_version = 2;
+  record.value.divisor = 1;
+  record.value.facts.squared_norm = 0;
+  const auto norm = [&](DType first, DType second, std::vector<TensorDivisor> divisors) {
+    record.value.tensor_divisors = std::move(divisors);
+    // The last one came after the round.
+    const std::vector<TensorSpec> layout = {
+        {"a", first, {1}}, {"b", second, {1}}, {"c", DType::kF32, {1}}};
+    return RoundResult(record, std::nullopt, {}, layout, std::make_shared<StagedRound>())
+        .squared_norm();
+  };
+  EXPECT_EQ(norm(DType::kI64, DType::kF16, {}), 0);
+  EXPECT_EQ(norm(DType::kI64, DType::kF16, {{1, 0}}), std::nullopt) << "nobody pushed the floats";
+  EXPECT_EQ(norm(DType::kI64, DType::kU8, {}), std::nullopt);
+  record.value.facts.squared_norm = std::nan("");
+  EXPECT_TRUE(std::isnan(norm(DType::kF64, DType::kU8, {}).value_or(0)));
+}
+
+TEST(Round, Criterion_3_8_IntegersHaveNoNorm) {
+  const std::vector<int64_t> integers = {3, 4};
+  const kernels::TensorKey key("i");
+  EXPECT_EQ(Prepare(key, DType::kI64, 16, integers.data(), {}).squared_norm, std::nullopt);
+  const std::vector<float> floats = {3, 4};
+  EXPECT_EQ(Prepare(key, DType::kF32, 8, floats.data(), {}).squared_norm, 25);
+  EXPECT_EQ(Prepare(key, DType::kF32, 0, nullptr, {}).squared_norm, 0) << "it is empty";
 }
 
 TEST(Round, NarrowTensorsTravelAsCast) {

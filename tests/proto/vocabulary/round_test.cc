@@ -91,6 +91,22 @@ TEST(SumOfWeights, IsOverTheContributorsAlone) {
   EXPECT_EQ(SumOfWeights(value), 7u);
 }
 
+TEST(SumOfWeights, DoesNotWrapForTheMostWorkersOfTheHighestWeight) {
+  RoundValue value;
+  value.contributors.assign(10000, {"a", {}, kMaxCount});
+  EXPECT_EQ(SumOfWeights(value) / 10000, kMaxCount);
+}
+
+TEST(Counts, Fault_W11_TheOneThatIsTooHighIsNamedWithItsValue) {
+  EXPECT_EQ(WhyNotCounted({}), "");
+  EXPECT_EQ(WhyNotCounted({kMaxCount, kMaxCount, kMaxCount}), "");
+  const std::string limit =
+      ", more than 2^48, 281474976710656, which is the limit; count in a coarser unit";
+  EXPECT_EQ(WhyNotCounted({kMaxCount + 1, {}, {}}), "counts 281474976710657 samples" + limit);
+  EXPECT_EQ(WhyNotCounted({0, ~uint64_t{0}, 0}), "counts 18446744073709551615 tokens" + limit);
+  EXPECT_EQ(WhyNotCounted({{}, {}, kMaxCount + 1}), "counts 281474976710657 micro-batches" + limit);
+}
+
 TEST(Outcomes, HaveNames) {
   EXPECT_STREQ(OutcomeName(Outcome::kCommitted), "COMMITTED");
   EXPECT_STREQ(OutcomeName(Outcome::kAborted), "ABORTED");

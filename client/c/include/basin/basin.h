@@ -52,7 +52,9 @@
  *
  * Stability. What is declared here keeps its meaning and its layout within one BASIN_ABI_VERSION.
  * Structures that may grow begin with their size, set by their initialiser. New functions and new
- * codes may be added.
+ * codes may be added; a program that was linked with a library that has them is refused by the
+ * dynamic linker with one that does not ("version `BASIN_1.1' not found"): install that release, or
+ * a newer one.
  */
 #ifndef BASIN_BASIN_H_
 #define BASIN_BASIN_H_
@@ -262,8 +264,8 @@ typedef struct basin_round_spec {
   basin_weight weight;   /* Of a BASIN_WEIGHTED_AVERAGE. */
   int divide_by_present; /* Each tensor by those who pushed it, not by all contributors. */
   double loss_scale;     /* Compared, never applied. */
-  int64_t samples;       /* Of this contribution; negative: unknown. */
-  int64_t tokens;
+  int64_t samples;       /* Of this contribution; negative: unknown, at most 2^48. With a weight */
+  int64_t tokens;        /* of 0 the contribution is not read, and adds nothing. */
   int64_t micro_batches;
   uint64_t step; /* The trainer's own number; a label. */
 } basin_round_spec;
@@ -337,9 +339,9 @@ typedef struct basin_round_info {
   double prescale, postscale, predivide; /* As used. */
   uint32_t contributors;
   uint64_t divisor;    /* Count or sum of weights; what an average was divided by. */
-  double squared_norm; /* Of the result. */
+  double squared_norm; /* Of the result; negative when it has none: no tensor, or integers only. */
   int overflow;
-  int has_nonfinite; /* Some input was not finite; the first one: ... */
+  int has_nonfinite; /* Some input that was counted was not finite; the first one: ... */
   uint32_t nonfinite_tensor;
   uint64_t nonfinite_element;
   int64_t samples, tokens,
@@ -366,11 +368,14 @@ BASIN_API void basin_result_info(const basin_result* result, basin_round_info* i
 /* Ids in byte order; valid as long as the result. NULL beyond the last. */
 BASIN_API const char* basin_result_contributor(const basin_result* result, uint32_t index);
 /* Its weight, 1 unless the round was weighted, and the squared norm of what it sent: infinite when
- * a number in that was not finite, negative when it is not known. 0 and -1 beyond the last. */
+ * a number in that was not finite, negative when it is not known or there is none, of integers. 0
+ * and -1 beyond the last. With weight 0 the contribution added nothing and was not read: an
+ * infinite norm is then the only sign of a number that is not finite. */
 BASIN_API uint64_t basin_result_contributor_weight(const basin_result* result, uint32_t index);
 BASIN_API double basin_result_contributor_squared_norm(const basin_result* result, uint32_t index);
-/* Of the first input that was not finite: who sent it, and in which tensor, which may be one that
- * was not registered here. NULL when all were finite. Valid as long as the result. */
+/* Of the first input that was not finite, among those that were counted, so of no worker with
+ * weight 0: who sent it, and in which tensor, which may be one that was not registered here. NULL
+ * when all were finite. Valid as long as the result. */
 BASIN_API const char* basin_result_nonfinite_worker(const basin_result* result);
 BASIN_API const char* basin_result_nonfinite_tensor(const basin_result* result);
 /* Why this worker's contribution was not counted as it was sent (BASIN_MISMATCH, say); NULL: it
@@ -378,8 +383,9 @@ BASIN_API const char* basin_result_nonfinite_tensor(const basin_result* result);
 BASIN_API const basin_error* basin_result_rejection(const basin_result* result);
 /* Whether the tensor has a result: somebody contributed to it, and not all with weight 0. */
 BASIN_API int basin_result_has(const basin_result* result, uint32_t tensor);
-/* What the tensor's average was divided by, and the squared norm of its result, of which the
- * round's is the sum; 0 without a result, and the norm of integers is 0. */
+/* What the tensor's average was divided by, 0 without a result; and the squared norm of its result,
+ * of which the round's is the sum, negative where there is none: without a result, and of integers.
+ */
 BASIN_API uint64_t basin_result_divisor(const basin_result* result, uint32_t tensor);
 BASIN_API double basin_result_squared_norm(const basin_result* result, uint32_t tensor);
 /* The same of all tensors at once, in order of their handles from 0 on: copies those of the first

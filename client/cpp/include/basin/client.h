@@ -123,7 +123,7 @@ class RoundResult {
     }
     info.divisor = from.divisor;
     info.weights = from.weights;
-    info.squared_norm = from.squared_norm;
+    info.squared_norm = Norm(from.squared_norm);
     info.overflow = from.overflow != 0;
     if (from.has_nonfinite != 0) {
       info.nonfinite =
@@ -142,13 +142,13 @@ class RoundResult {
     return tensor < handles_->size() && basin_result_has(result_.get(), (*handles_)[tensor]) != 0;
   }
 
-  // What the tensor's average was divided by, and the squared norm of its result, of which the
-  // round's is the sum; 0 without a result, and the norm of integers is 0.
+  // What the tensor's average was divided by, 0 without a result; and the squared norm of its
+  // result, of which the round's is the sum, absent without a result, and of integers.
   std::uint64_t Divisor(std::size_t tensor) const {
     return basin_result_divisor(result_.get(), HandleOf(tensor));
   }
-  double SquaredNorm(std::size_t tensor) const {
-    return basin_result_squared_norm(result_.get(), HandleOf(tensor));
+  std::optional<double> SquaredNorm(std::size_t tensor) const {
+    return Norm(basin_result_squared_norm(result_.get(), HandleOf(tensor)));
   }
 
   // Copies the tensor, `bytes` in C order and the tensor's dtype. kNotFound without a result.
@@ -174,12 +174,15 @@ class RoundResult {
   static std::optional<std::int64_t> Known(std::int64_t count) {
     return count < 0 ? std::nullopt : std::optional<std::int64_t>(count);
   }
+  // A norm may be NaN, which is there.
+  static std::optional<double> Norm(double squared_norm) {
+    return squared_norm < 0 ? std::nullopt : std::optional<double>(squared_norm);
+  }
   Contributor ContributorAt(std::uint32_t index) const {
     Contributor contributor;
     contributor.worker = basin_result_contributor(result_.get(), index);
     contributor.weight = basin_result_contributor_weight(result_.get(), index);
-    const double norm = basin_result_contributor_squared_norm(result_.get(), index);
-    if (norm >= 0) contributor.squared_norm = norm;
+    contributor.squared_norm = Norm(basin_result_contributor_squared_norm(result_.get(), index));
     return contributor;
   }
   // A handle that there is none of for what was not registered: the library says so.

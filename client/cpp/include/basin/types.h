@@ -58,7 +58,8 @@ enum class Weight {
   kMicroBatches = BASIN_BY_MICRO_BATCHES,
 };
 
-// How many samples, tokens and micro-batches; absent is unknown, which is not zero.
+// How many samples, tokens and micro-batches, of one contribution at most 2^48; absent is unknown,
+// which is not zero.
 struct Counts {
   std::optional<std::int64_t> samples;
   std::optional<std::int64_t> tokens;
@@ -83,7 +84,8 @@ struct RoundSpec {
   std::uint64_t step = 0;          // The trainer's own number; a label.
 };
 
-// The first input that was not finite.
+// The first input that was not finite, among those that were counted. What came with weight 0 was
+// not read; that it is not finite shows in its Contributor.
 struct NonFinite {
   std::string worker;
   std::string tensor;  // Its name; it may be one that was not registered here.
@@ -120,8 +122,9 @@ struct Place {
 // One that was counted in a round.
 struct Contributor {
   std::string worker;
-  std::uint64_t weight = 1;  // 1 unless the round was weighted.
-  // Of what it sent; infinite when a number in that was not finite. Absent: it did not say.
+  std::uint64_t weight = 1;  // 1 unless the round was weighted; with 0 it added nothing.
+  // Of what it sent, also with weight 0; infinite when a number in that was not finite. Absent: it
+  // did not say, or sent nothing but integers.
   std::optional<double> squared_norm;
 };
 
@@ -136,7 +139,7 @@ struct RoundInfo {
   std::vector<Contributor> contributors;  // In byte order of their ids.
   std::uint64_t divisor = 0;              // What an average was divided by.
   std::uint64_t weights = 0;              // The sum over the contributors.
-  double squared_norm = 0;                // Of the result.
+  std::optional<double> squared_norm;     // Of the result; absent when nothing in it has one.
   bool overflow = false;
   std::optional<NonFinite> nonfinite;
   std::uint64_t chain = 0;  // Equal on all workers that have the same history.
