@@ -319,7 +319,7 @@ class ArithmeticTest(JobsTest):
             self.assertIsNone(info.nonfinite)
             self.assertIn("none", text)
             self.assertEqual(((0, 0, 0), 0), (nothing.contributor_weights, nothing.divisor))
-            self.assertFalse(nothing.norm)
+            self.assertIsNone(nothing.norm)
 
     def test_criterion_3_5_a_skip_counts_in_the_divisor_unless_present_is_asked_for(self) -> None:
         for of_all, of_present, weighted in self.jobs.run(present, WORKERS):

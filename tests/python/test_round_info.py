@@ -121,7 +121,7 @@ class RoundInfoTest(JobsTest):
 
             self.assertEqual({"n": 1}, integers.tensor_divisors)
             self.assertEqual({}, integers.tensor_norms)
-            self.assertFalse(integers.norm)
+            self.assertIsNone(integers.norm)
             self.assertEqual([False, False, True], [info.auto_predivide for info in infos[:3]])
             self.assertEqual(2.0, broken.spec.predivide)  # Of three workers.
 
