@@ -74,6 +74,15 @@ TEST(PlanTest, ConstantsAreRoundedToTheAccumulatorOnce) {
   EXPECT_EQ(MustMake(spec).finish_constant(), divisor);
 }
 
+TEST(PlanTest, ATermsConstantIsComputedFromLeftToRight) {
+  ReductionSpec spec = Spec(ReduceOp::kWeightedAverage, DType::kF64, 1);
+  spec.contributions[0].weight = spec.divisor = 3;
+  spec.prescale = 0.1;
+  spec.predivide = 3;
+  ASSERT_NE(3 * 0.1 / 3, 3 * (0.1 / 3)) << "the case must tell the two apart";
+  EXPECT_EQ(MustMake(spec).terms()[0].factor, 3 * 0.1 / 3);
+}
+
 TEST(PlanTest, FinishIsLeftOutWhenItsConstantIsOne) {
   EXPECT_EQ(MustMake(Spec(ReduceOp::kSum, DType::kF32, 3)).finish(), Finish::kNone);
   EXPECT_EQ(MustMake(Spec(ReduceOp::kAverage, DType::kF32, 1)).finish(), Finish::kNone);
