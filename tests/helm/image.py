@@ -33,8 +33,8 @@ class Base:
 RUNTIME = Base("runtime", "extract", "libc6,base-files,netbase,tzdata")
 # With a shell and little more.
 SHELL = Base("shell", "extract", "libc6,dash,coreutils")
-# With everything to install more.
-DEBIAN = Base("debian", "minbase", "ca-certificates")
+# With everything to install more. Not "debian": that is an alias, which means an image elsewhere.
+DEBIAN = Base("whole", "minbase", "ca-certificates")
 
 # Nobody waits longer for a line of a program that starts.
 PATIENCE_SECONDS = 60.0
