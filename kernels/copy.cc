@@ -48,7 +48,7 @@ CopyLines* LoopOfThisProcessor() {
 }  // namespace
 
 void CopyPastCache(void* to, const void* from, size_t size) {
-  static CopyLines* const copy_lines = LoopOfThisProcessor();
+  static const auto copy_lines = LoopOfThisProcessor();
   auto* out = static_cast<unsigned char*>(to);
   const auto* in = static_cast<const unsigned char*>(from);
   // Whole lines of the destination only: parts of one are read first after all.

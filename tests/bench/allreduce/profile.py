@@ -17,11 +17,9 @@ import collections
 import signal
 import subprocess
 import tempfile
-import threading
-import time
 from pathlib import Path
 
-from allreduce import Case, Result, cpu_of, run_basin, run_star
+from allreduce import Case, Result, run_basin, run_star
 
 # The first row that matches a sample's "symbol (object)" has it.
 ROWS = (
@@ -50,29 +48,21 @@ def row_of(sample: str) -> str:
     return REST
 
 
-# A process that has used so much is past its beginnings, and has all its threads.
-BEGUN_CPU_SECONDS = 0.15
+# After so long a process is past its beginnings.
+BEGUN_MILLISECONDS = 500
 
 
 class Recorder:
-    """A `perf record` of one process, from when it is at work."""
+    """A `perf record` of one process and all its threads, from when it is at work."""
 
     def __init__(self, pid: int, data: Path) -> None:
         self._data = data
-        self._process: subprocess.Popen[bytes] | None = None
-        self._begins = threading.Thread(target=self._begin, args=(pid,))
-        self._begins.start()
-
-    def _begin(self, pid: int) -> None:
-        while cpu_of(pid) < BEGUN_CPU_SECONDS:
-            time.sleep(0.01)
-        command = ["perf", "record", "-q", "-F", "1999", "-o", str(self._data), "-p", str(pid)]
+        command = ["perf", "record", "-q", "-F", "1999", "-o", str(data), "-p", str(pid)]
+        command += [f"--delay={BEGUN_MILLISECONDS}"]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
     def shares(self) -> dict[str, float]:
         """Stops it, if the process still runs. By row; they add up to 1."""
-        self._begins.join()
-        assert self._process is not None
         self._process.send_signal(signal.SIGINT)
         self._process.wait()
         command = ["perf", "script", "-i", str(self._data), "-F", "ip,sym,dso"]
