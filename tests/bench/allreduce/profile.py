@@ -48,50 +48,43 @@ def row_of(sample: str) -> str:
     return REST
 
 
-# After so long a process is past its beginnings.
+# After so long processes are past their beginnings.
 BEGUN_MILLISECONDS = 500
 
 
-class Recorder:
-    """A `perf record` of one process and all its threads, from when it is at work."""
+class Profile:
+    """Of the hub and of the workers, in CPU seconds per GB on the wire, by a `perf record` of the
+    whole machine: one of a process would miss threads that it has not begun yet."""
 
-    def __init__(self, pid: int, data: Path) -> None:
+    def __init__(self, data: Path) -> None:
         self._data = data
-        command = ["perf", "record", "-q", "-F", "1999", "-o", str(data), "-p", str(pid)]
-        command += [f"--delay={BEGUN_MILLISECONDS}"]
-        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        self._recorder: subprocess.Popen[bytes] | None = None
+        self._pids: list[int] = []
 
-    def shares(self) -> dict[str, float]:
-        """Stops it, if the process still runs. By row; they add up to 1."""
-        self._process.send_signal(signal.SIGINT)
-        self._process.wait()
-        command = ["perf", "script", "-i", str(self._data), "-F", "ip,sym,dso"]
+    def started(self, pids: list[int]) -> None:
+        self._pids = pids[:2]  # The hub and one worker.
+        command = ["perf", "record", "-q", "-a", "-F", "1999", f"--delay={BEGUN_MILLISECONDS}"]
+        self._recorder = subprocess.Popen([*command, "-o", str(self._data)])
+
+    def ended(self) -> None:
+        assert self._recorder is not None
+        self._recorder.send_signal(signal.SIGINT)
+        self._recorder.wait()
+
+    def _shares(self, pid: int) -> dict[str, float]:
+        """By row; they add up to 1."""
+        command = ["perf", "script", "-i", str(self._data), f"--pid={pid}", "-F", "ip,sym,dso"]
         samples = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         # What a worker does between two rounds is not part of them.
         lines = [line for line in samples.splitlines() if line.strip() and " main (" not in line]
         counts = collections.Counter(row_of(line) for line in lines)
         return {row: count / counts.total() for row, count in counts.items()}
 
-
-class Profile:
-    """Of the hub and of the workers, in CPU seconds per GB on the wire."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._recorders: list[Recorder] = []
-        self._shares: list[dict[str, float]] = []
-
-    def started(self, pids: list[int]) -> None:
-        self._recorders = [Recorder(pid, self._folder / str(pid)) for pid in pids[:2]]
-
-    def ended(self) -> None:
-        self._shares = [recorder.shares() for recorder in self._recorders]
-
     def columns(self, result: Result) -> list[dict[str, float]]:
         seconds = [result.hub_cpu_seconds, result.cpu_seconds - result.hub_cpu_seconds]
         return [
             {row: share * each / (result.wire_bytes / 1e9) for row, share in shares.items()}
-            for shares, each in zip(self._shares, seconds)
+            for shares, each in zip(map(self._shares, self._pids), seconds)
         ]
 
 
@@ -107,7 +100,7 @@ def main() -> None:
 
     case = Case(options.build, options.workers, options.mib << 20, options.rounds)
     with tempfile.TemporaryDirectory() as folder:
-        ours, star = Profile(Path(folder)), Profile(Path(folder))
+        ours, star = Profile(Path(folder) / "ours"), Profile(Path(folder) / "star")
         columns = ours.columns(run_basin(case, ours.started, ours.ended))
         result = run_star("grpc_star", case, started=star.started)
         star.ended()
