@@ -168,13 +168,6 @@ Result<uint64_t> Divisor(ReduceOp op, DivisorPolicy policy,
   return divisor;
 }
 
-double AutoPredivide(size_t contributors) {
-  // 2^k and 2^(k+1) are equally near to sqrt(N) when sqrt(N) = 1.5 * 2^k, that is 4 N = 9 * 4^k.
-  double power = 1.0;
-  while (4.0 * static_cast<double>(contributors) > 9.0 * power * power) power *= 2.0;
-  return power;
-}
-
 Result<ReductionPlan> ReductionPlan::Make(ReductionSpec spec) {
   const ScopedFloatEnvironment environment;
   if (spec.op < ReduceOp::kSum || spec.op > ReduceOp::kProduct) {

@@ -88,10 +88,6 @@ enum class DivisorPolicy : uint8_t { kAll, kPresent };
 Result<uint64_t> Divisor(ReduceOp op, DivisorPolicy policy,
                          const std::vector<Contribution>& contributions);
 
-// The power of two nearest to sqrt(contributors), the smaller one on a tie; 1 for none. It is a
-// predivide that keeps both the terms and their sum away from the ends of the exponent range.
-double AutoPredivide(size_t contributors);
-
 // One contribution that is folded, and how. The doubles hold values of type A exactly.
 struct Term {
   size_t contribution;  // Index into ReductionSpec::contributions.

@@ -79,13 +79,15 @@ std::string WhyNotReducible(const RoundSpec& spec, DType dtype) {
   return "";
 }
 
+double AutoPredivide(uint64_t contributors) {
+  // 2^k and 2^(k+1) are equally near to sqrt(N) when sqrt(N) = 1.5 * 2^k, that is 4 N = 9 * 4^k.
+  double power = 1;
+  while (4.0 * static_cast<double>(contributors) > 9.0 * power * power) power *= 2;
+  return power;
+}
+
 RoundSpec Resolve(RoundSpec spec, uint64_t contributors) {
-  if (!spec.auto_predivide) return spec;
-  // 2^k and 2^(k+1) are equally near to sqrt(N) where 4 N = 9 * 4^k.
-  spec.predivide = 1;
-  while (4.0 * static_cast<double>(contributors) > 9.0 * spec.predivide * spec.predivide) {
-    spec.predivide *= 2;
-  }
+  if (spec.auto_predivide) spec.predivide = AutoPredivide(contributors);
   return spec;
 }
 

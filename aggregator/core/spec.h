@@ -30,8 +30,11 @@ const char* DenominatorName(Denominator denominator);
 // they can.
 std::string WhyNotReducible(const RoundSpec& spec, DType dtype);
 
-// The spec with what the aggregator chooses chosen: predivide AUTO is the power of two nearest the
-// square root of the number of contributors.
+// Predivide AUTO: the power of two nearest to the square root of the number of contributors, the
+// smaller one on a tie; 1 for none. It keeps both the terms and their sum away from the ends of the
+// exponent range.
+double AutoPredivide(uint64_t contributors);
+// The spec with what the aggregator chooses chosen.
 RoundSpec Resolve(RoundSpec spec, uint64_t contributors);
 // The same without what the aggregator chose, so that rounds of different sizes compare equal.
 RoundSpec AsBegun(RoundSpec spec);

@@ -227,19 +227,5 @@ TEST(PlanTest, AnAverageOverNobodyIsRefused) {
   EXPECT_THAT(Refusal(spec), HasSubstr("divisor is 0"));
 }
 
-TEST(PlanTest, Criterion_5_2_AutoPredivideIsThePowerOfTwoNearestToTheRoot) {
-  EXPECT_EQ(AutoPredivide(0), 1);
-  for (size_t n = 1; n <= 20000; ++n) {
-    const double f = AutoPredivide(n);
-    int exponent;
-    ASSERT_EQ(std::frexp(f, &exponent), 0.5) << n;
-    const double root = std::sqrt(static_cast<double>(n));
-    ASSERT_LE(std::fabs(f - root), std::fabs(2 * f - root)) << n;
-    if (f > 1) {
-      ASSERT_LT(std::fabs(f - root), std::fabs(f / 2 - root)) << n;
-    }
-  }
-}
-
 }  // namespace
 }  // namespace basin::kernels

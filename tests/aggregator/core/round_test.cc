@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/spec.h"
 #include "proto/vocabulary/version.h"
 #include "tests/aggregator/core/harness.h"
 
@@ -412,6 +414,20 @@ TEST(Begin, Criterion_5_2_AutoPredivideIsResolvedPerRoundAndReported) {
   t.a.Contribute(spec);
   EXPECT_EQ(t.a.rejected(), ErrorCode::kOk) << "the same request as before";
   EXPECT_EQ(t.a.verdict().value.spec.predivide, 1.0);
+}
+
+TEST(Begin, Criterion_5_2_AutoPredivideIsThePowerOfTwoNearestToTheRoot) {
+  EXPECT_EQ(AutoPredivide(0), 1);
+  for (uint64_t n = 1; n <= 20000; ++n) {
+    const double f = AutoPredivide(n);
+    int exponent;
+    ASSERT_EQ(std::frexp(f, &exponent), 0.5) << n;
+    const double root = std::sqrt(static_cast<double>(n));
+    ASSERT_LE(std::fabs(f - root), std::fabs(2 * f - root)) << n;
+    if (f > 1) {
+      ASSERT_LT(std::fabs(f - root), std::fabs(f / 2 - root)) << n;
+    }
+  }
 }
 
 TEST(Begin, IntegersAreNotAveraged) {
