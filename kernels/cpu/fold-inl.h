@@ -51,16 +51,6 @@ struct AddOp {
   }
 };
 
-// The same bits, for a product with 1 is exact, in the units of a processor that multiply: for
-// loops that keep those that add busy with conversions.
-struct FusedAddOp {
-  static constexpr bool kWatchTerms = false;
-  template <class D, class V = hn::Vec<D>>
-  static HWY_INLINE V Step(D d, V acc, V p) {
-    return hn::MulAdd(acc, hn::Set(d, 1), p);
-  }
-};
-
 struct MultiplyOp {
   static constexpr bool kWatchTerms = false;
   template <class D, class V = hn::Vec<D>>

@@ -203,11 +203,6 @@ class RestingResults {
 
 struct Nothing {};
 
-// F16C converts in the units that add.
-template <class Type, class Op>
-using StepOp = std::conditional_t<
-    BASIN_HAVE_F16C && std::is_same_v<Type, TypeF16> && std::is_same_v<Op, AddOp>, FusedAddOp, Op>;
-
 // ---- The loop ----------------------------------------------------------------------------------
 
 template <class Type, class Op, Finish kFinish, Scaling kScaling>
@@ -228,8 +223,8 @@ void ReduceLoop(const FoldTerm* HWY_RESTRICT terms, size_t term_count,
   std::conditional_t<kResultsRest, RestingResults<Layout>, Nothing> resting;
   for (size_t i = 0; i < count; i += kStep) {
     hn::Vec<D> values[kVectors];
-    FoldStep<Layout, StepOp<Type, Op>, kScaling, /*kAnyValues=*/false>(d, terms, term_count, before,
-                                                                       i, values, finite_terms);
+    FoldStep<Layout, Op, kScaling, /*kAnyValues=*/false>(d, terms, term_count, before, i, values,
+                                                         finite_terms);
     for (size_t j = 0; j < kVectors; ++j) {
       values[j] = FinishValue<kFinish>(d, values[j], constants);
     }
