@@ -152,8 +152,9 @@ class ReductionOptions(TypedDict, total=False):
                      and the result after it
     gradient_predivide_factor:
                      each contribution is divided by it before the sum, and the result multiplied
-                     after it, so that the sum stays in range; "auto": a power of two near the root
-                     of the number of workers, chosen for each round and told in its info
+                     after it; by the number of workers, no average leaves the range. "auto": the
+                     power of two nearest to the root of the number of contributors, chosen for
+                     each round and told in its info: it halves the way to either end of the range
     divide_by_present:
                      each tensor is divided by the workers that have sent it, not by all
     """

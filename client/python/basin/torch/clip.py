@@ -30,7 +30,8 @@ def clip_grad_norm_(
     Call it between backward() and step(), after unscale_() of a gradient scaler. Raises
     FailedPrecondition when a .grad was not reduced, which sync_gradients() does, or is not the
     result of one round any more: another backward was added, or somebody has written to it.
-    torch.nn.utils.clip_grad_norm_() clips those.
+    torch.nn.utils.clip_grad_norm_() clips those. What is written through .grad.data is seen in a
+    few elements only: write to .grad.
     """
     most = number_of(max_norm)
     if not most >= 0:

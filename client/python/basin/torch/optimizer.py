@@ -53,9 +53,10 @@ def DistributedOptimizer(
     prescale_factor:  each gradient is multiplied by it before the sum
     postscale_factor: and the result after it
     gradient_predivide_factor:
-                      gradients are divided by it before the sum and multiplied after it, so that
-                      the sum stays in range; "auto": a power of two near the root of the number of
-                      workers, chosen for each round and told in last_round()
+                      gradients are divided by it before the sum and multiplied after it; by the
+                      number of workers, no average leaves the range. "auto": the power of two
+                      nearest to the root of the number of contributors, chosen for each round and
+                      told in last_round(): it halves the way to either end of the range
     divide_by_present:
                       an average is divided, for each parameter, by the workers that have reached
                       it, not by all
