@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
 
-from jobs import Jobs, require
+from jobs import JobsTest, require
 
 require("numpy", "torch")
 import numpy as np  # noqa: E402 - ends above when there is none
@@ -148,17 +148,8 @@ class Reduced:
         self.info = info
 
 
-class ArithmeticPage(unittest.TestCase):
-    jobs: ClassVar[Jobs]
+class ArithmeticPage(JobsTest):
     count: ClassVar[int] = 0
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.jobs = Jobs(Path(sys.argv[1]), Path(sys.argv[2]))
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.jobs.close()
 
     def reduce(self, values: Sequence[Any], specs: Any, **common: Any) -> Reduced:
         """One round of one number. `values`: by worker, None skips. `specs`: an op, or a RoundSpec

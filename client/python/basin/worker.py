@@ -223,9 +223,7 @@ class Result:
             tensor_divisors={tensor.name: divisor for tensor, divisor, _ in reduced},
             squared_norm=_known(info.squared_norm),
             tensor_norms={
-                tensor.name: math.sqrt(square)
-                for tensor, _, square in reduced
-                if square >= 0 and tensor.dtype not in _INTEGERS
+                tensor.name: math.sqrt(square) for tensor, _, square in reduced if square >= 0
             },
             overflow=bool(info.overflow),
             nonfinite=nonfinite,

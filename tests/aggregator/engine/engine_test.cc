@@ -449,11 +449,17 @@ TEST(Engine, NormIsAddedInOneOrder) {
   }
 }
 
-// The weights of a weighted average come to nothing: there is no result, and no norm.
-TEST(Engine, Criterion_3_3_WeightsThatSumToZeroGiveNoResult) {
+// One tensor of 1000 elements, and two workers.
+Model AverageBySamples() {
   Model model = AverageOf({F32("weight", 1000)}, 2);
   model.spec.op = ReduceOp::kWeightedAverage;
   model.spec.weight_by = WeightBy::kSamples;
+  return model;
+}
+
+// The weights of a weighted average come to nothing: there is no result, and no norm.
+TEST(Engine, Criterion_3_3_WeightsThatSumToZeroGiveNoResult) {
+  const Model model = AverageBySamples();
   Rig rig;
   RigWorker a(rig, "a", model);
   RigWorker b(rig, "b", model);
@@ -472,9 +478,7 @@ TEST(Engine, Criterion_3_3_WeightsThatSumToZeroGiveNoResult) {
 
 // It is not read, so the first number that is not finite is looked for among the others.
 TEST(Engine, Criterion_3_3_WhatIsNotFiniteWithWeightZeroIsNotCountedAndNotNamed) {
-  Model model = AverageOf({F32("weight", 1000)}, 2);
-  model.spec.op = ReduceOp::kWeightedAverage;
-  model.spec.weight_by = WeightBy::kSamples;
+  const Model model = AverageBySamples();
   Rig rig;
   RigWorker a(rig, "a", model);
   RigWorker b(rig, "b", model);
