@@ -183,34 +183,111 @@ def unsaid_counts(rank: int) -> Any:
         )
 
 
-def windows_of_means(rank: int) -> Any:
-    """Two equal micro-batches, each loss divided by two; then two that differ."""
+def windows_of_sums(rank: int) -> Any:
+    """Two micro-batches of equal numbers, then two of others; each loss is a sum over samples."""
     with session() as bt:
         net = Constant()
-        optimizer = sgd(net, bt, **by("samples", "mean"))
-        with optimizer.no_sync():
-            optimizer.contribute(samples=4 + rank)
-            (net(torch.full((7,), 1.0)) / 2).backward()
-        optimizer.contribute(samples=4 + rank)
-        (net(torch.full((7,), 5.0)) / 2).backward()
-        equal, info = gradients(net), optimizer.last_round()
+        optimizer = sgd(net, bt, **by("samples", "sum"))
+        seen = []
+        for first, second in ((4 + rank, 4 + rank), (2, 3 + rank)):
+            net.zero_grad()
+            with optimizer.no_sync():
+                optimizer.contribute(samples=first)
+                net(torch.full((7,), 1.0 * first)).backward()
+            optimizer.contribute(samples=second)
+            net(torch.full((7,), 5.0 * second)).backward()
+            info = optimizer.last_round()
+            seen.append((gradients(net)[0], info.spec.counts, info.divisor))
+        return seen
+
+
+WINDOWS = ("no_sync", "passes", "model", "hook")
+
+
+def windows_of_means(rank: int, way: str, weight_by: str, counts: tuple[int, int]) -> Any:
+    """A window that a second backward is to be added to, and what comes after its refusal."""
+    with session() as bt, contextlib.ExitStack() as stack:
+        net = Constant()
+        called: Any = net
+        options = by(weight_by, "mean")
+        if way == "hook":
+            alone = torch.distributed.HashStore()
+            torch.distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
+            stack.callback(torch.distributed.destroy_process_group)
+            called = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
+            lane = bt.DDPState(called, **options)
+            called.register_comm_hook(lane, bt.ddp_comm_hook)
+        elif way == "model":
+            called = lane = bt.DistributedDataParallel(net, **options)
+        else:
+            passes = 3 if way == "passes" else 1
+            lane = sgd(net, bt, backward_passes_per_step=passes, **options)
+
+        def accumulates() -> Any:
+            if way == "passes":
+                return contextlib.nullcontext()
+            return (lane if way == "no_sync" else called).no_sync()
+
+        def run(count: int, value: float, within: Any) -> None:
+            if weight_by != "micro_batches":
+                lane.contribute(**{weight_by: count})
+            with within:
+                called(torch.full((7,), value)).backward()
+
+        run(counts[0], rank + 1.0, accumulates())
+        other = model()
+        loss_of(other, rank).backward()  # It does not come by.
+        texts = [
+            expect("InvalidArgument", run, counts[1], 99.0, within)
+            for within in (accumulates(), contextlib.nullcontext())
+        ]
+        kept = gradients(net)[0].tolist()
+        lane.sync_gradients()
+        info = lane.last_round()
+        sent = gradients(net)[0].tolist(), info.divisor, info.spec.counts.micro_batches
         net.zero_grad()
-        with optimizer.no_sync():
-            optimizer.contribute(samples=4)
-            net(wanted(rank)).backward()
-        optimizer.contribute(samples=3)
-        text = expect("InvalidArgument", net(wanted(rank)).backward)
-        return equal, info.spec.counts, info.divisor, text
+        if way != "passes":
+            run(counts[1], rank + 1.0, contextlib.nullcontext())  # A window of one.
+        return texts, kept, sent, gradients(net)[0], lane.last_round().divisor
+
+
+def without_data(rank: int) -> Any:
+    """Means over 0 tokens on the first worker, and no backward on the second one; afterwards in
+    windows of two, of which the first worker has one without tokens."""
+    with session() as bt:
+        nan = torch.full((7,), float("nan"))
+        net = Constant()
+        optimizer = sgd(net, bt, **by("tokens", "mean"))
+        if rank != 1:
+            optimizer.contribute(tokens=0 if rank == 0 else 5)
+            net(nan if rank == 0 else torch.full((7,), 3.0)).backward()
+        optimizer.step()
+        applied, weights = net.weight.tolist(), optimizer.last_round().contributor_weights
+        optimizer.zero_grad()
+        sums = Constant()
+        windows = sgd(sums, bt, backward_passes_per_step=2, **by("tokens", "sum"))
+        for tokens in (0, 2) if rank == 0 else (2, 4):
+            windows.contribute(tokens=tokens)
+            sums(torch.full((7,), 3.0 * tokens)).backward()
+        counts = windows.last_round().spec.counts
+        texts = []
+        for first, second in ((0, 4), (4, 0)):
+            with optimizer.no_sync():
+                optimizer.contribute(tokens=first)
+                net(torch.ones(7)).backward()
+                optimizer.contribute(tokens=second)
+                texts.append(expect("InvalidArgument", net(torch.ones(7)).backward))
+            optimizer.zero_grad()
+        return applied, weights, gradients(sums)[0].tolist(), counts, texts
 
 
 def refused_backward(rank: int) -> Any:
     """The second backward of a window is refused; what it left behind is not sent."""
     with session() as bt:
         net = Constant()
-        optimizer = sgd(net, bt, backward_passes_per_step=2, **by("samples", "mean"))
+        optimizer = sgd(net, bt, backward_passes_per_step=2, **by("samples", "sum"))
         optimizer.contribute(samples=1)
         net(torch.full((7,), 9.0)).backward()
-        optimizer.contribute(samples=3)
         said = [expect("InvalidArgument", net(torch.full((7,), 9.0)).backward)]
         said += [
             expect("FailedPrecondition", call)
@@ -219,7 +296,7 @@ def refused_backward(rank: int) -> Any:
         optimizer.zero_grad()
         for _ in range(2):
             optimizer.contribute(samples=2)
-            (net(torch.full((7,), rank + 1.0)) / 2).backward()
+            net(torch.full((7,), 2 * (rank + 1.0))).backward()
         return said, gradients(net)[0].tolist(), optimizer.last_round().spec.counts.samples
 
 
@@ -616,16 +693,55 @@ class TorchArithmeticTest(TorchTest):
             self.assertEqual([3.0] * 7, got[0].tolist())  # NaN times nothing is nothing.
             self.assertEqual(((0, 1, 2), None), (weights, samples))
 
-    def test_criterion_3_2_a_window_of_unequal_means_is_refused(self) -> None:
-        for equal, counts, divisor, text in self.run_job(windows_of_means):
-            self.assertEqual([3.0] * 7, equal[0].tolist())
+    def test_criterion_3_2_a_window_of_sums_is_divided_by_all_that_was_counted(self) -> None:
+        for (equal, counts, divisor), (unequal, others, of_others) in self.run_job(windows_of_sums):
+            self.assertEqual([3.0] * 7, equal.tolist())
             self.assertEqual((30, 6, 30), (counts.samples, counts.micro_batches, divisor))
-            self.assertIn("Micro-batches of 3 and of other numbers of samples", text)
-            self.assertIn('contributes="sum"', text)
+            self.assertTrue(torch.allclose(torch.full((7,), (6 + 60) / 18), unequal))
+            self.assertEqual((18, 6, 18), (others.samples, others.micro_batches, of_others))
+
+    def test_criterion_3_2_a_window_of_means_is_refused_whatever_it_is_weighted_by(self) -> None:
+        for way in WINDOWS:
+            for weight_by, counts in (
+                ("samples", (4, 4)),
+                ("tokens", (3, 1)),
+                ("micro_batches", (1, 1)),
+            ):
+                with self.subTest(way, weight_by=weight_by):
+                    outcomes = self.run_job(windows_of_means, way, weight_by, counts)
+                    for rank, (texts, kept, sent, after, divisor) in enumerate(outcomes):
+                        for text in texts:
+                            self.assertIn("the sum of K means is K times too large", text)
+                            self.assertIn("no weight makes the mean over all", text)
+                            self.assertRegex(
+                                text,
+                                "Leave each loss a mean, do not divide it"
+                                if weight_by == "micro_batches"
+                                else f"Make each loss the sum over its {weight_by}",
+                            )
+                            self.assertIn('say contributes="sum"', text)
+                            self.assertIn("unchanged: sync_gradients() of the ", text)
+                        self.assertEqual([rank + 1.0] * 7, kept)
+                        self.assertEqual(([2.0] * 7, counts[0] * WORKERS, WORKERS), sent)
+                        if way != "passes":
+                            self.assertEqual([2.0] * 7, after.tolist())
+                            self.assertEqual(counts[1] * WORKERS, divisor)
+
+    def test_criterion_3_3_backwards_and_workers_without_data(self) -> None:
+        for applied, weights, of_sums, counts, texts in self.run_job(without_data):
+            self.assertEqual((0, 0, 5), weights)
+            for each in applied:
+                self.assertAlmostEqual(-0.3, each, delta=1e-6)
+            self.assertEqual([3.0] * 7, of_sums)
+            self.assertEqual((14, 2 * WORKERS), (counts.tokens, counts.micro_batches))
+            # What is refused does not depend on the data.
+            self.assertEqual(2, len(texts))
+            for text in texts:
+                self.assertIn('contributes="mean" is for windows of one', text)
 
     def test_criterion_3_2_what_was_refused_is_not_sent(self) -> None:
         for said, grad, samples in self.run_job(refused_backward):
-            self.assertIn("Micro-batches of 3", said[0])
+            self.assertIn("nobody has said how many", said[0])
             for text in said[1:]:
                 self.assertIn("hold a part of a backward that has failed. Call zero_grad()", text)
             self.assertEqual(([2.0] * 7, 4 * WORKERS), (grad, samples))

@@ -8,7 +8,8 @@ A parameter's .grad is one of
   local   anything else: this worker's own gradient, not pushed yet (a backward under no_sync, say)
 
 Local gradients of several backwards, micro-batches, accumulate until a backward sends them: they
-are its window. What counts were given for them go with the round.
+are its window. What counts were given for them go with the round. A window is a sum, so that of a
+weighted average of means is one backward: another one is refused, and leaves it as it was.
 
 At the start of an outermost backward what is held is put aside, so that the backward makes a
 gradient of its own; after the verdict it is added to the result. So two backwards before a step
@@ -138,6 +139,8 @@ class GradientLane:
         self._pushed: dict[torch.Tensor, torch.Tensor] = {}
         self._held: set[torch.Tensor] = set()
         self._aside: dict[torch.Tensor, torch.Tensor] = {}
+        # A window that is full, out of the way of a backward that may come here.
+        self._apart: dict[torch.Tensor, torch.Tensor] = {}
 
         self._steps = 0
         # By optimizer: how many rounds there had been at its last step.
@@ -249,6 +252,8 @@ class GradientLane:
         self.scan()
         self._forget_what_was_zeroed()
         self._put_aside()
+        if self._window.is_full(self._spec):
+            self._keep_apart()
         self._failure = None
         self._in_backward = True
         self._reached = self._beyond = False
@@ -263,6 +268,21 @@ class GradientLane:
                 )
                 parameter.grad = None
         self._held.clear()
+
+    def _keep_apart(self) -> None:
+        """A backward that comes here will be refused; what it makes is to be added to nothing."""
+        for parameter in self._local():
+            assert parameter.grad is not None
+            self._apart[parameter] = parameter.grad if self._own_hooks else parameter.grad.clone()
+            parameter.grad = None
+
+    def _restore_apart(self) -> None:
+        for parameter in self._local():
+            parameter.grad = None  # It was refused.
+        for parameter, gradient in self._apart.items():
+            parameter.grad = gradient
+        self._apart.clear()
+        self._note_local()
 
     def _forget_what_was_zeroed(self) -> None:
         if self._were_dropped():
@@ -425,7 +445,9 @@ class GradientLane:
         """Commits, if there is a round, without waiting. Returns whether there is one."""
         self._in_backward = False
         if not self._in_round:
-            if self._reached:
+            if self._apart:  # It did not come by.
+                self._restore_apart()
+            elif self._reached:
                 self._count_backward()
                 self._note_local()
             self._restore_aside()
@@ -476,7 +498,9 @@ class GradientLane:
         if not self._in_round:
             if self._reached:  # What was told is of the next backward that comes to this lane.
                 self._told = Window()
-            if self._beyond and self._window.micro_batches == 0:
+            if self._apart:
+                self._restore_apart()
+            elif self._beyond and self._window.micro_batches == 0:
                 for parameter in self._local():
                     parameter.grad = None  # The results, which are aside, are as they were.
             elif self._reached:
@@ -768,6 +792,7 @@ class GradientLane:
         self._pushed.clear()
         self._held.clear()
         self._aside.clear()
+        self._apart.clear()
         self.delivered.clear()
         self.counted = None
         self._in_round = self._in_backward = False

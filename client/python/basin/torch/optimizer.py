@@ -48,8 +48,8 @@ def DistributedOptimizer(
     options:          how gradients are reduced, the same on all workers:
     weight_by:        of a weighted average: "samples", "tokens" or "micro_batches"
     contributes:      of a weighted average, never guessed: "sum" when gradients are sums over what
-                      weight_by names, "mean" when they are means. A window of several means has to
-                      have equal ones, each loss divided by their number
+                      weight_by names, "mean" when they are means. A window of several micro-batches
+                      takes sums: the sum of their means is no mean, and is refused
     prescale_factor:  each gradient is multiplied by it before the sum
     postscale_factor: and the result after it
     gradient_predivide_factor:

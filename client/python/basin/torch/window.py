@@ -4,6 +4,16 @@
 from basin.errors import InvalidArgument
 from basin.spec import Counts, Op, RoundSpec, Weight
 
+# What to contribute instead of means.
+_AS_SUMS = {
+    Weight.SAMPLES: 'Make each loss the sum over its samples, and say contributes="sum".',
+    Weight.TOKENS: 'Make each loss the sum over its tokens, and say contributes="sum".',
+    Weight.MICRO_BATCHES: (
+        "Leave each loss a mean, do not divide it by the length of the window, and say "
+        'contributes="sum": the round divides by the micro-batches of all workers.'
+    ),
+}
+
 
 class Window:
     """What the gradients of a round are made of. A count is known when it was told for each
@@ -30,26 +40,30 @@ class Window:
             self._tokens = total(self._tokens, other._tokens)
         self.micro_batches += other.micro_batches
 
+    def is_full(self, spec: RoundSpec) -> bool:
+        """Whether it takes no other micro-batch: what is accumulated is a sum, not a mean."""
+        is_mean = spec.op == Op.WEIGHTED_AVERAGE and not spec.contributes_sum
+        return is_mean and self.micro_batches > 0
+
     def check(self, spec: RoundSpec, window: "Window", owner: str) -> None:
         """Whether a backward of these counts may be added to the window of a weighted average."""
-        if spec.op != Op.WEIGHTED_AVERAGE or spec.weight_by == Weight.MICRO_BATCHES:
+        if spec.op != Op.WEIGHTED_AVERAGE:
             return
-        name = spec.weight_by.name.lower()
-        count, total = self._count_of(spec.weight_by), window._count_of(spec.weight_by)
-        if count is None:
+        if window.is_full(spec):
+            # Whatever the counts: a script would run until its data are uneven.
+            raise InvalidArgument(
+                'backward() was to add a micro-batch to another one, and contributes="mean" is for '
+                "windows of one: the sum of K means is K times too large, and when they are over "
+                "unequal numbers, no weight makes the mean over all out of it. "
+                f"{_AS_SUMS[spec.weight_by]} What was accumulated before is unchanged: "
+                f"sync_gradients() of {owner} sends it."
+            )
+        if spec.weight_by != Weight.MICRO_BATCHES and self._count_of(spec.weight_by) is None:
+            name = spec.weight_by.name.lower()
             raise InvalidArgument(
                 f"Gradients are averaged by {name}, and nobody has said how many the backward is "
                 f"made of. Call contribute({name}=...) of {owner} before each backward(), with 0 "
                 "when there are none."
-            )
-        if spec.contributes_sum or window.micro_batches == 0:
-            return
-        if total != count * window.micro_batches:
-            raise InvalidArgument(
-                f"Micro-batches of {count} and of other numbers of {name} are accumulated, each "
-                "with the gradient of a mean. No weight makes the mean over all of them out of "
-                "their sum: the smaller ones would count too much. Make each loss the sum over its "
-                f'{name} and say contributes="sum", or send each by a backward of its own.'
             )
 
     def _count_of(self, weight: Weight) -> int | None:
