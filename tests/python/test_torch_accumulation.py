@@ -181,6 +181,52 @@ def windows(rank: int, way: str) -> Any:
         return seen, lane.totals().rounds
 
 
+def clips_a_short_window(rank: int, way: str) -> Any:
+    """Windows of three, clipped by torch; worker 0 has two backwards in each. It is refused in the
+    first step, where it takes part with nothing then, and reduces by hand in the second."""
+    with session() as bt:
+        net, optimizer, lane = wrap(bt, model(), way, backward_passes_per_step=3)
+        text, clipped = "", []
+        for step in range(2):
+            net.zero_grad()
+            for k in range(2 if rank == 0 else 3):
+                loss_of(net, rank, 3 * step + k).backward()
+            if rank == 0 and step == 0:
+                nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+                text = expect("FailedPrecondition", optimizer.step)
+                net.zero_grad()
+            lane.sync_gradients()
+            nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+            clipped.append(gradients(net))
+            optimizer.step()
+        return text, clipped, [p.detach() for p in net.parameters()]
+
+
+def writes_that_are_right(rank: int, how: str) -> Any:
+    """Windows of three that are short on all, and what may be written to their gradients."""
+    with session() as bt:
+        net = bt.DistributedDataParallel(model(), backward_passes_per_step=3)
+        optimizers = [SGD(layer.parameters(), lr=0.1) for layer in (net.module[0], net.module[2])]
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, enabled=how == "scaler")
+        scaler.scale(loss_of(net, rank, 0)).backward()
+        if how == "between":
+            nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+        if how.startswith("zeroed"):
+            net.zero_grad(set_to_none=how == "zeroed to none")
+        scaler.scale(loss_of(net, rank, 1)).backward()
+        if how == "one of two":
+            optimizers[1].zero_grad()
+            optimizers[1] = SGD(net.module[2].parameters(), lr=0.0)
+        for optimizer in optimizers:
+            if how == "scaler":
+                scaler.unscale_(optimizer)
+        if how == "scaler":
+            nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        return [p.detach() for p in net.parameters()], net.totals().rounds
+
+
 def one_too_many(rank: int, way: str) -> Any:
     """The last worker runs three backwards where the window is of two, and goes on with a step."""
     with session() as bt:
@@ -546,6 +592,28 @@ class AccumulationTest(TorchTest):
                     for (gradient, *expected_counts), (applied, *counts) in zip(expected, seen):
                         self.assert_close(gradient, applied, 1e-12)
                         self.assertEqual(expected_counts, counts)
+
+    def test_criterion_4_4_a_short_window_that_was_clipped_before_its_step_is_refused(self) -> None:
+        for way in WAYS:
+            with self.subTest(way):
+                outcomes = self.run_job(clips_a_short_window, way)
+                self.assertEqual(["", ""], [text for text, *_ in outcomes[1:]])
+                self.assertRegex(
+                    outcomes[0][0],
+                    r"step\(\) of step 0 was called on a window of fewer than 3 backwards.*written "
+                    r"to the gradient of parameter 0\.weight of lane gradients.*Call "
+                    r"sync_gradients\(\) of the (optimizer|model) after the last backward",
+                )
+                for step in range(2):
+                    self.assert_same_bits([clipped[step] for _, clipped, _ in outcomes])
+                self.assert_same_bits([parameters for *_, parameters in outcomes])
+
+    def test_criterion_4_4_writes_to_a_short_window_that_are_no_clipping_are_not(self) -> None:
+        for how in ("none", "between", "zeroed", "zeroed to none", "one of two", "scaler"):
+            with self.subTest(how):
+                outcomes = self.run_job(writes_that_are_right, how)
+                self.assert_same_bits([parameters for parameters, _ in outcomes])
+                self.assertEqual([1] * WORKERS, [rounds for _, rounds in outcomes])
 
     def test_criterion_4_4_what_was_accumulated_is_sent_by_hand(self) -> None:
         expected = [(a + b) / WORKERS for a, b in zip(local_gradients(0), local_gradients(1))]

@@ -298,7 +298,7 @@ class GradientLane:
         if self._spoiled and not self.has_local():
             self._spoiled, self._window, self._left_local = False, Window(), []
         # Gradients of zeros that a backward has made count.
-        if self._window.micro_batches > 0 and self._was_written() and not self.has_local():
+        if self._window.micro_batches > 0 and self._written() and not self.has_local():
             self._window, self._left_local = Window(), []
 
     def _were_dropped(self) -> bool:
@@ -321,12 +321,13 @@ class GradientLane:
         stepped = max((self._rounds_at_step.get(each, 0) for each in optimizers), default=0)
         return self.totals.rounds > max(stepped, self._rounds_left_out)
 
-    def _was_written(self) -> bool:
-        """Whether somebody has changed what is local since the last backward."""
-        return any(
-            parameter.grad is not gradient or gradient._version != version
+    def _written(self) -> list[torch.Tensor]:
+        """The parameters whose local gradients somebody has changed since the last backward."""
+        return [
+            parameter
             for parameter, gradient, version in self._left_local
-        )
+            if parameter.grad is not gradient or gradient._version != version
+        ]
 
     def has_local(self) -> bool:
         """Whether there is anything but zeros in the window, which was not sent."""
@@ -702,6 +703,8 @@ class GradientLane:
         self._check_step(optimizer, call)
         short = self._passes > 1 and self.has_local()
         # Otherwise the others may have a round that this worker has nothing for.
+        if short:
+            self._check_not_written(call)
         if short or not self._has_round_for([optimizer]):
             self._reduce_local()
 
@@ -712,6 +715,20 @@ class GradientLane:
                 "hold a part of a backward that has failed. Call zero_grad() and run the backward "
                 "again, with all micro-batches of this step."
             )
+
+    def _check_not_written(self, call: str) -> None:
+        """A full window was reduced before it was clipped, say; a short one would be clipped before
+        it is reduced, and by its own norm: parameters would part."""
+        for parameter in self._written():
+            if parameter.grad is not None and parameter.grad.any():  # Otherwise it was zeroed.
+                raise FailedPrecondition(
+                    f"{call} of step {self._steps} was called on a window of fewer than "
+                    f"{self._passes} backwards (backward_passes_per_step), which has not been "
+                    f"reduced, and somebody has written to the gradient of parameter "
+                    f"{self._names[parameter]} of lane {self.name}: by clipping, say, which other "
+                    f"workers do to the result. Call sync_gradients() of {self._owner} after the "
+                    "last backward() and before anything that changes .grad."
+                )
 
     def _check_window_is_applied(self) -> None:
         """Another backward would begin a window that the other workers have not: from then on their

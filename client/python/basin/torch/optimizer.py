@@ -40,8 +40,9 @@ def DistributedOptimizer(
                       micro-batches instead; contribute() tells how many there are.
     backward_passes_per_step:
                       micro-batches: the gradients of so many backwards accumulate, and the last
-                      one sends them; so does a step() before it, with those that there are.
-                      Another backward before the step() is refused
+                      one sends them; so does a step() before it, with those that there are, unless
+                      .grad was written to: call sync_gradients() before you clip. Another backward
+                      before the step() is refused
     wire_dtype:       None, torch.bfloat16 or torch.float16: how float32 gradients travel. The sum
                       is made in float32.
     batch_size:       samples of this worker in a step; only told in the line that is written here
