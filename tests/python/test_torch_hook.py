@@ -17,6 +17,7 @@ from torch import distributed, nn  # noqa: E402
 from torch_jobs import (  # noqa: E402
     WORKERS,
     TorchTest,
+    average,
     expect,
     gradients,
     local_gradients,
@@ -131,6 +132,32 @@ def accumulation(rank: int) -> Any:
         once = gradients(ddp)
         loss_of(ddp, rank, 3).backward()
         return texts, once, gradients(ddp)
+
+
+def beside_another(rank: int, options: dict[str, Any]) -> Any:
+    """Two backwards a step, between them and after them one of another model that has a lane of its
+    own; before the last step the one backward is clipped."""
+    with process_group(), session() as bt:
+        ddp, state = hooked(bt, model(), **options)
+        other = bt.DistributedDataParallel(model())
+        sums = []
+        for step in range(3):
+            ddp.zero_grad()
+            loss_of(ddp, rank, 2 * step).backward()
+            loss_of(other, rank, 1).backward()
+            loss_of(ddp, rank, 2 * step + 1).backward()
+            loss_of(other, rank, 1).backward()
+            sums.append(gradients(ddp))
+        ddp.zero_grad()
+        loss_of(ddp, rank).backward()
+        twins = [nn.Parameter(p.detach().clone()) for p in ddp.parameters()]
+        for twin, gradient in zip(twins, gradients(ddp)):
+            twin.grad = gradient
+        loss_of(other, rank, 1).backward()
+        expected = nn.utils.clip_grad_norm_(twins, 0.01)
+        norm = bt.clip_grad_norm_(ddp, 0.01)
+        clipped = [p.grad for p in twins]
+        return sums, float(expected), float(norm), clipped, gradients(ddp), state.totals().rounds
 
 
 def failing_round(rank: int) -> Any:
@@ -276,6 +303,20 @@ class CommHookTest(TorchTest):
                 self.assertIn("is this worker's own", text)
             self.assert_close(expected, once)
             self.assert_close([a + b for a, b in zip(expected, sums[3])], twice)
+
+    def test_another_models_backward_leaves_the_result_as_it_is(self) -> None:
+        each = [average(step) for step in range(6)]
+        for options in OPTIONS:
+            with self.subTest(options=options):
+                for sums, expected, norm, clipped, got, rounds in self.run_job(
+                    beside_another, options
+                ):
+                    for step, of_two in enumerate(sums):
+                        first, second = each[2 * step : 2 * step + 2]
+                        self.assert_close([a + b for a, b in zip(first, second)], of_two)
+                    self.assertAlmostEqual(expected, norm, delta=1e-12)
+                    self.assert_close(clipped, got)
+                    self.assertEqual(7, rounds)
 
     def test_a_round_without_outcome_is_a_typed_error_of_backward(self) -> None:
         outcomes = self.run_job(failing_round)

@@ -262,10 +262,7 @@ class GradientLane:
     def _put_aside(self) -> None:
         for parameter in self._held:
             if parameter.grad is not None:
-                # Whoever else pushes may have put the result where gradients are made.
-                self._aside[parameter] = (
-                    parameter.grad if self._own_hooks else parameter.grad.clone()
-                )
+                self._aside[parameter] = parameter.grad
                 parameter.grad = None
         self._held.clear()
 
@@ -273,8 +270,14 @@ class GradientLane:
         """A backward that comes here will be refused; what it makes is to be added to nothing."""
         for parameter in self._local():
             assert parameter.grad is not None
-            self._apart[parameter] = parameter.grad if self._own_hooks else parameter.grad.clone()
+            self._apart[parameter] = parameter.grad
             parameter.grad = None
+
+    def _copy_what_is_away(self) -> None:
+        """Whoever else pushes may have put it where gradients are made, which is about to begin."""
+        for away in (self._aside, self._apart):
+            for parameter, gradient in away.items():
+                away[parameter] = gradient.clone()
 
     def _restore_apart(self) -> None:
         for parameter in self._local():
@@ -341,6 +344,8 @@ class GradientLane:
             return
         if not self._reached:
             self._reached = True
+            if not self._own_hooks:
+                self._copy_what_is_away()
             self._check_window()
         if not self._sends or not self._own_hooks or self._failure is not None:
             return
