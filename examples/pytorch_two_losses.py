@@ -95,7 +95,7 @@ def main() -> None:
             told = f"norm {norm:.3f}" if math.isfinite(norm) else "overflow, the step is left out"
             print(
                 f"step {step}: {totals['labels']} labels in {done.spec.counts.samples} rows of "
-                f"{len(done.contributors)} workers, {done.spec.op.name} with a scale of "
+                f"{len(done.contributors)} workers, {done.spec.op} with a scale of "
                 f"{done.spec.loss_scale:.0f}; {told}; this worker's part of the loss "
                 f"{float(mine):.3f}"
             )

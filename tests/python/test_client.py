@@ -308,8 +308,18 @@ def one_finishes(rank: int) -> list[Any]:
     with basin.connect(min_workers=1) as client:
         client.barrier()
         if rank == 2:
+            handle = client.allreduce_async(np.ones(1), "of all", op=basin.Sum)
+            try:
+                client.finished()
+                early = ""
+            except basin.FailedPrecondition as error:
+                early = str(error)
+            client.barrier("seen")
+            of_all = handle.wait()[0]
             client.finished()
-            return [place_of_none(client)]
+            return [early, of_all, place_of_none(client)]
+        client.barrier("seen")
+        client.allreduce(np.ones(1), "of all", op=basin.Sum)
         sums = [client.allreduce(np.ones(1), "x", op=basin.Sum)[0] for _ in range(20)]
         client.barrier("others")
         return sums
@@ -380,7 +390,11 @@ class ClientTest(JobsTest):
             self.assertTrue(any("worker w" in line for line in lines), lines)
 
     def test_a_worker_that_has_finished_is_not_missed(self) -> None:
-        *sums, [place] = self.jobs.run(one_finishes, 3)
+        *sums, [early, of_all, place] = self.jobs.run(one_finishes, 3)
+        self.assertRegex(
+            early, r"^finished\(\) was used with rounds in flight .*: of all\. Wait for"
+        )
+        self.assertEqual(3.0, of_all)
         *said, worker_id = place
         self.assertEqual((4, "w2"), (len(said), worker_id))
         for text in said:

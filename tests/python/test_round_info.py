@@ -116,6 +116,11 @@ class RoundInfoTest(JobsTest):
             self.assertAlmostEqual(15.0 / 60, weighted.tensor_norms["w"], delta=1e-8)
             self.assertEqual(3, weighted.world_size)
 
+            self.assertEqual("WEIGHTED_AVERAGE", str(weighted.spec.op))
+            self.assertEqual("by TOKENS", f"by {weighted.spec.weight_by}")
+            self.assertIn("op=Op.WEIGHTED_AVERAGE, ", repr(weighted))
+            self.assertIn("weight_by=Weight.TOKENS, ", repr(weighted))
+
             self.assertEqual(("w1", "w", 2), broken.nonfinite)
             self.assertEqual("w", broken.nonfinite.tensor)
 

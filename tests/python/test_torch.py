@@ -357,6 +357,7 @@ def outcome_unknown(rank: int) -> Any:
             out_of_reach = all(p.grad is None for p in net.parameters())
             texts.append(expect("FailedPrecondition", optimizer.step))
             texts.append(expect("FailedPrecondition", loss_of(net, rank).backward))
+            texts.append(expect("FailedPrecondition", bt.finished))
             bt.context.current().timeout = None
             bt.barrier("seen")
             optimizer.wait_round()
@@ -542,7 +543,10 @@ class OptimizerTest(TorchTest):
 
     def test_gradients_are_out_of_reach_until_the_outcome_is_known(self) -> None:
         outcomes = self.run_job(outcome_unknown)
-        self.assertEqual([3, 0, 0], [len(texts) for texts, *_ in outcomes])
+        self.assertEqual([4, 0, 0], [len(texts) for texts, *_ in outcomes])
+        self.assertRegex(
+            outcomes[0][0][3], r"^finished\(\) .* call wait_round\(\) of the optimizer"
+        )
         for _, out_of_reach, result in outcomes:
             self.assertTrue(out_of_reach)
             self.assert_close(average(), result)

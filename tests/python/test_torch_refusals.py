@@ -209,6 +209,26 @@ def wrong_types(rank: int) -> Any:
                 "InvalidArgument",
                 lambda: bt.clip_grad_norm_(optimizer, True),
             ),
+            "max_norm cannot be tensor([1., 1.])": (
+                "InvalidArgument",
+                lambda: bt.clip_grad_norm_(optimizer, torch.ones(2)),
+            ),
+            "max_norm cannot be tensor(True)": (
+                "InvalidArgument",
+                lambda: bt.clip_grad_norm_(optimizer, flags[0]),
+            ),
+            "max_norm cannot be tensor(..., device='meta'": (
+                "InvalidArgument",
+                lambda: bt.clip_grad_norm_(optimizer, torch.ones((), device="meta")),
+            ),
+            "norm_type cannot be 1: the reply": (
+                "Unsupported",
+                lambda: bt.clip_grad_norm_(optimizer, 1.0, 1),
+            ),
+            "norm_type cannot be inf": (
+                "Unsupported",
+                lambda: bt.clip_grad_norm_(optimizer, 1.0, norm_type=float("inf")),
+            ),
             "max_norm cannot be -1.0": (
                 "InvalidArgument",
                 lambda: bt.clip_grad_norm_(optimizer, -1.0),
@@ -227,11 +247,18 @@ def wrong_types(rank: int) -> Any:
         texts = {words: expect(kind, call) for words, (kind, call) in calls.items()}
         unknown = unknown_options(bt, net, one)
         # What is right, though it looks like it: numbers of NumPy, a generator.
-        scale = np.float32(2.0)
-        right = reduce(one, "x", prescale_factor=scale, **average).item()
-        norm = bt.clip_grad_norm_((p for p in net.parameters()), np.float64(1e9))
+        right = [
+            reduce(one, "x", prescale_factor=scale, **average).item()
+            for scale in (np.float32(2.0), np.array(2.0), torch.tensor(2.0))
+        ]
+        norms = [
+            float(bt.clip_grad_norm_((p for p in net.parameters()), np.float64(1e9))),
+            float(bt.clip_grad_norm_(optimizer, torch.tensor(1e9), 2)),
+            float(bt.clip_grad_norm_(net, 1e9, norm_type=2.0, error_if_nonfinite=True)),
+        ]
         optimizer.contribute(tokens=torch.tensor([True, True, False]).sum())
-        return texts, unknown, right, float(norm) == optimizer.last_round().norm
+        norm = optimizer.last_round().norm
+        return texts, unknown, unnamed_counts(bt, optimizer), right, norms == [norm] * 3
 
 
 def wrong_values(bt: Any, net: Any, optimizer: Any) -> dict[str, tuple[str, Any]]:
@@ -313,6 +340,18 @@ def unknown_options(bt: Any, net: Any, one: torch.Tensor) -> dict[str, str]:
             call(averge=True)
         except TypeError as error:
             texts[name] = str(error)
+    return texts
+
+
+def unnamed_counts(bt: Any, optimizer: Any) -> list[str]:
+    """The errors for counts of which is not said, or not rightly, what they count."""
+    texts = []
+    for owner in (optimizer, bt.DistributedDataParallel(model())):
+        for arguments, options in (((4,), {}), ((), {"sample": 4}), ((4,), {"tokens": 3})):
+            try:
+                owner.contribute(*arguments, **options)
+            except TypeError as error:
+                texts.append(str(error))
     return texts
 
 
@@ -448,12 +487,16 @@ class RefusalsTest(TorchTest):
             self.assertIn("group0.0", texts["names"])
 
     def test_wrong_types_are_refused_with_the_argument_and_a_way_out(self) -> None:
-        for texts, unknown, right, same_norm in self.run_job(wrong_types):
-            self.assertEqual(49, len(texts))
+        for texts, unknown, unnamed, right, same_norm in self.run_job(wrong_types):
+            self.assertEqual(54, len(texts))
             for words, text in texts.items():
                 self.assertIn(words, text)
                 self.assertRegex(text, r"(Use|Pass|Give|Count|Convert|Say) ")
-            self.assertEqual((2.0, True), (right, same_norm))
+            self.assertEqual(([2.0] * 3, True), (right, same_norm))
+            self.assertEqual(6, len(unnamed))
+            for text in unnamed:
+                self.assertRegex(text, r"^contribute\(\) was given (4|sample=4), and ")
+                self.assertIn("Call contribute(samples=..., tokens=...)", text)
             self.assertEqual(8, len(unknown))
             for call, text in unknown.items():
                 self.assertIn(f"{call}() got an unexpected keyword argument 'averge'", text)

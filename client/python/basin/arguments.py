@@ -23,7 +23,13 @@ def whole_number(count: object) -> int | None:
 
 
 def number_of(value: object) -> float:
-    """The value as a float, of whatever kind of number; NaN when it is none, or a bool."""
+    """The value as a float, of whatever kind of number, an array or tensor of no dimension too; NaN
+    when it is none, or a bool."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        try:
+            value = value.item()
+        except RuntimeError:  # A tensor without a value.
+            return math.nan
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     try:
         return float(value) if is_number else math.nan  # type: ignore[arg-type]

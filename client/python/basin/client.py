@@ -90,10 +90,16 @@ class Handle(Generic[T]):
     """An allreduce on its way. What was given stays the library's, to read, until it has ended."""
 
     def __init__(
-        self, client: "Client", lane: int, memory: object, output: Callable[[Result], T]
+        self,
+        client: "Client",
+        lane: int,
+        name: str,
+        memory: object,
+        output: Callable[[Result], T],
     ) -> None:
         self._client = client
         self._lane = lane
+        self.name = name  # For messages.
         self._memory = memory  # Kept alive.
         self._make = output
         # Why this worker's contribution was withdrawn.
@@ -410,8 +416,16 @@ class Client:
 
     def finished(self) -> None:
         """Out of data: this worker contributes to no further round, and is not missed. It has no
-        rank any more, and can only be closed."""
+        rank any more, and can only be closed. Raises FailedPrecondition while rounds that it
+        contributes to have no outcome: wait() for them."""
         self.check_open("finished()")
+        if self._in_flight:
+            names = ", ".join(handle.name for handle in self._in_flight.values())
+            raise FailedPrecondition(
+                f"finished() was used with rounds in flight whose outcome was not waited for: "
+                f"{names}. Wait for their handles first, or close() the client, which gives them "
+                "up."
+            )
         self.worker.finished()
         self._finished = True
 
@@ -463,7 +477,8 @@ class Client:
         named = [tensor for tensor, _ in tensors]
         lane, handles = self.worker.register(lane_name, _abi.CALL, named)
         self.worker.begin(lane, spec)
-        handle = Handle(self, lane, memory, output)
+        name = lane_name.removeprefix(CALL_PREFIX)
+        handle = Handle(self, lane, name, memory, output)
         self._in_flight[lane] = handle
         for pushed, (_, address) in zip(handles, tensors):
             if address is not None:  # Skipped otherwise.

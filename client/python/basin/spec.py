@@ -12,7 +12,17 @@ from basin.arguments import check_known, number_of, whole_number
 from basin.errors import InvalidArgument
 
 
-class Op(enum.IntEnum):
+class _Word(enum.IntEnum):
+    """A number of the C interface that prints as its name."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+class Op(_Word):
     """What a round does with the contributions. There is no default: an average of what should
     be summed is wrong in silence."""
 
@@ -24,7 +34,7 @@ class Op(enum.IntEnum):
     PRODUCT = 6
 
 
-class Weight(enum.IntEnum):
+class Weight(_Word):
     """Which count of a contribution is its weight in a WEIGHTED_AVERAGE."""
 
     NONE = 0

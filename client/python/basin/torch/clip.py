@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import torch
 
 from basin.arguments import number_of
-from basin.errors import FailedPrecondition, InvalidArgument
+from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
 from basin.torch.context import current
 from basin.torch.lane import GradientLane, parameters_of
 
@@ -16,7 +16,11 @@ Owner = torch.optim.Optimizer | torch.nn.Module | torch.Tensor | Iterable[torch.
 
 
 def clip_grad_norm_(
-    parameters: Owner, max_norm: float, *, error_if_nonfinite: bool = False
+    parameters: Owner,
+    max_norm: float | torch.Tensor,
+    norm_type: float = 2.0,
+    *,
+    error_if_nonfinite: bool = False,
 ) -> torch.Tensor:
     """As torch.nn.utils.clip_grad_norm_() with the 2-norm, without a pass over the gradients to
     find it: scales the gradients so that their norm is at most `max_norm`, and returns the norm
@@ -24,6 +28,7 @@ def clip_grad_norm_(
     and nothing is sent.
 
     parameters: an optimizer, a module, or parameters; whose gradients Basin reduces
+    norm_type:  2, as torch has it; a reply tells no other norm
     error_if_nonfinite:
                 raise FloatingPointError instead of scaling by a norm that is not finite
 
@@ -33,6 +38,12 @@ def clip_grad_norm_(
     torch.nn.utils.clip_grad_norm_() clips those. What is written through .grad.data is seen in a
     few elements only: write to .grad.
     """
+    if number_of(norm_type) != 2.0:
+        raise Unsupported(
+            f"norm_type cannot be {norm_type!r}: the reply of a round tells the 2-norm alone. Use "
+            "torch.nn.utils.clip_grad_norm_() for it, after backward(), or sync_gradients() of a "
+            "short window: .grad has the same bits on all workers then."
+        )
     most = number_of(max_norm)
     if not most >= 0:
         raise InvalidArgument(f"max_norm cannot be {max_norm!r}. Use a number from 0 on.")

@@ -75,6 +75,8 @@ class Context:
         """This worker is out of data; see basin.torch.finished()."""
         if self._depth > 0:
             raise FailedPrecondition("finished() was called in a backward. Call it after step().")
+        for lane in self.lanes:
+            lane.check_has_outcome("finished()")
         if any(lane.has_local() for lane in self.lanes):
             raise FailedPrecondition(
                 "finished() was called with gradients that were not sent, and would lose them. "

@@ -24,8 +24,9 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -658,9 +659,19 @@ class GradientLane:
         if self.has_local() or not self._has_round_for(self._rounds_at_step):
             self._reduce_local()
 
-    def contribute(self, *, samples: int | None = None, tokens: int | None = None) -> None:
+    def contribute(
+        self,
+        *unnamed: NoReturn,
+        samples: int | None = None,
+        tokens: int | None = None,
+        **unknown: NoReturn,
+    ) -> None:
         """What the next backward's loss is made of: told before it, for each one; None is unknown.
-        The sums over a window and over all workers are in last_round().spec.counts."""
+        The sums over a window and over all workers are in last_round().spec.counts.
+
+        unnamed, unknown: nothing may be given so, and the TypeError says how
+        """
+        _check_named(unnamed, unknown)
         self.check_takes_part("contribute()")
         told = Counts(samples=samples, tokens=tokens).check_contributed()
         self._told.tell(told.samples, told.tokens)
@@ -747,13 +758,17 @@ class GradientLane:
                 "to leave the step out, or make the window longer."
             )
 
-    def _check_settled(self, call: str) -> None:
+    def check_has_outcome(self, call: str) -> None:
+        """Raises FailedPrecondition while a round is in flight."""
         if self._in_round:
             raise FailedPrecondition(
                 f"{call} of step {self._steps} was called on gradients of lane {self.name} that "
                 "were pushed and have no outcome yet. Call it after backward() has returned; after "
                 f"OutcomeUnknown, call wait_round() of {self._owner} first."
             )
+
+    def _check_settled(self, call: str) -> None:
+        self.check_has_outcome(call)
         if not self._pushing:
             raise FailedPrecondition(
                 f"{call} of step {self._steps} was called within no_sync(), where gradients are "
@@ -839,6 +854,17 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
         yield from group["params"]
 
 
+def _check_named(unnamed: Sequence[object], unknown: Mapping[str, object]) -> None:
+    if unnamed or unknown:
+        given = [repr(count) for count in unnamed]
+        given += [f"{name}={count!r}" for name, count in unknown.items()]
+        raise TypeError(
+            f"contribute() was given {', '.join(given)}, and it has to be said what that counts. "
+            "Call contribute(samples=..., tokens=...), with one of them or both; micro-batches are "
+            "counted by themselves."
+        )
+
+
 class LaneOwner:
     """What the user of a lane may ask of the object that has it."""
 
@@ -854,10 +880,16 @@ class LaneOwner:
         failed are refused: run it again."""
         self._lane.retry_round()
 
-    def contribute(self, *, samples: int | None = None, tokens: int | None = None) -> None:
+    def contribute(
+        self,
+        *unnamed: NoReturn,
+        samples: int | None = None,
+        tokens: int | None = None,
+        **unknown: NoReturn,
+    ) -> None:
         """What the next backward's loss is made of: told before it, for each one; None is unknown.
         The sums over all workers are in last_round().spec.counts."""
-        self._lane.contribute(samples=samples, tokens=tokens)
+        self._lane.contribute(*unnamed, samples=samples, tokens=tokens, **unknown)
 
     def sync_gradients(self) -> None:
         """Reduces the gradients that were accumulated, without another backward."""
