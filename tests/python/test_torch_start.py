@@ -69,6 +69,25 @@ def start_lines(rank: int) -> Any:
                 wire_dtype=torch.float32,
                 batch_size=1,
             ),
+            lambda net: sgd(
+                net,
+                bt,
+                op=bt.WeightedAverage,
+                weight_by="tokens",
+                contributes="sum",
+                gradient_predivide_factor="auto",
+                backward_passes_per_step=4,
+            ),
+            lambda net: bt.DistributedDataParallel(
+                net,
+                op=bt.WeightedAverage,
+                weight_by="samples",
+                contributes="mean",
+                prescale_factor=0.5,
+                postscale_factor=1e-8,
+                gradient_predivide_factor=4,
+            ),
+            lambda net: sgd(net, bt, divide_by_present=True),
         )
         for start in starts:
             with contextlib.redirect_stderr(io.StringIO()) as written:
@@ -119,17 +138,23 @@ class StartTest(TorchTest):
             self.assertEqual((True, True, False), (wrapped, unwrapped, initialized))
 
     def test_one_line_tells_what_was_chosen(self) -> None:
-        average, total = (
+        same = "wire dtype same, batch unknown"
+        average, total, of_sums, of_means = (
             "op AVERAGE, divided by the number of workers",
             "op SUM, divided by nothing",
+            "op WEIGHTED_AVERAGE of sums, divided by the tokens of all",
+            "op WEIGHTED_AVERAGE of means, divided by the samples of all",
         )
         chosen = (
-            f"{average}, wire dtype same, batch unknown",
+            f"{average}, {same}",
             f"{total}, wire dtype bfloat16, batch 32 of this worker",
-            f"{total}, wire dtype same, batch unknown",
+            f"{total}, {same}",
             f"{average}, wire dtype float16, batch 8 of this worker",
-            f"{average}, wire dtype same, batch unknown",
+            f"{average}, {same}",
             f"{total}, wire dtype float32, batch 1 of this worker",
+            f"{of_sums}, predivide auto, wire dtype same, 4 backwards per step, batch unknown",
+            f"{of_means}, prescale 0.5, postscale 1e-08, predivide 4, {same}",
+            f"{average} that have reached a parameter, {same}",
         )
         for worker, (rank, lines, version) in enumerate(self.run_job(start_lines)):
             self.assertEqual(len(chosen), len(lines))

@@ -92,28 +92,51 @@ def start_lane(
         ),
     )
     here.lanes.append(lane)
-    _tell(here, spec, wire_dtype, batch_size)
+    _tell(here, spec, passes, wire_dtype, batch_size)
     return lane
 
 
 def _tell(
     here: context.Context,
     spec: RoundSpec,
+    passes: int,
     wire_dtype: torch.dtype | None,
     batch_size: int | None,
 ) -> None:
-    """One line, by which a wrong start is seen at once."""
+    """One line, by which a wrong start is seen at once. What is as by default is left out, where
+    that can be."""
     place = here.client.place
     options = here.client.worker.options
     wire = str(wire_dtype or "same").removeprefix("torch.")
-    divisor = _DIVISORS[spec.weight_by] if spec.op != Op.SUM else "nothing"
+    window = f"{passes} backwards per step, " if passes > 1 else ""
     batch = "unknown" if batch_size is None else f"{batch_size} of this worker"
     least = options["min_workers"] if options["min_workers"] not in ("", "0") else "max"
     line = (
         f"basin: worker {here.client.worker_id} of job {options['job']}: rank {place.rank} of "
-        f"{place.world_size} (min {least}, max {options['max_workers']}), op {spec.op.name}, "
-        f"divided by {divisor}, wire dtype {wire}, batch {batch}, basin {__version__}, torch "
+        f"{place.world_size} (min {least}, max {options['max_workers']}), {_reduction_of(spec)}, "
+        f"wire dtype {wire}, {window}batch {batch}, basin {__version__}, torch "
         f"{torch.__version__}\n"
     )
     sys.stderr.write(line)  # In one piece, among those of other workers.
     sys.stderr.flush()
+
+
+def _reduction_of(spec: RoundSpec) -> str:
+    kind, divisor = "", "nothing"
+    if spec.op == Op.WEIGHTED_AVERAGE:
+        kind = " of sums" if spec.contributes_sum else " of means"
+    if spec.op != Op.SUM:
+        divisor = _DIVISORS[spec.weight_by]
+    if spec.divide_by_present:
+        divisor += " that have reached a parameter"
+    factors = {
+        "prescale": spec.prescale,
+        "postscale": spec.postscale,
+        "predivide": spec.predivide,
+    }
+    scales = (
+        f", {name} {'auto' if factor is None else f'{factor:g}'}"
+        for name, factor in factors.items()
+        if factor != 1.0
+    )
+    return f"op {spec.op}{kind}, divided by {divisor}{''.join(scales)}"
