@@ -6,6 +6,7 @@ Usage: test_torch_accumulation.py BASIND LIBBASIN
 
 import tempfile
 import weakref
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
@@ -470,6 +471,28 @@ def divides_again(rank: int, op: str, factor: float) -> Any:
         return [call.args[0] % call.args[1:] for call in warn.call_args_list]
 
 
+def divides_by_micro_batches(rank: int, count: int, synced: bool, weight_by: str | None) -> Any:
+    """.grad divided by N, after windows of `count`, or so many backwards that all send."""
+    with session() as bt:
+        net = model()
+        options: dict[str, Any] = {"op": bt.Average}
+        if weight_by is not None:
+            options = {"op": bt.WeightedAverage, "weight_by": weight_by, "contributes": "sum"}
+        optimizer = sgd(net, bt, **options)
+        with mock.patch("basin.worker.logger.warning") as warn:
+            for step in range(2):
+                optimizer.zero_grad()
+                for k in range(count):
+                    within = nullcontext() if synced or k + 1 == count else optimizer.no_sync()
+                    with within:
+                        loss_of(net, rank, 3 * step + k).backward()
+                for parameter in net.parameters():
+                    assert parameter.grad is not None
+                    parameter.grad.div_(WORKERS)
+                optimizer.step()
+        return [call.args[0] % call.args[1:] for call in warn.call_args_list]
+
+
 def runs_out(rank: int, way: str) -> Any:
     """Worker i has 2 + i batches."""
     import basin.torch as bt
@@ -682,6 +705,21 @@ class AccumulationTest(TorchTest):
             self.assertRegex(told[0], r"^divided again: .*step 0 .*1/3 of what AVERAGE.*basin\.Sum")
         for op, factor in (("Sum", 1 / WORKERS), ("Average", 1.0), ("Average", 0.25)):
             self.assertEqual([[]] * WORKERS, self.run_job(divides_again, op, factor))
+
+    def test_criterion_1_4_a_division_that_may_be_by_micro_batches_is_told_as_such(self) -> None:
+        for count, synced, weight_by, may_be in (
+            (WORKERS, False, None, True),
+            (WORKERS, True, None, True),
+            (2, False, None, False),
+            (WORKERS, False, "micro_batches", False),
+        ):
+            with self.subTest(count=count, synced=synced, weight_by=weight_by):
+                for told in self.run_job(divides_by_micro_batches, count, synced, weight_by):
+                    self.assertEqual(1, len(told))
+                    self.assertRegex(told[0], "^divided again: .*step 0 .*Do not divide by")
+                    self.assertEqual(
+                        may_be, "Unless it was by the number of micro-batches" in told[0]
+                    )
 
     def test_who_has_run_out_of_data_is_not_waited_for(self) -> None:
         for way in WAYS:

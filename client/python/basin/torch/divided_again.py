@@ -36,17 +36,26 @@ class _Element:
 
 class DividedAgain:
     """Compares a few elements of an average when it is delivered and when a step applies it, and
-    warns once when they have become 1/N. What clipping and gradient scalers multiply is told."""
+    warns once when they have become 1/N. What basin.torch's clipping and gradient scalers multiply
+    is told.
+
+    Gradients that were divided again and clipped by torch after that are 1/N no more, but any
+    fraction, as those that were clipped alone are: this is not seen. A script that divides .grad by
+    the number of its micro-batches is right with AVERAGE, and when they are as many as the workers,
+    nobody can tell: the warning says both.
+    """
 
     def __init__(self, lane: str, op: Op) -> None:
         self._lane = lane
         self._op = op
         self._warned = False
         self._elements: list[_Element] = []
+        self._micro_batches = 0  # Since the last step.
 
-    def delivered(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Their .grad is now what a round has come to."""
+    def delivered(self, parameters: Iterable[torch.Tensor], micro_batches: int) -> None:
+        """Their .grad is now what a round of so many micro-batches of this worker has come to."""
         self._elements = []
+        self._micro_batches += micro_batches
         if self._warned or self._op == Op.SUM:
             return
         for parameter in itertools.islice(parameters, _SAMPLED_PARAMETERS):
@@ -64,6 +73,7 @@ class DividedAgain:
 
     def before_step(self, step: int, info: RoundInfo | None) -> None:
         elements, self._elements = self._elements, []
+        micro_batches, self._micro_batches = self._micro_batches, 0
         workers = 1 if info is None else len(info.contributors)
         told = sum(element.value != 0.0 for element in elements)
         if info is None or workers == 1 or told < 2:
@@ -71,13 +81,20 @@ class DividedAgain:
         if not all(element.is_divided_by(workers) for element in elements):
             return
         self._warned = True
+        perhaps = ""
+        if micro_batches == workers and self._op == Op.AVERAGE:
+            perhaps = (
+                " Unless it was by the number of micro-batches, which is the same here: then divide "
+                "each loss by it instead of .grad, so that it is not taken for this."
+            )
         logger.warning(
             "divided again: the gradients that step %d applies are 1/%d of what %s of lane %s has "
             "delivered, which was divided by %d already. Do not divide by the number of workers, "
-            "or use op=basin.Sum.",
+            "or use op=basin.Sum.%s",
             step,
             workers,
             self._op.name,
             self._lane,
             info.divisor,
+            perhaps,
         )

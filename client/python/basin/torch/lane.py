@@ -565,7 +565,9 @@ class GradientLane:
             for parameter, handle in self._handles.items():
                 self._assign(parameter, handle, result)
         self._pushed.clear()
-        self._divided_again.delivered(p for p in self._handles if p in self._held)
+        self._divided_again.delivered(
+            (p for p in self._handles if p in self._held), self._sent.micro_batches
+        )
         self.totals.rounds += 1
         self.totals.wait_seconds += time.perf_counter() - began
         self._compare_counted()
