@@ -84,8 +84,8 @@ class DividedAgain:
         perhaps = ""
         if micro_batches == workers and self._op == Op.AVERAGE:
             perhaps = (
-                " Unless it was by the number of micro-batches, which is the same here: then divide "
-                "each loss by it instead of .grad, so that it is not taken for this."
+                " Unless it was by the number of micro-batches, which is the same here: then "
+                "divide each loss by it instead of .grad, so that it is not taken for this."
             )
         logger.warning(
             "divided again: the gradients that step %d applies are 1/%d of what %s of lane %s has "
