@@ -89,7 +89,7 @@ class DDPState(LaneOwner):
 
     def push(self, parameters: list[torch.Tensor]) -> None:
         """Sends the gradients of these parameters. What fails is raised when backward() returns."""
-        self._lane.check_takes_part("backward()")
+        self._lane.usage.check_takes_part("backward()")
         self._lane.push_ready(parameters)
 
 

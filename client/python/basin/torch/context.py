@@ -76,7 +76,7 @@ class Context:
         if self._depth > 0:
             raise FailedPrecondition("finished() was called in a backward. Call it after step().")
         for lane in self.lanes:
-            lane.check_has_outcome("finished()")
+            lane.usage.check_has_outcome("finished()")
         if any(lane.has_local() for lane in self.lanes):
             raise FailedPrecondition(
                 "finished() was called with gradients that were not sent, and would lose them. "

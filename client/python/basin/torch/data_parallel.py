@@ -75,7 +75,7 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         if torch.is_grad_enabled():  # One may evaluate after shutdown().
-            self._lane.check_open("forward()")
+            self._lane.usage.check_open("forward()")
         return self.module(*inputs, **options)
 
     @contextlib.contextmanager
@@ -102,7 +102,7 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         throw_on_early_termination:   False; True raises Unsupported: the others are not stopped
         """
         if enable:
-            self._lane.check_takes_part("join()")
+            self._lane.usage.check_takes_part("join()")
         if divide_by_initial_world_size:
             raise Unsupported(
                 "join(divide_by_initial_world_size=True) would divide by workers that contribute "

@@ -47,6 +47,7 @@ from basin.torch.buffers import BufferLane
 from basin.torch.delivered import Delivered
 from basin.torch.divided_again import DividedAgain
 from basin.torch.state import JobState
+from basin.torch.usage import Usage
 from basin.torch.window import Window
 from basin.worker import Result, RoundInfo, Worker
 
@@ -119,21 +120,17 @@ class GradientLane:
         self._handles: dict[torch.Tensor, int] = {}
         self._hooks: list[RemovableHandle] = []
 
-        self._closed = False
-        self._finished = False  # Said by this worker of all rounds.
-        self._pushing = True
+        self.usage = Usage(name, owner, passes)
         self._in_backward = False
         self._sends = False  # Whether this backward pushes.
         self._reached = False  # Whether it has come to a parameter.
         self._beyond = False  # Whether it was one too many for its window.
         self._told = Window()  # Of the next backward that comes to a parameter.
         self._window = Window()  # Of what is local.
-        self._spoiled = False  # What is local holds a part of a backward that has failed.
-        self._failed = False  # Whether what is pushed does.
+        self._failed = False  # Whether what is pushed holds a part of a backward that has failed.
         # As the last backward has left it: parameter, gradient and version of its memory.
         self._left_local: list[tuple[torch.Tensor, torch.Tensor, int]] = []
         self._sent = Window()  # Of the round in flight.
-        self._in_round = False
         self._refusal: Error | None = None  # Why this worker is not counted in the round.
         self._expected_round: int | None = None  # Of a worker that has joined late.
         self._failure: Error | None = None
@@ -143,7 +140,6 @@ class GradientLane:
         # A window that is full, out of the way of a backward that may come here.
         self._apart: dict[torch.Tensor, torch.Tensor] = {}
 
-        self._steps = 0
         # By optimizer: how many rounds there had been at its last step.
         self._rounds_at_step: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (
             weakref.WeakKeyDictionary()
@@ -205,51 +201,24 @@ class GradientLane:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-        self._closed = True
-
-    def check_open(self, call: str) -> None:
-        """Raises FailedPrecondition after shutdown(), when gradients are this worker's own."""
-        if self._closed:
-            raise FailedPrecondition(
-                f"{call} was called after shutdown(), and {self._owner} of before it reduces "
-                "nothing any more. Make another one after init(); to train on alone, use the "
-                "optimizer or the model without Basin."
-            )
+        self.usage.closed = True
 
     def finish(self) -> None:
         """This worker is out of data, and contributes to no further round."""
-        self._finished = True
-
-    def check_takes_part(self, call: str) -> None:
-        """As check_open(), and after finished()."""
-        self.check_open(call)
-        if self._finished:
-            raise FailedPrecondition(
-                f"{call} was called after finished(), when this worker takes part in no more "
-                f"rounds and {self._owner} reduces nothing any more. Say finished() after the last "
-                "step(); the model may still be evaluated and saved."
-            )
+        self.usage.finished = True
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Gradients of backwards within stay local: to accumulate micro-batches, or when another
         model's backward passes through this one. step() is refused within."""
-        self.check_takes_part("no_sync()")
-        before, self._pushing = self._pushing, False
-        try:
+        with self.usage.no_sync():
             yield
-        finally:
-            self._pushing = before
 
     # ---- one backward
 
     def start_backward(self) -> None:
         """Puts aside what is held."""
-        if self._in_round:
-            raise FailedPrecondition(
-                f"The last round of lane {self.name} has no outcome yet. Call wait_round() of "
-                f"{self._owner} before the next backward."
-            )
+        self.usage.check_may_begin()
         self.scan()
         self._forget_what_was_zeroed()
         self._put_aside()
@@ -258,7 +227,7 @@ class GradientLane:
         self._failure = None
         self._in_backward = True
         self._reached = self._beyond = False
-        self._sends = self._pushing and self._window.micro_batches + 1 >= self._passes
+        self._sends = self.usage.pushing and self._window.micro_batches + 1 >= self._passes
 
     def _put_aside(self) -> None:
         for parameter in self._held:
@@ -299,15 +268,15 @@ class GradientLane:
             # zero_grad(set_to_none=False) leaves no trace but zeros.
             if parameter.grad is None or not parameter.grad.any():
                 del self._aside[parameter]
-        if self._spoiled and not self.has_local():
-            self._spoiled, self._window, self._left_local = False, Window(), []
+        if self.usage.spoiled and not self.has_local():
+            self.usage.spoiled, self._window, self._left_local = False, Window(), []
         # Gradients of zeros that a backward has made count.
         if self._window.micro_batches > 0 and self._written() and not self.has_local():
             self._window, self._left_local = Window(), []
 
     def _were_dropped(self) -> bool:
         """Whether zero_grad() has taken all results of the last round: its step is left out."""
-        if not self._held or self._aside or self._in_round:
+        if not self._held or self._aside or self.usage.in_round:
             return False
         kept = [parameter for parameter in self._held if parameter.grad is not None]
         if kept and (self.info is None or not self.info.squared_norm):
@@ -411,7 +380,7 @@ class GradientLane:
         self.totals.push_seconds += time.perf_counter() - began
 
     def _begin(self) -> None:
-        if self._in_round:
+        if self.usage.in_round:
             return
         expected = self._state.before_round(self.name)
         if self._in_backward:
@@ -420,10 +389,10 @@ class GradientLane:
             self._spec,
             counts=self._window.counts().check_contributed(),
             loss_scale=self.loss_scale,
-            step=self._steps,
+            step=self.usage.steps,
         )
         self._worker.begin(self._lane, spec)
-        self._in_round = True
+        self.usage.in_round = True
         self._sent, self._window = self._window, Window()
         self._left_local = []
         self._refusal = None
@@ -434,8 +403,8 @@ class GradientLane:
     def _check_window(self) -> None:
         """Of the backward that has come to this lane. What is wrong is raised when it returns."""
         try:
-            self.check_takes_part("backward()")
-            self._check_not_spoiled("backward()")
+            self.usage.check_takes_part("backward()")
+            self.usage.check_not_spoiled("backward()")
             self._check_window_is_applied()
             self._told.check(self._spec, self._window, self._owner)
         except Error as error:
@@ -451,7 +420,7 @@ class GradientLane:
     def end_backward(self) -> bool:
         """Commits, if there is a round, without waiting. Returns whether there is one."""
         self._in_backward = False
-        if not self._in_round:
+        if not self.usage.in_round:
             if self._apart:  # It did not come by.
                 self._restore_apart()
             elif self._reached:
@@ -502,7 +471,7 @@ class GradientLane:
         started, self._in_backward = self._in_backward, False
         if not started:
             return False  # It failed before this lane came to it.
-        if not self._in_round:
+        if not self.usage.in_round:
             if self._reached:  # What was told is of the next backward that comes to this lane.
                 self._told = Window()
             if self._apart:
@@ -511,7 +480,7 @@ class GradientLane:
                 for parameter in self._local():
                     parameter.grad = None  # The results, which are aside, are as they were.
             elif self._reached:
-                self._spoiled = True
+                self.usage.spoiled = True
             self._restore_aside()
             return False
         self._failed = True
@@ -547,9 +516,9 @@ class GradientLane:
             raise
         except Error:
             # Nobody applies this round. The gradients are as they were.
-            self._in_round = False
+            self.usage.in_round = False
             self._window = self._sent
-            self._spoiled = self._failed
+            self.usage.spoiled = self._failed
             for parameter, memory in self._pushed.items():
                 if parameter.grad is None:
                     parameter.grad = memory
@@ -557,9 +526,9 @@ class GradientLane:
             self._note_local()
             self._restore_aside()
             raise
-        self._in_round = False
+        self.usage.in_round = False
         # The reply is the same on all workers, and this label is not in it.
-        self.info = replace(result.info, spec=replace(result.info.spec, step=self._steps))
+        self.info = replace(result.info, spec=replace(result.info.spec, step=self.usage.steps))
         self._check_round(self.info.round)
         with torch.no_grad():
             for parameter, handle in self._handles.items():
@@ -624,22 +593,18 @@ class GradientLane:
     def wait_round(self, timeout: float | None = None) -> None:
         """Waits again, after OutcomeUnknown or Paused; for ever, unless `timeout` seconds are
         given."""
-        self.check_takes_part("wait_round()")
+        self.usage.check_takes_part("wait_round()")
         timeout = seconds("timeout", timeout)
-        if not self._in_round:
-            raise FailedPrecondition(f"Lane {self.name} has no round in flight. Do not wait.")
+        self.usage.check_in_flight()
         self._settle(timeout)
 
     def retry_round(self) -> None:
         """Sends what an aborted round had, as the next round."""
-        self.check_takes_part("retry_round()")
-        if not self._in_round:
+        self.usage.check_takes_part("retry_round()")
+        if not self.usage.in_round:
             self._forget_what_was_zeroed()
-            self._check_not_spoiled("retry_round()")
-        if self._in_round or not self._local():
-            raise FailedPrecondition(
-                f"Lane {self.name} has no gradients of an aborted round. Run backward() instead."
-            )
+            self.usage.check_not_spoiled("retry_round()")
+        self.usage.check_may_retry(bool(self._local()))
         self._reduce_local()
 
     def _reduce_local(self) -> None:
@@ -653,11 +618,11 @@ class GradientLane:
     def sync_gradients(self) -> None:
         """Sends what is local, without a backward. Takes part with nothing, when there is nothing
         and there was no round since the last step, or since zero_grad() left one out."""
-        self.check_takes_part("sync_gradients()")
-        self._check_settled("sync_gradients()")
+        self.usage.check_takes_part("sync_gradients()")
+        self.usage.check_settled("sync_gradients()")
         self.scan()
         self._forget_what_was_zeroed()
-        self._check_not_spoiled("sync_gradients()")
+        self.usage.check_not_spoiled("sync_gradients()")
         if self.has_local() or not self._has_round_for(self._rounds_at_step):
             self._reduce_local()
 
@@ -674,7 +639,7 @@ class GradientLane:
         unnamed, unknown: nothing may be given so, and the TypeError says how
         """
         _check_named(unnamed, unknown)
-        self.check_takes_part("contribute()")
+        self.usage.check_takes_part("contribute()")
         told = Counts(samples=samples, tokens=tokens).check_contributed()
         self._told.tell(told.samples, told.tokens)
 
@@ -698,89 +663,40 @@ class GradientLane:
     def check_loss_scale(self, scale: float, call: str) -> None:
         """Whether the results that `call` of a scaler divides by its scale were sent with that one.
         What other workers' gradients were scaled by was compared with it."""
-        if self.info is None or not self._held or self.info.spec.loss_scale == scale:
-            return
-        raise FailedPrecondition(
-            f"{call} of step {self._steps} is of a gradient scaler whose scale is {scale:g}, and "
-            f"the gradients of lane {self.name} were sent as scaled by "
-            f"{self.info.spec.loss_scale:g}: of several scalers the last one that scaled a loss "
-            "before the backward counts, and workers compare its scale. Use one scaler for all "
-            "optimizers, or call scale() of each right before the backward of its loss, and "
-            "update() after step()."
-        )
+        if self.info is not None and self._held and self.info.spec.loss_scale != scale:
+            self.usage.refuse_loss_scale(call, scale, self.info.spec.loss_scale)
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Makes sure that .grad is the result of a round."""
         self.reduce_for(optimizer, "step()")
-        self._divided_again.before_step(self._steps, self.info)
+        self._divided_again.before_step(self.usage.steps, self.info)
 
     def reduce_for(self, optimizer: torch.optim.Optimizer, call: str) -> None:
         """Reduces what is left of a window, for a `call` that needs the result."""
-        self.check_takes_part(call)
+        self.usage.check_takes_part(call)
         self.scan()
         self._check_step(optimizer, call)
         short = self._passes > 1 and self.has_local()
-        # Otherwise the others may have a round that this worker has nothing for.
         if short:
             self._check_not_written(call)
+        # Otherwise the others may have a round that this worker has nothing for.
         if short or not self._has_round_for([optimizer]):
             self._reduce_local()
 
-    def _check_not_spoiled(self, call: str) -> None:
-        if self._spoiled:
-            raise FailedPrecondition(
-                f"{call} of step {self._steps} was called on gradients of lane {self.name} that "
-                "hold a part of a backward that has failed. Call zero_grad() and run the backward "
-                "again, with all micro-batches of this step."
-            )
-
     def _check_not_written(self, call: str) -> None:
-        """A full window was reduced before it was clipped, say; a short one would be clipped before
-        it is reduced, and by its own norm: parameters would part."""
         for parameter in self._written():
             if parameter.grad is not None and parameter.grad.any():  # Otherwise it was zeroed.
-                raise FailedPrecondition(
-                    f"{call} of step {self._steps} was called on a window of fewer than "
-                    f"{self._passes} backwards (backward_passes_per_step), which has not been "
-                    f"reduced, and somebody has written to the gradient of parameter "
-                    f"{self._names[parameter]} of lane {self.name}: by clipping, say, which other "
-                    f"workers do to the result. Call sync_gradients() of {self._owner} after the "
-                    "last backward() and before anything that changes .grad."
-                )
+                self.usage.refuse_written(call, self._names[parameter])
 
     def _check_window_is_applied(self) -> None:
-        """Another backward would begin a window that the other workers have not: from then on their
-        rounds would be of different steps."""
         if self._passes > 1 and self.has_unapplied():
             self._beyond = True
-            raise FailedPrecondition(
-                f"backward() was called after the last one of step {self._steps}: the gradients of "
-                f"lane {self.name} were sent by number {self._passes} "
-                "(backward_passes_per_step), or before, by hand. Call step() first, or zero_grad() "
-                "to leave the step out, or make the window longer."
-            )
-
-    def check_has_outcome(self, call: str) -> None:
-        """Raises FailedPrecondition while a round is in flight."""
-        if self._in_round:
-            raise FailedPrecondition(
-                f"{call} of step {self._steps} was called on gradients of lane {self.name} that "
-                "were pushed and have no outcome yet. Call it after backward() has returned; after "
-                f"OutcomeUnknown, call wait_round() of {self._owner} first."
-            )
-
-    def _check_settled(self, call: str) -> None:
-        self.check_has_outcome(call)
-        if not self._pushing:
-            raise FailedPrecondition(
-                f"{call} of step {self._steps} was called within no_sync(), where gradients are "
-                "this worker's own. Call it after a backward outside of no_sync()."
-            )
+            self.usage.refuse_another_window()
 
     def _check_step(self, optimizer: torch.optim.Optimizer, call: str) -> None:
-        self._check_settled(call)
+        self.usage.check_settled(call)
         self._forget_what_was_zeroed()
-        self._check_not_spoiled(call)
+        self.usage.check_not_spoiled(call)
         local = set(self._local())
         for parameter in parameters_of(optimizer):
             if optimizer is self._optimizer and not self.knows(parameter):
@@ -791,16 +707,11 @@ class GradientLane:
             if self._passes > 1 or parameter not in local or parameter.grad is None:
                 continue
             if parameter.grad.any():
-                raise FailedPrecondition(
-                    f"{call} of step {self._steps} was called on a gradient of parameter "
-                    f"{self._names[parameter]} that is this worker's own. Run the last backward "
-                    "outside of no_sync(), or call its sync_gradients(); after an aborted round "
-                    f"call retry_round() of {self._owner}."
-                )
+                self.usage.refuse_own(call, self._names[parameter])
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._rounds_at_step[optimizer] = self.totals.rounds
-        self._steps += 1
+        self.usage.steps += 1
 
     # ---- for workers that join
 
@@ -812,7 +723,7 @@ class GradientLane:
     def has_unapplied(self) -> bool:
         """Whether there are results of rounds before this one that no step has applied."""
         results = list(self._aside.values())
-        if not self._in_round:
+        if not self.usage.in_round:
             if self.totals.rounds in self._rounds_at_step.values():
                 return False
             results += [p.grad for p in self._held if p.grad is not None]
@@ -824,7 +735,7 @@ class GradientLane:
 
     def start_again(self) -> None:
         """Forgets all gradients: this worker was away, and the others have gone on."""
-        if self._in_round:
+        if self.usage.in_round:
             self._worker.abandon()
         for parameter in self._handles:
             parameter.grad = None
@@ -834,8 +745,8 @@ class GradientLane:
         self._apart.clear()
         self.delivered.clear()
         self.counted = None
-        self._in_round = self._in_backward = False
-        self._told, self._window, self._spoiled = Window(), Window(), False
+        self.usage.in_round = self._in_backward = False
+        self._told, self._window, self.usage.spoiled = Window(), Window(), False
         self._failed = False
         self._refusal = self._failure = None
         if self._buffers is not None:

@@ -163,4 +163,4 @@ def _attach(optimizer: Any, lane: GradientLane) -> None:
 
 
 def _check_open(optimizer: Any, *_: Any) -> None:
-    optimizer.basin_lane.check_open("step()")
+    optimizer.basin_lane.usage.check_open("step()")
