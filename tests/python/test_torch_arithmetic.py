@@ -525,6 +525,32 @@ def token_batches(rank: int) -> Any:
     return results
 
 
+def token_means(rank: int) -> Any:
+    """The mean over the masked rows of one batch on each worker; over none it is 0/0."""
+    results = []
+    for seed in SEEDS:
+        with session() as bt:
+            net = TwoHeads(seed)
+            optimizer = sgd(net, bt, **by("tokens", "mean"))
+            _, second = net.losses(net.worker == rank)
+            optimizer.contribute(tokens=len(second))
+            second.mean().backward()
+            results.append((gradients(net), optimizer.last_round()))
+    return results
+
+
+def equal_micro_batches(rank: int) -> Any:
+    """Micro-batches of two rows, 1, 4 and 2 of them on the workers: each loss a mean, undivided."""
+    with session() as bt:
+        net = TwoHeads(0)
+        optimizer = sgd(net, bt, backward_passes_per_step=4, **by("micro_batches", "sum"))
+        for k in ((0,), (1, 2, 3, 4), (5, 6))[rank]:
+            rows = torch.arange(net.rows) // 2 == k
+            net.losses(rows)[0].mean().backward()
+        optimizer.sync_gradients()
+        return gradients(net), optimizer.last_round().divisor
+
+
 def lost_between(rank: int) -> Any:
     """The last worker counts, and is gone before the gradients."""
     with session(min_workers=1) as bt:
@@ -832,6 +858,26 @@ class TorchArithmeticTest(TorchTest):
                 self.assert_relatively_close(gradients(net), got)
                 self.assertEqual(len(second), info.divisor)
                 self.assertEqual(3 * WORKERS, info.spec.counts.micro_batches)
+
+    def test_criterion_3_3_means_of_any_split_give_the_gradient_of_the_whole_batch(self) -> None:
+        each = self.run_job(token_means)
+        nobody = 0
+        for seed, results in zip(SEEDS, zip(*each)):
+            net = TwoHeads(seed)
+            _, second = net.losses(torch.full((net.rows,), True))
+            second.mean().backward()
+            for got, info in results:
+                self.assert_relatively_close(gradients(net), got)
+                self.assertEqual(len(second), info.divisor)
+                nobody += info.contributor_weights.count(0)
+        self.assertGreater(nobody, 0, "a worker whose gradient is NaN")
+
+    def test_criterion_3_3_equal_micro_batches_give_the_gradient_of_the_whole_batch(self) -> None:
+        net = TwoHeads(0)
+        net.losses(torch.arange(net.rows) < 14)[0].mean().backward()
+        for got, divisor in self.run_job(equal_micro_batches):
+            self.assert_relatively_close(gradients(net), got)
+            self.assertEqual(7, divisor)
 
     def assert_relatively_close(self, expected: list[Any], got: list[Any]) -> None:
         for a, b in zip(expected, got):
