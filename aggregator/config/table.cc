@@ -6,15 +6,11 @@
 #include <string>
 #include <utility>
 
+#include "aggregator/config/units.h"
 #include "proto/limits/limits.h"
 
 namespace basin::aggregator {
 namespace {
-
-constexpr uint64_t kKiB = uint64_t{1} << 10;
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr uint64_t kTiB = uint64_t{1} << 40;
 
 // Longer than any training job waits for anything.
 constexpr absl::Duration kLongest = absl::Hours(24 * 7);

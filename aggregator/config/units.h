@@ -18,6 +18,11 @@
 
 namespace basin::aggregator {
 
+inline constexpr uint64_t kKiB = uint64_t{1} << 10;
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+inline constexpr uint64_t kGiB = uint64_t{1} << 30;
+inline constexpr uint64_t kTiB = uint64_t{1} << 40;
+
 // "500ms", "5s", "1m30s", "1.5h". Never negative.
 absl::StatusOr<absl::Duration> ParseDuration(std::string_view text);
 

@@ -11,19 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/spec.h"
+#include "proto/vocabulary/overloaded.h"
 
 namespace basin::aggregator {
-namespace {
-
-template <typename... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <typename... F>
-Overloaded(F...) -> Overloaded<F...>;
-
-}  // namespace
-
 const char* JobStateName(JobState state) {
   switch (state) {
     case JobState::kRecovering:

@@ -18,7 +18,7 @@ const LaneHistory* FindLane(const Hello& hello, const std::string& name) {
   return nullptr;
 }
 
-enum class Standing { kCurrent, kBehind, kConflict };
+enum class Agreement { kCurrent, kBehind, kConflict };
 
 // The value of the newest verdict if this worker, one verdict behind, has staged it. The chain says
 // whether it is that value, also where the newest holder, a joiner, was told no more than the
@@ -32,21 +32,21 @@ const StagedValue* StagedNewest(const LaneHistory& mine, const LaneHistory& newe
 
 // Where a worker stands against the newest history of a lane. One verdict behind is current when
 // it has staged that very value: the verdict is told to it again.
-Standing Compare(const LaneHistory* mine, const LaneHistory& newest) {
-  if (mine == nullptr) return newest.last_verdict == 0 ? Standing::kCurrent : Standing::kBehind;
+Agreement Compare(const LaneHistory* mine, const LaneHistory& newest) {
+  if (mine == nullptr) return newest.last_verdict == 0 ? Agreement::kCurrent : Agreement::kBehind;
   if (mine->last_verdict == newest.last_verdict) {
-    return mine->chain == newest.chain ? Standing::kCurrent : Standing::kConflict;
+    return mine->chain == newest.chain ? Agreement::kCurrent : Agreement::kConflict;
   }
   for (const VerdictRecord& record : newest.verdicts) {
     if (record.round == mine->last_verdict && record.chain != mine->chain) {
-      return Standing::kConflict;
+      return Agreement::kConflict;
     }
     if (record.round == mine->last_verdict + 1 &&
         record.chain != ExtendChain(mine->chain, record.round, record.value)) {
-      return Standing::kConflict;
+      return Agreement::kConflict;
     }
   }
-  return StagedNewest(*mine, newest) != nullptr ? Standing::kCurrent : Standing::kBehind;
+  return StagedNewest(*mine, newest) != nullptr ? Agreement::kCurrent : Agreement::kBehind;
 }
 
 // The history the job goes on with: the longest; of two that differ at the same length, the one
@@ -136,12 +136,12 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
         }
       }
       switch (Compare(mine, newest)) {
-        case Standing::kCurrent:
+        case Agreement::kCurrent:
           break;
-        case Standing::kBehind:
+        case Agreement::kBehind:
           behind.insert(id);
           break;
-        case Standing::kConflict:
+        case Agreement::kConflict:
           conflicts.insert(id);
           break;
       }

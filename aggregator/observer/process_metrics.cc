@@ -60,7 +60,7 @@ double OpenFiles() {
   return static_cast<double>(std::distance(files, std::filesystem::directory_iterator())) - 1;
 }
 
-MetricFamily Family(const char* name, const char* help, MetricType type, double value) {
+MetricFamily SingleValue(const char* name, const char* help, MetricType type, double value) {
   MetricFamily family;
   family.name = name;
   family.help = help;
@@ -85,18 +85,20 @@ std::vector<MetricFamily> ProcessMetrics() {
   rlimit files = {};
   getrlimit(RLIMIT_NOFILE, &files);
   return {
-      Family("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.",
-             MetricType::Counter, (number(kUserTicks) + number(kSystemTicks)) / ticks),
-      Family("process_resident_memory_bytes", "Resident memory size in bytes.", MetricType::Gauge,
-             number(kResidentPages) * static_cast<double>(sysconf(_SC_PAGESIZE))),
-      Family("process_virtual_memory_bytes", "Virtual memory size in bytes.", MetricType::Gauge,
-             number(kVirtualBytes)),
-      Family("process_start_time_seconds", "Start time of the process since unix epoch in seconds.",
-             MetricType::Gauge, BootTime() + number(kStartTicks) / ticks),
-      Family("process_open_fds", "Number of open file descriptors.", MetricType::Gauge,
-             OpenFiles()),
-      Family("process_max_fds", "Maximum number of open file descriptors.", MetricType::Gauge,
-             static_cast<double>(files.rlim_cur)),
+      SingleValue("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.",
+                  MetricType::Counter, (number(kUserTicks) + number(kSystemTicks)) / ticks),
+      SingleValue("process_resident_memory_bytes", "Resident memory size in bytes.",
+                  MetricType::Gauge,
+                  number(kResidentPages) * static_cast<double>(sysconf(_SC_PAGESIZE))),
+      SingleValue("process_virtual_memory_bytes", "Virtual memory size in bytes.",
+                  MetricType::Gauge, number(kVirtualBytes)),
+      SingleValue("process_start_time_seconds",
+                  "Start time of the process since unix epoch in seconds.", MetricType::Gauge,
+                  BootTime() + number(kStartTicks) / ticks),
+      SingleValue("process_open_fds", "Number of open file descriptors.", MetricType::Gauge,
+                  OpenFiles()),
+      SingleValue("process_max_fds", "Maximum number of open file descriptors.", MetricType::Gauge,
+                  static_cast<double>(files.rlim_cur)),
   };
 }
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/core/overloaded.h"
+#include "proto/vocabulary/overloaded.h"
 
 namespace basin::client {
 namespace {

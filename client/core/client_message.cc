@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/core/client.h"
-#include "client/core/overloaded.h"
+#include "proto/vocabulary/overloaded.h"
 
 namespace basin::client {
 

@@ -292,7 +292,7 @@ Get Decode(const v1::Get& in, Checker& checker) {
 namespace {
 
 // Where each alternative goes in the oneof.
-struct Put {
+struct PutToAggregator {
   v1::ToAggregator* out;
   void operator()(const Hello& in) { Encode(in, out->mutable_hello()); }
   void operator()(const Ready& in) { Encode(in, out->mutable_ready()); }
@@ -365,7 +365,7 @@ ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
 }  // namespace
 
 absl::Status Encode(const ToAggregator& in, v1::ToAggregator* out) {
-  std::visit(Put{out}, in);
+  std::visit(PutToAggregator{out}, in);
   return CheckSize(*out, kMaxAssembledBytes);
 }
 

@@ -317,7 +317,7 @@ HeldUp Decode(const v1::HeldUp& in, Checker& checker) {
 namespace {
 
 // Where each alternative goes in the oneof.
-struct Put {
+struct PutToWorker {
   v1::ToWorker* out;
   void operator()(const Welcome& in) { Encode(in, out->mutable_welcome()); }
   void operator()(const MembershipChanged& in) { Encode(in, out->mutable_membership_changed()); }
@@ -384,7 +384,7 @@ ToWorker Take(const v1::ToWorker& in, Checker& checker) {
 }  // namespace
 
 absl::Status Encode(const ToWorker& in, v1::ToWorker* out) {
-  std::visit(Put{out}, in);
+  std::visit(PutToWorker{out}, in);
   return CheckSize(*out, kMaxAssembledBytes);
 }
 

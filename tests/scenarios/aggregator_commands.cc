@@ -37,7 +37,7 @@ aggregator::Config ParseConfig(World& world, Arguments& arguments) {
   return config;
 }
 
-void Start(World& world, Arguments& arguments) {
+void StartAggregator(World& world, Arguments& arguments) {
   const std::string name = arguments.Text("name", "aggregator");
   if (world.FindAggregator(name) != nullptr) {
     arguments.Fail(absl::StrCat(name, " is running already"));
@@ -52,7 +52,7 @@ void Crash(World& world, Arguments& arguments) {
   }
 }
 
-void Restart(World& world, Arguments& arguments) {
+void RestartAggregator(World& world, Arguments& arguments) {
   AggregatorProcess* process = AggregatorNamed(world, arguments);
   if (process == nullptr) return;
   const std::string name = process->name();
@@ -60,13 +60,13 @@ void Restart(World& world, Arguments& arguments) {
   world.StartAggregator(name, ParseConfig(world, arguments));
 }
 
-void Stop(World& world, Arguments& arguments) {
+void StopAggregator(World& world, Arguments& arguments) {
   if (AggregatorProcess* process = AggregatorNamed(world, arguments)) process->stopped = true;
 }
 
 // What has arrived meanwhile is read before the timers are looked at only if the process chooses
 // so; the first thing it sees may as well be a timer.
-void Cont(World& world, Arguments& arguments) {
+void ContAggregator(World& world, Arguments& arguments) {
   AggregatorProcess* process = AggregatorNamed(world, arguments);
   if (process == nullptr) return;
   process->stopped = false;
@@ -87,11 +87,12 @@ std::vector<Command> AggregatorCommands() {
        "[name=N] [term=1] [state-file] [lease=5s] [recovery-window=8s] [start-timeout=5m] "
        "[pause-timeout=D] [drain-grace=30s] [memory=B] [frame=B] [window=B] [result-window=B] "
        "[loss=shrink|abort] [evict-late=D] [recovery=majority|any]",
-       "Starts an aggregator; with state-file it reads and writes the disk.", Start},
+       "Starts an aggregator; with state-file it reads and writes the disk.", StartAggregator},
       {"aggregator crash", "[name=N]", "kill -9; what it had not delivered is lost.", Crash},
-      {"aggregator restart", "as start", "Crash and start, with the settings given.", Restart},
-      {"aggregator stop", "[name=N]", "SIGSTOP.", Stop},
-      {"aggregator cont", "[name=N]", "SIGCONT; its timers fire first.", Cont},
+      {"aggregator restart", "as start", "Crash and start, with the settings given.",
+       RestartAggregator},
+      {"aggregator stop", "[name=N]", "SIGSTOP.", StopAggregator},
+      {"aggregator cont", "[name=N]", "SIGCONT; its timers fire first.", ContAggregator},
       {"disk", "full|ok", "Whether the state file can be written.", Disk},
   };
 }

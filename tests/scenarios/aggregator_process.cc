@@ -6,18 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/vocabulary/overloaded.h"
 #include "tests/scenarios/oracle.h"
 #include "tests/scenarios/world.h"
 
 namespace basin::scenarios {
 namespace {
-
-template <typename... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <typename... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 aggregator::ChunkDigests DigestsOf(const Frame& frame) {
   aggregator::ChunkDigests digests;

@@ -28,7 +28,7 @@ void GiveNonce(World& world, client::Config& config) {
   config.jitter_seed = config.nonce;
 }
 
-void Start(World& world, Arguments& arguments) {
+void StartWorker(World& world, Arguments& arguments) {
   const std::optional<std::string> id = arguments.Option("id");
   const std::string target = arguments.Text("target", "aggregator");
   client::Config config = ParseConfig(arguments);
@@ -43,7 +43,7 @@ void Start(World& world, Arguments& arguments) {
   }
 }
 
-void Restart(World& world, Arguments& arguments) {
+void RestartWorker(World& world, Arguments& arguments) {
   for (WorkerProcess* worker : WorkersNamed(world, arguments)) {
     client::Config config = worker->config();
     config.fresh = false;
@@ -59,11 +59,11 @@ void Kill(World& world, Arguments& arguments) {
   for (WorkerProcess* worker : WorkersNamed(world, arguments)) world.KillWorker(*worker);
 }
 
-void Stop(World& world, Arguments& arguments) {
+void StopWorker(World& world, Arguments& arguments) {
   for (WorkerProcess* worker : WorkersNamed(world, arguments)) worker->stopped = true;
 }
 
-void Cont(World& world, Arguments& arguments) {
+void ContWorker(World& world, Arguments& arguments) {
   for (WorkerProcess* worker : WorkersNamed(world, arguments)) {
     worker->stopped = false;
     worker->Step(client::Tick{});
@@ -124,12 +124,12 @@ std::vector<Command> WorkerCommands() {
       {"worker start",
        "W... [id=W] [fresh] [run=R] [min=N] [max=N] [start=N] [streams=2] [target=aggregator]",
        "Starts processes without memory; `fresh`: the launcher vouches that the run is new.",
-       Start},
+       StartWorker},
       {"worker kill", "W...", "kill -9; what it had not delivered is lost, and the kernel closes.",
        Kill},
-      {"worker restart", "W...", "Kill, and start again without memory.", Restart},
-      {"worker stop", "W...", "SIGSTOP.", Stop},
-      {"worker cont", "W...", "SIGCONT.", Cont},
+      {"worker restart", "W...", "Kill, and start again without memory.", RestartWorker},
+      {"worker stop", "W...", "SIGSTOP.", StopWorker},
+      {"worker cont", "W...", "SIGCONT.", ContWorker},
       {"worker leave", "W...", "Leaves in good order.", Leave},
       {"worker finish", "W...", "Has run out of data.", Finish},
       {"worker abandon", "W...", "Gives up its rounds, and with them its incarnation.", Abandon},

@@ -6,18 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/vocabulary/overloaded.h"
 #include "tests/scenarios/oracle.h"
 #include "tests/scenarios/world.h"
 
 namespace basin::scenarios {
 namespace {
-
-template <typename... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <typename... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 client::ChunkDigests ValueDigests(const ValueKey& key, uint32_t first, uint32_t count,
                                   uint64_t content) {

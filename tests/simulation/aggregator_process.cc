@@ -15,8 +15,6 @@ namespace {
 
 using aggregator::NoteKind;
 
-constexpr SimTime kNever = int64_t{1} << 60;
-
 constexpr uint64_t BitOf(NoteKind kind) { return uint64_t{1} << static_cast<uint32_t>(kind); }
 
 // The notes of which one has to say why a session ends.

@@ -21,6 +21,8 @@ using SimTime = int64_t;
 
 inline constexpr SimTime kMillisecond = 1000;
 inline constexpr SimTime kSecond = 1000 * kMillisecond;
+// Later than every event.
+inline constexpr SimTime kNever = int64_t{1} << 60;
 
 // What the cores see. An arbitrary second of unix time, because terms are unix seconds.
 inline absl::Time ToAbsl(SimTime time) {
@@ -29,7 +31,6 @@ inline absl::Time ToAbsl(SimTime time) {
 
 // Rounded up, so that a deadline has passed when its event comes. Infinity stays far away.
 inline SimTime FromAbsl(absl::Time time) {
-  constexpr SimTime kNever = int64_t{1} << 60;
   if (time == absl::InfiniteFuture()) return kNever;
   const absl::Duration since = time - absl::FromUnixSeconds(1'000'000'000);
   return std::min(kNever, absl::ToInt64Microseconds(absl::Ceil(since, absl::Microseconds(1))));

@@ -4,17 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/vocabulary/overloaded.h"
 #include "tests/simulation/coverage.h"
 
 namespace basin::simulation {
 namespace {
-
-template <typename... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <typename... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 std::string Text(const ChunkRange& range) {
   return absl::StrCat("t", range.tensor, "[", range.first, "..", range.first + range.count, ")");

@@ -15,7 +15,6 @@
 namespace basin::simulation {
 namespace {
 
-constexpr SimTime kNever = int64_t{1} << 60;
 constexpr uint64_t kValueBytes = 300 * 1024;  // Two chunks.
 constexpr char kValueName[] = "state";
 

@@ -14,8 +14,6 @@
 namespace basin::simulation {
 namespace {
 
-constexpr SimTime kNever = int64_t{1} << 60;
-
 SimTime ToSim(absl::Duration duration) {
   return absl::ToInt64Microseconds(absl::Ceil(duration, absl::Microseconds(1)));
 }

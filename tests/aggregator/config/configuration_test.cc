@@ -13,6 +13,7 @@
 
 #include "aggregator/config/describe.h"
 #include "aggregator/config/table.h"
+#include "aggregator/config/units.h"
 #include "aggregator/config/yaml.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -27,8 +28,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 const Machine kMachine = {1000 * kMiB, 4};
 

@@ -8,12 +8,11 @@
 #include <fstream>
 #include <string>
 
+#include "aggregator/config/units.h"
 #include "gtest/gtest.h"
 
 namespace basin::aggregator {
 namespace {
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 class MachineTest : public ::testing::Test {
  protected:

@@ -15,15 +15,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-struct Three : Cluster {
-  explicit Three(JobSettings settings = Settings(1, 4, 3), Config config = {})
-      : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")), c(Join("c")) {}
-  void Lose(const char* id) { Step(WorkerExited{kJob, id}); }
-  TestWorker& a;
-  TestWorker& b;
-  TestWorker& c;
-};
-
 TEST(Attempt, Fault_W1_ALostContributionIsDroppedFromEveryTensor) {
   Three t;
   t.a.Contribute();

@@ -292,6 +292,16 @@ class Cluster {
   std::map<CacheKey, std::set<uint32_t>> cached_;  // Chunks of broadcast values.
 };
 
+// A job that three have begun; a fourth may join.
+struct Three : Cluster {
+  explicit Three(JobSettings settings = Settings(1, 4, 3), Config config = {})
+      : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")), c(Join("c")) {}
+  void Lose(const char* id) { Step(WorkerExited{kJob, id}); }
+  TestWorker& a;
+  TestWorker& b;
+  TestWorker& c;
+};
+
 }  // namespace basin::aggregator
 
 #endif  // BASIN_TESTS_AGGREGATOR_CORE_HARNESS_H_

@@ -31,8 +31,8 @@ Config Narrow(uint64_t chunks) {
 }
 
 // Two workers and a lane of `chunks` tensors of one chunk.
-struct Pair : Cluster {
-  Pair(Config config, uint32_t chunks)
+struct NarrowPair : Cluster {
+  NarrowPair(Config config, uint32_t chunks)
       : Cluster(Settings(1, 2, 2), std::move(config)), a(Worker("a")), b(Worker("b")) {
     std::vector<TensorSpec> tensors;
     for (uint32_t i = 0; i < chunks; ++i) tensors.push_back(Tensor("t" + std::to_string(i)));
@@ -47,7 +47,7 @@ struct Pair : Cluster {
 };
 
 TEST(Pull, OppositeOrdersWithSmallWindowsEnd) {
-  Pair t(Narrow(2), 8);
+  NarrowPair t(Narrow(2), 8);
   for (TestWorker* worker : {&t.a, &t.b}) {
     worker->Begin();
     for (TensorIndex i = 0; i < 8; ++i) worker->lane().pushed.insert({i, 0});
@@ -75,7 +75,7 @@ TEST(Pull, OppositeOrdersWithSmallWindowsEnd) {
 }
 
 TEST(Pull, AFrameThatWasNotAskedForIsRefused) {
-  Pair t(Narrow(2), 8);
+  NarrowPair t(Narrow(2), 8);
   t.a.repushes = t.b.repushes = false;
   t.a.Begin();
   t.b.Begin();
@@ -90,7 +90,7 @@ TEST(Pull, AFrameThatWasNotAskedForIsRefused) {
 }
 
 TEST(Pull, GoesOnAfterALossAndOnANewSession) {
-  Pair t(Narrow(2), 6);
+  NarrowPair t(Narrow(2), 6);
   t.a.repushes = t.b.repushes = false;
   for (TestWorker* worker : {&t.a, &t.b}) {
     worker->Begin();
@@ -151,7 +151,7 @@ TEST(Pull, RoomForLessThanAFrameIsToldToo) {
 }
 
 TEST(Pull, TensorsThatEveryoneSkipsAreNotPulled) {
-  Pair t(Narrow(2), 6);
+  NarrowPair t(Narrow(2), 6);
   for (TestWorker* worker : {&t.a, &t.b}) {
     worker->Begin();
     worker->Skip({0, 3});
@@ -171,7 +171,7 @@ TEST(Pull, TensorsThatEveryoneSkipsAreNotPulled) {
 }
 
 TEST(Pull, ALayoutThatGrowsGrowsTheFront) {
-  Pair t(Narrow(2), 4);
+  NarrowPair t(Narrow(2), 4);
   t.a.repushes = t.b.repushes = false;
   for (TestWorker* worker : {&t.a, &t.b}) worker->Begin();
   for (TensorIndex i : {0u, 1u}) t.a.SendFrame(1, {i, 0, 1});
@@ -295,7 +295,7 @@ TEST(Pull, TheLeastMemoryIsEnoughAndIsNotExceeded) {
 }
 
 TEST(Results, TheWindowHoldsReductionsBack) {
-  Pair t(Narrow(1), 3);
+  NarrowPair t(Narrow(1), 3);
   t.a.acks = t.b.acks = false;
   for (TestWorker* worker : {&t.a, &t.b}) {
     worker->Begin();

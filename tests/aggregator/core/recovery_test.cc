@@ -14,9 +14,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Three members with one round behind them. None of them vouches for a fresh run any more.
-struct Three : Cluster {
-  explicit Three(JobSettings settings = Settings(2, 4, 3), Config config = {})
+// Committed members with one round behind them. None of them vouches for a fresh run any more.
+struct Committed : Cluster {
+  explicit Committed(JobSettings settings = Settings(2, 4, 3), Config config = {})
       : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")), c(Join("c")) {
     for (TestWorker* worker : {&a, &b, &c}) worker->Contribute();
     for (TestWorker* worker : {&a, &b, &c}) worker->fresh = false;
@@ -44,7 +44,7 @@ struct Three : Cluster {
 };
 
 TEST(Recovery, EveryMemberIsBackWithMemory) {
-  Three t;
+  Committed t;
   const Generation before = t.a.membership.generation;
   t.Crash(5000);
   t.a.Connect();
@@ -65,7 +65,7 @@ TEST(Recovery, EveryMemberIsBackWithMemory) {
 }
 
 TEST(Recovery, Fault_A1_ARoundInFlightIsPushedAgainAndAppliedOnce) {
-  Three t;
+  Committed t;
   t.a.Contribute();
   t.b.Contribute();
   t.c.Begin();
@@ -80,7 +80,7 @@ TEST(Recovery, Fault_A1_ARoundInFlightIsPushedAgainAndAppliedOnce) {
 }
 
 TEST(Recovery, Fault_A2_AVerdictThatOneWasToldIsToldToAll) {
-  Three t;
+  Committed t;
   t.TellVerdictOnlyTo(t.a);
   t.Crash(5000);
   t.ConnectAll();
@@ -94,7 +94,7 @@ TEST(Recovery, Fault_A2_AVerdictThatOneWasToldIsToldToAll) {
 }
 
 TEST(Recovery, Fault_A2_AlsoWhenWhoWasToldDiesToo) {
-  Three t;
+  Committed t;
   t.TellVerdictOnlyTo(t.a);
   const VerdictRecord told = t.a.verdict();
   t.Crash(5000);
@@ -117,7 +117,7 @@ TEST(Recovery, TheNewestStagedValueIsAdopted) {
     value.value.digest = digest;
     return value;
   };
-  Three t;
+  Committed t;
   std::map<WorkerId, Hello> hellos;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) hellos[worker->id] = worker->MakeHello();
   hellos["a"].lanes[0].staged = staged(1, 10);
@@ -129,7 +129,7 @@ TEST(Recovery, TheNewestStagedValueIsAdopted) {
 }
 
 TEST(Recovery, WhoLacksBytesOfTheAdoptedValueGetsThemFromAHolder) {
-  Three t;
+  Committed t;
   t.c.stages = false;
   t.Round();
   t.c.lane().results.clear();
@@ -147,7 +147,7 @@ TEST(Recovery, WhoLacksBytesOfTheAdoptedValueGetsThemFromAHolder) {
 }
 
 TEST(Recovery, AHolderThatIsLostIsReplacedByAnother) {
-  Three t;
+  Committed t;
   t.c.stages = false;
   t.Round();
   t.c.lane().results.clear();
@@ -164,7 +164,7 @@ TEST(Recovery, AHolderThatIsLostIsReplacedByAnother) {
 }
 
 TEST(Recovery, AHolderThatReconnectsIsAskedAgain) {
-  Three t;
+  Committed t;
   t.b.stages = t.c.stages = false;
   t.Round();
   t.b.lane().results.clear();
@@ -185,7 +185,7 @@ TEST(Recovery, AHolderThatReconnectsIsAskedAgain) {
 }
 
 TEST(Recovery, OnlyAHolderMaySupply) {
-  Three t;
+  Committed t;
   t.b.stages = t.c.stages = false;
   t.Round();
   t.b.lane().results.clear();
@@ -209,8 +209,8 @@ TEST(Recovery, OnlyAHolderMaySupply) {
 }
 
 // Round 2 was staged by a alone, which supplies nothing, and is adopted.
-struct OneHolder : Three {
-  explicit OneHolder(Config config = {}) : Three(Settings(1, 4, 3), std::move(config)) {
+struct OneHolder : Committed {
+  explicit OneHolder(Config config = {}) : Committed(Settings(1, 4, 3), std::move(config)) {
     b.stages = c.stages = false;
     Round();
     b.lane().results.clear();
@@ -313,7 +313,7 @@ TEST(Recovery, ThePolicyAnyGoesOnWithoutTheHolders) {
 }
 
 TEST(Recovery, WhoIsLaidOutOtherwiseJoinsAnew) {
-  Three t;
+  Committed t;
   std::map<WorkerId, Hello> hellos;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) hellos[worker->id] = worker->MakeHello();
   LaneHistory& b = hellos["b"].lanes[0];
@@ -335,7 +335,7 @@ TEST(Recovery, TwoThatAreToldTheSameRuleInDifferentTerms) {
   for (const Term step : {Term{7}, Term{1000}}) {
     Config config;
     config.term_step = step;
-    Three t(Settings(2, 4, 3), config);
+    Committed t(Settings(2, 4, 3), config);
     t.Crash(1);
     t.ConnectAll();
     terms.push_back(t.job().term());
@@ -344,7 +344,7 @@ TEST(Recovery, TwoThatAreToldTheSameRuleInDifferentTerms) {
 }
 
 TEST(Recovery, AnAbortedValueIsAdoptedToo) {
-  Three t;
+  Committed t;
   t.c.stages = false;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Withdraw();
   ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
@@ -356,7 +356,7 @@ TEST(Recovery, AnAbortedValueIsAdoptedToo) {
 }
 
 TEST(Recovery, AMinorityIsNotEnough) {
-  Three t;
+  Committed t;
   t.Crash(5000);
   t.a.Connect();
   t.Sleep(t.config.recovery_window + absl::Seconds(1));
@@ -369,7 +369,7 @@ TEST(Recovery, AMinorityIsNotEnough) {
 }
 
 TEST(Recovery, AnOperatorMayGoOnWithWhoeverIsBack) {
-  Three t;
+  Committed t;
   t.Crash(5000);
   t.a.Connect();
   t.Sleep(t.config.recovery_window + absl::Seconds(1));
@@ -383,7 +383,7 @@ TEST(Recovery, AnOperatorMayGoOnWithWhoeverIsBack) {
 TEST(Recovery, ThePolicyAnyGoesOnByItself) {
   Config config;
   config.recovery_policy = RecoveryPolicy::kAny;
-  Three t(Settings(1, 4, 3), config);
+  Committed t(Settings(1, 4, 3), config);
   t.Crash(5000);
   t.a.Connect();
   t.Sleep(t.config.recovery_window + absl::Seconds(1));
@@ -393,7 +393,7 @@ TEST(Recovery, ThePolicyAnyGoesOnByItself) {
 }
 
 TEST(Recovery, AProcessWithoutMemoryNeverCounts) {
-  Three t;
+  Committed t;
   t.b.Restart();
   t.c.Restart();
   t.Crash(5000);
@@ -404,7 +404,7 @@ TEST(Recovery, AProcessWithoutMemoryNeverCounts) {
 }
 
 TEST(Recovery, WhoComesWithoutMemoryIsAJoinerAfterwards) {
-  Three t;
+  Committed t;
   t.c.Restart();
   t.Crash(5000);
   t.ConnectAll();
@@ -418,7 +418,7 @@ TEST(Recovery, WhoComesWithoutMemoryIsAJoinerAfterwards) {
 }
 
 TEST(Recovery, NobodyRemembersAndNothingIsWrittenDown) {
-  Three t;
+  Committed t;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Restart();
   t.Crash(5000);
   t.ConnectAll();
@@ -430,7 +430,7 @@ TEST(Recovery, NobodyRemembersAndNothingIsWrittenDown) {
 }
 
 TEST(Recovery, FreshByFlagIsVoidedByAHelloWithHistory) {
-  Three t;
+  Committed t;
   t.Crash(5000);
   t.c.Restart();
   t.c.fresh = true;
@@ -447,7 +447,7 @@ TEST(Recovery, FreshByFlagIsVoidedByAHelloWithHistory) {
 }
 
 TEST(Recovery, AFlagEndsTheWaitWhenNobodyRemembers) {
-  Three t;
+  Committed t;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Restart();
   t.Crash(5000);
   t.a.Connect();
@@ -458,7 +458,7 @@ TEST(Recovery, AFlagEndsTheWaitWhenNobodyRemembers) {
 }
 
 TEST(Recovery, AnEvictedWorkerIsNotAMemberAfterwards) {
-  Three t;
+  Committed t;
   t.Step(EvictWorker{kJob, "c", "operator"});
   t.a.Contribute();
   t.b.Contribute();
@@ -469,7 +469,7 @@ TEST(Recovery, AnEvictedWorkerIsNotAMemberAfterwards) {
 }
 
 TEST(Recovery, AJoinerThatOnlyKnowsTheChainProvesTheVerdict) {
-  Three t;
+  Committed t;
   TestWorker& j = t.Join("A");  // The lowest id: its history would be found first.
   j.fresh = false;
   // The verdict that makes it a member is told to it alone: the others stage, and hear no more.
@@ -499,7 +499,7 @@ TEST(Recovery, AJoinerThatOnlyKnowsTheChainProvesTheVerdict) {
 }
 
 TEST(Recovery, AForkedHistoryIsFatal) {
-  Three t;
+  Committed t;
   t.c.lane().verdicts.clear();
   t.c.lane().chain ^= 1;
   t.Crash(5000);
@@ -513,7 +513,7 @@ TEST(Recovery, AForkedHistoryIsFatal) {
 }
 
 TEST(Recovery, AForkOneVerdictBackIsFatalToo) {
-  Three t;
+  Committed t;
   t.Round();
   t.c.lane().last = 1;
   t.c.lane().chain ^= 1;
@@ -524,7 +524,7 @@ TEST(Recovery, AForkOneVerdictBackIsFatalToo) {
 }
 
 TEST(Recovery, Fault_A5_ToldOfAHigherTermItStepsDown) {
-  Three t;
+  Committed t;
   Hello hello = t.c.MakeHello();
   hello.membership.generation = {9000, 1};
   hello.incarnation = {9000, 3};
@@ -541,7 +541,7 @@ TEST(Recovery, Fault_A5_ToldOfAHigherTermItStepsDown) {
 }
 
 TEST(Recovery, AWorkerAheadOfTheJobIsInConflict) {
-  Three t;
+  Committed t;
   t.c.Cut();
   t.c.lane().last = 7;
   t.c.lane().verdicts.clear();
@@ -551,7 +551,7 @@ TEST(Recovery, AWorkerAheadOfTheJobIsInConflict) {
 }
 
 TEST(Recovery, AReplacementDoesNotPushOutAProcessThatRemembers) {
-  Three t;
+  Committed t;
   t.Crash(5000);
   t.a.Connect();
   TestWorker twin = t.a;
@@ -580,7 +580,7 @@ TEST(Recovery, AReplacementDoesNotPushOutAProcessThatRemembers) {
 }
 
 TEST(Recovery, WhatWasSaidStaysTrueWhenTheSessionIsLost) {
-  Three t;
+  Committed t;
   t.Crash(5000);
   t.a.Connect();
   t.a.Cut();
@@ -595,7 +595,7 @@ TEST(Recovery, WhatWasSaidStaysTrueWhenTheSessionIsLost) {
 }
 
 TEST(Recovery, WhoDoesNotComeBackIsLostAfterItsLease) {
-  Three t;
+  Committed t;
   t.Crash(5000);
   t.a.Connect();
   t.a.Cut();
@@ -608,7 +608,7 @@ TEST(Recovery, WhoDoesNotComeBackIsLostAfterItsLease) {
 }
 
 TEST(Recovery, LanesKeepTheirNumbers) {
-  Three t;
+  Committed t;
   t.a.Register({Tensor("x")}, "call/x", LaneKind::kCall);
   t.a.Register({Tensor("y")}, "second");
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute(Spec(ReduceOp::kSum), "second");
@@ -623,7 +623,7 @@ TEST(Recovery, LanesKeepTheirNumbers) {
 }
 
 TEST(Recovery, TwoLanesWithOneNumberAreToldApartByName) {
-  Three t;
+  Committed t;
   Hello hello = t.a.MakeHello();
   hello.lanes.push_back(LaneHistory{});
   hello.lanes.back().name = "x";
@@ -669,7 +669,7 @@ TEST(Recovery, HellosThatCannotBeAreRefused) {
        "do not follow each other"},
   };
   for (const auto& [change, text] : cases) {
-    Three t;
+    Committed t;
     Hello hello = t.a.MakeHello();
     change(hello);
     t.Crash(5000);
@@ -755,7 +755,7 @@ TEST(Recovery, TheNumberOfHellosIsBounded) {
 
 // What the workers tell is held until it decides, so it is charged like everything else.
 TEST(Recovery, HeldHellosAreChargedToTheMemory) {
-  Three t;
+  Committed t;
   const uint64_t before = t.core->reserved_bytes();
   t.Crash(5000);
   EXPECT_EQ(t.core->reserved_bytes(), 0u);
@@ -775,7 +775,7 @@ TEST(Recovery, HeldHellosAreChargedToTheMemory) {
 }
 
 TEST(Recovery, Fault_A7_HellosThatDoNotFitAreRefusedAndNamed) {
-  Three t;
+  Committed t;
   // Room for what two of them tell: not for the third, nor for the lanes.
   t.Crash(5000);
   t.a.Connect();
@@ -806,7 +806,7 @@ TEST(Recovery, Fault_A7_HellosThatDoNotFitAreRefusedAndNamed) {
 
 // The hellos are still held while the lanes are built.
 TEST(Recovery, TheLanesMustFitBesideTheHeldHellos) {
-  Three t;
+  Committed t;
   t.Crash(5000);
   t.a.Connect();
   t.b.Connect();
@@ -824,7 +824,7 @@ TEST(Recovery, TheLanesMustFitBesideTheHeldHellos) {
 }
 
 TEST(Recovery, TwoWorkersNeverKeepOneIncarnation) {
-  Three t;
+  Committed t;
   t.b.incarnation = t.a.incarnation;
   t.Crash(5000);
   t.ConnectAll();
@@ -832,7 +832,7 @@ TEST(Recovery, TwoWorkersNeverKeepOneIncarnation) {
 }
 
 TEST(Recovery, AHaltedJobGivesWayToANewRunWhenNobodyWaits) {
-  Three t;
+  Committed t;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->run = "one";
   t.Crash(5000);
   t.a.Connect();
@@ -849,7 +849,7 @@ TEST(Recovery, AHaltedJobGivesWayToANewRunWhenNobodyWaits) {
 }
 
 TEST(Recovery, AHaltedJobThatEverybodyLeftIsForgotten) {
-  Three t;
+  Committed t;
   t.Crash(5000);
   t.a.Connect();
   t.Sleep(t.config.recovery_window + absl::Seconds(1));
@@ -876,7 +876,7 @@ TEST(Rules, WithoutTwoPhasesAVerdictIsToldBeforeEveryoneStaged) {
 TEST(Rules, WithoutTheSecondPrepareAnAdoptedValueIsToldAtOnce) {
   Config config;
   config.rules.second_prepare = false;
-  Three t(Settings(2, 4, 3), config);
+  Committed t(Settings(2, 4, 3), config);
   t.TellVerdictOnlyTo(t.a);
   t.Crash(5000);
   t.b.stages = t.c.stages = false;
@@ -887,7 +887,7 @@ TEST(Rules, WithoutTheSecondPrepareAnAdoptedValueIsToldAtOnce) {
 }
 
 TEST(Rules, TheRecoveryRulesCanBeSwitchedOff) {
-  Three t;
+  Committed t;
   std::map<WorkerId, Hello> hellos{{"a", t.a.MakeHello()}};
   Rules rules;
   EXPECT_EQ(DecideRecovery(hellos, std::nullopt, false, false, rules).step, RecoveryStep::kWait);
@@ -904,7 +904,7 @@ TEST(Rules, TheRecoveryRulesCanBeSwitchedOff) {
 TEST(Rules, FencingByGenerationDropsFramesOfASurvivor) {
   Config config;
   config.rules.fence_by_generation = true;
-  Three t(Settings(1, 4, 3), config);
+  Committed t(Settings(1, 4, 3), config);
   t.a.Contribute();
   t.b.Begin();
   t.c.Begin();

@@ -25,14 +25,6 @@ using testing::IsEmpty;
 using testing::Not;
 
 // Three members, a, b and c, which contribute 1, 2 and 4; tensors w and b of one chunk each.
-struct Three : Cluster {
-  explicit Three(JobSettings settings = Settings(1, 3, 3), Config config = {})
-      : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")), c(Join("c")) {}
-  TestWorker& a;
-  TestWorker& b;
-  TestWorker& c;
-};
-
 TEST(Round, IsCommittedOverEveryMember) {
   Three t;
   t.a.Contribute();
@@ -571,7 +563,7 @@ TEST(Frames, Fault_W10_ThatDoNotFitTheLayoutAreRefused) {
 }
 
 TEST(Frames, OfAWorkerThatIsNoMemberAreRefused) {
-  Three t;
+  Three t(Settings(1, 3, 3));  // No more may join.
   TestWorker& s = t.Join("s");
   s.SendFrame(1, {0, 0, 1});
   EXPECT_EQ(s.rejected(), ErrorCode::kFailedPrecondition);
@@ -707,7 +699,7 @@ TEST(Withdraw, AfterAChunkOfItIsReducedStartsTheNextAttempt) {
 }
 
 TEST(Withdraw, OfEveryoneAbortsTheRound) {
-  Three t;
+  Three t(Settings(1, 3, 3));  // No more may join.
   TestWorker& j = t.Join("j");
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Withdraw();
   EXPECT_EQ(t.a.verdict().value.outcome, Outcome::kAborted);

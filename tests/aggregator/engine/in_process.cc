@@ -10,6 +10,7 @@
 
 #include "kernels/plan.h"
 #include "kernels/reference.h"
+#include "tests/runtime/limit.h"
 
 namespace basin::aggregator {
 namespace {
@@ -75,7 +76,7 @@ bool QueueTransport::Await(uint64_t connection, const std::function<bool(Connect
 
 uint64_t QueueTransport::AwaitAny(const std::vector<uint64_t>& connections,
                                   const std::function<bool(Connection&)>& ready) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto give_up = InAMinute();
   MutexLock lock(mutex_);
   while (true) {
     for (const uint64_t connection : connections) {

@@ -14,8 +14,7 @@
 namespace basin::aggregator {
 namespace {
 
-constexpr char kHealthMethod[] = "/grpc.health.v1.Health/Check";
-constexpr char kServing[] = "\x08\x01";
+// A response of the health service: its only field, `status`, is NOT_SERVING.
 constexpr char kNotServing[] = "\x08\x02";
 
 std::string Health(Loopback& loopback) {

@@ -23,8 +23,6 @@ namespace {
 
 using absl::StatusCode;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-
 // The engine's loop stands still while this lives.
 class Standstill {
  public:

@@ -32,11 +32,6 @@ using absl::StatusCode;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr char kHealthMethod[] = "/grpc.health.v1.Health/Check";
-// A response of the health service: its only field, `status`, is SERVING.
-constexpr char kServing[] = "\x08\x01";
-
 // A message of any size whose bytes are the same mebibyte again and again.
 grpc::ByteBuffer Huge(uint64_t mebibytes) {
   const grpc::Slice slice(std::string(kMiB, '\x7f'));

@@ -23,6 +23,12 @@
 
 namespace basin::aggregator {
 
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+inline constexpr char kHealthMethod[] = "/grpc.health.v1.Health/Check";
+// A response of the health service: its only field, `status`, is SERVING.
+inline constexpr char kServing[] = "\x08\x01";
+
 class Loopback : public Network {
  public:
   explicit Loopback(ServerOptions server_options = {}, EngineOptions engine_options = {});

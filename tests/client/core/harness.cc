@@ -3,8 +3,8 @@
 #include "tests/client/core/harness.h"
 
 #include "absl/strings/str_join.h"
-#include "client/core/overloaded.h"
 #include "gtest/gtest.h"
+#include "proto/vocabulary/overloaded.h"
 
 namespace basin::client {
 
@@ -25,6 +25,12 @@ Config TestConfig() {
   config.settings = {2, 3, 3};
   config.streams = 2;
   return config;
+}
+
+std::vector<ChunkRange> Ranges(const Actions& actions) {
+  std::vector<ChunkRange> ranges;
+  for (const SendContribution& send : actions.Of<SendContribution>()) ranges.push_back(send.range);
+  return ranges;
 }
 
 void ReportCount(size_t count, const char* type) {

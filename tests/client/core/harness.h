@@ -86,6 +86,9 @@ class Actions {
   static T Only(std::vector<T> found);
 };
 
+// What is sent of contributions, in order.
+std::vector<ChunkRange> Ranges(const Actions& actions);
+
 void ReportCount(size_t count, const char* type);
 
 template <typename T>

@@ -23,12 +23,6 @@ Harness Begun(uint64_t window) {
   return worker;
 }
 
-std::vector<ChunkRange> Ranges(const Actions& actions) {
-  std::vector<ChunkRange> ranges;
-  for (const SendContribution& send : actions.Of<SendContribution>()) ranges.push_back(send.range);
-  return ranges;
-}
-
 using Chunks = std::vector<ChunkRange>;
 
 TEST(PushTest, FramesAreCutAndSpreadOverTheStreams) {

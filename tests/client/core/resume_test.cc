@@ -30,12 +30,6 @@ Actions Reconnect(Harness& worker, const Welcome& welcome) {
   return actions;
 }
 
-std::vector<ChunkRange> Ranges(const Actions& actions) {
-  std::vector<ChunkRange> ranges;
-  for (const SendContribution& send : actions.Of<SendContribution>()) ranges.push_back(send.range);
-  return ranges;
-}
-
 using Chunks = std::vector<ChunkRange>;
 
 TEST(ResumeTest, HelloTellsTheHistory) {

@@ -7,17 +7,10 @@
 
 #include <gtest/gtest.h>
 
-#include "proto/wire/status_detail.h"
 #include "tests/client/transport/fake_aggregator.h"
 
 namespace basin::client {
 namespace {
-
-ErrorCode CodeOf(const absl::Status& status) { return wire::ToError(status).code; }
-
-std::map<TensorIndex, std::string> Results(const Rig& rig) {
-  return {{0, Noise(*TensorBytes(rig.model[0]), 1)}, {1, Noise(100, 2)}, {2, ""}};
-}
 
 bool Waits(const Runner& runner) {
   const auto& round = runner.core().lanes().at(0).round();

@@ -6,6 +6,8 @@
 #include <chrono>
 
 #include "kernels/checksum.h"
+#include "proto/wire/status_detail.h"
+#include "tests/runtime/limit.h"
 
 namespace basin::client {
 
@@ -107,7 +109,7 @@ std::shared_ptr<StreamChannel> FakeAggregator::OpenStream(
 // ---- the test's end
 
 bool FakeAggregator::AwaitState(const std::function<bool(State&)>& ready) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto until = InAMinute();
   MutexLock lock(state_->mutex);
   while (!ready(*state_)) {
     if (std::chrono::steady_clock::now() >= until) {
@@ -351,6 +353,8 @@ TensorSpec F32(const std::string& name, uint64_t elements) {
   return {name, DType::kF32, {elements}};
 }
 
+ErrorCode CodeOf(const absl::Status& status) { return wire::ToError(status).code; }
+
 // ---- the rig
 
 Rig::Rig(uint32_t stream_count, const std::function<void(WorkerOptions&)>& change)
@@ -511,12 +515,16 @@ VerdictRecord Rig::Conclude(const RoundValue& value, RoundNumber round, uint64_t
 }
 
 void Rig::Until(const std::function<bool(const Runner&)>& look) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto until = InAMinute();
   bool seen = false;
   while (!seen && std::chrono::steady_clock::now() < until) {
     ASSERT_TRUE(worker->Inspect([&](const Runner& runner) { seen = look(runner); }).ok());
   }
   EXPECT_TRUE(seen) << "What the test waits for did not happen within a minute.";
+}
+
+std::map<TensorIndex, std::string> Results(const Rig& rig) {
+  return {{0, Noise(*TensorBytes(rig.model[0]), 1)}, {1, Noise(100, 2)}, {2, ""}};
 }
 
 }  // namespace basin::client

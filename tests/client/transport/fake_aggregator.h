@@ -161,6 +161,9 @@ std::string Noise(size_t size, uint64_t seed);
 
 TensorSpec F32(const std::string& name, uint64_t elements);
 
+// What an error says it is.
+ErrorCode CodeOf(const absl::Status& status);
+
 // A worker "w0" of job "job", whose lane "g" is given index 3 and has the tensors a (2.5 chunks),
 // b (100 bytes) and c (nothing).
 class Rig {
@@ -204,6 +207,9 @@ class Rig {
   std::unique_ptr<Worker> worker;
   Registration lane;
 };
+
+// The bytes of each tensor of a rig after a round that was delivered.
+std::map<TensorIndex, std::string> Results(const Rig& rig);
 
 }  // namespace basin::client
 

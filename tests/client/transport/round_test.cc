@@ -7,13 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cast.h"
-#include "proto/wire/status_detail.h"
 #include "tests/client/transport/fake_aggregator.h"
 
 namespace basin::client {
 namespace {
-
-ErrorCode CodeOf(const absl::Status& status) { return wire::ToError(status).code; }
 
 std::string Copied(const RoundResult& result, TensorHandle tensor, size_t size) {
   std::string bytes(size, '\0');

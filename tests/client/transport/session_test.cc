@@ -7,17 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "proto/wire/session.h"
-#include "proto/wire/status_detail.h"
 #include "tests/client/transport/fake_aggregator.h"
 
 namespace basin::client {
 namespace {
-
-ErrorCode CodeOf(const absl::Status& status) { return wire::ToError(status).code; }
-
-std::map<TensorIndex, std::string> Results(const Rig& rig) {
-  return {{0, Noise(*TensorBytes(rig.model[0]), 1)}, {1, Noise(100, 2)}, {2, ""}};
-}
 
 void ExpectDelivered(const Rig& rig, const RoundOutcome& outcome) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();

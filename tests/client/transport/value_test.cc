@@ -6,13 +6,10 @@
 
 #include <gtest/gtest.h>
 
-#include "proto/wire/status_detail.h"
 #include "tests/client/transport/fake_aggregator.h"
 
 namespace basin::client {
 namespace {
-
-ErrorCode CodeOf(const absl::Status& status) { return wire::ToError(status).code; }
 
 const ValueKey kKey = {"g", "a", 4};
 

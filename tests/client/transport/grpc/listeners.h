@@ -20,6 +20,7 @@
 #include "client/transport/contribution.h"
 #include "gtest/gtest.h"
 #include "runtime/mutex.h"
+#include "tests/runtime/limit.h"
 
 namespace basin::client {
 
@@ -33,7 +34,7 @@ class Heard {
     changed_.NotifyAll();
   }
   std::optional<T> Await() {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto limit = InAMinute();
     MutexLock lock(mutex_);
     while (things_.empty()) {
       if (std::chrono::steady_clock::now() > limit) {

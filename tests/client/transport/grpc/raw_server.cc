@@ -7,16 +7,9 @@
 
 #include "gtest/gtest.h"
 #include "runtime/grpc/byte_buffer.h"
+#include "tests/runtime/limit.h"
 
 namespace basin::client {
-namespace {
-
-std::chrono::steady_clock::time_point Limit() {
-  return std::chrono::steady_clock::now() + std::chrono::minutes(1);
-}
-
-}  // namespace
-
 // Reads on and on; writes from a queue, one at a time; finishes when the queue is empty.
 class RawCall::Reactor : public grpc::ServerGenericBidiReactor {
  public:
@@ -112,7 +105,7 @@ class RawCall::Reactor : public grpc::ServerGenericBidiReactor {
 };
 
 std::string RawCall::AwaitMessage() {
-  const auto limit = Limit();
+  const auto limit = InAMinute();
   MutexLock lock(state_->mutex);
   while (state_->received.empty() && !state_->read_ended) {
     if (std::chrono::steady_clock::now() > limit) {
@@ -128,7 +121,7 @@ std::string RawCall::AwaitMessage() {
 }
 
 bool RawCall::AwaitHalfClose() {
-  const auto limit = Limit();
+  const auto limit = InAMinute();
   MutexLock lock(state_->mutex);
   while (!state_->read_ended) {
     if (std::chrono::steady_clock::now() > limit) {
@@ -141,7 +134,7 @@ bool RawCall::AwaitHalfClose() {
 }
 
 void RawCall::AwaitCancelled() {
-  const auto limit = Limit();
+  const auto limit = InAMinute();
   MutexLock lock(state_->mutex);
   while (!state_->cancelled) {
     if (std::chrono::steady_clock::now() > limit) {
@@ -187,7 +180,7 @@ RawServer::~RawServer() {
 std::string RawServer::address() const { return "127.0.0.1:" + std::to_string(port_); }
 
 std::shared_ptr<RawCall> RawServer::AwaitCall() {
-  const auto limit = Limit();
+  const auto limit = InAMinute();
   MutexLock lock(mutex_);
   while (calls_.empty()) {
     if (std::chrono::steady_clock::now() > limit) {

@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "gtest/gtest.h"
+#include "tests/runtime/limit.h"
 
 namespace basin::client {
 namespace {
@@ -22,10 +23,6 @@ sockaddr_in Loopback(int port) {
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   return address;
-}
-
-std::chrono::steady_clock::time_point Limit() {
-  return std::chrono::steady_clock::now() + std::chrono::minutes(1);
 }
 
 // Sockets of this process that are connected to a port of this machine.
@@ -87,7 +84,7 @@ void TcpRelay::Freeze() {
 }
 
 void TcpRelay::AwaitStuck() {
-  const auto limit = Limit();
+  const auto limit = InAMinute();
   // The kernel tells nobody that a socket has become full, so it is looked at.
   while (true) {
     ASSERT_LT(std::chrono::steady_clock::now(), limit) << "The connection did not fill up.";
@@ -107,7 +104,7 @@ uint64_t TcpRelay::bytes_to_server() const {
 }
 
 void TcpRelay::AwaitBytesToServer(uint64_t bytes) {
-  const auto limit = Limit();
+  const auto limit = InAMinute();
   MutexLock lock(mutex_);
   while (to_server_ < bytes) {
     ASSERT_LT(std::chrono::steady_clock::now(), limit) << "The client sent " << to_server_;

@@ -2,10 +2,10 @@
 //
 // One function object out of several lambdas, to visit a variant with.
 
-#ifndef BASIN_CLIENT_CORE_OVERLOADED_H_
-#define BASIN_CLIENT_CORE_OVERLOADED_H_
+#ifndef BASIN_PROTO_VOCABULARY_OVERLOADED_H_
+#define BASIN_PROTO_VOCABULARY_OVERLOADED_H_
 
-namespace basin::client {
+namespace basin {
 
 template <typename... F>
 struct Overloaded : F... {
@@ -14,6 +14,6 @@ struct Overloaded : F... {
 template <typename... F>
 Overloaded(F...) -> Overloaded<F...>;
 
-}  // namespace basin::client
+}  // namespace basin
 
-#endif  // BASIN_CLIENT_CORE_OVERLOADED_H_
+#endif  // BASIN_PROTO_VOCABULARY_OVERLOADED_H_
