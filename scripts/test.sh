@@ -160,7 +160,8 @@ configure_and_build() { # preset [target...]
 run_ctest() { # preset ctest-argument...
   local preset="$1" junit="$reports/$stage.xml"
   shift
-  step test ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure \
+  # Many tests wait more than they compute.
+  step test ctest --test-dir "build/$preset" -j $((jobs + 1)) --output-on-failure \
     --output-junit "$junit" --test-output-size-passed 4000000 \
     --test-output-size-failed 4000000 --no-tests=error "$@"
   local status=$?
@@ -197,7 +198,7 @@ check_headers() {
     xargs -r -P "$jobs" -I{} sh -c \
       'grep -s -m 1 "^#include" "${1%.h}.cc" | grep -q -F "\"$1\"" && exit 0
        clang++-14 -std=c++17 -Wall -Wextra -Werror -Wno-pragma-once-outside-header \
-         -I. -Ibuild/release/proto/basin/generated -Iclient/c/include -Iclient/cpp/include \
+         -I. -Ibuild/lint/proto/basin/generated -Iclient/c/include -Iclient/cpp/include \
          -fsyntax-only -x c++-header "$1" ||
        { echo "$1 does not compile alone"; exit 1; }' _ {}
 }
@@ -205,11 +206,10 @@ check_headers() {
 # The static analyzer takes three quarters of clang-tidy's time, so every run but the nightly one
 # goes without it.
 check_tidy() {
-  local folders=(proto kernels runtime aggregator client) checks=(--checks='-clang-analyzer-*')
-  [[ "$mode" == nightly ]] && folders+=(tests) checks=()
-  cpp_sources '\.cc$' "${folders[@]}" |
-    xargs -r -n 1 -P "$jobs" clang-tidy-14 --quiet -p build/release --warnings-as-errors='*' \
-      --extra-arg=-Wno-unknown-warning-option "${checks[@]}"
+  local others='examples|generated|tests' checks=(-checks='-clang-analyzer-*')
+  [[ "$mode" == nightly ]] && others='examples|generated' checks=()
+  run-clang-tidy-14 -quiet -p build/lint -j "$jobs" -extra-arg=-Wno-unknown-warning-option \
+    "${checks[@]}" '^(?!.*/('"$others"')/).*\.(cc|cxx)$'
 }
 
 stage_lint() {
@@ -218,10 +218,8 @@ stage_lint() {
   check ruff-format .venv/bin/ruff format --no-cache --check .
   check mypy .venv/bin/mypy --no-incremental
   # Generated headers have to be there for what includes them.
-  required configure cmake --preset release || return
-  if has_target release basin_proto; then
-    required generate ninja -C build/release -j "$jobs" basin_proto basin_proto_grpc || return
-  fi
+  required configure cmake --preset lint || return
+  required generate ninja -C build/lint -j "$jobs" basin_generated || return
   check headers check_headers
   if [[ "$mode" != fast ]]; then
     check clang-tidy check_tidy
