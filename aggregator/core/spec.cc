@@ -2,7 +2,9 @@
 
 #include "aggregator/core/spec.h"
 
+#include <charconv>
 #include <cmath>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 
@@ -24,6 +26,12 @@ std::optional<uint64_t> CountFor(WeightBy by, const Counts& counts) {
 }
 
 bool IsScale(double value) { return std::isfinite(value) && value != 0; }
+
+// The fewest digits that tell a number from every other one.
+std::string Exactly(double number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), number).ptr};
+}
 
 }  // namespace
 
@@ -126,19 +134,19 @@ std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference
     return differ("op", ReduceOpName(mine.op), ReduceOpName(reference.op));
   }
   if (mine.prescale != reference.prescale) {
-    return differ("prescale", mine.prescale, reference.prescale);
+    return differ("prescale", Exactly(mine.prescale), Exactly(reference.prescale));
   }
   if (mine.postscale != reference.postscale) {
-    return differ("postscale", mine.postscale, reference.postscale);
+    return differ("postscale", Exactly(mine.postscale), Exactly(reference.postscale));
   }
   if (mine.predivide != reference.predivide || mine.auto_predivide != reference.auto_predivide) {
     const auto name = [](const RoundSpec& spec) {
-      return spec.auto_predivide ? std::string("AUTO") : absl::StrCat(spec.predivide);
+      return spec.auto_predivide ? std::string("AUTO") : Exactly(spec.predivide);
     };
     return differ("predivide", name(mine), name(reference));
   }
   if (mine.loss_scale != reference.loss_scale) {
-    return differ("loss scale", mine.loss_scale, reference.loss_scale);
+    return differ("loss scale", Exactly(mine.loss_scale), Exactly(reference.loss_scale));
   }
   if (mine.kind != reference.kind) {
     return differ("contribution kind", KindName(mine.kind), KindName(reference.kind));

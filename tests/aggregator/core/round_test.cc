@@ -362,6 +362,7 @@ TEST(Begin, TheLanesLastCommittedRoundIsTheReference) {
 TEST(Begin, EveryFieldOfTheSpecIsCompared) {
   const std::pair<std::function<void(RoundSpec&)>, const char*> cases[] = {
       {[](RoundSpec& s) { s.prescale = 2; }, "prescale 2 against 1"},
+      {[](RoundSpec& s) { s.prescale = 1 + 0x1p-52; }, "prescale 1.0000000000000002 against 1"},
       {[](RoundSpec& s) { s.postscale = 2; }, "postscale 2 against 1"},
       {[](RoundSpec& s) { s.predivide = 2; }, "predivide 2 against 1"},
       {[](RoundSpec& s) { s.auto_predivide = true; }, "predivide AUTO against 1"},
