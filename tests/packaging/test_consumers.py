@@ -132,7 +132,7 @@ class Consumers(unittest.TestCase):
 
         def start(worker: str) -> "subprocess.Popen[str]":
             trainer = subprocess.Popen(
-                [program, "8000"],
+                [program, "2500"],
                 env=clean(self.environment("train-c", worker, 2)),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -153,7 +153,7 @@ class Consumers(unittest.TestCase):
             said, errors = trainer.communicate(timeout=PATIENCE)
             self.assertEqual(0, trainer.returncode, errors)
             ends.append(re.sub(r"loss [^,]+,", "loss,", said))
-        self.assertRegex(ends[0], r"^step 8000, loss, parameters( -?0x1(\.\w+)?p[+-]\d+){9}\n$")
+        self.assertRegex(ends[0], r"^step 2500, loss, parameters( -?0x1(\.\w+)?p[+-]\d+){9}\n$")
         self.assertEqual(ends[0], ends[1], "the workers differ")
         # What the samples were made of: -3.5, -2.5, ... and 2.
         parameters = [float.fromhex(number) for number in ends[0].split()[4:]]
