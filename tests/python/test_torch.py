@@ -4,10 +4,11 @@
 Usage: test_torch.py BASIND LIBBASIN
 """
 
+import copy
 import os
 import tempfile
+from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from jobs import require
 
@@ -19,6 +20,7 @@ from torch_jobs import (  # noqa: E402
     TorchTest,
     average,
     batch,
+    commits_refused,
     expect,
     gradients,
     local_gradients,
@@ -144,13 +146,10 @@ def failing_backward(rank: int) -> Any:
 
 def retried(rank: int) -> Any:
     """Nobody's commit is taken, so that the round is aborted, and nothing of it is missing."""
-    from basin import Unavailable
-    from basin.worker import Worker
-
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt)
-        with mock.patch.object(Worker, "commit", side_effect=Unavailable("not now")):
+        with commits_refused():
             aborted = expect("RoundAborted", loss_of(net, rank).backward)
         local = gradients(net)
         text = expect("FailedPrecondition", optimizer.step)
@@ -158,6 +157,32 @@ def retried(rank: int) -> Any:
         result = gradients(net)
         optimizer.step()
         return aborted, local, text, result
+
+
+def aborted_midway(rank: int, folder: str) -> Any:
+    """The reduction of the last layer aborts the round, and the backward of one worker comes to the
+    first layer when that is known."""
+    with session() as bt:
+        torch.manual_seed(7)
+        first = nn.Linear(5, 4)
+        net = nn.Sequential(first, nn.Linear(4, 3))
+        alone = copy.deepcopy(net)
+        optimizer = sgd(net, bt, postscale_factor=1e300)
+        known = Path(folder) / "known"  # A FIFO.
+
+        def wait(_: torch.Tensor) -> None:
+            known.read_bytes()
+
+        if rank == 0:
+            first.weight.register_hook(wait)
+        inputs = batch(rank).float()
+        texts = [expect("RoundAborted", net(inputs).square().mean().backward)]
+        if rank == 1:
+            known.write_bytes(b"")
+        local = gradients(net)
+        texts.append(expect("RoundAborted", optimizer.retry_round))
+        alone(inputs).square().mean().backward()
+        return texts, local, gradients(alone)
 
 
 def half_a_backward(rank: int, way: str) -> Any:
@@ -464,6 +489,14 @@ class OptimizerTest(TorchTest):
             self.assert_close(local_gradients(rank), local, 0.0)
             self.assertIn("call retry_round() of the optimizer", text)
             self.assert_close(average(), result)
+
+    def test_a_round_that_is_aborted_during_a_backward_is_sent_again(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkfifo(Path(folder) / "known")
+            for texts, local, expected in self.run_job(aborted_midway, folder):
+                for number, text in enumerate(texts, 1):
+                    self.assertRegex(text, f"round {number} is ABORTED.* retry to send them")
+                self.assert_close(expected, local, 0.0)
 
     def test_half_a_gradient_is_never_sent(self) -> None:
         for way in ("optimizer", "model"):

@@ -6,6 +6,7 @@ Usage: test_torch_accumulation.py BASIND LIBBASIN
 
 import tempfile
 import weakref
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 from unittest import mock
@@ -31,6 +32,7 @@ from torch_jobs import (  # noqa: E402
 )
 
 WAYS = ("optimizer", "model")
+early_backward = torch.autograd.backward  # As `from torch.autograd import backward` has it.
 
 
 def wrap(bt: Any, net: Any, way: str, **options: Any) -> tuple[Any, Any, Any]:
@@ -456,13 +458,14 @@ def as_ddp(rank: int, folder: str, passes: int) -> Any:
         return expected, got, train_by_passes(other, optimizer)
 
 
-def divides_again(rank: int, op: str, factor: float) -> Any:
+def divides_again(rank: int, op: str, factor: float, weighted: Mapping[str, str]) -> Any:
     with session() as bt:
         net = model()
-        optimizer = sgd(net, bt, op=getattr(bt, op))
+        optimizer = sgd(net, bt, op=getattr(bt, op), **weighted)
         with mock.patch("basin.worker.logger.warning") as warn:
             for step in range(3):
                 optimizer.zero_grad()
+                optimizer.contribute(tokens=rank + 1)
                 loss_of(net, rank, step).backward()
                 for parameter in net.parameters():
                     assert parameter.grad is not None
@@ -490,6 +493,46 @@ def divides_by_micro_batches(rank: int, count: int, synced: bool, weight_by: str
                     assert parameter.grad is not None
                     parameter.grad.div_(WORKERS)
                 optimizer.step()
+        return [call.args[0] % call.args[1:] for call in warn.call_args_list]
+
+
+def written_after_a_step(rank: int, how: str, passes: int) -> Any:
+    """Gradients that Basin has not seen being made, in a step that comes after another."""
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt, backward_passes_per_step=passes)
+        for _ in range(passes):
+            loss_of(net, rank).backward()
+        optimizer.step()
+        parameters = list(net.parameters())
+        own = [each.clone() for each in torch.autograd.grad(loss_of(net, rank, 1), parameters)]
+        if how in ("zeroed", "early"):
+            optimizer.zero_grad(set_to_none=how == "early")
+        if how == "early":
+            early_backward(loss_of(net, rank, 1))
+        for parameter, gradient in zip(parameters, own):
+            if how == "assigned":
+                parameter.grad = gradient
+            elif how != "early":
+                assert parameter.grad is not None
+                parameter.grad.copy_(gradient)
+        text = expect("FailedPrecondition", optimizer.step)
+        optimizer.sync_gradients()
+        result = gradients(net)
+        optimizer.step()
+        optimizer.step()  # The same results once more are nobody's own.
+        return text, own, result
+
+
+def ends_in_a_window(rank: int) -> Any:
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        with optimizer.no_sync():
+            loss_of(net, rank).backward()
+        bt.barrier("all are there")
+        with mock.patch("basin.torch.context.logger.warning") as warn:
+            bt.shutdown()
         return [call.args[0] % call.args[1:] for call in warn.call_args_list]
 
 
@@ -684,6 +727,23 @@ class AccumulationTest(TorchTest):
                     self.assert_close(expected, got, 1e-12)
                     self.assert_close(expected, by_passes, 1e-12)
 
+    def test_criterion_4_4_a_window_that_is_left_when_the_job_ends_is_told(self) -> None:
+        for told in self.run_job(ends_in_a_window):
+            self.assertEqual(1, len(told))
+            self.assertIn("shutdown() at step 0: gradients of lane gradients were accum", told[0])
+
+    def test_criterion_4_5_what_is_written_after_a_step_is_no_result(self) -> None:
+        for passes in (1, 2):
+            for how in ("copied", "zeroed", "assigned", "early"):
+                with self.subTest(how, passes=passes):
+                    outcomes = self.run_job(written_after_a_step, how, passes)
+                    each = [own for _, own, _ in outcomes]
+                    expected = [torch.stack(of_all).mean(0) for of_all in zip(*each)]
+                    for text, _, result in outcomes:
+                        self.assertIn("step() of step 1 was called on a gradient of", text)
+                        self.assertIn("that is this worker's own", text)
+                        self.assert_close(expected, result)
+
     def test_criterion_4_6_workers_may_accumulate_differently(self) -> None:
         def expected(counts: tuple[int, ...]) -> list[torch.Tensor]:
             each = [
@@ -700,11 +760,19 @@ class AccumulationTest(TorchTest):
                         self.assertEqual([sum(counts)] * 2, told)
 
     def test_criterion_1_4_an_average_that_is_divided_again_is_told_once(self) -> None:
-        for told in self.run_job(divides_again, "Average", 1 / WORKERS):
+        for told in self.run_job(divides_again, "Average", 1 / WORKERS, {}):
             self.assertEqual(1, len(told))
             self.assertRegex(told[0], r"^divided again: .*step 0 .*1/3 of what AVERAGE.*basin\.Sum")
         for op, factor in (("Sum", 1 / WORKERS), ("Average", 1.0), ("Average", 0.25)):
-            self.assertEqual([[]] * WORKERS, self.run_job(divides_again, op, factor))
+            self.assertEqual([[]] * WORKERS, self.run_job(divides_again, op, factor, {}))
+
+    def test_criterion_1_4_a_weighted_average_divided_by_its_weights_is_told(self) -> None:
+        weighted = {"weight_by": "tokens", "contributes": "sum"}
+        for divisor, times in ((WORKERS, 1), (1 + 2 + 3, 1), (4, 0)):
+            for told in self.run_job(divides_again, "WeightedAverage", 1 / divisor, weighted):
+                self.assertEqual(times, len(told))
+                for text in told:
+                    self.assertRegex(text, f"^divided again: .*1/{divisor} of what .* by 6 already")
 
     def test_criterion_1_4_a_division_that_may_be_by_micro_batches_is_told_as_such(self) -> None:
         for count, synced, weight_by, may_be in (

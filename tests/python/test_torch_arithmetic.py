@@ -201,7 +201,7 @@ def windows_of_sums(rank: int) -> Any:
         return seen
 
 
-WINDOWS = ("no_sync", "passes", "model", "hook")
+WINDOWS = ("no_sync", "model", "hook")
 
 
 def windows_of_means(rank: int, way: str, weight_by: str, counts: tuple[int, int]) -> Any:
@@ -220,12 +220,9 @@ def windows_of_means(rank: int, way: str, weight_by: str, counts: tuple[int, int
         elif way == "model":
             called = lane = bt.DistributedDataParallel(net, **options)
         else:
-            passes = 3 if way == "passes" else 1
-            lane = sgd(net, bt, backward_passes_per_step=passes, **options)
+            lane = sgd(net, bt, **options)
 
         def accumulates() -> Any:
-            if way == "passes":
-                return contextlib.nullcontext()
             return (lane if way == "no_sync" else called).no_sync()
 
         def run(count: int, value: float, within: Any) -> None:
@@ -246,8 +243,7 @@ def windows_of_means(rank: int, way: str, weight_by: str, counts: tuple[int, int
         info = lane.last_round()
         sent = gradients(net)[0].tolist(), info.divisor, info.spec.counts.micro_batches
         net.zero_grad()
-        if way != "passes":
-            run(counts[1], rank + 1.0, contextlib.nullcontext())  # A window of one.
+        run(counts[1], rank + 1.0, contextlib.nullcontext())  # A window of one.
         return texts, kept, sent, gradients(net)[0], lane.last_round().divisor
 
 
@@ -421,6 +417,20 @@ def scaled_steps(rank: int) -> Any:
             seen.append((info.spec.loss_scale, scaler.get_scale(), info.nonfinite, norm))
             optimizer.zero_grad()
         return seen, net.weight.detach().clone()
+
+
+def narrow_range(rank: int) -> Any:
+    """Float32 from one end of its range to the other, through float16."""
+    with session() as bt:
+        net = Constant()
+        optimizer = sgd(net, bt, wire_dtype=torch.float16)
+        seen = []
+        for largest in (2.0**-126, 1.0, 2.0**116, 2.0**125):
+            sent = torch.tensor([1.0, 0.5, 0.25, -1.0, 0.0, 0.125, 1.0]) * largest
+            net(sent).backward()
+            seen.append((sent, gradients(net)[0], optimizer.last_round().nonfinite))
+            optimizer.zero_grad()
+        return seen
 
 
 def half_sums(rank: int) -> Any:
@@ -749,9 +759,13 @@ class TorchArithmeticTest(TorchTest):
                             self.assertIn("unchanged: sync_gradients() of the ", text)
                         self.assertEqual([rank + 1.0] * 7, kept)
                         self.assertEqual(([2.0] * 7, counts[0] * WORKERS, WORKERS), sent)
-                        if way != "passes":
-                            self.assertEqual([2.0] * 7, after.tolist())
-                            self.assertEqual(counts[1] * WORKERS, divisor)
+                        self.assertEqual([2.0] * 7, after.tolist())
+                        self.assertEqual(counts[1] * WORKERS, divisor)
+
+    def test_float16_on_the_way_has_the_range_of_float32(self) -> None:
+        for seen in self.run_job(narrow_range):
+            for sent, got, nonfinite in seen:
+                self.assertEqual((sent.tolist(), None), (got.tolist(), nonfinite))
 
     def test_criterion_3_3_backwards_and_workers_without_data(self) -> None:
         for applied, weights, of_sums, counts, texts in self.run_job(without_data):

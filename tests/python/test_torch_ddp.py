@@ -10,7 +10,6 @@ import os
 import pickle
 import tempfile
 from typing import Any
-from unittest import mock
 
 from jobs import require
 
@@ -22,6 +21,7 @@ from torch_jobs import (  # noqa: E402
     TorchTest,
     average,
     batch,
+    commits_refused,
     expect,
     gradients,
     local_gradients,
@@ -190,13 +190,10 @@ def divide_by_zero(_: torch.Tensor) -> torch.Tensor:
 
 def retried(rank: int) -> Any:
     """Nobody's commit is taken at first, neither of gradients nor of buffers."""
-    from basin import Unavailable
-    from basin.worker import Worker
-
     with session() as bt:
         ddp = bt.DistributedDataParallel(normed())
         optimizer = Sgd(ddp.parameters(), lr=0.1)
-        with mock.patch.object(Worker, "commit", side_effect=Unavailable("not now")):
+        with commits_refused():
             expect("RoundAborted", loss_of(ddp, rank).backward)
         text = expect("FailedPrecondition", optimizer.step)
         ddp.retry_round()

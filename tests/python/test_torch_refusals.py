@@ -193,6 +193,17 @@ def wrong_types(rank: int) -> Any:
                 "InvalidArgument",
                 lambda: sgd(model(), bt, backward_passes_per_step=2.0),
             ),
+            "backward_passes_per_step=2 adds up": (
+                "InvalidArgument",
+                lambda: sgd(
+                    model(),
+                    bt,
+                    backward_passes_per_step=2,
+                    op=bt.WeightedAverage,
+                    weight_by="tokens",
+                    contributes="mean",
+                ),
+            ),
             "samples cannot be True": (
                 "InvalidArgument",
                 lambda: optimizer.contribute(samples=True),
@@ -488,7 +499,7 @@ class RefusalsTest(TorchTest):
 
     def test_wrong_types_are_refused_with_the_argument_and_a_way_out(self) -> None:
         for texts, unknown, unnamed, right, same_norm in self.run_job(wrong_types):
-            self.assertEqual(54, len(texts))
+            self.assertEqual(55, len(texts))
             for words, text in texts.items():
                 self.assertIn(words, text)
                 self.assertRegex(text, r"(Use|Pass|Give|Count|Convert|Say) ")

@@ -12,6 +12,7 @@ import unittest
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 from jobs import JobsTest, require
 
@@ -42,6 +43,20 @@ def session(**options: Any) -> Iterator[Any]:
             basin.torch.barrier("end of test")
     finally:
         basin.torch.shutdown()
+
+
+@contextlib.contextmanager
+def commits_refused() -> Iterator[None]:
+    """This worker's commits are not taken, of gradients and of buffers."""
+    from basin import Unavailable
+    from basin.worker import Worker
+
+    def refuse(worker: Worker, lane: int) -> Unavailable:
+        worker.withdraw(lane, "not now")
+        return Unavailable("not now")
+
+    with mock.patch.object(Worker, "commit", refuse):
+        yield
 
 
 def model() -> Any:

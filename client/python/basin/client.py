@@ -483,12 +483,7 @@ class Client:
         for pushed, (_, address) in zip(handles, tensors):
             if address is not None:  # Skipped otherwise.
                 self.worker.push(lane, pushed, address)
-        try:
-            self.worker.commit(lane)
-        except Error as error:
-            # The others must not wait for it. wait() tells why, when the round is over.
-            handle._refusal = error
-            self.worker.withdraw(lane, str(error))
+        handle._refusal = self.worker.commit(lane)
         return handle
 
     def _next_version(self, name: str) -> int:

@@ -7,6 +7,7 @@ abandon() or close() returns: whoever pushes keeps the memory alive and unchange
 Threads. Any thread may call anything, but close(), which comes last.
 """
 
+import contextlib
 import ctypes
 import logging
 import math
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 from basin import _abi
 from basin._abi import lib
 from basin.arguments import string_of
-from basin.errors import BY_CODE, Error, InvalidArgument
+from basin.errors import BY_CODE, Error, InvalidArgument, RoundAborted
 from basin.spec import AVERAGES, Counts, Op, RoundSpec, Weight
 
 logger = logging.getLogger("basin")
@@ -359,18 +360,33 @@ class Worker:
     ) -> None:
         _call("begin", self._pointer, lane, byref(spec.to_c()))
 
+    # A round may be aborted before this worker has said all that it has for it. The rest is said to
+    # nobody then, and wait() raises RoundAborted, as it does when the abort comes later.
+
     def push(self, lane: int, tensor: int, address: int) -> None:
-        _call("push", self._pointer, lane, tensor, address)
+        with contextlib.suppress(RoundAborted):
+            _call("push", self._pointer, lane, tensor, address)
 
     def push_narrow(self, lane: int, tensor: int, address: int, dtype: int, exponent: int) -> None:
         """Copies during the call; the values travel times 2**exponent in the narrower dtype."""
-        _call("push_narrow", self._pointer, lane, tensor, address, dtype, exponent)
+        with contextlib.suppress(RoundAborted):
+            _call("push_narrow", self._pointer, lane, tensor, address, dtype, exponent)
 
-    def commit(self, lane: int) -> None:
-        _call("commit", self._pointer, lane, None, None)
+    def commit(self, lane: int) -> Error | None:
+        """All of this worker's part has been pushed. A part that is refused is withdrawn, so that
+        the others do not wait for it; returns why."""
+        try:
+            _call("commit", self._pointer, lane, None, None)
+        except RoundAborted:
+            return None
+        except Error as error:
+            self.withdraw(lane, str(error))
+            return error
+        return None
 
     def withdraw(self, lane: int, reason: str) -> None:
-        _call("withdraw", self._pointer, lane, reason.encode(), None, None)
+        with contextlib.suppress(RoundAborted):
+            _call("withdraw", self._pointer, lane, reason.encode(), None, None)
 
     def wait(
         self, lane: int, timeout: float | None, meanwhile: Callable[[], bool] | None = None

@@ -43,17 +43,13 @@ class BufferLane:
         _, handles = self._worker.register(self._name, _abi.GRADIENT, specs)
         self._buffers = [(handle, buffer) for handle, (_, buffer) in zip(handles, named)]
         self._worker.begin(self._lane, RoundSpec(Op.MAX))
-        self._in_flight, self._refusal = True, None
+        self._in_flight = True
         if self._worker.place().rank == 0:
             for handle, buffer in self._buffers:
                 copied = buffer.clone(memory_format=torch.contiguous_format)
                 self._sent.append(copied)
                 self._worker.push(self._lane, handle, copied.data_ptr())
-        try:
-            self._worker.commit(self._lane)
-        except Error as error:
-            self._refusal = error
-            self._worker.withdraw(self._lane, str(error))
+        self._refusal = self._worker.commit(self._lane)
 
     def receive(
         self, timeout: float | None, meanwhile: Callable[[], bool] | None = None

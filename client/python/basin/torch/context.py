@@ -51,6 +51,15 @@ class Context:
         )
 
     def close(self, finished: bool) -> None:
+        for lane in self.lanes:
+            if finished and not lane.usage.finished and lane.has_local():
+                logger.warning(
+                    "shutdown() at step %d: gradients of lane %s were accumulated and never sent, "
+                    "and are lost. Call sync_gradients() and step() at the end of the data, or "
+                    "zero_grad() to leave them out.",
+                    lane.usage.steps,
+                    lane.name,
+                )
         torch.autograd.backward = self._backward
         for watch in self._watches:
             watch.close()
@@ -135,9 +144,9 @@ class Context:
                 lane.settle()
             except RoundAborted as consequence:
                 logger.error(
-                    "after a backward that has failed: %s But here they hold a part of that "
-                    "backward, and a retry is refused: call zero_grad(), and run it again or take "
-                    "part with nothing.",
+                    "after a backward that has failed its round had no result either. The "
+                    "gradients hold a part of that backward, so do not retry: call zero_grad(), "
+                    "and run it again or take part with nothing. What the round ended with: %s",
                     consequence,
                 )
             except Error as consequence:

@@ -28,16 +28,16 @@ class _Element:
             return None
         return float(gradient.view(-1)[self.index])
 
-    def is_divided_by(self, workers: int) -> bool:
+    def is_divided_by(self, divisor: float) -> bool:
         now = self.now()
         rounding = 4 * torch.finfo(self.parameter.dtype).eps * abs(self.value)
-        return now is not None and abs(now * workers - self.value) <= rounding
+        return now is not None and abs(now * divisor - self.value) <= rounding
 
 
 class DividedAgain:
     """Compares a few elements of an average when it is delivered and when a step applies it, and
-    warns once when they have become 1/N. What basin.torch's clipping and gradient scalers multiply
-    is told.
+    warns once when they have become 1/N, or 1/D of a weighted one with the divisor D. What
+    basin.torch's clipping and gradient scalers multiply is told.
 
     Gradients that were divided again and clipped by torch after that are 1/N no more, but any
     fraction, as those that were clipped alone are: this is not seen. A script that divides .grad by
@@ -74,25 +74,28 @@ class DividedAgain:
     def before_step(self, step: int, info: RoundInfo | None) -> None:
         elements, self._elements = self._elements, []
         micro_batches, self._micro_batches = self._micro_batches, 0
-        workers = 1 if info is None else len(info.contributors)
         told = sum(element.value != 0.0 for element in elements)
-        if info is None or workers == 1 or told < 2:
+        if info is None or told < 2:
             return
-        if not all(element.is_divided_by(workers) for element in elements):
-            return
+        for divisor in {float(len(info.contributors)), info.divisor}:
+            if divisor > 1 and all(element.is_divided_by(divisor) for element in elements):
+                self._warn(step, info, divisor, micro_batches)
+                return
+
+    def _warn(self, step: int, info: RoundInfo, divisor: float, micro_batches: int) -> None:
         self._warned = True
         perhaps = ""
-        if micro_batches == workers and self._op == Op.AVERAGE:
+        if micro_batches == divisor and self._op == Op.AVERAGE:
             perhaps = (
                 " Unless it was by the number of micro-batches, which is the same here: then "
                 "divide each loss by it instead of .grad, so that it is not taken for this."
             )
         logger.warning(
-            "divided again: the gradients that step %d applies are 1/%d of what %s of lane %s has "
-            "delivered, which was divided by %d already. Do not divide by the number of workers, "
-            "or use op=basin.Sum.%s",
+            "divided again: the gradients that step %d applies are 1/%g of what %s of lane %s has "
+            "delivered, which was divided by %g already. Do not divide by the number of workers, "
+            "nor by what they have counted, or use op=basin.Sum.%s",
             step,
-            workers,
+            divisor,
             self._op.name,
             self._lane,
             info.divisor,

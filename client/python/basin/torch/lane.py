@@ -144,6 +144,8 @@ class GradientLane:
         self._rounds_at_step: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = (
             weakref.WeakKeyDictionary()
         )
+        # As a step has left them, until the next round: gradient and version of its memory.
+        self._applied: dict[torch.Tensor, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._rounds_left_out = 0  # How many there had been when results were last dropped.
         self.totals = Totals()
         self.delivered = Delivered()
@@ -245,6 +247,7 @@ class GradientLane:
 
     def _copy_what_is_away(self) -> None:
         """Whoever else pushes may have put it where gradients are made, which is about to begin."""
+        self._applied.clear()
         for away in (self._aside, self._apart):
             for parameter, gradient in away.items():
                 away[parameter] = gradient.clone()
@@ -288,6 +291,16 @@ class GradientLane:
         if squared_norm is not None:
             return squared_norm != 0.0
         return parameter.grad is not None and bool(parameter.grad.any())
+
+    def _disown_what_was_written(self) -> None:
+        """What was written after a step is no result: a backward that Basin has not seen has made
+        it, or the user."""
+        for parameter, (applied, version) in self._applied.items():
+            gradient = parameter.grad
+            if gradient is None or parameter not in self._held:
+                continue
+            if (applied() is not gradient or gradient._version != version) and gradient.any():
+                self._held.discard(parameter)
 
     def _has_round_for(self, optimizers: Iterable[torch.optim.Optimizer]) -> bool:
         """Whether there was a round since the last step of these, or since one was left out."""
@@ -455,11 +468,7 @@ class GradientLane:
 
     def _commit(self) -> None:
         self._send_buffers()
-        try:
-            self._worker.commit(self._lane)
-        except Error as error:
-            self._refusal = error
-            self._worker.withdraw(self._lane, str(error))
+        self._refusal = self._worker.commit(self._lane)
 
     def _send_buffers(self) -> None:
         """Before the commit, so that members cannot change between the two rounds."""
@@ -534,6 +543,7 @@ class GradientLane:
             for parameter, handle in self._handles.items():
                 self._assign(parameter, handle, result)
         self._pushed.clear()
+        self._applied.clear()
         self._divided_again.delivered(
             (p for p in self._handles if p in self._held), self._sent.micro_batches
         )
@@ -622,6 +632,7 @@ class GradientLane:
         self.usage.check_settled("sync_gradients()")
         self.scan()
         self._forget_what_was_zeroed()
+        self._disown_what_was_written()
         self.usage.check_not_spoiled("sync_gradients()")
         if self.has_local() or not self._has_round_for(self._rounds_at_step):
             self._reduce_local()
@@ -696,6 +707,7 @@ class GradientLane:
     def _check_step(self, optimizer: torch.optim.Optimizer, call: str) -> None:
         self.usage.check_settled(call)
         self._forget_what_was_zeroed()
+        self._disown_what_was_written()
         self.usage.check_not_spoiled(call)
         local = set(self._local())
         for parameter in parameters_of(optimizer):
@@ -704,13 +716,18 @@ class GradientLane:
                     f"The optimizer was given a parameter of shape {tuple(parameter.shape)} "
                     "after DistributedOptimizer. Add parameter groups before it."
                 )
-            if self._passes > 1 or parameter not in local or parameter.grad is None:
+            if parameter not in local or parameter.grad is None:
                 continue
-            if parameter.grad.any():
+            is_short = self._passes > 1 and self._window.micro_batches > 0
+            if not is_short and parameter.grad.any():
                 self.usage.refuse_own(call, self._names[parameter])
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._rounds_at_step[optimizer] = self.totals.rounds
+        for parameter in parameters_of(optimizer):
+            if parameter in self._held and parameter.grad is not None:
+                applied = weakref.ref(parameter.grad), parameter.grad._version
+                self._applied[parameter] = applied
         self.usage.steps += 1
 
     # ---- for workers that join
@@ -743,6 +760,7 @@ class GradientLane:
         self._held.clear()
         self._aside.clear()
         self._apart.clear()
+        self._applied.clear()
         self.delivered.clear()
         self.counted = None
         self.usage.in_round = self._in_backward = False

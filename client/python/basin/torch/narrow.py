@@ -8,6 +8,7 @@ import torch
 # Values are scaled so that the largest one has this exponent: room below for small ones, and none
 # that overflows.
 _LARGEST_EXPONENT = {torch.float16: 15, torch.bfloat16: 0}
+_MOST = 126  # kMaxCastExponent of kernels/cast.h.
 
 
 def exponent_of(tensor: torch.Tensor, dtype: torch.dtype) -> int:
@@ -21,4 +22,4 @@ def exponent_of(tensor: torch.Tensor, dtype: torch.dtype) -> int:
     if largest == 0.0 or not math.isfinite(largest):
         return 0
     _, exponent = math.frexp(largest)
-    return max(-100, min(100, _LARGEST_EXPONENT[dtype] - exponent))
+    return max(-_MOST, min(_MOST, _LARGEST_EXPONENT[dtype] - exponent))

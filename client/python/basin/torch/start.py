@@ -21,6 +21,7 @@ from basin.spec import (
 from basin.torch import context
 from basin.torch.buffers import BufferLane
 from basin.torch.lane import GradientLane
+from basin.torch.window import AS_SUMS, may_accumulate
 
 _LANE = "gradients"
 _WIRE_DTYPES = {None, torch.float32, torch.bfloat16, torch.float16}
@@ -64,6 +65,11 @@ def start_lane(
             "basin.WeightedAverage."
         )
     spec = reduction(call, op, options)
+    if passes > 1 and not may_accumulate(spec):
+        raise InvalidArgument(
+            f"backward_passes_per_step={passes} adds up the gradients of micro-batches, and a sum "
+            f"of means is no mean. Use sums. {AS_SUMS[spec.weight_by]}"
+        )
     for parameter, name in names.items():
         if any(lane.knows(parameter) for lane in here.lanes):
             raise FailedPrecondition(

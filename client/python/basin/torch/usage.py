@@ -135,7 +135,9 @@ class Usage:
         raise FailedPrecondition(
             f"{call} of step {self.steps} was called on a gradient of parameter {parameter} that "
             "is this worker's own. Run the last backward outside of no_sync(), or call its "
-            f"sync_gradients(); after an aborted round call retry_round() of {self._owner}."
+            f"sync_gradients(); after an aborted round call retry_round() of {self._owner}. What "
+            "torch.autograd.grad() makes, or a backward() that was imported by name before init(), "
+            "is not seen, and needs sync_gradients() too."
         )
 
     def refuse_loss_scale(self, call: str, scale: float, sent: float) -> NoReturn:

@@ -5,7 +5,7 @@ from basin.errors import InvalidArgument
 from basin.spec import Counts, Op, RoundSpec, Weight
 
 # What to contribute instead of means.
-_AS_SUMS = {
+AS_SUMS = {
     Weight.SAMPLES: 'Make each loss the sum over its samples, and say contributes="sum".',
     Weight.TOKENS: 'Make each loss the sum over its tokens, and say contributes="sum".',
     Weight.MICRO_BATCHES: (
@@ -13,6 +13,11 @@ _AS_SUMS = {
         'contributes="sum": the round divides by the micro-batches of all workers.'
     ),
 }
+
+
+def may_accumulate(spec: RoundSpec) -> bool:
+    """Whether a window may have several micro-batches: their gradients add up to a sum, no mean."""
+    return spec.op != Op.WEIGHTED_AVERAGE or spec.contributes_sum
 
 
 class Window:
@@ -41,9 +46,8 @@ class Window:
         self.micro_batches += other.micro_batches
 
     def is_full(self, spec: RoundSpec) -> bool:
-        """Whether it takes no other micro-batch: what is accumulated is a sum, not a mean."""
-        is_mean = spec.op == Op.WEIGHTED_AVERAGE and not spec.contributes_sum
-        return is_mean and self.micro_batches > 0
+        """Whether it takes no other micro-batch."""
+        return self.micro_batches > 0 and not may_accumulate(spec)
 
     def check(self, spec: RoundSpec, window: "Window", owner: str) -> None:
         """Whether a backward of these counts may be added to the window of a weighted average."""
@@ -55,7 +59,7 @@ class Window:
                 'backward() was to add a micro-batch to another one, and contributes="mean" is for '
                 "windows of one: the sum of K means is K times too large, and when they are over "
                 "unequal numbers, no weight makes the mean over all out of it. "
-                f"{_AS_SUMS[spec.weight_by]} What was accumulated before is unchanged: "
+                f"{AS_SUMS[spec.weight_by]} What was accumulated before is unchanged: "
                 f"sync_gradients() of {owner} sends it."
             )
         if spec.weight_by != Weight.MICRO_BATCHES and self._count_of(spec.weight_by) is None:
