@@ -27,6 +27,7 @@ static const int64_t kSlice = BASIN_SECONDS(1); /* Of a wait, between looks at w
 typedef struct State {
   double parameter[kParameters]; /* The weights, then the bias. */
   double step;                   /* Steps that were applied. */
+  double round;                  /* The last one that was applied. */
 } State;
 
 typedef struct Trainer {
@@ -82,14 +83,18 @@ static int64_t Compute(const State* state, uint32_t rank, uint32_t world, double
   return samples;
 }
 
-static void Apply(State* state, const double* gradient) {
+/* The state that a worker has just loaded may have its first round already: the donor heard the
+ * verdict while the job, which had been paused, went on. */
+static void Apply(State* state, const double* gradient, uint64_t round) {
+  if (state->round == (double)round) return;
   for (int k = 0; k < kParameters; ++k) state->parameter[k] -= kLearningRate * gradient[k];
   ++state->step;
+  state->round = (double)round;
 }
 
 /* ---- state, for those who join */
 
-static const uint64_t kStateShape[] = {kParameters + 1};
+static const uint64_t kStateShape[] = {kParameters + 2};
 static const basin_tensor kState = {"state", BASIN_F64, 1, kStateShape};
 
 /* Grows with the generation; a term has room for 4096. */
@@ -135,35 +140,42 @@ static basin_code Join(Trainer* trainer, basin_error** error) {
 }
 
 /* Whoever joined with this round begins with what it has come to. */
+static basin_code Serve(Trainer* trainer, const basin_place* place, basin_error** error) {
+  if (place->generation_term == trainer->generation_term &&
+      place->generation_counter == trainer->generation_counter) {
+    return BASIN_OK;
+  }
+  Remember(trainer, place);
+  fprintf(stderr, "%" PRIu32 " workers, rank %" PRIu32 "\n", place->world_size, place->rank);
+  return place->is_donor ? Announce(trainer, place, error) : BASIN_OK;
+}
+
 static basin_code ServeNewMembers(Trainer* trainer, basin_error** error) {
   basin_place place = BASIN_PLACE_INIT;
   const basin_code code = basin_get_place(trainer->worker, &place, error);
-  if (code != BASIN_OK) return code;
-  if (place.generation_term == trainer->generation_term &&
-      place.generation_counter == trainer->generation_counter) {
-    return BASIN_OK;
-  }
-  Remember(trainer, &place);
-  fprintf(stderr, "%" PRIu32 " workers, rank %" PRIu32 "\n", place.world_size, place.rank);
-  return place.is_donor ? Announce(trainer, &place, error) : BASIN_OK;
+  return code == BASIN_OK ? Serve(trainer, &place, error) : code;
 }
 
 /* ---- training */
 
 /* The outcome of the round. One that has too few workers goes on with new ones, once these have the
- * state, so this looks for them while it waits. */
+ * state, so this looks for them while it waits: before, as who has come with the verdict of this
+ * round needs the state after it. */
 static basin_code Wait(Trainer* trainer, basin_result** result, basin_error** error) {
   for (;;) {
+    basin_place place = BASIN_PLACE_INIT;
+    basin_code code = basin_get_place(trainer->worker, &place, error);
+    if (code != BASIN_OK) return code;
     basin_error* not_yet = NULL;
-    const basin_code code = basin_wait(trainer->worker, trainer->lane, kSlice, result, &not_yet);
+    code = basin_wait(trainer->worker, trainer->lane, kSlice, result, &not_yet);
     if (code != BASIN_OUTCOME_UNKNOWN && code != BASIN_PAUSED) {
       *error = not_yet;
       return code;
     }
     if (code == BASIN_PAUSED) fprintf(stderr, "%s\n", basin_error_message(not_yet));
     basin_error_free(not_yet);
-    const basin_code served = ServeNewMembers(trainer, error);
-    if (served != BASIN_OK) return served;
+    code = Serve(trainer, &place, error);
+    if (code != BASIN_OK) return code;
   }
 }
 
@@ -191,10 +203,12 @@ static basin_code Step(Trainer* trainer, basin_error** error) {
   basin_result* result = NULL;
   if (code == BASIN_OK) code = Wait(trainer, &result, error);
   if (code != BASIN_OK) return code;
+  basin_round_info info = BASIN_ROUND_INFO_INIT;
+  basin_result_info(result, &info);
   code = basin_result_copy(result, trainer->gradient, trainer->value, sizeof trainer->value, error);
   basin_result_free(result);
   if (code != BASIN_OK) return code;
-  Apply(&trainer->state, trainer->value);
+  Apply(&trainer->state, trainer->value, info.round);
   return ServeNewMembers(trainer, error);
 }
 

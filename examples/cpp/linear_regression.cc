@@ -33,7 +33,8 @@ constexpr double kLearningRate = 0.1;
 struct State {
   std::array<double, kInputs> weight = {};
   double bias = 0;
-  double step = 0;  // Steps that were applied.
+  double step = 0;   // Steps that were applied.
+  double round = 0;  // The last one that was applied.
 };
 constexpr std::size_t kGradientBytes = sizeof(State::weight) + sizeof(State::bias);
 
@@ -120,20 +121,25 @@ class Trainer {
     if (status.ok()) status = lane_.Commit();
     if (!status.ok()) return status;
 
+    // A round that has too few workers goes on with new ones, once these have the state: who was
+    // there before a wait that had no outcome, as who comes with the verdict needs the state after
+    // it. The gradient is still the library's.
+    basin::Result<basin::Place> before = worker_.place();
     basin::Result<basin::RoundResult> result = lane_.Wait(kSlice);
     while (!result.ok() && (result.status().code() == basin::Code::kOutcomeUnknown ||
                             result.status().code() == basin::Code::kPaused)) {
       if (result.status().code() == basin::Code::kPaused) {
         std::fprintf(stderr, "%s\n", result.status().message().c_str());
       }
-      // A round that has too few workers goes on with new ones, once these have the state.
-      status = ServeNewMembers();
+      if (!before.ok()) return before.status();
+      status = Serve(*before);
       if (!status.ok()) return status;
-      result = lane_.Wait(kSlice);  // The gradient is still the library's.
+      before = worker_.place();
+      result = lane_.Wait(kSlice);
     }
     if (!result.ok()) return result.status();
     status = result->Copy(0, gradient.value.data(), kGradientBytes);
-    if (status.ok()) Apply(gradient);
+    if (status.ok()) Apply(gradient, result->info().round);
     if (status.ok()) status = ServeNewMembers();
     return status;
   }
@@ -143,29 +149,35 @@ class Trainer {
   basin::Worker& worker() { return worker_; }
 
  private:
-  static inline const basin::Tensor kState = {"state", basin::DType::kF64, {kInputs + 2}};
+  static inline const basin::Tensor kState = {"state", basin::DType::kF64, {kInputs + 3}};
 
   // Grows with the generation; a term has room for 4096.
   static std::uint64_t Version(const basin::Place& place) {
     return (place.generation.term << 12) + place.generation.counter;
   }
 
-  void Apply(const Gradient& gradient) {
+  // The state that a worker has just loaded may have its first round already: the donor heard the
+  // verdict while the job, which had been paused, went on.
+  void Apply(const Gradient& gradient, std::uint64_t round) {
+    if (state_.round == static_cast<double>(round)) return;
     for (std::size_t k = 0; k < kInputs; ++k) {
       state_.weight[k] -= kLearningRate * gradient.value[k];
     }
     state_.bias -= kLearningRate * gradient.value[kInputs];
     ++state_.step;
+    state_.round = static_cast<double>(round);
   }
 
   // Whoever joined with this round begins with what it has come to.
   basin::Status ServeNewMembers() {
     const basin::Result<basin::Place> place = worker_.place();
-    if (!place.ok()) return place.status();
-    if (place->generation == generation_) return basin::Status();
-    generation_ = place->generation;
-    std::fprintf(stderr, "%u workers, rank %u\n", place->world_size, place->rank);
-    return place->is_donor ? Announce(*place) : basin::Status();
+    return place.ok() ? Serve(*place) : place.status();
+  }
+  basin::Status Serve(const basin::Place& place) {
+    if (place.generation == generation_) return basin::Status();
+    generation_ = place.generation;
+    std::fprintf(stderr, "%u workers, rank %u\n", place.world_size, place.rank);
+    return place.is_donor ? Announce(place) : basin::Status();
   }
   basin::Status Announce(const basin::Place& place) {
     return worker_.Announce("model", kState, Version(place), &state_);

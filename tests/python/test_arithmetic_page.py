@@ -106,13 +106,13 @@ def window_of_means(rank: int) -> Any:
                     op=bt.WeightedAverage,
                     weight_by="samples",
                     contributes=contributes,
-                    backward_passes_per_step=2,
                 )
                 losses = [
                     net(m * (1 if contributes == "mean" else n)) for m, n in zip((1, 5), samples)
                 ]
                 optimizer.contribute(samples=samples[0])
-                losses[0].backward()
+                with optimizer.no_sync():
+                    losses[0].backward()
                 optimizer.contribute(samples=samples[1])
                 if contributes == "mean":
                     seen.append(expect("InvalidArgument", losses[1].backward))
