@@ -507,10 +507,7 @@ def several_normalisers(rank: int) -> Any:
             for k in range(3):
                 first, second = net.losses(net.of(rank, k))
                 loss = first.sum() / totals["nsp"] + second.sum() / totals["mlm"]
-                if k < 2:
-                    with optimizer.no_sync():
-                        loss.backward()
-                else:
+                with optimizer.no_sync() if k < 2 else contextlib.nullcontext():
                     loss.backward()
             results.append((totals, gradients(net)))
     return results
@@ -526,10 +523,7 @@ def token_batches(rank: int) -> Any:
             for k in range(3):
                 _, second = net.losses(net.of(rank, k))
                 optimizer.contribute(tokens=len(second))
-                if k < 2:
-                    with optimizer.no_sync():
-                        second.sum().backward()
-                else:
+                with optimizer.no_sync() if k < 2 else contextlib.nullcontext():
                     second.sum().backward()
             results.append((gradients(net), optimizer.last_round()))
     return results
