@@ -188,6 +188,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
           },
           [&](const Withdraw& withdraw) {
             in_round(withdraw.lane, withdraw.round, true, [&](Round& round, const RoundScope& in) {
+              HoldsState(scope, slot);
               round.TakeWithdraw(in, slot, withdraw.reason);
             });
             if (!paused_noted_) NotePause(scope);
@@ -234,9 +235,11 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
             for (LaneIndex i = 0; i < lanes_.size(); ++i) {
               Lane& lane = lanes_[i];
               if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
-              if (lane.round->HasBegun(slot) || lane.round->phase() == RoundPhase::kPrepared)
-                continue;
-              lane.round->TakeFinished(ScopeOf(scope, i), slot);
+              if (lane.round->phase() == RoundPhase::kPrepared) {
+                lane.round->TakeState(ScopeOf(scope, i), slot);
+              } else if (!lane.round->HasBegun(slot)) {
+                lane.round->TakeFinished(ScopeOf(scope, i), slot);
+              }
             }
             ReconsiderMembers(scope);
             AdvanceAll(scope);
@@ -331,6 +334,7 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
                   begin.lane, begin.round);
     // It has said that it is there; a contribution that cannot be computed is not counted.
     if (Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true)) {
+      HoldsState(scope, slot);
       round->TakeWithdraw(ScopeOf(scope, begin.lane), slot, absl::StrCat("its begin ", why));
       AdvanceLane(scope, begin.lane);
     }
@@ -339,10 +343,21 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   }
   Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true);
   if (round == nullptr) return;
-  workers_[slot].holds_state = true;  // It computed a gradient with it.
+  HoldsState(scope, slot);  // It computed a gradient with it.
   round->TakeBegin(ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
   if (!paused_noted_) NotePause(scope);
+}
+
+// The worker takes part in a round, so its trainer has the job's state.
+void Job::HoldsState(const JobScope& scope, Slot slot) {
+  if (std::exchange(workers_[slot].holds_state, true)) return;
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    if (lane.round.has_value() && lane.round->Has(slot)) {
+      lane.round->TakeState(ScopeOf(scope, i), slot);
+    }
+  }
 }
 
 void Job::TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame) {

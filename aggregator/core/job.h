@@ -269,6 +269,7 @@ class Job {
 
   // job.cc
   void TakeBegin(const JobScope& scope, Slot slot, const Begin& begin);
+  void HoldsState(const JobScope& scope, Slot slot);
   Round* RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex index, RoundNumber number,
                   bool open);
   void TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, LaneIndex index,

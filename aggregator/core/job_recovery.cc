@@ -275,7 +275,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     worker.lost_at = absl::InfiniteFuture();  // Set when everybody is told.
     if (members.count(id) == 0) continue;     // Admitted then, in a new life.
     workers_.SetState(slot, WorkerState::kMember);
-    worker.holds_state = true;
+    worker.holds_state = !hello.lacks_state;
     // An incarnation keys what is kept of a contribution: no two workers may have the same.
     const bool keeps =
         !(hello.incarnation == Incarnation{}) && incarnations.insert(hello.incarnation).second;
@@ -370,6 +370,7 @@ void Job::FinishRecovery(const JobScope& scope) {
   }
   reason_.clear();
   if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope, false);
+  ReleaseStateless(scope);
   NotePause(scope);
   ReconsiderMembers(scope);
   AdvanceAll(scope);

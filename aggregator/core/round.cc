@@ -145,7 +145,7 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
   if (supplier_ == slot) supplier_.reset();  // What it was asked for may not have been heard.
   if (phase_ == RoundPhase::kPrepared) {
     SetStaged(member, false);
-    SendTo(scope, member, Prepared{scope.lane, number_, ballot_, value_ballot_, value_});
+    TellPrepared(scope, member);
   }
   if (pull_) {
     member.asked.ClearAll();  // What was asked on the old session may not have been heard.
@@ -157,7 +157,9 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
 std::string Round::WaitsFor(const Layout& layout, const RoundMember& member) const {
   if (member.gone) return "";
   if (phase_ == RoundPhase::kPrepared) {
-    return member.staged ? "" : absl::StrCat("worker ", member.id, ": to stage the result");
+    if (member.staged) return "";
+    return absl::StrCat("worker ", member.id, ": to ",
+                        member.told_prepared ? "stage the result" : "load the state and begin");
   }
   if (member.standing != Standing::kContributor || member.effective) return "";
   if (!member.begun) return absl::StrCat("worker ", member.id, ": to begin the round");
@@ -194,7 +196,8 @@ void Round::TellThoseWhoWait(const RoundScope& scope, const std::vector<std::str
   SendAll all{{}, HeldUp{scope.lane, number_, ""}};
   for (const RoundMember& member : members_) {
     const Worker& worker = scope.workers[member.slot];
-    if (member.waits && worker.connected()) all.sessions.push_back(*worker.session);
+    const bool waits = phase_ == RoundPhase::kPrepared ? member.staged : member.waits;
+    if (waits && worker.connected()) all.sessions.push_back(*worker.session);
   }
   if (all.sessions.empty()) return;
   const size_t named = std::min(late.size(), kNamedLate);
@@ -204,23 +207,35 @@ void Round::TellThoseWhoWait(const RoundScope& scope, const std::vector<std::str
   scope.actions.push_back(std::move(all));
 }
 
+// Whether the member's process owes the others something, for which it has one lease at a time.
+bool Round::Owes(const RoundMember& member) const {
+  if (phase_ == RoundPhase::kPrepared) return !member.staged && member.told_prepared;
+  return !ready_.empty() && member.owed > 0;
+}
+
+// Whether the member's trainer is waited for, which may take as long as it takes.
+bool Round::AwaitsTrainer(const RoundMember& member) const {
+  if (phase_ == RoundPhase::kPrepared) return !member.staged && !member.told_prepared;
+  return member.standing == Standing::kContributor && !member.waits;
+}
+
+absl::Time Round::AwaitedSince(const RoundMember& member) const {
+  return phase_ == RoundPhase::kPrepared ? member.progress : wait_since_;
+}
+
 void Round::CheckDeadlines(const RoundScope& scope,
                            std::vector<std::pair<Slot, std::string>>& overdue) {
   std::vector<std::string> late;
   for (RoundMember& member : members_) {
     if (member.gone) continue;
-    if (phase_ == RoundPhase::kPrepared) {
-      if (!member.staged && scope.now >= member.progress + scope.config.lease) {
-        overdue.emplace_back(member.slot, "did not stage the result in time");
-      }
+    if (Owes(member) && scope.now >= member.progress + scope.config.lease) {
+      overdue.emplace_back(member.slot, phase_ == RoundPhase::kPrepared
+                                            ? "did not stage the result in time"
+                                            : "did not take the results that hold up the others");
       continue;
     }
-    if (!ready_.empty() && member.owed > 0 && scope.now >= member.progress + scope.config.lease) {
-      overdue.emplace_back(member.slot, "did not take the results that hold up the others");
-      continue;
-    }
-    if (member.standing != Standing::kContributor || member.waits) continue;
-    if (scope.now >= wait_since_ + scope.config.late_warning && !member.named_late) {
+    if (!AwaitsTrainer(member)) continue;
+    if (scope.now >= AwaitedSince(member) + scope.config.late_warning && !member.named_late) {
       member.named_late = true;
       late.push_back(DescribeLate(scope, member));
       Say(scope, NoteKind::kWorkerLate, member.id,
@@ -238,7 +253,7 @@ void Round::CheckDeadlines(const RoundScope& scope,
 absl::Time Round::EvictionOf(const Config& config, const Workers& workers,
                              const RoundMember& member) const {
   const Worker& worker = workers[member.slot];
-  const absl::Time late = wait_since_ + config.evict_late_after;
+  const absl::Time late = AwaitedSince(member) + config.evict_late_after;
   return worker.busy.empty() ? late : std::max(late, worker.busy_until);
 }
 
@@ -246,13 +261,11 @@ absl::Time Round::NextDeadline(const Config& config, const Workers& workers) con
   absl::Time next = absl::InfiniteFuture();
   for (const RoundMember& member : members_) {
     if (member.gone) continue;
-    if (phase_ == RoundPhase::kPrepared) {
-      if (!member.staged) next = std::min(next, member.progress + config.lease);
-      continue;
+    if (Owes(member)) next = std::min(next, member.progress + config.lease);
+    if (!AwaitsTrainer(member)) continue;
+    if (!member.named_late) {
+      next = std::min(next, AwaitedSince(member) + config.late_warning);
     }
-    if (!ready_.empty() && member.owed > 0) next = std::min(next, member.progress + config.lease);
-    if (member.standing != Standing::kContributor || member.waits) continue;
-    if (!member.named_late) next = std::min(next, wait_since_ + config.late_warning);
     if (config.late_policy == LatePolicy::kEvict) {
       next = std::min(next, EvictionOf(config, workers, member));
     }

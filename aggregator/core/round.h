@@ -85,7 +85,8 @@ inline constexpr RoundTransition kRoundTransitions[] = {
      "nobody is left to contribute; loss under `abort`; a reduction cannot be made",
      "Prepared(ABORTED)"},
     {RoundPhase::kPrepared, RoundPhase::kPrepared, "members join in a pause",
-     "Prepared again: the same value, at a higher ballot"},
+     "Prepared again: the same value, at a higher ballot; to those who join, once they have the "
+     "state"},
     {RoundPhase::kPrepared, RoundPhase::kCollect,
      "nobody is left who holds the value (of one that recovery adopted, the job recovers instead)",
      "run again"},
@@ -137,12 +138,13 @@ struct RoundMember {
   bool holds = false;            // Has staged this value, at whatever ballot: can supply it.
   bool named_late = false;
   bool bystander = false;  // Joined while the call was open: takes no part in it, but stages it.
+  bool told_prepared = false;  // At the current ballot; see TellPrepared.
 
   auto Fields() const {
     return std::tie(slot, id, incarnation, standing, gone, begun, begin, have, known, digests,
                     digest, skipped, committed, commit, effective, refusal, refetched, parked,
                     missing, told_window, blocked, waits, asked, acked, owed, staged, holds,
-                    progress, named_late, bystander);
+                    progress, named_late, bystander, told_prepared);
   }
 };
 
@@ -199,6 +201,9 @@ class Round {
   // How many members have more to send than there is room for.
   uint32_t WithoutCredit() const;
 
+  // The member's trainer has the state of before this round now, or will never need it.
+  void TakeState(const RoundScope& scope, Slot slot);
+
   // The lane was given more memory: everyone hears of its larger window.
   void MemoryGrew(const RoundScope& scope);
   void LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before);
@@ -233,6 +238,9 @@ class Round {
  private:
   enum class ChunkState : uint8_t { kOpen = 0, kReducing = 1, kReduced = 2 };
 
+  bool Owes(const RoundMember& member) const;
+  bool AwaitsTrainer(const RoundMember& member) const;
+  absl::Time AwaitedSince(const RoundMember& member) const;
   absl::Time EvictionOf(const Config& config, const Workers& workers,
                         const RoundMember& member) const;
   int IndexOf(Slot slot) const;
@@ -273,6 +281,8 @@ class Round {
   void PrepareCommitted(const RoundScope& scope);
   void PrepareAborted(const RoundScope& scope, const std::string& reason);
   void SendPrepared(const RoundScope& scope);
+  void TellPrepared(const RoundScope& scope, RoundMember& member);
+  bool MayStage(const RoundScope& scope, const RoundMember& member) const;
   void Publish(const RoundScope& scope, const ChunkRange& range);
   void PublishMissing(const RoundScope& scope, RoundMember& member);
   void Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat);

@@ -359,14 +359,15 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
 
 void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& reason) {
   RoundMember& member = At(slot);
-  if (phase_ == RoundPhase::kPrepared || member.committed) {
-    if (member.standing != Standing::kContributor) return;
+  if (member.standing != Standing::kContributor) return;
+  if (member.committed) {
     Reject(scope, member, ErrorCode::kFailedPrecondition,
            absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
                         " withdraws after its commit. The commit stands."));
     return;
   }
-  if (member.standing != Standing::kContributor) return;
+  // Who has joined since is not counted; nor who repeats it of a value that was adopted.
+  if (phase_ == RoundPhase::kPrepared) return;
   if (phase_ == RoundPhase::kIdle) SetPhase(RoundPhase::kCollect);
   Say(scope, NoteKind::kContributionWithdrawn, member.id, reason);
   const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);

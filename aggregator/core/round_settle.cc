@@ -206,19 +206,45 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
   SendPrepared(scope);
 }
 
-// At the current ballot, to everyone. The value's bytes are those of value_ballot_.
+// Whether the member may be asked to stage. Who has joined without the state gets it from a member
+// that holds it as it was before this round, because nobody has the verdict. Once everyone has
+// staged, the others would go on, and the joiner would load a state that has this round already.
+bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
+  const Worker& worker = scope.workers[member.slot];
+  const bool loads = !worker.holds_state && !worker.finishing && !member.bystander;
+  return !loads || value_.outcome != Outcome::kCommitted || scope.config.rules.stages_without_state;
+}
+
+// At the current ballot, to everyone who may stage. The value's bytes are those of value_ballot_.
 void Round::SendPrepared(const RoundScope& scope) {
   SetPhase(RoundPhase::kPrepared);
   SendAll all;
   for (RoundMember& member : members_) {
     SetStaged(member, false);
     member.progress = scope.now;
+    member.named_late = false;
+    member.told_prepared = MayStage(scope, member);
     const Worker& worker = scope.workers[member.slot];
-    if (!member.gone && worker.connected()) all.sessions.push_back(*worker.session);
+    if (member.gone || !member.told_prepared || !worker.connected()) continue;
+    all.sessions.push_back(*worker.session);
   }
   if (all.sessions.empty()) return;
   all.message = Prepared{scope.lane, number_, ballot_, value_ballot_, value_};
   scope.actions.push_back(std::move(all));
+}
+
+void Round::TellPrepared(const RoundScope& scope, RoundMember& member) {
+  if (phase_ != RoundPhase::kPrepared) return;
+  member.told_prepared = MayStage(scope, member);
+  if (!member.told_prepared) return;
+  SendTo(scope, member, Prepared{scope.lane, number_, ballot_, value_ballot_, value_});
+}
+
+void Round::TakeState(const RoundScope& scope, Slot slot) {
+  RoundMember& member = At(slot);
+  if (member.told_prepared) return;
+  member.progress = scope.now;
+  TellPrepared(scope, member);
 }
 
 void Round::TakeStaged(const RoundScope& scope, Slot slot, const Staged& staged) {
@@ -331,7 +357,10 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
   adopted_ = true;
   value_ballot_ = staged.value_ballot;
   value_ = staged.value;
-  for (RoundMember& member : members_) member.holds = holders.count(member.slot) > 0;
+  for (RoundMember& member : members_) {
+    member.holds = holders.count(member.slot) > 0;
+    member.told_prepared = MayStage(scope, member);  // On its next session; see Resume.
+  }
   Say(scope, NoteKind::kRoundPrepared, "",
       absl::StrCat("Round ", number_, " was staged at ballot ", ToString(staged.ballot),
                    " and is prepared again at ", ToString(ballot_), "."));

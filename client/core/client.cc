@@ -193,7 +193,11 @@ void Client::TakeCall(const Scope& scope, const BeginRound& begin) {
                    "it is told that it is one."});
     return;
   }
-  OnLane(scope, begin.lane, [&](Lane& lane) { return lane.Begin(scope, begin); });
+  OnLane(scope, begin.lane, [&](Lane& lane) {
+    Error error = lane.Begin(scope, begin);
+    if (error.code == ErrorCode::kOk) lacks_state_ = false;  // It computes a gradient with it.
+    return error;
+  });
 }
 
 void Client::TakeCall(const Scope& scope, const PushTensor& push) {

@@ -104,6 +104,7 @@ void Client::TakeMembership(const Scope& scope, const MembershipChanged& changed
   const bool joined = changed.role == Role::kMember && role_ != Role::kMember;
   if (joined) {
     has_history_ = true;
+    lacks_state_ = changed.donor.has_value() && *changed.donor != config_.worker;
     starts_.clear();
     for (const StartRound& start : changed.start) {
       const auto it = std::find_if(lanes_.begin(), lanes_.end(),

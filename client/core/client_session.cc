@@ -58,6 +58,7 @@ Hello Client::MakeHello() const {
   hello.from_start = from_start_;
   if (!has_history_) return hello;
   hello.membership = membership_;
+  hello.lacks_state = lacks_state_;
   for (const Lane& lane : lanes_) {
     if (std::optional<LaneHistory> history = lane.History()) {
       hello.lanes.push_back(std::move(*history));
@@ -197,7 +198,7 @@ void Client::LoseIncarnation(const Scope& scope, const Error& error) {
   // Who never was a member is as ready as before, and says so again after the welcome.
   if (has_history_) ready_.reset();
   evicted_ = evicted_ || has_history_;
-  has_history_ = false;
+  has_history_ = lacks_state_ = false;
   draining_ = false;
   SetMembership(scope, Membership{}, Role::kJoiner, false, std::nullopt);
 }

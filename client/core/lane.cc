@@ -236,7 +236,7 @@ std::string Lane::Obstacle(const Scope& scope) const {
 }
 
 void Lane::TakeHeldUp(const Scope& scope, const HeldUp& held_up) {
-  if (!round_.has_value() || round_->number() != held_up.round || round_->prepared()) return;
+  if (!round_.has_value() || round_->number() != held_up.round) return;
   round_->SetHeldUpBy(held_up.text);
   scope.actions.push_back(RoundHeldUp{
       handle_, held_up.round,

@@ -93,7 +93,6 @@ class Round {
   bool Has(TensorHandle tensor) const { return push_.Has(tensor) || Skips(tensor); }
   bool Skips(TensorHandle tensor) const { return skipped_.count(tensor) > 0; }
   bool said() const { return said_; }
-  bool prepared() const { return prepared_; }
   // Until when the trainer waits; nullopt when it does not.
   std::optional<absl::Time> wait_until() const { return wait_until_; }
 

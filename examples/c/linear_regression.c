@@ -27,7 +27,6 @@ static const int64_t kSlice = BASIN_SECONDS(1); /* Of a wait, between looks at w
 typedef struct State {
   double parameter[kParameters]; /* The weights, then the bias. */
   double step;                   /* Steps that were applied. */
-  double round;                  /* The last one that was applied. */
 } State;
 
 typedef struct Trainer {
@@ -83,18 +82,14 @@ static int64_t Compute(const State* state, uint32_t rank, uint32_t world, double
   return samples;
 }
 
-/* The state that a worker has just loaded may have its first round already: the donor heard the
- * verdict while the job, which had been paused, went on. */
-static void Apply(State* state, const double* gradient, uint64_t round) {
-  if (state->round == (double)round) return;
+static void Apply(State* state, const double* gradient) {
   for (int k = 0; k < kParameters; ++k) state->parameter[k] -= kLearningRate * gradient[k];
   ++state->step;
-  state->round = (double)round;
 }
 
 /* ---- state, for those who join */
 
-static const uint64_t kStateShape[] = {kParameters + 2};
+static const uint64_t kStateShape[] = {kParameters + 1};
 static const basin_tensor kState = {"state", BASIN_F64, 1, kStateShape};
 
 /* Grows with the generation; a term has room for 4096. */
@@ -203,12 +198,10 @@ static basin_code Step(Trainer* trainer, basin_error** error) {
   basin_result* result = NULL;
   if (code == BASIN_OK) code = Wait(trainer, &result, error);
   if (code != BASIN_OK) return code;
-  basin_round_info info = BASIN_ROUND_INFO_INIT;
-  basin_result_info(result, &info);
   code = basin_result_copy(result, trainer->gradient, trainer->value, sizeof trainer->value, error);
   basin_result_free(result);
   if (code != BASIN_OK) return code;
-  Apply(&trainer->state, trainer->value, info.round);
+  Apply(&trainer->state, trainer->value);
   return ServeNewMembers(trainer, error);
 }
 

@@ -33,8 +33,7 @@ constexpr double kLearningRate = 0.1;
 struct State {
   std::array<double, kInputs> weight = {};
   double bias = 0;
-  double step = 0;   // Steps that were applied.
-  double round = 0;  // The last one that was applied.
+  double step = 0;  // Steps that were applied.
 };
 constexpr std::size_t kGradientBytes = sizeof(State::weight) + sizeof(State::bias);
 
@@ -139,7 +138,7 @@ class Trainer {
     }
     if (!result.ok()) return result.status();
     status = result->Copy(0, gradient.value.data(), kGradientBytes);
-    if (status.ok()) Apply(gradient, result->info().round);
+    if (status.ok()) Apply(gradient);
     if (status.ok()) status = ServeNewMembers();
     return status;
   }
@@ -149,23 +148,19 @@ class Trainer {
   basin::Worker& worker() { return worker_; }
 
  private:
-  static inline const basin::Tensor kState = {"state", basin::DType::kF64, {kInputs + 3}};
+  static inline const basin::Tensor kState = {"state", basin::DType::kF64, {kInputs + 2}};
 
   // Grows with the generation; a term has room for 4096.
   static std::uint64_t Version(const basin::Place& place) {
     return (place.generation.term << 12) + place.generation.counter;
   }
 
-  // The state that a worker has just loaded may have its first round already: the donor heard the
-  // verdict while the job, which had been paused, went on.
-  void Apply(const Gradient& gradient, std::uint64_t round) {
-    if (state_.round == static_cast<double>(round)) return;
+  void Apply(const Gradient& gradient) {
     for (std::size_t k = 0; k < kInputs; ++k) {
       state_.weight[k] -= kLearningRate * gradient.value[k];
     }
     state_.bias -= kLearningRate * gradient.value[kInputs];
     ++state_.step;
-    state_.round = static_cast<double>(round);
   }
 
   // Whoever joined with this round begins with what it has come to.

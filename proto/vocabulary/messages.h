@@ -79,13 +79,15 @@ struct Hello {
   // The incarnation was welcomed before the run had any members. Without history it then knows for
   // certain that it was told nothing, where a process that restarted has forgotten.
   bool from_start = false;
+  // A member that joined and has begun no round since: its trainer may not have the job's state.
+  bool lacks_state = false;
   JobSettings settings;
   Incarnation incarnation;  // Zero before the first welcome.
   Membership membership;    // The last one that was told; generation zero when none: no history.
   std::vector<LaneHistory> lanes;
   auto Fields() const {
     return std::tie(job, run, worker, nonce, protocol_version, contract_version, features, fresh,
-                    from_start, settings, incarnation, membership, lanes);
+                    from_start, lacks_state, settings, incarnation, membership, lanes);
   }
 };
 

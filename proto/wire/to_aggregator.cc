@@ -67,6 +67,7 @@ void Encode(const Hello& in, v1::Hello* out) {
   out->set_nonce(in.nonce);
   out->set_fresh(in.fresh);
   out->set_from_start(in.from_start);
+  out->set_lacks_state(in.lacks_state);
   Encode(in.settings, out->mutable_settings());
   Encode(in.incarnation, out->mutable_incarnation());
   Encode(in.membership, out->mutable_membership());
@@ -86,6 +87,7 @@ Hello Decode(const v1::Hello& in, Checker& checker) {
   out.nonce = checker.Required("nonce", in.nonce());
   out.fresh = in.fresh();
   out.from_start = in.from_start();
+  out.lacks_state = in.lacks_state();
   out.settings = DecodeField("settings", in.settings(), checker);
   out.incarnation = DecodeField("incarnation", in.incarnation(), checker);
   out.membership = DecodeField("membership", in.membership(), checker);

@@ -65,6 +65,14 @@ TEST(ExploreCi, Fault_A2_TwoWorkersTwoRoundsWithOneCrashAndOneLoss) {
   ExpectRight(Explore(OneFault(2, 2, 1), 40));
 }
 
+// A worker that is lost once the round is prepared, and its replacement, which has to load the
+// state of before that round, whatever the aggregator forgets meanwhile.
+TEST(ExploreCi, Fault_W19_TwoWorkersThatAreBothNeededWithOneCrashAndOneReplacement) {
+  Bounds bounds = OneFault(2, 1, 1);
+  bounds.deaths = bounds.evictions = 0;
+  ExpectComplete(Explore(bounds, 60));
+}
+
 TEST(ExploreCi, Fault_A2_ThreeWorkersOneRoundWithOneCrashAndOneLoss) {
   ExpectRight(Explore(OneFault(3, 1, 1), 40));
 }

@@ -45,6 +45,7 @@ Bounds Small(uint32_t workers, uint32_t min_workers, uint32_t crashes) {
 
 constexpr char kFork[] = "its history is not the job's";
 constexpr char kTwoVersions[] = "Two versions of round 1 are told";
+constexpr char kBeforeState[] = "before it has the state of before that round";
 constexpr char kStuck[] = "the job is stuck";
 
 // A verdict told without STAGED: whoever applies it and is late to the recovery holds a version
@@ -102,6 +103,17 @@ TEST(ExploreMutations, DroppingFramesOfSurvivorsStops) {
   ExpectSound(bounds);
   bounds.rules.fence_by_generation = true;
   ExpectViolation(bounds, kStuck);
+}
+
+// A worker that is lost once the round is prepared leaves the job paused. Its replacement is asked
+// to stage before it has the state, so the others hear the verdict, and the state that they serve
+// has the round that the replacement is given as its first.
+TEST(ExploreMutations, StagingWithoutStateAppliesARoundTwice) {
+  Bounds bounds = Small(2, 2, 0);
+  bounds.restarts = 1;
+  ExpectSound(bounds);
+  bounds.rules.stages_without_state = true;
+  ExpectViolation(bounds, kBeforeState);
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ they lie, and for a violation the shortest way there and how to replay it.
       memory             count processes without memory towards recovery
       majority           recover with whoever says hello first
       live-frames        drop frames of survivors that were on their way when somebody was lost
+      state-first        ask who has joined to stage before it has the state
 
 Exit status: 0 no violation, 1 a violation, 2 wrong usage, 3 cut without a violation.
 

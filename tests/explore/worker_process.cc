@@ -75,6 +75,7 @@ void WorkerProcess::StepTrainer(bool whole) {
   wrong_.clear();
   if (trainer_ == TrainerPhase::kIdle) {
     trainer_ = TrainerPhase::kBegun;
+    loads_ = false;
     client::BeginRound begin;
     begin.spec = TheSpec();
     Step(begin, nullptr);
@@ -116,6 +117,9 @@ void WorkerProcess::Step(const client::Event& event, const Chunk* chunk) {
   for (const client::Action& action : actions) {
     Do(action, chunk);
     opens |= std::holds_alternative<client::OpenStream>(action);
+  }
+  if (loads_ && client_.lanes()[0].undelivered().has_value()) {
+    Wrong("its first round has a verdict before it has the state of before that round");
   }
   // A data stream is up as soon as it is asked for: that it comes up later cannot be told from its
   // frames arriving later.
@@ -222,7 +226,10 @@ void WorkerProcess::TakePlace(const client::MembershipNow& place) {
     generation_ = place.membership.generation;
   }
   if (place.role == Role::kMember) {
-    if (trainer_ == TrainerPhase::kWaiting) trainer_ = TrainerPhase::kIdle;
+    if (trainer_ == TrainerPhase::kWaiting) {
+      trainer_ = TrainerPhase::kIdle;
+      loads_ = place.donor.has_value();
+    }
   } else if (trainer_ != TrainerPhase::kWaiting && trainer_ != TrainerPhase::kStopped) {
     trainer_ = TrainerPhase::kWaiting;
     declare_ready_ = true;

@@ -83,8 +83,8 @@ class WorkerProcess {
   bool conflict() const { return conflict_; }
 
   auto Fields() const {
-    return std::tie(worker_, life_, client_, trainer_, generation_, staged_round_, staged_,
-                    conflict_);
+    return std::tie(worker_, life_, client_, trainer_, loads_, generation_, staged_round_,
+                    staged_, conflict_);
   }
 
  private:
@@ -100,6 +100,7 @@ class WorkerProcess {
   uint32_t life_;
   client::Client client_;
   TrainerPhase trainer_ = TrainerPhase::kWaiting;
+  bool loads_ = false;  // The state of a donor, until it begins.
   Generation generation_;
   RoundNumber staged_round_ = 0;
   Chunk staged_;

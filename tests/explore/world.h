@@ -105,6 +105,7 @@ inline constexpr RuleSwitch kRuleSwitches[] = {
     {"memory", &aggregator::Rules::memoryless_counts, true},
     {"majority", &aggregator::Rules::recover_with_first, true},
     {"live-frames", &aggregator::Rules::fence_by_generation, true},
+    {"state-first", &aggregator::Rules::stages_without_state, true},
 };
 
 // Which fault, of `State::used`.

@@ -244,6 +244,7 @@ void RandomMessages::Fill(Hello* out) {
   out->features = Number();
   out->fresh = Coin();
   out->from_start = Coin();
+  out->lacks_state = Coin();
   Fill(&out->settings);
   Fill(&out->incarnation);
   Fill(&out->membership);

@@ -113,9 +113,10 @@ enum class PlantedBug : uint8_t {
   kRecoverWithFirst,  // Rules::recover_with_first.
   kCountMemoryless,   // Rules::memoryless_counts.
   kAdoptWithoutPrepare,
+  kStageWithoutState,  // Rules::stages_without_state.
 };
 inline constexpr uint32_t kPlantedBugs =
-    static_cast<uint32_t>(PlantedBug::kAdoptWithoutPrepare) + 1;
+    static_cast<uint32_t>(PlantedBug::kStageWithoutState) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 

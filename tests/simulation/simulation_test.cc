@@ -109,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Planted{PlantedBug::kAdoptWithoutPrepare,
                             {Invariant::kOneVerdict, Invariant::kSameBytes, Invariant::kLiveness,
                              Invariant::kContract},
-                            20000}),
+                            20000},
+                    Planted{PlantedBug::kStageWithoutState, {Invariant::kSameBytes}, 3000}),
     [](const testing::TestParamInfo<Planted>& param) {
       std::string name;
       bool upper = true;

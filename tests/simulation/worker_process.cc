@@ -437,6 +437,13 @@ void WorkerProcess::ObserveLayout(const LaneLayout& layout) {
 void WorkerProcess::ObserveVerdict(LaneIndex index, const VerdictRecord& record) {
   Lane* lane = LaneAt(index);
   if (lane == nullptr || record.round <= lane->last) return;
+  if (phase_ == Phase::kLoading && record.value.outcome == Outcome::kCommitted) {
+    world_.checker.Fail(
+        Invariant::kSameBytes,
+        absl::StrCat(name(), " is told the verdict of round ", record.round, " of ",
+                     world_.scenario.lanes[lane->model].name,
+                     " while it loads the state of before it, which its donor may have left."));
+  }
   lane->told[record.round] = record;
 }
 

@@ -25,6 +25,7 @@ aggregator::Rules RulesOf(PlantedBug bug) {
   rules.second_prepare = bug != PlantedBug::kAdoptWithoutPrepare;
   rules.memoryless_counts = bug == PlantedBug::kCountMemoryless;
   rules.recover_with_first = bug == PlantedBug::kRecoverWithFirst;
+  rules.stages_without_state = bug == PlantedBug::kStageWithoutState;
   return rules;
 }
 

@@ -442,27 +442,6 @@ TEST(Pause, AWorkerThatComesBackCountsOnceInTheRound) {
   EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
 }
 
-TEST(Pause, InThePreparedPhaseTheValueStaysAndJoinersGetItsBytes) {
-  Three t(Settings(3, 3, 3));
-  t.c.stages = false;
-  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
-  ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
-  t.Lose("c");
-  EXPECT_EQ(t.a.lane().last, 0u) << "paused";
-  t.c.Restart();
-  t.c.stages = true;
-  t.c.Connect();
-  t.c.Ready();
-  const Prepared prepared = t.c.Last<Prepared>();
-  EXPECT_EQ(prepared.ballot.attempt, 2u);
-  EXPECT_EQ(prepared.value_ballot.attempt, 1u);
-  EXPECT_EQ(t.a.lane().last, 0u) << "the joiner lacks the bytes";
-  t.c.Say(Need{0, 1, prepared.value_ballot, {{0, 0, 1}, {1, 0, 1}}});
-  EXPECT_EQ(t.c.lane().last, 1u);
-  EXPECT_EQ(t.c.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
-  EXPECT_EQ(t.a.verdict().value.contributors[2].worker, "c");
-}
-
 TEST(Pause, AValueThatIsLostWithAllWhoHadItIsRunAgain) {
   Three t(Settings(3, 3, 3));
   t.c.stages = false;

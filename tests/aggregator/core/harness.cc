@@ -90,6 +90,7 @@ Hello TestWorker::MakeHello() const {
   hello.from_start = from_start;
   if (role != Role::kMember) return hello;  // It has no history before it is one.
   hello.membership = membership;
+  hello.lacks_state = lacks_state;
   for (const auto& [name, view] : lanes) {
     LaneHistory history;
     history.name = name;
@@ -157,6 +158,7 @@ void TestWorker::Forget() {
 
 void TestWorker::Begin(const RoundSpec& spec, const std::string& name, const Counts& counts) {
   LaneView& view = lane(name);
+  lacks_state = false;
   view.begun = basin::Begin{view.index, view.next(), spec, counts, 0, {}};
   view.skipped.reset();
   view.committed.reset();
@@ -410,6 +412,7 @@ void TestWorker::Take(const ToWorker& message) {
     membership = changed->membership;
     role = changed->role;
     donor = changed->donor;
+    if (!changed->start.empty()) lacks_state = donor.has_value() && *donor != id;
     for (const StartRound& start : changed->start) {
       LaneView& view = lanes[start.lane];
       view.index = start.index;

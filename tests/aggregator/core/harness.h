@@ -118,6 +118,7 @@ class TestWorker {
   Membership membership;
   Role role = Role::kJoiner;
   std::optional<WorkerId> donor;
+  bool lacks_state = false;  // It joined with a donor, and has begun nothing since.
   std::map<std::string, LaneView> lanes;
   std::vector<ToWorker> inbox;
 

@@ -110,6 +110,21 @@ TEST(Recovery, Fault_A2_AlsoWhenWhoWasToldDiesToo) {
   EXPECT_EQ(t.b.verdict().chain, told.chain) << "one version";
 }
 
+TEST(Recovery, AWithdrawalIsRepeatedOfTheAdoptedValue) {
+  Committed t;
+  t.c.stages = false;
+  t.c.Begin();
+  t.c.Withdraw();
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
+  t.Crash(5000);
+  t.ConnectAll();
+  ASSERT_TRUE(t.round()->adopted());
+  t.c.Withdraw();
+  EXPECT_EQ(t.c.rejected(), ErrorCode::kOk);
+  t.c.Stage();
+  EXPECT_EQ(t.c.lane().last, 2u);
+}
+
 TEST(Recovery, TheNewestStagedValueIsAdopted) {
   const auto staged = [](uint64_t attempt, Digest digest) {
     StagedValue value{2, {1, attempt}, {1, attempt}, {}};

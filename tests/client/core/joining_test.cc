@@ -55,6 +55,29 @@ TEST(JoiningTest, Fault_W17_AJoinerStartsWhereItIsTold) {
   EXPECT_EQ(worker.lane().round()->number(), 8u);
 }
 
+// An aggregator that has lost its memory must not wait for somebody who has the state, nor have
+// somebody serve it who has not.
+TEST(JoiningTest, SaysInItsHelloThatItLacksTheStateUntilItHasBegun) {
+  const auto says = [](Harness& worker) {
+    worker.Do(SessionDown{});
+    const Hello hello = worker.Do(SessionUp{}).OneSent<Hello>();
+    Welcome welcome = worker.MakeWelcome(Role::kMember);
+    welcome.membership = worker.Members(4);
+    worker.Hear(welcome);
+    return hello.lacks_state;
+  };
+  for (const std::optional<WorkerId>& donor : {std::optional<WorkerId>(), {"w-0"}, {"w-1"}}) {
+    Harness worker;
+    worker.Connect();
+    worker.RegisterModel();
+    const bool is_donor = donor == worker.client.config().worker;
+    worker.Hear(MembershipChanged{worker.Members(4), Role::kMember, donor, {{"g", kLane, 8, 77}}});
+    EXPECT_EQ(says(worker), donor.has_value() && !is_donor);
+    worker.Begin();
+    EXPECT_FALSE(says(worker));
+  }
+}
+
 TEST(JoiningTest, ALaneThatIsRegisteredAfterTheStartWasToldStartsThere) {
   Harness worker;
   worker.Connect();

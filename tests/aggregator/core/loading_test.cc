@@ -1,0 +1,196 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Who joins a job that was paused when its round was prepared already: it loads the state of before
+// that round, so the round has no verdict until its trainer has begun.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/aggregator/core/harness.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr char kOther[] = "other";
+
+// c was lost when round 1 was prepared and before it had staged it; its replacement is a member.
+struct Loading : Three {
+  explicit Loading(Config config = {}) : Three(Settings(3, 3, 3), std::move(config)) {
+    for (TestWorker* worker : {&a, &b}) {
+      worker->Register({Tensor("x")}, kOther);
+    }
+    c.stages = false;
+    for (TestWorker* worker : {&a, &b, &c}) worker->Contribute();
+    EXPECT_EQ(round()->phase(), RoundPhase::kPrepared);
+    Lose("c");
+    c.stages = true;
+    Replace(c);
+    EXPECT_EQ(c.role, Role::kMember);
+    EXPECT_EQ(c.donor, "a");
+  }
+  static void Replace(TestWorker& worker) {
+    worker.Restart();
+    worker.inbox.clear();
+    worker.Connect();
+    worker.Ready();
+  }
+  // What the replacement's client asks for when it hears that the round is prepared.
+  void Fetch() { c.Say(Need{0, 1, c.Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}}); }
+  void ExpectHeld() {
+    EXPECT_EQ(c.Count<Prepared>(), 0u);
+    EXPECT_TRUE(a.lane().staged.has_value()) << "the others have staged";
+    EXPECT_EQ(a.lane().last, 0u) << "and hear no verdict";
+  }
+};
+
+TEST(Loading, TheValueStaysAndTheJoinerGetsItsBytesOnceItHasBegun) {
+  Loading t;
+  t.ExpectHeld();
+  EXPECT_EQ(t.a.Last<Prepared>().ballot.attempt, 2u) << "those who were there are asked again";
+  t.c.Begin();
+  const Prepared prepared = t.c.Last<Prepared>();
+  EXPECT_EQ(prepared.ballot.attempt, 2u);
+  EXPECT_EQ(prepared.value_ballot.attempt, 1u);
+  EXPECT_EQ(t.a.lane().last, 0u) << "the joiner lacks the bytes";
+  t.Fetch();
+  EXPECT_EQ(t.c.lane().last, 1u);
+  EXPECT_EQ(t.c.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
+  EXPECT_EQ(t.a.verdict().value.contributors[2].worker, "c") << "the one that was lost";
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.c.lane().last, 2u);
+}
+
+TEST(Loading, AWithdrawalOrABeginThatIsRefusedTellsItToo) {
+  Loading withdraws;
+  withdraws.c.Withdraw();
+  EXPECT_EQ(withdraws.c.rejected(), ErrorCode::kOk);
+  EXPECT_EQ(withdraws.c.Count<Prepared>(), 1u);
+  Loading refused;
+  Counts counts;
+  counts.samples = kMaxCount + 1;
+  refused.c.Begin(Spec(ReduceOp::kAverage), kLane, counts);
+  EXPECT_EQ(refused.c.rejected(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused.c.Count<Prepared>(), 1u);
+}
+
+TEST(Loading, ARoundOfAnotherLaneTellsIt) {
+  Loading t;
+  t.c.Register({Tensor("x")}, kOther);
+  t.c.Begin(Spec(ReduceOp::kAverage), kOther);
+  EXPECT_EQ(t.c.Count<Prepared>(), 1u) << "it computed a gradient with the state";
+}
+
+TEST(Loading, WhoHasFinishedLoadsNothing) {
+  Loading t;
+  t.c.Say(Finished{});
+  EXPECT_EQ(t.c.Count<Prepared>(), 1u);
+  t.Fetch();
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+TEST(Loading, MayTakeAsLongAsItTakesAndIsNamed) {
+  Config config;
+  config.lease = absl::Seconds(2);
+  Loading t(config);
+  EXPECT_EQ(t.round()->WaitsFor(t.job().lanes()[0].layout),
+            "worker c: to load the state and begin");
+  t.Sleep(absl::Seconds(4));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 0u);
+  t.Sleep(absl::Seconds(2));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u);
+  const std::string text = "worker c: to load the state and begin (last seen ";
+  EXPECT_THAT(t.NoteText(NoteKind::kWorkerLate), HasSubstr("Round 1 waits for " + text));
+  EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr(text)) << "whoever waits hears it";
+  t.Sleep(absl::Minutes(10));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u) << "a change, not a tick";
+  EXPECT_EQ(t.c.role, Role::kMember);
+  t.c.acks = false;
+  t.c.Begin();
+  t.Sleep(absl::Seconds(3));
+  EXPECT_TRUE(t.c.ended.has_value()) << "from then on it has one lease to stage";
+}
+
+TEST(Loading, ThePolicyMayBeToEvict) {
+  Config config;
+  config.late_policy = LatePolicy::kEvict;
+  config.evict_late_after = absl::Seconds(20);
+  Loading t(config);
+  t.Sleep(absl::Seconds(19));
+  EXPECT_FALSE(t.c.ended.has_value());
+  t.Sleep(absl::Seconds(2));
+  ASSERT_TRUE(t.c.ended.has_value());
+  EXPECT_TRUE(t.job().Paused());
+}
+
+TEST(Loading, ANewSessionChangesNothing) {
+  Loading t;
+  t.c.Cut();
+  t.c.Connect();
+  t.ExpectHeld();
+  t.c.Begin();
+  t.c.Cut();
+  t.c.Connect();
+  EXPECT_EQ(t.c.Count<Prepared>(), 2u);
+}
+
+TEST(Loading, TheNextReplacementIsWaitedForInstead) {
+  Loading t;
+  t.Lose("c");
+  EXPECT_TRUE(t.job().Paused());
+  Loading::Replace(t.c);
+  t.ExpectHeld();
+  t.c.Begin();
+  t.Fetch();
+  EXPECT_EQ(t.c.lane().last, 1u);
+}
+
+// What is aborted leaves the state as it was.
+TEST(Loading, ARoundThatIsAbortedDoesNotWait) {
+  Config config;
+  config.loss_policy = LossPolicy::kAbort;
+  Three t(Settings(3, 3, 3), config);
+  t.a.Contribute();
+  t.Lose("c");
+  ASSERT_EQ(t.round()->value().outcome, Outcome::kAborted);
+  Loading::Replace(t.c);
+  EXPECT_EQ(t.c.donor, "a");
+  EXPECT_EQ(t.c.lane().last, 1u);
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+TEST(Loading, Fault_A1_AnAggregatorThatComesBackIsToldByTheJoiner) {
+  Loading t;
+  t.Crash(5000);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
+  ASSERT_EQ(t.job().state(), JobState::kRunning);
+  ASSERT_TRUE(t.round()->adopted());
+  t.ExpectHeld();
+  // Nor does it serve what it has not.
+  t.Lose("b");
+  Loading::Replace(t.b);
+  EXPECT_EQ(t.b.donor, "a");
+  for (TestWorker* worker : {&t.b, &t.c}) {
+    worker->Begin();
+    worker->Say(Need{0, 1, worker->Last<Prepared>().value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  }
+  EXPECT_EQ(t.b.lane().last, 1u);
+  EXPECT_EQ(t.c.lane().last, 1u);
+}
+
+TEST(Loading, Fault_A1_WhenNobodyWhoComesBackHasTheStateTheyStartAnew) {
+  Loading t;
+  t.config.recovery_policy = RecoveryPolicy::kAny;
+  t.Crash(5000);
+  t.c.Connect();
+  t.Sleep(t.config.recovery_window);
+  ASSERT_TRUE(t.c.ended.has_value());
+  EXPECT_EQ(t.c.ended->code, ErrorCode::kEvicted);
+  EXPECT_THAT(t.c.ended->text, AllOf(HasSubstr("everyone who had the state was lost"),
+                                     HasSubstr("Rejoin with the state of a checkpoint")));
+}
+
+}  // namespace
+}  // namespace basin::aggregator
