@@ -25,11 +25,11 @@ enum class RecoveryPolicy : uint8_t { kMajority = 0, kAny = 1 };
 // The rules of the protocol that can be switched off, only to show that the explorer sees what
 // breaks without them. Nothing but tests sets these.
 struct Rules {
-  bool two_phases = true;            // Tell a verdict only after everyone has STAGED.
-  bool second_prepare = true;        // Prepare an adopted value again before telling its verdict.
-  bool memoryless_counts = false;    // Count processes without memory towards recovery.
-  bool recover_with_first = false;   // Recover with whoever says hello first.
-  bool fence_by_generation = false;  // Drop frames of rounds that opened in an older generation.
+  bool two_phases = true;             // Tell a verdict only after everyone has STAGED.
+  bool second_prepare = true;         // Prepare an adopted value again before telling its verdict.
+  bool memoryless_counts = false;     // Count processes without memory towards recovery.
+  bool recover_with_first = false;    // Recover with whoever says hello first.
+  bool fence_by_generation = false;   // Drop frames of rounds that opened in an older generation.
   bool stages_without_state = false;  // Ask a joiner to stage before its trainer has the state.
 };
 

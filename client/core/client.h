@@ -21,7 +21,8 @@
 //   kMember    verdict whose next members do not list the worker    kJoiner    MembershipNow
 //   any        evicted; welcomed as another incarnation; abandoned; kJoiner    FailRound for each
 //              cannot keep level                                               round in flight,
-//                                                                              MembershipNow
+//                                                                              ValueFailed for each
+//                                                                              fetch, MembershipNow
 //
 // Thread contract: none of its own; one thread calls it. It blocks never.
 // Failure: a wrong call of the trainer is answered with Refused and changes nothing; a wrong
@@ -74,6 +75,8 @@ class Client {
   std::optional<uint32_t> rank() const;
   // Was a member in this incarnation, so its hello tells a history.
   bool has_history() const { return has_history_; }
+  // Was a member, and is not ready to be one again.
+  bool evicted() const { return evicted_; }
   bool draining() const { return draining_; }
   bool finished() const { return finished_; }
   bool left() const { return left_; }

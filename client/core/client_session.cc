@@ -193,6 +193,8 @@ void Client::LoseIncarnation(const Scope& scope, const Error& error) {
     lane.FailRoundInFlight(scope, error);
     lane.Forget();
   }
+  // Nor is the state that it was loading to be had any more.
+  if (has_history_) broadcast_.FailAll(scope, error);
   by_index_.clear();
   starts_.clear();
   // Who never was a member is as ready as before, and says so again after the welcome.

@@ -447,8 +447,13 @@ void Runner::TellMembers() {
       waiter.done(wire::ToStatus(*place_.fatal));
     } else if (place_.left) {
       waiter.done(wire::ToStatus({ErrorCode::kFailedPrecondition, "The worker has left the job."}));
+    } else if (const Config& config = core_.config(); core_.evicted()) {
+      waiter.done(wire::ToStatus(
+          {ErrorCode::kEvicted,
+           absl::StrCat("Worker ", config.worker, " of job ", config.job,
+                        " is no member any more, and waits to be one without being ready. Declare "
+                        "ready first, and rejoin with state; no restart needed.")}));
     } else if (waiter.deadline <= now_) {
-      const Config& config = core_.config();
       waiter.done(wire::ToStatus(
           {ErrorCode::kDeadlineExceeded,
            absl::StrCat("Worker ", config.worker, " did not become a member of job ", config.job,

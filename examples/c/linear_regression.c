@@ -37,6 +37,7 @@ typedef struct Trainer {
   /* ... and its numbers: the library's, to read, from when it is pushed until the outcome of the
    * round is told. */
   double value[kParameters];
+  uint64_t version;         /* Of the state that was announced last. */
   uint64_t generation_term; /* Of the members that were last looked at. */
   uint64_t generation_counter;
   double loss;
@@ -94,10 +95,13 @@ static const basin_tensor kState = {"state", BASIN_F64, 1, kStateShape};
 
 /* Grows with the generation; a term has room for 4096. */
 static uint64_t Version(const basin_place* place) {
-  return (place->generation_term << 12) + place->generation_counter;
+  return (place->donor_term << 12) + place->donor_counter;
 }
 
+/* To whoever joined last. All who have the state do, so that it matters to nobody who is lost. */
 static basin_code Announce(Trainer* trainer, const basin_place* place, basin_error** error) {
+  if (!place->has_donor || Version(place) == trainer->version) return BASIN_OK;
+  trainer->version = Version(place);
   return basin_announce(trainer->worker, "model", &kState, Version(place), &trainer->state,
                         BASIN_COPY, error);
 }
@@ -107,31 +111,32 @@ static void Remember(Trainer* trainer, const basin_place* place) {
   trainer->generation_counter = place->generation_counter;
 }
 
-/* Becomes a member, and loads the state from whoever has it. */
+/* Loads the state from whoever has it: in slices, as it is another version when more have joined.
+ */
+static basin_code Load(Trainer* trainer, basin_error** error) {
+  for (;;) {
+    basin_place place = BASIN_PLACE_INIT;
+    basin_code code = basin_get_place(trainer->worker, &place, error);
+    if (code != BASIN_OK) return code;
+    Remember(trainer, &place);
+    if (!place.has_donor || place.is_donor) return Announce(trainer, &place, error);
+    basin_error* not_yet = NULL;
+    code = basin_get(trainer->worker, "model", &kState, Version(&place), NULL, kSlice,
+                     &trainer->state, sizeof trainer->state, &not_yet);
+    if (code == BASIN_OK) return Announce(trainer, &place, error);
+    if (code != BASIN_DEADLINE_EXCEEDED && code != BASIN_UNAVAILABLE) {
+      *error = not_yet;
+      return code;
+    }
+    basin_error_free(not_yet);
+  }
+}
+
+/* Becomes a member that has the state. */
 static basin_code Join(Trainer* trainer, basin_error** error) {
   basin_code code = basin_ready(trainer->worker, (uint64_t)trainer->state.step, 0, error);
-  while (code == BASIN_OK) {
-    basin_place place = BASIN_PLACE_INIT;
-    code = basin_await_member(trainer->worker, kPatience, error);
-    if (code == BASIN_OK) code = basin_get_place(trainer->worker, &place, error);
-    if (code != BASIN_OK) break;
-    Remember(trainer, &place);
-    if (!place.has_donor) break;
-    if (place.is_donor) return Announce(trainer, &place, error);
-    char donor[256];
-    basin_donor_id(trainer->worker, donor, sizeof donor);
-    basin_error* late = NULL;
-    code = basin_get(trainer->worker, "model", &kState, Version(&place), donor, BASIN_SECONDS(10),
-                     &trainer->state, sizeof trainer->state, &late);
-    if (code == BASIN_OK) break;
-    if (code != BASIN_DEADLINE_EXCEEDED) {
-      *error = late;
-      break;
-    }
-    basin_error_free(late); /* The donor was lost: the next place names another. */
-    code = BASIN_OK;
-  }
-  return code;
+  if (code == BASIN_OK) code = basin_await_member(trainer->worker, kPatience, error);
+  return code == BASIN_OK ? Load(trainer, error) : code;
 }
 
 /* Whoever joined with this round begins with what it has come to. */
@@ -142,7 +147,7 @@ static basin_code Serve(Trainer* trainer, const basin_place* place, basin_error*
   }
   Remember(trainer, place);
   fprintf(stderr, "%" PRIu32 " workers, rank %" PRIu32 "\n", place->world_size, place->rank);
-  return place->is_donor ? Announce(trainer, place, error) : BASIN_OK;
+  return Announce(trainer, place, error);
 }
 
 static basin_code ServeNewMembers(Trainer* trainer, basin_error** error) {
@@ -206,16 +211,16 @@ static basin_code Step(Trainer* trainer, basin_error** error) {
 }
 
 static basin_code Train(Trainer* trainer, double steps, basin_error** error) {
-  basin_code code = Join(trainer, error);
-  while (code == BASIN_OK && trainer->state.step < steps) {
-    code = Step(trainer, error);
-    if (code != BASIN_ROUND_ABORTED && code != BASIN_EVICTED) continue;
-    basin_error_free(*error);
+  int joins = 1;
+  while (joins || trainer->state.step < steps) {
+    const basin_code code = joins ? Join(trainer, error) : Step(trainer, error);
+    joins = code == BASIN_EVICTED; /* The others went on without this one. */
+    if (code == BASIN_OK) continue;
+    if (code != BASIN_ROUND_ABORTED && code != BASIN_EVICTED) return code;
+    basin_error_free(*error); /* Of a round that is aborted: nobody has applied it. */
     *error = NULL;
-    /* Nobody has applied it; or the others went on without this one. */
-    code = code == BASIN_EVICTED ? Join(trainer, error) : BASIN_OK;
   }
-  return code;
+  return BASIN_OK;
 }
 
 /* Connects, trains, and says what it has come to. */

@@ -82,23 +82,11 @@ class Trainer {
   Trainer(basin::Worker worker, basin::Lane lane)
       : worker_(std::move(worker)), lane_(std::move(lane)) {}
 
-  // Becomes a member, and loads the state from whoever has it.
+  // Becomes a member that has the state.
   basin::Status Join() {
     basin::Status status = worker_.Ready(static_cast<std::uint64_t>(state_.step));
     if (status.ok()) status = worker_.AwaitMember(kPatience);
-    while (status.ok()) {
-      const basin::Result<basin::Place> place = worker_.place();
-      if (!place.ok()) return place.status();
-      generation_ = place->generation;
-      if (!place->donor.has_value()) return status;
-      if (place->is_donor) return Announce(*place);
-      status = worker_.Get("model", kState, Version(*place), *place->donor,
-                           std::chrono::seconds(10), &state_, sizeof state_);
-      if (status.ok()) return status;
-      // The donor was lost: the next place names another.
-      if (status.code() == basin::Code::kDeadlineExceeded) status = worker_.AwaitMember(kPatience);
-    }
-    return status;
+    return status.ok() ? Load() : status;
   }
 
   // One round: gradient out, average back, applied.
@@ -152,7 +140,23 @@ class Trainer {
 
   // Grows with the generation; a term has room for 4096.
   static std::uint64_t Version(const basin::Place& place) {
-    return (place.generation.term << 12) + place.generation.counter;
+    return (place.donor_since.term << 12) + place.donor_since.counter;
+  }
+
+  // From whoever has it: in slices, as it is another version when more have joined.
+  basin::Status Load() {
+    for (;;) {
+      const basin::Result<basin::Place> place = worker_.place();
+      if (!place.ok()) return place.status();
+      generation_ = place->generation;
+      if (!place->donor.has_value() || place->is_donor) return Announce(*place);
+      const basin::Status status =
+          worker_.Get("model", kState, Version(*place), "", kSlice, &state_, sizeof state_);
+      if (status.ok()) return Announce(*place);
+      const bool not_yet = status.code() == basin::Code::kDeadlineExceeded ||
+                           status.code() == basin::Code::kUnavailable;
+      if (!not_yet) return status;
+    }
   }
 
   void Apply(const Gradient& gradient) {
@@ -172,15 +176,19 @@ class Trainer {
     if (place.generation == generation_) return basin::Status();
     generation_ = place.generation;
     std::fprintf(stderr, "%u workers, rank %u\n", place.world_size, place.rank);
-    return place.is_donor ? Announce(place) : basin::Status();
+    return Announce(place);
   }
+  // To whoever joined last. All who have the state do, so that it matters to nobody who is lost.
   basin::Status Announce(const basin::Place& place) {
+    if (!place.donor.has_value() || Version(place) == version_) return basin::Status();
+    version_ = Version(place);
     return worker_.Announce("model", kState, Version(place), &state_);
   }
 
   basin::Worker worker_;
   basin::Lane lane_;
   State state_;
+  std::uint64_t version_ = 0;  // Of the state that was announced last.
   basin::Generation generation_;
   double loss_ = 0;
 };
@@ -203,25 +211,18 @@ int main(int argc, char** argv) {
   if (!lane.ok()) return Fail(lane.status());
   Trainer trainer(*std::move(worker), *std::move(lane));
 
-  basin::Status status = trainer.Join();
-  while (status.ok() && trainer.state().step < steps) {
+  bool joins = true;
+  while (joins || trainer.state().step < steps) {
     std::this_thread::sleep_for(pace);
-    status = trainer.Step();
-    switch (status.code()) {
-      case basin::Code::kRoundAborted:  // Nobody has applied it.
-        status = basin::Status();
-        break;
-      case basin::Code::kEvicted:  // The others went on without this one.
-        status = trainer.Join();
-        break;
-      default:
-        break;
-    }
+    const basin::Status status = joins ? trainer.Join() : trainer.Step();
+    joins = status.code() == basin::Code::kEvicted;  // The others went on without this one.
+    // Nobody has applied a round that is aborted.
+    const bool goes_on = joins || status.code() == basin::Code::kRoundAborted;
+    if (!status.ok() && !goes_on) return Fail(status);
   }
-  if (!status.ok()) return Fail(status);
   std::printf("step %.0f, loss %.3g, parameters", trainer.state().step, trainer.loss());
   for (const double weight : trainer.state().weight) std::printf(" %a", weight);
   std::printf(" %a\n", trainer.state().bias);
-  status = trainer.worker().Leave();
+  const basin::Status status = trainer.worker().Leave();
   return status.ok() ? 0 : Fail(status);
 }

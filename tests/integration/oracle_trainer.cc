@@ -133,29 +133,11 @@ class Trainer {
     got_.resize(arguments.elements);
   }
 
+  // Becomes a member that has the state.
   basin::Status Join() {
     basin::Status status = worker_.Ready(static_cast<std::uint64_t>(state_->step));
     if (status.ok()) status = worker_.AwaitMember(kPatience);
-    while (status.ok()) {
-      const basin::Result<basin::Place> place = worker_.place();
-      if (!place.ok()) return place.status();
-      generation_ = place->generation;
-      if (!place->donor.has_value()) break;
-      if (place->is_donor) {
-        status = Announce(*place);
-        break;
-      }
-      status = worker_.Get("model", kState, Version(*place), *place->donor,
-                           std::chrono::seconds(10), state_.get(), sizeof(State));
-      if (status.ok()) break;
-      // The donor was lost before it had served all of it. A member without state is of no use, so
-      // it joins anew, and is given another donor.
-      if (status.code() != basin::Code::kUnavailable) continue;
-      Say("donor_lost", Quoted("text") + ":" + Text(status));
-      status = worker_.Abandon();
-      if (status.ok()) status = worker_.Ready();
-      if (status.ok()) status = worker_.AwaitMember(kPatience);
-    }
+    if (status.ok()) status = Load();
     if (!status.ok()) return status;
     const auto& history = state_->history;
     const bool mixed = std::count(history.begin(), history.end(), history[0]) !=
@@ -182,11 +164,16 @@ class Trainer {
     status = lane_.Commit();
     if (!status.ok()) return status;
 
+    // Who was there before a wait that had no outcome takes the state of now; who comes with the
+    // verdict needs the one after it.
+    basin::Result<basin::Place> before = worker_.place();
     basin::Result<basin::RoundResult> result = Wait();
     while (!result.ok() && (result.status().code() == basin::Code::kOutcomeUnknown ||
                             result.status().code() == basin::Code::kPaused)) {
-      status = ServeNewMembers();
+      if (!before.ok()) return before.status();
+      status = Announce(*before);
       if (!status.ok()) return status;
+      before = worker_.place();
       result = Wait();
     }
     if (!result.ok()) return result.status();
@@ -202,7 +189,24 @@ class Trainer {
   static inline const basin::Tensor kState = {"state", basin::DType::kI64, {std::size_t{3} << 17}};
 
   static std::uint64_t Version(const basin::Place& place) {
-    return (place.generation.term << 12) + place.generation.counter;
+    return (place.donor_since.term << 12) + place.donor_since.counter;
+  }
+
+  // From whoever has it: in slices, as it is another version when more have joined.
+  basin::Status Load() {
+    for (;;) {
+      const basin::Result<basin::Place> place = worker_.place();
+      if (!place.ok()) return place.status();
+      if (!place->donor.has_value() || place->is_donor) return Announce(*place);
+      const basin::Status status =
+          worker_.Get("model", kState, Version(*place), "", kSlice, state_.get(), sizeof(State));
+      if (status.ok()) return Announce(*place);
+      if (status.code() == basin::Code::kUnavailable) {
+        Say("source_lost", Quoted("text") + ":" + Text(status));
+      } else if (status.code() != basin::Code::kDeadlineExceeded) {
+        return status;
+      }
+    }
   }
 
   // The step's own number.
@@ -272,13 +276,13 @@ class Trainer {
 
   basin::Status ServeNewMembers() {
     const basin::Result<basin::Place> place = worker_.place();
-    if (!place.ok()) return place.status();
-    if (place->generation == generation_) return basin::Status();
-    generation_ = place->generation;
-    return place->is_donor ? Announce(*place) : basin::Status();
+    return place.ok() ? Announce(*place) : place.status();
   }
 
+  // To whoever joined last, by all who have the state.
   basin::Status Announce(const basin::Place& place) {
+    if (!place.donor.has_value() || Version(place) == version_) return basin::Status();
+    version_ = Version(place);
     return worker_.Announce("model", kState, Version(place), state_.get());
   }
 
@@ -294,7 +298,7 @@ class Trainer {
   const int ordinal_;
   bool stepwise_;
   const std::unique_ptr<State> state_ = std::make_unique<State>();
-  basin::Generation generation_;
+  std::uint64_t version_ = 0;  // Of the state that was announced last.
   std::vector<std::vector<float>> sent_;
   std::vector<float> got_;
 };
@@ -320,20 +324,17 @@ int main(int argc, char** argv) {
   if (!lane.ok()) return Fail(lane.status());
   Trainer trainer(arguments, *std::move(worker), *std::move(lane));
 
-  basin::Status status = trainer.Join();
-  while (status.ok() && trainer.state().step < arguments.steps) {
-    status = trainer.Step();
-    if (status.code() == basin::Code::kRoundAborted) {
-      Say("aborted", Quoted("text") + ":" + Trainer::Text(status));
-      status = basin::Status();
-    } else if (status.code() == basin::Code::kEvicted) {
-      Say("evicted", Quoted("text") + ":" + Trainer::Text(status));
-      status = trainer.Join();
-    }
+  bool joins = true;
+  while (joins || trainer.state().step < arguments.steps) {
+    const basin::Status status = joins ? trainer.Join() : trainer.Step();
+    joins = status.code() == basin::Code::kEvicted;
+    const bool aborted = status.code() == basin::Code::kRoundAborted;
+    if (!status.ok() && !joins && !aborted) return Fail(status);
+    if (joins) Say("evicted", Quoted("text") + ":" + Trainer::Text(status));
+    if (aborted) Say("aborted", Quoted("text") + ":" + Trainer::Text(status));
   }
-  if (!status.ok()) return Fail(status);
   Say("end",
       Field("step", trainer.state().step) + "," + Hex("history", trainer.state().history[0]));
-  status = trainer.worker().Leave();
+  const basin::Status status = trainer.worker().Leave();
   return status.ok() ? 0 : Fail(status);
 }

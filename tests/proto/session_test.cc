@@ -400,6 +400,7 @@ TEST(SessionRules, ListsAreBounded) {
   using P = v1::ToAggregator*;
   ExpectRefused<Hello>(
       [](P p) {
+        p->mutable_hello()->clear_lanes();
         for (uint32_t i = 0; i <= kMaxLanes; ++i) p->mutable_hello()->add_lanes();
       },
       "hello.lanes is 1025, more than 1024");

@@ -291,6 +291,18 @@ TEST(GetTest, NobodyGetsAValueFromItself) {
   EXPECT_THAT(refused.text, testing::HasSubstr(config.worker));
 }
 
+// The state of an incarnation that has ended is of no use; the trainer would wait for it in vain.
+TEST(GetTest, Fault_W18_EndsWithTheIncarnation) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Do(GetValue{kKey, std::nullopt, "w-1", worker.now + absl::Seconds(60)});
+  worker.Hear(Known(2));
+  const Error error{ErrorCode::kEvicted, "everyone who had the state was lost"};
+  EXPECT_EQ(worker.Hear(Ended{error}).One<ValueFailed>().error, error);
+  // Who has been no member yet may get what it likes.
+  EXPECT_FALSE(Getting().Hear(Ended{error}).Has<ValueFailed>());
+}
+
 TEST(GetTest, EndsWithTheClient) {
   Harness worker = Getting();
   worker.Hear(Known(2));

@@ -181,6 +181,8 @@ TEST(Session, AnEvictedWorkerFailsItsRoundAndRejoins) {
   EXPECT_EQ(CodeOf(commit), ErrorCode::kEvicted) << commit;
   const RoundOutcome outcome = rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration());
   EXPECT_EQ(CodeOf(outcome.status()), ErrorCode::kEvicted);
+  const absl::Status member = rig.worker->AwaitMember(absl::InfiniteDuration());
+  EXPECT_EQ(CodeOf(member), ErrorCode::kEvicted) << "it is not ready to be one: " << member;
   EXPECT_EQ(rig.aggregator.queued(), 0u);
   EXPECT_FALSE(rig.worker->place().rank.has_value());
   EXPECT_FALSE(rig.worker->place().donor.has_value());

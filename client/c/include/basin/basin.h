@@ -195,7 +195,8 @@ BASIN_API size_t basin_worker_id(basin_worker* worker, char* id, size_t size);
  * what was loaded: the step, and a hash of the content; 0 and 0 when nothing was. */
 BASIN_API basin_code basin_ready(basin_worker* worker, uint64_t step, uint64_t state_hash,
                                  basin_error** error);
-/* Returns when the worker is a member. BASIN_DEADLINE_EXCEEDED says what it waits for. */
+/* Returns when the worker is a member. BASIN_DEADLINE_EXCEEDED says what it waits for;
+ * BASIN_EVICTED says that it was one, and has to be ready again. */
 BASIN_API basin_code basin_await_member(basin_worker* worker, int64_t timeout, basin_error** error);
 
 /* ---- tensors */
@@ -279,7 +280,8 @@ typedef struct basin_result basin_result;
 typedef void (*basin_round_done)(void* user, uint32_t lane, basin_result* result,
                                  const basin_error* error);
 
-/* One round of a lane at a time; lanes are independent. */
+/* One round of a lane at a time; lanes are independent. A worker that joined with a donor loads the
+ * state before its first one: the others keep the state of that moment until it begins. */
 BASIN_API basin_code basin_begin(basin_worker* worker, uint32_t lane, const basin_round_spec* spec,
                                  basin_error** error);
 /* What is wrong with a push or a skip in the state of the round is told by basin_commit. */
@@ -420,7 +422,8 @@ BASIN_API basin_code basin_stop_serving(basin_worker* worker, const char* lane, 
 BASIN_API void basin_step_begin(basin_worker* worker);
 BASIN_API void basin_step_end(basin_worker* worker);
 /* Waits for the value as `source` announced it, from whoever has it when that is NULL, and copies
- * it. Another dtype or shape than it has is BASIN_MISMATCH. */
+ * it. Another dtype or shape than it has is BASIN_MISMATCH. BASIN_UNAVAILABLE: whoever sent it was
+ * lost, and nobody else has announced it yet. BASIN_EVICTED: this worker is no member any more. */
 BASIN_API basin_code basin_get(basin_worker* worker, const char* lane, const basin_tensor* tensor,
                                uint64_t version, const char* source, int64_t timeout, void* to,
                                size_t bytes, basin_error** error);

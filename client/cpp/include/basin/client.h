@@ -206,6 +206,7 @@ class Lane {
   // Told once, on the library's thread; it must not block.
   using Done = std::function<void(Result<RoundResult> outcome)>;
 
+  // A worker that joined with a donor has loaded the state before its first round.
   Status Begin(const RoundSpec& spec) {
     const basin_round_spec c = ToC(spec);
     internal::Taken error;
