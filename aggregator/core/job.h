@@ -241,6 +241,7 @@ class Job {
   bool NobodyGoesOn() const;
   bool NobodyHoldsState() const;
   void ReleaseStateless(const JobScope& scope);
+  void ReplaceDonor(const JobScope& scope);
   void ReformIdleRounds(const JobScope& scope);
   void NotePause(const JobScope& scope);
   void TellPause(const JobScope& scope, const std::string& text) const;

@@ -312,12 +312,31 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
       EndLineage(scope, kind == NoteKind::kWorkerLeft || worker.finishing);
     } else {
       ReleaseStateless(scope);
+      ReplaceDonor(scope);
     }
   }
   NotePause(scope);
   ReconsiderMembers(scope);
   AdvanceAll(scope);
   if (Idle()) idle_since_ = scope.now;
+}
+
+// While somebody has not got the state yet, no verdict comes that could name a donor in place of
+// one that was lost, or that another aggregator had named. So it is named at once; the members
+// stay.
+void Job::ReplaceDonor(const JobScope& scope) {
+  const std::optional<Slot> named = donor_.has_value() ? workers_.Find(*donor_) : std::nullopt;
+  if (named.has_value() && IsMember(workers_[*named])) return;
+  bool lacking = false;
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    lacking |= IsMember(workers_[slot]) && !workers_[slot].holds_state;
+  }
+  if (!lacking) return;
+  donor_ = ChooseDonor(membership_);
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    if (!IsMember(workers_[slot])) continue;
+    SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, {}});
+  }
 }
 
 bool Job::NobodyHoldsState() const {

@@ -371,6 +371,7 @@ void Job::FinishRecovery(const JobScope& scope) {
   reason_.clear();
   if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope, false);
   ReleaseStateless(scope);
+  ReplaceDonor(scope);
   NotePause(scope);
   ReconsiderMembers(scope);
   AdvanceAll(scope);

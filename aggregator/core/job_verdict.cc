@@ -93,6 +93,7 @@ void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
       ReconsiderMembers(scope);
     } else if (workers_.Count(WorkerState::kMember) > 0) {
       ReleaseStateless(scope);
+      ReplaceDonor(scope);
       ReconsiderMembers(scope);  // With those who are there now.
     } else {
       EndLineage(scope, false);

@@ -87,8 +87,9 @@ class Client {
   // The whole state; the config is constant and not part of it.
   auto Fields() const {
     return std::tie(session_, lanes_, by_index_, starts_, broadcast_, run_, term_, incarnation_,
-                    from_start_, membership_, role_, has_history_, lacks_state_, ready_, evicted_,
-                    busy_, draining_, pause_, finished_, abandoned_, leave_by_, left_, fatal_);
+                    from_start_, membership_, role_, donor_, has_history_, lacks_state_, ready_,
+                    evicted_, busy_, draining_, pause_, finished_, abandoned_, leave_by_, left_,
+                    fatal_);
   }
 
  private:
@@ -162,6 +163,7 @@ class Client {
   bool from_start_ = false;  // It was welcomed before the run had any members.
   Membership membership_;
   Role role_ = Role::kJoiner;
+  std::optional<WorkerId> donor_;  // Told with it.
   bool has_history_ = false;
   bool lacks_state_ = false;  // It joined with a donor, and its trainer has begun no round since.
   std::optional<Ready> ready_;

@@ -134,7 +134,9 @@ void Client::TakePause(const Scope& scope, const std::string& text) {
 
 void Client::SetMembership(const Scope& scope, const Membership& membership, Role role, bool joined,
                            const std::optional<WorkerId>& donor) {
-  if (!joined && membership == membership_ && role == role_) return;
+  const bool another_donor = donor.has_value() && donor != donor_;
+  if (!joined && !another_donor && membership == membership_ && role == role_) return;
+  donor_ = donor;
   membership_ = membership;
   role_ = role;
   scope.actions.push_back(MembershipNow{membership_, role_, rank(), joined, donor});

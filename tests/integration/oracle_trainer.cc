@@ -6,11 +6,12 @@
 // counted twice, is of another step, or is missing from one tensor only, shows in it.
 //
 //   oracle_trainer STEPS [--pace-ms=N] [--tensors=N] [--elements=N] [--stepwise]
-//                  [--nan-at=STEP] [--shape-off] [--f64]
+//                  [--nan-at=STEP] [--shape-off] [--f64] [--donor-only]
 //
 // --stepwise: reads a line before each step, and another between its pushes and its commit; "run"
 // goes on without. --nan-at: the first element of tensor 0 is NaN in that step. --shape-off: tensor
-// 0 has an element more than that of the others; --f64: another dtype.
+// 0 has an element more than that of the others; --f64: another dtype. --donor-only: it serves its
+// state only while it is the donor.
 //
 // On standard output it says in JSON, a line for each, what has happened to it: member, begin,
 // pushed, applied, rejected, aborted, evicted, end, failed.
@@ -48,6 +49,7 @@ struct Arguments {
   std::int64_t nan_at = -1;
   bool shape_off = false;
   bool f64 = false;
+  bool donor_only = false;
 };
 
 Arguments Parse(int argc, char** argv) {
@@ -72,6 +74,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.shape_off = true;
     } else if (name == "--f64") {
       arguments.f64 = true;
+    } else if (name == "--donor-only") {
+      arguments.donor_only = true;
     } else {
       std::fprintf(stderr, "unknown: %s\n", argv[i]);
       std::exit(2);
@@ -282,6 +286,7 @@ class Trainer {
   // To whoever joined last, by all who have the state.
   basin::Status Announce(const basin::Place& place) {
     if (!place.donor.has_value() || Version(place) == version_) return basin::Status();
+    if (arguments_.donor_only && !place.is_donor) return basin::Status();
     version_ = Version(place);
     return worker_.Announce("model", kState, Version(place), state_.get());
   }

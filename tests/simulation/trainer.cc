@@ -422,6 +422,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
     if (finished_) return Leave();  // Nothing is left to rejoin for.
     return Evicted();
   }
+  if (phase_ == Phase::kLoading && now.donor.has_value()) donor_ = now.donor;
   if (!now.joined) return;
   for (Lane& lane : lanes_) {
     if (!lane.start.has_value()) continue;

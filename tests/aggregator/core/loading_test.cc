@@ -168,6 +168,8 @@ TEST(Loading, Fault_A1_AnAggregatorThatComesBackIsToldByTheJoiner) {
   ASSERT_EQ(t.job().state(), JobState::kRunning);
   ASSERT_TRUE(t.round()->adopted());
   t.ExpectHeld();
+  EXPECT_EQ(t.c.donor, "a") << "named anew";
+  EXPECT_EQ(t.a.Last<MembershipChanged>().membership.generation.term, 5000u);
   // Nor does it serve what it has not.
   t.Lose("b");
   Loading::Replace(t.b);

@@ -173,6 +173,34 @@ TEST(Join, InAPauseTheDonorIsToldThatItServes) {
   EXPECT_TRUE(a.Last<MembershipChanged>().start.empty()) << "it goes on with the state it has";
 }
 
+TEST(Join, Fault_W18_WhenTheDonorIsLostAnotherIsNamed) {
+  Running c(Settings(1, 3, 2));
+  TestWorker& j = c.Join("j");
+  c.Round();
+  ASSERT_EQ(j.donor, "a");
+  const Generation generation = j.membership.generation;
+  const size_t told = c.b.Count<MembershipChanged>();
+  c.Step(WorkerExited{kJob, "a"});
+  EXPECT_EQ(j.donor, "b");
+  EXPECT_EQ(c.b.donor, "b") << "it is told that it serves";
+  EXPECT_EQ(j.membership.generation, generation) << "the state is that of the same boundary";
+  EXPECT_EQ(c.b.Count<MembershipChanged>(), told + 1);
+  // Nobody is left to name, and then nobody is left to be told.
+  c.Step(WorkerExited{kJob, "b"});
+  EXPECT_EQ(j.ended->code, ErrorCode::kEvicted);
+}
+
+TEST(Join, NobodyIsNamedForThoseWhoHaveTheState) {
+  Running c(Settings(1, 3, 2));
+  TestWorker& j = c.Join("j");
+  c.Round();
+  j.Begin();
+  const size_t told = c.b.Count<MembershipChanged>();
+  c.Step(WorkerExited{kJob, "a"});
+  EXPECT_EQ(c.b.Count<MembershipChanged>(), told);
+  EXPECT_EQ(j.donor, "a");
+}
+
 TEST(Join, AnyVerdictIsABoundaryWithoutGradientLanes) {
   Cluster c(Settings(1, 2, 1));
   TestWorker& a = c.Worker("a");

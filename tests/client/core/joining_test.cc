@@ -55,6 +55,21 @@ TEST(JoiningTest, Fault_W17_AJoinerStartsWhereItIsTold) {
   EXPECT_EQ(worker.lane().round()->number(), 8u);
 }
 
+TEST(JoiningTest, Fault_W18_AnotherDonorIsNews) {
+  Harness worker;
+  worker.Connect();
+  worker.RegisterModel();
+  MembershipChanged told{worker.Members(4), Role::kMember, "w-1", {{"g", kLane, 8, 77}}};
+  worker.Hear(told);
+  told.donor = "w-2";
+  told.start.clear();
+  const MembershipNow now = worker.Hear(told).One<MembershipNow>();
+  EXPECT_EQ(now.donor, "w-2");
+  EXPECT_FALSE(now.joined);
+  told.donor.reset();
+  EXPECT_TRUE(worker.Hear(told).all.empty());
+}
+
 // An aggregator that has lost its memory must not wait for somebody who has the state, nor have
 // somebody serve it who has not.
 TEST(JoiningTest, SaysInItsHelloThatItLacksTheStateUntilItHasBegun) {
