@@ -83,8 +83,8 @@ class WorkerProcess {
   bool conflict() const { return conflict_; }
 
   auto Fields() const {
-    return std::tie(worker_, life_, client_, trainer_, loads_, generation_, staged_round_,
-                    staged_, conflict_);
+    return std::tie(worker_, life_, client_, trainer_, loads_, generation_, staged_round_, staged_,
+                    conflict_);
   }
 
  private:

@@ -165,11 +165,19 @@ const char* TriggerName(Trigger trigger) {
 }
 
 const char* PlantedBugName(PlantedBug bug) {
-  static constexpr const char* kNames[] = {
-      "none",       "lose-ack",           "wrong-result",     "count-twice",
-      "leave-out",  "stale-bytes",        "forget-to-free",   "silent-eviction",
-      "tell-early", "recover-with-first", "count-memoryless", "adopt-without-prepare",
-      "stage-without-state"};
+  static constexpr const char* kNames[] = {"none",
+                                           "lose-ack",
+                                           "wrong-result",
+                                           "count-twice",
+                                           "leave-out",
+                                           "stale-bytes",
+                                           "forget-to-free",
+                                           "silent-eviction",
+                                           "tell-early",
+                                           "recover-with-first",
+                                           "count-memoryless",
+                                           "adopt-without-prepare",
+                                           "stage-without-state"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }

@@ -115,8 +115,7 @@ enum class PlantedBug : uint8_t {
   kAdoptWithoutPrepare,
   kStageWithoutState,  // Rules::stages_without_state.
 };
-inline constexpr uint32_t kPlantedBugs =
-    static_cast<uint32_t>(PlantedBug::kStageWithoutState) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kStageWithoutState) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 
