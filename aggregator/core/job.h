@@ -240,6 +240,7 @@ class Job {
   bool AnyRoundEver() const;
   bool NobodyGoesOn() const;
   bool NobodyHoldsState() const;
+  bool SomebodyLacksState() const;
   void ReleaseStateless(const JobScope& scope);
   void ReplaceDonor(const JobScope& scope);
   void ReformIdleRounds(const JobScope& scope);

@@ -317,6 +317,9 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   SendTo(scope, slot, std::move(welcome));
   if (news) {
     SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, StartRounds()});
+  } else if (IsMember(worker) && SomebodyLacksState()) {
+    // It may not have heard that it serves its state, or who serves it.
+    SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, {}});
   }
   if (pause_named_) SendTo(scope, slot, HeldUp{0, 0, reason_});
   // It may have been told on a session that was cut.

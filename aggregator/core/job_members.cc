@@ -321,17 +321,12 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
   if (Idle()) idle_since_ = scope.now;
 }
 
-// While somebody has not got the state yet, no verdict comes that could name a donor in place of
-// one that was lost, or that another aggregator had named. So it is named at once; the members
-// stay.
+// While somebody has not got the state yet, nothing is COMMITTED, and no verdict may come that
+// could name a donor in place of one that was lost. So it is named at once; the members stay.
 void Job::ReplaceDonor(const JobScope& scope) {
   const std::optional<Slot> named = donor_.has_value() ? workers_.Find(*donor_) : std::nullopt;
   if (named.has_value() && IsMember(workers_[*named])) return;
-  bool lacking = false;
-  for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    lacking |= IsMember(workers_[slot]) && !workers_[slot].holds_state;
-  }
-  if (!lacking) return;
+  if (!SomebodyLacksState()) return;
   donor_ = ChooseDonor(membership_);
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     if (!IsMember(workers_[slot])) continue;
@@ -346,14 +341,25 @@ bool Job::NobodyHoldsState() const {
   return true;
 }
 
+bool Job::SomebodyLacksState() const {
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    if (IsMember(workers_[slot]) && !workers_[slot].holds_state) return true;
+  }
+  return false;
+}
+
 // The members that are left joined, and lost their donor before they had its state: they would
 // wait for it for ever. They come in again with a state of their own.
 void Job::ReleaseStateless(const JobScope& scope) {
   if (state_ != JobState::kRunning || pending_.has_value()) return;
   if (releasing_ || !NobodyHoldsState()) return;
   releasing_ = true;
+  // With the last of them the lineage ends, and whoever waits may become a member of the next one.
+  std::vector<Slot> stateless;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    if (!IsMember(workers_[slot])) continue;
+    if (IsMember(workers_[slot])) stateless.push_back(slot);
+  }
+  for (const Slot slot : stateless) {
     Lose(scope, slot, NoteKind::kWorkerLost, "has no state, and nobody is left to give it one",
          Error{ErrorCode::kEvicted,
                absl::StrCat("Worker ", workers_[slot].id, " of job ", name_,

@@ -347,7 +347,12 @@ void Job::FinishRecovery(const JobScope& scope) {
     LaneIndex index = 0;
     while (lanes_[index].name != recovered.name) ++index;
     Lane& lane = lanes_[index];
-    lane.round.emplace(lane.next, Ballot{term_, 1}, RoundMembers(), lane.layout, scope.now);
+    std::vector<RoundMember> members = RoundMembers();
+    for (RoundMember& member : members) {
+      // It has begun nothing since it joined, and so not this call either.
+      member.bystander = lane.kind == LaneKind::kCall && !workers_[member.slot].holds_state;
+    }
+    lane.round.emplace(lane.next, Ballot{term_, 1}, std::move(members), lane.layout, scope.now);
     std::set<Slot> holders;
     for (const WorkerId& id : recovered.holders) holders.insert(*workers_.Find(id));
     lane.round->Adopt(ScopeOf(scope, index), *recovered.adopted, holders);
@@ -371,7 +376,6 @@ void Job::FinishRecovery(const JobScope& scope) {
   reason_.clear();
   if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope, false);
   ReleaseStateless(scope);
-  ReplaceDonor(scope);
   NotePause(scope);
   ReconsiderMembers(scope);
   AdvanceAll(scope);

@@ -268,9 +268,11 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos,
     from_file = true;
   }
   uint32_t remembering = 0;
+  bool state = false;  // Somebody has it.
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;
     ++remembering;
+    state |= !hello.lacks_state;
     if (newest.generation < hello.membership.generation) {
       newest = hello.membership;
       from_file = false;
@@ -289,7 +291,8 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos,
   }
   const bool everyone =
       !newest.members.empty() && (counted == newest.members.size() || (from_file && all_answered));
-  const bool majority = window_over && 2 * counted > newest.members.size();
+  // Members that only load the state cannot go on without those who have it.
+  const bool majority = window_over && 2 * counted > newest.members.size() && state;
   const bool go = everyone || majority || forced || (rules.recover_with_first && remembering > 0);
 
   if (remembering == 0) {

@@ -13,7 +13,8 @@
 //   - every member of the newest list, with memory: recover;
 //   - every member of the list in the state file, with memory or not: recover, or fresh if nobody
 //     has memory;
-//   - the window is over, and more than half of the newest list is back with memory: recover;
+//   - the window is over, and more than half of the newest list is back with memory, at least one
+//     of them with the state: recover;
 //   - every member of the newest list, none of them told a verdict or holding a staged value, and
 //     those without memory never were told that they are members: fresh, for nothing has happened;
 //   - nobody with memory, no state file, and the window is over: fresh;

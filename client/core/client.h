@@ -21,7 +21,7 @@
 //   kMember    verdict whose next members do not list the worker    kJoiner    MembershipNow
 //   any        evicted; welcomed as another incarnation; abandoned; kJoiner    FailRound for each
 //              cannot keep level                                               round in flight,
-//                                                                              ValueFailed for each
+//                                                                              and of a member each
 //                                                                              fetch, MembershipNow
 //
 // Thread contract: none of its own; one thread calls it. It blocks never.

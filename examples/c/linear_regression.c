@@ -111,8 +111,7 @@ static void Remember(Trainer* trainer, const basin_place* place) {
   trainer->generation_counter = place->generation_counter;
 }
 
-/* Loads the state from whoever has it: in slices, as it is another version when more have joined.
- */
+/* Loads the state from whoever has it. In slices: when more have joined, it is another version. */
 static basin_code Load(Trainer* trainer, basin_error** error) {
   for (;;) {
     basin_place place = BASIN_PLACE_INIT;
@@ -141,12 +140,11 @@ static basin_code Join(Trainer* trainer, basin_error** error) {
 
 /* Whoever joined with this round begins with what it has come to. */
 static basin_code Serve(Trainer* trainer, const basin_place* place, basin_error** error) {
-  if (place->generation_term == trainer->generation_term &&
-      place->generation_counter == trainer->generation_counter) {
-    return BASIN_OK;
+  if (place->generation_term != trainer->generation_term ||
+      place->generation_counter != trainer->generation_counter) {
+    Remember(trainer, place);
+    fprintf(stderr, "%" PRIu32 " workers, rank %" PRIu32 "\n", place->world_size, place->rank);
   }
-  Remember(trainer, place);
-  fprintf(stderr, "%" PRIu32 " workers, rank %" PRIu32 "\n", place->world_size, place->rank);
   return Announce(trainer, place, error);
 }
 

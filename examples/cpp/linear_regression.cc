@@ -143,7 +143,7 @@ class Trainer {
     return (place.donor_since.term << 12) + place.donor_since.counter;
   }
 
-  // From whoever has it: in slices, as it is another version when more have joined.
+  // From whoever has it. In slices: when more have joined, it is another version.
   basin::Status Load() {
     for (;;) {
       const basin::Result<basin::Place> place = worker_.place();
@@ -173,9 +173,10 @@ class Trainer {
     return place.ok() ? Serve(*place) : place.status();
   }
   basin::Status Serve(const basin::Place& place) {
-    if (place.generation == generation_) return basin::Status();
-    generation_ = place.generation;
-    std::fprintf(stderr, "%u workers, rank %u\n", place.world_size, place.rank);
+    if (!(place.generation == generation_)) {
+      generation_ = place.generation;
+      std::fprintf(stderr, "%u workers, rank %u\n", place.world_size, place.rank);
+    }
     return Announce(place);
   }
   // To whoever joined last. All who have the state do, so that it matters to nobody who is lost.

@@ -79,7 +79,7 @@ struct Hello {
   // The incarnation was welcomed before the run had any members. Without history it then knows for
   // certain that it was told nothing, where a process that restarted has forgotten.
   bool from_start = false;
-  // A member that joined and has begun no round since: its trainer may not have the job's state.
+  // A member that joined with a donor and has begun no round since: its trainer may lack the state.
   bool lacks_state = false;
   JobSettings settings;
   Incarnation incarnation;  // Zero before the first welcome.

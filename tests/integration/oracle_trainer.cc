@@ -196,7 +196,7 @@ class Trainer {
     return (place.donor_since.term << 12) + place.donor_since.counter;
   }
 
-  // From whoever has it: in slices, as it is another version when more have joined.
+  // From whoever has it. In slices: when more have joined, it is another version.
   basin::Status Load() {
     for (;;) {
       const basin::Result<basin::Place> place = worker_.place();

@@ -136,6 +136,19 @@ TEST(Loading, ANewSessionChangesNothing) {
   EXPECT_EQ(t.c.Count<Prepared>(), 2u);
 }
 
+TEST(Loading, WhoServesIsToldSoAgainOnANewSession) {
+  Loading t;
+  t.a.Cut();
+  t.a.inbox.clear();
+  t.a.Connect();
+  EXPECT_EQ(t.a.Last<MembershipChanged>().donor, "a") << "it may have been cut before it heard it";
+  t.c.Begin();
+  t.a.Cut();
+  t.a.inbox.clear();
+  t.a.Connect();
+  EXPECT_EQ(t.a.Count<MembershipChanged>(), 0u) << "nobody needs it";
+}
+
 TEST(Loading, TheNextReplacementIsWaitedForInstead) {
   Loading t;
   t.Lose("c");
@@ -168,8 +181,6 @@ TEST(Loading, Fault_A1_AnAggregatorThatComesBackIsToldByTheJoiner) {
   ASSERT_EQ(t.job().state(), JobState::kRunning);
   ASSERT_TRUE(t.round()->adopted());
   t.ExpectHeld();
-  EXPECT_EQ(t.c.donor, "a") << "named anew";
-  EXPECT_EQ(t.a.Last<MembershipChanged>().membership.generation.term, 5000u);
   // Nor does it serve what it has not.
   t.Lose("b");
   Loading::Replace(t.b);
@@ -180,6 +191,64 @@ TEST(Loading, Fault_A1_AnAggregatorThatComesBackIsToldByTheJoiner) {
   }
   EXPECT_EQ(t.b.lane().last, 1u);
   EXPECT_EQ(t.c.lane().last, 1u);
+}
+
+TEST(Loading, Fault_A1_AMajorityWithoutTheStateDoesNotGoOn) {
+  Cluster t(Settings(1, 3, 1));
+  TestWorker& a = t.Join("a");
+  a.Contribute();
+  for (const char* id : {"b", "c"}) t.Join(id);
+  a.Contribute();
+  ASSERT_EQ(t["c"].donor, "a");
+  ASSERT_TRUE(t["b"].lacks_state && t["c"].lacks_state);
+  t.Crash(5000);
+  for (const char* id : {"b", "c"}) t[id].Connect();
+  t.Sleep(t.config.recovery_window);
+  EXPECT_EQ(t.job().state(), JobState::kHalted);
+  a.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  EXPECT_EQ(t["b"].role, Role::kMember);
+}
+
+// The others are in the call, and do not serve their state from there.
+TEST(Loading, Fault_A1_ACallThatIsAdoptedDoesNotWait) {
+  Three t(Settings(3, 3, 3));
+  constexpr char kCall[] = "call/x";
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->Register({Tensor("x")}, kCall, LaneKind::kCall);
+    worker->Contribute();
+  }
+  t.c.stages = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->Contribute(Spec(ReduceOp::kSum), kCall);
+  }
+  t.Lose("c");
+  Loading::Replace(t.c);
+  ASSERT_TRUE(t.c.lacks_state);
+  t.Crash(5000);
+  t.c.stages = true;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
+  EXPECT_EQ(t.c.Last<Prepared>().lane, t.c.lane(kCall).index);
+}
+
+// With the last of those without state the lineage ends, and spares are members of the next one.
+TEST(Loading, SparesOfTheNextLineageAreNotReleased) {
+  Cluster t(Settings(1, 2, 2));
+  TestWorker& a = t.Join("a");
+  t.Join("b");
+  for (const char* id : {"a", "b"}) t[id].Contribute();
+  t.Step(WorkerExited{kJob, "b"});
+  t.Join("j");
+  for (const char* id : {"s", "u"}) t.Join(id);
+  a.Contribute();
+  ASSERT_TRUE(t["j"].lacks_state);
+  ASSERT_EQ(t["u"].role, Role::kSpare);
+  t.Step(WorkerExited{kJob, "a"});
+  EXPECT_EQ(t["j"].ended->code, ErrorCode::kEvicted);
+  for (const char* id : {"s", "u"}) {
+    EXPECT_EQ(t[id].role, Role::kMember) << id;
+    EXPECT_FALSE(t[id].ended.has_value()) << id;
+  }
 }
 
 TEST(Loading, Fault_A1_WhenNobodyWhoComesBackHasTheStateTheyStartAnew) {

@@ -224,10 +224,6 @@ class _Part:
         return list(vars(self.owner).values()) if isinstance(self.owner, State) else []
 
 
-# Since when there are members that load the state, and from whom.
-_Asks = tuple[tuple[int, int], str]
-
-
 @dataclass
 class _Content:
     """What a member serves.
@@ -286,8 +282,8 @@ class JobState:
     def _look_for_state(self) -> None:
         place = self._worker.place()
         # A donor that has just joined itself, with the state that all take, serves it at once.
-        self._seen = None if place.is_donor else self._asks(place)
-        self._sighted: _Asks | None = None  # In this round, and not served yet.
+        self._seen = (0, 0) if place.is_donor else place.donor_since
+        self._sighted: tuple[int, int] | None = None  # In this round, and not served yet.
         # Of a worker that has to load state, and has not begun a round.
         self._joining = place.donor_since != (0, 0) and not place.is_donor
         self._in_line = False  # Whether it makes the calls that the others make.
@@ -360,25 +356,21 @@ class JobState:
         no outcome, because the job was paused, takes part in this round, with the state before it.
         """
         place = self._news()
-        if place is None or self._asks(place) != self._sighted:
-            self._sighted = None if place is None else self._asks(place)
+        if place is None or place.donor_since != self._sighted:
+            self._sighted = None if place is None else place.donor_since
             return place is not None
         self._serve(place, None, None)
         return False
 
     def _news(self) -> Place | None:
-        """Where this worker is, when somebody has joined since it has last served, or another donor
-        was named in place of one that was lost."""
+        """Where this worker is, when somebody has joined since it has last served."""
         if self._joining:
             return None
         place = self._worker.place()
-        return None if self._asks(place) == self._seen else place
-
-    def _asks(self, place: Place) -> _Asks:
-        return place.donor_since, self._worker.donor_id()
+        return None if place.donor_since == self._seen else place
 
     def _serve(self, place: Place, first: str | None, call: str | None) -> None:
-        self._seen = self._asks(place)
+        self._seen = place.donor_since
         if not self._is_holder(place):
             return
         try:
@@ -563,7 +555,7 @@ class JobState:
                     f"Worker {self._worker.id} lost its place before it had the state of the "
                     "others. Start it again."
                 )
-            self._seen = self._asks(place)
+            self._seen = place.donor_since
             try:
                 content = self._fetch_from(source, version_of(place))
                 break
