@@ -234,7 +234,6 @@ void Round::SendPrepared(const RoundScope& scope) {
 }
 
 void Round::TellPrepared(const RoundScope& scope, RoundMember& member) {
-  if (phase_ != RoundPhase::kPrepared) return;
   member.told_prepared = MayStage(scope, member);
   if (!member.told_prepared) return;
   SendTo(scope, member, Prepared{scope.lane, number_, ballot_, value_ballot_, value_});
@@ -242,7 +241,7 @@ void Round::TellPrepared(const RoundScope& scope, RoundMember& member) {
 
 void Round::TakeState(const RoundScope& scope, Slot slot) {
   RoundMember& member = At(slot);
-  if (member.told_prepared) return;
+  if (phase_ != RoundPhase::kPrepared || member.told_prepared) return;
   member.progress = scope.now;
   TellPrepared(scope, member);
 }
