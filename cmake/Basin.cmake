@@ -140,8 +140,10 @@ function(basin_fuzz_target target)
   set(corpus "${CMAKE_CURRENT_SOURCE_DIR}/${arg_CORPUS}")
 
   if(NOT BASIN_FUZZ)
-    basin_executable(${target} SRCS ${arg_SRCS} "${PROJECT_SOURCE_DIR}/cmake/fuzz_replay_main.cc"
-                     DEPS ${arg_DEPS})
+    set(replay_main "${PROJECT_SOURCE_DIR}/cmake/fuzz_replay_main.cc")
+    basin_executable(${target} SRCS ${arg_SRCS} "${replay_main}" DEPS ${arg_DEPS})
+    # It declares what it calls, as it must where it does not follow the target's own source.
+    set_source_files_properties("${replay_main}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     basin_test_properties("fuzz" "60")
     basin_build_with_labels(${target} ${labels})
     add_test(NAME ${target} COMMAND ${target} "${corpus}")

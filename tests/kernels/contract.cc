@@ -246,7 +246,8 @@ std::string Difference(const Outcome& expected, const Outcome& actual, size_t el
     return text.str();
   }
   for (size_t i = 0; i < expected.norm_leaves.size(); ++i) {
-    if (std::memcmp(&expected.norm_leaves[i], &actual.norm_leaves[i], sizeof(double)) != 0) {
+    if (__builtin_bit_cast(uint64_t, expected.norm_leaves[i]) !=
+        __builtin_bit_cast(uint64_t, actual.norm_leaves[i])) {
       text.precision(17);
       text << "norm leaf " << i << " is " << actual.norm_leaves[i] << ", not "
            << expected.norm_leaves[i];

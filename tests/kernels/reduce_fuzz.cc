@@ -64,7 +64,7 @@ Contribution TakeContribution(DType tensor, Source* source) {
   contribution.wire_dtype = (flags & 1) != 0 ? kWires[(flags >> 1) & 1] : tensor;
   contribution.kind = (flags & 4) != 0 ? ContributionKind::kSum : ContributionKind::kMean;
   contribution.skipped = (flags & 0x38) == 0x38;
-  if ((flags & 0x40) != 0) contribution.wire_scale_exponent = source->Take<int8_t>();
+  if ((flags & 0x40) != 0) contribution.wire_scale_exponent = int{source->Take<int8_t>()};
   if ((flags & 0x80) != 0) contribution.weight = source->Take<uint16_t>();
   return contribution;
 }

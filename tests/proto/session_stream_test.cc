@@ -132,13 +132,13 @@ TYPED_TEST(SessionStream, Fault_N10_NothingStandsBetweenPieces) {
 
 TYPED_TEST(SessionStream, Fault_N10_BrokenPiecesAreRefused) {
   MessageReader<typename TypeParam::Message> reader;
-  const auto kInvalid = absl::StatusCode::kInvalidArgument;
-  this->ExpectRefused(reader, this->Piece("", true), kInvalid, "piece of a message is empty");
-  this->ExpectRefused(reader, this->Piece("", false), kInvalid, "piece of a message is empty");
-  this->ExpectRefused(reader, this->Piece("\xff\xff", true), kInvalid, "not a ");
-  this->ExpectRefused(reader, this->Piece(this->Piece("a", true), true), kInvalid,
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  this->ExpectRefused(reader, this->Piece("", true), invalid, "piece of a message is empty");
+  this->ExpectRefused(reader, this->Piece("", false), invalid, "piece of a message is empty");
+  this->ExpectRefused(reader, this->Piece("\xff\xff", true), invalid, "not a ");
+  this->ExpectRefused(reader, this->Piece(this->Piece("a", true), true), invalid,
                       "piece stands where a whole message is expected");
-  this->ExpectRefused(reader, "", kInvalid, "message is empty");
+  this->ExpectRefused(reader, "", invalid, "message is empty");
 }
 
 TYPED_TEST(SessionStream, Fault_N11_WhatIsHeldIsBounded) {

@@ -330,11 +330,12 @@ TEST(SessionRules, Fault_S7_TextsArriveCutAndPrintable) {
 }
 
 TEST(SessionRules, TextsOfThisSideMayHoldAnyBytes) {
-  const absl::StatusOr<std::string> bytes = Encode(ToAggregator(Withdraw{0, 1, "\xff\0bad"}));
+  const absl::StatusOr<std::string> bytes =
+      Encode(ToAggregator(Withdraw{0, 1, std::string("\xff\0bad", 5)}));
   ASSERT_TRUE(bytes.ok());
   const auto decoded = DecodeToAggregator(*bytes);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
-  EXPECT_EQ(std::get<Withdraw>(*decoded).reason, "?");
+  EXPECT_EQ(std::get<Withdraw>(*decoded).reason, "??bad");
 }
 
 TEST(SessionRules, Fault_W11_ScalesAreFiniteAndNotZero) {

@@ -69,7 +69,7 @@ TEST(LogLines, AreOneObjectWithWhatIsKnown) {
 TEST(LogLines, OfHostileTextsAreOneLineOfAscii) {
   LogLine line;
   line.event = "worker_refused";
-  line.worker = std::string("\"},{\n\r\t\x1b[31m\0\x7f", 15);
+  line.worker = std::string("\"},{\n\r\t\x1b[31m\0\x7f", 14);
   line.reason = "\xe2\x80\xae\xff\xc0 \xe2\x80\xa8";
   const std::string text = FormatLine(line, kNow);
   EXPECT_EQ(1, std::count(text.begin(), text.end(), '\n'));
@@ -85,7 +85,7 @@ TEST(LogThread, WritesInOrderWhatIsImportantEnough) {
     for (int i = 0; i < 100; ++i) {
       LogLine line;
       line.event = "e";
-      line.round = static_cast<RoundNumber>(i + 1);
+      line.round = static_cast<RoundNumber>(i) + 1;
       line.level = i % 2 == 0 ? LogLevel::kInfo : LogLevel::kDebug;
       log.Write(line);
     }

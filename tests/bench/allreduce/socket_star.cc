@@ -198,18 +198,19 @@ int Main(int argc, char** argv) {
   Options options;
   for (int i = 2; i < argc; ++i) {
     long value = 0;
-    if (Take(argv[i], "--port=", &value))
+    if (Take(argv[i], "--port=", &value)) {
       options.port = static_cast<int>(value);
-    else if (Take(argv[i], "--workers=", &value))
+    } else if (Take(argv[i], "--workers=", &value)) {
       options.workers = static_cast<int>(value);
-    else if (Take(argv[i], "--streams=", &value))
+    } else if (Take(argv[i], "--streams=", &value)) {
       options.streams = static_cast<int>(value);
-    else if (Take(argv[i], "--bytes=", &value))
+    } else if (Take(argv[i], "--bytes=", &value)) {
       options.bytes = static_cast<size_t>(value);
-    else if (Take(argv[i], "--rounds=", &value))
+    } else if (Take(argv[i], "--rounds=", &value)) {
       options.rounds = static_cast<int>(value);
-    else if (Take(argv[i], "--keep=", &value))
+    } else if (Take(argv[i], "--keep=", &value)) {
       options.keep = value != 0;
+    }
   }
   if (argc > 1 && std::string(argv[1]) == "hub" && options.workers > 0) {
     RunHub(options);

@@ -483,6 +483,7 @@ TEST_F(Abi, Criterion_2_5_ABroadcastCopiesTheRootsBits) {
                               t.failure.out()),
               BASIN_OK)
         << t.failure.message();
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bits are what is compared.
     EXPECT_EQ(std::memcmp(data.data(), value.data(), 20), 0);
   });
   Trainer& other = *members[0];

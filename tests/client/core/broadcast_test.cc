@@ -30,7 +30,7 @@ ValueKnown Known(uint32_t chunks, const ValueKey& key = kKey) {
   return {key, OfChunks(chunks), DigestOf(chunks), "w-1"};
 }
 
-Harness Getting(Config config = TestConfig()) {
+Harness Getting(const Config& config = TestConfig()) {
   Harness worker(config);
   worker.Connect();
   worker.Do(GetValue{kKey, std::nullopt, std::nullopt, worker.now + absl::Seconds(60)});

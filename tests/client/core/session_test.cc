@@ -85,9 +85,9 @@ TEST(SessionTest, JitterComesFromTheSeed) {
     config.jitter_seed = seed;
     Harness worker(config);
     worker.Do(Tick{});
-    std::vector<absl::Duration> delays;
-    for (int i = 0; i < 4; ++i) {
-      delays.push_back(worker.Do(SessionDown{""}).One<OpenSession>().delay);
+    std::vector<absl::Duration> delays(4);
+    for (absl::Duration& delay : delays) {
+      delay = worker.Do(SessionDown{""}).One<OpenSession>().delay;
     }
     return delays;
   };

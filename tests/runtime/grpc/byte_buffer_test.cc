@@ -20,8 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
 grpc::ByteBuffer MessageOf(const std::vector<std::string>& pieces) {
-  std::vector<grpc::Slice> slices;
-  for (const std::string& piece : pieces) slices.emplace_back(piece);
+  const std::vector<grpc::Slice> slices(pieces.begin(), pieces.end());
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 

@@ -238,7 +238,9 @@ class Lane {
   Status Commit(Done done) {
     auto told = std::make_unique<Told>(Told{std::move(done), handles_});
     internal::Taken error;
-    if (basin_commit(worker_, lane_, &Tell, told.get(), error.out()) == BASIN_OK) told.release();
+    if (basin_commit(worker_, lane_, &Tell, told.get(), error.out()) == BASIN_OK) {
+      static_cast<void>(told.release());  // Tell deletes it.
+    }
     return error.Take();
   }
   Status Withdraw(const std::string& reason) {
@@ -251,7 +253,7 @@ class Lane {
     internal::Taken error;
     if (basin_withdraw(worker_, lane_, reason.c_str(), &Tell, told.get(), error.out()) ==
         BASIN_OK) {
-      told.release();
+      static_cast<void>(told.release());
     }
     return error.Take();
   }
@@ -275,6 +277,7 @@ class Lane {
                                 Duration timeout) {
     const basin_round_spec c = ToC(spec);
     std::vector<basin_buffer> list;
+    list.reserve(buffers.size());
     for (const Buffer& buffer : buffers) {
       list.push_back({HandleOf(buffer.tensor), buffer.in, buffer.out});
     }
@@ -406,6 +409,7 @@ class Worker {
   Result<Lane> Register(const std::string& lane, const std::vector<Tensor>& tensors,
                         LaneKind kind = LaneKind::kGradient) {
     std::vector<basin_tensor> list;
+    list.reserve(tensors.size());
     for (const Tensor& tensor : tensors) list.push_back(ToC(tensor));
     std::vector<std::uint32_t> handles(tensors.size());
     std::uint32_t handle = 0;

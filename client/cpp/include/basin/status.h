@@ -85,8 +85,10 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  // REQUIRES: `status` is not OK.
+  // Implicit, so that `return status;` and `return value;` both work. REQUIRES: `status` is not OK.
+  // NOLINTNEXTLINE(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) { assert(!status_.ok()); }
+  // NOLINTNEXTLINE(google-explicit-constructor)
   Result(T value) : value_(std::move(value)) {}
 
   bool ok() const { return value_.has_value(); }
