@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/plan.h"
 
 namespace basin::aggregator {
@@ -94,6 +95,17 @@ std::optional<kernels::Failure> RunChunk(Reduction& reduction, const kernels::Re
   kernels::Span span;
   span.first = uint64_t{chunk} * (kChunkBytes / element);
   span.count = bytes / element;
+  // The kernels read what the plan says, whatever came.
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const kernels::Contribution& contribution = plan.value().spec().contributions[i];
+    const uint64_t expected = span.count * ElementSize(contribution.wire_dtype);
+    if (contribution.skipped || inputs[i].part.size == expected) continue;
+    return kernels::Failure{
+        kernels::FailureCode::kInvalidArgument,
+        absl::StrCat("chunk ", chunk, " of tensor ", reduction.tensor.name, " has ",
+                     inputs[i].part.size, " bytes from worker ",
+                     reduction.terms->contributors[i].worker, ", not ", expected)};
+  }
   std::vector<double> leaves(IsFloatingPoint(dtype) ? kernels::NormLeaves(span.count) : 0);
   kernels::Output output;
   output.data = reduction.result->data() + offset;

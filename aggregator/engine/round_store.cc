@@ -6,17 +6,29 @@
 #include <utility>
 
 namespace basin::aggregator {
+namespace {
+
+PayloadPart CopyOf(const PayloadPart& part) {
+  std::string bytes(part.size, '\0');
+  CopyBytes(part, bytes.data());
+  return {std::make_shared<OwnPayload>(std::move(bytes)), 0, part.size};
+}
+
+}  // namespace
 
 void RoundStore::Keep(const Incarnation& contributor, const ChunkRange& range,
                       const ContributionFrame& frame, const IncomingFrame& incoming) {
   const uint64_t chunk_bytes = WireChunkBytes(frame.wire_dtype);
   auto& chunks = parked_[contributor];
+  // A frame stays in memory as a whole: of one that brought less than it has, only that is kept.
+  const bool whole = range == frame.range;
   for (uint32_t i = 0; i < range.count; ++i) {
     const uint64_t offset = uint64_t{range.first + i - frame.range.first} * chunk_bytes;
     ChunkInput input;
     input.part.owner = incoming.payload;
     input.part.offset = offset;
     input.part.size = std::min(chunk_bytes, incoming.bytes - offset);
+    if (!whole) input.part = CopyOf(input.part);
     input.wire_dtype = frame.wire_dtype;
     input.wire_exponent = frame.wire_exponent;
     parked_bytes_ += input.part.size;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "proto/limits/limits.h"
 
 namespace basin::aggregator {
 namespace {
@@ -74,7 +75,10 @@ void Runner::MessageReceived(SessionId session, ToAggregator message, uint64_t b
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   SessionShell& shell = found->second;
-  if (const auto* hello = std::get_if<Hello>(&message)) shell.job = hello->job;
+  // A session is of the job that it named first; the core refuses another hello.
+  if (const auto* hello = std::get_if<Hello>(&message); hello != nullptr && shell.job.empty()) {
+    shell.job = hello->job;
+  }
   if (const auto* ack = std::get_if<ResultAck>(&message)) Acknowledge(shell, *ack);
   Step(basin::aggregator::MessageReceived{session, std::move(message)}, now);
   if (sessions_.count(session) > 0) dependencies_.transport->Consumed(session, bytes);
@@ -99,6 +103,13 @@ void Runner::StreamOpened(StreamId stream, SessionToken token, absl::Time now) {
     return;
   }
   SessionShell& session = sessions_.at(owner->second);
+  if (session.streams.size() >= kMaxStreams) {
+    dependencies_.transport->CloseStream(
+        stream, absl::ResourceExhaustedError(absl::StrCat(
+                    "The session of job ", session.job, " has ", session.streams.size(),
+                    " data streams, which is the limit. Close those that are not used.")));
+    return;
+  }
   streams_[stream] = {owner->second, 0};
   session.streams.push_back(stream);
   dependencies_.transport->AcceptStream(stream);
@@ -454,9 +465,13 @@ void Runner::Do(const Reduce& reduce) {
   std::unique_ptr<Reduction> reduction =
       rounds_[{reduce.job, reduce.lane, reduce.round}].TakeInputs(reduce);
   Require(reduction != nullptr);
+  // The step that asked for it may have ended the lane as well: a loss that completes a chunk of
+  // one lane can send the job into recovery for another. Nobody waits for its result then.
   const Job& job = core_.jobs().at(reduce.job);
+  const kernels::TensorKey* key = KeyOf(job, reduce.lane, reduce.range.tensor);
+  if (key == nullptr) return;
   reduction->tensor = job.lanes()[reduce.lane].layout.tensors()[reduce.range.tensor];
-  reduction->key = *KeyOf(job, reduce.lane, reduce.range.tensor);
+  reduction->key = *key;
   dependencies_.reduce(std::move(reduction));
 }
 

@@ -117,6 +117,10 @@ Encoding Decode(const v1::Encoding& in, Checker& checker) {
   Encoding out;
   if (in.wire_dtype() != v1::DTYPE_UNSPECIFIED) {
     out.wire_dtype = DecodeEnum<DType>("wire_dtype", in.wire_dtype(), checker);
+    if (checker.ok() && out.wire_dtype != DType::kF16 && out.wire_dtype != DType::kBF16) {
+      checker.Fail("wire_dtype", absl::StrCat("is ", DTypeName(out.wire_dtype),
+                                              ", not f16 or bf16; the tensor's own is left out"));
+    }
   }
   out.wire_exponent = in.wire_exponent();
   if (out.wire_exponent < -kMaxWireExponent || out.wire_exponent > kMaxWireExponent) {

@@ -427,6 +427,12 @@ TEST(FrameRules, EncodingsAreKnownAndBounded) {
   ExpectRefused(encoding(v1::DTYPE_BF16, 127), "wire_exponent is 127, not -126 to 126");
   ExpectRefused(encoding(v1::DTYPE_UNSPECIFIED, 1), "wire_exponent is without a wire_dtype");
   ExpectRefused(encoding(static_cast<v1::DType>(10), 0), "wire_dtype is 10");
+  // Half of a chunk's bytes is what the narrow ones have, and no other.
+  EXPECT_TRUE(Spoilt(encoding(v1::DTYPE_F16, 0)).ok());
+  for (const v1::DType other :
+       {v1::DTYPE_F64, v1::DTYPE_F32, v1::DTYPE_I64, v1::DTYPE_I32, v1::DTYPE_U8}) {
+    ExpectRefused(encoding(other, 0), "not f16 or bf16");
+  }
 }
 
 TEST(FrameRules, WhatWouldBeRefusedIsNotEncoded) {

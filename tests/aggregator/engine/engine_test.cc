@@ -13,6 +13,7 @@
 
 #include "kernels/float16.h"
 #include "kernels/reference.h"
+#include "proto/limits/limits.h"
 #include "tests/aggregator/engine/in_process.h"
 
 namespace basin::aggregator {
@@ -194,6 +195,38 @@ TEST(Engine, RefusesAStreamOfNoSession) {
     return connection.closed;
   }));
   EXPECT_EQ(why.code(), absl::StatusCode::kUnauthenticated);
+}
+
+TEST(Engine, Fault_N11_ASessionHasSoManyStreams) {
+  const Model model = AverageOf({F32("weight", kChunkFloats)}, 1);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  a.streams_wanted = kMaxStreams;
+  Join({&a});
+  const StreamId more = rig.engine.OpenStream(a.welcome->token);
+  absl::Status why;
+  ASSERT_TRUE(rig.transport.Await(more, [&](QueueTransport::Connection& connection) {
+    why = connection.why;
+    return connection.closed;
+  }));
+  EXPECT_EQ(why.code(), absl::StatusCode::kResourceExhausted) << why;
+}
+
+// Its frames are still those of the job that it was welcomed to.
+TEST(Engine, Fault_N10_AnotherHelloChangesNothing) {
+  const Model model = AverageOf({F32("weight", kChunkFloats)}, 1);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  Join({&a});
+  Hello again;
+  again.job = "other";
+  again.worker = "a";
+  again.nonce = 77;
+  a.Say(again);
+  a.Begin();
+  a.Push(0, GradientOf(0, kChunkFloats));
+  a.Commit();
+  EXPECT_EQ(Finish({&a})[0].value.outcome, Outcome::kCommitted);
 }
 
 TEST(Engine, GivesBackWhatItHasRead) {

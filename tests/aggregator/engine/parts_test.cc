@@ -181,6 +181,45 @@ TEST_F(RoundStoreTest, KeepingAChunkAgainCountsItOnce) {
   EXPECT_FALSE(store_.Discard({1, 1}, {{0, 0, 1}}));
 }
 
+// Overlapping frames would otherwise pin more than their worker is charged for.
+TEST_F(RoundStoreTest, Fault_N11_OfAFrameThatIsNotAllNewOnlyThatIsKept) {
+  const ContributionFrame frame{0, 1, {0, 0, 4}, DType::kUnspecified, 0};
+  IncomingFrame incoming;
+  incoming.what = frame;
+  incoming.payload = std::make_shared<StringPayload>(
+      std::string(3 * kChunkBytes, 1) + std::string(kChunkBytes, 2), 1 << 20);
+  incoming.bytes = 4 * kChunkBytes;
+  store_.Keep({1, 1}, {0, 3, 1}, frame, incoming);
+  const std::weak_ptr<const Payload> whole = incoming.payload;
+  incoming.payload.reset();
+  EXPECT_TRUE(whole.expired());
+  EXPECT_EQ(store_.parked_bytes(), kChunkBytes);
+  store_.Start(Attempt(1));
+  const auto reduction = Reduced(ReduceOf(1, 3, 1, {1}));
+  ASSERT_NE(reduction, nullptr);
+  EXPECT_EQ(reduction->result->data()[kChunkBytes - 1], 2);
+}
+
+TEST_F(RoundStoreTest, AnInputOfAnotherSizeFailsTheReductionAndIsNotRead) {
+  store_.Start(Attempt(1));
+  Keep({1, 2}, 0, 1, 7);
+  const ContributionFrame frame{0, 1, {0, 0, 1}, DType::kBF16, 0};
+  IncomingFrame incoming;
+  incoming.what = frame;
+  incoming.payload = std::make_shared<StringPayload>(std::string(100, 1), 1 << 20);
+  incoming.bytes = 100;
+  store_.Keep({1, 1}, frame.range, frame, incoming);
+  auto reduction = store_.TakeInputs(ReduceOf(1, 0, 1));
+  ASSERT_NE(reduction, nullptr);
+  reduction->tensor = {"t", DType::kF32, {8 * kChunkFloats}};
+  reduction->key = kernels::TensorKey("t");
+  aggregator::Run(*reduction, *reducer_, pool_);
+  ASSERT_TRUE(reduction->done.failure.has_value());
+  EXPECT_NE(reduction->done.failure->find("has 100 bytes from worker a, not 131072"),
+            std::string::npos)
+      << *reduction->done.failure;
+}
+
 TEST_F(RoundStoreTest, SkippedContributionsAreNotNeeded) {
   store_.Start(Attempt(1));
   Keep({1, 2}, 0, 1, 7);
