@@ -22,7 +22,7 @@ bool MayHurryDeadlines(const ToAggregator& message) {
 }  // namespace
 
 Coordinator::Coordinator(Config config, absl::Time start)
-    : config_(std::move(config)), started_(start) {
+    : config_(std::move(config)), started_(start), saved_(std::exchange(config_.saved, {})) {
   memory_.total = config_.memory_bytes;
   shortest_wait_ = std::min({config_.lease, config_.late_warning, config_.evict_late_after,
                              config_.pause_timeout, config_.start_timeout,
@@ -211,9 +211,7 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
       return;
     }
     std::optional<SavedState> saved;
-    if (const auto state = config_.saved.find(hello.job); state != config_.saved.end()) {
-      saved = state->second;
-    }
+    if (const auto state = saved_.extract(hello.job)) saved = std::move(state.mapped());
     const JobId id = next_job_++;
     jobs_.emplace(id, Job(id, hello.job, config_.term, std::move(saved), scope.now));
     known = by_name_.emplace(hello.job, id).first;
@@ -235,6 +233,8 @@ void Coordinator::CheckDeadlines(const JobScope& scope) {
     scope.actions.push_back(Note{NoteKind::kJobEnded, job.name(), "", "", 0,
                                  "Nobody has been connected for long; the job is forgotten."});
     job.ReleaseMemory(scope);
+    // Nothing was decided with it: who comes next is to be asked as well.
+    if (job.saved().has_value()) saved_.emplace(job.name(), *job.saved());
     by_name_.erase(job.name());
     it = jobs_.erase(it);
   }

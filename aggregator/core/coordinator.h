@@ -49,8 +49,8 @@ class Coordinator {
 
   // Everything that later steps depend on, except the constant config.
   auto Fields() const {
-    return std::tie(started_, wake_, memory_, next_job_, jobs_, by_name_, sessions_, draining_,
-                    drain_until_, drained_);
+    return std::tie(started_, wake_, memory_, next_job_, jobs_, by_name_, saved_, sessions_,
+                    draining_, drain_until_, drained_);
   }
 
  private:
@@ -77,6 +77,8 @@ class Coordinator {
   JobId next_job_ = 0;
   std::map<JobId, Job> jobs_;
   std::map<JobName, JobId> by_name_;
+  // Of the state file, for jobs that have not come yet: each is handed to its job once.
+  std::map<JobName, SavedState> saved_;
   Sessions sessions_;
   bool draining_ = false;
   bool drained_ = false;

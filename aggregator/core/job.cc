@@ -435,6 +435,7 @@ void Job::AdvanceAll(const JobScope& scope) {
 // ---- time
 
 void Job::CheckDeadlines(const JobScope& scope) {
+  GiveUpWrites(scope);
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     const Worker& worker = workers_[slot];
     if (worker.state == WorkerState::kLost) continue;
@@ -510,6 +511,7 @@ absl::Time Job::NextDeadline(const Config& config) const {
   if (state_ == JobState::kRecovering && !saving_recovery_) {
     next = std::min(next, recovery_since_ + config.recovery_window);
   }
+  if (!writes_.empty()) next = std::min(next, writes_.front().due);
   if (!pause_named_) next = std::min(next, paused_since_ + config.late_warning);
   if (!pause_told_) next = std::min(next, paused_since_ + config.pause_timeout);
   if (Idle()) next = std::min(next, idle_since_ + config.idle_job_timeout);
@@ -527,6 +529,7 @@ void Job::Shift(absl::Duration gap, const Config& config, absl::Time now) {
     lane.last_used += gap;
     if (lane.round.has_value()) lane.round->Shift(gap);
   }
+  for (Write& write : writes_) write.due += gap;
   values_.Shift(gap);
   recovery_since_ += gap;
   forming_since_ += gap;

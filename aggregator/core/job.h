@@ -151,6 +151,8 @@ class Job {
 
   JobId id() const { return id_; }
   const JobName& name() const { return name_; }
+  // What the state file says of it, until it is decided what that means.
+  const std::optional<SavedState>& saved() const { return saved_; }
   const RunId& run() const { return run_; }
   JobState state() const { return state_; }
   Term term() const { return term_; }
@@ -172,14 +174,20 @@ class Job {
   auto Fields() const {
     return std::tie(id_, name_, run_, state_, term_, settings_, reason_, suspended_, over_,
                     paused_noted_, settled_in_, told_verdict_, recovered_, membership_, written_,
-                    written_lives_, next_incarnation_, next_ready_, finished_and_gone_, workers_,
-                    lanes_, values_, hellos_, waiting_, held_bytes_, refused_, saved_,
+                    writes_, written_lives_, next_incarnation_, next_ready_, finished_and_gone_,
+                    workers_, lanes_, values_, hellos_, waiting_, held_bytes_, refused_, saved_,
                     recovery_since_, forming_since_, forming_timed_out_, forced_, saving_recovery_,
                     heard_more_, recovered_lanes_, orphans_, pending_, donor_, paused_since_,
                     pause_named_, pause_told_, idle_since_);
   }
 
  private:
+  // A list of members that is on its way to the state file, and when nobody waits for it any more.
+  struct Write {
+    Generation generation;
+    absl::Time due;
+    auto Fields() const { return std::tie(generation, due); }
+  };
   // Members that are being written down.
   struct PendingChange {
     Membership next;
@@ -265,6 +273,8 @@ class Job {
   bool MayAdmit(const JobScope& scope, const Lane& settled) const;
   void Save(const JobScope& scope, const Membership& next);
   bool StillMeant(const Membership& written) const;
+  void GiveUpWrites(const JobScope& scope);
+  void EndWrite(const JobScope& scope, Generation generation, const std::string& failure);
   void Settle(const JobScope& scope, LaneIndex index);
   void TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next);
   void WatchNorms(const JobScope& scope, Lane& lane, const VerdictRecord& record) const;
@@ -304,6 +314,7 @@ class Job {
   bool recovered_ = false;     // In this term.
   Membership membership_;
   Generation written_;                      // The newest that was asked to be written down.
+  std::vector<Write> writes_;               // That were not answered; the oldest first.
   std::vector<Incarnation> written_lives_;  // Of its members, when it was asked.
   uint64_t next_incarnation_ = 0;
   uint64_t next_ready_ = 0;

@@ -415,6 +415,10 @@ void Job::EndLineage(const JobScope& scope, bool over) {
                         : "Nobody is left who holds the state of the rounds so far.",
                    " Whoever comes starts from a state of its own; if these differ, all take that "
                    "of the highest step."));
+  // The next aggregator need not wait for who is done.
+  if (over && scope.config.state_file && !membership_.members.empty()) {
+    Save(scope, Membership{NextGeneration(), {}});
+  }
   TryForm(scope);
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "aggregator/core/job.h"
 
 namespace basin::aggregator {
@@ -50,6 +51,7 @@ bool Job::MayAdmit(const JobScope& scope, const Lane& settled) const {
 
 void Job::Save(const JobScope& scope, const Membership& next) {
   written_ = next.generation;
+  writes_.push_back({next.generation, scope.now + scope.config.lease});
   written_lives_.clear();
   for (const WorkerId& id : next.members) {
     written_lives_.push_back(workers_[*workers_.Find(id)].incarnation);
@@ -70,16 +72,37 @@ bool Job::StillMeant(const Membership& written) const {
 }
 
 void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
-  if (!saved.ok) {
-    Say(scope, NoteKind::kStateFileFailed, "",
-        absl::StrCat("Generation ", ToString(saved.generation),
-                     " could not be written down; training goes on without that safety."));
+  if (saved.ok) return EndWrite(scope, saved.generation, "");
+  EndWrite(scope, saved.generation, "could not be written down");
+}
+
+// A disk that hangs is as good as one that fails: nothing waits for it for ever.
+void Job::GiveUpWrites(const JobScope& scope) {
+  while (!writes_.empty() && scope.now >= writes_.front().due) {
+    EndWrite(scope, writes_.front().generation,
+             absl::StrCat("has not been written down in ", absl::FormatDuration(scope.config.lease),
+                          ", its disk may hang"));
   }
-  if (saving_recovery_ && saved.generation == membership_.generation) {
+}
+
+// What waited for the generation to be on disk goes on. `failure`: why it is not there; "" when it
+// is.
+void Job::EndWrite(const JobScope& scope, Generation generation, const std::string& failure) {
+  const auto write = std::find_if(writes_.begin(), writes_.end(), [&](const Write& candidate) {
+    return candidate.generation == generation;
+  });
+  if (write == writes_.end()) return;  // Given up before.
+  writes_.erase(write);
+  if (!failure.empty()) {
+    Say(scope, NoteKind::kStateFileFailed, "",
+        absl::StrCat("Generation ", ToString(generation), " ", failure,
+                     "; training goes on without that safety."));
+  }
+  if (saving_recovery_ && generation == membership_.generation) {
     FinishRecovery(scope);
     return;
   }
-  if (pending_.has_value() && pending_->next.generation == saved.generation) {
+  if (pending_.has_value() && pending_->next.generation == generation) {
     const PendingChange change = *pending_;
     pending_.reset();
     bool donor_lost = false;
@@ -102,7 +125,7 @@ void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
   }
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
-    if (!lane.saving || lane.saved_next.generation != saved.generation) continue;
+    if (!lane.saving || lane.saved_next.generation != generation) continue;
     lane.saving = false;
     if (!lane.round.has_value()) return;
     if (StillMeant(lane.saved_next)) {
