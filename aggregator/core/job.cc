@@ -86,9 +86,13 @@ void Job::SendTo(const JobScope& scope, Slot slot, ToWorker message) const {
 
 void Job::RejectMessage(const JobScope& scope, Slot slot, ErrorCode code, const std::string& text,
                         std::optional<LaneIndex> lane, RoundNumber round) {
+  Reject(scope, slot, Rejected{Error{code, text}, lane, round});
+}
+
+void Job::Reject(const JobScope& scope, Slot slot, Rejected rejected) {
   Say(scope, NoteKind::kContributionRejected, workers_[slot].id,
-      absl::StrCat(ErrorCodeName(code), ": ", text));
-  SendTo(scope, slot, Rejected{Error{code, text}, lane, round});
+      absl::StrCat(ErrorCodeName(rejected.error.code), ": ", rejected.error.text));
+  SendTo(scope, slot, std::move(rejected));
 }
 
 bool Job::IsMember(const Worker& worker) const { return worker.state == WorkerState::kMember; }

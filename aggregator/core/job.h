@@ -288,6 +288,7 @@ class Job {
                         RoundNumber number);
   void RejectMessage(const JobScope& scope, Slot slot, ErrorCode code, const std::string& text,
                      std::optional<LaneIndex> lane = std::nullopt, RoundNumber round = 0);
+  void Reject(const JobScope& scope, Slot slot, Rejected rejected);
   std::vector<RoundMember> RoundMembers() const;
   void AdvanceLane(const JobScope& scope, LaneIndex index);
   void AdvanceAll(const JobScope& scope);

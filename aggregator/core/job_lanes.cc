@@ -96,9 +96,10 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
   Worker& worker = workers_[slot];
   LaneIndex index = 0;
   while (index < lanes_.size() && lanes_[index].name != request.lane) ++index;
-  const auto refuse = [&](ErrorCode code, const std::string& why) {
-    RejectMessage(scope, slot, code,
-                  absl::StrCat("Job ", name_, ", lane ", request.lane, ": ", why));
+  // Without a tensor: of all that have no index.
+  const auto refuse = [&](ErrorCode code, const std::string& why, const std::string& tensor = "") {
+    const std::string text = absl::StrCat("Job ", name_, ", lane ", request.lane, ": ", why);
+    Reject(scope, slot, Rejected{Error{code, text}, std::nullopt, 0, request.lane, tensor});
   };
   if (index == lanes_.size()) {
     if (const std::string why = WhyNoMoreLanes(scope); !why.empty()) {
@@ -136,13 +137,15 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
       refuse(ErrorCode::kMismatch,
              absl::StrCat("worker ", worker.id, " registers tensor ", spec.name, " as ",
                           DescribeSpec(spec), " where the job has ", DescribeSpec(mine),
-                          ". Build the same model on every worker; the others go on."));
+                          ". Build the same model on every worker; the others go on."),
+             spec.name);
       continue;
     }
     const std::optional<uint64_t> bytes = TensorBytes(spec);
     if (!bytes.has_value()) {
       refuse(ErrorCode::kInvalidArgument,
-             absl::StrCat("tensor ", spec.name, " as ", DescribeSpec(spec), " has no size."));
+             absl::StrCat("tensor ", spec.name, " as ", DescribeSpec(spec), " has no size."),
+             spec.name);
       continue;
     }
     if (lane.layout.version() >= scope.config.max_tensors) {
@@ -155,7 +158,8 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
       refuse(ErrorCode::kResourceExhausted,
              absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec),
                           " the lane would have more than ", scope.config.max_lane_bytes,
-                          " bytes, which is its limit."));
+                          " bytes, which is its limit."),
+             spec.name);
       continue;
     }
     if (const std::string why = WhyNotTold(scope, lane, &spec); !why.empty()) {
@@ -167,7 +171,8 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
                                              lane.layout.bytes() + *bytes);
         !why.empty()) {
       refuse(ErrorCode::kResourceExhausted,
-             absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " it ", why));
+             absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " it ", why),
+             spec.name);
       continue;
     }
     lane.layout.Append(spec);

@@ -97,8 +97,11 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
   const auto same = [&](const Request& other) {
     return other.slot == slot && other.first == request.first && other.count == request.count;
   };
-  entry.requests.erase(std::remove_if(entry.requests.begin(), entry.requests.end(), same),
-                       entry.requests.end());
+  const auto before = std::find_if(entry.requests.begin(), entry.requests.end(), same);
+  if (before != entry.requests.end()) {
+    if (before->asked.has_value()) request.silent = scope.workers[*before->asked].id;
+    entry.requests.erase(before);
+  }
   const auto mine = std::count_if(entry.requests.begin(), entry.requests.end(),
                                   [&](const Request& other) { return other.slot == slot; });
   if (static_cast<size_t>(mine) >= kMaxRequests) {
@@ -118,7 +121,12 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
     ServeCached(scope, key, entry, request);
     if (request.count == 0) return true;
   }
-  for (const auto& [id, holder] : entry.holders) {
+  // Whoever was asked in vain comes last: it may serve the value no more.
+  auto next = request.silent.has_value() ? entry.holders.upper_bound(*request.silent)
+                                         : entry.holders.begin();
+  for (size_t i = 0; i < entry.holders.size(); ++i) {
+    if (next == entry.holders.end()) next = entry.holders.begin();
+    const auto& [id, holder] = *next++;
     const auto& [slot, holding] = holder;
     if (request.source.has_value() && *request.source != id) continue;
     if (slot == request.slot || !scope.workers[slot].connected()) continue;

@@ -87,11 +87,12 @@ class Values {
     std::optional<WorkerId> source;
     uint32_t first = 0;
     uint32_t count = 0;
-    std::optional<Slot> asked;     // The holder that was asked for the chunks.
-    std::optional<Digest> digest;  // What the requester was told the value is.
+    std::optional<Slot> asked;       // The holder that was asked for the chunks.
+    std::optional<WorkerId> silent;  // Who was asked before, and has not sent them.
+    std::optional<Digest> digest;    // What the requester was told the value is.
     absl::Time deadline = absl::InfiniteFuture();
     auto Fields() const {
-      return std::tie(slot, expected, source, first, count, asked, digest, deadline);
+      return std::tie(slot, expected, source, first, count, asked, silent, digest, deadline);
     }
   };
   // What a receiver was told the value is, and how far it was sent it from here.

@@ -178,7 +178,13 @@ basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout
   basin::client::BeginRound begin;
   begin.lane = registered->lane;
   begin.spec.op = basin::ReduceOp::kMax;
-  const uint8_t here = 1;
+  // A call that a timeout or a pause ended is gone on with, or this worker would be one ahead.
+  const absl::StatusOr<bool> outstanding = worker->client().Outstanding(begin.lane);
+  if (!outstanding.ok()) return Return(outstanding.status(), error);
+  if (*outstanding) {
+    return Hand(worker->client().Wait(begin.lane, Timeout(timeout)), nullptr, error);
+  }
+  static constexpr uint8_t here = 1;  // It is read after a timeout as well.
   return Hand(worker->client().Allreduce(begin, {{registered->tensors[0], &here, nullptr}},
                                          Timeout(timeout)),
               nullptr, error);

@@ -43,6 +43,10 @@ Error Broadcast::Announce(const Scope& scope, const AnnounceValue& announce) {
   return {};
 }
 
+void Broadcast::StopServing(const std::string& lane, const std::string& tensor) {
+  announced_.erase({lane, tensor});
+}
+
 Error Broadcast::Get(const Scope& scope, const GetValue& get) {
   if (get.source == scope.config.worker) {
     return {ErrorCode::kFailedPrecondition,
@@ -61,8 +65,7 @@ Error Broadcast::Get(const Scope& scope, const GetValue& get) {
   Fetch fetch;
   fetch.expected = get.expected;
   fetch.root = get.source;
-  fetch.deadline = get.deadline == absl::InfiniteFuture() ? scope.now + scope.config.value_timeout
-                                                          : get.deadline;
+  fetch.deadline = get.deadline;
   fetch.progress = scope.now;
   wake_ = std::min(wake_, fetch.deadline);
   AskWhat(scope, get.key, fetch);

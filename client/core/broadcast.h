@@ -46,6 +46,8 @@ class Broadcast {
   // ---- the trainer's side; an error that is not kOk refuses the call, and nothing has changed
   Error Announce(const Scope& scope, const AnnounceValue& announce);
   Error Get(const Scope& scope, const GetValue& get);
+  // Says nothing now: who asks this worker in vain asks another one.
+  void StopServing(const std::string& lane, const std::string& tensor);
   void FailAll(const Scope& scope, const Error& error);
 
   // ---- the aggregator's side

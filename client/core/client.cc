@@ -255,6 +255,10 @@ void Client::TakeCall(const Scope& scope, const AnnounceValue& announce) {
   Refuse(scope, broadcast_.Announce(scope, announce));
 }
 
+void Client::TakeCall(const Scope&, const StopServing& stop) {
+  broadcast_.StopServing(stop.lane, stop.tensor);
+}
+
 void Client::TakeCall(const Scope& scope, const GetValue& get) {
   Refuse(scope, broadcast_.Get(scope, get));
 }

@@ -114,6 +114,7 @@ class Client {
   void TakeCall(const Scope& scope, const Finish& finish);
   void TakeCall(const Scope& scope, const LeaveJob& leave);
   void TakeCall(const Scope& scope, const AnnounceValue& announce);
+  void TakeCall(const Scope& scope, const StopServing& stop);
   void TakeCall(const Scope& scope, const GetValue& get);
   void Refuse(const Scope& scope, Error error) const;
   template <typename F>

@@ -144,6 +144,18 @@ void Client::SetMembership(const Scope& scope, const Membership& membership, Rol
 
 void Client::TakeRejected(const Scope& scope, const Rejected& rejected) {
   const Error& error = rejected.error;
+  if (!rejected.lane_name.empty()) {
+    const auto named = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+      return lane.name() == rejected.lane_name;
+    });
+    // That a tensor is another one in the job is seen in the layout, whoever was first.
+    const bool in_layout = error.code == ErrorCode::kMismatch && !rejected.tensor.empty();
+    if (named != lanes_.end() && !in_layout) {
+      named->TakeRegistrationRefused(scope, rejected.tensor, error);
+    }
+    scope.actions.push_back(Refused{error});
+    return;
+  }
   if (!rejected.lane.has_value()) {
     if (error.code == ErrorCode::kPaused) {
       for (Lane& lane : lanes_) lane.EndWaits(scope, error);

@@ -29,7 +29,6 @@ struct Config {
   absl::Duration backoff_first = absl::Milliseconds(100);  // After the attempt made at once.
   absl::Duration backoff_limit = absl::Seconds(2);
   absl::Duration leave_timeout = absl::Seconds(2);  // For the aggregator to take note of a leave.
-  absl::Duration value_timeout = absl::Minutes(5);  // Of a get whose caller names no deadline.
   absl::Duration value_retry = absl::Seconds(2);    // Ask again for value chunks that do not come.
 
   uint32_t max_lanes = 64;

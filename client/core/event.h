@@ -134,6 +134,11 @@ struct AnnounceValue {
   TensorSpec spec;
   Digest digest = 0;
 };
+// And serves it no more.
+struct StopServing {
+  std::string lane;
+  std::string tensor;
+};
 // Answered by ValueReady or ValueFailed.
 struct GetValue {
   ValueKey key;
@@ -148,7 +153,7 @@ using Event =
     std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
                  ResultReceived, ValueReceived, DeclareReady, RegisterTensors, BeginRound,
                  PushTensor, SkipTensor, CommitRound, WithdrawRound, WaitRound, AbandonRounds,
-                 SetBusy, Progress, Finish, LeaveJob, AnnounceValue, GetValue>;
+                 SetBusy, Progress, Finish, LeaveJob, AnnounceValue, StopServing, GetValue>;
 
 }  // namespace basin::client
 

@@ -59,19 +59,29 @@ Error Lane::WhyNotRegister(const Config& config, LaneKind kind,
 
 void Lane::Register(const Scope& scope, const std::vector<TensorSpec>& tensors) {
   const size_t before = tensors_.size();
+  size_t first = before;  // To be said.
   for (const TensorSpec& spec : tensors) {
     const auto handle = static_cast<TensorHandle>(tensors_.size());
-    if (!by_name_.emplace(spec.name, handle).second) continue;
-    tensors_.push_back({spec, std::nullopt, ""});
+    const auto [at, fresh] = by_name_.emplace(spec.name, handle);
+    if (fresh) {
+      tensors_.push_back({spec, std::nullopt, {}});
+      continue;
+    }
+    // What was refused is asked for again: there may be room for it now.
+    RegisteredTensor& known = tensors_[at->second];
+    if (known.refusal.code == ErrorCode::kOk || known.refusal.code == ErrorCode::kMismatch)
+      continue;
+    known.refusal = {};
+    first = std::min<size_t>(first, at->second);
   }
-  if (tensors_.size() == before && index_.has_value()) return;  // Nothing new.
+  if (first == tensors_.size() && index_.has_value()) return;  // Nothing new.
   // What others registered before may be in the layout already.
   for (TensorHandle handle = static_cast<TensorHandle>(before); handle < tensors_.size();
        ++handle) {
     const auto index = layout_.Find(tensors_[handle].spec.name);
     if (index.has_value()) MapTensor(scope, handle, *index);
   }
-  if (scope.welcomed) SayTensors(scope, before);
+  if (scope.welcomed) SayTensors(scope, first);
 }
 
 void Lane::SayTensors(const Scope& scope, size_t first) const {
@@ -89,6 +99,11 @@ Error Lane::Begin(const Scope& scope, const BeginRound& begin) {
                       round_->state() == RoundState::kPushing
                           ? "it has begun already; commit or withdraw it first."
                           : "its outcome is not known yet; wait for it, or abandon it.");
+  }
+  if (!index_.has_value()) {
+    for (const RegisteredTensor& tensor : tensors_) {
+      if (tensor.refusal.code != ErrorCode::kOk) return tensor.refusal;
+    }
   }
   // The aggregator would refuse it, and the work of the backward with it.
   if (const std::string why = WhyNotCounted(begin.counts); !why.empty()) {
@@ -140,7 +155,10 @@ Error Lane::WhyNotTensor(TensorHandle tensor) const {
 Error Lane::PushTensor(const Scope& scope, const client::PushTensor& push) {
   if (Error error = WhyNotTensor(push.tensor); error.code != ErrorCode::kOk) return error;
   const RegisteredTensor& tensor = tensors_[push.tensor];
-  if (!tensor.mismatch.empty()) return RefuseCall(ErrorCode::kMismatch, tensor.mismatch);
+  if (tensor.refusal.code == ErrorCode::kMismatch) {
+    return RefuseCall(ErrorCode::kMismatch, tensor.refusal.text);
+  }
+  if (tensor.refusal.code != ErrorCode::kOk) return tensor.refusal;
   round_->PushTensor(push.tensor, *TensorBytes(tensor.spec), push.digest, push.squared_norm);
   if (tensor.index.has_value()) round_->SetIndex(scope, Id(), push.tensor, *tensor.index);
   Advance(scope);
@@ -275,7 +293,7 @@ void Lane::Forget() {
   told_round_ = 0;
   for (RegisteredTensor& tensor : tensors_) {
     tensor.index.reset();
-    tensor.mismatch.clear();
+    tensor.refusal = {};
   }
 }
 
@@ -317,20 +335,38 @@ Finding Lane::TakeLayout(const Scope& scope, const LaneLayout& layout) {
 
 void Lane::MapTensor(const Scope& scope, TensorHandle handle, TensorIndex index) {
   RegisteredTensor& tensor = tensors_[handle];
-  if (tensor.index.has_value() || !tensor.mismatch.empty()) return;
+  if (tensor.index.has_value() || tensor.refusal.code == ErrorCode::kMismatch) return;
   const TensorSpec& theirs = layout_.tensors()[index];
   if (theirs == tensor.spec) {
     tensor.index = index;
+    tensor.refusal = {};
     if (round_.has_value()) round_->SetIndex(scope, Id(), handle, index);
     return;
   }
-  tensor.mismatch =
-      absl::StrCat("tensor ", tensor.spec.name, " is ", DescribeSpec(tensor.spec), " here and ",
-                   DescribeSpec(theirs), " in the job. Build the same model on every worker.");
-  // What was pushed of it before this was known cannot be sent.
-  if (!round_.has_value() || !round_->push().Has(handle)) return;
+  RefuseTensor(
+      scope, handle,
+      {ErrorCode::kMismatch,
+       absl::StrCat("tensor ", tensor.spec.name, " is ", DescribeSpec(tensor.spec), " here and ",
+                    DescribeSpec(theirs), " in the job. Build the same model on every worker.")});
+}
+
+void Lane::TakeRegistrationRefused(const Scope& scope, const std::string& tensor,
+                                   const Error& error) {
+  for (TensorHandle handle = 0; handle < tensors_.size(); ++handle) {
+    const RegisteredTensor& known = tensors_[handle];
+    if (known.index.has_value() || known.refusal.code != ErrorCode::kOk) continue;
+    if (tensor.empty() || known.spec.name == tensor) RefuseTensor(scope, handle, error);
+  }
+  // The aggregator has heard nothing of a round in a lane that it does not have.
+  if (!index_.has_value()) FailRoundInFlight(scope, error);
+}
+
+void Lane::RefuseTensor(const Scope& scope, TensorHandle handle, const Error& why) {
+  tensors_[handle].refusal = why;
+  if (!index_.has_value() || !round_.has_value() || !round_->push().Has(handle)) return;
   if (!round_->Take(RoundInput::kRefused)) return;
-  const Error error = RefuseCall(ErrorCode::kMismatch, tensor.mismatch);
+  const Error error =
+      why.code == ErrorCode::kMismatch ? RefuseCall(ErrorCode::kMismatch, why.text) : why;
   scope.actions.push_back(RoundRejected{handle_, round_->number(), error});
   round_->TakeRefusal(error.text);
   round_->SetReason(error.text);
@@ -510,6 +546,10 @@ void Lane::EndSession() {
   early_.reset();
   settlement_.EndSession();
   if (round_.has_value()) round_->EndSession();
+  // Everything is registered again, with whoever comes next.
+  for (RegisteredTensor& tensor : tensors_) {
+    if (tensor.refusal.code != ErrorCode::kMismatch) tensor.refusal = {};
+  }
 }
 
 void Lane::LoseStream(const Scope& scope, uint32_t stream) {

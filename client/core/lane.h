@@ -30,8 +30,8 @@ inline constexpr size_t kRememberedVerdicts = 2;
 struct RegisteredTensor {
   TensorSpec spec;
   std::optional<TensorIndex> index;
-  std::string mismatch;  // Why the job's tensor of this name cannot be this one.
-  auto Fields() const { return std::tie(spec, index, mismatch); }
+  Error refusal;  // Why it has no index and gets none; kOk: it will get one.
+  auto Fields() const { return std::tie(spec, index, refusal); }
 };
 
 class Lane {
@@ -89,6 +89,8 @@ class Lane {
   Finding TakeRestart(const Scope& scope, const AttemptRestarted& restart);
   Finding TakeResult(const Scope& scope, const ResultReceived& frame);
   Finding TakePrepared(const Scope& scope, const Prepared& prepared);
+  // The aggregator refuses to register the tensor; "": every one that has no index.
+  void TakeRegistrationRefused(const Scope& scope, const std::string& tensor, const Error& error);
   // Whether a refusal of the round in flight is news to the trainer.
   bool TakeRefusal(const Error& error) { return round_->TakeRefusal(error.text); }
   void TakeSupply(const Scope& scope, const Supply& supply);
@@ -126,6 +128,8 @@ class Lane {
   Error WhyNotTensor(TensorHandle tensor) const;
   // The tensor has this index, unless the job has another tensor by that name.
   void MapTensor(const Scope& scope, TensorHandle tensor, TensorIndex index);
+  // It gets no index. What was pushed of it cannot be sent.
+  void RefuseTensor(const Scope& scope, TensorHandle tensor, const Error& error);
   void SayTensors(const Scope& scope, size_t first) const;
   // Whether the bytes of a committed value are here, checked.
   bool Holds(const VerdictRecord& record) const;

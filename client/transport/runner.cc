@@ -297,6 +297,10 @@ void Runner::Wait(LaneHandle handle, absl::Time deadline, RoundDone done, absl::
   }
 }
 
+bool Runner::Outstanding(LaneHandle lane) const {
+  return lane < lanes_.size() && (lanes_[lane].round.has_value() || lanes_[lane].ended.has_value());
+}
+
 void Runner::Abandon(StatusDone done, absl::Time now) {
   const absl::Status status = Call(AbandonRounds{}, now);
   if (!status.ok()) return done(status);
@@ -339,8 +343,9 @@ absl::Status Runner::Announce(const ValueKey& key, const TensorSpec& spec, Serve
   return absl::OkStatus();
 }
 
-void Runner::StopServing(const std::string& lane, const std::string& tensor) {
+void Runner::StopServing(const std::string& lane, const std::string& tensor, absl::Time now) {
   served_.erase({lane, tensor});
+  Step(client::StopServing{lane, tensor}, now);
 }
 
 void Runner::GateOpened(absl::Time now) {

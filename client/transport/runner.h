@@ -113,6 +113,8 @@ class Runner {
   absl::Status Withdraw(LaneHandle lane, const std::string& reason, RoundDone ended,
                         absl::Time now);
   void Wait(LaneHandle lane, absl::Time deadline, RoundDone done, absl::Time now);
+  // Whether a round has begun whose outcome nobody has taken.
+  bool Outstanding(LaneHandle lane) const;
   // `done` when the memory of every round has come back.
   void Abandon(StatusDone done, absl::Time now);
   void Leave(StatusDone done, absl::Time now);
@@ -120,7 +122,7 @@ class Runner {
   void AwaitMember(absl::Time deadline, StatusDone done, absl::Time now);
   absl::Status Announce(const ValueKey& key, const TensorSpec& spec, ServedValue value,
                         absl::Time now);
-  void StopServing(const std::string& lane, const std::string& tensor);
+  void StopServing(const std::string& lane, const std::string& tensor, absl::Time now);
   void Get(const GetValue& get, ValueDone done, absl::Time now);
 
   // Closes everything, and fails what waits. `done` when the memory of every round has come back.

@@ -315,6 +315,14 @@ RoundOutcome Worker::Wait(LaneHandle lane, absl::Duration timeout) {
   });
 }
 
+absl::StatusOr<bool> Worker::Outstanding(LaneHandle lane) {
+  using Answered = absl::StatusOr<bool>;
+  return Ask<Answered>(
+      [lane](Runner& runner, absl::Time, const std::function<void(const Answered&)>& done) {
+        done(runner.Outstanding(lane));
+      });
+}
+
 RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTensor> tensors,
                                absl::Duration timeout) {
   const basin::Begin message{0, 1, begin.spec, begin.counts, begin.step_label, begin.samples};
@@ -390,8 +398,8 @@ absl::Status Worker::Announce(const ValueKey& key, const TensorSpec& spec, const
 }
 
 absl::Status Worker::StopServing(const std::string& lane, const std::string& tensor) {
-  return Do([&](Runner& runner, absl::Time) {
-    runner.StopServing(lane, tensor);
+  return Do([&](Runner& runner, absl::Time now) {
+    runner.StopServing(lane, tensor, now);
     return absl::OkStatus();
   });
 }

@@ -122,6 +122,8 @@ class Worker {
   // kOutcomeUnknown at the timeout, kPaused when the job is; the round goes on then. Otherwise the
   // outcome, once.
   RoundOutcome Wait(LaneHandle lane, absl::Duration timeout);
+  // Whether a round of the lane has begun whose outcome nobody has taken.
+  absl::StatusOr<bool> Outstanding(LaneHandle lane);
 
   struct CallTensor {
     TensorHandle tensor = 0;

@@ -379,7 +379,10 @@ struct Rejected {
   Error error;
   std::optional<LaneIndex> lane;
   RoundNumber round = 0;
-  auto Fields() const { return std::tie(error, lane, round); }
+  // Of a registration. No tensor: whatever of the lane has no index.
+  std::string lane_name{};
+  std::string tensor{};
+  auto Fields() const { return std::tie(error, lane, round, lane_name, tensor); }
 };
 
 // The session is over; the error says whether a new one may be tried.

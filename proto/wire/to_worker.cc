@@ -246,6 +246,8 @@ void Encode(const Rejected& in, v1::Rejected* out) {
   Encode(in.error, out->mutable_error());
   if (in.lane) out->set_lane(*in.lane);
   out->set_round(in.round);
+  out->set_lane_name(in.lane_name);
+  out->set_tensor(in.tensor);
 }
 
 Rejected Decode(const v1::Rejected& in, Checker& checker) {
@@ -253,6 +255,8 @@ Rejected Decode(const v1::Rejected& in, Checker& checker) {
   out.error = DecodeRequired("error", in.has_error(), in.error(), checker);
   if (in.has_lane()) out.lane = DecodeLane("lane", in.lane(), checker);
   out.round = in.round();
+  if (!in.lane_name().empty()) out.lane_name = checker.Name("lane_name", in.lane_name());
+  if (!in.tensor().empty()) out.tensor = checker.Name("tensor", in.tensor());
   return out;
 }
 

@@ -377,8 +377,10 @@ void RandomMessages::Fill(Supply* out) {
 void RandomMessages::Fill(Verdict* out) { *out = {Lane(), Make<VerdictRecord>(), MaybeWorker()}; }
 
 void RandomMessages::Fill(Rejected* out) {
-  *out = {Make<Error>(), std::nullopt, Number()};
+  *out = {Make<Error>(), std::nullopt, Number(), "", ""};
   if (Coin()) out->lane = Lane();
+  if (Coin()) out->lane_name = Name();
+  if (Coin()) out->tensor = Name();
 }
 
 void RandomMessages::Fill(Ended* out) { *out = Coin() ? Ended{} : Ended{Make<Error>()}; }

@@ -74,6 +74,26 @@ TEST(Broadcast, Criterion_2_1_WhoAsksFirstWaitsAloneUntilItIsThere) {
   EXPECT_EQ(t.b.Count<ValueKnown>(), 1u);
 }
 
+// Its trainer may have stopped serving, which nobody is told.
+TEST(Broadcast, WhoDoesNotAnswerIsPassedOver) {
+  Cluster t(Settings(1, 4, 4), {});
+  for (const char* worker : {"a", "b", "c", "d"}) t.Join(worker);
+  for (const char* holder : {"a", "b", "c"}) t[holder].Say(Offer());
+  t["d"].Say(Know());
+  const auto asked = [&] {
+    return std::vector<size_t>{t["a"].Count<basin::Ask>(), t["b"].Count<basin::Ask>(),
+                               t["c"].Count<basin::Ask>()};
+  };
+  t["d"].Say(Ask4());
+  EXPECT_THAT(asked(), ElementsAre(1, 0, 0));
+  t["d"].Say(Ask4());
+  EXPECT_THAT(asked(), ElementsAre(1, 1, 0));
+  t["d"].Say(Ask4());
+  EXPECT_THAT(asked(), ElementsAre(1, 1, 1));
+  t["d"].Say(Ask4());
+  EXPECT_THAT(asked(), ElementsAre(2, 1, 1)) << "all of them in turn";
+}
+
 TEST(Broadcast, Criterion_2_2_WhatIsNeverPublishedFailsNamingValueAndRoot) {
   Three t;
   t.b.Say(Know(std::nullopt, "a"));

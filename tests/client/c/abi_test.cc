@@ -471,6 +471,23 @@ TEST_F(Abi, ABarrierWaitsForEverybody) {
 
 // ---- values
 
+// One that a timeout has ended is gone on with: whoever calls again is not a barrier ahead.
+TEST_F(Abi, ABarrierThatTimedOutIsTheSameWhenItIsCalledAgain) {
+  const auto members = Launch(2);
+  const auto barrier = [](Trainer& t, int64_t timeout) {
+    return basin_barrier(t.worker, "b", timeout, t.failure.out());
+  };
+  EXPECT_EQ(barrier(*members[0], BASIN_SECONDS(1) / 100), BASIN_OUTCOME_UNKNOWN);
+  EXPECT_EQ(barrier(*members[0], BASIN_SECONDS(1) / 100), BASIN_OUTCOME_UNKNOWN);
+  EXPECT_EQ(barrier(*members[1], BASIN_SECONDS(60)), BASIN_OK)
+      << members[1]->failure.message();  // Both are there, though one of them does not wait.
+  EXPECT_EQ(barrier(*members[0], BASIN_SECONDS(60)), BASIN_OK) << members[0]->failure.message();
+  // The next one is for both again.
+  EXPECT_EQ(barrier(*members[0], BASIN_SECONDS(1) / 100), BASIN_OUTCOME_UNKNOWN);
+  EXPECT_EQ(barrier(*members[1], BASIN_SECONDS(60)), BASIN_OK) << members[1]->failure.message();
+  EXPECT_EQ(barrier(*members[0], BASIN_SECONDS(60)), BASIN_OK) << members[0]->failure.message();
+}
+
 TEST_F(Abi, Criterion_2_5_ABroadcastCopiesTheRootsBits) {
   const auto members = Launch(3);
   const std::vector<float> value = {NAN, -0.0F, INFINITY, 1e-45F, 5};

@@ -47,6 +47,16 @@ TEST(AnnounceTest, IsSaidNowAndInEverySession) {
   EXPECT_EQ(worker.Connect().Sent<Announce>().size(), 2u);
 }
 
+TEST(AnnounceTest, WhatIsServedNoMoreIsNotSaidAgain) {
+  Harness worker;
+  worker.Connect();
+  worker.Do(AnnounceValue{kKey, OfChunks(3), 5});
+  worker.Do(StopServing{kKey.lane, kKey.tensor});
+  EXPECT_EQ(worker.client.broadcast().announced(), 0u);
+  worker.Do(SessionDown{""});
+  EXPECT_FALSE(worker.Connect().HasSent<Announce>());
+}
+
 TEST(AnnounceTest, NonsenseAndBoundsAreRefused) {
   Config config = TestConfig();
   config.max_values = 1;
@@ -225,9 +235,18 @@ TEST(GetTest, HasADeadline) {
   EXPECT_NE(error.text.find("worker w-1"), std::string::npos);
 }
 
-TEST(GetTest, WithoutADeadlineThereIsOneAllTheSame) {
+TEST(GetTest, WithoutADeadlineItWaitsForEver) {
   Harness worker;
+  worker.Connect();
   worker.Do(GetValue{kKey, std::nullopt, std::nullopt, absl::InfiniteFuture()});
+  EXPECT_FALSE(worker.Pass(absl::Hours(48)).Has<ValueFailed>());
+  worker.Hear(Known(1));
+  EXPECT_TRUE(worker.Do(Frame(0, 1)).Has<ValueReady>());
+}
+
+TEST(GetTest, AtItsDeadlineItSaysThatNobodyIsConnected) {
+  Harness worker;
+  worker.Do(GetValue{kKey, std::nullopt, std::nullopt, worker.now + absl::Minutes(5)});
   EXPECT_FALSE(worker.Pass(absl::Minutes(5) - absl::Milliseconds(1)).Has<ValueFailed>());
   const Error error = worker.Pass(absl::Milliseconds(1)).One<ValueFailed>().error;
   EXPECT_NE(error.text.find("not connected"), std::string::npos) << error.text;

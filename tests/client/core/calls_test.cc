@@ -88,6 +88,46 @@ TEST(RegisterTest, RegistrationsThatTheAggregatorRefusesAreTold) {
   EXPECT_EQ(worker.Hear(Rejected{error, std::nullopt, 0}).One<Refused>().error, error);
 }
 
+// A worker that only heard that something was refused would wait for a verdict for ever.
+TEST(RegisterTest, ALaneThatTheAggregatorHasNoRoomForFailsItsRounds) {
+  Harness worker;
+  worker.BecomeMember();
+  BeginRound begin;
+  begin.lane = 1;
+  worker.Do(RegisterTensors{"late", LaneKind::kGradient, {F32("d", 4), F32("e", 4)}});
+  worker.Do(begin);
+  worker.Do(PushTensor{1, 0, 0});
+  const Rejected none{{ErrorCode::kResourceExhausted, "no memory"}, std::nullopt, 0, "late", ""};
+  EXPECT_EQ(worker.Hear(none).One<FailRound>().error, none.error);
+  EXPECT_EQ(worker.Do(begin).One<Refused>().error.code, ErrorCode::kResourceExhausted);
+  // It is asked for again when the trainer registers it again, and in the next session.
+  const auto again = worker.Do(RegisterTensors{"late", LaneKind::kGradient, {F32("d", 4)}});
+  EXPECT_EQ(again.OneSent<Register>().lane, "late");
+  worker.Hear(none);
+  worker.Do(SessionDown{""});
+  worker.Connect();
+  EXPECT_FALSE(worker.Do(begin).Has<Refused>());
+}
+
+TEST(RegisterTest, ATensorThatTheAggregatorHasNoRoomForWithdrawsTheRound) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("d", 4)}});
+  worker.Begin();
+  worker.Do(PushTensor{0, 3, 0});
+  const Rejected none{{ErrorCode::kResourceExhausted, "no memory"}, std::nullopt, 0, "g", "d"};
+  const Actions actions = worker.Hear(none);
+  EXPECT_EQ(actions.One<RoundRejected>().error, none.error);
+  EXPECT_EQ(actions.OneSent<Withdraw>().reason, "no memory");
+  // Another round is refused where the tensor is pushed.
+  Harness other;
+  other.BecomeMember();
+  other.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("d", 4)}});
+  other.Hear(none);
+  other.Begin();
+  EXPECT_EQ(other.Do(PushTensor{0, 3, 0}).One<Refused>().error.code, ErrorCode::kResourceExhausted);
+}
+
 // W10: the offender is told which tensor, and both sides; it is not counted, the others go on.
 TEST(RegisterTest, Fault_W10_AMismatchedTensorIsRefused) {
   Harness worker;

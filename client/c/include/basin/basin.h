@@ -320,7 +320,8 @@ BASIN_API basin_code basin_allreduce(basin_worker* worker, uint32_t lane,
                                      const basin_round_spec* spec, const basin_buffer* buffers,
                                      size_t count, int64_t timeout, basin_result** result,
                                      basin_error** error);
-/* Returns when every member has called it with this name. */
+/* Returns when every member has called it with this name. After OUTCOME_UNKNOWN or PAUSED it goes
+ * on: call it again, and it is the same barrier. */
 BASIN_API basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout,
                                    basin_error** error);
 
