@@ -14,6 +14,16 @@ namespace {
 
 // The text of a pause names no more workers than this.
 constexpr size_t kNamedMissing = 8;
+// Nor the note of a generation more than this: thousands of notes are kept.
+constexpr size_t kNamedMembers = 64;
+
+// "w-3, w-7 and 2 more".
+std::string NamesOf(std::vector<WorkerId> workers, size_t most) {
+  const size_t more = workers.size() - std::min(workers.size(), most);
+  workers.resize(workers.size() - more);
+  return absl::StrCat(absl::StrJoin(workers, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
 
 }  // namespace
 
@@ -244,7 +254,7 @@ void Job::Activate(const JobScope& scope, const Membership& next,
   std::set<WorkerId> members(next.members.begin(), next.members.end());
   Say(scope, NoteKind::kGeneration, "",
       absl::StrCat("Generation ", ToString(next.generation), ": ",
-                   next.members.empty() ? "nobody" : absl::StrJoin(next.members, ", "), "."));
+                   next.members.empty() ? "nobody" : NamesOf(next.members, kNamedMembers), "."));
   for (const auto& [id, slot] : workers_.by_id()) {
     Worker& worker = workers_[slot];
     if (worker.state == WorkerState::kLost) continue;
@@ -468,10 +478,7 @@ std::string Job::Missing() const {
     if (!here) gone.push_back(id);
   }
   if (gone.empty()) return "";
-  const size_t more = gone.size() - std::min(gone.size(), kNamedMissing);
-  gone.resize(gone.size() - more);
-  return absl::StrCat(" (missing: ", absl::StrJoin(gone, ", "),
-                      more > 0 ? absl::StrCat(" and ", more, " more") : "", ")");
+  return absl::StrCat(" (missing: ", NamesOf(std::move(gone), kNamedMissing), ")");
 }
 
 // To everybody who is here: what the log of a trainer that waits, and the text of a deadline that

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/aggregator/core/harness.h"
 
 namespace basin::aggregator {
@@ -236,6 +237,13 @@ TEST(Genesis, SettingsThatCannotBeMetAreRefused) {
     EXPECT_EQ(c["a"].ended->code, ErrorCode::kInvalidArgument);
     EXPECT_THAT(c["a"].ended->text, HasSubstr("min_workers"));
   }
+}
+
+// Thousands of notes are kept, of jobs of any size.
+TEST(Genesis, TheNoteOfAGenerationNamesAtMost64Members) {
+  Cluster t(Settings(70, 70, 70));
+  for (int i = 10; i < 80; ++i) t.Join(absl::StrCat("w", i));
+  EXPECT_THAT(t.NoteText(NoteKind::kGeneration), HasSubstr("w72, w73 and 6 more."));
 }
 
 }  // namespace
