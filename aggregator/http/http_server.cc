@@ -20,11 +20,13 @@
 namespace basin::aggregator {
 namespace {
 
-// Probes of a kubelet and a few scrapers at a time.
-constexpr char kThreads[] = "4";
+// Far more than the probes of a kubelet and its scrapers need: a peer that connects and says
+// nothing holds one until its timeout, and a probe that finds none in time ends a healthy
+// aggregator.
+constexpr char kThreads[] = "32";
 
-// Of a peer that says nothing: it holds one of the threads.
-constexpr char kTimeoutMilliseconds[] = "5000";
+// For a request to arrive, and for a peer that reads nothing of the answer.
+constexpr char kTimeoutMilliseconds[] = "1000";
 
 // Connections that wait for a thread; beyond it the kernel's own queue fills and refuses.
 constexpr char kWaitingConnections[] = "20";

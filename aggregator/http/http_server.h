@@ -1,6 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A small HTTP server for probes and scrapers: a few fixed paths, read only, no state of peers.
+// A small HTTP server for probes and scrapers: a few fixed paths, read only, no state of peers. Who
+// connects has a second to ask, so that those who do not are in nobody's way for longer.
 //
 // Thread contract: Start and the destructor from one thread. Pages are called from threads of the
 // server, several at a time.

@@ -11,7 +11,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "aggregator/http/http_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -23,24 +25,29 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// What the server answers to these bytes, until it closes the connection.
-std::string Ask(const HttpServer& server, const std::string& request) {
+// A connection that says nothing yet.
+int Connect(const HttpServer& server) {
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(server.address().port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(0, connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)));
+  return descriptor;
+}
+
+// What the server answers to these bytes, until it closes the connection.
+std::string Ask(const HttpServer& server, const std::string& request) {
+  const int descriptor = Connect(server);
+  EXPECT_EQ(static_cast<ssize_t>(request.size()),
+            send(descriptor, request.data(), request.size(), MSG_NOSIGNAL));
+  // Nothing more comes: a server that waits for the rest of it need not.
+  shutdown(descriptor, SHUT_WR);
   std::string answer;
-  if (connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
-    EXPECT_EQ(static_cast<ssize_t>(request.size()),
-              send(descriptor, request.data(), request.size(), MSG_NOSIGNAL));
-    // Nothing more comes: a server that waits for the rest of it need not.
-    shutdown(descriptor, SHUT_WR);
-    char piece[4096];
-    ssize_t count = 0;
-    while ((count = recv(descriptor, piece, sizeof(piece), 0)) > 0) {
-      answer.append(piece, static_cast<size_t>(count));
-    }
+  char piece[4096];
+  ssize_t count = 0;
+  while ((count = recv(descriptor, piece, sizeof(piece), 0)) > 0) {
+    answer.append(piece, static_cast<size_t>(count));
   }
   close(descriptor);
   return answer;
@@ -93,6 +100,19 @@ TEST(HttpServerTest, SurvivesWhatIsNoRequest) {
   Ask(*server, "GET /" + std::string(100000, 'a') + " HTTP/1.1\r\n\r\n");
   Ask(*server, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
   EXPECT_THAT(Ask(*server, "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(HttpServerTest, AnswersAProbeWhileOthersSayNothing) {
+  const std::unique_ptr<HttpServer> server = Serve();
+  ASSERT_NE(nullptr, server);
+  std::vector<int> silent(8);
+  for (int& descriptor : silent) descriptor = Connect(*server);
+  // Sooner than the first of them is given up: a kubelet waits a second.
+  const absl::StatusOr<HttpPage> page =
+      GetPage(server->address(), "/livez", absl::Milliseconds(900));
+  for (const int descriptor : silent) close(descriptor);
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(200, page->status);
 }
 
 TEST(HttpServerTest, APortThatSomebodyHasIsAnErrorWithAWayOut) {
