@@ -2,18 +2,25 @@
 
 #include "aggregator/observer/log.h"
 
+#include <chrono>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "aggregator/engine/workers.h"
+#include "runtime/mutex.h"
 
 namespace basin::aggregator {
 namespace {
 
 // Some seconds of the worst that the rate limits let through.
 constexpr size_t kMostWaitingBytes = size_t{4} << 20;
+
+// For the last lines. A reader that reads at all has them long before; one that does not would keep
+// us for ever.
+constexpr std::chrono::seconds kEndWithin{1};
 
 const char* LevelName(LogLevel level) {
   switch (level) {
@@ -47,56 +54,87 @@ std::string FormatLine(const LogLine& line, absl::Time time) {
   return json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-Log::Log(LogLevel least, Sink sink) : least_(least), sink_(std::move(sink)) {
-  thread_ = std::thread([this] {
+// What the log and its thread share.
+struct Log::Queue {
+  explicit Queue(Sink to) : sink(std::move(to)) {}
+  void Work();
+  std::string Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
+  const Sink sink;
+
+  Mutex mutex;
+  Condition changed;
+  std::string waiting ABSL_GUARDED_BY(mutex);
+  uint64_t dropped ABSL_GUARDED_BY(mutex) = 0;
+  bool stop ABSL_GUARDED_BY(mutex) = false;
+  bool stopped ABSL_GUARDED_BY(mutex) = false;
+};
+
+Log::Log(LogLevel least, Sink sink)
+    : least_(least), queue_(std::make_shared<Queue>(std::move(sink))) {
+  thread_ = std::thread([queue = queue_] {
     NameThread("basin-log");
-    Work();
+    queue->Work();
   });
 }
 
 Log::~Log() {
+  const auto until = std::chrono::steady_clock::now() + kEndWithin;
+  bool stopped = false;
   {
-    MutexLock lock(mutex_);
-    stop_ = true;
-    wake_.NotifyAll();
+    MutexLock lock(queue_->mutex);
+    queue_->stop = true;
+    queue_->changed.NotifyAll();
+    while (!queue_->stopped && std::chrono::steady_clock::now() < until) {
+      queue_->changed.WaitUntil(queue_->mutex, until);
+    }
+    stopped = queue_->stopped;
   }
-  thread_.join();
+  if (stopped) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
 }
 
 void Log::Write(const LogLine& line) {
   if (!Wants(line.level)) return;
   const std::string text = FormatLine(line, absl::Now());
-  MutexLock lock(mutex_);
-  if (waiting_.size() + text.size() > kMostWaitingBytes) {
-    ++dropped_;
+  MutexLock lock(queue_->mutex);
+  if (queue_->waiting.size() + text.size() > kMostWaitingBytes) {
+    ++queue_->dropped;
     return;
   }
-  if (waiting_.empty()) wake_.NotifyAll();
-  waiting_ += text;
+  if (queue_->waiting.empty()) queue_->changed.NotifyAll();
+  queue_->waiting += text;
 }
 
-std::string Log::Take() {
-  std::string lines = std::exchange(waiting_, {});
-  if (const uint64_t dropped = std::exchange(dropped_, 0); dropped > 0) {
+std::string Log::Queue::Take() {
+  std::string lines = std::exchange(waiting, {});
+  if (const uint64_t count = std::exchange(dropped, 0); count > 0) {
     LogLine line;
     line.level = LogLevel::kWarning;
     line.event = "log_dropped";
-    line.reason = absl::StrCat(dropped, " lines were dropped: the reader of the log is too slow.");
+    line.reason = absl::StrCat(count, " lines were dropped: the reader of the log is too slow.");
     lines += FormatLine(line, absl::Now());
   }
   return lines;
 }
 
-void Log::Work() {
+void Log::Queue::Work() {
   while (true) {
     std::string lines;
     {
-      MutexLock lock(mutex_);
-      while (!stop_ && waiting_.empty() && dropped_ == 0) wake_.Wait(mutex_);
+      MutexLock lock(mutex);
+      while (!stop && waiting.empty() && dropped == 0) changed.Wait(mutex);
       lines = Take();
-      if (lines.empty()) return;
+      if (lines.empty()) {
+        stopped = true;
+        changed.NotifyAll();
+        return;
+      }
     }
-    sink_(lines);
+    sink(lines);
   }
 }
 

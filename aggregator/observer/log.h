@@ -6,17 +6,19 @@
 //    "worker":"w-7","reason":"was silent for longer than its lease"}
 //
 // Who logs never waits for who reads: lines go through a queue to a thread that writes them. When
-// the queue is full, lines are dropped and counted, and the count is logged.
+// the queue is full, lines are dropped and counted, and the count is logged. Nor does who ends wait
+// for long: a reader that has stopped reading must not keep a process alive.
 //
-// Thread contract: Write from any thread; it does not block.
+// Thread contract: Write from any thread; it does not block. The destructor blocks for a second at
+// most.
 // Failure: none of its own; what the sink cannot write is lost.
 
 #ifndef BASIN_AGGREGATOR_OBSERVER_LOG_H_
 #define BASIN_AGGREGATOR_OBSERVER_LOG_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -24,7 +26,6 @@
 #include "absl/time/time.h"
 #include "aggregator/config/settings.h"
 #include "proto/vocabulary/ids.h"
-#include "runtime/mutex.h"
 
 namespace basin::aggregator {
 
@@ -50,7 +51,8 @@ class Log {
   using Sink = std::function<void(std::string_view lines)>;
 
   Log(LogLevel least, Sink sink);
-  // Writes what waits.
+  // Writes what waits. A sink that has not come to an end of it within a second is left behind with
+  // its thread: what it uses must live as long as it does.
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
@@ -59,18 +61,11 @@ class Log {
   bool Wants(LogLevel level) const { return level >= least_; }
 
  private:
-  void Work();
-  std::string Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct Queue;
 
   // Constant after construction.
   const LogLevel least_;
-  const Sink sink_;
-
-  Mutex mutex_;
-  Condition wake_;
-  std::string waiting_ ABSL_GUARDED_BY(mutex_);
-  uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  const std::shared_ptr<Queue> queue_;  // The thread's too, which may outlive the log.
   std::thread thread_;
 };
 

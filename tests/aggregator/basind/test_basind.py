@@ -5,7 +5,9 @@ Usage: test_basind.py BASIND BASINCTL SOURCE_FOLDER
 """
 
 import json
+import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -125,6 +127,18 @@ class End(unittest.TestCase):
                 events = [line["event"] for line in basind.lines]
                 self.assertEqual(["serving", "ending", "draining", "ended"], events)
                 self.assertIn(number.name, basind.lines[1]["reason"])
+
+    def test_it_ends_though_the_reader_of_the_log_has_stopped_reading(self) -> None:
+        with Basind(BASIND) as basind:
+            basind.await_serving()
+            # The pipe is full, so that its next line blocks.
+            pipe = os.open(f"/proc/{basind.process.pid}/fd/1", os.O_WRONLY | os.O_NONBLOCK)
+            with self.assertRaises(BlockingIOError):
+                while True:
+                    os.write(pipe, bytes(select.PIPE_BUF))
+            os.close(pipe)
+            basind.process.send_signal(signal.SIGTERM)
+            self.assertEqual(0, basind.process.wait(timeout=10))
 
     def test_an_operator_can_end_it(self) -> None:
         with Basind(BASIND) as basind:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <regex>
 #include <set>
@@ -20,6 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "runtime/mutex.h"
 
 namespace basin::aggregator {
 namespace {
@@ -127,6 +129,38 @@ TEST(LogThread, DropsAndSaysSoWhenNobodyReads) {
   }
   EXPECT_THAT(written, HasSubstr("log_dropped"));
   EXPECT_LT(written.size(), size_t{5} << 20);
+}
+
+TEST(LogThread, EndsWhenNobodyReads) {
+  struct Reader {
+    Mutex mutex;
+    Condition changed;
+    bool blocked ABSL_GUARDED_BY(mutex) = false;
+    bool free ABSL_GUARDED_BY(mutex) = false;
+    bool done ABSL_GUARDED_BY(mutex) = false;
+  };
+  const auto reader = std::make_shared<Reader>();
+  {
+    Log log(LogLevel::kInfo, [reader](std::string_view) {
+      MutexLock lock(reader->mutex);
+      reader->blocked = true;
+      reader->changed.NotifyAll();
+      while (!reader->free) reader->changed.Wait(reader->mutex);
+      reader->done = true;
+      reader->changed.NotifyAll();
+    });
+    LogLine line;
+    line.event = "e";
+    log.Write(line);
+    MutexLock lock(reader->mutex);
+    while (!reader->blocked) reader->changed.Wait(reader->mutex);
+  }
+  // The log has ended; what it left behind still works when the reader comes back.
+  MutexLock lock(reader->mutex);
+  EXPECT_FALSE(reader->done);
+  reader->free = true;
+  reader->changed.NotifyAll();
+  while (!reader->done) reader->changed.Wait(reader->mutex);
 }
 
 TEST(RateLimits, LetABurstThroughAndCountTheRest) {
