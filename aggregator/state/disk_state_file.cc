@@ -97,15 +97,20 @@ absl::StatusOr<WrittenState> DiskStateFile::Load() {
   const absl::StatusOr<std::string> text = ReadWhole(path_);
   if (absl::IsNotFound(text.status())) return WrittenState();
   absl::StatusOr<WrittenState> state = text.ok() ? DecodeState(*text) : text.status();
-  if (absl::IsDataLoss(state.status())) {
-    const std::string aside = path_ + ".damaged";
-    const bool moved = std::rename(path_.c_str(), aside.c_str()) == 0;
-    return absl::DataLossError(absl::StrCat(
-        "The state file ", path_, " is damaged (", state.status().message(),
-        "). Nothing of it is used; this is a new term, and members are asked what they remember.",
-        moved ? absl::StrCat(" The file was moved to ", aside, ".") : ""));
+  if (!state.ok()) {
+    unread_ = true;
+    const bool moved = SetAside().ok();
+    const std::string why =
+        absl::IsDataLoss(state.status())
+            ? absl::StrCat("The state file ", path_, " is damaged (", state.status().message(), ")")
+            : std::string(state.status().message());
+    return absl::Status(
+        state.status().code(),
+        absl::StrCat(why,
+                     ". Nothing of it is used; this is a new term, and members are asked what they "
+                     "remember.",
+                     moved ? absl::StrCat(" The file was moved to ", Aside(), ".") : ""));
   }
-  if (!state.ok()) return state.status();
   state_ = *state;
   for (const auto& [name, job] : state_.jobs) order_.push_back(name);
   return state;
@@ -128,7 +133,19 @@ absl::Status DiskStateFile::Save(const SaveState& state) {
   return Reported(Write());
 }
 
+// What could not be read may be good: a disk or a mode that is mended gives it back.
+absl::Status DiskStateFile::SetAside() {
+  if (!unread_) return absl::OkStatus();
+  // Somebody else may have moved it meanwhile.
+  if (std::rename(path_.c_str(), Aside().c_str()) != 0 && errno != ENOENT) {
+    return SystemError(path_, "moved aside, and what it holds could not be read");
+  }
+  unread_ = false;
+  return absl::OkStatus();
+}
+
 absl::Status DiskStateFile::Write() {
+  if (absl::Status moved = SetAside(); !moved.ok()) return moved;
   const std::string text = EncodeState(state_);
   if (text.size() > kMaxStateBytes) {
     return absl::ResourceExhaustedError(

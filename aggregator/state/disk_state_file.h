@@ -4,7 +4,8 @@
 // generation is told only after it was written down here.
 //
 // The file is always whole: a new text is written beside it, made durable, and put in its place.
-// What was there before stays until then, and whatever fails.
+// What was there before stays until then, and whatever fails; what could not be read is not
+// replaced but moved aside, and until that succeeds nothing is written.
 //
 // Thread contract: Save from one thread at a time; the rest before the first Save.
 // Failure: a status that names the file, the step and the system's reason. A save that failed loses
@@ -35,7 +36,8 @@ class DiskStateFile : public StateFile {
   DiskStateFile(std::string path, size_t max_jobs, Report report);
 
   // What an earlier process wrote; nothing when there is no file. DATA_LOSS when the file is
-  // damaged: it is then moved to "<path>.damaged", and nothing of it is used.
+  // damaged, UNAVAILABLE when it cannot be read: it is then moved to "<path>.damaged", and nothing
+  // of it is used.
   absl::StatusOr<WrittenState> Load();
 
   // Writes the term of this process down, with what was loaded. Shows early whether the file can
@@ -45,6 +47,8 @@ class DiskStateFile : public StateFile {
   absl::Status Save(const SaveState& state) override;
 
  private:
+  std::string Aside() const { return path_ + ".damaged"; }
+  absl::Status SetAside();
   absl::Status Write();
   absl::Status Reported(absl::Status status);
 
@@ -55,6 +59,7 @@ class DiskStateFile : public StateFile {
 
   WrittenState state_;
   std::vector<JobName> order_;  // The one that was saved longest ago first.
+  bool unread_ = false;         // A file is there that was not read and was not moved aside.
   bool failing_ = false;
 };
 

@@ -152,6 +152,80 @@ TEST_F(StateFileTest, Fault_A9_ADamagedFileIsRefusedInWordsAndSetAside) {
   EXPECT_THAT(Open().Load()->jobs, IsEmpty());
 }
 
+// A limit on the number of open files makes a good file one that cannot be opened, for root too.
+class NoFileCanBeOpened {
+ public:
+  NoFileCanBeOpened() {
+    EXPECT_EQ(0, getrlimit(RLIMIT_NOFILE, &before_));
+    struct rlimit none = before_;
+    none.rlim_cur = 0;
+    EXPECT_EQ(0, setrlimit(RLIMIT_NOFILE, &none));
+  }
+  ~NoFileCanBeOpened() { EXPECT_EQ(0, setrlimit(RLIMIT_NOFILE, &before_)); }
+  NoFileCanBeOpened(const NoFileCanBeOpened&) = delete;
+  NoFileCanBeOpened& operator=(const NoFileCanBeOpened&) = delete;
+
+ private:
+  struct rlimit before_ = {};
+};
+
+TEST_F(StateFileTest, Fault_A9_AFileThatCannotBeReadIsSetAsideAndKept) {
+  ASSERT_TRUE(Open().Save(Members("a", 7, 1, {"w0", "w1"})).ok());
+  const std::string good = Text();
+  DiskStateFile file = Open();
+  absl::Status failed;
+  {
+    const NoFileCanBeOpened limit;
+    failed = file.Load().status();
+  }
+  EXPECT_TRUE(absl::IsUnavailable(failed));
+  EXPECT_THAT(
+      std::string(failed.message()),
+      AllOf(HasSubstr("cannot be opened"), HasSubstr("new term"), HasSubstr("state.damaged")));
+  ASSERT_TRUE(file.Begin(8).ok());
+  EXPECT_THAT(Open().Load()->jobs, IsEmpty());
+  // Its text is whole: in its old place it is as good as ever.
+  std::filesystem::rename(path() + ".damaged", path());
+  EXPECT_EQ(good, Text());
+}
+
+TEST_F(StateFileTest, Fault_A9_AFileThatCannotBeReadNorSetAsideIsNotReplaced) {
+  ASSERT_TRUE(Open().Save(Members("a", 7, 1, {"w0", "w1"})).ok());
+  const std::string good = Text();
+  const std::string in_its_way = path() + ".damaged";
+  std::filesystem::create_directory(in_its_way);
+  DiskStateFile file = Open();
+  {
+    const NoFileCanBeOpened limit;
+    EXPECT_TRUE(absl::IsUnavailable(file.Load().status()));
+  }
+  EXPECT_THAT(std::string(file.Begin(8).message()),
+              AllOf(HasSubstr(path()), HasSubstr("moved aside"), HasSubstr("Is a directory")));
+  EXPECT_FALSE(file.Save(Members("b", 8, 1, {"w2"})).ok());
+  EXPECT_THAT(reports_, SizeIs(1));
+  EXPECT_EQ(good, Text());
+
+  // Once there is room for it, nothing is missing.
+  std::filesystem::remove(in_its_way);
+  ASSERT_TRUE(file.Save(Members("c", 8, 1, {"w3"})).ok());
+  ASSERT_THAT(reports_, SizeIs(2));
+  EXPECT_TRUE(reports_[1].ok());
+  EXPECT_THAT(Open().Load()->jobs, SizeIs(2));
+  std::filesystem::rename(in_its_way, path());
+  EXPECT_EQ(good, Text());
+}
+
+TEST_F(StateFileTest, Fault_A9_ADamagedFileThatCannotBeSetAsideIsNotReplaced) {
+  Overwrite("basin-state 1\nmuch that may be read by eye\n");
+  const std::string bad = Text();
+  std::filesystem::create_directory(path() + ".damaged");
+  DiskStateFile file = Open();
+  EXPECT_TRUE(absl::IsDataLoss(file.Load().status()));
+  EXPECT_FALSE(file.Begin(8).ok());
+  EXPECT_THAT(reports_, SizeIs(1));
+  EXPECT_EQ(bad, Text());
+}
+
 TEST_F(StateFileTest, Fault_A8_AFullDiskLeavesTheLastFileWholeAndIsReportedOnce) {
   DiskStateFile file = Open();
   ASSERT_TRUE(file.Save(Members("a", 7, 1, {"w0"})).ok());
