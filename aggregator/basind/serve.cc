@@ -65,7 +65,8 @@ void Say(Log& log, LogLevel level, const char* event, const std::string& reason)
 
 // Opens the state file and takes from it what an earlier process wrote. What is damaged or cannot
 // be read is said, and done without.
-std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, Log& log, Config& core) {
+std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, Log& log, Metrics& metrics,
+                                             Config& core) {
   Term saved = 0;
   std::unique_ptr<DiskStateFile> file;
   if (core.state_file) {
@@ -91,8 +92,8 @@ std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, Log& log,
   std::random_device random;
   core.term_step = TermStep(random());
   core.term = FirstTerm(absl::Now(), saved, core.term_step);
-  // Already reported.
-  if (file != nullptr) file->Begin(core.term).IgnoreError();
+  // The log has it already.
+  if (file != nullptr && !file->Begin(core.term).ok()) metrics.CountStateFileFailure();
   return file;
 }
 
@@ -111,7 +112,7 @@ class Service {
         metrics_(version_),
         events_(kRememberedEvents),
         reporter_(log_, metrics_, events_),
-        state_file_(OpenStateFile(settings, log_, settings_.engine.core)),
+        state_file_(OpenStateFile(settings, log_, metrics_, settings_.engine.core)),
         reducer_(kernels::MakeCpuReducer()),
         engine_(settings_.engine, clock_, *reducer_, reporter_, state_file_.get()),
         server_(OptionsOf(settings_)) {}

@@ -266,7 +266,7 @@ Metrics::Metrics(std::string version)
                       .Help("How long a round waited for its last worker alone.")
                       .Register(registry_)),
       state_file_failures_(CounterFamily(registry_, "basin_state_file_failures_total",
-                                         "Generations that could not be written down.")
+                                         "Times that the state file could not be written.")
                                .Add({})) {}
 
 Metrics::~Metrics() = default;
@@ -275,7 +275,7 @@ void Metrics::Count(const Note& note, absl::Time now) {
   Counter*& event = event_counters_[note.kind];
   if (event == nullptr) event = &events_.Add({{"event", NoteKindName(note.kind)}});
   event->Increment();
-  if (note.kind == NoteKind::kStateFileFailed) state_file_failures_.Increment();
+  if (note.kind == NoteKind::kStateFileFailed) CountStateFileFailure();
   if (note.kind == NoteKind::kJobAdmitted) AddJob(note.job);
   if (const auto found = jobs_.find(note.job); found != jobs_.end()) {
     CountForJob(*found->second, note, now);

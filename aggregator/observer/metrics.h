@@ -6,7 +6,7 @@
 // The label of a job is training_job, because Prometheus has a job of its own. Series of a job
 // begin when it is admitted and go when it ends, so that a peer that makes names up adds none.
 //
-// Thread contract: Count from one thread (the engine's loop); Text from any.
+// Thread contract: Count from one thread (the engine's loop); the rest from any.
 
 #ifndef BASIN_AGGREGATOR_OBSERVER_METRICS_H_
 #define BASIN_AGGREGATOR_OBSERVER_METRICS_H_
@@ -43,6 +43,8 @@ class Metrics {
   ~Metrics();
 
   void Count(const Note& note, absl::Time now);
+  // Before there is a core whose notes would say so.
+  void CountStateFileFailure() { state_file_failures_.Increment(); }
 
   // Without a snapshot the gauges are left out. `loop_delay`: how long the oldest event has waited
   // for the loop. `totals`: counters that others keep.

@@ -80,6 +80,7 @@ class Start(unittest.TestCase):
             samples = samples_of(self, text)
             self.assertEqual(0, samples["basin_jobs"])
             self.assertEqual(0, samples["basin_draining"])
+            self.assertEqual(0, samples["basin_state_file_failures_total"])
             self.assertGreater(samples["process_resident_memory_bytes"], 1e6)
             self.assertIn('basin_build_info{version="', text)
 
@@ -308,6 +309,8 @@ class StateFile(unittest.TestCase):
             self.assertIn("No such file", line["reason"])
             basind.await_serving()
             self.assertEqual((200, "ok\n"), basind.get("/readyz"))
+            samples = samples_of(self, basind.get("/metrics")[1])
+            self.assertEqual(1, samples["basin_state_file_failures_total"])
 
 
 class Basinctl(unittest.TestCase):
