@@ -127,10 +127,10 @@ void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now)
     EndStream(stream, digests.status());
     return;
   }
-  counters_.contribution_bytes += frame.bytes;
   frame_ = &frame;
   digests_ = &*digests;
   if (const auto* contribution = std::get_if<ContributionFrame>(&frame.what)) {
+    counters_.contribution_bytes += frame.bytes;
     // The core counts in the tensor's own bytes, however narrow they came.
     const uint64_t widening = kChunkBytes / WireChunkBytes(contribution->wire_dtype);
     Step(basin::aggregator::FrameReceived{session, FrameKind::kContribution, contribution->lane,
@@ -332,8 +332,8 @@ StreamId Runner::Place(SessionShell& session, const Frame& frame) {
       session.streams.begin(), session.streams.end(), [this](StreamId a, StreamId b) {
         return streams_.at(a).unacknowledged < streams_.at(b).unacknowledged;
       });
-  counters_.result_bytes += frame->payload.bytes();
   if (std::holds_alternative<ResultFrame>(frame->what)) {
+    counters_.result_bytes += frame->payload.bytes();
     streams_.at(chosen).unacknowledged += frame->payload.bytes();
     session.unacknowledged.push_back({frame, chosen});
   }

@@ -59,8 +59,9 @@ struct RunnerDependencies {
 
 // Only counts up.
 struct RunnerCounters {
-  uint64_t contribution_bytes = 0;  // Payload that arrived whole.
-  uint64_t result_bytes = 0;        // Payload that was handed to the transport, once per receiver.
+  uint64_t contribution_bytes = 0;  // Payload of contributions that arrived whole.
+  uint64_t result_bytes = 0;        // Payload of results that was handed to the transport, once per
+                                    // receiver.
   uint64_t corrupt_frames = 0;      // A chunk's digest did not match its bytes.
   uint64_t results_resent = 0;      // Frames, after a data stream was lost.
   uint64_t reductions = 0;

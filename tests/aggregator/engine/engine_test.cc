@@ -284,6 +284,45 @@ TEST(Engine, ResultsWaitForAStream) {
 }
 
 // W1: the chunks of a process that died are in no tensor of the result.
+TEST(Engine, ValuesAreCountedAsNeitherContributionsNorResults) {
+  const Model model = AverageOf({F32("weight", kChunkFloats)}, 2);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", model);
+  Join({&a, &b});
+  const ValueKey key = {kLane, "weight", 1};
+  a.Say(Announce{key, model.tensors[0], 9});
+  b.Say(Get{key, std::nullopt, std::nullopt, 0, 1, absl::Minutes(1)});
+  a.Await<basin::Ask>();
+  IncomingFrame frame;
+  frame.what = ValueFrame{key, 0, 1};
+  frame.payload = std::make_shared<StringPayload>(GradientOf(0, kChunkFloats), kChunkBytes);
+  frame.bytes = kChunkBytes;
+  frame.contents = HashChunks(frame.payload->pieces(), kChunkBytes);
+  rig.TakeFrame(a.streams[0], std::move(frame));
+  EXPECT_NE(0u, rig.transport.AwaitAny(b.streams, [](QueueTransport::Connection& connection) {
+    if (connection.frames.empty()) return false;
+    EXPECT_TRUE(std::holds_alternative<ValueFrame>(connection.frames.front().what));
+    connection.frames.clear();
+    return true;
+  }));
+  const auto contributed = [](const Runner& runner) {
+    return runner.counters().contribution_bytes;
+  };
+  const auto resulted = [](const Runner& runner) { return runner.counters().result_bytes; };
+  EXPECT_EQ(0u, rig.Look<uint64_t>(contributed));
+  EXPECT_EQ(0u, rig.Look<uint64_t>(resulted));
+
+  for (RigWorker* worker : {&a, &b}) {
+    worker->Begin();
+    worker->Push(0, GradientOf(0, kChunkFloats));
+    worker->Commit();
+  }
+  Finish({&a, &b});
+  EXPECT_EQ(2 * kChunkBytes, rig.Look<uint64_t>(contributed));
+  EXPECT_EQ(2 * kChunkBytes, rig.Look<uint64_t>(resulted));
+}
+
 TEST(Engine, Fault_W1_ProcessThatDiesIsNotCountedAfterItsShortGrace) {
   const Model model = AverageOf({F32("weight", 2 * kChunkFloats), F32("bias", 5)}, 2);
   Rig rig;
