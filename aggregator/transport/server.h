@@ -30,7 +30,6 @@
 #include "aggregator/engine/engine.h"
 #include "aggregator/engine/transport.h"
 #include "aggregator/transport/counters.h"
-#include "aggregator/transport/listener.h"
 #include "aggregator/transport/registry.h"
 #include "aggregator/transport/stream_reactor.h"
 #include "grpcpp/security/server_credentials.h"
@@ -38,6 +37,7 @@
 #include "grpcpp/server_builder.h"
 #include "proto/limits/limits.h"
 #include "proto/wire/session_stream.h"
+#include "runtime/grpc/listener.h"
 #include "runtime/grpc/settings.h"
 #include "runtime/mutex.h"
 

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "aggregator/transport/listener.h"
+#include "runtime/grpc/listener.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -11,14 +11,29 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/aggregator/transport/loopback.h"
+#include "runtime/mutex.h"
 
-namespace basin::aggregator {
+namespace basin {
 namespace {
+
+// What another thread counts, or the kernel does, tells nobody.
+void Await(const std::function<bool()>& condition) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  Mutex mutex;
+  Condition never;
+  MutexLock lock(mutex);
+  while (!condition()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), give_up) << "it does not happen";
+    never.WaitUntil(mutex, std::chrono::steady_clock::now() + std::chrono::milliseconds(1));
+  }
+}
 
 // A connection to this machine; by the kernel alone, whether or not it is taken.
 int ConnectTo(int port) {
@@ -42,7 +57,7 @@ struct Taken {
 
 TEST(Listener, TakesConnectionsOfWhateverItIsGiven) {
   for (const char* address : {"127.0.0.1:0", "localhost:0", "0.0.0.0:0", "[::]:0"}) {
-    Counter failures{0};
+    std::atomic<uint64_t> failures{0};
     auto listener = Listener::Open(address, failures);
     ASSERT_TRUE(listener.ok()) << address << ": " << listener.status();
     EXPECT_GT((*listener)->port(), 0);
@@ -55,7 +70,7 @@ TEST(Listener, TakesConnectionsOfWhateverItIsGiven) {
 }
 
 TEST(Listener, SaysWhyItCannot) {
-  Counter failures{0};
+  std::atomic<uint64_t> failures{0};
   auto first = Listener::Open("127.0.0.1:0", failures);
   ASSERT_TRUE(first.ok());
   const std::string taken = absl::StrCat("127.0.0.1:", (*first)->port());
@@ -69,7 +84,7 @@ TEST(Listener, SaysWhyItCannot) {
 
 // What comes meanwhile waits in the kernel, and the processor does other things.
 TEST(Listener, Fault_A10_GoesOnOnceThereAreFileDescriptors) {
-  Counter failures{0};
+  std::atomic<uint64_t> failures{0};
   auto listener = Listener::Open("127.0.0.1:0", failures);
   ASSERT_TRUE(listener.ok());
   Taken taken;
@@ -98,4 +113,4 @@ TEST(Listener, Fault_A10_GoesOnOnceThereAreFileDescriptors) {
 }
 
 }  // namespace
-}  // namespace basin::aggregator
+}  // namespace basin

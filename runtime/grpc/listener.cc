@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "aggregator/transport/listener.h"
+#include "runtime/grpc/listener.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace basin::aggregator {
+namespace basin {
 namespace {
 
 // Without descriptors: until the next try. Some may have been closed by then.
@@ -80,7 +80,7 @@ bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const std::string& address,
-                                                         Counter& failures) {
+                                                         std::atomic<uint64_t>& failures) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) return absl::UnavailableError("host:port is needed");
   std::string host = address.substr(0, colon);
@@ -159,4 +159,4 @@ bool Listener::AcceptFrom(int socket) {
   return !full;
 }
 
-}  // namespace basin::aggregator
+}  // namespace basin
