@@ -9,8 +9,6 @@
 #include "aggregator/admin/admin_service.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
-#include "grpcpp/server.h"
-#include "grpcpp/server_builder.h"
 #include "proto/limits/limits.h"
 
 namespace basin::aggregator {
@@ -29,6 +27,14 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
                                                                 EventHistory& events) {
   std::unique_ptr<AdminServer> admin(new AdminServer());
   const std::string address = options.address;
+  absl::StatusOr<std::unique_ptr<Listener>> listener =
+      Listener::Open(address, admin->accept_failures_);
+  if (!listener.ok()) {
+    return absl::UnavailableError(absl::StrCat(
+        "admin.listen: cannot listen on ", address, ": ", std::string(listener.status().message()),
+        ". Check that the address is one of this host's and that nobody else has the "
+        "port, or choose another with --admin-listen."));
+  }
   admin->service_ = std::make_unique<AdminService>(std::move(options), engine, events);
   grpc::ServerBuilder builder;
   grpc::ResourceQuota quota("basin-admin");
@@ -36,16 +42,21 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
   quota.Resize(kMostBytes);
   builder.SetResourceQuota(quota);
   builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &admin->port_);
+  admin->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   builder.RegisterService(admin->service_.get());
   admin->server_ = builder.BuildAndStart();
-  if (admin->server_ == nullptr || admin->port_ == 0) {
-    return absl::UnavailableError(
-        absl::StrCat("admin.listen: cannot listen on ", address,
-                     ". Check that the address is one of this host's and that nobody else has the "
-                     "port, or choose another with --admin-listen."));
+  if (admin->server_ == nullptr) {
+    return absl::UnavailableError(absl::StrCat("admin.listen: cannot serve on ", address, "."));
   }
+  admin->listener_ = *std::move(listener);
+  admin->port_ = admin->listener_->port();
+  admin->listener_->Start([acceptor = admin->acceptor_.get()](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    acceptor->HandleNewConnection(&connection);
+  });
   return admin;
 }
 
@@ -53,6 +64,7 @@ AdminServer::~AdminServer() { Stop(); }
 
 void AdminServer::Stop() {
   if (server_ == nullptr) return;
+  listener_.reset();
   service_->Stop();
   server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   server_->Wait();

@@ -13,6 +13,8 @@
 #ifndef BASIN_AGGREGATOR_ADMIN_ADMIN_SERVER_H_
 #define BASIN_AGGREGATOR_ADMIN_ADMIN_SERVER_H_
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,10 +22,9 @@
 #include "absl/status/statusor.h"
 #include "aggregator/engine/engine.h"
 #include "aggregator/observer/events.h"
-
-namespace grpc {
-class Server;
-}  // namespace grpc
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+#include "runtime/grpc/listener.h"
 
 namespace basin::aggregator {
 
@@ -47,6 +48,8 @@ class AdminServer {
   AdminServer& operator=(const AdminServer&) = delete;
 
   int port() const { return port_; }
+  // How often there was no file descriptor for another connection. From any thread.
+  uint64_t accept_failures() const { return accept_failures_; }
   // Ends the calls in progress. Idempotent.
   void Stop();
 
@@ -54,7 +57,10 @@ class AdminServer {
   AdminServer();
 
   int port_ = 0;
+  std::atomic<uint64_t> accept_failures_{0};
+  std::unique_ptr<Listener> listener_;
   std::unique_ptr<AdminService> service_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
 };
 

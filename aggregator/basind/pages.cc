@@ -17,7 +17,8 @@ namespace {
 // Shorter than a scraper's patience, which is 10 s.
 constexpr std::chrono::seconds kSnapshotTimeout{2};
 
-std::vector<Total> TotalsOf(const TransportCounters& counters) {
+std::vector<Total> TotalsOf(const PageSources& sources) {
+  const TransportCounters& counters = sources.transport;
   return {
       {"basin_received_bytes_total", "Bytes of messages of any kind that came in.",
        counters.bytes_received},
@@ -34,7 +35,9 @@ std::vector<Total> TotalsOf(const TransportCounters& counters) {
       {"basin_slow_readers_total", "Streams that ended because their other end did not read.",
        counters.slow_readers},
       {"basin_accept_failures_total",
-       "Times that there was no file descriptor for another connection.", counters.accept_failures},
+       "Times that there was no file descriptor for another connection.",
+       counters.accept_failures +
+           (sources.admin == nullptr ? 0 : sources.admin->accept_failures())},
   };
 }
 
@@ -61,9 +64,8 @@ HttpServer::Pages PagesOf(const PageSources& sources) {
     const std::optional<Snapshot> snapshot =
         Ask<Snapshot>(sources.engine, kSnapshotTimeout,
                       [](const Runner& runner, absl::Time now) { return LookAt(runner, now); });
-    return HttpPage{
-        200, "text/plain; version=0.0.4; charset=utf-8",
-        sources.metrics.Text(snapshot, sources.engine.InboxDelay(), TotalsOf(sources.transport))};
+    return HttpPage{200, "text/plain; version=0.0.4; charset=utf-8",
+                    sources.metrics.Text(snapshot, sources.engine.InboxDelay(), TotalsOf(sources))};
   };
   pages["/livez"] = [sources] { return Live(sources.engine, sources.live_within); };
   pages["/readyz"] = [sources] { return Ready(sources.ready); };

@@ -16,6 +16,7 @@
 #include <functional>
 
 #include "absl/time/time.h"
+#include "aggregator/admin/admin_server.h"
 #include "aggregator/engine/engine.h"
 #include "aggregator/http/http_server.h"
 #include "aggregator/observer/metrics.h"
@@ -28,6 +29,7 @@ struct PageSources {
   Engine& engine;
   const Metrics& metrics;
   const TransportCounters& transport;
+  const AdminServer* admin;  // Null: operators are not served.
   const std::atomic<bool>& ready;
   absl::Duration live_within;
 };

@@ -173,9 +173,10 @@ class Service {
   }
 
   absl::Status StartHttp(Endpoints& endpoints) {
-    absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
-        *ParseAddress(settings_.http_address),
-        PagesOf({engine_, metrics_, server_.counters(), ready_, settings_.live_within}));
+    absl::StatusOr<std::unique_ptr<HttpServer>> http =
+        HttpServer::Start(*ParseAddress(settings_.http_address),
+                          PagesOf({engine_, metrics_, server_.counters(), admin_.get(), ready_,
+                                   settings_.live_within}));
     if (!http.ok()) return http.status();
     http_ = *std::move(http);
     endpoints.http = ToString(http_->address());

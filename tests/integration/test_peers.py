@@ -1,7 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """What a peer does wrong is its own trouble: everybody else trains on.
 
-Usage: test_peers.py BASIND ORACLE_TRAINER
+Usage: test_peers.py BASIND BASINCTL ORACLE_TRAINER
 """
 
 import importlib
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from oracle import Jobs, Oracle
-from programs import PATIENCE, Basind
+from programs import PATIENCE, Basind, run
 
 PLAIN = Path(__file__).resolve().parents[2] / "examples/plain_python"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -46,6 +46,8 @@ def headers(stream: int) -> bytes:
 
 
 class Peers(Jobs):
+    basinctl = Path()
+
     def connect(self, basind: Basind) -> socket.socket:
         host, port = basind.grpc.rsplit(":", 1)
         peer = socket.create_connection((host, int(port)), timeout=PATIENCE)
@@ -130,8 +132,13 @@ class Peers(Jobs):
         trainers[0].await_event("applied", step=len(trainers[0].find("applied")) + 50)
         # Nobody in training noticed, and it does not spin: a try every 100 ms.
         self.assertLess(self.ticks(basind) - before, 100)
+        # An operator gets no answer now, and gets one later.
+        status = ("status", f"--address={basind.admin}")
+        self.assertNotEqual(0, run(self.basinctl, *status, "--timeout=1s").returncode)
         for peer in crowd:
             peer.close()
+        answered = run(self.basinctl, *status)
+        self.assertEqual(0, answered.returncode, answered.stderr)
         late = self.add(basind.grpc, "w2", "400", "--pace-ms=5", first=2)
         self.expect_ends([*trainers, late])
         self.assertGreaterEqual(self.metric(basind, refused), 1)
@@ -302,5 +309,5 @@ class Peers(Jobs):
 
 
 if __name__ == "__main__":
-    Jobs.basind, Jobs.trainer = (Path(sys.argv.pop(1)).resolve() for _ in range(2))
+    Jobs.basind, Peers.basinctl, Jobs.trainer = (Path(sys.argv.pop(1)).resolve() for _ in range(3))
     unittest.main(verbosity=2)
