@@ -152,6 +152,8 @@ void Runner::Do(const SendValue& send) {
 // From the trainer's memory a copy is sent, so that the gate is held for no longer than the copy
 // takes, and only if it is still what was announced.
 void Runner::ServeNow(const SendValue& send, const ServedValue& value) {
+  // Asked for before the same version was announced again, and is smaller now.
+  if (send.first + uint64_t{send.count} > value.digests.size()) return;
   const std::shared_ptr<StreamChannel>& channel = streams_[send.stream].channel;
   if (channel == nullptr || channel->queued_bytes() > kMaxQueuedValueBytes) return;
   const uint64_t begin = send.first * kChunkBytes;

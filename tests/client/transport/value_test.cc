@@ -54,6 +54,22 @@ TEST(Value, IsServedFromTheTrainersMemoryBetweenSteps) {
   EXPECT_EQ(rig.aggregator.queued(), 0u);
 }
 
+TEST(Value, ThatHasBecomeSmallerIsNotReadBeyondItsEnd) {
+  Rig rig;
+  rig.Join();
+  const std::string value = rig.gradients[0];
+  ASSERT_TRUE(rig.worker->Announce(kKey, rig.model[0], value.data(), Hold::kInPlace).ok());
+  rig.worker->BeginStep();
+  rig.aggregator.Say(Ask{kKey, 2, 1});
+  rig.Until([&](const Runner&) { return rig.aggregator.unconsumed() == 0; });
+  // The ask is held back while the same version gets another shape.
+  const std::string smaller = value.substr(0, 100);
+  ASSERT_TRUE(rig.worker->Announce(kKey, F32("a", 25), smaller.data(), Hold::kInPlace).ok());
+  rig.worker->EndStep();
+  rig.aggregator.Say(Ask{kKey, 0, 1});
+  ExpectServed(rig, 0, smaller);
+}
+
 TEST(Value, ThatWasCopiedIsServedAtAnyTime) {
   Rig rig;
   rig.Join();
