@@ -159,6 +159,12 @@ basin_code basin_allreduce(basin_worker* worker, uint32_t lane, const basin_roun
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
   const auto begin = BeginOf(lane, spec);
   if (!begin.ok()) return Return(begin.status(), error);
+  if (buffers == nullptr && count > 0) {
+    return Return(absl::InvalidArgumentError(absl::StrCat("The buffers of an allreduce of ", count,
+                                                          " tensors (lane handle ", lane,
+                                                          ") are null. Pass one for each tensor.")),
+                  error);
+  }
   std::vector<basin::client::Worker::CallTensor> tensors;
   tensors.reserve(count);
   for (size_t i = 0; i < count; ++i) {

@@ -16,6 +16,19 @@ using basin::c::Text;
 
 namespace {
 
+// Whether the caller's memory is that of the tensor. A tensor whose size makes no sense is refused
+// by the call itself.
+absl::Status CheckBuffer(const basin::TensorSpec& spec, const void* data, size_t bytes) {
+  const std::optional<uint64_t> needed = basin::TensorBytes(spec);
+  if (!needed.has_value() || (bytes == *needed && (data != nullptr || bytes == 0))) {
+    return absl::OkStatus();
+  }
+  const std::string given = data == nullptr ? "null" : absl::StrCat(bytes, " bytes");
+  return absl::InvalidArgumentError(absl::StrCat("The memory for tensor ", spec.name, " (",
+                                                 basin::DescribeSpec(spec), ") is ", given,
+                                                 ". Pass the address of its ", *needed, " bytes."));
+}
+
 absl::Status Announce(basin_worker* worker, const char* lane, const basin_tensor* tensor,
                       uint64_t version, const void* data, basin_hold hold) {
   const auto spec = SpecOf(tensor);
@@ -29,9 +42,19 @@ absl::Status Get(basin_worker* worker, const char* lane, const basin_tensor* ten
                  void* to, size_t bytes) {
   const auto spec = SpecOf(tensor);
   if (!spec.ok()) return spec.status();
+  if (absl::Status status = CheckBuffer(*spec, to, bytes); !status.ok()) return status;
   const auto value = worker->client().Get({Text(lane), spec->name, version}, *spec, source,
                                           basin::c::Timeout(timeout));
   return value.ok() ? (*value)->CopyTo(to, bytes) : value.status();
+}
+
+// The root's part of a broadcast.
+absl::Status Give(basin_worker* worker, const char* lane, const basin_tensor* tensor,
+                  uint64_t version, const void* data, size_t bytes) {
+  const auto spec = SpecOf(tensor);
+  if (!spec.ok()) return spec.status();
+  if (absl::Status status = CheckBuffer(*spec, data, bytes); !status.ok()) return status;
+  return Announce(worker, lane, tensor, version, data, BASIN_COPY);
 }
 
 }  // namespace
@@ -86,7 +109,7 @@ basin_code basin_broadcast(basin_worker* worker, const char* lane, const basin_t
   }
   const basin::WorkerId& source = membership.members[root];
   const absl::Status status =
-      source == worker->id() ? Announce(worker, lane, tensor, version, data, BASIN_COPY)
+      source == worker->id() ? Give(worker, lane, tensor, version, data, bytes)
                              : Get(worker, lane, tensor, version, source, timeout, data, bytes);
   return Return(status, error);
 }

@@ -98,6 +98,14 @@ absl::Status CannotWait() {
                          "A callback made a call that waits; hand it to another thread."});
 }
 
+// A tensor without bytes has nothing to read.
+absl::Status CheckData(const TensorSpec& spec, uint64_t bytes, const void* data) {
+  if (data != nullptr || bytes == 0) return absl::OkStatus();
+  return wire::ToStatus({ErrorCode::kInvalidArgument,
+                         absl::StrCat("The data of tensor ", spec.name, " (", DescribeSpec(spec),
+                                      ") is null. Pass the address of its ", bytes, " bytes.")});
+}
+
 // What a message carries by default; no more than a hint here.
 constexpr uint64_t kFrameBytes = uint64_t{1} << 20;
 
@@ -284,7 +292,9 @@ absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data
                           wire::Encoding encoding) {
   const auto info = Find(lane, tensor);
   if (!info.ok()) return info.status();
-  if (absl::Status status = CheckEncoding((*info)->spec, encoding); !status.ok()) return status;
+  absl::Status status = CheckEncoding((*info)->spec, encoding);
+  if (status.ok()) status = CheckData((*info)->spec, (*info)->bytes, data);
+  if (!status.ok()) return status;
   return Post([lane, tensor,
                contribution = Prepare((*info)->key, (*info)->spec.dtype, (*info)->bytes, data,
                                       encoding)](Runner& runner, absl::Time now) mutable {
@@ -328,15 +338,19 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
   const basin::Begin message{0, 1, begin.spec, begin.counts, begin.step_label, begin.samples};
   absl::Status status = CheckSayable(message);
   if (status.ok() && loop_.InLoop()) status = CannotWait();
+  // What is wrong with the tensors is told before the round begins, which then can be tried again.
+  for (const CallTensor& tensor : tensors) {
+    if (!status.ok()) break;
+    const auto info = Find(begin.lane, tensor.tensor);
+    status = info.ok() ? CheckData((*info)->spec, (*info)->bytes, tensor.in) : info.status();
+  }
   if (!status.ok()) return status;
 
   const auto call = std::make_shared<RoundCall>(begin);
   RoundCall::Tensors ready;
   uint64_t ready_bytes = 0;
   for (const CallTensor& tensor : tensors) {
-    const auto info = Find(begin.lane, tensor.tensor);
-    status = info.status();
-    if (!status.ok()) break;
+    const std::shared_ptr<const TensorInfo> info = *Find(begin.lane, tensor.tensor);
     // What was hashed goes on its way while the rest is hashed. What is less than a frame waits, so
     // that a small round wakes the loop once.
     if (ready_bytes >= kFrameBytes) {
@@ -348,8 +362,8 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
       if (!status.ok()) break;
     }
     ready.emplace_back(tensor.tensor,
-                       Prepare((*info)->key, (*info)->spec.dtype, (*info)->bytes, tensor.in, {}));
-    ready_bytes += (*info)->bytes;
+                       Prepare(info->key, info->spec.dtype, info->bytes, tensor.in, {}));
+    ready_bytes += info->bytes;
   }
   RoundOutcome outcome = Ask<RoundOutcome>([&](Runner& runner, absl::Time now, RoundDone done) {
     call->Push(runner, ready, now);
@@ -381,9 +395,9 @@ absl::Status Worker::Announce(const ValueKey& key, const TensorSpec& spec, const
         {ErrorCode::kInvalidArgument, absl::StrCat("Cannot announce tensor ", key.tensor, ": ",
                                                    DescribeSpec(spec), " has no usable size.")});
   }
-  if (absl::Status status = CheckSayable(basin::Announce{key, spec, 0}); !status.ok()) {
-    return status;
-  }
+  absl::Status status = CheckSayable(basin::Announce{key, spec, 0});
+  if (status.ok()) status = CheckData(spec, *bytes, data);
+  if (!status.ok()) return status;
   ServedValue value;
   value.bytes = *bytes;
   value.digests = DigestChunks(kernels::TensorKey(key.tensor), data, *bytes, kChunkBytes);

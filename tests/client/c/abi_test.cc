@@ -856,6 +856,73 @@ TEST_F(Abi, NullsAreErrorsAndNotCrashes) {
   const basin_round_spec no_op = BASIN_ROUND_SPEC_INIT;
   EXPECT_EQ(basin_begin(t.worker, t.lane, &no_op, failure.out()), BASIN_INVALID_ARGUMENT);
   EXPECT_THAT(failure.message(), HasSubstr("op"));
+
+  // An allreduce that is refused begins nothing.
+  const basin_buffer no_data = {t.handles[1], nullptr, nullptr};
+  EXPECT_EQ(basin_allreduce(t.worker, t.lane, &spec, &no_data, 1, 0, nullptr, failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("tensor bias"));
+  EXPECT_EQ(basin_allreduce(t.worker, t.lane, &spec, nullptr, 1, 0, nullptr, failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  float bias[3] = {1, 1, 1};
+  const basin_buffer no_tensor[] = {{t.handles[1], bias, bias}, {99, bias, bias}};
+  EXPECT_EQ(basin_allreduce(t.worker, t.lane, &spec, no_tensor, 2, 0, nullptr, failure.out()),
+            BASIN_NOT_FOUND);
+
+  ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, failure.out()), BASIN_OK) << failure.message();
+  EXPECT_EQ(basin_push(t.worker, t.lane, t.handles[1], nullptr, failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), AllOf(HasSubstr("tensor bias"), HasSubstr("12 bytes")));
+  EXPECT_EQ(basin_push_narrow(t.worker, t.lane, t.handles[1], nullptr, BASIN_F16, 0, failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  // The round is as before, and the lane's first one.
+  ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias, failure.out()), BASIN_OK);
+  t.Commit();
+  basin_result* result = nullptr;
+  ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, failure.out()), BASIN_OK)
+      << failure.message();
+  basin_result_info(result, &t.info);
+  EXPECT_EQ(t.info.round, 1u);
+  basin_result_free(result);
+}
+
+TEST_F(Abi, MemoryThatIsNotTheValuesIsAnError) {
+  const auto members = Launch(2);
+  Trainer& t = *members[0];
+  Failure& failure = t.failure;
+  const uint64_t three = 3;
+  const basin_tensor tensor = {"p", BASIN_F32, 1, &three};
+  float value[3] = {1, 2, 3};
+  EXPECT_EQ(basin_announce(t.worker, "model", &tensor, 1, nullptr, BASIN_COPY, failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), AllOf(HasSubstr("tensor p"), HasSubstr("12 bytes")));
+  EXPECT_EQ(basin_announce(t.worker, "model", &tensor, 1, nullptr, BASIN_IN_PLACE, failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  for (const uint32_t root : {0U, 1U}) {  // It is the root, and it is not.
+    const auto broadcast = [&](void* data, size_t bytes) {
+      return basin_broadcast(t.worker, "model", &tensor, 1, root, data, bytes, BASIN_SECONDS(60),
+                             failure.out());
+    };
+    EXPECT_EQ(broadcast(value, 8), BASIN_INVALID_ARGUMENT);
+    EXPECT_THAT(failure.message(),
+                AllOf(HasSubstr("tensor p"), HasSubstr("8 bytes"), HasSubstr("12 bytes")));
+    EXPECT_EQ(broadcast(nullptr, 12), BASIN_INVALID_ARGUMENT);
+    EXPECT_THAT(failure.message(), HasSubstr("null"));
+  }
+  EXPECT_EQ(
+      basin_get(t.worker, "model", &tensor, 1, "w1", BASIN_SECONDS(60), nullptr, 12, failure.out()),
+      BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), AllOf(HasSubstr("tensor p"), HasSubstr("null")));
+  // A tensor without bytes needs no memory.
+  const uint64_t none = 0;
+  const basin_tensor empty = {"e", BASIN_F32, 1, &none};
+  EXPECT_EQ(basin_announce(t.worker, "model", &empty, 1, nullptr, BASIN_COPY, failure.out()),
+            BASIN_OK)
+      << failure.message();
+  EXPECT_EQ(basin_get(members[1]->worker, "model", &empty, 1, "w0", BASIN_SECONDS(60), nullptr, 0,
+                      failure.out()),
+            BASIN_OK)
+      << failure.message();
 }
 
 TEST_F(Abi, AnOlderCallersStructuresAreNotWrittenBeyond) {

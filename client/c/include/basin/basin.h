@@ -428,7 +428,8 @@ BASIN_API void basin_step_end(basin_worker* worker);
 BASIN_API basin_code basin_get(basin_worker* worker, const char* lane, const basin_tensor* tensor,
                                uint64_t version, const char* source, int64_t timeout, void* to,
                                size_t bytes, basin_error** error);
-/* The worker of rank `root` announces `data`, the others receive it there. */
+/* The worker of rank `root` announces `data`, the others receive it there; it has the tensor's
+ * `bytes` on all of them. */
 BASIN_API basin_code basin_broadcast(basin_worker* worker, const char* lane,
                                      const basin_tensor* tensor, uint64_t version, uint32_t root,
                                      void* data, size_t bytes, int64_t timeout,
