@@ -22,8 +22,11 @@ class Report {
   // The place has changed to this one.
   void Take(const client::Place& place);
 
+  // Nothing is said any more. On the thread that calls Take.
+  void Silence() { log_ = Log(); }
+
  private:
-  const Log log_;
+  Log log_;
   const std::string who_;
   client::Place last_;
 };

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -115,6 +116,21 @@ basin_worker::~basin_worker() {
   if (event_fd_ >= 0) close(event_fd_);
 }
 
+void basin_worker::Close(std::unique_ptr<basin_worker> worker) {
+  if (!worker->client().InLoop()) return worker.reset();
+  // What a caller may free when this returns is not touched any more: the log's user data, and what
+  // was announced in place.
+  worker->report_.Silence();
+  worker->client().BeginStep();
+  // Nobody joins it. When the process ends meanwhile it is like the thread of a worker that was not
+  // closed: nothing of this library's is destroyed at the end of a process.
+  const SignalsBlocked blocked;
+  std::thread([worker = std::move(worker)]() mutable {
+    pthread_setname_np(pthread_self(), "basin-close");
+    worker.reset();
+  }).detach();
+}
+
 bool basin_worker::here() const { return getpid() == process_; }
 
 void basin_worker::Signal() const {
@@ -145,7 +161,9 @@ basin_code basin_connect(const basin_options* options, basin_worker** worker, ba
 
 void basin_close(basin_worker* worker) {
   // In a child there is nothing that can be taken down.
-  if (worker != nullptr && worker->here()) delete worker;
+  if (worker != nullptr && worker->here()) {
+    basin_worker::Close(std::unique_ptr<basin_worker>(worker));
+  }
 }
 
 basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error** error) {

@@ -28,6 +28,8 @@ struct basin_worker {
   static absl::StatusOr<std::unique_ptr<basin_worker>> Connect(basin::c::Settings settings,
                                                                basin::c::Log log);
   ~basin_worker();
+  // Deletes the worker; on another thread when this one is its own, which would wait for itself.
+  static void Close(std::unique_ptr<basin_worker> worker);
   basin_worker(const basin_worker&) = delete;
   basin_worker& operator=(const basin_worker&) = delete;
 

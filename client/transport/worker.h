@@ -89,10 +89,13 @@ class Worker {
                                                          Connector& connector, Clock& clock);
 
   // Closes all connections without a word: the aggregator counts the worker as lost, unless it has
-  // left. Returns when the trainer's memory is free.
+  // left. Returns when the trainer's memory is free. REQUIRES: not InLoop(), which it waits for.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
+
+  // Whether this is the library's thread, so a callback.
+  bool InLoop() const { return loop_.InLoop(); }
 
   // ---- the place in the job
   Place place() const;

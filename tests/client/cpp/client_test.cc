@@ -159,6 +159,38 @@ TEST(CppClient, ACallbackIsToldWhenTheWorkerIsClosed) {
   EXPECT_EQ(told.get_future().get(), Code::kUnavailable);
 }
 
+// As it is when the callback holds the last reference to what owns the worker.
+TEST(CppClient, ACallbackMayCloseItsWorker) {
+  Job job(2);
+  Result<Lane> other = job.workers[0].Register("other", {{"weight", DType::kF32, {kWeights}}});
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  const std::vector<float> gradient(kWeights, 3);
+  std::promise<Code> told;
+  ASSERT_TRUE(other->Begin(RoundSpec(Op::kSum)).ok());
+  ASSERT_TRUE(other->Push(0, gradient.data()).ok());
+  ASSERT_TRUE(other
+                  ->Commit([&](const Result<RoundResult>& outcome) {
+                    told.set_value(outcome.status().code());
+                  })
+                  .ok());
+  for (Lane& lane : job.lanes) {
+    ASSERT_TRUE(lane.Begin(RoundSpec(Op::kSum)).ok());
+    ASSERT_TRUE(lane.Push(0, gradient.data()).ok());
+  }
+  auto owner = std::make_shared<Worker>(std::move(job.workers[0]));
+  std::promise<Code> closed;
+  ASSERT_TRUE(job.lanes[0]
+                  .Commit([&closed, owner = std::move(owner)](const auto& outcome) mutable {
+                    owner.reset();
+                    closed.set_value(outcome.status().code());
+                  })
+                  .ok());
+  ASSERT_TRUE(job.lanes[1].Commit().ok());
+  EXPECT_EQ(closed.get_future().get(), Code::kOk);
+  // The round that only this worker had committed ends with it.
+  EXPECT_EQ(told.get_future().get(), Code::kUnavailable);
+}
+
 TEST(CppClient, AllreducesInPlaceAndMeetsAtABarrier) {
   Job job(2);
   std::vector<std::future<void>> running;

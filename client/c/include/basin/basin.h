@@ -38,7 +38,8 @@
  * last. One thread at a time waits for a lane's round. Each worker has a thread of its own, named
  * `basin-client`; gRPC's are shared by all workers of the process (`default-executo`,
  * `resolver-execut`, `event_engine`, `timer_manager`, `grpc_global_tim`, `nexting_thread`) and stay
- * after the last one is closed. None of them handles signals, and no signal handler is installed.
+ * after the last one is closed. A worker that a callback closes has one more, `basin-close`, until
+ * it is closed. None of them handles signals, and no signal handler is installed.
  * Callbacks run on `basin-client` and must not block; from there a call that would have to wait is
  * refused with BASIN_FAILED_PRECONDITION.
  *
@@ -158,7 +159,13 @@ typedef struct basin_worker basin_worker;
 BASIN_API basin_code basin_connect(const basin_options* options, basin_worker** worker,
                                    basin_error** error);
 /* Closes all connections and frees the worker; returns when no buffer is in use. A worker that has
- * not left is counted as lost. Nothing happens for NULL. */
+ * not left is counted as lost. Nothing happens for NULL.
+ *
+ * In a callback of the worker it returns at once, and the worker is closed after the callback, on a
+ * thread of the library's. The tensors of each round in flight are the library's until the
+ * callback of that round has been told BASIN_UNAVAILABLE; those of a round without a callback, as
+ * long as the process. Nothing goes to the log any more, and what was announced in place is the
+ * caller's again. The end of the process does not wait for it. */
 BASIN_API void basin_close(basin_worker* worker);
 
 typedef enum basin_role { BASIN_JOINER = 0, BASIN_SPARE = 1, BASIN_MEMBER = 2 } basin_role;

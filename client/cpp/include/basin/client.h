@@ -23,7 +23,8 @@
 // StopServing or the destructor has returned; everything else is used during the call only.
 //
 // Thread contract: every function may be called from any thread at any time; the worker's
-// destructor comes last.
+// destructor comes last. In a callback the destructor returns at once: what is given to Push is
+// then the library's until the callback of its round is told.
 // Failure: a Status whose message ends with what to do next. Nothing throws, but for memory that
 // is not to be had.
 
