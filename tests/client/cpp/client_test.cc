@@ -30,8 +30,10 @@ constexpr std::chrono::minutes kLong(1);
 constexpr std::size_t kWeights = 200'000;
 constexpr std::size_t kWeightBytes = kWeights * sizeof(float);
 
-Worker Connected(const AggregatorProcess& aggregator, const std::string& id, int workers) {
+Worker Connected(const AggregatorProcess& aggregator, const std::string& id, int workers,
+                 Options::Log log) {
   Options options(Options::Environment::kIgnore);
+  if (log != nullptr) options.SetLog(std::move(log));
   for (const auto& [key, value] :
        {std::pair<std::string, std::string>{"address", aggregator.address()},
         {"worker_id", id},
@@ -45,11 +47,12 @@ Worker Connected(const AggregatorProcess& aggregator, const std::string& id, int
   return *std::move(worker);
 }
 
-// Workers "w0", "w1", ... of one job, each with a lane of two tensors.
+// Workers "w0", "w1", ... of one job, each with a lane of two tensors; the first one has the log.
 struct Job {
-  explicit Job(int count) : aggregator(program) {
+  explicit Job(int count, Options::Log log = nullptr) : aggregator(program) {
     for (int i = 0; i < count; ++i) {
-      workers.push_back(Connected(aggregator, "w" + std::to_string(i), count));
+      workers.push_back(
+          Connected(aggregator, "w" + std::to_string(i), count, std::exchange(log, nullptr)));
       Result<Lane> lane = workers.back().Register(
           "model", {{"weight", DType::kF32, {kWeights}}, {"bias", DType::kF32, {2, 3}}});
       EXPECT_TRUE(lane.ok()) << lane.status().message();
@@ -308,6 +311,24 @@ TEST(CppClient, TheLogOutlivesTheOptions) {
   EXPECT_THAT(said.get_future().get(), HasSubstr("127.0.0.1:1"));
 }
 
+TEST(CppClient, AWorkerThatIsReplacedIsClosedBeforeItsLogGoes) {
+  std::vector<std::string> order;
+  std::shared_ptr<void> token(nullptr, [&](void*) { order.emplace_back("the log goes"); });
+  Job job(2, [token = std::move(token)](LogLevel, const std::string&) {});
+  const std::vector<float> gradient(kWeights, 3);
+  ASSERT_TRUE(job.lanes[0].Begin(RoundSpec(Op::kSum)).ok());
+  ASSERT_TRUE(job.lanes[0].Push(0, gradient.data()).ok());
+  ASSERT_TRUE(job.lanes[0].Commit([&](const auto&) { order.emplace_back("the round ends"); }).ok());
+  EXPECT_THAT(order, ElementsAre());
+  job.workers[0] = std::move(job.workers[1]);
+  EXPECT_THAT(order, ElementsAre("the round ends", "the log goes"));
+
+  Worker& itself = job.workers[0];
+  job.workers[0] = std::move(itself);
+  EXPECT_EQ(job.workers[0].id(), "w1");
+}
+
+static_assert(std::is_nothrow_move_assignable_v<Worker>);
 static_assert(std::is_nothrow_move_constructible_v<Worker> &&
               !std::is_copy_constructible_v<Worker>);
 static_assert(std::is_nothrow_move_constructible_v<RoundResult>);

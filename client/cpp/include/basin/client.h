@@ -354,6 +354,14 @@ class Worker {
     return Worker(worker, options.log_);
   }
 
+  Worker(Worker&&) = default;
+  // Closes the worker that was here before its log goes, which it calls until then.
+  Worker& operator=(Worker&& from) noexcept {
+    worker_ = std::move(from.worker_);
+    log_ = std::move(from.log_);
+    return *this;
+  }
+
   // ---- the place in the job
   // An error that is fatal, once this process cannot go on with the job.
   Result<Place> place() const {
