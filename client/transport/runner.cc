@@ -303,8 +303,8 @@ bool Runner::Outstanding(LaneHandle lane) const {
 
 void Runner::Abandon(StatusDone done, absl::Time now) {
   const absl::Status status = Call(AbandonRounds{}, now);
-  if (!status.ok()) return done(status);
-  quiet_waiters_.push_back(std::move(done));
+  // A worker that is over refuses, and its rounds may still hold memory.
+  quiet_waiters_.push_back([status, done = std::move(done)](const absl::Status&) { done(status); });
   TellQuiet();
 }
 

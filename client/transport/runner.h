@@ -130,6 +130,8 @@ class Runner {
 
   const Client& core() const { return core_; }
   const RunnerCounters& counters() const { return counters_; }
+  // Whether somebody waits until no round is in flight.
+  bool quiet_awaited() const { return !quiet_waiters_.empty(); }
 
  private:
   struct Stream {

@@ -176,6 +176,22 @@ TEST(Calls, AbandonGivesTheMemoryBackAndTheIncarnationUp) {
   EXPECT_EQ(rig.worker->place().role, Role::kJoiner);
 }
 
+TEST(Calls, AbandonGivesTheMemoryBackOfAWorkerThatIsOver) {
+  Rig rig;
+  rig.Join();
+  rig.Begin();
+  auto lent = std::make_unique<std::string>(rig.gradients[0]);
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data()).ok());
+  std::optional<OutgoingFrame> frame = rig.aggregator.HoldFrame();
+  rig.aggregator.Say(Ended{{ErrorCode::kSuperseded, "a newer process has this id"}});
+  auto abandoning = std::async(std::launch::async, [&] { return rig.worker->Abandon(); });
+  rig.Until([](const Runner& runner) { return runner.quiet_awaited(); });
+  EXPECT_EQ(abandoning.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  frame.reset();
+  EXPECT_EQ(CodeOf(abandoning.get()), ErrorCode::kSuperseded);
+  lent.reset();
+}
+
 TEST(Calls, TheDestructorGivesTheMemoryBack) {
   Rig rig;
   rig.Join();

@@ -269,6 +269,17 @@ TakenFrame FakeAggregator::AwaitFrame() {
   return taken;
 }
 
+OutgoingFrame FakeAggregator::HoldFrame() {
+  OutgoingFrame frame;
+  AwaitState([&](State& state) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (state.frames.empty()) return false;
+    frame = std::move(state.frames.front().frame);
+    state.frames.pop_front();
+    return true;
+  });
+  return frame;
+}
+
 void FakeAggregator::AwaitQueued(size_t count) {
   AwaitState([&](State& state)
                  ABSL_NO_THREAD_SAFETY_ANALYSIS { return state.frames.size() >= count; });

@@ -79,6 +79,8 @@ class FakeAggregator : public Connector {
   // ---- data
   // The next frame, of any stream. The channel lets go of its payload.
   TakenFrame AwaitFrame();
+  // The same, and the channel does not let go of it before the caller does, whatever happens.
+  OutgoingFrame HoldFrame();
   // Waits until the worker has sent `count` frames that are not taken, and leaves them where they
   // are, with their payloads.
   void AwaitQueued(size_t count);
