@@ -446,12 +446,12 @@ void Runner::PublishPlace() {
 void Runner::TellMembers() {
   std::vector<MemberWaiter> still;
   for (MemberWaiter& waiter : std::exchange(member_waiters_, {})) {
-    if (place_.role == Role::kMember) {
-      waiter.done(absl::OkStatus());
-    } else if (place_.fatal.has_value()) {
+    if (place_.fatal.has_value()) {
       waiter.done(wire::ToStatus(*place_.fatal));
     } else if (place_.left) {
       waiter.done(wire::ToStatus({ErrorCode::kFailedPrecondition, "The worker has left the job."}));
+    } else if (place_.role == Role::kMember) {
+      waiter.done(absl::OkStatus());
     } else if (const Config& config = core_.config(); core_.evicted()) {
       waiter.done(wire::ToStatus(
           {ErrorCode::kEvicted,

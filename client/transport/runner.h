@@ -219,6 +219,7 @@ class Runner {
   void Tell(LaneShell& lane);
   void TellQuiet();
   void PublishPlace();
+  void EndPlace();
   void TellMembers();
   void RecallLoans(absl::Time now);
   void OpenDue(absl::Time now);

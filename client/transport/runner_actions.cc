@@ -356,15 +356,22 @@ void Runner::Do(const ValueFailed& failed) { EndValue(failed.key, wire::ToStatus
 
 void Runner::Do(const Fatal& fatal) {
   place_.fatal = fatal.error;
-  place_changed_ = true;
-  PublishPlace();  // Whoever is told finds it there.
-  TellQuiet();
+  EndPlace();
 }
 
 void Runner::Do(const Left&) {
   place_.left = true;
+  EndPlace();
+}
+
+// Whoever is over is no member, although the core says nothing more about its membership.
+void Runner::EndPlace() {
+  place_.role = Role::kJoiner;
+  place_.rank.reset();
+  place_.donor.reset();
+  place_.donor_since = {};
   place_changed_ = true;
-  PublishPlace();
+  PublishPlace();  // Whoever is told finds it there.
   TellQuiet();
 }
 

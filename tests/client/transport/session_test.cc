@@ -202,6 +202,28 @@ TEST(Session, AnEvictedWorkerFailsItsRoundAndRejoins) {
   EXPECT_EQ(rig.TakeContribution(4, 2).at(0), rig.gradients.at(0));
 }
 
+TEST(Session, WhoHasLeftOrIsSupersededIsNoMember) {
+  for (const bool leaves : {true, false}) {
+    Rig rig;
+    rig.Join();
+    ErrorCode code = ErrorCode::kSuperseded;
+    if (leaves) {
+      code = ErrorCode::kFailedPrecondition;
+      auto leaving = std::async(std::launch::async, [&] { return rig.worker->Leave(); });
+      rig.aggregator.Await<Leave>();
+      rig.aggregator.LoseSession();  // How the aggregator takes note.
+      ASSERT_TRUE(leaving.get().ok());
+    } else {
+      rig.aggregator.Say(Ended{{code, "a newer process has this id"}});
+    }
+    EXPECT_EQ(CodeOf(rig.worker->AwaitMember(absl::InfiniteDuration())), code);
+    const Place place = rig.worker->place();
+    EXPECT_EQ(place.role, Role::kJoiner);
+    EXPECT_FALSE(place.rank.has_value());
+    EXPECT_EQ(place.membership, rig.membership) << "the others are those that they were";
+  }
+}
+
 TEST(Session, SupersededIsFatal) {
   Rig rig;
   rig.Join();

@@ -172,7 +172,7 @@ typedef enum basin_role { BASIN_JOINER = 0, BASIN_SPARE = 1, BASIN_MEMBER = 2 } 
 
 typedef struct basin_place {
   size_t size;
-  basin_role role;
+  basin_role role;     /* BASIN_JOINER again when it has left, or cannot go on. */
   uint32_t rank;       /* Of a member; its position among the members. */
   uint32_t world_size; /* Members. 0 before the first ones are known. */
   uint64_t generation_term;
