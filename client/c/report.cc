@@ -18,6 +18,15 @@ void Report::Take(const client::Place& place) {
   } else if (!in_trouble && last_.trouble.code != ErrorCode::kOk) {
     say(BASIN_LOG_INFO, "The aggregator answers again.");
   }
+  // Once, however often and for whatever reasons they fail from then on. With the session they all
+  // go, and there is no more to say than that it went.
+  if (!place.stream_trouble.empty() && last_.stream_trouble.empty()) {
+    say(BASIN_LOG_WARNING,
+        absl::StrCat("It is in session, but ", place.stream_trouble, ". It goes on trying."));
+  } else if (place.stream_trouble.empty() && !last_.stream_trouble.empty() && !in_trouble &&
+             !place.left) {
+    say(BASIN_LOG_INFO, "A data stream to the aggregator is open again.");
+  }
   const Membership& now = place.membership;
   if (now.generation != last_.membership.generation) {
     const std::string rank =

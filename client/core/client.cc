@@ -71,7 +71,7 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
                  [&](const SessionUp&) { TakeSessionUp(scope); },
                  [&](const SessionDown& down) { TakeSessionDown(scope, down.reason); },
                  [&](const StreamUp& up) { TakeStreamUp(scope, up.stream); },
-                 [&](const StreamDown& down) { TakeStreamDown(scope, down.stream); },
+                 [&](const StreamDown& down) { TakeStreamDown(scope, down); },
                  [&](const MessageReceived& received) { TakeMessage(scope, received.message); },
                  [&](const ResultReceived& frame) {
                    if (Lane* lane = Find(frame.lane)) Heed(scope, lane->TakeResult(scope, frame));

@@ -126,7 +126,7 @@ class Client {
   void TakeSessionUp(const Scope& scope);
   void TakeSessionDown(const Scope& scope, const std::string& reason);
   void TakeStreamUp(const Scope& scope, uint32_t stream);
-  void TakeStreamDown(const Scope& scope, uint32_t stream);
+  void TakeStreamDown(const Scope& scope, const StreamDown& down);
   Hello MakeHello() const;
   void TakeWelcome(const Scope& scope, const Welcome& welcome);
   void Resume(const Scope& scope, const Welcome& welcome);

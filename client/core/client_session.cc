@@ -38,10 +38,10 @@ void Client::TakeStreamUp(const Scope& scope, uint32_t stream) {
   for (Lane& lane : lanes_) lane.Advance(scope);
 }
 
-void Client::TakeStreamDown(const Scope& scope, uint32_t stream) {
-  if (!scope.welcomed || stream >= session_.streams().size()) return;
-  for (Lane& lane : lanes_) lane.LoseStream(scope, stream);
-  session_.StreamDown(config_, scope.now, stream, scope.actions);
+void Client::TakeStreamDown(const Scope& scope, const StreamDown& down) {
+  if (!scope.welcomed || down.stream >= session_.streams().size()) return;
+  for (Lane& lane : lanes_) lane.LoseStream(scope, down.stream);
+  session_.StreamDown(config_, scope.now, down.stream, down.reason, scope.actions);
   for (Lane& lane : lanes_) lane.Advance(scope);
 }
 

@@ -47,9 +47,11 @@ struct SessionDown {
 struct StreamUp {
   uint32_t stream = 0;
 };
-// Data stream `stream` could not be opened or has ended; what it was sending may be lost.
+// Data stream `stream` could not be opened or has ended; what it was sending may be lost. The
+// reason is a part of a sentence.
 struct StreamDown {
   uint32_t stream = 0;
+  std::string reason = "";
 };
 struct MessageReceived {
   ToWorker message;

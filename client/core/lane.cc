@@ -249,6 +249,7 @@ void Lane::EndWaits(const Scope& scope, const std::optional<Error>& error) {
 std::string Lane::Obstacle(const Scope& scope) const {
   if (!scope.welcomed) return ", and the aggregator is not connected";
   if (!scope.pause.empty()) return absl::StrCat("; ", absl::StripSuffix(scope.pause, "."));
+  if (const auto why = scope.streams.Trouble(); !why.empty()) return absl::StrCat("; ", why);
   const std::string& held_up_by = round_->held_up_by();
   return held_up_by.empty() ? "" : absl::StrCat("; it waits for ", held_up_by);
 }

@@ -89,8 +89,8 @@ void Session::Configure(absl::Time now, const Welcome& welcome, std::vector<Acti
 }
 
 void Session::StreamDown(const Config& config, absl::Time now, uint32_t stream,
-                         std::vector<Action>& actions) {
-  const uint32_t failures = streams_.Down(stream, now, config.backoff_limit);
+                         const std::string& reason, std::vector<Action>& actions) {
+  const uint32_t failures = streams_.Down(stream, now, config.backoff_limit, reason);
   actions.push_back(OpenStream{stream, token_, Backoff(config, failures - 1)});
 }
 

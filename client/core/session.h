@@ -97,7 +97,7 @@ class Session {
   void Configure(absl::Time now, const Welcome& welcome, std::vector<Action>& actions);
 
   void StreamUp(uint32_t stream, absl::Time now) { streams_.Up(stream, now); }
-  void StreamDown(const Config& config, absl::Time now, uint32_t stream,
+  void StreamDown(const Config& config, absl::Time now, uint32_t stream, const std::string& reason,
                   std::vector<Action>& actions);
 
   void Progress() { ++progress_; }

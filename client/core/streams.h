@@ -10,10 +10,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/core/action.h"
 #include "client/core/config.h"
@@ -44,19 +46,32 @@ class Streams {
   void Up(uint32_t stream, absl::Time now) {
     streams_[stream].up = true;
     streams_[stream].up_since = now;
+    why_down_.clear();
   }
   // Returns how often in a row the stream was lost, itself included; one that stayed up for
   // `settled` starts a new row.
-  uint32_t Down(uint32_t stream, absl::Time now, absl::Duration settled) {
+  uint32_t Down(uint32_t stream, absl::Time now, absl::Duration settled,
+                const std::string& reason) {
+    why_down_ = reason;
     Stream& down = streams_[stream];
     if (down.up && now - down.up_since >= settled) down.failures = 0;
     down.up = false;
     return ++down.failures;
   }
   // All streams are gone, and with them whatever was charged to them.
-  void Reset() { streams_.assign(streams_.size(), Stream{}); }
+  void Reset() {
+    streams_.assign(streams_.size(), Stream{});
+    why_down_.clear();
+  }
 
-  auto Fields() const { return std::tie(streams_); }
+  // That nothing can be sent and why, as a part of a sentence; empty while a stream is up, and
+  // before one has failed.
+  std::string Trouble() const {
+    if (why_down_.empty() || Pick().has_value()) return "";
+    return absl::StrCat("no data stream to the aggregator is open: ", why_down_);
+  }
+
+  auto Fields() const { return std::tie(streams_, why_down_); }
 
  private:
   struct Stream {
@@ -67,6 +82,7 @@ class Streams {
     auto Fields() const { return std::tie(up, unacked, failures, up_since); }
   };
   std::vector<Stream> streams_;
+  std::string why_down_;  // Of the one that failed last, since one came up.
 };
 
 // What the parts of the core may see and do during one Step.

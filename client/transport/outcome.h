@@ -127,6 +127,8 @@ struct Place {
   std::string held_up;           // The last sentence about a round that waits for late workers.
   std::string paused;            // Why the job is paused, as a sentence; empty when it is not.
   Error trouble;                 // Why it is not in session, or was not the last time.
+  std::string stream_trouble;    // That no data stream is open in its session, and why, as a part
+                                 // of a sentence; empty while one is, or may be yet.
 };
 
 }  // namespace basin::client

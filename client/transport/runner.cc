@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "proto/wire/status_detail.h"
 
 namespace basin::client {
@@ -60,10 +61,11 @@ void Runner::StreamUp(uint64_t connection, uint32_t stream, absl::Time now) {
   if (connection == streams_[stream].connection) Step(client::StreamUp{stream}, now);
 }
 
-void Runner::StreamDown(uint64_t connection, uint32_t stream, absl::Time now) {
+void Runner::StreamDown(uint64_t connection, uint32_t stream, const std::string& why,
+                        absl::Time now) {
   if (connection != streams_[stream].connection) return;
   streams_[stream] = Stream();
-  Step(client::StreamDown{stream}, now);
+  Step(client::StreamDown{stream, why}, now);
 }
 
 void Runner::FrameReceived(uint64_t connection, uint32_t stream, IncomingFrame frame,
@@ -119,10 +121,11 @@ void Runner::OpenDue(absl::Time now) {
         runner.FrameReceived(id, stream, std::move(frame), at);
       });
     }
-    void OnDown(const absl::Status&) override {
-      post_([id = connection_, stream = stream_](Runner& runner, absl::Time at) {
-        runner.StreamDown(id, stream, at);
-      });
+    void OnDown(const absl::Status& why) override {
+      post_([id = connection_, stream = stream_,
+             reason = absl::StrCat(absl::StripSuffix(why.message(), "."), " (",
+                                   absl::StatusCodeToString(why.code()), ")")](
+                Runner& runner, absl::Time at) { runner.StreamDown(id, stream, reason, at); });
     }
 
    private:
@@ -425,16 +428,19 @@ void Runner::RecallLoans(absl::Time now) {
     streams_[i].channel->Close();
     streams_[i] = Stream();
     ++counters_.streams_closed;
-    Step(client::StreamDown{i}, now);
+    Step(client::StreamDown{i, "it did not let go of a round that had ended, and was closed"}, now);
   }
 }
 
 // ---- the place in the job
 
 void Runner::PublishPlace() {
-  if (!(place_.trouble == core_.trouble()) || place_.draining != core_.draining()) {
+  std::string stream_trouble = core_.session().streams().Trouble();
+  if (!(place_.trouble == core_.trouble()) || place_.draining != core_.draining() ||
+      place_.stream_trouble != stream_trouble) {
     place_.trouble = core_.trouble();
     place_.draining = core_.draining();
+    place_.stream_trouble = std::move(stream_trouble);
     place_changed_ = true;
   }
   if (!place_changed_) return;

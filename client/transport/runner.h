@@ -91,7 +91,7 @@ class Runner {
   void SessionDown(uint64_t connection, const std::string& why, absl::Time now);
   void MessageReceived(uint64_t connection, ToWorker message, uint64_t bytes, absl::Time now);
   void StreamUp(uint64_t connection, uint32_t stream, absl::Time now);
-  void StreamDown(uint64_t connection, uint32_t stream, absl::Time now);
+  void StreamDown(uint64_t connection, uint32_t stream, const std::string& why, absl::Time now);
   void FrameReceived(uint64_t connection, uint32_t stream, IncomingFrame frame, absl::Time now);
   void LoanReturned(LaneHandle lane, uint64_t begin);
   void GateOpened(absl::Time now);

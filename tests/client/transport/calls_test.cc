@@ -44,6 +44,38 @@ TEST(Calls, ADeadlineThatPassesIsNoOutcomeAndALaterWaitIs) {
             ErrorCode::kFailedPrecondition);  // An outcome is told once.
 }
 
+TEST(Calls, ADeadlineThatPassesSaysThatNoDataStreamIsOpen) {
+  Rig rig(2);
+  rig.Join();
+  const auto trouble = [&] { return rig.worker->place().stream_trouble; };
+  const auto until = [&](const std::string& text) {
+    rig.Until([&](const Runner&) { return trouble().find(text) != std::string::npos; });
+  };
+  rig.aggregator.LoseStream(1);
+  rig.aggregator.RefuseStream(1, rig.token);
+  EXPECT_EQ(trouble(), "") << "the other one is open";
+  rig.aggregator.LoseStream(0);
+  until("connection reset");
+  rig.aggregator.RefuseStream(0, rig.token);
+  until("connection refused");
+  rig.Begin();
+  rig.PushAll();
+  ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
+  auto waiting = std::async(std::launch::async,
+                            [&] { return rig.worker->Wait(rig.lane.lane, absl::Seconds(30)); });
+  rig.Until(Waits);
+  rig.clock.Advance(absl::Seconds(30));
+  const absl::Status status = waiting.get().status();
+  EXPECT_EQ(CodeOf(status), ErrorCode::kOutcomeUnknown);
+  EXPECT_NE(status.message().find("no verdict came in time; no data stream to the aggregator is "
+                                  "open: connection refused (UNAVAILABLE). The round goes on"),
+            std::string::npos)
+      << status;
+  rig.TakeStreams(rig.token);
+  rig.Until([&](const Runner&) { return trouble().empty(); });
+  EXPECT_EQ(rig.TakeContribution(4).at(1), rig.gradients.at(1));
+}
+
 TEST(Calls, WrongOnesAreRefusedWithAReason) {
   Rig rig;
   BeginRound begin;

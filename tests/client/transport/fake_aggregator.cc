@@ -145,25 +145,35 @@ void FakeAggregator::RefuseSession() {
   if (came) listener->OnDown(absl::UnavailableError("connection refused"));
 }
 
-void FakeAggregator::AcceptStream(uint32_t stream, SessionToken token) {
-  std::shared_ptr<StreamListener> listener;
-  uint64_t connection = 0;
-  const bool came = AwaitState([&](State& state) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+std::pair<uint64_t, std::shared_ptr<StreamListener>> FakeAggregator::AwaitStream(
+    uint32_t stream, SessionToken token) {
+  std::pair<uint64_t, std::shared_ptr<StreamListener>> found;
+  AwaitState([&](State& state) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const auto opened = state.opened.find(stream);
     if (opened == state.opened.end()) return false;
-    connection = opened->second;
-    if (state.streams[connection].token != token || state.streams[connection].closed) return false;
-    listener = state.streams[connection].listener;
+    const State::Stream& newest = state.streams[opened->second];
+    if (newest.token != token || newest.closed) return false;
+    found = {opened->second, newest.listener};
     state.opened.erase(opened);
     return true;
   });
-  if (!came) return;
+  return found;
+}
+
+void FakeAggregator::AcceptStream(uint32_t stream, SessionToken token) {
+  const auto [connection, listener] = AwaitStream(stream, token);
+  if (listener == nullptr) return;
   sending_[stream] = Sending{connection, {}, 0};
   wire::FrameHeader bound;
   bound.kind = wire::Bound{};
   const auto message = std::make_shared<OwnPayload>(*wire::EncodeFrame(bound, {}));
   EXPECT_TRUE(sending_[stream].reader.Take(message).ok());
   listener->OnUp();
+}
+
+void FakeAggregator::RefuseStream(uint32_t stream, SessionToken token) {
+  const auto listener = AwaitStream(stream, token).second;
+  if (listener != nullptr) listener->OnDown(absl::UnavailableError("connection refused"));
 }
 
 void FakeAggregator::LoseSession() {

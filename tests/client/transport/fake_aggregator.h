@@ -54,6 +54,7 @@ class FakeAggregator : public Connector {
   // Waits for the worker to open data stream `stream` with this token.
   void AcceptStream(uint32_t stream, SessionToken token);
   void RefuseSession();
+  void RefuseStream(uint32_t stream, SessionToken token);
   void LoseSession();
   void LoseStream(uint32_t stream);
   void AwaitSessionClosed();
@@ -135,6 +136,9 @@ class FakeAggregator : public Connector {
     uint64_t sequence = 0;
   };
 
+  // The worker's newest data stream of this number, with its connection.
+  std::pair<uint64_t, std::shared_ptr<StreamListener>> AwaitStream(uint32_t stream,
+                                                                   SessionToken token);
   std::optional<ToAggregator> NextMessage();
   std::optional<std::string> NextOnSession();
   // Waits until `ready` returns true; REQUIRES: it only looks at the state.
