@@ -51,7 +51,7 @@ struct StreamUp {
 // reason is a part of a sentence.
 struct StreamDown {
   uint32_t stream = 0;
-  std::string reason = "";
+  std::string reason = {};
 };
 struct MessageReceived {
   ToWorker message;

@@ -58,13 +58,16 @@ void Runner::MessageReceived(uint64_t connection, ToWorker message, uint64_t byt
 }
 
 void Runner::StreamUp(uint64_t connection, uint32_t stream, absl::Time now) {
-  if (connection == streams_[stream].connection) Step(client::StreamUp{stream}, now);
+  if (connection != streams_[stream].connection) return;
+  stream_refused_ = false;
+  Step(client::StreamUp{stream}, now);
 }
 
 void Runner::StreamDown(uint64_t connection, uint32_t stream, const std::string& why,
                         absl::Time now) {
   if (connection != streams_[stream].connection) return;
   streams_[stream] = Stream();
+  stream_refused_ = stream_refused_ || !core_.session().streams().IsUp(stream);
   Step(client::StreamDown{stream, why}, now);
 }
 
@@ -435,7 +438,12 @@ void Runner::RecallLoans(absl::Time now) {
 // ---- the place in the job
 
 void Runner::PublishPlace() {
-  std::string stream_trouble = core_.session().streams().Trouble();
+  // A stream that is lost is opened again at once, and often goes just before its session does, as
+  // it always does when the worker leaves.
+  std::string stream_trouble;
+  if (stream_refused_ && leave_waiters_.empty()) {
+    stream_trouble = core_.session().streams().Trouble();
+  }
   if (!(place_.trouble == core_.trouble()) || place_.draining != core_.draining() ||
       place_.stream_trouble != stream_trouble) {
     place_.trouble = core_.trouble();

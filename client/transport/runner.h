@@ -238,6 +238,7 @@ class Runner {
   uint64_t session_connection_ = 0;
   absl::Time open_session_at_ = absl::InfiniteFuture();
   std::vector<Stream> streams_;
+  bool stream_refused_ = false;  // One did not come up, and none has since.
 
   std::vector<LaneShell> lanes_;                 // By LaneHandle.
   std::map<LaneIndex, std::string> lane_names_;  // As the aggregator told last.

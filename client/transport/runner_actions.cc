@@ -65,6 +65,7 @@ void Runner::CloseConnections() {
     if (stream.channel != nullptr) stream.channel->Close();
     stream = Stream();
   }
+  stream_refused_ = false;
   held_back_.clear();
 }
 
