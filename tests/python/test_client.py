@@ -148,6 +148,24 @@ def late_worker(rank: int) -> tuple[bool, list[float]]:
         return unknown, result.tolist()
 
 
+def barriers_that_time_out(rank: int) -> int:
+    import basin
+
+    ended = 0
+    with basin.connect() as client:
+        for turn in ("first", "second"):
+            # The other worker comes to the barrier after this one has given up.
+            if rank == 0:
+                try:
+                    client.barrier("late", timeout=0)
+                except basin.OutcomeUnknown:
+                    ended += 1
+            client.barrier(turn)
+            client.barrier("late")
+        client.barrier("end")
+        return ended
+
+
 def forked(rank: int) -> tuple[bool, list[float]]:
     import basin
 
@@ -377,6 +395,9 @@ class ClientTest(JobsTest):
         self.assertEqual([], result)
         self.assertIn("MAX", text)
         self.assertEqual([("", [2.0, 2.0])] * 2, others)
+
+    def test_a_barrier_that_timed_out_is_the_same_when_it_is_called_again(self) -> None:
+        self.assertEqual([2, 0], self.jobs.run(barriers_that_time_out, 2))
 
     def test_a_round_without_outcome_goes_on(self) -> None:
         outcomes = self.jobs.run(late_worker, 3)

@@ -390,13 +390,18 @@ class Client:
     def barrier(self, name: str = "barrier", timeout: float | None = None) -> None:
         """Returns when every member has called it with this name.
 
-        timeout: seconds until OutcomeUnknown; None: for ever
+        timeout: seconds until OutcomeUnknown; None: for ever. After OutcomeUnknown or Paused the
+                 barrier goes on: call it again, and it is the same one
         """
         self.check_member("barrier()")
         seconds("timeout", timeout)
+        lane = CALL_PREFIX + "barrier/" + string_of("name", name)
+        for handle in self._in_flight.values():
+            if handle.name == lane.removeprefix(CALL_PREFIX):
+                handle.wait(timeout)
+                return
         here = np.ones(1, np.uint8)
         spec = TensorSpec("here", _abi.U8, (1,))
-        lane = CALL_PREFIX + "barrier/" + string_of("name", name)
         tensors = [(spec, here.ctypes.data)]
         self.start(lane, tensors, here, lambda _: None, RoundSpec(Op.MAX)).wait(timeout)
 
