@@ -213,6 +213,56 @@ TEST(Engine, Fault_N11_ASessionHasSoManyStreams) {
   EXPECT_EQ(why.code(), absl::StatusCode::kResourceExhausted) << why;
 }
 
+// The loss of a completes what b has pushed to one lane, and leaves nobody who holds the value that
+// was adopted in the other: the job recovers, and its lanes are gone before they are reduced.
+TEST(Engine, Fault_A2_ALossThatCompletesAChunkMayEndItsLane) {
+  const Model model = AverageOf({F32("weight", kChunkFloats)}, 2);
+  Rig rig;
+  RigWorker a(rig, "a", model);
+  RigWorker b(rig, "b", model);
+  StagedValue staged{1, {1, 1}, {1, 1}, {}};
+  staged.value.outcome = Outcome::kCommitted;
+  staged.value.spec = model.spec;
+  staged.value.contributors = {{"a", {1, 1}, 1}, {"b", {1, 2}, 1}};
+  staged.value.divisor = 2;
+  staged.value.layout_version = 1;
+  staged.value.generation = {1, 1};
+  staged.value.contract_version = kContractVersion;
+  staged.value.world_size = 2;
+  uint64_t number = 0;
+  for (RigWorker* worker : {&a, &b}) {
+    Hello hello;
+    hello.job = kJob;
+    hello.run = "run";
+    hello.worker = worker->id;
+    hello.nonce = ++number;
+    hello.settings = model.settings;
+    hello.incarnation = {1, number};
+    hello.membership = {{1, 1}, {"a", "b"}};
+    for (const char* name : {"first", "second"}) {
+      LaneHistory lane;
+      lane.name = name;
+      lane.lane = static_cast<LaneIndex>(hello.lanes.size());
+      lane.layout = model.tensors;
+      hello.lanes.push_back(lane);
+    }
+    if (worker == &a) hello.lanes[1].staged = staged;
+    worker->session = rig.OpenSession();
+    worker->Say(hello);
+  }
+  b.welcome = b.Await<Welcome>();
+  b.OpenStream();
+  b.Begin();
+  b.Push(0, GradientOf(0, kChunkFloats));
+  b.Commit();
+  const auto state = [&] {
+    return rig.Look<JobState>([](const Runner& r) { return r.core().FindJob(kJob)->state(); });
+  };
+  ASSERT_EQ(state(), JobState::kRunning);
+  rig.engine.Command(WorkerExited{kJob, "a"});
+  EXPECT_EQ(state(), JobState::kRecovering);
+}
+
 // Its frames are still those of the job that it was welcomed to.
 TEST(Engine, Fault_N10_AnotherHelloChangesNothing) {
   const Model model = AverageOf({F32("weight", kChunkFloats)}, 1);
