@@ -24,7 +24,8 @@ constexpr std::string_view kForeignVariables[] = {
     "BASIN_TOKEN_FILE",  "BASIN_TLS_CA",        "BASIN_TLS_CERT",      "BASIN_TLS_KEY",
     "BASIN_MIN_WORKERS", "BASIN_MAX_WORKERS",   "BASIN_START_WORKERS", "BASIN_FRESH",
     "BASIN_STREAMS",     "BASIN_ROUND_TIMEOUT", "BASIN_COMPRESSION",   "BASIN_TIMELINE",
-    "BASIN_LIBRARY",     "BASIN_BASIND",        "BASIN_CONFIG",        "BASIN_ADMIN_ADDRESS"};
+    "BASIN_LIBRARY",     "BASIN_BASIND",        "BASIN_CONFIG",        "BASIN_ADMIN_ADDRESS",
+    "BASIN_RUN_PROCESS"};
 
 // Kubernetes tells every container of each service of its namespace: BASIN_SERVICE_HOST,
 // BASIN_PORT, BASIN_PORT_29600_TCP_ADDR, ... for one that is called basin.

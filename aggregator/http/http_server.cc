@@ -83,6 +83,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Address& add
   // civetweb listens on addresses, not on names.
   Address numeric = address;
   if (numeric.host == "localhost") numeric.host = "127.0.0.1";
+  if (numeric.host.find(':') != std::string::npos && mg_check_feature(MG_FEATURES_IPV6) == 0) {
+    return absl::UnavailableError(
+        absl::StrCat("http.listen: cannot listen on ", ToString(address),
+                     ": the HTTP library (civetweb) was built without IPv6. Listen on 0.0.0.0, or "
+                     "use a build with IPv6."));
+  }
   const std::string listen = ToString(numeric);
   const char* options[] = {"listening_ports",
                            listen.c_str(),

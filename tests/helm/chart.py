@@ -62,7 +62,8 @@ VALUE_SETS: dict[str, Values] = {
         "tolerations": [{"key": "network", "operator": "Exists", "effect": "NoSchedule"}],
         "affinity": {"nodeAffinity": {}},
         "priorityClassName": "system",
-        "resources": {"requests": {"cpu": 2}, "limits": {"memory": "16Gi", "cpu": "4"}},
+        "enabled": True,
+        "resources": {"requests": {"cpu": 0.5}, "limits": {"memory": "16Gi", "cpu": "4"}},
     },
 }
 

@@ -84,7 +84,12 @@ class EveryValueSet(unittest.TestCase):
     def test_there_is_one_pod_and_nothing_that_blocks_its_node(self) -> None:
         for name, manifests in self.rendered.items():
             with self.subTest(name):
-                self.assertEqual(1, chart.one(manifests, "StatefulSet")["spec"]["replicas"])
+                spec = chart.one(manifests, "StatefulSet")["spec"]
+                self.assertEqual(1, spec["replicas"])
+                # A pod that never becomes ready is replaced by the next upgrade or rollback.
+                self.assertEqual("Parallel", spec["podManagementPolicy"])
+                liveness = spec["template"]["spec"]["containers"][0]["livenessProbe"]
+                self.assertLessEqual(liveness["terminationGracePeriodSeconds"], 10)
                 self.assertNotIn("PodDisruptionBudget", [one["kind"] for one in manifests])
 
     def test_pod_outlives_the_drain(self) -> None:

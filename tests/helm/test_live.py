@@ -140,7 +140,7 @@ class Live(unittest.TestCase):
 
         rules = [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]
         self.assertEqual(
-            {("BasinDown", "ok"), ("BasinRoundStalled", "ok")},
+            {("BasinDown", "ok"), ("BasinRoundStalled", "ok"), ("BasinJobHalted", "ok")},
             {(rule["name"], rule["health"]) for rule in rules},
         )
         self.assertNotIn("firing", [rule["state"] for rule in rules])
