@@ -71,6 +71,7 @@ struct ValueReceived {
   ValueKey key;
   uint32_t first = 0;
   uint32_t count = 0;
+  uint64_t bytes = 0;
 };
 
 // The squares of a chunk's result, added up for each block of 64 Ki elements, because the norm adds

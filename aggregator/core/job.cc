@@ -141,10 +141,15 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
     take(*round, ScopeOf(scope, index));
     AdvanceLane(scope, index);
   };
+  // No list names a chunk twice, so none has more chunks than the lane: what it takes to go through
+  // a message is bounded by what the lane is charged for.
   const auto valid = [&](LaneIndex index, const std::vector<ChunkRange>& ranges) {
-    return std::all_of(ranges.begin(), ranges.end(), [&](const ChunkRange& range) {
-      return index < lanes_.size() && lanes_[index].layout.Contains(range);
-    });
+    uint64_t chunks = 0;
+    for (const ChunkRange& range : ranges) {
+      if (index >= lanes_.size() || !lanes_[index].layout.Contains(range)) return false;
+      chunks += range.count;
+    }
+    return ranges.empty() || chunks <= lanes_[index].layout.chunks();
   };
   const auto refuse_ranges = [&](LaneIndex lane, RoundNumber round) {
     RejectMessage(scope, slot, ErrorCode::kInvalidArgument,

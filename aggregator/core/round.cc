@@ -132,8 +132,11 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
   member.progress = scope.now;
   if (history != nullptr && history->last_verdict + 1 == number_ &&
       history->held_ballot == value_ballot_) {
+    uint64_t left = scope.layout.chunks();  // Nobody holds more, or holds a chunk twice.
     for (const ChunkRange& range : history->held) {
       if (!scope.layout.Contains(range)) continue;
+      if (range.count > left) break;
+      left -= range.count;
       const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
       for (uint32_t i = 0; i < range.count; ++i) Acknowledge(scope, member, base + i);
     }

@@ -267,8 +267,8 @@ void Round::TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
   for (const TensorIndex tensor : skip.tensors) {
     bool pushed = false;
     for (uint32_t flat = scope.layout.FirstChunk(tensor);
-         flat < scope.layout.FirstChunk(tensor + 1); ++flat) {
-      pushed |= member.known.Test(flat);
+         flat < scope.layout.FirstChunk(tensor + 1) && !pushed; ++flat) {
+      pushed = member.known.Test(flat);
     }
     if (pushed) {
       Reject(scope, member, ErrorCode::kInvalidArgument,

@@ -230,7 +230,11 @@ void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& r
   const auto holder = entry.holders.find(scope.workers[slot].id);
   if (holder != entry.holders.end()) {
     const Holding& value = holder->second.second;
-    const bool exists = received.count > 0 && end <= ChunkCount(*TensorBytes(value.spec));
+    // What is kept is charged by what was announced, so it has to have that size.
+    const uint64_t total = *TensorBytes(value.spec);
+    const bool exists =
+        received.count > 0 && end <= ChunkCount(total) &&
+        received.bytes == std::min(total, end * kChunkBytes) - received.first * kChunkBytes;
     if (exists && MayCache(scope, entry, value)) {
       relay.cache = true;
       Use(key, *entry.cached);

@@ -143,7 +143,7 @@ void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now)
          now);
   } else {
     const ValueFrame& value = std::get<ValueFrame>(frame.what);
-    Step(ValueReceived{session, value.key, value.first, value.count}, now);
+    Step(ValueReceived{session, value.key, value.first, value.count, frame.bytes}, now);
   }
   frame_ = nullptr;
   digests_ = nullptr;

@@ -158,8 +158,12 @@ Skip Decode(const v1::Skip& in, Checker& checker) {
   out.lane = DecodeLane("lane", in.lane(), checker);
   out.round = checker.Required("round", in.round());
   if (!checker.Count("tensors", in.tensors_size(), kMaxTensors)) return out;
+  Bitmap named(kMaxTensors);
   for (const uint32_t tensor : in.tensors()) {
     out.tensors.push_back(DecodeTensor("tensors", tensor, checker));
+    if (checker.ok() && !named.Set(out.tensors.back())) {
+      checker.Fail("tensors", absl::StrCat("names tensor ", tensor, " twice"));
+    }
   }
   return out;
 }

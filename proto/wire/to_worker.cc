@@ -311,11 +311,11 @@ GetFailed Decode(const v1::GetFailed& in, Checker& checker) {
 void Encode(const HeldUp& in, v1::HeldUp* out) {
   out->set_lane(in.lane);
   out->set_round(in.round);
-  out->set_text(in.text);
+  out->set_text(EncodeText(in.text));
 }
 
 HeldUp Decode(const v1::HeldUp& in, Checker& checker) {
-  return {DecodeLane("lane", in.lane(), checker), in.round(), in.text()};
+  return {DecodeLane("lane", in.lane(), checker), in.round(), DecodeText(in.text())};
 }
 
 namespace {

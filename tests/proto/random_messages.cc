@@ -268,7 +268,9 @@ void RandomMessages::Fill(Begin* out) {
 
 void RandomMessages::Fill(Skip* out) {
   *out = {Lane(), Round(), {}};
-  for (size_t i = Below(5); i > 0; --i) out->tensors.push_back(Tensor());
+  std::set<TensorIndex> tensors;  // None is named twice.
+  for (size_t i = Below(5); i > 0; --i) tensors.insert(Tensor());
+  out->tensors.assign(tensors.begin(), tensors.end());
 }
 
 void RandomMessages::Fill(Commit* out) {

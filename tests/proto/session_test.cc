@@ -327,6 +327,12 @@ TEST(SessionRules, Fault_S7_TextsArriveCutAndPrintable) {
   const std::string& reason = std::get<Withdraw>(*decoded).reason;
   EXPECT_EQ(reason.size(), kMaxTextBytes);
   EXPECT_EQ(reason.substr(0, 15), "two?lines ?<b>x");
+  v1::ToWorker told;
+  told.mutable_held_up()->set_text("two\nlines" + std::string(5000, 'x'));
+  const auto heard = Decode(told);
+  ASSERT_TRUE(heard.ok());
+  EXPECT_EQ(std::get<HeldUp>(*heard).text.substr(0, 10), "two?linesx");
+  EXPECT_EQ(std::get<HeldUp>(*heard).text.size(), kMaxTextBytes);
 }
 
 TEST(SessionRules, TextsOfThisSideMayHoldAnyBytes) {
@@ -450,6 +456,11 @@ TEST(SessionRules, ListsThatNameThingsNameThemOnce) {
         }
       },
       "names \"twice\" twice");
+  ExpectRefused<Skip>(
+      [](v1::ToAggregator* p) {
+        for (int i = 0; i < 2; ++i) p->mutable_skip()->add_tensors(7);
+      },
+      "names tensor 7 twice");
   ExpectRefused<Verdict>(
       [](v1::ToWorker* p) {
         auto* next = p->mutable_verdict()->mutable_record()->mutable_next();

@@ -50,7 +50,7 @@ void AggregatorProcess::TakeFrame(aggregator::SessionId session, const Frame& fr
 
 void AggregatorProcess::TakeValue(aggregator::SessionId session, const ValueFrame& frame) {
   value_frame_ = &frame;
-  Step(aggregator::ValueReceived{session, frame.key, frame.first, frame.count});
+  Step(aggregator::ValueReceived{session, frame.key, frame.first, frame.count, frame.bytes});
 }
 
 const TensorSpec& AggregatorProcess::Spec(aggregator::JobId job, LaneIndex lane,

@@ -563,6 +563,23 @@ TEST(Frames, Fault_W10_ThatDoNotFitTheLayoutAreRefused) {
   EXPECT_EQ(send([](FrameReceived& f) { f.lane = 7; }), ErrorCode::kNotFound);
 }
 
+// What it takes to go through a list is bounded by the lane.
+TEST(Frames, Fault_N11_ListsThatNameAChunkTwiceAreRefused) {
+  Three t;
+  t.a.Begin();
+  const auto said = [&](const ToAggregator& message) {
+    t.a.inbox.clear();
+    t.a.Say(message);
+    return t.a.rejected();
+  };
+  const std::vector<ChunkRange> all = {{0, 0, 1}, {1, 0, 1}};
+  const std::vector<ChunkRange> more = {{0, 0, 1}, {1, 0, 1}, {0, 0, 1}};
+  EXPECT_EQ(said(ResultAck{0, 1, {1, 1}, all}), ErrorCode::kOk);
+  EXPECT_EQ(said(ResultAck{0, 1, {1, 1}, more}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(said(Need{0, 1, {1, 1}, all}), ErrorCode::kOk);
+  EXPECT_EQ(said(Need{0, 1, {1, 1}, more}), ErrorCode::kInvalidArgument);
+}
+
 TEST(Frames, OfAWorkerThatIsNoMemberAreRefused) {
   Three t(Settings(1, 3, 3));  // No more may join.
   TestWorker& s = t.Join("s");

@@ -21,9 +21,11 @@ const ValueKey kKey{kLane, "w", 3};
 struct Three : Cluster {
   explicit Three(Config config = {})
       : Cluster(Settings(1, 3, 3), std::move(config)), a(Join("a")), b(Join("b")), c(Join("c")) {}
-  void Send(const TestWorker& from, uint32_t first, uint32_t count, const ValueKey& key = kKey) {
+  // Whole chunks, unless `bytes` says otherwise.
+  void Send(const TestWorker& from, uint32_t first, uint32_t count, const ValueKey& key = kKey,
+            std::optional<uint64_t> bytes = std::nullopt) {
     log.clear();
-    Step(ValueReceived{from.session, key, first, count});
+    Step(ValueReceived{from.session, key, first, count, bytes.value_or(count * kChunkBytes)});
   }
   // To whom the last frame was relayed.
   std::vector<SessionId> Relayed() const {
@@ -399,6 +401,19 @@ TEST(ValueCache, StaysWithinItsShareOfTheBudget) {
   t.b.Say(Get{big, std::nullopt, std::nullopt, 0, 4, absl::Seconds(60)});
   t.Send(t.a, 0, 4, big);
   EXPECT_EQ(t.held_values(), 4u) << "one that can never fit pushes nothing out";
+}
+
+// It is charged for what was announced.
+TEST(ValueCache, Fault_N11_KeepsNothingOfAnotherSizeThanWasAnnounced) {
+  Three t;
+  t.a.Say(Offer());
+  t.b.Say(Know());
+  t.b.Say(Ask4());
+  t.Send(t.a, 0, 2, kKey, 3 * kChunkBytes);
+  EXPECT_THAT(t.Relayed(), ElementsAre(t.b.session)) << "who asked sees that it is wrong";
+  EXPECT_EQ(t.held_values(), 0u);
+  t.Send(t.a, 2, 2);
+  EXPECT_EQ(t.held_values(), 1u);
 }
 
 TEST(ValueCache, GivesWayToRounds) {
