@@ -35,6 +35,7 @@ struct ValueFrame {
   uint32_t first = 0;
   uint32_t count = 0;
   uint64_t content = 0;
+  uint64_t bytes = 0;
 };
 
 }  // namespace basin::scenarios

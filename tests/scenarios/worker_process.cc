@@ -113,7 +113,7 @@ void WorkerProcess::Push(const std::string& lane, const std::string& tensor, boo
 }
 
 void WorkerProcess::Announce(const ValueKey& key, const TensorSpec& spec, uint64_t content) {
-  values_[Tuple(key)] = content;
+  values_[Tuple(key)] = {content, *TensorBytes(spec)};
   Digest digest = 0;
   const uint32_t chunks = ChunkCount(*TensorBytes(spec));
   for (const Digest chunk : ValueDigests(key, 0, chunks, content)) digest += chunk;
@@ -150,9 +150,11 @@ void WorkerProcess::CarryOut(const client::Action& action) {
           [&](const client::SendSupply& send) { SendSupply(send); },
           [&](const client::SendValue& send) {
             if (link == nullptr) return;
-            network.SendFrameUp(
-                *link, send.stream,
-                ValueFrame{send.key, send.first, send.count, values_[Tuple(send.key)]});
+            const auto& [content, bytes] = values_[Tuple(send.key)];
+            const uint64_t begin = send.first * kChunkBytes;
+            const uint64_t end = std::min(bytes, begin + send.count * kChunkBytes);
+            network.SendFrameUp(*link, send.stream,
+                                ValueFrame{send.key, send.first, send.count, content, end - begin});
           },
           [&](const client::KeepResult& keep) {
             StagedRound& staged = staged_[keep.lane];

@@ -82,7 +82,8 @@ class WorkerProcess {
   std::map<std::string, client::LaneHandle> lanes_by_name_;
   std::map<LaneIndex, std::vector<TensorSpec>> layouts_;  // As told.
   std::map<client::LaneHandle, StagedRound> staged_;
-  std::map<std::tuple<std::string, std::string, uint64_t>, uint64_t> values_;  // Announced.
+  std::map<std::tuple<std::string, std::string, uint64_t>, std::pair<uint64_t, uint64_t>>
+      values_;  // Announced: the content, and its bytes.
   std::map<std::tuple<std::string, std::string, uint64_t>, std::map<uint32_t, uint64_t>> received_;
   const Frame* frame_ = nullptr;  // That the Step in progress was given.
   const ValueFrame* value_frame_ = nullptr;

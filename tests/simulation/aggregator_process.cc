@@ -183,7 +183,9 @@ void AggregatorProcess::TakeValue(ConnectionId id, const ValueFrame& frame) {
   Network::Connection& connection = world_.network[id];
   if (sessions_.count(connection.session) == 0) return;
   value_frame_ = &frame;
-  Step(aggregator::ValueReceived{connection.session, frame.key, frame.first, frame.count});
+  const uint64_t end = (uint64_t{frame.first} + frame.count) * kChunkBytes;
+  const uint64_t bytes = std::min<uint64_t>(kValueBytes, end) - frame.first * kChunkBytes;
+  Step(aggregator::ValueReceived{connection.session, frame.key, frame.first, frame.count, bytes});
   value_frame_ = nullptr;
 }
 

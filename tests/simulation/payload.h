@@ -84,6 +84,8 @@ struct ResultFrame {
   Chunks chunks;
 };
 
+inline constexpr uint64_t kValueBytes = 300 * 1024;  // Two chunks.
+
 // Chunks of a broadcast value, either way. Its whole content is one word.
 struct ValueFrame {
   ValueKey key;

@@ -15,7 +15,6 @@
 namespace basin::simulation {
 namespace {
 
-constexpr uint64_t kValueBytes = 300 * 1024;  // Two chunks.
 constexpr char kValueName[] = "state";
 
 }  // namespace
