@@ -166,6 +166,49 @@ def barriers_that_time_out(rank: int) -> int:
         return ended
 
 
+def begun_again(rank: int) -> tuple[str, str, list[float]]:
+    import basin
+
+    with basin.connect() as client:
+        first = client.allreduce_async(np.full(1, 1.0), "x", op=basin.Sum)
+        client.barrier("begun")
+        said = []
+        for begin in (client.allreduce_async, client.allreduce):
+            try:
+                begin(np.full(1, 2.0), "x", op=basin.Sum)
+                said.append("")
+            except basin.FailedPrecondition as error:
+                said.append(str(error))
+        sums = [first.wait()[0], client.allreduce(np.full(1, 2.0), "x", op=basin.Sum)[0]]
+        client.barrier("end")
+        return said[0], said[1], sums
+
+
+def calls_that_time_out(rank: int) -> tuple[int, str, list[float]]:
+    import basin
+
+    ended = 0
+    text = ""
+    sums = []
+    with basin.connect() as client:
+        for name, late in (("x", client.allreduce), ("y", client.skip_round)):
+            if rank == 0:
+                try:
+                    late(np.full(1, 1.0), name, op=basin.Sum, timeout=0)
+                except basin.OutcomeUnknown:
+                    ended += 1
+                try:
+                    client.allreduce_async(np.full(1, 5.0), name, op=basin.Sum)
+                except basin.FailedPrecondition as error:
+                    text = str(error)
+            client.barrier("given up")
+            # The numbers that are given again are not added, and the next round is of all again.
+            for number in (7.0 if rank == 0 else 1.0, 10.0):
+                sums.append(client.allreduce(np.full(1, number), name, op=basin.Sum)[0])
+        client.barrier("end")
+        return ended, text, sums
+
+
 def forked(rank: int) -> tuple[bool, list[float]]:
     import basin
 
@@ -398,6 +441,19 @@ class ClientTest(JobsTest):
 
     def test_a_barrier_that_timed_out_is_the_same_when_it_is_called_again(self) -> None:
         self.assertEqual([2, 0], self.jobs.run(barriers_that_time_out, 2))
+
+    def test_a_name_is_not_begun_again_before_its_outcome_was_waited_for(self) -> None:
+        for *said, sums in self.jobs.run(begun_again, 2):
+            for text in said:
+                self.assertRegex(text, r"^x was begun a second time.* wait\(\) for its handle")
+            self.assertEqual([2.0, 4.0], sums)
+
+    def test_a_call_that_timed_out_waits_for_the_same_round_when_it_is_called_again(self) -> None:
+        late, other = self.jobs.run(calls_that_time_out, 2)
+        self.assertEqual((2, 0), (late[0], other[0]))
+        self.assertRegex(late[1], "^y was begun a second time.* Call it again without _async")
+        for *_, sums in (late, other):
+            self.assertEqual([2.0, 20.0, 1.0, 20.0], sums)
 
     def test_a_round_without_outcome_goes_on(self) -> None:
         outcomes = self.jobs.run(late_worker, 3)

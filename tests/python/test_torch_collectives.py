@@ -91,6 +91,31 @@ def polled(rank: int) -> Any:
         return before, float(outcome), bt.poll(handle), [float(each) for each in both]
 
 
+def calls_that_time_out(rank: int) -> Any:
+    """Of the calls that wait as long as init() says: rank 0 gives up first, and calls again."""
+    with session(round_timeout=60.0) as bt:
+        here = basin_context()
+        outcomes = []
+        for call in (
+            lambda: bt.allreduce(torch.tensor(1.0), "x", op=bt.Sum),
+            lambda: bt.grouped_allreduce_([torch.tensor(1.0)], "x", op=bt.Sum)[0],
+            lambda: bt.total_counts({"rows": 1})["rows"],
+        ):
+            if rank == 0:
+                here.timeout = 0.0
+                expect("OutcomeUnknown", call)
+                here.timeout = 60.0
+            bt.barrier("given up")
+            outcomes += [float(call()), float(call())]
+        return outcomes
+
+
+def basin_context() -> Any:
+    from basin.torch import context
+
+    return context.current()
+
+
 # ---- what is seen of it
 
 
@@ -135,6 +160,9 @@ class CollectivesTest(TorchTest):
     def test_poll_and_synchronize(self) -> None:
         for before, outcome, after, both in self.run_job(polled):
             self.assertEqual((False, 3.0, True, [6.0, 6.0]), (before, outcome, after, both))
+
+    def test_calls_that_timed_out_wait_for_the_same_round_when_they_are_called_again(self) -> None:
+        self.assertEqual([[3.0] * 6] * WORKERS, self.run_job(calls_that_time_out))
 
 
 if __name__ == "__main__":

@@ -102,6 +102,8 @@ class Handle(Generic[T]):
         self.name = name  # For messages.
         self._memory = memory  # Kept alive.
         self._make = output
+        # Of a synchronous call that has ended without the outcome: nobody else holds this handle.
+        self._is_left = False
         # Why this worker's contribution was withdrawn.
         self._refusal: Error | None = None
         self._output: T | None = None
@@ -142,9 +144,9 @@ class Handle(Generic[T]):
                 raise
             except Exception as error:
                 self._failed = error
-                self._client._ended(self._lane)
+                self._client._ended(self)
                 raise
-            self._client._ended(self._lane)
+            self._client._ended(self)
         return self._output
 
     def _take(self, timeout: float | None) -> T:
@@ -162,8 +164,8 @@ class Client:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self._process = os.getpid()
-        # By lane: what the library may still read must not be freed.
-        self._in_flight: dict[int, Handle[Any]] = {}
+        # By name: what the library may still read must not be freed.
+        self._in_flight: dict[str, Handle[Any]] = {}
         # By name: how often it was broadcast.
         self._versions: dict[str, int] = {}
         self._closed = False
@@ -266,12 +268,13 @@ class Client:
         Raises InvalidArgument for another dtype and for options that do not go together, before
         anything is sent; Unsupported for another device than the CPU; Mismatch when shape, dtype,
         op or options differ from the others'; NotFound when the counts of all are 0; RoundAborted
-        when nobody has a result; and OutcomeUnknown and Paused, after which the round goes on; see
-        allreduce_async() to wait for it then.
+        when nobody has a result; and OutcomeUnknown and Paused, after which the round goes on: call
+        it again, and it waits for the same round, to which the array given again is not added.
         """
         seconds("timeout", timeout)
         spec = contribution(reduction("allreduce()", op, options), counts)
-        return self._reduce("allreduce()", array, name, True, spec).wait(timeout)
+        handle = self._reduce("allreduce()", array, name, True, spec, goes_on=True)
+        return self.complete(handle, timeout)
 
     def allreduce_async(
         self,
@@ -282,7 +285,10 @@ class Client:
         counts: Counts | None = None,
         **options: "Unpack[ReductionOptions]",
     ) -> Handle[Array]:
-        """As allreduce(), and returns at once. Leave `array` unchanged until the handle is done."""
+        """As allreduce(), and returns at once. Leave `array` unchanged until the handle is done.
+
+        Raises FailedPrecondition while the outcome of the name's round before was not waited for.
+        """
         spec = contribution(reduction("allreduce_async()", op, options), counts)
         return self._reduce("allreduce_async()", array, name, True, spec)
 
@@ -307,7 +313,8 @@ class Client:
         """
         seconds("timeout", timeout)
         spec = contribution(reduction("skip_round()", op, options), Counts(0, 0, 0))
-        return self._reduce("skip_round()", like, name, False, spec).wait(timeout)
+        handle = self._reduce("skip_round()", like, name, False, spec, goes_on=True)
+        return self.complete(handle, timeout)
 
     def _reduce(
         self,
@@ -316,6 +323,7 @@ class Client:
         name: str,
         contributes: bool,
         spec: RoundSpec,
+        goes_on: bool = False,
     ) -> Handle[Array]:
         self.check_member(call)
         taken = _take(name, array)
@@ -331,6 +339,7 @@ class Client:
             taken,
             output,
             spec,
+            goes_on,
         )
 
     def broadcast(
@@ -396,14 +405,11 @@ class Client:
         self.check_member("barrier()")
         seconds("timeout", timeout)
         lane = CALL_PREFIX + "barrier/" + string_of("name", name)
-        for handle in self._in_flight.values():
-            if handle.name == lane.removeprefix(CALL_PREFIX):
-                handle.wait(timeout)
-                return
         here = np.ones(1, np.uint8)
         spec = TensorSpec("here", _abi.U8, (1,))
         tensors = [(spec, here.ctypes.data)]
-        self.start(lane, tensors, here, lambda _: None, RoundSpec(Op.MAX)).wait(timeout)
+        handle = self.start(lane, tensors, here, lambda _: None, RoundSpec(Op.MAX), goes_on=True)
+        self.complete(handle, timeout)
 
     # ---- how it is going
 
@@ -425,7 +431,7 @@ class Client:
         contributes to have no outcome: wait() for them."""
         self.check_open("finished()")
         if self._in_flight:
-            names = ", ".join(handle.name for handle in self._in_flight.values())
+            names = ", ".join(self._in_flight)
             raise FailedPrecondition(
                 f"finished() was used with rounds in flight whose outcome was not waited for: "
                 f"{names}. Wait for their handles first, or close() the client, which gives them "
@@ -471,25 +477,63 @@ class Client:
         memory: object,
         output: Callable[[Result], T],
         spec: RoundSpec,
+        goes_on: bool = False,
     ) -> Handle[T]:
         """One round of a call lane whose tensors, given by address, lie in `memory`; this worker
         does not contribute to those without an address. They are the lane's first ones, so their
-        handles count from 0; `output` makes of the result what wait() returns."""
+        handles count from 0; `output` makes of the result what wait() returns.
+
+        goes_on: a synchronous call, which waits with complete(). When the one before it of this
+                 name has left its round without the outcome, it is that round, as it was begun:
+                 a second one would be a round ahead of the other workers
+        """
         for tensor, _ in tensors:
             check_dtype(spec, tensor)
-        if self.before_call is not None:
+        name = lane_name.removeprefix(CALL_PREFIX)
+        # The library would drop the outcome of the round before, and hand its handle the next one.
+        before = self._in_flight.get(name)
+        if before is not None and not (goes_on and before._is_left):
+            how = "Call it again without _async" if before._is_left else "wait() for its handle"
+            raise FailedPrecondition(
+                f"{name} was begun a second time, and the outcome of its round before was not "
+                f"waited for. {how} first, or use another name."
+            )
+        if self.before_call is not None and before is None:
             self.before_call(lane_name)
         named = [tensor for tensor, _ in tensors]
         lane, handles = self.worker.register(lane_name, _abi.CALL, named)
+        if before is not None:
+            before._is_left = False
+            before._make = output
+            return before
         self.worker.begin(lane, spec)
-        name = lane_name.removeprefix(CALL_PREFIX)
         handle = Handle(self, lane, name, memory, output)
-        self._in_flight[lane] = handle
+        self._in_flight[name] = handle
         for pushed, (_, address) in zip(handles, tensors):
             if address is not None:  # Skipped otherwise.
                 self.worker.push(lane, pushed, address)
         handle._refusal = self.worker.commit(lane)
         return handle
+
+    def complete(self, handle: Handle[T], timeout: float | None) -> T:
+        """Waits for what a synchronous call has started with `goes_on`, and returns it."""
+        try:
+            return handle.wait(timeout)
+        except BaseException:  # Ctrl-C, too.
+            handle._is_left = True
+            raise
+
+    def give_up_rounds(self) -> None:
+        """Of calls, and the membership with them: this worker must be ready again."""
+        if not self._in_flight:
+            return
+        self.worker.abandon()
+        for handle in self._in_flight.values():
+            handle._failed = FailedPrecondition(
+                f"The round of {handle.name} was given up by rejoin(), and has no outcome here. "
+                "Begin it again."
+            )
+        self._in_flight.clear()
 
     def _next_version(self, name: str) -> int:
         """Agreed by all members, so that a worker that joined late takes part. It also keeps the
@@ -499,8 +543,9 @@ class Client:
         self._versions[name] = version = int(agreed[0]) + 1
         return version
 
-    def _ended(self, lane: int) -> None:
-        self._in_flight.pop(lane, None)
+    def _ended(self, handle: Handle[Any]) -> None:
+        if self._in_flight.get(handle.name) is handle:
+            del self._in_flight[handle.name]
 
 
 def connect(

@@ -51,10 +51,14 @@ def allreduce(
     counts: Counts | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> torch.Tensor:
-    """Reduces a tensor over all workers; returns a new one. No gradient flows through it."""
+    """Reduces a tensor over all workers; returns a new one. No gradient flows through it.
+
+    After OutcomeUnknown or Paused the round goes on: call it again, and it waits for the same
+    round, to which the tensor given again is not added. So do allreduce_() and the grouped ones.
+    """
     call = "allreduce()"
     spec = _spec(call, op, counts, options)
-    return synchronize(_start(call, [(name, tensor)], name, _first, False, spec))
+    return _complete(_start(call, [(name, tensor)], name, _first, False, spec, goes_on=True))
 
 
 def allreduce_async_(
@@ -82,7 +86,7 @@ def allreduce_(
     """As allreduce(), in place."""
     call = "allreduce_()"
     spec = _spec(call, op, counts, options)
-    return synchronize(_start(call, [(name, tensor)], name, _first, True, spec))
+    return _complete(_start(call, [(name, tensor)], name, _first, True, spec, goes_on=True))
 
 
 def grouped_allreduce_async(
@@ -112,7 +116,8 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """As grouped_allreduce_async(), and waits."""
     call = "grouped_allreduce()"
-    return synchronize(_start_group(call, group, name, False, _spec(call, op, counts, options)))
+    spec = _spec(call, op, counts, options)
+    return _complete(_start_group(call, group, name, False, spec, goes_on=True))
 
 
 def grouped_allreduce_async_(
@@ -138,7 +143,8 @@ def grouped_allreduce_(
 ) -> list[torch.Tensor]:
     """As grouped_allreduce(), in place."""
     call = "grouped_allreduce_()"
-    return synchronize(_start_group(call, group, name, True, _spec(call, op, counts, options)))
+    spec = _spec(call, op, counts, options)
+    return _complete(_start_group(call, group, name, True, spec, goes_on=True))
 
 
 def poll(handle: Handle[Any]) -> bool:
@@ -149,6 +155,11 @@ def poll(handle: Handle[Any]) -> bool:
 def synchronize(handle: Handle[T]) -> T:
     """Waits for what an asynchronous call has begun, as long as init() says, and returns it."""
     return _handle("synchronize()", handle).wait(current().timeout)
+
+
+def _complete(handle: Handle[T]) -> T:
+    here = current()
+    return here.client.complete(handle, here.timeout)
 
 
 def _handle(call: str, handle: Handle[T]) -> Handle[T]:
@@ -168,7 +179,12 @@ def _spec(call: str, op: Op, counts: Counts | None, options: ReductionOptions) -
 
 
 def _start_group(
-    call: str, group: Sequence[torch.Tensor], name: str, in_place: bool, spec: RoundSpec
+    call: str,
+    group: Sequence[torch.Tensor],
+    name: str,
+    in_place: bool,
+    spec: RoundSpec,
+    goes_on: bool = False,
 ) -> Handle[list[torch.Tensor]]:
     string_of("name", name)
     if not isinstance(group, Sequence):
@@ -179,7 +195,7 @@ def _start_group(
         raise InvalidArgument(f"Group {name} has no tensors. Give it at least one.")
     named = [(f"{name}.{i}", tensor) for i, tensor in enumerate(group)]
     # A lane of its own, or a tensor of the same name would be the first one there.
-    return _start(call, named, "group/" + name, list, in_place, spec)
+    return _start(call, named, "group/" + name, list, in_place, spec, goes_on)
 
 
 def _start(
@@ -189,6 +205,7 @@ def _start(
     finish: Callable[[list[torch.Tensor]], T],
     in_place: bool,
     spec: RoundSpec,
+    goes_on: bool = False,
 ) -> Handle[T]:
     string_of("name", lane)
     client = member(call).client
@@ -221,6 +238,7 @@ def _start(
         sent,
         output,
         spec,
+        goes_on,
     )
 
 

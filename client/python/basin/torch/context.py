@@ -76,6 +76,7 @@ class Context:
         seconds("timeout", timeout)
         for lane in self.lanes:
             lane.start_again()
+        self.client.give_up_rounds()
         self.client.worker.ready()
         self.client.worker.await_member(timeout)
         self.state.rejoin()

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from basin import _abi
 from basin.arguments import string_of, whole_number
+from basin.client import CALL_PREFIX
 from basin.errors import InvalidArgument, Mismatch
-from basin.spec import LARGEST_COUNT, Op
+from basin.spec import LARGEST_COUNT, Op, RoundSpec
 from basin.torch.context import member
+from basin.worker import Result, TensorSpec
 
 _MOST_NAMES = 63
 
@@ -38,7 +41,8 @@ def total_counts(
     lost, say, each worker warns (basin.torch.ContributorsChanged) and names both sets; make it an
     error with warnings.simplefilter("error", basin.torch.ContributorsChanged).
 
-    Raises Mismatch when a worker counts under other names.
+    Raises Mismatch when a worker counts under other names. After OutcomeUnknown or Paused the round
+    goes on: call it again, and it waits for the same round, with the counts given first.
     """
     here = member("total_counts()")
     string_of("name", name)
@@ -53,8 +57,24 @@ def total_counts(
     sent[: len(names)] = [_whole(each, counts[each]) for each in names]
     # Compared by summing it: it has room for 2^31 workers.
     sent[-1] = of_names = zlib.crc32("\n".join(names).encode())
-    handle = here.client.allreduce_async(sent, f"total/{name}", op=Op.SUM)
-    *sums, of_all = handle.wait(here.timeout).tolist()
+
+    def output(result: Result) -> list[int]:
+        received = np.empty_like(sent)
+        result.copy(0, received.ctypes.data, received.nbytes)
+        totals: list[int] = received.tolist()
+        return totals
+
+    called = f"total/{name}"
+    tensor = TensorSpec(called, _abi.I64, sent.shape)
+    handle = here.client.start(
+        CALL_PREFIX + called,
+        [(tensor, sent.ctypes.data)],
+        sent,
+        output,
+        RoundSpec(Op.SUM),
+        goes_on=True,
+    )
+    *sums, of_all = here.client.complete(handle, here.timeout)
     contributors = handle.info.contributors
     if of_all != of_names * len(contributors):
         raise Mismatch(
