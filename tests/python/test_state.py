@@ -300,6 +300,9 @@ def joins_wrongly(rank: int, folder: str, mistake: str) -> Any:
         optimizer = bt.DistributedOptimizer(optimizer, net.named_parameters())
         if mistake == "not the same" and rank != 2:
             bt.broadcast_state(step=0)
+        if mistake == "not picklable":
+            state = bt.broadcast_state(batches=None)
+            state.batches = iter(torch.utils.data.DataLoader([1, 2]))
         return train(net, optimizer)
 
     bt.init()
@@ -452,6 +455,7 @@ class StateTest(JobsTest):
             ("call in a step", "not applied yet"),
             ("scheduler not shared", "broadcast_state(scheduler=scheduler)"),
             ("optimizer not shared", "broadcast_optimizer_state(optimizer)"),
+            ("not picklable", "cannot pickle what they share"),
         ):
             with self.subTest(mistake):
                 *sizes, text = self.run_job(joins_wrongly, 3, mistake, start=2, least=2, most=3)

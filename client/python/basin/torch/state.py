@@ -386,11 +386,12 @@ class JobState:
         began = time.perf_counter()
         self.stop()
         content = _Content(refusal=self._why_nobody_can_join())
-        if content.refusal is None:
-            rounds = {lane.name: lane.next_round for lane in self._lanes}
-            parts = {part.name: part.capture() for part in self._parts}
-            content = _Content(parts, self._objects, rounds, first, call)
         try:
+            if content.refusal is None:
+                rounds = {lane.name: lane.next_round for lane in self._lanes}
+                # A part may pickle what it captures.
+                parts = {part.name: part.capture() for part in self._parts}
+                content = _Content(parts, self._objects, rounds, first, call)
             packed, large = pack_apart(content)
         except Exception as error:
             refusal = f"The others cannot pickle what they share: {error}. Share less."
