@@ -209,6 +209,22 @@ def calls_that_time_out(rank: int) -> tuple[int, str, list[float]]:
         return ended, text, sums
 
 
+def dropped(rank: int) -> tuple[bool, int]:
+    import gc
+
+    import basin
+    from basin import client as module
+
+    def train() -> int:
+        client = basin.connect()
+        client.barrier()
+        return client.world_size
+
+    size = train()
+    gc.collect()
+    return len(module._open_clients) == 1, size
+
+
 def forked(rank: int) -> tuple[bool, list[float]]:
     import basin
 
@@ -438,6 +454,9 @@ class ClientTest(JobsTest):
         self.assertEqual([], result)
         self.assertIn("MAX", text)
         self.assertEqual([("", [2.0, 2.0])] * 2, others)
+
+    def test_a_client_that_nobody_refers_to_is_kept_until_the_end(self) -> None:
+        self.assertEqual([(True, 2)] * 2, self.jobs.run(dropped, 2))
 
     def test_a_barrier_that_timed_out_is_the_same_when_it_is_called_again(self) -> None:
         self.assertEqual([2, 0], self.jobs.run(barriers_that_time_out, 2))

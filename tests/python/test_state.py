@@ -302,7 +302,7 @@ def joins_wrongly(rank: int, folder: str, mistake: str) -> Any:
             bt.broadcast_state(step=0)
         if mistake == "not picklable":
             state = bt.broadcast_state(batches=None)
-            state.batches = iter(torch.utils.data.DataLoader([1, 2]))
+            state.batches = (number for number in range(2))
         return train(net, optimizer)
 
     bt.init()

@@ -110,6 +110,13 @@ def calls_that_time_out(rank: int) -> Any:
         return outcomes
 
 
+def objects_of_many_sizes(rank: int) -> Any:
+    with session() as bt:
+        told = [bt.broadcast_object("x" * n if bt.rank() == 1 else None, 1) for n in range(70)]
+        gathered = [bt.allgather_object("y" * (n + bt.rank())) for n in range(3)]
+        return [len(text) for text in told], [[len(text) for text in turn] for turn in gathered]
+
+
 def basin_context() -> Any:
     from basin.torch import context
 
@@ -131,6 +138,11 @@ class CollectivesTest(TorchTest):
             for name, tensor in state.items():
                 self.assertTrue(torch.equal(root[0][name], tensor), name)
             self.assertEqual(str(root[1]), str(optimizer))
+
+    def test_objects_may_differ_in_size_as_often_as_they_like(self) -> None:
+        for told, gathered in self.run_job(objects_of_many_sizes):
+            self.assertEqual(list(range(70)), told)
+            self.assertEqual([[0, 1, 2], [1, 2, 3], [2, 3, 4]], gathered)
 
     def test_tensors_are_reduced_by_name(self) -> None:
         for rank, outcome in enumerate(self.run_job(tensors_reduced)):

@@ -7,7 +7,6 @@ with basin.connect(address="127.0.0.1:29600", job="mnist") as client:
 
 import atexit
 import os
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -601,8 +600,8 @@ def connect(
 
 
 # A process that ends without a close would be counted as lost, and its threads may not outlive
-# the interpreter.
-_open_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+# the interpreter. One that nobody refers to any more is kept until then: its library calls it back.
+_open_clients: "set[Client]" = set()
 
 
 @atexit.register

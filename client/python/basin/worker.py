@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from basin import _abi
 from basin._abi import lib
 from basin.arguments import string_of
-from basin.errors import BY_CODE, Error, InvalidArgument, RoundAborted
+from basin.errors import BY_CODE, Error, FailedPrecondition, InvalidArgument, RoundAborted
 from basin.spec import AVERAGES, Counts, Op, RoundSpec, Weight
 
 logger = logging.getLogger("basin")
@@ -380,7 +380,12 @@ class Worker:
         except RoundAborted:
             return None
         except Error as error:
-            self.withdraw(lane, str(error))
+            try:
+                self.withdraw(lane, str(error))
+            except FailedPrecondition:
+                # It was withdrawn meanwhile, for a tensor that is another one in the job. The
+                # outcome says so.
+                return None
             return error
         return None
 

@@ -364,15 +364,15 @@ def _broadcast_bytes(content: bytes, root_rank: int, name: str) -> bytes:
     size = client.broadcast(np.array([data.size], np.int64), name + ".size", root_rank=root_rank)
     if client.rank != root_rank:
         data = np.zeros(int(size[0]), np.uint8)
-    received = client.broadcast(data, f"{name}.{int(size[0])}", root_rank=root_rank)
-    return received.tobytes()
+    # One name whatever the size, which may differ from call to call: a name is a lane.
+    return client.broadcast(data, name + ".content", root_rank=root_rank).tobytes()
 
 
 def allgather_object(value: Any, *, name: str = "gathered") -> list[Any]:
     """The objects of all workers, by rank."""
     size = member("allgather_object()").client.world_size
     content = pickle.dumps(value)
-    return [pickle.loads(_broadcast_bytes(content, root, f"{name}.{root}")) for root in range(size)]
+    return [pickle.loads(_broadcast_bytes(content, root, name)) for root in range(size)]
 
 
 def _named_tensors(parameters: Named) -> list[tuple[str, torch.Tensor]]:
