@@ -70,6 +70,14 @@ def make_model(millions: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
+def end_gloo(store: torch.distributed.Store, options: argparse.Namespace) -> None:
+    """Nobody closes its connections while another worker is still in its last step, which could
+    then wait for ever."""
+    store.set(f"over/{options.rank}", "")
+    store.wait([f"over/{rank}" for rank in range(options.workers)])
+    torch.distributed.destroy_process_group()
+
+
 def train(options: argparse.Namespace) -> tuple[list[float], float | None]:
     model: nn.Module = make_model(options.millions)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -90,14 +98,12 @@ def train(options: argparse.Namespace) -> tuple[list[float], float | None]:
         optimizer = basin.torch.DistributedOptimizer(optimizer, model.named_parameters())
         end = basin.torch.shutdown
     elif options.through == "gloo":
+        store = torch.distributed.FileStore(options.store, options.workers)
         torch.distributed.init_process_group(
-            "gloo",
-            init_method=f"file://{options.store}",
-            rank=options.rank,
-            world_size=options.workers,
+            "gloo", store=store, rank=options.rank, world_size=options.workers
         )
         model = nn.parallel.DistributedDataParallel(model)
-        end = torch.distributed.destroy_process_group
+        end = lambda: end_gloo(store, options)  # noqa: E731
 
     torch.manual_seed(options.rank)
     widths = LAYERS[options.millions]
