@@ -152,21 +152,22 @@ TEST_F(StateFileTest, Fault_A9_ADamagedFileIsRefusedInWordsAndSetAside) {
   EXPECT_THAT(Open().Load()->jobs, IsEmpty());
 }
 
-// A limit on the number of open files makes a good file one that cannot be opened, for root too.
-class NoFileCanBeOpened {
+// Makes a good file one that cannot be opened while this lives, for root too: it is a link, and
+// what it leads to is a loop.
+class CannotBeOpened {
  public:
-  NoFileCanBeOpened() {
-    EXPECT_EQ(0, getrlimit(RLIMIT_NOFILE, &before_));
-    struct rlimit none = before_;
-    none.rlim_cur = 0;
-    EXPECT_EQ(0, setrlimit(RLIMIT_NOFILE, &none));
+  explicit CannotBeOpened(const std::string& path) : real_(path + ".real"), kept_(path + ".kept") {
+    std::filesystem::rename(path, kept_);
+    std::filesystem::create_symlink(real_, path);
+    std::filesystem::create_symlink(real_, real_);
   }
-  ~NoFileCanBeOpened() { EXPECT_EQ(0, setrlimit(RLIMIT_NOFILE, &before_)); }
-  NoFileCanBeOpened(const NoFileCanBeOpened&) = delete;
-  NoFileCanBeOpened& operator=(const NoFileCanBeOpened&) = delete;
+  ~CannotBeOpened() { std::filesystem::rename(kept_, real_); }
+  CannotBeOpened(const CannotBeOpened&) = delete;
+  CannotBeOpened& operator=(const CannotBeOpened&) = delete;
 
  private:
-  struct rlimit before_ = {};
+  const std::string real_;
+  const std::string kept_;
 };
 
 TEST_F(StateFileTest, Fault_A9_AFileThatCannotBeReadIsSetAsideAndKept) {
@@ -175,7 +176,7 @@ TEST_F(StateFileTest, Fault_A9_AFileThatCannotBeReadIsSetAsideAndKept) {
   DiskStateFile file = Open();
   absl::Status failed;
   {
-    const NoFileCanBeOpened limit;
+    const CannotBeOpened broken(path());
     failed = file.Load().status();
   }
   EXPECT_TRUE(absl::IsUnavailable(failed));
@@ -196,7 +197,7 @@ TEST_F(StateFileTest, Fault_A9_AFileThatCannotBeReadNorSetAsideIsNotReplaced) {
   std::filesystem::create_directory(in_its_way);
   DiskStateFile file = Open();
   {
-    const NoFileCanBeOpened limit;
+    const CannotBeOpened broken(path());
     EXPECT_TRUE(absl::IsUnavailable(file.Load().status()));
   }
   EXPECT_THAT(std::string(file.Begin(8).message()),
