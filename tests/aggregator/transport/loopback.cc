@@ -2,7 +2,6 @@
 
 #include "tests/aggregator/transport/loopback.h"
 
-#include <chrono>
 #include <fstream>
 #include <iostream>
 #include <utility>
@@ -191,17 +190,6 @@ Hello HelloOf(const WorkerId& worker, const Model& model) {
   hello.fresh = true;
   hello.settings = model.settings;
   return hello;
-}
-
-void Await(const std::function<bool()>& condition) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  Mutex mutex;
-  Condition never;
-  MutexLock lock(mutex);
-  while (!condition()) {
-    ASSERT_LT(std::chrono::steady_clock::now(), give_up) << "it does not happen";
-    never.WaitUntil(mutex, std::chrono::steady_clock::now() + std::chrono::milliseconds(1));
-  }
 }
 
 uint64_t ResidentBytes() { return StatusLine("VmRSS:"); }

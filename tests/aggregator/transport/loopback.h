@@ -20,6 +20,7 @@
 #include "aggregator/transport/server.h"
 #include "tests/aggregator/engine/in_process.h"
 #include "tests/aggregator/transport/raw_stream.h"
+#include "tests/runtime/await.h"
 
 namespace basin::aggregator {
 
@@ -86,10 +87,6 @@ std::string Encoded(const ToAggregator& message);
 
 // A hello that would be welcomed.
 Hello HelloOf(const WorkerId& worker, const Model& model);
-
-// Waits until something is true that nobody announces: a counter, or what the system says of this
-// process. Fails the test after a minute.
-void Await(const std::function<bool()>& condition);
 
 // This process's memory that is resident now, in bytes; and the most there ever was since the last
 // ResetPeak.

@@ -11,29 +11,16 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/mutex.h"
+#include "tests/runtime/await.h"
 
 namespace basin {
 namespace {
-
-// What another thread counts, or the kernel does, tells nobody.
-void Await(const std::function<bool()>& condition) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  Mutex mutex;
-  Condition never;
-  MutexLock lock(mutex);
-  while (!condition()) {
-    ASSERT_LT(std::chrono::steady_clock::now(), give_up) << "it does not happen";
-    never.WaitUntil(mutex, std::chrono::steady_clock::now() + std::chrono::milliseconds(1));
-  }
-}
 
 // A connection to this machine; by the kernel alone, whether or not it is taken.
 int ConnectTo(int port) {
