@@ -263,8 +263,9 @@ class Job {
   std::string WhyNoMoreLanes(const JobScope& scope) const;
   std::string Revive(const JobScope& scope, Lane& lane);
   std::string WhyNotTold(const JobScope& scope, const Lane& lane, const TensorSpec* next) const;
-  std::string ChargeChunks(const JobScope& scope, Lane& lane, uint32_t chunks, uint64_t bytes);
+  std::string ChargeTensors(const JobScope& scope, Lane& lane, const TensorSpec* next);
   void Release(const JobScope& scope, Lane& lane);
+  void DropLanes(const JobScope& scope);
   void PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index);
   bool NeedsMemory(const JobScope& scope, const Lane& lane) const;
 

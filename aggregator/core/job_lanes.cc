@@ -41,7 +41,7 @@ std::string Job::WhyNoMoreLanes(const JobScope& scope) const {
 std::string Job::Revive(const JobScope& scope, Lane& lane) {
   if (!lane.expired) return "";
   std::string why = WhyNoMoreLanes(scope);
-  if (why.empty()) why = ChargeChunks(scope, lane, lane.layout.chunks(), lane.layout.bytes());
+  if (why.empty()) why = ChargeTensors(scope, lane, nullptr);
   lane.expired = !why.empty();
   return why;
 }
@@ -62,34 +62,52 @@ std::string Job::WhyNotTold(const JobScope& scope, const Lane& lane, const Tenso
                       "max_workers.");
 }
 
-// Charges what it takes to keep track of so many chunks. Returns why that cannot be.
-std::string Job::ChargeChunks(const JobScope& scope, Lane& lane, uint32_t chunks, uint64_t bytes) {
+// Charges what it takes to keep track of the chunks of the lane, and to describe its tensors, once
+// `next` is one of them; null adds none. Returns why that cannot be.
+std::string Job::ChargeTensors(const JobScope& scope, Lane& lane, const TensorSpec* next) {
+  const uint64_t bytes = next == nullptr ? 0 : TensorBytes(*next).value_or(0);
+  const uint32_t chunks = lane.layout.chunks() + ChunkCount(bytes);
   const uint64_t workers = std::max<uint32_t>(settings_.max_workers, 1);
   const uint64_t tracking = TrackingBytes(workers, chunks);
-  const uint64_t least = tracking + LeastLaneMemory(scope.config, workers, bytes).reserved;
+  const uint64_t entry = next == nullptr ? 0 : EntryBytes(*next);
+  const uint64_t least =
+      tracking + lane.layout.memory_bytes() + entry +
+      LeastLaneMemory(scope.config, workers, lane.layout.bytes() + bytes).reserved;
   if (least > scope.memory.total) {
     return absl::StrCat("would need at least ", least, " bytes for ", workers, " workers, ",
-                        tracking, " of them to keep track of ", chunks,
-                        " chunks, and the aggregator has ", scope.memory.total,
-                        ". Give it more memory, or lower max_workers.");
+                        tracking, " of them to keep track of ", chunks, " chunks and ",
+                        lane.layout.memory_bytes() + entry,
+                        " for what its tensors are called, and the aggregator has ",
+                        scope.memory.total, ". Give it more memory, or lower max_workers.");
   }
-  if (tracking > lane.tracking + scope.memory.free()) DropCached(scope);
-  if (tracking > lane.tracking + scope.memory.free()) {
+  const uint64_t need = tracking + entry;
+  if (need > lane.tracking + scope.memory.free()) DropCached(scope);
+  if (need > lane.tracking + scope.memory.free()) {
     scope.memory.shortage |= scope.memory.cached > 0;
-    return absl::StrCat("needs ", tracking - lane.tracking, " more bytes to keep track of its ",
-                        chunks, " chunks, and ", scope.memory.free(), " of ", scope.memory.total,
+    return absl::StrCat("needs ", need - lane.tracking, " more bytes to keep track of its ", chunks,
+                        " chunks and what they belong to, and ", scope.memory.free(), " of ",
+                        scope.memory.total,
                         " are free. Register it again when a call or a job has ended.");
   }
-  scope.memory.reserved += tracking - lane.tracking;
+  scope.memory.reserved += need - lane.tracking;
   lane.tracking = tracking;
   return "";
 }
 
-// Gives back all that the lane holds of the memory budget.
+// Gives back what the lane holds of the memory budget while it is in use.
 void Job::Release(const JobScope& scope, Lane& lane) {
   scope.memory.reserved -= lane.memory.reserved + lane.tracking;
   lane.memory = LaneMemory{};
   lane.tracking = 0;
+}
+
+// Forgets all lanes, and gives back all that they hold.
+void Job::DropLanes(const JobScope& scope) {
+  for (Lane& lane : lanes_) {
+    Release(scope, lane);
+    scope.memory.reserved -= lane.layout.memory_bytes();
+  }
+  lanes_.clear();
 }
 
 void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request) {
@@ -167,9 +185,7 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
              absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " ", why));
       break;
     }
-    if (const std::string why = ChargeChunks(scope, lane, lane.layout.chunks() + ChunkCount(*bytes),
-                                             lane.layout.bytes() + *bytes);
-        !why.empty()) {
+    if (const std::string why = ChargeTensors(scope, lane, &spec); !why.empty()) {
       refuse(ErrorCode::kResourceExhausted,
              absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " it ", why),
              spec.name);
@@ -245,7 +261,7 @@ void Job::RetryMemory(const JobScope& scope) {
 void Job::ReleaseMemory(const JobScope& scope) {
   DropCached(scope);
   ReleaseHellos(scope);
-  for (Lane& lane : lanes_) Release(scope, lane);
+  DropLanes(scope);
 }
 
 void Job::DropCached(const JobScope& scope) { values_.DropCached(ValuesScope(scope)); }

@@ -34,7 +34,6 @@ void Job::Forget(const JobScope& scope) {
     }
   }
   ReleaseMemory(scope);
-  lanes_.clear();
   values_.Clear(ValuesScope(scope));
   workers_.Clear();
   waiting_.clear();
@@ -213,7 +212,10 @@ bool Job::RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const 
   uint64_t need = 0;
   for (const RecoveredLane& lane : decision.lanes) {
     uint64_t chunks = 0;
-    for (const TensorSpec& spec : lane.layout) chunks += ChunkCount(*TensorBytes(spec));
+    for (const TensorSpec& spec : lane.layout) {
+      chunks += ChunkCount(*TensorBytes(spec));
+      need += EntryBytes(spec);
+    }
     need +=
         TrackingBytes(std::max<uint32_t>(settings_.max_workers, 1), static_cast<uint32_t>(chunks));
   }
@@ -298,7 +300,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     for (const TensorSpec& spec : recovered.layout) lane.layout.Append(spec);
     lane.tracking =
         TrackingBytes(std::max<uint32_t>(settings_.max_workers, 1), lane.layout.chunks());
-    scope.memory.reserved += lane.tracking;
+    scope.memory.reserved += lane.tracking + lane.layout.memory_bytes();
     for (const VerdictRecord& record : recovered.verdicts) {
       lane.verdicts.push_back(record);
       lane.chains.emplace_back(record.round, record.chain);
@@ -328,8 +330,7 @@ void Job::FinishRecovery(const JobScope& scope) {
   saving_recovery_ = false;
   if (std::exchange(heard_more_, false)) {  // Somebody may know more than what was decided on.
     workers_.Clear();
-    for (Lane& lane : lanes_) Release(scope, lane);
-    lanes_.clear();
+    DropLanes(scope);
     recovered_lanes_.clear();
     TryRecover(scope);
     return;

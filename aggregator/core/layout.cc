@@ -22,6 +22,7 @@ TensorIndex Layout::Append(const TensorSpec& spec) {
   chunks_ += ChunkCount(size);
   bytes_ += size;
   spec_bytes_ += SpecBytes(spec);
+  memory_bytes_ += EntryBytes(spec);
   return index;
 }
 

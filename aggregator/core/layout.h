@@ -16,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "aggregator/core/footprint.h"
 #include "proto/vocabulary/bitmap.h"
 #include "proto/vocabulary/tensor.h"
 
@@ -27,12 +28,19 @@ inline uint64_t SpecBytes(const TensorSpec& spec) {
   return spec.name.size() + 10 * spec.shape.size() + 16;
 }
 
+// What an entry of a layout takes of memory: the description, and its name once more in the index.
+inline uint64_t EntryBytes(const TensorSpec& spec) {
+  constexpr uint64_t kIndexBytes = 96;  // A node of the index, and where the tensor's chunks begin.
+  return 2 * Footprint::Of(spec.name) + Footprint::Of(spec.shape) + kIndexBytes;
+}
+
 class Layout {
  public:
   uint32_t version() const { return static_cast<uint32_t>(tensors_.size()); }
   uint32_t chunks() const { return chunks_; }
   uint64_t bytes() const { return bytes_; }
-  uint64_t spec_bytes() const { return spec_bytes_; }  // SpecBytes of all tensors.
+  uint64_t spec_bytes() const { return spec_bytes_; }      // SpecBytes of all tensors.
+  uint64_t memory_bytes() const { return memory_bytes_; }  // EntryBytes of all tensors.
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
 
   std::optional<TensorIndex> Find(const std::string& name) const;
@@ -64,6 +72,7 @@ class Layout {
   uint32_t chunks_ = 0;
   uint64_t bytes_ = 0;
   uint64_t spec_bytes_ = 0;
+  uint64_t memory_bytes_ = 0;
 };
 
 // Collects flat chunk numbers, given in ascending order, into ranges within tensors.

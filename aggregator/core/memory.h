@@ -3,7 +3,8 @@
 // How the memory budget is shared out. A lane of N workers gets N windows for parked
 // contributions, one frame widened for the accumulator, and a window of results that not everybody
 // has acknowledged yet. The least it can work with is one frame of each. What a round knows of its
-// chunks is charged as well, from the moment a tensor is registered.
+// chunks is charged as well, from the moment a tensor is registered; so is the tensor's description
+// (layout.h), for as long as the lane keeps its name.
 //
 // Thread contract: plain values and pure functions.
 

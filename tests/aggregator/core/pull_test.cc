@@ -248,7 +248,7 @@ class LeastMemory {
     Config config;
     config.frame_bytes = frame_chunks * kChunkBytes;
     config.memory_bytes = LeastLaneMemory(config, workers, kChunks * kChunkBytes).reserved +
-                          TrackingBytes(workers, kChunks);
+                          TrackingBytes(workers, kChunks) + kChunks * EntryBytes(Tensor("t00"));
     return config;
   }
 
@@ -358,7 +358,8 @@ TEST(Memory, ALaneThatDoesNotFitWaitsForAnother) {
   t["a"].Begin(Spec(ReduceOp::kSum), "call/second");
   t["a"].Push(0, 0, 1, "call/second");
   EXPECT_THAT(t["a"].Last<Credit>().refused, ElementsAre(ChunkRange{0, 0, 1}));
-  EXPECT_EQ(t.core->reserved_bytes(), 10 * kChunkBytes + 2 * TrackingBytes(1, 1));
+  EXPECT_EQ(t.core->reserved_bytes(),
+            10 * kChunkBytes + 2 * (TrackingBytes(1, 1) + EntryBytes(Tensor("w"))));
 }
 
 TEST(Memory, WhatIsKnownOfChunksIsCharged) {
@@ -371,15 +372,52 @@ TEST(Memory, WhatIsKnownOfChunksIsCharged) {
   a.Register({Tensor("huge", 200000)});
   EXPECT_EQ(a.rejected(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(a.Last<Rejected>().error.text,
-              HasSubstr("would need at least 216573696 bytes for 100 workers, 188000000 of them to "
-                        "keep track of 200000 chunks, and the aggregator has 67108864"));
+              HasSubstr("would need at least 216573888 bytes for 100 workers, 188000000 of them to "
+                        "keep track of 200000 chunks and 192 for what its tensors are called, and "
+                        "the aggregator has 67108864"));
   EXPECT_TRUE(a.lane().tensors.empty());
   a.Register({Tensor("large", 20000)});
   EXPECT_EQ(a.lane().tensors.size(), 1u);
   EXPECT_GE(t.core->reserved_bytes(), TrackingBytes(100, 20000));
   a.Register({Tensor("large", 30000)}, "second");
   EXPECT_THAT(a.Last<Rejected>().error.text,
-              HasSubstr("needs 28200000 more bytes to keep track of its 30000 chunks"));
+              HasSubstr("needs 28200192 more bytes to keep track of its 30000 chunks"));
+}
+
+// Empty tensors have no chunks, and still have names and shapes.
+TEST(Memory, Fault_S6_WhatTensorsAreCalledIsCharged) {
+  Config config;
+  config.frame_bytes = config.window_bytes = config.result_window_bytes = kChunkBytes;
+  config.memory_bytes = uint64_t{16} << 20;
+  Cluster t(Settings(1, 1, 1), config);
+  TestWorker& a = t.Worker("a");
+  a.Connect();
+  const uint64_t before = t.core->reserved_bytes();
+  std::vector<TensorSpec> tensors;
+  for (int i = 0; i < 1000; ++i) {
+    std::string name = absl::StrCat("t", i, "/");
+    name.resize(256, 'n');
+    tensors.push_back({name, DType::kF32, std::vector<uint64_t>(16, 0)});
+  }
+  a.Register(tensors, "call/names", LaneKind::kCall);
+  ASSERT_EQ(t.job().lanes()[0].layout.version(), 1000u);
+  // The name twice, sixteen sizes.
+  EXPECT_GE(t.core->reserved_bytes(), before + 1000 * (2 * 256 + 16 * 8));
+  // An idle lane keeps its names.
+  t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
+  EXPECT_GE(t.core->reserved_bytes(), before + 1000 * (2 * 256 + 16 * 8));
+  // What does not fit is refused.
+  for (int lane = 0; a.Count<Rejected>() == 0; ++lane) {
+    ASSERT_LT(lane, 60);
+    a.Register(tensors, absl::StrCat("call/", lane), LaneKind::kCall);
+  }
+  EXPECT_EQ(a.rejected(), ErrorCode::kResourceExhausted);
+  EXPECT_LE(t.core->reserved_bytes(), config.memory_bytes);
+  // A job that is forgotten gives all of it back.
+  a.Cut();
+  t.Sleep(config.idle_job_timeout + absl::Minutes(1));
+  EXPECT_EQ(t.core->FindJob(kJob), nullptr);
+  EXPECT_EQ(t.core->reserved_bytes(), 0u);
 }
 
 TEST(Memory, AJobThatCannotBeKeptTrackOfIsNotRecoveredUntilItCan) {
@@ -394,7 +432,7 @@ TEST(Memory, AJobThatCannotBeKeptTrackOfIsNotRecoveredUntilItCan) {
   a.fresh = false;
   a.Connect();
   EXPECT_EQ(t.job().state(), JobState::kHalted);
-  EXPECT_THAT(t.job().reason(), HasSubstr("its lanes need 11600116 bytes"));
+  EXPECT_THAT(t.job().reason(), HasSubstr("its lanes need 11600692 bytes"));
   EXPECT_THAT(t.job().reason(), HasSubstr("give the aggregator more"));
   t.config.memory_bytes = uint64_t{64} << 20;
   t.Crash(5001);
