@@ -9,12 +9,12 @@ Python 3.10 and newer, on every Linux whose glibc is 2.36 or newer.
 
 usage: scripts/build-wheel.sh [--library FILE] [--help] [FOLDER]
 
-  --library FILE  take this libbasin.so.1 instead of compiling one
+  --library FILE  take this libbasin.so.2 instead of compiling one
   FOLDER          where the wheel goes (default: build/wheels)
 
 examples:
   scripts/build-wheel.sh
-  scripts/build-wheel.sh --library build/release/client/c/libbasin.so.1 /tmp/wheels
+  scripts/build-wheel.sh --library build/release/client/c/libbasin.so.2 /tmp/wheels
 HELP
 }
 

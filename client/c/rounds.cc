@@ -104,17 +104,18 @@ basin_code basin_begin(basin_worker* worker, uint32_t lane, const basin_round_sp
 }
 
 basin_code basin_push(basin_worker* worker, uint32_t lane, uint32_t tensor, const void* data,
-                      basin_error** error) {
+                      size_t bytes, basin_error** error) {
   absl::Status status = Check(worker);
-  if (status.ok()) status = worker->client().Push(lane, tensor, data);
+  if (status.ok()) status = worker->client().Push(lane, tensor, data, bytes);
   return Return(status, error);
 }
 
 basin_code basin_push_narrow(basin_worker* worker, uint32_t lane, uint32_t tensor, const void* data,
-                             basin_dtype as, int32_t exponent, basin_error** error) {
+                             size_t bytes, basin_dtype as, int32_t exponent, basin_error** error) {
   absl::Status status = Check(worker);
   if (status.ok()) {
-    status = worker->client().Push(lane, tensor, data, {static_cast<basin::DType>(as), exponent});
+    status =
+        worker->client().Push(lane, tensor, data, bytes, {static_cast<basin::DType>(as), exponent});
   }
   return Return(status, error);
 }
@@ -168,7 +169,7 @@ basin_code basin_allreduce(basin_worker* worker, uint32_t lane, const basin_roun
   std::vector<basin::client::Worker::CallTensor> tensors;
   tensors.reserve(count);
   for (size_t i = 0; i < count; ++i) {
-    tensors.push_back({buffers[i].tensor, buffers[i].in, buffers[i].out});
+    tensors.push_back({buffers[i].tensor, buffers[i].in, buffers[i].out, buffers[i].bytes});
   }
   return Hand(worker->client().Allreduce(*begin, tensors, Timeout(timeout)), result, error);
 }
@@ -191,9 +192,10 @@ basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout
     return Hand(worker->client().Wait(begin.lane, Timeout(timeout)), nullptr, error);
   }
   static constexpr uint8_t here = 1;  // It is read after a timeout as well.
-  return Hand(worker->client().Allreduce(begin, {{registered->tensors[0], &here, nullptr}},
-                                         Timeout(timeout)),
-              nullptr, error);
+  return Hand(
+      worker->client().Allreduce(begin, {{registered->tensors[0], &here, nullptr, sizeof(here)}},
+                                 Timeout(timeout)),
+      nullptr, error);
 }
 
 }  // extern "C"

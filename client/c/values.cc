@@ -30,10 +30,10 @@ absl::Status CheckBuffer(const basin::TensorSpec& spec, const void* data, size_t
 }
 
 absl::Status Announce(basin_worker* worker, const char* lane, const basin_tensor* tensor,
-                      uint64_t version, const void* data, basin_hold hold) {
+                      uint64_t version, const void* data, size_t bytes, basin_hold hold) {
   const auto spec = SpecOf(tensor);
   if (!spec.ok()) return spec.status();
-  return worker->client().Announce({Text(lane), spec->name, version}, *spec, data,
+  return worker->client().Announce({Text(lane), spec->name, version}, *spec, data, bytes,
                                    static_cast<basin::client::Hold>(hold));
 }
 
@@ -48,24 +48,15 @@ absl::Status Get(basin_worker* worker, const char* lane, const basin_tensor* ten
   return value.ok() ? (*value)->CopyTo(to, bytes) : value.status();
 }
 
-// The root's part of a broadcast.
-absl::Status Give(basin_worker* worker, const char* lane, const basin_tensor* tensor,
-                  uint64_t version, const void* data, size_t bytes) {
-  const auto spec = SpecOf(tensor);
-  if (!spec.ok()) return spec.status();
-  if (absl::Status status = CheckBuffer(*spec, data, bytes); !status.ok()) return status;
-  return Announce(worker, lane, tensor, version, data, BASIN_COPY);
-}
-
 }  // namespace
 
 extern "C" {
 
 basin_code basin_announce(basin_worker* worker, const char* lane, const basin_tensor* tensor,
-                          uint64_t version, const void* data, basin_hold hold,
+                          uint64_t version, const void* data, size_t bytes, basin_hold hold,
                           basin_error** error) {
   absl::Status status = Check(worker);
-  if (status.ok()) status = Announce(worker, lane, tensor, version, data, hold);
+  if (status.ok()) status = Announce(worker, lane, tensor, version, data, bytes, hold);
   return Return(status, error);
 }
 
@@ -109,7 +100,7 @@ basin_code basin_broadcast(basin_worker* worker, const char* lane, const basin_t
   }
   const basin::WorkerId& source = membership.members[root];
   const absl::Status status =
-      source == worker->id() ? Give(worker, lane, tensor, version, data, bytes)
+      source == worker->id() ? Announce(worker, lane, tensor, version, data, bytes, BASIN_COPY)
                              : Get(worker, lane, tensor, version, source, timeout, data, bytes);
   return Return(status, error);
 }

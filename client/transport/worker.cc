@@ -98,12 +98,15 @@ absl::Status CannotWait() {
                          "A callback made a call that waits; hand it to another thread."});
 }
 
-// A tensor without bytes has nothing to read.
-absl::Status CheckData(const TensorSpec& spec, uint64_t bytes, const void* data) {
-  if (data != nullptr || bytes == 0) return absl::OkStatus();
-  return wire::ToStatus({ErrorCode::kInvalidArgument,
-                         absl::StrCat("The data of tensor ", spec.name, " (", DescribeSpec(spec),
-                                      ") is null. Pass the address of its ", bytes, " bytes.")});
+// Whether what the trainer has given is the memory of the tensor, so that nothing is read beyond
+// it. A tensor without bytes has nothing to read.
+absl::Status CheckData(const TensorSpec& spec, uint64_t needed, const void* data, uint64_t bytes) {
+  if (bytes == needed && (data != nullptr || needed == 0)) return absl::OkStatus();
+  const std::string given = data == nullptr ? "null" : absl::StrCat(bytes, " bytes");
+  return wire::ToStatus(
+      {ErrorCode::kInvalidArgument,
+       absl::StrCat("The data given for tensor ", spec.name, " (", DescribeSpec(spec), ") is ",
+                    given, ". Pass the address of its ", needed, " bytes.")});
 }
 
 // What a message carries by default; no more than a hint here.
@@ -288,12 +291,12 @@ absl::Status Worker::Begin(const BeginRound& begin) {
   return Do([&begin](Runner& runner, absl::Time now) { return runner.Begin(begin, now); });
 }
 
-absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data,
+absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data, uint64_t bytes,
                           wire::Encoding encoding) {
   const auto info = Find(lane, tensor);
   if (!info.ok()) return info.status();
   absl::Status status = CheckEncoding((*info)->spec, encoding);
-  if (status.ok()) status = CheckData((*info)->spec, (*info)->bytes, data);
+  if (status.ok()) status = CheckData((*info)->spec, (*info)->bytes, data, bytes);
   if (!status.ok()) return status;
   return Post([lane, tensor,
                contribution = Prepare((*info)->key, (*info)->spec.dtype, (*info)->bytes, data,
@@ -342,7 +345,8 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
   for (const CallTensor& tensor : tensors) {
     if (!status.ok()) break;
     const auto info = Find(begin.lane, tensor.tensor);
-    status = info.ok() ? CheckData((*info)->spec, (*info)->bytes, tensor.in) : info.status();
+    status = info.ok() ? CheckData((*info)->spec, (*info)->bytes, tensor.in, tensor.bytes)
+                       : info.status();
   }
   if (!status.ok()) return status;
 
@@ -372,8 +376,7 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
   if (!outcome.ok()) return outcome;
   for (const CallTensor& tensor : tensors) {
     if (tensor.out == nullptr || !(*outcome)->Has(tensor.tensor)) continue;
-    const uint64_t bytes = (*Find(begin.lane, tensor.tensor))->bytes;
-    status = (*outcome)->CopyTo(tensor.tensor, tensor.out, bytes);
+    status = (*outcome)->CopyTo(tensor.tensor, tensor.out, tensor.bytes);
     if (!status.ok()) return status;
   }
   return outcome;
@@ -388,23 +391,23 @@ absl::Status Worker::Abandon() {
 // ---- values
 
 absl::Status Worker::Announce(const ValueKey& key, const TensorSpec& spec, const void* data,
-                              Hold hold) {
-  const std::optional<uint64_t> bytes = TensorBytes(spec);
-  if (!bytes.has_value()) {
+                              uint64_t bytes, Hold hold) {
+  const std::optional<uint64_t> needed = TensorBytes(spec);
+  if (!needed.has_value()) {
     return wire::ToStatus(
         {ErrorCode::kInvalidArgument, absl::StrCat("Cannot announce tensor ", key.tensor, ": ",
                                                    DescribeSpec(spec), " has no usable size.")});
   }
   absl::Status status = CheckSayable(basin::Announce{key, spec, 0});
-  if (status.ok()) status = CheckData(spec, *bytes, data);
+  if (status.ok()) status = CheckData(spec, *needed, data, bytes);
   if (!status.ok()) return status;
   ServedValue value;
-  value.bytes = *bytes;
-  value.digests = DigestChunks(kernels::TensorKey(key.tensor), data, *bytes, kChunkBytes);
+  value.bytes = bytes;
+  value.digests = DigestChunks(kernels::TensorKey(key.tensor), data, bytes, kChunkBytes);
   if (hold == Hold::kInPlace) {
     value.data = static_cast<const char*>(data);
   } else {
-    value.own = std::make_shared<OwnPayload>(std::string(static_cast<const char*>(data), *bytes));
+    value.own = std::make_shared<OwnPayload>(std::string(static_cast<const char*>(data), bytes));
   }
   return Do([&](Runner& runner, absl::Time now) {
     return runner.Announce(key, spec, std::move(value), now);

@@ -8,7 +8,7 @@
 //   worker->AwaitMember(absl::Minutes(5));
 //   // each step:
 //   worker->Begin({model.lane, spec});
-//   worker->Push(model.lane, model.tensors[i], gradient);    // as each is ready
+//   worker->Push(model.lane, model.tensors[i], gradient, bytes);    // as each is ready
 //   worker->Commit(model.lane);
 //   auto result = worker->Wait(model.lane, timeout);
 //   result->CopyTo(model.tensors[i], gradient, bytes);
@@ -113,9 +113,9 @@ class Worker {
   absl::Status Begin(const BeginRound& begin);
   // Reads the tensor, to hash it and to make the narrow copy; sends it later. What is wrong with
   // the call in the state of the round is told by Commit.
-  // Failure: kNotFound for handles that were not registered; kInvalidArgument for an encoding that
-  // the tensor does not have.
-  absl::Status Push(LaneHandle lane, TensorHandle tensor, const void* data,
+  // Failure: kNotFound for handles that were not registered; kInvalidArgument for another number of
+  // bytes at `data` than the tensor has, or for an encoding that it does not have.
+  absl::Status Push(LaneHandle lane, TensorHandle tensor, const void* data, uint64_t bytes,
                     wire::Encoding encoding = {});
   absl::Status Skip(LaneHandle lane, TensorHandle tensor);
   // Failure: what a Push or a Skip did wrong, and the round is as before: withdraw it; or the error
@@ -132,6 +132,7 @@ class Worker {
     TensorHandle tensor = 0;
     const void* in = nullptr;
     void* out = nullptr;  // May be `in`. Unchanged when nobody contributed to the tensor.
+    uint64_t bytes = 0;   // At `in`, and at `out`.
   };
   // Begin, Push, Commit, Wait and CopyTo in one, with one wait for the loop.
   RoundOutcome Allreduce(const BeginRound& begin, absl::Span<const CallTensor> tensors,
@@ -141,8 +142,10 @@ class Worker {
   absl::Status Abandon();
 
   // ---- values
-  // Failure: kFailedPrecondition when a newer version was announced.
-  absl::Status Announce(const ValueKey& key, const TensorSpec& spec, const void* data, Hold hold);
+  // Failure: kFailedPrecondition when a newer version was announced; kInvalidArgument for another
+  // number of bytes than the tensor has.
+  absl::Status Announce(const ValueKey& key, const TensorSpec& spec, const void* data,
+                        uint64_t bytes, Hold hold);
   absl::Status StopServing(const std::string& lane, const std::string& tensor);
   // Around whatever writes to memory that was announced in place.
   void BeginStep();

@@ -103,7 +103,7 @@ static basin_code Announce(Trainer* trainer, const basin_place* place, basin_err
   if (!place->has_donor || Version(place) == trainer->version) return BASIN_OK;
   trainer->version = Version(place);
   return basin_announce(trainer->worker, "model", &kState, Version(place), &trainer->state,
-                        BASIN_COPY, error);
+                        sizeof trainer->state, BASIN_COPY, error);
 }
 
 static void Remember(Trainer* trainer, const basin_place* place) {
@@ -195,7 +195,8 @@ static basin_code Step(Trainer* trainer, basin_error** error) {
   }
   code = basin_begin(trainer->worker, trainer->lane, &spec, error);
   if (code == BASIN_OK) {
-    code = basin_push(trainer->worker, trainer->lane, trainer->gradient, trainer->value, error);
+    code = basin_push(trainer->worker, trainer->lane, trainer->gradient, trainer->value,
+                      sizeof trainer->value, error);
   }
   if (code == BASIN_OK) code = basin_commit(trainer->worker, trainer->lane, NULL, NULL, error);
   basin_result* result = NULL;

@@ -104,7 +104,7 @@ class Trainer {
     spec.counts.samples = gradient.samples;
     spec.step = static_cast<std::uint64_t>(state_.step);
     basin::Status status = lane_.Begin(spec);
-    if (status.ok()) status = lane_.Push(0, gradient.value.data());
+    if (status.ok()) status = lane_.Push(0, gradient.value.data(), kGradientBytes);
     if (status.ok()) status = lane_.Commit();
     if (!status.ok()) return status;
 
@@ -183,7 +183,7 @@ class Trainer {
   basin::Status Announce(const basin::Place& place) {
     if (!place.donor.has_value() || Version(place) == version_) return basin::Status();
     version_ = Version(place);
-    return worker_.Announce("model", kState, Version(place), &state_);
+    return worker_.Announce("model", kState, Version(place), &state_, sizeof(state_));
   }
 
   basin::Worker worker_;

@@ -160,7 +160,7 @@ class Trainer {
     spec.step = static_cast<std::uint64_t>(state_->step);
     basin::Status status = lane_.Begin(spec);
     for (std::size_t i = 0; status.ok() && i < sent_.size(); ++i) {
-      status = lane_.Push(i, sent_[i].data());
+      status = lane_.Push(i, sent_[i].data(), sent_[i].size() * sizeof(float));
     }
     if (!status.ok()) return status;
     Say("pushed", Field("step", state_->step));
@@ -288,7 +288,7 @@ class Trainer {
     if (!place.donor.has_value() || Version(place) == version_) return basin::Status();
     if (arguments_.donor_only && !place.is_donor) return basin::Status();
     version_ = Version(place);
-    return worker_.Announce("model", kState, Version(place), state_.get());
+    return worker_.Announce("model", kState, Version(place), state_.get(), sizeof(State));
   }
 
  public:

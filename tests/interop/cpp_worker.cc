@@ -50,8 +50,8 @@ int main(int argc, char** argv) {
     std::vector<float> weight(elements, value);
     std::vector<float> bias(3, value);
     Check(lane.Begin(basin::RoundSpec(basin::Op::kAverage)));
-    Check(lane.Push(0, weight.data()));
-    Check(lane.Push(1, bias.data()));
+    Check(lane.Push(0, weight.data(), weight.size() * sizeof(float)));
+    Check(lane.Push(1, bias.data(), bias.size() * sizeof(float)));
     Check(lane.Commit());
     const basin::RoundResult result = Valid(lane.Wait(kPatience));
     Check(result.Copy(0, weight.data(), weight.size() * sizeof(float)));

@@ -90,8 +90,8 @@ class Trainer {
     begin.lane = lane_;
     begin.spec.op = ReduceOp::kSum;
     EXPECT_TRUE(worker_->Begin(begin).ok());
-    EXPECT_TRUE(worker_->Push(lane_, 1, bias_.data()).ok());
-    EXPECT_TRUE(worker_->Push(lane_, 0, weight_.data()).ok());
+    EXPECT_TRUE(worker_->Push(lane_, 1, bias_.data(), bias_.size() * sizeof(float)).ok());
+    EXPECT_TRUE(worker_->Push(lane_, 0, weight_.data(), weight_.size() * sizeof(float)).ok());
   }
   void Commit() {
     const absl::Status committed = worker_->Commit(lane_);
@@ -185,8 +185,11 @@ TEST(OverGrpc, AValueReachesWhoAsksForIt) {
   for (size_t i = 0; i < parameters.size(); ++i) parameters[i] = static_cast<float>(i);
   const ValueKey key{"model", "parameters", 1};
   const TensorSpec spec{"parameters", DType::kF32, {kElements}};
-  ASSERT_TRUE(
-      trainers[0]->worker().Announce(key, spec, parameters.data(), client::Hold::kInPlace).ok());
+  ASSERT_TRUE(trainers[0]
+                  ->worker()
+                  .Announce(key, spec, parameters.data(), parameters.size() * sizeof(float),
+                            client::Hold::kInPlace)
+                  .ok());
   const client::ValueOutcome value = trainers[1]->worker().Get(key, spec, "w0", kLong);
   ASSERT_TRUE(value.ok()) << value.status();
   std::vector<float> got(kElements);

@@ -102,8 +102,9 @@ class Trainer {
     begin.lane = lane_;
     begin.spec = spec;
     EXPECT_TRUE(worker_->Begin(begin).ok());
-    EXPECT_TRUE(worker_->Push(lane_, 1, sent_bias_.data()).ok());
-    EXPECT_TRUE(worker_->Push(lane_, 0, sent_weight_.data()).ok());
+    EXPECT_TRUE(worker_->Push(lane_, 1, sent_bias_.data(), sent_bias_.size() * sizeof(float)).ok());
+    EXPECT_TRUE(
+        worker_->Push(lane_, 0, sent_weight_.data(), sent_weight_.size() * sizeof(float)).ok());
     const absl::Status committed = worker_->Commit(lane_);
     EXPECT_TRUE(committed.ok()) << committed;
   }
@@ -226,7 +227,10 @@ TEST_P(Joined, AveragesNarrowContributions) {
     begin.lane = trainer.lane();
     begin.spec = spec;
     EXPECT_TRUE(trainer.worker().Begin(begin).ok());
-    EXPECT_TRUE(trainer.worker().Push(trainer.lane(), 0, weight.data(), {DType::kBF16, 0}).ok());
+    EXPECT_TRUE(trainer.worker()
+                    .Push(trainer.lane(), 0, weight.data(), weight.size() * sizeof(float),
+                          {DType::kBF16, 0})
+                    .ok());
     EXPECT_TRUE(trainer.worker().Commit(trainer.lane()).ok());
     return trainer.worker().Wait(trainer.lane(), kLong);
   });
@@ -251,7 +255,8 @@ TEST_P(Joined, CallsRunBesideTheGradients) {
     client::BeginRound begin;
     begin.lane = call->lane;
     begin.spec = Trainer::Sum();
-    const auto outcome = trainer.worker().Allreduce(begin, {{call->tensors[0], loss, loss}}, kLong);
+    const auto outcome =
+        trainer.worker().Allreduce(begin, {{call->tensors[0], loss, loss, sizeof(loss)}}, kLong);
     EXPECT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_TRUE(trainer.Finish().ok());
     return loss[0] + loss[1];
@@ -268,7 +273,10 @@ TEST_P(Joined, Fault_W1_AWorkerThatDiesBeforeItsCommitIsNotCounted) {
   begin.lane = members[2]->lane();
   begin.spec = Trainer::Sum();
   ASSERT_TRUE(members[2]->worker().Begin(begin).ok());
-  ASSERT_TRUE(members[2]->worker().Push(members[2]->lane(), 0, weight.data()).ok());
+  ASSERT_TRUE(members[2]
+                  ->worker()
+                  .Push(members[2]->lane(), 0, weight.data(), weight.size() * sizeof(float))
+                  .ok());
   members[2]->Die();
   const std::vector<Trainer*> survivors = {members[0], members[1]};
   ExpectSum(survivors, Round(survivors), 3);
@@ -376,10 +384,12 @@ TEST_P(Joined, Criterion_2_5_ABroadcastCopiesBits) {
              big == large;
     });
   });
-  EXPECT_TRUE(
-      root.Announce({kLane, "large", 1}, large_spec, large.data(), client::Hold::kInPlace).ok());
-  EXPECT_TRUE(
-      root.Announce({kLane, "small", 1}, small_spec, value.data(), client::Hold::kCopy).ok());
+  EXPECT_TRUE(root.Announce({kLane, "large", 1}, large_spec, large.data(),
+                            large.size() * sizeof(float), client::Hold::kInPlace)
+                  .ok());
+  EXPECT_TRUE(root.Announce({kLane, "small", 1}, small_spec, value.data(),
+                            value.size() * sizeof(float), client::Hold::kCopy)
+                  .ok());
   EXPECT_THAT(received.get(), ElementsAre(true, true));
   EXPECT_EQ(CodeOf(root.Get({kLane, "small", 1}, small_spec, "w0", kLong).status()),
             ErrorCode::kFailedPrecondition);

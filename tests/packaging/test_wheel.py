@@ -118,16 +118,16 @@ class Wheel(unittest.TestCase):
         self.assertRegex(self.wheel.name, r"^basin_client-0\.1\.0-py3-none-.*manylinux_2_36_")
         with zipfile.ZipFile(self.wheel) as archive:
             names = archive.namelist()
-        for name in ("basin/libbasin.so.1", "basin/torch/optimizer.py", "basin/py.typed"):
+        for name in ("basin/libbasin.so.2", "basin/torch/optimizer.py", "basin/py.typed"):
             self.assertIn(name, names)
         self.assertIn("basin_client-0.1.0.dist-info/licenses/LICENSE", names)
-        shared = {name for name in names if ".so" in name} - {"basin/libbasin.so.1"}
+        shared = {name for name in names if ".so" in name} - {"basin/libbasin.so.2"}
         self.assertTrue(any("/libgrpc-" in name for name in shared), shared)
         for name in shared:  # A name that no other library of the process can have.
             self.assertRegex(name, r"^basin_client\.libs/lib[\w+]+-[0-9a-f]{8}\.so[.0-9]*$")
 
     def test_nothing_but_basin_is_exported(self) -> None:
-        symbols = run("nm", "-D", "--defined-only", self.package / "libbasin.so.1").splitlines()
+        symbols = run("nm", "-D", "--defined-only", self.package / "libbasin.so.2").splitlines()
         # But the name of the version, which is absolute.
         kinds_and_names = [line.split()[-2:] for line in symbols]
         names = {name.partition("@")[0] for kind, name in kinds_and_names if kind != "A"}
@@ -142,7 +142,7 @@ class Wheel(unittest.TestCase):
                 command: list[str | Path] = [self.python, "-c", IN_ONE_PROCESS, *order]
                 said = run(*command, BASIN_ADDRESS=address, BASIN_JOB=job, BASIN_FRESH="true")
                 paths = said.splitlines()
-                self.assertIn(str(self.package / "libbasin.so.1"), paths)
+                self.assertIn(str(self.package / "libbasin.so.2"), paths)
                 ours = [path for path in paths if re.search(r"lib(grpc|protobuf|absl)[^/]*$", path)]
                 self.assertNotEqual([], ours)
                 for path in ours:

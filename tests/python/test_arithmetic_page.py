@@ -183,7 +183,7 @@ class ArithmeticPage(JobsTest):
                 worker.begin(lane, specs[rank])
                 array = given[rank]
                 if array is not None:
-                    worker.push(lane, tensor, array.ctypes.data)
+                    worker.push(lane, tensor, array.ctypes.data, array.nbytes)
                 worker.commit(lane)
                 result = worker.wait(lane, 60)
                 value = None

@@ -39,7 +39,7 @@ class Lane:
     def reduce(self, spec: Any, *, withdraw: bool = False, **arrays: Any) -> Any:
         self.worker.begin(self.lane, spec)
         for name, array in arrays.items():
-            self.worker.push(self.lane, self.handles[name], array.ctypes.data)
+            self.worker.push(self.lane, self.handles[name], array.ctypes.data, array.nbytes)
         if withdraw:
             self.worker.withdraw(self.lane, "a bad batch")
         else:

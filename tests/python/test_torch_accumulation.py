@@ -117,9 +117,9 @@ def traced(rank: int) -> Any:
         bytes_at: list[int] = []
         push, commit = Worker.push, Worker.commit
 
-        def noted_push(self: Any, lane: int, tensor: int, address: int) -> None:
+        def noted_push(self: Any, lane: int, tensor: int, address: int, size: int) -> None:
             trace.append("push")
-            push(self, lane, tensor, address)
+            push(self, lane, tensor, address, size)
 
         def noted_commit(self: Any, lane: int) -> None:
             trace.append("commit")

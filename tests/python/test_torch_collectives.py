@@ -47,6 +47,38 @@ def tensors_reduced(rank: int) -> Any:
         return out, same is t, t, handle.wait(), bt.size(), bt.local_rank(), bt.local_size()
 
 
+def through_reductions(rank: int) -> Any:
+    """The gradients of what was reduced, by how it was; every worker has another loss."""
+    import basin
+
+    with session() as bt:
+        rank = bt.rank()
+        weighted = {"op": bt.WeightedAverage, "weight_by": "samples"}
+        counts = basin.Counts(samples=rank + 1)
+        calls: dict[str, Any] = {
+            "sum": lambda x: bt.allreduce(x, "s", op=bt.Sum, prescale_factor=0.5),
+            "average": lambda x: bt.allreduce(x, "a", op=bt.Average, postscale_factor=3.0),
+            "means": lambda x: bt.allreduce(x, "m", contributes="mean", counts=counts, **weighted),
+            "sums": lambda x: bt.allreduce(x, "w", contributes="sum", counts=counts, **weighted),
+            "later": lambda x: bt.allreduce_async(x, "l", op=bt.Sum).wait(),
+            "group": lambda x: sum(bt.grouped_allreduce([x, 2 * x], "g", op=bt.Average)),
+        }
+        gradients = {}
+        for name, call in calls.items():
+            x = torch.full((2, 3), rank + 1.0, dtype=torch.float64, requires_grad=True)
+            (call(x.t()).t() * 10**rank).sum().backward()
+            gradients[name] = x.grad
+        x = torch.ones(2, requires_grad=True)
+        with torch.no_grad():
+            untracked = bt.allreduce(x, "n", op=bt.Sum).requires_grad
+        texts = [
+            expect("Unsupported", bt.allreduce(x, "max", op=bt.Max).sum().backward),
+            expect("Unsupported", lambda: bt.allreduce_(2 * x, "in place", op=bt.Sum)),
+        ]
+        in_place = bt.allreduce_(x, "leaf", op=bt.Sum)
+        return rank, gradients, untracked, texts, in_place is x
+
+
 def groups(rank: int) -> Any:
     with session() as bt:
         floats = torch.full((3,), rank + 1.0)
@@ -127,6 +159,26 @@ def basin_context() -> Any:
 
 
 class CollectivesTest(TorchTest):
+    def test_gradients_flow_through_sums_and_averages(self) -> None:
+        scale, samples = 111, 6  # Of the losses, and of the counts, over all workers.
+        for rank, gradients, untracked, texts, in_place in self.run_job(through_reductions):
+            expected = {
+                "sum": 0.5 * scale,
+                "average": 3.0 * scale / WORKERS,
+                "means": (rank + 1) * scale / samples,
+                "sums": scale / samples,
+                "later": scale,
+                "group": 3 * scale / WORKERS,
+            }
+            self.assertEqual(expected.keys(), gradients.keys())
+            for name, gradient in gradients.items():
+                self.assert_close(
+                    [torch.full((2, 3), expected[name], dtype=torch.float64)], [gradient], 1e-12
+                )
+            self.assertEqual((False, True), (untracked, in_place))
+            self.assertRegex(texts[0], "MAX of max over all workers.*detach")
+            self.assertRegex(texts[1], "tensor in place.*without the underscore")
+
     def test_broadcasts_give_everybody_the_bits_of_the_root(self) -> None:
         outcomes = self.run_job(broadcasts)
         ranks = [rank for *_, rank in outcomes]

@@ -130,6 +130,29 @@ def accumulation(rank: int) -> Any:
         return local, within, after, result, both, [p.detach() for p in ddp.parameters()]
 
 
+def as_nanogpt_does(rank: int) -> Any:
+    """Three micro-batches before each step, of which the last one sends."""
+    with session() as bt:
+        ddp = bt.DistributedDataParallel(model())
+        optimizer = Sgd(ddp.parameters(), lr=0.1)
+        for step in (0, 3):
+            for micro_step in range(3):
+                ddp.require_backward_grad_sync = micro_step == 2
+                loss_of(ddp, rank, step + micro_step).backward()
+            result = gradients(ddp)
+            optimizer.step()
+            optimizer.zero_grad()
+        with ddp.no_sync():
+            within = ddp.require_backward_grad_sync
+        ddp.require_backward_grad_sync = False
+        loss_of(ddp, rank).backward()
+        text = expect("FailedPrecondition", optimizer.step)
+        rounds = ddp.totals().rounds
+        bt.shutdown()
+        refused = expect("FailedPrecondition", setattr, ddp, "require_backward_grad_sync", True)
+        return result, within, text, rounds, refused
+
+
 def average_of(net: nn.Module, steps: tuple[int, ...]) -> list[torch.Tensor]:
     """The sum over steps of the averages over workers."""
     net.zero_grad()
@@ -387,6 +410,19 @@ class DataParallelTest(TorchTest):
             self.assert_close(first, result)
             self.assert_close(second, both)
         self.assert_same_bits([parameters for *_, parameters in outcomes])
+
+    def test_require_backward_grad_sync_is_as_torchs(self) -> None:
+        net = model()
+        first = average_of(net, (0, 1, 2))
+        with torch.no_grad():
+            for parameter, gradient in zip(net.parameters(), first):
+                parameter -= 0.1 * gradient
+        expected = average_of(net, (3, 4, 5))
+        for result, within, text, rounds, refused in self.run_job(as_nanogpt_does):
+            self.assert_close(expected, result)
+            self.assertEqual((False, 2), (within, rounds))
+            self.assertIn("within no_sync()", text)
+            self.assertIn("after shutdown()", refused)
 
     def test_two_optimizers_share_the_rounds_of_a_model(self) -> None:
         net = model()

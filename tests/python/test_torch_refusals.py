@@ -534,7 +534,7 @@ class RefusalsTest(TorchTest):
 
     def test_another_device_is_refused_by_name(self) -> None:
         for text in self.run_job(elsewhere):
-            self.assertRegex(text, "2.weight is on meta.*Keep the model on the CPU")
+            self.assertRegex(text, "2.weight is on meta.*Give it values on the CPU")
 
     def test_criterion_1_1_another_op_is_told_and_the_others_go_on(self) -> None:
         outcomes = self.run_job(other_op)

@@ -22,8 +22,8 @@ from ctypes import (
 )
 from pathlib import Path
 
-ABI_VERSION = 1
-LIBRARY = "libbasin.so.1"
+ABI_VERSION = 2
+LIBRARY = "libbasin.so.2"
 
 READ_ENVIRONMENT = 1
 MEMBER = 2
@@ -155,8 +155,12 @@ _FUNCTIONS = (
         ),
     ),
     ("begin", _CODE, (_WORKER, c_uint32, POINTER(RoundSpec), _ERROR)),
-    ("push", _CODE, (_WORKER, c_uint32, c_uint32, c_void_p, _ERROR)),
-    ("push_narrow", _CODE, (_WORKER, c_uint32, c_uint32, c_void_p, c_int, c_int32, _ERROR)),
+    ("push", _CODE, (_WORKER, c_uint32, c_uint32, c_void_p, c_size_t, _ERROR)),
+    (
+        "push_narrow",
+        _CODE,
+        (_WORKER, c_uint32, c_uint32, c_void_p, c_size_t, c_int, c_int32, _ERROR),
+    ),
     ("commit", _CODE, (_WORKER, c_uint32, c_void_p, c_void_p, _ERROR)),
     ("withdraw", _CODE, (_WORKER, c_uint32, c_char_p, c_void_p, c_void_p, _ERROR)),
     ("wait", _CODE, (_WORKER, c_uint32, c_int64, POINTER(c_void_p), _ERROR)),
@@ -181,7 +185,7 @@ _FUNCTIONS = (
     (
         "announce",
         _CODE,
-        (_WORKER, c_char_p, POINTER(Tensor), c_uint64, c_void_p, c_int, _ERROR),
+        (_WORKER, c_char_p, POINTER(Tensor), c_uint64, c_void_p, c_size_t, c_int, _ERROR),
     ),
     ("stop_serving", _CODE, (_WORKER, c_char_p, c_char_p, _ERROR)),
     (

@@ -334,7 +334,7 @@ class Client:
 
         return self.start(
             CALL_PREFIX + taken.name,
-            [(taken.spec, taken.array.ctypes.data if contributes else None)],
+            [(taken.spec, taken.array.ctypes.data if contributes else None, taken.array.nbytes)],
             taken,
             output,
             spec,
@@ -388,8 +388,8 @@ class Client:
             )
         lane = CALL_PREFIX + "broadcast"
         if place.rank == root:
-            for spec, address, _ in tensors:
-                self.worker.announce(lane, spec, version, address)
+            for spec, address, size in tensors:
+                self.worker.announce(lane, spec, version, address, size)
             return
         source = self.worker.member_id(root)
         for spec, address, size in tensors:
@@ -406,7 +406,7 @@ class Client:
         lane = CALL_PREFIX + "barrier/" + string_of("name", name)
         here = np.ones(1, np.uint8)
         spec = TensorSpec("here", _abi.U8, (1,))
-        tensors = [(spec, here.ctypes.data)]
+        tensors = [(spec, here.ctypes.data, here.nbytes)]
         handle = self.start(lane, tensors, here, lambda _: None, RoundSpec(Op.MAX), goes_on=True)
         self.complete(handle, timeout)
 
@@ -472,21 +472,21 @@ class Client:
     def start(
         self,
         lane_name: str,
-        tensors: Sequence[tuple[TensorSpec, int | None]],
+        tensors: Sequence[tuple[TensorSpec, int | None, int]],
         memory: object,
         output: Callable[[Result], T],
         spec: RoundSpec,
         goes_on: bool = False,
     ) -> Handle[T]:
-        """One round of a call lane whose tensors, given by address, lie in `memory`; this worker
-        does not contribute to those without an address. They are the lane's first ones, so their
-        handles count from 0; `output` makes of the result what wait() returns.
+        """One round of a call lane whose tensors, given by address and bytes, lie in `memory`; this
+        worker does not contribute to those without an address. They are the lane's first ones, so
+        their handles count from 0; `output` makes of the result what wait() returns.
 
         goes_on: a synchronous call, which waits with complete(). When the one before it of this
                  name has left its round without the outcome, it is that round, as it was begun:
                  a second one would be a round ahead of the other workers
         """
-        for tensor, _ in tensors:
+        for tensor, _, _ in tensors:
             check_dtype(spec, tensor)
         name = lane_name.removeprefix(CALL_PREFIX)
         # The library would drop the outcome of the round before, and hand its handle the next one.
@@ -499,7 +499,7 @@ class Client:
             )
         if self.before_call is not None and before is None:
             self.before_call(lane_name)
-        named = [tensor for tensor, _ in tensors]
+        named = [tensor for tensor, _, _ in tensors]
         lane, handles = self.worker.register(lane_name, _abi.CALL, named)
         if before is not None:
             before._is_left = False
@@ -508,9 +508,9 @@ class Client:
         self.worker.begin(lane, spec)
         handle = Handle(self, lane, name, memory, output)
         self._in_flight[name] = handle
-        for pushed, (_, address) in zip(handles, tensors):
+        for pushed, (_, address, size) in zip(handles, tensors):
             if address is not None:  # Skipped otherwise.
-                self.worker.push(lane, pushed, address)
+                self.worker.push(lane, pushed, address, size)
         handle._refusal = self.worker.commit(lane)
         return handle
 

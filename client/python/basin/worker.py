@@ -363,14 +363,17 @@ class Worker:
     # A round may be aborted before this worker has said all that it has for it. The rest is said to
     # nobody then, and wait() raises RoundAborted, as it does when the abort comes later.
 
-    def push(self, lane: int, tensor: int, address: int) -> None:
+    def push(self, lane: int, tensor: int, address: int, size: int) -> None:
+        """`size` bytes lie there; InvalidArgument when the tensor has another number of them."""
         with contextlib.suppress(RoundAborted):
-            _call("push", self._pointer, lane, tensor, address)
+            _call("push", self._pointer, lane, tensor, address, size)
 
-    def push_narrow(self, lane: int, tensor: int, address: int, dtype: int, exponent: int) -> None:
+    def push_narrow(
+        self, lane: int, tensor: int, address: int, size: int, dtype: int, exponent: int
+    ) -> None:
         """Copies during the call; the values travel times 2**exponent in the narrower dtype."""
         with contextlib.suppress(RoundAborted):
-            _call("push_narrow", self._pointer, lane, tensor, address, dtype, exponent)
+            _call("push_narrow", self._pointer, lane, tensor, address, size, dtype, exponent)
 
     def commit(self, lane: int) -> Error | None:
         """All of this worker's part has been pushed. A part that is refused is withdrawn, so that
@@ -416,6 +419,7 @@ class Worker:
         tensor: TensorSpec,
         version: int,
         address: int,
+        size: int,
         *,
         in_place: bool = False,
     ) -> None:
@@ -423,7 +427,7 @@ class Worker:
         place: then it stays the library's, to read, until stop_serving() or close() returns."""
         spec = tensor.to_c()
         hold = _abi.IN_PLACE if in_place else _abi.COPY
-        _call("announce", self._pointer, lane.encode(), byref(spec), version, address, hold)
+        _call("announce", self._pointer, lane.encode(), byref(spec), version, address, size, hold)
 
     def stop_serving(self, lane: str, tensor: str) -> None:
         _call("stop_serving", self._pointer, lane.encode(), tensor.encode())

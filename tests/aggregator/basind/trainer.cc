@@ -83,7 +83,7 @@ class Trainer {
     begin.lane = lane_;
     begin.spec.op = ReduceOp::kSum;
     absl::Status begun = worker_->Begin(begin);
-    if (begun.ok()) begun = worker_->Push(lane_, 0, weight_.data());
+    if (begun.ok()) begun = worker_->Push(lane_, 0, weight_.data(), weight_.size() * sizeof(float));
     return Told(begun, "begun");
   }
 

@@ -21,7 +21,8 @@
 
 namespace {
 
-void Check(basin_code code, basin_error* error) {
+// The error is read when the call before it, in the same expression, has set it.
+void Check(basin_code code, basin_error* const& error) {
   if (code == BASIN_OK) return;
   std::fprintf(stderr, "basin_worker: %s\n", basin_error_message(error));
   std::exit(1);
@@ -79,7 +80,7 @@ int main(int argc, char** argv) {
   Check(basin_await_member(worker, BASIN_SECONDS(60), &error), error);
 
   std::vector<float> gradient(elements);
-  const basin_buffer buffer = {handle, gradient.data(), gradient.data()};
+  const basin_buffer buffer = {handle, gradient.data(), gradient.data(), elements * sizeof(float)};
   basin_round_spec spec = BASIN_ROUND_SPEC_INIT;
   spec.op = BASIN_AVERAGE;
   basin::bench::Stopwatch stopwatch;

@@ -39,7 +39,7 @@ def compare(options: argparse.Namespace) -> None:
                     *("--p", *map(str, PROBABILITIES)),
                     *(f"--rank={rank}", f"--workers={options.workers}", f"--steps={options.steps}"),
                 ],
-                BASIN_LIBRARY=str(build / "client" / "c" / "libbasin.so.1"),
+                BASIN_LIBRARY=str(build / "client" / "c" / "libbasin.so.2"),
             )
             for rank in range(options.workers)
         ]

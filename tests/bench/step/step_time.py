@@ -61,7 +61,7 @@ def run_workers(case: Case, through: str, *arguments: str) -> Result:
                 *arguments,
             ],
             GLOO_SOCKET_IFNAME="lo",
-            BASIN_LIBRARY=str(case.build / "client" / "c" / "libbasin.so.1"),
+            BASIN_LIBRARY=str(case.build / "client" / "c" / "libbasin.so.2"),
             # As the launcher does.
             MALLOC_MMAP_THRESHOLD_=str(32 << 20),
             MALLOC_TRIM_THRESHOLD_=str(512 << 20),

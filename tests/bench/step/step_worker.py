@@ -9,7 +9,6 @@ early    how much of its backward was still to come when an average byte of grad
 import argparse
 import itertools
 import json
-import math
 import statistics
 import sys
 import time
@@ -29,23 +28,16 @@ class Pushes:
     """When gradients are pushed, by the calls of the lane to the library."""
 
     def __init__(self, worker: Any) -> None:
-        self._sizes: dict[int, int] = {}
         self._weighted = 0.0
         self._bytes = 0
         self._times: list[tuple[float, int]] = []
         self._begin = 0.0
         self.early: list[float] = []
-        register, push, commit = worker.register, worker.push, worker.commit
+        push, commit = worker.push, worker.commit
 
-        def registering(name: str, kind: int, specs: Any) -> Any:
-            lane, handles = register(name, kind, specs)
-            for handle, spec in zip(handles, specs):
-                self._sizes[handle] = 4 * math.prod(spec.shape)
-            return lane, handles
-
-        def pushing(lane: int, tensor: int, address: int) -> None:
-            self._times.append((time.perf_counter(), self._sizes[tensor]))
-            push(lane, tensor, address)
+        def pushing(lane: int, tensor: int, address: int, size: int) -> None:
+            self._times.append((time.perf_counter(), size))
+            push(lane, tensor, address, size)
 
         def committing(lane: int) -> None:
             end = time.perf_counter()
@@ -55,7 +47,7 @@ class Pushes:
             self._times.clear()
             commit(lane)
 
-        worker.register, worker.push, worker.commit = registering, pushing, committing
+        worker.push, worker.commit = pushing, committing
 
     def backward_begins(self) -> None:
         self._begin = time.perf_counter()

@@ -222,7 +222,8 @@ TEST_F(Abi, AWeightedAverageCountsSamples) {
     spec.weight = BASIN_BY_SAMPLES;
     spec.samples = i == 0 ? 1 : 2;
     ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK);
-    ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias.data(), t.failure.out()), BASIN_OK);
+    ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias.data(), 12, t.failure.out()),
+              BASIN_OK);
     t.Commit();
     basin_result* result = nullptr;
     ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, t.failure.out()), BASIN_OK);
@@ -247,7 +248,7 @@ TEST_F(Abi, NarrowTensorsAreSummedInF32AndMayBeWrittenToAtOnce) {
     const basin_round_spec spec = Trainer::Spec(BASIN_SUM);
     ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK);
     std::vector<float> bias = {1.5F, 65536.0F, -3};
-    ASSERT_EQ(basin_push_narrow(t.worker, t.lane, t.handles[1], bias.data(), BASIN_F16, -4,
+    ASSERT_EQ(basin_push_narrow(t.worker, t.lane, t.handles[1], bias.data(), 12, BASIN_F16, -4,
                                 t.failure.out()),
               BASIN_OK)
         << t.failure.message();
@@ -303,7 +304,8 @@ TEST_F(Abi, Fault_W12_NamesTheFirstInputThatIsNotFinite) {
     std::vector<float> bias = {1, i == 1 ? INFINITY : 1, 1};
     ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK)
         << t.failure.message();
-    ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias.data(), t.failure.out()), BASIN_OK);
+    ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias.data(), 12, t.failure.out()),
+              BASIN_OK);
     t.Commit();
     basin_result* result = nullptr;
     ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, t.failure.out()), BASIN_OK);
@@ -324,7 +326,8 @@ TEST_F(Abi, WhatIsKnownOfTheTensorsCanBeCopiedAtOnce) {
     const std::vector<float> bias = {3, 0, 4};
     ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK)
         << t.failure.message();
-    ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias.data(), t.failure.out()), BASIN_OK);
+    ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias.data(), 12, t.failure.out()),
+              BASIN_OK);
     t.Commit();
     basin_result* result = nullptr;
     ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, t.failure.out()), BASIN_OK);
@@ -361,8 +364,8 @@ TEST_F(Abi, Criterion_3_8_IntegersHaveNoNorm) {
     for (const bool both : {false, true}) {
       std::vector<int64_t> sums(2);
       std::vector<float> real_sums(2);
-      const basin_buffer buffers[] = {{handles[0], whole.data(), sums.data()},
-                                      {handles[1], real.data(), real_sums.data()}};
+      const basin_buffer buffers[] = {{handles[0], whole.data(), sums.data(), 16},
+                                      {handles[1], real.data(), real_sums.data(), 8}};
       const basin_round_spec spec = Trainer::Spec(BASIN_SUM);
       basin_result* result = nullptr;
       ASSERT_EQ(basin_allreduce(t.worker, lane, &spec, buffers, both ? 2 : 1, BASIN_SECONDS(60),
@@ -388,7 +391,8 @@ TEST_F(Abi, Criterion_3_3_WhatIsNotFiniteWithWeightZeroIsSeenAndNotCounted) {
     spec.weight = BASIN_BY_TOKENS;
     spec.tokens = i == 0 ? 0 : 7;
     ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK);
-    ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias.data(), t.failure.out()), BASIN_OK);
+    ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias.data(), 12, t.failure.out()),
+              BASIN_OK);
     t.Commit();
     basin_result* result = nullptr;
     ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, t.failure.out()), BASIN_OK);
@@ -449,7 +453,7 @@ TEST_F(Abi, AnAllreduceIsOneCallAndABarrierToo) {
               BASIN_OK);
     double loss[2] = {static_cast<double>(i), 1};
     const basin_round_spec spec = Trainer::Spec(BASIN_SUM);
-    const basin_buffer buffer = {handle, loss, loss};
+    const basin_buffer buffer = {handle, loss, loss, sizeof(loss)};
     ASSERT_EQ(basin_allreduce(t.worker, lane, &spec, &buffer, 1, BASIN_SECONDS(60), nullptr,
                               t.failure.out()),
               BASIN_OK)
@@ -541,8 +545,8 @@ TEST_F(Abi, WhoIsFurthestAtTheStartGivesItsStateToTheOthers) {
     EXPECT_EQ(basin_donor_id(t.worker, donor.data(), donor.size()), 2U);
     EXPECT_STREQ(donor.data(), "w1");
     if (place.is_donor == 1) {
-      EXPECT_EQ(basin_announce(t.worker, "state", &state, versions[i], &values[i], BASIN_IN_PLACE,
-                               t.failure.out()),
+      EXPECT_EQ(basin_announce(t.worker, "state", &state, versions[i], &values[i],
+                               sizeof(values[i]), BASIN_IN_PLACE, t.failure.out()),
                 BASIN_OK)
           << t.failure.message();
     } else {
@@ -610,7 +614,7 @@ TEST_F(Abi, WhoJoinsLateIsNamedADonorAndAVersionOfItsState) {
   const float value = 42;
   float received = 0;
   EXPECT_EQ(basin_announce(members[0]->worker, "state", &state, version.second, &value,
-                           BASIN_IN_PLACE, members[0]->failure.out()),
+                           sizeof(value), BASIN_IN_PLACE, members[0]->failure.out()),
             BASIN_OK)
       << members[0]->failure.message();
   EXPECT_EQ(basin_get(late.worker, "state", &state, version.second, "w0", BASIN_SECONDS(60),
@@ -858,25 +862,40 @@ TEST_F(Abi, NullsAreErrorsAndNotCrashes) {
   EXPECT_THAT(failure.message(), HasSubstr("op"));
 
   // An allreduce that is refused begins nothing.
-  const basin_buffer no_data = {t.handles[1], nullptr, nullptr};
+  const basin_buffer no_data = {t.handles[1], nullptr, nullptr, 12};
   EXPECT_EQ(basin_allreduce(t.worker, t.lane, &spec, &no_data, 1, 0, nullptr, failure.out()),
             BASIN_INVALID_ARGUMENT);
   EXPECT_THAT(failure.message(), HasSubstr("tensor bias"));
   EXPECT_EQ(basin_allreduce(t.worker, t.lane, &spec, nullptr, 1, 0, nullptr, failure.out()),
             BASIN_INVALID_ARGUMENT);
   float bias[3] = {1, 1, 1};
-  const basin_buffer no_tensor[] = {{t.handles[1], bias, bias}, {99, bias, bias}};
+  const basin_buffer too_short = {t.handles[1], bias, bias, 8};
+  EXPECT_EQ(basin_allreduce(t.worker, t.lane, &spec, &too_short, 1, 0, nullptr, failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), AllOf(HasSubstr("tensor bias"), HasSubstr("8 bytes")));
+  const basin_buffer no_tensor[] = {{t.handles[1], bias, bias, 12}, {99, bias, bias, 12}};
   EXPECT_EQ(basin_allreduce(t.worker, t.lane, &spec, no_tensor, 2, 0, nullptr, failure.out()),
             BASIN_NOT_FOUND);
 
   ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, failure.out()), BASIN_OK) << failure.message();
-  EXPECT_EQ(basin_push(t.worker, t.lane, t.handles[1], nullptr, failure.out()),
+  EXPECT_EQ(basin_push(t.worker, t.lane, t.handles[1], nullptr, 12, failure.out()),
             BASIN_INVALID_ARGUMENT);
   EXPECT_THAT(failure.message(), AllOf(HasSubstr("tensor bias"), HasSubstr("12 bytes")));
-  EXPECT_EQ(basin_push_narrow(t.worker, t.lane, t.handles[1], nullptr, BASIN_F16, 0, failure.out()),
+  EXPECT_EQ(
+      basin_push_narrow(t.worker, t.lane, t.handles[1], nullptr, 12, BASIN_F16, 0, failure.out()),
+      BASIN_INVALID_ARGUMENT);
+  // Memory of another size: too little would be read beyond its end, too much is another tensor.
+  for (const size_t bytes : {size_t{6}, size_t{0}, size_t{24}}) {
+    EXPECT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias, bytes, failure.out()),
+              BASIN_INVALID_ARGUMENT);
+    EXPECT_THAT(failure.message(),
+                AllOf(HasSubstr("tensor bias"), HasSubstr(std::to_string(bytes) + " bytes"),
+                      HasSubstr("its 12 bytes")));
+  }
+  EXPECT_EQ(basin_push_narrow(t.worker, t.lane, t.handles[1], bias, 6, BASIN_F16, 0, failure.out()),
             BASIN_INVALID_ARGUMENT);
   // The round is as before, and the lane's first one.
-  ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias, failure.out()), BASIN_OK);
+  ASSERT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias, 12, failure.out()), BASIN_OK);
   t.Commit();
   basin_result* result = nullptr;
   ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, failure.out()), BASIN_OK)
@@ -893,11 +912,15 @@ TEST_F(Abi, MemoryThatIsNotTheValuesIsAnError) {
   const uint64_t three = 3;
   const basin_tensor tensor = {"p", BASIN_F32, 1, &three};
   float value[3] = {1, 2, 3};
-  EXPECT_EQ(basin_announce(t.worker, "model", &tensor, 1, nullptr, BASIN_COPY, failure.out()),
+  EXPECT_EQ(basin_announce(t.worker, "model", &tensor, 1, nullptr, 12, BASIN_COPY, failure.out()),
             BASIN_INVALID_ARGUMENT);
   EXPECT_THAT(failure.message(), AllOf(HasSubstr("tensor p"), HasSubstr("12 bytes")));
-  EXPECT_EQ(basin_announce(t.worker, "model", &tensor, 1, nullptr, BASIN_IN_PLACE, failure.out()),
+  EXPECT_EQ(
+      basin_announce(t.worker, "model", &tensor, 1, nullptr, 12, BASIN_IN_PLACE, failure.out()),
+      BASIN_INVALID_ARGUMENT);
+  EXPECT_EQ(basin_announce(t.worker, "model", &tensor, 1, value, 8, BASIN_COPY, failure.out()),
             BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), AllOf(HasSubstr("tensor p"), HasSubstr("8 bytes")));
   for (const uint32_t root : {0U, 1U}) {  // It is the root, and it is not.
     const auto broadcast = [&](void* data, size_t bytes) {
       return basin_broadcast(t.worker, "model", &tensor, 1, root, data, bytes, BASIN_SECONDS(60),
@@ -916,7 +939,7 @@ TEST_F(Abi, MemoryThatIsNotTheValuesIsAnError) {
   // A tensor without bytes needs no memory.
   const uint64_t none = 0;
   const basin_tensor empty = {"e", BASIN_F32, 1, &none};
-  EXPECT_EQ(basin_announce(t.worker, "model", &empty, 1, nullptr, BASIN_COPY, failure.out()),
+  EXPECT_EQ(basin_announce(t.worker, "model", &empty, 1, nullptr, 0, BASIN_COPY, failure.out()),
             BASIN_OK)
       << failure.message();
   EXPECT_EQ(basin_get(members[1]->worker, "model", &empty, 1, "w0", BASIN_SECONDS(60), nullptr, 0,

@@ -35,7 +35,7 @@ class Symbols(unittest.TestCase):
         self.assertEqual(visible, declared)
 
     def test_have_the_release_of_the_interface_that_brought_them(self) -> None:
-        unnamed = [name for name in shown() if not re.search(r"@@BASIN_1(\.\d+)?$", name)]
+        unnamed = [name for name in shown() if not re.search(r"@@BASIN_2(\.\d+)?$", name)]
         self.assertEqual(unnamed, [])
 
     def test_no_name_is_a_pattern(self) -> None:

@@ -94,8 +94,12 @@ class Trainer {
     bias.assign(3, value);
     const basin_round_spec spec = Spec(op);
     EXPECT_EQ(basin_begin(worker, lane, &spec, failure.out()), BASIN_OK) << failure.message();
-    EXPECT_EQ(basin_push(worker, lane, handles[0], weight.data(), failure.out()), BASIN_OK);
-    EXPECT_EQ(basin_push(worker, lane, handles[1], bias.data(), failure.out()), BASIN_OK);
+    EXPECT_EQ(basin_push(worker, lane, handles[0], weight.data(), weight.size() * sizeof(float),
+                         failure.out()),
+              BASIN_OK);
+    EXPECT_EQ(basin_push(worker, lane, handles[1], bias.data(), bias.size() * sizeof(float),
+                         failure.out()),
+              BASIN_OK);
   }
   void Commit() {
     EXPECT_EQ(basin_commit(worker, lane, nullptr, nullptr, failure.out()), BASIN_OK)

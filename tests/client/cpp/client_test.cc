@@ -79,7 +79,8 @@ TEST(CppClient, RunsRounds) {
     spec.counts.samples = 10;
     spec.step = 7;
     ASSERT_TRUE(job.lanes[i].Begin(spec).ok());
-    ASSERT_TRUE(job.lanes[i].Push(0, gradients[i].data()).ok());
+    ASSERT_TRUE(
+        job.lanes[i].Push(0, gradients[i].data(), gradients[i].size() * sizeof(float)).ok());
     ASSERT_TRUE(job.lanes[i].Skip(1).ok());
     ASSERT_TRUE(job.lanes[i].Commit().ok());
   }
@@ -130,7 +131,7 @@ TEST(CppClient, TellsACallbackOnce) {
   for (int round = 0; round < 3; ++round) {
     std::promise<RoundResult> told;
     ASSERT_TRUE(job.lanes[0].Begin(RoundSpec(Op::kSum)).ok());
-    ASSERT_TRUE(job.lanes[0].Push(0, gradient.data()).ok());
+    ASSERT_TRUE(job.lanes[0].Push(0, gradient.data(), gradient.size() * sizeof(float)).ok());
     const Status committed = job.lanes[0].Commit([&](Result<RoundResult> outcome) {
       ASSERT_TRUE(outcome.ok()) << outcome.status().message();
       told.set_value(*std::move(outcome));
@@ -152,7 +153,7 @@ TEST(CppClient, ACallbackIsToldWhenTheWorkerIsClosed) {
   const std::vector<float> gradient(kWeights, 3);
   std::promise<Code> told;
   ASSERT_TRUE(job.lanes[0].Begin(RoundSpec(Op::kSum)).ok());
-  ASSERT_TRUE(job.lanes[0].Push(0, gradient.data()).ok());
+  ASSERT_TRUE(job.lanes[0].Push(0, gradient.data(), gradient.size() * sizeof(float)).ok());
   ASSERT_TRUE(job.lanes[0]
                   .Commit([&](const Result<RoundResult>& outcome) {
                     told.set_value(outcome.status().code());
@@ -170,7 +171,7 @@ TEST(CppClient, ACallbackMayCloseItsWorker) {
   const std::vector<float> gradient(kWeights, 3);
   std::promise<Code> told;
   ASSERT_TRUE(other->Begin(RoundSpec(Op::kSum)).ok());
-  ASSERT_TRUE(other->Push(0, gradient.data()).ok());
+  ASSERT_TRUE(other->Push(0, gradient.data(), gradient.size() * sizeof(float)).ok());
   ASSERT_TRUE(other
                   ->Commit([&](const Result<RoundResult>& outcome) {
                     told.set_value(outcome.status().code());
@@ -178,7 +179,7 @@ TEST(CppClient, ACallbackMayCloseItsWorker) {
                   .ok());
   for (Lane& lane : job.lanes) {
     ASSERT_TRUE(lane.Begin(RoundSpec(Op::kSum)).ok());
-    ASSERT_TRUE(lane.Push(0, gradient.data()).ok());
+    ASSERT_TRUE(lane.Push(0, gradient.data(), gradient.size() * sizeof(float)).ok());
   }
   auto owner = std::make_shared<Worker>(std::move(job.workers[0]));
   std::promise<Code> closed;
@@ -201,7 +202,8 @@ TEST(CppClient, AllreducesInPlaceAndMeetsAtABarrier) {
   for (std::size_t i = 0; i < 2; ++i) {
     running.push_back(std::async(std::launch::async, [&, i] {
       const Result<RoundResult> result = job.lanes[i].Allreduce(
-          RoundSpec(Op::kProduct), {{1, numbers[i].data(), numbers[i].data()}}, kLong);
+          RoundSpec(Op::kProduct),
+          {{1, numbers[i].data(), numbers[i].data(), numbers[i].size() * sizeof(float)}}, kLong);
       EXPECT_TRUE(result.ok()) << result.status().message();
       const Status met = job.workers[i].Barrier("end", kLong);
       EXPECT_TRUE(met.ok()) << met.message();
@@ -217,7 +219,10 @@ TEST(CppClient, CopiesValues) {
   const Tensor tensor = {"parameters", DType::kF32, {kWeights}};
   std::vector<float> from(kWeights);
   std::iota(from.begin(), from.end(), 1.0f);
-  ASSERT_TRUE(job.workers[0].Announce("model", tensor, 1, from.data(), Hold::kInPlace).ok());
+  ASSERT_TRUE(
+      job.workers[0]
+          .Announce("model", tensor, 1, from.data(), from.size() * sizeof(float), Hold::kInPlace)
+          .ok());
   std::vector<float> to(kWeights);
   const Status got = job.workers[1].Get("model", tensor, 1, "w0", kLong, to.data(), kWeightBytes);
   EXPECT_TRUE(got.ok()) << got.message();
@@ -281,7 +286,7 @@ TEST(CppClient, ErrorsAreTypedAndSayWhatToDo) {
   EXPECT_EQ(none.status().code(), Code::kFailedPrecondition);
   EXPECT_THAT(none.status().message(), HasSubstr("begin"));
   EXPECT_FALSE(none.status().fatal());
-  EXPECT_EQ(job.lanes[0].Push(5, &job).code(), Code::kNotFound);
+  EXPECT_EQ(job.lanes[0].Push(5, &job, sizeof(job)).code(), Code::kNotFound);
   EXPECT_EQ(job.workers[0].AwaitMember(kLong).code(), Code::kOk);
 }
 
@@ -317,7 +322,7 @@ TEST(CppClient, AWorkerThatIsReplacedIsClosedBeforeItsLogGoes) {
   Job job(2, [token = std::move(token)](LogLevel, const std::string&) {});
   const std::vector<float> gradient(kWeights, 3);
   ASSERT_TRUE(job.lanes[0].Begin(RoundSpec(Op::kSum)).ok());
-  ASSERT_TRUE(job.lanes[0].Push(0, gradient.data()).ok());
+  ASSERT_TRUE(job.lanes[0].Push(0, gradient.data(), gradient.size() * sizeof(float)).ok());
   ASSERT_TRUE(job.lanes[0].Commit([&](const auto&) { order.emplace_back("the round ends"); }).ok());
   EXPECT_THAT(order, ElementsAre());
   job.workers[0] = std::move(job.workers[1]);

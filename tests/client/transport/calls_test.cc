@@ -88,8 +88,8 @@ TEST(Calls, WrongOnesAreRefusedWithAReason) {
   begin.spec.prescale = 1;
   begin.lane = rig.lane.lane;
   EXPECT_EQ(CodeOf(rig.worker->Begin(begin)), ErrorCode::kFailedPrecondition);  // No member yet.
-  EXPECT_EQ(CodeOf(rig.worker->Push(7, 0, nullptr)), ErrorCode::kNotFound);
-  EXPECT_EQ(CodeOf(rig.worker->Push(rig.lane.lane, 99, nullptr)), ErrorCode::kNotFound);
+  EXPECT_EQ(CodeOf(rig.worker->Push(7, 0, nullptr, 0)), ErrorCode::kNotFound);
+  EXPECT_EQ(CodeOf(rig.worker->Push(rig.lane.lane, 99, nullptr, 0)), ErrorCode::kNotFound);
   EXPECT_EQ(CodeOf(rig.worker->Skip(rig.lane.lane, 99)), ErrorCode::kNotFound);
   EXPECT_EQ(CodeOf(rig.worker->Commit(rig.lane.lane)), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(CodeOf(rig.worker->Commit(7)), ErrorCode::kNotFound);
@@ -105,7 +105,10 @@ TEST(Calls, WrongOnesAreRefusedWithAReason) {
   EXPECT_EQ(CodeOf(rig.worker->Wait(rig.lane.lane, absl::ZeroDuration()).status()),
             ErrorCode::kFailedPrecondition);
   rig.PushAll();
-  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 1, rig.gradients[0].data()).ok());
+  const std::string& again = rig.gradients[1];
+  EXPECT_EQ(CodeOf(rig.worker->Push(rig.lane.lane, 1, again.data(), again.size() - 1)),
+            ErrorCode::kInvalidArgument);
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 1, again.data(), again.size()).ok());
   const absl::Status twice = rig.worker->Commit(rig.lane.lane);
   EXPECT_EQ(CodeOf(twice), ErrorCode::kFailedPrecondition);
   EXPECT_NE(twice.message().find("tensor b was pushed already"), std::string::npos) << twice;
@@ -141,7 +144,8 @@ TEST(Calls, TheOutcomeIsToldWhenTheTransportHasLetGo) {
   std::map<TensorHandle, std::unique_ptr<std::string>> lent;
   for (TensorHandle tensor = 0; tensor < 3; ++tensor) {
     lent[tensor] = std::make_unique<std::string>(rig.gradients[tensor]);
-    ASSERT_TRUE(rig.worker->Push(rig.lane.lane, tensor, lent[tensor]->data()).ok());
+    ASSERT_TRUE(
+        rig.worker->Push(rig.lane.lane, tensor, lent[tensor]->data(), lent[tensor]->size()).ok());
   }
   std::promise<bool> told;
   std::future<bool> committed = told.get_future();
@@ -170,7 +174,7 @@ TEST(Calls, AStreamThatDoesNotLetGoIsClosed) {
   rig.Join();
   rig.Begin();
   auto lent = std::make_unique<std::string>(rig.gradients[0]);
-  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data()).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data(), lent->size()).ok());
   ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
   rig.aggregator.AwaitQueued(2);
   auto results = Results(rig);
@@ -196,7 +200,7 @@ TEST(Calls, AbandonGivesTheMemoryBackAndTheIncarnationUp) {
   rig.Join();
   rig.Begin();
   auto lent = std::make_unique<std::string>(rig.gradients[0]);
-  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data()).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data(), lent->size()).ok());
   ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
   rig.aggregator.AwaitQueued(2);
   const absl::Status status = rig.worker->Abandon();
@@ -213,7 +217,7 @@ TEST(Calls, AbandonGivesTheMemoryBackOfAWorkerThatIsOver) {
   rig.Join();
   rig.Begin();
   auto lent = std::make_unique<std::string>(rig.gradients[0]);
-  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data()).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data(), lent->size()).ok());
   std::optional<OutgoingFrame> frame = rig.aggregator.HoldFrame();
   rig.aggregator.Say(Ended{{ErrorCode::kSuperseded, "a newer process has this id"}});
   auto abandoning = std::async(std::launch::async, [&] { return rig.worker->Abandon(); });
@@ -229,7 +233,7 @@ TEST(Calls, TheDestructorGivesTheMemoryBack) {
   rig.Join();
   rig.Begin();
   auto lent = std::make_unique<std::string>(rig.gradients[0]);
-  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data()).ok());
+  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, lent->data(), lent->size()).ok());
   rig.aggregator.AwaitQueued(2);
   std::thread reader([&] { rig.aggregator.AwaitFrame(); });
   reader.join();
@@ -316,7 +320,7 @@ TEST(Calls, ManyThreadsAtOnce) {
         begin.lane = lanes[static_cast<size_t>(i)].lane;
         begin.spec.op = ReduceOp::kSum;
         ASSERT_TRUE(rig.worker->Begin(begin).ok());
-        ASSERT_TRUE(rig.worker->Push(begin.lane, 0, gradient.data()).ok());
+        ASSERT_TRUE(rig.worker->Push(begin.lane, 0, gradient.data(), gradient.size()).ok());
         ASSERT_TRUE(rig.worker->Commit(begin.lane).ok());
         ASSERT_TRUE(rig.worker->Progress().ok());
         const RoundOutcome outcome = rig.worker->Wait(begin.lane, absl::InfiniteDuration());

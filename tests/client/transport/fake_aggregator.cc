@@ -457,7 +457,10 @@ void Rig::Begin() {
 
 void Rig::PushAll() {
   for (TensorHandle handle = 0; handle < model.size(); ++handle) {
-    ASSERT_TRUE(worker->Push(lane.lane, lane.tensors[handle], gradients[handle].data()).ok());
+    ASSERT_TRUE(worker
+                    ->Push(lane.lane, lane.tensors[handle], gradients[handle].data(),
+                           gradients[handle].size())
+                    .ok());
   }
 }
 

@@ -108,7 +108,8 @@ TEST(Round, SkippedTensorsHaveTheResultOfTheOthers) {
   Rig rig;
   rig.Join();
   rig.Begin();
-  ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, rig.gradients[0].data()).ok());
+  ASSERT_TRUE(
+      rig.worker->Push(rig.lane.lane, 0, rig.gradients[0].data(), rig.gradients[0].size()).ok());
   ASSERT_TRUE(rig.worker->Skip(rig.lane.lane, 1).ok());
   ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
   rig.TakeContribution(3);
@@ -224,9 +225,13 @@ TEST(Round, NarrowTensorsTravelAsCast) {
   rig.Begin();
   {
     std::vector<float> pushed = values;  // Free again when Push has returned.
-    ASSERT_TRUE(rig.worker->Push(rig.lane.lane, 0, pushed.data(), {DType::kBF16, 3}).ok());
+    ASSERT_TRUE(rig.worker
+                    ->Push(rig.lane.lane, 0, pushed.data(), pushed.size() * sizeof(float),
+                           {DType::kBF16, 3})
+                    .ok());
   }
-  EXPECT_EQ(CodeOf(rig.worker->Push(rig.lane.lane, 1, values.data(), {DType::kF64, 0})),
+  EXPECT_EQ(CodeOf(rig.worker->Push(rig.lane.lane, 1, values.data(), values.size() * sizeof(float),
+                                    {DType::kF64, 0})),
             ErrorCode::kInvalidArgument);
   ASSERT_TRUE(rig.worker->Commit(rig.lane.lane).ok());
   std::string wire(values.size() * 2, '\0');
@@ -296,8 +301,9 @@ TEST(Round, AllreduceInOneCall) {
   begin.lane = rig.lane.lane;
   begin.spec.op = ReduceOp::kSum;
   auto call = std::async(std::launch::async, [&] {
-    const Worker::CallTensor tensors[] = {{0, rig.gradients[0].data(), nullptr},
-                                          {1, b.data(), b.data()}};
+    const Worker::CallTensor tensors[] = {
+        {0, rig.gradients[0].data(), nullptr, rig.gradients[0].size()},
+        {1, b.data(), b.data(), b.size()}};
     return rig.worker->Allreduce(begin, tensors, absl::InfiniteDuration());
   });
   rig.TakeContribution(4);

@@ -25,7 +25,8 @@ TEST(Value, IsServedFromTheTrainersMemoryBetweenSteps) {
   Rig rig;
   rig.Join();
   std::string value = rig.gradients[0];
-  ASSERT_TRUE(rig.worker->Announce(kKey, rig.model[0], value.data(), Hold::kInPlace).ok());
+  ASSERT_TRUE(
+      rig.worker->Announce(kKey, rig.model[0], value.data(), value.size(), Hold::kInPlace).ok());
   const Announce announce = rig.aggregator.Await<Announce>();
   EXPECT_EQ(announce.key, kKey);
   EXPECT_EQ(announce.digest, DigestOf("a", value));
@@ -58,13 +59,16 @@ TEST(Value, ThatHasBecomeSmallerIsNotReadBeyondItsEnd) {
   Rig rig;
   rig.Join();
   const std::string value = rig.gradients[0];
-  ASSERT_TRUE(rig.worker->Announce(kKey, rig.model[0], value.data(), Hold::kInPlace).ok());
+  ASSERT_TRUE(
+      rig.worker->Announce(kKey, rig.model[0], value.data(), value.size(), Hold::kInPlace).ok());
   rig.worker->BeginStep();
   rig.aggregator.Say(Ask{kKey, 2, 1});
   rig.Until([&](const Runner&) { return rig.aggregator.unconsumed() == 0; });
   // The ask is held back while the same version gets another shape.
   const std::string smaller = value.substr(0, 100);
-  ASSERT_TRUE(rig.worker->Announce(kKey, F32("a", 25), smaller.data(), Hold::kInPlace).ok());
+  ASSERT_TRUE(
+      rig.worker->Announce(kKey, F32("a", 25), smaller.data(), smaller.size(), Hold::kInPlace)
+          .ok());
   rig.worker->EndStep();
   rig.aggregator.Say(Ask{kKey, 0, 1});
   ExpectServed(rig, 0, smaller);
@@ -75,7 +79,8 @@ TEST(Value, ThatWasCopiedIsServedAtAnyTime) {
   rig.Join();
   {
     const std::string value = rig.gradients[0];
-    ASSERT_TRUE(rig.worker->Announce(kKey, rig.model[0], value.data(), Hold::kCopy).ok());
+    ASSERT_TRUE(
+        rig.worker->Announce(kKey, rig.model[0], value.data(), value.size(), Hold::kCopy).ok());
   }
   rig.worker->BeginStep();
   rig.aggregator.Say(Ask{kKey, 0, 3});
@@ -84,10 +89,12 @@ TEST(Value, ThatWasCopiedIsServedAtAnyTime) {
   rig.worker->EndStep();
   ValueKey older = kKey;
   older.version = 3;
-  EXPECT_EQ(CodeOf(rig.worker->Announce(older, rig.model[0], rig.gradients[0].data(), Hold::kCopy)),
+  EXPECT_EQ(CodeOf(rig.worker->Announce(older, rig.model[0], rig.gradients[0].data(),
+                                        rig.gradients[0].size(), Hold::kCopy)),
             ErrorCode::kFailedPrecondition);
   older.tensor = "";
-  EXPECT_EQ(CodeOf(rig.worker->Announce(older, rig.model[0], rig.gradients[0].data(), Hold::kCopy)),
+  EXPECT_EQ(CodeOf(rig.worker->Announce(older, rig.model[0], rig.gradients[0].data(),
+                                        rig.gradients[0].size(), Hold::kCopy)),
             ErrorCode::kInvalidArgument);
 }
 

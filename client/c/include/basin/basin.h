@@ -12,7 +12,7 @@
  *   basin_await_member(worker, BASIN_SECONDS(300), &error);
  *   each step:
  *     basin_begin(worker, lane, &spec, &error);
- *     basin_push(worker, lane, handles[i], gradient, &error);      as each gradient is ready
+ *     basin_push(worker, lane, handles[i], gradient, bytes, &error);    as each one is ready
  *     basin_commit(worker, lane, NULL, NULL, &error);
  *     basin_wait(worker, lane, BASIN_SECONDS(60), &result, &error);
  *     basin_result_copy(result, handles[i], gradient, bytes, &error);
@@ -33,6 +33,8 @@
  *   basin_announce          With BASIN_IN_PLACE: the library's, to read, until the same tensor is
  *                           announced again, or basin_stop_serving or basin_close returns; between
  *                           basin_step_begin and basin_step_end it is not read.
+ * Each pointer to a tensor comes with the number of bytes that lie there. Another number than the
+ * tensor has is BASIN_INVALID_ARGUMENT, and nothing is read or written.
  *
  * Threads. Every function may be called from any thread at any time, but basin_close, which comes
  * last. One thread at a time waits for a lane's round. Each worker has a thread of its own, named
@@ -54,7 +56,7 @@
  * Stability. What is declared here keeps its meaning and its layout within one BASIN_ABI_VERSION.
  * Structures that may grow begin with their size, set by their initialiser. New functions and new
  * codes may be added; a program that was linked with a library that has them is refused by the
- * dynamic linker with one that does not ("version `BASIN_1.1' not found"): install that release, or
+ * dynamic linker with one that does not ("version `BASIN_2.1' not found"): install that release, or
  * a newer one.
  */
 #ifndef BASIN_BASIN_H_
@@ -63,7 +65,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BASIN_ABI_VERSION 1
+#define BASIN_ABI_VERSION 2
 
 #if defined(__GNUC__)
 #define BASIN_API __attribute__((visibility("default")))
@@ -293,11 +295,12 @@ BASIN_API basin_code basin_begin(basin_worker* worker, uint32_t lane, const basi
                                  basin_error** error);
 /* What is wrong with a push or a skip in the state of the round is told by basin_commit. */
 BASIN_API basin_code basin_push(basin_worker* worker, uint32_t lane, uint32_t tensor,
-                                const void* data, basin_error** error);
-/* An f32 tensor travels as f16 or bf16, times 2^exponent, undone on arrival; summed in f32. */
+                                const void* data, size_t bytes, basin_error** error);
+/* An f32 tensor travels as f16 or bf16, times 2^exponent, undone on arrival; summed in f32. `bytes`
+ * are those of f32. */
 BASIN_API basin_code basin_push_narrow(basin_worker* worker, uint32_t lane, uint32_t tensor,
-                                       const void* data, basin_dtype as, int32_t exponent,
-                                       basin_error** error);
+                                       const void* data, size_t bytes, basin_dtype as,
+                                       int32_t exponent, basin_error** error);
 /* Tensors that are neither pushed nor skipped are skipped. */
 BASIN_API basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor,
                                 basin_error** error);
@@ -320,7 +323,8 @@ BASIN_API basin_code basin_abandon(basin_worker* worker, basin_error** error);
 typedef struct basin_buffer {
   uint32_t tensor;
   const void* in;
-  void* out; /* Unchanged when nobody contributed to it. */
+  void* out;    /* Unchanged when nobody contributed to it. */
+  size_t bytes; /* At `in`, and at `out`. */
 } basin_buffer;
 /* Begin, push, commit, wait and copy. `result` may be NULL. */
 BASIN_API basin_code basin_allreduce(basin_worker* worker, uint32_t lane,
@@ -423,7 +427,7 @@ typedef enum basin_hold {
 /* This worker can serve the tensor, of this version, from now on. A newer version replaces it. */
 BASIN_API basin_code basin_announce(basin_worker* worker, const char* lane,
                                     const basin_tensor* tensor, uint64_t version, const void* data,
-                                    basin_hold hold, basin_error** error);
+                                    size_t bytes, basin_hold hold, basin_error** error);
 BASIN_API basin_code basin_stop_serving(basin_worker* worker, const char* lane, const char* tensor,
                                         basin_error** error);
 /* Around whatever writes to memory that was announced in place: optimizer.step(). */

@@ -10,7 +10,7 @@
 //   status = worker->AwaitMember(5min);
 //   each step:
 //     status = lane->Begin(basin::RoundSpec(basin::Op::kAverage));
-//     status = lane->Push(i, gradient);                         // as each gradient is ready
+//     status = lane->Push(i, gradient, bytes);                  // as each gradient is ready
 //     status = lane->Commit();
 //     basin::Result<basin::RoundResult> result = lane->Wait(60s);
 //     status = result->Copy(i, gradient, bytes);
@@ -214,15 +214,18 @@ class Lane {
     basin_begin(worker_, lane_, &c, error.out());
     return error.Take();
   }
-  Status Push(std::size_t tensor, const void* data) {
+  // kInvalidArgument for another number of bytes than the tensor has.
+  Status Push(std::size_t tensor, const void* data, std::size_t bytes) {
     internal::Taken error;
-    basin_push(worker_, lane_, HandleOf(tensor), data, error.out());
+    basin_push(worker_, lane_, HandleOf(tensor), data, bytes, error.out());
     return error.Take();
   }
-  // An f32 tensor travels as f16 or bf16, times 2^exponent, which is undone on arrival.
-  Status PushNarrow(std::size_t tensor, const void* data, DType as, std::int32_t exponent = 0) {
+  // An f32 tensor travels as f16 or bf16, times 2^exponent, which is undone on arrival. `bytes` are
+  // those of f32.
+  Status PushNarrow(std::size_t tensor, const void* data, std::size_t bytes, DType as,
+                    std::int32_t exponent = 0) {
     internal::Taken error;
-    basin_push_narrow(worker_, lane_, HandleOf(tensor), data, static_cast<basin_dtype>(as),
+    basin_push_narrow(worker_, lane_, HandleOf(tensor), data, bytes, static_cast<basin_dtype>(as),
                       exponent, error.out());
     return error.Take();
   }
@@ -271,7 +274,8 @@ class Lane {
   struct Buffer {
     std::size_t tensor = 0;
     const void* in = nullptr;
-    void* out = nullptr;  // May be `in`. Unchanged when nobody contributed to the tensor.
+    void* out = nullptr;    // May be `in`. Unchanged when nobody contributed to the tensor.
+    std::size_t bytes = 0;  // At `in`, and at `out`.
   };
   // Begin, Push, Commit, Wait and Copy in one.
   Result<RoundResult> Allreduce(const RoundSpec& spec, const std::vector<Buffer>& buffers,
@@ -280,7 +284,7 @@ class Lane {
     std::vector<basin_buffer> list;
     list.reserve(buffers.size());
     for (const Buffer& buffer : buffers) {
-      list.push_back({HandleOf(buffer.tensor), buffer.in, buffer.out});
+      list.push_back({HandleOf(buffer.tensor), buffer.in, buffer.out, buffer.bytes});
     }
     internal::Taken error;
     basin_result* result = nullptr;
@@ -444,11 +448,11 @@ class Worker {
 
   // ---- values
   Status Announce(const std::string& lane, const Tensor& tensor, std::uint64_t version,
-                  const void* data, Hold hold = Hold::kCopy) {
+                  const void* data, std::size_t bytes, Hold hold = Hold::kCopy) {
     const basin_tensor c = ToC(tensor);
     internal::Taken error;
-    basin_announce(worker_.get(), lane.c_str(), &c, version, data, static_cast<basin_hold>(hold),
-                   error.out());
+    basin_announce(worker_.get(), lane.c_str(), &c, version, data, bytes,
+                   static_cast<basin_hold>(hold), error.out());
     return error.Take();
   }
   Status StopServing(const std::string& lane, const std::string& tensor) {

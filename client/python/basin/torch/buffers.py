@@ -39,6 +39,8 @@ class BufferLane:
             for name, buffer in self._module.named_buffers()
             if buffer.numel() > 0
         ]
+        for name, buffer in named:
+            tensors.check_memory(name, buffer)
         specs = [TensorSpec(name, _abi.U8, (tensors.bytes_of(buffer),)) for name, buffer in named]
         _, handles = self._worker.register(self._name, _abi.GRADIENT, specs)
         self._buffers = [(handle, buffer) for handle, (_, buffer) in zip(handles, named)]
@@ -48,7 +50,8 @@ class BufferLane:
             for handle, buffer in self._buffers:
                 copied = buffer.clone(memory_format=torch.contiguous_format)
                 self._sent.append(copied)
-                self._worker.push(self._lane, handle, copied.data_ptr())
+                size = tensors.bytes_of(copied)
+                self._worker.push(self._lane, handle, copied.data_ptr(), size)
         self._refusal = self._worker.commit(self._lane)
 
     def receive(

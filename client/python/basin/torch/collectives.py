@@ -12,12 +12,12 @@ import torch
 from basin import _abi
 from basin.arguments import string_of
 from basin.client import CALL_PREFIX, Handle
-from basin.errors import InvalidArgument
+from basin.errors import InvalidArgument, Unsupported
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
-from basin.torch import tensors
+from basin.torch import differentiable, tensors
 from basin.torch.context import current, member
 from basin.torch.state import State, Tensors, optimizer_key
-from basin.worker import Result, TensorSpec
+from basin.worker import Result, RoundInfo, TensorSpec
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -51,7 +51,11 @@ def allreduce(
     counts: Counts | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> torch.Tensor:
-    """Reduces a tensor over all workers; returns a new one. No gradient flows through it.
+    """Reduces a tensor over all workers; returns a new one.
+
+    A sum or an average is differentiable: the backward through it is a round of its own, over the
+    gradients of all workers, who all have to run it. For a number that is only looked at, a loss,
+    say, give it tensor.detach(). So it is with the calls that begin it and with those of groups.
 
     After OutcomeUnknown or Paused the round goes on: call it again, and it waits for the same
     round, to which the tensor given again is not added. So do allreduce_() and the grouped ones.
@@ -216,23 +220,44 @@ def _start(
                 "basin.connect() is for arrays of NumPy."
             )
         tensors.check(name, tensor)
+        if in_place and tensor.requires_grad and not tensor.is_leaf and torch.is_grad_enabled():
+            raise Unsupported(
+                f"{call} would write the result to tensor {name}, whose gradient would then be "
+                "that of what it was before. Use the call without the underscore, whose result is "
+                "differentiable, or give this one tensor.detach()."
+            )
     sent = [tensor.detach().contiguous() for _, tensor in named]
+    tracked = [
+        not in_place and torch.is_grad_enabled() and tensor.requires_grad for _, tensor in named
+    ]
+
+    def gradient_of(name: str, info: RoundInfo) -> Callable[[torch.Tensor], torch.Tensor]:
+        def reduce(gradient: torch.Tensor) -> torch.Tensor:
+            reducing = differentiable.spec_of_gradient(name, spec)
+            named = [(f"{name} (gradient)", gradient)]
+            handle = _start("backward()", named, f"gradient/{name}", _first, False, reducing)
+            reduced: torch.Tensor = _complete(handle)
+            return reduced * differentiable.factor_of_gradient(spec, info)
+
+        return reduce
 
     def output(result: Result) -> T:
         outputs = []
-        for i, ((_, target), memory) in enumerate(zip(named, sent)):
+        for i, ((name, target), memory) in enumerate(zip(named, sent)):
             received = torch.empty(memory.shape, dtype=memory.dtype)
             result.copy(i, received.data_ptr(), tensors.bytes_of(received))
             if in_place:
                 with torch.no_grad():
                     received = target.copy_(received)
+            elif tracked[i]:
+                received = differentiable.attach(target, received, gradient_of(name, result.info))
             outputs.append(received)
         return finish(outputs)
 
     return client.start(
         CALL_PREFIX + lane,
         [
-            (tensors.spec_of(name, memory), memory.data_ptr())
+            (tensors.spec_of(name, memory), memory.data_ptr(), tensors.bytes_of(memory))
             for (name, _), memory in zip(named, sent)
         ],
         sent,
@@ -285,7 +310,9 @@ def broadcast_buffers(module: torch.nn.Module, root_rank: int = 0) -> None:
         raise InvalidArgument(
             f"broadcast_buffers() was given a {type(module).__name__}. Give it the model."
         )
-    _broadcast("buffers", list(module.named_buffers()), root_rank)
+    named = list(module.named_buffers())
+    _check_memory(named)
+    _broadcast("buffers", named, root_rank)
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
@@ -384,7 +411,14 @@ def _named_tensors(parameters: Named) -> list[tuple[str, torch.Tensor]]:
         pairs = tensors.pairs_of(
             "broadcast_parameters()", parameters, "the model, or its state_dict()"
         )
-    return [(name, value) for name, value in pairs if isinstance(value, torch.Tensor)]
+    named = [(name, value) for name, value in pairs if isinstance(value, torch.Tensor)]
+    _check_memory(named)
+    return named
+
+
+def _check_memory(named: Iterable[tuple[str, torch.Tensor]]) -> None:
+    for name, tensor in named:
+        tensors.check_memory(name, tensor)
 
 
 def _broadcast(name: str, named: list[tuple[str, torch.Tensor]], root_rank: int) -> None:

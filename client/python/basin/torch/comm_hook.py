@@ -84,7 +84,8 @@ class DDPState(LaneOwner):
             options=options,
             owner="the DDPState",
             own_hooks=False,
-            buffers_of=model.module if model.broadcast_buffers else None,
+            module=model.module,
+            send_buffers=model.broadcast_buffers,
         )
 
     def push(self, parameters: list[torch.Tensor]) -> None:

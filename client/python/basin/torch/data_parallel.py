@@ -9,7 +9,7 @@ import torch
 
 from basin.errors import FailedPrecondition, InvalidArgument, Unsupported
 from basin.spec import Op, ReductionOptions
-from basin.torch import context
+from basin.torch import context, tensors
 from basin.torch.collectives import broadcast_parameters
 from basin.torch.lane import LaneOwner
 from basin.torch.start import start_lane
@@ -70,13 +70,25 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
             options=options,
             passes=backward_passes_per_step,
             owner="the model",
-            buffers_of=module if broadcast_buffers else None,
+            module=module,
+            send_buffers=broadcast_buffers,
         )
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         if torch.is_grad_enabled():  # One may evaluate after shutdown().
             self._lane.usage.check_open("forward()")
         return self.module(*inputs, **options)
+
+    @property
+    def require_backward_grad_sync(self) -> bool:
+        """Whether a backward reduces the gradients. False for all micro-batches but the last is
+        no_sync() without a context, as loops for torch's DistributedDataParallel have it."""
+        return self._lane.usage.pushing
+
+    @require_backward_grad_sync.setter
+    def require_backward_grad_sync(self, reduces: bool) -> None:
+        self._lane.usage.check_takes_part("require_backward_grad_sync")
+        self._lane.usage.pushing = bool(reduces)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -144,3 +156,6 @@ def _check(module: torch.nn.Module) -> None:
                 f"Parameter {name} has no shape yet, so that it cannot start with the values of "
                 "rank 0. Run one forward before you wrap the model."
             )
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if isinstance(tensor, torch.Tensor):
+            tensors.check_memory(name, tensor)

@@ -24,12 +24,11 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
 from basin import _abi
 from basin.arguments import seconds
@@ -46,6 +45,7 @@ from basin.torch import narrow, tensors
 from basin.torch.buffers import BufferLane
 from basin.torch.delivered import Delivered
 from basin.torch.divided_again import DividedAgain
+from basin.torch.parameters import Parameters
 from basin.torch.state import JobState
 from basin.torch.usage import Usage
 from basin.torch.window import Window
@@ -84,6 +84,7 @@ class GradientLane:
                push_ready()
     optimizer: the one that all parameters belong to, if it is known
     buffers:   are sent and received with each round
+    modules:   models that may have the parameters
     """
 
     def __init__(
@@ -101,12 +102,12 @@ class GradientLane:
         own_hooks: bool = True,
         optimizer: torch.optim.Optimizer | None = None,
         buffers: BufferLane | None = None,
+        modules: Callable[[], Iterable[torch.nn.Module]] = tuple,
     ) -> None:
         self._worker = worker
         self._state = state
         self._process = os.getpid()
         self.name = name
-        self._names = dict(names)
         self._spec = spec
         self._passes = passes
         self._wire_dtype = wire_dtype
@@ -117,8 +118,7 @@ class GradientLane:
         self._buffers = buffers
 
         self._lane, _ = worker.register(name, _abi.GRADIENT, [])
-        self._handles: dict[torch.Tensor, int] = {}
-        self._hooks: list[RemovableHandle] = []
+        self._parameters = Parameters(worker, name, names, self._ready, modules, optimizer)
 
         self.usage = Usage(name, owner, passes)
         self._in_backward = False
@@ -164,45 +164,25 @@ class GradientLane:
     # ---- parameters
 
     def scan(self) -> None:
-        """Takes parameters that can be reduced since the last scan: lazy ones that have got a
-        shape, frozen ones that have been unfrozen."""
-        new = [p for p in self._names if p not in self._handles and self._can_be_reduced(p)]
-        if new:
-            specs = [tensors.spec_of(self._names[p], p) for p in new]
-            _, handles = self._worker.register(self.name, _abi.GRADIENT, specs)
-            for parameter, handle in zip(new, handles):
-                self._handles[parameter] = handle
-                self._hooks.append(parameter.register_post_accumulate_grad_hook(self._ready))
-        for parameter in self._handles:
-            hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or ()
-            if len(hooks) > 1:
-                raise Unsupported(
-                    f"Parameter {self._names[parameter]} has another post-accumulate hook, which "
-                    "would see or change the gradient before it is reduced (an optimizer fused "
-                    "into the backward does that). Remove it, and use what .grad holds when "
-                    "backward() has returned."
-                )
-
-    def _can_be_reduced(self, parameter: torch.Tensor) -> bool:
-        if not parameter.requires_grad or torch.nn.parameter.is_lazy(parameter):
-            return False
-        tensors.check(self._names[parameter], parameter)
-        return parameter.numel() > 0
+        """Takes the parameters as they are now; see Parameters."""
+        for parameter in self._parameters.scan():
+            self._held.discard(parameter)
+            for known in (self._aside, self._apart, self._applied):
+                known.pop(parameter, None)
+            self.delivered.drop(parameter)
 
     def name_of(self, parameter: torch.Tensor) -> str:
-        return self._names[parameter]
+        return self._parameters.name_of(parameter)
 
     def owner_of_local(self, parameter: torch.Tensor) -> str | None:
         """Whom to ask to reduce the parameter's .grad, when it is this worker's own."""
         return self._owner if parameter in self._local() else None
 
     def knows(self, parameter: torch.Tensor) -> bool:
-        return parameter in self._names
+        return self._parameters.knows(parameter)
 
     def close(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
+        self._parameters.close()
         self.usage.closed = True
 
     def finish(self) -> None:
@@ -334,7 +314,7 @@ class GradientLane:
             return
         if parameter in self._pushed:
             raise Unsupported(
-                f"The gradient of parameter {self._names[parameter]} was accumulated twice in one "
+                f"The gradient of parameter {self.name_of(parameter)} was accumulated twice in one "
                 "backward (reentrant checkpointing does that). Use "
                 "checkpoint(..., use_reentrant=False), or run the backward under no_sync() and "
                 "another one after it."
@@ -348,7 +328,7 @@ class GradientLane:
             return
         try:
             for parameter in parameters:
-                if parameter not in self._handles:
+                if parameter not in self._parameters:
                     raise InvalidArgument(
                         f"A parameter of shape {tuple(parameter.shape)} is not one of lane "
                         f"{self.name}. Make {self._owner} of the model that it is used with."
@@ -368,7 +348,7 @@ class GradientLane:
         began = time.perf_counter()
         gradient = parameter.grad
         assert gradient is not None
-        tensors.check(f"{self._names[parameter]}.grad", gradient)
+        self._parameters.check_gradient(parameter, gradient)
         memory = gradient.detach().contiguous()
         if not self._own_hooks:
             # Whoever pushes goes on writing to the gradient.
@@ -379,16 +359,18 @@ class GradientLane:
             if gradient.is_contiguous():
                 parameter.grad = memory
         self._begin()
-        handle = self._handles[parameter]
+        handle = self._parameters.handle(parameter)
+        size = tensors.bytes_of(memory)
         if self._wire_dtype is not None and memory.dtype == torch.float32:
+            wire_dtype = tensors.DTYPES[self._wire_dtype]
             exponent = narrow.exponent_of(memory, self._wire_dtype)
             self._worker.push_narrow(
-                self._lane, handle, memory.data_ptr(), tensors.DTYPES[self._wire_dtype], exponent
+                self._lane, handle, memory.data_ptr(), size, wire_dtype, exponent
             )
-            self.totals.bytes_pushed += tensors.bytes_of(memory) // 2
+            self.totals.bytes_pushed += size // 2
         else:
-            self._worker.push(self._lane, handle, memory.data_ptr())
-            self.totals.bytes_pushed += tensors.bytes_of(memory)
+            self._worker.push(self._lane, handle, memory.data_ptr(), size)
+            self.totals.bytes_pushed += size
         self._pushed[parameter] = memory
         self.totals.push_seconds += time.perf_counter() - began
 
@@ -404,6 +386,7 @@ class GradientLane:
             loss_scale=self.loss_scale,
             step=self.usage.steps,
         )
+        self._parameters.register()
         self._worker.begin(self._lane, spec)
         self.usage.in_round = True
         self._sent, self._window = self._window, Window()
@@ -456,7 +439,7 @@ class GradientLane:
     def _local(self) -> list[torch.Tensor]:
         return [
             parameter
-            for parameter in self._handles
+            for parameter in self._parameters
             if parameter.grad is not None
             and parameter not in self._held
             and parameter not in self._pushed
@@ -540,12 +523,12 @@ class GradientLane:
         self.info = replace(result.info, spec=replace(result.info.spec, step=self.usage.steps))
         self._check_round(self.info.round)
         with torch.no_grad():
-            for parameter, handle in self._handles.items():
+            for parameter, handle in self._parameters.handles():
                 self._assign(parameter, handle, result)
         self._pushed.clear()
         self._applied.clear()
         self._divided_again.delivered(
-            (p for p in self._handles if p in self._held), self._sent.micro_batches
+            (p for p in self._parameters if p in self._held), self._sent.micro_batches
         )
         self.totals.rounds += 1
         self.totals.wait_seconds += time.perf_counter() - began
@@ -669,7 +652,10 @@ class GradientLane:
 
     def reduces_for(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether gradients that this lane reduces are what the optimizer applies."""
-        return any(self.knows(parameter) for parameter in parameters_of(optimizer))
+        return any(
+            self.knows(parameter) or self._parameters.was_replaced(parameter)
+            for parameter in parameters_of(optimizer)
+        )
 
     def check_loss_scale(self, scale: float, call: str) -> None:
         """Whether the results that `call` of a scaler divides by its scale were sent with that one.
@@ -685,6 +671,7 @@ class GradientLane:
     def reduce_for(self, optimizer: torch.optim.Optimizer, call: str) -> None:
         """Reduces what is left of a window, for a `call` that needs the result."""
         self.usage.check_takes_part(call)
+        self.usage.check_settled(call)
         self.scan()
         self._check_step(optimizer, call)
         short = self._passes > 1 and self.has_local()
@@ -697,7 +684,7 @@ class GradientLane:
     def _check_not_written(self, call: str) -> None:
         for parameter in self._written():
             if parameter.grad is not None and parameter.grad.any():  # Otherwise it was zeroed.
-                self.usage.refuse_written(call, self._names[parameter])
+                self.usage.refuse_written(call, self.name_of(parameter))
 
     def _check_window_is_applied(self) -> None:
         if self._passes > 1 and self.has_unapplied():
@@ -705,12 +692,19 @@ class GradientLane:
             self.usage.refuse_another_window()
 
     def _check_step(self, optimizer: torch.optim.Optimizer, call: str) -> None:
-        self.usage.check_settled(call)
         self._forget_what_was_zeroed()
         self._disown_what_was_written()
         self.usage.check_not_spoiled(call)
         local = set(self._local())
         for parameter in parameters_of(optimizer):
+            if self._parameters.was_replaced(parameter):
+                raise FailedPrecondition(
+                    f"{call} is of an optimizer that has a parameter of shape "
+                    f"{tuple(parameter.shape)} which the model has replaced by another object (an "
+                    "assignment, or load_state_dict(assign=True)), so that it would not be "
+                    "trained. Make the optimizer after parameters are replaced, or put the new one "
+                    "into its param_groups."
+                )
             if optimizer is self._optimizer and not self.knows(parameter):
                 raise InvalidArgument(
                     f"The optimizer was given a parameter of shape {tuple(parameter.shape)} "
@@ -720,7 +714,7 @@ class GradientLane:
                 continue
             is_short = self._passes > 1 and self._window.micro_batches > 0
             if not is_short and parameter.grad.any():
-                self.usage.refuse_own(call, self._names[parameter])
+                self.usage.refuse_own(call, self.name_of(parameter))
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._rounds_at_step[optimizer] = self.totals.rounds
@@ -748,13 +742,13 @@ class GradientLane:
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Those that are reduced, with their names."""
-        return ((self._names[parameter], parameter) for parameter in self._handles)
+        return ((self.name_of(parameter), parameter) for parameter in self._parameters)
 
     def start_again(self) -> None:
         """Forgets all gradients: this worker was away, and the others have gone on."""
         if self.usage.in_round:
             self._worker.abandon()
-        for parameter in self._handles:
+        for parameter in self._parameters:
             parameter.grad = None
         self._pushed.clear()
         self._held.clear()

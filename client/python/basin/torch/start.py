@@ -45,10 +45,12 @@ def start_lane(
     passes: int = 1,
     own_hooks: bool = True,
     optimizer: torch.optim.Optimizer | None = None,
-    buffers_of: torch.nn.Module | None = None,
+    module: torch.nn.Module | None = None,
+    send_buffers: bool = False,
 ) -> GradientLane:
     """Makes the lane of these parameters and tells of it, for a `call` of the user. The other
-    arguments are those of GradientLane; the buffers of the module `buffers_of` go with its rounds.
+    arguments are those of GradientLane. With send_buffers, the buffers of the `module` go with its
+    rounds.
     """
     here = context.member(call)
     if not isinstance(wire_dtype, torch.dtype | None) or wire_dtype not in _WIRE_DTYPES:
@@ -92,10 +94,11 @@ def start_lane(
         own_hooks=own_hooks,
         optimizer=optimizer,
         buffers=(
-            BufferLane(worker, lane_name + ".buffers", buffers_of)
-            if buffers_of is not None and any(True for _ in buffers_of.buffers())
+            BufferLane(worker, lane_name + ".buffers", module)
+            if module is not None and send_buffers and any(True for _ in module.buffers())
             else None
         ),
+        modules=here.state.modules if module is None else lambda: [module],
     )
     here.lanes.append(lane)
     _tell(here, spec, passes, wire_dtype, batch_size)

@@ -314,6 +314,10 @@ class JobState:
         if not known:
             self._parts.append(part)
 
+    def modules(self) -> list[torch.nn.Module]:
+        """The models that are shared."""
+        return [part.owner for part in self._parts if isinstance(part.owner, torch.nn.Module)]
+
     def _load(self, part: _Part) -> bool:
         if not self._joining:
             return False
@@ -398,9 +402,10 @@ class JobState:
             packed, large = pack_apart(_Content(refusal=refusal))
         me = self._worker.id
         for i, memory in enumerate(large):
-            spec = TensorSpec(f"{me}/{i}", _abi.U8, (tensors.bytes_of(memory),))
+            size = tensors.bytes_of(memory)
+            spec = TensorSpec(f"{me}/{i}", _abi.U8, (size,))
             self._serving.append((spec.name, memory))
-            self._worker.announce(_LANE, spec, version, memory.data_ptr(), in_place=True)
+            self._worker.announce(_LANE, spec, version, memory.data_ptr(), size, in_place=True)
         self._announce_bytes(f"{me}/content", packed, version)
         # The last one: who has it finds the others.
         record = json.dumps({"worker": me, "bytes": len(packed)}).encode()
@@ -415,7 +420,7 @@ class JobState:
     def _announce_bytes(self, name: str, content: bytes, version: int) -> None:
         memory = torch.frombuffer(bytearray(content), dtype=torch.uint8)
         spec = TensorSpec(name, _abi.U8, (len(content),))
-        self._worker.announce(_LANE, spec, version, memory.data_ptr())
+        self._worker.announce(_LANE, spec, version, memory.data_ptr(), len(content))
 
     def _why_nobody_can_join(self) -> str | None:
         for lane in self._lanes:

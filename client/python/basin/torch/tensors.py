@@ -21,13 +21,16 @@ DTYPES = {
 }
 
 
-def check(name: str, tensor: torch.Tensor) -> None:
-    """Raises Unsupported for what cannot be reduced, with the way out."""
-    if tensor.device.type != "cpu":
-        raise Unsupported(
-            f"Tensor {name} is on {tensor.device}, and Basin takes tensors of the CPU only. Keep "
-            "the model on the CPU, or average within the machine first."
-        )
+_FROM_C = {number: dtype for dtype, number in DTYPES.items()}
+
+
+def torch_dtype(dtype: int) -> torch.dtype:
+    """By its number of the C interface."""
+    return _FROM_C[dtype]
+
+
+def check_memory(name: str, tensor: torch.Tensor) -> None:
+    """Raises Unsupported for what is no whole tensor in the memory of the CPU, with the way out."""
     if type(tensor).__name__ == "DTensor":
         raise Unsupported(
             f"Tensor {name} is a DTensor, one shard of several. Basin takes whole tensors: use it "
@@ -37,6 +40,21 @@ def check(name: str, tensor: torch.Tensor) -> None:
         raise Unsupported(
             f"Tensor {name} is sparse ({tensor.layout}). Make it dense: Embedding(sparse=False)."
         )
+    if tensor.device.type == "meta":
+        raise Unsupported(
+            f"Tensor {name} is on meta, so it has no memory yet. Give it values on the CPU first: "
+            'module.to_empty(device="cpu"), then load or initialize them.'
+        )
+    if tensor.device.type != "cpu":
+        raise Unsupported(
+            f"Tensor {name} is on {tensor.device}, and Basin takes tensors of the CPU only. Keep "
+            "the model on the CPU, or average within the machine first."
+        )
+
+
+def check(name: str, tensor: torch.Tensor) -> None:
+    """As check_memory(), and for a dtype that cannot be reduced."""
+    check_memory(name, tensor)
     if tensor.dtype not in DTYPES:
         known = ", ".join(str(each).removeprefix("torch.") for each in DTYPES)
         raise Unsupported(

@@ -68,7 +68,7 @@ def total_counts(
     tensor = TensorSpec(called, _abi.I64, sent.shape)
     handle = here.client.start(
         CALL_PREFIX + called,
-        [(tensor, sent.ctypes.data)],
+        [(tensor, sent.ctypes.data, sent.nbytes)],
         sent,
         output,
         RoundSpec(Op.SUM),

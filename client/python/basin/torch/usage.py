@@ -87,8 +87,9 @@ class Usage:
         self.check_has_outcome(call)
         if not self.pushing:
             raise FailedPrecondition(
-                f"{call} of step {self.steps} was called within no_sync(), where gradients are "
-                "this worker's own. Call it after a backward outside of no_sync()."
+                f"{call} of step {self.steps} was called within no_sync(), or with "
+                "require_backward_grad_sync = False, where gradients are this worker's own. Call "
+                "it after a backward outside of no_sync()."
             )
 
     def check_in_flight(self) -> None:

@@ -1,0 +1,71 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Gradients through an allreduce.
+
+Each worker's result is made of the tensors of all, so the gradient of a worker's tensor is made of
+the gradients of all results: their sum, scaled as the tensor was. It is a round of its own in the
+backward, which all workers have to run.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from basin.errors import Unsupported
+from basin.spec import AVERAGES, Op, RoundSpec
+from basin.worker import RoundInfo
+
+
+class _Reduced(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tensor: torch.Tensor,
+        result: tuple[torch.Tensor],
+        gradient_of: Callable[[torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor:
+        ctx.gradient_of = gradient_of
+        return result[0]  # In a tuple, so that it is no input.
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return ctx.gradient_of(gradient), None, None
+
+
+def attach(
+    tensor: torch.Tensor, result: torch.Tensor, gradient_of: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """The result as a function of the tensor that was sent: `gradient_of` makes of the gradient of
+    the one that of the other."""
+    attached: torch.Tensor = _Reduced.apply(tensor, (result,), gradient_of)
+    return attached
+
+
+def spec_of_gradient(name: str, spec: RoundSpec) -> RoundSpec:
+    """What the round computes that the gradients of a round of `spec` need. The sum of a weighted
+    average is divided by `factor_of_gradient` afterwards: its weights are those of the other round.
+    """
+    if spec.op not in (Op.SUM, *AVERAGES):
+        raise Unsupported(
+            f"The backward came to the {spec.op.name} of {name} over all workers, which has no "
+            "gradient here. Use a sum or an average, or give allreduce() a tensor.detach()."
+        )
+    if spec.op == Op.WEIGHTED_AVERAGE:
+        return RoundSpec(Op.SUM, spec.prescale, spec.postscale, spec.predivide)
+    return RoundSpec(
+        spec.op,
+        spec.prescale,
+        spec.postscale,
+        spec.predivide,
+        divide_by_present=spec.divide_by_present,
+    )
+
+
+def factor_of_gradient(spec: RoundSpec, info: RoundInfo) -> float:
+    """What the reduced gradients are multiplied by, after a round of `spec` that came to `info`."""
+    if spec.op != Op.WEIGHTED_AVERAGE:
+        return 1.0
+    weight = 1 if spec.contributes_sum else spec.weight_count or 0
+    return weight / max(1, info.divisor)

@@ -1,0 +1,227 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Which tensors a lane of gradients reduces: the parameters of a model as they are now.
+
+They may change between rounds: a lazy one gets a shape, a frozen one is unfrozen, the model is
+converted to another dtype, a parameter is replaced by another object. scan() takes notice before
+anything is pushed, and register() tells the job. The job knows a tensor by one dtype and shape for
+as long as it lasts, so a parameter that gets others is registered anew, under a name that has them.
+"""
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from basin import _abi
+from basin.errors import FailedPrecondition, Mismatch, Unsupported
+from basin.torch import tensors
+from basin.worker import TensorSpec, Worker
+
+
+@dataclass
+class _Place:
+    """The parameters that one part of a model has itself, and those of the last look."""
+
+    now: Mapping[str, torch.Tensor | None]
+    seen: dict[str, torch.Tensor | None]
+
+
+class Parameters:
+    """
+    lane:      the name of their lane
+    names:     what the gradients of different workers are matched by
+    ready:     called with each parameter whose gradient has been accumulated
+    modules:   models that may have them, to see that one was replaced there
+    optimizer: the one that all parameters belong to, if it is known
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        lane: str,
+        names: Mapping[torch.Tensor, str],
+        ready: Callable[[torch.Tensor], None],
+        modules: Callable[[], Iterable[torch.nn.Module]],
+        optimizer: torch.optim.Optimizer | None,
+    ) -> None:
+        self._worker = worker
+        self._lane = lane
+        self._names = dict(names)
+        self._ready = ready
+        self._modules = modules
+        self._optimizer = optimizer
+        self._hooks: dict[torch.Tensor, RemovableHandle] = {}
+        self._taken: dict[torch.Tensor, TensorSpec] = {}
+        self._handles: dict[torch.Tensor, int] = {}  # Of those that are registered.
+        self._registered: dict[str, TensorSpec] = {}  # By name, as it was the first time.
+        self._places: dict[int, list[_Place]] = {}  # By model.
+        self._replaced: dict[int, weakref.ref[torch.Tensor]] = {}  # By identity.
+        for parameter in self._names:
+            self._can_be_reduced(parameter)
+
+    # ---- as they are
+
+    def name_of(self, parameter: torch.Tensor) -> str:
+        return self._names[parameter]
+
+    def knows(self, parameter: torch.Tensor) -> bool:
+        return parameter in self._names
+
+    def was_replaced(self, parameter: torch.Tensor) -> bool:
+        """Whether the model has another one in its place."""
+        replaced = self._replaced.get(id(parameter))
+        return replaced is not None and replaced() is parameter
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        """Those that can be reduced, as of the last scan."""
+        return iter(self._taken)
+
+    def __contains__(self, parameter: torch.Tensor) -> bool:
+        return parameter in self._taken
+
+    def handles(self) -> Iterable[tuple[torch.Tensor, int]]:
+        return self._handles.items()
+
+    def handle(self, parameter: torch.Tensor) -> int:
+        return self._handles[parameter]
+
+    def layout(self) -> list[TensorSpec]:
+        """The tensors that gradients are made for."""
+        return [spec for parameter, spec in self._taken.items() if parameter.requires_grad]
+
+    def check_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Raises Unsupported for what cannot be reduced, and Mismatch for a gradient that is not of
+        the dtype and shape that its parameter is registered with."""
+        name = self._names[parameter]
+        tensors.check(f"{name}.grad", gradient)
+        spec = self._taken[parameter]
+        if tensors.DTYPES[gradient.dtype] == spec.dtype and tuple(gradient.shape) == spec.shape:
+            return
+        raise Mismatch(
+            f"The gradient of parameter {name} is {gradient.dtype} of shape "
+            f"{tuple(gradient.shape)}, and lane {self._lane} reduces it as "
+            f"{tensors.torch_dtype(spec.dtype)} of shape {spec.shape}: the parameter was converted "
+            "during the step. Convert the model between step() and the next backward()."
+        )
+
+    # ---- as they change
+
+    def scan(self) -> list[torch.Tensor]:
+        """Takes the parameters as they are now. Returns those that others have replaced. REQUIRES:
+        no round is in flight."""
+        replaced = self._take_over()
+        for parameter in self._names:
+            spec = self._taken.get(parameter)
+            if spec is None:
+                if self._can_be_reduced(parameter):
+                    self._taken[parameter] = self._spec_of(parameter)
+                    hook = parameter.register_post_accumulate_grad_hook(self._ready)
+                    self._hooks[parameter] = hook
+            elif (
+                tensors.DTYPES.get(parameter.dtype) != spec.dtype
+                or tuple(parameter.shape) != spec.shape
+            ):
+                self._can_be_reduced(parameter)  # Raises when it cannot.
+                self._taken[parameter] = self._spec_of(parameter)
+                self._handles.pop(parameter, None)
+        for parameter in self._taken:
+            hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or ()
+            if len(hooks) > 1:
+                raise Unsupported(
+                    f"Parameter {self._names[parameter]} has another post-accumulate hook, which "
+                    "would see or change the gradient before it is reduced (an optimizer fused "
+                    "into the backward does that). Remove it, and use what .grad holds when "
+                    "backward() has returned."
+                )
+        return replaced
+
+    def register(self) -> None:
+        """Gives each one that was taken a handle. REQUIRES: no round is in flight."""
+        new = [parameter for parameter in self._taken if parameter not in self._handles]
+        if not new:
+            return
+        specs = []
+        for parameter in new:
+            spec = self._taken[parameter]
+            first = self._registered.setdefault(self._names[parameter], spec)
+            if (first.dtype, first.shape) != (spec.dtype, spec.shape):
+                dtype = str(tensors.torch_dtype(spec.dtype)).removeprefix("torch.")
+                spec = replace(spec, name=f"{spec.name} as {dtype} {spec.shape}")
+            specs.append(spec)
+        _, handles = self._worker.register(self._lane, _abi.GRADIENT, specs)
+        self._handles.update(zip(new, handles))
+
+    def close(self) -> None:
+        for hook in self._hooks.values():
+            hook.remove()
+        self._hooks.clear()
+
+    def _spec_of(self, parameter: torch.Tensor) -> TensorSpec:
+        return tensors.spec_of(self._names[parameter], parameter)
+
+    def _can_be_reduced(self, parameter: torch.Tensor) -> bool:
+        if not parameter.requires_grad or torch.nn.parameter.is_lazy(parameter):
+            return False
+        tensors.check(self._names[parameter], parameter)
+        return parameter.numel() > 0
+
+    def _take_over(self) -> list[torch.Tensor]:
+        """Looks for parameters that other objects have replaced, and lets those go on in their
+        place. Returns the ones of before."""
+        gone = []
+        for place in itertools.chain.from_iterable(self._places.values()):
+            for key, now in place.now.items():
+                before = place.seen.get(key)
+                if now is before:
+                    continue
+                if now is not None and now not in self._names:
+                    if before is None or before not in self._names or self._is_in_use(before):
+                        self._check_added(key, now)
+                    else:
+                        self._replace(before, now)
+                        gone.append(before)
+                place.seen[key] = now
+        for module in self._modules():
+            if id(module) not in self._places:
+                self._places[id(module)] = [
+                    _Place(part._parameters, dict(part._parameters)) for part in module.modules()
+                ]
+        return gone
+
+    def _is_in_use(self, parameter: torch.Tensor) -> bool:
+        """Whether the model has it in another place still, where it was tied."""
+        return any(
+            now is parameter
+            for place in itertools.chain.from_iterable(self._places.values())
+            for now in place.now.values()
+        )
+
+    def _check_added(self, key: str, parameter: torch.Tensor) -> None:
+        if self._optimizer is None and parameter.requires_grad:
+            raise FailedPrecondition(
+                f"The model has got a parameter {key} of shape {tuple(parameter.shape)} after its "
+                f"gradients were given to lane {self._lane}, which does not reduce it. Add "
+                "parameters before."
+            )
+
+    def _replace(self, before: torch.Tensor, now: torch.Tensor) -> None:
+        name = self._names[before]
+        if self._optimizer is not None and all(
+            each is not now for group in self._optimizer.param_groups for each in group["params"]
+        ):
+            raise FailedPrecondition(
+                f"Parameter {name} of the model was replaced by another object (an assignment, or "
+                "load_state_dict(assign=True)), and the optimizer still has the one before, which "
+                "nothing trains any more. Replace parameters before the optimizer is made, or put "
+                "the new one into its param_groups instead."
+            )
+        self._names = {now if each is before else each: n for each, n in self._names.items()}
+        self._taken.pop(before, None)
+        self._handles.pop(before, None)
+        if (hook := self._hooks.pop(before, None)) is not None:
+            hook.remove()
+        self._replaced[id(before)] = weakref.ref(before)
+        self._replaced.pop(id(now), None)
