@@ -71,10 +71,11 @@ std::string MissingOf(const RoundMember& member, const Layout& layout) {
   return "commit";
 }
 
-// What the round still needs of a member; empty when it has everything.
+// What the round still waits for from a member; empty when it has everything.
 std::string NeededOf(const Round& round, const RoundMember& member, const Layout& layout) {
   if (member.gone) return "";
   if (round.phase() == RoundPhase::kPrepared) return member.staged ? "" : "staged";
+  if (member.waits && round.Owes(member)) return "results";
   if (member.standing != Standing::kContributor || member.effective) return "";
   return member.begun ? MissingOf(member, layout) : "begin";
 }

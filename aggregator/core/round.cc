@@ -22,7 +22,7 @@ constexpr size_t kNamedLate = 3;
 Round::Round(RoundNumber number, Ballot ballot, std::vector<RoundMember> members,
              const Layout& layout, absl::Time now)
     : number_(number), ballot_(ballot), value_ballot_(ballot), members_(std::move(members)) {
-  for (RoundMember& member : members_) member.progress = now;
+  for (RoundMember& member : members_) member.progress = member.behind_since = member.free_since = now;
   chunks_.resize(layout.chunks());
   arrived_.resize(layout.chunks());
   unacked_.resize(layout.chunks());
@@ -147,6 +147,7 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
   PublishMissing(scope, member);
   if (supplier_ == slot) supplier_.reset();  // What it was asked for may not have been heard.
   if (phase_ == RoundPhase::kPrepared) {
+    if (member.staged) member.behind_since = scope.now;
     SetStaged(member, false);
     TellPrepared(scope, member);
   }
@@ -164,6 +165,9 @@ std::string Round::WaitsFor(const Layout& layout, const RoundMember& member) con
     return absl::StrCat("worker ", member.id, ": to ",
                         member.told_prepared ? "stage the result" : "load the state and begin");
   }
+  if (Owes(member) && !AwaitsContribution(member)) {
+    return absl::StrCat("worker ", member.id, ": to take its results");
+  }
   if (member.standing != Standing::kContributor || member.effective) return "";
   if (!member.begun) return absl::StrCat("worker ", member.id, ": to begin the round");
   for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
@@ -178,7 +182,7 @@ std::string Round::WaitsFor(const Layout& layout, const RoundMember& member) con
 
 std::string Round::WaitsFor(const Layout& layout) const {
   for (const RoundMember& member : members_) {
-    if (member.waits && phase_ != RoundPhase::kPrepared) continue;
+    if (member.waits && phase_ != RoundPhase::kPrepared && !Owes(member)) continue;
     if (std::string what = WaitsFor(layout, member); !what.empty()) return what;
   }
   return "";
@@ -200,7 +204,7 @@ void Round::TellThoseWhoWait(const RoundScope& scope, const std::vector<std::str
   for (const RoundMember& member : members_) {
     const Worker& worker = scope.workers[member.slot];
     const bool waits = phase_ == RoundPhase::kPrepared ? member.staged : member.waits;
-    if (waits && worker.connected()) all.sessions.push_back(*worker.session);
+    if (waits && !member.named_late && worker.connected()) all.sessions.push_back(*worker.session);
   }
   if (all.sessions.empty()) return;
   const size_t named = std::min(late.size(), kNamedLate);
@@ -210,20 +214,36 @@ void Round::TellThoseWhoWait(const RoundScope& scope, const std::vector<std::str
   scope.actions.push_back(std::move(all));
 }
 
-// Whether the member's process owes the others something, for which it has one lease at a time.
 bool Round::Owes(const RoundMember& member) const {
   if (phase_ == RoundPhase::kPrepared) return !member.staged && member.told_prepared;
-  return !ready_.empty() && member.owed > 0;
+  return full_since_ != absl::InfiniteFuture() && member.owed > 0;
 }
 
-// Whether the member's trainer is waited for, which may take as long as it takes.
-bool Round::AwaitsTrainer(const RoundMember& member) const {
-  if (phase_ == RoundPhase::kPrepared) return !member.staged && !member.told_prepared;
-  return member.standing == Standing::kContributor && !member.waits;
+// Whether others wait for what the member still has to send.
+bool Round::AwaitsContribution(const RoundMember& member) const {
+  return phase_ != RoundPhase::kPrepared && member.standing == Standing::kContributor &&
+         !member.waits;
 }
 
+// Since when the others wait for the member; InfiniteFuture when they do not. It may take as long
+// as it takes: a trainer computes, or a link is slow. `behind_since` is when the value was prepared;
+// while the round collects, a moment since which the member has not taken everything that was held
+// for it then. Taking a little of it changes nothing: only who keeps up is not late.
 absl::Time Round::AwaitedSince(const RoundMember& member) const {
-  return phase_ == RoundPhase::kPrepared ? member.progress : wait_since_;
+  if (phase_ == RoundPhase::kPrepared) {
+    return member.staged ? absl::InfiniteFuture() : member.behind_since;
+  }
+  const absl::Time sends = AwaitsContribution(member) ? std::max(wait_since_, member.free_since)
+                                                      : absl::InfiniteFuture();
+  const absl::Time takes =
+      Owes(member) ? std::max(member.behind_since, full_since_) : absl::InfiniteFuture();
+  return std::min(sends, takes);
+}
+
+// When a member that takes nothing is given up. REQUIRES: Owes(member).
+absl::Time Round::LeaseOf(const Config& config, const RoundMember& member) const {
+  const bool prepared = phase_ == RoundPhase::kPrepared;
+  return (prepared ? member.progress : std::max(member.progress, full_since_)) + config.lease;
 }
 
 void Round::CheckDeadlines(const RoundScope& scope,
@@ -231,13 +251,12 @@ void Round::CheckDeadlines(const RoundScope& scope,
   std::vector<std::string> late;
   for (RoundMember& member : members_) {
     if (member.gone) continue;
-    if (Owes(member) && scope.now >= member.progress + scope.config.lease) {
+    if (Owes(member) && scope.now >= LeaseOf(scope.config, member)) {
       overdue.emplace_back(member.slot, phase_ == RoundPhase::kPrepared
                                             ? "did not stage the result in time"
                                             : "did not take the results that hold up the others");
       continue;
     }
-    if (!AwaitsTrainer(member)) continue;
     if (scope.now >= AwaitedSince(member) + scope.config.late_warning && !member.named_late) {
       member.named_late = true;
       late.push_back(DescribeLate(scope, member));
@@ -264,11 +283,8 @@ absl::Time Round::NextDeadline(const Config& config, const Workers& workers) con
   absl::Time next = absl::InfiniteFuture();
   for (const RoundMember& member : members_) {
     if (member.gone) continue;
-    if (Owes(member)) next = std::min(next, member.progress + config.lease);
-    if (!AwaitsTrainer(member)) continue;
-    if (!member.named_late) {
-      next = std::min(next, AwaitedSince(member) + config.late_warning);
-    }
+    if (Owes(member)) next = std::min(next, LeaseOf(config, member));
+    if (!member.named_late) next = std::min(next, AwaitedSince(member) + config.late_warning);
     if (config.late_policy == LatePolicy::kEvict) {
       next = std::min(next, EvictionOf(config, workers, member));
     }
@@ -278,7 +294,12 @@ absl::Time Round::NextDeadline(const Config& config, const Workers& workers) con
 
 void Round::Shift(absl::Duration gap) {
   wait_since_ += gap;
-  for (RoundMember& member : members_) member.progress += gap;
+  full_since_ += gap;
+  for (RoundMember& member : members_) {
+    member.progress += gap;
+    member.behind_since += gap;
+    member.free_since += gap;
+  }
 }
 
 uint64_t Round::parked_bytes() const {

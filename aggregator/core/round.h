@@ -116,10 +116,13 @@ struct RoundMember {
   bool blocked = false;  // Can add nothing: effective, or no room for what it would send next.
   bool waits = false;    // Blocked and alive: all it can do is wait for the others.
   uint32_t owed = 0;     // Result chunks that are held for it.
+  uint32_t behind = 0;   // How many of them were held for it at `behind_since` already.
   uint64_t parked = 0;   // Bytes.
   uint64_t missing = 0;  // Bytes it has neither sent nor skipped.
   uint64_t told_window = 0;
-  absl::Time progress;          // Of taking results and staging.
+  absl::Time progress;          // When it last took a result that it did not have, or staged.
+  absl::Time behind_since;      // See AwaitedSince.
+  absl::Time free_since;        // When it last began to have room for what it sends next.
   Digest digest = 0;            // Sum over the chunks it has.
   Bitmap have;                  // Chunks parked here, or reduced with them in this attempt.
   Bitmap known;                 // Chunks whose digest is known, from whatever attempt.
@@ -136,6 +139,7 @@ struct RoundMember {
   bool refetched = false;        // Its digest did not match once.
   bool staged = false;           // At the current ballot.
   bool holds = false;            // Has staged this value, at whatever ballot: can supply it.
+  uint32_t fetched = 0;          // Chunks that it asked for (Need) and took, at this ballot.
   bool named_late = false;
   bool bystander = false;  // Joined while the call was open: takes no part in it, but stages it.
   bool told_prepared = false;  // At the current ballot; see TellPrepared.
@@ -143,8 +147,8 @@ struct RoundMember {
   auto Fields() const {
     return std::tie(slot, id, incarnation, standing, gone, begun, begin, have, known, digests,
                     digest, skipped, committed, commit, effective, refusal, refetched, parked,
-                    missing, told_window, blocked, waits, asked, acked, owed, staged, holds,
-                    progress, named_late, bystander, told_prepared);
+                    missing, told_window, blocked, waits, asked, acked, owed, behind, staged, holds,
+                    progress, behind_since, free_since, fetched, named_late, bystander, told_prepared);
   }
 };
 
@@ -223,6 +227,9 @@ class Round {
   std::string WaitsFor(const Layout& layout) const;
   // The same of one member; empty when nothing is waited for of it.
   std::string WaitsFor(const Layout& layout, const RoundMember& member) const;
+  // Whether the member's process has to take or stage results before the others can go on. It has
+  // one lease for each step of that.
+  bool Owes(const RoundMember& member) const;
 
   uint64_t parked_bytes() const;
   uint64_t result_bytes() const { return results_out_; }
@@ -231,16 +238,16 @@ class Round {
     return std::tie(number_, ballot_, value_ballot_, phase_, value_, members_, spec_, compared_,
                     pull_, contributors_, begun_, effective_, alive_, awaited_, unblocked_,
                     waiting_, dropped_, chunks_, arrived_, unacked_, result_digests_, norms_,
-                    skip_counts_, ready_, reducing_, results_out_, overflow_, nonfinite_, wanted_,
-                    supplier_, reconnect_, adopted_, replan_, wait_since_);
+                    skip_counts_, ready_, reducing_, results_out_, full_since_, overflow_, nonfinite_,
+                    wanted_, supplier_, reconnect_, adopted_, replan_, wait_since_);
   }
 
  private:
   enum class ChunkState : uint8_t { kOpen = 0, kReducing = 1, kReduced = 2 };
 
-  bool Owes(const RoundMember& member) const;
-  bool AwaitsTrainer(const RoundMember& member) const;
+  bool AwaitsContribution(const RoundMember& member) const;
   absl::Time AwaitedSince(const RoundMember& member) const;
+  absl::Time LeaseOf(const Config& config, const RoundMember& member) const;
   absl::Time EvictionOf(const Config& config, const Workers& workers,
                         const RoundMember& member) const;
   int IndexOf(Slot slot) const;
@@ -345,6 +352,8 @@ class Round {
   std::deque<uint32_t> ready_;         // Whole, not yet given to the reducer.
   uint32_t reducing_ = 0;
   uint64_t results_out_ = 0;  // Bytes reducing, or published and not acknowledged by all.
+  // Since when chunks are whole and have no room among the results.
+  absl::Time full_since_ = absl::InfiniteFuture();
   bool overflow_ = false;
   std::optional<NonFinite> nonfinite_;
 

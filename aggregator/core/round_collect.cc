@@ -39,6 +39,7 @@ void Round::UpdateBlocked(const RoundScope& scope, RoundMember& member) {
   if (blocked != member.blocked) {
     member.blocked = blocked;
     blocked ? --unblocked_ : ++unblocked_;
+    if (!blocked) member.free_since = scope.now;
   }
   const bool waits = blocked && !member.gone;
   if (waits == member.waits) return;
@@ -465,6 +466,7 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
   ready_.clear();
   reducing_ = 0;
   results_out_ = 0;
+  full_since_ = absl::InfiniteFuture();
   overflow_ = false;
   nonfinite_.reset();
   for (RoundMember& member : members_) {
@@ -521,7 +523,7 @@ std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& me
     for (const uint32_t flat : redo) take(flat);
   }
   member.acked.ClearAll();
-  member.owed = 0;
+  member.owed = member.behind = 0;
   if (std::vector<ChunkRange> discarded = parked.Take(); !discarded.empty()) {
     scope.actions.push_back(
         DiscardChunks{scope.job, scope.lane, number_, member.incarnation, std::move(discarded)});
@@ -589,7 +591,10 @@ void Round::PumpReduce(const RoundScope& scope) {
       --range.count;
     }
     const uint64_t bytes = scope.layout.RangeBytes(range);
-    if (results_out_ + bytes > scope.memory.result_window && results_out_ > 0) return;
+    if (results_out_ + bytes > scope.memory.result_window && results_out_ > 0) {
+      full_since_ = std::min(full_since_, scope.now);
+      return;
+    }
     Reduce reduce{scope.job, scope.lane, number_, ballot_, range, DivisorOf(tensor), {}};
     if (skip_counts_[tensor] > 0) {
       uint32_t position = 0;
@@ -608,6 +613,7 @@ void Round::PumpReduce(const RoundScope& scope) {
     if (reduce.divisor == 0) reduce.divisor = 1;  // Weights sum to zero: the value says EMPTY.
     scope.actions.push_back(std::move(reduce));
   }
+  full_since_ = absl::InfiniteFuture();
 }
 
 void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
@@ -639,7 +645,10 @@ void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
   Publish(scope, done.range);
   for (RoundMember& member : members_) {
     if (!member.gone) {
-      if (member.owed == 0) member.progress = scope.now;
+      if (member.owed == 0) {
+        member.progress = member.behind_since = scope.now;
+        member.behind = done.range.count;
+      }
       member.owed += done.range.count;
     }
     if (member.parked == 0) continue;
@@ -687,7 +696,7 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
 
 void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
   for (RoundMember& joiner : joiners) {
-    joiner.progress = scope.now;
+    joiner.progress = joiner.behind_since = joiner.free_since = scope.now;
     joiner.have.Resize(scope.layout.chunks());
     joiner.known.Resize(scope.layout.chunks());
     joiner.digests.resize(scope.layout.chunks());

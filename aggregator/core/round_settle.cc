@@ -69,9 +69,14 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
 
 // A member has a result chunk, or will never need it.
 void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat) {
-  // Of a chunk that is not there yet this would be a lie, and would count when it is.
+  // An acknowledgement of a chunk that has not been reduced would count once it is.
   if (chunks_[flat] != ChunkState::kReduced || !member.acked.Set(flat)) return;
+  member.progress = scope.now;
   if (member.owed > 0) --member.owed;
+  if (member.behind > 0 && --member.behind == 0 && phase_ == RoundPhase::kCollect) {
+    member.behind = member.owed;
+    member.behind_since = scope.now;
+  }
   if (unacked_[flat] == 0) return;
   if (--unacked_[flat] > 0) return;
   const TensorIndex tensor = scope.layout.TensorOf(flat);
@@ -83,14 +88,17 @@ void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t f
 void Round::TakeResultAck(const RoundScope& scope, Slot slot, const ResultAck& ack) {
   if (!(ack.ballot == value_ballot_)) return;  // Of an older attempt.
   RoundMember& member = At(slot);
-  member.progress = scope.now;
   for (const ChunkRange& range : ack.ranges) {
     const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
     for (uint32_t i = 0; i < range.count; ++i) {
       Acknowledge(scope, member, base + i);
       const auto wanted = wanted_.find(base + i);
       if (wanted == wanted_.end()) continue;
-      wanted->second.by.erase(slot);
+      // A client fetches a chunk once, and once more when the digest was wrong.
+      if (wanted->second.by.erase(slot) > 0 && member.fetched < 2 * chunks_.size()) {
+        ++member.fetched;
+        member.progress = scope.now;
+      }
       if (wanted->second.by.empty()) wanted_.erase(wanted);
     }
   }
@@ -221,7 +229,8 @@ void Round::SendPrepared(const RoundScope& scope) {
   SendAll all;
   for (RoundMember& member : members_) {
     SetStaged(member, false);
-    member.progress = scope.now;
+    member.progress = member.behind_since = scope.now;
+    member.fetched = 0;
     member.named_late = false;
     member.told_prepared = MayStage(scope, member);
     const Worker& worker = scope.workers[member.slot];
@@ -242,7 +251,8 @@ void Round::TellPrepared(const RoundScope& scope, RoundMember& member) {
 void Round::TakeState(const RoundScope& scope, Slot slot) {
   RoundMember& member = At(slot);
   if (phase_ != RoundPhase::kPrepared || member.told_prepared) return;
-  member.progress = scope.now;
+  member.progress = member.behind_since = scope.now;
+  member.named_late = false;
   TellPrepared(scope, member);
 }
 
@@ -260,9 +270,7 @@ void Round::TakeStaged(const RoundScope& scope, Slot slot, const Staged& staged)
 
 void Round::TakeNeed(const RoundScope& scope, Slot slot, const Need& need) {
   if (phase_ != RoundPhase::kPrepared || !(need.ballot == value_ballot_)) return;
-  RoundMember& member = At(slot);
   const Worker& worker = scope.workers[slot];
-  member.progress = scope.now;
   RangeBuilder held(scope.layout);
   std::set<uint32_t> flats;
   for (const ChunkRange& range : need.ranges) {

@@ -299,6 +299,25 @@ TEST(Late, WhoIsNoLongerBusyIsLateLikeAnybodyElse) {
   EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 1u);
 }
 
+// Worker b has no room until c has pushed: the round did not wait for b before.
+TEST(Late, WhoHadNoRoomIsNotLateAsSoonAsItHasSome) {
+  Config config;
+  config.window_bytes = config.frame_bytes = kChunkBytes;
+  Three t(Settings(1, 4, 3), config);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Begin();
+  t.a.PushTensor(0);
+  t.a.Commit();  // Without tensor 1: it waits until the end of the round.
+  t.b.PushTensor(0);
+  t.Sleep(absl::Seconds(10));
+  ASSERT_EQ(t.Notes(NoteKind::kWorkerLate), 1u) << "c";
+  t.c.PushTensor(0);
+  t.Sleep(absl::Milliseconds(4900));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u);
+  EXPECT_EQ(t.Notes(NoteKind::kStalled), 0u);
+  t.Sleep(absl::Milliseconds(200));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 2u) << "now b is waited for as well";
+}
+
 TEST(SlowReader, Fault_W13_IsEvictedWhenItHoldsUpTheOthers) {
   Config config;
   config.window_bytes = config.result_window_bytes = config.frame_bytes = kChunkBytes;
@@ -332,6 +351,142 @@ TEST(SlowReader, AnAcknowledgementOfWhatIsNotThereIsNoneLater) {
   EXPECT_EQ(t.round()->result_bytes(), kChunkBytes);
   t.c.Say(ResultAck{0, 1, t.round()->ballot(), {{0, 0, 1}}});
   EXPECT_EQ(t.round()->result_bytes(), 0u);
+}
+
+// A client that acknowledges what it has acknowledged before, or nothing, has taken nothing.
+TEST(SlowReader, Fault_W13_AnAcknowledgementOfNothingNewIsNoProgress) {
+  Config config;
+  config.window_bytes = config.result_window_bytes = config.frame_bytes = kChunkBytes;
+  for (const std::vector<ChunkRange>& repeated :
+       {std::vector<ChunkRange>{}, std::vector<ChunkRange>{{0, 0, 1}}}) {
+    Three t(Settings(1, 4, 3), config);
+    for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+      worker->obeys_windows = true;
+      worker->Begin();
+      worker->PushTensor(0);  // Which all acknowledge.
+    }
+    t.c.acks = false;
+    for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Register({Tensor("x"), Tensor("y")});
+    for (const TensorIndex tensor : {1, 2, 3}) {
+      for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(tensor);
+    }
+    for (int second = 0; second < 8 && !t.c.ended.has_value(); ++second) {
+      t.Sleep(absl::Seconds(1));
+      if (!t.c.ended.has_value()) t.c.Say(ResultAck{0, 1, t.round()->ballot(), repeated});
+    }
+    ASSERT_TRUE(t.c.ended.has_value());
+    EXPECT_THAT(t.c.ended->text, HasSubstr("did not take the results"));
+  }
+}
+
+TEST(SlowReader, Fault_W13_ItIsNoProgressOfARoundThatIsPreparedEither) {
+  Three t;
+  t.c.stages = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  ASSERT_EQ(t.round()->phase(), RoundPhase::kPrepared);
+  const Ballot ballot = t.round()->ballot();
+  for (int second = 0; second < 12 && !t.c.ended.has_value(); ++second) {
+    t.Sleep(absl::Seconds(1));
+    if (t.c.ended.has_value()) break;
+    t.c.Say(ResultAck{0, 1, ballot, {{0, 0, 1}}});
+    t.c.Say(Need{0, 1, ballot, {{0, 0, 1}}});
+  }
+  ASSERT_TRUE(t.c.ended.has_value());
+  EXPECT_THAT(t.c.ended->text, HasSubstr("did not stage the result in time"));
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+// Three workers and a lane of twelve chunks, of which the results of four fit. Worker c takes one
+// every four seconds: alive, within its lease, and a burden to the others.
+struct OneReadsSlowly : Three {
+  explicit OneReadsSlowly(LatePolicy policy) : Three(Settings(1, 4, 3), Configured(policy)) {
+    c.acks = false;
+    for (TestWorker* worker : {&a, &b, &c}) worker->Register({Tensor("x", 10)});
+    for (TestWorker* worker : {&a, &b, &c}) worker->Contribute();
+  }
+  static Config Configured(LatePolicy policy) {
+    Config config;
+    config.frame_bytes = kChunkBytes;
+    config.result_window_bytes = 4 * kChunkBytes;
+    config.late_policy = policy;
+    config.evict_late_after = absl::Seconds(10);
+    return config;
+  }
+  // Takes the next chunk of the layout.
+  void Take(uint32_t flat) {
+    const ChunkRange range =
+        flat < 2 ? ChunkRange{flat, 0, 1} : ChunkRange{TensorIndex{2}, flat - 2, 1};
+    c.Say(ResultAck{0, 1, round()->ballot(), {range}});
+  }
+};
+
+TEST(SlowReader, Fault_W13_IsNamedLikeASlowSender) {
+  OneReadsSlowly t(LatePolicy::kWait);
+  ASSERT_EQ(t.round()->phase(), RoundPhase::kCollect) << "eight chunks wait for room";
+  for (uint32_t flat = 0; flat < 4; ++flat) {
+    t.Sleep(absl::Seconds(4));
+    t.Take(flat);
+  }
+  EXPECT_FALSE(t.c.ended.has_value()) << "late but alive";
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 1u) << "nobody else, and not twice";
+  EXPECT_THAT(t.NoteText(NoteKind::kWorkerLate),
+              HasSubstr("Round 1 waits for worker c: to take its results"));
+  EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("worker c: to take its results"));
+  EXPECT_EQ(t.b.Count<HeldUp>(), 1u);
+  EXPECT_EQ(t.c.Count<HeldUp>(), 0u) << "it knows";
+  EXPECT_EQ(t.round()->WaitsFor(t.job().lanes()[0].layout), "worker c: to take its results");
+}
+
+TEST(SlowReader, Fault_W14_ThePolicyMayBeToEvict) {
+  OneReadsSlowly t(LatePolicy::kEvict);
+  for (uint32_t flat = 0; flat < 4 && !t.c.ended.has_value(); ++flat) {
+    t.Sleep(absl::Seconds(4));
+    if (!t.c.ended.has_value()) t.Take(flat);
+  }
+  ASSERT_TRUE(t.c.ended.has_value());
+  EXPECT_THAT(t.c.ended->text, HasSubstr("is late, and the job's policy is to evict"));
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
+// What is held for a worker holds nobody up before there is no room for more.
+TEST(SlowReader, IsNotLateBeforeAnybodyWaitsForIt) {
+  Config config;
+  config.frame_bytes = kChunkBytes;
+  config.result_window_bytes = 2 * kChunkBytes;
+  Three t(Settings(1, 4, 3), config);
+  t.c.acks = false;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->Register({Tensor("x", 6)});
+    worker->Begin();
+    worker->PushTensor(0);
+  }
+  t.Sleep(absl::Minutes(1));
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 0u);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(2);
+  t.Sleep(absl::Seconds(4));
+  EXPECT_FALSE(t.c.ended.has_value()) << "it has its lease from when it is waited for";
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 0u);
+  t.Sleep(absl::Seconds(2));
+  EXPECT_TRUE(t.c.ended.has_value());
+}
+
+// Results flow as fast as the slowest link of all carries them, for as long as the model takes.
+TEST(SlowReader, NobodyIsLateWhoTakesWhatIsHeldForItSoon) {
+  OneReadsSlowly t(LatePolicy::kEvict);
+  for (TestWorker* worker : {&t.a, &t.b}) worker->acks = false;
+  const auto take = [&](uint32_t flat) {
+    const ChunkRange range =
+        flat < 2 ? ChunkRange{flat, 0, 1} : ChunkRange{TensorIndex{2}, flat - 2, 1};
+    for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+      worker->Say(ResultAck{0, 1, t.round()->ballot(), {range}});
+    }
+  };
+  for (uint32_t flat = 0; flat < 8; ++flat) {
+    t.Sleep(absl::Seconds(1));
+    take(flat);
+  }
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLate), 0u);
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 0u);
 }
 
 // ---- below the minimum
