@@ -43,10 +43,12 @@ void Coordinator::OnWorker(SessionId session, F&& take) {
 
 absl::Time Coordinator::NextDeadline() const { return wake_; }
 
-absl::Time Coordinator::Earliest() const {
+// The next deadline. One that has passed already is due now: only the time after this moment can
+// be slept through, so nothing before it counts as a stall of this process.
+absl::Time Coordinator::Earliest(absl::Time now) const {
   absl::Time next = drained_ ? absl::InfiniteFuture() : drain_until_;
   for (const auto& [id, job] : jobs_) next = std::min(next, job.NextDeadline(config_));
-  return next;
+  return std::max(next, now);
 }
 
 void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
@@ -62,7 +64,7 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
     for (auto& [id, job] : jobs_) job.Shift(shift, config_, now);
     started_ += shift;
     drain_until_ += shift;
-    wake_ = Earliest();
+    wake_ = Earliest(now);
   }
   Take(event, now, actions);
 }
@@ -149,7 +151,7 @@ void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& 
   }
   // Looking at every deadline for every event would cost more than all the rest. What a frame or
   // an ordinary message starts to wait for takes at least shortest_wait_; waking early is harmless.
-  if (timers_changed) wake_ = Earliest();
+  if (timers_changed) wake_ = Earliest(now);
 }
 
 void Coordinator::Refuse(const JobScope& scope, SessionId session, const Hello& hello,

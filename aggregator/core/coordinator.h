@@ -65,7 +65,7 @@ class Coordinator {
   // has ended, or whose hello waits, does not count.
   template <typename F>
   void OnWorker(SessionId session, F&& take);
-  absl::Time Earliest() const;
+  absl::Time Earliest(absl::Time now) const;
 
   // Constant after construction.
   Config config_;

@@ -661,6 +661,21 @@ TEST(Stall, Fault_A4_NobodyIsEvictedForOurOwnSilence) {
   EXPECT_EQ(t.a.verdict().value.divisor, 2u);
 }
 
+// A deadline can have passed when it is set. That is no pause of this process.
+TEST(Stall, ADeadlineThatHasPassedWhenItIsSetIsNone) {
+  Config config;
+  config.late_policy = LatePolicy::kEvict;
+  config.evict_late_after = absl::Seconds(20);
+  Pair t(config);
+  t.a.Contribute();
+  t.b.Say(Busy{"evaluation", absl::InfiniteDuration()});
+  t.Sleep(absl::Seconds(26));
+  t.b.Say(Busy{"", absl::ZeroDuration()});
+  t.Step(Tick{});
+  EXPECT_EQ(t.Notes(NoteKind::kStalled), 0u);
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerLost), 1u) << "it has been late for long enough";
+}
+
 TEST(Stall, WhoIsReallyGoneIsLostALittleLater) {
   Pair t;
   t.a.Contribute();
