@@ -135,6 +135,7 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
     }
     lanes_.back().name = request.lane;
     lanes_.back().kind = request.kind;
+    lanes_.back().norms = NormsFor(request.kind);
   }
   Lane& lane = lanes_[index];
   if (lane.kind != request.kind) {

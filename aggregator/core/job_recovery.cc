@@ -294,6 +294,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     Lane& lane = lanes_.back();
     lane.name = recovered.name;
     lane.kind = recovered.kind;
+    lane.norms = NormsFor(lane.kind);
     lane.next = recovered.last_verdict + 1;
     lane.chain = recovered.chain;
     lane.last_used = scope.now;

@@ -181,7 +181,11 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
 
 // Names the workers whose contribution to a committed round is far from what is usual in its lane.
 void Job::WatchNorms(const JobScope& scope, Lane& lane, const VerdictRecord& record) const {
-  if (lane.kind != LaneKind::kGradient || scope.config.norm_alarm == 0) return;
+  if (scope.config.norm_alarm == 0) return;
+  // Infinity is what a minimum or maximum may begin with, and a product has no usual size.
+  const ReduceOp op = record.value.spec.op;
+  const bool sums = op != ReduceOp::kMin && op != ReduceOp::kMax && op != ReduceOp::kProduct;
+  if (lane.kind == LaneKind::kCall && !sums) return;
   const double loss_scale = record.value.spec.loss_scale;
   const bool scaled = loss_scale != 1;
   for (const UnusualNorm& unusual :

@@ -30,6 +30,10 @@ inline constexpr size_t kRememberedVerdicts = 2;
 // Chain hashes by which a worker that comes back is checked.
 inline constexpr size_t kRememberedChains = 64;
 
+inline NormHistory NormsFor(LaneKind kind) {
+  return NormHistory(kind == LaneKind::kCall ? kLeastDeviationOfCalls : kLeastDeviationOfGradients);
+}
+
 struct Lane {
   std::string name;
   LaneKind kind = LaneKind::kGradient;
@@ -41,7 +45,7 @@ struct Lane {
   std::deque<VerdictRecord> verdicts;  // The last few, oldest first.
   std::deque<std::pair<RoundNumber, uint64_t>> chains;  // The last many, oldest first.
   std::optional<RoundSpec> last_spec;                   // Of the last committed round.
-  NormHistory norms;                                    // Of a gradient lane's contributions.
+  NormHistory norms;                                    // Of its contributions.
   std::optional<Round> round;
   bool saving = false;  // Settled; the next generation is being written down.
   Membership saved_next;
@@ -60,6 +64,14 @@ struct Lane {
     if (record.value.outcome == Outcome::kCommitted) last_spec = AsBegun(record.value.spec);
     verdicts.push_back(std::move(record));
     if (verdicts.size() > kRememberedVerdicts) verdicts.pop_front();
+  }
+
+  // Whether `hash` is the chain after one of the rounds that are remembered.
+  bool Remembers(RoundNumber number, uint64_t hash) const {
+    for (const auto& [round_number, remembered] : chains) {
+      if (round_number == number && remembered == hash) return true;
+    }
+    return false;
   }
 
   // Whether a worker whose last verdict is `number`, with this chain after it, has lived through

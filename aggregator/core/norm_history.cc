@@ -12,9 +12,6 @@ namespace {
 // How much of the past a round replaces: the memory is about 50 rounds.
 constexpr double kShare = 0.02;
 
-// Norms that hardly vary would make a difference of a few percent unusual.
-constexpr double kLeastDeviation = 0.05;
-
 }  // namespace
 
 std::vector<UnusualNorm> NormHistory::Add(const std::vector<Contributor>& contributors,
@@ -47,7 +44,7 @@ std::vector<UnusualNorm> NormHistory::Add(const std::vector<Contributor>& contri
   return news;
 }
 
-double NormHistory::Deviation() const { return std::max(std::sqrt(variance_), kLeastDeviation); }
+double NormHistory::Deviation() const { return std::max(std::sqrt(variance_), least_deviation_); }
 
 void NormHistory::Learn(const std::vector<double>& logarithms) {
   if (logarithms.empty()) return;

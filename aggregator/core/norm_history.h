@@ -30,6 +30,12 @@ inline constexpr uint64_t kNormWarmUp = 20;
 // Of one round: when the model diverges, all of them are unusual.
 inline constexpr size_t kMostNamed = 8;
 
+// The least standard deviation of the logarithm. Norms of gradients that hardly vary would make a
+// difference of a few percent unusual. What calls carry differs by more from one to the next: a
+// metric, a count, the last and shorter batch.
+inline constexpr double kLeastDeviationOfGradients = 0.05;
+inline constexpr double kLeastDeviationOfCalls = 2.3;  // A factor of ten.
+
 struct UnusualNorm {
   WorkerId worker;
   double norm = 0;   // Without the loss scale.
@@ -39,6 +45,9 @@ struct UnusualNorm {
 
 class NormHistory {
  public:
+  explicit NormHistory(double least_deviation = kLeastDeviationOfGradients)
+      : least_deviation_(least_deviation) {}
+
   // Takes in a committed round. Returns the workers whose z-score is at or beyond `threshold`, or
   // who sent a number that is not finite, and did not in the round before; the farthest first.
   // Contributions of unknown norm, of norm 0 and of weight 0 are left out: what adds nothing to the
@@ -46,12 +55,15 @@ class NormHistory {
   std::vector<UnusualNorm> Add(const std::vector<Contributor>& contributors, double loss_scale,
                                double threshold);
 
-  auto Fields() const { return std::tie(rounds_, mean_, variance_, unusual_); }
+  auto Fields() const {
+    return std::tie(least_deviation_, rounds_, mean_, variance_, unusual_);
+  }
 
  private:
   double Deviation() const;  // Of the logarithm, as it is used.
   void Learn(const std::vector<double>& logarithms);
 
+  double least_deviation_;
   uint64_t rounds_ = 0;
   double mean_ = 0;             // Of the logarithm of the norm.
   double variance_ = 0;         // Likewise.

@@ -155,5 +155,12 @@ TEST(NormHistory, OfMany_TheFarthestAreNamed) {
   EXPECT_EQ(news[0].worker, "1099");
 }
 
+TEST(NormHistory, CallsDifferByMoreBeforeTheyAreUnusual) {
+  NormHistory history(kLeastDeviationOfCalls);
+  for (int i = 0; i < 50; ++i) EXPECT_THAT(history.Add({Of("a", 2)}, 1, kThreshold), IsEmpty());
+  EXPECT_THAT(history.Add({Of("a", 2e5)}, 1, kThreshold), IsEmpty()) << "the last, shorter batch";
+  EXPECT_THAT(history.Add({Of("a", 1e30)}, 1, kThreshold), SizeIs(1));
+}
+
 }  // namespace
 }  // namespace basin::aggregator

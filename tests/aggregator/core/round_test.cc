@@ -881,6 +881,23 @@ TEST(Settle, Criterion_3_3_WhatIsNotFiniteWithWeightZeroIsInTheReplyAndAlarmsNob
   EXPECT_EQ(t.Notes(NoteKind::kContributionUnusual), 0u) << "it added nothing";
 }
 
+TEST(Settle, Criterion_3_8_AnAbsurdNumberInACallAlarmsAsInAGradient) {
+  Three t;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->Register({Tensor("loss")}, "call/loss", LaneKind::kCall);
+  }
+  for (const ReduceOp op : {ReduceOp::kAverage, ReduceOp::kMax}) {
+    for (int round = 0; round < 30; ++round) {
+      for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+        worker->squared_norm = round == 29 && worker == &t.c ? 1e60 : 4;
+        worker->Contribute(Spec(op), "call/loss");
+      }
+    }
+    EXPECT_EQ(t.Notes(NoteKind::kContributionUnusual), 1u) << "of a maximum nothing is usual";
+  }
+  EXPECT_THAT(t.NoteText(NoteKind::kContributionUnusual), HasSubstr("worker c to round 30"));
+}
+
 TEST(Settle, Criterion_3_1_TheReplyCountsTheMembersThatDidNotContributeToo) {
   Three t;
   t.a.Begin();
