@@ -177,13 +177,14 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
                         " with ", kContractVersion, ". Install matching versions."));
     return;
   }
-  if (const std::string why = WhyNotPlausible(hello, config_); !why.empty()) {
+  auto known = by_name_.find(hello.job);
+  const Term term = known == by_name_.end() ? config_.term : jobs_.at(known->second).term();
+  if (const std::string why = WhyNotPlausible(hello, term, config_); !why.empty()) {
     Refuse(scope, session, hello, ErrorCode::kInvalidArgument,
            absl::StrCat("The hello of worker ", hello.worker, " of job ", hello.job, " ", why,
                         "; its client is broken."));
     return;
   }
-  auto known = by_name_.find(hello.job);
   // Who is needed to end an open round may come back.
   const bool expected = known != by_name_.end() && jobs_.at(known->second).Expects(hello);
   if (draining_ && !expected) {
@@ -198,7 +199,7 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
     return;
   }
   if (known == by_name_.end()) {
-    if (jobs_.size() >= config_.max_jobs) {
+    if (jobs_.size() >= config_.max_jobs && !ForgetUnstarted(scope)) {
       Refuse(scope, session, hello, ErrorCode::kResourceExhausted,
              absl::StrCat("This aggregator has ", jobs_.size(),
                           " jobs, which is its limit (max_jobs). Try again when one has ended."));
@@ -220,7 +221,7 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
     scope.actions.push_back(Note{NoteKind::kJobAdmitted, hello.job, hello.worker, "", 0,
                                  "A job this aggregator does not know yet."});
   }
-  it->second.job = known->second;
+  sessions_[session].job = known->second;  // Making room has ended others, and moved them.
   jobs_.at(known->second).TakeHello(scope, session, hello);
 }
 
@@ -232,14 +233,40 @@ void Coordinator::CheckDeadlines(const JobScope& scope) {
       ++it;
       continue;
     }
-    scope.actions.push_back(Note{NoteKind::kJobEnded, job.name(), "", "", 0,
-                                 "Nobody has been connected for long; the job is forgotten."});
-    job.ReleaseMemory(scope);
-    // Nothing was decided with it: who comes next is to be asked as well.
-    if (job.saved().has_value()) saved_.emplace(job.name(), *job.saved());
-    by_name_.erase(job.name());
-    it = jobs_.erase(it);
+    it = Forget(scope, it, "Nobody has been connected for long; the job is forgotten.");
   }
+}
+
+std::map<JobId, Job>::iterator Coordinator::Forget(const JobScope& scope,
+                                                   std::map<JobId, Job>::iterator entry,
+                                                   const std::string& why) {
+  Job& job = entry->second;
+  scope.actions.push_back(Note{NoteKind::kJobEnded, job.name(), "", "", 0, why});
+  job.ReleaseMemory(scope);
+  // Nothing was decided with it: who comes next is to be asked as well.
+  if (job.saved().has_value()) saved_.emplace(job.name(), *job.saved());
+  by_name_.erase(job.name());
+  return jobs_.erase(entry);
+}
+
+// Makes room for another job: forgets one that never had a member and that nobody is ready to
+// begin, because it costs nobody more than another hello. The one that nobody is connected to goes
+// first, then the oldest. Returns whether there was one.
+bool Coordinator::ForgetUnstarted(const JobScope& scope) {
+  auto chosen = jobs_.end();
+  for (auto it = jobs_.begin(); it != jobs_.end(); ++it) {
+    if (!it->second.Unstarted()) continue;
+    if (chosen == jobs_.end() || (it->second.Idle() && !chosen->second.Idle())) chosen = it;
+  }
+  if (chosen == jobs_.end()) return false;
+  const std::string text =
+      absl::StrCat("Job ", chosen->second.name(),
+                   " has not begun and made room for another one: ", "this aggregator has ",
+                   jobs_.size(), " jobs, which is its limit (limits.jobs)");
+  chosen->second.EndAllSessions(
+      scope, Error{ErrorCode::kUnavailable, absl::StrCat(text, ". The client retries.")});
+  Forget(scope, chosen, absl::StrCat(text, "."));
+  return true;
 }
 
 void Coordinator::DropCached(const JobScope& scope) {

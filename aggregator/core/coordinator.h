@@ -57,6 +57,9 @@ class Coordinator {
   void Take(const Event& event, absl::Time now, std::vector<Action>& actions);
   void TakeHello(SessionId session, const Hello& hello, const JobScope& scope);
   void CheckDeadlines(const JobScope& scope);
+  std::map<JobId, Job>::iterator Forget(const JobScope& scope, std::map<JobId, Job>::iterator entry,
+                                        const std::string& why);
+  bool ForgetUnstarted(const JobScope& scope);
   void DropCached(const JobScope& scope);
   void CheckDrained(const JobScope& scope);
   void Refuse(const JobScope& scope, SessionId session, const Hello& hello, ErrorCode code,

@@ -14,8 +14,9 @@
 namespace basin::aggregator {
 namespace {
 
-// Terms are seconds since 1970 or a little more; one is added to them, so they must not wrap.
-constexpr Term kHighestTerm = Term{1} << 62;
+// How far ahead of this aggregator's own term another one's can be. Terms are seconds since 1970,
+// and at most 2^20 more for each time that an aggregator was told of a higher one.
+constexpr Term kTermsAhead = Term{1} << 40;
 
 // Bytes in a message, at most; proto/limits/limits.h bounds what they are made of.
 constexpr uint64_t kWorkerIdBytes = 63 + 3;
@@ -65,9 +66,10 @@ std::string WhyNotVerdicts(const LaneHistory& lane) {
 
 }  // namespace
 
-std::string WhyNotPlausible(const Hello& hello, const Config& config) {
+std::string WhyNotPlausible(const Hello& hello, Term term, const Config& config) {
   if (hello.nonce == 0) return "has no nonce";
-  if (HighestTerm(hello) > kHighestTerm) return "names a term that cannot be";
+  const Term highest = HighestTerm(hello);
+  if (highest > term && highest - term > kTermsAhead) return "names a term that cannot be";
   if (hello.membership.members.size() > config.max_workers) return "names too many members";
   const std::set<WorkerId> members(hello.membership.members.begin(),
                                    hello.membership.members.end());

@@ -18,8 +18,9 @@
 
 namespace basin::aggregator {
 
-// Why this hello cannot be right, as the end of a sentence; empty when it can.
-std::string WhyNotPlausible(const Hello& hello, const Config& config);
+// Why this hello cannot be right, as the end of a sentence; empty when it can. `term` is that of
+// its job here, or of this aggregator where the job is not known.
+std::string WhyNotPlausible(const Hello& hello, Term term, const Config& config);
 
 // The most bytes that a lane takes in a hello, in a job of so many workers, once `next` has been
 // appended to its layout; null appends nothing. A welcome takes less.

@@ -104,6 +104,11 @@ void Job::Hear(const JobScope& scope, Slot slot) {
   worker.last_heard = scope.now;
 }
 
+bool Job::Unstarted() const {
+  return state_ == JobState::kForming && membership_.generation == Generation{} &&
+         workers_.Count(WorkerState::kCandidate) == 0;
+}
+
 bool Job::HasOpenRound() const {
   return std::any_of(lanes_.begin(), lanes_.end(),
                      [](const Lane& lane) { return lane.Open() || lane.saving; });

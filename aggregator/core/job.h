@@ -164,6 +164,8 @@ class Job {
   bool suspended() const { return suspended_; }
   // All who trained have finished or left in good order, and nobody has begun anew.
   bool over() const { return over_ && state_ == JobState::kForming; }
+  // It never had a member, and nobody is ready to become one.
+  bool Unstarted() const;
   bool HasOpenRound() const;
   bool Idle() const;                          // Nobody is connected and nobody is expected back.
   bool Expired(const JobScope& scope) const;  // Idle for so long that it can be forgotten.
@@ -202,6 +204,8 @@ class Job {
   }
 
   // job_hello.cc
+  bool TookPart(const Hello& hello) const;
+  bool CheckTerm(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckRun(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckBounds(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckSettings(const JobScope& scope, SessionId session, const Hello& hello);

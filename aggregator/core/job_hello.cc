@@ -67,6 +67,7 @@ void Job::TakeHello(const JobScope& scope, SessionId session, const Hello& hello
   const bool decided = state_ == JobState::kForming || state_ == JobState::kRunning;
   if (decided && remembers && !was_superseded) {
     if (HighestTerm(hello) > term_) {
+      if (!CheckTerm(scope, session, hello)) return;
       Say(scope, NoteKind::kSteppedDown, hello.worker,
           absl::StrCat("Told of term ", HighestTerm(hello), ", own term is ", term_,
                        ": another aggregator ruled this job."));
@@ -82,6 +83,62 @@ void Job::TakeHello(const JobScope& scope, SessionId session, const Hello& hello
   }
   if (!CheckLineage(scope, session, hello)) return;
   Admit(scope, session, hello);
+}
+
+// Whether the process has been a member here, or knows the chain of a lane here, which only those
+// know who took part.
+bool Job::TookPart(const Hello& hello) const {
+  if (const std::optional<Slot> slot = workers_.Find(hello.worker); slot.has_value()) {
+    const Worker& worker = workers_[*slot];
+    const std::vector<WorkerId>& members = membership_.members;
+    const bool member = !(worker.member_since == Generation{}) ||
+                        std::find(members.begin(), members.end(), worker.id) != members.end();
+    if (member && worker.nonce == hello.nonce) return true;
+  }
+  for (const LaneHistory& history : hello.lanes) {
+    const auto lane = std::find_if(lanes_.begin(), lanes_.end(),
+                                   [&](const Lane& l) { return l.name == history.name; });
+    if (lane == lanes_.end()) continue;
+    if (lane->Remembers(history.last_verdict, history.chain)) return true;
+    for (const VerdictRecord& record : history.verdicts) {
+      if (lane->Remembers(record.round, record.chain)) return true;
+    }
+  }
+  return false;
+}
+
+// Whether a hello that names a higher term than the job's may be true. Another aggregator rules
+// the members only after they have left this one. While more than half of them are here, and a
+// process that has no part in what they did names such a term, it is of another run, or lies; what
+// is running goes on.
+bool Job::CheckTerm(const JobScope& scope, SessionId session, const Hello& hello) {
+  if (TookPart(hello)) return true;
+  size_t connected = 0;
+  size_t steady = 0;
+  for (const WorkerId& id : membership_.members) {
+    const std::optional<Slot> slot = workers_.Find(id);
+    if (!slot.has_value() || !workers_[*slot].connected()) continue;
+    const Worker& worker = workers_[*slot];
+    ++connected;
+    // After a silence the session may be one that the worker has left.
+    steady += scope.now - worker.last_heard <= scope.config.silence() &&
+              scope.now - worker.silent_until >= scope.config.lease;
+  }
+  const size_t members = membership_.members.size();
+  if (2 * connected <= members) return true;
+  const std::string text = absl::StrCat(
+      "Job ", name_, ": worker ", hello.worker, " names term ", HighestTerm(hello), ", and ",
+      connected, " of ", members, " members are here in term ", term_, " and know of no other. ");
+  if (2 * steady > members) {
+    Refuse(scope, session, hello.worker, ErrorCode::kLineageConflict,
+           absl::StrCat(text,
+                        "Its state is that of another run of this name: restart it, and it gets "
+                        "the state of the others."));
+  } else {
+    Refuse(scope, session, hello.worker, ErrorCode::kUnavailable,
+           absl::StrCat(text, "The client retries."));
+  }
+  return false;
 }
 
 bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello) {

@@ -55,9 +55,7 @@ class NormHistory {
   std::vector<UnusualNorm> Add(const std::vector<Contributor>& contributors, double loss_scale,
                                double threshold);
 
-  auto Fields() const {
-    return std::tie(least_deviation_, rounds_, mean_, variance_, unusual_);
-  }
+  auto Fields() const { return std::tie(least_deviation_, rounds_, mean_, variance_, unusual_); }
 
  private:
   double Deviation() const;  // Of the logarithm, as it is used.

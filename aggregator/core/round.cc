@@ -22,7 +22,8 @@ constexpr size_t kNamedLate = 3;
 Round::Round(RoundNumber number, Ballot ballot, std::vector<RoundMember> members,
              const Layout& layout, absl::Time now)
     : number_(number), ballot_(ballot), value_ballot_(ballot), members_(std::move(members)) {
-  for (RoundMember& member : members_) member.progress = member.behind_since = member.free_since = now;
+  for (RoundMember& member : members_)
+    member.progress = member.behind_since = member.free_since = now;
   chunks_.resize(layout.chunks());
   arrived_.resize(layout.chunks());
   unacked_.resize(layout.chunks());
@@ -226,9 +227,9 @@ bool Round::AwaitsContribution(const RoundMember& member) const {
 }
 
 // Since when the others wait for the member; InfiniteFuture when they do not. It may take as long
-// as it takes: a trainer computes, or a link is slow. `behind_since` is when the value was prepared;
-// while the round collects, a moment since which the member has not taken everything that was held
-// for it then. Taking a little of it changes nothing: only who keeps up is not late.
+// as it takes: a trainer computes, or a link is slow. `behind_since` is when the value was
+// prepared; while the round collects, a moment since which the member has not taken everything that
+// was held for it then. Taking a little of it changes nothing: only who keeps up is not late.
 absl::Time Round::AwaitedSince(const RoundMember& member) const {
   if (phase_ == RoundPhase::kPrepared) {
     return member.staged ? absl::InfiniteFuture() : member.behind_since;

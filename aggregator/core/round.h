@@ -148,7 +148,8 @@ struct RoundMember {
     return std::tie(slot, id, incarnation, standing, gone, begun, begin, have, known, digests,
                     digest, skipped, committed, commit, effective, refusal, refetched, parked,
                     missing, told_window, blocked, waits, asked, acked, owed, behind, staged, holds,
-                    progress, behind_since, free_since, fetched, named_late, bystander, told_prepared);
+                    progress, behind_since, free_since, fetched, named_late, bystander,
+                    told_prepared);
   }
 };
 
@@ -238,8 +239,8 @@ class Round {
     return std::tie(number_, ballot_, value_ballot_, phase_, value_, members_, spec_, compared_,
                     pull_, contributors_, begun_, effective_, alive_, awaited_, unblocked_,
                     waiting_, dropped_, chunks_, arrived_, unacked_, result_digests_, norms_,
-                    skip_counts_, ready_, reducing_, results_out_, full_since_, overflow_, nonfinite_,
-                    wanted_, supplier_, reconnect_, adopted_, replan_, wait_since_);
+                    skip_counts_, ready_, reducing_, results_out_, full_since_, overflow_,
+                    nonfinite_, wanted_, supplier_, reconnect_, adopted_, replan_, wait_since_);
   }
 
  private:

@@ -555,6 +555,80 @@ TEST(Recovery, Fault_A5_ToldOfAHigherTermItStepsDown) {
   EXPECT_EQ(t.job().lanes()[0].next, 2u);
 }
 
+// A process that was never a member here, and names a higher term.
+struct Stranger : Committed {
+  Stranger() : x(Worker("x")) {
+    hello = x.MakeHello();
+    hello.membership = {{9000, 1}, {"x", "y", "z"}};
+    hello.incarnation = {9000, 3};
+  }
+  TestWorker& x;
+  Hello hello;
+};
+
+TEST(Stranger, Fault_A6_DoesNotStopWhatIsRunning) {
+  Stranger t;
+  t.x.Connect(t.hello);
+  ASSERT_TRUE(t.x.ended.has_value());
+  EXPECT_EQ(t.x.ended->code, ErrorCode::kLineageConflict);
+  EXPECT_THAT(t.x.ended->text, HasSubstr("worker x names term 9000, and 3 of 3 members are here"));
+  EXPECT_EQ(t.Notes(NoteKind::kSteppedDown), 0u);
+  EXPECT_EQ(t.Notes(NoteKind::kWorkerRefused), 1u);
+  EXPECT_FALSE(t.a.ended.has_value());
+  t.Round();
+  EXPECT_EQ(t.a.lane().last, 2u);
+}
+
+TEST(Stranger, Fault_A6_ATermThatNobodyCanHaveIsRefusedAndItsAnswerIsNot) {
+  Stranger t;
+  t.hello.membership.generation.term = Term{1} << 62;
+  t.x.Connect(t.hello);
+  EXPECT_EQ(t.x.ended->code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(t.x.ended->text, HasSubstr("a term that cannot be"));
+  // The highest that is believed: what the members are told after it is believed as well.
+  t.a.Cut();
+  t.b.Cut();
+  t.hello.membership.generation.term = t.job().term() + (Term{1} << 40);
+  t.x.Connect(t.hello);
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  t.c.Connect();
+  t.Step(RecoverJob{kJob});
+  ASSERT_GT(t.c.incarnation.term, Term{1} << 40);
+  t.c.Cut();
+  t.c.Connect();
+  EXPECT_NE(t.c.session, 0u);
+}
+
+TEST(Stranger, Fault_A4_TriesAgainWhereTheMembersMayHaveLeftDuringAPause) {
+  Stranger t;
+  t.Stall(absl::Seconds(30));
+  t.Step(Tick{});
+  t.x.Connect(t.hello);
+  EXPECT_EQ(t.x.ended->code, ErrorCode::kUnavailable);
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  t.a.Cut();
+  t.b.Cut();
+  t.x.Connect(t.hello);
+  EXPECT_EQ(t.Notes(NoteKind::kSteppedDown), 1u);
+}
+
+TEST(Stranger, Fault_A5_IsBelievedWhenMostMembersAreNotHere) {
+  Stranger t;
+  t.a.Cut();
+  t.b.Cut();
+  t.x.Connect(t.hello);
+  EXPECT_EQ(t.Notes(NoteKind::kSteppedDown), 1u);
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+}
+
+// A worker that joined under another aggregator, and was told the verdicts of these members.
+TEST(Stranger, Fault_A5_IsBelievedWhenItKnowsTheChain) {
+  Stranger t;
+  t.hello.lanes = t.a.MakeHello().lanes;
+  t.x.Connect(t.hello);
+  EXPECT_EQ(t.Notes(NoteKind::kSteppedDown), 1u);
+}
+
 TEST(Recovery, AWorkerAheadOfTheJobIsInConflict) {
   Committed t;
   t.c.Cut();

@@ -646,6 +646,60 @@ TEST(DrainService, ARecoveringJobIsLetGoToo) {
   EXPECT_EQ(t["a"].ended->code, ErrorCode::kUnavailable);
 }
 
+// ---- the bound on jobs
+
+Config TwoJobs() {
+  Config config;
+  config.max_jobs = 2;
+  return config;
+}
+
+// Who comes with `job`, and says no more than hello.
+TestWorker& Knock(Cluster& t, const std::string& id, const std::string& job) {
+  TestWorker& worker = t.Worker(id);
+  worker.job = job;
+  worker.Connect();
+  return worker;
+}
+
+TEST(Jobs, Fault_A6_WhatNeverBeganMakesRoom) {
+  Cluster t(Settings(1, 1, 1), TwoJobs());
+  t.Join("a");
+  TestWorker& first = Knock(t, "b", "first");
+  ASSERT_NE(first.session, 0u);
+  TestWorker& second = Knock(t, "c", "second");
+  EXPECT_NE(second.session, 0u);
+  ASSERT_TRUE(first.ended.has_value());
+  EXPECT_EQ(first.ended->code, ErrorCode::kUnavailable) << "it comes again";
+  EXPECT_THAT(first.ended->text, HasSubstr("limits.jobs"));
+  EXPECT_EQ(t.core->FindJob("first"), nullptr);
+  EXPECT_EQ(t.Notes(NoteKind::kJobEnded), 1u);
+  t["a"].Contribute();
+  EXPECT_EQ(t["a"].lane().last, 1u);
+}
+
+TEST(Jobs, Fault_A6_WhoIsGoneMakesRoomFirst) {
+  Config config = TwoJobs();
+  Cluster t(Settings(1, 1, 1), config);
+  TestWorker& here = Knock(t, "a", "here");
+  TestWorker& gone = Knock(t, "b", "gone");
+  gone.Say(Leave{});
+  Knock(t, "c", "third");
+  EXPECT_FALSE(here.ended.has_value());
+  EXPECT_EQ(t.core->FindJob("gone"), nullptr);
+}
+
+TEST(Jobs, Fault_A6_WhatIsReadyToBeginStays) {
+  Cluster t(Settings(2, 2, 2), TwoJobs());
+  for (const char* id : {"a", "b"}) {
+    Knock(t, id, id);
+    t[id].Ready();
+  }
+  TestWorker& third = Knock(t, "c", "third");
+  ASSERT_TRUE(third.ended.has_value());
+  EXPECT_EQ(third.ended->code, ErrorCode::kResourceExhausted);
+}
+
 // ---- stalls of this process
 
 TEST(Stall, Fault_A4_NobodyIsEvictedForOurOwnSilence) {
