@@ -9,7 +9,6 @@
 #include "aggregator/admin/admin_service.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
-#include "proto/limits/limits.h"
 
 namespace basin::aggregator {
 namespace {
@@ -17,6 +16,10 @@ namespace {
 // A handful of operators and dashboards; what they ask for is small.
 constexpr int kMostThreads = 64;
 constexpr size_t kMostBytes = size_t{64} << 20;
+
+// Of a request: names and a reason. Some megabytes of fields that nobody knows would become some
+// hundred of them in memory.
+constexpr int kMostRequestBytes = 64 << 10;
 
 }  // namespace
 
@@ -41,7 +44,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
   quota.SetMaxThreads(kMostThreads);
   quota.Resize(kMostBytes);
   builder.SetResourceQuota(quota);
-  builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
+  builder.SetMaxReceiveMessageSize(kMostRequestBytes);
   admin->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       grpc::InsecureServerCredentials());

@@ -159,6 +159,7 @@ class Service {
     options.address = settings.grpc_address;
     options.grpc = settings.grpc;
     options.grpc.quota_bytes = QuotaFor(settings.engine.core.memory_bytes);
+    options.expanding_bytes = ExpandingFor(settings.engine.core.memory_bytes);
     return options;
   }
 

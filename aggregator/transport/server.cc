@@ -2,6 +2,7 @@
 
 #include "aggregator/transport/server.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -36,13 +37,17 @@ uint64_t QuotaFor(uint64_t memory_bytes) {
   return 2 * memory_bytes + kWindows;
 }
 
+uint64_t ExpandingFor(uint64_t memory_bytes) {
+  return std::clamp(memory_bytes / 2, uint64_t{64} << 20, uint64_t{1} << 30);
+}
+
 class GrpcServer::SessionService
     : public v1::Session::WithRawCallbackMethod_Run<v1::Session::Service> {
  public:
   explicit SessionService(GrpcServer& server) : server_(server) {}
   RawReactor* Run(grpc::CallbackServerContext* context) override {
     return StartReactor<SessionReactor>(context, server_.options_.session, server_.counters_,
-                                        *server_.registry_, server_.assembly_budget_);
+                                        *server_.registry_, server_.reader_budgets_);
   }
 
  private:
@@ -62,7 +67,10 @@ class GrpcServer::ExchangeService
   GrpcServer& server_;
 };
 
-GrpcServer::GrpcServer(ServerOptions options) : options_(std::move(options)) {}
+GrpcServer::GrpcServer(ServerOptions options)
+    : options_(std::move(options)),
+      reader_budgets_{wire::ByteBudget(kMaxAssemblingBytes),
+                      wire::ByteBudget(options_.expanding_bytes)} {}
 
 GrpcServer::~GrpcServer() { Stop(); }
 

@@ -48,6 +48,10 @@ namespace basin::aggregator {
 // windows of connections that have no credit yet.
 uint64_t QuotaFor(uint64_t memory_bytes);
 
+// What messages may become in memory before the engine has dealt with them, all together: half of
+// what is given out as credit, but room for a large one, and for no more than a few of the largest.
+uint64_t ExpandingFor(uint64_t memory_bytes);
+
 struct ServerOptions {
   std::string address = "127.0.0.1:0";                   // Port 0: any that is free.
   std::shared_ptr<grpc::ServerCredentials> credentials;  // Null: without TLS.
@@ -58,6 +62,9 @@ struct ServerOptions {
                           .queue_bytes = 2 * uint64_t{kMaxAssembledBytes}};
   // The core bounds what it sends by what is acknowledged; this is for values, which are not.
   StreamLimits exchange = {.window_bytes = uint64_t{8} << 20, .queue_bytes = uint64_t{1} << 30};
+
+  // See ExpandingFor.
+  uint64_t expanding_bytes = uint64_t{1} << 30;
 
   // After GOAWAY, for streams to end by themselves.
   absl::Duration goaway_grace = absl::Seconds(2);
@@ -102,7 +109,7 @@ class GrpcServer : public Transport {
 
   const ServerOptions options_;
   TransportCounters counters_;
-  wire::AssemblyBudget assembly_budget_;
+  wire::ReaderBudgets reader_budgets_;
 
   // Constant from Start to Stop.
   std::unique_ptr<Listener> listener_;

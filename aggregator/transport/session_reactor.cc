@@ -2,6 +2,7 @@
 
 #include "aggregator/transport/session_reactor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,7 @@ absl::Status SessionReactor::Take(const grpc::ByteBuffer& message) {
                      " cannot be taken: ", taken.status().message()));
   }
   if (!taken->has_value()) return absl::OkStatus();
-  auto& [decoded, bytes] = **taken;
+  ToAggregator& decoded = (*taken)->message;
   if (!session_.has_value()) {
     const auto* hello = std::get_if<Hello>(&decoded);
     if (hello == nullptr) {
@@ -31,8 +32,16 @@ absl::Status SessionReactor::Take(const grpc::ByteBuffer& message) {
     ++counters().sessions;
     Introduced();
   }
+  // What it takes of memory until the engine has dealt with it.
+  const uint64_t bytes = std::max((*taken)->bytes, (*taken)->expanded);
   Hold(bytes);
-  registry_.engine().TakeMessage(*session_, std::move(decoded), bytes);
+  Engine& engine = registry_.engine();
+  engine.TakeMessage(*session_, std::move(decoded), bytes);
+  if ((*taken)->charge != nullptr) {
+    // The loop takes one thing after the other: when it comes to this, it has dealt with the
+    // message, also where the session is over by then.
+    engine.Inspect([charge = std::move((*taken)->charge)](const Runner&, absl::Time) {});
+  }
   return absl::OkStatus();
 }
 

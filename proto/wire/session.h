@@ -27,7 +27,8 @@ class ToWorker;
 
 namespace basin::wire {
 
-// As generated classes, for streams that are typed.
+// As generated classes. What is decoded has no list that is longer than it may be: nothing counts
+// them here, for by then they have their memory; Weigh (bytes.h) does, before they are read.
 absl::Status Encode(const ToAggregator& in, v1::ToAggregator* out);
 absl::Status Encode(const ToWorker& in, v1::ToWorker* out);
 absl::StatusOr<ToAggregator> Decode(const v1::ToAggregator& in);

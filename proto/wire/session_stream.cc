@@ -19,15 +19,6 @@ using Wire =
     std::conditional_t<std::is_same_v<Message, ToAggregator>, v1::ToAggregator, v1::ToWorker>;
 
 template <typename Message>
-absl::StatusOr<Message> DecodeWhole(std::string_view bytes) {
-  if constexpr (std::is_same_v<Message, ToAggregator>) {
-    return DecodeToAggregator(bytes);
-  } else {
-    return DecodeToWorker(bytes);
-  }
-}
-
-template <typename Message>
 absl::StatusOr<std::vector<std::string>> Cut(const Message& message) {
   absl::StatusOr<std::string> whole = Encode(message);
   if (!whole.ok()) return whole.status();
@@ -56,12 +47,17 @@ absl::StatusOr<std::vector<std::string>> EncodePieces(const ToWorker& message) {
   return Cut(message);
 }
 
-bool AssemblyBudget::Take(size_t bytes) {
+bool ByteBudget::Take(size_t bytes) {
   size_t free = free_.load();
   do {
     if (bytes > free) return false;
   } while (!free_.compare_exchange_weak(free, free - bytes));
   return true;
+}
+
+std::shared_ptr<const void> ByteBudget::Hold(size_t bytes) {
+  if (!Take(bytes)) return nullptr;
+  return std::shared_ptr<const void>(this, [this, bytes](const void*) { Give(bytes); });
 }
 
 template <typename Message>
@@ -73,7 +69,8 @@ MessageReader<Message>::Take(std::string_view bytes) {
     return why;
   };
   Wire<Message> carrier;
-  if (absl::Status status = Parse(bytes, kMaxMessageBytes, &carrier); !status.ok()) {
+  Complete complete;
+  if (absl::Status status = Expand(bytes, kMaxMessageBytes, &carrier, &complete); !status.ok()) {
     return refuse(std::move(status));
   }
   arrived_ += bytes.size();
@@ -82,17 +79,43 @@ MessageReader<Message>::Take(std::string_view bytes) {
       return refuse(std::move(status));
     }
     if (!carrier.piece().last()) return std::optional<Complete>();
+    complete = Complete();
+    carrier.Clear();
+    if (absl::Status status = Expand(held_, kMaxAssembledBytes, &carrier, &complete);
+        !status.ok()) {
+      return refuse(std::move(status));
+    }
   } else if (!held_.empty()) {
     return refuse(absl::InvalidArgumentError(
         absl::StrCat("Another message stands between the pieces of one, after ", held_.size(),
                      " bytes of it.")));
   }
-  absl::StatusOr<Message> message =
-      carrier.has_piece() ? DecodeWhole<Message>(held_) : Decode(carrier);
-  if (!message.ok()) return refuse(message.status());
-  Complete complete{*std::move(message), arrived_};
+  complete.bytes = arrived_;
   Drop();
+  absl::StatusOr<Message> message = Decode(carrier);
+  if (!message.ok()) return message.status();
+  complete.message = *std::move(message);
   return std::optional<Complete>(std::move(complete));
+}
+
+template <typename Message>
+absl::Status MessageReader<Message>::Expand(std::string_view bytes, size_t most,
+                                            google::protobuf::Message* message,
+                                            Complete* complete) const {
+  const absl::StatusOr<uint64_t> expanded = Weigh(bytes, most, *message);
+  if (!expanded.ok()) return expanded.status();
+  complete->expanded = *expanded;
+  if (budgets_ != nullptr && *expanded > kUnchargedBytes) {
+    complete->charge = budgets_->expanding.Hold(*expanded);
+    if (complete->charge == nullptr) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "Too many large messages arrive at once: the server has ", budgets_->expanding.bytes(),
+          " bytes for what they become in memory, and this one, which needs ", *expanded,
+          ", finds no room. Try again when others are through; where that does not help, give the "
+          "aggregator more memory."));
+    }
+  }
+  return Parse(bytes, most, message);
 }
 
 template <typename Message>
@@ -102,11 +125,11 @@ absl::Status MessageReader<Message>::Append(std::string_view piece) {
     return absl::InvalidArgumentError(
         absl::StrCat("A message in pieces has more than ", kMaxAssembledBytes, " bytes."));
   }
-  if (budget_ != nullptr && !budget_->Take(piece.size())) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("Too many large messages arrive at once: the server puts together ",
-                     budget_->bytes(), " bytes at a time, and this one, of which ", held_.size(),
-                     " bytes came, finds no room. Try again when others are through."));
+  if (budgets_ != nullptr && !budgets_->assembling.Take(piece.size())) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "Too many large messages arrive at once: the server puts together ",
+        budgets_->assembling.bytes(), " bytes at a time, and this one, of which ", held_.size(),
+        " bytes came, finds no room. Try again when others are through."));
   }
   held_.append(piece);
   return absl::OkStatus();
@@ -114,7 +137,7 @@ absl::Status MessageReader<Message>::Append(std::string_view piece) {
 
 template <typename Message>
 void MessageReader<Message>::Drop() {
-  if (budget_ != nullptr) budget_->Give(held_.size());
+  if (budgets_ != nullptr) budgets_->assembling.Give(held_.size());
   held_ = std::string();  // Not clear(): the memory goes too.
   arrived_ = 0;
 }

@@ -4,6 +4,9 @@
 // one, as pieces that follow each other. Both transports send what EncodePieces() gives and hand
 // what arrives to a MessageReader.
 //
+// What a message becomes in memory is found out before protobuf reads it, and charged to a budget,
+// for a message of a few megabytes can stand for gigabytes (expansion.h).
+//
 // Thread contract: EncodePieces is a pure function; a reader belongs to one stream, and is used by
 // one thread at a time; a budget may be shared by all threads.
 // Failure: a status that ends the session. INVALID_ARGUMENT for what breaks the protocol;
@@ -15,6 +18,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +28,10 @@
 #include "absl/status/statusor.h"
 #include "proto/limits/limits.h"
 #include "proto/vocabulary/messages.h"
+
+namespace google::protobuf {
+class Message;
+}
 
 namespace basin::wire {
 
@@ -36,20 +44,35 @@ absl::StatusOr<std::vector<std::string>> EncodePieces(const ToWorker& message);
 
 // ---- receiver
 
-// What all readers of a server may hold of messages that are not complete, so that it does not
-// depend on how many strangers begin one.
-class AssemblyBudget {
+// Bytes that all readers of a server share, so that what they take does not depend on how many
+// strangers send something.
+class ByteBudget {
  public:
-  explicit AssemblyBudget(size_t bytes = kMaxAssemblingBytes) : bytes_(bytes), free_(bytes) {}
+  explicit ByteBudget(size_t bytes) : bytes_(bytes), free_(bytes) {}
 
   size_t bytes() const { return bytes_; }
   bool Take(size_t bytes);
   void Give(size_t bytes) { free_.fetch_add(bytes); }
 
+  // Taken until what is returned goes. Null: there are not so many. REQUIRES: the budget outlives
+  // it.
+  std::shared_ptr<const void> Hold(size_t bytes);
+
  private:
   const size_t bytes_;
   std::atomic<size_t> free_;
 };
+
+struct ReaderBudgets {
+  // For messages that are not complete.
+  ByteBudget assembling{kMaxAssemblingBytes};
+  // For what complete ones become: protobuf's objects, and what they are decoded to.
+  ByteBudget expanding{size_t{1} << 30};
+};
+
+// What a message may become without being charged: not much more than its connection takes anyway,
+// and what a worker says in the middle of a round is less.
+inline constexpr size_t kUnchargedBytes = size_t{256} << 10;
 
 // `Message` is ToAggregator or ToWorker.
 template <typename Message>
@@ -57,11 +80,15 @@ class MessageReader {
  public:
   struct Complete {
     Message message;
-    uint64_t bytes = 0;  // Of all gRPC messages that carried it.
+    uint64_t bytes = 0;     // Of all gRPC messages that carried it.
+    uint64_t expanded = 0;  // What it takes of memory.
+    // Of the budget, for as long as the message is kept. Null: uncharged.
+    std::shared_ptr<const void> charge;
   };
 
-  // Null: this stream alone has its own bound, kMaxAssembledBytes. REQUIRES: `budget` outlives it.
-  explicit MessageReader(AssemblyBudget* budget = nullptr) : budget_(budget) {}
+  // Null: the bounds of a single message are all there is. REQUIRES: `budgets` outlive it, and the
+  // charges.
+  explicit MessageReader(ReaderBudgets* budgets = nullptr) : budgets_(budgets) {}
   ~MessageReader() { Drop(); }
   MessageReader(const MessageReader&) = delete;
   MessageReader& operator=(const MessageReader&) = delete;
@@ -74,10 +101,14 @@ class MessageReader {
   size_t held() const { return held_.size(); }
 
  private:
+  // Reads a message of protobuf, once there is room for what it comes to; `complete` gets the
+  // charge.
+  absl::Status Expand(std::string_view bytes, size_t most, google::protobuf::Message* message,
+                      Complete* complete) const;
   absl::Status Append(std::string_view piece);
   void Drop();
 
-  AssemblyBudget* const budget_;
+  ReaderBudgets* const budgets_;
   std::string held_;      // The pieces so far.
   uint64_t arrived_ = 0;  // Bytes of the gRPC messages that brought them.
 };

@@ -46,13 +46,13 @@ LaneHistory Decode(const v1::LaneHistory& in, Checker& checker) {
   out.kind = DecodeEnum<LaneKind>("kind", in.kind(), checker);
   out.lane = DecodeLane("lane", in.lane(), checker);
   out.layout = DecodeSpecs("layout", in.layout(), checker);
-  out.verdicts = DecodeList("verdicts", in.verdicts(), kMaxRememberedVerdicts, checker);
+  out.verdicts = DecodeList("verdicts", in.verdicts(), checker);
   out.last_verdict = in.last_verdict();
   out.chain = in.chain();
   if (in.has_staged()) out.staged = DecodeField("staged", in.staged(), checker);
   out.begun = in.begun();
   out.held_ballot = DecodeField("held_ballot", in.held_ballot(), checker);
-  out.held = DecodeList("held", in.held(), kMaxRanges, checker);
+  out.held = DecodeList("held", in.held(), checker);
   return out;
 }
 
@@ -91,7 +91,7 @@ Hello Decode(const v1::Hello& in, Checker& checker) {
   out.settings = DecodeField("settings", in.settings(), checker);
   out.incarnation = DecodeField("incarnation", in.incarnation(), checker);
   out.membership = DecodeField("membership", in.membership(), checker);
-  out.lanes = DecodeList("lanes", in.lanes(), kMaxLanes, checker);
+  out.lanes = DecodeList("lanes", in.lanes(), checker);
   return out;
 }
 
@@ -143,7 +143,7 @@ Begin Decode(const v1::Begin& in, Checker& checker) {
   out.spec = DecodeRequired("spec", in.has_spec(), in.spec(), checker);
   out.counts = DecodeField("counts", in.counts(), checker);
   out.step_label = in.step_label();
-  out.samples = DecodeList("samples", in.samples(), kMaxSampleRanges, checker);
+  out.samples = DecodeList("samples", in.samples(), checker);
   return out;
 }
 
@@ -157,7 +157,6 @@ Skip Decode(const v1::Skip& in, Checker& checker) {
   Skip out;
   out.lane = DecodeLane("lane", in.lane(), checker);
   out.round = checker.Required("round", in.round());
-  if (!checker.Count("tensors", in.tensors_size(), kMaxTensors)) return out;
   Bitmap named(kMaxTensors);
   for (const uint32_t tensor : in.tensors()) {
     out.tensors.push_back(DecodeTensor("tensors", tensor, checker));
@@ -230,8 +229,7 @@ void EncodeRanges(const In& in, Out* out) {
 template <typename Out, typename In>
 Out DecodeRanges(const In& in, Checker& checker) {
   return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
-          DecodeField("ballot", in.ballot(), checker),
-          DecodeList("ranges", in.ranges(), kMaxRanges, checker)};
+          DecodeField("ballot", in.ballot(), checker), DecodeList("ranges", in.ranges(), checker)};
 }
 
 }  // namespace
@@ -390,6 +388,8 @@ absl::StatusOr<std::string> Encode(const ToAggregator& in) {
 
 absl::StatusOr<ToAggregator> DecodeToAggregator(std::string_view bytes) {
   v1::ToAggregator message;
+  const absl::StatusOr<uint64_t> expanded = Weigh(bytes, kMaxAssembledBytes, message);
+  if (!expanded.ok()) return expanded.status();
   if (absl::Status status = Parse(bytes, kMaxAssembledBytes, &message); !status.ok()) return status;
   return Decode(message);
 }

@@ -26,7 +26,7 @@ OpenRound Decode(const v1::OpenRound& in, Checker& checker) {
   out.round = checker.Required("round", in.round());
   out.phase = DecodeEnum<RoundPhase>("phase", in.phase(), checker);
   out.ballot = DecodeField("ballot", in.ballot(), checker);
-  out.have = DecodeList("have", in.have(), kMaxRanges, checker);
+  out.have = DecodeList("have", in.have(), checker);
   out.window = in.window();
   return out;
 }
@@ -60,8 +60,7 @@ void Encode(const LastVerdicts& in, v1::LastVerdicts* out) {
 }
 
 LastVerdicts Decode(const v1::LastVerdicts& in, Checker& checker) {
-  return {DecodeLane("lane", in.lane(), checker),
-          DecodeList("verdicts", in.verdicts(), kMaxRememberedVerdicts, checker)};
+  return {DecodeLane("lane", in.lane(), checker), DecodeList("verdicts", in.verdicts(), checker)};
 }
 
 void Encode(const Welcome& in, v1::Welcome* out) {
@@ -112,9 +111,9 @@ Welcome Decode(const v1::Welcome& in, Checker& checker) {
     checker.Fail("frame_bytes", absl::StrCat("is no multiple of ", kChunkBytes));
   }
   out.heartbeat = DecodeDuration(checker.Required("heartbeat_ns", in.heartbeat_ns()));
-  out.layouts = DecodeList("layouts", in.layouts(), kMaxLanes, checker);
-  out.open = DecodeList("open", in.open(), kMaxLanes, checker);
-  out.verdicts = DecodeList("verdicts", in.verdicts(), kMaxLanes, checker);
+  out.layouts = DecodeList("layouts", in.layouts(), checker);
+  out.open = DecodeList("open", in.open(), checker);
+  out.verdicts = DecodeList("verdicts", in.verdicts(), checker);
   out.contract_version = checker.Required("contract_version", in.contract_version());
   out.features = in.features();
   RefuseFeatures(in, checker);
@@ -145,7 +144,7 @@ MembershipChanged Decode(const v1::MembershipChanged& in, Checker& checker) {
   out.membership = DecodeField("membership", in.membership(), checker);
   out.role = DecodeEnum<Role>("role", in.role(), checker);
   if (in.has_donor()) out.donor = checker.Worker("donor", in.donor());
-  out.start = DecodeList("start", in.start(), kMaxLanes, checker);
+  out.start = DecodeList("start", in.start(), checker);
   return out;
 }
 
@@ -159,8 +158,8 @@ void Encode(const Credit& in, v1::Credit* out) {
 
 Credit Decode(const v1::Credit& in, Checker& checker) {
   return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
-          in.window(), DecodeList("acked", in.acked(), kMaxRanges, checker),
-          DecodeList("refused", in.refused(), kMaxRanges, checker)};
+          in.window(), DecodeList("acked", in.acked(), checker),
+          DecodeList("refused", in.refused(), checker)};
 }
 
 void Encode(const Pull& in, v1::Pull* out) {
@@ -173,8 +172,8 @@ void Encode(const Pull& in, v1::Pull* out) {
 
 Pull Decode(const v1::Pull& in, Checker& checker) {
   return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
-          DecodeList("wanted", in.wanted(), kMaxRanges, checker),
-          DecodeList("discarded", in.discarded(), kMaxRanges, checker), in.window()};
+          DecodeList("wanted", in.wanted(), checker),
+          DecodeList("discarded", in.discarded(), checker), in.window()};
 }
 
 void Encode(const AttemptRestarted& in, v1::AttemptRestarted* out) {
@@ -192,7 +191,7 @@ AttemptRestarted Decode(const v1::AttemptRestarted& in, Checker& checker) {
   out.round = checker.Required("round", in.round());
   out.ballot = DecodeField("ballot", in.ballot(), checker);
   out.reason = DecodeText(in.reason());
-  out.redo = DecodeList("redo", in.redo(), kMaxRanges, checker);
+  out.redo = DecodeList("redo", in.redo(), checker);
   out.window = in.window();
   return out;
 }
@@ -224,8 +223,7 @@ void Encode(const Supply& in, v1::Supply* out) {
 
 Supply Decode(const v1::Supply& in, Checker& checker) {
   return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
-          DecodeField("ballot", in.ballot(), checker),
-          DecodeList("ranges", in.ranges(), kMaxRanges, checker)};
+          DecodeField("ballot", in.ballot(), checker), DecodeList("ranges", in.ranges(), checker)};
 }
 
 void Encode(const Verdict& in, v1::Verdict* out) {
@@ -407,6 +405,8 @@ absl::StatusOr<std::string> Encode(const ToWorker& in) {
 
 absl::StatusOr<ToWorker> DecodeToWorker(std::string_view bytes) {
   v1::ToWorker message;
+  const absl::StatusOr<uint64_t> expanded = Weigh(bytes, kMaxAssembledBytes, message);
+  if (!expanded.ok()) return expanded.status();
   if (absl::Status status = Parse(bytes, kMaxAssembledBytes, &message); !status.ok()) return status;
   return Decode(message);
 }

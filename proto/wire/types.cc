@@ -76,7 +76,6 @@ void Encode(const Membership& in, v1::Membership* out) {
 Membership Decode(const v1::Membership& in, Checker& checker) {
   Membership out;
   out.generation = DecodeField("generation", in.generation(), checker);
-  if (!checker.Count("members", in.members_size(), kMaxWorkers)) return out;
   out.members.reserve(in.members_size());
   for (const std::string& member : in.members()) {
     out.members.push_back(checker.Worker("members", member));
@@ -98,7 +97,6 @@ TensorSpec Decode(const v1::TensorSpec& in, Checker& checker) {
   TensorSpec out;
   out.name = checker.Name("name", in.name());
   out.dtype = DecodeEnum<DType>("dtype", in.dtype(), checker);
-  if (!checker.Count("shape", in.shape_size(), kMaxRank)) return out;
   out.shape.assign(in.shape().begin(), in.shape().end());
   const std::optional<uint64_t> bytes = TensorBytes(out);
   if (checker.ok() && (!bytes || *bytes > kMaxTensorBytes)) {
@@ -269,10 +267,8 @@ RoundFacts Decode(const v1::RoundFacts& in, Checker& checker) {
   checker.AtMost("totals.samples", out.totals.samples.value_or(0), kMaxTotalCount);
   checker.AtMost("totals.tokens", out.totals.tokens.value_or(0), kMaxTotalCount);
   checker.AtMost("totals.micro_batches", out.totals.micro_batches.value_or(0), kMaxTotalCount);
-  if (checker.Count("tensor_squared_norms", in.tensor_squared_norms_size(), kMaxTensors)) {
-    out.tensor_squared_norms.assign(in.tensor_squared_norms().begin(),
-                                    in.tensor_squared_norms().end());
-  }
+  out.tensor_squared_norms.assign(in.tensor_squared_norms().begin(),
+                                  in.tensor_squared_norms().end());
   return out;
 }
 
@@ -299,7 +295,7 @@ RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
   if (in.has_spec() || out.outcome != Outcome::kAborted) {
     out.spec = DecodeRequired("spec", in.has_spec(), in.spec(), checker);
   }
-  out.contributors = DecodeList("contributors", in.contributors(), kMaxWorkers, checker);
+  out.contributors = DecodeList("contributors", in.contributors(), checker);
   const auto out_of_order = [](const Contributor& a, const Contributor& b) {
     return a.worker >= b.worker;
   };
@@ -307,13 +303,11 @@ RoundValue Decode(const v1::RoundValue& in, Checker& checker) {
       out.contributors.end()) {
     checker.Fail("contributors", "are not in order of the worker id");
   }
-  if (checker.Count("dropped", in.dropped_size(), kMaxWorkers)) {
-    for (const std::string& worker : in.dropped()) {
-      out.dropped.push_back(checker.Worker("dropped", worker));
-    }
+  for (const std::string& worker : in.dropped()) {
+    out.dropped.push_back(checker.Worker("dropped", worker));
   }
   out.divisor = in.divisor();
-  out.tensor_divisors = DecodeList("tensor_divisors", in.tensor_divisors(), kMaxTensors, checker);
+  out.tensor_divisors = DecodeList("tensor_divisors", in.tensor_divisors(), checker);
   out.layout_version = checker.AtMost("layout_version", in.layout_version(), kMaxTensors);
   out.digest = in.digest();
   out.facts = DecodeField("facts", in.facts(), checker);

@@ -72,10 +72,10 @@ void CheckChunks(uint32_t first, uint32_t count, Checker& checker);
 
 // ---- lists and messages inside messages
 
+// Its entries were counted before it was read (expansion.h).
 template <typename List>
-auto DecodeList(const char* field, const List& in, size_t bound, Checker& checker) {
+auto DecodeList(const char* field, const List& in, Checker& checker) {
   std::vector<decltype(Decode(*in.begin(), checker))> out;
-  if (!checker.Count(field, in.size(), bound)) return out;
   out.reserve(in.size());
   for (const auto& entry : in) {
     Checker::Scope scope(checker, field, static_cast<ptrdiff_t>(out.size()));
@@ -137,10 +137,10 @@ RoundValue Decode(const v1::RoundValue& in, Checker& checker);
 void Encode(const VerdictRecord& in, v1::VerdictRecord* out);
 VerdictRecord Decode(const v1::VerdictRecord& in, Checker& checker);
 
-// A list of tensor specs: at most kMaxTensors, no name twice.
+// A list of tensor specs: no name twice.
 template <typename List>
 std::vector<TensorSpec> DecodeSpecs(const char* field, const List& in, Checker& checker) {
-  std::vector<TensorSpec> specs = DecodeList(field, in, kMaxTensors, checker);
+  std::vector<TensorSpec> specs = DecodeList(field, in, checker);
   checker.Distinct(field, specs,
                    [](const TensorSpec& spec) -> const std::string& { return spec.name; });
   return specs;

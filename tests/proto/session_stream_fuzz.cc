@@ -54,9 +54,9 @@ bool TakeOne(Reader& reader, std::string_view bytes, std::string& pieces) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const basin::testing::QuietProtobuf quiet;
-  basin::wire::AssemblyBudget budget(kBudget);
+  basin::wire::ReaderBudgets budgets{basin::wire::ByteBudget(kBudget)};
   {
-    Reader reader(&budget);
+    Reader reader(&budgets);
     std::string pieces;
     std::string_view rest(reinterpret_cast<const char*>(data), size);
     while (rest.size() >= 2) {
@@ -67,6 +67,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (!TakeOne(reader, message, pieces)) break;
     }
   }
-  if (!budget.Take(kBudget)) std::abort();
+  if (!budgets.assembling.Take(kBudget)) std::abort();
   return 0;
 }

@@ -87,8 +87,8 @@ TYPED_TEST(SessionStream, SmallMessagesTravelAsTheyAre) {
 // Whoever writes the other end may cut where it likes.
 TYPED_TEST(SessionStream, PiecesOfAnySizesMakeTheMessage) {
   using Message = typename TypeParam::Message;
-  AssemblyBudget budget(kMaxAssembledBytes);
-  MessageReader<Message> reader(&budget);
+  ReaderBudgets budgets{ByteBudget(kMaxAssembledBytes)};
+  MessageReader<Message> reader(&budgets);
   for (uint64_t seed = 0; seed < 100; ++seed) {
     RandomMessages random(seed);
     const Message message =
@@ -115,7 +115,7 @@ TYPED_TEST(SessionStream, PiecesOfAnySizesMakeTheMessage) {
       EXPECT_EQ(reader.held(), 0u);
     }
   }
-  EXPECT_TRUE(budget.Take(kMaxAssembledBytes)) << "not all of the budget came back";
+  EXPECT_TRUE(budgets.assembling.Take(kMaxAssembledBytes)) << "not all of the budget came back";
 }
 
 TYPED_TEST(SessionStream, Fault_N10_NothingStandsBetweenPieces) {
@@ -156,16 +156,16 @@ TYPED_TEST(SessionStream, Fault_N11_WhatIsHeldIsBounded) {
 // However many strangers begin a message and say no more.
 TYPED_TEST(SessionStream, Fault_S6_WhatAllHoldIsBounded) {
   using Reader = MessageReader<typename TypeParam::Message>;
-  AssemblyBudget budget(1000);
-  auto first = std::make_unique<Reader>(&budget);
-  Reader second(&budget);
+  ReaderBudgets budgets{ByteBudget(1000)};
+  auto first = std::make_unique<Reader>(&budgets);
+  Reader second(&budgets);
   ASSERT_TRUE(first->Take(this->Piece(std::string(600, 'x'), false)).ok());
   ASSERT_TRUE(second.Take(this->Piece(std::string(400, 'x'), false)).ok());
   this->ExpectRefused(second, this->Piece("x", false), absl::StatusCode::kResourceExhausted,
                       "Too many large messages arrive at once: the server puts together 1000 bytes "
                       "at a time, and this one, of which 400 bytes came, finds no room.");
   first.reset();  // Its stream has ended.
-  EXPECT_TRUE(budget.Take(1000));
+  EXPECT_TRUE(budgets.assembling.Take(1000));
 }
 
 // ---- the largest of each kind

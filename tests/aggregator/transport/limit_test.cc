@@ -18,9 +18,11 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "basin/v1/session.pb.h"
 #include "grpc/grpc.h"
 #include "proto/limits/limits.h"
 #include "proto/wire/frame.h"
+#include "proto/wire/session.h"
 #include "runtime/grpc/byte_buffer.h"
 #include "tests/aggregator/transport/loopback.h"
 #include "tests/aggregator/transport/raw_http2.h"
@@ -117,6 +119,78 @@ TEST(TransportLimit, Fault_N11_DeclaredFourGibibytesTakeNoMemory) {
   EXPECT_EQ(connection.AwaitStatus(3), grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_LT(PeakBytes() - before, 64 * kMiB);
   ExpectServes(loopback);
+}
+
+// A piece of a message, by the numbers of session.proto.
+std::string PieceOf(const std::string& bytes, bool last) {
+  v1::ToAggregator carrier;
+  carrier.mutable_piece()->set_bytes(bytes);
+  carrier.mutable_piece()->set_last(last);
+  return carrier.SerializeAsString();
+}
+
+// Two bytes for each lane, which protobuf would give some hundred.
+TEST(TransportLimit, Fault_S6_EmptyPartsInPiecesTakeLittleMemory) {
+  constexpr uint64_t kPieces = 24;
+  v1::ToAggregator carrier;
+  ASSERT_TRUE(wire::Encode(HelloOf("a", AverageOf({F32("weight", 5)}, 1)), &carrier).ok());
+  std::string hello = carrier.hello().SerializeAsString();
+  while (hello.size() + 64 < kPieces * kMiB) hello += std::string("\x6a\x00", 2);
+  // The message around it: field 1, and its length in four bytes.
+  std::string message = "\x0a";
+  for (uint64_t rest = hello.size(), i = 0; i < 4; ++i, rest >>= 7) {
+    message.push_back(static_cast<char>((rest & 0x7f) | (i < 3 ? 0x80 : 0)));
+  }
+  message += hello;
+  Loopback loopback;
+  ExpectServes(loopback);
+  malloc_trim(0);
+  ResetPeak();
+  const uint64_t before = ResidentBytes();
+  RawStream stream(loopback.Channel(), kSessionMethod);
+  for (size_t begin = 0; begin < message.size(); begin += kMiB) {
+    stream.Write(PieceOf(message.substr(begin, kMiB), begin + kMiB >= message.size()));
+  }
+  const absl::Status end = stream.AwaitEnd();
+  EXPECT_EQ(end.code(), StatusCode::kInvalidArgument) << end;
+  EXPECT_THAT(std::string(end.message()), HasSubstr("hello.lanes has more than 1024 entries"));
+  // The pieces, on both ends of the connection.
+  EXPECT_LT(PeakBytes() - before, 8 * kPieces * kMiB);
+  ExpectServes(loopback);
+}
+
+// What was charged for a message comes back when the engine has dealt with it, also when its
+// session ended before.
+TEST(TransportLimit, Fault_S6_WhatMessagesBecomeIsChargedAndGivenBack) {
+  ServerOptions options;
+  options.expanding_bytes = 20 * kMiB;
+  Loopback loopback(options);
+  // Of 10,000 tensors, some five megabytes of memory.
+  Register large{"lane", LaneKind::kGradient, {}};
+  for (int i = 0; i < 10000; ++i) {
+    large.tensors.push_back({absl::StrCat("tensor ", i), DType::kF32, {1, 1}});
+  }
+  const auto say_hello = [&](RawStream& stream) {
+    stream.Write(Encoded(HelloOf("a", AverageOf({F32("weight", 5)}, 1))));
+    stream.Write(Encoded(large));
+  };
+  for (int i = 0; i < 20; ++i) {
+    RawStream stream(loopback.Channel(), kSessionMethod);
+    say_hello(stream);
+    // Its welcome and its layout: the engine has dealt with both.
+    ASSERT_TRUE(stream.Read().has_value());
+    ASSERT_TRUE(stream.Read().has_value());
+  }
+  EXPECT_EQ(loopback.server.counters().malformed_messages, 0u);
+  // One that is larger than all of it is refused, and its sender may try again.
+  while (large.tensors.size() < 60000) {
+    large.tensors.push_back({absl::StrCat("tensor ", large.tensors.size()), DType::kF32, {1, 1}});
+  }
+  RawStream stream(loopback.Channel(), kSessionMethod);
+  say_hello(stream);
+  const absl::Status end = stream.AwaitEnd();
+  EXPECT_EQ(end.code(), StatusCode::kResourceExhausted) << end;
+  EXPECT_THAT(std::string(end.message()), HasSubstr("Too many large messages arrive at once"));
 }
 
 // ---- windows
