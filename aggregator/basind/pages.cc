@@ -57,6 +57,13 @@ HttpPage Ready(bool ready) {
 
 }  // namespace
 
+HttpServer::Pages ProbesOf(const PageSources& sources) {
+  HttpServer::Pages probes;
+  probes["/livez"] = [sources] { return Live(sources.engine, sources.live_within); };
+  probes["/readyz"] = [sources] { return Ready(sources.ready); };
+  return probes;
+}
+
 HttpServer::Pages PagesOf(const PageSources& sources) {
   HttpServer::Pages pages;
   pages["/metrics"] = [sources] {
@@ -67,8 +74,6 @@ HttpServer::Pages PagesOf(const PageSources& sources) {
     return HttpPage{200, "text/plain; version=0.0.4; charset=utf-8",
                     sources.metrics.Text(snapshot, sources.engine.InboxDelay(), TotalsOf(sources))};
   };
-  pages["/livez"] = [sources] { return Live(sources.engine, sources.live_within); };
-  pages["/readyz"] = [sources] { return Ready(sources.ready); };
   return pages;
 }
 

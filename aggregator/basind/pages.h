@@ -34,6 +34,7 @@ struct PageSources {
   absl::Duration live_within;
 };
 
+HttpServer::Pages ProbesOf(const PageSources& sources);
 HttpServer::Pages PagesOf(const PageSources& sources);
 
 }  // namespace basin::aggregator

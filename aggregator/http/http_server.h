@@ -1,25 +1,31 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A small HTTP server for probes and scrapers: a few fixed paths, read only, no state of peers. Who
-// connects has a second to ask, so that those who do not are in nobody's way for longer.
+// A small HTTP server for probes and scrapers: a few fixed paths, read only, no state of peers.
 //
-// Thread contract: Start and the destructor from one thread. Pages are called from threads of the
-// server, several at a time.
+// One thread holds all connections and waits for none of them: a connection that says nothing costs
+// a descriptor for a second, and when there are too many, of one address or of all, the one that
+// has been silent for longest makes room. So a probe, which asks as soon as it is connected, is
+// answered at once however many others say nothing. It is no work for a general HTTP server's pool
+// of threads: there, as many silent connections as threads hold up everybody.
+//
+// Thread contract: Start and the destructor from one thread. Probes are called from the thread that
+// holds the connections, so they must not block; pages, which may, from another, one at a time.
 // Failure: UNAVAILABLE when the address cannot be listened on.
 
 #ifndef BASIN_AGGREGATOR_HTTP_HTTP_SERVER_H_
 #define BASIN_AGGREGATOR_HTTP_HTTP_SERVER_H_
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "aggregator/config/address.h"
-
-struct mg_context;
-struct mg_connection;
+#include "runtime/grpc/listener.h"
 
 namespace basin::aggregator {
 
@@ -31,28 +37,31 @@ struct HttpPage {
 
 class HttpServer {
  public:
-  // By path ("/metrics"). Each must answer soon; there are few threads.
+  // By path ("/metrics").
   using Pages = std::map<std::string, std::function<HttpPage()>>;
 
   // With port 0 the system chooses one.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const Address& address, Pages pages);
-  // Waits for pages that are being answered.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const Address& address, Pages probes,
+                                                           Pages pages = {});
+  // Waits for the page that is being made.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   // Where it listens, with the real port.
   const Address& address() const { return address_; }
+  // How often there was no file descriptor for another connection. From any thread.
+  uint64_t accept_failures() const { return accept_failures_; }
 
  private:
-  explicit HttpServer(Pages pages) : pages_(std::move(pages)) {}
-  void Stop();
-  int Answer(mg_connection* connection) const;
-  static int OnRequest(mg_connection* connection);
+  class Loop;
 
-  const Pages pages_;
+  HttpServer() = default;
+
   Address address_;
-  mg_context* context_ = nullptr;
+  std::atomic<uint64_t> accept_failures_{0};
+  std::unique_ptr<Loop> loop_;
+  std::unique_ptr<Listener> listener_;
 };
 
 }  // namespace basin::aggregator

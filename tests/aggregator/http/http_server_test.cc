@@ -11,11 +11,13 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "aggregator/http/http_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runtime/mutex.h"
 
 namespace basin::aggregator {
 namespace {
@@ -113,6 +115,81 @@ TEST(HttpServerTest, AnswersAProbeWhileOthersSayNothing) {
   for (const int descriptor : silent) close(descriptor);
   ASSERT_TRUE(page.ok()) << page.status();
   EXPECT_EQ(200, page->status);
+}
+
+// As many as hold every thread of a usual server, and its queue.
+TEST(HttpServerTest, Fault_S6_ProbesComeBeforeAnyNumberOfSilentConnections) {
+  const std::unique_ptr<HttpServer> server = Serve();
+  ASSERT_NE(nullptr, server);
+  std::vector<int> silent(400);
+  for (int& descriptor : silent) descriptor = Connect(*server);
+  // Half of a request is no better.
+  for (const int descriptor : silent) send(descriptor, "GET /li", 7, MSG_NOSIGNAL);
+  for (int i = 0; i < 20; ++i) {
+    const absl::StatusOr<HttpPage> page =
+        GetPage(server->address(), "/livez", absl::Milliseconds(900));
+    ASSERT_TRUE(page.ok()) << page.status();
+    EXPECT_EQ(200, page->status);
+    silent.push_back(Connect(*server));
+  }
+  for (const int descriptor : silent) close(descriptor);
+}
+
+// A page that takes long holds up no probe.
+TEST(HttpServerTest, ProbesDoNotWaitForPages) {
+  Mutex mutex;
+  Condition changed;
+  bool asked = false;
+  bool go_on = false;
+  const auto slow = [&] {
+    MutexLock lock(mutex);
+    asked = true;
+    changed.NotifyAll();
+    while (!go_on) changed.Wait(mutex);
+    return HttpPage{200, "text/plain", std::string(3 << 20, 'm')};
+  };
+  absl::StatusOr<std::unique_ptr<HttpServer>> server =
+      HttpServer::Start({"127.0.0.1", 0},
+                        {{"/livez",
+                          [] {
+                            return HttpPage{200, "text/plain", "ok\n"};
+                          }}},
+                        {{"/metrics", slow}});
+  ASSERT_TRUE(server.ok()) << server.status();
+  std::string answer;
+  std::thread scraper([&] { answer = Ask(**server, "GET /metrics HTTP/1.1\r\n\r\n"); });
+  {
+    MutexLock lock(mutex);
+    while (!asked) changed.Wait(mutex);
+  }
+  EXPECT_THAT(Ask(**server, "GET /livez HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+  {
+    MutexLock lock(mutex);
+    go_on = true;
+    changed.NotifyAll();
+  }
+  scraper.join();
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+  EXPECT_GT(answer.size(), size_t{3} << 20);
+}
+
+TEST(HttpServerTest, AnswersWhatAProxyAsks) {
+  const std::unique_ptr<HttpServer> server = Serve();
+  ASSERT_NE(nullptr, server);
+  EXPECT_THAT(Ask(*server, "GET http://somewhere:29601/livez?x HTTP/1.1\r\nHost: a\r\n\r\n"),
+              StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Ask(*server, "GET http://somewhere HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404"));
+}
+
+TEST(HttpServerTest, SaysWhatIsWrongWithARequest) {
+  const std::unique_ptr<HttpServer> server = Serve();
+  ASSERT_NE(nullptr, server);
+  EXPECT_THAT(Ask(*server, "\x16\x03\x01"),
+              AllOf(StartsWith("HTTP/1.1 400"), HasSubstr("without TLS")));
+  EXPECT_THAT(Ask(*server, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 400"), HasSubstr("not HTTP/2")));
+  EXPECT_THAT(Ask(*server, "GET /" + std::string(5000, 'a')), StartsWith("HTTP/1.1 431"));
+  EXPECT_THAT(Ask(*server, "GET\r\n\r\n"), StartsWith("HTTP/1.1 400"));
 }
 
 TEST(HttpServerTest, APortThatSomebodyHasIsAnErrorWithAWayOut) {
