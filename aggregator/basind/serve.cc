@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "aggregator/admin/admin_server.h"
+#include "aggregator/basind/descriptors.h"
 #include "aggregator/basind/pages.h"
 #include "aggregator/basind/signals.h"
 #include "aggregator/config/address.h"
@@ -106,7 +107,8 @@ std::string WithPort(const std::string& text, int port) {
 class Service {
  public:
   Service(const Settings& settings, std::string version)
-      : settings_(settings),
+      : descriptors_(RaiseDescriptors()),
+        settings_(settings),
         version_(std::move(version)),
         log_(settings.log_level, WriteToStandardOutput),
         metrics_(version_),
@@ -115,7 +117,7 @@ class Service {
         state_file_(OpenStateFile(settings, log_, metrics_, settings_.engine.core)),
         reducer_(kernels::MakeCpuReducer()),
         engine_(settings_.engine, clock_, *reducer_, reporter_, state_file_.get()),
-        server_(OptionsOf(settings_)) {}
+        server_(Options()) {}
 
   absl::StatusOr<Endpoints> Start() {
     Endpoints endpoints;
@@ -138,7 +140,8 @@ class Service {
                      endpoints.admin.empty() ? "none" : endpoints.admin, ", probes and metrics on ",
                      endpoints.http.empty() ? "none" : endpoints.http, "; term ",
                      settings_.engine.core.term, ", memory ",
-                     ShowBytes(settings_.engine.core.memory_bytes), "."));
+                     ShowBytes(settings_.engine.core.memory_bytes), "; ", Describe(descriptors_),
+                     "."));
   }
 
   void Drain(int signal) {
@@ -154,13 +157,28 @@ class Service {
   }
 
  private:
-  static ServerOptions OptionsOf(const Settings& settings) {
+  ServerOptions Options() {
     ServerOptions options;
-    options.address = settings.grpc_address;
-    options.grpc = settings.grpc;
-    options.grpc.quota_bytes = QuotaFor(settings.engine.core.memory_bytes);
-    options.expanding_bytes = ExpandingFor(settings.engine.core.memory_bytes);
+    options.address = settings_.grpc_address;
+    options.grpc = settings_.grpc;
+    options.grpc.quota_bytes = QuotaFor(settings_.engine.core.memory_bytes);
+    options.expanding_bytes = ExpandingFor(settings_.engine.core.memory_bytes);
+    options.kept_descriptors = kKeptDescriptors;
+    options.on_descriptors = [this](bool waits) { SayDescriptors(waits); };
     return options;
+  }
+
+  void SayDescriptors(bool waits) {
+    if (!waits) {
+      return Say(log_, LogLevel::kInfo, "descriptors_free",
+                 "There are file descriptors for connections of workers again.");
+    }
+    Say(log_, LogLevel::kError, "descriptors_short",
+        absl::StrCat("No file descriptor is left for another connection of a worker: there are ",
+                     Describe(descriptors_),
+                     ". Connections wait until others end; training goes on. Raise the hard limit "
+                     "(ulimit -Hn, LimitNOFILE in a unit of systemd), or find out who opens so "
+                     "many."));
   }
 
   absl::Status StartAdmin(Endpoints& endpoints) {
@@ -174,16 +192,17 @@ class Service {
   }
 
   absl::Status StartHttp(Endpoints& endpoints) {
-    absl::StatusOr<std::unique_ptr<HttpServer>> http =
-        HttpServer::Start(*ParseAddress(settings_.http_address),
-                          PagesOf({engine_, metrics_, server_.counters(), admin_.get(), ready_,
-                                   settings_.live_within}));
+    const PageSources sources{engine_,      metrics_, server_.counters(),
+                              admin_.get(), ready_,   settings_.live_within};
+    absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
+        *ParseAddress(settings_.http_address), ProbesOf(sources), PagesOf(sources));
     if (!http.ok()) return http.status();
     http_ = *std::move(http);
     endpoints.http = ToString(http_->address());
     return absl::OkStatus();
   }
 
+  const Descriptors descriptors_;
   Settings settings_;
   const std::string version_;
   std::atomic<bool> ready_{false};

@@ -78,7 +78,7 @@ GrpcServer::~GrpcServer() { Stop(); }
 
 absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
   absl::StatusOr<std::unique_ptr<Listener>> listener =
-      Listener::Open(options_.address, counters_.accept_failures);
+      Listener::Open(options_.address, counters_.accept_failures, options_.kept_descriptors);
   if (!listener.ok()) {
     return absl::UnavailableError(absl::StrCat(
         "Cannot listen on ", options_.address, ": ", std::string(listener.status().message()),
@@ -110,11 +110,12 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
         absl::StrCat("Cannot serve on ", options_.address, ". Check the certificate and its key."));
   }
   listener_ = *std::move(listener);
-  listener_->Start([this](int fd) {
+  const auto take = [this](int fd) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = fd;
     acceptor_->HandleNewConnection(&connection);
-  });
+  };
+  listener_->Start(take, options_.on_descriptors);
   return port();
 }
 

@@ -22,6 +22,7 @@
 #define BASIN_AGGREGATOR_TRANSPORT_SERVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -65,6 +66,11 @@ struct ServerOptions {
 
   // See ExpandingFor.
   uint64_t expanding_bytes = uint64_t{1} << 30;
+
+  // File descriptors of the process that workers do not get, and who is told when one of them has
+  // to wait for one (on a thread of the server's), and when none has to any more.
+  uint32_t kept_descriptors = 0;
+  std::function<void(bool waits)> on_descriptors;
 
   // After GOAWAY, for streams to end by themselves.
   absl::Duration goaway_grace = absl::Seconds(2);

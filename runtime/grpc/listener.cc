@@ -2,15 +2,18 @@
 
 #include "runtime/grpc/listener.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -80,7 +83,8 @@ bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const std::string& address,
-                                                         std::atomic<uint64_t>& failures) {
+                                                         std::atomic<uint64_t>& failures,
+                                                         uint32_t kept) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) return absl::UnavailableError("host:port is needed");
   std::string host = address.substr(0, colon);
@@ -91,7 +95,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const std::string& addr
   absl::StatusOr<Addresses> found = Resolve(everywhere ? "::" : host, address.substr(colon + 1));
   if (!found.ok()) return found.status();
 
-  std::unique_ptr<Listener> listener(new Listener(failures));
+  std::unique_ptr<Listener> listener(new Listener(failures, kept));
   int error = 0;
   const auto listen_on = [&](const addrinfo& candidate) {
     if (listener->port_ != 0) SetPort(candidate.ai_addr, listener->port_);
@@ -125,8 +129,9 @@ Listener::~Listener() {
   if (stop_ >= 0) close(stop_);
 }
 
-void Listener::Start(std::function<void(int fd)> take) {
+void Listener::Start(std::function<void(int fd)> take, std::function<void(bool waits)> wait) {
   take_ = std::move(take);
+  wait_ = std::move(wait);
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "basin-listener");
     Run();
@@ -145,10 +150,30 @@ void Listener::Run() {
     for (size_t i = 1; i < waits.size(); ++i) {
       if (was_full || waits[i].revents != 0) full |= !AcceptFrom(waits[i].fd);
     }
+    if (full != was_full && wait_ != nullptr) wait_(full);
   }
 }
 
+bool Listener::HasDescriptor() const {
+  if (kept_ == 0) return true;
+  // The kernel gives out the lowest that is free.
+  const int lowest = fcntl(stop_, F_DUPFD_CLOEXEC, 0);
+  if (lowest < 0) return false;
+  close(lowest);
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlim_t kept = std::min<rlim_t>(kept_, limit.rlim_cur / 4);
+  return static_cast<rlim_t>(lowest) + kept < limit.rlim_cur;
+}
+
 bool Listener::AcceptFrom(int socket) {
+  if (!HasDescriptor()) {
+    // Whether somebody waits for it.
+    pollfd wait = {socket, POLLIN, 0};
+    if (poll(&wait, 1, 0) == 0) return true;
+    ++failures_;
+    return false;
+  }
   const int fd = accept4(socket, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd >= 0) {
     take_(fd);

@@ -4,8 +4,8 @@
 // could listen by itself, but once a process has run out of file descriptors its listener never
 // accepts again; this one waits until there are some.
 //
-// Thread contract: Open, Start and the destructor on one thread; `take` is called on the
-// listener's. Failure: a connection that cannot be accepted waits in the kernel's queue.
+// Thread contract: Open, Start and the destructor on one thread; `take` and `wait` are called on
+// the listener's. Failure: a connection that cannot be accepted waits in the kernel's queue.
 
 #ifndef BASIN_RUNTIME_GRPC_LISTENER_H_
 #define BASIN_RUNTIME_GRPC_LISTENER_H_
@@ -26,33 +26,39 @@ class Listener {
  public:
   // "host:port" or "[host]:port"; port 0 is any that is free. 0.0.0.0 and [::] are every address of
   // the machine, of either kind. `failures` counts how often there was no file descriptor for a
-  // connection; it outlives the listener.
-  // Failure: UNAVAILABLE with the reason.
+  // connection; it outlives the listener. `kept` descriptors of the process are left to others, or
+  // a quarter of what it may have, if that is less: connections beyond that wait. Failure:
+  // UNAVAILABLE with the reason.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(const std::string& address,
-                                                        std::atomic<uint64_t>& failures);
+                                                        std::atomic<uint64_t>& failures,
+                                                        uint32_t kept = 0);
   // Connections that were not taken yet are closed.
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  // Gives every connection to `take`, which owns the descriptor then.
-  // REQUIRES: called at most once.
-  void Start(std::function<void(int fd)> take);
+  // Gives every connection to `take`, which owns the descriptor then. `wait` is called with true
+  // when one has to wait for a descriptor, and with false when none has to any more. REQUIRES:
+  // called at most once.
+  void Start(std::function<void(int fd)> take, std::function<void(bool waits)> wait = nullptr);
 
   int port() const { return port_; }
 
  private:
-  explicit Listener(std::atomic<uint64_t>& failures) : failures_(failures) {}
+  Listener(std::atomic<uint64_t>& failures, uint32_t kept) : failures_(failures), kept_(kept) {}
 
   void Run();
   // False when there is no descriptor for another connection.
   bool AcceptFrom(int socket);
+  bool HasDescriptor() const;
 
   std::atomic<uint64_t>& failures_;
+  const uint32_t kept_;
   std::vector<int> sockets_;
   int port_ = 0;
   int stop_ = -1;  // An eventfd: readable once the thread must end.
   std::function<void(int fd)> take_;
+  std::function<void(bool waits)> wait_;
   std::thread thread_;
 };
 

@@ -7,6 +7,7 @@ Usage: test_basind.py BASIND BASINCTL SOURCE_FOLDER
 import json
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -14,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -117,6 +119,35 @@ class Start(unittest.TestCase):
             self.assertEqual(0, run(BASINCTL, "status", f"--address={basind.admin}").returncode)
             basind.process.send_signal(signal.SIGTERM)
             self.assertEqual(0, basind.process.wait())
+
+
+class Files(unittest.TestCase):
+    def test_Fault_A10_400_workers_have_descriptors_where_a_shell_gives_1024(self) -> None:
+        workers = 400
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # This end needs as many.
+        for limit in ("1024:4096", "1024:1024"):
+            with Basind(BASIND, before=("prlimit", f"--nofile={limit}")) as basind:
+                hard = int(limit.split(":")[1])
+                reason = basind.await_serving()["reason"]
+                self.assertIn(f"{hard} file descriptors", reason)
+                samples = samples_of(self, basind.get("/metrics")[1])
+                self.assertEqual(hard, samples["process_max_fds"])
+                host, port = basind.grpc.rsplit(":", 1)
+                crowd = [socket.create_connection((host, int(port))) for _ in range(3 * workers)]
+                for peer in crowd:
+                    self.addCleanup(peer.close)
+                if hard == 1024:
+                    # What there is no descriptor for waits, and the probes do not.
+                    self.assertIn("ulimit -Hn", basind.await_event("descriptors_short")["reason"])
+                else:
+                    deadline = time.monotonic() + 60
+                    while self.open_files(basind) < 3 * workers:
+                        self.assertLess(time.monotonic(), deadline)
+                self.assertEqual(200, basind.get("/readyz")[0])
+
+    def open_files(self, basind: Basind) -> int:
+        return len(list(Path(f"/proc/{basind.process.pid}/fd").iterdir()))
 
 
 class End(unittest.TestCase):

@@ -99,5 +99,48 @@ TEST(Listener, Fault_A10_GoesOnOnceThereAreFileDescriptors) {
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+// Workers may not take the last descriptors: a probe that finds none ends a healthy aggregator.
+TEST(Listener, Fault_A10_LeavesDescriptorsToOthers) {
+  constexpr uint32_t kKept = 24;
+  std::atomic<uint64_t> failures{0};
+  auto for_workers = Listener::Open("127.0.0.1:0", failures, kKept);
+  std::atomic<uint64_t> other_failures{0};
+  auto for_probes = Listener::Open("127.0.0.1:0", other_failures);
+  ASSERT_TRUE(for_workers.ok() && for_probes.ok());
+  Taken workers;
+  Taken probes;
+  std::atomic<int> began{0};
+  std::atomic<int> ended{0};
+  (*for_workers)
+      ->Start([&](int fd) { workers(fd); }, [&](bool waits) { ++(waits ? began : ended); });
+  (*for_probes)->Start([&](int fd) { probes(fd); });
+
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 128;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const int worker = ConnectTo((*for_workers)->port());
+  Await([&] { return workers.count == 1; });
+  std::vector<int> fill;
+  for (int fd = dup(worker); fd >= 0; fd = dup(worker)) {
+    fill.push_back(fd);
+    if (fd + kKept >= 128) break;
+  }
+  const int waiting = ConnectTo((*for_workers)->port());
+  Await([&] { return failures >= 3; });
+  const int probe = ConnectTo((*for_probes)->port());
+  Await([&] { return probes.count == 1; });
+  EXPECT_EQ(workers.count, 1);
+  EXPECT_EQ(began, 1);
+  EXPECT_EQ(ended, 0);
+  EXPECT_EQ(other_failures, 0u);
+
+  for (const int fd : fill) close(fd);
+  Await([&] { return workers.count == 2 && ended == 1; });
+  for (const int fd : {worker, waiting, probe}) close(fd);
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 }  // namespace
 }  // namespace basin

@@ -1,0 +1,36 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The file descriptors of the process: how many there are, and for whom.
+//
+// Thread contract: functions; RaiseDescriptors while there is one thread.
+// Failure: none; where the limit cannot be raised, it is as it was.
+
+#ifndef BASIN_AGGREGATOR_BASIND_DESCRIPTORS_H_
+#define BASIN_AGGREGATOR_BASIND_DESCRIPTORS_H_
+
+#include <cstdint>
+#include <string>
+
+namespace basin::aggregator {
+
+// For operators, probes, scrapers and the state file, while workers take all others.
+inline constexpr uint32_t kKeptDescriptors = 160;
+
+struct Descriptors {
+  uint64_t before = 0;  // The limit that the process was started with,
+  uint64_t now = 0;     // and the one that it has given itself.
+
+  // Workers that can be connected: a session and two data streams each.
+  uint64_t workers() const;
+};
+
+// Takes as many as the process may have without asking: the soft limit, which is often 1024,
+// becomes the hard one.
+Descriptors RaiseDescriptors();
+
+// "4096 file descriptors (raised from 1024), for about 1300 workers".
+std::string Describe(const Descriptors& descriptors);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_BASIND_DESCRIPTORS_H_
