@@ -35,36 +35,41 @@ const Job* Coordinator::FindJob(const JobName& name) const {
 }
 
 template <typename F>
-void Coordinator::OnWorker(SessionId session, F&& take) {
+std::optional<JobId> Coordinator::OnWorker(SessionId session, F&& take) {
   const auto it = sessions_.find(session);
-  if (it == sessions_.end() || !it->second.slot.has_value()) return;
-  take(jobs_.at(*it->second.job), *it->second.slot);
+  if (it == sessions_.end() || !it->second.slot.has_value()) return std::nullopt;
+  const JobId id = *it->second.job;
+  take(jobs_.at(id), *it->second.slot);
+  return id;
 }
 
-absl::Time Coordinator::NextDeadline() const { return wake_; }
+absl::Time Coordinator::NextDeadline() const {
+  return std::min(deadlines_.Next(), drained_ ? absl::InfiniteFuture() : drain_until_);
+}
 
-// The next deadline. One that has passed already is due now: only the time after this moment can
-// be slept through, so nothing before it counts as a stall of this process.
-absl::Time Coordinator::Earliest(absl::Time now) const {
-  absl::Time next = drained_ ? absl::InfiniteFuture() : drain_until_;
-  for (const auto& [id, job] : jobs_) next = std::min(next, job.NextDeadline(config_));
-  return std::max(next, now);
+// A deadline that has passed already is due now: only the time after this moment can be slept
+// through, so nothing before it counts as a stall of this process.
+void Coordinator::SetDeadline(const Job& job, absl::Time now) {
+  deadlines_.Set(job.id(), std::max(job.NextDeadline(config_), now));
 }
 
 void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
   // This process itself was stopped, or starved: nobody else is to blame for the silence. Every
   // deadline moves by the gap, and what has arrived meanwhile is read before anyone is judged.
-  if (wake_ != absl::InfiniteFuture() && now > wake_ + config_.stall_threshold) {
-    const absl::Duration gap = now - wake_;
+  if (const absl::Time wake = NextDeadline();
+      wake != absl::InfiniteFuture() && now > wake + config_.stall_threshold) {
+    const absl::Duration gap = now - wake;
     actions.push_back(Note{NoteKind::kStalled, "", "", "", 0,
                            absl::StrCat("This process woke ", absl::FormatDuration(gap),
                                         " late; every deadline is extended by that.")});
     // A little more than the gap, which is the time to read what has arrived meanwhile.
     const absl::Duration shift = gap + config_.stall_threshold;
-    for (auto& [id, job] : jobs_) job.Shift(shift, config_, now);
+    for (auto& [id, job] : jobs_) {
+      job.Shift(shift, config_, now);
+      SetDeadline(job, now);
+    }
     started_ += shift;
     drain_until_ += shift;
-    wake_ = Earliest(now);
   }
   Take(event, now, actions);
 }
@@ -72,32 +77,44 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
 void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& actions) {
   const uint64_t reserved = memory_.reserved;
   const JobScope scope{now, config_, memory_, actions, sessions_, started_, draining_};
+  // The job that the event is about, and whether it may start a wait that is shorter than the usual
+  // ones. Looking at every deadline of a job for every event would cost more than all the rest;
+  // what a frame or an ordinary message starts to wait for takes at least shortest_wait_, and
+  // looking early is harmless.
+  std::optional<JobId> about;
+  bool hurries = true;
   const auto on_job = [&](const JobName& name, auto&& take) {
     const auto it = by_name_.find(name);
-    if (it != by_name_.end()) take(jobs_.at(it->second));
+    if (it == by_name_.end()) return;
+    about = it->second;
+    take(jobs_.at(it->second));
   };
-  bool timers_changed = true;
+  const auto on_known = [&](JobId id, auto&& take) {
+    const auto it = jobs_.find(id);
+    if (it == jobs_.end()) return;
+    about = id;
+    take(it->second);
+  };
   if (const auto* frame = std::get_if<FrameReceived>(&event)) {
-    OnWorker(frame->session, [&](Job& job, Slot slot) { job.TakeFrame(scope, slot, *frame); });
-    timers_changed = false;
-    wake_ = std::min(wake_, now + shortest_wait_);
+    about =
+        OnWorker(frame->session, [&](Job& job, Slot slot) { job.TakeFrame(scope, slot, *frame); });
+    hurries = false;
   } else if (const auto* done = std::get_if<ReduceDone>(&event)) {
-    const auto it = jobs_.find(done->job);
-    if (it != jobs_.end()) it->second.TakeReduceDone(scope, *done);
-    timers_changed = false;
-    wake_ = std::min(wake_, now + shortest_wait_);
+    on_known(done->job, [&](Job& job) { job.TakeReduceDone(scope, *done); });
+    hurries = false;
   } else if (const auto* received = std::get_if<MessageReceived>(&event)) {
     if (const auto* hello = std::get_if<Hello>(&received->message)) {
-      TakeHello(received->session, *hello, scope);
+      about = TakeHello(received->session, *hello, scope);
     } else {
-      OnWorker(received->session,
-               [&](Job& job, Slot slot) { job.TakeMessage(scope, slot, received->message); });
+      about = OnWorker(received->session, [&](Job& job, Slot slot) {
+        job.TakeMessage(scope, slot, received->message);
+      });
     }
-    timers_changed = MayHurryDeadlines(received->message);
-    if (!timers_changed) wake_ = std::min(wake_, now + shortest_wait_);
+    hurries = MayHurryDeadlines(received->message);
   } else if (const auto* value = std::get_if<ValueReceived>(&event)) {
-    OnWorker(value->session, [&](Job& job, Slot slot) { job.TakeValue(scope, slot, *value); });
-    timers_changed = false;
+    about =
+        OnWorker(value->session, [&](Job& job, Slot slot) { job.TakeValue(scope, slot, *value); });
+    hurries = false;
   } else if (const auto* opened = std::get_if<SessionOpened>(&event)) {
     sessions_[opened->session] = Session{opened->token, std::nullopt, std::nullopt};
   } else if (const auto* lost = std::get_if<SessionLost>(&event)) {
@@ -105,14 +122,14 @@ void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& 
     if (it != sessions_.end()) {
       const Session session = it->second;
       sessions_.erase(it);
-      const auto job = session.job.has_value() ? jobs_.find(*session.job) : jobs_.end();
-      if (job != jobs_.end()) {
-        job->second.LoseSession(scope, lost->session, session.slot, lost->closed_by_peer);
+      if (session.job.has_value()) {
+        on_known(*session.job, [&](Job& job) {
+          job.LoseSession(scope, lost->session, session.slot, lost->closed_by_peer);
+        });
       }
     }
   } else if (const auto* saved = std::get_if<StateSaved>(&event)) {
-    const auto it = jobs_.find(saved->job);
-    if (it != jobs_.end()) it->second.TakeStateSaved(scope, *saved);
+    on_known(saved->job, [&](Job& job) { job.TakeStateSaved(scope, *saved); });
   } else if (const auto* evict = std::get_if<EvictWorker>(&event)) {
     on_job(evict->job, [&](Job& job) {
       job.Evict(scope, evict->worker, absl::StrCat("was evicted: ", evict->reason));
@@ -136,22 +153,25 @@ void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& 
   } else if (const auto* resume = std::get_if<ResumeJob>(&event)) {
     on_job(resume->job, [&](Job& job) { job.Suspend(scope, false); });
   }
-  if (now >= wake_) {
-    CheckDeadlines(scope);
-    timers_changed = true;
+  if (about.has_value()) {
+    if (hurries) {
+      Job& job = jobs_.at(*about);
+      job.RecoverOrphans(scope);  // Workers may have been lost.
+      SetDeadline(job, now);
+    } else {
+      deadlines_.Hurry(*about, now + shortest_wait_);
+    }
   }
-  if (timers_changed) {  // As whenever a worker is lost.
-    for (auto& [id, job] : jobs_) job.RecoverOrphans(scope);
-  }
+  if (now >= deadlines_.Next()) CheckDeadlines(scope);
   if (draining_) CheckDrained(scope);
   const bool dropped = memory_.shortage;
   if (dropped) DropCached(scope);
   if (dropped || memory_.reserved < reserved) {
-    for (auto& [id, job] : jobs_) job.RetryMemory(scope);
+    for (auto& [id, job] : jobs_) {
+      job.RetryMemory(scope);
+      deadlines_.Hurry(id, now + shortest_wait_);
+    }
   }
-  // Looking at every deadline for every event would cost more than all the rest. What a frame or
-  // an ordinary message starts to wait for takes at least shortest_wait_; waking early is harmless.
-  if (timers_changed) wake_ = Earliest(now);
 }
 
 void Coordinator::Refuse(const JobScope& scope, SessionId session, const Hello& hello,
@@ -162,12 +182,12 @@ void Coordinator::Refuse(const JobScope& scope, SessionId session, const Hello& 
   scope.actions.push_back(EndSession{session, Error{code, text}});
 }
 
-void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScope& scope) {
+std::optional<JobId> Coordinator::TakeHello(SessionId session, const Hello& hello,
+                                            const JobScope& scope) {
   const auto it = sessions_.find(session);
-  if (it == sessions_.end()) return;
+  if (it == sessions_.end()) return std::nullopt;
   if (it->second.job.has_value()) {  // A second hello: the job says what is wrong with it.
-    OnWorker(session, [&](Job& job, Slot slot) { job.TakeMessage(scope, slot, hello); });
-    return;
+    return OnWorker(session, [&](Job& job, Slot slot) { job.TakeMessage(scope, slot, hello); });
   }
   if (hello.protocol_version != kProtocolVersion || hello.contract_version != kContractVersion) {
     Refuse(scope, session, hello, ErrorCode::kVersionMismatch,
@@ -175,7 +195,7 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
                         hello.protocol_version, " with arithmetic contract ",
                         hello.contract_version, "; this aggregator speaks ", kProtocolVersion,
                         " with ", kContractVersion, ". Install matching versions."));
-    return;
+    return std::nullopt;
   }
   auto known = by_name_.find(hello.job);
   const Term term = known == by_name_.end() ? config_.term : jobs_.at(known->second).term();
@@ -183,27 +203,27 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
     Refuse(scope, session, hello, ErrorCode::kInvalidArgument,
            absl::StrCat("The hello of worker ", hello.worker, " of job ", hello.job, " ", why,
                         "; its client is broken."));
-    return;
+    return std::nullopt;
   }
   // Who is needed to end an open round may come back.
   const bool expected = known != by_name_.end() && jobs_.at(known->second).Expects(hello);
   if (draining_ && !expected) {
     Refuse(scope, session, hello, ErrorCode::kUnavailable,
            "This aggregator is draining; the client retries until another one answers.");
-    return;
+    return std::nullopt;
   }
   if (hello.settings.max_workers > config_.max_workers) {
     Refuse(scope, session, hello, ErrorCode::kResourceExhausted,
            absl::StrCat("Job ", hello.job, " asks for max_workers = ", hello.settings.max_workers,
                         "; this aggregator allows ", config_.max_workers, "."));
-    return;
+    return std::nullopt;
   }
   if (known == by_name_.end()) {
     if (jobs_.size() >= config_.max_jobs && !ForgetUnstarted(scope)) {
       Refuse(scope, session, hello, ErrorCode::kResourceExhausted,
              absl::StrCat("This aggregator has ", jobs_.size(),
                           " jobs, which is its limit (max_jobs). Try again when one has ended."));
-      return;
+      return std::nullopt;
     }
     std::string why;
     if (!Job::Fits(scope, hello.settings, why)) DropCached(scope);
@@ -211,7 +231,7 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
       Refuse(scope, session, hello, ErrorCode::kResourceExhausted,
              absl::StrCat("Job ", hello.job, " ", why,
                           ". Give the aggregator more memory, or lower max_workers."));
-      return;
+      return std::nullopt;
     }
     std::optional<SavedState> saved;
     if (const auto state = saved_.extract(hello.job)) saved = std::move(state.mapped());
@@ -223,30 +243,33 @@ void Coordinator::TakeHello(SessionId session, const Hello& hello, const JobScop
   }
   sessions_[session].job = known->second;  // Making room has ended others, and moved them.
   jobs_.at(known->second).TakeHello(scope, session, hello);
+  return known->second;
 }
 
 void Coordinator::CheckDeadlines(const JobScope& scope) {
-  for (auto it = jobs_.begin(); it != jobs_.end();) {
+  for (const JobId id : deadlines_.DueAt(scope.now)) {
+    const auto it = jobs_.find(id);
     Job& job = it->second;
     job.CheckDeadlines(scope);
-    if (!job.Expired(scope)) {
-      ++it;
+    if (job.Expired(scope)) {
+      Forget(scope, it, "Nobody has been connected for long; the job is forgotten.");
       continue;
     }
-    it = Forget(scope, it, "Nobody has been connected for long; the job is forgotten.");
+    job.RecoverOrphans(scope);
+    SetDeadline(job, scope.now);
   }
 }
 
-std::map<JobId, Job>::iterator Coordinator::Forget(const JobScope& scope,
-                                                   std::map<JobId, Job>::iterator entry,
-                                                   const std::string& why) {
+void Coordinator::Forget(const JobScope& scope, std::map<JobId, Job>::iterator entry,
+                         const std::string& why) {
   Job& job = entry->second;
   scope.actions.push_back(Note{NoteKind::kJobEnded, job.name(), "", "", 0, why});
   job.ReleaseMemory(scope);
   // Nothing was decided with it: who comes next is to be asked as well.
   if (job.saved().has_value()) saved_.emplace(job.name(), *job.saved());
   by_name_.erase(job.name());
-  return jobs_.erase(entry);
+  deadlines_.Remove(entry->first);
+  jobs_.erase(entry);
 }
 
 // Makes room for another job: forgets one that never had a member and that nobody is ready to
@@ -284,6 +307,7 @@ void Coordinator::CheckDrained(const JobScope& scope) {
     job.EndAllSessions(scope, Error{ErrorCode::kUnavailable,
                                     "This aggregator has drained; the client reconnects to the "
                                     "one that takes over."});
+    deadlines_.Hurry(id, scope.now + shortest_wait_);
   }
   scope.actions.push_back(Drained{});
 }

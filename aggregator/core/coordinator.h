@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "aggregator/core/action.h"
 #include "aggregator/core/config.h"
+#include "aggregator/core/deadlines.h"
 #include "aggregator/core/event.h"
 #include "aggregator/core/job.h"
 #include "proto/vocabulary/fingerprint.h"
@@ -49,16 +50,16 @@ class Coordinator {
 
   // Everything that later steps depend on, except the constant config.
   auto Fields() const {
-    return std::tie(started_, wake_, memory_, next_job_, jobs_, by_name_, saved_, sessions_,
+    return std::tie(started_, deadlines_, memory_, next_job_, jobs_, by_name_, saved_, sessions_,
                     draining_, drain_until_, drained_);
   }
 
  private:
   void Take(const Event& event, absl::Time now, std::vector<Action>& actions);
-  void TakeHello(SessionId session, const Hello& hello, const JobScope& scope);
+  // Both return the job that the event was about.
+  std::optional<JobId> TakeHello(SessionId session, const Hello& hello, const JobScope& scope);
   void CheckDeadlines(const JobScope& scope);
-  std::map<JobId, Job>::iterator Forget(const JobScope& scope, std::map<JobId, Job>::iterator entry,
-                                        const std::string& why);
+  void Forget(const JobScope& scope, std::map<JobId, Job>::iterator entry, const std::string& why);
   bool ForgetUnstarted(const JobScope& scope);
   void DropCached(const JobScope& scope);
   void CheckDrained(const JobScope& scope);
@@ -67,15 +68,15 @@ class Coordinator {
   // Runs take(job, slot) for the worker that the session belongs to; what comes on a session that
   // has ended, or whose hello waits, does not count.
   template <typename F>
-  void OnWorker(SessionId session, F&& take);
-  absl::Time Earliest(absl::Time now) const;
+  std::optional<JobId> OnWorker(SessionId session, F&& take);
+  void SetDeadline(const Job& job, absl::Time now);
 
   // Constant after construction.
   Config config_;
   absl::Time started_;
   absl::Duration shortest_wait_;  // Of those that messages and frames can start.
 
-  absl::Time wake_ = absl::InfiniteFuture();  // What NextDeadline says.
+  Deadlines deadlines_;
   MemoryBudget memory_;
   JobId next_job_ = 0;
   std::map<JobId, Job> jobs_;

@@ -65,7 +65,7 @@ RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
   const Lane& lane = lanes_[index];
   return RoundScope{scope.now, scope.config,   scope.actions, id_,         name_,
                     index,     lane.name,      lane.layout,   lane.memory, workers_,
-                    Paused(),  lane.last_spec, membership_};
+                    Paused(),  lane.last_spec, membership_,   lanes_};
 }
 
 ValueScope Job::ValuesScope(const JobScope& scope) const {

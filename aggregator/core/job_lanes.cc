@@ -206,10 +206,15 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
   };
   SendTo(scope, slot, describe(0));
   if (!grew) return;
+  SendAll others;  // Serialised once: a layout can be megabytes.
   for (Slot other = 0; other < workers_.size(); ++other) {
-    if (other != slot && workers_[other].state != WorkerState::kLost) {
-      SendTo(scope, other, describe(before));
-    }
+    const Worker& receiver = workers_[other];
+    if (other == slot || receiver.state == WorkerState::kLost || !receiver.connected()) continue;
+    others.sessions.push_back(*receiver.session);
+  }
+  if (!others.sessions.empty()) {
+    others.message = describe(before);
+    scope.actions.push_back(std::move(others));
   }
   AdvanceLane(scope, index);
 }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "aggregator/core/lane.h"
 
 namespace basin::aggregator {
 namespace {
@@ -189,11 +190,29 @@ std::string Round::WaitsFor(const Layout& layout) const {
   return "";
 }
 
+// "it waits for others in round 7 of lane call/loss; ": what a member that has not begun this round
+// does instead, where it has contributed all it can to another one. When those others wait for this
+// round, the workers make their calls in different orders, and wait for each other for ever. That
+// is not certain here: a trainer may begin this round before it waits for the other.
+std::string Round::WaitsElsewhere(const RoundScope& scope, const RoundMember& member) const {
+  if (phase_ == RoundPhase::kPrepared || member.begun) return "";
+  for (const Lane& lane : scope.lanes) {
+    if (!lane.round.has_value() || &*lane.round == this || !lane.round->Has(member.slot)) continue;
+    if (lane.round->phase() == RoundPhase::kPrepared) continue;
+    const Round& round = *lane.round;
+    const RoundMember& there = round.members_[static_cast<size_t>(round.IndexOf(member.slot))];
+    if (!there.effective) continue;
+    return absl::StrCat("it waits for others in round ", round.number_, " of lane ", lane.name,
+                        "; ");
+  }
+  return "";
+}
+
 // What is said of a member that is late, to operators and to those who wait.
 std::string Round::DescribeLate(const RoundScope& scope, const RoundMember& member) const {
   const Worker& worker = scope.workers[member.slot];
   return absl::StrCat(
-      WaitsFor(scope.layout, member), " (",
+      WaitsFor(scope.layout, member), " (", WaitsElsewhere(scope, member),
       worker.misfit.empty() ? "" : absl::StrCat(worker.misfit, "; "),
       worker.busy.empty() ? "" : absl::StrCat("busy: ", worker.busy, "; "), "last seen ",
       absl::FormatDuration(absl::Trunc(scope.now - worker.last_heard, absl::Milliseconds(1))),

@@ -41,6 +41,8 @@
 
 namespace basin::aggregator {
 
+struct Lane;
+
 // What a round may see of its surroundings during one Step.
 struct RoundScope {
   absl::Time now;
@@ -56,6 +58,7 @@ struct RoundScope {
   bool paused;                                // Below min_workers, or suspended.
   const std::optional<RoundSpec>& last_spec;  // Of the lane's last committed round.
   const Membership& membership;               // Of the job.
+  const std::vector<Lane>& lanes;             // Of the job, to say what a late worker does instead.
 };
 
 struct RoundTransition {
@@ -304,6 +307,7 @@ class Round {
   void Say(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
            const std::string& text) const;
   std::string DescribeLate(const RoundScope& scope, const RoundMember& member) const;
+  std::string WaitsElsewhere(const RoundScope& scope, const RoundMember& member) const;
   void TellThoseWhoWait(const RoundScope& scope, const std::vector<std::string>& late) const;
   void Reject(const RoundScope& scope, const RoundMember& member, ErrorCode code,
               const std::string& text) const;

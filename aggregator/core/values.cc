@@ -37,6 +37,32 @@ void Values::Fail(const ValueScope& scope, const Key& key, const Request& reques
   }
 }
 
+void Values::Keep(const Key& key, Entry& entry, Request request) {
+  request.number = ++next_request_;
+  deadlines_.emplace(std::make_pair(request.deadline, request.number), key);
+  ++waiting_[request.slot];
+  entry.requests.push_back(std::move(request));
+}
+
+void Values::Forget(const Request& request) {
+  deadlines_.erase({request.deadline, request.number});
+  const auto waiting = waiting_.find(request.slot);
+  if (--waiting->second == 0) waiting_.erase(waiting);
+  if (deadlines_.empty()) next_request_ = 0;
+}
+
+// Takes the requests off that `done` says are done with.
+template <typename F>
+void Values::ForgetIf(Entry& entry, F&& done) {
+  const auto gone = [&](Request& request) {
+    if (!done(request)) return false;
+    Forget(request);
+    return true;
+  };
+  entry.requests.erase(std::remove_if(entry.requests.begin(), entry.requests.end(), gone),
+                       entry.requests.end());
+}
+
 void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce& announce) {
   const Worker& worker = scope.workers[slot];
   const Key key{announce.key.lane, announce.key.tensor, announce.key.version};
@@ -100,6 +126,7 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
   const auto before = std::find_if(entry.requests.begin(), entry.requests.end(), same);
   if (before != entry.requests.end()) {
     if (before->asked.has_value()) request.silent = scope.workers[*before->asked].id;
+    Forget(*before);
     entry.requests.erase(before);
   }
   const auto mine = std::count_if(entry.requests.begin(), entry.requests.end(),
@@ -111,7 +138,18 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
                       ", which is the limit; ask for more chunks at a time."));
     return;
   }
-  if (!Serve(scope, key, entry, request)) entry.requests.push_back(std::move(request));
+  if (Serve(scope, key, entry, request)) return;
+  if (const auto waiting = waiting_.find(slot);
+      waiting != waiting_.end() && waiting->second >= scope.config.max_values) {
+    Fail(scope, key, request, ErrorCode::kResourceExhausted,
+         absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[slot].id, " waits for ",
+                      waiting->second,
+                      " broadcast values and parts of them, which is its limit; ask for fewer at "
+                      "once."));
+    if (entry.unused()) entries_.erase(key);
+    return;
+  }
+  Keep(key, entry, std::move(request));
 }
 
 bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Request& request) {
@@ -164,9 +202,7 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
 }
 
 void Values::ServeAll(const ValueScope& scope, const Key& key, Entry& entry) {
-  const auto done = [&](Request& request) { return Serve(scope, key, entry, request); };
-  entry.requests.erase(std::remove_if(entry.requests.begin(), entry.requests.end(), done),
-                       entry.requests.end());
+  ForgetIf(entry, [&](Request& request) { return Serve(scope, key, entry, request); });
 }
 
 // What `slot` was asked for is asked of another who holds the same value; where nobody connected or
@@ -180,6 +216,7 @@ void Values::AskOthers(const ValueScope& scope, const Key& key, Entry& entry, Sl
       continue;
     }
     again.push_back(*it);
+    Forget(*it);
     it = entry.requests.erase(it);
   }
   for (Request& request : again) {
@@ -197,7 +234,7 @@ void Values::AskOthers(const ValueScope& scope, const Key& key, Entry& entry, Sl
                         " with the same content. Ask again: another holder may announce it."));
       continue;
     }
-    if (!Serve(scope, key, entry, request)) entry.requests.push_back(std::move(request));
+    if (!Serve(scope, key, entry, request)) Keep(key, entry, std::move(request));
   }
 }
 
@@ -213,19 +250,16 @@ void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& r
   const auto end_of = [](const Request& request) {
     return uint64_t{request.first} + request.count;
   };
-  std::vector<Request>& requests = entry.requests;
-  for (const Request& request : requests) {
+  for (const Request& request : entry.requests) {
     const bool overlaps =
         request.asked == slot && received.first < end_of(request) && request.first < end;
     const Worker& receiver = scope.workers[request.slot];
     if (overlaps && receiver.connected()) relay.sessions.push_back(*receiver.session);
   }
-  requests.erase(std::remove_if(requests.begin(), requests.end(),
-                                [&](const Request& request) {
-                                  return request.asked == slot && request.count > 0 &&
-                                         end >= end_of(request) && received.first < end_of(request);
-                                }),
-                 requests.end());
+  ForgetIf(entry, [&](const Request& request) {
+    return request.asked == slot && request.count > 0 && end >= end_of(request) &&
+           received.first < end_of(request);
+  });
   if (relay.sessions.empty()) return;
   const auto holder = entry.holders.find(scope.workers[slot].id);
   if (holder != entry.holders.end()) {
@@ -329,6 +363,8 @@ void Values::DropCached(const ValueScope& scope) {
 void Values::Clear(const ValueScope& scope) {
   DropCached(scope);
   entries_.clear();
+  deadlines_.clear();
+  waiting_.clear();
 }
 
 void Values::Lose(const ValueScope& scope, Slot slot) {
@@ -347,10 +383,7 @@ void Values::ForgetRequests(const ValueScope& scope, Slot slot) {
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& entry = it->second;
     entry.told.erase(slot);
-    entry.requests.erase(
-        std::remove_if(entry.requests.begin(), entry.requests.end(),
-                       [&](const Request& request) { return request.slot == slot; }),
-        entry.requests.end());
+    ForgetIf(entry, [&](const Request& request) { return request.slot == slot; });
     DropUnneeded(scope, it->first, entry);
     it = entry.unused() ? entries_.erase(it) : std::next(it);
   }
@@ -365,41 +398,33 @@ void Values::Resume(const ValueScope& scope, Slot slot) {
   }
 }
 
-bool Values::AnybodyWaits() const {
-  return std::any_of(entries_.begin(), entries_.end(),
-                     [](const auto& entry) { return !entry.second.requests.empty(); });
-}
-
 void Values::CheckDeadlines(const ValueScope& scope) {
-  for (auto it = entries_.begin(); it != entries_.end();) {
+  while (!deadlines_.empty() && deadlines_.begin()->first.first <= scope.now) {
+    const uint64_t number = deadlines_.begin()->first.second;
+    const auto it = entries_.find(deadlines_.begin()->second);
     Entry& entry = it->second;
-    for (auto request = entry.requests.begin(); request != entry.requests.end();) {
-      if (scope.now < request->deadline) {
-        ++request;
-        continue;
-      }
-      const std::string root =
-          request->source.has_value() ? absl::StrCat("worker ", *request->source) : "any worker";
-      Fail(scope, it->first, *request, ErrorCode::kDeadlineExceeded,
-           absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[request->slot].id,
-                        " waited for ", Describe(ToValueKey(it->first)), " from ", root,
-                        ", which did not publish it in time. ",
-                        scope.pause.empty() ? "Publish it there, or wait longer." : scope.pause));
-      request = entry.requests.erase(request);
-    }
-    it = entry.unused() ? entries_.erase(it) : std::next(it);
+    const auto request =
+        std::find_if(entry.requests.begin(), entry.requests.end(),
+                     [&](const Request& waiting) { return waiting.number == number; });
+    const std::string root =
+        request->source.has_value() ? absl::StrCat("worker ", *request->source) : "any worker";
+    Fail(scope, it->first, *request, ErrorCode::kDeadlineExceeded,
+         absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[request->slot].id,
+                      " waited for ", Describe(ToValueKey(it->first)), " from ", root,
+                      ", which did not publish it in time. ",
+                      scope.pause.empty() ? "Publish it there, or wait longer." : scope.pause));
+    Forget(*request);
+    entry.requests.erase(request);
+    if (entry.unused()) entries_.erase(it);
   }
-}
-
-absl::Time Values::NextDeadline() const {
-  absl::Time next = absl::InfiniteFuture();
-  for (const auto& [key, entry] : entries_) {
-    for (const Request& request : entry.requests) next = std::min(next, request.deadline);
-  }
-  return next;
 }
 
 void Values::Shift(absl::Duration gap) {
+  decltype(deadlines_) shifted;
+  for (const auto& [due, key] : deadlines_) {
+    shifted.emplace(std::make_pair(due.first + gap, due.second), key);
+  }
+  deadlines_ = std::move(shifted);
   for (auto& [key, entry] : entries_) {
     for (Request& request : entry.requests) request.deadline += gap;
   }

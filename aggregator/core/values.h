@@ -23,6 +23,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -61,16 +62,20 @@ class Values {
   void Resume(const ValueScope& scope, Slot slot);
 
   // Whether somebody waits for a value, or for chunks of one.
-  bool AnybodyWaits() const;
+  bool AnybodyWaits() const { return !deadlines_.empty(); }
   void CheckDeadlines(const ValueScope& scope);
-  absl::Time NextDeadline() const;
+  absl::Time NextDeadline() const {
+    return deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first.first;
+  }
   void Shift(absl::Duration gap);
 
   // Gives the memory of kept chunks back.
   void DropCached(const ValueScope& scope);
   void Clear(const ValueScope& scope);
 
-  auto Fields() const { return std::tie(entries_, uses_, next_use_); }
+  auto Fields() const {
+    return std::tie(entries_, uses_, next_use_, deadlines_, waiting_, next_request_);
+  }
 
  private:
   using Key = std::tuple<std::string, std::string, uint64_t>;
@@ -82,6 +87,7 @@ class Values {
   };
   // A worker that waits: for the value to be announced (count 0), or for chunks of it.
   struct Request {
+    uint64_t number = 0;  // Among those that wait.
     Slot slot = 0;
     std::optional<TensorSpec> expected;
     std::optional<WorkerId> source;
@@ -92,7 +98,8 @@ class Values {
     std::optional<Digest> digest;    // What the requester was told the value is.
     absl::Time deadline = absl::InfiniteFuture();
     auto Fields() const {
-      return std::tie(slot, expected, source, first, count, asked, silent, digest, deadline);
+      return std::tie(number, slot, expected, source, first, count, asked, silent, digest,
+                      deadline);
     }
   };
   // What a receiver was told the value is, and how far it was sent it from here.
@@ -118,6 +125,12 @@ class Values {
     auto Fields() const { return std::tie(holders, requests, told, cached); }
   };
 
+  // Puts a request among those that wait, and takes note of one that no longer does.
+  void Keep(const Key& key, Entry& entry, Request request);
+  void Forget(const Request& request);
+  template <typename F>
+  void ForgetIf(Entry& entry, F&& done);
+
   // Tries to move a request on. Returns whether it is done with.
   bool Serve(const ValueScope& scope, const Key& key, Entry& entry, Request& request);
   void ServeAll(const ValueScope& scope, const Key& key, Entry& entry);
@@ -137,6 +150,11 @@ class Values {
   std::map<Key, Entry> entries_;
   std::map<uint64_t, Key> uses_;  // Of what is kept, the one that was used longest ago first.
   uint64_t next_use_ = 0;
+
+  // Of the requests that wait: by deadline and number, and how many each worker has.
+  std::map<std::pair<absl::Time, uint64_t>, Key> deadlines_;
+  std::map<Slot, uint32_t> waiting_;
+  uint64_t next_request_ = 0;
 };
 
 }  // namespace basin::aggregator

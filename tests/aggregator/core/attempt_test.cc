@@ -220,6 +220,25 @@ TEST(Late, EachIsNamedWithWhatItLacks) {
   EXPECT_EQ(t.NoteText(NoteKind::kWorkerBusy), "No longer busy.");
 }
 
+// Workers that make their calls in different orders: each is told what the other does instead.
+TEST(Late, WhoWaitsInAnotherLaneIsNamedWithIt) {
+  Cluster t(Settings(1, 2, 2));
+  TestWorker& a = t.Join("a");
+  TestWorker& b = t.Join("b");
+  for (TestWorker* worker : {&a, &b}) {
+    worker->Register({Tensor("loss")}, "call/loss", LaneKind::kCall);
+  }
+  a.Contribute();
+  b.Contribute(Spec(ReduceOp::kAverage), "call/loss");
+  t.Sleep(absl::Seconds(6));
+  EXPECT_THAT(a.Last<HeldUp>().text,
+              HasSubstr("worker b: to begin the round (it waits for others in round 1 of lane "
+                        "call/loss; last seen "));
+  EXPECT_THAT(b.Last<HeldUp>().text,
+              HasSubstr("worker a: to begin the round (it waits for others in round 1 of lane "
+                        "model; last seen "));
+}
+
 // The offender is told at once; the others, when they wait for it.
 TEST(Late, Fault_W10_WhoBuiltAnotherModelIsNamedWithBothShapes) {
   Three t;

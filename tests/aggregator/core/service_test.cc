@@ -700,6 +700,24 @@ TEST(Jobs, Fault_A6_WhatIsReadyToBeginStays) {
   EXPECT_EQ(third.ended->code, ErrorCode::kResourceExhausted);
 }
 
+TEST(Jobs, EachHasItsOwnDeadlines) {
+  Cluster t(Settings(1, 1, 1), TwoJobs());
+  t.Join("a");
+  t.Worker("b").job = "other";
+  t.Join("b");
+  t["b"].heartbeats = false;
+  for (int i = 0; i < 60; ++i) {
+    t["a"].Say(Get{{kLane, "w", 1}, std::nullopt, std::nullopt, 0, 0, absl::Milliseconds(150)});
+    t.Sleep(absl::Milliseconds(100));
+  }
+  EXPECT_TRUE(t["b"].ended.has_value()) << "its lease is over";
+  EXPECT_FALSE(t["a"].ended.has_value());
+  EXPECT_EQ(t.Notes(NoteKind::kStalled), 0u);
+  t.Sleep(absl::Minutes(11));
+  EXPECT_EQ(t.core->FindJob("other"), nullptr);
+  EXPECT_NE(t.core->FindJob(kJob), nullptr);
+}
+
 // ---- stalls of this process
 
 TEST(Stall, Fault_A4_NobodyIsEvictedForOurOwnSilence) {

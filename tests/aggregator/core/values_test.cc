@@ -108,6 +108,49 @@ TEST(Broadcast, Criterion_2_2_WhatIsNeverPublishedFailsNamingValueAndRoot) {
   EXPECT_EQ(t.Notes(NoteKind::kValueFailed), 1u);
 }
 
+TEST(Broadcast, EachWaitHasItsOwnDeadline) {
+  Three t;
+  const auto get = [](uint64_t version, absl::Duration timeout) {
+    return Get{{kLane, "w", version}, std::nullopt, std::nullopt, 0, 0, timeout};
+  };
+  t.b.Say(get(1, absl::Seconds(30)));
+  t.b.Say(get(2, absl::Seconds(10)));
+  t.c.Say(get(2, absl::Seconds(20)));
+  t.b.Say(get(3, absl::InfiniteDuration()));
+  t.a.Say(Announce{{kLane, "w", 1}, Tensor("w", 1), 9});
+  t.Sleep(absl::Seconds(11));
+  EXPECT_EQ(t.b.Last<GetFailed>().key.version, 2u);
+  EXPECT_EQ(t.c.Count<GetFailed>(), 0u);
+  t.b.Say(get(4, absl::Seconds(1)));
+  t.Sleep(absl::Seconds(2));
+  EXPECT_EQ(t.b.Last<GetFailed>().key.version, 4u);
+  t.Sleep(absl::Seconds(60));
+  EXPECT_EQ(t.c.Count<GetFailed>(), 1u);
+  EXPECT_EQ(t.b.Count<GetFailed>(), 2u) << "version 1 was announced, 3 may take for ever";
+}
+
+TEST(Broadcast, Fault_N12_AWorkerHasSoManyWaits) {
+  Config config;
+  config.max_values = 3;
+  Cluster t(Settings(1, 4, 3), config);
+  for (const char* worker : {"a", "b", "c"}) t.Join(worker);
+  t["a"].Say(Offer());
+  t["b"].Say(Know());
+  for (uint32_t chunk = 0; chunk < 3; ++chunk) t["b"].Say(Ask4(chunk, 1));
+  EXPECT_EQ(t["b"].Count<GetFailed>(), 0u);
+  t["b"].Say(Ask4(3, 1));
+  ASSERT_EQ(t["b"].Count<GetFailed>(), 1u);
+  EXPECT_EQ(t["b"].Last<GetFailed>().error.code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(t["b"].Last<GetFailed>().error.text, HasSubstr("worker b waits for 3 broadcast"));
+  t["c"].Say(Know());
+  t["c"].Say(Ask4(3, 1));
+  EXPECT_EQ(t["c"].Count<GetFailed>(), 0u) << "the others have their own";
+  t["b"].Cut();
+  t["b"].Connect();
+  t["b"].Say(Ask4(3, 1));
+  EXPECT_EQ(t["b"].Count<GetFailed>(), 1u) << "a new session has none that wait";
+}
+
 TEST(Broadcast, Criterion_2_2_AnotherShapeNamesBothWorkers) {
   Three t;
   t.a.Say(Offer());
