@@ -57,6 +57,44 @@ if client.worker_id == "worker-1":
 print(client.allreduce(numpy.ones(1), "x", op=basin.Sum)[0])
 client.close()
 """
+ENDS_EARLY = """
+import sys
+import basin, numpy
+if sys.argv[1] == "before" and basin.client.os.environ["RANK"] == "0":
+    sys.exit(0)
+client = basin.connect()
+while True:
+    client.allreduce(numpy.ones(1), "x", op=basin.Sum)
+    if client.worker_id == "worker-0":
+        sys.exit(0)
+"""
+GIVES_AND_ENDS = """
+import basin.torch as bt
+bt.init()
+rank = bt.rank()
+ranks = bt.allgather_object(rank)
+print(ranks, bt.broadcast_object([rank] * 9, root_rank=1), flush=True)
+bt.allgather_object("x" * 1000 * rank)
+if bt.rank() != 2:
+    bt.shutdown()
+"""
+WAITS_IN_A_ROUND = """
+import basin, numpy
+client = basin.connect()
+print("waits", flush=True)
+while True:
+    client.allreduce(numpy.ones(1), "x", op=basin.Sum)
+"""
+ADDS_TWO = """
+import os, signal, sys
+rank = int(os.environ["RANK"])
+if rank == 0:
+    for _ in range(2):
+        os.kill(int(os.environ["BASIN_RUN_PROCESS"]), signal.SIGRTMIN)
+    print(*(open(sys.argv[1] + each).read() for each in "12"))
+else:
+    open(sys.argv[1] + str(rank), "w").write(f"worker {rank}")
+"""
 ADDS_ONE = """
 import os, signal, sys
 if os.environ["RANK"] == "0":
@@ -145,12 +183,40 @@ class Launch(unittest.TestCase):
         self.assertIn("[1] fails", done.stderr)
         self.assertIn("worker 1 ended with 5", done.stderr)
         self.assertIn("was ended by SIGTERM", done.stderr)
+        cause = (
+            "basin-run: the job has failed: worker 1 ended with 5, and its last words were: fails"
+        )
+        self.assertEqual(cause, done.stderr.splitlines()[-1])
 
     def test_workers_go_on_while_enough_are_left(self) -> None:
         done = run("-n", "3", "--min-workers", "2", "--", sys.executable, "-c", RANK_0_IS_KILLED)
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("worker 0 was ended by SIGKILL", done.stderr)
         self.assertEqual(["[1] 2.0", "[2] 2.0"], sorted(done.stdout.splitlines()))
+        lines = done.stderr.splitlines()
+        self.assertIn("basin-run: 3 workers have joined", lines)
+        self.assertIn("basin-run: resized 3 -> 2: worker 0 has exited", lines)
+        own = [line for line in lines if line.startswith("basin-run: ")]
+        self.assertEqual(3, len(own), "who is done is no news")
+        self.assertNotIn("worker_lost", done.stderr)
+
+    def test_a_script_that_ends_without_shutdown_ends_the_job_with_the_reason(self) -> None:
+        for early in ("begun", "before"):
+            done = run("-n", "3", "--", sys.executable, "-c", ENDS_EARLY, early)
+            self.assertEqual(1, done.returncode, done.stderr)
+            self.assertRegex(
+                done.stderr.splitlines()[-1],
+                r"worker 0 ended with 0 without basin.torch.shutdown\(\).* 2 that are left wait",
+            )
+
+    def test_objects_outlive_who_gave_them(self) -> None:
+        """Whoever has given something last may end at once, and the others have it."""
+        for _ in range(3):
+            done = run("-n", "3", "--", sys.executable, "-c", GIVES_AND_ENDS)
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertEqual(
+                [f"[{i}] [0, 1, 2] {[1] * 9}" for i in range(3)], sorted(done.stdout.splitlines())
+            )
 
     def test_who_died_is_reported_so_that_nobody_waits_for_its_lease(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -251,6 +317,35 @@ class Launch(unittest.TestCase):
         self.assertEqual(128 + signal.SIGINT, process.returncode)
         for each in family:
             self.assertIn(state_of(each), ("", "Z"), each)
+
+    def test_ctrl_c_ends_in_a_line_for_each_worker(self) -> None:
+        process = subprocess.Popen(
+            command("-n", "3", "--", sys.executable, "-c", WAITS_IN_A_ROUND),
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        assert process.stdout is not None
+        for _ in range(3):
+            self.assertIn("waits", process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE)
+        self.assertEqual(128 + signal.SIGINT, process.returncode)
+        lines = [line for line in said.splitlines() if "joined" not in line]
+        ended = [f"basin-run: worker {i} was ended by SIGINT" for i in range(3)]
+        self.assertEqual(ended, sorted(lines))
+
+    def test_signals_of_real_time_start_one_each(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = folder + "/pipe"
+            for rank in "12":
+                os.mkfifo(pipe + rank)
+            done = run("-n", "1", "--max-workers", "3", "--", sys.executable, "-c", ADDS_TWO, pipe)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual("[0] worker 1 worker 2\n", done.stdout)
 
     def test_a_signal_starts_one_more_where_there_is_room(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -18,9 +18,12 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO, TextIO
+from typing import IO, Any, TextIO
+
+from basin.story import Story
 
 # How long workers have to end after the first has failed, or after a signal.
 _GRACE_SECONDS = 10.0
@@ -53,7 +56,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--max-workers",
         type=int,
         metavar="N",
-        help="room for so many; SIGUSR1 to basin-run starts one more",
+        help="room for so many; SIGUSR1 to basin-run starts one more, and so does SIGRTMIN, which "
+        "can be sent several times at once",
     )
     parser.add_argument("--job", default="local", help="name of the job (default: local)")
     parser.add_argument(
@@ -127,10 +131,21 @@ class _Output:
             to.write(line if line.endswith("\n") else line + "\n")
             to.flush()
 
-    def relay(self, prefix: str, source: IO[str], to: TextIO) -> None:
+    def say(self, text: str) -> None:
+        """A line of basin-run's own."""
+        self.write(sys.stderr, f"basin-run: {text}")
+
+    def relay(
+        self, prefix: str, source: IO[str], to: TextIO, lines: "_Errors | None" = None
+    ) -> None:
+        """Copies what comes from `source`, or what `lines` makes of it."""
+
         def copy() -> None:
             for line in source:
-                self.write(to, prefix + line)
+                for kept in [line] if lines is None else lines.take(line):
+                    self.write(to, prefix + kept)
+            for kept in [] if lines is None else lines.end():
+                self.write(to, prefix + kept)
 
         thread = threading.Thread(target=copy, daemon=True)
         thread.start()
@@ -140,6 +155,34 @@ class _Output:
         """Returns when all that was written has been copied."""
         for thread in self._threads:
             thread.join(timeout=_GRACE_SECONDS)
+
+
+class _Errors:
+    """What a worker writes to stderr: remembers its last line, and leaves out the traces of a
+    KeyboardInterrupt when Ctrl-C has `interrupted` it."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        self.interrupted = threading.Event()
+        self._trace: list[str] = []  # That is being written; it ends with a line of no indent.
+
+    def take(self, line: str) -> list[str]:
+        """The lines to show now."""
+        if line.strip():
+            self.last = line.strip()
+        if not self.interrupted.is_set():
+            return [line]
+        starts = line.startswith("Traceback (")
+        if not self._trace and not starts:
+            return [line] if line.strip() else []
+        self._trace.append(line)
+        if starts or line.startswith((" ", "\t")) or not line.strip():
+            return []
+        trace, self._trace = self._trace, []
+        return [] if line.startswith("KeyboardInterrupt") else trace
+
+    def end(self) -> list[str]:
+        return self._trace
 
 
 class _Group:
@@ -191,7 +234,6 @@ class _Aggregator:
         except BaseException:  # Ctrl-C, too.
             self.close()
             raise
-        threading.Thread(target=self._watch, daemon=True).start()
 
     def _await_serving(self, program: str) -> None:
         process = self._group.process
@@ -209,20 +251,36 @@ class _Aggregator:
         self._output.drain()
         raise SystemExit(f"basin-run: {program} ended with {code} before it served.")
 
-    def _watch(self) -> None:
-        assert self._group.process.stdout is not None
-        for line in self._group.process.stdout:
-            entry = json.loads(line)
-            if self._verbose or entry["level"] in ("warning", "error"):
-                self._output.write(sys.stderr, f"[basind] {entry['event']}: {entry['reason']}")
+    def watch(self, on_entry: Callable[[dict[str, Any]], None]) -> None:
+        """Calls `on_entry` with each entry of the log from now on, on a thread."""
+
+        def read() -> None:
+            assert self._group.process.stdout is not None
+            for line in self._group.process.stdout:
+                entry = json.loads(line)
+                if self._verbose:
+                    self._output.write(sys.stderr, f"[basind] {entry['event']}: {entry['reason']}")
+                on_entry(entry)
+
+        threading.Thread(target=read, daemon=True).start()
+
+    def show(self, entry: dict[str, Any], told: str | None) -> None:
+        """What the user should see of an entry, unless all are shown: what is `told` of it, or a
+        warning as it is."""
+        if self._verbose:
+            return
+        if told is not None:
+            self._output.say(told)
+        elif entry["level"] in ("warning", "error") and entry["event"] != "worker_lost":
+            # Who is lost is told with what comes of it.
+            self._output.write(sys.stderr, f"[basind] {entry['event']}: {entry['reason']}")
 
     def report_exit(self, job: str, worker: str, code: int) -> None:
         """A worker's process has ended: the others need not wait until it is missed."""
         if self._ctl is None:
-            self._output.write(
-                sys.stderr,
-                "basin-run: there is no basinctl beside basind to report it with, so the others "
-                "wait until it is missed",
+            self._output.say(
+                "there is no basinctl beside basind to report it with, so the others wait until it "
+                "is missed"
             )
             return
         address = f"--address={self._admin}"
@@ -232,7 +290,7 @@ class _Aggregator:
         )
         # It may have left before it ended.
         if done.returncode not in (0, _NOT_FOUND):
-            self._output.write(sys.stderr, f"basin-run: {done.stderr.strip()}")
+            self._output.say(done.stderr.strip())
 
     def close(self) -> None:
         if self._group.process.returncode is None:
@@ -271,6 +329,19 @@ def _environment(
     return environment
 
 
+@dataclass(frozen=True)
+class _Ended:
+    """A worker's process has. Negative codes: the signal that ended it."""
+
+    rank: int
+    code: int
+
+    def __str__(self) -> str:
+        if self.code >= 0:
+            return f"worker {self.rank} ended with {self.code}"
+        return f"worker {self.rank} was ended by {signal.Signals(-self.code).name}"
+
+
 class _Job:
     """The workers, from start to end."""
 
@@ -285,10 +356,17 @@ class _Job:
         self._most = options.max_workers
         run_id = secrets.token_hex(8)
         self._environment_of = functools.partial(_environment, options, aggregator.address, run_id)
-        # Of workers that have ended, and of signals that came (rank -1).
-        self._ended: queue.Queue[tuple[int, int]] = queue.Queue()
+        # What has happened: a worker has ended, a signal has come, the aggregator has logged.
+        self._events: queue.Queue[_Ended | int | dict[str, Any]] = queue.Queue()
         self._groups: list[_Group] = []
-        self._signals = 0
+        self._errors: list[_Errors] = []
+        self._story = Story()
+        self._running: set[int] = set()
+        self._succeeded: set[int] = set()
+        self._first_failure = 0
+        self._cause = ""  # Of the end of the job, when it has failed.
+        self._patience: float | None = None  # Of what was asked to end.
+        aggregator.watch(self._events.put)
 
     def start(self) -> None:
         """One more worker."""
@@ -296,72 +374,119 @@ class _Job:
         try:
             group = _Group(self._command, self._environment_of(rank))
         except OSError as error:
-            self.end(signal.SIGKILL)
+            self._signal(signal.SIGKILL)
             name = self._command[0]
             raise SystemExit(f"basin-run: {name} cannot be started: {error.strerror}") from error
         self._groups.append(group)
+        self._errors.append(_Errors())
+        self._running.add(rank)
         assert group.process.stdout is not None and group.process.stderr is not None
         self._output.relay(f"[{rank}] ", group.process.stdout, sys.stdout)
-        self._output.relay(f"[{rank}] ", group.process.stderr, sys.stderr)
-        threading.Thread(target=lambda: self._ended.put((rank, group.wait())), daemon=True).start()
+        self._output.relay(f"[{rank}] ", group.process.stderr, sys.stderr, self._errors[rank])
+        threading.Thread(
+            target=lambda: self._events.put(_Ended(rank, group.wait())), daemon=True
+        ).start()
 
     def on_signal(self, number: int) -> None:
-        self._ended.put((-1, number))
-
-    def end(self, number: int) -> None:
-        for group in self._groups:
-            group.signal(number)
+        self._events.put(number)
 
     def wait(self) -> int:
         """Returns when all workers have ended: 0 when enough have succeeded, otherwise the code of
         the first failure or signal."""
-        first_failure = 0
-        running = len(self._groups)
-        succeeded = 0
-        patience: float | None = None
-        while running > 0:
+        while self._running:
             try:
-                rank, code = self._ended.get(timeout=patience)
+                event = self._events.get(timeout=self._patience)
             except queue.Empty:
-                self.end(signal.SIGKILL)
-                patience = None
+                self._signal(signal.SIGKILL)
+                self._patience = None
                 continue
-            if rank < 0 and code == signal.SIGUSR1:
-                if running < self._most and patience is None:
-                    self.start()
-                    running += 1
-                else:
-                    why = f"there are {running} workers already; --max-workers makes room"
-                    self._output.write(sys.stderr, f"basin-run: no worker is added: {why}")
-                continue
-            if rank < 0:
-                # The second one is meant.
-                self.end(code if patience is None else signal.SIGKILL)
-                patience = _GRACE_SECONDS
-                first_failure = first_failure or 128 + code
-                continue
-            running -= 1
-            if code == 0:
-                succeeded += 1
-                if running > 0 and patience is None:
-                    self._aggregator.report_exit(self._name, _worker_id(rank), code)
-                continue
-            what = (
-                f"ended with {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+            if isinstance(event, _Ended):
+                self._take_end(event)
+            elif isinstance(event, int):
+                self._take_signal(event)
+            else:
+                self._take_entry(event)
+        return 0 if len(self._succeeded) >= self._least else self._first_failure
+
+    def tell_cause(self) -> None:
+        """After all output, where it is looked for."""
+        if self._cause:
+            self._output.say(self._cause)
+
+    def _signal(self, number: int) -> None:
+        for group in self._groups:
+            group.signal(number)
+
+    def _end(self, number: int) -> None:
+        self._signal(number)
+        self._patience = _GRACE_SECONDS
+
+    def _take_signal(self, number: int) -> None:
+        if number in _ADDS_WORKER:
+            if len(self._running) < self._most and self._patience is None:
+                self.start()
+            else:
+                self._output.say(
+                    f"no worker is added: there are {len(self._running)} workers already; "
+                    "--max-workers makes room"
+                )
+            return
+        for errors in self._errors:
+            errors.interrupted.set()
+        # The second one is meant.
+        self._end(number if self._patience is None else signal.SIGKILL)
+        self._first_failure = self._first_failure or 128 + number
+
+    def _take_entry(self, entry: dict[str, Any]) -> None:
+        told = self._story.take(entry)
+        if self._patience is None:  # What is asked to end leaves, one after the other.
+            self._aggregator.show(entry, told)
+        self._check_enough()
+
+    def _take_end(self, ended: _Ended) -> None:
+        self._running.discard(ended.rank)
+        if ended.code == 0:
+            self._succeeded.add(ended.rank)
+        else:
+            self._output.say(str(ended))
+            self._first_failure = self._first_failure or (
+                ended.code if ended.code > 0 else 128 - ended.code
             )
-            self._output.write(sys.stderr, f"basin-run: worker {rank} {what}")
-            first_failure = first_failure or (code if code > 0 else 128 - code)
-            if patience is not None:
-                continue
-            if running + succeeded < self._least:
-                self.end(signal.SIGTERM)
-                patience = _GRACE_SECONDS
-            elif running > 0:
-                self._aggregator.report_exit(self._name, _worker_id(rank), code)
-        return 0 if succeeded >= self._least else first_failure
+        if self._patience is not None:
+            return
+        if len(self._running) + len(self._succeeded) < self._least:
+            self._end(signal.SIGTERM)
+            self._cause = f"the job has failed: {ended}"
+            if ended.code > 0 and self._errors[ended.rank].last:
+                self._cause += f", and its last words were: {self._errors[ended.rank].last}"
+        elif self._running:
+            self._aggregator.report_exit(self._name, _worker_id(ended.rank), ended.code)
+            self._check_enough()
+
+    def _check_enough(self) -> None:
+        """Ends a job whose workers wait for others that nobody will start: a script has ended with
+        0, and without shutdown()."""
+        if self._patience is not None or not (self._story.paused or self._story.waits):
+            return
+        done = sum(_worker_id(rank) in self._story.finished for rank in self._succeeded)
+        if not self._succeeded or len(self._running) + done >= self._least:
+            return
+        left = sorted(
+            rank for rank in self._succeeded if _worker_id(rank) not in self._story.finished
+        )
+        self._end(signal.SIGTERM)
+        self._first_failure = self._first_failure or 1
+        self._cause = (
+            f"the job has failed: worker {', '.join(map(str, left))} ended with 0 without "
+            f"basin.torch.shutdown(), or close() of its client, and the {len(self._running)} that "
+            f"are left wait for others, because {self._least} are needed. Call it at the end of "
+            "the script, or say --min-workers"
+        )
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Of two SIGUSR1 the system drops one while the other is on its way; those of real time it keeps.
+_ADDS_WORKER = (signal.SIGUSR1, signal.SIGRTMIN)
 
 
 def _end_on_signals() -> None:
@@ -380,7 +505,7 @@ def _listen_for_signals(on_signal: Callable[[int], None]) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
-    for number in (*_SIGNALS, signal.SIGUSR1):
+    for number in (*_SIGNALS, *_ADDS_WORKER):
         signal.signal(number, lambda *_: None)
 
     def listen() -> None:
@@ -396,6 +521,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output = _Output()
     _end_on_signals()
     aggregator = _Aggregator(_find_basind(options.basind), output, options.verbose)
+    job: _Job | None = None
     try:
         job = _Job(options, aggregator, output)
         _listen_for_signals(job.on_signal)
@@ -405,6 +531,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         aggregator.close()
         output.drain()
+        if job is not None:
+            job.tell_cause()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""What happens to a job, in a line each for who has started it, out of the aggregator's log."""
+
+import re
+from typing import Any
+
+# Why somebody is no member any more.
+_DEPARTURES = ("worker_lost", "worker_left", "worker_finished")
+
+
+class Story:
+    """Of one job. Decides what is worth a line, and prints nothing.
+
+    finished: the workers that have said that they are done
+    waits:    whether a worker has come that is no member yet
+    paused:   why the job is paused; empty when it is not
+    """
+
+    def __init__(self) -> None:
+        self.finished: set[str] = set()
+        self.paused = ""
+        self._ready: set[str] = set()
+        self._size = 0
+        self._begun = False
+        self._departures: dict[str, str] = {}  # Since the members were named last: why.
+
+    @property
+    def waits(self) -> bool:
+        return not self._begun and bool(self._ready)
+
+    def take(self, entry: dict[str, Any]) -> str | None:
+        """The line for an entry of the log, if it is worth one."""
+        event, worker = entry["event"], entry.get("worker", "")
+        reason = entry.get("reason", "")
+        if event == "worker_ready":
+            self._ready.add(worker)
+        elif event in _DEPARTURES:
+            if event == "worker_finished":
+                self.finished.add(worker)
+            self._departures.setdefault(worker, reason.rstrip("."))
+            if event == "worker_lost" and worker in self._ready and not self._begun:
+                self._ready.discard(worker)
+        elif event == "worker_reconnected":
+            return f"worker {_short(worker)} has connected again"
+        elif event == "paused":
+            self.paused = reason
+            return f"paused: {reason}"
+        elif event == "resumed":
+            self.paused = ""
+            return "resumed"
+        elif event == "generation":
+            return self._take_members(reason)
+        return None
+
+    def _take_members(self, reason: str) -> str | None:
+        before, self._size = self._size, _count(reason)
+        departures, self._departures = self._departures, {}
+        joined, self._ready = self._ready, set()
+        if not self._begun:
+            self._begun = True
+            return "1 worker has joined" if self._size == 1 else f"{self._size} workers have joined"
+        why = [f"worker {_short(each)} has joined" for each in sorted(joined)]
+        why += [
+            text.replace(f"Worker {each}", f"worker {_short(each)}")
+            for each, text in departures.items()
+            if each not in self.finished
+        ]
+        # The end of a job, where one after the other is done, is no news.
+        if not why:
+            return None
+        return f"resized {before} -> {self._size}: {'; '.join(why)}"
+
+
+def _short(worker: str) -> str:
+    return worker.removeprefix("worker-")
+
+
+def _count(reason: str) -> int:
+    """How many members `Generation 1.2: a, b and 3 more.` names."""
+    names = reason.split(": ", 1)[-1].removesuffix(".")
+    if names == "nobody":
+        return 0
+    more = re.search(r" and (\d+) more$", names)
+    return names.count(",") + 1 + (int(more[1]) if more else 0)
