@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import torch
 
 from basin import _abi
@@ -14,7 +13,7 @@ from basin.arguments import string_of
 from basin.client import CALL_PREFIX, Handle
 from basin.errors import InvalidArgument, Unsupported
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
-from basin.torch import differentiable, tensors
+from basin.torch import differentiable, objects, tensors
 from basin.torch.context import current, member
 from basin.torch.state import State, Tensors, optimizer_key
 from basin.worker import Result, RoundInfo, TensorSpec
@@ -319,7 +318,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     """Gives all workers' optimizers the root's state: options of the groups, moments, steps. A
     worker that joins late gets what the others have now."""
 
-    member("broadcast_optimizer_state()")
+    here = member("broadcast_optimizer_state()")
     if not hasattr(optimizer, "load_state_dict"):
         raise InvalidArgument(
             f"broadcast_optimizer_state() was given a {type(optimizer).__name__}. Give it the "
@@ -329,7 +328,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     def broadcast() -> None:
         stream = io.BytesIO()
         torch.save(optimizer.state_dict(), stream)
-        received = _broadcast_bytes(stream.getvalue(), root_rank, "optimizer")
+        received = objects.broadcast(here, "optimizer", stream.getvalue(), root_rank)
         optimizer.load_state_dict(torch.load(io.BytesIO(received), weights_only=True))
 
     share_optimizer(optimizer, broadcast)
@@ -366,7 +365,7 @@ def broadcast_state(root_rank: int = 0, **values: Any) -> State:
     made = State(**values)
 
     def broadcast() -> None:
-        made.restore(_broadcast_bytes(made.capture(), root_rank, "state"))
+        made.restore(objects.broadcast(here, "state", made.capture(), root_rank))
 
     here.state.share("state", ("state", id(made)), made, made.capture, made.restore, broadcast)
     return made
@@ -377,29 +376,19 @@ def broadcast_object(value: Any, root_rank: int = 0, *, name: str = "object") ->
 
     Before the first step, a worker that joins late gets what the others were given.
     """
-    state = member("broadcast_object()").state
-    packed = state.take_object(name)
+    here = member("broadcast_object()")
+    packed = here.state.take_object(name)
     if packed is None:
-        packed = _broadcast_bytes(pickle.dumps(value), root_rank, name)
-        state.keep_object(name, packed)
+        packed = objects.broadcast(here, string_of("name", name), pickle.dumps(value), root_rank)
+        here.state.keep_object(name, packed)
     return pickle.loads(packed)
-
-
-def _broadcast_bytes(content: bytes, root_rank: int, name: str) -> bytes:
-    client = current().client
-    data = np.frombuffer(content, np.uint8)
-    size = client.broadcast(np.array([data.size], np.int64), name + ".size", root_rank=root_rank)
-    if client.rank != root_rank:
-        data = np.zeros(int(size[0]), np.uint8)
-    # One name whatever the size, which may differ from call to call: a name is a lane.
-    return client.broadcast(data, name + ".content", root_rank=root_rank).tobytes()
 
 
 def allgather_object(value: Any, *, name: str = "gathered") -> list[Any]:
     """The objects of all workers, by rank."""
-    size = member("allgather_object()").client.world_size
-    content = pickle.dumps(value)
-    return [pickle.loads(_broadcast_bytes(content, root, name)) for root in range(size)]
+    here = member("allgather_object()")
+    given = objects.gather(here, string_of("name", name), pickle.dumps(value))
+    return [pickle.loads(content) for content in given]
 
 
 def _named_tensors(parameters: Named) -> list[tuple[str, torch.Tensor]]:

@@ -35,6 +35,8 @@ class Context:
         self.client = connected
         self.timeout = timeout
         self.lanes: list[GradientLane] = []
+        # By name: how many bytes each worker gives, of a call that has not come to its end.
+        self.gathering: dict[str, dict[str, int]] = {}
         self.state = JobState(connected.worker, self.lanes, own_state)
         connected.before_call = self.state.before_call
         self._process = os.getpid()
