@@ -24,6 +24,11 @@ uint64_t PlaceOf(const Reduce& reduce) {
 // What takes less time to reduce than to hand to another thread and back: 64 KiB are 3 us.
 constexpr uint64_t kReducedByLoop = uint64_t{64} << 10;
 
+// What an event may take of the loop's time in its turn. Most take less; what takes a thousand
+// times as long, such as the layout of a lane of 65,536 tensors, costs its connection a thousand
+// turns.
+constexpr absl::Duration kTurn = absl::Microseconds(50);
+
 uint64_t InputBytes(const Reduction& reduction) {
   uint64_t bytes = 0;
   for (const std::vector<ChunkInput>& chunk : reduction.inputs) {
@@ -83,7 +88,7 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
     const std::shared_ptr<Reduction> shared = std::move(reduction);
     const auto reduce = [this, shared] {
       Run(*shared, reducer_, pool_);
-      Post([shared](Runner& runner, absl::Time now) { runner.Reduced(shared, now); });
+      Post(kNow, [shared](Runner& runner, absl::Time now) { runner.Reduced(shared, now); });
     };
     if (InputBytes(*shared) <= kReducedByLoop) return reduce();
     reduce_workers_->Submit(PlaceOf(shared->action), reduce);
@@ -91,7 +96,7 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
   dependencies.save = [this](const SaveState& state) {
     state_worker_->Submit(0, [this, state] {
       const bool ok = state_file_->Save(state).ok();
-      Post([state, ok](Runner& runner, absl::Time now) {
+      Post(kNow, [state, ok](Runner& runner, absl::Time now) {
         runner.Saved({state.job, state.membership.generation, ok}, now);
       });
     });
@@ -102,36 +107,59 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
   return dependencies;
 }
 
-void Engine::Post(Task task) {
+void Engine::Post(uint64_t connection, Task task) {
   const absl::Time now = clock_.Now();
   bool first;
   {
     MutexLock lock(mutex_);
     if (!running_) return;
     first = inbox_.empty();
-    inbox_.push_back({now, std::move(task)});
+    inbox_.push_back({connection, now, std::move(task)});
+    arrived_.store(true, std::memory_order_relaxed);
   }
   // Outside of the lock, which the loop would only wake up to wait for.
   if (first) wake_.NotifyAll();
 }
 
+void Engine::TakeInbox(Turns<Posted>& turns) {
+  arrived_.store(false, std::memory_order_relaxed);
+  for (Posted& posted : inbox_) {
+    if (posted.connection == kNow) {
+      turns.AddNow(std::move(posted));
+    } else if (posted.connection == kLast) {
+      turns.AddLast(std::move(posted));
+    } else {
+      const uint64_t connection = posted.connection;
+      turns.Add(connection, std::move(posted));
+    }
+  }
+  inbox_.clear();
+}
+
 void Engine::Loop(Runner& runner) {
-  std::vector<Entry> batch;
+  Turns<Posted> turns;
   while (true) {
     {
       MutexLock lock(mutex_);
-      taken_since_ = absl::InfiniteFuture();
-      while (running_ && inbox_.empty() && clock_.Now() < runner.NextDeadline()) {
+      turn_posted_ns_.store(kNoTurn, std::memory_order_relaxed);
+      while (running_ && turns.empty() && inbox_.empty() && clock_.Now() < runner.NextDeadline()) {
         clock_.Wait(wake_, mutex_, runner.NextDeadline());
       }
       if (!running_) return;
-      batch.swap(inbox_);
-      if (!batch.empty()) taken_since_ = batch.front().posted;
+      TakeInbox(turns);
     }
     // What waits is heard before a deadline is judged: after a stall of this process, the worker
-    // that seems to be late may have spoken long ago.
-    for (Entry& entry : batch) entry.task(runner, clock_.Now());
-    batch.clear();
+    // that seems to be late may have spoken long ago. What arrives meanwhile takes its turn too.
+    for (size_t left = turns.size(); left > 0; --left) {
+      const Posted posted = turns.Next();
+      turn_posted_ns_.store(absl::ToUnixNanos(posted.at), std::memory_order_relaxed);
+      const absl::Time begun = clock_.Now();
+      posted.task(runner, begun);
+      turns.Charge(posted.connection, static_cast<uint64_t>((clock_.Now() - begun) / kTurn));
+      if (!arrived_.load(std::memory_order_relaxed)) continue;
+      MutexLock lock(mutex_);
+      TakeInbox(turns);
+    }
     const absl::Time now = clock_.Now();
     if (runner.NextDeadline() <= now) runner.Tick(now);
   }
@@ -139,53 +167,56 @@ void Engine::Loop(Runner& runner) {
 
 absl::Duration Engine::InboxDelay() const {
   const absl::Time now = clock_.Now();
+  const int64_t turn = turn_posted_ns_.load(std::memory_order_relaxed);
+  absl::Time oldest = turn == kNoTurn ? absl::InfiniteFuture() : absl::FromUnixNanos(turn);
   MutexLock lock(mutex_);
-  absl::Time oldest = taken_since_;
-  if (!inbox_.empty()) oldest = std::min(oldest, inbox_.front().posted);
+  if (!inbox_.empty()) oldest = std::min(oldest, inbox_.front().at);
   return oldest >= now ? absl::ZeroDuration() : now - oldest;
 }
 
 SessionId Engine::OpenSession() {
   const SessionId session = next_connection_.fetch_add(1);
-  Post([session](Runner& runner, absl::Time now) { runner.SessionOpened(session, now); });
+  Post(session, [session](Runner& runner, absl::Time now) { runner.SessionOpened(session, now); });
   return session;
 }
 
 void Engine::TakeMessage(SessionId session, ToAggregator message, uint64_t bytes) {
-  Post([session, message = std::move(message), bytes](Runner& runner, absl::Time now) mutable {
-    runner.MessageReceived(session, std::move(message), bytes, now);
-  });
+  Post(session,
+       [session, message = std::move(message), bytes](Runner& runner, absl::Time now) mutable {
+         runner.MessageReceived(session, std::move(message), bytes, now);
+       });
 }
 
 void Engine::CloseSession(SessionId session) {
-  Post([session](Runner& runner, absl::Time now) { runner.SessionClosed(session, now); });
+  Post(session, [session](Runner& runner, absl::Time now) { runner.SessionClosed(session, now); });
 }
 
 StreamId Engine::OpenStream(SessionToken token) {
   const StreamId stream = next_connection_.fetch_add(1);
-  Post(
-      [stream, token](Runner& runner, absl::Time now) { runner.StreamOpened(stream, token, now); });
+  Post(stream, [stream, token](Runner& runner, absl::Time now) {
+    runner.StreamOpened(stream, token, now);
+  });
   return stream;
 }
 
 void Engine::TakeFrame(StreamId stream, IncomingFrame frame) {
-  Post([stream, frame = std::move(frame)](Runner& runner, absl::Time now) mutable {
+  Post(stream, [stream, frame = std::move(frame)](Runner& runner, absl::Time now) mutable {
     runner.FrameReceived(stream, std::move(frame), now);
   });
 }
 
 void Engine::CloseStream(StreamId stream) {
-  Post([stream](Runner& runner, absl::Time now) { runner.StreamClosed(stream, now); });
+  Post(stream, [stream](Runner& runner, absl::Time now) { runner.StreamClosed(stream, now); });
 }
 
 void Engine::Command(Event command) {
-  Post([command = std::move(command)](Runner& runner, absl::Time now) {
+  Post(kLast, [command = std::move(command)](Runner& runner, absl::Time now) {
     runner.Command(command, now);
   });
 }
 
 void Engine::Inspect(std::function<void(const Runner&, absl::Time)> look) {
-  Post([look = std::move(look)](Runner& runner, absl::Time now) { look(runner, now); });
+  Post(kLast, [look = std::move(look)](Runner& runner, absl::Time now) { look(runner, now); });
 }
 
 }  // namespace basin::aggregator

@@ -9,6 +9,9 @@
 //   reduce workers -----+--> inbox --> loop: Runner (core) +--> reduce workers
 //   operator, signals --+                                  +--> observer, state file
 //
+// The loop takes one event of each connection in turn (turns.h), and of one whose events take long,
+// fewer: a flood from one worker delays the other workers, of whatever job, by one event.
+//
 // Thread contract: Start and Stop from one thread; everything else from any thread, at any time;
 // what comes before Start or after Stop is dropped.
 // Failure: none of its own.
@@ -19,6 +22,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -28,6 +32,7 @@
 #include "aggregator/engine/buffer_pool.h"
 #include "aggregator/engine/runner.h"
 #include "aggregator/engine/transport.h"
+#include "aggregator/engine/turns.h"
 #include "aggregator/engine/workers.h"
 #include "kernels/reducer.h"
 #include "runtime/clock.h"
@@ -79,19 +84,27 @@ class Engine {
   // Called from the loop when a DrainService is over. REQUIRES: before Start.
   void OnDrained(std::function<void()> drained) { drained_ = std::move(drained); }
 
-  // How long the event at the head of the inbox has waited: what liveness is judged by.
+  // How long the event that has its turn, or else the oldest in the inbox, has waited: what
+  // liveness is judged by.
   absl::Duration InboxDelay() const;
   const BufferPool& pool() const { return pool_; }
 
  private:
   using Task = std::function<void(Runner& runner, absl::Time now)>;
-  struct Entry {
-    absl::Time posted;
+  struct Posted {
+    uint64_t connection = 0;
+    absl::Time at;
     Task task;
   };
+  // In place of a connection. What a thread of this process has finished is taken at once; what an
+  // operator asks comes after all that was posted before it.
+  static constexpr uint64_t kNow = 0;
+  static constexpr uint64_t kLast = ~uint64_t{0};
 
-  void Post(Task task);
+  void Post(uint64_t connection, Task task);
   void Loop(Runner& runner);
+  // Moves what was posted to where it waits for its turn.
+  void TakeInbox(Turns<Posted>& turns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   RunnerDependencies DependenciesFor(Transport& transport);
 
   // Constant after construction.
@@ -104,6 +117,9 @@ class Engine {
   // Synchronise themselves.
   BufferPool pool_;
   std::atomic<uint64_t> next_connection_{1};
+  static constexpr int64_t kNoTurn = std::numeric_limits<int64_t>::max();
+  std::atomic<bool> arrived_{false};              // Something, since the inbox was taken last.
+  std::atomic<int64_t> turn_posted_ns_{kNoTurn};  // When the event that has its turn was posted.
 
   std::function<void()> drained_;  // Constant after Start.
   std::unique_ptr<WorkerThreads> reduce_workers_;
@@ -113,8 +129,7 @@ class Engine {
 
   mutable Mutex mutex_;
   Condition wake_;
-  std::vector<Entry> inbox_ ABSL_GUARDED_BY(mutex_);
-  absl::Time taken_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  std::vector<Posted> inbox_ ABSL_GUARDED_BY(mutex_);
   bool running_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -4,7 +4,9 @@
 
 #include "aggregator/engine/engine.h"
 
+#include <algorithm>
 #include <cmath>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,9 +29,8 @@ TEST(Engine, AveragesWhatItsWorkersSendBitForBit) {
   std::vector<std::unique_ptr<RigWorker>> workers;
   for (const char* id : {"a", "b", "c"}) {
     workers.push_back(std::make_unique<RigWorker>(rig, id, model));
-    workers.back()->Connect();
   }
-  for (auto& worker : workers) worker->Ready();
+  Join({workers[0].get(), workers[1].get(), workers[2].get()});
   std::vector<std::string> weights;
   std::vector<std::string> biases;
   for (uint32_t i = 0; i < 3; ++i) {
@@ -667,7 +668,8 @@ TEST(Engine, WritesAGenerationDownBeforeItIsTold) {
   options.core.state_file = true;
   Rig rig(options, &file);
   RigWorker a(rig, "a", model);
-  Join({&a});
+  a.Connect();
+  a.Ready();
   const MembershipChanged told = a.Await<MembershipChanged>();
   const std::vector<Membership> saved = file.saved();
   ASSERT_FALSE(saved.empty());
@@ -699,6 +701,32 @@ TEST(Engine, DrainEndsWhenNothingIsOpen) {
   EXPECT_EQ(notes.OfKind(NoteKind::kDraining).size(), 1u);
 }
 
+// A flood from one worker delays the others by a message, not by all that waits of it.
+TEST(Engine, Fault_N12_TakesAMessageOfEachConnectionInTurn) {
+  const Model model = AverageOf({F32("w", 16)}, 2);
+  Rig rig;
+  RigWorker flood(rig, "a", model);
+  RigWorker other(rig, "b", model);
+  flood.Connect();
+  other.Connect();
+  std::promise<void> looking;
+  std::promise<void> go_on;
+  rig.engine.Inspect([&](const Runner&, absl::Time) {
+    looking.set_value();
+    go_on.get_future().wait();
+  });
+  looking.get_future().wait();
+  for (int i = 0; i < 1000; ++i) flood.Say(Busy{"flood", absl::Seconds(1)});
+  other.Say(Busy{"once", absl::Seconds(1)});
+  go_on.set_value();
+  LookAt<bool>(rig.engine, [](const Runner&) { return true; });
+  const std::vector<Note> notes = rig.notes.OfKind(NoteKind::kWorkerBusy);
+  ASSERT_EQ(notes.size(), 1001u);
+  const auto once =
+      std::find_if(notes.begin(), notes.end(), [](const Note& note) { return note.worker == "b"; });
+  EXPECT_LE(once - notes.begin(), 1);
+}
+
 // Several workers, each on a thread of its own, through many rounds: what ThreadSanitizer sees.
 TEST(Engine, ManyThreadsManyRounds) {
   constexpr uint32_t kWorkers = 4;
@@ -711,9 +739,8 @@ TEST(Engine, ManyThreadsManyRounds) {
   std::vector<std::unique_ptr<RigWorker>> workers;
   for (uint32_t i = 0; i < kWorkers; ++i) {
     workers.push_back(std::make_unique<RigWorker>(rig, std::string(1, 'a' + i), model));
-    workers.back()->Connect();
   }
-  for (auto& worker : workers) worker->Ready();
+  Join({workers[0].get(), workers[1].get(), workers[2].get(), workers[3].get()});
   std::vector<std::string> expected;
   for (uint32_t i = 0; i < kWorkers; ++i) expected.push_back(GradientOf(i, elements));
   const std::string average = ReferenceAverage(expected);

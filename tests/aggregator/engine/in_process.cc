@@ -315,6 +315,12 @@ VerdictRecord RigWorker::Verdict() {
 void Join(const std::vector<RigWorker*>& workers) {
   for (RigWorker* worker : workers) worker->Connect();
   for (RigWorker* worker : workers) worker->Ready();
+  // Connections have no order among each other: before it is told that it is a member, a worker
+  // may be none.
+  for (RigWorker* worker : workers) {
+    while (worker->Await<MembershipChanged>().membership.members.size() < workers.size()) {
+    }
+  }
 }
 
 std::vector<VerdictRecord> Finish(const std::vector<RigWorker*>& workers) {

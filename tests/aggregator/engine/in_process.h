@@ -218,7 +218,7 @@ class Rig : public Network {
   Engine engine;
 };
 
-// Of one thread's workers: all connect, then all are ready.
+// Of one thread's workers: all connect, then all are ready, and hear that they are the members.
 void Join(const std::vector<RigWorker*>& workers);
 
 // Of one thread's workers: all stage, then all hear the verdict. Returns what each was told.

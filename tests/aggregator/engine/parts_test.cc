@@ -12,6 +12,7 @@
 #include "aggregator/engine/buffer_pool.h"
 #include "aggregator/engine/frame.h"
 #include "aggregator/engine/round_store.h"
+#include "aggregator/engine/turns.h"
 #include "aggregator/engine/workers.h"
 #include "runtime/payload.h"
 #include "tests/aggregator/engine/in_process.h"
@@ -114,6 +115,73 @@ TEST(WorkerThreads, RunEverythingInOrderPerKey) {
     EXPECT_EQ(order.size(), 100u);
     EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
   }
+}
+
+// What is taken, in order, until nothing waits.
+std::string All(Turns<char>& turns) {
+  std::string taken;
+  while (!turns.empty()) taken += turns.Next();
+  return taken;
+}
+
+TEST(Turns, EachConnectionHasOneInTurn) {
+  Turns<char> turns;
+  for (const char item : {'a', 'b', 'c', 'd'}) turns.Add(1, item);
+  turns.Add(2, 'x');
+  turns.Add(3, 'y');
+  turns.Add(2, 'z');
+  EXPECT_EQ(turns.size(), 7u);
+  EXPECT_EQ(All(turns), "axybzcd");
+}
+
+TEST(Turns, WhoComesToAFloodWaitsForOneOfIt) {
+  Turns<char> turns;
+  for (int i = 0; i < 1000; ++i) turns.Add(1, 'f');
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(turns.Next(), 'f');
+  for (int i = 0; i < 10; ++i) {
+    turns.Add(2, 'x');
+    turns.Add(1, 'f');
+    std::string next(1, turns.Next());
+    next += turns.Next();
+    EXPECT_NE(next.find('x'), std::string::npos) << next;
+  }
+}
+
+TEST(Turns, WhatIsOfNoConnectionIsTakenNowOrLast) {
+  Turns<char> turns;
+  for (const char item : {'a', 'b', 'c'}) turns.Add(1, item);
+  turns.AddLast('z');
+  turns.Add(1, 'd');
+  turns.Add(2, 'x');
+  turns.AddNow('n');
+  EXPECT_EQ(All(turns), "naxbczd") << "z waits for a, b and c";
+  turns.AddLast('z');
+  turns.Add(1, 'a');
+  EXPECT_EQ(All(turns), "za");
+}
+
+TEST(Turns, WhatTookLongCostsTurns) {
+  Turns<char> turns;
+  for (const char item : {'a', 'b', 'c'}) turns.Add(1, item);
+  EXPECT_EQ(turns.Next(), 'a');
+  turns.Charge(1, 3);
+  for (const char item : {'u', 'v', 'w', 'x', 'y'}) turns.Add(2, item);
+  EXPECT_EQ(All(turns), "uvwbxcy");
+  turns.Charge(1, 2);
+  turns.Add(1, 'd');
+  for (const char item : {'u', 'v', 'w', 'x'}) turns.Add(2, item);
+  EXPECT_EQ(All(turns).find('d'), 2u) << "also when it had nothing waiting";
+}
+
+TEST(Turns, WhoKeepsComingDoesNotShutOutWhoWaits) {
+  Turns<char> turns;
+  for (int i = 0; i < 100; ++i) turns.Add(1, 'a');
+  int taken = 0;
+  for (uint64_t connection = 2; connection < 1000; ++connection) {
+    turns.Add(connection, 'b');
+    taken += turns.Next() == 'a';
+  }
+  EXPECT_GE(taken, 40);
 }
 
 class RoundStoreTest : public ::testing::Test {

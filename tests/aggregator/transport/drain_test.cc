@@ -29,7 +29,7 @@ TEST(TransportDrain, Fault_A3_OpenRoundsEndThenHealthThenGoAway) {
   Loopback loopback;
   RigWorker a(loopback, "a", model);
   RigWorker b(loopback, "b", model);
-  JoinAll({&a, &b});
+  Join({&a, &b});
   RawHttp2 watcher(loopback.port);
   watcher.Begin();
   EXPECT_EQ(Health(loopback), kServing);

@@ -41,7 +41,7 @@ std::string BindOf(SessionToken token, uint32_t version = kProtocolVersion) {
 // One worker that does everything right, beside the stranger that a test lets in.
 class TransportFault : public testing::Test {
  protected:
-  TransportFault() { JoinAll({&honest_}); }
+  TransportFault() { Join({&honest_}); }
   ~TransportFault() override {
     // Whatever happened: a round goes through, with the right bits.
     const std::string gradient = GradientOf(0, 2 * kChunkFloats);
@@ -221,7 +221,7 @@ TEST(TransportEnd, Fault_N9_HalfCloseWithoutCommitIsNotCounted) {
   Loopback loopback;
   RigWorker a(loopback, "a", model);
   RigWorker b(loopback, "b", model);
-  JoinAll({&a, &b});
+  Join({&a, &b});
   for (RigWorker* worker : {&a, &b}) {
     worker->Begin();
     worker->Push(0, GradientOf(worker == &a ? 0 : 1, 2 * kChunkFloats));

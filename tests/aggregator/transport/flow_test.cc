@@ -86,7 +86,7 @@ TEST(TransportFlow, ReadingFollowsTheEngine) {
   Loopback loopback;
   RigWorker a(loopback, "a", model);
   a.streams_wanted = 1;
-  JoinAll({&a});
+  Join({&a});
   RawStream& stream = loopback.raw(a.streams[0]);
   uint64_t stopped_at = 0;
   {
@@ -110,7 +110,7 @@ TEST(TransportFlow, ReadingIsBoundedByMessagesToo) {
   const Model model = AverageOf({F32("weight", 5)}, 1);
   Loopback loopback;
   RigWorker a(loopback, "a", model);
-  JoinAll({&a});
+  Join({&a});
   RawStream& session = loopback.raw(a.session);
   const Standstill standstill(loopback.engine);
   const uint64_t before = loopback.server.counters().messages_received;
@@ -136,7 +136,7 @@ TEST(TransportFlow, Fault_W13_SlowReaderDoesNotBlockOthers) {
   RigWorker b(loopback, "b", model);
   RigWorker slow(loopback, "slow", model);
   slow.streams_wanted = 1;
-  JoinAll({&a, &b, &slow});
+  Join({&a, &b, &slow});
   loopback.raw(slow.streams[0]).StopReading();
   for (RigWorker* worker : {&a, &b, &slow}) {
     worker->Begin();
@@ -174,7 +174,7 @@ TEST(TransportFlow, Fault_W13_StreamWhoseReaderPretendsToReadEndsAtItsBound) {
   RigWorker liar(loopback, "a", model);
   RigWorker b(loopback, "b", model);
   liar.streams_wanted = 1;
-  JoinAll({&liar, &b});
+  Join({&liar, &b});
   loopback.raw(liar.streams[0]).StopReading();
   liar.Begin();
   liar.Push(0, GradientOf(0, elements));
@@ -208,7 +208,7 @@ TEST(TransportFlow, MessagesBeyondFourMebibytesTravelInPieces) {
   Loopback loopback;
   RigWorker a(loopback, "a", model);
   const uint64_t sent = loopback.server.counters().bytes_sent;
-  JoinAll({&a});
+  Join({&a});
   EXPECT_GT(loopback.server.counters().bytes_received, 4 * kMiB);
   EXPECT_GT(loopback.server.counters().bytes_sent - sent, 4 * kMiB);
   EXPECT_EQ(loopback.server.counters().malformed_messages, 0u);

@@ -244,7 +244,7 @@ std::optional<VerdictRecord> RoundWithParkedBytes(uint64_t quota) {
   Loopback loopback(WithQuota(quota), options);
   RigWorker a(loopback, "a", model);
   RigWorker b(loopback, "b", model);
-  JoinAll({&a, &b});
+  Join({&a, &b});
   a.Begin();
   a.Push(0, GradientOf(0, elements));
   a.Commit();
@@ -395,7 +395,7 @@ TEST(TransportKeepalive, Fault_N13_ShippedSettingsNeverCountAsTooManyPings) {
   const Model model = AverageOf({F32("weight", 5)}, 1);
   Loopback loopback;
   RigWorker a(loopback, "a", model);
-  JoinAll({&a});
+  Join({&a});
   // More than the two strikes that a client has: four pings.
   const absl::Duration silence = 4 * GrpcSettings().keepalive_time + absl::Milliseconds(500);
   const uint64_t written = loopback.raw(a.session).AwaitWrites(1, absl::ZeroDuration());

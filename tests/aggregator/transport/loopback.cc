@@ -167,14 +167,6 @@ RawStream& Loopback::raw(uint64_t connection) {
   return *streams_.at(connection);
 }
 
-void JoinAll(const std::vector<RigWorker*>& workers) {
-  Join(workers);
-  for (RigWorker* worker : workers) {
-    while (worker->Await<MembershipChanged>().membership.members.size() < workers.size()) {
-    }
-  }
-}
-
 std::string Encoded(const ToAggregator& message) {
   const absl::StatusOr<std::string> encoded = wire::Encode(message);
   EXPECT_TRUE(encoded.ok()) << encoded.status();

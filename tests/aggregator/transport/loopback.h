@@ -78,10 +78,6 @@ class Loopback : public Network {
   std::map<StreamId, uint64_t> received_ ABSL_GUARDED_BY(mutex_);  // Likewise.
 };
 
-// All connect, are ready, and hear that they are members: there is no order between connections, so
-// what one of them says next may overtake what another one has said before.
-void JoinAll(const std::vector<RigWorker*>& workers);
-
 // An encoded ToAggregator.
 std::string Encoded(const ToAggregator& message);
 

@@ -19,7 +19,7 @@ TEST(TransportRound, BitsAreTheOraclesForTwoWorkersWithTwoStreamsEach) {
   Loopback loopback;
   RigWorker a(loopback, "a", model);
   RigWorker b(loopback, "b", model);
-  JoinAll({&a, &b});
+  Join({&a, &b});
   const std::vector<std::string> weights = {GradientOf(0, elements), GradientOf(1, elements)};
   const std::vector<std::string> biases = {GradientOf(2, 3), GradientOf(3, 3)};
   for (int round = 0; round < 3; ++round) {
@@ -55,7 +55,7 @@ TEST(TransportRound, AResultIsSerialisedOnceForAllItsReceivers) {
     workers.push_back(std::make_unique<RigWorker>(loopback, std::string(1, 'a' + i), model));
     all.push_back(workers.back().get());
   }
-  JoinAll(all);
+  Join(all);
   for (uint32_t i = 0; i < kWorkers; ++i) {
     all[i]->Begin();
     all[i]->Push(0, GradientOf(i, elements));
@@ -74,7 +74,7 @@ TEST(TransportRound, TakesContributionsInANarrowerDtype) {
   RigWorker narrow(loopback, "b", model);
   narrow.wire_dtype = DType::kBF16;
   narrow.wire_exponent = 3;
-  JoinAll({&wide, &narrow});
+  Join({&wide, &narrow});
   wide.Begin();
   narrow.Begin();
   wide.Push(0, Floats(2 * kChunkFloats, [](size_t) { return 1.0F; }));
@@ -108,7 +108,7 @@ TEST(TransportRound, ManyThreadsManyRounds) {
     all.push_back(workers.back().get());
     gradients.push_back(GradientOf(i, elements));
   }
-  JoinAll(all);
+  Join(all);
   const std::string average = ReferenceAverage(gradients);
   std::vector<std::thread> threads;
   for (uint32_t i = 0; i < kWorkers; ++i) {
@@ -134,7 +134,7 @@ TEST(TransportRound, Fault_N2_ResultsOfALostStreamComeOnAnother) {
   Loopback loopback;
   RigWorker a(loopback, "a", model);
   RigWorker b(loopback, "b", model);
-  JoinAll({&a, &b});
+  Join({&a, &b});
   for (RigWorker* worker : {&a, &b}) {
     worker->Begin();
     worker->Push(0, GradientOf(worker == &a ? 0 : 1, 8 * kChunkFloats));

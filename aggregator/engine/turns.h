@@ -1,0 +1,145 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What waits for the loop, in the order in which it is taken: one item of each connection in turn,
+// so that a connection which sends a thousand messages delays the others by one. A connection whose
+// item took long to handle passes as many turns as that was worth (start-time fair queueing). What
+// comes from one connection is taken in the order in which it came.
+//
+// Thread contract: none of its own; one thread at a time.
+
+#ifndef BASIN_AGGREGATOR_ENGINE_TURNS_H_
+#define BASIN_AGGREGATOR_ENGINE_TURNS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace basin::aggregator {
+
+template <typename T>
+class Turns {
+ public:
+  // Takes its turn among the connections: the next one at the earliest. In the present turn, those
+  // who keep coming could shut out the others.
+  void Add(uint64_t connection, T item) {
+    Queue& queue = queues_[connection];
+    queue.items.push_back({++added_, std::move(item)});
+    ++size_;
+    if (queue.items.size() == 1) Enqueue(connection, queue);
+  }
+  // Comes from no connection, and is taken before everything else.
+  void AddNow(T item) {
+    now_.push_back({++added_, std::move(item)});
+    ++size_;
+  }
+  // Is taken after everything that waits now.
+  void AddLast(T item) {
+    const size_t before = size_++;
+    Item last{++added_, std::move(item)};
+    if (before == 0) {
+      now_.push_back(std::move(last));
+    } else {
+      last_.push_back({before, std::move(last)});
+    }
+  }
+
+  // REQUIRES: !empty().
+  T Next() {
+    Item item = TakeNext();
+    --size_;
+    for (Last& last : last_) last.before -= item.number < last.item.number;
+    while (!last_.empty() && last_.front().before == 0) {
+      now_.push_back(std::move(last_.front().item));
+      last_.pop_front();
+    }
+    return std::move(item.value);
+  }
+  // The connection passes so many turns.
+  void Charge(uint64_t connection, uint64_t turns) {
+    const auto it = queues_.find(connection);
+    if (it != queues_.end()) it->second.turn += turns;
+  }
+
+  bool empty() const { return size_ == 0; }
+  size_t size() const { return size_; }
+
+ private:
+  struct Item {
+    uint64_t number;  // Among all that were added.
+    T value;
+  };
+  struct Queue {
+    uint64_t turn = 0;  // Of its first item; of the one before, when it has none.
+    std::deque<Item> items;
+  };
+  struct Last {
+    size_t before;  // Items that have to be taken first.
+    Item item;
+  };
+  struct Place {
+    uint64_t turn;
+    uint64_t number;  // Among all places.
+    uint64_t connection;
+  };
+  static bool Later(const Place& a, const Place& b) {
+    return a.turn != b.turn ? a.turn > b.turn : a.number > b.number;
+  }
+
+  void Push(uint64_t turn, uint64_t connection) {
+    places_.push_back({turn, ++placed_, connection});
+    std::push_heap(places_.begin(), places_.end(), Later);
+  }
+  void Enqueue(uint64_t connection, Queue& queue) {
+    queue.turn = std::max(turn_, queue.turn) + 1;
+    Push(queue.turn, connection);
+  }
+
+  Item TakeNext() {
+    if (!now_.empty()) return TakeFront(now_);
+    while (true) {
+      std::pop_heap(places_.begin(), places_.end(), Later);
+      const Place place = places_.back();
+      places_.pop_back();
+      Queue& queue = queues_.at(place.connection);
+      if (queue.turn > place.turn) {  // It was charged meanwhile.
+        Push(queue.turn, place.connection);
+        continue;
+      }
+      turn_ = place.turn;
+      Item item = TakeFront(queue.items);
+      if (!queue.items.empty()) Enqueue(place.connection, queue);
+      ForgetIdle(place.connection);
+      return item;
+    }
+  }
+  static Item TakeFront(std::deque<Item>& items) {
+    Item item = std::move(items.front());
+    items.pop_front();
+    return item;
+  }
+  // Now and then, those who have nothing waiting and no turns to pass.
+  void ForgetIdle(uint64_t present) {
+    if (queues_.size() <= 2 * places_.size() + 64) return;
+    absl::erase_if(queues_, [&](const auto& entry) {
+      return entry.first != present && entry.second.items.empty() && entry.second.turn <= turn_;
+    });
+  }
+
+  absl::flat_hash_map<uint64_t, Queue> queues_;  // By connection.
+  std::vector<Place> places_;                    // A heap; one for each queue that is not empty.
+  std::deque<Item> now_;
+  std::deque<Last> last_;
+  size_t size_ = 0;
+  uint64_t turn_ = 0;  // Of what was taken last.
+  uint64_t added_ = 0;
+  uint64_t placed_ = 0;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_ENGINE_TURNS_H_
