@@ -148,6 +148,10 @@ std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference
   if (mine.loss_scale != reference.loss_scale) {
     return differ("loss scale", Exactly(mine.loss_scale), Exactly(reference.loss_scale));
   }
+  if (mine.layout != reference.layout) {
+    return differ("layout of tensors", absl::StrCat(absl::Hex(mine.layout)),
+                  absl::StrCat(absl::Hex(reference.layout)));
+  }
   if (mine.kind != reference.kind) {
     return differ("contribution kind", KindName(mine.kind), KindName(reference.kind));
   }

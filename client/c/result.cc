@@ -49,6 +49,7 @@ void basin_result_info(const basin_result* result, basin_round_info* info) {
   out.weight = static_cast<basin_weight>(value.spec.weight_by);
   out.divide_by_present = value.spec.denominator == basin::Denominator::kPresent ? 1 : 0;
   out.loss_scale = value.spec.loss_scale;
+  out.layout = value.spec.layout;
   out.weights = basin::SumOfWeights(value);
   out.generation_term = value.generation.term;
   out.generation_counter = value.generation.counter;

@@ -44,6 +44,7 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(uint32_t lane, const basin_rou
   begin.spec.denominator =
       in.divide_by_present != 0 ? basin::Denominator::kPresent : basin::Denominator::kAll;
   begin.spec.loss_scale = in.loss_scale;
+  begin.spec.layout = in.layout;
   begin.counts = {Known(in.samples), Known(in.tokens), Known(in.micro_batches)};
   begin.step_label = in.step;
   return begin;

@@ -43,9 +43,10 @@ struct RoundSpec {
   WeightBy weight_by = WeightBy::kNone;
   Denominator denominator = Denominator::kAll;
   double loss_scale = 1;
+  uint64_t layout = 0;  // A hash of what the worker's trainer has gradients of; 0: not compared.
   auto Fields() const {
     return std::tie(op, prescale, postscale, predivide, auto_predivide, kind, weight_by,
-                    denominator, loss_scale);
+                    denominator, loss_scale, layout);
   }
 };
 

@@ -165,6 +165,7 @@ void Encode(const RoundSpec& in, v1::RoundSpec* out) {
   out->set_weight_by(EncodeEnum(in.weight_by));
   out->set_denominator(EncodeEnum(in.denominator));
   out->set_loss_scale(in.loss_scale);
+  out->set_layout(in.layout);
 }
 
 RoundSpec Decode(const v1::RoundSpec& in, Checker& checker) {
@@ -185,6 +186,7 @@ RoundSpec Decode(const v1::RoundSpec& in, Checker& checker) {
   out.weight_by = DecodeEnum<WeightBy>("weight_by", in.weight_by(), checker);
   out.denominator = DecodeEnum<Denominator>("denominator", in.denominator(), checker);
   out.loss_scale = positive("loss_scale", in.loss_scale());
+  out.layout = in.layout();
   return out;
 }
 

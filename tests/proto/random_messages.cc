@@ -145,6 +145,7 @@ void RandomMessages::Fill(RoundSpec* out) {
   out->weight_by = Enum(WeightBy::kNone, WeightBy::kMicroBatches);
   out->denominator = Enum(Denominator::kAll, Denominator::kPresent);
   out->loss_scale = Scale();
+  out->layout = Number();
 }
 
 void RandomMessages::Fill(Counts* out) {

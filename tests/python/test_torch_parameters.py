@@ -150,6 +150,67 @@ def add_one(rank: int) -> Any:
         return text, gradients(net)
 
 
+class Renamed:
+    """Rank 1 has other names for the same parameters, as after torch.compile()."""
+
+    def __init__(self, bt: Any, net: nn.Module, **options: Any) -> None:
+        prefix = "_orig_mod." if bt.rank() == 1 else ""
+        named = [(prefix + name, each) for name, each in net.named_parameters()]
+        self.optimizer = bt.DistributedOptimizer(
+            torch.optim.SGD(net.parameters(), lr=0.1), named, **options
+        )
+
+
+def other_names(rank: int) -> Any:
+    """The error of rank 1, and then who contributed; and what comes of it where it is allowed."""
+    with session() as bt:
+        net = model()
+        optimizer = Renamed(bt, net).optimizer
+        text = ""
+        if bt.rank() == 1:
+            text = expect("Mismatch", loss_of(net, rank).backward)
+        else:
+            loss_of(net, rank).backward()
+        contributors = len(optimizer.last_round().contributors)
+        lenient = model()
+        allowed = Renamed(bt, lenient, same_parameters=False, divide_by_present=True).optimizer
+        loss_of(lenient, rank).backward()
+        return bt.rank(), text, contributors, len(allowed.last_round().contributors)
+
+
+def frozen_here(rank: int) -> Any:
+    """Rank 2 has frozen a layer; then all have; then none."""
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        texts = []
+        for frozen in ([2], [0, 1, 2], []):
+            net[0].requires_grad_(bt.rank() not in frozen)
+            optimizer.zero_grad()
+            if frozen == [2] and bt.rank() == 2:
+                texts.append(expect("Mismatch", loss_of(net, rank).backward))
+            else:
+                loss_of(net, rank).backward()
+            optimizer.step()
+        seen = optimizer.last_round()
+        return bt.rank(), texts, len(seen.contributors), [p.detach() for p in net.parameters()]
+
+
+def other_dtype(rank: int) -> Any:
+    """Rank 0 alone converts its model after a step that was right."""
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        loss_of(net, rank).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if bt.rank() != 0:
+            loss_of(net, rank).backward()
+            return bt.rank(), ""
+        net.float()
+        return bt.rank(), expect("Mismatch", loss_in(net, torch.float32, rank).backward)
+
+
 def not_in_memory(rank: int) -> Any:
     """By call: what is refused, before anything is sent."""
     with session() as bt:
@@ -242,6 +303,27 @@ class ParametersTest(TorchTest):
         for text, delivered in self.run_job(add_one):
             self.assertRegex(text, r"parameter scale of shape \(1,\)")
             self.assert_close(expected, delivered)
+
+    def test_parameters_of_other_names_are_refused_with_those_of_both_sides(self) -> None:
+        for rank, text, contributors, allowed in self.run_job(other_names):
+            self.assertEqual((WORKERS - 1, WORKERS), (contributors, allowed))
+            if rank == 1:
+                self.assertRegex(text, r"Here alone: _orig_mod.0.bias \(float64 \[8\]\), ")
+                self.assertRegex(text, r"At the others alone: 0.bias \(float64 \[8\]\), .*compile")
+                self.assertIn("same_parameters=False", text)
+
+    def test_a_layer_that_one_worker_has_frozen_is_refused_by_name(self) -> None:
+        outcomes = self.run_job(frozen_here)
+        for rank, texts, contributors, _ in outcomes:
+            self.assertEqual(WORKERS, contributors)
+            if rank == 2:
+                self.assertRegex(texts[0], "Here alone: none. At the others alone: 0.bias .*freeze")
+        self.assert_same_bits([parameters for *_, parameters in outcomes])
+
+    def test_a_model_that_one_worker_has_converted_is_refused_by_name(self) -> None:
+        for rank, text in self.run_job(other_dtype):
+            if rank == 0:
+                self.assertRegex(text, r"Here alone: 0.bias \(float32 .*alone: 0.bias \(float64")
 
     def test_what_has_no_memory_of_its_own_is_refused_by_name(self) -> None:
         names = ["2.weight", "2.weight", "running_mean", "running_mean", "table", "table"]

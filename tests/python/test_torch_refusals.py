@@ -549,7 +549,9 @@ class RefusalsTest(TorchTest):
         for odd, text in self.run_job(other_shape):
             if odd:
                 self.assertRegex(
-                    text, r"tensor [01]\.(weight|bias) is f64.* here and f64.*same model"
+                    text,
+                    r"Here alone: 0.bias \(float64 \[9\]\), .*alone: 0.bias \(float64 \[8\]\), "
+                    ".*same model",
                 )
             else:
                 self.assertEqual("", text)

@@ -77,6 +77,7 @@ class RoundSpec(Structure):
         ("tokens", c_int64),
         ("micro_batches", c_int64),
         ("step", c_uint64),
+        ("layout", c_uint64),
     )
 
 
@@ -109,6 +110,7 @@ class RoundInfo(Structure):
         ("generation_counter", c_uint64),
         ("contract_version", c_uint32),
         ("world_size", c_uint32),
+        ("layout", c_uint64),
     )
 
 

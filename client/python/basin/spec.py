@@ -103,6 +103,7 @@ class RoundSpec:
     contributes_sum:   x_i is a sum over what is counted, not the mean
     divide_by_present: each tensor by the workers that pushed it, not by all
     loss_scale:        of this worker's gradient; compared with the others', never applied
+    layout:            a hash of the tensors with gradients; compared with the others', 0: not
     counts:            of this contribution
     step:              the trainer's own number, a label; it is not in a reply. basin.torch counts
                        the steps of this process from 0, and has it in last_round()
@@ -118,6 +119,7 @@ class RoundSpec:
     loss_scale: float = 1.0
     counts: Counts = Counts()
     step: int = 0
+    layout: int = 0
 
     @property
     def weight_count(self) -> int | None:
@@ -148,6 +150,7 @@ class RoundSpec:
             tokens=count(self.counts.tokens),
             micro_batches=count(self.counts.micro_batches),
             step=self.step,
+            layout=self.layout,
         )
 
 

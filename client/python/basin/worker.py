@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from basin import _abi
 from basin._abi import lib
 from basin.arguments import string_of
-from basin.errors import BY_CODE, Error, FailedPrecondition, InvalidArgument, RoundAborted
+from basin.errors import BY_CODE, Error, Evicted, FailedPrecondition, InvalidArgument, RoundAborted
 from basin.spec import AVERAGES, Counts, Op, RoundSpec, Weight
 
 logger = logging.getLogger("basin")
@@ -29,6 +29,10 @@ _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 # A wait is made of turns so short, so that Ctrl-C and other signals are heard.
 _TURN_SECONDS = 0.5
 _MAX_ID_BYTES = 256
+_REJOIN = (
+    " basin.torch.rejoin() makes this worker a member again, with the state of the others; without "
+    "PyTorch, close the client and connect anew."
+)
 _INTEGERS = (_abi.I64, _abi.I32, _abi.U8)
 
 
@@ -42,7 +46,8 @@ def _nanoseconds(seconds: float | None) -> int:
 def to_error(error: int | None) -> Error:
     """The exception for a basin_error, which stays the caller's."""
     kind = BY_CODE.get(lib.basin_error_code(error), Error)
-    exception = kind(lib.basin_error_message(error).decode())
+    text = lib.basin_error_message(error).decode()
+    exception = kind(text + _REJOIN if kind is Evicted else text)
     exception.fatal = bool(lib.basin_error_is_fatal(error))
     exception.restart_helps = bool(lib.basin_error_restart_helps(error))
     return exception
@@ -210,6 +215,7 @@ class Result:
                 contributes_sum=bool(info.contributes_sum),
                 divide_by_present=bool(info.divide_by_present),
                 loss_scale=info.loss_scale,
+                layout=info.layout,
                 counts=Counts.from_c(info.samples, info.tokens, info.micro_batches),
             ),
             auto_predivide=bool(info.auto_predivide),

@@ -367,6 +367,7 @@ TEST(Begin, EveryFieldOfTheSpecIsCompared) {
       {[](RoundSpec& s) { s.predivide = 2; }, "predivide 2 against 1"},
       {[](RoundSpec& s) { s.auto_predivide = true; }, "predivide AUTO against 1"},
       {[](RoundSpec& s) { s.loss_scale = 2; }, "loss scale 2 against 1"},
+      {[](RoundSpec& s) { s.layout = 0xbeef; }, "layout of tensors beef against 0"},
       {[](RoundSpec& s) { s.kind = ContributionKind::kSum; }, "contribution kind SUM against MEAN"},
       {[](RoundSpec& s) { s.denominator = Denominator::kPresent; },
        "denominator PRESENT against ALL"},

@@ -64,6 +64,7 @@ TEST(Fingerprint, SeesEveryFieldOfAMessage) {
   EXPECT_TRUE(differs([](Begin& b) { b.lane = 1; }));
   EXPECT_TRUE(differs([](Begin& b) { b.round = 1; }));
   EXPECT_TRUE(differs([](Begin& b) { b.spec.loss_scale = 2; }));
+  EXPECT_TRUE(differs([](Begin& b) { b.spec.layout = 1; }));
   EXPECT_TRUE(differs([](Begin& b) { b.spec.auto_predivide = true; }));
   EXPECT_TRUE(differs([](Begin& b) { b.counts.tokens = 0; }));
   EXPECT_TRUE(differs([](Begin& b) { b.step_label = 1; }));

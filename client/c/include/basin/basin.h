@@ -277,10 +277,11 @@ typedef struct basin_round_spec {
   int64_t samples;       /* Of this contribution; negative: unknown, at most 2^48. With a weight */
   int64_t tokens;        /* of 0 the contribution is not read, and adds nothing. */
   int64_t micro_batches;
-  uint64_t step; /* The trainer's own number; a label. */
+  uint64_t step;   /* The trainer's own number; a label. */
+  uint64_t layout; /* A hash of the tensors that the trainer has gradients of. Compared. */
 } basin_round_spec;
 #define BASIN_ROUND_SPEC_INIT \
-  { sizeof(basin_round_spec), (basin_op)0, 1, 1, 1, 0, 0, BASIN_NO_WEIGHT, 0, 1, -1, -1, -1, 0 }
+  { sizeof(basin_round_spec), (basin_op)0, 1, 1, 1, 0, 0, BASIN_NO_WEIGHT, 0, 1, -1, -1, -1, 0, 0 }
 
 typedef struct basin_result basin_result;
 
@@ -371,11 +372,12 @@ typedef struct basin_round_info {
   uint64_t generation_counter;
   uint32_t contract_version; /* Of the arithmetic. */
   uint32_t world_size;       /* Members of that generation, contributors or not. */
+  uint64_t layout;           /* What the workers agreed on. */
 } basin_round_info;
 #define BASIN_ROUND_INFO_INIT                                                                    \
   {                                                                                              \
     sizeof(basin_round_info), 0, (basin_op)0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, 0, 0, 0, \
-        BASIN_NO_WEIGHT, 0, 1, 0, 0, 0, 0, 0                                                     \
+        BASIN_NO_WEIGHT, 0, 1, 0, 0, 0, 0, 0, 0                                                  \
   }
 
 BASIN_API void basin_result_info(const basin_result* result, basin_round_info* info);

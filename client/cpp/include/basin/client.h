@@ -118,6 +118,7 @@ class RoundResult {
     info.spec.weight = static_cast<Weight>(from.weight);
     info.spec.divide_by_present = from.divide_by_present != 0;
     info.spec.loss_scale = from.loss_scale;
+    info.spec.layout = from.layout;
     info.spec.counts = {Known(from.samples), Known(from.tokens), Known(from.micro_batches)};
     for (std::uint32_t i = 0; i < from.contributors; ++i) {
       info.contributors.push_back(ContributorAt(i));
@@ -328,6 +329,7 @@ class Lane {
     c.weight = static_cast<basin_weight>(spec.weight);
     c.divide_by_present = spec.divide_by_present ? 1 : 0;
     c.loss_scale = spec.loss_scale;
+    c.layout = spec.layout;
     c.samples = spec.counts.samples.value_or(-1);
     c.tokens = spec.counts.tokens.value_or(-1);
     c.micro_batches = spec.counts.micro_batches.value_or(-1);

@@ -80,6 +80,7 @@ struct RoundSpec {
   Weight weight = Weight::kNone;   // Of a kWeightedAverage.
   bool divide_by_present = false;  // Each tensor by those who pushed it.
   double loss_scale = 1;           // Compared, never applied.
+  std::uint64_t layout = 0;        // A hash of the tensors with gradients. Compared.
   Counts counts;                   // Of this contribution.
   std::uint64_t step = 0;          // The trainer's own number; a label.
 };

@@ -37,7 +37,8 @@ class DDPState(LaneOwner):
     op:         basin.Average, basin.Sum or basin.WeightedAverage
     wire_dtype: None, torch.bfloat16 or torch.float16: how float32 gradients travel
     batch_size: samples of this worker in a step; only told in the line that is written here
-    options:    as for DistributedOptimizer
+    same_parameters, options:
+                as for DistributedOptimizer
 
     Raises Unsupported, which names a way out, for what Basin cannot reduce.
     """
@@ -49,6 +50,7 @@ class DDPState(LaneOwner):
         op: Op = Op.AVERAGE,
         wire_dtype: torch.dtype | None = None,
         batch_size: int | None = None,
+        same_parameters: bool = True,
         **options: "Unpack[ReductionOptions]",
     ) -> None:
         member("DDPState()")
@@ -82,6 +84,7 @@ class DDPState(LaneOwner):
             batch_size,
             call="DDPState()",
             options=options,
+            same_parameters=same_parameters,
             owner="the DDPState",
             own_hooks=False,
             module=model.module,

@@ -26,7 +26,8 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
     module:            the model, which becomes `.module`; state_dict() has its names after
                        "module."; gradients of different workers are matched by its names
     op:                basin.Average, basin.Sum, or basin.WeightedAverage; this,
-                       backward_passes_per_step and options are as for DistributedOptimizer
+                       backward_passes_per_step, same_parameters and options are as for
+                       DistributedOptimizer
     wire_dtype:        None, torch.bfloat16 or torch.float16: how float32 gradients travel. The sum
                        is made in float32.
     broadcast_buffers: when backward() has reduced, all workers have the buffers of rank 0. With
@@ -52,6 +53,7 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         broadcast_buffers: bool = True,
         init_sync: bool = True,
         batch_size: int | None = None,
+        same_parameters: bool = True,
         **options: "Unpack[ReductionOptions]",
     ) -> None:
         super().__init__()
@@ -68,6 +70,7 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
             batch_size,
             call="DistributedDataParallel()",
             options=options,
+            same_parameters=same_parameters,
             passes=backward_passes_per_step,
             owner="the model",
             module=module,

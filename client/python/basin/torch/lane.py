@@ -45,6 +45,7 @@ from basin.torch import narrow, tensors
 from basin.torch.buffers import BufferLane
 from basin.torch.delivered import Delivered
 from basin.torch.divided_again import DividedAgain
+from basin.torch.layout import LayoutCheck
 from basin.torch.parameters import Parameters
 from basin.torch.state import JobState
 from basin.torch.usage import Usage
@@ -85,6 +86,7 @@ class GradientLane:
     optimizer: the one that all parameters belong to, if it is known
     buffers:   are sent and received with each round
     modules:   models that may have the parameters
+    compared:  whether all workers must have gradients of the same tensors
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class GradientLane:
         optimizer: torch.optim.Optimizer | None = None,
         buffers: BufferLane | None = None,
         modules: Callable[[], Iterable[torch.nn.Module]] = tuple,
+        compared: bool = True,
     ) -> None:
         self._worker = worker
         self._state = state
@@ -119,6 +122,7 @@ class GradientLane:
 
         self._lane, _ = worker.register(name, _abi.GRADIENT, [])
         self._parameters = Parameters(worker, name, names, self._ready, modules, optimizer)
+        self._layout = LayoutCheck(worker, name, compared)
 
         self.usage = Usage(name, owner, passes)
         self._in_backward = False
@@ -170,6 +174,9 @@ class GradientLane:
             for known in (self._aside, self._apart, self._applied):
                 known.pop(parameter, None)
             self.delivered.drop(parameter)
+        self._parameters.register()
+        # Not while gradients are made, where compiled autograd would look into it.
+        self._layout.take(self._parameters.layout())
 
     def name_of(self, parameter: torch.Tensor) -> str:
         return self._parameters.name_of(parameter)
@@ -384,9 +391,9 @@ class GradientLane:
             self._spec,
             counts=self._window.counts().check_contributed(),
             loss_scale=self.loss_scale,
+            layout=self._layout.hash,
             step=self.usage.steps,
         )
-        self._parameters.register()
         self._worker.begin(self._lane, spec)
         self.usage.in_round = True
         self._sent, self._window = self._window, Window()
@@ -535,7 +542,7 @@ class GradientLane:
         self._compare_counted()
         refusal = self._refusal or result.rejection
         if refusal is not None:
-            raise refusal
+            raise self._layout.explain(refusal, self.info.spec.layout)
 
     def _compare_counted(self) -> None:
         counted, self.counted = self.counted, None

@@ -27,6 +27,7 @@ def DistributedOptimizer(
     backward_passes_per_step: int = 1,
     wire_dtype: torch.dtype | None = None,
     batch_size: int | None = None,
+    same_parameters: bool = True,
     **options: "Unpack[ReductionOptions]",
 ) -> OptimizerT:
     """Returns the same optimizer: from now on, when backward() returns, .grad of its parameters is
@@ -46,6 +47,10 @@ def DistributedOptimizer(
     wire_dtype:       None, torch.bfloat16 or torch.float16: how float32 gradients travel. The sum
                       is made in float32.
     batch_size:       samples of this worker in a step; only told in the line that is written here
+    same_parameters:
+                      False: workers may have gradients of different tensors, each averaged as it
+                      comes; otherwise the one that differs gets Mismatch with the names. The same
+                      on all workers
     options:          how gradients are reduced, the same on all workers:
     weight_by:        of a weighted average: "samples", "tokens" or "micro_batches"
     contributes:      of a weighted average, never guessed: "sum" when gradients are sums over what
@@ -112,6 +117,7 @@ def DistributedOptimizer(
         batch_size,
         call="DistributedOptimizer()",
         options=options,
+        same_parameters=same_parameters,
         passes=backward_passes_per_step,
         owner="the optimizer",
         optimizer=optimizer,

@@ -47,6 +47,7 @@ def start_lane(
     optimizer: torch.optim.Optimizer | None = None,
     module: torch.nn.Module | None = None,
     send_buffers: bool = False,
+    same_parameters: bool = True,
 ) -> GradientLane:
     """Makes the lane of these parameters and tells of it, for a `call` of the user. The other
     arguments are those of GradientLane. With send_buffers, the buffers of the `module` go with its
@@ -99,6 +100,7 @@ def start_lane(
             else None
         ),
         modules=here.state.modules if module is None else lambda: [module],
+        compared=same_parameters,
     )
     here.lanes.append(lane)
     _tell(here, spec, passes, wire_dtype, batch_size)
