@@ -78,6 +78,14 @@ bt.allgather_object("x" * 1000 * rank)
 if bt.rank() != 2:
     bt.shutdown()
 """
+# Rank 0 comes when it is told to.
+ONE_IS_LATE = """
+import os, sys
+import basin
+if os.environ["RANK"] == "0":
+    open(sys.argv[1]).read()
+basin.connect().close()
+"""
 WAITS_IN_A_ROUND = """
 import basin, numpy
 client = basin.connect()
@@ -208,6 +216,34 @@ class Launch(unittest.TestCase):
                 done.stderr.splitlines()[-1],
                 r"worker 0 ended with 0 without basin.torch.shutdown\(\).* 2 that are left wait",
             )
+
+    def test_who_waits_for_the_first_workers_is_told_for_how_many(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = folder + "/pipe"
+            os.mkfifo(pipe)
+            process = subprocess.Popen(
+                command("-n", "2", "--", sys.executable, "-c", ONE_IS_LATE, pipe),
+                env=environment(),
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+            assert process.stderr is not None
+            waited_for = {
+                "basin-run: 1 of 2 workers are ready; the job waits",
+                (
+                    "[1] worker worker-1 waits to become a member of job local, which begins with "
+                    "2 workers: The aggregator waits for other workers"
+                ),
+            }
+            while waited_for:
+                line = process.stderr.readline()
+                self.assertNotEqual("", line, waited_for)
+                waited_for -= {each for each in waited_for if line.startswith(each)}
+            Path(pipe).write_text("come")
+            process.communicate(timeout=PATIENCE)
+            self.assertEqual(0, process.returncode)
 
     def test_objects_outlive_who_gave_them(self) -> None:
         """Whoever has given something last may end at once, and the others have it."""

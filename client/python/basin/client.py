@@ -18,9 +18,16 @@ from numpy.typing import ArrayLike, NDArray
 from basin import _abi, dlpack
 from basin.arguments import number_of, seconds, string_of, whole_number
 from basin.dlpack import SupportsDLPack
-from basin.errors import Error, FailedPrecondition, InvalidArgument, OutcomeUnknown, Paused
+from basin.errors import (
+    DeadlineExceeded,
+    Error,
+    FailedPrecondition,
+    InvalidArgument,
+    OutcomeUnknown,
+    Paused,
+)
 from basin.spec import Counts, Op, ReductionOptions, RoundSpec, contribution, reduction
-from basin.worker import Place, Result, RoundInfo, TensorSpec, Worker, check_dtype
+from basin.worker import Place, Result, RoundInfo, TensorSpec, Worker, check_dtype, logger
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -38,6 +45,8 @@ _DTYPES = {
 }
 
 CALL_PREFIX = "call/"
+# Of a wait for the first members, before it is said what is waited for.
+_SILENT_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -592,11 +601,32 @@ def connect(
     )
     try:
         worker.ready()
-        worker.await_member(timeout)
+        _await_member(worker, timeout)
     except BaseException:
         worker.close()
         raise
     return Client(worker)
+
+
+def _await_member(worker: Worker, timeout: float | None) -> None:
+    """Says what it waits for when that takes long."""
+    if timeout is None or timeout > _SILENT_SECONDS:
+        try:
+            worker.await_member(_SILENT_SECONDS)
+            return
+        except DeadlineExceeded as error:
+            needed = worker.options["start_workers"]
+            if needed in ("", "0"):
+                needed = worker.options["max_workers"]
+            logger.warning(
+                "worker %s waits to become a member of job %s, which begins with %s workers: %s",
+                worker.id,
+                worker.options["job"],
+                needed,
+                str(error).split(" in time. ", 1)[-1],
+            )
+        timeout = None if timeout is None else timeout - _SILENT_SECONDS
+    worker.await_member(timeout)
 
 
 # A process that ends without a close would be counted as lost, and its threads may not outlive

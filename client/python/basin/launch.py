@@ -27,6 +27,8 @@ from basin.story import Story
 
 # How long workers have to end after the first has failed, or after a signal.
 _GRACE_SECONDS = 10.0
+# That workers wait for the first ones before it is said for how many.
+_SILENT_SECONDS = 2.0
 # What basinctl returns for a worker that the aggregator does not know any more.
 _NOT_FOUND = 5
 # A worker that is silent here has not ended, because that is reported, and no network lies between:
@@ -342,6 +344,10 @@ class _Ended:
         return f"worker {self.rank} was ended by {signal.Signals(-self.code).name}"
 
 
+class _Late:
+    """The first worker has waited for so long that it is said for whom."""
+
+
 class _Job:
     """The workers, from start to end."""
 
@@ -354,10 +360,11 @@ class _Job:
         self._output = output
         self._command = options.command
         self._most = options.max_workers
+        self._workers = options.workers
         run_id = secrets.token_hex(8)
         self._environment_of = functools.partial(_environment, options, aggregator.address, run_id)
         # What has happened: a worker has ended, a signal has come, the aggregator has logged.
-        self._events: queue.Queue[_Ended | int | dict[str, Any]] = queue.Queue()
+        self._events: queue.Queue[_Ended | _Late | int | dict[str, Any]] = queue.Queue()
         self._groups: list[_Group] = []
         self._errors: list[_Errors] = []
         self._story = Story()
@@ -402,6 +409,10 @@ class _Job:
                 continue
             if isinstance(event, _Ended):
                 self._take_end(event)
+            elif isinstance(event, _Late):
+                if self._story.waits and self._patience is None:
+                    ready, needed = self._story.ready, self._workers
+                    self._output.say(f"{ready} of {needed} workers are ready; the job waits")
             elif isinstance(event, int):
                 self._take_signal(event)
             else:
@@ -438,7 +449,12 @@ class _Job:
         self._first_failure = self._first_failure or 128 + number
 
     def _take_entry(self, entry: dict[str, Any]) -> None:
+        waited = self._story.waits
         told = self._story.take(entry)
+        if self._story.waits and not waited:
+            late = threading.Timer(_SILENT_SECONDS, self._events.put, (_Late(),))
+            late.daemon = True
+            late.start()
         if self._patience is None:  # What is asked to end leaves, one after the other.
             self._aggregator.show(entry, told)
         self._check_enough()

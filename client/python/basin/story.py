@@ -25,6 +25,11 @@ class Story:
         self._departures: dict[str, str] = {}  # Since the members were named last: why.
 
     @property
+    def ready(self) -> int:
+        """How many workers have come that are no members yet."""
+        return len(self._ready)
+
+    @property
     def waits(self) -> bool:
         return not self._begun and bool(self._ready)
 
