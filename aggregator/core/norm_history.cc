@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace basin::aggregator {
@@ -12,6 +13,37 @@ namespace {
 // How much of the past a round replaces: the memory is about 50 rounds.
 constexpr double kShare = 0.02;
 
+double LogarithmOf(const Contributor& contributor, double loss_scale) {
+  return std::log(*contributor.squared_norm) / 2 - std::log(loss_scale);
+}
+
+bool IsJudged(const Contributor& contributor) {
+  return contributor.squared_norm.value_or(0) != 0 && contributor.weight != 0;
+}
+
+// Of the finite ones that are judged, in order.
+std::vector<double> Logarithms(const std::vector<Contributor>& contributors, double loss_scale) {
+  std::vector<double> logarithms;
+  for (const Contributor& contributor : contributors) {
+    if (!IsJudged(contributor)) continue;
+    const double logarithm = LogarithmOf(contributor, loss_scale);
+    if (std::isfinite(logarithm)) logarithms.push_back(logarithm);
+  }
+  std::sort(logarithms.begin(), logarithms.end());
+  return logarithms;
+}
+
+// How far it is from the middle of the others in its round: of two in the middle, from the nearer
+// one. Infinite without others. REQUIRES: `all` is sorted and has it.
+double DistanceFromOthers(const std::vector<double>& all, double logarithm) {
+  if (all.size() < 2) return std::numeric_limits<double>::infinity();
+  const auto own =
+      static_cast<size_t>(std::lower_bound(all.begin(), all.end(), logarithm) - all.begin());
+  const auto other = [&](size_t i) { return std::abs(logarithm - all[i < own ? i : i + 1]); };
+  const size_t others = all.size() - 1;
+  return std::min(other((others - 1) / 2), other(others / 2));
+}
+
 }  // namespace
 
 std::vector<UnusualNorm> NormHistory::Add(const std::vector<Contributor>& contributors,
@@ -19,13 +51,17 @@ std::vector<UnusualNorm> NormHistory::Add(const std::vector<Contributor>& contri
   std::vector<UnusualNorm> news;
   std::set<WorkerId> unusual;
   std::vector<double> logarithms;
+  const std::vector<double> all = Logarithms(contributors, loss_scale);
   for (const Contributor& contributor : contributors) {
-    if (contributor.squared_norm.value_or(0) == 0 || contributor.weight == 0) continue;
-    const double logarithm = std::log(*contributor.squared_norm) / 2 - std::log(loss_scale);
+    if (!IsJudged(contributor)) continue;
+    const double logarithm = LogarithmOf(contributor, loss_scale);
     const double z = (logarithm - mean_) / Deviation();
     const bool finite = std::isfinite(logarithm);
     const bool far = rounds_ >= kNormWarmUp && std::abs(z) >= threshold;
-    if (far || !finite) {
+    // What the others share is the model's or the script's, and no fault of this worker: a last,
+    // shorter batch, another learning rate, a plateau that is left.
+    const bool alone = far && DistanceFromOthers(all, logarithm) >= threshold * Deviation();
+    if (alone || !finite) {
       unusual.insert(contributor.worker);
       if (unusual_.count(contributor.worker) == 0) {
         news.push_back({contributor.worker, std::exp(logarithm), std::exp(mean_), z});

@@ -84,6 +84,30 @@ TEST(NormHistory, Criterion_3_8_ANumberThatIsNotFiniteNeedsNoHistory) {
   for (int i = 0; i < 100; ++i) EXPECT_THAT(history.Add({Of("a", 1)}, 1, kThreshold), IsEmpty());
 }
 
+TEST(NormHistory, Criterion_3_8_WhatAllWorkersShareIsNoFaultOfAny) {
+  // A batch of 3 instead of 256: gradients are noise, and sqrt(256 / 3) times as large.
+  const double shorter = 9;
+  for (const size_t workers : {2, 3, 4}) {
+    NormHistory history;
+    std::mt19937_64 random(11);
+    std::normal_distribution<> noise(0, 0.1);
+    for (int round = 1; round <= 200; ++round) {
+      std::vector<Contributor> all;
+      for (size_t i = 0; i < workers; ++i) {
+        const double level = round % 25 == 0 ? shorter : 1;
+        all.push_back(
+            Of(std::string(1, static_cast<char>('a' + i)), level * std::exp(noise(random))));
+      }
+      if (round == 199) *all[1].squared_norm *= 1e8;
+      const std::vector<UnusualNorm> news = history.Add(all, 1, kThreshold);
+      ASSERT_THAT(news, SizeIs(round == 199 ? 1 : 0)) << workers << ", round " << round;
+      if (round == 199) {
+        EXPECT_EQ(news[0].worker, "b");
+      }
+    }
+  }
+}
+
 TEST(NormHistory, NobodyIsNamedInTheFirstRounds) {
   NormHistory history;
   for (uint64_t i = 0; i < kNormWarmUp; ++i) {
