@@ -176,6 +176,50 @@ def children_of(process: int) -> list[int]:
     return children
 
 
+class Told(unittest.TestCase):
+    """What is told of the aggregator's log."""
+
+    def test_each_change_is_a_line(self) -> None:
+        from basin.story import Story
+
+        def entry(event: str, worker: str = "", reason: str = "") -> dict[str, str]:
+            return {"event": event, "worker": worker, "reason": reason}
+
+        story = Story()
+        log = [
+            (entry("worker_ready", "worker-0"), None),
+            (entry("worker_ready", "worker-1"), None),
+            (
+                entry("generation", reason="Generation 7.1: worker-0, worker-1."),
+                "2 workers have joined",
+            ),
+            (entry("worker_reconnected", "worker-1"), "worker 1 has connected again"),
+            (entry("round_committed"), None),
+            (entry("paused", reason="Too few."), "paused: Too few."),
+            (entry("resumed", reason="The job goes on."), "resumed"),
+            (entry("worker_ready", "worker-2"), None),
+            (entry("worker_lost", "worker-1", "Worker worker-1 has exited."), None),
+            (
+                entry("generation", reason="Generation 7.2: worker-0, worker-2."),
+                "resized 2 -> 2: worker 2 has joined; worker 1 has exited",
+            ),
+            (entry("worker_finished", "worker-0", "Has run out of data."), None),
+            (entry("generation", reason="Generation 7.3: worker-2."), None),
+        ]
+        for each, line in log:
+            self.assertEqual(line, story.take(each), each)
+        self.assertEqual({"worker-0"}, story.finished)
+
+    def test_many_members_are_counted(self) -> None:
+        from basin.story import Story
+
+        reason = "Generation 7.1: w-0, w-1 and 62 more."
+        story = Story()
+        self.assertEqual(
+            "64 workers have joined", story.take({"event": "generation", "reason": reason})
+        )
+
+
 class Launch(unittest.TestCase):
     def test_workers_know_who_they_are_and_lines_have_their_rank(self) -> None:
         done = run("-n", "3", "--", sys.executable, "-c", SAY_WHO)
