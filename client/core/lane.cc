@@ -301,6 +301,9 @@ void Lane::Forget() {
 // ---- the aggregator's side
 
 Finding Lane::TakeLayout(const Scope& scope, const LaneLayout& layout) {
+  // What others have added while this worker's own registration is on its way, whose answer has the
+  // whole layout.
+  if (!index_.has_value() && layout.first > layout_.version()) return {};
   // An aggregator that recovered a job of two others may number its lanes anew; their names and
   // tensors stay.
   const bool named = !index_.has_value() || *index_ == layout.lane || layout.first == 0;

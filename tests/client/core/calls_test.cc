@@ -70,6 +70,22 @@ TEST(RegisterTest, LayoutsOfLanesThatAreNotRegisteredHereAreIgnored) {
   EXPECT_TRUE(worker.Hear(worker.MakeLayout()).all.empty());
 }
 
+// Two other workers have named tensors of the lane, the first one before this worker has named it.
+TEST(RegisterTest, WhatOthersAddBeforeTheAnswerIsNoContradiction) {
+  Harness worker;
+  worker.Connect();
+  LaneLayout layout = worker.MakeLayout();
+  layout.tensors = {F32("theirs", 1), F32("others", 2)};
+  EXPECT_TRUE(worker.Hear(layout).all.empty());
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, {}});
+  LaneLayout more = layout;
+  more.first = 2;
+  more.tensors = {F32("more", 3)};
+  EXPECT_TRUE(worker.Hear(more).all.empty());
+  layout.tensors.push_back(F32("more", 3));
+  EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 3}));
+}
+
 TEST(RegisterTest, ALayoutThatContradictsItselfEndsTheSession) {
   Harness worker;
   worker.BecomeMember();
