@@ -160,7 +160,7 @@ class Trainer {
     spec.step = static_cast<std::uint64_t>(state_->step);
     basin::Status status = lane_.Begin(spec);
     for (std::size_t i = 0; status.ok() && i < sent_.size(); ++i) {
-      status = lane_.Push(i, sent_[i].data(), sent_[i].size() * sizeof(float));
+      status = lane_.Push(i, sent_[i].data(), SentBytes(i));
     }
     if (!status.ok()) return status;
     Say("pushed", Field("step", state_->step));
@@ -220,6 +220,12 @@ class Trainer {
     std::string line;
     if (!stepwise_) return;
     if (!std::getline(std::cin, line) || line == "run") stepwise_ = false;
+  }
+
+  // Of what tensor `i` was registered as, which may be more than it should be.
+  std::size_t SentBytes(std::size_t i) const {
+    const std::size_t elements = arguments_.elements + (arguments_.shape_off && i == 0 ? 1 : 0);
+    return elements * (arguments_.f64 && i == 0 ? sizeof(double) : sizeof(float));
   }
 
   void Fill() {
