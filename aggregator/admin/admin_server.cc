@@ -7,8 +7,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/admin/admin_service.h"
+#include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
+#include "proto/limits/names.h"
 
 namespace basin::aggregator {
 namespace {
@@ -22,6 +24,23 @@ constexpr size_t kMostBytes = size_t{64} << 20;
 constexpr int kMostRequestBytes = 64 << 10;
 
 }  // namespace
+
+// Answers in words who calls what there is not.
+class UnknownCalls : public grpc::CallbackGenericService {
+ public:
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    class Refusal : public grpc::ServerGenericBidiReactor {
+     public:
+      explicit Refusal(const std::string& text) { Finish({grpc::StatusCode::UNIMPLEMENTED, text}); }
+      void OnDone() override { delete this; }
+    };
+    return new Refusal(absl::StrCat(
+        "There is no method ", QuoteForError(context->method()),
+        " here: this is the address for operators (admin.listen), which serves basin.v1.Admin. "
+        "Workers are served on another one (grpc.listen)."));
+  }
+};
 
 AdminServer::AdminServer() = default;
 
@@ -49,6 +68,8 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       grpc::InsecureServerCredentials());
   builder.RegisterService(admin->service_.get());
+  admin->unknown_calls_ = std::make_unique<UnknownCalls>();
+  builder.RegisterCallbackGenericService(admin->unknown_calls_.get());
   admin->server_ = builder.BuildAndStart();
   if (admin->server_ == nullptr) {
     return absl::UnavailableError(absl::StrCat("admin.listen: cannot serve on ", address, "."));

@@ -29,6 +29,7 @@
 namespace basin::aggregator {
 
 class AdminService;
+class UnknownCalls;
 
 struct AdminOptions {
   std::string address;  // host:port; port 0: any that is free.
@@ -60,6 +61,7 @@ class AdminServer {
   std::atomic<uint64_t> accept_failures_{0};
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<AdminService> service_;
+  std::unique_ptr<UnknownCalls> unknown_calls_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "aggregator/admin/admin_server.h"
 #include "aggregator/basind/descriptors.h"
 #include "aggregator/basind/pages.h"
+#include "aggregator/basind/refusal_log.h"
 #include "aggregator/basind/signals.h"
 #include "aggregator/config/address.h"
 #include "aggregator/config/units.h"
@@ -31,6 +33,7 @@
 #include "aggregator/state/term.h"
 #include "aggregator/transport/server.h"
 #include "kernels/cpu/cpu_reducer.h"
+#include "proto/wire/protobuf_log.h"
 #include "runtime/clock.h"
 
 namespace basin::aggregator {
@@ -164,8 +167,23 @@ class Service {
     options.grpc.quota_bytes = QuotaFor(settings_.engine.core.memory_bytes);
     options.expanding_bytes = ExpandingFor(settings_.engine.core.memory_bytes);
     options.kept_descriptors = kKeptDescriptors;
+    options.report = [this](const std::string& address, const std::string& what) {
+      SayRefused(address, what);
+    };
     options.on_descriptors = [this](bool waits) { SayDescriptors(waits); };
     return options;
+  }
+
+  // What peers do wrong, once a minute for each address.
+  void SayRefused(const std::string& address, const std::string& what) {
+    const std::optional<uint64_t> left_out = refusals_.Pass(address, absl::Now());
+    if (!left_out.has_value()) return;
+    LogLine line;
+    line.level = LogLevel::kWarning;
+    line.event = "peer_refused";
+    line.reason = absl::StrCat("From ", address, ": ", what);
+    line.suppressed = *left_out;
+    log_.Write(line);
   }
 
   void SayDescriptors(bool waits) {
@@ -208,6 +226,7 @@ class Service {
   std::atomic<bool> ready_{false};
   MonotonicClock clock_;
   Log log_;
+  RefusalLog refusals_;
   Metrics metrics_;
   EventHistory events_;
   Reporter reporter_;
@@ -224,6 +243,7 @@ class Service {
 absl::Status Serve(const Settings& settings, const std::string& version,
                    const std::function<void(const Endpoints&)>& serving) {
   KeepMemoryOfMessages();
+  wire::SilenceProtobuf();
   Service service(settings, version);
   const absl::StatusOr<Endpoints> endpoints = service.Start();
   if (!endpoints.ok()) return endpoints.status();

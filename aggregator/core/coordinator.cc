@@ -222,7 +222,8 @@ std::optional<JobId> Coordinator::TakeHello(SessionId session, const Hello& hell
     if (jobs_.size() >= config_.max_jobs && !ForgetUnstarted(scope)) {
       Refuse(scope, session, hello, ErrorCode::kResourceExhausted,
              absl::StrCat("This aggregator has ", jobs_.size(),
-                          " jobs, which is its limit (max_jobs). Try again when one has ended."));
+                          " jobs, which is its limit (limits.jobs). Try again when one has "
+                          "ended."));
       return std::nullopt;
     }
     std::string why;

@@ -97,7 +97,7 @@ void Runner::StreamOpened(StreamId stream, SessionToken token, absl::Time now) {
   const auto owner = by_token_.find(token);
   if (owner == by_token_.end()) {
     dependencies_.transport->CloseStream(
-        stream, absl::UnauthenticatedError(
+        stream, absl::NotFoundError(
                     "The session that this data stream names is over or never was. Open a session "
                     "first and present the token of its welcome."));
     return;

@@ -32,12 +32,15 @@ struct TransportCounters {
   Counter frames_encoded{0};  // Once per frame, whatever the number of its receivers.
 
   // What a peer did wrong.
-  Counter malformed_messages{0};  // On a session: does not parse, breaks a bound, no hello first.
-  Counter malformed_frames{0};    // On a data stream: the same; no Bind first; of a wrong kind.
-  Counter damaged_frames{0};      // A wrong checksum, or a gap in the sequence.
-  Counter version_mismatches{0};  // Of data streams; the core counts those of sessions.
-  Counter silent_calls{0};        // Opened a stream and did not say what for.
-  Counter slow_readers{0};        // Did not read what was sent to it.
+  Counter malformed_messages{0};   // On a session: does not parse, breaks a bound, no hello first.
+  Counter malformed_frames{0};     // On a data stream: the same; no Bind first; of a wrong kind.
+  Counter damaged_frames{0};       // A wrong checksum, or a gap in the sequence.
+  Counter version_mismatches{0};   // Of data streams; the core counts those of sessions.
+  Counter silent_calls{0};         // Opened a stream and did not say what for.
+  Counter unknown_tokens{0};       // A data stream of no session.
+  Counter foreign_connections{0};  // That did not begin as gRPC does.
+  Counter floods{0};               // A connection that flooded before it said what it is for.
+  Counter slow_readers{0};         // Did not read what was sent to it.
 
   // Ours, or of who opens too many connections.
   Counter accept_failures{0};  // No file descriptor for a connection; tried again.

@@ -3,6 +3,7 @@
 #include "aggregator/transport/exchange_reactor.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -57,6 +58,8 @@ void ExchangeReactor::Count(const absl::Status& why) {
   } else {
     ++counters().malformed_frames;
   }
+  registry_.ReportPeer(peer(), absl::StrCat("What it sent on a data stream cannot be taken: ",
+                                            std::string(why.message())));
 }
 
 }  // namespace basin::aggregator

@@ -23,10 +23,10 @@ namespace basin::aggregator {
 
 class ExchangeReactor : public StreamReactor {
  public:
-  // REQUIRES: `registry` outlives it.
+  // REQUIRES: `newcomers`, `registry` outlives it.
   ExchangeReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
-                  TransportCounters& counters, Registry& registry)
-      : StreamReactor(context, limits, counters), registry_(registry) {}
+                  TransportCounters& counters, Newcomers& newcomers, Registry& registry)
+      : StreamReactor(context, limits, counters, newcomers), registry_(registry) {}
 
   // Answers Bind.
   void Accept();

@@ -27,6 +27,14 @@ typename Map::mapped_type TakeFrom(Map& map, uint64_t connection) {
 
 }  // namespace
 
+void Registry::ReportPeer(const std::string& peer, const std::string& what) const {
+  if (report_ == nullptr) return;
+  // Without its kind and its port.
+  const size_t begin = peer.find(':') + 1;
+  const size_t end = peer.rfind(':');
+  report_(end == std::string::npos || end < begin ? peer : peer.substr(begin, end - begin), what);
+}
+
 SessionId Registry::Open(std::shared_ptr<SessionReactor> session) {
   MutexLock lock(mutex_);
   const SessionId id = engine_.OpenSession();

@@ -9,7 +9,10 @@
 #ifndef BASIN_AGGREGATOR_TRANSPORT_REGISTRY_H_
 #define BASIN_AGGREGATOR_TRANSPORT_REGISTRY_H_
 
+#include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "aggregator/engine/engine.h"
@@ -23,8 +26,11 @@ class StreamReactor;
 
 class Registry {
  public:
+  // The address of a peer, and what it did wrong, as a sentence. Called from any thread.
+  using Report = std::function<void(const std::string& address, const std::string& what)>;
+
   // REQUIRES: `engine` outlives the registry.
-  explicit Registry(Engine& engine) : engine_(engine) {}
+  Registry(Engine& engine, Report report) : engine_(engine), report_(std::move(report)) {}
 
   SessionId Open(std::shared_ptr<SessionReactor> session);
   StreamId Open(std::shared_ptr<ExchangeReactor> stream, SessionToken token);
@@ -43,8 +49,12 @@ class Registry {
 
   Engine& engine() { return engine_; }
 
+  // Reports what a peer did, by gRPC's name for it ("ipv4:127.0.0.1:4711").
+  void ReportPeer(const std::string& peer, const std::string& what) const;
+
  private:
   Engine& engine_;
+  const Report report_;
 
   mutable Mutex mutex_;
   absl::flat_hash_map<SessionId, std::shared_ptr<SessionReactor>> sessions_ ABSL_GUARDED_BY(mutex_);

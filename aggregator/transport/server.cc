@@ -47,7 +47,8 @@ class GrpcServer::SessionService
   explicit SessionService(GrpcServer& server) : server_(server) {}
   RawReactor* Run(grpc::CallbackServerContext* context) override {
     return StartReactor<SessionReactor>(context, server_.options_.session, server_.counters_,
-                                        *server_.registry_, server_.reader_budgets_);
+                                        server_.newcomers_, *server_.registry_,
+                                        server_.reader_budgets_);
   }
 
  private:
@@ -60,7 +61,7 @@ class GrpcServer::ExchangeService
   explicit ExchangeService(GrpcServer& server) : server_(server) {}
   RawReactor* Run(grpc::CallbackServerContext* context) override {
     return StartReactor<ExchangeReactor>(context, server_.options_.exchange, server_.counters_,
-                                         *server_.registry_);
+                                         server_.newcomers_, *server_.registry_);
   }
 
  private:
@@ -70,7 +71,11 @@ class GrpcServer::ExchangeService
 GrpcServer::GrpcServer(ServerOptions options)
     : options_(std::move(options)),
       reader_budgets_{wire::ByteBudget(kMaxAssemblingBytes),
-                      wire::ByteBudget(options_.expanding_bytes)} {}
+                      wire::ByteBudget(options_.expanding_bytes)},
+      newcomers_([this](const std::string& address, const std::string& what) {
+        ++counters_.floods;
+        if (options_.report != nullptr) options_.report(address, what);
+      }) {}
 
 GrpcServer::~GrpcServer() { Stop(); }
 
@@ -85,7 +90,7 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
         ". Check that the address is one of this host's and that nobody else has the port."));
   }
   engine_ = &engine;
-  registry_ = std::make_unique<Registry>(engine);
+  registry_ = std::make_unique<Registry>(engine, options_.report);
   session_service_ = std::make_unique<SessionService>(*this);
   exchange_service_ = std::make_unique<ExchangeService>(*this);
   engine.OnDrained([this] {
@@ -110,12 +115,21 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
         absl::StrCat("Cannot serve on ", options_.address, ". Check the certificate and its key."));
   }
   listener_ = *std::move(listener);
-  const auto take = [this](int fd) {
+  const auto serve = [this](int fd) {
+    if (options_.watch_newcomers) newcomers_.Add(fd);
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = fd;
     acceptor_->HandleNewConnection(&connection);
   };
-  listener_->Start(take, options_.on_descriptors);
+  if (options_.credentials == nullptr) {
+    const auto refuse = [this](const std::string& address, const std::string& what) {
+      ++counters_.foreign_connections;
+      if (options_.report != nullptr) options_.report(address, what);
+    };
+    preface_ = std::make_unique<PrefaceCheck>(options_.grpc.handshake_timeout, serve, refuse);
+  }
+  listener_->Start([this, serve](int fd) { preface_ == nullptr ? serve(fd) : preface_->Take(fd); },
+                   options_.on_descriptors);
   return port();
 }
 
@@ -133,6 +147,7 @@ void GrpcServer::Drain() {
 // has let go of every call.
 void GrpcServer::ShutDown(absl::Duration grace) {
   listener_.reset();
+  preface_.reset();
   server_->Shutdown(
       gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                    gpr_time_from_millis(absl::ToInt64Milliseconds(grace), GPR_TIMESPAN)));
@@ -201,6 +216,10 @@ void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& f
 
 void GrpcServer::CloseStream(StreamId stream, const absl::Status& why) {
   if (const auto reactor = registry_->TakeStream(stream)) {
+    if (why.code() == absl::StatusCode::kNotFound) {
+      ++counters_.unknown_tokens;
+      registry_->ReportPeer(reactor->peer(), std::string(why.message()));
+    }
     reactor->Close(why, StreamReactor::Rest::kDrop);
   }
 }

@@ -31,6 +31,8 @@
 #include "aggregator/engine/engine.h"
 #include "aggregator/engine/transport.h"
 #include "aggregator/transport/counters.h"
+#include "aggregator/transport/newcomers.h"
+#include "aggregator/transport/preface.h"
 #include "aggregator/transport/registry.h"
 #include "aggregator/transport/stream_reactor.h"
 #include "grpcpp/security/server_credentials.h"
@@ -71,6 +73,13 @@ struct ServerOptions {
   // to wait for one (on a thread of the server's), and when none has to any more.
   uint32_t kept_descriptors = 0;
   std::function<void(bool waits)> on_descriptors;
+
+  // Hears what peers did wrong: the address without a port, and a sentence. From any thread.
+  Registry::Report report;
+
+  // Connections that flood before anything sensible came on them are cut off. Off only for tests of
+  // what happens otherwise.
+  bool watch_newcomers = true;
 
   // After GOAWAY, for streams to end by themselves.
   absl::Duration goaway_grace = absl::Seconds(2);
@@ -116,8 +125,11 @@ class GrpcServer : public Transport {
   const ServerOptions options_;
   TransportCounters counters_;
   wire::ReaderBudgets reader_budgets_;
+  Newcomers newcomers_;
 
   // Constant from Start to Stop.
+  // Null where connections are encrypted: how one begins is for TLS to judge then.
+  std::unique_ptr<PrefaceCheck> preface_;
   std::unique_ptr<Listener> listener_;
   Engine* engine_ = nullptr;
   std::unique_ptr<Registry> registry_;

@@ -3,6 +3,7 @@
 #include "aggregator/transport/session_reactor.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,6 +50,9 @@ void SessionReactor::Over() {
   if (session_.has_value()) registry_.CloseSession(*session_);
 }
 
-void SessionReactor::Count(const absl::Status&) { ++counters().malformed_messages; }
+void SessionReactor::Count(const absl::Status& why) {
+  ++counters().malformed_messages;
+  registry_.ReportPeer(peer(), std::string(why.message()));
+}
 
 }  // namespace basin::aggregator

@@ -22,10 +22,13 @@ namespace basin::aggregator {
 
 class SessionReactor : public StreamReactor {
  public:
-  // REQUIRES: `registry` and `budgets` outlive it, and what it hands to the engine.
+  // REQUIRES: `newcomers`, `registry` and `budgets` outlive it, and what it hands to the engine.
   SessionReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
-                 TransportCounters& counters, Registry& registry, wire::ReaderBudgets& budgets)
-      : StreamReactor(context, limits, counters), registry_(registry), reader_(&budgets) {}
+                 TransportCounters& counters, Newcomers& newcomers, Registry& registry,
+                 wire::ReaderBudgets& budgets)
+      : StreamReactor(context, limits, counters, newcomers),
+        registry_(registry),
+        reader_(&budgets) {}
 
   // An encoded ToWorker, or the next piece of one.
   void Send(const grpc::ByteBuffer& message) { Write(message); }

@@ -27,11 +27,16 @@ uint64_t Cost(const grpc::ByteBuffer& message) {
 }  // namespace
 
 StreamReactor::StreamReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
-                             TransportCounters& counters)
-    : context_(context), limits_(limits), counters_(counters) {}
+                             TransportCounters& counters, Newcomers& newcomers)
+    : context_(context),
+      peer_(context->peer()),
+      limits_(limits),
+      counters_(counters),
+      newcomers_(newcomers) {}
 
 void StreamReactor::Start() {
   ++counters_.calls_begun;
+  newcomers_.Began(peer_);
   {
     MutexLock lock(mutex_);
     self_ = shared_from_this();
@@ -140,11 +145,15 @@ void StreamReactor::OnReadDone(bool ok) {
   message.Swap(&incoming_);
   ++counters_.messages_received;
   counters_.bytes_received += message.Length();
+  bool introduced;
   {
     MutexLock lock(mutex_);
     if (closing_.has_value()) return;
     taking_ = true;
+    introduced = introduced_;
+    if (!introduced_) introduction_bytes_ += message.Length();
   }
+  if (!introduced) newcomers_.Came(peer_, message.Length());
   const absl::Status taken = Take(message);
   bool over;
   {
@@ -195,19 +204,25 @@ void StreamReactor::Introduced() {
     MutexLock lock(mutex_);
     introduced_ = true;
   }
+  newcomers_.Introduced(peer_);
   introduction_alarm_.Cancel();
 }
 
 void StreamReactor::IntroductionIsOverdue() {
+  uint64_t bytes = 0;
   {
     MutexLock lock(mutex_);
     if (introduced_ || closing_.has_value()) return;
+    bytes = introduction_bytes_;
   }
   ++counters_.silent_calls;
+  const std::string time = absl::FormatDuration(limits_.introduction);
   Fail(absl::DeadlineExceededError(
-      absl::StrCat("The stream was opened and nothing came on it for ",
-                   absl::FormatDuration(limits_.introduction),
-                   ". Say what it is for (Hello on a session, Bind on a data stream) first.")));
+      bytes > 0 ? absl::StrCat("The first message of the stream did not arrive whole within ", time,
+                               ": ", bytes, " bytes of it came. Look at the network on the way.")
+                : absl::StrCat("The stream was opened and nothing came on it for ", time,
+                               ". Say what it is for (Hello on a session, Bind on a data stream) "
+                               "first.")));
 }
 
 // ---- writing

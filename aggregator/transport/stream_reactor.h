@@ -29,10 +29,12 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "aggregator/transport/counters.h"
+#include "aggregator/transport/newcomers.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -60,9 +62,9 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
  public:
   enum class Rest : uint8_t { kDrop, kSend };  // Of what waits to be written.
 
-  // REQUIRES: `context` is that of the call; `counters` outlive the reactor.
+  // REQUIRES: `context` is that of the call; `counters` and `newcomers` outlive the reactor.
   StreamReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
-                TransportCounters& counters);
+                TransportCounters& counters, Newcomers& newcomers);
   ~StreamReactor() override = default;
 
   // Begins to read. REQUIRES: called once, by whoever made it, before it is returned to gRPC.
@@ -73,6 +75,9 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   // Ends the stream. The first one counts.
   void Close(const absl::Status& why, Rest rest);
+
+  // gRPC's name for the other end.
+  const std::string& peer() const { return peer_; }
 
   uint64_t queued_bytes() const;
   uint64_t held_bytes() const;
@@ -125,8 +130,10 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   // Constant after construction.
   grpc::CallbackServerContext* const context_;  // Used until Finish.
+  const std::string peer_;
   const StreamLimits limits_;
   TransportCounters& counters_;
+  Newcomers& newcomers_;
 
   // Each belongs to the operation in flight, so to one thread at a time.
   grpc::ByteBuffer incoming_;
@@ -140,6 +147,8 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
   bool introduced_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t introduction_bytes_ ABSL_GUARDED_BY(mutex_) =
+      0;  // Of a first message that is not whole.
   uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t held_messages_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);

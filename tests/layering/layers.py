@@ -144,7 +144,7 @@ LAYERS = (
     ),
     Layer(
         "aggregator/basind",
-        uses=("proto/limits", "proto/vocabulary", "kernels", "runtime", "aggregator"),
+        uses=("proto/limits", "proto/vocabulary", "proto/wire", "kernels", "runtime", "aggregator"),
         headers=("absl/",),
         links=("absl::", "Threads::"),
     ),

@@ -196,7 +196,7 @@ TEST(Engine, RefusesAStreamOfNoSession) {
     why = connection.why;
     return connection.closed;
   }));
-  EXPECT_EQ(why.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(why.code(), absl::StatusCode::kNotFound);
 }
 
 TEST(Engine, Fault_N11_ASessionHasSoManyStreams) {

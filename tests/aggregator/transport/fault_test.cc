@@ -5,15 +5,18 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "basin/v1/session.pb.h"
 #include "proto/vocabulary/version.h"
 #include "proto/wire/frame.h"
 #include "proto/wire/status_detail.h"
+#include "runtime/mutex.h"
 #include "tests/aggregator/transport/loopback.h"
 #include "tests/aggregator/transport/raw_http2.h"
 
@@ -157,8 +160,71 @@ TEST_F(TransportFault, Fault_A12_DataStreamOfAnotherVersionIsToldBoth) {
 }
 
 TEST_F(TransportFault, Fault_S2_TokenOfNoSessionIsRefused) {
-  EXPECT_EQ(AfterSending({BindOf(honest_.welcome->token + 1)}).code(),
-            StatusCode::kUnauthenticated);
+  // As exchange.proto has it.
+  EXPECT_EQ(AfterSending({BindOf(honest_.welcome->token + 1)}).code(), StatusCode::kNotFound);
+  EXPECT_EQ(counters().unknown_tokens, 1u);
+}
+
+// What a peer did is reported with its address, for the log.
+TEST(TransportReports, Fault_S6_WhoSpeaksSomethingElseIsReported) {
+  Mutex mutex;
+  std::vector<std::string> reports;
+  ServerOptions options;
+  options.grpc.handshake_timeout = absl::Seconds(1);
+  options.report = [&](const std::string& address, const std::string& what) {
+    MutexLock lock(mutex);
+    reports.push_back(absl::StrCat(address, " ", what));
+  };
+  Loopback loopback(options);
+  const auto reported = [&] {
+    MutexLock lock(mutex);
+    return reports;
+  };
+  const std::pair<std::string, std::string> foreigners[] = {
+      {std::string("\x16\x03\x01\x02\x00\x01\x00", 7) + std::string(100, 'x'),
+       "127.0.0.1 It speaks TLS"},
+      {"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n", "127.0.0.1 It speaks HTTP/1"},
+      // Shorter than what gRPC begins with.
+      {"GET / HTTP/1.0\r\n\r\n", "127.0.0.1 It speaks HTTP/1"},
+      {"", "127.0.0.1 It connected and said nothing"},
+      {"hello, is this a printer?", "127.0.0.1 It does not begin as gRPC does"}};
+  for (const auto& [bytes, text] : foreigners) {
+    const size_t before = reported().size();
+    RawHttp2 connection(loopback.port);
+    connection.Send(bytes);
+    connection.AwaitClosed();
+    Await([&] { return reported().size() > before; });
+    EXPECT_THAT(reported().back(), HasSubstr(text));
+  }
+  EXPECT_EQ(loopback.server.counters().foreign_connections, 5u);
+  // On a stream: with what is wrong with the message.
+  RawStream stream(loopback.Channel(), kSessionMethod);
+  stream.Write("\xff\xff");
+  EXPECT_EQ(stream.AwaitEnd().code(), StatusCode::kInvalidArgument);
+  Await([&] { return reported().size() == 6; });
+  EXPECT_THAT(reported().back(),
+              HasSubstr("127.0.0.1 A message of a session that begins cannot be"));
+  // And who begins as it should is served, in whatever pieces that comes.
+  RawHttp2 slow(loopback.port);
+  slow.Send("PRI * HTT");
+  slow.Send("P/2.0\r\n\r\nSM\r\n\r\n");
+  slow.SendFrame(RawHttp2::kSettings, RawHttp2::kNoFlags, 0, "");
+  slow.Call(1, "/nothing");
+  EXPECT_EQ(slow.AwaitStatus(1), grpc::StatusCode::UNIMPLEMENTED);
+}
+
+// A first message that is on its way is no silence.
+TEST(TransportReports, Fault_S6_AHelloThatIsCutIsNotCalledSilence) {
+  ServerOptions options;
+  options.session.introduction = absl::Milliseconds(300);
+  Loopback loopback(options);
+  v1::ToAggregator piece;
+  piece.mutable_piece()->set_bytes("the begin");
+  RawStream stream(loopback.Channel(), kSessionMethod);
+  stream.Write(piece.SerializeAsString());
+  const absl::Status end = stream.AwaitEnd();
+  EXPECT_EQ(end.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(end.message()), HasSubstr("did not arrive whole within 300ms"));
 }
 
 TEST_F(TransportFault, Fault_N10_UnknownMethodsAreUnimplemented) {

@@ -96,7 +96,9 @@ TEST(TransportLimit, Fault_N11_MessageOfAGibibyteIsRefusedInLittleMemory) {
 // Why the quota is not optional: a message is compared with the limit once it is here.
 TEST(TransportLimit, Trap_MessageLimitAloneBuffersTheMessage) {
   absl::Status end;
-  const uint64_t growth = GrowthDuringMessageOf(384, ServerOptions(), &end);
+  ServerOptions options;
+  options.watch_newcomers = false;
+  const uint64_t growth = GrowthDuringMessageOf(384, options, &end);
   EXPECT_EQ(end.code(), StatusCode::kResourceExhausted) << end;
   EXPECT_THAT(std::string(end.message()), HasSubstr("Received message")) << end;
   // At least half of it: an allocator that keeps what was freed has some of the rest already.
@@ -311,6 +313,55 @@ TEST(TransportLimit, Fault_N12_RapidResetLeavesNothing) {
   const TransportCounters& counters = loopback.server.counters();
   Await([&] { return counters.calls_begun == counters.calls_ended; });
   EXPECT_EQ(counters.sessions, 0u);
+}
+
+// Calls that are begun and reset: few enough to be sent without anybody reading them.
+TEST(TransportLimit, Fault_N12_AFloodOfResetsIsCutOff) {
+  Loopback loopback;
+  ExpectServes(loopback);
+  RawHttp2 connection(loopback.port);
+  connection.Begin();
+  for (uint32_t stream = 1; stream < 400; stream += 2) {
+    connection.Call(stream, kSessionMethod);
+    connection.SendFrame(RawHttp2::kRstStream, RawHttp2::kNoFlags, stream,
+                         std::string("\0\0\0\x08", 4));
+  }
+  Await([&] { return loopback.server.counters().floods == 1; });
+  ExpectServes(loopback);
+}
+
+// Headers that go on for as long as the connection takes them.
+TEST(TransportLimit, Fault_N12_HeadersWithoutAnEndAreCutOff) {
+  constexpr auto kContinuation = static_cast<RawHttp2::Type>(9);
+  Loopback loopback;
+  ExpectServes(loopback);
+  malloc_trim(0);
+  ResetPeak();
+  const uint64_t before = ResidentBytes();
+  RawHttp2 connection(loopback.port);
+  connection.Begin();
+  connection.SendFrame(RawHttp2::kHeaders, RawHttp2::kNoFlags, 1, "");
+  // A header that is not to be remembered, again and again: its name and its value have lengths.
+  std::string headers;
+  for (int i = 0; i < 100; ++i) headers += std::string("\0\3x-aP", 6) + std::string(80, 'y');
+  while (connection.SendFrame(kContinuation, RawHttp2::kNoFlags, 1, headers)) {
+  }
+  Await([&] { return loopback.server.counters().floods == 1; });
+  EXPECT_LT(PeakBytes() - before, 256 * kMiB);
+  ExpectServes(loopback);
+}
+
+// Nor does who sends no message, only the begin of one that is larger than any may be.
+TEST(TransportLimit, Fault_N12_AMessageWithoutAnEndIsCutOff) {
+  Loopback loopback;
+  RawHttp2 connection(loopback.port);
+  connection.Begin();
+  connection.Call(1, kSessionMethod);
+  const std::string data(kMiB, 'x');
+  connection.SendFrame(RawHttp2::kData, RawHttp2::kNoFlags, 1, RawHttp2::Message(0, 1 << 30, data));
+  while (connection.SendFrame(RawHttp2::kData, RawHttp2::kNoFlags, 1, data)) {
+  }
+  ExpectServes(loopback);
 }
 
 TEST(TransportLimit, Fault_N12_StreamsOfOneConnectionAreLimited) {

@@ -1,0 +1,168 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/transport/newcomers.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+// Not <netinet/tcp.h>, whose tcp_info lacks what is counted in bytes.
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/limits/limits.h"
+
+namespace basin::aggregator {
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery{50};
+
+// The preface, settings, and the headers of some calls.
+constexpr uint64_t kMostBeforeACall = 64 << 10;
+
+// Besides the messages that came: one on its way, and what HTTP/2 allows to be sent beyond it.
+constexpr uint64_t kMostBesideMessages = 2 * kMaxMessageBytes + kMostBeforeACall;
+
+// A worker begins one; a probe some.
+constexpr uint32_t kMostCalls = 64;
+
+// As gRPC names the other end of a socket.
+std::string PeerOf(int descriptor) {
+  sockaddr_storage peer = {};
+  socklen_t length = sizeof peer;
+  if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = "";
+  if (peer.ss_family == AF_INET) {
+    const auto& address = reinterpret_cast<const sockaddr_in&>(peer);
+    inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
+    return absl::StrCat("ipv4:", text, ":", ntohs(address.sin_port));
+  }
+  const auto& address = reinterpret_cast<const sockaddr_in6&>(peer);
+  if (IN6_IS_ADDR_V4MAPPED(&address.sin6_addr)) {
+    inet_ntop(AF_INET, &address.sin6_addr.s6_addr[12], text, sizeof text);
+    return absl::StrCat("ipv4:", text, ":", ntohs(address.sin6_port));
+  }
+  inet_ntop(AF_INET6, &address.sin6_addr, text, sizeof text);
+  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(address.sin6_port));
+}
+
+// Bytes that the kernel has received; nothing when the connection is over.
+std::optional<uint64_t> ReceivedBytes(int descriptor) {
+  tcp_info info = {};
+  socklen_t length = sizeof info;
+  if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return std::nullopt;
+  constexpr uint8_t kEstablished = 1;
+  if (info.tcpi_state != kEstablished) return std::nullopt;
+  return info.tcpi_bytes_received;
+}
+
+}  // namespace
+
+Newcomers::Newcomers(Refuse refuse) : refuse_(std::move(refuse)) {
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "basin-newcomers");
+    Run();
+  });
+}
+
+Newcomers::~Newcomers() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+  for (const auto& [peer, newcomer] : newcomers_) close(newcomer.descriptor);
+}
+
+void Newcomers::Add(int descriptor) {
+  std::string peer = PeerOf(descriptor);
+  if (peer.empty()) return;
+  const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) return;
+  MutexLock lock(mutex_);
+  Newcomer& newcomer = newcomers_[std::move(peer)];
+  if (newcomer.descriptor >= 0) close(newcomer.descriptor);  // Of one that is over.
+  newcomer = {own, 0, 0};
+  changed_.NotifyAll();
+}
+
+void Newcomers::Began(const std::string& peer) {
+  MutexLock lock(mutex_);
+  const auto found = newcomers_.find(peer);
+  if (found == newcomers_.end()) return;
+  ++found->second.calls;
+  // At once: many begin between two looks.
+  if (found->second.calls == kMostCalls + 1) shutdown(found->second.descriptor, SHUT_RDWR);
+}
+
+void Newcomers::Came(const std::string& peer, uint64_t bytes) {
+  MutexLock lock(mutex_);
+  const auto found = newcomers_.find(peer);
+  if (found != newcomers_.end()) found->second.message_bytes += bytes;
+}
+
+void Newcomers::Introduced(const std::string& peer) {
+  MutexLock lock(mutex_);
+  const auto found = newcomers_.find(peer);
+  if (found == newcomers_.end()) return;
+  close(found->second.descriptor);
+  newcomers_.erase(found);
+}
+
+void Newcomers::Run() {
+  while (true) {
+    std::map<std::string, std::string> refused;
+    {
+      MutexLock lock(mutex_);
+      while (!stopping_ && newcomers_.empty()) changed_.Wait(mutex_);
+      if (!stopping_) changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kLookEvery);
+      if (stopping_) return;
+      refused = Look();
+    }
+    for (const auto& [address, what] : refused) refuse_(address, what);
+  }
+}
+
+std::map<std::string, std::string> Newcomers::Look() {
+  std::map<std::string, std::string> refused;
+  for (auto it = newcomers_.begin(); it != newcomers_.end();) {
+    const auto& [peer, newcomer] = *it;
+    std::string what;
+    const std::optional<uint64_t> received = ReceivedBytes(newcomer.descriptor);
+    if (newcomer.calls > kMostCalls) {
+      what = absl::StrCat("It began ", newcomer.calls,
+                          " calls on one connection, and nothing that makes sense came on any.");
+    } else if (received.has_value()) {
+      const uint64_t most = newcomer.calls == 0
+                                ? kMostBeforeACall
+                                : kMostBesideMessages + newcomer.message_bytes / 8 * 9;
+      if (*received > most) {
+        what = absl::StrCat("It sent ", *received, " bytes, and only ", newcomer.message_bytes,
+                            " of them are messages, of ", newcomer.calls, " calls.");
+      }
+    }
+    const bool cut = !what.empty();
+    if (cut) {
+      shutdown(newcomer.descriptor, SHUT_RDWR);
+      // Without its kind and its port.
+      const size_t begin = peer.find(':') + 1;
+      refused[peer.substr(begin, peer.rfind(':') - begin)] = std::move(what);
+    }
+    if (cut || !received.has_value()) {
+      close(newcomer.descriptor);
+      it = newcomers_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  return refused;
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,69 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Bounds what a connection may do before anything sensible has come on it. gRPC takes memory for
+// headers that do not end and for calls that are reset at once, as much as is sent; a worker's
+// connection brings one call, and a message that makes sense. Until then a connection is watched
+// from outside of gRPC: what the kernel received on it, against what gRPC made of that. Who exceeds
+// what an honest peer can need is cut off.
+//
+// A connection is watched through a descriptor of its own, so that never another one is cut; it is
+// given back with the first message that makes sense.
+//
+// Thread contract: safe from any thread; `refuse` is called on the thread that watches.
+// Failure: a connection that cannot be watched, for lack of a descriptor, is not.
+
+#ifndef BASIN_AGGREGATOR_TRANSPORT_NEWCOMERS_H_
+#define BASIN_AGGREGATOR_TRANSPORT_NEWCOMERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "runtime/mutex.h"
+
+namespace basin::aggregator {
+
+class Newcomers {
+ public:
+  // The address of the other end, without its port, and what it did, as a sentence.
+  using Refuse = std::function<void(const std::string& address, const std::string& what)>;
+
+  explicit Newcomers(Refuse refuse);
+  ~Newcomers();
+  Newcomers(const Newcomers&) = delete;
+  Newcomers& operator=(const Newcomers&) = delete;
+
+  // A connection that gRPC is about to get.
+  void Add(int descriptor);
+
+  // By gRPC's name for its other end: a call began, a message of it came, it made sense.
+  void Began(const std::string& peer);
+  void Came(const std::string& peer, uint64_t bytes);
+  void Introduced(const std::string& peer);
+
+ private:
+  struct Newcomer {
+    int descriptor = -1;
+    uint32_t calls = 0;
+    uint64_t message_bytes = 0;
+  };
+
+  void Run();
+  // Looks at all; what was found wrong, by address.
+  std::map<std::string, std::string> Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Refuse refuse_;
+
+  Mutex mutex_;
+  Condition changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, Newcomer> newcomers_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread thread_;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_TRANSPORT_NEWCOMERS_H_

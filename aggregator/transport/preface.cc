@@ -1,0 +1,183 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/transport/preface.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+namespace basin::aggregator {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What every connection of HTTP/2 begins with.
+constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+// More than workers that come at once; the oldest makes room.
+constexpr size_t kMostWaiting = 4096;
+
+constexpr std::string_view kAnswerToHttp1 =
+    "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: "
+    "close\r\n\r\n"
+    "This port speaks gRPC, for workers. Probes and metrics are on another one (http.listen).\n";
+
+void SetLowWater(int descriptor, int bytes) {
+  setsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+}
+
+std::string AddressOf(int descriptor) {
+  sockaddr_storage peer = {};
+  socklen_t length = sizeof peer;
+  char text[INET6_ADDRSTRLEN] = "";
+  if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return "unknown";
+  if (peer.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, text, sizeof text);
+  } else {
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr, text, sizeof text);
+  }
+  constexpr std::string_view kMapped = "::ffff:";  // An address of IPv4.
+  const std::string_view address = text;
+  return std::string(address.substr(0, kMapped.size()) == kMapped ? address.substr(kMapped.size())
+                                                                  : address);
+}
+
+bool LooksLikeHttp1(std::string_view bytes) {
+  const size_t method = bytes.find(' ');
+  return method != std::string_view::npos && method > 0 && method < 10 &&
+         std::all_of(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(method),
+                     [](char c) { return c >= 'A' && c <= 'Z'; });
+}
+
+}  // namespace
+
+PrefaceCheck::PrefaceCheck(absl::Duration timeout, Pass pass, Refuse refuse)
+    : timeout_(absl::ToChronoMilliseconds(timeout)),
+      pass_(std::move(pass)),
+      refuse_(std::move(refuse)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "basin-preface");
+    Run();
+  });
+}
+
+PrefaceCheck::~PrefaceCheck() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  eventfd_write(wake_, 1);
+  thread_.join();
+  for (const int descriptor : arrived_) close(descriptor);
+  for (const Waiting& waiting : waiting_) close(waiting.descriptor);
+  close(wake_);
+}
+
+void PrefaceCheck::Take(int descriptor) {
+  {
+    MutexLock lock(mutex_);
+    arrived_.push_back(descriptor);
+  }
+  eventfd_write(wake_, 1);
+}
+
+void PrefaceCheck::Run() {
+  std::vector<pollfd> waits;
+  while (true) {
+    waits.assign(1, {wake_, POLLIN, 0});
+    for (const Waiting& waiting : waiting_) waits.push_back({waiting.descriptor, POLLIN, 0});
+    int milliseconds = -1;
+    if (!waiting_.empty()) {
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(waiting_.front().until - Clock::now());
+      milliseconds = std::max(0, static_cast<int>(left.count()));
+    }
+    poll(waits.data(), waits.size(), milliseconds);
+    const Clock::time_point now = Clock::now();
+    size_t at = 1;
+    for (auto it = waiting_.begin(); it != waiting_.end(); ++at) {
+      const auto waiting = it++;
+      const bool time_is_up = now >= waiting->until;
+      if (waits[at].revents == 0 && !time_is_up) continue;
+      if (!Look(waiting->descriptor, time_is_up)) waiting_.erase(waiting);
+    }
+    if (waits[0].revents == 0) continue;
+    eventfd_t count = 0;
+    eventfd_read(wake_, &count);
+    std::vector<int> arrived;
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) return;
+      arrived.swap(arrived_);
+    }
+    for (const int descriptor : arrived) {
+      if (waiting_.size() >= kMostWaiting) {
+        RefuseFor(waiting_.front().descriptor,
+                  "It said nothing for longest of many that connected at once.");
+        waiting_.pop_front();
+      }
+      // Readable once all of it is there, or the other end has closed.
+      SetLowWater(descriptor, static_cast<int>(kPreface.size()));
+      if (Look(descriptor, false)) waiting_.push_back({descriptor, now + timeout_});
+    }
+  }
+}
+
+bool PrefaceCheck::Look(int descriptor, bool time_is_up) {
+  char bytes[kPreface.size()];
+  const ssize_t count = recv(descriptor, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+  if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+    if (time_is_up) RefuseFor(descriptor, "It connected and said nothing.");
+    return !time_is_up;
+  }
+  if (count <= 0) {  // Gone again, without a word: a probe of the port.
+    close(descriptor);
+    return false;
+  }
+  const std::string_view begin(bytes, static_cast<size_t>(count));
+  if (begin == kPreface) {
+    SetLowWater(descriptor, 1);
+    pass_(descriptor);
+    return false;
+  }
+  if (begin == kPreface.substr(0, begin.size()) && !time_is_up) {
+    pollfd end = {descriptor, POLLRDHUP, 0};
+    if (poll(&end, 1, 0) == 0) return true;  // The rest may come.
+  }
+  if (begin.size() >= 2 && begin[0] == '\x16' && begin[1] == '\x03') {
+    RefuseFor(descriptor,
+              "It speaks TLS, and there is none on this port: give the client an address without "
+              "TLS.");
+  } else if (LooksLikeHttp1(begin) && begin.substr(0, 4) != "PRI ") {
+    static_cast<void>(send(descriptor, kAnswerToHttp1.data(), kAnswerToHttp1.size(),
+                           MSG_NOSIGNAL | MSG_DONTWAIT));
+    shutdown(descriptor, SHUT_WR);
+    // Closed with something unread, the connection would be reset, and the answer lost.
+    char unread[4096];
+    while (recv(descriptor, unread, sizeof unread, MSG_DONTWAIT) > 0) {
+    }
+    RefuseFor(descriptor,
+              "It speaks HTTP/1, and this port speaks gRPC; probes and metrics are on another one "
+              "(http.listen).");
+  } else {
+    RefuseFor(descriptor, "It does not begin as gRPC does.");
+  }
+  return false;
+}
+
+void PrefaceCheck::RefuseFor(int descriptor, const std::string& what) {
+  refuse_(AddressOf(descriptor), what);
+  close(descriptor);
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,69 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Looks at how a connection begins before gRPC gets it: only one that begins as HTTP/2 does is
+// passed on. Who speaks something else (TLS, HTTP/1) is refused with a reason that can be counted
+// and logged, which gRPC would not give; and who says nothing costs a descriptor, and nothing of
+// gRPC's.
+//
+// Thread contract: Take from any thread. `pass` and `refuse` are called on the thread that waits;
+// `pass` owns the descriptor then.
+// Failure: none; a connection of which nothing comes in time is closed.
+
+#ifndef BASIN_AGGREGATOR_TRANSPORT_PREFACE_H_
+#define BASIN_AGGREGATOR_TRANSPORT_PREFACE_H_
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "runtime/mutex.h"
+
+namespace basin::aggregator {
+
+class PrefaceCheck {
+ public:
+  using Pass = std::function<void(int descriptor)>;
+  // The address of the other end, without its port, and what it did, as a sentence.
+  using Refuse = std::function<void(const std::string& address, const std::string& what)>;
+
+  PrefaceCheck(absl::Duration timeout, Pass pass, Refuse refuse);
+  // Connections that wait are closed.
+  ~PrefaceCheck();
+  PrefaceCheck(const PrefaceCheck&) = delete;
+  PrefaceCheck& operator=(const PrefaceCheck&) = delete;
+
+  void Take(int descriptor);
+
+ private:
+  struct Waiting {
+    int descriptor;
+    std::chrono::steady_clock::time_point until;
+  };
+
+  void Run();
+  // False once the descriptor is no longer here, which is so when its time is up.
+  bool Look(int descriptor, bool time_is_up);
+  void RefuseFor(int descriptor, const std::string& what);
+
+  // Constant after construction.
+  const std::chrono::steady_clock::duration timeout_;
+  const Pass pass_;
+  const Refuse refuse_;
+  const int wake_;  // An eventfd: readable when there is news.
+
+  std::list<Waiting> waiting_;  // Of the thread; in the order in which they came.
+
+  Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<int> arrived_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread thread_;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_TRANSPORT_PREFACE_H_
