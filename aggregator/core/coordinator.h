@@ -48,10 +48,11 @@ class Coordinator {
   const Config& config() const { return config_; }
   bool draining() const { return draining_; }
 
-  // Everything that later steps depend on, except the constant config.
+  // Everything that later steps depend on, except the constant config; and except deadlines_, which
+  // follows from the jobs but for how early it wakes them, and waking early changes nothing.
   auto Fields() const {
-    return std::tie(started_, deadlines_, memory_, next_job_, jobs_, by_name_, saved_, sessions_,
-                    draining_, drain_until_, drained_);
+    return std::tie(started_, memory_, next_job_, jobs_, by_name_, saved_, sessions_, draining_,
+                    drain_until_, drained_);
   }
 
  private:

@@ -669,6 +669,9 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
   --alive_;
   member.gone = true;
   UpdateBlocked(scope, member);
+  // Nothing is waited for from it any more, so it is of no account how far it came.
+  member.fetched = 0;
+  member.progress = member.behind_since = member.free_since = absl::Time();
   for (auto it = wanted_.begin(); it != wanted_.end();) {
     it->second.by.erase(slot);
     it = it->second.by.empty() ? wanted_.erase(it) : std::next(it);

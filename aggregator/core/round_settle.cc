@@ -226,10 +226,11 @@ bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
 // At the current ballot, to everyone who may stage. The value's bytes are those of value_ballot_.
 void Round::SendPrepared(const RoundScope& scope) {
   SetPhase(RoundPhase::kPrepared);
+  full_since_ = absl::InfiniteFuture();
   SendAll all;
   for (RoundMember& member : members_) {
     SetStaged(member, false);
-    member.progress = member.behind_since = scope.now;
+    member.progress = member.behind_since = member.free_since = scope.now;
     member.fetched = 0;
     member.named_late = false;
     member.told_prepared = MayStage(scope, member);
@@ -261,7 +262,8 @@ void Round::TakeStaged(const RoundScope& scope, Slot slot, const Staged& staged)
   RoundMember& member = At(slot);
   SetStaged(member, true);
   member.holds = true;
-  member.progress = scope.now;
+  member.fetched = 0;
+  member.progress = member.behind_since = member.free_since = scope.now;
   if (!member.acked.all()) {
     for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
   }
