@@ -182,6 +182,7 @@ TEST(TransportLimit, Fault_S6_WhatMessagesBecomeIsChargedAndGivenBack) {
     // Its welcome and its layout: the engine has dealt with both.
     ASSERT_TRUE(stream.Read().has_value());
     ASSERT_TRUE(stream.Read().has_value());
+    loopback.Look<int>([](const Runner&) { return 0; });  // And with what it was told after them.
   }
   EXPECT_EQ(loopback.server.counters().malformed_messages, 0u);
   // One that is larger than all of it is refused, and its sender may try again.
