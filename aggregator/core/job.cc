@@ -205,6 +205,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
               HoldsState(scope, slot);
               round.TakeWithdraw(in, slot, withdraw.reason);
             });
+            LeaveOutOfCalls(scope, slot, withdraw.lane);
             if (!paused_noted_) NotePause(scope);
           },
           [&](const Staged& staged) {
@@ -265,6 +266,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
           },
           [&](const Announce& announce) { values_.Announce(ValuesScope(scope), slot, announce); },
           [&](const Get& get) {
+            LeaveOutOfCalls(scope, slot, std::nullopt);  // Of a state to load, say.
             values_.Get(ValuesScope(scope), slot, get);
             if (!paused_noted_) NotePause(scope);
           },
@@ -360,6 +362,7 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   HoldsState(scope, slot);  // It computed a gradient with it.
   round->TakeBegin(ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
+  LeaveOutOfCalls(scope, slot, begin.lane);
   if (!paused_noted_) NotePause(scope);
 }
 
@@ -371,6 +374,18 @@ void Job::HoldsState(const JobScope& scope, Slot slot) {
     if (lane.round.has_value() && lane.round->Has(slot)) {
       lane.round->TakeState(ScopeOf(scope, i), slot);
     }
+  }
+}
+
+// The worker's trainer is at work: calls that were open when it joined, but for the one it has
+// begun, need not wait for it.
+void Job::LeaveOutOfCalls(const JobScope& scope, Slot slot, std::optional<LaneIndex> begun) {
+  if (!std::exchange(workers_[slot].joined_in_call, false)) return;
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    if (i == begun || !lane.round.has_value() || !lane.round->Has(slot)) continue;
+    lane.round->LeaveOut(ScopeOf(scope, i), slot);
+    AdvanceLane(scope, i);
   }
 }
 

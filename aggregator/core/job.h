@@ -174,13 +174,13 @@ class Job {
   bool Paused() const;
 
   auto Fields() const {
-    return std::tie(id_, name_, run_, state_, term_, settings_, reason_, suspended_, over_,
-                    paused_noted_, settled_in_, told_verdict_, recovered_, membership_, written_,
-                    writes_, written_lives_, next_incarnation_, next_ready_, finished_and_gone_,
-                    workers_, lanes_, values_, hellos_, waiting_, held_bytes_, refused_, saved_,
-                    recovery_since_, forming_since_, forming_timed_out_, forced_, saving_recovery_,
-                    heard_more_, recovered_lanes_, orphans_, pending_, donor_, paused_since_,
-                    pause_named_, pause_told_, idle_since_);
+    return std::tie(id_, name_, run_, state_, term_, formed_, voided_, settings_, reason_,
+                    suspended_, over_, paused_noted_, settled_in_, told_verdict_, recovered_,
+                    membership_, written_, writes_, written_lives_, next_incarnation_, next_ready_,
+                    finished_and_gone_, workers_, lanes_, values_, hellos_, waiting_, held_bytes_,
+                    refused_, saved_, recovery_since_, forming_since_, forming_timed_out_, forced_,
+                    saving_recovery_, heard_more_, recovered_lanes_, orphans_, pending_, donor_,
+                    paused_since_, pause_named_, pause_told_, idle_since_);
   }
 
  private:
@@ -287,6 +287,7 @@ class Job {
   // job.cc
   void TakeBegin(const JobScope& scope, Slot slot, const Begin& begin);
   void HoldsState(const JobScope& scope, Slot slot);
+  void LeaveOutOfCalls(const JobScope& scope, Slot slot, std::optional<LaneIndex> begun);
   Round* RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex index, RoundNumber number,
                   bool open);
   void TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, LaneIndex index,
@@ -310,6 +311,10 @@ class Job {
   RunId run_;
   JobState state_ = JobState::kForming;
   Term term_;
+  // The first generation that this aggregator formed when nobody remembered the run; and the first
+  // of those that were none, because somebody did remember before they had a verdict.
+  Generation formed_;
+  Generation voided_;
   JobSettings settings_;  // Resolved.
   std::string reason_;
   bool suspended_ = false;

@@ -73,6 +73,7 @@ void Job::TakeHello(const JobScope& scope, SessionId session, const Hello& hello
                        ": another aggregator ruled this job."));
       EnterRecovery(scope, "another aggregator ruled this job meanwhile");
     } else if (!told_verdict_ && !recovered_ && !same_process) {
+      if (state_ == JobState::kRunning) voided_ = formed_;
       EnterRecovery(
           scope, absl::StrCat("worker ", hello.worker, " remembers a run that was taken for new"));
     }
@@ -285,7 +286,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
     workers_.SetState(slot, WorkerState::kAdmitted);
     worker.incarnation = Incarnation{term_, ++next_incarnation_};
     if (!lives && worker.finishing) --finished_and_gone_;
-    worker.finishing = worker.holds_state = false;
+    worker.finishing = worker.holds_state = worker.joined_in_call = false;
     worker.member_since = Generation{};
     worker.busy.clear();
     worker.misfit.clear();

@@ -115,6 +115,7 @@ void Job::TryForm(const JobScope& scope) {
   std::sort(next.members.begin(), next.members.end());
   SetState(JobState::kRunning);
   reason_.clear();
+  formed_ = next.generation;
   RequestChange(scope, next, ChooseDonorByState(next));
 }
 
@@ -178,10 +179,11 @@ std::optional<WorkerId> Job::ChooseDonor(const Membership& next) const {
     const std::optional<Slot> slot = workers_.Find(id);
     if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
     if (!workers_[*slot].holds_state) continue;
-    // One that stays, before one that is on its way out; one that is here, before one that is away.
+    // One that still takes part, before one that has finished and may lack the last rounds; one
+    // that is here, before one that is away; one that stays, before one that is on its way out.
     const bool stays =
         std::find(next.members.begin(), next.members.end(), id) != next.members.end();
-    const int rank = 2 * workers_[*slot].connected() + stays;
+    const int rank = 4 * !workers_[*slot].finishing + 2 * workers_[*slot].connected() + stays;
     if (rank <= best_rank) continue;
     best = id;
     best_rank = rank;
@@ -232,11 +234,15 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
     std::vector<RoundMember> joiners;
     for (RoundMember& member : RoundMembers()) {
       if (lane.round->Has(member.slot)) continue;
-      // A call is made by those who were there when it was opened; whoever joins may never make
-      // it. It takes the result along, as the history of the lane demands, and calls from the
-      // next one on.
-      member.bystander = lane.kind == LaneKind::kCall && lane.Open();
-      if (member.bystander) member.standing = Standing::kWithdrawn;
+      // A call is awaited of everybody, like any round; but the trainer of a worker that joins may
+      // begin elsewhere in its script, see Round::LeaveOut. A call that is prepared waits for
+      // nobody's trainer.
+      if (lane.kind == LaneKind::kCall && lane.Open()) {
+        member.may_begin_elsewhere = true;
+        workers_[member.slot].joined_in_call = true;
+        member.bystander = lane.round->phase() == RoundPhase::kPrepared;
+        if (member.bystander) member.standing = Standing::kWithdrawn;
+      }
       joiners.push_back(std::move(member));
     }
     if (!joiners.empty()) lane.round->Admit(ScopeOf(scope, i), std::move(joiners));

@@ -69,7 +69,13 @@ void Job::RecoverOrphans(const JobScope& scope) {
   if (!what.empty()) EnterRecovery(scope, what);
 }
 
-void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& hello) {
+void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& heard) {
+  Hello hello = heard;
+  const Generation& remembered = hello.membership.generation;
+  if (remembered.term == voided_.term && !(remembered < voided_)) {
+    hello.membership = Membership{};
+    hello.lanes.clear();
+  }
   const auto held = hellos_.find(hello.worker);
   if (held != hellos_.end()) {
     Hello& old_hello = held->second;
@@ -161,9 +167,13 @@ void Job::TryRecover(const JobScope& scope) {
       state_ == JobState::kHalted || scope.now >= recovery_since_ + scope.config.recovery_window;
   const bool forced =
       forced_ || (window_over && scope.config.recovery_policy == RecoveryPolicy::kAny);
-  RecoveryDecision decision =
-      DecideRecovery(hellos_, saved_, window_over, forced, scope.config.rules);
-  if (fresh && vouched) decision.step = RecoveryStep::kFresh;
+  RecoveryDecision decision = DecideRecovery(
+      hellos_, RecoveryFacts{saved_, orphans_, settings_.max_workers, window_over, forced},
+      scope.config.rules);
+  if (fresh && vouched) {
+    decision.step = RecoveryStep::kFresh;
+    decision.reason = "nobody remembers this run, and its launcher says that it is new";
+  }
   if (decision.step == RecoveryStep::kRecover) {
     for (const Orphan& orphan : orphans_) {
       if (Explains(decision, orphan)) continue;
@@ -351,7 +361,7 @@ void Job::FinishRecovery(const JobScope& scope) {
     Lane& lane = lanes_[index];
     std::vector<RoundMember> members = RoundMembers();
     for (RoundMember& member : members) {
-      // It has begun nothing since it joined, and so not this call either.
+      // It has begun nothing since it joined, and perhaps never will begin this call.
       member.bystander = lane.kind == LaneKind::kCall && !workers_[member.slot].holds_state;
     }
     lane.round.emplace(lane.next, Ballot{term_, 1}, std::move(members), lane.layout, scope.now);

@@ -69,11 +69,14 @@ inline std::optional<LaneMemory> PlanLaneMemory(const Config& config, uint64_t w
     plan.reserved = workers * plan.window + kWidening * plan.frame + plan.result_window;
   };
   LaneMemory plan = LeastLaneMemory(config, workers, bytes);
+  const uint64_t least = plan.reserved;
   plan.window = std::max(plan.window, held.window);
   plan.result_window = std::max(plan.result_window, held.result_window);
   charge(plan);
   if (plan.reserved > free + held.reserved) return std::nullopt;
-  const uint64_t spare = (free + held.reserved - plan.reserved) / 2;
+  // Counted from the least, so that a lane whose layout grows step by step gets no more.
+  const uint64_t share = least + (free + held.reserved - least) / 2;
+  const uint64_t spare = share - std::min(share, plan.reserved);
   const auto grow = [&](uint64_t& window, uint64_t useful, uint64_t room) {
     useful = std::min(useful, std::max<uint64_t>(bytes, 1));
     if (window < useful) window += std::min(useful - window, room);

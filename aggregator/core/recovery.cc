@@ -105,10 +105,27 @@ bool Agree(const std::vector<TensorSpec>& a, const std::vector<TensorSpec>& b) {
   return std::equal(a.begin(), end, b.begin());
 }
 
+// Whether this worker staged the orphan's value or received its verdict.
+bool CanExplain(const Hello& hello, const Orphan& orphan) {
+  const LaneHistory* lane = FindLane(hello, orphan.lane);
+  if (!HasHistory(hello) || lane == nullptr) return false;
+  if (lane->last_verdict == orphan.round) return lane->chain == orphan.chain;
+  return lane->last_verdict + 1 == orphan.round && lane->staged.has_value() &&
+         lane->staged->round == orphan.round &&
+         ExtendChain(lane->chain, orphan.round, lane->staged->value) == orphan.chain;
+}
+
 // Fills in lanes, members and conflicts from everybody who remembers.
 void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newest_members,
-                 RecoveryDecision& decision) {
-  const auto& [generation, list] = newest_members;
+                 const RecoveryFacts& facts, RecoveryDecision& decision) {
+  auto [generation, list] = newest_members;
+  for (const Orphan& orphan : facts.orphans) {
+    for (const auto& [id, hello] : hellos) {
+      const bool listed = std::find(list.begin(), list.end(), id) != list.end();
+      if (listed || list.size() >= facts.max_workers || !CanExplain(hello, orphan)) continue;
+      list.push_back(id);
+    }
+  }
   std::map<std::string, RecoveredLane> lanes;
   std::set<WorkerId> behind;
   std::set<WorkerId> conflicts;
@@ -257,9 +274,9 @@ bool NothingHappened(const std::map<WorkerId, Hello>& hellos, const Membership& 
 
 }  // namespace
 
-RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos,
-                                const std::optional<SavedState>& saved, bool window_over,
-                                bool forced, const Rules& rules) {
+RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const RecoveryFacts& facts,
+                                const Rules& rules) {
+  const auto& [saved, orphans, max_workers, window_over, forced] = facts;
   RecoveryDecision decision;
   Membership newest;
   bool from_file = false;
@@ -268,11 +285,16 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos,
     from_file = true;
   }
   uint32_t remembering = 0;
-  bool state = false;  // Somebody has it.
+  bool state = false;                       // Somebody has it.
+  const Membership* newest_told = nullptr;  // Of those that a worker with the state remembers.
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;
     ++remembering;
     state |= !hello.lacks_state;
+    if (!hello.lacks_state &&
+        (newest_told == nullptr || newest_told->generation < hello.membership.generation)) {
+      newest_told = &hello.membership;
+    }
     if (newest.generation < hello.membership.generation) {
       newest = hello.membership;
       from_file = false;
@@ -307,8 +329,15 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos,
     decision.reason = everyone   ? "every member is back"
                       : majority ? "a majority of the members is back with its memory"
                                  : "told to go on with whoever is back";
-    Reconstruct(hellos, newest, decision);
-    return decision;
+    Reconstruct(hellos, newest, facts, decision);
+    if (!decision.members.empty() || newest_told == nullptr) return decision;
+    // Every worker of the list has lost its memory. Others still hold a state, of an earlier list:
+    // the job goes on from there rather than from nothing.
+    RecoveryDecision earlier;
+    earlier.step = decision.step;
+    earlier.reason = absl::StrCat(decision.reason, ", but with no memory; others have some");
+    Reconstruct(hellos, *newest_told, facts, earlier);
+    return earlier;
   }
   if (remembering > 0 && NothingHappened(hellos, newest)) {
     decision.step = RecoveryStep::kFresh;

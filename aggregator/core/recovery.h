@@ -80,11 +80,20 @@ std::string Describe(const Orphan& orphan);
 // Whether this decision goes on from the orphan's verdict, or adopts it or a later value again.
 bool Explains(const RecoveryDecision& decision, const Orphan& orphan);
 
-// `hellos`: the latest of each worker. `window_over`: the recovery window has passed. `forced`: an
-// operator, or policy `any`, accepts whoever is back.
-RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos,
-                                const std::optional<SavedState>& saved, bool window_over,
-                                bool forced, const Rules& rules);
+// What a recovery goes by, besides the hellos.
+struct RecoveryFacts {
+  std::optional<SavedState> saved;
+  // A worker that can explain one of these is a member again, also when a later generation no
+  // longer lists it: nobody else can say what the round came to.
+  std::vector<Orphan> orphans;
+  uint32_t max_workers = 1;
+  bool window_over = false;  // The recovery window has passed.
+  bool forced = false;  // An operator, or policy `any`, goes on with the workers that are back.
+};
+
+// `hellos`: the latest of each worker.
+RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const RecoveryFacts& facts,
+                                const Rules& rules);
 
 // Whether this hello remembers a generation.
 inline bool HasHistory(const Hello& hello) { return hello.membership.generation.term > 0; }

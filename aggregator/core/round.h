@@ -144,15 +144,18 @@ struct RoundMember {
   bool holds = false;            // Has staged this value, at whatever ballot: can supply it.
   uint32_t fetched = 0;          // Chunks that it asked for (Need) and took, at this ballot.
   bool named_late = false;
-  bool bystander = false;  // Joined while the call was open: takes no part in it, but stages it.
+  // Joined while the call was open, and has begun nothing yet: contributes if it begins this call.
+  bool may_begin_elsewhere = false;
+  // Takes no part in the call, but stages it: it turned to something else, or the value was fixed.
+  bool bystander = false;
   bool told_prepared = false;  // At the current ballot; see TellPrepared.
 
   auto Fields() const {
     return std::tie(slot, id, incarnation, standing, gone, begun, begin, have, known, digests,
                     digest, skipped, committed, commit, effective, refusal, refetched, parked,
                     missing, told_window, blocked, waits, asked, acked, owed, behind, staged, holds,
-                    progress, behind_since, free_since, fetched, named_late, bystander,
-                    told_prepared);
+                    progress, behind_since, free_since, fetched, named_late, may_begin_elsewhere,
+                    bystander, told_prepared);
   }
 };
 
@@ -209,6 +212,10 @@ class Round {
   // How many members have more to send than there is room for.
   uint32_t WithoutCredit() const;
 
+  // The member joined while the call was open, and its trainer has turned to something else: the
+  // others may be what it waits for there, so the call goes on without its contribution.
+  void LeaveOut(const RoundScope& scope, Slot slot);
+
   // The member's trainer has the state of before this round now, or will never need it.
   void TakeState(const RoundScope& scope, Slot slot);
 
@@ -260,6 +267,8 @@ class Round {
   void CountMembers();
 
   // round_collect.cc
+  void TakePart(const RoundScope& scope, RoundMember& member);
+  void RemoveEarlierLives(const RoundScope& scope, const RoundMember& member);
   void Compare(const RoundScope& scope);
   void StartAttemptNow(const RoundScope& scope);
   bool Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,

@@ -86,14 +86,9 @@ void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
     Say(scope, NoteKind::kRoundOpened, member.id,
         absl::StrCat("Round ", number_, " opened with ", members_.size(), " members."));
   }
-  if (member.bystander) {
-    Reject(scope, member, ErrorCode::kFailedPrecondition,
-           absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
-                        " was open before worker ", member.id,
-                        " joined, so it takes no part in it; begin again after its verdict."));
-    return;
-  }
-  if (member.begun || phase_ == RoundPhase::kPrepared) return;  // Repeated on a new session.
+  TakePart(scope, member);
+  // Repeated on a new session; or the value is fixed, and all it can do is take it.
+  if (member.begun || phase_ == RoundPhase::kPrepared) return;
   member.begun = true;
   // What it was told to pull before it had begun meant nothing to it.
   member.asked.ClearAll();
@@ -106,6 +101,31 @@ void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
     if (RefuseTensor(scope, member, scope.layout.TensorOf(flat))) return;
   }
   Advance(scope);
+}
+
+// A member that was left out makes the call after all: counts it again while nothing is fixed. A
+// frame says so as well as the begin, which it may precede.
+void Round::TakePart(const RoundScope& scope, RoundMember& member) {
+  member.may_begin_elsewhere = false;
+  if (!member.bystander) return;
+  member.bystander = false;
+  member.standing = Standing::kContributor;
+  if (phase_ == RoundPhase::kPrepared) return;  // It contributes if the round is run again.
+  RemoveEarlierLives(scope, member);
+  CountMembers();
+  UpdateBlocked(scope, member);
+  compared_ = false;
+  Restart(scope, absl::StrCat("worker ", member.id, " joined and has begun the call"));
+}
+
+void Round::LeaveOut(const RoundScope& scope, Slot slot) {
+  RoundMember& member = At(slot);
+  if (!std::exchange(member.may_begin_elsewhere, false) || phase_ == RoundPhase::kPrepared) return;
+  member.bystander = true;
+  Say(scope, NoteKind::kContributionWithdrawn, member.id,
+      "It joined while the call was open, and has turned to something else.");
+  const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
+  AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " does not make this call"));
 }
 
 // Withdraws a contribution that pushes a tensor which its own spec cannot reduce.
@@ -177,6 +197,7 @@ void Round::StartAttemptNow(const RoundScope& scope) {
 void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
   RoundMember& member = At(slot);
   const ChunkRange& range = frame.range;
+  TakePart(scope, member);
   if (phase_ != RoundPhase::kPrepared) RefuseTensor(scope, member, range.tensor);
   Credit credit{scope.lane, number_, 0, {}, {}};
   const bool of_use = phase_ != RoundPhase::kPrepared && member.standing == Standing::kContributor;
@@ -265,6 +286,7 @@ void Round::MarkSkipped(const RoundScope& scope, RoundMember& member, TensorInde
 void Round::TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
   RoundMember& member = At(slot);
   if (phase_ == RoundPhase::kPrepared || member.committed) return;  // Repeated on a new session.
+  TakePart(scope, member);
   for (const TensorIndex tensor : skip.tensors) {
     bool pushed = false;
     for (uint32_t flat = scope.layout.FirstChunk(tensor);
@@ -697,6 +719,17 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " was lost: ", reason));
 }
 
+// A worker counts once in a round, also when it was lost and has come back.
+void Round::RemoveEarlierLives(const RoundScope& scope, const RoundMember& member) {
+  for (RoundMember& before : members_) {
+    if (before.id != member.id || before.incarnation == member.incarnation) continue;
+    if (before.standing != Standing::kContributor) continue;
+    Say(scope, NoteKind::kContributionDropped, before.id,
+        "It has come back, and contributes anew.");
+    RemoveContribution(scope, before, Standing::kDropped);
+  }
+}
+
 void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
   for (RoundMember& joiner : joiners) {
     joiner.progress = joiner.behind_since = joiner.free_since = scope.now;
@@ -711,14 +744,7 @@ void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
       // Nothing is held for it: it asks for what it needs.
       for (uint32_t flat = 0; flat < chunks_.size(); ++flat) joiner.acked.Set(flat);
     } else {
-      // A worker counts once in a round, also when it has been lost and has come back.
-      for (RoundMember& before : members_) {
-        if (joiner.standing != Standing::kContributor) break;
-        if (before.id != joiner.id || before.standing != Standing::kContributor) continue;
-        Say(scope, NoteKind::kContributionDropped, before.id,
-            "It has come back, and contributes anew.");
-        RemoveContribution(scope, before, Standing::kDropped);
-      }
+      if (joiner.standing == Standing::kContributor) RemoveEarlierLives(scope, joiner);
     }
     members_.push_back(std::move(joiner));
   }

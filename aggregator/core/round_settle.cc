@@ -65,6 +65,9 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
     scope.actions.push_back(aggregator::Publish{
         scope.job, scope.lane, number_, value_ballot_, range, {*worker.session}});
   }
+  if (phase_ != RoundPhase::kPrepared || member.told_prepared) return;
+  member.progress = scope.now;
+  TellPrepared(scope, member);
 }
 
 // A member has a result chunk, or will never need it.
@@ -219,6 +222,8 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
 // staged, the others would go on, and the joiner would load a state that has this round already.
 bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
   const Worker& worker = scope.workers[member.slot];
+  // A client makes nothing of a call that its trainer has not registered yet.
+  if (member.bystander && worker.LayoutSeen(scope.lane) < scope.layout.version()) return false;
   const bool loads = !worker.holds_state && !worker.finishing && !member.bystander;
   return !loads || value_.outcome != Outcome::kCommitted || scope.config.rules.stages_without_state;
 }
@@ -387,9 +392,18 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
     member.staged = member.holds = false;
     if (!member.gone) {
       member.begun = false;
+      if (member.may_begin_elsewhere) {  // It joined when the value was fixed.
+        member.bystander = false;
+        member.standing = Standing::kContributor;
+      }
     } else if (!member.effective) {
       RemoveContribution(scope, member, Standing::kDropped);
     }  // Else it goes with its bytes, see Restart.
+  }
+  for (const RoundMember& member : members_) {
+    if (!member.gone && member.standing == Standing::kContributor) {
+      RemoveEarlierLives(scope, member);
+    }
   }
   CountMembers();
   reconnect_ = true;

@@ -26,7 +26,8 @@ Error Broadcast::Announce(const Scope& scope, const AnnounceValue& announce) {
             absl::StrCat("Cannot announce ", Describe(announce.key), ": ",
                          DescribeSpec(announce.spec), " has no usable size.")};
   }
-  if (it != announced_.end() && it->second.version > announce.key.version) {
+  const bool current = it != announced_.end() && !it->second.of_earlier_life;
+  if (current && it->second.version > announce.key.version) {
     return {ErrorCode::kFailedPrecondition,
             absl::StrCat("Cannot announce ", Describe(announce.key), ": version ",
                          it->second.version, " was announced before.")};
@@ -41,6 +42,10 @@ Error Broadcast::Announce(const Scope& scope, const AnnounceValue& announce) {
     scope.Tell(basin::Announce{announce.key, announce.spec, announce.digest});
   }
   return {};
+}
+
+void Broadcast::EndIncarnation() {
+  for (auto& [name, value] : announced_) value.of_earlier_life = true;
 }
 
 void Broadcast::StopServing(const std::string& lane, const std::string& tensor) {

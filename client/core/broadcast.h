@@ -56,6 +56,7 @@ class Broadcast {
   void TakeChunks(const Scope& scope, const ValueReceived& received);
   void TakeAsk(const Scope& scope, const Ask& ask) const;
 
+  void EndIncarnation();
   void EndSession();
   void StartSession(const Scope& scope);  // Announces and asks again.
   void Tick(const Scope& scope);
@@ -72,7 +73,8 @@ class Broadcast {
     uint64_t version = 0;
     TensorSpec spec;
     Digest digest = 0;
-    auto Fields() const { return std::tie(version, spec, digest); }
+    bool of_earlier_life = false;  // So a lower version may follow: another lineage counts anew.
+    auto Fields() const { return std::tie(version, spec, digest, of_earlier_life); }
   };
   enum class Phase : uint8_t { kAsking = 0, kQueued = 1, kFetching = 2 };
   struct Fetch {

@@ -88,8 +88,8 @@ class Client {
   auto Fields() const {
     return std::tie(session_, lanes_, by_index_, starts_, broadcast_, run_, term_, incarnation_,
                     from_start_, membership_, role_, donor_, has_history_, lacks_state_, ready_,
-                    evicted_, busy_, draining_, pause_, finished_, abandoned_, leave_by_, left_,
-                    fatal_);
+                    saw_members_, evicted_, busy_, draining_, pause_, finished_, abandoned_,
+                    leave_by_, left_, fatal_);
   }
 
  private:
@@ -168,7 +168,8 @@ class Client {
   bool has_history_ = false;
   bool lacks_state_ = false;  // It joined with a donor, and its trainer has begun no round since.
   std::optional<Ready> ready_;
-  bool evicted_ = false;  // It was a member, and is not ready to be one again.
+  bool saw_members_ = false;  // Itself or others: the run is under way, whatever comes later.
+  bool evicted_ = false;      // It was a member, and is not ready to be one again.
   std::optional<Busy> busy_;
   bool draining_ = false;
   std::string pause_;  // Why the job is paused, as it was told in this session.

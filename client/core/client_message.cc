@@ -87,7 +87,8 @@ bool Client::TakeVerdict(const Scope& scope, LaneIndex index, const VerdictRecor
   if (lane == nullptr) return true;
   const RoundNumber before = lane->last_verdict();
   if (!Heed(scope, lane->TakeVerdict(scope, record, late))) return false;
-  const bool news = has_history_ && lane->last_verdict() > before &&
+  // A verdict that was missed comes in a welcome, which has newer members.
+  const bool news = !late && has_history_ && lane->last_verdict() > before &&
                     membership_.generation < record.next.generation;
   if (!news) return true;
   const auto& members = record.next.members;
@@ -122,8 +123,12 @@ void Client::TakeMembership(const Scope& scope, const MembershipChanged& changed
     }
     for (Lane& lane : lanes_) lane.StartAtLayout();
   }
+  const bool dropped = role_ == Role::kMember && changed.role != Role::kMember;
   SetMembership(scope, changed.membership, changed.role, joined, changed.donor);
-  for (Lane& lane : lanes_) lane.Advance(scope);
+  for (Lane& lane : lanes_) {
+    if (dropped) lane.EndMembership(scope);
+    lane.Advance(scope);
+  }
 }
 
 void Client::TakePause(const Scope& scope, const std::string& text) {
@@ -138,6 +143,7 @@ void Client::SetMembership(const Scope& scope, const Membership& membership, Rol
   if (!joined && !another_donor && membership == membership_ && role == role_) return;
   donor_ = donor;
   membership_ = membership;
+  saw_members_ |= !membership.members.empty();
   role_ = role;
   scope.actions.push_back(MembershipNow{membership_, role_, rank(), joined, donor});
 }

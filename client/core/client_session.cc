@@ -2,6 +2,7 @@
 //
 // The client's session as a whole: hello and welcome, its end, and the end of an incarnation.
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,7 +53,7 @@ Hello Client::MakeHello() const {
   hello.worker = config_.worker;
   hello.nonce = config_.nonce;
   hello.features = config_.features;
-  hello.fresh = config_.fresh;
+  hello.fresh = config_.fresh && !saw_members_;
   hello.settings = config_.settings;
   hello.incarnation = incarnation_;
   hello.from_start = from_start_;
@@ -144,11 +145,20 @@ void Client::Resume(const Scope& scope, const Welcome& welcome) {
   // Who has become a member meanwhile is told so with the rounds to start at, in a message.
   const Role role = welcome.role == Role::kMember && role_ != Role::kMember ? role_ : welcome.role;
   // Who is no member is bound by nothing that an aggregator told it before this one.
+  const bool dropped = role_ == Role::kMember && role != Role::kMember;
+  if (dropped) ready_.reset();
   if (!has_history_ || !(welcome.membership.generation < membership_.generation)) {
     SetMembership(scope, welcome.membership, role, false, std::nullopt);
   }
+  std::set<const Lane*> open_lanes;
   for (const OpenRound& open : welcome.open) {
-    if (Lane* lane = Find(open.lane)) lane->TakeOpen(scope, open);
+    Lane* lane = Find(open.lane);
+    if (lane == nullptr) continue;
+    open_lanes.insert(lane);
+    lane->TakeOpen(scope, open);
+  }
+  for (Lane& lane : lanes_) {
+    if (dropped && open_lanes.count(&lane) == 0) lane.EndMembership(scope);
   }
   for (const Lane& lane : lanes_) lane.SayRegister(scope);
   if (ready_.has_value() && welcome.role != Role::kMember) scope.Tell(*ready_);
@@ -200,6 +210,7 @@ void Client::LoseIncarnation(const Scope& scope, const Error& error) {
   // Who never was a member is as ready as before, and says so again after the welcome.
   if (has_history_) ready_.reset();
   evicted_ = evicted_ || has_history_;
+  broadcast_.EndIncarnation();
   has_history_ = lacks_state_ = false;
   draining_ = false;
   SetMembership(scope, Membership{}, Role::kJoiner, false, std::nullopt);

@@ -231,6 +231,16 @@ void Lane::FailRoundInFlight(const Scope& scope, const Error& error) {
   undelivered_.reset();
 }
 
+void Lane::EndMembership(const Scope& scope) {
+  if (!round_.has_value() || undelivered_.has_value()) return;
+  FailRoundInFlight(
+      scope, RefuseCall(ErrorCode::kFailedPrecondition,
+                        absl::StrCat("worker ", scope.config.worker, " of job ", scope.config.job,
+                                     " is no longer a member, and the round had not opened. The "
+                                     "gradients are kept; begin again once this worker is a "
+                                     "member.")));
+}
+
 void Lane::EndWaits(const Scope& scope, const std::optional<Error>& error) {
   if (!round_.has_value() || !round_->wait_until().has_value()) return;
   if (!error.has_value() && scope.now < *round_->wait_until()) return;

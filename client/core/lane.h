@@ -69,6 +69,9 @@ class Lane {
   void FailRoundInFlight(const Scope& scope, const Error& error);
   // Ends the waits that are over; all of them, with `error`, when it is given.
   void EndWaits(const Scope& scope, const std::optional<Error>& error);
+  // This worker is a member no longer: fails the round that it began and the aggregator has not
+  // opened with it.
+  void EndMembership(const Scope& scope);
 
   // ---- membership
   // The worker counts in this lane from `round` on; `chain` is that of what came before.

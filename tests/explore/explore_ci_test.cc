@@ -73,6 +73,21 @@ TEST(ExploreCi, Fault_W19_TwoWorkersThatAreBothNeededWithOneCrashAndOneReplaceme
   ExpectComplete(Explore(bounds, 60));
 }
 
+// The same of a call. It does not hold the others up when its trainer never makes the call, so what
+// it stages may come before it has begun.
+TEST(ExploreCi, Fault_W19_ACallOfTwoWorkersThatAreBothNeededWithOneCrashAndOneReplacement) {
+  Bounds bounds = OneFault(2, 1, 1);
+  bounds.deaths = bounds.evictions = 0;
+  bounds.kind = LaneKind::kCall;
+  ExpectComplete(Explore(bounds, 60));
+}
+
+TEST(ExploreCi, Fault_W2_TwoCallsOfTwoWorkersWithOneLoss) {
+  Bounds bounds = OneFault(2, 2, 0);
+  bounds.kind = LaneKind::kCall;
+  ExpectComplete(Explore(bounds, 60));
+}
+
 TEST(ExploreCi, Fault_A2_ThreeWorkersOneRoundWithOneCrashAndOneLoss) {
   ExpectRight(Explore(OneFault(3, 1, 1), 40));
 }

@@ -31,6 +31,7 @@ they lie, and for a violation the shortest way there and how to replay it.
   --delays N        one order with at most so many surprises, instead of all orders
   --max-states N    stop there (100000000)      --seconds N    stop then
   --memory N        stop at so many MiB (6144)  --progress     a line per depth
+  --calls           rounds are calls, as in a script without gradients
   --replay STEPS    take these steps, as a      --no-reduction also take steps late that commute
                     violation prints them                      with all others
 
@@ -104,6 +105,8 @@ int main(int argc, char** argv) {
       replay = argv[i];
     } else if (option == "--progress") {
       limits.progress = true;
+    } else if (option == "--calls") {
+      bounds.kind = basin::LaneKind::kCall;
     } else if (option == "--no-reduction") {
       bounds.reduce = false;
     } else if (option == "--fine-trainer") {

@@ -40,8 +40,8 @@ RoundSpec TheSpec() {
 WorkerProcess::WorkerProcess(uint32_t worker, uint32_t life, const JobSettings& settings)
     : worker_(worker), life_(life), client_(MakeConfig(worker, life, settings)) {}
 
-void WorkerProcess::Start() {
-  Call(client::RegisterTensors{kLane, LaneKind::kGradient, {TheTensor()}});
+void WorkerProcess::Start(LaneKind kind) {
+  Call(client::RegisterTensors{kLane, kind, {TheTensor()}});
   Step(client::DeclareReady{}, nullptr);
 }
 
@@ -228,7 +228,9 @@ void WorkerProcess::TakePlace(const client::MembershipNow& place) {
   if (place.role == Role::kMember) {
     if (trainer_ == TrainerPhase::kWaiting) {
       trainer_ = TrainerPhase::kIdle;
-      loads_ = place.donor.has_value();
+      // A script that makes calls loads nothing: it stages a call that was prepared before it
+      // joined.
+      loads_ = place.donor.has_value() && client_.lanes()[0].kind() == LaneKind::kGradient;
     }
   } else if (trainer_ != TrainerPhase::kWaiting && trainer_ != TrainerPhase::kStopped) {
     trainer_ = TrainerPhase::kWaiting;

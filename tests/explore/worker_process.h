@@ -58,7 +58,7 @@ class WorkerProcess {
   WorkerProcess(uint32_t worker, uint32_t life, const JobSettings& settings);
 
   // The process starts: it opens a session, registers its tensor and is ready.
-  void Start();
+  void Start(LaneKind kind);
   void SessionUp();
   void SessionDown();
   void Take(const Item& item);

@@ -334,7 +334,7 @@ World::Effect World::StepWorker(uint32_t process, Input input, uint32_t item) {
   WorkerProcess next = workers_[process];
   switch (input) {
     case Input::kStart:
-      next.Start();
+      next.Start(bounds_.kind);
       break;
     case Input::kSessionUp:
       next.SessionUp();

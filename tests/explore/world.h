@@ -79,6 +79,7 @@ struct Bounds {
   uint32_t workers = 3;
   uint32_t min_workers = 2;
   RoundNumber rounds = 1;
+  LaneKind kind = LaneKind::kGradient;
   bool reduce = true;         // Take steps at once that commute with all others.
   bool whole_trainer = true;  // Begin, push, commit and wait in one step of the trainer.
   // How often it may happen.

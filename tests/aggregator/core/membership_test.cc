@@ -123,41 +123,102 @@ TEST(Join, WaitsWhileACallIsOpen) {
 
 // A call that is open when its job is paused, with one member lost and another joined.
 struct PausedCall : Cluster {
-  PausedCall() : Cluster(Settings(2, 3, 2)), a(Join("a")), b(Join("b")) {
+  explicit PausedCall(bool committed = true)
+      : Cluster(Settings(2, 3, 2)), a(Join("a")), b(Join("b")) {
     for (TestWorker* worker : {&a, &b}) {
       worker->Register({Tensor("x")}, "call/eval", LaneKind::kCall);
     }
     for (TestWorker* worker : {&a, &b}) worker->Contribute();
-    a.Contribute(Spec(ReduceOp::kSum), "call/eval");
+    if (committed) {
+      a.Contribute(Spec(ReduceOp::kSum), "call/eval");
+    } else {
+      a.Begin(Spec(ReduceOp::kSum), "call/eval");
+    }
     Step(WorkerExited{kJob, "b"});
   }
   TestWorker& a;
   TestWorker& b;
 };
 
-TEST(Join, InAPauseNobodyIsMadeToTakePartInACallThatIsOpen) {
+TEST(Join, InAPauseACallThatIsOpenGoesOnWithAllMembers) {
   PausedCall c;
   EXPECT_TRUE(c.job().Paused());
   TestWorker& j = c.Join("j");
   ASSERT_EQ(j.role, Role::kMember);
-  EXPECT_EQ(c.a.lane("call/eval").last, 1u) << "it does not wait for one who may never call";
+  EXPECT_EQ(c.a.lane("call/eval").last, 0u) << "it waits for the new member";
+  j.Contribute(Spec(ReduceOp::kSum), "call/eval");
+  EXPECT_EQ(c.a.verdict("call/eval").value.contributors.size(), 2u);
+  EXPECT_EQ(j.lane("call/eval").delivered[1], c.a.lane("call/eval").delivered[1]);
+}
+
+TEST(Join, ACallDoesNotWaitForAJoinerThatTurnsToSomethingElse) {
+  PausedCall c;
+  TestWorker& j = c.Join("j");
+  ASSERT_EQ(j.role, Role::kMember);
+  j.Begin();
+  EXPECT_EQ(c.a.lane("call/eval").last, 1u) << "the others may be what it waits for";
   EXPECT_EQ(c.a.verdict("call/eval").value.contributors.size(), 1u);
   EXPECT_EQ(j.lane("call/eval").last, 1u) << "the history of the lane is everybody's";
   for (TestWorker* worker : {&c.a, &j}) worker->Contribute(Spec(ReduceOp::kSum), "call/eval");
   EXPECT_EQ(c.a.verdict("call/eval").round, 2u);
   EXPECT_EQ(c.a.verdict("call/eval").value.contributors.size(), 2u);
-  for (TestWorker* worker : {&c.a, &j}) worker->Contribute();
+  c.a.Contribute();
+  for (const TensorIndex tensor : {0, 1}) j.PushTensor(tensor);
+  j.Commit();
   EXPECT_EQ(j.lane().last, 2u);
 }
 
-TEST(Join, WhoJoinedDuringACallIsToldToCallAgain) {
+TEST(Join, AJoinerThatAsksForAValueDoesNotHoldUpACall) {
+  PausedCall c;
+  TestWorker& j = c.Join("j");
+  j.Say(Get{{"model", "state", 1}, std::nullopt, "a", 0, 0, absl::Minutes(1)});
+  EXPECT_EQ(c.a.lane("call/eval").last, 1u) << "the donor may serve it after the call";
+}
+
+// The trainer has several calls on their way: it may begin this one after another one.
+TEST(Join, AJoinerThatWasLeftOutIsCountedWhenItBeginsAfterAll) {
+  PausedCall c(false);
+  TestWorker& j = c.Join("j");
+  j.Begin();
+  j.Contribute(Spec(ReduceOp::kSum), "call/eval");
+  EXPECT_EQ(j.rejected(), ErrorCode::kOk);
+  c.a.PushTensor(0, "call/eval");
+  c.a.Commit("call/eval");
+  EXPECT_EQ(j.verdict("call/eval").value.contributors.size(), 2u);
+}
+
+// The value was fixed before it joined: it takes the result, and its contribution is not counted.
+TEST(Join, ACallThatIsPreparedGivesItsValueToTheJoiner) {
   PausedCall c;
   c.a.stages = false;
   TestWorker& j = c.Join("j");
-  ASSERT_EQ(j.role, Role::kMember);
-  ASSERT_EQ(j.lane("call/eval").last, 0u);
-  j.Begin(Spec(ReduceOp::kSum), "call/eval");
-  EXPECT_EQ(j.rejected(), ErrorCode::kFailedPrecondition);
+  j.Contribute(Spec(ReduceOp::kSum), "call/eval");
+  ASSERT_EQ(j.lane("call/eval").last, 0u) << "prepared, and a has not staged it";
+  c.Step(WorkerExited{kJob, "j"});
+  TestWorker& k = c.Join("k");
+  ASSERT_EQ(k.role, Role::kMember);
+  k.Begin(Spec(ReduceOp::kSum), "call/eval");
+  EXPECT_EQ(k.rejected(), ErrorCode::kOk);
+  EXPECT_EQ(k.Last<Prepared>().value.contributors.size(), 2u);
+}
+
+// Its script registers a call when it makes it, and its client makes nothing of a lane before.
+TEST(Join, Fault_W19_ACallThatIsPreparedIsToldAgainToAJoinerThatRegistersIt) {
+  PausedCall c;
+  c.a.stages = false;
+  TestWorker& j = c.Join("j");
+  j.Contribute(Spec(ReduceOp::kSum), "call/eval");
+  c.Step(WorkerExited{kJob, "j"});
+  TestWorker& k = c.Worker("k");
+  k.sees_layouts = false;
+  k.Connect();
+  k.Ready();
+  ASSERT_EQ(k.role, Role::kMember);
+  const size_t before = k.Count<Prepared>();
+  const LaneIndex lane = c.a.lane("call/eval").index;
+  k.Say(LayoutSeen{lane, 1});
+  EXPECT_EQ(k.Count<Prepared>(), before + 1);
+  EXPECT_EQ(k.Last<Prepared>().lane, lane);
 }
 
 TEST(Join, InAPauseTheDonorIsToldThatItServes) {

@@ -137,7 +137,7 @@ TEST(Recovery, TheNewestStagedValueIsAdopted) {
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) hellos[worker->id] = worker->MakeHello();
   hellos["a"].lanes[0].staged = staged(1, 10);
   hellos["b"].lanes[0].staged = staged(2, 20);
-  const RecoveryDecision decision = DecideRecovery(hellos, std::nullopt, false, false, Rules{});
+  const RecoveryDecision decision = DecideRecovery(hellos, RecoveryFacts{}, Rules{});
   ASSERT_EQ(decision.step, RecoveryStep::kRecover);
   EXPECT_EQ(decision.lanes[0].adopted->value.digest, 20u);
   EXPECT_THAT(decision.lanes[0].holders, ElementsAre("b"));
@@ -272,6 +272,31 @@ TEST(Recovery, AHolderThatComesBackWithItsMemoryEndsTheWait) {
   EXPECT_EQ(t.b.lane().delivered[2].at({0, 0}), (Reduced{7, 3})) << "the value that was adopted";
 }
 
+TEST(Recovery, AHolderThatIsNoLongerListedEndsTheWaitToo) {
+  OneHolder t;
+  std::map<WorkerId, Hello> hellos;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) hellos[worker->id] = worker->MakeHello();
+  const LaneHistory& a = hellos["a"].lanes[0];
+  ASSERT_TRUE(a.staged.has_value());
+  Orphan orphan{"model", 2, a.staged->ballot, ExtendChain(a.chain, 2, a.staged->value), {"a"}};
+  // The job went on without a in a pause.
+  for (const char* id : {"b", "c"}) {
+    hellos[id].membership = {{hellos[id].membership.generation.term, 99}, {"b", "c"}};
+    hellos[id].lanes[0].staged.reset();
+  }
+  RecoveryFacts facts;
+  facts.max_workers = 3;
+  facts.orphans = {orphan};
+  const RecoveryDecision decision = DecideRecovery(hellos, facts, Rules{});
+  EXPECT_EQ(decision.step, RecoveryStep::kRecover);
+  EXPECT_THAT(decision.members, ElementsAre("b", "c", "a"));
+  EXPECT_THAT(decision.lanes[0].holders, ElementsAre("a"));
+  EXPECT_TRUE(Explains(decision, orphan));
+  // There is a place for it only within max_workers.
+  facts.max_workers = 2;
+  EXPECT_FALSE(Explains(DecideRecovery(hellos, facts, Rules{}), orphan));
+}
+
 // The window passes before anybody is back, so the run is taken for new until somebody remembers.
 TEST(Recovery, AnEmptyWindowDoesNotForgetWhatWasLostWithItsHolders) {
   OneHolder t;
@@ -333,13 +358,13 @@ TEST(Recovery, WhoIsLaidOutOtherwiseJoinsAnew) {
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) hellos[worker->id] = worker->MakeHello();
   LaneHistory& b = hellos["b"].lanes[0];
   std::swap(b.layout[0], b.layout[1]);
-  RecoveryDecision decision = DecideRecovery(hellos, std::nullopt, false, false, Rules{});
+  RecoveryDecision decision = DecideRecovery(hellos, RecoveryFacts{}, Rules{});
   EXPECT_THAT(decision.members, ElementsAre("a", "c"));
   // What b staged names tensors by its indexes, and its ballot is the highest.
   StagedValue staged{2, {1, 2}, {1, 2}, {}};
   staged.value.outcome = Outcome::kCommitted;
   b.staged = staged;
-  decision = DecideRecovery(hellos, std::nullopt, false, false, Rules{});
+  decision = DecideRecovery(hellos, RecoveryFacts{}, Rules{});
   EXPECT_THAT(decision.members, ElementsAre("b"));
   EXPECT_EQ(decision.lanes[0].layout, b.layout);
   EXPECT_THAT(decision.lanes[0].holders, ElementsAre("b"));
@@ -979,15 +1004,17 @@ TEST(Rules, TheRecoveryRulesCanBeSwitchedOff) {
   Committed t;
   std::map<WorkerId, Hello> hellos{{"a", t.a.MakeHello()}};
   Rules rules;
-  EXPECT_EQ(DecideRecovery(hellos, std::nullopt, false, false, rules).step, RecoveryStep::kWait);
+  RecoveryFacts window_over;
+  window_over.window_over = true;
+  EXPECT_EQ(DecideRecovery(hellos, RecoveryFacts{}, rules).step, RecoveryStep::kWait);
   rules.recover_with_first = true;
-  EXPECT_EQ(DecideRecovery(hellos, std::nullopt, false, false, rules).step, RecoveryStep::kRecover);
+  EXPECT_EQ(DecideRecovery(hellos, RecoveryFacts{}, rules).step, RecoveryStep::kRecover);
   rules = Rules{};
   rules.memoryless_counts = true;
   hellos["b"].worker = "b";
-  EXPECT_EQ(DecideRecovery(hellos, std::nullopt, true, false, rules).step, RecoveryStep::kRecover);
+  EXPECT_EQ(DecideRecovery(hellos, window_over, rules).step, RecoveryStep::kRecover);
   rules = Rules{};
-  EXPECT_EQ(DecideRecovery(hellos, std::nullopt, true, false, rules).step, RecoveryStep::kHalt);
+  EXPECT_EQ(DecideRecovery(hellos, window_over, rules).step, RecoveryStep::kHalt);
 }
 
 TEST(Rules, FencingByGenerationDropsFramesOfASurvivor) {

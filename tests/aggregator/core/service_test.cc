@@ -51,7 +51,7 @@ TEST(Admission, TheNumberOfJobsIsBounded) {
   t.Worker("b").job = "other";
   t["b"].Connect();
   EXPECT_EQ(t["b"].ended->code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(t["b"].ended->text, HasSubstr("max_jobs"));
+  EXPECT_THAT(t["b"].ended->text, HasSubstr("limits.jobs"));
 }
 
 TEST(Admission, TheNumberOfWorkersIsBounded) {
