@@ -143,20 +143,20 @@ void AggregatorProcess::TakeMessage(ConnectionId id, ToAggregator& message) {
   Step(aggregator::MessageReceived{connection.session, std::move(message)});
   if (hello == nullptr || (refused_ && !remembers)) return;
   if (remembers && !before && (recovering_ || recovering())) {
-    orphaned_.clear();
+    orphaned_ = Knowledge();
     heard_.clear();
   } else if (!before) {
     return;
   }
   // The last hello of a worker counts: who comes without memory speaks for it from then on.
   Knowledge& knowledge = heard_[worker];
-  knowledge.clear();
+  knowledge = Knowledge();
   if (remembers) world_.checker.AddKnowledge(connection.worker, knowledge);
 }
 
 Knowledge AggregatorProcess::Recovered() const {
   Knowledge all = orphaned_;
-  for (const auto& [id, knowledge] : heard_) all.insert(knowledge.begin(), knowledge.end());
+  for (const auto& [id, knowledge] : heard_) all.Add(knowledge);
   return all;
 }
 
@@ -263,6 +263,12 @@ void AggregatorProcess::Crash(bool reset) {
     }
   }
   sessions_.clear();
+  // The kernel also closes what it had accepted and the stopped process had not.
+  for (ConnectionId id = 0; id < world_.network.size(); ++id) {
+    const Network::Connection& connection = world_.network[id];
+    if (connection.aggregator != index_ || connection.aggregator_open) continue;
+    if (connection.worker_open) world_.network.Refuse(id);
+  }
   if (verdicts_in_step_ > 0) world_.coverage.Saw(Sight::kCrashBetweenVerdicts);
 }
 
@@ -379,7 +385,7 @@ void AggregatorProcess::Do(aggregator::Send& send) {
   if (auto* verdict = std::get_if<Verdict>(&send.message)) {
     const RoundKey key{0, verdict->lane, verdict->record.round};
     if (const auto lane = LaneOfModel(key); lane.has_value()) {
-      world_.checker.VerdictTold(index_, *lane, verdict->record, Recovered());
+      world_.checker.VerdictTold(index_, recoveries_, *lane, verdict->record, Recovered());
     }
     ++verdicts_in_step_;
     world_.Notice(Trigger::kVerdict, worker, index_);
@@ -388,7 +394,7 @@ void AggregatorProcess::Do(aggregator::Send& send) {
       const auto lane = LaneOfModel({0, last.lane, 0});
       if (!lane.has_value()) continue;
       for (const VerdictRecord& record : last.verdicts) {
-        world_.checker.VerdictTold(index_, *lane, record, Recovered());
+        world_.checker.VerdictTold(index_, recoveries_, *lane, record, Recovered());
       }
     }
     world_.Notice(Trigger::kWelcome, worker, index_);
@@ -767,12 +773,14 @@ void AggregatorProcess::Do(aggregator::Note& note) {
   recovering_ |= note.kind == NoteKind::kRecovering || note.kind == NoteKind::kRecovered;
   refused_ |= note.kind == NoteKind::kWorkerRefused;
   if (note.kind == NoteKind::kRecovering) {  // What it knew before has to be explained.
+    ++recoveries_;
     orphaned_ = Recovered();
     heard_.clear();
   }
-  // An operator or the policy said to go on without.
-  if (note.kind == NoteKind::kRecovered && note.text.find("whoever is back") != std::string::npos) {
-    orphaned_.clear();
+  // An operator or the policy said to go on without, or nobody was left who remembers.
+  const auto says = [&](const char* words) { return note.text.find(words) != std::string::npos; };
+  if (note.kind == NoteKind::kRecovered && (says("whoever is back") || says("A fresh run"))) {
+    orphaned_ = Knowledge();
   }
   const aggregator::Job* job = core_.FindJob(kJobName);
   world_.Noted(note, job == nullptr ? core_.config().term : job->term());

@@ -150,6 +150,7 @@ class AggregatorProcess {
   // recovered because that was lost.
   std::map<WorkerId, Knowledge> heard_;
   Knowledge orphaned_;
+  uint32_t recoveries_ = 0;  // Begun so far.
   bool recovering_ = false;  // In this step it began to recover, or has recovered.
   bool refused_ = false;     // In this step it refused a worker.
   std::set<std::pair<LaneIndex, RoundNumber>> verdicts_told_;

@@ -21,6 +21,17 @@ std::string DescribeRecord(const VerdictRecord& record) {
                       ToString(record.value_ballot), ")");
 }
 
+// Whether two values do the same to the parameters. Two aggregators that reduce the same
+// contributions come to the same bytes, and may report another generation and other totals.
+bool SameEffect(const RoundValue& a, const RoundValue& b) {
+  const auto effect = [](const RoundValue& value) {
+    return std::tie(value.outcome, value.spec, value.divisor, value.tensor_divisors,
+                    value.layout_version, value.digest);
+  };
+  // An aborted round changes nothing, whatever the reason.
+  return a.outcome == Outcome::kAborted ? b.outcome == Outcome::kAborted : effect(a) == effect(b);
+}
+
 }  // namespace
 
 const char* InvariantName(Invariant invariant) {
@@ -88,23 +99,58 @@ void Checker::GenerationSeen(uint32_t process, const Membership& membership, boo
   }
 }
 
-void Checker::StagedBy(uint32_t process, uint32_t lane, RoundNumber round,
-                       const RoundValue& value) {
-  ProcessLane& known = LaneOf(process, lane);
-  if (round != known.last + 1) return;  // Overtaken by a verdict that was told meanwhile.
-  known.staged = ExtendChain(known.chain, round, value);
+void Knowledge::Stage(uint32_t lane, RoundNumber round, Ballot ballot, uint64_t chain) {
+  const auto [it, fresh] = staged.emplace(std::make_pair(lane, round), std::pair(ballot, chain));
+  if (!fresh && it->second.first < ballot) it->second = {ballot, chain};
 }
 
-void Checker::VerdictTold(uint32_t aggregator, uint32_t lane, const VerdictRecord& record,
-                          const Knowledge& recovered) {
+void Knowledge::Add(const Knowledge& other) {
+  told.insert(other.told.begin(), other.told.end());
+  for (const auto& [where, value] : other.staged) {
+    Stage(where.first, where.second, value.first, value.second);
+  }
+}
+
+bool Knowledge::Has(uint32_t lane, RoundNumber round, uint64_t chain) const {
+  if (told.count({lane, chain}) > 0) return true;
+  const auto it = staged.find({lane, round});
+  return it != staged.end() && it->second.second == chain;
+}
+
+void Checker::PreparedFor(uint32_t process, uint32_t lane, const Prepared& prepared) {
+  ProcessLane& known = LaneOf(process, lane);
+  if (prepared.round != known.staged_round || !(known.staged_ballot < prepared.ballot)) return;
+  if (ExtendChain(known.chain, prepared.round, prepared.value) != known.staged) known.staged = 0;
+}
+
+void Checker::StagedBy(uint32_t process, uint32_t lane, const Prepared& prepared) {
+  ProcessLane& known = LaneOf(process, lane);
+  // Overtaken by a verdict that was told meanwhile.
+  if (prepared.round != known.last + 1) return;
+  known.staged = ExtendChain(known.chain, prepared.round, prepared.value);
+  known.staged_round = prepared.round;
+  known.staged_ballot = prepared.ballot;
+}
+
+// The chain that this verdict extends, if it is that of a verdict of the round before.
+std::optional<uint64_t> Checker::ChainBefore(uint32_t lane, const VerdictRecord& record) const {
+  const auto before = told_.find({lane, record.round - 1});
+  if (before == told_.end()) return std::nullopt;
+  for (const ToldVerdict& verdict : before->second) {
+    const uint64_t chain = verdict.record.chain;
+    if (ExtendChain(chain, record.round, record.value) == record.chain) return chain;
+  }
+  return std::nullopt;
+}
+
+void Checker::VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane,
+                          const VerdictRecord& record, const Knowledge& recovered) {
   std::vector<ToldVerdict>& told = told_[{lane, record.round}];
   for (const ToldVerdict& other : told) {
     if (other.record.chain != record.chain) continue;
     if (other.record.value == record.value) return;
-    // The chain covers what a round did to the parameters, so not why it did nothing. Two
-    // aggregators that may each abort a round may do it for two reasons, where they may come to two
-    // verdicts at all: that is asked below.
-    if (other.record.value.outcome == Outcome::kAborted) continue;
+    // Where two aggregators may come to two verdicts at all is asked below.
+    if (SameEffect(other.record.value, record.value)) continue;
     Fail(Invariant::kOneVerdict,
          absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
                       ": one chain hash, two values: ", DescribeRecord(other.record), " and ",
@@ -113,11 +159,14 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t lane, const VerdictRecor
   }
   ++verdicts_;
   for (const ToldVerdict& other : told) {
+    // Their histories parted in an earlier round, which was looked at then.
+    if (ChainBefore(lane, record) != ChainBefore(lane, other.record)) continue;
     // A second verdict of one round: only where nobody who knew the first took part.
-    const bool known = recovered.count({lane, other.record.chain}) > 0;
-    const bool excluded =
-        2 * scenario_.settings.min_workers > scenario_.settings.max_workers && !memory_lost_;
-    if (known || excluded || (other.aggregator == aggregator && recovered.empty())) {
+    const bool known = recovered.Has(lane, record.round, other.record.chain);
+    const bool excluded = 2 * scenario_.settings.min_workers > scenario_.settings.max_workers &&
+                          !memory_lost_ && !crowded_;
+    const bool same_life = other.aggregator == aggregator && other.life == life;
+    if (known || excluded || same_life) {
       Fail(Invariant::kOneVerdict,
            absl::StrCat("Lane ", scenario_.lanes[lane].name, ", round ", record.round,
                         " has two verdicts: ", DescribeRecord(other.record), " from aggregator ",
@@ -129,15 +178,17 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t lane, const VerdictRecor
     }
     ++excused_forks_;
   }
-  told.push_back({record, aggregator});
+  told.push_back({record, aggregator, life});
 }
 
 void Checker::AddKnowledge(uint32_t process, Knowledge& knowledge) const {
   const auto it = processes_.find(process);
   if (it == processes_.end()) return;
   for (const auto& [lane, known] : it->second) {
-    for (const uint64_t chain : known.told) knowledge.emplace(lane, chain);
-    if (known.staged != 0) knowledge.emplace(lane, known.staged);
+    for (const uint64_t chain : known.told) knowledge.told.emplace(lane, chain);
+    if (known.staged != 0) {
+      knowledge.Stage(lane, known.staged_round, known.staged_ballot, known.staged);
+    }
   }
 }
 

@@ -81,12 +81,23 @@ struct StagedChunks {
 struct ProcessLane {
   RoundNumber last = 0;  // Verdict.
   uint64_t chain = 0;
-  uint64_t staged = 0;      // What the chain becomes if what it staged is told; 0 for nothing.
+  uint64_t staged = 0;  // What the chain becomes if what it staged is told; 0 for nothing.
+  RoundNumber staged_round = 0;
+  Ballot staged_ballot;
   std::set<uint64_t> told;  // Chains after each verdict.
 };
 
-// Verdicts, as lane and chain, that somebody was told or had staged.
-using Knowledge = std::set<std::pair<uint32_t, uint64_t>>;
+// Verdicts that somebody was told, and values that somebody has staged.
+struct Knowledge {
+  std::set<std::pair<uint32_t, uint64_t>> told;  // Lane and chain.
+  // By lane and round: the highest ballot, and the chain after its verdict. Where two aggregators
+  // ruled at once, a value of a lower ballot may have been staged as well.
+  std::map<std::pair<uint32_t, RoundNumber>, std::pair<Ballot, uint64_t>> staged;
+
+  void Stage(uint32_t lane, RoundNumber round, Ballot ballot, uint64_t chain);
+  void Add(const Knowledge& other);
+  bool Has(uint32_t lane, RoundNumber round, uint64_t chain) const;
+};
 
 class Checker {
  public:
@@ -124,7 +135,9 @@ class Checker {
   void ForgetProcess(uint32_t process) { processes_.erase(process); }
 
   // A worker's session brought a verdict that follows what it knew (the client acts on it later).
-  void StagedBy(uint32_t process, uint32_t lane, RoundNumber round, const RoundValue& value);
+  // Another value at a higher ballot: what the process staged before it is forgotten.
+  void PreparedFor(uint32_t process, uint32_t lane, const Prepared& prepared);
+  void StagedBy(uint32_t process, uint32_t lane, const Prepared& prepared);
 
   // A trainer applies a verdict. `names`: the lane's layout at that worker, in index order.
   // `state`: of the trainer's lane before. Returns the state after.
@@ -133,25 +146,31 @@ class Checker {
                    const StagedChunks& staged, uint64_t state);
 
   // ---- what aggregators tell
-  // `recovered`: what those knew who took part in the recovery of this life of the aggregator.
-  void VerdictTold(uint32_t aggregator, uint32_t lane, const VerdictRecord& record,
+  // `life`: how often that aggregator has begun to recover. `recovered`: what the workers knew that
+  // took part in the recovery of this life.
+  void VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane, const VerdictRecord& record,
                    const Knowledge& recovered);
   // Adds what a process knows now.
   void AddKnowledge(uint32_t process, Knowledge& knowledge) const;
   // A process lost its memory or its place, or somebody decided to go on without the others: from
   // here on a split brain is only detected, not excluded.
   void MemoryLost() { memory_lost_ = true; }
+  // More processes live than max_workers: two groups that know nothing of each other may each have
+  // min_workers, so a split brain is only detected, not excluded.
+  void Crowded() { crowded_ = true; }
 
   uint64_t excused_forks() const { return excused_forks_; }
   uint64_t verdicts() const { return verdicts_; }
 
  private:
+  std::optional<uint64_t> ChainBefore(uint32_t lane, const VerdictRecord& record) const;
   void CheckBytes(const std::string& worker, uint32_t lane, const VerdictRecord& record,
                   const std::vector<uint32_t>& tensors, const StagedChunks& staged);
 
   struct ToldVerdict {
     VerdictRecord record;
     uint32_t aggregator = 0;
+    uint32_t life = 0;
   };
 
   const Scenario& scenario_;
@@ -167,6 +186,7 @@ class Checker {
   std::map<std::pair<uint32_t, RoundNumber>, std::vector<ToldVerdict>> told_;
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> states_;  // By lane and chain.
   bool memory_lost_ = false;
+  bool crowded_ = false;
   uint64_t excused_forks_ = 0;
   uint64_t verdicts_ = 0;
 };

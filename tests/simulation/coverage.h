@@ -43,8 +43,10 @@ enum class Sight : uint8_t {
   kSuperseded,
   kOperatorRecovered,  // HALTED until somebody decided.
   kRefusedCall,        // A call of the trainer came at the wrong time.
+  kJoinedCall,         // A worker that joined in a pause was counted in the call that was open.
+  kLeftOutOfCall,      // Another one turned to something else first.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kRefusedCall) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kLeftOutOfCall) + 1;
 
 const char* SightName(Sight sight);
 

@@ -80,6 +80,8 @@ void Network::CloseByAggregator(ConnectionId id) {
   connections_[id].aggregator_open = false;
 }
 
+void Network::Refuse(ConnectionId id) { queue_.After(Delay(), Happening::kWorkerSeesClose, id); }
+
 void Network::Reset(ConnectionId id) {
   Connection& connection = connections_[id];
   connection.up.dead = connection.down.dead = true;

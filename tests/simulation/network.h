@@ -70,6 +70,9 @@ class Network {
   void CloseByWorker(ConnectionId id);
   void CloseByAggregator(ConnectionId id);
 
+  // Nobody listens there: the worker sees it close.
+  void Refuse(ConnectionId id);
+
   void Reset(ConnectionId id);
   // Each side notices after a time of its own, at most `notice`.
   void GoSilent(ConnectionId id, SimTime notice);

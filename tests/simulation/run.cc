@@ -3,6 +3,7 @@
 #include "tests/simulation/run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <numeric>
 
@@ -40,8 +41,10 @@ Result Simulate(const Options& options, Detail detail) {
 
 Options Shrink(const Options& options, Invariant invariant, uint32_t max_runs) {
   uint32_t runs = 0;
+  const auto begin = std::chrono::steady_clock::now();
   const auto fails = [&](const Options& candidate) {
     if (runs >= max_runs) return false;
+    if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(30)) return false;
     ++runs;
     return Simulate(candidate, Detail::kNone).violation.invariant == invariant;
   };

@@ -42,7 +42,8 @@ Result Simulate(const Options& options, Detail detail);
 
 // The fewest faults and rounds with which the same invariant still fails, as far as `max_runs`
 // runs can tell: faults are left out in halves, quarters and so on down to single ones (delta
-// debugging: Zeller and Hildebrandt, 2002), then rounds.
+// debugging: Zeller and Hildebrandt, 2002), then rounds. A run that never ends well is the longest
+// there is, so no further one begins after half a minute.
 // REQUIRES: Simulate(options) fails with `invariant`.
 Options Shrink(const Options& options, Invariant invariant, uint32_t max_runs);
 

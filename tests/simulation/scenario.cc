@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "aggregator/core/memory.h"
 #include "tests/simulation/payload.h"
 #include "tests/simulation/random.h"
 
@@ -43,6 +44,14 @@ RoundSpec DrawSpec(Random& random) {
   return spec;
 }
 
+// Gradient lanes in most jobs; in others calls as well, or calls alone, as in a NumPy script.
+// Drawn apart from everything else.
+void DrawKinds(Random random, std::vector<LaneModel>& lanes) {
+  if (!random.Chance(25)) return;
+  const bool all = lanes.size() == 1 || random.Chance(50);
+  for (size_t i = all ? 0 : 1; i < lanes.size(); ++i) lanes[i].kind = LaneKind::kCall;
+}
+
 void DrawLimits(Random& random, Scenario& scenario) {
   aggregator::Config& config = scenario.config;
   config.frame_bytes = kChunkBytes * static_cast<uint64_t>(random.Between(1, 4));
@@ -56,7 +65,14 @@ void DrawLimits(Random& random, Scenario& scenario) {
   // A lane takes at most half of what is free beyond its least, so this lets every lane begin.
   const uint64_t least = (scenario.settings.max_workers + 9) * config.frame_bytes *
                          (uint64_t{1} << scenario.lanes.size());
-  config.memory_bytes = least * static_cast<uint64_t>(random.Between(1, 4));
+  uint64_t tracking = 0;
+  for (const LaneModel& lane : scenario.lanes) {
+    uint32_t chunks = 0;
+    for (const TensorSpec& spec : lane.tensors) chunks += ChunkCount(*TensorBytes(spec));
+    tracking += aggregator::TrackingBytes(scenario.settings.max_workers, chunks);
+  }
+  config.memory_bytes = least * static_cast<uint64_t>(random.Between(1, 4)) +
+                        tracking * (uint64_t{1} << scenario.lanes.size());
 }
 
 void DrawPolicies(Random& random, Scenario& scenario) {
@@ -206,7 +222,7 @@ std::string Describe(const Scenario& scenario) {
                       scenario.settings.max_workers, scenario.rounds, scenario.streams,
                       scenario.lanes_in_turn ? "lanes in turn" : "lanes at once");
   for (const LaneModel& lane : scenario.lanes) {
-    absl::StrAppend(&text, "  ", lane.name, ": ",
+    absl::StrAppend(&text, "  ", lane.name, lane.kind == LaneKind::kCall ? " (calls)" : "", ": ",
                     absl::StrJoin(lane.tensors, ", ",
                                   [](std::string* out, const TensorSpec& spec) {
                                     absl::StrAppend(out, spec.name, " ", DescribeSpec(spec));
@@ -242,6 +258,7 @@ Scenario DrawScenario(uint64_t seed) {
   scenario.rounds = static_cast<uint32_t>(random.Between(2, 6));
   scenario.spec = DrawSpec(random);
   scenario.lanes = DrawLanes(random, scenario.spec.op);
+  DrawKinds(Random(Mix(seed, 0xca11)), scenario.lanes);
   scenario.lanes_in_turn = random.Chance(40);
   scenario.skip_percent = random.Chance(50) ? static_cast<uint32_t>(random.Between(5, 60)) : 0;
   scenario.partial_models = random.Chance(20);

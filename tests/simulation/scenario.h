@@ -96,6 +96,7 @@ std::string Describe(const Fault& fault);
 
 struct LaneModel {
   std::string name;
+  LaneKind kind = LaneKind::kGradient;
   std::vector<TensorSpec> tensors;
 };
 

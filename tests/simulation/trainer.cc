@@ -55,7 +55,7 @@ void WorkerProcess::Register() {
   }
   for (const Lane& lane : lanes_) {
     const LaneModel& model = scenario.lanes[lane.model];
-    client::RegisterTensors request{model.name, LaneKind::kGradient, {}};
+    client::RegisterTensors request{model.name, model.kind, {}};
     for (const uint32_t tensor : lane.known) request.tensors.push_back(model.tensors[tensor]);
     Step(request);
   }
@@ -169,7 +169,7 @@ void WorkerProcess::BeginLane(uint32_t handle) {
   const RoundNumber step = lane.last + 1;
   if (!lane.absent.empty() && random_.Chance(30)) {
     // A frozen layer wakes up: the layout grows in the middle of the job.
-    client::RegisterTensors request{model.name, LaneKind::kGradient, {}};
+    client::RegisterTensors request{model.name, model.kind, {}};
     for (const uint32_t tensor : lane.absent) {
       request.tensors.push_back(model.tensors[tensor]);
       lane.known.push_back(tensor);
@@ -282,8 +282,11 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
                   [&](const Contributor& contributor) {
                     return contributor.worker == id() && contributor.incarnation == incarnation_;
                   });
-  // Who joined in a pause when the value was fixed already only stages it.
-  const bool too_late = lane.joined == record.round && record.ballot != record.value_ballot;
+  // A worker that joined in a pause when the value was fixed already only stages it. The verdict
+  // may also be that of an earlier aggregator, which knew nothing of this life of the worker.
+  const bool too_late =
+      lane.joined == record.round &&
+      (record.ballot != record.value_ballot || record.value_ballot.term < incarnation_.term);
   // One aggregator lost this worker (its lease ran out) before its contribution was effective, and
   // prepared the value without it; another one adopted the value and told its verdict. The worker,
   // which never heard that it was lost, is a member for the other one. A value that somebody staged
@@ -293,6 +296,10 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   const bool lost =
       record.ballot.term != record.value_ballot.term &&
       world_.checker.WasDropped(lane.model, record.round, id(), record.value_ballot.term);
+  const bool call = world_.scenario.lanes[lane.model].kind == LaneKind::kCall;
+  if (call && counted && lane.joined == record.round && record.value_ballot.attempt > 1) {
+    world_.coverage.Saw(Sight::kJoinedCall);
+  }
   if (record.value.outcome == Outcome::kCommitted && mine && lane.given.committed &&
       !lane.given.withdrawn && !too_late && !lost && !counted &&
       !world_.checker.WasRejected(lane.model, record.round, id())) {
@@ -382,6 +389,8 @@ void WorkerProcess::Evicted() {
     lane.deadline = 0;
     lane.start.reset();
     lane.told.clear();
+    // Another lineage may begin with the same chain and other parameters.
+    lane.states.clear();
     lane.prepared.reset();
     world_.checker.LaneOf(index_, lane.model) = ProcessLane{};
   }
@@ -490,8 +499,12 @@ void WorkerProcess::TryLoad() {
     });
   };
   if (named != nullptr && has_all(*named)) return LoadFrom(*named);
+  // Every lineage begins with the same chain, so until a round has ended the chain does not say
+  // which state another worker has.
+  const bool begun =
+      std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.chain != 0; });
   for (const WorkerProcess* other : world_.AliveWorkers()) {
-    if (other != this && has_all(*other)) return LoadFrom(*other);
+    if (begun && other != this && has_all(*other)) return LoadFrom(*other);
   }
   if (world_.queue.now() < loading_since_ + 20 * kSecond) return TurnAfter(20 * kMillisecond);
   world_.coverage.Saw(Sight::kStateLost);

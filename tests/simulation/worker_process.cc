@@ -274,7 +274,7 @@ void WorkerProcess::Do(client::Send& send) {
   } else if (const auto* staged = std::get_if<Staged>(&send.message)) {
     Lane* lane = LaneAt(staged->lane);
     if (lane != nullptr && lane->prepared.has_value() && lane->prepared->round == staged->round) {
-      world_.checker.StagedBy(index_, lane->model, staged->round, lane->prepared->value);
+      world_.checker.StagedBy(index_, lane->model, *lane->prepared);
     }
     trigger = Trigger::kStaged;
   }
@@ -404,7 +404,10 @@ void WorkerProcess::Observe(const ToWorker& message) {
   } else if (const auto* verdict = std::get_if<Verdict>(&message)) {
     ObserveVerdict(verdict->lane, verdict->record);
   } else if (const auto* prepared = std::get_if<Prepared>(&message)) {
-    if (Lane* lane = LaneAt(prepared->lane); lane != nullptr) lane->prepared = *prepared;
+    if (Lane* lane = LaneAt(prepared->lane); lane != nullptr) {
+      lane->prepared = *prepared;
+      world_.checker.PreparedFor(index_, lane->model, *prepared);
+    }
   } else if (const auto* changed = std::get_if<MembershipChanged>(&message)) {
     for (const StartRound& start : changed->start) {
       for (Lane& lane : lanes_) {
@@ -437,7 +440,9 @@ void WorkerProcess::ObserveLayout(const LaneLayout& layout) {
 void WorkerProcess::ObserveVerdict(LaneIndex index, const VerdictRecord& record) {
   Lane* lane = LaneAt(index);
   if (lane == nullptr || record.round <= lane->last) return;
-  if (phase_ == Phase::kLoading && record.value.outcome == Outcome::kCommitted) {
+  // A call that was open when it joined does not wait for it; see Job::LeaveOutOfCalls.
+  const bool call = world_.scenario.lanes[lane->model].kind == LaneKind::kCall;
+  if (phase_ == Phase::kLoading && !call && record.value.outcome == Outcome::kCommitted) {
     world_.checker.Fail(
         Invariant::kSameBytes,
         absl::StrCat(name(), " is told the verdict of round ", record.round, " of ",

@@ -90,9 +90,7 @@ void World::Dispatch(const Scheduled& event) {
       const uint32_t index = network[event.a].aggregator;
       if (!aggregators_[index]->alive()) {
         // Nobody listens there.
-        if (!network[event.a].aggregator_open) {
-          queue.After(network.Delay(), Happening::kWorkerSeesClose, event.a);
-        }
+        if (!network[event.a].aggregator_open) network.Refuse(event.a);
         return;
       }
       AggregatorProcess* process = to_aggregator(index);
@@ -246,6 +244,7 @@ void World::StartWorker(uint32_t worker) {
   workers_.push_back(std::make_unique<WorkerProcess>(
       *this, index, worker, config, scenario.checkpoints ? slot.checkpoint : Checkpoint{}));
   slot.process = index;
+  if (AliveWorkers().size() > scenario.settings.max_workers) checker.Crowded();
   Narrate(Detail::kNotable, workers_.back()->name(), [] { return "starts"; });
   workers_.back()->Start();
 }
@@ -502,6 +501,11 @@ void World::Noted(const aggregator::Note& note, Term term) {
   if (note.kind == NoteKind::kContributionRejected) {
     // Whoever is told may lose its connection first; the note stays.
     if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
+  }
+  if (note.kind == NoteKind::kContributionWithdrawn &&
+      note.text.find("turned to something else") != std::string::npos) {
+    if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
+    coverage.Saw(Sight::kLeftOutOfCall);
   }
   if (note.kind == NoteKind::kContributionDropped) {
     if (const auto lane = LaneByName(note.lane)) {
