@@ -25,7 +25,12 @@ _BASIND, _LIBRARY = (Path(argument) for argument in sys.argv[-2:])
 def _work(loop: str) -> None:
     """Makes the calls of `loop` again and again: a letter is a sum, `|` is a barrier."""
     stop = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.readline(), stop.set()), daemon=True).start()
+
+    def listen() -> None:
+        sys.stdin.readline()
+        stop.set()
+
+    threading.Thread(target=listen, daemon=True).start()
     with basin.connect() as client:
         print("member", flush=True)
         while True:
