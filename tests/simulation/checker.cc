@@ -164,7 +164,7 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane,
     // A second verdict of one round: only where nobody who knew the first took part.
     const bool known = recovered.Has(lane, record.round, other.record.chain);
     const bool excluded = 2 * scenario_.settings.min_workers > scenario_.settings.max_workers &&
-                          !memory_lost_ && !crowded_;
+                          !memory_lost_ && !crowded_ && !finished_;
     const bool same_life = other.aggregator == aggregator && other.life == life;
     if (known || excluded || same_life) {
       Fail(Invariant::kOneVerdict,

@@ -158,6 +158,8 @@ class Checker {
   // More processes live than max_workers: two groups that know nothing of each other may each have
   // min_workers, so a split brain is only detected, not excluded.
   void Crowded() { crowded_ = true; }
+  // A worker that has finished counts for min_workers at every aggregator that has heard of it.
+  void WorkerFinished() { finished_ = true; }
 
   uint64_t excused_forks() const { return excused_forks_; }
   uint64_t verdicts() const { return verdicts_; }
@@ -187,6 +189,7 @@ class Checker {
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> states_;  // By lane and chain.
   bool memory_lost_ = false;
   bool crowded_ = false;
+  bool finished_ = false;
   uint64_t excused_forks_ = 0;
   uint64_t verdicts_ = 0;
 };

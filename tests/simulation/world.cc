@@ -507,6 +507,7 @@ void World::Noted(const aggregator::Note& note, Term term) {
     if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
     coverage.Saw(Sight::kLeftOutOfCall);
   }
+  if (note.kind == NoteKind::kWorkerFinished) checker.WorkerFinished();
   if (note.kind == NoteKind::kContributionDropped) {
     if (const auto lane = LaneByName(note.lane)) {
       checker.Dropped(*lane, note.round, note.worker, term);
