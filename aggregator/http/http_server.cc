@@ -223,7 +223,9 @@ class HttpServer::Loop {
     for (const int descriptor : arrived) Add(descriptor);
     for (auto& [id, answer] : made) {
       for (Connection& connection : connections_) {
-        if (connection.id == id) Reply(connection, std::move(answer));
+        if (connection.id != id) continue;
+        Reply(connection, std::move(answer));
+        break;  // No other has its id.
       }
     }
     return !stopping;
