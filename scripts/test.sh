@@ -87,8 +87,8 @@ rm -f "$reports"/*
 # Compilations are found again by a tree that lies elsewhere.
 export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1
 # Every commit is simulated with seeds of its own; the test prints them.
-BASIN_FRESH_SEEDS_FROM="$((16#$(git rev-parse HEAD 2>/dev/null | cut -c1-8 || echo 0) + 1))"
-export BASIN_FRESH_SEEDS_FROM
+FRESH_SEEDS_FROM="$((16#$(git rev-parse HEAD 2>/dev/null | cut -c1-8 || echo 0) + 1))"
+export FRESH_SEEDS_FROM
 # A finding stops the test at once and names the line.
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1

@@ -84,7 +84,7 @@ int Main(uint64_t first, uint64_t seeds, bool fresh) {
 
 // From the environment, where a commit chooses it, else drawn.
 uint64_t FirstFresh() {
-  const char* given = std::getenv("BASIN_FRESH_SEEDS_FROM");
+  const char* given = std::getenv("FRESH_SEEDS_FROM");
   uint64_t first = 0;
   if (given != nullptr && absl::SimpleAtoi(given, &first)) return first;
   return (uint64_t{1} << 32) + std::random_device()();
@@ -96,7 +96,7 @@ uint64_t FirstFresh() {
 int main(int argc, char** argv) {
   const std::string usage =
       "usage: simulation_seeds [--fresh] [SEEDS]\n\nRuns seeds 1 to SEEDS (default 20000); with "
-      "--fresh as many from BASIN_FRESH_SEEDS_FROM on,\nor from a seed that is drawn. Fails on "
+      "--fresh as many from FRESH_SEEDS_FROM on,\nor from a seed that is drawn. Fails on "
       "a violated invariant, and with 20000 fixed seeds\nalso when something never "
       "happened.\n\nexamples: simulation_seeds 1000\n          simulation_seeds --fresh "
       "100000\n";
