@@ -4,30 +4,30 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Makes the wheel of the Python package, which brings all libraries that it needs: one for every
-Python 3.10 and newer, on every Linux whose glibc is 2.36 or newer.
+Makes the wheel of the Python package, with basind, basinctl and all libraries that it needs: one
+for every Python 3.10 and newer, on every Linux whose glibc is 2.36 or newer.
 
-usage: scripts/build-wheel.sh [--library FILE] [--help] [FOLDER]
+usage: scripts/build-wheel.sh [--build FOLDER] [--help] [FOLDER]
 
-  --library FILE  take this libbasin.so.2 instead of compiling one
+  --build FOLDER  take the library and the programs of this build folder instead of compiling them
   FOLDER          where the wheel goes (default: build/wheels)
 
 examples:
   scripts/build-wheel.sh
-  scripts/build-wheel.sh --library build/release/client/c/libbasin.so.2 /tmp/wheels
+  scripts/build-wheel.sh --build build/release /tmp/wheels
 HELP
 }
 
-library=
+build=
 folder=
 while (($#)); do
   case "$1" in
-    --library)
-      [[ -f "${2-}" ]] || {
-        echo "build-wheel: --library needs a file that is there" >&2
+    --build)
+      [[ -d "${2-}" ]] || {
+        echo "build-wheel: --build needs a folder that is there" >&2
         exit 2
       }
-      library="$(realpath "$2")"
+      build="$(realpath "$2")"
       shift
       ;;
     --help | -h)
@@ -59,9 +59,9 @@ export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR="${CCACHE_NOHA
 scratch="$(mktemp -d)"
 trap 'rm -rf "$scratch"' EXIT
 arguments=()
-[[ -z "$library" ]] || arguments=(-C "cmake.define.BASIN_LIBRARY=$library")
+[[ -z "$build" ]] || arguments=(-C "cmake.define.BASIN_BUILD_FOLDER=$build")
 "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
   --wheel-dir "$scratch" "${arguments[@]}" "$root/client/python"
 mkdir -p "$folder"
-"$python" -m auditwheel repair --plat "manylinux_2_36_$(uname -m)" --wheel-dir "$folder" \
+"$python" -m auditwheel repair --strip --plat "manylinux_2_36_$(uname -m)" --wheel-dir "$folder" \
   "$scratch"/*.whl

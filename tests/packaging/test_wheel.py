@@ -1,8 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The wheel, installed where nothing of the tree is: it lives beside torch and grpcio, and trains.
+"""The wheel, installed where nothing of the tree is: it lives beside torch and grpcio, and trains
+with the aggregator that it brings.
 
-Usage: test_wheel.py BASIND BASINCTL LIBBASIN
-       test_wheel.py BASIND BASINCTL compile    (the wheel compiles the library itself)
+Usage: test_wheel.py BUILD_FOLDER
+       test_wheel.py compile    (the wheel is compiled, not taken from a build folder)
 """
 
 import contextlib
@@ -10,7 +11,6 @@ import importlib.util
 import itertools
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -23,7 +23,11 @@ from typing import ClassVar
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0
 COMPILE_PATIENCE = 1500.0
-BASIND, BASINCTL, LIBRARY = Path(), Path(), ""
+BUILD = ""
+PROGRAMS = ("basind", "basinctl")
+MIB = 1 << 20
+# What a wheel for manylinux may expect of every system.
+SYSTEM = r"(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\+\+|z))\.so[.0-9]*"
 
 # Imports in the order of its arguments, and then lets each of them work: a job of one worker, a
 # backward pass, a server and its client.
@@ -67,7 +71,7 @@ with basin.connect() as client:
 
 def run(*command: str | Path, **environment: str) -> str:
     """What a command that succeeds says."""
-    patience = COMPILE_PATIENCE if LIBRARY == "compile" else PATIENCE
+    patience = COMPILE_PATIENCE if BUILD == "compile" else PATIENCE
     done = subprocess.run(
         command, env=clean(environment), capture_output=True, text=True, timeout=patience
     )
@@ -97,7 +101,7 @@ class Wheel(unittest.TestCase):
     def setUpClass(cls) -> None:
         cls.cleanup = contextlib.ExitStack()
         cls.folder = Path(cls.cleanup.enter_context(tempfile.TemporaryDirectory()))
-        arguments = [] if LIBRARY == "compile" else ["--library", LIBRARY]
+        arguments = [] if BUILD == "compile" else ["--build", BUILD]
         build = ROOT / "scripts/build-wheel.sh"
         run(build, *arguments, cls.folder / "wheels")
         (cls.wheel,) = (cls.folder / "wheels").iterdir()
@@ -120,11 +124,45 @@ class Wheel(unittest.TestCase):
             names = archive.namelist()
         for name in ("basin/libbasin.so.2", "basin/torch/optimizer.py", "basin/py.typed"):
             self.assertIn(name, names)
+        for program in PROGRAMS:
+            self.assertIn(f"basin/bin/{program}", names)
         self.assertIn("basin_client-0.1.0.dist-info/licenses/LICENSE", names)
         shared = {name for name in names if ".so" in name} - {"basin/libbasin.so.2"}
         self.assertTrue(any("/libgrpc-" in name for name in shared), shared)
         for name in shared:  # A name that no other library of the process can have.
-            self.assertRegex(name, r"^basin_client\.libs/lib[\w+]+-[0-9a-f]{8}\.so[.0-9]*$")
+            self.assertRegex(name, r"^basin_client\.libs/lib[\w+-]+-[0-9a-f]{8}\.so[.0-9]*$")
+
+    def test_it_is_small(self) -> None:
+        self.assertLess(self.wheel.stat().st_size, 20 * MIB)
+
+    def test_the_programs_need_nothing_that_a_system_may_lack(self) -> None:
+        for program in PROGRAMS:
+            with self.subTest(program):
+                # name, or name => path, and an address
+                lines = run("ldd", self.package / "bin" / program).splitlines()
+                outside = [line for line in lines if "/basin_client.libs/" not in line]
+                self.assertLess(len(outside), len(lines))
+                names = [Path(line.split()[0]).name for line in outside]
+                self.assertEqual([], [name for name in names if not re.fullmatch(SYSTEM, name)])
+
+    def test_the_programs_are_commands(self) -> None:
+        path = str(self.python.parent)
+        for program in PROGRAMS:
+            with self.subTest(program):
+                self.assertIn(f"usage: {program}", run(program, "--help", PATH=path))
+        self.assertIn("basind 0.1.0", run("basind", "version", PATH=path))
+        refused = subprocess.run(
+            [self.python.parent / "basinctl", "no-such-command"],
+            env=clean({}),
+            capture_output=True,
+            timeout=PATIENCE,
+        )
+        self.assertEqual(2, refused.returncode, "the program's own code comes back")
+
+    def test_a_signal_reaches_the_program_behind_the_command(self) -> None:
+        aggregator, _ = self.start_aggregator(self.python.parent / "basind")
+        aggregator.terminate()
+        self.assertEqual(0, aggregator.wait(PATIENCE))
 
     def test_nothing_but_basin_is_exported(self) -> None:
         symbols = run("nm", "-D", "--defined-only", self.package / "libbasin.so.2").splitlines()
@@ -135,7 +173,7 @@ class Wheel(unittest.TestCase):
         self.assertEqual(set(), {name for name in names if not name.startswith("basin_")})
 
     def test_lives_beside_torch_and_grpcio_in_every_order_of_import(self) -> None:
-        address = self.start_aggregator()
+        _, address = self.start_aggregator(self.package / "bin/basind")
         for order in itertools.permutations(("basin", "torch", "grpc")):
             with self.subTest(" ".join(order)):
                 job = "-".join(order)
@@ -148,41 +186,59 @@ class Wheel(unittest.TestCase):
                 for path in ours:
                     self.assertIn("/basin_client.libs/", path)
 
-    def test_two_workers_train_with_basin_run(self) -> None:
-        said = self.basin_run(BASIN_BASIND=str(BASIND))
+    def test_two_workers_train_with_basin_run_and_nothing_else(self) -> None:
+        said = self.basin_run()
         self.assertEqual(0, said.returncode, said.stderr)
         self.assertEqual(
             [f"[{rank}] 0.1.0 2 [3.0, 3.0, 3.0]" for rank in range(2)],
             sorted(said.stdout.splitlines()),
         )
 
-    def test_basin_run_finds_the_programs_beside_itself(self) -> None:
-        for program in (BASIND, BASINCTL):
-            shutil.copy(program, self.python.parent)
-            self.addCleanup((self.python.parent / program.name).unlink)
-        said = self.basin_run()
-        self.assertEqual(0, said.returncode, said.stderr)
+    def test_the_aggregator_of_the_wheel_comes_before_path_and_after_what_is_named(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            other = Path(folder) / "basind"
+            other.write_text("#!/bin/sh\nexit 9\n")
+            other.chmod(0o755)
+            said = self.basin_run(PATH=folder)
+            self.assertEqual(0, said.returncode, said.stderr)
+            for named in (
+                self.basin_run("--basind", str(other)),
+                self.basin_run(BASIN_BASIND=str(other)),
+            ):
+                self.assertEqual(1, named.returncode)
+                self.assertIn(f"{other} ended with 9", named.stderr)
 
-    def test_basin_run_says_where_to_get_an_aggregator(self) -> None:
-        said = self.basin_run()
+    def test_without_the_programs_it_says_how_to_get_them(self) -> None:
+        moved = (self.package / "bin").rename(self.folder / "moved")
+        self.addCleanup(moved.rename, self.package / "bin")
+        said = self.basin_run(PATH="")
         self.assertEqual(1, said.returncode)
         self.assertIn("there is no basind", said.stderr)
-        self.assertIn("cmake --install", said.stderr)
+        self.assertIn("--target basind", said.stderr)
+        command = subprocess.run(
+            [self.python.parent / "basinctl"], env=clean({}), capture_output=True, text=True
+        )
+        self.assertEqual(1, command.returncode)
+        self.assertIn("build the target basinctl", command.stderr)
 
-    def basin_run(self, **environment: str) -> subprocess.CompletedProcess[str]:
-        python = str(self.python)
+    def basin_run(self, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Two workers, with nothing but the environment's own programs in PATH."""
+        program = self.python.parent / "basin-run"
+        worker = (str(self.python), "-c", TWO_WORKERS)
         return subprocess.run(
-            [self.python.parent / "basin-run", "-n", "2", "--", python, "-c", TWO_WORKERS],
-            env={**clean(environment), "PATH": "/usr/bin:/bin"},
+            [program, "-n", "2", *options, "--", *worker],
+            env=clean({"PATH": str(self.python.parent), **environment}),
+            cwd=self.folder,
             capture_output=True,
             text=True,
             timeout=PATIENCE,
         )
 
-    def start_aggregator(self) -> str:
+    def start_aggregator(self, program: Path) -> "tuple[subprocess.Popen[str], str]":
+        """The process and where it serves workers."""
         quiet = ("--admin-listen=none", "--http-listen=none")
         aggregator = subprocess.Popen(
-            [BASIND, "serve", "--grpc-listen=127.0.0.1:0", *quiet],
+            [program, "serve", "--grpc-listen=127.0.0.1:0", *quiet],
             env=clean({}),
             stdout=subprocess.PIPE,
             text=True,
@@ -193,7 +249,7 @@ class Wheel(unittest.TestCase):
         for line in aggregator.stdout:
             found = re.search(r"serves workers on ([0-9.:]+)", line)
             if found is not None:
-                return found.group(1)
+                return aggregator, found.group(1)
         raise AssertionError("basind ended")
 
 
@@ -203,5 +259,5 @@ if __name__ == "__main__":
     if missing:
         print(f"skipped: {', '.join(missing)} not installed; scripts/setup.sh installs it")
         sys.exit(77)
-    BASIND, BASINCTL, LIBRARY = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    BUILD = sys.argv[1]
     unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, TextIO
 
+from basin import programs
 from basin.story import Story
 
 # How long workers have to end after the first has failed, or after a signal.
@@ -65,8 +65,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--basind",
         metavar="FILE",
-        help="the aggregator; by default BASIN_BASIND, then what lies beside basin-run, then PATH, "
-        "then the release of this tree",
+        help="the aggregator; by default BASIN_BASIND, then the one that came with this package, "
+        "then PATH",
     )
     parser.add_argument("--verbose", action="store_true", help="show the aggregator's log")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
@@ -89,27 +89,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 _NO_BASIND = """\
-basin-run: there is no basind, the aggregator, which is not part of the Python package. In a \
-source tree of Basin, build it and install it beside basin-run:
+basin-run: there is no basind, the aggregator. In the source tree of this package, build it:
   cmake --preset release && cmake --build --preset release --target basind basinctl
-  cmake --install build/release --component server --prefix {prefix}
 Or put it into PATH, or name it with --basind or BASIN_BASIND."""
 
 
 def _find_basind(given: str | None) -> str:
-    for name in (given, os.environ.get("BASIN_BASIND")):
-        if name:
-            return name
-    # Scripts of an environment are found there even when it is not active.
-    beside = Path(sysconfig.get_path("scripts")) / "basind"
-    found = str(beside) if beside.exists() else shutil.which("basind")
-    if found is not None:
-        return found
-    for parent in Path(__file__).resolve().parents[2:4]:
-        built = parent / "build/release/aggregator/basind/basind"
-        if built.exists():
-            return str(built)
-    raise SystemExit(_NO_BASIND.format(prefix=sys.prefix))
+    own = programs.find("basind")
+    found = given or os.environ.get("BASIN_BASIND") or own or shutil.which("basind")
+    if found is None:
+        raise SystemExit(_NO_BASIND)
+    return str(found)
 
 
 def _find_basinctl(basind: str) -> str | None:
