@@ -2,7 +2,9 @@
 
 #include "aggregator/admin/admin_server.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,7 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/security/server_credentials.h"
+#include "grpcpp/support/server_interceptor.h"
 #include "proto/limits/names.h"
 
 namespace basin::aggregator {
@@ -42,6 +45,46 @@ class UnknownCalls : public grpc::CallbackGenericService {
   }
 };
 
+namespace {
+
+// gRPC answers a request that does not parse with INTERNAL and no text.
+class MalformedRequests : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* call) override {
+    class Explain : public grpc::experimental::Interceptor {
+     public:
+      explicit Explain(std::string method) : method_(std::move(method)) {}
+      void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
+        using Hook = grpc::experimental::InterceptionHookPoints;
+        if (batch->QueryInterceptionHookPoint(Hook::PRE_SEND_STATUS)) {
+          const grpc::Status status = batch->GetSendStatus();
+          if (status.error_code() == grpc::StatusCode::INTERNAL && status.error_message().empty()) {
+            batch->ModifySendStatus(
+                {grpc::StatusCode::INVALID_ARGUMENT,
+                 absl::StrCat("The request of ", method_,
+                              " is no message of protocol buffers, or damaged. Use basinctl, or "
+                              "stubs that are made from proto/basin/v1/admin.proto.")});
+          }
+        }
+        batch->Proceed();
+      }
+
+     private:
+      const std::string method_;
+    };
+    return new Explain(call->method());
+  }
+};
+
+std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> Interceptors() {
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> all;
+  all.push_back(std::make_unique<MalformedRequests>());
+  return all;
+}
+
+}  // namespace
+
 AdminServer::AdminServer() = default;
 
 absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions options,
@@ -69,6 +112,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
       grpc::InsecureServerCredentials());
   builder.RegisterService(admin->service_.get());
   admin->unknown_calls_ = std::make_unique<UnknownCalls>();
+  builder.experimental().SetInterceptorCreators(Interceptors());
   builder.RegisterCallbackGenericService(admin->unknown_calls_.get());
   admin->server_ = builder.BuildAndStart();
   if (admin->server_ == nullptr) {

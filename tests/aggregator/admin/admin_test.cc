@@ -20,6 +20,7 @@
 #include "proto/limits/limits.h"
 #include "proto/status/status.h"
 #include "tests/aggregator/engine/in_process.h"
+#include "tests/aggregator/transport/raw_stream.h"
 #include "tests/proto/admin_requests.h"
 
 namespace basin::aggregator {
@@ -437,6 +438,21 @@ TEST_F(AdminTest, ARequestOfZerosChangesNothing) {
   EXPECT_TRUE(refused()) << aggregator_.status;
   EXPECT_FALSE(aggregator_.ended);
   CommitOneRound();
+}
+
+TEST_F(AdminTest, Fault_N10_ARequestThatIsNoMessageIsAnsweredInWords) {
+  const auto channel = grpc::CreateChannel("127.0.0.1:" + std::to_string(aggregator_.admin->port()),
+                                           grpc::InsecureChannelCredentials());
+  for (const char* method : {"Pause", "WatchEvents"}) {
+    RawStream call(channel, absl::StrCat("/basin.v1.Admin/", method));
+    call.Write("\x0a\xff");  // A name of 255 bytes, of which there are none.
+    call.CloseWrites();
+    const absl::Status end = call.AwaitEnd();
+    EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
+    EXPECT_THAT(std::string(end.message()),
+                AllOf(HasSubstr(absl::StrCat("/basin.v1.Admin/", method)),
+                      HasSubstr("no message of protocol buffers"), HasSubstr("admin.proto")));
+  }
 }
 
 TEST_F(AdminTest, ALoopThatDoesNotAnswerIsATimeout) {
