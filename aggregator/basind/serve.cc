@@ -114,6 +114,7 @@ class Service {
         settings_(settings),
         version_(std::move(version)),
         log_(settings.log_level, WriteToStandardOutput),
+        protobuf_log_([this](const std::string& text) { SayProtobuf(text); }),
         metrics_(version_),
         events_(kRememberedEvents),
         reporter_(log_, metrics_, events_),
@@ -176,12 +177,19 @@ class Service {
 
   // What peers do wrong, once a minute for each address.
   void SayRefused(const std::string& address, const std::string& what) {
-    const std::optional<uint64_t> left_out = refusals_.Pass(address, absl::Now());
+    SayOnceAMinute(address, "peer_refused", absl::StrCat("From ", address, ": ", what));
+  }
+
+  // Of messages of peers, likewise.
+  void SayProtobuf(const std::string& text) { SayOnceAMinute("protobuf", "protobuf", text); }
+
+  void SayOnceAMinute(const std::string& source, const char* event, std::string reason) {
+    const std::optional<uint64_t> left_out = refusals_.Pass(source, absl::Now());
     if (!left_out.has_value()) return;
     LogLine line;
     line.level = LogLevel::kWarning;
-    line.event = "peer_refused";
-    line.reason = absl::StrCat("From ", address, ": ", what);
+    line.event = event;
+    line.reason = std::move(reason);
     line.suppressed = *left_out;
     log_.Write(line);
   }
@@ -227,6 +235,7 @@ class Service {
   MonotonicClock clock_;
   Log log_;
   RefusalLog refusals_;
+  wire::ProtobufLog protobuf_log_;
   Metrics metrics_;
   EventHistory events_;
   Reporter reporter_;
@@ -243,7 +252,6 @@ class Service {
 absl::Status Serve(const Settings& settings, const std::string& version,
                    const std::function<void(const Endpoints&)>& serving) {
   KeepMemoryOfMessages();
-  wire::SilenceProtobuf();
   Service service(settings, version);
   const absl::StatusOr<Endpoints> endpoints = service.Start();
   if (!endpoints.ok()) return endpoints.status();

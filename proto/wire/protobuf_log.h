@@ -1,17 +1,31 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Protobuf prints to stderr what it dislikes about a message, for every string that is not UTF-8.
-// What is wrong with a message is in the status of whoever decodes it, with the field's path.
+// Where the lines go that protobuf prints to stderr by itself. Of a string that is not UTF-8 they
+// alone name the field: to the decoder the message is none.
 //
-// Thread contract: before there are other threads.
+// Thread contract: made and destroyed while no other thread uses protobuf; one at a time in a
+// process, for protobuf has one place for all of it.
 
 #ifndef BASIN_PROTO_WIRE_PROTOBUF_LOG_H_
 #define BASIN_PROTO_WIRE_PROTOBUF_LOG_H_
 
+#include <functional>
+#include <string>
+
 namespace basin::wire {
 
-// For the whole process. Protobuf logs through Abseil from 22 on; there it does nothing.
-void SilenceProtobuf();
+// Protobuf logs through Abseil from 22 on; there it does nothing.
+class ProtobufLog {
+ public:
+  // `take` is called from any thread, with the text and where in protobuf it comes from.
+  explicit ProtobufLog(std::function<void(const std::string& text)> take);
+  ~ProtobufLog();
+  ProtobufLog(const ProtobufLog&) = delete;
+  ProtobufLog& operator=(const ProtobufLog&) = delete;
+
+ private:
+  const std::function<void(const std::string& text)> take_;
+};
 
 }  // namespace basin::wire
 

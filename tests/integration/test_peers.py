@@ -83,6 +83,15 @@ class Peers(Jobs):
 
         self.expect_undisturbed(trouble)
 
+    def test_fault_n10_what_protobuf_prints_is_in_the_log(self) -> None:
+        basind = self.start()
+        peer = self.connect(basind)
+        hello = b"\x0a\x03\x2a\x01\xff"  # Whose job is no UTF-8.
+        begin = PREFACE + frame(4, 0, 0, b"") + headers(1)
+        peer.sendall(begin + frame(0, 0, 1, struct.pack(">BI", NO_MESSAGE, len(hello)) + hello))
+        self.assertIn("basin.v1.Hello.job", basind.await_event("protobuf")["reason"])
+        self.assertIn("not a basin.v1.ToAggregator", basind.await_event("peer_refused")["reason"])
+
     def test_fault_n11_message_that_claims_four_gibibytes(self) -> None:
         def trouble(basind: Basind) -> None:
             peer = self.connect(basind)
