@@ -195,16 +195,18 @@ class Service {
   }
 
   void SayDescriptors(bool waits) {
-    if (!waits) {
-      return Say(log_, LogLevel::kInfo, "descriptors_free",
-                 "There are file descriptors for connections of workers again.");
-    }
-    Say(log_, LogLevel::kError, "descriptors_short",
-        absl::StrCat("No file descriptor is left for another connection of a worker: there are ",
-                     Describe(descriptors_),
-                     ". Connections wait until others end; training goes on. Raise the hard limit "
-                     "(ulimit -Hn, LimitNOFILE in a unit of systemd), or find out who opens so "
-                     "many."));
+    Note note;
+    note.kind = waits ? NoteKind::kDescriptorsShort : NoteKind::kDescriptorsFree;
+    note.text =
+        waits ? absl::StrCat(
+                    "No file descriptor is left for another connection of a worker: there are ",
+                    Describe(descriptors_),
+                    ". Connections wait until others end; training goes on. Raise the hard limit "
+                    "(ulimit -Hn, LimitNOFILE in a unit of systemd), or find out who opens so "
+                    "many.")
+              : "There are file descriptors for connections of workers again.";
+    Say(log_, LevelOf(note.kind), NoteKindName(note.kind), note.text);
+    events_.Add(note, clock_.Now());
   }
 
   absl::Status StartAdmin(Endpoints& endpoints) {

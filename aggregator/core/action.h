@@ -195,6 +195,9 @@ enum class NoteKind : uint8_t {
   kStalled,
   kNewLineage,
   kDraining,
+  // Not of the core: what basind says of its process.
+  kDescriptorsShort,
+  kDescriptorsFree,
 };
 
 const char* NoteKindName(NoteKind kind);

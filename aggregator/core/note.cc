@@ -88,6 +88,10 @@ const char* NoteKindName(NoteKind kind) {
       return "new_lineage";
     case NoteKind::kDraining:
       return "draining";
+    case NoteKind::kDescriptorsShort:
+      return "descriptors_short";
+    case NoteKind::kDescriptorsFree:
+      return "descriptors_free";
   }
   return "unknown";
 }

@@ -48,6 +48,7 @@ LogLevel LevelOf(NoteKind kind) {
       return LogLevel::kWarning;
     case NoteKind::kHalted:
     case NoteKind::kStateFileFailed:
+    case NoteKind::kDescriptorsShort:
       return LogLevel::kError;
     default:
       return LogLevel::kInfo;

@@ -144,9 +144,12 @@ class Peers(Jobs):
         answered = run(self.basinctl, *status)
         self.assertEqual(0, answered.returncode, answered.stderr)
         self.assertGreaterEqual(self.metric(basind, refused), 1)
+        events = ("events", f"--address={basind.admin}")
+        self.assertIn(short["reason"], run(self.basinctl, *events).stdout)
         for peer in crowd:
             peer.close()
         basind.await_event("descriptors_free")
+        self.assertIn("descriptors_free", run(self.basinctl, *events).stdout)
         late = self.add(basind.grpc, "w2", "400", "--pace-ms=5", first=2)
         self.expect_ends([*trainers, late])
         self.assertGreaterEqual(self.metric(basind, refused), 1)
