@@ -170,7 +170,10 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
                           "A session has one hello; open another session.");
           },
           [&](const Ready& ready) { TakeReady(scope, slot, ready); },
-          [&](const Heartbeat& heartbeat) { worker.progress = heartbeat.progress; },
+          [&](const Heartbeat& heartbeat) {
+            worker.progress = heartbeat.progress;
+            TakeWaits(scope, slot, heartbeat.waits);
+          },
           [&](const Register& request) { TakeRegister(scope, slot, request); },
           [&](const LayoutSeen& seen) {
             Lane* lane = FindLane(scope, slot, seen.lane);
@@ -205,7 +208,6 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
               HoldsState(scope, slot);
               round.TakeWithdraw(in, slot, withdraw.reason);
             });
-            LeaveOutOfCalls(scope, slot, withdraw.lane);
             if (!paused_noted_) NotePause(scope);
           },
           [&](const Staged& staged) {
@@ -246,6 +248,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
             if (worker.finishing) return;
             worker.finishing = true;
             Say(scope, NoteKind::kWorkerFinished, worker.id, "Has run out of data.");
+            LeaveOutOfCalls(scope, slot);
             // It takes part in no further round; in one that is open, only if it has begun it.
             for (LaneIndex i = 0; i < lanes_.size(); ++i) {
               Lane& lane = lanes_[i];
@@ -266,7 +269,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
           },
           [&](const Announce& announce) { values_.Announce(ValuesScope(scope), slot, announce); },
           [&](const Get& get) {
-            LeaveOutOfCalls(scope, slot, std::nullopt);  // Of a state to load, say.
+            LeaveOutOfCalls(scope, slot);  // It waits for a state to load, say.
             values_.Get(ValuesScope(scope), slot, get);
             if (!paused_noted_) NotePause(scope);
           },
@@ -277,7 +280,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
 // ---- rounds
 
 // Those who belong to a round that opens now, in byte order of the id.
-std::vector<RoundMember> Job::RoundMembers() const {
+std::vector<RoundMember> Job::RoundMembers(LaneKind kind) const {
   std::vector<RoundMember> members;
   for (const auto& [id, slot] : workers_.by_id()) {
     const Worker& worker = workers_[slot];
@@ -286,6 +289,9 @@ std::vector<RoundMember> Job::RoundMembers() const {
     member.slot = slot;
     member.id = id;
     member.incarnation = worker.incarnation;
+    // A call is awaited of everybody, like any round; but see Round::LeaveOut.
+    const bool may_be_elsewhere = kind == LaneKind::kCall && worker.out_of_step;
+    if (may_be_elsewhere) member.presence = Presence::kUndecided;
     members.push_back(std::move(member));
   }
   return members;
@@ -312,7 +318,7 @@ Round* Job::RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex ind
   }
   if (!lane.round.has_value() && open && state_ == JobState::kRunning && IsMember(worker) &&
       !worker.finishing) {
-    lane.round.emplace(number, Ballot{term_, 1}, RoundMembers(), lane.layout, scope.now);
+    lane.round.emplace(number, Ballot{term_, 1}, RoundMembers(lane.kind), lane.layout, scope.now);
     lane.last_used = scope.now;
   }
   if (lane.round.has_value() && lane.round->Has(slot)) return &*lane.round;
@@ -362,7 +368,6 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   HoldsState(scope, slot);  // It computed a gradient with it.
   round->TakeBegin(ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
-  LeaveOutOfCalls(scope, slot, begin.lane);
   if (!paused_noted_) NotePause(scope);
 }
 
@@ -377,13 +382,23 @@ void Job::HoldsState(const JobScope& scope, Slot slot) {
   }
 }
 
-// The worker's trainer is at work: calls that were open when it joined, but for the one it has
-// begun, need not wait for it.
-void Job::LeaveOutOfCalls(const JobScope& scope, Slot slot, std::optional<LaneIndex> begun) {
-  if (!std::exchange(workers_[slot].joined_in_call, false)) return;
+// What the worker's trainer waits for. While it is out of step, calls that it has not begun go on
+// without it once it waits for something else.
+void Job::TakeWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits) {
+  if (!workers_[slot].out_of_step) return;
+  for (const RoundWait& wait : waits) {
+    if (wait.lane >= lanes_.size()) continue;
+    const std::optional<Round>& round = lanes_[wait.lane].round;
+    if (!round.has_value() || round->number() != wait.round || !round->Has(slot)) continue;
+    if (round->TakesPart(slot)) return LeaveOutOfCalls(scope, slot);
+  }
+}
+
+void Job::LeaveOutOfCalls(const JobScope& scope, Slot slot) {
+  if (!workers_[slot].out_of_step) return;
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
-    if (i == begun || !lane.round.has_value() || !lane.round->Has(slot)) continue;
+    if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
     lane.round->LeaveOut(ScopeOf(scope, i), slot);
     AdvanceLane(scope, i);
   }

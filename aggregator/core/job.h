@@ -225,6 +225,8 @@ class Job {
   void ReleaseHellos(const JobScope& scope);
   void TryRecover(const JobScope& scope);
   void ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision);
+  void NoteWhoIsOutOfStep();
+  bool TakesPart(const WorkerId& id, const Lane& lane) const;
   void FinishRecovery(const JobScope& scope);
   bool RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const;
   void StartFresh(const JobScope& scope, const std::string& reason);
@@ -287,7 +289,8 @@ class Job {
   // job.cc
   void TakeBegin(const JobScope& scope, Slot slot, const Begin& begin);
   void HoldsState(const JobScope& scope, Slot slot);
-  void LeaveOutOfCalls(const JobScope& scope, Slot slot, std::optional<LaneIndex> begun);
+  void TakeWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits);
+  void LeaveOutOfCalls(const JobScope& scope, Slot slot);
   Round* RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex index, RoundNumber number,
                   bool open);
   void TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, LaneIndex index,
@@ -295,7 +298,7 @@ class Job {
   void RejectMessage(const JobScope& scope, Slot slot, ErrorCode code, const std::string& text,
                      std::optional<LaneIndex> lane = std::nullopt, RoundNumber round = 0);
   void Reject(const JobScope& scope, Slot slot, Rejected rejected);
-  std::vector<RoundMember> RoundMembers() const;
+  std::vector<RoundMember> RoundMembers(LaneKind kind) const;
   void AdvanceLane(const JobScope& scope, LaneIndex index);
   void AdvanceAll(const JobScope& scope);
   RoundScope ScopeOf(const JobScope& scope, LaneIndex index) const;

@@ -232,17 +232,10 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
     Lane& lane = lanes_[i];
     if (!lane.round.has_value()) continue;
     std::vector<RoundMember> joiners;
-    for (RoundMember& member : RoundMembers()) {
+    for (RoundMember& member : RoundMembers(lane.kind)) {
       if (lane.round->Has(member.slot)) continue;
-      // A call is awaited of everybody, like any round; but the trainer of a worker that joins may
-      // begin elsewhere in its script, see Round::LeaveOut. A call that is prepared waits for
-      // nobody's trainer.
-      if (lane.kind == LaneKind::kCall && lane.Open()) {
-        member.may_begin_elsewhere = true;
-        workers_[member.slot].joined_in_call = true;
-        member.bystander = lane.round->phase() == RoundPhase::kPrepared;
-        if (member.bystander) member.standing = Standing::kWithdrawn;
-      }
+      const bool fixed = lane.round->phase() == RoundPhase::kPrepared;
+      if (member.presence == Presence::kUndecided && fixed) member.standing = Standing::kWithdrawn;
       joiners.push_back(std::move(member));
     }
     if (!joiners.empty()) lane.round->Admit(ScopeOf(scope, i), std::move(joiners));
@@ -258,6 +251,10 @@ void Job::Activate(const JobScope& scope, const Membership& next,
   membership_ = next;
   donor_ = donor;
   std::set<WorkerId> members(next.members.begin(), next.members.end());
+  const bool others_go_on = std::any_of(members.begin(), members.end(), [&](const WorkerId& id) {
+    const std::optional<Slot> slot = workers_.Find(id);
+    return slot.has_value() && IsMember(workers_[*slot]);
+  });
   Say(scope, NoteKind::kGeneration, "",
       absl::StrCat("Generation ", ToString(next.generation), ": ",
                    next.members.empty() ? "nobody" : NamesOf(next.members, kNamedMembers), "."));
@@ -271,6 +268,7 @@ void Job::Activate(const JobScope& scope, const Membership& next,
       if (was_member && !tell_members) continue;
       if (!was_member) {
         worker.member_since = next.generation;
+        worker.out_of_step = others_go_on;
         worker.holds_state = !donor.has_value() || donor == id;
       }
       SendTo(scope, slot,
@@ -293,7 +291,7 @@ void Job::ReformIdleRounds(const JobScope& scope) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
     if (!lane.round.has_value() || lane.Open()) continue;
-    lane.round->Reform(ScopeOf(scope, i), RoundMembers());
+    lane.round->Reform(ScopeOf(scope, i), RoundMembers(lane.kind));
     if (lane.round->AnyoneAlive()) continue;
     scope.actions.push_back(EndRound{id_, i, lane.round->number()});
     lane.round.reset();

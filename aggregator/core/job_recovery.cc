@@ -12,6 +12,16 @@
 #include "aggregator/core/spec.h"
 
 namespace basin::aggregator {
+namespace {
+
+bool Counts(const VerdictRecord& record, const Incarnation& incarnation) {
+  const auto& contributors = record.value.contributors;
+  return std::any_of(contributors.begin(), contributors.end(), [&](const Contributor& contributor) {
+    return contributor.incarnation == incarnation;
+  });
+}
+
+}  // namespace
 
 // Forgets what this aggregator believed and waits for those who remember. Sessions are ended, so
 // that everyone says hello again with its history.
@@ -336,6 +346,35 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
   FinishRecovery(scope);
 }
 
+// Members that were counted in no verdict they remember, where there was one.
+void Job::NoteWhoIsOutOfStep() {
+  for (const Lane& lane : lanes_) {
+    if (lane.verdicts.empty()) continue;
+    for (const auto& [id, hello] : hellos_) {
+      const std::optional<Slot> slot = workers_.Find(id);
+      if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
+      workers_[*slot].out_of_step =
+          std::none_of(hello.lanes.begin(), hello.lanes.end(), [&](const LaneHistory& history) {
+            return std::any_of(
+                history.verdicts.begin(), history.verdicts.end(),
+                [&](const VerdictRecord& record) { return Counts(record, hello.incarnation); });
+          });
+    }
+    return;
+  }
+}
+
+// Whether the hello of the member says that its trainer takes part in the lane's next round.
+bool Job::TakesPart(const WorkerId& id, const Lane& lane) const {
+  const auto hello = hellos_.find(id);
+  if (hello == hellos_.end()) return false;
+  return std::any_of(
+      hello->second.lanes.begin(), hello->second.lanes.end(), [&](const LaneHistory& history) {
+        const bool staged = history.staged.has_value() && history.staged->round == lane.next;
+        return history.name == lane.name && (history.begun == lane.next || staged);
+      });
+}
+
 // The new generation is on disk, or need not be: everyone is told.
 void Job::FinishRecovery(const JobScope& scope) {
   saving_recovery_ = false;
@@ -354,15 +393,20 @@ void Job::FinishRecovery(const JobScope& scope) {
   Say(scope, NoteKind::kRecovered, "",
       absl::StrCat("Recovered as generation ", ToString(membership_.generation), " with ",
                    membership_.members.size(), " members: ", reason_, "."));
+  NoteWhoIsOutOfStep();
   for (const RecoveredLane& recovered : recovered_lanes_) {
     if (!recovered.adopted.has_value()) continue;
     LaneIndex index = 0;
     while (lanes_[index].name != recovered.name) ++index;
     Lane& lane = lanes_[index];
-    std::vector<RoundMember> members = RoundMembers();
+    std::vector<RoundMember> members = RoundMembers(lane.kind);
     for (RoundMember& member : members) {
-      // It has begun nothing since it joined, and perhaps never will begin this call.
-      member.bystander = lane.kind == LaneKind::kCall && !workers_[member.slot].holds_state;
+      if (member.presence != Presence::kUndecided) continue;
+      if (TakesPart(member.id, lane)) {
+        member.presence = Presence::kThere;
+      } else {
+        member.standing = Standing::kWithdrawn;
+      }
     }
     lane.round.emplace(lane.next, Ballot{term_, 1}, std::move(members), lane.layout, scope.now);
     std::set<Slot> holders;

@@ -160,7 +160,8 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   const std::optional<WorkerId> donor = changes ? ChooseDonor(next) : std::nullopt;
   SendAll all;
   for (const RoundMember& member : round.members()) {
-    const Worker& worker = workers_[member.slot];
+    Worker& worker = workers_[member.slot];
+    worker.out_of_step &= member.gone || member.presence != Presence::kThere;
     if (!member.gone && worker.connected()) all.sessions.push_back(*worker.session);
   }
   if (!all.sessions.empty()) {

@@ -54,14 +54,16 @@ void Round::IndexMembers() {
 }
 
 void Round::CountMembers() {
-  contributors_ = begun_ = effective_ = alive_ = awaited_ = unblocked_ = waiting_ = 0;
+  contributors_ = begun_ = effective_ = alive_ = receivers_ = awaited_ = 0;
+  unblocked_ = waiting_ = 0;
   for (const RoundMember& member : members_) {
     const bool contributes = member.standing == Standing::kContributor;
     contributors_ += contributes;
     begun_ += contributes && member.begun;
     effective_ += member.effective;
     alive_ += !member.gone;
-    awaited_ += !member.gone && !member.staged;
+    receivers_ += Receives(member);
+    awaited_ += Receives(member) && !member.staged;
     unblocked_ += !member.blocked;
     waiting_ += member.waits;
   }
@@ -70,7 +72,7 @@ void Round::CountMembers() {
 void Round::SetStaged(RoundMember& member, bool staged) {
   if (member.staged == staged) return;
   member.staged = staged;
-  if (!member.gone) staged ? --awaited_ : ++awaited_;
+  if (Receives(member)) staged ? --awaited_ : ++awaited_;
 }
 
 int Round::IndexOf(Slot slot) const {
@@ -161,9 +163,12 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
 }
 
 std::string Round::WaitsFor(const Layout& layout, const RoundMember& member) const {
-  if (member.gone) return "";
+  if (!Receives(member)) return "";
   if (phase_ == RoundPhase::kPrepared) {
     if (member.staged) return "";
+    if (member.presence == Presence::kUndecided) {
+      return absl::StrCat("worker ", member.id, ": to begin the call");
+    }
     return absl::StrCat("worker ", member.id, ": to ",
                         member.told_prepared ? "stage the result" : "load the state and begin");
   }
@@ -251,7 +256,7 @@ bool Round::AwaitsContribution(const RoundMember& member) const {
 // was held for it then. Taking a little of it changes nothing: only who keeps up is not late.
 absl::Time Round::AwaitedSince(const RoundMember& member) const {
   if (phase_ == RoundPhase::kPrepared) {
-    return member.staged ? absl::InfiniteFuture() : member.behind_since;
+    return member.staged || !Receives(member) ? absl::InfiniteFuture() : member.behind_since;
   }
   const absl::Time sends = AwaitsContribution(member) ? std::max(wait_since_, member.free_since)
                                                       : absl::InfiniteFuture();

@@ -108,10 +108,19 @@ enum class Standing : uint8_t {
   kDropped = 2,    // Lost before it counted.
 };
 
+// A worker that joins in a pause finds calls open, and its trainer may be elsewhere in its script.
+// A member of the job before that is in every round.
+enum class Presence : uint8_t {
+  kThere = 0,      // Contributes unless its standing says otherwise, and stages.
+  kUndecided = 1,  // Joined while the call was open, and has not begun it: the call waits for it.
+  kAway = 2,       // Waits for something else: neither contributes nor stages, hears the verdict.
+};
+
 // What every frame looks at comes first, so that it lies together in memory.
 struct RoundMember {
   Slot slot = 0;
   Standing standing = Standing::kContributor;
+  Presence presence = Presence::kThere;
   bool gone = false;  // Lost: stages nothing, gets nothing.
   bool begun = false;
   bool committed = false;
@@ -144,18 +153,14 @@ struct RoundMember {
   bool holds = false;            // Has staged this value, at whatever ballot: can supply it.
   uint32_t fetched = 0;          // Chunks that it asked for (Need) and took, at this ballot.
   bool named_late = false;
-  // Joined while the call was open, and has begun nothing yet: contributes if it begins this call.
-  bool may_begin_elsewhere = false;
-  // Takes no part in the call, but stages it: it turned to something else, or the value was fixed.
-  bool bystander = false;
   bool told_prepared = false;  // At the current ballot; see TellPrepared.
 
   auto Fields() const {
-    return std::tie(slot, id, incarnation, standing, gone, begun, begin, have, known, digests,
-                    digest, skipped, committed, commit, effective, refusal, refetched, parked,
-                    missing, told_window, blocked, waits, asked, acked, owed, behind, staged, holds,
-                    progress, behind_since, free_since, fetched, named_late, may_begin_elsewhere,
-                    bystander, told_prepared);
+    return std::tie(slot, id, incarnation, standing, presence, gone, begun, begin, have, known,
+                    digests, digest, skipped, committed, commit, effective, refusal, refetched,
+                    parked, missing, told_window, blocked, waits, asked, acked, owed, behind,
+                    staged, holds, progress, behind_since, free_since, fetched, named_late,
+                    told_prepared);
   }
 };
 
@@ -179,6 +184,10 @@ class Round {
   bool Has(Slot slot) const { return IndexOf(slot) >= 0; }
   bool begun() const { return phase_ != RoundPhase::kIdle; }
   bool HasBegun(Slot slot) const { return members_[static_cast<size_t>(IndexOf(slot))].begun; }
+  // Whether it neither may begin elsewhere nor has done so.
+  bool TakesPart(Slot slot) const {
+    return members_[static_cast<size_t>(IndexOf(slot))].presence == Presence::kThere;
+  }
 
   // Prepared, and every live member staged. False when nobody is alive.
   bool Settled() const;
@@ -212,8 +221,8 @@ class Round {
   // How many members have more to send than there is room for.
   uint32_t WithoutCredit() const;
 
-  // The member joined while the call was open, and its trainer has turned to something else: the
-  // others may be what it waits for there, so the call goes on without its contribution.
+  // The member joined while the call was open, and its trainer waits for something else: the others
+  // may be what it waits for there, so the call goes on without it.
   void LeaveOut(const RoundScope& scope, Slot slot);
 
   // The member's trainer has the state of before this round now, or will never need it.
@@ -247,15 +256,18 @@ class Round {
 
   auto Fields() const {
     return std::tie(number_, ballot_, value_ballot_, phase_, value_, members_, spec_, compared_,
-                    pull_, contributors_, begun_, effective_, alive_, awaited_, unblocked_,
-                    waiting_, dropped_, chunks_, arrived_, unacked_, result_digests_, norms_,
-                    skip_counts_, ready_, reducing_, results_out_, full_since_, overflow_,
+                    pull_, contributors_, begun_, effective_, alive_, receivers_, awaited_,
+                    unblocked_, waiting_, dropped_, chunks_, arrived_, unacked_, result_digests_,
+                    norms_, skip_counts_, ready_, reducing_, results_out_, full_since_, overflow_,
                     nonfinite_, wanted_, supplier_, reconnect_, adopted_, replan_, wait_since_);
   }
 
  private:
   enum class ChunkState : uint8_t { kOpen = 0, kReducing = 1, kReduced = 2 };
 
+  static bool Receives(const RoundMember& member) {
+    return !member.gone && member.presence != Presence::kAway;
+  }
   bool AwaitsContribution(const RoundMember& member) const;
   absl::Time AwaitedSince(const RoundMember& member) const;
   absl::Time LeaseOf(const Config& config, const RoundMember& member) const;
@@ -344,7 +356,8 @@ class Round {
   uint32_t begun_ = 0;      // Contributors that have begun.
   uint32_t effective_ = 0;  // Contributors that are effective.
   uint32_t alive_ = 0;      // Members that are not gone.
-  uint32_t awaited_ = 0;    // Live members that have not staged.
+  uint32_t receivers_ = 0;  // Members that get the results: alive, and not away.
+  uint32_t awaited_ = 0;    // Receivers that have not staged.
   // For observers: nothing is decided by it, so it is none of the fields that are compared.
   struct Straggler {
     WorkerId worker;                          // Completed its contribution last.
@@ -359,7 +372,7 @@ class Round {
   // By flat chunk.
   std::vector<ChunkState> chunks_;
   std::vector<uint32_t> arrived_;  // Contributors that have it.
-  std::vector<uint32_t> unacked_;  // Live members that do not have its result yet.
+  std::vector<uint32_t> unacked_;  // Receivers that do not have its result yet.
   std::vector<Digest> result_digests_;
   std::vector<ChunkNorm> norms_;
   std::vector<uint32_t> skip_counts_;  // By tensor: contributors that skip it.

@@ -41,7 +41,7 @@ void Round::UpdateBlocked(const RoundScope& scope, RoundMember& member) {
     blocked ? --unblocked_ : ++unblocked_;
     if (!blocked) member.free_since = scope.now;
   }
-  const bool waits = blocked && !member.gone;
+  const bool waits = blocked && Receives(member);
   if (waits == member.waits) return;
   member.waits = waits;
   waits ? ++waiting_ : --waiting_;
@@ -103,14 +103,20 @@ void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   Advance(scope);
 }
 
-// A member that was left out makes the call after all: counts it again while nothing is fixed. A
-// frame says so as well as the begin, which it may precede.
+// The member makes this call: one that was away counts again while nothing is fixed. A frame says
+// so as well as the begin, which it may precede.
 void Round::TakePart(const RoundScope& scope, RoundMember& member) {
-  member.may_begin_elsewhere = false;
-  if (!member.bystander) return;
-  member.bystander = false;
+  const bool prepared = phase_ == RoundPhase::kPrepared;
+  if (member.presence == Presence::kThere) return;
+  if (member.presence == Presence::kUndecided) {
+    member.presence = Presence::kThere;
+    member.standing = Standing::kContributor;  // When prepared: should the round be run again.
+    if (prepared) TellPrepared(scope, member);
+    return;
+  }
+  if (prepared) return;  // Its client makes this call the next one, once it hears the verdict.
+  member.presence = Presence::kThere;
   member.standing = Standing::kContributor;
-  if (phase_ == RoundPhase::kPrepared) return;  // It contributes if the round is run again.
   RemoveEarlierLives(scope, member);
   CountMembers();
   UpdateBlocked(scope, member);
@@ -120,12 +126,20 @@ void Round::TakePart(const RoundScope& scope, RoundMember& member) {
 
 void Round::LeaveOut(const RoundScope& scope, Slot slot) {
   RoundMember& member = At(slot);
-  if (!std::exchange(member.may_begin_elsewhere, false) || phase_ == RoundPhase::kPrepared) return;
-  member.bystander = true;
+  if (member.presence != Presence::kUndecided) return;
   Say(scope, NoteKind::kContributionWithdrawn, member.id,
-      "It joined while the call was open, and has turned to something else.");
-  const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
-  AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " does not make this call"));
+      "It joined while the call was open, and waits for something else.");
+  // Before it is away: no result is held for it any more.
+  for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
+  member.owed = member.behind = 0;
+  member.presence = Presence::kAway;
+  const bool prepared = phase_ == RoundPhase::kPrepared;
+  const bool restart = !prepared && RemoveContribution(scope, member, Standing::kWithdrawn);
+  CountMembers();
+  UpdateBlocked(scope, member);
+  if (!prepared) {
+    AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " does not make this call"));
+  }
 }
 
 // Withdraws a contribution that pushes a tensor which its own spec cannot reduce.
@@ -654,7 +668,7 @@ void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
     result_digests_[flat] = done.digests[i];
     // By chunk, so that the norm does not depend on which chunks were reduced together.
     norms_[flat] = i < done.facts.squared_norms.size() ? done.facts.squared_norms[i] : ChunkNorm{};
-    unacked_[flat] = alive_;
+    unacked_[flat] = receivers_;
     --reducing_;
   }
   replan_ = true;
@@ -666,7 +680,7 @@ void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
   }
   Publish(scope, done.range);
   for (RoundMember& member : members_) {
-    if (!member.gone) {
+    if (Receives(member)) {
       if (member.owed == 0) {
         member.progress = member.behind_since = scope.now;
         member.behind = done.range.count;
@@ -687,9 +701,8 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
   RoundMember& member = At(slot);
   // Before `gone` is set: nothing is owed to it any more.
   for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
-  if (!member.staged) --awaited_;
-  --alive_;
   member.gone = true;
+  CountMembers();
   UpdateBlocked(scope, member);
   // Nothing is waited for from it any more, so it is of no account how far it came.
   member.fetched = 0;

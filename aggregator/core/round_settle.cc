@@ -26,9 +26,9 @@ void Add(std::optional<uint64_t>& total, const std::optional<uint64_t>& count) {
 
 void Round::Publish(const RoundScope& scope, const ChunkRange& range) {
   aggregator::Publish publish{scope.job, scope.lane, number_, ballot_, range, {}};
-  publish.sessions.reserve(alive_);
+  publish.sessions.reserve(receivers_);
   for (const RoundMember& member : members_) {
-    if (member.gone) continue;
+    if (!Receives(member)) continue;
     const Worker& worker = scope.workers[member.slot];
     if (worker.connected() && worker.LayoutSeen(scope.lane) > range.tensor) {
       publish.sessions.push_back(*worker.session);
@@ -40,7 +40,7 @@ void Round::Publish(const RoundScope& scope, const ChunkRange& range) {
 // Sends a member the result chunks that are held for it and that it may not have been sent.
 void Round::PublishMissing(const RoundScope& scope, RoundMember& member) {
   const Worker& worker = scope.workers[member.slot];
-  if (!worker.connected()) return;
+  if (!worker.connected() || !Receives(member)) return;
   RangeBuilder missing(scope.layout);
   const uint32_t seen = worker.LayoutSeen(scope.lane);
   for (uint32_t flat = 0; flat < chunks_.size(); ++flat) {
@@ -55,6 +55,7 @@ void Round::PublishMissing(const RoundScope& scope, RoundMember& member) {
 
 void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
   RoundMember& member = At(slot);
+  if (!Receives(member)) return;
   const Worker& worker = scope.workers[slot];
   RangeBuilder missing(scope.layout);
   for (uint32_t flat = scope.layout.FirstChunk(before);
@@ -73,7 +74,8 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
 // A member has a result chunk, or will never need it.
 void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat) {
   // An acknowledgement of a chunk that has not been reduced would count once it is.
-  if (chunks_[flat] != ChunkState::kReduced || !member.acked.Set(flat)) return;
+  if (chunks_[flat] != ChunkState::kReduced || !Receives(member)) return;
+  if (!member.acked.Set(flat)) return;
   member.progress = scope.now;
   if (member.owed > 0) --member.owed;
   if (member.behind > 0 && --member.behind == 0 && phase_ == RoundPhase::kCollect) {
@@ -221,10 +223,9 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
 // that holds it as it was before this round, because nobody has the verdict. Once everyone has
 // staged, the others would go on, and the joiner would load a state that has this round already.
 bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
+  if (member.presence != Presence::kThere) return false;
   const Worker& worker = scope.workers[member.slot];
-  // A client makes nothing of a call that its trainer has not registered yet.
-  if (member.bystander && worker.LayoutSeen(scope.lane) < scope.layout.version()) return false;
-  const bool loads = !worker.holds_state && !worker.finishing && !member.bystander;
+  const bool loads = !worker.holds_state && !worker.finishing;
   return !loads || value_.outcome != Outcome::kCommitted || scope.config.rules.stages_without_state;
 }
 
@@ -234,6 +235,9 @@ void Round::SendPrepared(const RoundScope& scope) {
   full_since_ = absl::InfiniteFuture();
   SendAll all;
   for (RoundMember& member : members_) {
+    // There is nothing that it could still take part in.
+    const bool aborted = value_.outcome == Outcome::kAborted;
+    if (aborted && member.presence == Presence::kUndecided) member.presence = Presence::kAway;
     SetStaged(member, false);
     member.progress = member.behind_since = member.free_since = scope.now;
     member.fetched = 0;
@@ -243,6 +247,7 @@ void Round::SendPrepared(const RoundScope& scope) {
     if (member.gone || !member.told_prepared || !worker.connected()) continue;
     all.sessions.push_back(*worker.session);
   }
+  CountMembers();
   if (all.sessions.empty()) return;
   all.message = Prepared{scope.lane, number_, ballot_, value_ballot_, value_};
   scope.actions.push_back(std::move(all));
@@ -277,6 +282,7 @@ void Round::TakeStaged(const RoundScope& scope, Slot slot, const Staged& staged)
 
 void Round::TakeNeed(const RoundScope& scope, Slot slot, const Need& need) {
   if (phase_ != RoundPhase::kPrepared || !(need.ballot == value_ballot_)) return;
+  if (!TakesPart(slot)) return;
   const Worker& worker = scope.workers[slot];
   RangeBuilder held(scope.layout);
   std::set<uint32_t> flats;
@@ -312,13 +318,13 @@ bool Round::ValueIsLost() const {
   return std::any_of(wanted_.begin(), wanted_.end(), [this](const auto& entry) {
     const std::set<Slot>& by = entry.second.by;
     return std::all_of(members_.begin(), members_.end(), [&by](const RoundMember& member) {
-      return member.gone || by.count(member.slot) > 0;
+      return member.gone || member.presence != Presence::kThere || by.count(member.slot) > 0;
     });
   });
 }
 
 bool Round::Orphaned() const {
-  return adopted_ && phase_ == RoundPhase::kPrepared && AnyoneAlive() && ValueIsLost();
+  return adopted_ && phase_ == RoundPhase::kPrepared && receivers_ > 0 && ValueIsLost();
 }
 
 // Asks the first member that holds the value for what others want of it; all of it again when that
@@ -392,10 +398,8 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
     member.staged = member.holds = false;
     if (!member.gone) {
       member.begun = false;
-      if (member.may_begin_elsewhere) {  // It joined when the value was fixed.
-        member.bystander = false;
-        member.standing = Standing::kContributor;
-      }
+      // It joined when the value was fixed.
+      if (member.presence == Presence::kUndecided) member.standing = Standing::kContributor;
     } else if (!member.effective) {
       RemoveContribution(scope, member, Standing::kDropped);
     }  // Else it goes with its bytes, see Restart.

@@ -73,11 +73,12 @@ struct Worker {
   Nonce nonce = 0;
   Incarnation incarnation;
   WorkerState state = WorkerState::kLost;
-  bool draining = false;        // Its process is not among the next members, nor any later ones.
-  bool holds_state = false;     // A member that can give the job's state to another.
-  bool joined_in_call = false;  // And has begun nothing since: see Job::LeaveOutOfCalls.
-  bool finishing = false;       // Said finished; takes part in no round that opens from now on.
-  Generation member_since;      // In which this incarnation became a member; zero before.
+  bool draining = false;     // Its process is not among the next members, nor any later ones.
+  bool holds_state = false;  // A member that can give the job's state to another.
+  // Joined others that go on, and has seen no round to its end since: its script may be elsewhere.
+  bool out_of_step = false;
+  bool finishing = false;   // Said finished; takes part in no round that opens from now on.
+  Generation member_since;  // In which this incarnation became a member; zero before.
   std::optional<SessionId> session;
   absl::Time last_heard;  // While connected: when something of it last arrived.
   // When the last silence of several heartbeats on this session ended, its own or that of this
@@ -101,7 +102,7 @@ struct Worker {
     layouts[lane] = version;
   }
   auto Fields() const {
-    return std::tie(id, nonce, incarnation, state, draining, holds_state, joined_in_call, finishing,
+    return std::tie(id, nonce, incarnation, state, draining, holds_state, out_of_step, finishing,
                     member_since, session, last_heard, silent_until, lost_at, ready_order,
                     step_label, state_hash, progress, busy, busy_until, misfit, superseded,
                     layouts);

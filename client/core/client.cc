@@ -101,9 +101,18 @@ void Client::Tick(const Scope& scope) {
     FinishLeave(scope);
     return;
   }
-  session_.Beat(scope.now, scope.actions);
+  if (session_.BeatIsDue(scope.now)) session_.Beat(scope.now, Waits(), scope.actions);
   for (Lane& lane : lanes_) lane.EndWaits(scope, std::nullopt);
   broadcast_.Tick(scope);
+}
+
+// What the trainer waits for, as far as the aggregator of this session knows it.
+std::vector<RoundWait> Client::Waits() const {
+  std::vector<RoundWait> waits;
+  for (const Lane& lane : lanes_) {
+    if (const auto wait = lane.TrainerWaits()) waits.push_back(*wait);
+  }
+  return waits;
 }
 
 // ---- the trainer's side

@@ -94,9 +94,14 @@ class Client {
 
  private:
   Scope MakeScope(absl::Time now, std::vector<Action>& actions) {
-    return Scope{
-        now,    config_, session_.welcomed(), pause_, session_.frame_chunks(), session_.streams(),
-        actions};
+    return Scope{now,
+                 config_,
+                 incarnation_,
+                 session_.welcomed(),
+                 pause_,
+                 session_.frame_chunks(),
+                 session_.streams(),
+                 actions};
   }
 
   // client.cc: the trainer's side
@@ -120,6 +125,7 @@ class Client {
   template <typename F>
   void OnLane(const Scope& scope, LaneHandle handle, F&& call);
   void Tick(const Scope& scope);
+  std::vector<RoundWait> Waits() const;
 
   // client_session.cc: the session as a whole. After EndSession and what calls it, a scope made
   // before may be used for what is not sent only.

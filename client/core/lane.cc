@@ -264,6 +264,12 @@ std::string Lane::Obstacle(const Scope& scope) const {
   return held_up_by.empty() ? "" : absl::StrCat("; it waits for ", held_up_by);
 }
 
+std::optional<RoundWait> Lane::TrainerWaits() const {
+  if (!in_session_ || !round_.has_value() || round_->number() == 0) return std::nullopt;
+  if (!round_->wait_until().has_value()) return std::nullopt;
+  return RoundWait{*index_, round_->number()};
+}
+
 void Lane::TakeHeldUp(const Scope& scope, const HeldUp& held_up) {
   if (!round_.has_value() || round_->number() != held_up.round) return;
   round_->SetHeldUpBy(held_up.text);
@@ -331,6 +337,11 @@ Finding Lane::TakeLayout(const Scope& scope, const LaneLayout& layout) {
             {ErrorCode::kInvalidArgument,
              absl::StrCat("The layout of lane ", name_, " from entry ", layout.first,
                           " does not continue the one that was told before.")}};
+  }
+  // A call that this worker joined, and that was made before its trainer named it.
+  if (!index_.has_value() && started_ && kind_ == LaneKind::kCall && layout.round > next()) {
+    Start(layout.round, std::nullopt);
+    if (round_.has_value()) round_->SetNumber(next());
   }
   index_ = layout.lane;
   in_session_ = true;
@@ -479,6 +490,10 @@ Finding Lane::TakeVerdict(const Scope& scope, const VerdictRecord& record, bool 
   if (chain_.has_value() && ExtendChain(*chain_, record.round, record.value) != record.chain) {
     return conflict();
   }
+  if (WentWithout(scope, record)) {
+    Pass(scope, record);
+    return {};
+  }
   const bool needed =
       record.value.outcome == Outcome::kCommitted && !(finished_ && !round_.has_value());
   if (!needed || Holds(record)) {
@@ -506,13 +521,39 @@ Finding Lane::TakeEarly(const Scope& scope, Finding finding) {
   return finding;
 }
 
-void Lane::Record(const Scope& scope, const VerdictRecord& record) {
+// Whether this call was made without this worker, which joined while it was open: the trainer has
+// begun it too late, or not at all.
+bool Lane::WentWithout(const Scope& scope, const VerdictRecord& record) const {
+  if (kind_ != LaneKind::kCall || record.value.outcome != Outcome::kCommitted) return false;
+  if (settlement_.phase() != SettlePhase::kCollecting || Holds(record)) return false;
+  for (const Contributor& contributor : record.value.contributors) {
+    if (contributor.worker == scope.config.worker && contributor.incarnation == scope.incarnation) {
+      return false;
+    }
+  }
+  return !round_.has_value() || round_->state() != RoundState::kWithdrawn;
+}
+
+// The trainer's call, if it makes one, is the next one.
+void Lane::Pass(const Scope& scope, const VerdictRecord& record) {
+  Extend(record);
+  if (!round_.has_value() || round_->number() != record.round) return;
+  round_->Postpone(scope, next());
+  round_->TakeWindow(window_);
+  Advance(scope);
+}
+
+void Lane::Extend(const VerdictRecord& record) {
   last_verdict_ = record.round;
   chain_ = record.chain;
   verdicts_.push_back(record);
   if (verdicts_.size() > kRememberedVerdicts) verdicts_.erase(verdicts_.begin());
   early_.reset();
   settlement_.EndRound();
+}
+
+void Lane::Record(const Scope& scope, const VerdictRecord& record) {
+  Extend(record);
   const bool in_flight = round_.has_value() && round_->number() == record.round;
   if (record.value.outcome != Outcome::kCommitted) {
     if (!in_flight) return;

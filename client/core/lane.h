@@ -54,6 +54,8 @@ class Lane {
   const Settlement& settlement() const { return settlement_; }
   // A verdict that was told, and is delivered when the trainer has committed or withdrawn.
   const std::optional<VerdictRecord>& undelivered() const { return undelivered_; }
+  // The round in flight, if the trainer waits for it and the aggregator has heard of it.
+  std::optional<RoundWait> TrainerWaits() const;
 
   // ---- the trainer's side; an error that is not kOk refuses the call, and nothing has changed
   Error WhyNotRegister(const Config& config, LaneKind kind,
@@ -138,6 +140,9 @@ class Lane {
   bool Holds(const VerdictRecord& record) const;
   // A verdict that came before its results is recorded once they are here.
   Finding TakeEarly(const Scope& scope, Finding finding);
+  bool WentWithout(const Scope& scope, const VerdictRecord& record) const;
+  void Pass(const Scope& scope, const VerdictRecord& record);
+  void Extend(const VerdictRecord& record);
   void Record(const Scope& scope, const VerdictRecord& record);
   void Deliver(const Scope& scope, const VerdictRecord& record);
 

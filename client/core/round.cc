@@ -78,6 +78,14 @@ void Round::ForgetIndexes(const Scope& scope) {
   Take(RoundInput::kSayAgain);
 }
 
+void Round::Postpone(const Scope& scope, RoundNumber number) {
+  push_.Stop(scope.streams);
+  EndSession();
+  number_ = number;
+  held_up_by_.clear();
+  refusal_.clear();
+}
+
 void Round::Advance(const Scope& scope, const LaneId& lane) {
   if (!scope.welcomed || state_ == RoundState::kDecided) return;
   if (!said_) SayBegin(scope, lane);

@@ -138,6 +138,8 @@ class Round {
     push_.LoseStream(lane.layout, stream, scope.streams);
   }
   void ForgetIndexes(const Scope& scope);
+  // The round that it was for went on without it: everything is said again, of round `number`.
+  void Postpone(const Scope& scope, RoundNumber number);
   // Nothing of it is of use any more.
   void Stop(const Scope& scope) { push_.Stop(scope.streams); }
 

@@ -94,9 +94,8 @@ void Session::StreamDown(const Config& config, absl::Time now, uint32_t stream,
   actions.push_back(OpenStream{stream, token_, Backoff(config, failures - 1)});
 }
 
-void Session::Beat(absl::Time now, std::vector<Action>& actions) {
-  if (!welcomed() || now < next_beat_) return;
-  actions.push_back(Send{Heartbeat{progress_}});
+void Session::Beat(absl::Time now, std::vector<RoundWait> waits, std::vector<Action>& actions) {
+  actions.push_back(Send{Heartbeat{progress_, std::move(waits)}});
   next_beat_ = now + heartbeat_;
 }
 

@@ -101,7 +101,9 @@ class Session {
                   std::vector<Action>& actions);
 
   void Progress() { ++progress_; }
-  void Beat(absl::Time now, std::vector<Action>& actions);
+  bool BeatIsDue(absl::Time now) const { return welcomed() && now >= next_beat_; }
+  // REQUIRES: BeatIsDue(now).
+  void Beat(absl::Time now, std::vector<RoundWait> waits, std::vector<Action>& actions);
   absl::Time NextDeadline() const { return welcomed() ? next_beat_ : absl::InfiniteFuture(); }
 
   auto Fields() const {

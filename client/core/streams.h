@@ -89,6 +89,7 @@ class Streams {
 struct Scope {
   absl::Time now;
   const Config& config;
+  const Incarnation& incarnation;
   bool welcomed;             // Messages may be sent.
   const std::string& pause;  // Why the job is paused, as a sentence; empty when it is not.
   uint32_t frame_chunks;     // Chunks of the largest frame.

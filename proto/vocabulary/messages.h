@@ -99,9 +99,17 @@ struct Ready {
   auto Fields() const { return std::tie(step_label, state_hash); }
 };
 
+// A round whose outcome the trainer waits for.
+struct RoundWait {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  auto Fields() const { return std::tie(lane, round); }
+};
+
 struct Heartbeat {
   uint64_t progress = 0;  // Grows with what the trainer does; shown in status.
-  auto Fields() const { return std::tie(progress); }
+  std::vector<RoundWait> waits;
+  auto Fields() const { return std::tie(progress, waits); }
 };
 
 // Names a lane and tensors of it. Idempotent; answered by LaneLayout.

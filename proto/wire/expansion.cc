@@ -215,6 +215,7 @@ uint32_t MostEntries(const FieldDescriptor& list) {
       {"basin.v1.LaneHistory.verdicts", kMaxRememberedVerdicts},
       {"basin.v1.LaneHistory.held", kMaxRanges},
       {"basin.v1.Hello.lanes", kMaxLanes},
+      {"basin.v1.Heartbeat.waits", kMaxLanes},
       {"basin.v1.Register.tensors", kMaxTensors},
       {"basin.v1.Begin.samples", kMaxSampleRanges},
       {"basin.v1.Skip.tensors", kMaxTensors},

@@ -102,9 +102,23 @@ void Encode(const Ready& in, v1::Ready* out) {
 
 Ready Decode(const v1::Ready& in, Checker&) { return {in.step_label(), in.state_hash()}; }
 
-void Encode(const Heartbeat& in, v1::Heartbeat* out) { out->set_progress(in.progress); }
+void Encode(const RoundWait& in, v1::RoundWait* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+}
 
-Heartbeat Decode(const v1::Heartbeat& in, Checker&) { return {in.progress()}; }
+RoundWait Decode(const v1::RoundWait& in, Checker& checker) {
+  return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round())};
+}
+
+void Encode(const Heartbeat& in, v1::Heartbeat* out) {
+  out->set_progress(in.progress);
+  for (const RoundWait& wait : in.waits) Encode(wait, out->add_waits());
+}
+
+Heartbeat Decode(const v1::Heartbeat& in, Checker& checker) {
+  return {in.progress(), DecodeList("waits", in.waits(), checker)};
+}
 
 void Encode(const Register& in, v1::Register* out) {
   out->set_lane(in.lane);

@@ -215,7 +215,7 @@ TEST(Expansion, Fault_S6_WhatAllBecomeIsBounded) {
   EXPECT_THAT(std::string(refused.status().message()),
               HasSubstr("Too many large messages arrive at once"));
   // What is small is read all the same: a round goes on.
-  EXPECT_TRUE(first.Take(*Encode(ToAggregator(Heartbeat{1}))).ok());
+  EXPECT_TRUE(first.Take(*Encode(ToAggregator(Heartbeat{1, {}}))).ok());
   a = absl::UnknownError("dealt with");
   EXPECT_TRUE(first.Take(bytes).ok());
   b = absl::UnknownError("dealt with");

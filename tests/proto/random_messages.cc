@@ -253,7 +253,8 @@ void RandomMessages::Fill(Hello* out) {
 }
 
 void RandomMessages::Fill(Ready* out) { *out = {Number(), Number()}; }
-void RandomMessages::Fill(Heartbeat* out) { *out = {Number()}; }
+void RandomMessages::Fill(RoundWait* out) { *out = {Lane(), std::max<uint64_t>(1, Number())}; }
+void RandomMessages::Fill(Heartbeat* out) { *out = {Number(), List<RoundWait>()}; }
 
 void RandomMessages::Fill(Register* out) {
   *out = {Name(), Enum(LaneKind::kGradient, LaneKind::kCall), Specs()};

@@ -77,6 +77,7 @@ class RandomMessages {
   void Fill(LaneHistory* out);
   void Fill(Hello* out);
   void Fill(Ready* out);
+  void Fill(RoundWait* out);
   void Fill(Heartbeat* out);
   void Fill(Register* out);
   void Fill(LayoutSeen* out);

@@ -39,7 +39,7 @@ def _work(loop: str) -> None:
                 if call == "|":
                     client.barrier()
                     print(f"call {client.world_size}", flush=True)
-                    if stop.is_set():
+                    if stop.is_set() and loop == "|":
                         return
                     continue
                 mine = np.array([1.0, stop.is_set() and call == loop[0]], np.float32)
@@ -158,6 +158,15 @@ class CallsAfterLossTest(unittest.TestCase):
 
     def test_fault_w19_several_are_replaced_at_once(self) -> None:
         self._run("a", workers=3, killed=2, times=2)
+
+    def test_fault_w19_a_script_that_starts_again_at_another_call_catches_up(self) -> None:
+        self._run("abc", workers=2, killed=1, times=4)
+
+    def test_fault_w19_several_start_again_at_another_call(self) -> None:
+        self._run("ab", workers=3, killed=2, times=2)
+
+    def test_fault_w19_a_call_and_a_barrier(self) -> None:
+        self._run("a|", workers=2, killed=1, times=4)
 
     def test_fault_w19_a_barrier_goes_on_too(self) -> None:
         self._run("|", workers=2, killed=1, times=3)

@@ -192,22 +192,31 @@ void Checker::AddKnowledge(uint32_t process, Knowledge& knowledge) const {
   }
 }
 
-uint64_t Checker::Applied(uint32_t process, const std::string& worker, uint32_t lane,
-                          const VerdictRecord& record, const std::vector<uint32_t>& tensors,
-                          const StagedChunks& staged, uint64_t state) {
+std::optional<uint64_t> Checker::StateAfter(uint32_t lane, uint64_t chain) const {
+  const auto it = states_.find({lane, chain});
+  return it == states_.end() ? std::nullopt : std::optional(it->second);
+}
+
+std::optional<uint64_t> Checker::Passed(uint32_t process, const std::string& worker, uint32_t lane,
+                                        const VerdictRecord& record) {
+  return Follows(process, worker, lane, record) ? StateAfter(lane, record.chain) : std::nullopt;
+}
+
+bool Checker::Follows(uint32_t process, const std::string& worker, uint32_t lane,
+                      const VerdictRecord& record) {
   ProcessLane& known = LaneOf(process, lane);
   const std::string& name = scenario_.lanes[lane].name;
   if (record.round != known.last + 1) {
     Fail(Invariant::kOneVerdict,
          absl::StrCat("Worker ", worker, ", lane ", name, ": round ", record.round,
                       " ended after round ", known.last, "."));
-    return state;
+    return false;
   }
   if (ExtendChain(known.chain, record.round, record.value) != record.chain) {
     Fail(Invariant::kOneVerdict,
          absl::StrCat("Worker ", worker, ", lane ", name, ": the verdict of round ", record.round,
                       " does not extend the chain of what it was told before."));
-    return state;
+    return false;
   }
   const auto told = told_.find({lane, record.round});
   if (told == told_.end() ||
@@ -216,17 +225,29 @@ uint64_t Checker::Applied(uint32_t process, const std::string& worker, uint32_t 
       })) {
     Fail(Invariant::kOneVerdict, absl::StrCat("Worker ", worker, ", lane ", name, ": ended round ",
                                               record.round, " with a verdict that nobody told."));
-    return state;
+    return false;
   }
   known.last = record.round;
   known.chain = record.chain;
   known.staged = 0;
   known.told.insert(record.chain);
+  return true;
+}
 
-  uint64_t after = state;  // ABORTED changes nothing.
-  if (record.value.outcome == Outcome::kCommitted) {
-    after = Mix(state, record.round);
+std::optional<uint64_t> Checker::Applied(uint32_t process, const std::string& worker, uint32_t lane,
+                                         const VerdictRecord& record,
+                                         const std::vector<uint32_t>& tensors,
+                                         const StagedChunks& staged,
+                                         std::optional<uint64_t> state) {
+  if (!state.has_value()) state = StateAfter(lane, LaneOf(process, lane).chain);
+  if (!Follows(process, worker, lane, record)) return state;
+  if (record.value.outcome == Outcome::kCommitted)
     CheckBytes(worker, lane, record, tensors, staged);
+  if (!state.has_value()) return StateAfter(lane, record.chain);
+
+  uint64_t after = *state;  // ABORTED changes nothing.
+  if (record.value.outcome == Outcome::kCommitted) {
+    after = Mix(*state, record.round);
     for (TensorIndex tensor = 0; tensor < record.value.layout_version; ++tensor) {
       if (!HasResult(record.value, tensor) || tensor >= tensors.size()) continue;
       const uint32_t chunks =
@@ -240,7 +261,8 @@ uint64_t Checker::Applied(uint32_t process, const std::string& worker, uint32_t 
   const auto [it, fresh] = states_.emplace(std::make_pair(lane, record.chain), after);
   if (!fresh && it->second != after) {
     Fail(Invariant::kSameBytes,
-         absl::StrCat("Worker ", worker, ", lane ", name, ": after round ", record.round,
+         absl::StrCat("Worker ", worker, ", lane ", scenario_.lanes[lane].name, ": after round ",
+                      record.round,
                       " its parameters differ from those of a worker that applied the same "
                       "verdict."));
   }

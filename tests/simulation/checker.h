@@ -140,10 +140,14 @@ class Checker {
   void StagedBy(uint32_t process, uint32_t lane, const Prepared& prepared);
 
   // A trainer applies a verdict. `names`: the lane's layout at that worker, in index order.
-  // `state`: of the trainer's lane before. Returns the state after.
-  uint64_t Applied(uint32_t process, const std::string& worker, uint32_t lane,
-                   const VerdictRecord& record, const std::vector<uint32_t>& tensors,
-                   const StagedChunks& staged, uint64_t state);
+  // `state`: of the trainer's lane before, nullopt when it passed a call. Returns the state after;
+  // nullopt when nobody has told it.
+  std::optional<uint64_t> Applied(uint32_t process, const std::string& worker, uint32_t lane,
+                                  const VerdictRecord& record, const std::vector<uint32_t>& tensors,
+                                  const StagedChunks& staged, std::optional<uint64_t> state);
+  // A call was made without this worker. Returns the state after it, if somebody has applied it.
+  std::optional<uint64_t> Passed(uint32_t process, const std::string& worker, uint32_t lane,
+                                 const VerdictRecord& record);
 
   // ---- what aggregators tell
   // `life`: how often that aggregator has begun to recover. `recovered`: what the workers knew that
@@ -165,6 +169,9 @@ class Checker {
   uint64_t verdicts() const { return verdicts_; }
 
  private:
+  std::optional<uint64_t> StateAfter(uint32_t lane, uint64_t chain) const;
+  bool Follows(uint32_t process, const std::string& worker, uint32_t lane,
+               const VerdictRecord& record);
   std::optional<uint64_t> ChainBefore(uint32_t lane, const VerdictRecord& record) const;
   void CheckBytes(const std::string& worker, uint32_t lane, const VerdictRecord& record,
                   const std::vector<uint32_t>& tensors, const StagedChunks& staged);

@@ -69,7 +69,9 @@ const char* SightName(Sight sight) {
                                            "operator ended a halt",
                                            "call refused",
                                            "joiner counted in an open call",
-                                           "joiner left out of an open call"};
+                                           "joiner left out of an open call",
+                                           "call made without a joiner",
+                                           "call postponed that a joiner began too late"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSights);
   return kNames[static_cast<uint32_t>(sight)];
 }

@@ -44,9 +44,11 @@ enum class Sight : uint8_t {
   kOperatorRecovered,  // HALTED until somebody decided.
   kRefusedCall,        // A call of the trainer came at the wrong time.
   kJoinedCall,         // A worker that joined in a pause was counted in the call that was open.
-  kLeftOutOfCall,      // Another one turned to something else first.
+  kLeftOutOfCall,      // Another one waited for something else.
+  kCallWithout,        // A call was made without a worker that joined during it.
+  kCallPostponed,      // The same, and the worker had begun it too late.
 };
-inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kLeftOutOfCall) + 1;
+inline constexpr uint32_t kSights = static_cast<uint32_t>(Sight::kCallPostponed) + 1;
 
 const char* SightName(Sight sight);
 

@@ -89,6 +89,30 @@ void DrawPolicies(Random& random, Scenario& scenario) {
   config.state_file = random.Chance(35);
 }
 
+bool AreCalls(const std::vector<LaneModel>& lanes) {
+  return std::all_of(lanes.begin(), lanes.end(),
+                     [](const LaneModel& lane) { return lane.kind == LaneKind::kCall; });
+}
+
+// What a loop of calls without memory survives: its processes and its connections may be lost, and
+// it runs with all of its workers or not at all. A call that fails would be for the script to mend.
+void MakeScripts(Scenario& scenario) {
+  scenario.scripts = scenario.lanes_in_turn = true;
+  scenario.checkpoints = scenario.broadcast = false;
+  scenario.settings.min_workers = scenario.settings.max_workers = scenario.workers;
+  scenario.config.loss_policy = aggregator::LossPolicy::kShrink;
+  scenario.config.late_policy = aggregator::LatePolicy::kWait;
+  scenario.config.pause_timeout = absl::InfiniteDuration();
+  auto& faults = scenario.faults;
+  faults.erase(std::remove_if(faults.begin(), faults.end(),
+                              [](const Fault& fault) {
+                                return fault.kind > FaultKind::kAggregatorStop ||
+                                       fault.kind == FaultKind::kTwin ||
+                                       fault.kind == FaultKind::kJoin;
+                              }),
+               faults.end());
+}
+
 // Kinds that strike a process or a connection, and those that a trainer causes.
 bool IsTrainers(FaultKind kind) { return kind >= FaultKind::kWithdraw; }
 bool IsTimed(FaultKind kind) {
@@ -220,7 +244,9 @@ std::string Describe(const Scenario& scenario) {
       absl::StrFormat("seed %d: %d workers (min %d, max %d), %d rounds, %d data streams, %s\n",
                       scenario.seed, scenario.workers, scenario.settings.min_workers,
                       scenario.settings.max_workers, scenario.rounds, scenario.streams,
-                      scenario.lanes_in_turn ? "lanes in turn" : "lanes at once");
+                      scenario.scripts         ? "scripts"
+                      : scenario.lanes_in_turn ? "lanes in turn"
+                                               : "lanes at once");
   for (const LaneModel& lane : scenario.lanes) {
     absl::StrAppend(&text, "  ", lane.name, lane.kind == LaneKind::kCall ? " (calls)" : "", ": ",
                     absl::StrJoin(lane.tensors, ", ",
@@ -282,6 +308,10 @@ Scenario DrawScenario(uint64_t seed) {
   DrawLimits(random, scenario);
   DrawPolicies(random, scenario);
   DrawFaults(random, scenario);
+  Random scripts(Mix(seed, 0x5c217));
+  if (scenario.lanes.size() > 1 && AreCalls(scenario.lanes) && scripts.Chance(60)) {
+    MakeScripts(scenario);
+  }
   return scenario;
 }
 

@@ -128,6 +128,9 @@ struct Scenario {
   uint32_t rounds = 0;  // Per lane.
   std::vector<LaneModel> lanes;
   bool lanes_in_turn = false;  // One lane after the other, not all at once.
+  // The trainers are scripts: a process that is started again begins with the first lane, wherever
+  // the others are.
+  bool scripts = false;
   RoundSpec spec;
   uint32_t skip_percent = 0;
   bool partial_models = false;  // Each worker may lack a tensor, or register it late.

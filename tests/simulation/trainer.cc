@@ -43,7 +43,7 @@ void WorkerProcess::Register() {
     Lane& lane = lanes_.emplace_back();
     lane.model = model;
     lane.state = checkpoint_.lanes[model];
-    lane.states[0] = lane.state;
+    lane.states[0] = checkpoint_.lanes[model];
     std::vector<uint32_t> tensors(scenario.lanes[model].tensors.size());
     std::iota(tensors.begin(), tensors.end(), 0);
     random_.Shuffle(tensors);
@@ -72,6 +72,7 @@ bool WorkerProcess::Strikes(FaultKind kind, RoundNumber step, SimTime* duration)
 void WorkerProcess::Turn(uint32_t wait, SimTime scheduled) {
   const SimTime now = world_.queue.now();
   if (wait == kAskedToLeave) return Leave();
+  if (wait == kCallIsPostponed) return Step(client::AbandonRounds{});
   if (wait != 0) {
     // I4: a second after the deadline of a wait.
     for (uint32_t handle = 0; handle < lanes_.size(); ++handle) {
@@ -97,7 +98,7 @@ void WorkerProcess::Turn(uint32_t wait, SimTime scheduled) {
     case Phase::kJoining: {
       if (drained_) return Leave();
       uint64_t state = 0;
-      for (const Lane& lane : lanes_) state = Mix(state + lane.model, lane.state);
+      for (const Lane& lane : lanes_) state = Mix(state + lane.model, lane.state.value_or(0));
       Step(client::DeclareReady{checkpoint_.step, state});
       return;
     }
@@ -153,9 +154,16 @@ void WorkerProcess::Train() {
   std::sort(handles.begin(), handles.end(),
             [&](uint32_t a, uint32_t b) { return lanes_[a].model < lanes_[b].model; });
   if (!world_.scenario.lanes_in_turn) random_.Shuffle(handles);
+  if (world_.scenario.scripts) {
+    std::rotate(handles.begin(), handles.begin() + position_, handles.end());
+    while (lanes_[handles[0]].last >= world_.scenario.rounds) {  // All end after as many rounds.
+      std::rotate(handles.begin(), handles.begin() + 1, handles.end());
+    }
+    position_ = (lanes_[handles[0]].model + 1) % static_cast<uint32_t>(lanes_.size());
+  }
   for (const uint32_t handle : handles) {
     if (phase_ != Phase::kTraining) return;
-    if (lanes_[handle].last != least) continue;
+    if (!world_.scenario.scripts && lanes_[handle].last != least) continue;
     BeginLane(handle);
     if (world_.scenario.lanes_in_turn) break;
   }
@@ -260,14 +268,40 @@ void WorkerProcess::Wait(uint32_t handle, SimTime patience) {
 
 void WorkerProcess::Do(client::Deliver& deliver) { EndRound(deliver.lane, deliver.record); }
 
-// A round that was aborted before this trainer began it ends without a word to the trainer.
+// A round that was aborted before this trainer began it ends without a word to the trainer, and so
+// does a call that was made without it.
 void WorkerProcess::CatchUp(Lane& lane) {
   while (lane.phase == LanePhase::kIdle) {
     const auto next = lane.told.find(lane.last + 1);
-    if (next == lane.told.end() || next->second.value.outcome != Outcome::kAborted) return;
+    if (next == lane.told.end()) return;
     const VerdictRecord record = next->second;
-    Apply(lane, record);
+    if (record.value.outcome == Outcome::kAborted) {
+      Apply(lane, record);
+    } else if (WentWithout(lane, record)) {
+      Pass(lane, record);
+    } else {
+      return;
+    }
   }
+}
+
+bool WorkerProcess::WentWithout(const Lane& lane, const VerdictRecord& record) const {
+  if (world_.scenario.lanes[lane.model].kind != LaneKind::kCall) return false;
+  const client::Lane& core = core_.lanes()[static_cast<size_t>(&lane - lanes_.data())];
+  return core.last_verdict() >= record.round && !core.undelivered().has_value() && !Counted(record);
+}
+
+bool WorkerProcess::Counted(const VerdictRecord& record) const {
+  return std::any_of(record.value.contributors.begin(), record.value.contributors.end(),
+                     [&](const Contributor& contributor) {
+                       return contributor.worker == id() && contributor.incarnation == incarnation_;
+                     });
+}
+
+void WorkerProcess::Pass(Lane& lane, const VerdictRecord& record) {
+  world_.coverage.Saw(Sight::kCallWithout);
+  lane.state = world_.checker.Passed(index_, id(), lane.model, record);
+  Settle(lane, record);
 }
 
 void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
@@ -277,11 +311,7 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   lane.phase = LanePhase::kIdle;
   CatchUp(lane);
   if (lane.last >= record.round) return TurnAfter(0);  // Caught up with just now.
-  const bool counted =
-      std::any_of(record.value.contributors.begin(), record.value.contributors.end(),
-                  [&](const Contributor& contributor) {
-                    return contributor.worker == id() && contributor.incarnation == incarnation_;
-                  });
+  const bool counted = Counted(record);
   // A worker that joined in a pause when the value was fixed already only stages it. The verdict
   // may also be that of an earlier aggregator, which knew nothing of this life of the worker.
   const bool too_late =
@@ -322,14 +352,19 @@ void WorkerProcess::Apply(Lane& lane, const VerdictRecord& record) {
     return absl::StrCat("applies ", Narrate(record), " of ",
                         world_.scenario.lanes[lane.model].name);
   });
+  Settle(lane, record);
+  Announce(lane);
+}
+
+void WorkerProcess::Settle(Lane& lane, const VerdictRecord& record) {
   lane.last = record.round;
   lane.chain = record.chain;
-  lane.states[lane.chain] = lane.state;
   lane.told.erase(lane.told.begin(), lane.told.upper_bound(record.round));
   lane.round = 0;
-  checkpoint_.lanes[lane.model] = lane.state;
   checkpoint_.step = lane.last;
-  Announce(lane);
+  if (!lane.state.has_value()) return;
+  lane.states[lane.chain] = *lane.state;
+  checkpoint_.lanes[lane.model] = *lane.state;
 }
 
 void WorkerProcess::Do(client::FailRound& fail) {
@@ -443,10 +478,16 @@ void WorkerProcess::Do(client::MembershipNow& now) {
     known.last = lane.last;
     known.chain = lane.chain;
     // What it keeps, or is about to load.
-    if (!now.donor.has_value() || *now.donor == id()) lane.states[lane.chain] = lane.state;
+    const bool keeps = !now.donor.has_value() || *now.donor == id();
+    if (keeps && lane.state.has_value()) lane.states[lane.chain] = *lane.state;
   }
   donor_ = now.donor;
-  if (donor_.has_value() && *donor_ != id()) {
+  const bool lacks_state = donor_.has_value() && *donor_ != id();
+  for (Lane& lane : lanes_) {
+    if (lacks_state && !HasState(lane)) lane.state.reset();
+  }
+  if (lacks_state &&
+      std::any_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return HasState(lane); })) {
     phase_ = Phase::kLoading;
     loading_since_ = world_.queue.now();
     fetching_.clear();
@@ -461,25 +502,31 @@ void WorkerProcess::Do(client::MembershipNow& now) {
 // ---- state of a donor
 
 void WorkerProcess::Announce(const Lane& lane) {
-  if (!world_.scenario.broadcast) return;
+  if (!world_.scenario.broadcast || !lane.state.has_value()) return;
   const std::string& name = world_.scenario.lanes[lane.model].name;
-  announced_[{name, lane.last}] = lane.state;
+  announced_[{name, lane.last}] = *lane.state;
   Digest digest = 0;
   for (uint32_t chunk = 0; chunk < ChunkCount(kValueBytes); ++chunk) {
-    digest += ValueChunkDigest(lane.state, chunk);
+    digest += ValueChunkDigest(*lane.state, chunk);
   }
   Step(client::AnnounceValue{
       {name, kValueName, lane.last}, {kValueName, DType::kU8, {kValueBytes}}, digest});
+}
+
+// The parameters follow from gradients. What calls have returned is nobody's to load.
+bool WorkerProcess::HasState(const Lane& lane) const {
+  return world_.scenario.lanes[lane.model].kind == LaneKind::kGradient;
 }
 
 void WorkerProcess::TryLoad() {
   if (world_.scenario.broadcast && fetching_.empty()) {
     for (const Lane& lane : lanes_) {
       const std::string& name = world_.scenario.lanes[lane.model].name;
-      fetching_[name] = lane.last;
+      if (HasState(lane)) fetching_[name] = lane.last;
     }
     for (const Lane& lane : lanes_) {
       if (phase_ != Phase::kLoading) return;
+      if (!HasState(lane)) continue;
       const std::string& name = world_.scenario.lanes[lane.model].name;
       Step(client::GetValue{{name, kValueName, lane.last},
                             std::nullopt,
@@ -495,14 +542,15 @@ void WorkerProcess::TryLoad() {
   }
   const auto has_all = [&](const WorkerProcess& other) {
     return std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-      return other.StateAfter(lane.model, lane.chain).has_value();
+      return !HasState(lane) || other.StateAfter(lane.model, lane.chain).has_value();
     });
   };
   if (named != nullptr && has_all(*named)) return LoadFrom(*named);
   // Every lineage begins with the same chain, so until a round has ended the chain does not say
   // which state another worker has.
-  const bool begun =
-      std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.chain != 0; });
+  const bool begun = std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+    return !HasState(lane) || lane.chain != 0;
+  });
   for (const WorkerProcess* other : world_.AliveWorkers()) {
     if (begun && other != this && has_all(*other)) return LoadFrom(*other);
   }
@@ -516,8 +564,9 @@ void WorkerProcess::TryLoad() {
 
 void WorkerProcess::LoadFrom(const WorkerProcess& donor) {
   for (Lane& lane : lanes_) {
+    if (!HasState(lane)) continue;
     lane.state = *donor.StateAfter(lane.model, lane.chain);
-    lane.states[lane.chain] = lane.state;
+    lane.states[lane.chain] = *lane.state;
   }
   world_.coverage.Saw(Sight::kStateLoaded);
   world_.Narrate(Detail::kNotable, name(),
@@ -534,6 +583,7 @@ void WorkerProcess::Do(client::ValueReady& ready) {
   fetching_.erase(fetching);
   if (!fetching_.empty()) return;
   for (Lane& lane : lanes_) {
+    if (!HasState(lane)) continue;
     const auto it = fetched_.find(world_.scenario.lanes[lane.model].name);
     if (it == fetched_.end()) {
       world_.checker.Fail(Invariant::kContract, absl::StrCat(name(),
@@ -542,7 +592,7 @@ void WorkerProcess::Do(client::ValueReady& ready) {
       return;
     }
     lane.state = it->second;
-    lane.states[lane.chain] = lane.state;
+    lane.states[lane.chain] = it->second;
   }
   world_.coverage.Saw(Sight::kStateBroadcast);
   phase_ = Phase::kTraining;

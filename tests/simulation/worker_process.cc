@@ -266,6 +266,15 @@ void WorkerProcess::Do(client::Send& send) {
                                        " begins a round that its trainer did not begin."));
       return;
     }
+    // The call that it was begun for was made without this worker: it is the next one.
+    if (const auto before = lane->told.find(lane->round);
+        before != lane->told.end() && begin->round > lane->round && lane->round > lane->last) {
+      const VerdictRecord record = before->second;
+      Pass(*lane, record);
+      world_.coverage.Saw(Sight::kCallPostponed);
+      // It makes one call more than the others, who may not be there for it: it starts over.
+      world_.queue.After(kMillisecond, Happening::kTrainer, index_, kCallIsPostponed);
+    }
     lane->round = begin->round;
     Record(*lane);
     trigger = Trigger::kBegin;

@@ -28,6 +28,7 @@ class World;
 
 // In place of the number of a wait: the trainer is asked to leave.
 inline constexpr uint32_t kAskedToLeave = ~uint32_t{0};
+inline constexpr uint32_t kCallIsPostponed = kAskedToLeave - 1;
 
 // What a trainer has that outlives its process: the checkpoint.
 struct Checkpoint {
@@ -100,7 +101,8 @@ class WorkerProcess {
     RoundNumber last = 0;    // Ended.
     RoundNumber joined = 0;  // The first round of this life.
     uint64_t chain = 0;
-    uint64_t state = 0;
+    // Unknown after a call that was made without this worker, until somebody has applied it.
+    std::optional<uint64_t> state = 0;
     std::map<uint64_t, uint64_t> states;  // By chain: what a joiner may ask for.
     Contribution given;
     uint64_t key = 0;
@@ -166,6 +168,11 @@ class WorkerProcess {
   void EndRound(uint32_t handle, const VerdictRecord& record);
   void Apply(Lane& lane, const VerdictRecord& record);
   void CatchUp(Lane& lane);
+  bool WentWithout(const Lane& lane, const VerdictRecord& record) const;
+  bool Counted(const VerdictRecord& record) const;
+  bool HasState(const Lane& lane) const;
+  void Pass(Lane& lane, const VerdictRecord& record);
+  void Settle(Lane& lane, const VerdictRecord& record);
   void Evicted();
   void TryLoad();
   void LoadFrom(const WorkerProcess& donor);
@@ -178,8 +185,9 @@ class WorkerProcess {
   client::Client core_;
   Random random_;
   bool alive_ = true;
-  bool fenced_ = false;   // Told that it may never come back.
-  bool drained_ = false;  // It is to leave at the next boundary.
+  bool fenced_ = false;    // Told that it may never come back.
+  bool drained_ = false;   // It is to leave at the next boundary.
+  uint32_t position_ = 0;  // Of a script: the model whose lane is next.
   bool finished_ = false;
   Phase phase_ = Phase::kImporting;
   SimTime timer_at_;

@@ -503,7 +503,7 @@ void World::Noted(const aggregator::Note& note, Term term) {
     if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
   }
   if (note.kind == NoteKind::kContributionWithdrawn &&
-      note.text.find("turned to something else") != std::string::npos) {
+      note.text.find("waits for something else") != std::string::npos) {
     if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
     coverage.Saw(Sight::kLeftOutOfCall);
   }

@@ -211,7 +211,7 @@ TEST(Loading, Fault_A1_AMajorityWithoutTheStateDoesNotGoOn) {
 }
 
 // The others are in the call, and do not serve their state from there.
-TEST(Loading, Fault_A1_ACallThatIsAdoptedDoesNotWait) {
+TEST(Loading, Fault_A1_ACallThatIsAdoptedDoesNotWaitForAWorkerThatLoadsState) {
   Three t(Settings(3, 3, 3));
   constexpr char kCall[] = "call/x";
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
@@ -228,7 +228,9 @@ TEST(Loading, Fault_A1_ACallThatIsAdoptedDoesNotWait) {
   t.Crash(5000);
   t.c.stages = true;
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
-  EXPECT_EQ(t.c.Last<Prepared>().lane, t.c.lane(kCall).index);
+  EXPECT_EQ(t.a.lane(kCall).last, 0u) << "c may be about to make the call";
+  t.c.Say(Get{{"model", "state", 1}, std::nullopt, "a", 0, 0, absl::Minutes(1)});
+  EXPECT_EQ(t.a.verdict(kCall).round, 1u);
 }
 
 // With the last of those without state the lineage ends, and spares are members of the next one.

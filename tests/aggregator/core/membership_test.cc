@@ -151,11 +151,17 @@ TEST(Join, InAPauseACallThatIsOpenGoesOnWithAllMembers) {
   EXPECT_EQ(j.lane("call/eval").delivered[1], c.a.lane("call/eval").delivered[1]);
 }
 
-TEST(Join, ACallDoesNotWaitForAJoinerThatTurnsToSomethingElse) {
+TEST(Join, Fault_W19_ACallDoesNotWaitForAJoinerThatWaitsForSomethingElse) {
   PausedCall c;
   TestWorker& j = c.Join("j");
   ASSERT_EQ(j.role, Role::kMember);
   j.Begin();
+  for (const TensorIndex tensor : {0, 1}) j.PushTensor(tensor);
+  j.Commit();
+  EXPECT_EQ(c.a.lane("call/eval").last, 0u) << "its trainer may begin the call as well";
+  j.Say(Heartbeat{1, {{9, 1}, {0, 1}, {0, 9}}});
+  EXPECT_EQ(c.a.lane("call/eval").last, 0u) << "these rounds are not open";
+  j.Say(Heartbeat{1, {{0, 2}}});
   EXPECT_EQ(c.a.lane("call/eval").last, 1u) << "the others may be what it waits for";
   EXPECT_EQ(c.a.verdict("call/eval").value.contributors.size(), 1u);
   EXPECT_EQ(j.lane("call/eval").last, 1u) << "the history of the lane is everybody's";
@@ -163,9 +169,39 @@ TEST(Join, ACallDoesNotWaitForAJoinerThatTurnsToSomethingElse) {
   EXPECT_EQ(c.a.verdict("call/eval").round, 2u);
   EXPECT_EQ(c.a.verdict("call/eval").value.contributors.size(), 2u);
   c.a.Contribute();
-  for (const TensorIndex tensor : {0, 1}) j.PushTensor(tensor);
-  j.Commit();
   EXPECT_EQ(j.lane().last, 2u);
+}
+
+// The survivors are in a call whose value is fixed, and the joiner's script begins elsewhere: it
+// knows nothing of the lane, so nothing that it could do about it is waited for.
+TEST(Join, Fault_W19_APreparedCallDoesNotWaitForAJoinerThatWaitsForSomethingElse) {
+  PausedCall c;
+  c.a.stages = false;
+  TestWorker& j = c.Join("j");
+  j.Contribute(Spec(ReduceOp::kSum), "call/eval");
+  c.Step(WorkerExited{kJob, "j"});
+  TestWorker& k = c.Join("k");
+  ASSERT_EQ(k.role, Role::kMember);
+  c.a.Stage("call/eval");
+  EXPECT_EQ(c.a.lane("call/eval").last, 0u) << "k may be about to make the call";
+  const size_t before = k.Count<Prepared>();
+  k.Begin();
+  k.Say(Heartbeat{1, {{0, 2}}});
+  EXPECT_EQ(c.a.verdict("call/eval").round, 1u);
+  EXPECT_EQ(k.Count<Prepared>(), before);
+  EXPECT_EQ(k.lane("call/eval").last, 1u);
+}
+
+TEST(Join, Fault_W19_AJoinerThatFinishesDoesNotHoldUpAPreparedCall) {
+  PausedCall c;
+  c.a.stages = false;
+  TestWorker& j = c.Join("j");
+  j.Contribute(Spec(ReduceOp::kSum), "call/eval");
+  c.Step(WorkerExited{kJob, "j"});
+  TestWorker& k = c.Join("k");
+  c.a.Stage("call/eval");
+  k.Say(Finished{});
+  EXPECT_EQ(c.a.verdict("call/eval").round, 1u);
 }
 
 TEST(Join, AJoinerThatAsksForAValueDoesNotHoldUpACall) {
@@ -180,6 +216,7 @@ TEST(Join, AJoinerThatWasLeftOutIsCountedWhenItBeginsAfterAll) {
   PausedCall c(false);
   TestWorker& j = c.Join("j");
   j.Begin();
+  j.Say(Heartbeat{1, {{0, 2}}});
   j.Contribute(Spec(ReduceOp::kSum), "call/eval");
   EXPECT_EQ(j.rejected(), ErrorCode::kOk);
   c.a.PushTensor(0, "call/eval");
@@ -200,25 +237,7 @@ TEST(Join, ACallThatIsPreparedGivesItsValueToTheJoiner) {
   k.Begin(Spec(ReduceOp::kSum), "call/eval");
   EXPECT_EQ(k.rejected(), ErrorCode::kOk);
   EXPECT_EQ(k.Last<Prepared>().value.contributors.size(), 2u);
-}
-
-// Its script registers a call when it makes it, and its client makes nothing of a lane before.
-TEST(Join, Fault_W19_ACallThatIsPreparedIsToldAgainToAJoinerThatRegistersIt) {
-  PausedCall c;
-  c.a.stages = false;
-  TestWorker& j = c.Join("j");
-  j.Contribute(Spec(ReduceOp::kSum), "call/eval");
-  c.Step(WorkerExited{kJob, "j"});
-  TestWorker& k = c.Worker("k");
-  k.sees_layouts = false;
-  k.Connect();
-  k.Ready();
-  ASSERT_EQ(k.role, Role::kMember);
-  const size_t before = k.Count<Prepared>();
-  const LaneIndex lane = c.a.lane("call/eval").index;
-  k.Say(LayoutSeen{lane, 1});
-  EXPECT_EQ(k.Count<Prepared>(), before + 1);
-  EXPECT_EQ(k.Last<Prepared>().lane, lane);
+  EXPECT_EQ(k.Last<Prepared>().lane, k.lane("call/eval").index);
 }
 
 TEST(Join, InAPauseTheDonorIsToldThatItServes) {

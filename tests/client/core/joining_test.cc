@@ -366,5 +366,105 @@ TEST(JoiningTest, WithoutHistoryALayoutMayBeginAnew) {
   EXPECT_EQ(worker.lane().tensors()[kA].index, std::nullopt);
 }
 
+// A worker that joined a job whose others make the call x: it is told to start at round 3.
+struct JoinedCall : Harness {
+  JoinedCall() {
+    Connect();
+    Do(DeclareReady{});
+    Hear(MembershipChanged{Members(), Role::kMember, "w-1", {{"x", kLane, 3, 77}}});
+  }
+  // The answer to its registration.
+  LaneLayout Layout(RoundNumber round) const {
+    return LaneLayout{kLane, "x", LaneKind::kCall, 0, {F32("a", 5)}, round, kWindow};
+  }
+  void Register(RoundNumber round) {
+    Do(RegisterTensors{"x", LaneKind::kCall, {F32("a", 5)}});
+    Hear(Layout(round));
+  }
+  // What the others have come to in round 3.
+  Verdict VerdictWithout() const {
+    RoundValue value = Value();
+    value.layout_version = 1;
+    value.contributors = {{"w-0", {kTerm, 9}, 1}, {"w-1", {kTerm, 2}, 1}};
+    Verdict verdict{kLane, {}, std::nullopt};
+    verdict.record.round = 3;
+    verdict.record.ballot = verdict.record.value_ballot = {kTerm, 1};
+    verdict.record.value = value;
+    verdict.record.next = client.membership();
+    verdict.record.chain = ExtendChain(77, 3, value);
+    return verdict;
+  }
+};
+
+TEST(JoiningTest, Fault_W19_ACallThatWasMadeBeforeTheTrainerNamesItIsOver) {
+  JoinedCall worker;
+  worker.Hear(worker.VerdictWithout());
+  worker.Register(4);
+  EXPECT_EQ(worker.lane().last_verdict(), 3u);
+  EXPECT_EQ(worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}}).OneSent<basin::Begin>().round,
+            4u);
+}
+
+TEST(JoiningTest, Fault_W19_ACallThatWasBegunBeforeItIsAnsweredIsTheNextOne) {
+  JoinedCall worker;
+  worker.Do(RegisterTensors{"x", LaneKind::kCall, {F32("a", 5)}});
+  worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}});
+  EXPECT_EQ(worker.Hear(worker.Layout(4)).OneSent<basin::Begin>().round, 4u);
+}
+
+TEST(JoiningTest, Fault_W19_ACallThatIsMadeWithoutItIsNotDelivered) {
+  JoinedCall worker;
+  worker.Register(3);
+  EXPECT_TRUE(worker.Hear(worker.VerdictWithout()).Of<client::Deliver>().empty());
+  EXPECT_EQ(worker.lane().last_verdict(), 3u);
+  EXPECT_FALSE(worker.lane().undelivered().has_value());
+  const Actions begin = worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}});
+  EXPECT_EQ(begin.OneSent<basin::Begin>().round, 4u);
+  EXPECT_FALSE(begin.Has<client::Deliver>());
+}
+
+TEST(JoiningTest, Fault_W19_ACallThatIsBegunTooLateIsTheNextOne) {
+  JoinedCall worker;
+  worker.Register(3);
+  worker.Begin();
+  worker.Do(PushTensor{0, 0, 5, 1.0});
+  worker.Do(CommitRound{0});
+  worker.Do(WaitRound{0, absl::InfiniteFuture()});
+  worker.Hear(Credit{kLane, 3, kWindow, {{0, 0, 1}}, {}});
+  const Actions actions = worker.Hear(worker.VerdictWithout());
+  EXPECT_EQ(actions.MessageNames(), "Begin Commit");
+  EXPECT_EQ(actions.OneSent<basin::Begin>().round, 4u);
+  EXPECT_EQ(actions.One<SendContribution>().round, 4u);
+  EXPECT_FALSE(actions.Has<FailRound>());
+  EXPECT_TRUE(worker.lane().round()->wait_until().has_value()) << "its trainer waits on";
+}
+
+// What a worker withdrew from is not made up for.
+TEST(JoiningTest, Fault_W19_ACallThatItWithdrewFromEnds) {
+  JoinedCall worker;
+  worker.Register(3);
+  worker.Begin();
+  worker.Do(WithdrawRound{0, "no data"});
+  EXPECT_FALSE(worker.Hear(worker.VerdictWithout()).HasSent<basin::Begin>());
+}
+
+TEST(JoiningTest, Fault_W19_HeartbeatsSayWhatTheTrainerWaitsFor) {
+  JoinedCall worker;
+  worker.Register(3);
+  worker.Begin();
+  worker.Do(CommitRound{0});
+  EXPECT_TRUE(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.empty());
+  worker.Do(WaitRound{0, absl::InfiniteFuture()});
+  EXPECT_EQ(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits,
+            (std::vector<RoundWait>{{kLane, 3}}));
+  worker.Do(SessionDown{"reset"});
+  worker.Do(SessionUp{});
+  Welcome welcome = worker.MakeWelcome(Role::kMember);
+  welcome.membership = worker.Members();
+  worker.Hear(welcome);
+  EXPECT_TRUE(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.empty())
+      << "this aggregator has not been told of the lane";
+}
+
 }  // namespace
 }  // namespace basin::client

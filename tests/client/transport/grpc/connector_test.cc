@@ -112,7 +112,7 @@ TEST(GrpcSession, CarriesMessagesBothWaysInOrder) {
   const auto call = server.AwaitCall();
   EXPECT_EQ(call->method(), "/basin.v1.Session/Run");
   for (uint64_t i = 1; i <= 100; ++i) {
-    session->Send(*wire::Encode(ToAggregator(Heartbeat{i})));
+    session->Send(*wire::Encode(ToAggregator(Heartbeat{i, {}})));
   }
   for (uint64_t i = 1; i <= 100; ++i) {
     const auto message = wire::DecodeToAggregator(call->AwaitMessage());
@@ -157,7 +157,7 @@ TEST(GrpcSession, CloseSendsWhatWasSentBefore) {
   GrpcConnector connector(server.address());
   const auto ears = std::make_shared<Ears>();
   const auto session = connector.OpenSession(ears);
-  for (uint64_t i = 1; i <= 1000; ++i) session->Send(*wire::Encode(ToAggregator(Heartbeat{i})));
+  for (uint64_t i = 1; i <= 1000; ++i) session->Send(*wire::Encode(ToAggregator(Heartbeat{i, {}})));
   session->Close();
   const auto call = server.AwaitCall();
   for (uint64_t i = 1; i <= 1000; ++i) {
@@ -229,7 +229,7 @@ TEST(GrpcSession, SaysSoWhenNobodyIsThereAndFindsTheAggregatorThatIsBack) {
   ears = std::make_shared<Ears>();
   session = connector.OpenSession(ears);
   auto call = server->AwaitCall();
-  session->Send(*wire::Encode(ToAggregator(Heartbeat{1})));
+  session->Send(*wire::Encode(ToAggregator(Heartbeat{1, {}})));
   EXPECT_NE(call->AwaitMessage(), "");
   // Gone again, in the middle of the session.
   server.reset();
@@ -239,7 +239,7 @@ TEST(GrpcSession, SaysSoWhenNobodyIsThereAndFindsTheAggregatorThatIsBack) {
   ears = std::make_shared<Ears>();
   session = connector.OpenSession(ears);
   call = server->AwaitCall();
-  session->Send(*wire::Encode(ToAggregator(Heartbeat{2})));
+  session->Send(*wire::Encode(ToAggregator(Heartbeat{2, {}})));
   EXPECT_NE(call->AwaitMessage(), "");
 }
 
