@@ -216,7 +216,10 @@ void RegisterAll() {
   const std::vector<TensorSpec> one = {F32("layer.0", 4)};
   const std::vector<std::pair<const char*, Flood::Make>> floods = {
       {"None", nullptr},
-      {"Heartbeat", [](size_t, uint64_t) { return Heartbeat{1, {}}; }},
+      {"Heartbeat",
+       [](size_t, uint64_t) {
+         return Heartbeat{1, {}};
+       }},
       {"Get",
        [](size_t, uint64_t number) {
          return Get{KeyOf(number % 1000), {}, {}, 0, 0, absl::Minutes(1)};
