@@ -291,6 +291,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
     worker.busy.clear();
     worker.misfit.clear();
     worker.layouts.clear();
+    worker.registered.clear();
   }
   worker.session = session;
   worker.last_heard = scope.now;

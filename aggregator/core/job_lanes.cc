@@ -205,6 +205,12 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
     return layout;
   };
   SendTo(scope, slot, describe(0));
+  if (!worker.HasRegistered(index)) {
+    worker.NoteRegistered(index);
+    if (lane.round.has_value() && lane.round->Has(slot)) {
+      lane.round->TakeRegistered(ScopeOf(scope, index), slot);
+    }
+  }
   if (!grew) return;
   SendAll others;  // Serialised once: a layout can be megabytes.
   for (Slot other = 0; other < workers_.size(); ++other) {

@@ -14,7 +14,7 @@
 namespace basin::aggregator {
 namespace {
 
-bool Counts(const VerdictRecord& record, const Incarnation& incarnation) {
+bool IsCounted(const VerdictRecord& record, const Incarnation& incarnation) {
   const auto& contributors = record.value.contributors;
   return std::any_of(contributors.begin(), contributors.end(), [&](const Contributor& contributor) {
     return contributor.incarnation == incarnation;
@@ -334,6 +334,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
       for (const LaneHistory& history : hello.lanes) {
         if (history.name != lane.name) continue;
         workers_[*slot].SeeLayout(index, static_cast<uint32_t>(history.layout.size()));
+        workers_[*slot].NoteRegistered(index);
       }
     }
   }
@@ -353,12 +354,13 @@ void Job::NoteWhoIsOutOfStep() {
     for (const auto& [id, hello] : hellos_) {
       const std::optional<Slot> slot = workers_.Find(id);
       if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
-      workers_[*slot].out_of_step =
-          std::none_of(hello.lanes.begin(), hello.lanes.end(), [&](const LaneHistory& history) {
-            return std::any_of(
-                history.verdicts.begin(), history.verdicts.end(),
-                [&](const VerdictRecord& record) { return Counts(record, hello.incarnation); });
-          });
+      Worker& worker = workers_[*slot];
+      worker.out_of_step = true;
+      for (const LaneHistory& history : hello.lanes) {
+        for (const VerdictRecord& record : history.verdicts) {
+          if (IsCounted(record, worker.incarnation)) worker.out_of_step = false;
+        }
+      }
     }
     return;
   }

@@ -228,6 +228,9 @@ class Round {
   // The member's trainer has the state of before this round now, or will never need it.
   void TakeState(const RoundScope& scope, Slot slot);
 
+  // The member's client knows the lane now.
+  void TakeRegistered(const RoundScope& scope, Slot slot);
+
   // The lane was given more memory: everyone hears of its larger window.
   void MemoryGrew(const RoundScope& scope);
   void LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before);

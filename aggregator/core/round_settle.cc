@@ -225,6 +225,8 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
 bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
   if (member.presence != Presence::kThere) return false;
   const Worker& worker = scope.workers[member.slot];
+  // Its client makes nothing of a lane that its trainer has not named.
+  if (!worker.HasRegistered(scope.lane)) return false;
   const bool loads = !worker.holds_state && !worker.finishing;
   return !loads || value_.outcome != Outcome::kCommitted || scope.config.rules.stages_without_state;
 }
@@ -257,6 +259,14 @@ void Round::TellPrepared(const RoundScope& scope, RoundMember& member) {
   member.told_prepared = MayStage(scope, member);
   if (!member.told_prepared) return;
   SendTo(scope, member, Prepared{scope.lane, number_, ballot_, value_ballot_, value_});
+}
+
+void Round::TakeRegistered(const RoundScope& scope, Slot slot) {
+  if (phase_ != RoundPhase::kPrepared) return;
+  RoundMember& member = At(slot);
+  member.progress = member.behind_since = scope.now;
+  member.named_late = false;
+  TellPrepared(scope, member);
 }
 
 void Round::TakeState(const RoundScope& scope, Slot slot) {

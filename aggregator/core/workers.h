@@ -94,6 +94,8 @@ struct Worker {
   std::string misfit;  // How a tensor that it registered differs from the job's; empty for none.
   std::vector<Nonce> superseded;  // Processes that this id no longer belongs to.
   std::vector<uint32_t> layouts;  // Layout version seen, by lane; 0 beyond the end.
+  std::vector<bool>
+      registered;  // By lane; its client makes nothing of others. False beyond the end.
 
   bool connected() const { return session.has_value(); }
   uint32_t LayoutSeen(LaneIndex lane) const { return lane < layouts.size() ? layouts[lane] : 0; }
@@ -101,11 +103,16 @@ struct Worker {
     if (layouts.size() <= lane) layouts.resize(lane + 1);
     layouts[lane] = version;
   }
+  bool HasRegistered(LaneIndex lane) const { return lane < registered.size() && registered[lane]; }
+  void NoteRegistered(LaneIndex lane) {
+    if (registered.size() <= lane) registered.resize(lane + 1);
+    registered[lane] = true;
+  }
   auto Fields() const {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, out_of_step, finishing,
                     member_since, session, last_heard, silent_until, lost_at, ready_order,
-                    step_label, state_hash, progress, busy, busy_until, misfit, superseded,
-                    layouts);
+                    step_label, state_hash, progress, busy, busy_until, misfit, superseded, layouts,
+                    registered);
   }
 };
 

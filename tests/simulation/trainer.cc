@@ -326,12 +326,18 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   const bool lost =
       record.ballot.term != record.value_ballot.term &&
       world_.checker.WasDropped(lane.model, record.round, id(), record.value_ballot.term);
+  // Another process with its id was counted in its place by an earlier aggregator, before this one
+  // was told that it is superseded.
+  const auto& contributors = record.value.contributors;
+  const bool twin = record.ballot.term != record.value_ballot.term &&
+                    std::any_of(contributors.begin(), contributors.end(),
+                                [&](const Contributor& other) { return other.worker == id(); });
   const bool call = world_.scenario.lanes[lane.model].kind == LaneKind::kCall;
   if (call && counted && lane.joined == record.round && record.value_ballot.attempt > 1) {
     world_.coverage.Saw(Sight::kJoinedCall);
   }
   if (record.value.outcome == Outcome::kCommitted && mine && lane.given.committed &&
-      !lane.given.withdrawn && !too_late && !lost && !counted &&
+      !lane.given.withdrawn && !too_late && !lost && !twin && !counted &&
       !world_.checker.WasRejected(lane.model, record.round, id())) {
     world_.checker.Fail(Invariant::kCountedOnce,
                         absl::StrCat(name(), " committed its contribution to round ", record.round,
@@ -415,8 +421,9 @@ void WorkerProcess::Do(client::RoundRejected& rejected) {
   });
 }
 
-// The incarnation is over: back to the state of a donor.
+// The incarnation is over: back to the state of a donor; a script begins at its top.
 void WorkerProcess::Evicted() {
+  position_ = 0;
   world_.checker.MemoryLost();
   for (Lane& lane : lanes_) {
     lane.phase = LanePhase::kIdle;

@@ -373,9 +373,9 @@ void TestWorker::Take(const ToWorker& message) {
       view.kind = layout.kind;
       view.tensors = layout.tensors;
       view.window = layout.window;
-      if (sees_layouts) {
-        Say(LayoutSeen{layout.lane, static_cast<uint32_t>(layout.tensors.size())});
-      }
+      if (!sees_layouts) continue;
+      Say(LayoutSeen{layout.lane, static_cast<uint32_t>(layout.tensors.size())});
+      Register({}, layout.name, layout.kind);  // It has the model that the others have.
     }
     for (const LastVerdicts& missed : told->verdicts) {
       for (const VerdictRecord& record : missed.verdicts) {
