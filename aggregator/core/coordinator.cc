@@ -116,7 +116,7 @@ void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& 
         OnWorker(value->session, [&](Job& job, Slot slot) { job.TakeValue(scope, slot, *value); });
     hurries = false;
   } else if (const auto* opened = std::get_if<SessionOpened>(&event)) {
-    sessions_[opened->session] = Session{opened->token, std::nullopt, std::nullopt};
+    sessions_[opened->session] = Session{opened->token, std::nullopt, std::nullopt, {}};
   } else if (const auto* lost = std::get_if<SessionLost>(&event)) {
     const auto it = sessions_.find(lost->session);
     if (it != sessions_.end()) {

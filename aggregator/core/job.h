@@ -41,7 +41,10 @@ struct Session {
   SessionToken token = 0;
   std::optional<JobId> job;  // Once it has said hello.
   std::optional<Slot> slot;  // Once the job has welcomed it.
-  auto Fields() const { return std::tie(token, job, slot); }
+  // By lane, false beyond the end: the answer to a registration had the whole layout. Since then
+  // the session is sent whatever is added, so no later answer repeats it.
+  std::vector<bool> laid_out;
+  auto Fields() const { return std::tie(token, job, slot, laid_out); }
 };
 
 // Looked up for every frame, so a tree of few and wide nodes; its order is that of the ids.

@@ -147,8 +147,11 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
   }
   lane.last_used = scope.now;
   const uint32_t before = lane.layout.version();
+  TensorIndex guess = 0;
   for (const TensorSpec& spec : request.tensors) {
-    if (const std::optional<TensorIndex> known = lane.layout.Find(spec.name); known.has_value()) {
+    const std::optional<TensorIndex> known = lane.layout.Find(spec.name, guess);
+    if (known.has_value()) {
+      guess = *known + 1;
       const TensorSpec& mine = lane.layout.tensors()[*known];
       if (mine == spec) continue;
       worker.misfit = absl::StrCat("its tensor ", spec.name, " was refused, ", DescribeSpec(spec),
@@ -204,7 +207,10 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
     layout.tensors.assign(tensors.begin() + first, tensors.end());
     return layout;
   };
-  SendTo(scope, slot, describe(0));
+  std::vector<bool>& laid_out = scope.sessions[*worker.session].laid_out;
+  if (laid_out.size() <= index) laid_out.resize(index + 1);
+  SendTo(scope, slot, describe(laid_out[index] ? before : 0));
+  laid_out[index] = true;
   if (!worker.HasRegistered(index)) {
     worker.NoteRegistered(index);
     if (lane.round.has_value() && lane.round->Has(slot)) {

@@ -6,7 +6,8 @@
 
 namespace basin::aggregator {
 
-std::optional<TensorIndex> Layout::Find(const std::string& name) const {
+std::optional<TensorIndex> Layout::Find(const std::string& name, TensorIndex guess) const {
+  if (guess < version() && tensors_[guess].name == name) return guess;
   const auto it = by_name_.find(name);
   if (it == by_name_.end()) return std::nullopt;
   return it->second;

@@ -10,12 +10,12 @@
 #define BASIN_AGGREGATOR_CORE_LAYOUT_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "aggregator/core/footprint.h"
 #include "proto/vocabulary/bitmap.h"
 #include "proto/vocabulary/tensor.h"
@@ -43,7 +43,8 @@ class Layout {
   uint64_t memory_bytes() const { return memory_bytes_; }  // EntryBytes of all tensors.
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
 
-  std::optional<TensorIndex> Find(const std::string& name) const;
+  // Looks at `guess` first: workers mostly name tensors in the order of the layout.
+  std::optional<TensorIndex> Find(const std::string& name, TensorIndex guess = 0) const;
 
   // Adds a tensor that Find does not know. REQUIRES: TensorBytes(spec) has a value.
   TensorIndex Append(const TensorSpec& spec);
@@ -68,7 +69,7 @@ class Layout {
   std::vector<TensorSpec> tensors_;
   std::vector<uint64_t> sizes_;
   std::vector<uint32_t> bases_;
-  std::map<std::string, TensorIndex> by_name_;
+  absl::btree_map<std::string, TensorIndex> by_name_;
   uint32_t chunks_ = 0;
   uint64_t bytes_ = 0;
   uint64_t spec_bytes_ = 0;

@@ -991,6 +991,42 @@ TEST(LayoutTest, GrowsInTheMiddleOfARound) {
   EXPECT_EQ(t.a.verdict().value.layout_version, 3u);
 }
 
+// A layout can be megabytes, and a client registers it in pieces.
+TEST(LayoutTest, ASessionIsSentTheWholeLayoutOnce) {
+  Three t;  // Each has registered w and b, and got both in answer.
+  t.a.Register({Tensor("w"), Tensor("b")});
+  LaneLayout answer = t.a.Last<LaneLayout>();
+  EXPECT_EQ(answer.first, 2u) << "nothing has come since";
+  EXPECT_TRUE(answer.tensors.empty());
+  EXPECT_EQ(answer.round, 1u);
+  EXPECT_GT(answer.window, 0u);
+
+  // What others add is sent to every session, so an answer has what its own registration added.
+  t.b.Register({Tensor("late")});
+  EXPECT_EQ(t.a.Last<LaneLayout>().first, 2u);
+  t.a.Register({Tensor("late"), Tensor("later")});
+  answer = t.a.Last<LaneLayout>();
+  EXPECT_EQ(answer.first, 3u);
+  EXPECT_EQ(answer.tensors, (std::vector<TensorSpec>{Tensor("later")}));
+  EXPECT_EQ(t.a.lane().tensors.size(), 4u);
+
+  // Another lane, and a new session, get theirs.
+  t.a.Register({Tensor("x")}, "other");
+  t.b.Register({Tensor("x")}, "other");
+  EXPECT_EQ(t.b.Last<LaneLayout>().first, 0u);
+  EXPECT_EQ(t.b.Last<LaneLayout>().tensors.size(), 1u);
+  t.a.Cut();
+  t.a.Connect();
+  t.a.Register({Tensor("w")});
+  EXPECT_EQ(t.a.Last<LaneLayout>().first, 0u);
+  EXPECT_EQ(t.a.Last<LaneLayout>().tensors.size(), 4u);
+  t.a.Register({Tensor("w")});
+  EXPECT_EQ(t.a.Last<LaneLayout>().first, 4u);
+
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.lane().last, 1u);
+}
+
 TEST(LayoutTest, ResultsWaitUntilTheTensorIsKnown) {
   Three t;
   t.c.sees_layouts = false;
