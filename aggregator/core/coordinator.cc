@@ -123,9 +123,7 @@ void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& 
       const Session session = it->second;
       sessions_.erase(it);
       if (session.job.has_value()) {
-        on_known(*session.job, [&](Job& job) {
-          job.LoseSession(scope, lost->session, session.slot, lost->closed_by_peer);
-        });
+        on_known(*session.job, [&](Job& job) { job.LoseSession(scope, session.slot, *lost); });
       }
     }
   } else if (const auto* saved = std::get_if<StateSaved>(&event)) {

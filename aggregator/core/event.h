@@ -41,9 +41,11 @@ struct MessageReceived {
 
 // The session and all its data streams are gone. `closed_by_peer`: the other side closed every
 // connection, as a kernel does when a process ends; false for a timeout or a broken network.
+// `ended`: why the transport ended the session, as a sentence; empty when the other side did.
 struct SessionLost {
   SessionId session = 0;
   bool closed_by_peer = false;
+  std::string ended = {};
 };
 
 enum class FrameKind : uint8_t {

@@ -127,8 +127,7 @@ class Job {
   void TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame);
   void TakeValue(const JobScope& scope, Slot slot, const ValueReceived& received);
   // `slot` is absent when the session's hello still waits.
-  void LoseSession(const JobScope& scope, SessionId session, std::optional<Slot> slot,
-                   bool closed_by_peer);
+  void LoseSession(const JobScope& scope, std::optional<Slot> slot, const SessionLost& lost);
   void TakeReduceDone(const JobScope& scope, const ReduceDone& done);
   void TakeStateSaved(const JobScope& scope, const StateSaved& saved);
 

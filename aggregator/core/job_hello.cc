@@ -393,10 +393,9 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   values_.Resume(ValuesScope(scope), slot);
 }
 
-void Job::LoseSession(const JobScope& scope, SessionId session, std::optional<Slot> slot,
-                      bool closed_by_peer) {
+void Job::LoseSession(const JobScope& scope, std::optional<Slot> slot, const SessionLost& lost) {
   for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
-    if (it->second != session) continue;
+    if (it->second != lost.session) continue;
     waiting_.erase(it);  // What it said stays true.
     break;
   }
@@ -411,11 +410,13 @@ void Job::LoseSession(const JobScope& scope, SessionId session, std::optional<Sl
   const bool heard_lately = scope.now - worker.last_heard <= scope.config.silence() &&
                             scope.now - worker.silent_until >= scope.config.lease;
   const absl::Time by_silence = worker.last_heard + scope.config.lease;
-  worker.lost_at = closed_by_peer && heard_lately
+  worker.lost_at = lost.closed_by_peer && heard_lately
                        ? std::min(by_silence, scope.now + scope.config.closed_lease)
                        : by_silence;
   Say(scope, NoteKind::kWorkerDisconnected, worker.id,
-      closed_by_peer ? "It closed its connections." : "Its connection broke.");
+      !lost.ended.empty()   ? absl::StrCat("The aggregator ended its session. ", lost.ended)
+      : lost.closed_by_peer ? "It closed its connections."
+                            : "Its connection broke.");
 }
 
 }  // namespace basin::aggregator

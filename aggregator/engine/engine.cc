@@ -187,8 +187,10 @@ void Engine::TakeMessage(SessionId session, ToAggregator message, uint64_t bytes
        });
 }
 
-void Engine::CloseSession(SessionId session) {
-  Post(session, [session](Runner& runner, absl::Time now) { runner.SessionClosed(session, now); });
+void Engine::CloseSession(SessionId session, std::string ended) {
+  Post(session, [session, ended = std::move(ended)](Runner& runner, absl::Time now) mutable {
+    runner.SessionClosed(session, std::move(ended), now);
+  });
 }
 
 StreamId Engine::OpenStream(SessionToken token) {

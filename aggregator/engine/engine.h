@@ -71,7 +71,8 @@ class Engine {
   // ---- for the transport
   SessionId OpenSession();
   void TakeMessage(SessionId session, ToAggregator message, uint64_t bytes);
-  void CloseSession(SessionId session);
+  // `ended`: why the transport ended it, as a sentence; empty when the other side did.
+  void CloseSession(SessionId session, std::string ended = "");
   StreamId OpenStream(SessionToken token);
   void TakeFrame(StreamId stream, IncomingFrame frame);
   void CloseStream(StreamId stream);

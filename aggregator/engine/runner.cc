@@ -84,10 +84,11 @@ void Runner::MessageReceived(SessionId session, ToAggregator message, uint64_t b
   if (sessions_.count(session) > 0) dependencies_.transport->Consumed(session, bytes);
 }
 
-void Runner::SessionClosed(SessionId session, absl::Time now) {
+void Runner::SessionClosed(SessionId session, std::string ended, absl::Time now) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end() || found->second.closed) return;
   found->second.closed = true;
+  found->second.ended = std::move(ended);
   by_token_.erase(found->second.token);
   settling_.emplace_back(now + kSettle, session);
 }
@@ -204,12 +205,13 @@ void Runner::Settle(absl::Time now) {
     const auto found = sessions_.find(session);
     if (found == sessions_.end()) continue;
     const std::vector<StreamId> left = std::move(found->second.streams);
+    std::string ended = std::move(found->second.ended);
     for (const StreamId stream : left) {
       streams_.erase(stream);
       dependencies_.transport->CloseStream(stream, absl::OkStatus());
     }
     sessions_.erase(found);
-    Step(SessionLost{session, left.empty()}, now);
+    Step(SessionLost{session, left.empty(), std::move(ended)}, now);
   }
 }
 

@@ -78,7 +78,7 @@ class Runner {
   // `bytes` are given back to the transport as consumed, here and below.
   void MessageReceived(SessionId session, ToAggregator message, uint64_t bytes, absl::Time now);
   // The session stream has ended. Its data streams end on their own.
-  void SessionClosed(SessionId session, absl::Time now);
+  void SessionClosed(SessionId session, std::string ended, absl::Time now);
   void StreamOpened(StreamId stream, SessionToken token, absl::Time now);
   void FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now);
   void StreamClosed(StreamId stream, absl::Time now);
@@ -118,6 +118,7 @@ class Runner {
     std::vector<SentResult> unacknowledged;
     std::vector<Frame> waiting;  // No stream is open.
     bool closed = false;         // The session stream has ended; its settling is awaited.
+    std::string ended;           // Why the transport ended it.
   };
   struct ChunkOfValue {
     PayloadPart part;

@@ -46,7 +46,7 @@ void ExchangeReactor::Accept() {
   Resume();
 }
 
-void ExchangeReactor::Over() {
+void ExchangeReactor::Over(const absl::Status&) {
   if (stream_.has_value()) registry_.CloseStream(*stream_);
 }
 

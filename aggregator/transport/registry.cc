@@ -49,8 +49,8 @@ StreamId Registry::Open(std::shared_ptr<ExchangeReactor> stream, SessionToken to
   return id;
 }
 
-void Registry::CloseSession(SessionId session) {
-  if (TakeSession(session) != nullptr) engine_.CloseSession(session);
+void Registry::CloseSession(SessionId session, const absl::Status& ended) {
+  if (TakeSession(session) != nullptr) engine_.CloseSession(session, std::string(ended.message()));
 }
 
 void Registry::CloseStream(StreamId stream) {

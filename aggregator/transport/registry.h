@@ -35,8 +35,8 @@ class Registry {
   SessionId Open(std::shared_ptr<SessionReactor> session);
   StreamId Open(std::shared_ptr<ExchangeReactor> stream, SessionToken token);
 
-  // The stream is over: the engine is told.
-  void CloseSession(SessionId session);
+  // The stream is over: the engine is told, and why if it was not the other side's doing.
+  void CloseSession(SessionId session, const absl::Status& ended);
   void CloseStream(StreamId stream);
   // The engine has said so itself.
   std::shared_ptr<SessionReactor> TakeSession(SessionId session);

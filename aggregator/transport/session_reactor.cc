@@ -46,8 +46,8 @@ absl::Status SessionReactor::Take(const grpc::ByteBuffer& message) {
   return absl::OkStatus();
 }
 
-void SessionReactor::Over() {
-  if (session_.has_value()) registry_.CloseSession(*session_);
+void SessionReactor::Over(const absl::Status& ended) {
+  if (session_.has_value()) registry_.CloseSession(*session_, ended);
 }
 
 void SessionReactor::Count(const absl::Status& why) {

@@ -35,7 +35,7 @@ class SessionReactor : public StreamReactor {
 
  private:
   absl::Status Take(const grpc::ByteBuffer& message) override;
-  void Over() override;
+  void Over(const absl::Status& ended) override;
   void Count(const absl::Status& why) override;
 
   Registry& registry_;

@@ -257,7 +257,7 @@ void StreamReactor::OnWriteDone(bool ok) {
     MutexLock lock(mutex_);
     writing_ = false;
   }
-  if (!ok) Close(absl::UnavailableError("The connection broke."), Rest::kDrop);
+  if (!ok) Close(absl::OkStatus(), Rest::kDrop);  // The connection broke: nobody reads the status.
   Drive();
 }
 
@@ -300,19 +300,20 @@ void StreamReactor::CutOff() {
 }
 
 void StreamReactor::OnCancel() {
-  Close(absl::CancelledError("The connection or the call was ended by the other side."),
-        Rest::kDrop);
+  Close(absl::OkStatus(), Rest::kDrop);  // By the other side, which reads no status any more.
   TellOver();
 }
 
 void StreamReactor::TellOver() {
+  absl::Status ended;
   {
     MutexLock lock(mutex_);
     over_ = true;
     if (taking_ || told_over_) return;
     told_over_ = true;
+    if (closing_.has_value()) ended = *closing_;
   }
-  Over();
+  Over(ended);
 }
 
 void StreamReactor::OnDone() {

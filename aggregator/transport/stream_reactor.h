@@ -93,8 +93,9 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   // the stream.
   virtual absl::Status Take(const grpc::ByteBuffer& message) = 0;
 
-  // The stream is over, or will be; exactly once, on a thread of gRPC's.
-  virtual void Over() = 0;
+  // The stream is over, or will be; exactly once, on a thread of gRPC's. `ended`: why it was closed
+  // here; OK when the other side or the network ended it.
+  virtual void Over(const absl::Status& ended) = 0;
 
   // Counts why Take was not OK.
   virtual void Count(const absl::Status& why) = 0;

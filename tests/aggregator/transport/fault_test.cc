@@ -122,6 +122,13 @@ TEST_F(TransportFault, Fault_N10_ErrorsOfAnOpenSessionNameItsWorker) {
   const absl::Status why = stream.AwaitEnd();
   EXPECT_EQ(why.code(), StatusCode::kInvalidArgument) << why;
   EXPECT_THAT(Text(why), HasSubstr("worker b of job job"));
+  // Operators see the same, and not that b closed its connections.
+  Await([this] { return counters().calls_ended + 3 == counters().calls_begun; });
+  for (int i = 0; i < 2; ++i) loopback_.Pass(absl::Milliseconds(20));
+  const std::vector<Note> notes = loopback_.notes.OfKind(NoteKind::kWorkerDisconnected);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0].worker, "b");
+  EXPECT_EQ(notes[0].text, "The aggregator ended its session. " + Text(why));
 }
 
 TEST_F(TransportFault, Fault_N10_DataStreamBeginsWithBindAndHasOne) {
