@@ -10,8 +10,8 @@
 // per round. The first line, None, is a round without a flood.
 //
 // In the last line, RegisterMost, each of the 60 registers as many tensors as a lane can have, in
-// messages of as many as a client sends at once. Its time is that of all the registrations; `p99_ms`
-// and `max_ms` are of the rounds meanwhile.
+// messages of as many as a client sends at once. Its time is that of all the registrations;
+// `p99_ms` and `max_ms` are of the rounds meanwhile.
 
 #include <algorithm>
 #include <atomic>
@@ -97,23 +97,15 @@ class Wire : public Transport {
   std::atomic<uint64_t> consumed_[kSessions]{};
 };
 
-class Aggregator : public Network {
+class Aggregator : public EngineNetwork {
  public:
-  Aggregator() : wire(transport), engine(Options(), clock, *reducer, silent, nullptr) {
+  Aggregator()
+      : EngineNetwork(engine),
+        wire(transport),
+        engine(Options(), clock, *reducer, silent, nullptr) {
     engine.Start(wire);
   }
   ~Aggregator() override { engine.Stop(); }
-
-  SessionId OpenSession() override { return engine.OpenSession(); }
-  void TakeMessage(SessionId session, ToAggregator message) override {
-    engine.TakeMessage(session, std::move(message), 1);
-  }
-  void CloseSession(SessionId session) override { engine.CloseSession(session); }
-  StreamId OpenStream(SessionToken token) override { return engine.OpenStream(token); }
-  void TakeFrame(StreamId stream, IncomingFrame frame) override {
-    engine.TakeFrame(stream, std::move(frame));
-  }
-  void CloseStream(StreamId stream) override { engine.CloseStream(stream); }
 
   static EngineOptions Options() {
     EngineOptions options;

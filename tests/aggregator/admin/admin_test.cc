@@ -50,9 +50,12 @@ EngineOptions OptionsWithTerm() {
 }
 
 // An engine without sockets, and the admin service with one.
-class Aggregator : public Network {
+class Aggregator : public EngineNetwork {
  public:
-  Aggregator() : recorder(events), engine(OptionsWithTerm(), clock, *reducer, recorder, nullptr) {
+  Aggregator()
+      : EngineNetwork(engine),
+        recorder(events),
+        engine(OptionsWithTerm(), clock, *reducer, recorder, nullptr) {
     engine.Start(transport);
     AdminOptions options;
     options.address = "127.0.0.1:0";
@@ -69,17 +72,6 @@ class Aggregator : public Network {
     admin.reset();
     engine.Stop();
   }
-
-  SessionId OpenSession() override { return engine.OpenSession(); }
-  void TakeMessage(SessionId session, ToAggregator message) override {
-    engine.TakeMessage(session, std::move(message), 1);
-  }
-  void CloseSession(SessionId session) override { engine.CloseSession(session); }
-  StreamId OpenStream(SessionToken token) override { return engine.OpenStream(token); }
-  void TakeFrame(StreamId stream, IncomingFrame frame) override {
-    engine.TakeFrame(stream, std::move(frame));
-  }
-  void CloseStream(StreamId stream) override { engine.CloseStream(stream); }
 
   // A request that is good but for what it is about.
   template <typename Request>

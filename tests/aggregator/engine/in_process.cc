@@ -341,7 +341,7 @@ void RigWorker::LoseSession() { network_.CloseSession(session); }
 // ---- rig
 
 Rig::Rig(EngineOptions options, StateFile* state_file)
-    : engine(std::move(options), clock, *reducer, notes, state_file) {
+    : EngineNetwork(engine), engine(std::move(options), clock, *reducer, notes, state_file) {
   engine.Start(transport);
 }
 

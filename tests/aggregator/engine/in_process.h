@@ -188,21 +188,30 @@ T LookAt(Engine& engine, const std::function<T(const Runner&)>& look) {
   return *seen;
 }
 
-class Rig : public Network {
+// Leads straight into an engine, which is the deriving class's and outlives its use.
+class EngineNetwork : public Network {
+ public:
+  explicit EngineNetwork(Engine& engine) : engine_(engine) {}
+
+  SessionId OpenSession() override { return engine_.OpenSession(); }
+  void TakeMessage(SessionId session, ToAggregator message) override {
+    engine_.TakeMessage(session, std::move(message), 1);
+  }
+  void CloseSession(SessionId session) override { engine_.CloseSession(session); }
+  StreamId OpenStream(SessionToken token) override { return engine_.OpenStream(token); }
+  void TakeFrame(StreamId stream, IncomingFrame frame) override {
+    engine_.TakeFrame(stream, std::move(frame));
+  }
+  void CloseStream(StreamId stream) override { engine_.CloseStream(stream); }
+
+ private:
+  Engine& engine_;
+};
+
+class Rig : public EngineNetwork {
  public:
   explicit Rig(EngineOptions options = {}, StateFile* state_file = nullptr);
   ~Rig() override;
-
-  SessionId OpenSession() override { return engine.OpenSession(); }
-  void TakeMessage(SessionId session, ToAggregator message) override {
-    engine.TakeMessage(session, std::move(message), 1);
-  }
-  void CloseSession(SessionId session) override { engine.CloseSession(session); }
-  StreamId OpenStream(SessionToken token) override { return engine.OpenStream(token); }
-  void TakeFrame(StreamId stream, IncomingFrame frame) override {
-    engine.TakeFrame(stream, std::move(frame));
-  }
-  void CloseStream(StreamId stream) override { engine.CloseStream(stream); }
 
   // Time passes, and the engine has noticed.
   void Pass(absl::Duration time);
