@@ -54,7 +54,7 @@ void Round::IndexMembers() {
 }
 
 void Round::CountMembers() {
-  contributors_ = begun_ = effective_ = alive_ = receivers_ = awaited_ = 0;
+  contributors_ = begun_ = effective_ = alive_ = receivers_ = there_ = awaited_ = 0;
   unblocked_ = waiting_ = 0;
   for (const RoundMember& member : members_) {
     const bool contributes = member.standing == Standing::kContributor;
@@ -63,6 +63,7 @@ void Round::CountMembers() {
     effective_ += member.effective;
     alive_ += !member.gone;
     receivers_ += Receives(member);
+    there_ += !member.gone && member.presence == Presence::kThere;
     awaited_ += Receives(member) && !member.staged;
     unblocked_ += !member.blocked;
     waiting_ += member.waits;
@@ -81,7 +82,7 @@ int Round::IndexOf(Slot slot) const {
 }
 
 bool Round::Settled() const {
-  return phase_ == RoundPhase::kPrepared && awaited_ == 0 && AnyoneAlive();
+  return phase_ == RoundPhase::kPrepared && AnyoneAlive() && (awaited_ == 0 || there_ == 0);
 }
 
 void Round::GrowLayout(const RoundScope& scope) {

@@ -189,7 +189,8 @@ class Round {
     return members_[static_cast<size_t>(IndexOf(slot))].presence == Presence::kThere;
   }
 
-  // Prepared, and every live member staged. False when nobody is alive.
+  // Prepared, and every live member that gets the value has staged it. A call that nobody who is
+  // alive takes part in waits for nobody. False when nobody is alive.
   bool Settled() const;
   bool AnyoneAlive() const { return alive_ > 0; }
 
@@ -259,7 +260,7 @@ class Round {
 
   auto Fields() const {
     return std::tie(number_, ballot_, value_ballot_, phase_, value_, members_, spec_, compared_,
-                    pull_, contributors_, begun_, effective_, alive_, receivers_, awaited_,
+                    pull_, contributors_, begun_, effective_, alive_, receivers_, there_, awaited_,
                     unblocked_, waiting_, dropped_, chunks_, arrived_, unacked_, result_digests_,
                     norms_, skip_counts_, ready_, reducing_, results_out_, full_since_, overflow_,
                     nonfinite_, wanted_, supplier_, reconnect_, adopted_, replan_, wait_since_);
@@ -360,6 +361,7 @@ class Round {
   uint32_t effective_ = 0;  // Contributors that are effective.
   uint32_t alive_ = 0;      // Members that are not gone.
   uint32_t receivers_ = 0;  // Members that get the results: alive, and not away.
+  uint32_t there_ = 0;      // Live members that take part, see Presence.
   uint32_t awaited_ = 0;    // Receivers that have not staged.
   // For observers: nothing is decided by it, so it is none of the fields that are compared.
   struct Straggler {

@@ -111,6 +111,7 @@ void Round::TakePart(const RoundScope& scope, RoundMember& member) {
   if (member.presence == Presence::kUndecided) {
     member.presence = Presence::kThere;
     member.standing = Standing::kContributor;  // When prepared: should the round be run again.
+    CountMembers();
     if (prepared) TellPrepared(scope, member);
     return;
   }

@@ -334,7 +334,7 @@ bool Round::ValueIsLost() const {
 }
 
 bool Round::Orphaned() const {
-  return adopted_ && phase_ == RoundPhase::kPrepared && receivers_ > 0 && ValueIsLost();
+  return adopted_ && phase_ == RoundPhase::kPrepared && there_ > 0 && ValueIsLost();
 }
 
 // Asks the first member that holds the value for what others want of it; all of it again when that

@@ -192,6 +192,21 @@ TEST(Join, Fault_W19_APreparedCallDoesNotWaitForAJoinerThatWaitsForSomethingElse
   EXPECT_EQ(k.lane("call/eval").last, 1u);
 }
 
+// Whoever took part in it is gone, and the others will make the next one together.
+TEST(Join, Fault_W19_APreparedCallThatNobodyIsInEnds) {
+  PausedCall c;
+  c.a.stages = false;
+  TestWorker& j = c.Join("j");
+  j.Begin();
+  j.Say(Heartbeat{1, {{0, 2}}});
+  ASSERT_EQ(c.a.lane("call/eval").last, 0u) << "prepared over a, which has not staged it";
+  c.Step(WorkerExited{kJob, "a"});
+  TestWorker& k = c.Join("k");
+  ASSERT_EQ(k.role, Role::kMember);
+  EXPECT_EQ(j.lane("call/eval").last, 1u);
+  EXPECT_EQ(k.lane("call/eval").last, 1u);
+}
+
 TEST(Join, Fault_W19_AJoinerThatFinishesDoesNotHoldUpAPreparedCall) {
   PausedCall c;
   c.a.stages = false;
