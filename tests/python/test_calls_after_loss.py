@@ -1,9 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""NumPy jobs at their defaults, in which workers are killed and started again while the others are
-in a call: every call ends with all members, and nobody waits for ever.
+"""NumPy and C jobs at their defaults, in which workers are killed and started again while the
+others are in a call: every call ends with all members, and nobody waits for ever.
 
-A worker is this program with the argument `worker`. It prints a line per call and goes on until
-one of them has read "stop".
+A worker is this program with the argument `worker`, or call_worker.cc. It prints a line per call
+and goes on until one of them has read "stop".
 """
 
 import os
@@ -18,7 +18,10 @@ from pathlib import Path
 import jobs
 import numpy as np
 
-_BASIND, _LIBRARY = (Path(argument) for argument in sys.argv[-2:])
+_C_WORKER, _BASIND, _LIBRARY = (Path(argument) for argument in sys.argv[-3:])
+_ARGUMENTS = [str(_C_WORKER), str(_BASIND), str(_LIBRARY)]
+_PYTHON = [sys.executable, __file__, "worker"]
+_C = [str(_C_WORKER)]
 
 
 def _work(loop: str) -> None:
@@ -52,7 +55,9 @@ def _work(loop: str) -> None:
 
 
 class _Worker:
-    def __init__(self, address: str, job: str, name: str, workers: int, loop: str) -> None:
+    def __init__(
+        self, program: list[str], address: str, job: str, name: str, workers: int, loop: str
+    ) -> None:
         environment = {
             **os.environ,
             "BASIN_ADDRESS": address,
@@ -61,9 +66,8 @@ class _Worker:
             "BASIN_MAX_WORKERS": str(workers),
             "BASIN_LIBRARY": str(_LIBRARY),
         }
-        program = [sys.executable, __file__, "worker", loop, str(_BASIND), str(_LIBRARY)]
         self.process = subprocess.Popen(
-            program,
+            [*program, loop, *_ARGUMENTS],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -120,12 +124,14 @@ class CallsAfterLossTest(unittest.TestCase):
     def tearDownClass(cls) -> None:
         cls.aggregator.close()
 
-    def _run(self, loop: str, workers: int, killed: int, times: int) -> None:
+    def _run(
+        self, loop: str, workers: int, killed: int, times: int, program: list[str] = _PYTHON
+    ) -> None:
         job = f"{self.id().rsplit('.', 1)[-1].replace('_', '-').lower()[:50]}"
         everyone = f"call {workers}"
 
         def start(name: str) -> _Worker:
-            return _Worker(self.aggregator.address, job, name, workers, loop)
+            return _Worker(program, self.aggregator.address, job, name, workers, loop)
 
         alive = {f"w-{i}": start(f"w-{i}") for i in range(workers)}
         try:
@@ -167,6 +173,9 @@ class CallsAfterLossTest(unittest.TestCase):
 
     def test_fault_w19_a_call_and_a_barrier(self) -> None:
         self._run("a|", workers=2, killed=1, times=4)
+
+    def test_fault_w19_in_c_too(self) -> None:
+        self._run("ab|", workers=2, killed=1, times=4, program=_C)
 
     def test_fault_w19_a_barrier_goes_on_too(self) -> None:
         self._run("|", workers=2, killed=1, times=3)
