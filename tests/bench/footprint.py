@@ -80,7 +80,12 @@ class RoundSpec(ctypes.Structure):
 
 
 class Buffer(ctypes.Structure):
-    _fields_ = (("tensor", c_uint32), ("given", c_void_p), ("received", c_void_p))
+    _fields_ = (
+        ("tensor", c_uint32),
+        ("given", c_void_p),
+        ("received", c_void_p),
+        ("bytes", ctypes.c_size_t),
+    )
 
 
 class Worker:
@@ -102,6 +107,7 @@ class Worker:
         shape = (c_uint64 * 1)(elements)
         tensor = Tensor(b"gradient", F32, 1, shape)
         self._lane, self._tensor = c_uint32(), c_uint32()
+        self._bytes = 4 * elements
         self._call(
             *("register", self._worker, b"model", GRADIENT, byref(tensor), ctypes.c_size_t(1)),
             *(byref(self._lane), byref(self._tensor)),
@@ -110,7 +116,7 @@ class Worker:
         self._call("await_member", self._worker, ctypes.c_int64(60 * SECOND))
 
     def round(self, memory: int) -> None:
-        spec, buffer = RoundSpec(SUM), Buffer(self._tensor, memory, memory)
+        spec, buffer = RoundSpec(SUM), Buffer(self._tensor, memory, memory, self._bytes)
         self._call(
             *("allreduce", self._worker, self._lane, byref(spec), byref(buffer)),
             *(ctypes.c_size_t(1), ctypes.c_int64(60 * SECOND), None),

@@ -36,7 +36,7 @@ int main(void) {
   double numbers[] = {1, 2, 3, 4};
   basin_round_spec spec = BASIN_ROUND_SPEC_INIT;
   spec.op = BASIN_SUM;
-  const basin_buffer buffer = {handle, numbers, numbers};
+  const basin_buffer buffer = {handle, numbers, numbers, sizeof numbers};
   basin_result* result = NULL;
   if (basin_allreduce(worker, lane, &spec, &buffer, 1, BASIN_SECONDS(60), &result, &error) !=
       BASIN_OK) {
