@@ -156,9 +156,9 @@ TEST(TransportLimit, Fault_S6_EmptyPartsInPiecesTakeLittleMemory) {
   const absl::Status end = stream.AwaitEnd();
   EXPECT_EQ(end.code(), StatusCode::kInvalidArgument) << end;
   EXPECT_THAT(std::string(end.message()), HasSubstr("hello.lanes has more than 1024 entries"));
-  // Copies of the pieces on both ends of the connection, more of them under a sanitizer. The lanes
-  // themselves would be a hundred times as large as the pieces.
-  EXPECT_LT(PeakBytes() - before, 16 * kPieces * kMiB);
+  // Copies of the pieces on both ends of the connection; a sanitizer keeps what was freed as well.
+  // The lanes themselves would be a hundred times as large as the pieces.
+  EXPECT_LT(PeakBytes() - before, 48 * kPieces * kMiB);
   ExpectServes(loopback);
 }
 
