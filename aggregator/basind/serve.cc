@@ -180,7 +180,7 @@ class Service {
     SayOnceAMinute(address, "peer_refused", absl::StrCat("From ", address, ": ", what));
   }
 
-  // Of messages of peers, likewise.
+  // What protobuf prints about messages of peers, once a minute for all of them.
   void SayProtobuf(const std::string& text) { SayOnceAMinute("protobuf", "protobuf", text); }
 
   void SayOnceAMinute(const std::string& source, const char* event, std::string reason) {

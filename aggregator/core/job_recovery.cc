@@ -10,18 +10,9 @@
 #include "aggregator/core/footprint.h"
 #include "aggregator/core/job.h"
 #include "aggregator/core/spec.h"
+#include "proto/vocabulary/counted.h"
 
 namespace basin::aggregator {
-namespace {
-
-bool IsCounted(const VerdictRecord& record, const Incarnation& incarnation) {
-  const auto& contributors = record.value.contributors;
-  return std::any_of(contributors.begin(), contributors.end(), [&](const Contributor& contributor) {
-    return contributor.incarnation == incarnation;
-  });
-}
-
-}  // namespace
 
 // Forgets what this aggregator believed and waits for those who remember. Sessions are ended, so
 // that everyone says hello again with its history.
@@ -349,20 +340,19 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
 
 // Members that were counted in no verdict they remember, where there was one.
 void Job::NoteWhoIsOutOfStep() {
-  for (const Lane& lane : lanes_) {
-    if (lane.verdicts.empty()) continue;
-    for (const auto& [id, hello] : hellos_) {
-      const std::optional<Slot> slot = workers_.Find(id);
-      if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
-      Worker& worker = workers_[*slot];
-      worker.out_of_step = true;
-      for (const LaneHistory& history : hello.lanes) {
-        for (const VerdictRecord& record : history.verdicts) {
-          if (IsCounted(record, worker.incarnation)) worker.out_of_step = false;
-        }
+  const bool told = std::any_of(lanes_.begin(), lanes_.end(),
+                                [](const Lane& lane) { return !lane.verdicts.empty(); });
+  if (!told) return;
+  for (const auto& [id, hello] : hellos_) {
+    const std::optional<Slot> slot = workers_.Find(id);
+    if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
+    Worker& worker = workers_[*slot];
+    worker.out_of_step = true;
+    for (const LaneHistory& history : hello.lanes) {
+      for (const VerdictRecord& record : history.verdicts) {
+        if (IsCounted(record.value, id, worker.incarnation)) worker.out_of_step = false;
       }
     }
-    return;
   }
 }
 

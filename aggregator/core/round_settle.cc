@@ -236,11 +236,11 @@ void Round::SendPrepared(const RoundScope& scope) {
   SetPhase(RoundPhase::kPrepared);
   full_since_ = absl::InfiniteFuture();
   SendAll all;
+  const bool aborted = value_.outcome == Outcome::kAborted;
   for (RoundMember& member : members_) {
     // There is nothing that it could still take part in.
-    const bool aborted = value_.outcome == Outcome::kAborted;
     if (aborted && member.presence == Presence::kUndecided) member.presence = Presence::kAway;
-    SetStaged(member, false);
+    member.staged = false;
     member.progress = member.behind_since = member.free_since = scope.now;
     member.fetched = 0;
     member.named_late = false;

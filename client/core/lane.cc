@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "proto/vocabulary/counted.h"
 
 namespace basin::client {
 
@@ -526,11 +527,7 @@ Finding Lane::TakeEarly(const Scope& scope, Finding finding) {
 bool Lane::WentWithout(const Scope& scope, const VerdictRecord& record) const {
   if (kind_ != LaneKind::kCall || record.value.outcome != Outcome::kCommitted) return false;
   if (settlement_.phase() != SettlePhase::kCollecting || Holds(record)) return false;
-  for (const Contributor& contributor : record.value.contributors) {
-    if (contributor.worker == scope.config.worker && contributor.incarnation == scope.incarnation) {
-      return false;
-    }
-  }
+  if (IsCounted(record.value, scope.config.worker, scope.incarnation)) return false;
   return !round_.has_value() || round_->state() != RoundState::kWithdrawn;
 }
 

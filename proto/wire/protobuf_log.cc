@@ -17,7 +17,7 @@ namespace basin::wire {
 
 namespace {
 
-// Protobuf's handler is a function without an argument for whom it works.
+// Protobuf's handler is a plain function, so that what takes the lines must be found without it.
 const std::function<void(const std::string& text)>* taker = nullptr;
 
 void Handle(google::protobuf::LogLevel, const char* file, int line, const std::string& message) {

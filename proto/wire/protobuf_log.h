@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Where the lines go that protobuf prints to stderr by itself. Of a string that is not UTF-8 they
-// alone name the field: to the decoder the message is none.
+// Where the lines go that protobuf prints to stderr by itself. Only they name the field whose
+// string is not UTF-8: the decoder sees no message at all.
 //
 // Thread contract: made and destroyed while no other thread uses protobuf; one at a time in a
 // process, for protobuf has one place for all of it.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/vocabulary/counted.h"
 #include "tests/simulation/narrate.h"
 #include "tests/simulation/worker_process.h"
 #include "tests/simulation/world.h"
@@ -288,14 +289,8 @@ void WorkerProcess::CatchUp(Lane& lane) {
 bool WorkerProcess::WentWithout(const Lane& lane, const VerdictRecord& record) const {
   if (world_.scenario.lanes[lane.model].kind != LaneKind::kCall) return false;
   const client::Lane& core = core_.lanes()[static_cast<size_t>(&lane - lanes_.data())];
-  return core.last_verdict() >= record.round && !core.undelivered().has_value() && !Counted(record);
-}
-
-bool WorkerProcess::Counted(const VerdictRecord& record) const {
-  return std::any_of(record.value.contributors.begin(), record.value.contributors.end(),
-                     [&](const Contributor& contributor) {
-                       return contributor.worker == id() && contributor.incarnation == incarnation_;
-                     });
+  return core.last_verdict() >= record.round && !core.undelivered().has_value() &&
+         !IsCounted(record.value, id(), incarnation_);
 }
 
 void WorkerProcess::Pass(Lane& lane, const VerdictRecord& record) {
@@ -311,7 +306,7 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   lane.phase = LanePhase::kIdle;
   CatchUp(lane);
   if (lane.last >= record.round) return TurnAfter(0);  // Caught up with just now.
-  const bool counted = Counted(record);
+  const bool counted = IsCounted(record.value, id(), incarnation_);
   // A worker that joined in a pause when the value was fixed already only stages it. The verdict
   // may also be that of an earlier aggregator, which knew nothing of this life of the worker.
   const bool too_late =

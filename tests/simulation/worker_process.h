@@ -169,7 +169,6 @@ class WorkerProcess {
   void Apply(Lane& lane, const VerdictRecord& record);
   void CatchUp(Lane& lane);
   bool WentWithout(const Lane& lane, const VerdictRecord& record) const;
-  bool Counted(const VerdictRecord& record) const;
   bool HasState(const Lane& lane) const;
   void Pass(Lane& lane, const VerdictRecord& record);
   void Settle(Lane& lane, const VerdictRecord& record);
@@ -187,7 +186,7 @@ class WorkerProcess {
   bool alive_ = true;
   bool fenced_ = false;    // Told that it may never come back.
   bool drained_ = false;   // It is to leave at the next boundary.
-  uint32_t position_ = 0;  // Of a script: the model whose lane is next.
+  uint32_t position_ = 0;  // Where a script is: the model whose lane is next.
   bool finished_ = false;
   Phase phase_ = Phase::kImporting;
   SimTime timer_at_;

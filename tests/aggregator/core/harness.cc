@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "proto/vocabulary/counted.h"
+
 namespace basin::aggregator {
 namespace {
 
@@ -304,11 +306,7 @@ void TestWorker::TakeVerdict(LaneView& view, const VerdictRecord& record) {
   EXPECT_EQ(record.chain, ExtendChain(view.chain, record.round, record.value))
       << id << ", round " << record.round;
   // A call that was made without it, see Presence::kAway.
-  const auto& counted = record.value.contributors;
-  const bool without = view.kind == LaneKind::kCall &&
-                       std::none_of(counted.begin(), counted.end(), [&](const Contributor& worker) {
-                         return worker.worker == id && worker.incarnation == incarnation;
-                       });
+  const bool without = view.kind == LaneKind::kCall && !IsCounted(record.value, id, incarnation);
   EXPECT_TRUE(without || (view.staged.has_value() && view.staged->round == record.round))
       << id << " was told a verdict of round " << record.round << ", which it has not staged";
   if (view.staged.has_value()) {

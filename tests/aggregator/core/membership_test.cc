@@ -140,6 +140,21 @@ struct PausedCall : Cluster {
   TestWorker& b;
 };
 
+// One whose value was fixed before `k` joined: over a, which has not staged it, and one that is
+// lost.
+struct PreparedCall : PausedCall {
+  PreparedCall() : k(JoinPrepared()) {}
+  TestWorker& JoinPrepared() {
+    a.stages = false;
+    TestWorker& j = Join("j");
+    j.Contribute(Spec(ReduceOp::kSum), "call/eval");
+    EXPECT_EQ(j.lane("call/eval").last, 0u) << "prepared, and a has not staged it";
+    Step(WorkerExited{kJob, "j"});
+    return Join("k");
+  }
+  TestWorker& k;
+};
+
 TEST(Join, InAPauseACallThatIsOpenGoesOnWithAllMembers) {
   PausedCall c;
   EXPECT_TRUE(c.job().Paused());
@@ -175,12 +190,8 @@ TEST(Join, Fault_W19_ACallDoesNotWaitForAJoinerThatWaitsForSomethingElse) {
 // The survivors are in a call whose value is fixed, and the joiner's script begins elsewhere: it
 // knows nothing of the lane, so nothing that it could do about it is waited for.
 TEST(Join, Fault_W19_APreparedCallDoesNotWaitForAJoinerThatWaitsForSomethingElse) {
-  PausedCall c;
-  c.a.stages = false;
-  TestWorker& j = c.Join("j");
-  j.Contribute(Spec(ReduceOp::kSum), "call/eval");
-  c.Step(WorkerExited{kJob, "j"});
-  TestWorker& k = c.Join("k");
+  PreparedCall c;
+  TestWorker& k = c.k;
   ASSERT_EQ(k.role, Role::kMember);
   c.a.Stage("call/eval");
   EXPECT_EQ(c.a.lane("call/eval").last, 0u) << "k may be about to make the call";
@@ -192,7 +203,7 @@ TEST(Join, Fault_W19_APreparedCallDoesNotWaitForAJoinerThatWaitsForSomethingElse
   EXPECT_EQ(k.lane("call/eval").last, 1u);
 }
 
-// Whoever took part in it is gone, and the others will make the next one together.
+// The workers that took part in it are gone, and the others will make the next one together.
 TEST(Join, Fault_W19_APreparedCallThatNobodyIsInEnds) {
   PausedCall c;
   c.a.stages = false;
@@ -208,14 +219,9 @@ TEST(Join, Fault_W19_APreparedCallThatNobodyIsInEnds) {
 }
 
 TEST(Join, Fault_W19_AJoinerThatFinishesDoesNotHoldUpAPreparedCall) {
-  PausedCall c;
-  c.a.stages = false;
-  TestWorker& j = c.Join("j");
-  j.Contribute(Spec(ReduceOp::kSum), "call/eval");
-  c.Step(WorkerExited{kJob, "j"});
-  TestWorker& k = c.Join("k");
+  PreparedCall c;
   c.a.Stage("call/eval");
-  k.Say(Finished{});
+  c.k.Say(Finished{});
   EXPECT_EQ(c.a.verdict("call/eval").round, 1u);
 }
 
@@ -241,13 +247,8 @@ TEST(Join, AJoinerThatWasLeftOutIsCountedWhenItBeginsAfterAll) {
 
 // The value was fixed before it joined: it takes the result, and its contribution is not counted.
 TEST(Join, ACallThatIsPreparedGivesItsValueToTheJoiner) {
-  PausedCall c;
-  c.a.stages = false;
-  TestWorker& j = c.Join("j");
-  j.Contribute(Spec(ReduceOp::kSum), "call/eval");
-  ASSERT_EQ(j.lane("call/eval").last, 0u) << "prepared, and a has not staged it";
-  c.Step(WorkerExited{kJob, "j"});
-  TestWorker& k = c.Join("k");
+  PreparedCall c;
+  TestWorker& k = c.k;
   ASSERT_EQ(k.role, Role::kMember);
   k.Begin(Spec(ReduceOp::kSum), "call/eval");
   EXPECT_EQ(k.rejected(), ErrorCode::kOk);
