@@ -5,10 +5,10 @@
 #   docker build -t basin .
 #   docker run --read-only -p 29600:29600 basin serve --grpc-listen=0.0.0.0:29600 --grpc-insecure
 #
-# BUILD_BASE  where it is built: Debian 12 or newer, with a shell and apt.
-# BASE        what it runs on: glibc at least as new as that of BUILD_BASE. It needs no shell and no
-#             package manager, because nothing is run in it while the image is built.
-# PREBUILT    a folder of the context that scripts/image-root.sh made; nothing is compiled then.
+# BUILD_BASE  the base of the build stage: Debian 12 or newer, with a shell and apt.
+# BASE        the base of the image, with a glibc at least as new as that of BUILD_BASE. It needs
+#             no shell and no package manager, because the build runs nothing in it.
+# PREBUILT    a folder of the context that scripts/image-root.sh created; then nothing is compiled.
 
 ARG BUILD_BASE=debian:bookworm
 ARG BASE=debian:bookworm-slim
@@ -29,7 +29,7 @@ RUN if [ -n "$PREBUILT" ]; then \
 
 FROM ${BASE}
 COPY --from=build /image /
-# Any number will do; a number, because Kubernetes cannot tell whether a name is root's.
+# Any number but 0. It must be a number, because Kubernetes cannot check whether a name is root.
 USER 65532:65532
 EXPOSE 29600 29601
 ENTRYPOINT ["/usr/bin/basind"]

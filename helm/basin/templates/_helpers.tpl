@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* Names of pods are this and "-0", and must fit into a label. */}}
+{{/* The pod is named this plus "-0", which must fit into a label. */}}
 {{- define "basin.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
@@ -13,7 +13,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Never changed: a StatefulSet cannot be upgraded to other ones. */}}
+{{/* Must never change: a StatefulSet cannot be upgraded to other selector labels. */}}
 {{- define "basin.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "basin.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -36,10 +36,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* The user's options, and above them those that have to agree with the rest of the pod. */}}
+{{/* The user's options, overridden by those that must agree with the rest of the pod. */}}
 {{- define "basin.config" -}}
 {{- if not (dig "grpc" "insecure" false .Values.config) }}
-{{- fail "there is no encryption yet: whoever reaches the aggregator can read and change gradients. Where the network itself is trusted, set config.grpc.insecure to true" }}
+{{- fail "there is no encryption yet: any peer that reaches the aggregator can read and change gradients. If you trust the network, set config.grpc.insecure to true" }}
 {{- end }}
 {{- $own := dict
   "grpc" (dict "listen" (printf "%s:%v" .Values.listenHost .Values.ports.grpc))
