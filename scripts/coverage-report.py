@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Line coverage of one folder, from the profiles that a coverage build wrote.
+"""Line coverage of one folder, from the profiles of a coverage build.
 
-Prints a line per file with the lines that no test reached, then the total. Exits with 1 when the
-total is below the minimum or a source file of the folder was in no test binary.
+Prints the uncovered lines of each file, then the total. Exits with 1 if the total is below the
+minimum or a source file of the folder is in no test binary.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def line_counts(lcov: str, folder: Path) -> dict[Path, dict[int, int]]:
     current: dict[int, int] = {}
     for line in lcov.splitlines():
         if line.startswith("SF:"):
-            # Compiled with relative paths, a file's name holds the build folder and "..".
+            # Compilation uses relative paths, so a file's name has the build folder and "..".
             path = Path(os.path.normpath(line[3:]))
             current = counts.setdefault(path, {}) if path.is_relative_to(folder) else {}
         elif line.startswith("DA:"):
@@ -100,7 +100,7 @@ def main() -> int:
     percent = 100.0 * covered / total if total else 0.0
     print(
         f"{arguments.folder}: {percent:.1f} % of {total} lines covered "
-        f"(at least {arguments.minimum:g} % wanted)"
+        f"(minimum {arguments.minimum:g} %)"
     )
     return 1 if absent or percent < arguments.minimum else 0
 

@@ -4,22 +4,22 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Builds Basin and shows it at work: an aggregator and four workers on this machine train a small
-network on real handwritten digits, and end with the same parameters, bit for bit.
+Builds Basin and runs a demonstration: an aggregator and four workers on this machine train a small
+network on handwritten digits, and end with the same parameters, bit for bit.
 
 usage: scripts/demo.sh [--workers N] [ARGUMENT...]
        scripts/demo.sh --simulator [ARGUMENT...]
 
-  --workers N   so many workers instead of four
-  --simulator   instead: whole training jobs with the real state machines of the aggregator and of
-                the clients, on a simulated network and clock, with faults that a seed decides
-  ARGUMENT...   handed to examples/digits.py, or to basin-simulate; both know --help
+  --workers N   number of workers (default: 4)
+  --simulator   run whole training jobs with the real state machines of aggregator and clients on a
+                simulated network and clock instead, with faults that depend on a seed
+  ARGUMENT...   passed to examples/digits.py, or to basin-simulate; both have --help
 
 examples:
   scripts/demo.sh
-  scripts/demo.sh --check               # and compare with one process on the same batches
-  scripts/demo.sh --kill                # a worker is killed in mid-run, the others go on
-  scripts/demo.sh --add                 # a worker is added in mid-run, with the others' state
+  scripts/demo.sh --check               # also compares with one process on the same batches
+  scripts/demo.sh --kill                # kills a worker during the run; the others continue
+  scripts/demo.sh --add                 # adds a worker during the run, with the others' state
   scripts/demo.sh --add --kill          # both
   scripts/demo.sh --simulator --seed 7  # the simulated run of seed 7
 HELP

@@ -7,7 +7,7 @@ case "${1-}" in
   --help | -h)
     echo "Formats all C++ (clang-format 14) and Python (ruff) of the tree in place."
     echo
-    echo "usage: scripts/format.sh [FILE...]    only these files, if any are named"
+    echo "usage: scripts/format.sh [FILE...]    formats only these files, if any are given"
     exit 0
     ;;
   -*)
@@ -17,7 +17,7 @@ case "${1-}" in
 esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# Arguments are taken from the root of the tree, as git prints them.
+# Arguments are relative to the root of the tree, as git prints them.
 git ls-files -co --exclude-standard --deduplicate -- "$@" | while read -r file; do
   [[ -f "$file" ]] || continue
   case "$file" in

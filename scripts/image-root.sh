@@ -4,13 +4,13 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Collects what the container image adds to its base: programs, and the shared libraries that they
-need. glibc is left to the base, which has to be at least as new as the one that they were linked
-with.
+Collects the files that the container image adds to its base: programs, and the shared libraries
+that they need. glibc comes from the base, and must be at least as new as the one that the programs
+were linked with.
 
 usage: scripts/image-root.sh FOLDER PROGRAM...
 
-FOLDER is made, and looks like the root of the image: usr/bin, usr/lib.
+FOLDER is created, with the layout of the image's root: usr/bin, usr/lib.
 
 example:
   scripts/image-root.sh /image build/release/aggregator/basind/basind
@@ -30,7 +30,7 @@ fi
 readonly folder="$1"
 shift
 
-# Its parts belong together, and with the loader and the name service of the base.
+# The parts of glibc must match each other, and the loader and the name service of the base.
 readonly GLIBC='/(ld-linux[^/]*|lib(c|m|dl|pthread|rt|resolv|util))\.so[^/]*$'
 
 libraries_of() { # program

@@ -1,8 +1,8 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Writes the schema of the Helm chart's values.
 
-The values of the chart itself are in helm/values.schema.part.json. What may stand below `config`
-comes from the option table of basind, less the options that the chart sets itself.
+The values of the chart itself come from helm/values.schema.part.json. The `config` section comes
+from the option table of basind, without the options that the chart sets itself.
 
 usage: basind config-schema | python3 scripts/make-chart-schema.py > helm/basin/values.schema.json
 """
@@ -14,14 +14,14 @@ from typing import Any
 
 PART = Path(__file__).resolve().parents[1] / "helm" / "values.schema.part.json"
 
-# helm/basin/templates/_helpers.tpl puts these above what the user gives.
+# helm/basin/templates/_helpers.tpl sets these, and overrides the user's values.
 SET_BY_THE_CHART = ("grpc.listen", "http.listen", "state.file", "drain.grace")
 
 
 def chart_schema(options: dict[str, Any]) -> dict[str, Any]:
     """The schema of the values, from the schema of basind's configuration file.
 
-    Raises KeyError when basind has no longer an option that the chart sets.
+    Raises KeyError if basind no longer has an option that the chart sets.
     """
     sections = options["properties"]
     for key in SET_BY_THE_CHART:

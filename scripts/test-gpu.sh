@@ -4,26 +4,26 @@ set -uo pipefail
 
 usage() {
   cat <<'HELP'
-Builds and runs the tests of the CUDA backend on a machine that has a GPU, nvcc, a C++ compiler and
-CMake, and nothing else of what Basin needs. No network.
+Builds and runs the tests of the CUDA backend. It needs only a GPU, nvcc, a C++ compiler and CMake,
+none of Basin's other dependencies, and no network.
 
   contract   the contract suite and the golden vectors, bit for bit against the scalar reference
-  sanitizer  part of that under compute-sanitizer (memcheck, racecheck, synccheck), where it is
+  sanitizer  part of that under compute-sanitizer (memcheck, racecheck, synccheck), if it is
              installed and allowed to run
   bench      bandwidth of the reduction, as a share of the device's own copy bandwidth
 
 usage: scripts/test-gpu.sh [--build DIR] [--arch LIST] [--build-only] [--no-sanitizer] [--no-bench]
 
   --build DIR    where to build (default: build/gpu)
-  --arch LIST    CUDA architectures, as CMake takes them (default: all that are shipped)
+  --arch LIST    CUDA architectures, as CMake takes them (default: all shipped ones)
   --build-only   stop after the build; needs no GPU
 
 All output goes to the terminal and to DIR/report.txt.
-Exit status: 0 passed, 1 failed, 2 usage, 77 built, but there is no GPU to run on.
+Exit status: 0 passed, 1 failed, 2 usage, 77 built, but there is no GPU.
 
 examples:
-  scripts/test-gpu.sh --arch native    # quick: for the GPU at hand alone
-  scripts/test-gpu.sh                  # with the code that is shipped
+  scripts/test-gpu.sh --arch native    # quick: only for this machine's GPU
+  scripts/test-gpu.sh                  # all shipped architectures
 HELP
 }
 
@@ -86,8 +86,8 @@ if ((status == 77)); then
   exit 77
 fi
 
-# A tool that cannot run here (a container may forbid it) is a skip with its own words; a tool that
-# ran and found something is a failure.
+# A tool that cannot run (a container may forbid it) is skipped, with its own message as the reason.
+# A tool that reports an error is a failure.
 sanitize() {
   local tool="$1" log="$build/sanitizer-$1.txt"
   compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/cuda_contract" --quick \

@@ -4,13 +4,13 @@ set -uo pipefail
 
 usage() {
   cat <<'HELP'
-Builds and tests Basin the way CI does. Stages run in this order; a stage that fails does not stop
-the next, and the exit status is 1 if anything failed.
+Builds and tests Basin as CI does. Stages run in this order; a failed stage does not stop the next,
+and the exit status is 1 if anything failed.
 
-  setup     what is missing on this machine is installed (scripts/setup.sh)
+  setup     installs missing packages (scripts/setup.sh)
   lint      clang-format, headers that compile alone, clang-tidy, ruff, mypy
-  release   hardened release build; all tests but the nightly ones
-  asan      AddressSanitizer + UndefinedBehaviorSanitizer; all tests but the long ones
+  release   hardened release build; all tests except nightly ones
+  asan      AddressSanitizer + UndefinedBehaviorSanitizer; all tests except long ones
   tsan      ThreadSanitizer; the tests with the label `tsan`
   fuzz      libFuzzer; 10 s per target, starting from the committed corpus
   coverage  line coverage of aggregator/core and client/core; at least 95 % each
@@ -19,9 +19,9 @@ the next, and the exit status is 1 if anything failed.
 usage: scripts/test.sh [--fast | --nightly] [--only STAGE]... [--jobs N] [--help]
 
   --fast        setup, lint without clang-tidy, and release without the long tests
-  --nightly     also the nightly tests, the long ones under sanitizers, clang-tidy over the tests
-                and with its static analyzer, 600 s per fuzz target, and full benchmark times
-  --only STAGE  only this stage; may be repeated, and the order above still holds
+  --nightly     also nightly tests, long tests under sanitizers, clang-tidy on the tests and with
+                its static analyzer, 600 s per fuzz target, and full benchmark times
+  --only STAGE  only this stage; may be repeated; stages still run in the order above
   --jobs N      parallel jobs (default: the number of processors)
 
 Logs, JUnit files and the coverage table go to build/reports/.
@@ -31,7 +31,7 @@ examples:
   scripts/test.sh                           # what CI runs
   scripts/test.sh --only lint               # style only
   scripts/test.sh --only asan --only tsan   # the sanitizers
-  scripts/test.sh --nightly                 # everything there is
+  scripts/test.sh --nightly                 # everything
 HELP
 }
 
@@ -84,12 +84,12 @@ readonly python="$root/.venv/bin/python3"
 mkdir -p "$reports"
 rm -f "$reports"/*
 
-# Compilations are found again by a tree that lies elsewhere.
+# Trees in different folders share the cache of compilations.
 export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1
-# Every commit is simulated with seeds of its own; the test prints them.
+# Every commit is simulated with different seeds; the test prints them.
 FRESH_SEEDS_FROM="$((16#$(git rev-parse HEAD 2>/dev/null | cut -c1-8 || echo 0) + 1))"
 export FRESH_SEEDS_FROM
-# A finding stops the test at once and names the line.
+# An error stops the test at once with a stack trace.
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
@@ -101,8 +101,8 @@ fi
 
 # ---- Steps --------------------------------------------------------------------------------------
 #
-# A stage is a list of steps. Each step is logged to a file of its own; the end of the log is shown
-# when the step fails. `results` collects lines `stage outcome count name` that the summary adds up.
+# A stage is a list of steps. Each step has its own log file, the end of which is shown if the step
+# fails. `results` collects lines `stage outcome count name`, which the summary adds up.
 
 readonly results="$reports/results.txt"
 : >"$results"
@@ -128,7 +128,7 @@ step() { # name command...
   return "$status"
 }
 
-# A step without tests of its own counts only when it fails.
+# A step that is not a test: counted only if it fails.
 required() { # name command...
   step "$@" || {
     record failed 1 "$1"
@@ -159,11 +159,11 @@ configure_and_build() { # preset [target...]
     required build ninja -C "build/$preset" -j "$jobs" "$@"
 }
 
-# Runs ctest and counts what it ran, from its own report.
+# Runs ctest and counts the test cases in its report.
 run_ctest() { # preset ctest-argument...
   local preset="$1" junit="$reports/$stage.xml"
   shift
-  # Many tests wait more than they compute.
+  # One more than the jobs, because many tests wait more than they compute.
   step test ctest --test-dir "build/$preset" -j $((jobs + 1)) --output-on-failure \
     --output-junit "$junit" --test-output-size-passed 4000000 \
     --test-output-size-failed 4000000 --no-tests=error "$@"
@@ -193,8 +193,8 @@ check_format() {
   cpp_sources '\.(h|cc|cu|cuh)$' . | xargs -r clang-format-14 --dry-run --Werror
 }
 
-# A header of Highway's kind (-inl.h) is meant to be included by others only, and one that its own
-# source includes first is compiled alone by every build.
+# Compiles each header alone, except Highway's -inl.h files, which only other headers include, and
+# headers that their own source includes first, which every build checks.
 check_headers() {
   # shellcheck disable=SC2016  # expanded by the inner shell
   cpp_sources '\.h$' proto kernels runtime aggregator client | grep -v -e '-inl\.h$' |
@@ -206,8 +206,8 @@ check_headers() {
        { echo "$1 does not compile alone"; exit 1; }' _ {}
 }
 
-# The static analyzer takes three quarters of clang-tidy's time, so every run but the nightly one
-# goes without it. In a test, speed is worth nothing.
+# Only the nightly run includes the static analyzer, which takes three quarters of clang-tidy's
+# time. Tests need no checks of performance.
 check_tidy() {
   local checks=(-checks='-clang-analyzer-*')
   [[ "$mode" == nightly ]] && checks=()
@@ -226,7 +226,7 @@ stage_lint() {
   check ruff .venv/bin/ruff check --no-cache .
   check ruff-format .venv/bin/ruff format --no-cache --check .
   check mypy .venv/bin/mypy --no-incremental
-  # Generated headers have to be there for what includes them.
+  # The headers to be checked include generated ones.
   required configure cmake --preset lint || return
   required generate ninja -C build/lint -j "$jobs" basin_generated || return
   check headers check_headers
@@ -256,7 +256,7 @@ stage_asan() {
 stage_tsan() {
   required configure cmake --preset tsan || return
   if ! has_target tsan tests-tsan; then
-    skip tsan "no test carries the label tsan"
+    skip tsan "no test has the label tsan"
     return
   fi
   required build ninja -C build/tsan -j "$jobs" tests-tsan || return
@@ -275,10 +275,10 @@ stage_fuzz() {
   run_ctest fuzz -L '^fuzz$'
 }
 
-# Only the tests of the areas that exercise the cores: other tests would be built for nothing.
+# Builds only the tests that exercise the cores.
 stage_coverage() {
   required configure cmake --preset coverage || return
-  # The report is made from the folder names in the objects, so none of another tree will do.
+  # The report uses the folder names in the objects, so objects of another tree cannot be reused.
   required build env -u CCACHE_NOHASHDIR \
     ninja -C build/coverage -j "$jobs" basin_aggregator_core_test basin_client_core_test \
     tests-simulation || return
@@ -318,7 +318,7 @@ stage_bench() {
   report layerdrop "$python" tests/bench/layerdrop/layerdrop.py --steps "$drops"
 }
 
-# A check whose output is what it is for.
+# A check whose output is shown.
 report() { # name command...
   check "$@"
   sed 's/^/    /' "$reports/$stage-$1.log"
