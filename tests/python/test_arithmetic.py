@@ -266,7 +266,7 @@ class ArithmeticTest(JobsTest):
         for given, (expected, text) in said.items():
             with self.subTest(given):
                 self.assertIn(expected, text)
-                self.assertRegex(text, r"(Use|Pass|Leave|Say|Count|Give) .*\.$")
+                self.assertRegex(text, r"(Use|Pass|Omit|Leave|Say|Count|Give) .*\.$")
         self.assertEqual([1.0] * 3, after)
 
     def test_criterion_5_3_who_declares_something_else_is_told_both_values(self) -> None:

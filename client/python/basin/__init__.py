@@ -38,7 +38,7 @@ Min = Op.MIN
 Max = Op.MAX
 Product = Op.PRODUCT
 
-# Of the library, which is one release with this package.
+# The version of the library, which has the same release as this package.
 __version__: str = lib.basin_version().decode()
 
 __all__ = [

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The C interface (basin/basin.h), declared for ctypes. Nothing here decides anything.
+"""The C interface (basin/basin.h), declared for ctypes, without any logic.
 
 ctypes releases the GIL during each call.
 """
@@ -120,7 +120,7 @@ _WORKER = c_void_p
 _ERROR = POINTER(c_void_p)
 _CODE = c_int
 
-# Name without basin_, result, arguments.
+# Name without basin_, result type, argument types.
 _FUNCTIONS = (
     ("abi_version", c_uint32, ()),
     ("version", c_char_p, ()),
@@ -217,7 +217,7 @@ def _candidates() -> list[Path]:
         return [Path(named)]
     here = Path(__file__).resolve()
     beside = here.parent / LIBRARY
-    # A source tree: the release that was built in it.
+    # In a source tree: the release build.
     built = [parent / "build/release/client/c" / LIBRARY for parent in here.parents[2:4]]
     return [beside, *built]
 
@@ -228,8 +228,8 @@ def _load() -> ctypes.CDLL:
     if found is None:
         looked = ", ".join(str(path) for path in candidates)
         raise ImportError(
-            f"{LIBRARY} is not at {looked}. Build the target basin_c, or name the library in "
-            "BASIN_LIBRARY."
+            f"{LIBRARY} is not at {looked}. Build the target basin_c, or set BASIN_LIBRARY to the "
+            "library."
         )
     library = ctypes.CDLL(str(found))
     _declare(library, found)
@@ -237,7 +237,8 @@ def _load() -> ctypes.CDLL:
 
 
 def _declare(library: ctypes.CDLL, found: Path) -> None:
-    """Gives each function its types. The version is asked first: another one may lack functions."""
+    """Declares the types of each function. The version is checked first, because a library of
+    another version may lack functions."""
     for name, result, arguments in _FUNCTIONS:
         function = getattr(library, "basin_" + name, None)
         if function is None:

@@ -1,5 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What users give, of whatever kind: a number of NumPy or torch too. Errors name the argument."""
+"""Checks of user arguments, which may be of any type, including numbers of NumPy and torch. Errors
+name the argument."""
 
 import math
 import numbers
@@ -11,10 +12,10 @@ from basin.errors import InvalidArgument
 
 
 def whole_number(count: object) -> int | None:
-    """The count as an int, of whatever kind of whole number; None when it is none from 0 on, or a
-    bool."""
+    """Converts a whole number of any type to an int; None for a bool, a negative number, and
+    anything that is not a whole number."""
     if isinstance(count, bool) or str(getattr(count, "dtype", "")).endswith("bool"):
-        return None  # A mask that was to be summed.
+        return None  # Probably a mask that should have been summed.
     try:
         whole = operator.index(count)  # type: ignore[arg-type]
     except (TypeError, RuntimeError):  # A tensor without a value.
@@ -23,8 +24,8 @@ def whole_number(count: object) -> int | None:
 
 
 def number_of(value: object) -> float:
-    """The value as a float, of whatever kind of number, an array or tensor of no dimension too; NaN
-    when it is none, or a bool."""
+    """Converts a number of any type to a float, including an array or tensor of no dimension; NaN
+    for a bool and anything that is not a number."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         try:
             value = value.item()
@@ -38,30 +39,31 @@ def number_of(value: object) -> float:
 
 
 def seconds(argument: str, value: object) -> float | None:
-    """Raises InvalidArgument for what is no time."""
+    """Raises InvalidArgument if the value is not a number of seconds."""
     if value is None:
         return None
     number = number_of(value)
     if math.isnan(number):
         raise InvalidArgument(
-            f"{argument} cannot be {value!r}. Use a number of seconds, or None to wait for ever."
+            f"{argument} cannot be {value!r}. Use a number of seconds, or None to wait forever."
         )
     return number
 
 
 def string_of(argument: str, value: object) -> str:
-    """Raises InvalidArgument for what is no text, or none that the C interface can be given."""
+    """Raises InvalidArgument if the value is not a string, or contains a NUL, which the C interface
+    cannot take."""
     if not isinstance(value, str) or "\0" in value:
         raise InvalidArgument(f"{argument} cannot be {value!r}. Use a string.")
     return value
 
 
 def check_known(call: str, options: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raises TypeError, as Python does for its own functions, and names the `call` of the user."""
+    """Raises TypeError for unknown options, as Python does, and names the user's `call`."""
     known = list(known)
     for name in options:
         if name not in known:
             raise TypeError(
-                f"{call} got an unexpected keyword argument {name!r}. How to reduce is said by "
-                f"{', '.join(known)}."
+                f"{call} got an unexpected keyword argument {name!r}. The options of a reduction "
+                f"are {', '.join(known)}."
             )

@@ -1,6 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Arrays of other frameworks, through DLPack (https://dmlc.github.io/dlpack): no copy, and no
-import of the framework."""
+"""Arrays of other frameworks, through DLPack (https://dmlc.github.io/dlpack), without a copy and
+without an import of the framework."""
 
 import ctypes
 from typing import Any, Protocol, runtime_checkable
@@ -13,7 +13,7 @@ from basin.errors import InvalidArgument, Unsupported
 
 @runtime_checkable
 class SupportsDLPack(Protocol):
-    """A tensor of PyTorch, an array of JAX, CuPy or MXNet: whatever has the two methods."""
+    """Any object with these two methods: a tensor of PyTorch, an array of JAX, CuPy or MXNet."""
 
     def __dlpack__(self, *, stream: Any = None) -> Any: ...
 
@@ -50,9 +50,9 @@ _get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_cha
 
 
 class _Bfloat16:
-    """What NumPy, which has no bfloat16, sees as numbers of 16 bits.
+    """A bfloat16 tensor that NumPy, which has no bfloat16, sees as 16-bit integers.
 
-    The capsule is not consumed but kept: when it goes, its memory is given back.
+    The capsule is kept instead of consumed: its destructor releases the memory.
     """
 
     def __init__(self, capsule: object, tensor: _Tensor) -> None:
@@ -71,17 +71,17 @@ class _Bfloat16:
 
 
 def view(name: str, array: SupportsDLPack) -> tuple[NDArray[Any], bool]:
-    """The memory of `array` as a NumPy array, which keeps it alive, and whether its numbers are
-    bfloat16, of which NumPy then sees the bits as uint16.
+    """Returns the memory of `array` as a NumPy array, which keeps it alive, and whether its numbers
+    are bfloat16; then the NumPy array holds their bits as uint16.
 
-    Raises Unsupported for another device than the CPU, and InvalidArgument for what its framework
-    does not hand out.
+    Raises Unsupported for a device other than the CPU, and InvalidArgument if the framework refuses
+    to export the array.
     """
     device = int(array.__dlpack_device__()[0])
     if device != _CPU:
         raise Unsupported(
-            f"Array {name} is on a device of DLPack's type {device}. Basin takes arrays in the "
-            "memory of the CPU (type 1): copy it there."
+            f"Array {name} is on a device of DLPack's type {device}. Basin takes arrays in CPU "
+            "memory (type 1): copy it there."
         )
     try:
         capsule = array.__dlpack__()
@@ -94,5 +94,5 @@ def view(name: str, array: SupportsDLPack) -> tuple[NDArray[Any], bool]:
 
 
 def widen(bits: NDArray[Any]) -> NDArray[np.float32]:
-    """float32 numbers equal to the bfloat16 ones whose bits are given as uint16."""
+    """Converts bfloat16 numbers, given as the bits in uint16, to equal float32 numbers."""
     return np.asarray(bits.astype(np.uint32) << np.uint32(16)).view(np.float32)

@@ -1,14 +1,15 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, as exceptions: one class for each code of the C interface.
+"""Exceptions: one class for each code of the C interface.
 
-All are `basin.Error`. The message names job, worker, lane and tensor, and ends with what to do.
+All are subclasses of `basin.Error`. The message names job, worker, lane and tensor, and ends with
+what to do.
 """
 
 
 class Error(Exception):
     """Any error of Basin.
 
-    fatal:          this process can do nothing about it and must exit
+    fatal:          this process cannot recover and must exit
     restart_helps:  a restart of this process may help
     """
 
@@ -17,7 +18,7 @@ class Error(Exception):
 
 
 class InvalidArgument(Error):
-    """An argument or an option that nobody would accept."""
+    """An argument or an option is invalid."""
 
 
 class Mismatch(Error):
@@ -37,11 +38,11 @@ class LineageConflict(Error):
 
 
 class Evicted(Error):
-    """Lost for too long, or by command. Be ready again, with state."""
+    """The worker was lost for too long, or removed by an operator. Rejoin, and load the state."""
 
 
 class Stale(Error):
-    """A message of a round or session that is over."""
+    """The message was for a round or session that is over."""
 
 
 class ContributionChanged(Error):
@@ -49,35 +50,36 @@ class ContributionChanged(Error):
 
 
 class DataCorrupt(Error):
-    """Bytes arrived that are not those that were sent."""
+    """The received bytes differ from the sent ones."""
 
 
 class ResourceExhausted(Error):
-    """The aggregator or this process is out of room."""
+    """The aggregator or this process is out of memory or of another limit."""
 
 
 class Paused(Error):
-    """Too few workers, or suspended by an operator. The round stays open; wait again."""
+    """The job has too few workers, or an operator has suspended it. The round stays open; wait
+    again."""
 
 
 class RoundAborted(Error):
-    """Nobody applies the round. Gradients are kept; begin again."""
+    """No worker applies the round. Gradients are kept; begin again."""
 
 
 class OutcomeUnknown(Error):
-    """No verdict within the caller's time. Wait again, or abandon."""
+    """There was no verdict within the caller's time. Wait again, or abandon."""
 
 
 class DeadlineExceeded(Error):
-    """What was waited for did not come in time."""
+    """A membership or a value did not arrive in time."""
 
 
 class Unavailable(Error):
-    """The aggregator cannot be reached, or drains, or recovers."""
+    """The aggregator is unreachable, drains, or recovers."""
 
 
 class VersionMismatch(Error):
-    """Client and aggregator do not speak the same version."""
+    """Client and aggregator have different versions of the protocol or of the arithmetic."""
 
 
 class FailedPrecondition(Error):
@@ -85,14 +87,14 @@ class FailedPrecondition(Error):
 
 
 class NotFound(Error):
-    """There is no such thing."""
+    """The named object does not exist."""
 
 
 class Unsupported(Error, NotImplementedError):
     """Basin cannot do this yet. The message says what to do instead."""
 
 
-# By code of the C interface.
+# Indexed by the codes of the C interface.
 BY_CODE: dict[int, type[Error]] = {
     1: InvalidArgument,
     2: Mismatch,

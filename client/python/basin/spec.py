@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What a round computes, as its workers say it and as its reply says it."""
+"""What a round computes, as its workers declare it and as its reply reports it."""
 
 import ctypes
 import enum
@@ -23,8 +23,8 @@ class _Word(enum.IntEnum):
 
 
 class Op(_Word):
-    """What a round does with the contributions. There is no default: an average of what should
-    be summed is wrong in silence."""
+    """What a round does with the contributions. There is no default, because an average instead of
+    a sum would be a silent error."""
 
     SUM = 1
     AVERAGE = 2
@@ -43,14 +43,14 @@ class Weight(_Word):
     MICRO_BATCHES = 3
 
 
-# Of one contribution: the sum over all workers fits 64 bits.
+# The largest count of one contribution, so that the sum over all workers fits 64 bits.
 LARGEST_COUNT = 1 << 48
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a contribution stands for; None is unknown, which is not 0. Whole numbers of any kind,
-    those of NumPy and torch too."""
+    """The numbers of samples, tokens and micro-batches in a contribution: whole numbers of any
+    type, including those of NumPy and torch. None is unknown, which is not 0."""
 
     samples: int | None = None
     tokens: int | None = None
@@ -63,19 +63,19 @@ class Counts:
             whole = whole_number(count)
             if whole is None:
                 raise InvalidArgument(
-                    f"{name} cannot be {count!r}. Count them in whole numbers from 0; None: "
+                    f"{name} cannot be {count!r}. Use a whole number from 0, or None if it is "
                     "unknown."
                 )
             object.__setattr__(self, name, whole)
 
     def check_contributed(self) -> "Counts":
-        """These. Raises InvalidArgument for more than one contribution can be made of; sums over
-        all workers may be."""
+        """Returns these counts. Raises InvalidArgument if one is too large for a contribution; sums
+        over all workers may be larger."""
         for name, count in vars(self).items():
             if count is not None and count > LARGEST_COUNT:
                 raise InvalidArgument(
-                    f"{name} cannot be {count}: one contribution is made of 2^48 at most. Count "
-                    "what it is made of; None: unknown."
+                    f"{name} cannot be {count}: one contribution counts at most 2^48. Pass the "
+                    "number in this contribution, or None if it is unknown."
                 )
         return self
 
@@ -89,24 +89,27 @@ class Counts:
 
 @dataclass(frozen=True)
 class RoundSpec:
-    """What all workers of a round must agree on, and what this one contributes.
+    """What all workers of a round must agree on, and the counts of this contribution.
 
-    With x_i of N workers, and w_i its count that `weight_by` names:
+    With x_i of N workers, and w_i the count that `weight_by` names:
       SUM               postscale * sum(prescale * x_i)
       AVERAGE           postscale / N * sum(prescale * x_i)
       WEIGHTED_AVERAGE  postscale / sum(w_i) * sum(prescale * w_i * x_i); without the factor w_i in
-                        the sum when x_i is a sum already
+                        the sum if x_i is a sum already
       MIN MAX PRODUCT   postscale * op(prescale * x_i)
 
-    predivide:         divides before the sum and multiplies after it: range, not value; None: a
-                       power of two near the root of the number of workers, chosen for each round
-    contributes_sum:   x_i is a sum over what is counted, not the mean
-    divide_by_present: each tensor by the workers that pushed it, not by all
-    loss_scale:        of this worker's gradient; compared with the others', never applied
-    layout:            a hash of the tensors with gradients; compared with the others', 0: not
-    counts:            of this contribution
-    step:              the trainer's own number, a label; it is not in a reply. basin.torch counts
-                       the steps of this process from 0, and has it in last_round()
+    predivide:         divides before the sum and multiplies after it, which changes the range but
+                       not the value; None: a power of two near the square root of the number of
+                       workers, chosen for each round
+    contributes_sum:   x_i is the sum over the counted units, not the mean
+    divide_by_present: divide each tensor by the workers that pushed it, not by all
+    loss_scale:        the scale of this worker's gradient; compared with the others', never applied
+    layout:            a hash of the tensors with gradients, compared with the others'; 0: not
+                       compared
+    counts:            the counts of this contribution
+    step:              the trainer's own step number, a label that is not part of a reply.
+                       basin.torch counts the steps of this process from 0, and reports the number
+                       in last_round()
     """
 
     op: Op
@@ -123,7 +126,7 @@ class RoundSpec:
 
     @property
     def weight_count(self) -> int | None:
-        """The count that `weight_by` names; None when it is unknown, or it names none."""
+        """The count that `weight_by` names; None if it is unknown, or there is no weight."""
         named = {
             Weight.SAMPLES: self.counts.samples,
             Weight.TOKENS: self.counts.tokens,
@@ -155,21 +158,21 @@ class RoundSpec:
 
 
 class ReductionOptions(TypedDict, total=False):
-    """How a round reduces, besides its op, in every call that begins one or says how they are.
+    """The options of a reduction besides its op, the same in every call that reduces.
 
-    weight_by:       of a WEIGHTED_AVERAGE, which needs it: what each contribution counts for
-    contributes:     of a WEIGHTED_AVERAGE, which needs it, because nobody can guess it: "mean" when
-                     what is sent is the mean over what is counted, "sum" when it is the sum
-    prescale_factor: each contribution is multiplied by it before the sum
+    weight_by:       required for a WEIGHTED_AVERAGE: the count that is the weight of a contribution
+    contributes:     required for a WEIGHTED_AVERAGE: "mean" if contributions are means over the
+                     counted units, "sum" if they are sums
+    prescale_factor: multiplies each contribution before the sum
     postscale_factor:
-                     and the result after it
+                     multiplies the result after the sum
     gradient_predivide_factor:
-                     each contribution is divided by it before the sum, and the result multiplied
-                     after it; by the number of workers, no average leaves the range. "auto": the
-                     power of two nearest to the root of the number of contributors, chosen for
-                     each round and told in its info: it halves the way to either end of the range
+                     divides each contribution before the sum and multiplies the result after it;
+                     with the number of workers, no average overflows. "auto": the power of two
+                     nearest to the square root of the number of contributors, chosen for each round
+                     and reported in its info; it balances both ends of the range
     divide_by_present:
-                     each tensor is divided by the workers that have sent it, not by all
+                     divides each tensor by the number of workers that sent it, not by all
     """
 
     weight_by: Literal["samples", "tokens", "micro_batches"] | None
@@ -189,12 +192,12 @@ AVERAGES = (Op.AVERAGE, Op.WEIGHTED_AVERAGE)
 
 
 def reduction(call: str, op: Op, options: ReductionOptions) -> RoundSpec:
-    """What rounds of such options compute.
+    """The spec of rounds with these options.
 
-    call: of the user, for messages: "allreduce()"
+    call: the user's call, for messages: "allreduce()"
 
-    Raises InvalidArgument, which names the argument, for what no round computes; TypeError for
-    options that there are not.
+    Raises InvalidArgument, which names the argument, if no round can compute this, and TypeError
+    for unknown options.
     """
     check_known(call, options, ReductionOptions.__annotations__)
     return _reduction(op, **options)
@@ -223,9 +226,9 @@ def _reduction(
 
 
 def contribution(spec: RoundSpec, counts: Counts | None) -> RoundSpec:
-    """A round of `spec` to which these counts are contributed.
+    """The spec of a round of `spec` with the counts of this contribution.
 
-    Raises InvalidArgument when the one that it is weighted by is not among them.
+    Raises InvalidArgument if the count that is the weight is missing.
     """
     if not isinstance(counts, Counts | None):
         raise InvalidArgument(
@@ -235,14 +238,14 @@ def contribution(spec: RoundSpec, counts: Counts | None) -> RoundSpec:
     if spec.op == Op.WEIGHTED_AVERAGE and complete.weight_count is None:
         name = spec.weight_by.name.lower()
         raise InvalidArgument(
-            f"A weighted average by {name} was given none, and unknown is not 0. Pass "
-            f"counts=basin.Counts({name}=...), 0 when there was nothing."
+            f"A weighted average by {name} needs their count. Pass "
+            f"counts=basin.Counts({name}=...), with 0 if there were none."
         )
     return complete
 
 
 def op_of(op: object) -> Op:
-    """Raises InvalidArgument for what is none."""
+    """Raises InvalidArgument if `op` is not an Op."""
     if isinstance(op, int) and not isinstance(op, bool) and op in set(Op):
         return Op(op)
     raise InvalidArgument(f"op cannot be {op!r}. Use basin.Average, or another of basin.Op.")
@@ -261,7 +264,7 @@ def _predivide(op: Op, factor: float | str) -> float | None:
         return 1.0
     if op not in (Op.SUM, *AVERAGES):
         raise InvalidArgument(
-            f"{op.name} takes no gradient_predivide_factor: it adds nothing up. Leave it away."
+            f"{op.name} takes no gradient_predivide_factor, because it is not a sum. Omit it."
         )
     if isinstance(factor, str) and factor == "auto":
         return None
@@ -277,13 +280,13 @@ def _weight_by(op: Op, weight_by: str | None) -> Weight:
     if op != Op.WEIGHTED_AVERAGE:
         if weight_by is not None:
             raise InvalidArgument(
-                f"{op.name} has no weights. Use op=basin.WeightedAverage, or leave weight_by away."
+                f"{op.name} has no weights. Use op=basin.WeightedAverage, or omit weight_by."
             )
         return Weight.NONE
     if not isinstance(weight_by, str) or weight_by not in _WEIGHTS:
         raise InvalidArgument(
-            f"A weighted average cannot have weight_by={weight_by!r}: it is weighted by what each "
-            f"contribution counts. Use one of {known}."
+            f"A weighted average cannot have weight_by={weight_by!r}: the weight is a count of the "
+            f"contribution. Use one of {known}."
         )
     return _WEIGHTS[weight_by]
 
@@ -292,14 +295,14 @@ def _contributes_sum(op: Op, contributes: str | None) -> bool:
     if op != Op.WEIGHTED_AVERAGE:
         if contributes is not None:
             raise InvalidArgument(
-                f"{op.name} takes contributions as they are. Use op=basin.WeightedAverage, or "
-                "leave contributes away."
+                f"{op.name} does not distinguish means and sums. Use op=basin.WeightedAverage, or "
+                "omit contributes."
             )
         return False
     if not isinstance(contributes, str) or contributes not in ("mean", "sum"):
         raise InvalidArgument(
-            f"A weighted average cannot have contributes={contributes!r}. Say what is sent: "
-            '"mean" when it is the mean over what weight_by names, "sum" when it is the sum.'
+            f"A weighted average cannot have contributes={contributes!r}. Use "
+            '"mean" if contributions are means over what weight_by names, "sum" if they are sums.'
         )
     return contributes == "sum"
 
@@ -311,6 +314,6 @@ def _divide_by_present(op: Op, divide_by_present: bool) -> bool:
         )
     if divide_by_present and op not in AVERAGES:
         raise InvalidArgument(
-            f"{op.name} is divided by nothing. Use an average, or leave divide_by_present away."
+            f"{op.name} has no divisor. Use an average, or omit divide_by_present."
         )
     return divide_by_present

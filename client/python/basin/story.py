@@ -1,19 +1,19 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What happens to a job, in a line each for who has started it, out of the aggregator's log."""
+"""Summarizes the aggregator's log for the user who started the job: one line per event."""
 
 import re
 from typing import Any
 
-# Why somebody is no member any more.
+# Events after which a worker is no longer a member.
 _DEPARTURES = ("worker_lost", "worker_left", "worker_finished")
 
 
 class Story:
-    """Of one job. Decides what is worth a line, and prints nothing.
+    """The events of one job. Decides which are worth a line, and prints nothing.
 
-    finished: the workers that have said that they are done
-    waits:    whether a worker has come that is no member yet
-    paused:   why the job is paused; empty when it is not
+    finished: the workers that have called finished()
+    waits:    whether the first workers wait for the job to begin
+    paused:   why the job is paused; empty if it is not
     """
 
     def __init__(self) -> None:
@@ -22,11 +22,11 @@ class Story:
         self._ready: set[str] = set()
         self._size = 0
         self._begun = False
-        self._departures: dict[str, str] = {}  # Since the members were named last: why.
+        self._departures: dict[str, str] = {}  # Since the last generation, with the reasons.
 
     @property
     def ready(self) -> int:
-        """How many workers have come that are no members yet."""
+        """How many workers are ready but not yet members."""
         return len(self._ready)
 
     @property
@@ -34,7 +34,7 @@ class Story:
         return not self._begun and bool(self._ready)
 
     def take(self, entry: dict[str, Any]) -> str | None:
-        """The line for an entry of the log, if it is worth one."""
+        """Returns the line for an entry of the log, or None."""
         event, worker = entry["event"], entry.get("worker", "")
         reason = entry.get("reason", "")
         if event == "worker_ready":
@@ -70,7 +70,7 @@ class Story:
             for each, text in departures.items()
             if each not in self.finished
         ]
-        # The end of a job, where one after the other is done, is no news.
+        # At the end of a job, when workers finish one after the other, there is nothing to report.
         if not why:
             return None
         return f"resized {before} -> {self._size}: {'; '.join(why)}"
