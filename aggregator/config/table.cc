@@ -215,6 +215,13 @@ void AddWaits(std::vector<Option>& table) {
       {"shrink", "abort"}, "shrink",
       "What happens to a round that loses a worker: it goes on with the others, or it is aborted "
       "and the trainers are told."));
+  table.push_back(Duration(
+      "round.deadlock_timeout",
+      [](Settings& s) -> absl::Duration& { return Core(s).deadlock_timeout; }, "1m",
+      absl::Milliseconds(500), kLongest,
+      "How long all workers of a job do nothing but wait, each in a round that another one has not "
+      "begun, until these rounds are aborted with an error that names them. none: for ever.",
+      true));
   table.push_back(Count(
       "round.norm_alarm", [](Settings& s) -> uint32_t& { return Core(s).norm_alarm; }, "6",
       {0, 1000},

@@ -53,6 +53,8 @@ struct Config {
   absl::Duration recovery_window = absl::Seconds(8);
   absl::Duration late_warning = absl::Seconds(5);
   absl::Duration evict_late_after = absl::InfiniteDuration();
+  // How long workers that wait for each other in different rounds do so until these are aborted.
+  absl::Duration deadlock_timeout = absl::Minutes(1);
   absl::Duration pause_timeout = absl::InfiniteDuration();
   absl::Duration start_timeout = absl::Minutes(5);
   absl::Duration drain_grace = absl::Seconds(30);

@@ -14,9 +14,9 @@ namespace {
 
 // Whether the message can start a wait shorter than the usual ones.
 bool MayHurryDeadlines(const ToAggregator& message) {
-  return std::holds_alternative<Hello>(message) || std::holds_alternative<Leave>(message) ||
-         std::holds_alternative<Abandon>(message) || std::holds_alternative<Get>(message) ||
-         std::holds_alternative<Busy>(message);
+  return std::holds_alternative<Hello>(message) || std::holds_alternative<Ready>(message) ||
+         std::holds_alternative<Leave>(message) || std::holds_alternative<Abandon>(message) ||
+         std::holds_alternative<Get>(message) || std::holds_alternative<Busy>(message);
 }
 
 }  // namespace

@@ -382,28 +382,6 @@ void Job::HoldsState(const JobScope& scope, Slot slot) {
   }
 }
 
-// What the worker's trainer waits for. While it is out of step, calls that it has not begun go on
-// without it once it waits for something else.
-void Job::TakeWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits) {
-  if (!workers_[slot].out_of_step) return;
-  for (const RoundWait& wait : waits) {
-    if (wait.lane >= lanes_.size()) continue;
-    const std::optional<Round>& round = lanes_[wait.lane].round;
-    if (!round.has_value() || round->number() != wait.round || !round->Has(slot)) continue;
-    if (round->TakesPart(slot)) return LeaveOutOfCalls(scope, slot);
-  }
-}
-
-void Job::LeaveOutOfCalls(const JobScope& scope, Slot slot) {
-  if (!workers_[slot].out_of_step) return;
-  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
-    Lane& lane = lanes_[i];
-    if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
-    lane.round->LeaveOut(ScopeOf(scope, i), slot);
-    AdvanceLane(scope, i);
-  }
-}
-
 void Job::TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame) {
   Hear(scope, slot);
   Lane* lane = FindLane(scope, slot, frame.lane);
@@ -522,6 +500,7 @@ void Job::CheckDeadlines(const JobScope& scope) {
       scope.now >= recovery_since_ + scope.config.recovery_window) {
     TryRecover(scope);
   }
+  if (scope.now >= tell_why_) TellWhyNotRunning(scope);
   if (scope.now >= paused_since_ + scope.config.late_warning && !pause_named_) {
     pause_named_ = true;
     TellPause(scope, reason_);
@@ -556,6 +535,7 @@ absl::Time Job::NextDeadline(const Config& config) const {
     next = std::min(next, recovery_since_ + config.recovery_window);
   }
   if (!writes_.empty()) next = std::min(next, writes_.front().due);
+  next = std::min(next, tell_why_);
   if (!pause_named_) next = std::min(next, paused_since_ + config.late_warning);
   if (!pause_told_) next = std::min(next, paused_since_ + config.pause_timeout);
   if (Idle()) next = std::min(next, idle_since_ + config.idle_job_timeout);
@@ -566,6 +546,7 @@ void Job::Shift(absl::Duration gap, const Config& config, absl::Time now) {
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     if (gap > config.silence()) workers_[slot].silent_until = now;
     workers_[slot].last_heard += gap;
+    workers_[slot].waits_since += gap;
     workers_[slot].lost_at += gap;
     workers_[slot].busy_until += gap;
   }
@@ -578,6 +559,7 @@ void Job::Shift(absl::Duration gap, const Config& config, absl::Time now) {
   recovery_since_ += gap;
   forming_since_ += gap;
   paused_since_ += gap;
+  tell_why_ += gap;
   idle_since_ += gap;
 }
 

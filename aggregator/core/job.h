@@ -182,7 +182,7 @@ class Job {
                     finished_and_gone_, workers_, lanes_, values_, hellos_, waiting_, held_bytes_,
                     refused_, saved_, recovery_since_, forming_since_, forming_timed_out_, forced_,
                     saving_recovery_, heard_more_, recovered_lanes_, orphans_, pending_, donor_,
-                    paused_since_, pause_named_, pause_told_, idle_since_);
+                    paused_since_, pause_named_, pause_told_, tell_why_, told_why_, idle_since_);
   }
 
  private:
@@ -262,6 +262,9 @@ class Job {
   void ReformIdleRounds(const JobScope& scope);
   void NotePause(const JobScope& scope);
   void TellPause(const JobScope& scope, const std::string& text) const;
+  void NoteWaiting(const JobScope& scope);
+  void TellWhyNotRunning(const JobScope& scope);
+  std::string WhyNotRunning(const JobScope& scope) const;
   std::string WhyPaused() const;
   std::string Missing() const;
 
@@ -288,11 +291,16 @@ class Job {
   void TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next);
   void WatchNorms(const JobScope& scope, Lane& lane, const VerdictRecord& record) const;
 
+  // job_waits.cc
+  void TakeWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits);
+  void LeaveOutOfStep(const JobScope& scope, Slot slot);
+  void LeaveOutOfCalls(const JobScope& scope, Slot slot);
+  void EndDeadlock(const JobScope& scope);
+  const Round* RoundOf(const RoundWait& wait) const;
+
   // job.cc
   void TakeBegin(const JobScope& scope, Slot slot, const Begin& begin);
   void HoldsState(const JobScope& scope, Slot slot);
-  void TakeWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits);
-  void LeaveOutOfCalls(const JobScope& scope, Slot slot);
   Round* RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex index, RoundNumber number,
                   bool open);
   void TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, LaneIndex index,
@@ -359,7 +367,10 @@ class Job {
   absl::Time paused_since_ = absl::InfiniteFuture();
   bool pause_named_ = false;  // To the workers, as the late are.
   bool pause_told_ = false;   // As the typed error of the pause timeout.
-  absl::Time idle_since_;     // Meaningful while Idle().
+  // While the job does not run: when those who wait are told why, and whether they were.
+  absl::Time tell_why_ = absl::InfiniteFuture();
+  bool told_why_ = false;
+  absl::Time idle_since_;  // Meaningful while Idle().
 };
 
 }  // namespace basin::aggregator

@@ -286,7 +286,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
     workers_.SetState(slot, WorkerState::kAdmitted);
     worker.incarnation = Incarnation{term_, ++next_incarnation_};
     if (!lives && worker.finishing) --finished_and_gone_;
-    worker.finishing = worker.holds_state = worker.out_of_step = false;
+    worker.finishing = worker.left = worker.holds_state = worker.out_of_step = false;
     worker.member_since = Generation{};
     worker.busy.clear();
     worker.misfit.clear();
@@ -294,6 +294,7 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
     worker.registered.clear();
   }
   worker.session = session;
+  worker.waits.clear();
   worker.last_heard = scope.now;
   worker.silent_until = absl::InfinitePast();
   scope.sessions[session].slot = slot;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "aggregator/core/job.h"
+#include "aggregator/core/names.h"
 
 namespace basin::aggregator {
 namespace {
@@ -16,14 +17,6 @@ namespace {
 constexpr size_t kNamedMissing = 8;
 // Nor the note of a generation more than this: thousands of notes are kept.
 constexpr size_t kNamedMembers = 64;
-
-// "w-3, w-7 and 2 more".
-std::string NamesOf(std::vector<WorkerId> workers, size_t most) {
-  const size_t more = workers.size() - std::min(workers.size(), most);
-  workers.resize(workers.size() - more);
-  return absl::StrCat(absl::StrJoin(workers, ", "),
-                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
-}
 
 }  // namespace
 
@@ -64,6 +57,7 @@ void Job::TakeReady(const JobScope& scope, Slot slot, const Ready& ready) {
   if (!room) SendTo(scope, slot, MembershipChanged{membership_, Role::kSpare, std::nullopt, {}});
   TryForm(scope);
   ReconsiderMembers(scope);
+  NoteWaiting(scope);
 }
 
 // Somebody has come to a job that was over.
@@ -309,6 +303,7 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
   worker.finishing &= took_part;
   if (worker.finishing) ++finished_and_gone_;
   workers_.SetState(slot, WorkerState::kLost);
+  worker.left = kind == NoteKind::kWorkerLeft;
   Say(scope, kind, worker.id, absl::StrCat("Worker ", worker.id, " ", reason, "."));
   if (worker.connected()) {
     scope.sessions.erase(*worker.session);
@@ -329,6 +324,7 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
       ReplaceDonor(scope);
     }
   }
+  if (told_why_) NoteWaiting(scope);
   NotePause(scope);
   ReconsiderMembers(scope);
   AdvanceAll(scope);
@@ -441,7 +437,10 @@ void Job::EndLineage(const JobScope& scope, bool over) {
 void Job::NotePause(const JobScope& scope) {
   const bool paused = state_ == JobState::kRunning && Paused();
   if (!paused) {
-    if (state_ == JobState::kRunning) reason_.clear();
+    if (state_ == JobState::kRunning) {
+      reason_.clear();
+      if (std::exchange(told_why_, false)) TellPause(scope, "");
+    }
     if (!paused_noted_) return;
     paused_noted_ = false;
     paused_since_ = absl::InfiniteFuture();
@@ -464,6 +463,46 @@ void Job::NotePause(const JobScope& scope) {
   Say(scope, NoteKind::kPaused, "", reason_);
 }
 
+// Somebody waits for a job that does not run. It is told why a moment later, so that workers which
+// start together are not told of each other.
+void Job::NoteWaiting(const JobScope& scope) {
+  if (state_ == JobState::kRunning || tell_why_ != absl::InfiniteFuture()) return;
+  tell_why_ = scope.now + 0.3 * scope.config.late_warning;
+}
+
+void Job::TellWhyNotRunning(const JobScope& scope) {
+  tell_why_ = absl::InfiniteFuture();
+  if (state_ == JobState::kRunning) return;
+  told_why_ = true;
+  const HeldUp why{0, 0, WhyNotRunning(scope)};
+  for (const auto& [id, session] : waiting_) scope.actions.push_back(Send{session, why});
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    const WorkerState state = workers_[slot].state;
+    if (state == WorkerState::kCandidate || state == WorkerState::kSpare) SendTo(scope, slot, why);
+  }
+}
+
+std::string Job::WhyNotRunning(const JobScope& scope) const {
+  if (state_ == JobState::kHalted) {
+    return absl::StrCat("Job ", name_, " is halted: ", reason_,
+                        ". Bring them back, or run `basinctl recover` to go on without.");
+  }
+  if (state_ == JobState::kRecovering) {
+    const absl::Duration left = recovery_since_ + scope.config.recovery_window - scope.now;
+    return absl::StrCat(
+        "Job ", name_, " recovers after a restart of the aggregator, and waits up to ",
+        absl::FormatDuration(absl::Ceil(std::max(left, absl::ZeroDuration()), absl::Seconds(1))),
+        " more for its workers: ", reason_, ".");
+  }
+  std::vector<WorkerId> ready;
+  for (const Slot slot : Candidates()) ready.push_back(workers_[slot].id);
+  std::sort(ready.begin(), ready.end());
+  return absl::StrCat("Job ", name_, " begins with ",
+                      forming_timed_out_ ? settings_.min_workers : settings_.start_workers,
+                      " workers, and ", ready.size(), ready.size() == 1 ? " is" : " are",
+                      " ready: ", NamesOf(ready, kNamedMissing), ".");
+}
+
 std::string Job::WhyPaused() const {
   if (suspended_) return absl::StrCat("Job ", name_, " is suspended by an operator.");
   return absl::StrCat("Job ", name_, " is paused: ", Present(),
@@ -482,7 +521,7 @@ std::string Job::Missing() const {
     if (!here) gone.push_back(id);
   }
   if (gone.empty()) return "";
-  return absl::StrCat(" (missing: ", NamesOf(std::move(gone), kNamedMissing), ")");
+  return absl::StrCat(" (missing: ", NamesOf(gone, kNamedMissing), ")");
 }
 
 // To everybody who is here: what the log of a trainer that waits, and the text of a deadline that

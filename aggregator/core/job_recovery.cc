@@ -199,6 +199,7 @@ void Job::TryRecover(const JobScope& scope) {
   switch (decision.step) {
     case RecoveryStep::kWait:
       reason_ = decision.reason;
+      NoteWaiting(scope);
       return;
     case RecoveryStep::kHalt:
       if (state_ != JobState::kHalted || reason_ != decision.reason) {
@@ -208,6 +209,7 @@ void Job::TryRecover(const JobScope& scope) {
       }
       SetState(JobState::kHalted);
       reason_ = decision.reason;
+      NoteWaiting(scope);
       return;
     case RecoveryStep::kFresh:
       StartFresh(scope, decision.reason);

@@ -345,9 +345,11 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     return decision;
   }
   decision.reason =
-      absl::StrCat(counted, " of ", newest.members.size(), " members of generation ",
-                   ToString(newest.generation), " are back with their memory; missing: ",
-                   missing.empty() ? "none" : absl::StrJoin(missing, ", "));
+      newest.members.empty()
+          ? "nobody who remembers the run is back yet"
+          : absl::StrCat(counted, " of ", newest.members.size(), " members of generation ",
+                         ToString(newest.generation), " are back with their memory; missing: ",
+                         missing.empty() ? "none" : absl::StrJoin(missing, ", "));
   decision.step = window_over ? RecoveryStep::kHalt : RecoveryStep::kWait;
   return decision;
 }

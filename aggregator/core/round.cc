@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "aggregator/core/lane.h"
+#include "aggregator/core/names.h"
 
 namespace basin::aggregator {
 namespace {
@@ -233,10 +233,7 @@ void Round::TellThoseWhoWait(const RoundScope& scope, const std::vector<std::str
     if (waits && !member.named_late && worker.connected()) all.sessions.push_back(*worker.session);
   }
   if (all.sessions.empty()) return;
-  const size_t named = std::min(late.size(), kNamedLate);
-  std::string& text = std::get<HeldUp>(all.message).text;
-  text = absl::StrJoin(late.begin(), late.begin() + static_cast<ptrdiff_t>(named), ", ");
-  if (late.size() > named) absl::StrAppend(&text, ", and ", late.size() - named, " more");
+  std::get<HeldUp>(all.message).text = NamesOf(late, kNamedLate);
   scope.actions.push_back(std::move(all));
 }
 

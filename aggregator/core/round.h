@@ -85,7 +85,7 @@ inline constexpr RoundTransition kRoundTransitions[] = {
     {RoundPhase::kCollect, RoundPhase::kPrepared, "every contribution is effective and reduced",
      "Prepared(COMMITTED)"},
     {RoundPhase::kCollect, RoundPhase::kPrepared,
-     "nobody is left to contribute; loss under `abort`; a reduction cannot be made",
+     "nobody is left to contribute; loss under `abort`; a deadlock; a reduction cannot be made",
      "Prepared(ABORTED)"},
     {RoundPhase::kPrepared, RoundPhase::kPrepared, "members join in a pause",
      "Prepared again: the same value, at a higher ballot; to those who join, once they have the "
@@ -225,6 +225,11 @@ class Round {
   // The member joined while the call was open, and its trainer waits for something else: the others
   // may be what it waits for there, so the call goes on without it.
   void LeaveOut(const RoundScope& scope, Slot slot);
+
+  // Of a round that collects: whether somebody whose contribution is waited for has not begun it.
+  bool AwaitsBegin() const { return phase_ == RoundPhase::kCollect && begun_ < contributors_; }
+  // Nobody will begin it any more, for this `reason`. REQUIRES: AwaitsBegin().
+  void EndDeadlock(const RoundScope& scope, const std::string& reason);
 
   // The member's trainer has the state of before this round now, or will never need it.
   void TakeState(const RoundScope& scope, Slot slot);

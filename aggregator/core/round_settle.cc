@@ -219,6 +219,15 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
   SendPrepared(scope);
 }
 
+void Round::EndDeadlock(const RoundScope& scope, const std::string& reason) {
+  for (RoundMember& member : members_) {
+    // It waits elsewhere, and may never name this lane.
+    const bool knows = member.begun || scope.workers[member.slot].HasRegistered(scope.lane);
+    if (!knows) member.presence = Presence::kAway;
+  }
+  PrepareAborted(scope, reason);
+}
+
 // Whether the member may be asked to stage. Who has joined without the state gets it from a member
 // that holds it as it was before this round, because nobody has the verdict. Once everyone has
 // staged, the others would go on, and the joiner would load a state that has this round already.

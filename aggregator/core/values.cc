@@ -139,6 +139,10 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
     return;
   }
   if (Serve(scope, key, entry, request)) return;
+  if (FailIfSourceLeft(scope, key, request)) {
+    if (entry.unused()) entries_.erase(key);
+    return;
+  }
   if (const auto waiting = waiting_.find(slot);
       waiting != waiting_.end() && waiting->second >= scope.config.max_values) {
     Fail(scope, key, request, ErrorCode::kResourceExhausted,
@@ -199,6 +203,20 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
     return false;
   }
   return false;
+}
+
+// Only that worker may serve what is asked of it, and it has left. Returns whether it is so. A lost
+// one may come back and announce the value again.
+bool Values::FailIfSourceLeft(const ValueScope& scope, const Key& key, const Request& request) {
+  if (!request.source.has_value()) return false;
+  const std::optional<Slot> source = scope.workers.Find(*request.source);
+  if (!source.has_value() || !scope.workers[*source].left) return false;
+  Fail(scope, key, request, ErrorCode::kUnavailable,
+       absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[request.slot].id,
+                    " asks worker ", *request.source, " for ", Describe(ToValueKey(key)),
+                    ", which has left the job. A root has to stay until every worker has "
+                    "its value."));
+  return true;
 }
 
 void Values::ServeAll(const ValueScope& scope, const Key& key, Entry& entry) {
@@ -374,6 +392,8 @@ void Values::Lose(const ValueScope& scope, Slot slot) {
     Entry& entry = it->second;
     entry.holders.erase(id);
     AskOthers(scope, it->first, entry, slot, absl::StrCat("worker ", id, " was lost"));
+    ForgetIf(entry,
+             [&](const Request& request) { return FailIfSourceLeft(scope, it->first, request); });
     DropUnneeded(scope, it->first, entry);
     it = entry.unused() ? entries_.erase(it) : std::next(it);
   }

@@ -133,6 +133,7 @@ class Values {
 
   // Tries to move a request on. Returns whether it is done with.
   bool Serve(const ValueScope& scope, const Key& key, Entry& entry, Request& request);
+  bool FailIfSourceLeft(const ValueScope& scope, const Key& key, const Request& request);
   void ServeAll(const ValueScope& scope, const Key& key, Entry& entry);
   void AskOthers(const ValueScope& scope, const Key& key, Entry& entry, Slot slot,
                  const std::string& why);

@@ -78,6 +78,7 @@ struct Worker {
   // Joined others that go on, and has seen no round to its end since: its script may be elsewhere.
   bool out_of_step = false;
   bool finishing = false;   // Said finished; takes part in no round that opens from now on.
+  bool left = false;        // In good order, so nobody waits for it to come back.
   Generation member_since;  // In which this incarnation became a member; zero before.
   std::optional<SessionId> session;
   absl::Time last_heard;  // While connected: when something of it last arrived.
@@ -89,7 +90,9 @@ struct Worker {
   uint64_t step_label = 0;
   uint64_t state_hash = 0;
   uint64_t progress = 0;
-  std::string busy;  // Why the trainer does something else; empty when it does not.
+  std::vector<RoundWait> waits;  // What its trainer waits for, as the last heartbeat says.
+  absl::Time waits_since;        // Since when it has been just this.
+  std::string busy;              // Why the trainer does something else; empty when it does not.
   absl::Time busy_until;
   std::string misfit;  // How a tensor that it registered differs from the job's; empty for none.
   std::vector<Nonce> superseded;  // Processes that this id no longer belongs to.
@@ -110,9 +113,9 @@ struct Worker {
   }
   auto Fields() const {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, out_of_step, finishing,
-                    member_since, session, last_heard, silent_until, lost_at, ready_order,
-                    step_label, state_hash, progress, busy, busy_until, misfit, superseded, layouts,
-                    registered);
+                    left, member_since, session, last_heard, silent_until, lost_at, ready_order,
+                    step_label, state_hash, progress, waits, waits_since, busy, busy_until, misfit,
+                    superseded, layouts, registered);
   }
 };
 

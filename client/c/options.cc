@@ -218,6 +218,7 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
   basin::c::Settings settings;
   settings.address = Text("address");
   basin::client::Config& core = settings.core;
+  core.aggregator = settings.address;
   core.job = Text("job");
   core.run = Text("run_id");
   core.worker = Text("worker_id");

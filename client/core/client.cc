@@ -56,6 +56,7 @@ std::optional<uint32_t> Client::rank() const {
 void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
   if (session_.phase() == SessionPhase::kNew) {
     session_.Take(config_, SessionInput::kStart, Error{}, actions);
+    answer_by_ = now + config_.answer_warning;
   }
   const Scope scope = MakeScope(now, actions);
   if (session_.phase() == SessionPhase::kOver) {
@@ -91,7 +92,7 @@ absl::Time Client::NextDeadline() const {
   if (session_.phase() == SessionPhase::kNew) return absl::InfinitePast();
   if (session_.phase() == SessionPhase::kOver) return absl::InfiniteFuture();
   absl::Time next = std::min(session_.NextDeadline(), broadcast_.NextDeadline());
-  next = std::min(next, leave_by_.value_or(absl::InfiniteFuture()));
+  next = std::min({next, leave_by_.value_or(absl::InfiniteFuture()), answer_by_});
   for (const Lane& lane : lanes_) next = std::min(next, lane.NextDeadline());
   return next;
 }
@@ -101,16 +102,27 @@ void Client::Tick(const Scope& scope) {
     FinishLeave(scope);
     return;
   }
-  if (session_.BeatIsDue(scope.now)) session_.Beat(scope.now, Waits(), scope.actions);
+  if (session_.BeatIsDue(scope.now)) session_.Beat(scope.now, Waits(scope.now), scope.actions);
   for (Lane& lane : lanes_) lane.EndWaits(scope, std::nullopt);
   broadcast_.Tick(scope);
+  if (scope.now >= answer_by_) {
+    answer_by_ = absl::InfiniteFuture();
+    if (!session_.welcomed() && pause_.empty()) {
+      session_.NoteSilence(
+          {ErrorCode::kUnavailable,
+           absl::StrCat("The aggregator at ", config_.aggregator, " has not answered for ",
+                        absl::FormatDuration(config_.answer_warning),
+                        ". Check that it runs and that the address is right; this worker goes on "
+                        "trying.")});
+    }
+  }
 }
 
 // What the trainer waits for, as far as the aggregator of this session knows it.
-std::vector<RoundWait> Client::Waits() const {
+std::vector<RoundWait> Client::Waits(absl::Time now) const {
   std::vector<RoundWait> waits;
   for (const Lane& lane : lanes_) {
-    if (const auto wait = lane.TrainerWaits()) waits.push_back(*wait);
+    if (const auto wait = lane.TrainerWaits(now)) waits.push_back(*wait);
   }
   return waits;
 }
@@ -226,7 +238,7 @@ void Client::TakeCall(const Scope& scope, const WithdrawRound& withdraw) {
 }
 
 void Client::TakeCall(const Scope& scope, const WaitRound& wait) {
-  OnLane(scope, wait.lane, [&](Lane& lane) { return lane.Wait(wait.deadline); });
+  OnLane(scope, wait.lane, [&](Lane& lane) { return lane.Wait(scope.now, wait.deadline); });
 }
 
 void Client::TakeCall(const Scope& scope, const AbandonRounds&) {

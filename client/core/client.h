@@ -89,7 +89,7 @@ class Client {
     return std::tie(session_, lanes_, by_index_, starts_, broadcast_, run_, term_, incarnation_,
                     from_start_, membership_, role_, donor_, has_history_, lacks_state_, ready_,
                     saw_members_, evicted_, busy_, draining_, pause_, finished_, abandoned_,
-                    leave_by_, left_, fatal_);
+                    leave_by_, left_, fatal_, answer_by_);
   }
 
  private:
@@ -125,7 +125,7 @@ class Client {
   template <typename F>
   void OnLane(const Scope& scope, LaneHandle handle, F&& call);
   void Tick(const Scope& scope);
-  std::vector<RoundWait> Waits() const;
+  std::vector<RoundWait> Waits(absl::Time now) const;
 
   // client_session.cc: the session as a whole. After EndSession and what calls it, a scope made
   // before may be used for what is not sent only.
@@ -184,6 +184,7 @@ class Client {
   std::optional<absl::Time> leave_by_;
   bool left_ = false;
   std::optional<Error> fatal_;
+  absl::Time answer_by_ = absl::InfiniteFuture();  // The first answer of an aggregator.
 };
 
 }  // namespace basin::client

@@ -20,6 +20,11 @@ Lane* Client::Find(LaneIndex index) {
 void Client::TakeMessage(const Scope& scope, const ToWorker& message) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) return TakeWelcome(scope, *welcome);
   if (const auto* ended = std::get_if<Ended>(&message)) return TakeEnded(scope, ended->error);
+  // A job that recovers welcomes nobody until then, and says so.
+  if (const auto* held_up = std::get_if<HeldUp>(&message);
+      held_up != nullptr && held_up->round == 0) {
+    return TakePause(scope, held_up->text);
+  }
   if (!scope.welcomed) return;
   std::visit(Overloaded{
                  [](const Welcome&) {},
@@ -54,7 +59,6 @@ void Client::TakeMessage(const Scope& scope, const ToWorker& message) {
                  [&](const ValueKnown& known) { broadcast_.TakeKnown(scope, known); },
                  [&](const GetFailed& failed) { broadcast_.TakeFailed(scope, failed); },
                  [&](const HeldUp& held_up) {
-                   if (held_up.round == 0) return TakePause(scope, held_up.text);
                    if (Lane* lane = Find(held_up.lane)) lane->TakeHeldUp(scope, held_up);
                  },
              },

@@ -108,6 +108,8 @@ void Client::TakeWelcome(const Scope& scope, const Welcome& welcome) {
     return;
   }
   session_.Take(config_, SessionInput::kWelcome, Error{}, scope.actions);
+  answer_by_ = absl::InfiniteFuture();
+  TakePause(scope, "");
   const Scope in_session = MakeScope(scope.now, scope.actions);
   const bool same = welcome.incarnation == incarnation_;
   if (abandoned_ && same) {

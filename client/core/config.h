@@ -26,6 +26,8 @@ struct Config {
   uint32_t streams = 2;      // Data streams, each on its own connection; at least 1.
   uint64_t jitter_seed = 1;  // Spreads the reconnects of workers that lost the same aggregator.
 
+  std::string aggregator;                                  // Its address, for texts.
+  absl::Duration answer_warning = absl::Seconds(2);        // Says that no answer has come at all.
   absl::Duration backoff_first = absl::Milliseconds(100);  // After the attempt made at once.
   absl::Duration backoff_limit = absl::Seconds(2);
   absl::Duration leave_timeout = absl::Seconds(2);  // For the aggregator to take note of a leave.

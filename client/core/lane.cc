@@ -213,13 +213,13 @@ Error Lane::Withdraw(const Scope& scope, const std::string& reason) {
   return {};
 }
 
-Error Lane::Wait(absl::Time until) {
+Error Lane::Wait(absl::Time now, absl::Time until) {
   if (!round_.has_value()) return {};  // It has ended, and was told.
   if (round_->state() == RoundState::kPushing || round_->state() == RoundState::kDecided) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       "wait before commit; commit or withdraw it first.");
   }
-  round_->SetWait(until);
+  round_->Wait(now, until);
   return {};
 }
 
@@ -245,7 +245,7 @@ void Lane::EndMembership(const Scope& scope) {
 void Lane::EndWaits(const Scope& scope, const std::optional<Error>& error) {
   if (!round_.has_value() || !round_->wait_until().has_value()) return;
   if (!error.has_value() && scope.now < *round_->wait_until()) return;
-  round_->SetWait(std::nullopt);
+  round_->EndWait(scope.now);
   scope.actions.push_back(FailRound{
       handle_, round_->number(),
       error.has_value()
@@ -265,9 +265,9 @@ std::string Lane::Obstacle(const Scope& scope) const {
   return held_up_by.empty() ? "" : absl::StrCat("; it waits for ", held_up_by);
 }
 
-std::optional<RoundWait> Lane::TrainerWaits() const {
+std::optional<RoundWait> Lane::TrainerWaits(absl::Time now) const {
   if (!in_session_ || !round_.has_value() || round_->number() == 0) return std::nullopt;
-  if (!round_->wait_until().has_value()) return std::nullopt;
+  if (!round_->TrainerWaits(now)) return std::nullopt;
   return RoundWait{*index_, round_->number()};
 }
 

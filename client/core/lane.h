@@ -55,7 +55,7 @@ class Lane {
   // A verdict that was told, and is delivered when the trainer has committed or withdrawn.
   const std::optional<VerdictRecord>& undelivered() const { return undelivered_; }
   // The round in flight, if the trainer waits for it and the aggregator has heard of it.
-  std::optional<RoundWait> TrainerWaits() const;
+  std::optional<RoundWait> TrainerWaits(absl::Time now) const;
 
   // ---- the trainer's side; an error that is not kOk refuses the call, and nothing has changed
   Error WhyNotRegister(const Config& config, LaneKind kind,
@@ -66,7 +66,7 @@ class Lane {
   Error SkipTensor(const Scope& scope, const client::SkipTensor& skip);
   Error Commit(const Scope& scope);
   Error Withdraw(const Scope& scope, const std::string& reason);
-  Error Wait(absl::Time until);
+  Error Wait(absl::Time now, absl::Time until);
   // Ends the round in flight, if there is one, with an error.
   void FailRoundInFlight(const Scope& scope, const Error& error);
   // Ends the waits that are over; all of them, with `error`, when it is given.

@@ -110,7 +110,18 @@ class Round {
   bool TakeRefusal(const std::string& text) { return std::exchange(refusal_, text) != text; }
   // What was last refused of the contribution, with what to do; empty: nothing.
   const std::string& refusal() const { return refusal_; }
-  void SetWait(std::optional<absl::Time> until) { wait_until_ = until; }
+  void Wait(absl::Time now, absl::Time until) {
+    wait_until_ = until;
+    polls_ = until <= now;
+  }
+  void EndWait(absl::Time now) {
+    wait_until_.reset();
+    if (!polls_) waited_at_ = now;
+  }
+  // Whether the trainer does nothing but wait, as far as is known: many wait in short turns.
+  bool TrainerWaits(absl::Time now) const {
+    return (wait_until_.has_value() && !polls_) || now < waited_at_ + kBetweenTurns;
+  }
   // Whom the aggregator waits for; empty: nobody is late.
   const std::string& held_up_by() const { return held_up_by_; }
   void SetHeldUpBy(std::string text) { held_up_by_ = std::move(text); }
@@ -150,10 +161,13 @@ class Round {
   auto Fields() const {
     return std::tie(number_, begin_.lane, begin_.spec, begin_.counts, begin_.step_label,
                     begin_.samples, state_, push_, skipped_, reason_, refusal_, said_, rest_said_,
-                    prepared_, wait_until_, held_up_by_);
+                    prepared_, wait_until_, polls_, waited_at_, held_up_by_);
   }
 
  private:
+  // Longer than a trainer that waits in turns needs from one to the next.
+  static constexpr absl::Duration kBetweenTurns = absl::Seconds(1);
+
   void SayBegin(const Scope& scope, const LaneId& lane);
   void SayRest(const Scope& scope, const LaneId& lane);
   void SayCommit(const Scope& scope, const LaneId& lane) const;
@@ -169,6 +183,8 @@ class Round {
   uint32_t rest_said_ = 0;  // Below it, what the commit leaves out was named in this session.
   bool prepared_ = false;   // Nothing is pushed meanwhile.
   std::optional<absl::Time> wait_until_;
+  bool polls_ = false;                           // The last wait was no more than a look.
+  absl::Time waited_at_ = absl::InfinitePast();  // When the last wait that was one ran out.
   std::string held_up_by_;
 };
 

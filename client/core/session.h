@@ -100,6 +100,11 @@ class Session {
   void StreamDown(const Config& config, absl::Time now, uint32_t stream, const std::string& reason,
                   std::vector<Action>& actions);
 
+  // The first session does not come. What is known of why not is better than that.
+  void NoteSilence(Error trouble) {
+    if (trouble_.code == ErrorCode::kOk) trouble_ = std::move(trouble);
+  }
+
   void Progress() { ++progress_; }
   bool BeatIsDue(absl::Time now) const { return welcomed() && now >= next_beat_; }
   // REQUIRES: BeatIsDue(now).

@@ -457,6 +457,14 @@ void Runner::PublishPlace() {
   TellMembers();
 }
 
+std::string Runner::WhyNoMember() const {
+  if (!place_.paused.empty()) return place_.paused;
+  if (!core_.connected()) return place_.trouble.text;
+  return "The aggregator waits for other workers, or has no place for this one: `basinctl status` "
+         "says so. Wait longer, or start the workers that are missing; a restart of this one does "
+         "not help.";
+}
+
 void Runner::TellMembers() {
   std::vector<MemberWaiter> still;
   for (MemberWaiter& waiter : std::exchange(member_waiters_, {})) {
@@ -473,15 +481,10 @@ void Runner::TellMembers() {
                         " is no member any more, and waits to be one without being ready. Declare "
                         "ready first, and rejoin with state; no restart needed.")}));
     } else if (waiter.deadline <= now_) {
-      waiter.done(wire::ToStatus(
-          {ErrorCode::kDeadlineExceeded,
-           absl::StrCat("Worker ", config.worker, " did not become a member of job ", config.job,
-                        " in time. ",
-                        core_.connected() ? "The aggregator waits for other workers, or has no "
-                                            "place for this one: `basinctl status` says so. Wait "
-                                            "longer, or start the workers that are missing; a "
-                                            "restart of this one does not help."
-                                          : place_.trouble.text)}));
+      waiter.done(
+          wire::ToStatus({ErrorCode::kDeadlineExceeded,
+                          absl::StrCat("Worker ", config.worker, " did not become a member of job ",
+                                       config.job, " in time. ", WhyNoMember())}));
     } else {
       still.push_back(std::move(waiter));
     }

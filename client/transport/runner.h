@@ -221,6 +221,7 @@ class Runner {
   void PublishPlace();
   void EndPlace();
   void TellMembers();
+  std::string WhyNoMember() const;
   void RecallLoans(absl::Time now);
   void OpenDue(absl::Time now);
 

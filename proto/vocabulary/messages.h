@@ -429,12 +429,12 @@ struct GetFailed {
 };
 
 // What those who wait are held up by, for their log and their errors: the round by workers that are
-// late; or, with round 0, whatever waits, because the job is paused.
+// late; or, with round 0, whatever waits, because the job is paused, or does not run yet or again.
 struct HeldUp {
   LaneIndex lane = 0;
   RoundNumber round = 0;
-  std::string text;  // "worker b: to begin the round (last seen 5s ago)", or why the job is paused;
-                     // empty: it is not any more.
+  std::string text;  // "worker b: to begin the round (last seen 5s ago)", or why the job does not
+                     // go on; empty: it does.
   auto Fields() const { return std::tie(lane, round, text); }
 };
 

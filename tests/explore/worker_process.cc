@@ -22,6 +22,7 @@ client::Config MakeConfig(uint32_t worker, uint32_t life, const JobSettings& set
   config.nonce = 1 + life * kMaxWorkers + worker;
   config.settings = settings;
   config.streams = 1;
+  config.answer_warning = absl::InfiniteDuration();
   config.backoff_limit = absl::ZeroDuration();  // When it reconnects is a step of its own.
   return config;
 }

@@ -123,9 +123,9 @@ class _Process:
 class Jobs:
     """An aggregator and worker processes."""
 
-    def __init__(self, program: Path, library: Path) -> None:
+    def __init__(self, program: Path, library: Path, *arguments: str) -> None:
         os.environ["BASIN_LIBRARY"] = str(library)
-        self.aggregator = Aggregator(program)
+        self.aggregator = Aggregator(program, *arguments)
         self._processes: list[_Process] = []
         self._count = 0
 
@@ -144,15 +144,7 @@ class Jobs:
         while len(self._processes) < workers:
             self._processes.append(_Process())
         for rank in range(workers):
-            identity = {
-                "BASIN_ADDRESS": self.aggregator.address,
-                "BASIN_JOB": f"job-{self._count}",
-                "BASIN_FRESH": "true",
-                "BASIN_WORKER_ID": f"w{rank}",
-                "BASIN_MAX_WORKERS": str(workers),
-                "LOCAL_RANK": str(rank),
-                "LOCAL_WORLD_SIZE": str(workers),
-            }
+            identity = self._identity(f"job-{self._count}", rank, workers)
             self._processes[rank].connection.send(
                 (function, {**identity, **environment}, (rank, *arguments))
             )
@@ -166,6 +158,22 @@ class Jobs:
             self.end_processes()
             raise AssertionError("\n".join(failed))
         return [value for _, value in outcomes]
+
+    def environment(self, job: str, rank: int, workers: int) -> dict[str, str]:
+        """The whole environment of a process that a test starts itself as a worker of `job`."""
+        path = {"PYTHONPATH": str(PACKAGE)}
+        return {**os.environ, **path, **self._identity(job, rank, workers)}
+
+    def _identity(self, job: str, rank: int, workers: int) -> dict[str, str]:
+        return {
+            "BASIN_ADDRESS": self.aggregator.address,
+            "BASIN_JOB": job,
+            "BASIN_FRESH": "true",
+            "BASIN_WORKER_ID": f"w{rank}",
+            "BASIN_MAX_WORKERS": str(workers),
+            "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": str(workers),
+        }
 
     def end_processes(self) -> None:
         for process in self._processes:

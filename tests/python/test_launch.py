@@ -277,8 +277,8 @@ class Launch(unittest.TestCase):
             waited_for = {
                 "basin-run: 1 of 2 workers are ready; the job waits",
                 (
-                    "[1] worker worker-1 waits to become a member of job local, which begins with "
-                    "2 workers: The aggregator waits for other workers"
+                    "[1] worker worker-1 of job local: Job local begins with 2 workers, and 1 is "
+                    "ready: worker-1."
                 ),
             }
             while waited_for:

@@ -7,6 +7,7 @@ with basin.connect(address="127.0.0.1:29600", job="mnist") as client:
 
 import atexit
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -19,7 +20,6 @@ from basin import _abi, dlpack
 from basin.arguments import number_of, seconds, string_of, whole_number
 from basin.dlpack import SupportsDLPack
 from basin.errors import (
-    DeadlineExceeded,
     Error,
     FailedPrecondition,
     InvalidArgument,
@@ -45,8 +45,8 @@ _DTYPES = {
 }
 
 CALL_PREFIX = "call/"
-# Of a wait for the first members, before it is said what is waited for.
-_SILENT_SECONDS = 2.0
+# How long a worker whose last call was a broadcast stays for the others.
+_HAND_OVER_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,8 @@ class Client:
         self._in_flight: dict[str, Handle[Any]] = {}
         # By name: how often it was broadcast.
         self._versions: dict[str, int] = {}
+        # How many rounds this worker had begun when it last took part in a broadcast.
+        self._last_broadcast: int | None = None
         self._closed = False
         self._finished = False
         # Told the lane of each call before it is begun; may refuse it.
@@ -364,8 +366,8 @@ class Client:
         root_rank: a rank of the present generation
         timeout:   seconds until DeadlineExceeded; None: for ever
 
-        Every member calls it. The root serves the value until it closes: call barrier() before,
-        unless rounds follow anyway. Returns a new array.
+        Every member calls it. Raises Unavailable when the root has left before it has served the
+        value. Returns a new array.
         """
         self.check_member("broadcast()")
         taken = _take(name, array)
@@ -396,6 +398,7 @@ class Client:
                 f"one from 0 to {place.world_size - 1}."
             )
         lane = CALL_PREFIX + "broadcast"
+        self._last_broadcast = self.worker.rounds_begun
         if place.rank == root:
             for spec, address, size in tensors:
                 self.worker.announce(lane, spec, version, address, size)
@@ -453,9 +456,14 @@ class Client:
 
         finished: this worker has done its part, and the others go on without one in its place;
                   otherwise it is missed, if they need all workers
+
+        After a broadcast() with no round behind it, it waits up to a minute for the others to get
+        the value.
         """
         if self._closed or os.getpid() != self._process:
             return
+        if finished:
+            self.hand_over()
         self._closed = True
         _open_clients.discard(self)
         try:
@@ -465,6 +473,20 @@ class Client:
         finally:
             self.worker.close()
             self._in_flight.clear()
+
+    def hand_over(self) -> None:
+        """After a broadcast with no round behind it, waits until every worker is through it: the
+        root can serve its value only while it is here."""
+        last, self._last_broadcast = self._last_broadcast, None
+        if self._closed or self._finished or os.getpid() != self._process:
+            return
+        if last != self.worker.rounds_begun:
+            return
+        try:
+            if self.world_size > 1:
+                self.barrier("hand over", _HAND_OVER_SECONDS)
+        except Error as error:
+            logger.warning("not everybody may have the value of the last broadcast: %s", error)
 
     def __enter__(self) -> "Client":
         self.check_open("A client")
@@ -577,8 +599,8 @@ def connect(
     A new job begins when `start_workers`, by default all `max_workers`, are there, or with at least
     `min_workers` when the aggregator's job.start_timeout (5 minutes) has passed.
 
-    Raises DeadlineExceeded after `timeout` seconds, which should be longer than that; it says what
-    was waited for.
+    What it waits for is in the log within 2 seconds. Raises DeadlineExceeded, which says it too,
+    after `timeout` seconds, which should be longer than start_timeout.
     """
 
     def text(value: int | None) -> str | None:
@@ -601,32 +623,11 @@ def connect(
     )
     try:
         worker.ready()
-        _await_member(worker, timeout)
+        worker.await_member(timeout)
     except BaseException:
         worker.close()
         raise
     return Client(worker)
-
-
-def _await_member(worker: Worker, timeout: float | None) -> None:
-    """Says what it waits for when that takes long."""
-    if timeout is None or timeout > _SILENT_SECONDS:
-        try:
-            worker.await_member(_SILENT_SECONDS)
-            return
-        except DeadlineExceeded as error:
-            needed = worker.options["start_workers"]
-            if needed in ("", "0"):
-                needed = worker.options["max_workers"]
-            logger.warning(
-                "worker %s waits to become a member of job %s, which begins with %s workers: %s",
-                worker.id,
-                worker.options["job"],
-                needed,
-                str(error).split(" in time. ", 1)[-1],
-            )
-        timeout = None if timeout is None else timeout - _SILENT_SECONDS
-    worker.await_member(timeout)
 
 
 # A process that ends without a close would be counted as lost, and its threads may not outlive
@@ -637,4 +638,6 @@ _open_clients: "set[Client]" = set()
 @atexit.register
 def _close_all() -> None:
     for client in list(_open_clients):
+        if not hasattr(sys, "last_value"):  # The script did not end with an exception.
+            client.hand_over()
         client.close(finished=False)

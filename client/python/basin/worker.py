@@ -278,6 +278,7 @@ class Worker:
         # The library holds a pointer to it for as long as the worker lives.
         self._log = _abi.LogFunction(_write_log)
         self._tensors: dict[int, dict[int, TensorSpec]] = {}  # By handle of the lane, the tensor.
+        self.rounds_begun = 0
         self._pointer = c_void_p()
         made = c_void_p(lib.basin_options_new(_abi.READ_ENVIRONMENT))
         try:
@@ -365,6 +366,7 @@ class Worker:
         spec: RoundSpec,
     ) -> None:
         _call("begin", self._pointer, lane, byref(spec.to_c()))
+        self.rounds_begun += 1
 
     # A round may be aborted before this worker has said all that it has for it. The rest is said to
     # nobody then, and wait() raises RoundAborted, as it does when the abort comes later.

@@ -68,6 +68,38 @@ TEST(Genesis, TheTimeoutFormsWithWhoIsThere) {
   EXPECT_EQ(c.job().state(), JobState::kRunning);
 }
 
+// A moment later, so that those who start together say nothing, and once for all changes meanwhile.
+TEST(Genesis, WhoWaitsForTheOthersIsToldHowManyAreReady) {
+  Cluster c(Settings(2, 4, 3));
+  TestWorker& a = c.Join("a");
+  EXPECT_EQ(a.Count<HeldUp>(), 0u);
+  c.Sleep(absl::Seconds(2));
+  EXPECT_EQ(a.Last<HeldUp>().text, "Job job begins with 3 workers, and 1 is ready: a.");
+  c.Sleep(absl::Minutes(1));
+  EXPECT_EQ(a.Count<HeldUp>(), 1u) << "nothing has changed";
+  c.Join("b");
+  c.Sleep(absl::Seconds(2));
+  EXPECT_EQ(a.Last<HeldUp>().text, "Job job begins with 3 workers, and 2 are ready: a, b.");
+  c.Step(WorkerExited{kJob, "b"});
+  c.Sleep(absl::Seconds(2));
+  EXPECT_EQ(a.Last<HeldUp>().text, "Job job begins with 3 workers, and 1 is ready: a.");
+  c.Join("c");
+  TestWorker& d = c.Join("d");
+  ASSERT_EQ(a.role, Role::kMember);
+  EXPECT_EQ(a.Last<HeldUp>().text, "") << "it goes on";
+  c.Sleep(absl::Minutes(1));
+  EXPECT_EQ(d.Count<HeldUp>(), 1u);
+}
+
+TEST(Genesis, NobodyIsToldOfWorkersThatStartTogether) {
+  Cluster c(Settings(2, 2, 2));
+  TestWorker& a = c.Join("a");
+  c.Sleep(absl::Seconds(1));
+  c.Join("b");
+  c.Sleep(absl::Minutes(1));
+  EXPECT_EQ(a.Count<HeldUp>(), 0u);
+}
+
 TEST(Genesis, AWorkerAboveMaxIsSpare) {
   Cluster c(Settings(1, 2, 2));
   c.Join("a");

@@ -534,7 +534,7 @@ void Cluster::Sleep(absl::Duration duration) {
     now = next;
     if (now >= beat) {
       for (auto& [id, worker] : workers_) {
-        if (worker->heartbeats) worker->Say(Heartbeat{});
+        if (worker->heartbeats) worker->Say(Heartbeat{0, worker->waits});
       }
       beat += config.heartbeat;
     }

@@ -70,6 +70,7 @@ class TestWorker {
 
   // What a client does by itself.
   bool heartbeats = true;
+  std::vector<RoundWait> waits;  // That its heartbeats say.
   bool sees_layouts = true;
   bool acks = true;
   bool stages = true;

@@ -10,6 +10,7 @@
 namespace basin::aggregator {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -399,10 +400,15 @@ TEST(Recovery, AMinorityIsNotEnough) {
   Committed t;
   t.Crash(5000);
   t.a.Connect();
-  t.Sleep(t.config.recovery_window + absl::Seconds(1));
+  t.Sleep(absl::Seconds(2));
+  EXPECT_THAT(t.a.Last<HeldUp>().text,
+              AllOf(HasSubstr("waits up to 7s more for its workers: 1 of 3 members"),
+                    HasSubstr("missing: b, c")));
+  t.Sleep(t.config.recovery_window);
   EXPECT_EQ(t.job().state(), JobState::kHalted);
   EXPECT_EQ(t.Notes(NoteKind::kHalted), 1u);
   EXPECT_THAT(t.NoteText(NoteKind::kHalted), HasSubstr("basinctl recover"));
+  EXPECT_THAT(t.a.Last<HeldUp>().text, HasSubstr("Job job is halted: 1 of 3 members"));
   t.b.Connect();
   EXPECT_EQ(t.job().state(), JobState::kRunning) << "until the missing come back";
   EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b"));

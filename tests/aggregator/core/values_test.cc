@@ -170,6 +170,21 @@ TEST(Broadcast, OnlyTheRootWhenOneIsNamed) {
   EXPECT_EQ(t.b.Last<ValueKnown>().source, "c");
 }
 
+// Only the root may serve it, so nothing is left to wait for.
+TEST(Broadcast, Fault_W18_WhoAsksARootThatHasLeftIsToldAtOnce) {
+  Three t;
+  t.b.Say(Know(std::nullopt, "a"));
+  t.c.Say(Know(std::nullopt, "unknown"));
+  t.a.Say(Leave{});
+  EXPECT_EQ(t.b.Last<GetFailed>().error.code, ErrorCode::kUnavailable);
+  EXPECT_THAT(t.b.Last<GetFailed>().error.text, HasSubstr("asks worker a for tensor w"));
+  t.b.Say(Know(std::nullopt, "a"));
+  EXPECT_EQ(t.b.Count<GetFailed>(), 2u);
+  EXPECT_EQ(t.c.Count<GetFailed>(), 0u) << "it may come";
+  t.b.Say(Know());
+  EXPECT_EQ(t.b.Count<GetFailed>(), 2u) << "anybody else may announce it";
+}
+
 TEST(Broadcast, NobodyServesItself) {
   Three t;
   t.a.Say(Offer());

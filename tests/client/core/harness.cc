@@ -18,6 +18,7 @@ std::vector<TensorSpec> Model() {
 
 Config TestConfig() {
   Config config;
+  config.aggregator = "a-0:7070";
   config.job = "train";
   config.run = "run-1";
   config.worker = "w-0";

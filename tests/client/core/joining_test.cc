@@ -466,5 +466,27 @@ TEST(JoiningTest, Fault_W19_HeartbeatsSayWhatTheTrainerWaitsFor) {
       << "this aggregator has not been told of the lane";
 }
 
+// From one turn to the next the trainer does nothing else.
+TEST(JoiningTest, ATrainerThatWaitsInTurnsWaits) {
+  JoinedCall worker;
+  worker.Register(3);
+  worker.Begin();
+  worker.Do(CommitRound{0});
+  worker.Do(WaitRound{0, worker.now + absl::Milliseconds(500)});
+  EXPECT_EQ(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.size(), 1u);
+  EXPECT_FALSE(worker.lane().round()->wait_until().has_value());
+  EXPECT_EQ(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.size(), 1u);
+  EXPECT_TRUE(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.empty());
+}
+
+TEST(JoiningTest, ATrainerThatOnlyLooksDoesNotWait) {
+  JoinedCall worker;
+  worker.Register(3);
+  worker.Begin();
+  worker.Do(CommitRound{0});
+  worker.Do(WaitRound{0, worker.now});
+  EXPECT_TRUE(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.empty());
+}
+
 }  // namespace
 }  // namespace basin::client

@@ -2,6 +2,7 @@
 //
 // Connecting, greeting, backoff, heartbeat, data streams, and how a session ends.
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/core/harness.h"
 
@@ -12,8 +13,33 @@ TEST(SessionTest, TheFirstEventOpensTheSession) {
   Harness worker;
   EXPECT_EQ(worker.client.NextDeadline(), absl::InfinitePast());
   EXPECT_EQ(worker.Do(Tick{}).One<OpenSession>().delay, absl::ZeroDuration());
-  EXPECT_EQ(worker.client.NextDeadline(), absl::InfiniteFuture());
+  EXPECT_EQ(worker.client.NextDeadline(), worker.now + absl::Seconds(2));
   EXPECT_TRUE(worker.Do(Tick{}).all.empty());
+}
+
+TEST(SessionTest, ThatNoAnswerComesIsSaidSoon) {
+  Harness worker;
+  worker.Do(Tick{});
+  worker.Pass(absl::Seconds(2) - absl::Milliseconds(1));
+  EXPECT_EQ(worker.client.trouble().code, ErrorCode::kOk);
+  worker.Pass(absl::Milliseconds(1));
+  EXPECT_EQ(worker.client.trouble().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(worker.client.trouble().text,
+              testing::HasSubstr("The aggregator at a-0:7070 has not answered for 2s"));
+  EXPECT_EQ(worker.client.NextDeadline(), absl::InfiniteFuture()) << "once";
+  worker.Connect(worker.MakeWelcome());
+  EXPECT_EQ(worker.client.trouble().code, ErrorCode::kOk);
+}
+
+TEST(SessionTest, WhyAJobThatRecoversWelcomesNobodyIsHeard) {
+  Harness worker;
+  worker.Do(Tick{});
+  worker.Do(SessionUp{});
+  const HeldUp why{0, 0, "Job train recovers and waits up to 6s more for its workers."};
+  EXPECT_EQ(worker.Hear(why).One<JobPaused>().text, why.text);
+  worker.Pass(absl::Seconds(2));
+  EXPECT_EQ(worker.client.trouble().code, ErrorCode::kOk) << "it was answered";
+  EXPECT_EQ(worker.Hear(worker.MakeWelcome()).One<JobPaused>().text, "");
 }
 
 TEST(SessionTest, SaysHelloWithoutHistory) {

@@ -1,0 +1,94 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What the trainers wait for, as their heartbeats say: calls go on without a worker that has joined
+// and waits elsewhere, and workers that wait for each other are told so.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "aggregator/core/job.h"
+#include "aggregator/core/names.h"
+
+namespace basin::aggregator {
+namespace {
+
+// The text of a deadlock names no more workers of a round than this.
+constexpr size_t kNamedWaiting = 3;
+
+}  // namespace
+
+void Job::TakeWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits) {
+  Worker& worker = workers_[slot];
+  if (waits != worker.waits) {
+    // A trainer waits for a lane once, so a longer list is that of a broken client.
+    worker.waits = waits.size() <= lanes_.size() ? waits : std::vector<RoundWait>{};
+    worker.waits_since = scope.now;
+  }
+  LeaveOutOfStep(scope, slot);
+  if (scope.now >= worker.waits_since + scope.config.deadlock_timeout) EndDeadlock(scope);
+}
+
+// While the worker is out of step, calls that it has not begun go on without it once it waits for
+// something else.
+void Job::LeaveOutOfStep(const JobScope& scope, Slot slot) {
+  if (!workers_[slot].out_of_step) return;
+  for (const RoundWait& wait : workers_[slot].waits) {
+    const Round* round = RoundOf(wait);
+    if (round == nullptr || !round->Has(slot)) continue;
+    if (round->TakesPart(slot)) return LeaveOutOfCalls(scope, slot);
+  }
+}
+
+void Job::LeaveOutOfCalls(const JobScope& scope, Slot slot) {
+  if (!workers_[slot].out_of_step) return;
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
+    lane.round->LeaveOut(ScopeOf(scope, i), slot);
+    AdvanceLane(scope, i);
+  }
+}
+
+// Every member has waited for so long for rounds that another one has not begun, and that one does
+// nothing but wait either. Nobody will begin them, so they end, with all of it said to everybody.
+// Whether a trainer has another thread that would begin one cannot be known; the timeout is for it.
+void Job::EndDeadlock(const JobScope& scope) {
+  if (state_ != JobState::kRunning || Paused()) return;
+  std::map<LaneIndex, std::vector<WorkerId>> waiting;
+  for (const auto& [id, slot] : workers_.by_id()) {
+    const Worker& worker = workers_[slot];
+    if (worker.state != WorkerState::kMember || worker.finishing) continue;
+    const bool long_ago = scope.now >= worker.waits_since + scope.config.deadlock_timeout;
+    if (!worker.connected() || worker.waits.empty() || !long_ago) return;
+    for (const RoundWait& wait : worker.waits) {
+      const Round* round = RoundOf(wait);
+      if (round == nullptr || !round->Has(slot) || !round->AwaitsBegin()) return;
+      waiting[wait.lane].push_back(id);
+    }
+  }
+  const auto describe = [&](std::string* text, const auto& entry) {
+    const auto& [index, ids] = entry;
+    absl::StrAppend(text, ids.size() == 1 ? "worker " : "workers ", NamesOf(ids, kNamedWaiting),
+                    ids.size() == 1 ? " waits" : " wait", " in round ", lanes_[index].next,
+                    " of lane ", lanes_[index].name);
+  };
+  const std::string reason =
+      absl::StrCat("the workers wait for each other: ", absl::StrJoin(waiting, ", ", describe),
+                   ". Make the same calls in the same order on every worker; one that has run out "
+                   "of data says so with finished()");
+  for (const auto& [index, ids] : waiting) {
+    lanes_[index].round->EndDeadlock(ScopeOf(scope, index), reason);
+    AdvanceLane(scope, index);
+  }
+}
+
+const Round* Job::RoundOf(const RoundWait& wait) const {
+  if (wait.lane >= lanes_.size()) return nullptr;
+  const std::optional<Round>& round = lanes_[wait.lane].round;
+  return round.has_value() && round->number() == wait.round ? &*round : nullptr;
+}
+
+}  // namespace basin::aggregator

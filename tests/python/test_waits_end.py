@@ -1,0 +1,130 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Scripts whose workers would wait for each other for ever, or for one that has gone. Each wait
+ends, with what it was for or with an error that names it."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jobs
+import numpy as np
+
+jobs.require("torch")
+
+import basin  # noqa: E402  (found where jobs says that it is)
+import basin.torch  # noqa: E402
+import torch  # noqa: E402
+
+_DEADLOCK_SECONDS = 2
+
+
+def uneven_calls(rank: int) -> list[str]:
+    """Worker 1 has one more step than worker 0, which then asks for a metric; says what each of
+    them was told, and goes on."""
+    with basin.connect() as client:
+        client.allreduce(np.ones(4), "step", op=basin.Sum)
+        try:
+            client.allreduce(np.ones(4), "metric" if rank == 0 else "step", op=basin.Sum)
+            told = "nothing"
+        except basin.RoundAborted as error:
+            told = str(error)
+        total = client.allreduce(np.ones(1), "after", op=basin.Sum)
+        return [told, str(total[0])]
+
+
+def uneven_batches(rank: int) -> str:
+    """The same as a training loop with one more batch on worker 1, and a metric behind it."""
+    basin.torch.init()
+    try:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        optimizer = basin.torch.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+        )
+        basin.torch.broadcast_parameters(model)
+        try:
+            for _ in range(2 + rank):
+                optimizer.zero_grad()
+                model(torch.ones(2, 3)).sum().backward()
+                optimizer.step()
+            basin.torch.allreduce(torch.ones(1), name="metric", op=basin.Sum)
+        except basin.RoundAborted as error:
+            return str(error)
+        return "nothing"
+    finally:
+        basin.torch.shutdown()
+
+
+def broadcasts_last(rank: int, size: int) -> float:
+    with basin.connect() as client:
+        value = client.broadcast(np.full(size, float(rank)), "weights", root_rank=1)
+    return float(value.sum())
+
+
+def broadcasts_parameters_last(rank: int) -> float:
+    basin.torch.init()
+    torch.manual_seed(rank)
+    model = torch.nn.Linear(100, 100)
+    basin.torch.broadcast_parameters(model)
+    basin.torch.shutdown()
+    return float(model.weight.sum())
+
+
+# It neither closes nor finishes: it is at its end.
+_ENDS = """
+import basin, numpy
+client = basin.connect()
+print(client.broadcast(numpy.full(3, 7.0 + client.rank), "weights", root_rank=0).sum())
+"""
+
+
+class WaitsEndTest(jobs.JobsTest):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.jobs = jobs.Jobs(
+            Path(sys.argv[1]), Path(sys.argv[2]), f"--round-deadlock-timeout={_DEADLOCK_SECONDS}s"
+        )
+
+    def _check(self, told: Any, first: str, second: str) -> None:
+        for worker in told:
+            self.assertIn("the workers wait for each other", worker)
+            self.assertIn(f"worker w0 waits in round {first}", worker)
+            self.assertIn(f"worker w1 waits in round {second}", worker)
+
+    def test_fault_w5_calls_that_wait_for_each_other_end_with_both_names(self) -> None:
+        results = self.jobs.run(uneven_calls, 2)
+        self._check([told for told, _ in results], "1 of lane call/metric", "2 of lane call/step")
+        self.assertEqual(["2.0", "2.0"], [after for _, after in results])
+
+    def test_fault_w5_uneven_batches_and_a_metric_end_with_both_names(self) -> None:
+        told = self.jobs.run(uneven_batches, 2)
+        self._check(told, "1 of lane call/metric", "3 of lane gradients")
+
+    def test_fault_w18_who_broadcasts_last_stays_until_everybody_has_the_value(self) -> None:
+        for size in (1, 1 << 20):
+            self.assertEqual([float(size)] * 4, self.jobs.run(broadcasts_last, 4, size))
+
+    def test_fault_w18_parameters_that_are_broadcast_last_arrive(self) -> None:
+        self.assertEqual(1, len(set(self.jobs.run(broadcasts_parameters_last, 4))))
+
+    def test_fault_w18_a_script_may_simply_end_after_a_broadcast(self) -> None:
+        workers = [
+            subprocess.Popen(
+                [sys.executable, "-c", _ENDS],
+                env=self.jobs.environment("ends", rank, 3),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(3)
+        ]
+        for worker in workers:
+            output, errors = worker.communicate(timeout=jobs.PATIENCE)
+            self.assertEqual((0, "21.0\n"), (worker.returncode, output), errors)
+
+
+if __name__ == "__main__":
+    import unittest
+
+    unittest.main(argv=sys.argv[:1])
