@@ -1,21 +1,21 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Trains a small CNN on real handwritten digits with several workers.
+"""Trains a small CNN on handwritten digits with several workers.
 
     basin-run -n 4 -- python examples/digits.py
 
-The data are the 1,797 images of 8 x 8 that scikit-learn brings along; every fifth is for the test.
-Each worker takes its part of every batch, and Basin averages the gradients, so all workers hold
-the same parameters, bit for bit.
+The data are the 1,797 images of 8 x 8 that scikit-learn includes; every fifth is for the test. Each
+worker takes its part of every batch, and Basin averages the gradients, so all workers hold the same
+parameters, bit for bit.
 
-With --kill, and basin-run's --min-workers 3, the last worker is killed in mid-run, as if its
-machine had gone: the others go on with the step that they were in.
+With --kill, and basin-run's --min-workers 3, the last worker is killed during the run, as if its
+machine had failed: the others finish the step that they were in.
 
-With --add, and basin-run's --max-workers 5, one more worker is started in mid-run, and goes on with
-the parameters and the momentum of the others at the step that they have come to.
+With --add, and basin-run's --max-workers 5, one more worker is started during the run, and
+continues with the others' parameters, momentum and step.
 
-With --check the same training is done again by one process on the whole batches: in float64 the
-parameters agree over the whole run, in float32 over the first steps, after which training
-amplifies rounding as it does any other small difference.
+With --check, one process repeats the same training on the whole batches. The parameters agree over
+the whole run in float64, and over the first steps in float32, after which training amplifies
+rounding like any other small difference.
 """
 
 import argparse
@@ -36,12 +36,12 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-BATCH = 64  # Of all workers together.
+BATCH = 64  # Samples of all workers together.
 WANTED_ACCURACY = 0.97
 FLOAT64_BOUND = 1e-10
 FLOAT32_BOUND, FLOAT32_STEPS = 1e-6, 20
 ADD_AT, KILL_AT = 50, 100  # Steps.
-STEPS_TOGETHER = 100  # At least, with a worker that was added.
+STEPS_TOGETHER = 100  # The minimum with a worker that was added.
 
 
 class Net(nn.Module):
@@ -84,13 +84,13 @@ def make_optimizer(net: nn.Module) -> torch.optim.Optimizer:
 
 
 def steps_in(data: Data) -> int:
-    """Of one epoch."""
+    """The number of steps in one epoch."""
     return len(data.train_digits) // BATCH
 
 
 @functools.cache
 def order_in(epoch: int, count: int) -> torch.Tensor:
-    """Of the samples: the same on every worker, whenever it has come."""
+    """The order of the samples, the same on every worker, even if it has joined late."""
     shuffle = torch.Generator().manual_seed(1)
     for _ in range(epoch):
         torch.randperm(count, generator=shuffle)
@@ -133,7 +133,7 @@ def accuracy(net: nn.Module, data: Data) -> float:
 
 
 def hash_of(net: nn.Module) -> str:
-    """Of all parameters, by name and bits."""
+    """A hash of all parameters, by name and bits."""
     digest = hashlib.sha256()
     for name, tensor in net.state_dict().items():
         digest.update(name.encode())
@@ -146,9 +146,9 @@ def my_part() -> slice:
 
 
 def demonstrate(epochs: int, kill: bool, add: bool) -> bool:
-    """Trains, and tells what came of it. Whether it is what it should be."""
+    """Trains and prints the results. Returns whether they are as expected."""
     data = load(torch.float32)
-    torch.manual_seed(100 + bt.rank())  # Other values on each worker, until the broadcast.
+    torch.manual_seed(100 + bt.rank())  # Values differ among workers until the broadcast.
     net = Net()
     bt.broadcast_parameters(net)
     optimizer: Any = bt.DistributedOptimizer(make_optimizer(net), net.named_parameters())
@@ -167,7 +167,7 @@ def demonstrate(epochs: int, kill: bool, add: bool) -> bool:
             os.kill(int(os.environ["BASIN_RUN_PROCESS"]), signal.SIGUSR1)
 
     def after_step() -> None:
-        """The same on all workers."""
+        """Makes the same changes on all workers."""
         workers = optimizer.last_round().contributors
         state.workers = state.workers or workers
         new = set(workers) - set(state.workers)
@@ -175,7 +175,7 @@ def demonstrate(epochs: int, kill: bool, add: bool) -> bool:
             state.added = min(new)
             state.last = max(state.last, state.step + STEPS_TOGETHER)
         if not state.added and state.step == state.last < 20 * last:
-            state.last += steps_in(data)  # Until it has come.
+            state.last += steps_in(data)  # Until the added worker has joined.
 
     start = time.perf_counter()
     train(
@@ -213,7 +213,7 @@ def demonstrate(epochs: int, kill: bool, add: bool) -> bool:
 
 
 def check(epochs: int) -> bool:
-    """Compares with one process on the same batches. Whether the parameters agree."""
+    """Compares with one process on the same batches. Returns whether the parameters agree."""
     good = True
     for dtype, bound, max_steps in (
         (torch.float64, FLOAT64_BOUND, None),
@@ -235,8 +235,8 @@ def check(epochs: int) -> bool:
             good = good and difference <= bound
             name = str(dtype).removeprefix("torch.")
             print(
-                f"{name} after {steps} steps: largest difference to one process {difference:.2g}, "
-                f"at most {bound:.0e} is allowed"
+                f"{name} after {steps} steps: largest difference from one process "
+                f"{difference:.2g}, limit {bound:.0e}"
             )
     return all(bt.allgather_object(good))
 
@@ -245,11 +245,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Trains a small CNN on handwritten digits.")
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--check", action="store_true", help="compare with one process")
-    parser.add_argument("--kill", action="store_true", help="kill the last worker in mid-run")
-    parser.add_argument("--add", action="store_true", help="start another worker in mid-run")
+    parser.add_argument("--kill", action="store_true", help="kill the last worker during the run")
+    parser.add_argument("--add", action="store_true", help="start another worker during the run")
     options = parser.parse_args()
     if options.add and options.check:
-        parser.error("--check compares with a run whose workers are the same all the time")
+        parser.error("--check needs a run whose workers do not change")
     torch.set_num_threads(1)
     bt.init()
     try:

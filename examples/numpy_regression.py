@@ -1,9 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""A linear regression with NumPy, its gradient averaged over several workers.
+"""A linear regression with NumPy, whose gradient is averaged over several workers.
 
     basin-run -n 3 -- python examples/numpy_regression.py
 
-Each worker has data of its own; all find the same coefficients, to the last bit.
+Each worker has different data; all find the same coefficients, to the last bit.
 """
 
 import basin

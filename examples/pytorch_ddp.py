@@ -3,9 +3,9 @@
 
     basin-run -n 2 -- python examples/pytorch_ddp.py
 
-Each worker is a process group of its own, so torch itself averages nothing; the hook does. The
-model has a branch that every second batch leaves out, and batch normalisation. All workers end with
-the same parameters and buffers, bit for bit.
+Each worker has its own process group, so the hook averages gradients instead of torch. The model
+has batch normalisation and a branch that every second batch skips. All workers end with the same
+parameters and buffers, bit for bit.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class TwoBranches(nn.Module):
 
 
 def make_batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """64 vectors of 8, and what is to be learnt of them; another batch on each worker."""
+    """64 vectors of 8 with their targets; each worker has a different batch."""
     generator = torch.Generator().manual_seed(1000 * basin.torch.rank() + step)
     x = torch.randn(64, 8, generator=generator)
     return x, x[:, :2].prod(1, keepdim=True)
@@ -47,7 +47,7 @@ def main() -> None:
     basin.torch.init()
     alone = distributed.HashStore()
     distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
-    torch.manual_seed(basin.torch.rank())  # Other values on each worker, until DDPState.
+    torch.manual_seed(basin.torch.rank())  # Values differ among workers until DDPState.
     model = nn.parallel.DistributedDataParallel(TwoBranches(), find_unused_parameters=True)
     state = basin.torch.DDPState(model, batch_size=64)
     model.register_comm_hook(state, basin.torch.ddp_comm_hook)
@@ -56,7 +56,7 @@ def main() -> None:
     for step in range(200):
         x, y = make_batch(step)
         optimizer.zero_grad()
-        # The workers do not even take the same branch.
+        # The workers take different branches.
         loss = nn.functional.mse_loss(model(x, odd=(step + basin.torch.rank()) % 2 == 1), y)
         loss.backward()
         optimizer.step()

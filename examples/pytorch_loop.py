@@ -3,9 +3,9 @@
 
     basin-run -n 2 -- python examples/pytorch_loop.py
 
-Four lines make it one, and are marked. The model learns the sum of two digits from noisy pictures
-of them: each worker takes its part of the data, accumulates two micro-batches, and applies the
-average of all workers' gradients. All end with the same parameters, bit for bit.
+The four lines that it needs for this are numbered. The model learns the sum of two digits from
+noisy pictures of them: each worker takes its part of the data, accumulates two micro-batches, and
+applies the average of all workers' gradients. All end with the same parameters, bit for bit.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ def main() -> None:
                     loss.backward()
                 continue
             loss.backward()
-            # .grad is the average of all workers now.
+            # .grad is now the average over all workers.
             nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
             optimizer.step()
             optimizer.zero_grad()

@@ -3,9 +3,9 @@
 
     basin-run -n 2 -- python examples/pytorch_tokens.py
 
-Each micro-batch has another number of tokens. Its loss is a sum over them, contribute() says how
-many they are, and the round divides by the tokens of all workers. So two workers train what one
-trains, and the line of each 20th step says what it was made of.
+Micro-batches have different numbers of tokens. Each loss is a sum over tokens, contribute()
+declares their number, and the round divides by the tokens of all workers. Two workers therefore
+train the same as one. Every 20th step prints its loss and counts.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ import torch
 from torch import nn
 
 VOCABULARY, SENTENCES, MICRO_BATCHES, STEPS = 24, 32, 2, 101
-PADDING = -100  # What cross_entropy() leaves out.
+PADDING = -100  # Ignored by cross_entropy().
 
 Batch = list[torch.Tensor]
 
 
 def make_sentences(step: int) -> Batch:
-    """Of 3 to 20 words; each word follows from the one before it, but for a few."""
+    """Sentences of 3 to 20 words, in which most words follow from the one before."""
     generator = torch.Generator().manual_seed(step)
     sentences = []
     for length in torch.randint(3, 21, (SENTENCES,), generator=generator).tolist():
@@ -35,7 +35,7 @@ def make_sentences(step: int) -> Batch:
 
 
 def loss_sum(model: nn.Module, sentences: Batch) -> tuple[torch.Tensor, int]:
-    """Summed over the words to be predicted, and how many they are."""
+    """Returns the loss summed over the predicted words, and their number."""
     padded = nn.utils.rnn.pad_sequence(sentences, batch_first=True, padding_value=PADDING)
     scores = model(padded[:, :-1].clamp(min=0))
     words = padded[:, 1:].flatten()
@@ -77,7 +77,7 @@ def main() -> None:
             is_last = k + 1 == MICRO_BATCHES
             with contextlib.nullcontext() if is_last else optimizer.no_sync():
                 loss.backward()
-        # .grad is the mean over the tokens of all workers, and its norm came with it.
+        # .grad is the mean over the tokens of all workers, and the reply has its norm.
         norm = basin.torch.clip_grad_norm_(optimizer, max_norm=1.0)
         optimizer.step()
         done = optimizer.last_round()

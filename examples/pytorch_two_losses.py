@@ -3,10 +3,10 @@
 
     basin-run -n 2 -- python examples/pytorch_two_losses.py
 
-One head is trained on all rows and the other on the rows that have a label, another number in each
-micro-batch. No single weight fits both. So the workers add up what they count before the backward,
-each part is divided by its own total, and gradients are summed. The gradient scaler begins much too
-high: all workers find the same infinities, leave out the same steps and come to the same scale. The
+One head is trained on all rows and the other on the rows with a label, whose number differs among
+micro-batches. No single weight fits both. The workers therefore total their counts before the
+backward, divide each part by its own total, and sum the gradients. The gradient scaler begins much
+too high: all workers find the same infinities, skip the same steps and reach the same scale. The
 aggregator names workers whose contribution is not finite (`contribution_unusual`), so it warns in
 these steps; see docs/pytorch.md, "When a gradient is unusual".
 """
@@ -34,7 +34,7 @@ class TwoHeads(nn.Module):
 
 
 def make_batch(step: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Vectors of 8, and which of them have a label; another batch on each worker."""
+    """Vectors of 8, and which of them have a label; each worker has a different batch."""
     seed = 10_000 * basin.torch.rank() + MICRO_BATCHES * step + k
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(ROWS, 8, generator=generator)

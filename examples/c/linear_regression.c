@@ -9,8 +9,9 @@
  * usage: linear_regression [STEPS]
  *
  * In each step every worker computes the gradient over its share of the step's samples, and all
- * apply the average, weighted by the number of samples. So they hold the same parameters, bit for
- * bit, and end with the same last line, whoever took part in between. */
+ * apply the average, weighted by the number of samples. All workers therefore hold the same
+ * parameters, bit for bit, and end with the same last line, whichever workers took part meanwhile.
+ */
 
 #include <basin/basin.h>
 #include <inttypes.h>
@@ -21,12 +22,12 @@ enum { kInputs = 8, kParameters = kInputs + 1, kSamplesPerStep = 64 };
 
 static const double kLearningRate = 0.1;
 static const int64_t kPatience = BASIN_SECONDS(300);
-static const int64_t kSlice = BASIN_SECONDS(1); /* Of a wait, between looks at who has joined. */
+static const int64_t kSlice = BASIN_SECONDS(1); /* The part of a wait between checks for members. */
 
-/* What a worker that joins has to load: doubles alone, so that it can be sent as a tensor. */
+/* The state that a joiner has to load: only doubles, so that it can be sent as a tensor. */
 typedef struct State {
   double parameter[kParameters]; /* The weights, then the bias. */
-  double step;                   /* Steps that were applied. */
+  double step;                   /* The number of applied steps. */
 } State;
 
 typedef struct Trainer {
@@ -34,21 +35,21 @@ typedef struct Trainer {
   uint32_t lane;
   uint32_t gradient; /* The lane's tensor, ... */
   State state;
-  /* ... and its numbers: the library's, to read, from when it is pushed until the outcome of the
-   * round is told. */
+  /* ... and its numbers, which the library reads from the push until the outcome of the round is
+   * reported. */
   double value[kParameters];
-  uint64_t version;         /* Of the state that was announced last. */
-  uint64_t generation_term; /* Of the members that were last looked at. */
+  uint64_t version;         /* The version of the last announced state. */
+  uint64_t generation_term; /* The generation of the last checked membership. */
   uint64_t generation_counter;
   double loss;
 } Trainer;
 
 /* ---- the model */
 
-/* The parameters that the samples were made with. */
+/* The true parameters, which generate the samples. */
 static double TrueParameter(int k) { return k < kInputs ? k - 3.5 : 2; }
 
-/* A number in [-1, 1) that depends on the arguments alone (SplitMix64's finaliser). */
+/* A number in [-1, 1) that depends only on the arguments (SplitMix64's finaliser). */
 static double Noise(uint64_t sample, uint64_t input) {
   uint64_t z = sample * UINT64_C(0x9e3779b97f4a7c15) + input * UINT64_C(0xd1b54a32d192ed03);
   z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -88,7 +89,7 @@ static void Apply(State* state, const double* gradient) {
   ++state->step;
 }
 
-/* ---- state, for those who join */
+/* ---- state, for joiners */
 
 static const uint64_t kStateShape[] = {kParameters + 1};
 static const basin_tensor kState = {"state", BASIN_F64, 1, kStateShape};
@@ -98,7 +99,8 @@ static uint64_t Version(const basin_place* place) {
   return (place->donor_term << 12) + place->donor_counter;
 }
 
-/* To whoever joined last. All who have the state do, so that it matters to nobody who is lost. */
+/* Serves the state to the newest members. Every worker with the state does so, so that the loss of
+ * one does not matter. */
 static basin_code Announce(Trainer* trainer, const basin_place* place, basin_error** error) {
   if (!place->has_donor || Version(place) == trainer->version) return BASIN_OK;
   trainer->version = Version(place);
@@ -111,7 +113,8 @@ static void Remember(Trainer* trainer, const basin_place* place) {
   trainer->generation_counter = place->generation_counter;
 }
 
-/* Loads the state from whoever has it. In slices: when more have joined, it is another version. */
+/* Gets the state from any worker that has it. It waits in slices, because the version of the state
+ * changes when more workers join. */
 static basin_code Load(Trainer* trainer, basin_error** error) {
   for (;;) {
     basin_place place = BASIN_PLACE_INIT;
@@ -138,7 +141,7 @@ static basin_code Join(Trainer* trainer, basin_error** error) {
   return code == BASIN_OK ? Load(trainer, error) : code;
 }
 
-/* Whoever joined with this round begins with what it has come to. */
+/* A worker that joined with this round begins with the state after it. */
 static basin_code Serve(Trainer* trainer, const basin_place* place, basin_error** error) {
   if (place->generation_term != trainer->generation_term ||
       place->generation_counter != trainer->generation_counter) {
@@ -156,9 +159,9 @@ static basin_code ServeNewMembers(Trainer* trainer, basin_error** error) {
 
 /* ---- training */
 
-/* The outcome of the round. One that has too few workers goes on with new ones, once these have the
- * state, so this looks for them while it waits: before, as who has come with the verdict of this
- * round needs the state after it. */
+/* Waits for the outcome of the round. A round with too few workers continues with new ones once
+ * they have the state. This serves workers that joined before a wait without an outcome; a worker
+ * that joins with the verdict needs the state after it. */
 static basin_code Wait(Trainer* trainer, basin_result** result, basin_error** error) {
   for (;;) {
     basin_place place = BASIN_PLACE_INIT;
@@ -177,7 +180,7 @@ static basin_code Wait(Trainer* trainer, basin_result** result, basin_error** er
   }
 }
 
-/* One round: gradient out, average back, applied. */
+/* Runs one round: sends the gradient and applies the average. */
 static basin_code Step(Trainer* trainer, basin_error** error) {
   basin_place place = BASIN_PLACE_INIT;
   basin_code code = basin_get_place(trainer->worker, &place, error);
@@ -188,7 +191,7 @@ static basin_code Step(Trainer* trainer, basin_error** error) {
   spec.weight = BASIN_BY_SAMPLES;
   spec.samples = 0;
   spec.step = (uint64_t)trainer->state.step;
-  /* Who is no member any more has no share, and is told why by basin_begin. */
+  /* A worker that is no longer a member has no share; basin_begin returns the reason. */
   if (place.role == BASIN_MEMBER) {
     spec.samples =
         Compute(&trainer->state, place.rank, place.world_size, trainer->value, &trainer->loss);
@@ -213,16 +216,16 @@ static basin_code Train(Trainer* trainer, double steps, basin_error** error) {
   int joins = 1;
   while (joins || trainer->state.step < steps) {
     const basin_code code = joins ? Join(trainer, error) : Step(trainer, error);
-    joins = code == BASIN_EVICTED; /* The others went on without this one. */
+    joins = code == BASIN_EVICTED; /* The others continued without this worker. */
     if (code == BASIN_OK) continue;
     if (code != BASIN_ROUND_ABORTED && code != BASIN_EVICTED) return code;
-    basin_error_free(*error); /* Of a round that is aborted: nobody has applied it. */
+    basin_error_free(*error); /* No worker has applied an aborted round, so it can be run again. */
     *error = NULL;
   }
   return BASIN_OK;
 }
 
-/* Connects, trains, and says what it has come to. */
+/* Connects, trains, and prints the result. */
 static basin_code Run(Trainer* trainer, double steps, basin_error** error) {
   basin_options* options = basin_options_new(BASIN_READ_ENVIRONMENT);
   basin_code code = basin_connect(options, &trainer->worker, error);

@@ -9,8 +9,8 @@
 // usage: linear_regression [STEPS [STEP_MILLISECONDS]]
 //
 // In each step every worker computes the gradient over its share of the step's samples, and all
-// apply the average, weighted by the number of samples. So they hold the same parameters, bit for
-// bit, and end with the same last line, whoever took part in between.
+// apply the average, weighted by the number of samples. All workers therefore hold the same
+// parameters, bit for bit, and end with the same last line, whichever workers took part meanwhile.
 
 #include <basin/client.h>
 
@@ -24,24 +24,24 @@
 namespace {
 
 constexpr std::chrono::minutes kPatience(5);
-constexpr std::chrono::seconds kSlice(1);  // Of a wait, between looks at who has joined.
+constexpr std::chrono::seconds kSlice(1);  // The part of a wait between checks for new members.
 constexpr std::size_t kInputs = 8;
 constexpr std::uint64_t kSamplesPerStep = 64;
 constexpr double kLearningRate = 0.1;
 
-// What a worker that joins has to load.
+// The state that a joiner has to load.
 struct State {
   std::array<double, kInputs> weight = {};
   double bias = 0;
-  double step = 0;  // Steps that were applied.
+  double step = 0;  // The number of applied steps.
 };
 constexpr std::size_t kGradientBytes = sizeof(State::weight) + sizeof(State::bias);
 
-// The one model that the samples come from.
+// The true model, which generates the samples.
 double Weight(std::size_t input) { return static_cast<double>(input) - 3.5; }
 constexpr double kBias = 2;
 
-// A number in [-1, 1) that depends on the arguments alone (SplitMix64's finaliser).
+// A number in [-1, 1) that depends only on the arguments (SplitMix64's finaliser).
 double Noise(std::uint64_t sample, std::uint64_t input) {
   std::uint64_t z = sample * 0x9e3779b97f4a7c15 + input * 0xd1b54a32d192ed03;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -52,7 +52,7 @@ double Noise(std::uint64_t sample, std::uint64_t input) {
 
 // The mean gradient of the squared error over samples `rank`, `rank` + `world`, ... of the step.
 struct Gradient {
-  std::array<double, kInputs + 1> value = {};  // Of the weights, and of the bias.
+  std::array<double, kInputs + 1> value = {};  // The gradients of the weights and of the bias.
   std::int64_t samples = 0;
   double loss = 0;
 };
@@ -89,11 +89,11 @@ class Trainer {
     return status.ok() ? Load() : status;
   }
 
-  // One round: gradient out, average back, applied.
+  // Runs one round: sends the gradient and applies the average.
   basin::Status Step() {
     const basin::Result<basin::Place> place = worker_.place();
     if (!place.ok()) return place.status();
-    // Who is no member any more has no share, and is told why by Begin.
+    // A worker that is no longer a member has no share; Begin returns the reason.
     Gradient gradient = place->role == basin::Role::kMember
                             ? Compute(state_, place->rank, place->world_size)
                             : Gradient();
@@ -108,9 +108,9 @@ class Trainer {
     if (status.ok()) status = lane_.Commit();
     if (!status.ok()) return status;
 
-    // A round that has too few workers goes on with new ones, once these have the state: who was
-    // there before a wait that had no outcome, as who comes with the verdict needs the state after
-    // it. The gradient is still the library's.
+    // A round with too few workers continues with new ones once they have the state. This serves
+    // workers that joined before a wait without an outcome; a worker that joins with the verdict
+    // needs the state after it. The library still owns the gradient.
     basin::Result<basin::Place> before = worker_.place();
     basin::Result<basin::RoundResult> result = lane_.Wait(kSlice);
     while (!result.ok() && (result.status().code() == basin::Code::kOutcomeUnknown ||
@@ -143,7 +143,8 @@ class Trainer {
     return (place.donor_since.term << 12) + place.donor_since.counter;
   }
 
-  // From whoever has it. In slices: when more have joined, it is another version.
+  // Gets the state from any worker that has it. It waits in slices, because the version of the
+  // state changes when more workers join.
   basin::Status Load() {
     for (;;) {
       const basin::Result<basin::Place> place = worker_.place();
@@ -167,7 +168,7 @@ class Trainer {
     ++state_.step;
   }
 
-  // Whoever joined with this round begins with what it has come to.
+  // A worker that joined with this round begins with the state after it.
   basin::Status ServeNewMembers() {
     const basin::Result<basin::Place> place = worker_.place();
     return place.ok() ? Serve(*place) : place.status();
@@ -179,7 +180,8 @@ class Trainer {
     }
     return Announce(place);
   }
-  // To whoever joined last. All who have the state do, so that it matters to nobody who is lost.
+  // Serves the state to the newest members. Every worker with the state does so, so that the loss
+  // of one does not matter.
   basin::Status Announce(const basin::Place& place) {
     if (!place.donor.has_value() || Version(place) == version_) return basin::Status();
     version_ = Version(place);
@@ -189,7 +191,7 @@ class Trainer {
   basin::Worker worker_;
   basin::Lane lane_;
   State state_;
-  std::uint64_t version_ = 0;  // Of the state that was announced last.
+  std::uint64_t version_ = 0;  // The version of the last announced state.
   basin::Generation generation_;
   double loss_ = 0;
 };
@@ -216,8 +218,8 @@ int main(int argc, char** argv) {
   while (joins || trainer.state().step < steps) {
     std::this_thread::sleep_for(pace);
     const basin::Status status = joins ? trainer.Join() : trainer.Step();
-    joins = status.code() == basin::Code::kEvicted;  // The others went on without this one.
-    // Nobody has applied a round that is aborted.
+    joins = status.code() == basin::Code::kEvicted;  // The others continued without this worker.
+    // No worker has applied an aborted round, so it can be run again.
     const bool goes_on = joins || status.code() == basin::Code::kRoundAborted;
     if (!status.ok() && !goes_on) return Fail(status);
   }

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""A worker made from the .proto files alone: grpcio, xxhash, and nothing of Basin's.
+"""A worker that uses only the .proto files, grpcio and xxhash, and no code of Basin.
 
-It shows what a client in another language has to do, and it is short because it leaves out what the
-client library is for: it does not reconnect, and it pushes what it computes from one thread. The
-comments of proto/basin/v1 are the reference for every step.
+It is a model for clients in other languages. It is short because it omits much of the client
+library: it does not reconnect, and it pushes its results from one thread. The comments of
+proto/basin/v1 are the reference for every step.
 
   pip install grpcio grpcio-tools xxhash
   basind &
   python3 worker.py --fresh --worker a --workers 2 --value 1 &
   python3 worker.py --fresh --worker b --workers 2 --value 3
 
-Each worker prints what came of each round:
+Each worker prints the outcome of each round:
 
   round 1: COMMITTED over a, b; divisor 2; weight = 2.0
 """
@@ -31,7 +31,7 @@ import xxhash
 
 PROTO = Path(__file__).resolve().parents[2] / "proto"
 sys.path.insert(0, str(PROTO))
-# The modules that protoc would generate, made at run time.
+# The modules that protoc would generate, created at run time.
 session_pb, session_grpc = grpc.protos_and_services("basin/v1/session.proto")
 exchange_pb, exchange_grpc = grpc.protos_and_services("basin/v1/exchange.proto")
 types_pb = grpc.protos("basin/v1/types.proto")
@@ -43,12 +43,12 @@ MASK = 2**64 - 1
 
 
 def chunks_of(data: bytes) -> list[bytes]:
-    """A tensor's bytes, cut into chunks."""
+    """Splits the bytes of a tensor into chunks."""
     return [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
 
 
 def chunk_digest(tensor: str, index: int, chunk: bytes) -> int:
-    """What a chunk adds to the digest of its round; see FrameHeader.chunk_digests."""
+    """The summand of a chunk in the digest of its round; see FrameHeader.chunk_digests."""
 
     def words(data: bytes) -> tuple[int, int]:
         digest = xxhash.xxh3_128_intdigest(data)
@@ -77,7 +77,7 @@ class Stream:
 class Worker:
     """One worker with one lane "model" of float32 tensors.
 
-    `handle` is called for whatever arrives, from one queue, so nothing here needs a lock.
+    All received messages pass through one queue to `handle`, so no lock is needed.
     """
 
     def __init__(
@@ -121,10 +121,10 @@ class Worker:
         self._send_frame(exchange_pb.FrameHeader(bind=bind), b"", sequence=0)
         self._await("bound")
 
-    # ---- what a trainer calls
+    # ---- calls of the trainer
 
     def register(self, tensors: dict[str, int]) -> None:
-        """Names the tensors and their lengths, and waits until this worker is a member."""
+        """Registers the tensors with their lengths, and waits until this worker is a member."""
         specs = [
             types_pb.TensorSpec(name=name, dtype=types_pb.DTYPE_F32, shape=[length])
             for name, length in tensors.items()
@@ -142,7 +142,7 @@ class Worker:
         self.round = layout.round or 1
 
     def allreduce(self, tensors: dict[str, bytes], op: int) -> Any:
-        """One round: returns its VerdictRecord; the results are in result_of()."""
+        """Runs one round and returns its VerdictRecord; result_of() has the results."""
         index = {name: i for i, name in enumerate(self.names)}
         self.contribution = {
             (index[name], i): chunk
@@ -220,7 +220,7 @@ class Worker:
         self.data.send(frame)
 
     def _push(self) -> None:
-        """Sends what may be sent: no more than the window unacknowledged."""
+        """Sends as much as the window of unacknowledged bytes allows."""
         while self.to_push:
             tensor, first = self.to_push[0]
             count = 1
@@ -242,7 +242,7 @@ class Worker:
             self._send_frame(exchange_pb.FrameHeader(contribution=header), payload, self.sequence)
 
     def _stage(self) -> None:
-        """Says STAGED when every chunk of the prepared value is here."""
+        """Sends STAGED when every chunk of the prepared value has arrived."""
         if self.prepared is None:
             return
         value = self.prepared.value
@@ -252,7 +252,7 @@ class Worker:
             if at == ballot:
                 digest += chunk_digest(self.names[tensor], i, chunk)
         if digest & MASK != value.digest:
-            return  # Some are still on their way.
+            return  # Some chunks have not arrived yet.
         staged = session_pb.Staged(lane=self.lane, round=self.round, ballot=self.prepared.ballot)
         self.control.send(session_pb.ToAggregator(staged=staged))
         self.prepared = None
@@ -314,7 +314,7 @@ class Worker:
             self.unacknowledged -= self._bytes_in(body.acked) + self._bytes_in(body.refused)
             self._push_again(body.refused)
         elif kind == "pull":
-            # Pull mode names what to push; all of it is ours still.
+            # Pull mode names the chunks to push, which this worker still holds.
             self.window = body.window
             self._push_again(body.discarded)
         elif kind == "attempt_restarted":

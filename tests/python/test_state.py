@@ -449,13 +449,13 @@ class StateTest(JobsTest):
     def test_who_cannot_join_is_told_why_and_the_others_go_on(self) -> None:
         for mistake, words in (
             ("nothing loaded", "broadcast_parameters(model)"),
-            ("not the same", "has not loaded what the others share as state 0"),
-            ("call at the start", "nobody else makes its call call/barrier/start"),
+            ("not the same", "has not loaded these shared objects of the others: state 0"),
+            ("call at the start", "the others do not make its call call/barrier/start"),
             ("call after a step", "make the call call/loss"),
             ("call in a step", "not applied yet"),
             ("scheduler not shared", "broadcast_state(scheduler=scheduler)"),
             ("optimizer not shared", "broadcast_optimizer_state(optimizer)"),
-            ("not picklable", "cannot pickle what they share"),
+            ("not picklable", "cannot pickle their shared state"),
         ):
             with self.subTest(mistake):
                 *sizes, text = self.run_job(joins_wrongly, 3, mistake, start=2, least=2, most=3)

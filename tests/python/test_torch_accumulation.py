@@ -762,7 +762,9 @@ class AccumulationTest(TorchTest):
     def test_criterion_1_4_an_average_that_is_divided_again_is_told_once(self) -> None:
         for told in self.run_job(divides_again, "Average", 1 / WORKERS, {}):
             self.assertEqual(1, len(told))
-            self.assertRegex(told[0], r"^divided again: .*step 0 .*1/3 of what AVERAGE.*basin\.Sum")
+            self.assertRegex(
+                told[0], r"^divided again: .*step 0 .*1/3 of those that AVERAGE.*basin\.Sum"
+            )
         for op, factor in (("Sum", 1 / WORKERS), ("Average", 1.0), ("Average", 0.25)):
             self.assertEqual([[]] * WORKERS, self.run_job(divides_again, op, factor, {}))
 
@@ -772,7 +774,9 @@ class AccumulationTest(TorchTest):
             for told in self.run_job(divides_again, "WeightedAverage", 1 / divisor, weighted):
                 self.assertEqual(times, len(told))
                 for text in told:
-                    self.assertRegex(text, f"^divided again: .*1/{divisor} of what .* by 6 already")
+                    self.assertRegex(
+                        text, f"^divided again: .*1/{divisor} of those that .* by 6 already"
+                    )
 
     def test_criterion_1_4_a_division_that_may_be_by_micro_batches_is_told_as_such(self) -> None:
         for count, synced, weight_by, may_be in (
@@ -786,7 +790,7 @@ class AccumulationTest(TorchTest):
                     self.assertEqual(1, len(told))
                     self.assertRegex(told[0], "^divided again: .*step 0 .*Do not divide by")
                     self.assertEqual(
-                        may_be, "Unless it was by the number of micro-batches" in told[0]
+                        may_be, "If the script divides by the number of micro-batches" in told[0]
                     )
 
     def test_who_has_run_out_of_data_is_not_waited_for(self) -> None:

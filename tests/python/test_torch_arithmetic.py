@@ -921,7 +921,7 @@ class TorchArithmeticTest(TorchTest):
 
     def test_counts_under_other_names_are_refused(self) -> None:
         for text in self.run_job(other_names):
-            self.assertIn("other names", text)
+            self.assertIn("different names", text)
 
 
 if __name__ == "__main__":

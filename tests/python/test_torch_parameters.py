@@ -308,8 +308,8 @@ class ParametersTest(TorchTest):
         for rank, text, contributors, allowed in self.run_job(other_names):
             self.assertEqual((WORKERS - 1, WORKERS), (contributors, allowed))
             if rank == 1:
-                self.assertRegex(text, r"Here alone: _orig_mod.0.bias \(float64 \[8\]\), ")
-                self.assertRegex(text, r"At the others alone: 0.bias \(float64 \[8\]\), .*compile")
+                self.assertRegex(text, r"Only here: _orig_mod.0.bias \(float64 \[8\]\), ")
+                self.assertRegex(text, r"Only at the others: 0.bias \(float64 \[8\]\), .*compile")
                 self.assertIn("same_parameters=False", text)
 
     def test_a_layer_that_one_worker_has_frozen_is_refused_by_name(self) -> None:
@@ -317,13 +317,15 @@ class ParametersTest(TorchTest):
         for rank, texts, contributors, _ in outcomes:
             self.assertEqual(WORKERS, contributors)
             if rank == 2:
-                self.assertRegex(texts[0], "Here alone: none. At the others alone: 0.bias .*freeze")
+                self.assertRegex(texts[0], "Only here: none. Only at the others: 0.bias .*freeze")
         self.assert_same_bits([parameters for *_, parameters in outcomes])
 
     def test_a_model_that_one_worker_has_converted_is_refused_by_name(self) -> None:
         for rank, text in self.run_job(other_dtype):
             if rank == 0:
-                self.assertRegex(text, r"Here alone: 0.bias \(float32 .*alone: 0.bias \(float64")
+                self.assertRegex(
+                    text, r"Only here: 0.bias \(float32 .*Only at the others: 0.bias \(float64"
+                )
 
     def test_what_has_no_memory_of_its_own_is_refused_by_name(self) -> None:
         names = ["2.weight", "2.weight", "running_mean", "running_mean", "table", "table"]

@@ -1,8 +1,8 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """basin-run: an aggregator and N workers on this machine, for laptops, demos and tests.
 
-Each worker is a process group of its own, and so is the aggregator: signals reach them through
-here, and what they have left is ended with them.
+Each worker has its own process group, and so has the aggregator: basin-run forwards signals to
+them, and ends the processes that they leave behind.
 """
 
 import argparse
@@ -25,17 +25,17 @@ from typing import IO, Any, TextIO
 from basin import programs
 from basin.story import Story
 
-# How long workers have to end after the first has failed, or after a signal.
+# How long workers have to end after a failure or a signal.
 _GRACE_SECONDS = 10.0
-# That workers wait for the first ones before it is said for how many.
+# How long the first workers wait before the number of ready workers is reported.
 _SILENT_SECONDS = 2.0
-# What basinctl returns for a worker that the aggregator does not know any more.
+# The exit code of basinctl for a worker that the aggregator no longer knows.
 _NOT_FOUND = 5
-# A worker that is silent here has not ended, because that is reported, and no network lies between:
-# the machine is busy. Only one that is stopped for so long is missed.
+# There is no network here, and ended workers are reported, so a silent worker lacks CPU time. Only
+# a worker that is stopped for this long counts as lost.
 _LEASES = ("--worker-lease=60s", "--worker-closed-lease=60s")
-# glibc gives freed messages back to the system and maps them again, which costs more than sending
-# them; 32 MiB is the largest threshold it takes.
+# By default glibc returns freed messages to the kernel and maps memory again, which costs more than
+# sending them. 32 MiB is the largest threshold that it accepts.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "134217728"}
 
 
@@ -44,29 +44,28 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="basin-run",
         usage="basin-run -n N [OPTION...] -- COMMAND [ARGUMENT...]",
         description="Starts an aggregator and N workers on this machine. Each line of their output "
-        "is prefixed with the worker's rank. The first worker that fails ends the others, and its "
-        "code is returned, unless --min-workers are left and succeed.",
+        "is prefixed with the worker's rank. When a worker fails, the others are ended and its "
+        "exit code is returned, unless at least --min-workers are left and succeed.",
     )
     parser.add_argument("-n", "--workers", type=int, required=True, metavar="N")
     parser.add_argument(
         "--min-workers",
         type=int,
         metavar="N",
-        help="go on with so few; by default all are needed",
+        help="continue with at least N workers (default: all)",
     )
     parser.add_argument(
         "--max-workers",
         type=int,
         metavar="N",
-        help="room for so many; SIGUSR1 to basin-run starts one more, and so does SIGRTMIN, which "
-        "can be sent several times at once",
+        help="allow up to N workers; SIGUSR1 to basin-run starts one more, and so does SIGRTMIN, "
+        "which can be sent several times at once",
     )
     parser.add_argument("--job", default="local", help="name of the job (default: local)")
     parser.add_argument(
         "--basind",
         metavar="FILE",
-        help="the aggregator; by default BASIN_BASIND, then the one that came with this package, "
-        "then PATH",
+        help="the aggregator (default: BASIN_BASIND, else the one in this package, else PATH)",
     )
     parser.add_argument("--verbose", action="store_true", help="show the aggregator's log")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
@@ -75,7 +74,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         del options.command[0]
     if not options.command:
         parser.error(
-            "no command is given. Put it after --, as in: basin-run -n 4 -- python train.py"
+            "there is no command. Put it after --, as in: basin-run -n 4 -- python train.py"
         )
     if options.workers < 1:
         parser.error("-n must be at least 1")
@@ -89,9 +88,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 _NO_BASIND = """\
-basin-run: there is no basind, the aggregator. In the source tree of this package, build it:
+basin-run: the aggregator, basind, was not found. In the source tree of this package, build it:
   cmake --preset release && cmake --build --preset release --target basind basinctl
-Or put it into PATH, or name it with --basind or BASIN_BASIND."""
+Or put it into PATH, or set --basind or BASIN_BASIND."""
 
 
 def _find_basind(given: str | None) -> str:
@@ -103,7 +102,7 @@ def _find_basind(given: str | None) -> str:
 
 
 def _find_basinctl(basind: str) -> str | None:
-    """The one that belongs to the aggregator: beside it, as installed or as built."""
+    """The basinctl that belongs to the aggregator: beside it, as installed or as built."""
     real = Path(shutil.which(basind) or basind).resolve()
     for name in (real.parent / "basinctl", real.parents[1] / "ctl/basinctl"):
         if name.exists():
@@ -112,7 +111,7 @@ def _find_basinctl(basind: str) -> str | None:
 
 
 class _Output:
-    """Copies lines to this process's output, each in one piece."""
+    """Copies lines to this process's output, each with one write."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -124,13 +123,13 @@ class _Output:
             to.flush()
 
     def say(self, text: str) -> None:
-        """A line of basin-run's own."""
+        """Writes a line from basin-run itself."""
         self.write(sys.stderr, f"basin-run: {text}")
 
     def relay(
         self, prefix: str, source: IO[str], to: TextIO, lines: "_Errors | None" = None
     ) -> None:
-        """Copies what comes from `source`, or what `lines` makes of it."""
+        """Copies the lines of `source`, or those that `lines` returns for them."""
 
         def copy() -> None:
             for line in source:
@@ -144,22 +143,22 @@ class _Output:
         self._threads.append(thread)
 
     def drain(self) -> None:
-        """Returns when all that was written has been copied."""
+        """Returns when all output has been copied."""
         for thread in self._threads:
             thread.join(timeout=_GRACE_SECONDS)
 
 
 class _Errors:
-    """What a worker writes to stderr: remembers its last line, and leaves out the traces of a
-    KeyboardInterrupt when Ctrl-C has `interrupted` it."""
+    """The stderr of a worker. Remembers its last line, and omits the traces of a KeyboardInterrupt
+    after Ctrl-C has `interrupted` the worker."""
 
     def __init__(self) -> None:
         self.last = ""
         self.interrupted = threading.Event()
-        self._trace: list[str] = []  # That is being written; it ends with a line of no indent.
+        self._trace: list[str] = []  # An unfinished trace, which ends with an unindented line.
 
     def take(self, line: str) -> list[str]:
-        """The lines to show now."""
+        """Returns the lines to show now."""
         if line.strip():
             self.last = line.strip()
         if not self.interrupted.is_set():
@@ -178,7 +177,7 @@ class _Errors:
 
 
 class _Group:
-    """A program in a process group of its own."""
+    """A program in its own process group."""
 
     def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -192,7 +191,7 @@ class _Group:
         )
 
     def signal(self, number: int) -> None:
-        # Until it is waited for, its number belongs to nobody else.
+        # Until wait() has reaped it, no other process can have its number.
         if self.process.returncode is None:
             try:
                 os.killpg(self.process.pid, number)
@@ -200,17 +199,18 @@ class _Group:
                 return
 
     def wait(self) -> int:
-        """Waits for the program, and ends what it has left. Negative: the signal that ended it."""
+        """Waits for the program, and ends the processes that it has left. Returns its exit code, or
+        the negative number of the signal that ended it."""
         os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
         self.signal(signal.SIGKILL)
         return self.process.wait()
 
 
 class _Aggregator:
-    """A running basind, for operators that are this program."""
+    """A running basind, which basin-run operates through basinctl."""
 
     def __init__(self, program: str, output: _Output, verbose: bool) -> None:
-        """Returns when it serves."""
+        """Returns when the aggregator serves."""
         self._output = output
         self._verbose = verbose
         self._ctl = _find_basinctl(program)
@@ -223,7 +223,7 @@ class _Aggregator:
             raise SystemExit(f"basin-run: {program} cannot be started: {error.strerror}") from error
         try:
             self._await_serving(program)
-        except BaseException:  # Ctrl-C, too.
+        except BaseException:  # Includes Ctrl-C.
             self.close()
             raise
 
@@ -257,22 +257,22 @@ class _Aggregator:
         threading.Thread(target=read, daemon=True).start()
 
     def show(self, entry: dict[str, Any], told: str | None) -> None:
-        """What the user should see of an entry, unless all are shown: what is `told` of it, or a
-        warning as it is."""
+        """Shows the line `told` for an entry, or a warning unchanged. With --verbose all entries
+        are shown already."""
         if self._verbose:
             return
         if told is not None:
             self._output.say(told)
         elif entry["level"] in ("warning", "error") and entry["event"] != "worker_lost":
-            # Who is lost is told with what comes of it.
+            # The loss of a worker is reported together with its consequence.
             self._output.write(sys.stderr, f"[basind] {entry['event']}: {entry['reason']}")
 
     def report_exit(self, job: str, worker: str, code: int) -> None:
-        """A worker's process has ended: the others need not wait until it is missed."""
+        """Reports the end of a worker's process, so that the others do not wait for its lease."""
         if self._ctl is None:
             self._output.say(
-                "there is no basinctl beside basind to report it with, so the others wait until it "
-                "is missed"
+                "there is no basinctl beside basind to report this, so the others wait until its "
+                "lease has passed"
             )
             return
         address = f"--address={self._admin}"
@@ -280,13 +280,13 @@ class _Aggregator:
         done = subprocess.run(
             [*command, "--timeout=5s"], capture_output=True, text=True, start_new_session=True
         )
-        # It may have left before it ended.
+        # The worker may have left the job before its process ended.
         if done.returncode not in (0, _NOT_FOUND):
             self._output.say(done.stderr.strip())
 
     def close(self) -> None:
         if self._group.process.returncode is None:
-            self._group.signal(signal.SIGKILL)  # It has nobody left to serve.
+            self._group.signal(signal.SIGKILL)  # There are no workers left to serve.
             self._group.wait()
 
 
@@ -299,7 +299,7 @@ def _environment(
 ) -> dict[str, str]:
     workers = options.workers
     environment = dict(_MALLOC)
-    # As torchrun does: otherwise each worker takes all cores.
+    # Otherwise each worker would use all cores. torchrun does the same.
     environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // workers))
     environment["PYTHONUNBUFFERED"] = "1"
     environment.update(os.environ)
@@ -323,7 +323,7 @@ def _environment(
 
 @dataclass(frozen=True)
 class _Ended:
-    """A worker's process has. Negative codes: the signal that ended it."""
+    """The end of a worker's process. A negative code is the signal that ended it."""
 
     rank: int
     code: int
@@ -335,7 +335,7 @@ class _Ended:
 
 
 class _Late:
-    """The first worker has waited for so long that it is said for whom."""
+    """The first workers have waited for so long that this is reported."""
 
 
 class _Job:
@@ -353,7 +353,7 @@ class _Job:
         self._workers = options.workers
         run_id = secrets.token_hex(8)
         self._environment_of = functools.partial(_environment, options, aggregator.address, run_id)
-        # What has happened: a worker has ended, a signal has come, the aggregator has logged.
+        # The end of a worker, a wait that is to be reported, a signal, or an entry of the log.
         self._events: queue.Queue[_Ended | _Late | int | dict[str, Any]] = queue.Queue()
         self._groups: list[_Group] = []
         self._errors: list[_Errors] = []
@@ -361,12 +361,12 @@ class _Job:
         self._running: set[int] = set()
         self._succeeded: set[int] = set()
         self._first_failure = 0
-        self._cause = ""  # Of the end of the job, when it has failed.
-        self._patience: float | None = None  # Of what was asked to end.
+        self._cause = ""  # Why the job has failed, if it has.
+        self._patience: float | None = None  # How long the workers have to end, once signalled.
         aggregator.watch(self._events.put)
 
     def start(self) -> None:
-        """One more worker."""
+        """Starts one more worker."""
         rank = len(self._groups)
         try:
             group = _Group(self._command, self._environment_of(rank))
@@ -388,7 +388,7 @@ class _Job:
         self._events.put(number)
 
     def wait(self) -> int:
-        """Returns when all workers have ended: 0 when enough have succeeded, otherwise the code of
+        """Returns when all workers have ended: 0 if enough have succeeded, otherwise the code of
         the first failure or signal."""
         while self._running:
             try:
@@ -410,7 +410,8 @@ class _Job:
         return 0 if len(self._succeeded) >= self._least else self._first_failure
 
     def tell_cause(self) -> None:
-        """After all output, where it is looked for."""
+        """Writes the cause of a failure. This is called after all other output, so that it is the
+        last line."""
         if self._cause:
             self._output.say(self._cause)
 
@@ -434,7 +435,7 @@ class _Job:
             return
         for errors in self._errors:
             errors.interrupted.set()
-        # The second one is meant.
+        # A second signal kills.
         self._end(number if self._patience is None else signal.SIGKILL)
         self._first_failure = self._first_failure or 128 + number
 
@@ -445,7 +446,7 @@ class _Job:
             late = threading.Timer(_SILENT_SECONDS, self._events.put, (_Late(),))
             late.daemon = True
             late.start()
-        if self._patience is None:  # What is asked to end leaves, one after the other.
+        if self._patience is None:  # Later, workers leave one after the other; do not report that.
             self._aggregator.show(entry, told)
         self._check_enough()
 
@@ -470,8 +471,8 @@ class _Job:
             self._check_enough()
 
     def _check_enough(self) -> None:
-        """Ends a job whose workers wait for others that nobody will start: a script has ended with
-        0, and without shutdown()."""
+        """Ends a job whose workers wait for others that will not come, because a script has exited
+        with 0 but without shutdown()."""
         if self._patience is not None or not (self._story.paused or self._story.waits):
             return
         done = sum(_worker_id(rank) in self._story.finished for rank in self._succeeded)
@@ -486,17 +487,17 @@ class _Job:
             f"the job has failed: worker {', '.join(map(str, left))} ended with 0 without "
             f"basin.torch.shutdown(), or close() of its client, and the {len(self._running)} that "
             f"are left wait for others, because {self._least} are needed. Call it at the end of "
-            "the script, or say --min-workers"
+            "the script, or use --min-workers"
         )
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Of two SIGUSR1 the system drops one while the other is on its way; those of real time it keeps.
+# The system drops a SIGUSR1 while another is pending, but queues real-time signals.
 _ADDS_WORKER = (signal.SIGUSR1, signal.SIGRTMIN)
 
 
 def _end_on_signals() -> None:
-    """Until there are workers to pass them on to."""
+    """Ends on signals until there are workers to which they can be forwarded."""
 
     def end(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
@@ -506,8 +507,8 @@ def _end_on_signals() -> None:
 
 
 def _listen_for_signals(on_signal: Callable[[int], None]) -> None:
-    """Calls `on_signal` with each one, on a thread. One that interrupts the main thread is not
-    heard when it comes just before that begins to wait, or to another thread."""
+    """Calls `on_signal` with each signal, on a thread. A Python handler would run too late if the
+    signal arrived just before the main thread begins to wait, or on another thread."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)

@@ -5,7 +5,7 @@ basin.torch.init()
 basin.torch.broadcast_parameters(model)
 optimizer = basin.torch.DistributedOptimizer(optimizer, model.named_parameters())
 
-From then on, when backward() returns, .grad is the gradient averaged over all workers.
+When backward() returns, .grad is then the gradient averaged over all workers.
 """
 
 import os
@@ -62,46 +62,46 @@ def init(
 ) -> None:
     """Connects this process as a worker of its job, and returns when it has a rank.
 
-    options:       those of basin.connect(); what is not given comes from the environment
-    round_timeout: seconds that a backward waits for the outcome of its round until it raises
-                   OutcomeUnknown; None: for ever, with a log of whom it waits for
-    own_state:     when it joins late, this worker has the state of the others already, and calls
-                   what they call; otherwise it gets the state with the first broadcasts
+    options:       the options of basin.connect(); missing ones come from the environment
+    round_timeout: seconds that a backward waits for the outcome of its round before it raises
+                   OutcomeUnknown; None: forever, while late workers are logged
+    own_state:     if it joins late, this worker already has the state of the others and makes the
+                   same calls as they do; otherwise it gets the state with the first broadcasts
     """
     seconds("round_timeout", round_timeout)
     if context.is_started():
-        raise FailedPrecondition("Basin is initialized already. Call shutdown() before.")
+        raise FailedPrecondition("Basin is initialized already. Call shutdown() first.")
     context.start(client.connect(address, **options), round_timeout, own_state)
 
 
 def shutdown() -> None:
-    """Leaves the job and takes all hooks away. Nothing happens the second time.
+    """Leaves the job and removes all hooks. A second call does nothing.
 
-    The others go on without this worker. While an exception is being handled they count it as lost
-    instead, and wait for another one if they need all.
+    The others continue without this worker. While an exception is being handled, the worker counts
+    as lost instead, and the others wait for a replacement if they need all workers.
     """
     context.stop(finished=sys.exc_info()[0] is None)
 
 
 def finished() -> None:
-    """This worker is out of data: it contributes to no further round, and the others go on without
-    it; an average is over those that contribute. It keeps what it has, gets no later results, and
-    may evaluate or save, but neither train nor call what all workers call. It has no rank any more:
-    rank() and size() raise FailedPrecondition."""
+    """Declares that this worker is out of data. It contributes to no further round, and the others
+    continue without it; averages are over the contributors. The worker keeps its present parameters
+    and gets no later results. It may evaluate or save, but not train or take part in calls of all
+    workers. It has no rank: rank() and size() raise FailedPrecondition."""
     context.current().finish()
 
 
 def join() -> None:
-    """As finished(), by Horovod's name. It does not wait for the others."""
+    """Horovod's name for finished(). It does not wait for the others."""
     finished()
 
 
 def rejoin(timeout: float | None = 300.0) -> None:
-    """After Evicted: comes back as a member, with everything that was broadcast as the others have
-    it now. Gradients are gone; go on with the step that broadcast_state() says.
+    """After Evicted: joins as a member again, with the others' present values of everything that
+    was broadcast. Gradients are lost; continue with the step in broadcast_state().
 
-    After OutcomeUnknown it gives up the round as well. Raises DeadlineExceeded when nobody lets
-    this worker in within `timeout` seconds.
+    After OutcomeUnknown it also gives up the round. Raises DeadlineExceeded if this worker does not
+    become a member within `timeout` seconds.
     """
     context.current().rejoin(timeout)
 
@@ -111,18 +111,18 @@ def is_initialized() -> bool:
 
 
 def rank() -> int:
-    """0 to size() - 1; it may change when workers come or go. Raises FailedPrecondition after
-    finished()."""
+    """From 0 to size() - 1; it may change when workers join or leave. Raises FailedPrecondition
+    after finished()."""
     return context.current().place("rank()").rank
 
 
 def size() -> int:
-    """How many workers there are. Raises FailedPrecondition after finished()."""
+    """The number of workers. Raises FailedPrecondition after finished()."""
     return context.current().place("size()").world_size
 
 
 def local_rank() -> int:
-    """Of this worker on its machine, as its launcher says."""
+    """The rank of this worker on its machine, from its launcher."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 

@@ -1,8 +1,8 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Tells of parts of torch that believe this process is alone.
+"""Warns of parts of torch that assume that this process is alone.
 
-They ask torch.distributed how many processes there are, which is none, or one where a model keeps
-torch's DistributedDataParallel. A script that was written for several then trains on, wrongly.
+They ask torch.distributed for the number of processes, which has none, or one if a model keeps
+torch's DistributedDataParallel. A script that was written for several then trains wrongly.
 """
 
 import functools
@@ -17,9 +17,9 @@ from basin.worker import logger
 
 
 class AloneWatch:
-    """Looks at these classes while they are used, until close(). Tells once of each.
+    """Watches these classes until close(), and warns once of each.
 
-    world_size: how many workers the job has
+    world_size: returns the number of workers of the job
     """
 
     def __init__(self, world_size: Callable[[], int]) -> None:
@@ -73,7 +73,7 @@ class AloneWatch:
         if workers > 1:
             self._told.add(kind)
             logger.warning(
-                "A %s believes that this process is alone, and the job has %d workers: %s",
+                "A %s assumes that this process is alone, but the job has %d workers: %s",
                 kind,
                 workers,
                 consequence,

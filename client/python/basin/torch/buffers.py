@@ -1,10 +1,10 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The buffers of a model: after each round of gradients everybody has those of rank 0.
+"""The buffers of a model: after each round of gradients all workers have those of rank 0.
 
-They travel as rounds of a lane of their own, to which rank 0 alone contributes, so the result is a
-copy of its bits. Such a round outlives its contributor: when rank 0 is lost, either all workers
-get its buffers or none does, and the next round has another rank 0. They are rounds of a gradient
-lane, beside those of the gradients, so that members change when both are over.
+Buffers are sent as rounds of a separate lane to which only rank 0 contributes, so the result is a
+copy of its bits. Such a round survives its contributor: when rank 0 is lost, either all workers
+get its buffers or none does, and the next round has another rank 0. The lane is a gradient lane, so
+that members change when the rounds of gradients and of buffers are both over.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from basin.worker import TensorSpec, Worker
 
 
 class BufferLane:
-    """Sends when this worker is rank 0, and receives when it is not. Each send() is followed by
-    receive(), and buffers stay as they are between the two."""
+    """Rank 0 sends, and the other workers receive. Each send() is followed by receive(), and
+    buffers must not change between the two."""
 
     def __init__(self, worker: Worker, name: str, module: torch.nn.Module) -> None:
         self._worker = worker
@@ -57,11 +57,11 @@ class BufferLane:
     def receive(
         self, timeout: float | None, meanwhile: Callable[[], bool] | None = None
     ) -> Error | None:
-        """Waits, and writes what rank 0 has sent to the buffers of the others. Returns why this
-        worker's part was refused, if it was. Nothing happens when nothing is in flight. Calls
-        `meanwhile` now and then.
+        """Waits for the buffers of rank 0 and writes them to those of the other workers. Returns
+        why this worker's part was refused, if it was. Does nothing if no round is in flight. Calls
+        `meanwhile` from time to time.
 
-        Raises OutcomeUnknown and Paused: call it again.
+        After OutcomeUnknown or Paused, call it again.
         """
         if not self._in_flight:
             return None
@@ -72,7 +72,7 @@ class BufferLane:
             return self._refusal
         self._in_flight = False
         if not self._sent:
-            # A graph that is kept for another backward may have saved them.
+            # A graph that is retained for another backward may have saved the buffers.
             kept = tuple(buffer for _, buffer in self._buffers)
             with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(kept):
                 for handle, buffer in self._buffers:
@@ -85,7 +85,7 @@ class BufferLane:
         return self._refusal or result.rejection
 
     def start_again(self) -> None:
-        """Forgets a round in flight, which the worker has given up."""
+        """Discards a round in flight that the worker has abandoned."""
         self._in_flight = False
         self._sent.clear()
         self._buffers.clear()

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Clipping by the norm that the reply of a round has told already."""
+"""Clipping by the norm in the reply of a round."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -22,31 +22,31 @@ def clip_grad_norm_(
     *,
     error_if_nonfinite: bool = False,
 ) -> torch.Tensor:
-    """As torch.nn.utils.clip_grad_norm_() with the 2-norm, without a pass over the gradients to
-    find it: scales the gradients so that their norm is at most `max_norm`, and returns the norm
-    that they had, a float64 scalar. It is that of the reduced gradients, so all workers clip alike,
-    and nothing is sent.
+    """Does the same as torch.nn.utils.clip_grad_norm_() with the 2-norm, without a pass over the
+    gradients to compute the norm: scales the gradients so that their norm is at most `max_norm`,
+    and returns the norm before scaling, a float64 scalar. This is the norm of the reduced
+    gradients, so all workers clip alike without communication.
 
-    parameters: an optimizer, a module, or parameters; whose gradients Basin reduces
-    norm_type:  2, as torch has it; a reply tells no other norm
+    parameters: an optimizer, a module, or parameters, whose gradients Basin reduces
+    norm_type:  2, as in torch; a reply has no other norm
     error_if_nonfinite:
                 raise FloatingPointError instead of scaling by a norm that is not finite
 
     Call it between backward() and step(), after unscale_() of a gradient scaler. Raises
-    FailedPrecondition when a .grad was not reduced, which sync_gradients() does, or is not the
-    result of one round any more: another backward was added, or somebody has written to it.
-    torch.nn.utils.clip_grad_norm_() clips those. What is written through .grad.data is seen in a
-    few elements only: write to .grad.
+    FailedPrecondition if a .grad has not been reduced (call sync_gradients()), or is no longer the
+    result of one round because another backward was added or it was written to.
+    torch.nn.utils.clip_grad_norm_() clips such gradients. Writes through .grad.data are detected
+    only in a few elements: write to .grad instead.
     """
     if number_of(norm_type) != 2.0:
         raise Unsupported(
-            f"norm_type cannot be {norm_type!r}: the reply of a round tells the 2-norm alone. Use "
-            "torch.nn.utils.clip_grad_norm_() for it, after backward(), or sync_gradients() of a "
-            "short window: .grad has the same bits on all workers then."
+            f"norm_type cannot be {norm_type!r}: the reply of a round has only the 2-norm. Use "
+            "torch.nn.utils.clip_grad_norm_() for it, after backward(), or after sync_gradients() "
+            "of a short window: then .grad has the same bits on all workers."
         )
     most = number_of(max_norm)
     if not most >= 0:
-        raise InvalidArgument(f"max_norm cannot be {max_norm!r}. Use a number from 0 on.")
+        raise InvalidArgument(f"max_norm cannot be {max_norm!r}. Use a number from 0.")
     gradients = [
         (parameter, lane, squared_norm)
         for parameter in _list(parameters)
@@ -92,20 +92,20 @@ def _known(parameter: torch.Tensor) -> tuple[GradientLane, float]:
     if lane is None:
         raise InvalidArgument(
             f"A parameter of shape {tuple(parameter.shape)} is not reduced by Basin, so its norm "
-            "is not known. Use torch.nn.utils.clip_grad_norm_()."
+            "is unknown. Use torch.nn.utils.clip_grad_norm_()."
         )
     if (owner := lane.owner_of_local(parameter)) is not None:
         raise FailedPrecondition(
-            f"The gradient of parameter {lane.name_of(parameter)} has not been reduced: it is this "
-            f"worker's own, and workers that clip their own part. Call sync_gradients() of {owner} "
-            "first."
+            f"The gradient of parameter {lane.name_of(parameter)} has not been reduced: it is "
+            "local, and workers that clip local gradients diverge. Call sync_gradients() of "
+            f"{owner} first."
         )
     squared_norm = lane.delivered.squared_norm(parameter)
     if squared_norm is None:
         raise FailedPrecondition(
             f"The gradient of parameter {lane.name_of(parameter)} is not the result of one round: "
-            "a second backward was added to it, or somebody has written to it since (unscale_() of "
-            "a gradient scaler may). Clip right after the one backward that reduces, or use "
-            "torch.nn.utils.clip_grad_norm_(), which makes a pass over the gradients."
+            "a second backward was added to it, or it was written to (unscale_() of a gradient "
+            "scaler may do so). Clip right after the one backward that reduces, or use "
+            "torch.nn.utils.clip_grad_norm_(), which computes the norm."
         )
     return lane, squared_norm

@@ -35,8 +35,7 @@ def allreduce_async(
     counts: Counts | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[torch.Tensor]:
-    """As basin.Client.allreduce_async(), with its counts and options, for a torch tensor of the
-    CPU."""
+    """Like basin.Client.allreduce_async(), with its counts and options, for a torch CPU tensor."""
     call = "allreduce_async()"
     spec = _spec(call, op, counts, options)
     return _start(call, [(name, tensor)], name, _first, False, spec)
@@ -52,12 +51,12 @@ def allreduce(
 ) -> torch.Tensor:
     """Reduces a tensor over all workers; returns a new one.
 
-    A sum or an average is differentiable: the backward through it is a round of its own, over the
-    gradients of all workers, who all have to run it. For a number that is only looked at, a loss,
-    say, give it tensor.detach(). So it is with the calls that begin it and with those of groups.
+    A sum or an average is differentiable: the backward through it is a separate round over the
+    gradients of all workers, which all of them have to run. For a number that is only displayed,
+    such as a loss, pass tensor.detach(). The same holds for the asynchronous and grouped calls.
 
-    After OutcomeUnknown or Paused the round goes on: call it again, and it waits for the same
-    round, to which the tensor given again is not added. So do allreduce_() and the grouped ones.
+    After OutcomeUnknown or Paused the round continues: another call waits for the same round and
+    ignores the tensor that it is given. The same holds for allreduce_() and the grouped calls.
     """
     call = "allreduce()"
     spec = _spec(call, op, counts, options)
@@ -72,7 +71,7 @@ def allreduce_async_(
     counts: Counts | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[torch.Tensor]:
-    """As allreduce_async(); wait() writes the result to `tensor` and returns it."""
+    """Like allreduce_async(), but wait() writes the result to `tensor` and returns it."""
     call = "allreduce_async_()"
     spec = _spec(call, op, counts, options)
     return _start(call, [(name, tensor)], name, _first, True, spec)
@@ -86,7 +85,7 @@ def allreduce_(
     counts: Counts | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> torch.Tensor:
-    """As allreduce(), in place."""
+    """Like allreduce(), in place."""
     call = "allreduce_()"
     spec = _spec(call, op, counts, options)
     return _complete(_start(call, [(name, tensor)], name, _first, True, spec, goes_on=True))
@@ -100,10 +99,11 @@ def grouped_allreduce_async(
     counts: Counts | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[list[torch.Tensor]]:
-    """Reduces several tensors in one round: all of them over the same workers.
+    """Reduces several tensors in one round, all of them over the same workers.
 
-    They are matched by their place in the group, whose name is `name`. wait() returns new tensors,
-    in the same order. Counts and options are those of basin.Client.allreduce(), for each tensor.
+    Tensors are matched by their position in the group, whose name is `name`. wait() returns new
+    tensors in the same order. Counts and options are those of basin.Client.allreduce(), for each
+    tensor.
     """
     call = "grouped_allreduce_async()"
     return _start_group(call, group, name, False, _spec(call, op, counts, options))
@@ -117,7 +117,7 @@ def grouped_allreduce(
     counts: Counts | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
-    """As grouped_allreduce_async(), and waits."""
+    """Like grouped_allreduce_async(), but waits for the result."""
     call = "grouped_allreduce()"
     spec = _spec(call, op, counts, options)
     return _complete(_start_group(call, group, name, False, spec, goes_on=True))
@@ -131,7 +131,8 @@ def grouped_allreduce_async_(
     counts: Counts | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> Handle[list[torch.Tensor]]:
-    """As grouped_allreduce_async(); wait() writes the results to the tensors and returns them."""
+    """Like grouped_allreduce_async(), but wait() writes the results to the tensors and returns
+    them."""
     call = "grouped_allreduce_async_()"
     return _start_group(call, group, name, True, _spec(call, op, counts, options))
 
@@ -144,7 +145,7 @@ def grouped_allreduce_(
     counts: Counts | None = None,
     **options: "Unpack[ReductionOptions]",
 ) -> list[torch.Tensor]:
-    """As grouped_allreduce(), in place."""
+    """Like grouped_allreduce(), in place."""
     call = "grouped_allreduce_()"
     spec = _spec(call, op, counts, options)
     return _complete(_start_group(call, group, name, True, spec, goes_on=True))
@@ -156,7 +157,7 @@ def poll(handle: Handle[Any]) -> bool:
 
 
 def synchronize(handle: Handle[T]) -> T:
-    """Waits for what an asynchronous call has begun, as long as init() says, and returns it."""
+    """Waits for the result of an asynchronous call, for init()'s round_timeout, and returns it."""
     return _handle("synchronize()", handle).wait(current().timeout)
 
 
@@ -197,7 +198,7 @@ def _start_group(
     if not group:
         raise InvalidArgument(f"Group {name} has no tensors. Give it at least one.")
     named = [(f"{name}.{i}", tensor) for i, tensor in enumerate(group)]
-    # A lane of its own, or a tensor of the same name would be the first one there.
+    # A separate lane, because a tensor with the same name would otherwise be its first tensor.
     return _start(call, named, "group/" + name, list, in_place, spec, goes_on)
 
 
@@ -216,14 +217,14 @@ def _start(
         if not isinstance(tensor, torch.Tensor):
             raise InvalidArgument(
                 f"{call} was given a {type(tensor).__name__} as {name}. Give it a torch.Tensor; "
-                "basin.connect() is for arrays of NumPy."
+                "basin.connect() is for NumPy arrays."
             )
         tensors.check(name, tensor)
         if in_place and tensor.requires_grad and not tensor.is_leaf and torch.is_grad_enabled():
             raise Unsupported(
                 f"{call} would write the result to tensor {name}, whose gradient would then be "
-                "that of what it was before. Use the call without the underscore, whose result is "
-                "differentiable, or give this one tensor.detach()."
+                "that of its old value. Use the call without the underscore, whose result is "
+                "differentiable, or pass tensor.detach()."
             )
     sent = [tensor.detach().contiguous() for _, tensor in named]
     tracked = [
@@ -277,9 +278,8 @@ def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
 
     parameters: a module (its parameters and buffers), a state_dict, or pairs of name and tensor.
 
-    A worker that joins late gets those that the others have now; they need not call it again for
-    that. Give the module where there is one: its buffers change in a forward, and are copied
-    before.
+    A late joiner gets the present values of the others, which need not call it again. Pass the
+    module if there is one: its buffers change in a forward, and are copied before that.
     """
     state = member("broadcast_parameters()").state
     if isinstance(parameters, torch.nn.Module):
@@ -302,8 +302,8 @@ def broadcast_parameters(parameters: Named, root_rank: int = 0) -> None:
 
 
 def broadcast_buffers(module: torch.nn.Module, root_rank: int = 0) -> None:
-    """As broadcast_parameters(), for the buffers of a module alone. It is for the loop: all workers
-    call it, and it registers nothing for those that join late."""
+    """Like broadcast_parameters(), for only the buffers of a module. It is meant for the training
+    loop: all workers call it, and it registers nothing for late joiners."""
     member("broadcast_buffers()")
     if not isinstance(module, torch.nn.Module):
         raise InvalidArgument(
@@ -315,8 +315,8 @@ def broadcast_buffers(module: torch.nn.Module, root_rank: int = 0) -> None:
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
-    """Gives all workers' optimizers the root's state: options of the groups, moments, steps. A
-    worker that joins late gets what the others have now."""
+    """Gives the optimizers of all workers the root's state: options of the groups, moments, steps.
+    A late joiner gets the others' present state."""
 
     here = member("broadcast_optimizer_state()")
     if not hasattr(optimizer, "load_state_dict"):
@@ -337,7 +337,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
 def share_optimizer(
     optimizer: torch.optim.Optimizer, broadcast: Callable[[], None] = lambda: None
 ) -> None:
-    """For workers that join late, which load it here; all others broadcast."""
+    """Shares the optimizer with late joiners, which load it here; the others broadcast."""
     current().state.share(
         "optimizer",
         optimizer_key(optimizer),
@@ -349,16 +349,16 @@ def share_optimizer(
 
 
 def broadcast_state(root_rank: int = 0, **values: Any) -> State:
-    """Values that all workers share besides parameters: the root's, as attributes.
+    """Shares the root's values with all workers, as attributes.
 
         state = basin.torch.broadcast_state(step=0, scheduler=scheduler)
         while state.step < steps:
             ...
             state.step += 1
 
-    A worker that joins late gets them as the others have them when they begin the round that is
-    its first, so it goes on at the same step. What has a state_dict() and a load_state_dict(), as
-    schedulers and GradScaler do, keeps its identity. Values are pickled: only among workers that
+    A late joiner gets the values that the others have when they begin its first round, so it
+    continues at the same step. Objects with state_dict() and load_state_dict(), such as schedulers
+    and GradScaler, keep their identity. Values are pickled, so use this only among workers that
     trust each other.
     """
     here = member("broadcast_state()")
@@ -372,9 +372,10 @@ def broadcast_state(root_rank: int = 0, **values: Any) -> State:
 
 
 def broadcast_object(value: Any, root_rank: int = 0, *, name: str = "object") -> Any:
-    """The root's object, pickled: only among workers that trust each other.
+    """Returns the root's object. It is pickled, so use this only among workers that trust each
+    other.
 
-    Before the first step, a worker that joins late gets what the others were given.
+    Before the first step, a late joiner gets the same object as the others did.
     """
     here = member("broadcast_object()")
     packed = here.state.take_object(name)
@@ -385,7 +386,7 @@ def broadcast_object(value: Any, root_rank: int = 0, *, name: str = "object") ->
 
 
 def allgather_object(value: Any, *, name: str = "gathered") -> list[Any]:
-    """The objects of all workers, by rank."""
+    """Returns the objects of all workers, by rank."""
     here = member("allgather_object()")
     given = objects.gather(here, string_of("name", name), pickle.dumps(value))
     return [pickle.loads(content) for content in given]

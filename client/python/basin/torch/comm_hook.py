@@ -1,15 +1,16 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""For scripts that keep torch's DistributedDataParallel: a communication hook for it.
+"""A communication hook for scripts that keep torch's DistributedDataParallel.
 
-The model is in a process group of this process alone, so that torch itself averages nothing:
+The model is in a process group of only this process, so that torch itself averages nothing:
 
     state = basin.torch.DDPState(model)
     model.register_comm_hook(state, basin.torch.ddp_comm_hook)
 
-The hook sends the gradients of each bucket as they are and returns at once. Their result replaces
-them when backward() returns, after torch has written the local ones: a future that failed would
-lose the error, and of a parameter that it believes unused torch ignores what a hook returns.
-Gradients are named by their parameters, because buckets change after the first backward.
+The hook sends the gradients of each bucket unchanged and returns at once. The result replaces them
+when backward() returns, after torch has written the local ones. It is not returned through the
+future, because a failed future loses its error, and because torch ignores the hook's result for a
+parameter that it considers unused. Gradients are named by their parameters, because buckets change
+after the first backward.
 """
 
 from typing import TYPE_CHECKING
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
 
 
 class DDPState(LaneOwner):
-    """The state that ddp_comm_hook() wants. All workers start with the parameters and buffers of
-    rank 0; afterwards buffers are those of rank 0 when backward() has reduced, unless the model
-    has broadcast_buffers=False.
+    """The state of ddp_comm_hook(). All workers start with the parameters and buffers of rank 0.
+    After each backward() that reduces, all have the buffers of rank 0, unless the model has
+    broadcast_buffers=False.
 
     model:      a torch.nn.parallel.DistributedDataParallel in a process group of one process
     op:         basin.Average, basin.Sum or basin.WeightedAverage
-    wire_dtype: None, torch.bfloat16 or torch.float16: how float32 gradients travel
-    batch_size: samples of this worker in a step; only told in the line that is written here
+    wire_dtype: None, torch.bfloat16 or torch.float16: the dtype in which float32 gradients are sent
+    batch_size: samples of this worker in a step, only for the line that is written at the start
     same_parameters, options:
                 as for DistributedOptimizer
 
-    Raises Unsupported, which names a way out, for what Basin cannot reduce.
+    Raises Unsupported, with an alternative, if Basin cannot reduce the model.
     """
 
     def __init__(
@@ -57,19 +58,19 @@ class DDPState(LaneOwner):
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
             raise InvalidArgument(
                 f"DDPState was given a {type(model).__name__}. Give it the "
-                "torch.nn.parallel.DistributedDataParallel that the hook is registered with."
+                "torch.nn.parallel.DistributedDataParallel on which the hook is registered."
             )
         size = distributed.get_world_size(model.process_group)
         if size != 1:
             raise Unsupported(
-                f"The model is in a process group of {size} processes, and the hook would have to "
-                "reduce within it first. Call init_process_group(rank=0, world_size=1) in each "
-                "worker, or use basin.torch.DistributedDataParallel without a process group."
+                f"The model is in a process group of {size} processes, and the hook does not "
+                "reduce within it. Call init_process_group(rank=0, world_size=1) in each worker, "
+                "or use basin.torch.DistributedDataParallel without a process group."
             )
         if model.mixed_precision is not None:
             raise Unsupported(
                 "The model has mixed_precision, whose buckets do not hold the gradients of its "
-                "parameters. Use torch.autocast, and wire_dtype for what travels."
+                "parameters. Use torch.autocast, and wire_dtype to send fewer bytes."
             )
         ignored = set(model.parameters_to_ignore)
         broadcast_parameters(model.module)
@@ -92,7 +93,7 @@ class DDPState(LaneOwner):
         )
 
     def push(self, parameters: list[torch.Tensor]) -> None:
-        """Sends the gradients of these parameters. What fails is raised when backward() returns."""
+        """Sends the gradients of these parameters. Errors are raised when backward() returns."""
         self._lane.usage.check_takes_part("backward()")
         self._lane.push_ready(parameters)
 

@@ -1,10 +1,10 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What this process has of Basin: its client, and the lanes whose gradients backward() reduces.
+"""Basin's state in this process: its client, and the lanes whose gradients backward() reduces.
 
-There is one of it, because there is one `torch.autograd.backward`: init() wraps it, and shutdown()
-puts it back. Hooks that autograd offers come too early: a final callback runs at the end of each
+There is one context, because there is one `torch.autograd.backward`: init() wraps it, and
+shutdown() restores it. Autograd's own hooks run too early: a final callback runs at the end of each
 nested backward, and not at all under compiled autograd. The step of every optimizer is hooked,
-because gradients that a model's lane reduces are applied by whatever optimizer the user has.
+because any optimizer may apply the gradients that a model's lane reduces.
 """
 
 import functools
@@ -35,7 +35,7 @@ class Context:
         self.client = connected
         self.timeout = timeout
         self.lanes: list[GradientLane] = []
-        # By name: how many bytes each worker gives, of a call that has not come to its end.
+        # By name of a call that has not ended: how many bytes each worker contributes.
         self.gathering: dict[str, dict[str, int]] = {}
         self.state = JobState(connected.worker, self.lanes, own_state)
         connected.before_call = self.state.before_call
@@ -56,9 +56,9 @@ class Context:
         for lane in self.lanes:
             if finished and not lane.usage.finished and lane.has_local():
                 logger.warning(
-                    "shutdown() at step %d: gradients of lane %s were accumulated and never sent, "
+                    "shutdown() at step %d: gradients of lane %s were accumulated but never sent, "
                     "and are lost. Call sync_gradients() and step() at the end of the data, or "
-                    "zero_grad() to leave them out.",
+                    "zero_grad() to drop them.",
                     lane.usage.steps,
                     lane.name,
                 )
@@ -91,15 +91,15 @@ class Context:
             lane.usage.check_has_outcome("finished()")
         if any(lane.has_local() for lane in self.lanes):
             raise FailedPrecondition(
-                "finished() was called with gradients that were not sent, and would lose them. "
-                "Call step() before it, or zero_grad() to drop them."
+                "finished() was called with gradients that were not sent and would be lost. Call "
+                "step() before it, or zero_grad() to drop them."
             )
         self.client.finished()
         for lane in self.lanes:
             lane.finish()
 
     def place(self, call: str) -> Place:
-        """Of this worker, for a `call` that tells of it."""
+        """The place of this worker, for a `call` that reports it."""
         self.client.check_member(call)
         return self.client.place
 
@@ -126,7 +126,7 @@ class Context:
         return reducing_backward
 
     def _commit(self) -> None:
-        """All lanes are committed before one is waited for, so that none waits for another."""
+        """Commits all lanes before waiting for one, so that no lane waits for another."""
         committed = [lane for lane in self.lanes if lane.end_backward()]
         failure: Error | ContributorsChanged | None = None
         for lane in committed:
@@ -138,22 +138,23 @@ class Context:
             raise failure
 
     def _withdraw(self, error: BaseException) -> None:
-        """The others go on without this worker's part, and it gets their result, to stay level."""
+        """Withdraws this worker's part. The others continue without it, and it gets their result,
+        so that its parameters stay equal to theirs."""
         withdrawn = [lane for lane in self.lanes if lane.withdraw(f"backward raised {error!r}")]
         if not isinstance(error, Exception):
-            return  # Ctrl-C: there may be nobody left to wait for.
+            return  # Ctrl-C: the other workers may have ended as well, so do not wait.
         for lane in withdrawn:
             try:
                 lane.settle()
             except RoundAborted as consequence:
                 logger.error(
-                    "after a backward that has failed its round had no result either. The "
-                    "gradients hold a part of that backward, so do not retry: call zero_grad(), "
-                    "and run it again or take part with nothing. What the round ended with: %s",
+                    "a backward has failed, and its round had no result either. The gradients "
+                    "hold a part of that backward, so do not retry: call zero_grad(), and run it "
+                    "again or step() without it. The round ended with: %s",
                     consequence,
                 )
             except Error as consequence:
-                logger.error("after a backward that has failed: %s", consequence)
+                logger.error("a backward has failed, and its round raised: %s", consequence)
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...], options: dict[str, Any]
@@ -206,7 +207,7 @@ def current() -> Context:
 
 
 def member(call: str) -> Context:
-    """As current(), for a `call` that all workers of the job make together."""
+    """Like current(), for a `call` that all workers of the job make together."""
     here = current()
     here.client.check_member(call)
     return here

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel: a model whose gradients are those of all workers."""
+"""DistributedDataParallel: a model whose gradients are reduced over all workers."""
 
 import contextlib
 from collections.abc import Iterator
@@ -23,24 +23,25 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
     when backward() returns, .grad of its parameters is the gradient reduced over all workers, for
     any optimizer.
 
-    module:            the model, which becomes `.module`; state_dict() has its names after
+    module:            the model, which becomes `.module`; state_dict() prefixes its names with
                        "module."; gradients of different workers are matched by its names
     op:                basin.Average, basin.Sum, or basin.WeightedAverage; this,
                        backward_passes_per_step, same_parameters and options are as for
                        DistributedOptimizer
-    wire_dtype:        None, torch.bfloat16 or torch.float16: how float32 gradients travel. The sum
-                       is made in float32.
-    broadcast_buffers: when backward() has reduced, all workers have the buffers of rank 0. With
-                       torch that is at the next forward; here it waits for nobody in a forward,
-                       so one worker alone may evaluate.
+    wire_dtype:        None, torch.bfloat16 or torch.float16: the dtype in which float32 gradients
+                       are sent; the sum is computed in float32
+    broadcast_buffers: after a backward() that reduces, all workers have the buffers of rank 0.
+                       Torch sends them at the next forward; here a forward does not wait, so one
+                       worker alone can evaluate.
     init_sync:         all workers start with the parameters and buffers of rank 0
-    batch_size:        samples of this worker in a step; only told in the line that is written here
+    batch_size:        samples of this worker in a step, only for the line that is written at the
+                       start
 
     Parameters that a backward does not reach need no option: they are skipped, and the average is
-    over all workers all the same. Two backwards before a step, a step() without a backward and a
-    backward that raises are as with DistributedOptimizer.
+    still over all workers. Two backwards before a step, a step() without a backward and a backward
+    that raises behave as with DistributedOptimizer.
 
-    Raises Unsupported, which names the parameter and a way out, for what Basin cannot reduce.
+    Raises Unsupported, with the parameter and an alternative, if Basin cannot reduce the model.
     """
 
     def __init__(
@@ -78,14 +79,14 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         )
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        if torch.is_grad_enabled():  # One may evaluate after shutdown().
+        if torch.is_grad_enabled():  # Evaluation is allowed after shutdown().
             self._lane.usage.check_open("forward()")
         return self.module(*inputs, **options)
 
     @property
     def require_backward_grad_sync(self) -> bool:
-        """Whether a backward reduces the gradients. False for all micro-batches but the last is
-        no_sync() without a context, as loops for torch's DistributedDataParallel have it."""
+        """Whether a backward reduces the gradients. Setting it to False for all micro-batches but
+        the last has the effect of no_sync(), as in loops for torch's DistributedDataParallel."""
         return self._lane.usage.pushing
 
     @require_backward_grad_sync.setter
@@ -95,8 +96,8 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients of backwards within stay local, and are reduced with those of the first
-        backward after it. step() is refused within."""
+        """Keeps the gradients of backwards within it local; the first backward after it reduces
+        them together with its own. step() is refused within it."""
         with self._lane.no_sync():
             yield
 
@@ -107,29 +108,28 @@ class DistributedDataParallel(torch.nn.Module, LaneOwner):
         enable: bool = True,
         throw_on_early_termination: bool = False,
     ) -> Iterator[None]:
-        """A loop over data of which others have more or less; basin.torch.finished() at its end. As
-        torch's join(), but for this: it does not wait for the others, who divide by those who
-        contribute, and the model keeps what it has.
+        """Encloses a loop over uneven data, and calls basin.torch.finished() at its end. Unlike
+        torch's join(), it does not wait for the others, averages are over the contributors, and the
+        model keeps its present parameters.
 
-        divide_by_initial_world_size: False; True raises Unsupported: a round is divided by those
-                                      who contribute to it
+        divide_by_initial_world_size: False; True raises Unsupported, because a round is divided by
+                                      its contributors
         enable:                       False: it does nothing
-        throw_on_early_termination:   False; True raises Unsupported: the others are not stopped
+        throw_on_early_termination:   False; True raises Unsupported, because the others continue
         """
         if enable:
             self._lane.usage.check_takes_part("join()")
         if divide_by_initial_world_size:
             raise Unsupported(
-                "join(divide_by_initial_world_size=True) would divide by workers that contribute "
-                "nothing any more, and a round is divided by those who contribute to it. Pass "
-                "False, or keep a worker that has run out in the average: call step() without a "
-                "backward there."
+                "join(divide_by_initial_world_size=True) would divide by workers that no longer "
+                "contribute, but a round is divided by its contributors. Pass False, or keep a "
+                "worker without data in the average: call step() without a backward there."
             )
         if throw_on_early_termination:
             raise Unsupported(
                 "join(throw_on_early_termination=True) would stop all workers when the first one "
-                "runs out, and here the others go on. Pass False, and give all the same number of "
-                "steps: basin.torch.allreduce() of the number of batches, op=basin.Min."
+                "runs out of data, but here the others continue. Pass False, and give all the same "
+                "number of steps: basin.torch.allreduce() of the number of batches, op=basin.Min."
             )
         yield
         if enable:
@@ -150,14 +150,14 @@ def _check(module: torch.nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, torch.nn.parallel.DistributedDataParallel | DistributedDataParallel):
             raise Unsupported(
-                f"The model contains a {type(part).__module__}.{type(part).__name__} already, and "
+                f"The model already contains a {type(part).__module__}.{type(part).__name__}, so "
                 "gradients would be reduced twice. Wrap its .module instead."
             )
     for name, parameter in module.named_parameters():
         if torch.nn.parameter.is_lazy(parameter):
             raise Unsupported(
-                f"Parameter {name} has no shape yet, so that it cannot start with the values of "
-                "rank 0. Run one forward before you wrap the model."
+                f"Parameter {name} has no shape yet, so it cannot start with the values of rank 0. "
+                "Run one forward before you wrap the model."
             )
     for name, tensor in module.state_dict(keep_vars=True).items():
         if isinstance(tensor, torch.Tensor):

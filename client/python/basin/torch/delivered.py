@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Whether .grad still holds what a round has put there, and the norm that the round told of it."""
+"""Tracks whether .grad still holds the result of a round, and the norm of that result."""
 
 import weakref
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ import torch
 @dataclass
 class _Result:
     """
-    gradient:     where it was put; it is not kept alive
-    version:      of its memory; a write to it makes another one
-    sample:       a few of its elements, because a write through .data does not
-    squared_norm: of the gradient as it is now
+    gradient:     the .grad that holds the result; it is not kept alive
+    version:      the version of its memory, which a write increases
+    sample:       a few of its elements, because a write through .data does not change the version
+    squared_norm: the squared norm of the present gradient
     """
 
     gradient: weakref.ref[torch.Tensor]
@@ -31,14 +31,14 @@ class _Result:
 
 
 class Delivered:
-    """The results of a lane's last rounds. What is known of one ends with the first write to it
-    that nobody tells."""
+    """The results of a lane's last rounds. A result is forgotten after the first write to it that
+    is not reported here."""
 
     def __init__(self) -> None:
         self._results: dict[torch.Tensor, _Result] = {}
 
     def put(self, parameter: torch.Tensor, squared_norm: float) -> None:
-        """The parameter's .grad is a result of this squared norm, and nothing else."""
+        """Records that the parameter's .grad is a result with this squared norm."""
         gradient = parameter.grad
         assert gradient is not None
         self._results[parameter] = _Result(
@@ -52,12 +52,12 @@ class Delivered:
         self._results.clear()
 
     def squared_norm(self, parameter: torch.Tensor) -> float | None:
-        """Of .grad; None when it is not the result of one round."""
+        """The squared norm of .grad; None if it is not the result of one round."""
         result = self._results.get(parameter)
         return result.squared_norm if result and result.is_in(parameter.grad) else None
 
     def scale(self, parameter: torch.Tensor, factor: float) -> None:
-        """Somebody has just multiplied .grad, whose norm was known before, by `factor`."""
+        """Reports that .grad, whose norm is known, was just multiplied by `factor`."""
         result, gradient = self._results[parameter], parameter.grad
         assert gradient is not None
         result.version, result.sample = gradient._version, _sample(gradient)
@@ -65,7 +65,7 @@ class Delivered:
 
 
 def _sample(gradient: torch.Tensor) -> torch.Tensor:
-    """The first, a middle and the last element of its memory, which has no gaps."""
+    """The first, a middle and the last element of its memory, which must have no gaps."""
     stride = (gradient.numel() - 1) // 2
     return gradient.detach().as_strided((3,), (stride,), gradient.storage_offset()).clone()
 

@@ -1,9 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Gradients through an allreduce.
 
-Each worker's result is made of the tensors of all, so the gradient of a worker's tensor is made of
-the gradients of all results: their sum, scaled as the tensor was. It is a round of its own in the
-backward, which all workers have to run.
+Each worker's result depends on the tensors of all workers, so the gradient of a worker's tensor is
+the sum of the gradients of all results, scaled as the tensor was. The backward computes it in a
+separate round, which all workers have to run.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class _Reduced(torch.autograd.Function):
         gradient_of: Callable[[torch.Tensor], torch.Tensor],
     ) -> torch.Tensor:
         ctx.gradient_of = gradient_of
-        return result[0]  # In a tuple, so that it is no input.
+        return result[0]  # In a tuple, so that autograd does not treat it as an input.
 
     @staticmethod
     @once_differentiable
@@ -37,19 +37,19 @@ class _Reduced(torch.autograd.Function):
 def attach(
     tensor: torch.Tensor, result: torch.Tensor, gradient_of: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """The result as a function of the tensor that was sent: `gradient_of` makes of the gradient of
-    the one that of the other."""
+    """Makes the result a function of the sent tensor: `gradient_of` computes the gradient of the
+    tensor from the gradient of the result."""
     attached: torch.Tensor = _Reduced.apply(tensor, (result,), gradient_of)
     return attached
 
 
 def spec_of_gradient(name: str, spec: RoundSpec) -> RoundSpec:
-    """What the round computes that the gradients of a round of `spec` need. The sum of a weighted
-    average is divided by `factor_of_gradient` afterwards: its weights are those of the other round.
-    """
+    """The spec of the round that reduces the gradients of a round of `spec`. For a weighted average
+    it is a sum, which is multiplied by `factor_of_gradient` afterwards, because the weights are
+    those of the other round."""
     if spec.op not in (Op.SUM, *AVERAGES):
         raise Unsupported(
-            f"The backward came to the {spec.op.name} of {name} over all workers, which has no "
+            f"The backward reached the {spec.op.name} of {name} over all workers, which has no "
             "gradient here. Use a sum or an average, or give allreduce() a tensor.detach()."
         )
     if spec.op == Op.WEIGHTED_AVERAGE:
@@ -64,7 +64,7 @@ def spec_of_gradient(name: str, spec: RoundSpec) -> RoundSpec:
 
 
 def factor_of_gradient(spec: RoundSpec, info: RoundInfo) -> float:
-    """What the reduced gradients are multiplied by, after a round of `spec` that came to `info`."""
+    """The factor of the reduced gradients, after a round of `spec` with the reply `info`."""
     if spec.op != Op.WEIGHTED_AVERAGE:
         return 1.0
     weight = 1 if spec.contributes_sum else spec.weight_count or 0

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Tells a script that divides by the number of workers that its gradients were divided already."""
+"""Warns a script that divides by the number of workers again."""
 
 import itertools
 from collections.abc import Iterable
@@ -10,13 +10,13 @@ import torch
 from basin.spec import Op
 from basin.worker import RoundInfo, logger
 
-# Of each lane, compared at each step with what was delivered.
+# How many parameters of each lane are compared at each step with the delivered gradients.
 _SAMPLED_PARAMETERS = 4
 
 
 @dataclass
 class _Element:
-    """One of a gradient, and what it has to be now unless somebody has written to it."""
+    """An element of a gradient, and its expected value if there was no unreported write."""
 
     parameter: torch.Tensor
     index: int
@@ -36,13 +36,13 @@ class _Element:
 
 class DividedAgain:
     """Compares a few elements of an average when it is delivered and when a step applies it, and
-    warns once when they have become 1/N, or 1/D of a weighted one with the divisor D. What
-    basin.torch's clipping and gradient scalers multiply is told.
+    warns once if they have become 1/N of it, or 1/D of a weighted average with the divisor D.
+    basin.torch's clipping and gradient scalers report their factors through scaled().
 
-    Gradients that were divided again and clipped by torch after that are 1/N no more, but any
-    fraction, as those that were clipped alone are: this is not seen. A script that divides .grad by
-    the number of its micro-batches is right with AVERAGE, and when they are as many as the workers,
-    nobody can tell: the warning says both.
+    Gradients that were divided again and then clipped by torch cannot be distinguished from clipped
+    ones, and are not detected. A script that divides .grad by the number of its micro-batches is
+    correct with AVERAGE. If that number equals the number of workers, the two cases cannot be
+    distinguished, and the warning mentions both.
     """
 
     def __init__(self, lane: str, op: Op) -> None:
@@ -53,7 +53,7 @@ class DividedAgain:
         self._micro_batches = 0  # Since the last step.
 
     def delivered(self, parameters: Iterable[torch.Tensor], micro_batches: int) -> None:
-        """Their .grad is now what a round of so many micro-batches of this worker has come to."""
+        """Their .grad is now the result of a round with `micro_batches` of this worker."""
         self._elements = []
         self._micro_batches += micro_batches
         if self._warned or self._op == Op.SUM:
@@ -66,7 +66,7 @@ class DividedAgain:
                     self._elements.append(element)
 
     def scaled(self, parameter: torch.Tensor, factor: float) -> None:
-        """Somebody has multiplied .grad, for a reason that is no division by the workers."""
+        """Reports that .grad was multiplied by `factor` for another reason."""
         for element in self._elements:
             if element.parameter is parameter:
                 element.value *= factor
@@ -74,8 +74,8 @@ class DividedAgain:
     def before_step(self, step: int, info: RoundInfo | None) -> None:
         elements, self._elements = self._elements, []
         micro_batches, self._micro_batches = self._micro_batches, 0
-        told = sum(element.value != 0.0 for element in elements)
-        if info is None or told < 2:
+        meaningful = sum(element.value != 0.0 for element in elements)
+        if info is None or meaningful < 2:
             return
         for divisor in {float(len(info.contributors)), info.divisor}:
             if divisor > 1 and all(element.is_divided_by(divisor) for element in elements):
@@ -87,13 +87,13 @@ class DividedAgain:
         perhaps = ""
         if micro_batches == divisor and self._op == Op.AVERAGE:
             perhaps = (
-                " Unless it was by the number of micro-batches, which is the same here: then "
-                "divide each loss by it instead of .grad, so that it is not taken for this."
+                " If the script divides by the number of micro-batches, which is the same here, "
+                "divide each loss by it instead of .grad to avoid this warning."
             )
         logger.warning(
-            "divided again: the gradients that step %d applies are 1/%g of what %s of lane %s has "
-            "delivered, which was divided by %g already. Do not divide by the number of workers, "
-            "nor by what they have counted, or use op=basin.Sum.%s",
+            "divided again: the gradients that step %d applies are 1/%g of those that %s of lane "
+            "%s has delivered, which were divided by %g already. Do not divide by the number of "
+            "workers or by their counts, or use op=basin.Sum.%s",
             step,
             divisor,
             self._op.name,

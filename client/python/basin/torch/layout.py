@@ -1,10 +1,10 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Whether all workers have gradients of the same tensors.
+"""Checks that all workers have gradients of the same tensors.
 
-Tensors are matched by name, so workers whose models differ would average some of them with nothing,
-and nobody would see it. Each round carries a hash of names, dtypes and shapes, which the aggregator
-compares, and refuses the contribution of a worker that differs. Each worker serves the list that
-its hash was made of, so that the one that is refused can say what differs.
+Tensors are matched by name, so workers with different models would silently average some tensors
+without each other. Each round carries a hash of names, dtypes and shapes. The aggregator compares
+the hashes and refuses the contribution of a worker that differs. Each worker serves the list behind
+its hash, so that a refused worker can report the differences.
 """
 
 import hashlib
@@ -23,17 +23,17 @@ _MOST_NAMED = 5
 
 
 class LayoutCheck:
-    """Of the rounds of one lane, named `lane`. One that is not `enabled` sends no hash."""
+    """Checks the rounds of one lane, named `lane`. If not `enabled`, it sends no hash."""
 
     def __init__(self, worker: Worker, lane: str, enabled: bool) -> None:
         self._worker = worker
         self._lane = lane
         self._enabled = enabled
         self._specs: list[TensorSpec] = []
-        self.hash = 0  # Of the next round.
+        self.hash = 0  # The hash of the next round.
 
     def take(self, specs: list[TensorSpec]) -> None:
-        """The tensors of the next round. What their hash is made of is served from now on."""
+        """Sets the tensors of the next round, and serves their list from now on."""
         if not self._enabled or (specs == self._specs and self.hash != 0):
             return
         self._specs = specs
@@ -44,22 +44,22 @@ class LayoutCheck:
         self._serve(self._size(self.hash), len(content).to_bytes(8, "little"))
 
     def explain(self, refusal: Error, reference: int) -> Error:
-        """The refusal of a round in which the others had the hash `reference`: with the tensors
-        that are on one side alone, when it was for them."""
+        """Explains the refusal of a round in which the others had the hash `reference`: if the
+        tensors caused it, the error names those that only one side has."""
         if not isinstance(refusal, Mismatch) or reference in (0, self.hash) or self.hash == 0:
             return refusal
         try:
             size = int.from_bytes(self._get(self._size(reference), 8), "little")
             others = set(self._get(self._name(reference), size).decode().split("\n"))
         except Error as error:
-            return Mismatch(f"{refusal} What differs is not known: {error}")
+            return Mismatch(f"{refusal} The differences are unknown: {error}")
         mine = set(_lines(self._specs))
         return Mismatch(
             f"Worker {self._worker.id} and the others have gradients of different tensors in lane "
-            f"{self._lane}. Here alone: {_some(mine - others)}. At the others alone: "
+            f"{self._lane}. Only here: {_some(mine - others)}. Only at the others: "
             f"{_some(others - mine)}. Build the same model on all workers, compile and freeze it "
             "alike, and give its parameters the same names; with same_parameters=False on all "
-            "workers, each tensor is averaged as it comes."
+            "workers, a worker skips the tensors that it does not have."
         )
 
     def _name(self, of_hash: int) -> str:

@@ -1,9 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Bytes of some workers for all of them, as the results of rounds.
+"""Sends bytes of some workers to all of them, as the results of rounds.
 
-The first round says how many bytes each worker has, the second one has the bytes. A round is over
-when every member holds its result, so whoever has given something may leave right afterwards: what
-it gave needs nobody who serves it.
+The first round carries the number of bytes of each worker, the second one carries the bytes. When a
+round is over, every member holds its result, so a worker may leave right after it has sent its
+bytes.
 """
 
 import numpy as np
@@ -18,10 +18,10 @@ from basin.worker import Result, TensorSpec
 
 
 def broadcast(here: Context, name: str, content: bytes, root_rank: int) -> bytes:
-    """What the worker of this rank has given."""
+    """Returns the content of the worker with this rank."""
     root, place = whole_number(root_rank), here.client.place
     if root is None:
-        raise InvalidArgument(f"root_rank cannot be {root_rank!r}. Use a rank, 0, say.")
+        raise InvalidArgument(f"root_rank cannot be {root_rank!r}. Use a rank, for example 0.")
     if root >= place.world_size:
         raise InvalidArgument(
             f"Rank {root} cannot be the root: there are {place.world_size} workers. Name one from "
@@ -30,24 +30,24 @@ def broadcast(here: Context, name: str, content: bytes, root_rank: int) -> bytes
     given = gather(here, name, content if place.rank == root else None)
     if len(given) != 1:
         raise Unavailable(
-            f"{len(given)} workers had rank {root} when {name} was to be broadcast: members have "
-            "changed. Call it again, on all workers."
+            f"{len(given)} workers had rank {root} during the broadcast of {name}, because members "
+            "have changed. Call it again, on all workers."
         )
     return given[0]
 
 
 def gather(here: Context, name: str, content: bytes | None) -> list[bytes]:
-    """What the workers have given, by rank; nothing of those whose `content` is None. Every member
-    calls it, and after OutcomeUnknown or Paused again.
+    """Returns the contents of the workers, by rank, without those whose `content` is None. Every
+    member calls it, and calls it again after OutcomeUnknown or Paused.
 
-    Raises Unavailable when a worker was lost between the two rounds.
+    Raises Unavailable if a worker was lost between the two rounds.
     """
     try:
         if name not in here.gathering:
             here.gathering[name] = _sizes(here, name, content)
         given = _contents(here, name, content, here.gathering[name])
     except (OutcomeUnknown, Paused):
-        raise  # The round goes on, and so does this call with it.
+        raise  # The round continues, and the next call waits for it.
     except BaseException:
         here.gathering.pop(name, None)
         raise
@@ -60,7 +60,8 @@ def gather(here: Context, name: str, content: bytes | None) -> list[bytes]:
 
 
 def _sizes(here: Context, name: str, content: bytes | None) -> dict[str, int]:
-    """How many bytes each worker gives, by id: they travel as weights, which the reply lists."""
+    """The number of bytes of each worker, by id. They are sent as weights, which the reply
+    lists."""
     nothing = np.zeros(1, np.float32)
     spec = RoundSpec(
         Op.WEIGHTED_AVERAGE,
@@ -109,7 +110,7 @@ def _contents(
         for handle, spec, (each, size) in zip(handles, specs, sizes.items()):
             if not result.has(handle):
                 raise Unavailable(
-                    f"Worker {each} was lost before it had given what it has for {name}. Call it "
+                    f"Worker {each} was lost before it had sent its content for {name}. Call it "
                     "again, on all workers."
                 )
             part = np.empty(spec.shape, np.uint8)
@@ -122,7 +123,7 @@ def _contents(
 
 
 def _room(size: int) -> int:
-    """A tensor keeps its shape, so sizes are rounded up, by an eighth at most: few have to be
-    registered."""
+    """Rounds a size up by at most an eighth, so that few tensors have to be registered: a tensor
+    keeps its shape."""
     step = 1 << max(3, size.bit_length() - 4)
     return max(1, -(-size // step)) * step

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Gradient scalers whose workers agree."""
+"""Gradient scalers whose scales are compared among workers."""
 
 import functools
 import os
@@ -14,20 +14,19 @@ from basin.torch.lane import GradientLane, parameters_of
 
 
 class GradScaler(torch.amp.GradScaler):
-    """torch.amp.GradScaler for the CPU; the arguments are its.
+    """torch.amp.GradScaler for the CPU, with the same arguments.
 
-    From init() on this holds for it and for torch's own: .grad has the same bits on all workers, so
-    all find the same infinities, skip the same steps and change their scale alike: nothing is sent
-    for that. What one worker's contribution overflowed with, or the sum, is not finite in the
-    result either. The scale goes with each round and is compared: a worker whose scale is another
-    one gets Mismatch, with both values, when its backward() returns, instead of being summed in
-    another unit.
+    After init(), the following holds for it and for torch's own scaler. .grad has the same bits on
+    all workers, so all find the same infinities, skip the same steps and change their scale alike,
+    without communication. An overflow in one worker's contribution, or in the sum, makes the result
+    infinite or NaN as well. Each round carries the scale, which is compared: a worker with a
+    different scale gets Mismatch, with both values, when its backward() returns.
 
-    Of several scalers each has to scale its loss right before the backward of that loss: the scale
-    of the last scale() is what goes with a round. unscale_() and step() of another one raise
-    FailedPrecondition.
+    If there are several scalers, each must scale its loss right before the backward of that loss,
+    because a round carries the scale of the last scale(). unscale_() and step() of another scaler
+    raise FailedPrecondition.
 
-    With backward_passes_per_step a short window is reduced by unscale_(), or by step() of the
+    With backward_passes_per_step, a short window is reduced by unscale_() or by step() of the
     scaler, whichever comes first.
 
     A worker that joins late needs the others' scale: basin.torch.broadcast_state(scaler=scaler).
@@ -41,14 +40,14 @@ class GradScaler(torch.amp.GradScaler):
             )
         if torch.device(device).type != "cpu":
             raise Unsupported(
-                f"A gradient scaler for {device} was asked for, and Basin reduces tensors of the "
-                'CPU only. Use GradScaler("cpu").'
+                f"The device of this gradient scaler is {device}, but Basin reduces only CPU "
+                'tensors. Use GradScaler("cpu").'
             )
         super().__init__("cpu", *arguments, **options)
 
 
 class ScalerWatch:
-    """Has every torch.amp.GradScaler tell these lanes its scale, and what it multiplies, until
+    """Makes every torch.amp.GradScaler report its scale and its factors to these lanes, until
     close()."""
 
     def __init__(self, lanes: Sequence[GradientLane]) -> None:
@@ -80,7 +79,7 @@ class ScalerWatch:
         return called
 
     def _telling(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Tells what the scale is after scale() and update()."""
+        """Reports the scale after scale() and update()."""
 
         def telling(scaler: torch.amp.GradScaler, *arguments: Any, **options: Any) -> Any:
             returned = method(scaler, *arguments, **options)
@@ -92,12 +91,12 @@ class ScalerWatch:
         return telling
 
     def _unscaling(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """What is left of a window has to be reduced before anyone looks for infinities in it."""
+        """Reduces the rest of a window before the scaler looks for infinities in it."""
 
         def unscaling(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> Any:
             self._begin(scaler)
             self._reduce(scaler, optimizer, "unscale_()")
-            # By which torch multiplies, a float32.
+            # The float32 factor with which torch multiplies.
             factor = float(torch.tensor(1.0 / scaler.get_scale(), dtype=torch.float32))
             with ExitStack() as scaling:
                 for lane in self._lanes:
@@ -119,7 +118,8 @@ class ScalerWatch:
         return reducing
 
     def _begin(self, scaler: torch.amp.GradScaler) -> None:
-        """torch's scaler has a scale from its first loss on, which this worker may not have had."""
+        """Initializes the scale, which torch's scaler does only at its first loss: this worker may
+        not have had one."""
         if scaler.is_enabled() and scaler._scale is None:
             self._methods["scale"](scaler, torch.zeros(()))
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""How the reduction of gradients starts: the same in each of the three ways to ask for it."""
+"""The start of the reduction of gradients, shared by the three ways to request it."""
 
 import sys
 from collections.abc import Mapping
@@ -49,9 +49,9 @@ def start_lane(
     send_buffers: bool = False,
     same_parameters: bool = True,
 ) -> GradientLane:
-    """Makes the lane of these parameters and tells of it, for a `call` of the user. The other
-    arguments are those of GradientLane. With send_buffers, the buffers of the `module` go with its
-    rounds.
+    """Creates the lane of these parameters and writes the line at the start, for a `call` of the
+    user. The other arguments are those of GradientLane. With send_buffers, its rounds also send the
+    buffers of the `module`.
     """
     here = context.member(call)
     if not isinstance(wire_dtype, torch.dtype | None) or wire_dtype not in _WIRE_DTYPES:
@@ -60,7 +60,7 @@ def start_lane(
         )
     if not whole_number(passes):
         raise InvalidArgument(
-            f"backward_passes_per_step cannot be {passes!r}. Use a whole number from 1 on."
+            f"backward_passes_per_step cannot be {passes!r}. Use a whole number from 1."
         )
     if op_of(op) not in (*AVERAGES, Op.SUM):
         raise InvalidArgument(
@@ -70,14 +70,14 @@ def start_lane(
     spec = reduction(call, op, options)
     if passes > 1 and not may_accumulate(spec):
         raise InvalidArgument(
-            f"backward_passes_per_step={passes} adds up the gradients of micro-batches, and a sum "
-            f"of means is no mean. Use sums. {AS_SUMS[spec.weight_by]}"
+            f"backward_passes_per_step={passes} adds the gradients of micro-batches, and a sum of "
+            f"means is not a mean. Use sums. {AS_SUMS[spec.weight_by]}"
         )
     for parameter, name in names.items():
         if any(lane.knows(parameter) for lane in here.lanes):
             raise FailedPrecondition(
-                f"Parameter {name} is reduced already: it was given to DistributedOptimizer, "
-                "DistributedDataParallel or DDPState before. Use one of them, once for each model."
+                f"Parameter {name} is already reduced by another DistributedOptimizer, "
+                "DistributedDataParallel or DDPState. Use one of them, once for each model."
             )
     count = len(here.lanes)
     lane_name = _LANE if count == 0 else f"{_LANE}.{count}"
@@ -114,8 +114,7 @@ def _tell(
     wire_dtype: torch.dtype | None,
     batch_size: int | None,
 ) -> None:
-    """One line, by which a wrong start is seen at once. What is as by default is left out, where
-    that can be."""
+    """Writes one line that makes a wrong start visible at once. Some defaults are omitted."""
     place = here.client.place
     options = here.client.worker.options
     wire = str(wire_dtype or "same").removeprefix("torch.")

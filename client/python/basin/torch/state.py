@@ -1,18 +1,18 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What a worker that joins late is given by the others: the state of the boundary it joins at.
+"""Transfers the state of the job to late joiners.
 
-The broadcasts of a script's beginning register what there is to give: parameters, buffers,
-optimizers, and values like the number of the step. When a verdict lets somebody in, two members
-serve it: the donor that the verdict names, and one more in case the donor dies. They do so when
-they begin the next round, because then all that a step does after optimizer.step() is done: the
-scheduler has stepped, the step is counted. The parameters and the optimizer's state are served from
-where they are. They do not change before the next step, and that needs a round which cannot pass
-the joiner by. Buffers change in the forward before it, so they are copied after each step. A job
-that is paused waits for the joiner in the middle of a round, so members look while they wait, too.
+The broadcasts at the start of a script register the state: parameters, buffers, optimizers, and
+values such as the step number. When a verdict admits a worker, two members serve the state: the
+donor that the verdict names, and one more in case the donor dies. They do so when they begin the
+next round, because by then the rest of the step is done: the scheduler has stepped, and the step is
+counted. The parameters and the optimizer's state are served in place. They do not change before the
+next step, which needs a round that cannot complete without the joiner. Buffers change in the
+forward before it, so they are copied after each step. A paused job waits for the joiner in the
+middle of a round, so members also check for joiners while they wait.
 
-In the joiner the same broadcasts load instead of taking part. All that it loads comes from one
-member and is of one boundary: a version is the generation that the joiner came with. If the member
-dies, the joiner starts again with the other one.
+In the joiner, the same broadcasts load the state instead of taking part. Everything that it loads
+comes from one member and one boundary: the version is the generation in which the joiner joined. If
+the member dies, the joiner starts again with the other one.
 
 Threads. One thread at a time: the one that runs backward and step.
 """
@@ -45,20 +45,20 @@ from basin.worker import Place, TensorSpec, Worker, logger
 
 _LANE = "state"
 _RECORD = TensorSpec("record", _abi.U8, (512,))
-# Smaller tensors travel together.
+# Smaller tensors are sent together.
 _LARGE_BYTES = 1 << 16
-# Values on their way at once; the library has as many.
+# Values requested at the same time; the library has the same limit.
 _GETS = 8
-# A member that is lost is given up after so long, and a second for each so many bytes.
+# A request fails after this time, plus one second for each _SLOWEST_BYTES_PER_SECOND.
 _PATIENCE_SECONDS = 5.0
 _SLOWEST_BYTES_PER_SECOND = 10e6
 _TIMEOUT_SECONDS = 300.0
-# How long the donor is asked before anybody is, by turns.
+# How long to request the record from the donor, and then from any member, in turns.
 _RECORD_SECONDS = 1.0
 
 
 def version_of(place: Place) -> int:
-    """Grows with each generation that somebody joined; a term has room for a million."""
+    """Grows with each generation in which workers joined; a term has room for a million."""
     term, counter = place.donor_since
     return (term << 20) + counter
 
@@ -68,7 +68,7 @@ def optimizer_key(optimizer: torch.optim.Optimizer) -> Hashable:
 
 
 class _Packer(pickle.Pickler):
-    """Pickles with tensors apart: the large ones, which stay where they are, in `large`."""
+    """Pickles without copying large tensors, which are collected in `large`."""
 
     def __init__(self, stream: io.BytesIO, all_inline: bool) -> None:
         super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
@@ -88,7 +88,7 @@ class _Packer(pickle.Pickler):
 
 
 class _Unpacker(pickle.Unpickler):
-    """Its opposite: `large` are tensors that are still to be filled, by number."""
+    """The inverse: `large` has the tensors that remain to be filled, by number."""
 
     def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream)
@@ -106,7 +106,7 @@ class _Unpacker(pickle.Unpickler):
 
 
 def pack_apart(value: Any) -> tuple[bytes, list[torch.Tensor]]:
-    """And its large tensors, which stay where they are."""
+    """Returns the pickled value, and its large tensors, which are not copied."""
     stream = io.BytesIO()
     packer = _Packer(stream, all_inline=False)
     packer.dump(value)
@@ -114,7 +114,7 @@ def pack_apart(value: Any) -> tuple[bytes, list[torch.Tensor]]:
 
 
 def pack(value: Any) -> bytes:
-    """A copy of everything in it."""
+    """Returns the pickled value with copies of all tensors."""
     stream = io.BytesIO()
     _Packer(stream, all_inline=True).dump(value)
     return stream.getvalue()
@@ -127,8 +127,8 @@ def unpack(packed: bytes) -> Any:
 class State:
     """Values that all workers share, as attributes: counters of epochs and steps, schedulers.
 
-    Made by broadcast_state(). A worker that joins late gets those of the others, as they are when
-    the others begin the step that is its first.
+    broadcast_state() creates it. A late joiner gets the values that the others have when they begin
+    its first step.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -157,7 +157,7 @@ class State:
 
 
 class Tensors:
-    """Named tensors, of a module or not."""
+    """Named tensors, which may belong to a module."""
 
     def __init__(self, owner: Any, list_all: Callable[[], list[tuple[str, torch.Tensor]]]) -> None:
         self._owner = owner if isinstance(owner, torch.nn.Module) else None
@@ -165,8 +165,9 @@ class Tensors:
         self._copies: dict[str, torch.Tensor] = {}
 
     def copy_buffers(self, trained: Callable[[torch.Tensor], bool]) -> None:
-        """After a step of the module's parameters. A module that is not trained, an average of
-        another's parameters for example, may change between step and forward."""
+        """Copies the buffers after a step of the module's parameters. Modules that are not trained
+        are left out, because they may change between step and forward: one may average another's
+        parameters, for example."""
         if self._owner is None:
             return
         buffers = {n: b for n, b in self._owner.named_buffers() if b.numel() > 0}
@@ -192,8 +193,8 @@ class Tensors:
         differing = sorted(mine.keys() ^ values.keys())
         if differing:
             raise Mismatch(
-                f"Tensor {differing[0]} is here or at the others, not on both sides. Build the "
-                "same model."
+                f"Only this worker or only the others have tensor {differing[0]}. Build the same "
+                "model."
             )
         with torch.no_grad():
             for name, value in values.items():
@@ -209,12 +210,12 @@ class Tensors:
 
 @dataclass
 class _Part:
-    """Something shared: `key` tells it from others of this process, `name` matches it with that of
-    other workers."""
+    """A shared object: `key` identifies it in this process, `name` matches it with those of other
+    workers."""
 
     key: Hashable
     name: str
-    owner: Any  # Kept, so that its identity is not used again.
+    owner: Any  # Kept alive, so that its identity is not reused.
     capture: Callable[[], Any]
     restore: Callable[[Any], None]
     tensors: Tensors | None = None
@@ -226,14 +227,14 @@ class _Part:
 
 @dataclass
 class _Content:
-    """What a member serves.
+    """The state that a member serves.
 
-    parts:   by name
-    objects: what broadcast_object() gave before the first step, by name
-    rounds:  the next one of each gradient lane
+    parts:   the shared objects, by name
+    objects: the results of broadcast_object() before the first step, by name
+    rounds:  the next round of each gradient lane
     first:   the lane that begins first; None: any, because a round is open
-    call:    the call that the member makes before it, if any
-    refusal: why nobody can join here
+    call:    the call that the member makes before that, if any
+    refusal: why no worker can join
     """
 
     parts: dict[str, Any] = field(default_factory=dict)
@@ -245,7 +246,7 @@ class _Content:
 
 
 class Lane(Protocol):
-    """What is to know of a gradient lane."""
+    """The interface of a gradient lane that this module needs."""
 
     name: str
 
@@ -260,20 +261,20 @@ class Lane(Protocol):
 
 
 class JobState:
-    """This process's share in giving and getting state.
+    """Serves and loads the state for this process.
 
-    lanes:     those of the process, now and later
-    own_state: it joins with a state of its own
+    lanes:     the lanes of the process, also future ones
+    own_state: whether it joins with its own state
     """
 
     def __init__(self, worker: Worker, lanes: Sequence[Lane], own_state: bool) -> None:
         self._worker = worker
         self._lanes = lanes
         self._parts: list[_Part] = []
-        # What broadcast_object() gave before the first step, by name.
+        # The results of broadcast_object() before the first step, by name.
         self._objects: dict[str, list[bytes]] = {}
         self._objects_taken: dict[str, int] = {}
-        self._started = False  # Whether the first round was begun.
+        self._started = False  # Whether the first round has begun.
         self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._serving: list[tuple[str, torch.Tensor]] = []
         self._look_for_state()
@@ -281,10 +282,10 @@ class JobState:
 
     def _look_for_state(self) -> None:
         place = self._worker.place()
-        # A donor that has just joined itself, with the state that all take, serves it at once.
+        # A donor that has just joined, with the state that all others take, serves it at once.
         self._seen = (0, 0) if place.is_donor else place.donor_since
-        self._sighted: tuple[int, int] | None = None  # In this round, and not served yet.
-        # Of a worker that has to load state, and has not begun a round.
+        self._sighted: tuple[int, int] | None = None  # Found in this round, but not yet served.
+        # Whether this worker has to load the state, and has not begun a round.
         self._joining = place.donor_since != (0, 0) and not place.is_donor
         self._in_line = False  # Whether it makes the calls that the others make.
         self._content: _Content | None = None
@@ -302,8 +303,8 @@ class JobState:
         broadcast: Callable[[], None],
         named: Tensors | None = None,
     ) -> None:
-        """From now on, who joins late gets it. A worker that joins late loads what the others
-        have of it, and all others broadcast theirs."""
+        """Registers an object for late joiners. A late joiner loads it from the others; all others
+        broadcast it."""
         part = next((part for part in self._parts if part.key == key), None)
         known = part is not None
         if part is None:
@@ -332,7 +333,7 @@ class JobState:
             self._objects.setdefault(name, []).append(packed)
 
     def take_object(self, name: str) -> bytes | None:
-        """In a worker that joins late: what the others were given when they started."""
+        """In a late joiner, returns the object that the others got at the start; else None."""
         if not self._joining:
             return None
         given = self._fetch().objects.get(name, [])
@@ -345,19 +346,19 @@ class JobState:
     # ---- members
 
     def serve(self, *, first: str | None = None, call: str | None = None) -> None:
-        """Serves the state when somebody has joined since the last time. What is served stays as
-        it is until stop()."""
+        """Serves the state if workers have joined since the last time. It must not change until
+        stop()."""
         place = self._news()
         if place is not None:
             self._serve(place, first, call)
 
     def serve_in_round(self) -> bool:
-        """As serve(), while the outcome of a round is waited for. Returns whether to look for the
-        outcome at once, and to call it again if there is none.
+        """Like serve(), during the wait for the outcome of a round. Returns whether to check for
+        the outcome at once, and to call this again if there is none.
 
-        Who was let in by the verdict of this round needs the state after it, and place() may tell
-        of that verdict before the round's outcome is asked for. Only who has joined while there is
-        no outcome, because the job was paused, takes part in this round, with the state before it.
+        A worker that the verdict of this round admits needs the state after it, and place() may
+        show that verdict before wait() returns it. A worker that has joined while there is no
+        outcome, because the job was paused, takes part in this round with the state before it.
         """
         place = self._news()
         if place is None or place.donor_since != self._sighted:
@@ -367,7 +368,7 @@ class JobState:
         return False
 
     def _news(self) -> Place | None:
-        """Where this worker is, when somebody has joined since it has last served."""
+        """The place of this worker, if workers have joined since it last served; else None."""
         if self._joining:
             return None
         place = self._worker.place()
@@ -379,8 +380,8 @@ class JobState:
             return
         try:
             self._announce(version_of(place), first, call)
-        except Exception as error:  # Training goes on.
-            logger.error("cannot serve the state to who has joined: %s", error)
+        except Exception as error:  # Training continues.
+            logger.error("cannot serve the state to joiners: %s", error)
 
     def _is_holder(self, place: Place) -> bool:
         deputy = 1 if self._worker.member_id(0) == self._worker.donor_id() else 0
@@ -398,7 +399,7 @@ class JobState:
                 content = _Content(parts, self._objects, rounds, first, call)
             packed, large = pack_apart(content)
         except Exception as error:
-            refusal = f"The others cannot pickle what they share: {error}. Share less."
+            refusal = f"The others cannot pickle their shared state: {error}. Share less."
             packed, large = pack_apart(_Content(refusal=refusal))
         me = self._worker.id
         for i, memory in enumerate(large):
@@ -407,11 +408,11 @@ class JobState:
             self._serving.append((spec.name, memory))
             self._worker.announce(_LANE, spec, version, memory.data_ptr(), size, in_place=True)
         self._announce_bytes(f"{me}/content", packed, version)
-        # The last one: who has it finds the others.
+        # The record is announced last, so that a joiner that gets it finds all other values.
         record = json.dumps({"worker": me, "bytes": len(packed)}).encode()
         self._announce_bytes(_RECORD.name, record.ljust(_RECORD.shape[0]), version)
         logger.info(
-            "serves the state to who has joined: %d bytes and %d large tensors, prepared in %.3f s",
+            "serves the state to joiners: %d bytes and %d large tensors, prepared in %.3f s",
             len(packed),
             len(large),
             time.perf_counter() - began,
@@ -427,8 +428,8 @@ class JobState:
             if lane.has_unapplied():
                 return (
                     f"This worker has joined in the middle of a step: the others have results of "
-                    f"lane {lane.name} that they have not applied yet. Start it again; make calls "
-                    "before backward(), not between it and step()."
+                    f"lane {lane.name} that they have not applied yet. Start this worker again, "
+                    "and make calls before backward(), not between it and step()."
                 )
         given = {
             tensor.data_ptr()
@@ -461,7 +462,7 @@ class JobState:
         return None
 
     def stop(self) -> None:
-        """Before anything that is served changes. Whoever has joined has it by then."""
+        """Stops serving, before the state changes. All joiners have loaded it by then."""
         for name, _ in self._serving:
             self._worker.stop_serving(_LANE, name)
         self._serving.clear()
@@ -472,7 +473,7 @@ class JobState:
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepped.add(optimizer)
         if self._worker.place().rank > 1:
-            return  # Never asked, see _is_holder.
+            return  # It never serves, see _is_holder.
         for part in self._parts:
             if part.tensors is not None:
                 part.tensors.copy_buffers(self._is_trained)
@@ -481,24 +482,25 @@ class JobState:
         return any(lane.knows(parameter) for lane in self._lanes)
 
     def before_call(self, name: str) -> None:
-        """A call is a sign that the step before it is over."""
+        """Serves the state before a call, because the step before the call is over. A late joiner
+        checks that the others make the same call."""
         if not self._joining or self._in_line:
             self.serve(call=name)
             return
         content = self._fetch()
         if content.call != name:
             raise Unsupported(
-                f"Worker {self._worker.id} has joined a job in progress, and nobody else makes its "
-                f"call {name} now. Before the first step, use broadcast_parameters, "
-                "broadcast_optimizer_state, broadcast_state and broadcast_object alone."
+                f"Worker {self._worker.id} has joined a job in progress, and the others do not "
+                f"make its call {name} now. Before the first step, use only broadcast_parameters, "
+                "broadcast_optimizer_state, broadcast_state and broadcast_object."
             )
         self._in_line = True
 
     # ---- rounds
 
     def before_round(self, lane: str) -> int | None:
-        """Which round the worker should be in when it begins one, if that is known. A worker that
-        has joined late must be level with the others."""
+        """Returns the expected number of the round that the worker begins, if it is known. Checks
+        that a late joiner is at the same point as the others."""
         self._started = True
         if self._joining:
             self._check_level(lane)
@@ -510,7 +512,7 @@ class JobState:
         content = self._content
         if content is None:
             raise FailedPrecondition(
-                f"{who} a job in progress and has loaded nothing of its state. Call "
+                f"{who} a job in progress and has not loaded its state. Call "
                 "broadcast_parameters(model) before the first step."
             )
         if content.call is not None and not self._in_line:
@@ -521,16 +523,16 @@ class JobState:
         if content.first not in (None, lane):
             raise Unsupported(
                 f"{who} between two optimizers: the next round is that of lane {content.first}, "
-                f"and this worker begins with {lane}. Start it again."
+                f"but this worker begins with {lane}. Start it again."
             )
         if content.parts:
             raise FailedPrecondition(
-                f"{who} and has not loaded what the others share as "
+                f"{who} and has not loaded these shared objects of the others: "
                 f"{', '.join(sorted(content.parts))}. Broadcast the same before the first step."
             )
 
     def after_begin(self, lane: str) -> None:
-        """A round was begun, so what this worker has is the job's state."""
+        """Reports that a round has begun, so this worker has the job's state."""
         if self._joining:
             self._joining = False
             self._content = None
@@ -540,7 +542,7 @@ class JobState:
     # ---- a worker that joins
 
     def rejoin(self) -> None:
-        """This worker was away and is a member again: loads everything anew."""
+        """Loads everything again, after this worker was evicted and has become a member again."""
         self.stop()
         self._look_for_state()
         for part in self._parts:
@@ -548,7 +550,7 @@ class JobState:
             self._load(part)
 
     def _fetch(self) -> _Content:
-        """All that one of the members serves, of one boundary."""
+        """Gets the whole state from one member, of one boundary."""
         if self._content is not None:
             return self._content
         self._worker.busy("loads the state of the others", _TIMEOUT_SECONDS)
@@ -558,8 +560,8 @@ class JobState:
             place = self._worker.place()
             if not place.is_member:
                 raise Evicted(
-                    f"Worker {self._worker.id} lost its place before it had the state of the "
-                    "others. Start it again."
+                    f"Worker {self._worker.id} lost its place before it had loaded the state of "
+                    "the others. Start it again."
                 )
             self._seen = place.donor_since
             try:
@@ -568,7 +570,7 @@ class JobState:
             except (Unavailable, DeadlineExceeded, DataCorrupt) as error:
                 if time.monotonic() >= end:
                     raise
-                logger.info("goes on to look for the state of the others: %s", error)
+                logger.info("still looks for the state of the others: %s", error)
         if content.refusal is not None:
             raise Unsupported(content.refusal)
         self._content = content

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Torch tensors as the C interface wants them: by dtype, shape and address."""
+"""Torch tensors as the C interface takes them: dtype, shape and address."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -25,16 +25,16 @@ _FROM_C = {number: dtype for dtype, number in DTYPES.items()}
 
 
 def torch_dtype(dtype: int) -> torch.dtype:
-    """By its number of the C interface."""
+    """The dtype with this number in the C interface."""
     return _FROM_C[dtype]
 
 
 def check_memory(name: str, tensor: torch.Tensor) -> None:
-    """Raises Unsupported for what is no whole tensor in the memory of the CPU, with the way out."""
+    """Raises Unsupported, with an alternative, if this is not a whole tensor in CPU memory."""
     if type(tensor).__name__ == "DTensor":
         raise Unsupported(
-            f"Tensor {name} is a DTensor, one shard of several. Basin takes whole tensors: use it "
-            "without FSDP or tensor parallelism."
+            f"Tensor {name} is a DTensor, one of several shards. Basin takes whole tensors: do not "
+            "use FSDP or tensor parallelism."
         )
     if tensor.layout != torch.strided:
         raise Unsupported(
@@ -42,18 +42,18 @@ def check_memory(name: str, tensor: torch.Tensor) -> None:
         )
     if tensor.device.type == "meta":
         raise Unsupported(
-            f"Tensor {name} is on meta, so it has no memory yet. Give it values on the CPU first: "
-            'module.to_empty(device="cpu"), then load or initialize them.'
+            f"Tensor {name} is on meta, so it has no memory yet. First give it values on the CPU: "
+            'call module.to_empty(device="cpu"), then load or initialize them.'
         )
     if tensor.device.type != "cpu":
         raise Unsupported(
-            f"Tensor {name} is on {tensor.device}, and Basin takes tensors of the CPU only. Keep "
-            "the model on the CPU, or average within the machine first."
+            f"Tensor {name} is on {tensor.device}, but Basin takes only CPU tensors. Keep the "
+            "model on the CPU."
         )
 
 
 def check(name: str, tensor: torch.Tensor) -> None:
-    """As check_memory(), and for a dtype that cannot be reduced."""
+    """Like check_memory(), and also checks that Basin can reduce the dtype."""
     check_memory(name, tensor)
     if tensor.dtype not in DTYPES:
         known = ", ".join(str(each).removeprefix("torch.") for each in DTYPES)
@@ -72,9 +72,9 @@ def bytes_of(tensor: torch.Tensor) -> int:
 
 
 def pairs_of(call: str, named: Iterable[tuple[str, Any]], instead: str) -> list[tuple[str, Any]]:
-    """The pairs of name and tensor that a `call` was given.
+    """Returns the pairs of name and tensor that a `call` was given.
 
-    Raises InvalidArgument for tensors without names, and says to pass what `instead` says.
+    Raises InvalidArgument for tensors without names; the text recommends `instead`.
     """
     if isinstance(named, Mapping):
         named = named.items()
@@ -85,7 +85,7 @@ def pairs_of(call: str, named: Iterable[tuple[str, Any]], instead: str) -> list[
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             what = type(pair[1] if isinstance(pair, tuple | list) and len(pair) == 2 else pair)
             raise InvalidArgument(
-                f"{call} was given a {what.__name__} without a name, and workers match tensors by "
+                f"{call} was given a {what.__name__} without a name, but workers match tensors by "
                 f"name. Pass {instead}."
             )
     return pairs

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What all workers count together, before the backward."""
+"""Totals of counts over all workers, before the backward."""
 
 import zlib
 from collections.abc import Mapping
@@ -21,28 +21,29 @@ _MOST_NAMES = 63
 def total_counts(
     counts: Mapping[str, int], *, name: str = "counts", for_gradients: bool = True
 ) -> dict[str, int]:
-    """The sums of these counts over all workers, by one small round before the backward.
+    """Returns the sums of these counts over all workers, by one small round before the backward.
 
-    With op=basin.Sum a loss of several parts is exact for any split, each part with its own
-    normaliser, when every worker divides its sums by the totals:
+    With op=basin.Sum, a loss of several parts, each with its own normaliser, is exact for any split
+    of the data if every worker divides its sums by the totals:
 
         totals = basin.torch.total_counts({"nsp": sentences, "mlm": masked})
-        nsp_part = nsp_losses.sum() / max(1, totals["nsp"])  # 0 / 1 where nobody has any.
+        nsp_part = nsp_losses.sum() / max(1, totals["nsp"])  # 0 / 1 if the total is 0.
         mlm_part = mlm_losses.sum() / max(1, totals["mlm"])
         (nsp_part + mlm_part).backward()
 
-    counts: whole numbers from 0, of this worker; at most 63, the same names on all of them
-    name:   of the round; another one for other names
+    counts: this worker's counts, whole numbers from 0; at most 63, with the same names on all
+            workers
+    name:   the name of the round; use a different one for different names of counts
     for_gradients:
-            False, or a call under torch.no_grad(): the totals are of an evaluation, say, and no
-            gradients are divided by them
+            False, or a call under torch.no_grad(), if no gradients are divided by the totals, for
+            example in an evaluation
 
-    The next round of gradients should have the same contributors. When it has others, a worker was
-    lost, say, each worker warns (basin.torch.ContributorsChanged) and names both sets; make it an
-    error with warnings.simplefilter("error", basin.torch.ContributorsChanged).
+    The next round of gradients should have the same contributors. If they differ, for example
+    because a worker was lost, each worker issues the warning basin.torch.ContributorsChanged with
+    both sets; warnings.simplefilter("error", basin.torch.ContributorsChanged) makes it an error.
 
-    Raises Mismatch when a worker counts under other names. After OutcomeUnknown or Paused the round
-    goes on: call it again, and it waits for the same round, with the counts given first.
+    Raises Mismatch if a worker's counts have different names. After OutcomeUnknown or Paused the
+    round continues: another call waits for the same round, with the counts given first.
     """
     here = member("total_counts()")
     string_of("name", name)
@@ -55,7 +56,7 @@ def total_counts(
         )
     sent = np.zeros(_MOST_NAMES + 1, np.int64)
     sent[: len(names)] = [_whole(each, counts[each]) for each in names]
-    # Compared by summing it: it has room for 2^31 workers.
+    # A hash of the names, compared through its sum, which has room for 2^31 workers.
     sent[-1] = of_names = zlib.crc32("\n".join(names).encode())
 
     def output(result: Result) -> list[int]:
@@ -78,8 +79,8 @@ def total_counts(
     contributors = handle.info.contributors
     if of_all != of_names * len(contributors):
         raise Mismatch(
-            f"total_counts() was called with {', '.join(names)} by this worker, and with other "
-            "names by another one. Count under the same names on all workers."
+            f"total_counts() was called with {', '.join(names)} by this worker, and with different "
+            "names by another one. Use the same names on all workers."
         )
     if for_gradients and torch.is_grad_enabled():
         for lane in here.lanes:
@@ -92,6 +93,6 @@ def _whole(name: str, count: int) -> int:
     if whole is None or whole > LARGEST_COUNT:
         raise InvalidArgument(
             f"total_counts() was given {count!r} for {name}. Give a whole number from 0 to 2^48; "
-            "what is not known cannot be totalled."
+            "an unknown count has no total."
         )
     return whole
