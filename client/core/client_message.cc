@@ -89,10 +89,9 @@ bool Client::TakeVerdict(const Scope& scope, LaneIndex index, const VerdictRecor
                          const std::optional<WorkerId>& donor, bool late) {
   Lane* lane = Find(index);
   if (lane == nullptr) return true;
-  const RoundNumber before = lane->last_verdict();
   if (!Heed(scope, lane->TakeVerdict(scope, record, late))) return false;
   // A verdict that was missed comes in a welcome, which has newer members.
-  const bool news = !late && has_history_ && lane->last_verdict() > before &&
+  const bool news = !late && has_history_ && lane->last_verdict() >= record.round &&
                     membership_.generation < record.next.generation;
   if (!news) return true;
   const auto& members = record.next.members;

@@ -445,7 +445,14 @@ Finding Lane::TakeResult(const Scope& scope, const ResultReceived& frame) {
 }
 
 Finding Lane::TakePrepared(const Scope& scope, const Prepared& prepared) {
-  if (!started_ || !in_session_ || prepared.round < next()) return {};
+  if (!started_ || !in_session_) return {};
+  if (prepared.round < next()) {
+    // An aggregator that has adopted the value does not know that another one has told its verdict.
+    const bool told = !verdicts_.empty() && verdicts_.back().round == prepared.round &&
+                      verdicts_.back().value_ballot == prepared.value_ballot;
+    if (told) scope.Tell(Staged{*index_, prepared.round, prepared.ballot});
+    return {};
+  }
   if (prepared.round > next()) {
     return {Consequence::kReconnect,
             {ErrorCode::kInvalidArgument, absl::StrCat(Where(), ": round ", prepared.round,
@@ -523,12 +530,11 @@ Finding Lane::TakeEarly(const Scope& scope, Finding finding) {
 }
 
 // Whether this call was made without this worker, which joined while it was open: the trainer has
-// begun it too late, or not at all.
+// begun it too late, or not at all. Whoever took part, even to withdraw, has staged the result.
 bool Lane::WentWithout(const Scope& scope, const VerdictRecord& record) const {
   if (kind_ != LaneKind::kCall || record.value.outcome != Outcome::kCommitted) return false;
   if (settlement_.phase() != SettlePhase::kCollecting || Holds(record)) return false;
-  if (IsCounted(record.value, scope.config.worker, scope.incarnation)) return false;
-  return !round_.has_value() || round_->state() != RoundState::kWithdrawn;
+  return !IsCounted(record.value, scope.config.worker, scope.incarnation);
 }
 
 // The trainer's call, if it makes one, is the next one.

@@ -383,21 +383,23 @@ void AggregatorProcess::Do(aggregator::Send& send) {
   world_.Narrate(Detail::kAll, name(),
                  [&] { return absl::StrCat("-> p", worker, " ", Narrate(send.message)); });
   if (auto* verdict = std::get_if<Verdict>(&send.message)) {
-    const RoundKey key{0, verdict->lane, verdict->record.round};
-    if (const auto lane = LaneOfModel(key); lane.has_value()) {
+    if (const auto lane = ModelOf(verdict->lane); lane.has_value()) {
       world_.checker.VerdictTold(index_, recoveries_, *lane, verdict->record, Recovered());
     }
     ++verdicts_in_step_;
     world_.Notice(Trigger::kVerdict, worker, index_);
   } else if (auto* welcome = std::get_if<Welcome>(&send.message)) {
+    for (const LaneLayout& layout : welcome->layouts) models_[layout.lane] = layout.name;
     for (const LastVerdicts& last : welcome->verdicts) {
-      const auto lane = LaneOfModel({0, last.lane, 0});
+      const auto lane = ModelOf(last.lane);
       if (!lane.has_value()) continue;
       for (const VerdictRecord& record : last.verdicts) {
         world_.checker.VerdictTold(index_, recoveries_, *lane, record, Recovered());
       }
     }
     world_.Notice(Trigger::kWelcome, worker, index_);
+  } else if (auto* layout = std::get_if<LaneLayout>(&send.message)) {
+    models_[layout->lane] = layout->name;
   } else if (auto* prepared = std::get_if<Prepared>(&send.message)) {
     if (prepared->ballot != prepared->value_ballot) {
       world_.coverage.Saw(prepared->value.outcome == Outcome::kCommitted ? Sight::kAdoptedCommitted
@@ -789,9 +791,11 @@ void AggregatorProcess::Do(aggregator::Note& note) {
 void AggregatorProcess::Do(aggregator::Drained&) { world_.ServiceDrained(*this); }
 
 // The core names lanes by index; the checker by their place in the model.
-std::optional<uint32_t> AggregatorProcess::LaneOfModel(const RoundKey& key) const {
-  if (job() == nullptr || std::get<1>(key) >= job()->lanes().size()) return std::nullopt;
-  return world_.LaneByName(job()->lanes()[std::get<1>(key)].name);
+// As the workers were told. The core may have given the number to another lane in the same step.
+std::optional<uint32_t> AggregatorProcess::ModelOf(LaneIndex lane) const {
+  const auto name = models_.find(lane);
+  if (name == models_.end()) return std::nullopt;
+  return world_.LaneByName(name->second);
 }
 
 std::string AggregatorProcess::Explain() const {

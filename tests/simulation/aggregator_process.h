@@ -127,7 +127,7 @@ class AggregatorProcess {
   void ForgetResults(const RoundKey& key, std::optional<Ballot> below);
   static uint64_t BytesOf(const RoundStore& store, uint64_t places);
   uint64_t DivisorOf(const RoundStore& store, size_t skipped) const;
-  std::optional<uint32_t> LaneOfModel(const RoundKey& key) const;
+  std::optional<uint32_t> ModelOf(LaneIndex lane) const;
 
   World& world_;
   const uint32_t index_;
@@ -153,7 +153,7 @@ class AggregatorProcess {
   uint32_t recoveries_ = 0;  // Begun so far.
   bool recovering_ = false;  // In this step it began to recover, or has recovered.
   bool refused_ = false;     // In this step it refused a worker.
-  std::set<std::pair<LaneIndex, RoundNumber>> verdicts_told_;
+  std::map<LaneIndex, std::string> models_;  // The names of the lanes.
   uint32_t verdicts_in_step_ = 0;
 
   std::vector<aggregator::Action> actions_;

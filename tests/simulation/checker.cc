@@ -159,6 +159,8 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane,
   }
   ++verdicts_;
   for (const ToldVerdict& other : told) {
+    // Two reasons why one round was aborted: nobody's history parts from another's.
+    if (other.record.chain == record.chain) continue;
     // Their histories parted in an earlier round, which was looked at then.
     if (ChainBefore(lane, record) != ChainBefore(lane, other.record)) continue;
     // A second verdict of one round: only where nobody who knew the first took part.

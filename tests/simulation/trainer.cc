@@ -132,6 +132,7 @@ void WorkerProcess::Train() {
     return;
   }
   if (waiting || phase_ != Phase::kTraining) return;  // The end of a round comes back here.
+  if (dropped_) return drained_ ? Leave() : Evicted();
   if (finished_) return;
   if (least >= world_.scenario.rounds) {
     phase_ = Phase::kDone;
@@ -465,8 +466,15 @@ void WorkerProcess::Do(client::MembershipNow& now) {
       return TurnAfter(random_.Between(1, 30) * kMillisecond);  // Evicted before it was a member.
     }
     if (finished_) return Leave();  // Nothing is left to rejoin for.
-    return Evicted();
+    // A round that had opened with it goes on; the trainer looks up when that has ended.
+    const auto& lanes = core_.lanes();
+    dropped_ = phase_ == Phase::kTraining &&
+               std::any_of(lanes.begin(), lanes.end(),
+                           [](const client::Lane& lane) { return lane.round().has_value(); });
+    if (!dropped_) Evicted();
+    return;
   }
+  dropped_ = false;
   if (phase_ == Phase::kLoading && now.donor.has_value()) donor_ = now.donor;
   if (!now.joined) return;
   for (Lane& lane : lanes_) {

@@ -186,6 +186,7 @@ class WorkerProcess {
   bool alive_ = true;
   bool fenced_ = false;    // Told that it may never come back.
   bool drained_ = false;   // It is to leave at the next boundary.
+  bool dropped_ = false;   // It is no member any more, and is still in a round.
   uint32_t position_ = 0;  // Where a script is: the model whose lane is next.
   bool finished_ = false;
   Phase phase_ = Phase::kImporting;

@@ -574,6 +574,7 @@ void World::Heal() {
 // what has died since.
 void World::Operate() {
   queue.After(kOperatorEvery, Happening::kOperator);
+  LeaveWhenDone();  // The last one that was still at it may have died.
   if (leaving_) return;
   const AggregatorProcess* process = Serving();
   if (process != nullptr && process->job() != nullptr &&

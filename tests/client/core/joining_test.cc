@@ -439,13 +439,16 @@ TEST(JoiningTest, Fault_W19_ACallThatIsBegunTooLateIsTheNextOne) {
   EXPECT_TRUE(worker.lane().round()->wait_until().has_value()) << "its trainer waits on";
 }
 
-// What a worker withdrew from is not made up for.
-TEST(JoiningTest, Fault_W19_ACallThatItWithdrewFromEnds) {
+// It has no result of the call that was made without it, so it withdraws from the next one.
+TEST(JoiningTest, Fault_W19_ACallThatItWithdrewFromTooLateIsTheNextOne) {
   JoinedCall worker;
   worker.Register(3);
   worker.Begin();
   worker.Do(WithdrawRound{0, "no data"});
-  EXPECT_FALSE(worker.Hear(worker.VerdictWithout()).HasSent<basin::Begin>());
+  worker.Do(WaitRound{0, absl::InfiniteFuture()});
+  const Actions actions = worker.Hear(worker.VerdictWithout());
+  EXPECT_EQ(actions.OneSent<Withdraw>().round, 4u);
+  EXPECT_FALSE(actions.Has<FailRound>());
 }
 
 TEST(JoiningTest, Fault_W19_HeartbeatsSayWhatTheTrainerWaitsFor) {
@@ -464,6 +467,23 @@ TEST(JoiningTest, Fault_W19_HeartbeatsSayWhatTheTrainerWaitsFor) {
   worker.Hear(welcome);
   EXPECT_TRUE(worker.Pass(absl::Milliseconds(500)).OneSent<Heartbeat>().waits.empty())
       << "this aggregator has not been told of the lane";
+}
+
+// An aggregator that has adopted the value waits for everybody to stage it, and this worker applied
+// it when another aggregator told its verdict. The members that come with the second verdict count.
+TEST(JoiningTest, Fault_A5_AVerdictThatAnotherAggregatorToldStandsForStaging) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Contribute();
+  worker.HearAllResults();
+  worker.Hear(worker.MakePrepared());
+  worker.Hear(worker.MakeVerdict(worker.Value()));
+  Prepared again = worker.MakePrepared();
+  again.ballot = {kTerm + 1, 1};
+  EXPECT_EQ(worker.Hear(again).OneSent<Staged>().ballot, again.ballot);
+  Prepared other = again;
+  other.value_ballot = other.ballot;
+  EXPECT_FALSE(worker.Hear(other).HasSent<Staged>()) << "it is not the value that was applied";
 }
 
 // From one turn to the next the trainer does nothing else.
