@@ -22,7 +22,7 @@ from basin import client
 from basin.arguments import seconds
 from basin.errors import Error, FailedPrecondition, RoundAborted, Unsupported
 from basin.torch.alone import AloneWatch
-from basin.torch.lane import ContributorsChanged, GradientLane
+from basin.torch.lane import GradientLane
 from basin.torch.scaler import ScalerWatch
 from basin.torch.state import JobState
 from basin.worker import Place, logger
@@ -128,11 +128,11 @@ class Context:
     def _commit(self) -> None:
         """Commits all lanes before waiting for one, so that no lane waits for another."""
         committed = [lane for lane in self.lanes if lane.end_backward()]
-        failure: Error | ContributorsChanged | None = None
+        failure: Exception | None = None
         for lane in committed:
             try:
                 lane.settle()
-            except (Error, ContributorsChanged) as error:
+            except Exception as error:
                 failure = failure or error
         if failure is not None:
             raise failure

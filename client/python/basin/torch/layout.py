@@ -43,7 +43,7 @@ class LayoutCheck:
         self._serve(self._name(self.hash), content)
         self._serve(self._size(self.hash), len(content).to_bytes(8, "little"))
 
-    def explain(self, refusal: Error, reference: int) -> Error:
+    def explain(self, refusal: Exception, reference: int) -> Exception:
         """Explains the refusal of a round in which the others had the hash `reference`: if the
         tensors caused it, the error names those that only one side has."""
         if not isinstance(refusal, Mismatch) or reference in (0, self.hash) or self.hash == 0:

@@ -88,6 +88,11 @@ class Parameters:
     def handle(self, parameter: torch.Tensor) -> int:
         return self._handles[parameter]
 
+    def registered_as(self, parameter: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...]]:
+        """The dtype and shape that its gradient is reduced as."""
+        spec = self._taken[parameter]
+        return tensors.torch_dtype(spec.dtype), spec.shape
+
     def layout(self) -> list[TensorSpec]:
         """The tensors that gradients are made for."""
         return [spec for parameter, spec in self._taken.items() if parameter.requires_grad]

@@ -9,6 +9,7 @@ import torch
 from basin import __version__
 from basin.arguments import whole_number
 from basin.errors import FailedPrecondition, InvalidArgument
+from basin.lane.window import AS_SUMS, may_accumulate
 from basin.spec import (
     AVERAGES,
     Op,
@@ -21,7 +22,6 @@ from basin.spec import (
 from basin.torch import context
 from basin.torch.buffers import BufferLane
 from basin.torch.lane import GradientLane
-from basin.torch.window import AS_SUMS, may_accumulate
 
 _LANE = "gradients"
 _WIRE_DTYPES = {None, torch.float32, torch.bfloat16, torch.float16}

@@ -1,14 +1,13 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What the user of a lane may call when, and what is said to who calls too early or too late.
+"""What is said to a user of a lane who calls too early or too late.
 
-  after shutdown()                  nothing
+  after shutdown()                  nothing is allowed
   after finished()                  nothing that takes part in a round
   while a round is in flight        nothing that begins another or needs its result: wait_round()
   within no_sync()                  nothing that needs the result of a round
-  on half a gradient                nothing that would send or apply it
-  on this worker's own gradients    no step(), unless it ends a short window and reduces it first
 
-The lane keeps the state and asks before it does what a call wants; nothing here touches a gradient.
+What else is refused depends on the gradients that a call finds, and is in actions.py. Nothing here
+touches a gradient.
 """
 
 import contextlib
@@ -16,6 +15,8 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from basin.errors import FailedPrecondition
+from basin.lane.actions import DEEDS, Action, Deed, Stage
+from basin.lane.phase import TRANSITIONS, Event, Phase
 
 
 class Usage:
@@ -35,8 +36,32 @@ class Usage:
         self.closed = False
         self.finished = False  # Said by this worker of all rounds.
         self.pushing = True  # No no_sync() around it.
-        self.in_round = False
-        self.spoiled = False  # What is local holds a part of a backward that has failed.
+        self.phase = Phase.NONE
+
+    @property
+    def in_round(self) -> bool:
+        return self.phase is not Phase.NONE
+
+    def take(self, event: Event) -> None:
+        row = TRANSITIONS.get((self.phase, event))
+        assert row is not None, f"{event.name} of a round that is {self.phase.name}"
+        self.phase = row
+
+    def decide(self, action: Action, stage: Stage, call: str) -> Deed:
+        """What the `call` comes to; raises FailedPrecondition for what is refused, but for
+        REFUSE_LOCAL and REFUSE_FULL, whose messages the lane knows."""
+        deed = DEEDS[action][stage]
+        if deed is Deed.REFUSE_IN_FLIGHT:
+            self.check_has_outcome(call)
+        elif deed is Deed.REFUSE_SPOILED:
+            self._refuse_spoiled(call)
+        elif deed is Deed.REFUSE_IDLE:
+            self._refuse_idle()
+        elif deed is Deed.REFUSE_RETRY:
+            self._refuse_retry()
+        elif deed is Deed.REFUSE_ANOTHER:
+            self._refuse_another_window()
+        return deed
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -92,25 +117,22 @@ class Usage:
                 "it after a backward outside of no_sync()."
             )
 
-    def check_in_flight(self) -> None:
-        if not self.in_round:
-            raise FailedPrecondition(f"Lane {self._lane} has no round in flight. Do not wait.")
+    def _refuse_idle(self) -> NoReturn:
+        raise FailedPrecondition(f"Lane {self._lane} has no round in flight. Do not wait.")
 
-    def check_may_retry(self, has_gradients: bool) -> None:
-        if self.in_round or not has_gradients:
-            raise FailedPrecondition(
-                f"Lane {self._lane} has no gradients of an aborted round. Run backward() instead."
-            )
+    def _refuse_retry(self) -> NoReturn:
+        raise FailedPrecondition(
+            f"Lane {self._lane} has no gradients of an aborted round. Run backward() instead."
+        )
 
-    def check_not_spoiled(self, call: str) -> None:
-        if self.spoiled:
-            raise FailedPrecondition(
-                f"{call} of step {self.steps} was called on gradients of lane {self._lane} that "
-                "hold a part of a backward that has failed. Call zero_grad() and run the backward "
-                "again, with all micro-batches of this step."
-            )
+    def _refuse_spoiled(self, call: str) -> NoReturn:
+        raise FailedPrecondition(
+            f"{call} of step {self.steps} was called on gradients of lane {self._lane} that hold a "
+            "part of a backward that has failed. Call zero_grad() and run the backward again, with "
+            "all micro-batches of this step."
+        )
 
-    def refuse_another_window(self) -> NoReturn:
+    def _refuse_another_window(self) -> NoReturn:
         """Another backward would begin a window that the other workers have not: from then on their
         rounds would be of different steps."""
         raise FailedPrecondition(
@@ -131,7 +153,7 @@ class Usage:
             "after the last backward() and before anything that changes .grad."
         )
 
-    def refuse_own(self, call: str, parameter: str) -> NoReturn:
+    def refuse_local(self, call: str, parameter: str) -> NoReturn:
         """It was never sent, or came back from an aborted round."""
         raise FailedPrecondition(
             f"{call} of step {self.steps} was called on a gradient of parameter {parameter} that "

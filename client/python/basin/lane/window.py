@@ -26,6 +26,7 @@ class Window:
 
     def __init__(self) -> None:
         self.micro_batches = 0
+        self.spoiled = False  # It holds a part of a backward that has failed.
         self._samples: int | None = None
         self._tokens: int | None = None
 

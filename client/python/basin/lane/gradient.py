@@ -1,0 +1,155 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""What is known of one parameter's .grad. Its states are the table below; an event that the table
+does not have in a state is an error of this package.
+
+At the start of an outermost backward a result is put aside, so that the backward makes a gradient
+of its own; when the round has an outcome, the result from before is added to the new one. So two
+backwards before a step give the sum of two results, whatever the op and whoever joined between
+them.
+"""
+
+import enum
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+P = TypeVar("P")
+G = TypeVar("G")
+
+
+class State(enum.Enum):
+    LOCAL = "None, or this worker's local gradient, which was not sent"
+    SENT = "in the round in flight; its memory is the library's, to read, until the outcome"
+    RESULT = "the result of a round"
+    LOCAL_ASIDE = "as LOCAL, and a result is aside"
+    SENT_ASIDE = "as SENT, and a result is aside"
+    LOCAL_APART = "what is being refused, and the gradient of a full window is apart"
+    LOCAL_APART_ASIDE = "as LOCAL_APART, and a result is aside"
+
+
+class Event(enum.Enum):
+    PUT_ASIDE = "a backward, or a round by hand, begins"
+    BACK = "no gradient has come in place of the result that is aside"
+    PUT_APART = "a backward begins that will be refused"
+    REFUSED = "that backward is over"
+    SEND = "the gradient was pushed"
+    DELIVER = "the round has a result for it"
+    MISS = "the round has no result for it"
+    ABORT = "the round has none at all"
+    DISOWN = "the user has zeroed the result, or written another gradient in its place"
+
+
+class Store(Protocol):
+    """Where gradients are."""
+
+    def grad(self, parameter: Any) -> Any: ...
+
+    def set_grad(self, parameter: Any, gradient: Any) -> None: ...
+
+
+class Gradient(Generic[P, G]):
+    """The gradient of one parameter.
+
+    aside:   a result that is not in .grad
+    apart:   a local gradient that is not in .grad
+    sent:    memory that the library reads
+    left:    the gradient as the last backward has left it, and whether it was zeros; None: no
+             backward that was seen has made it
+    applied: the result as a step has left it; None: no step since the round
+    """
+
+    def __init__(self, parameter: P) -> None:
+        self.parameter = parameter
+        self.state = State.LOCAL
+        self.aside: G | None = None
+        self.apart: G | None = None
+        self.sent: G | None = None
+        self.left: tuple[object, bool] | None = None
+        self.applied: object = None
+        self.touched = False  # Whether the backward has come to it.
+
+    def is_result(self) -> bool:
+        return self.state is State.RESULT
+
+    def is_local(self) -> bool:
+        return self.state in (State.LOCAL, State.LOCAL_ASIDE)
+
+    def is_sent(self) -> bool:
+        return self.state in (State.SENT, State.SENT_ASIDE)
+
+    def can(self, event: Event) -> bool:
+        return (self.state, event) in TRANSITIONS
+
+    def take(self, event: Event, store: Store) -> None:
+        row = TRANSITIONS.get((self.state, event))
+        if row is None:
+            raise AssertionError(f"a gradient in state {self.state.name} cannot {event.name}")
+        self.state, effect = row
+        if effect is not None:
+            effect(self, store)
+
+
+def _lay_aside(gradient: Gradient[Any, Any], store: Store) -> None:
+    gradient.aside = store.grad(gradient.parameter)
+    store.set_grad(gradient.parameter, None)
+
+
+def _take_back(gradient: Gradient[Any, Any], store: Store) -> None:
+    aside, gradient.aside = gradient.aside, None
+    store.set_grad(gradient.parameter, aside)
+
+
+def _lay_apart(gradient: Gradient[Any, Any], store: Store) -> None:
+    gradient.apart = store.grad(gradient.parameter)
+    store.set_grad(gradient.parameter, None)
+
+
+def _drop_refused(gradient: Gradient[Any, Any], store: Store) -> None:
+    apart, gradient.apart = gradient.apart, None
+    store.set_grad(gradient.parameter, apart)
+
+
+def _local_again(gradient: Gradient[Any, Any], store: Store) -> None:
+    sent, gradient.sent = gradient.sent, None
+    if store.grad(gradient.parameter) is None:  # Out of reach while the outcome was unknown.
+        store.set_grad(gradient.parameter, sent)
+
+
+def _clear(gradient: Gradient[Any, Any], store: Store) -> None:
+    store.set_grad(gradient.parameter, None)
+    gradient.sent = None
+
+
+def _drop_result(gradient: Gradient[Any, Any], store: Store) -> None:
+    gradient.aside = gradient.applied = None
+
+
+Effect = Callable[[Gradient[Any, Any], Store], None]
+
+# What DELIVER puts in .grad is the shell's, which adds what is aside to what has come.
+TRANSITIONS: dict[tuple[State, Event], tuple[State, Effect | None]] = {
+    # from                            event             to                     effect
+    (State.LOCAL, Event.PUT_ASIDE): (State.LOCAL, None),
+    (State.LOCAL, Event.PUT_APART): (State.LOCAL_APART, _lay_apart),
+    (State.LOCAL, Event.SEND): (State.SENT, None),
+    (State.LOCAL, Event.DELIVER): (State.RESULT, None),
+    (State.LOCAL, Event.MISS): (State.LOCAL, _clear),
+    (State.LOCAL, Event.ABORT): (State.LOCAL, None),
+    (State.SENT, Event.DELIVER): (State.RESULT, None),
+    (State.SENT, Event.MISS): (State.LOCAL, _clear),
+    (State.SENT, Event.ABORT): (State.LOCAL, _local_again),
+    (State.RESULT, Event.PUT_ASIDE): (State.LOCAL_ASIDE, _lay_aside),
+    (State.RESULT, Event.DISOWN): (State.LOCAL, _drop_result),
+    (State.LOCAL_ASIDE, Event.PUT_ASIDE): (State.LOCAL_ASIDE, None),
+    (State.LOCAL_ASIDE, Event.BACK): (State.RESULT, _take_back),
+    (State.LOCAL_ASIDE, Event.PUT_APART): (State.LOCAL_APART_ASIDE, _lay_apart),
+    (State.LOCAL_ASIDE, Event.SEND): (State.SENT_ASIDE, None),
+    (State.LOCAL_ASIDE, Event.DELIVER): (State.RESULT, None),
+    (State.LOCAL_ASIDE, Event.MISS): (State.RESULT, _take_back),
+    (State.LOCAL_ASIDE, Event.ABORT): (State.LOCAL_ASIDE, None),
+    (State.LOCAL_ASIDE, Event.DISOWN): (State.LOCAL, _drop_result),
+    (State.SENT_ASIDE, Event.DELIVER): (State.RESULT, None),
+    (State.SENT_ASIDE, Event.MISS): (State.RESULT, _take_back),
+    (State.SENT_ASIDE, Event.ABORT): (State.LOCAL_ASIDE, _local_again),
+    (State.LOCAL_APART, Event.REFUSED): (State.LOCAL, _drop_refused),
+    (State.LOCAL_APART_ASIDE, Event.REFUSED): (State.LOCAL_ASIDE, _drop_refused),
+}

@@ -1,0 +1,619 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""The gradients of one model or optimizer, and the rounds that reduce them.
+
+What is known of each gradient is in gradient.py, of the round in phase.py, and what an action of
+the user does in actions.py. Local gradients of several backwards, micro-batches, accumulate until a
+backward sends them: they are its window. What counts were given for them go with the round. A
+window is a sum, so that of a weighted average of means is one backward: another one is refused, and
+leaves it as it was.
+
+Threads. One thread at a time runs backward and step.
+"""
+
+import contextlib
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic
+
+from basin.errors import Error, InvalidArgument, OutcomeUnknown, Paused, Unsupported
+from basin.lane import actions, gradient
+from basin.lane.actions import Action, Deed, Stage
+from basin.lane.gradient import G, Gradient, P
+from basin.lane.phase import Backward, Event, Phase
+from basin.lane.usage import Usage
+from basin.lane.window import Window
+from basin.spec import Counts, RoundSpec
+
+
+class Lane(ABC, Generic[P, G]):
+    """Decides when gradients are sent and what .grad is. A subclass has the tensors and calls the
+    client.
+
+    name:      of the lane
+    spec:      of its rounds, but for counts and step
+    passes:    backwards in a window: the last one sends, and so does a step() before it
+    owner:     what its user calls to wait again or to retry, for messages: "the optimizer"
+    own_hooks: whether it pushes each gradient when it is accumulated; otherwise somebody calls
+               push_ready()
+    """
+
+    def __init__(
+        self, name: str, spec: RoundSpec, passes: int, owner: str, own_hooks: bool
+    ) -> None:
+        self.name = name
+        self.usage = Usage(name, owner, passes)
+        self._spec = spec
+        self._passes = passes
+        self._owner = owner
+        self._own_hooks = own_hooks
+        self._gradients: dict[P, Gradient[P, G]] = {}
+        self._backward = Backward.NONE
+        self._found = Stage.IDLE  # What the backward has found.
+        self._sends = False  # Whether this backward pushes.
+        self._failure: Exception | None = None  # Of this backward; raised when it returns.
+        self._told = Window()  # Of the next backward that comes to a parameter.
+        self._window = Window()  # Of what is local.
+        self._sent = Window()  # Of the round in flight.
+        self._refusal: Exception | None = None  # Why this worker is not counted in the round.
+        self._rounds = 0  # That have delivered something.
+        # By optimizer: how many rounds there had been at its last step.
+        self._rounds_at_step: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._rounds_left_out = 0  # How many there had been when results were last dropped.
+
+    # ---- what a subclass does
+
+    @abstractmethod
+    def grad(self, parameter: P) -> G | None:
+        """The parameter's .grad."""
+
+    @abstractmethod
+    def set_grad(self, parameter: P, gradient: G | None) -> None:
+        """Puts it there. The parameter may have been converted since it was made."""
+
+    @abstractmethod
+    def copy(self, gradient: G) -> G: ...
+
+    @abstractmethod
+    def is_zero(self, gradient: G) -> bool: ...
+
+    @abstractmethod
+    def mark(self, gradient: G) -> object:
+        """The gradient as it is now, for is_as()."""
+
+    @abstractmethod
+    def is_as(self, gradient: G, mark: object) -> bool:
+        """Whether it is the same one, and nobody has written to it, as far as is seen."""
+
+    @abstractmethod
+    def name_of(self, parameter: P) -> str: ...
+
+    @abstractmethod
+    def reduced(self) -> Iterable[P]:
+        """The parameters whose gradients are reduced, as of the last scan."""
+
+    @abstractmethod
+    def scan_parameters(self) -> list[P]:
+        """Takes the parameters as they are now, and returns those that others have replaced.
+        REQUIRES: no round is in flight."""
+
+    @abstractmethod
+    def parameters_of(self, optimizer: Any) -> Iterable[P]: ...
+
+    @abstractmethod
+    def check_optimizer(self, optimizer: Any, call: str) -> None:
+        """Whether the `call` of it is about parameters of the lane, as they are now."""
+
+    @abstractmethod
+    def before_begin(self) -> None:
+        """Before a round. What fails here has begun nothing."""
+
+    @abstractmethod
+    def begin(self, counts: Counts) -> None: ...
+
+    @abstractmethod
+    def after_begin(self) -> None: ...
+
+    @abstractmethod
+    def memory_of(self, parameter: P) -> G:
+        """The gradient as it can be sent. Raises what is wrong with it, before a round begins."""
+
+    @abstractmethod
+    def send(self, parameter: P, memory: G) -> None: ...
+
+    @abstractmethod
+    def commit(self) -> Error | None:
+        """Returns why this worker's gradients are refused, and withdrawn."""
+
+    @abstractmethod
+    def withdraw_round(self, reason: str) -> None: ...
+
+    @abstractmethod
+    def outcome(self, timeout: float | None) -> None:
+        """Waits for it. Raises OutcomeUnknown and Paused while the round goes on, and another Error
+        when nobody applies it."""
+
+    @abstractmethod
+    def has_result(self, parameter: P) -> bool: ...
+
+    @abstractmethod
+    def deliver(self, parameter: P, sent: G | None, before: G | None) -> None:
+        """Puts the result in .grad, with `before` added to it. `sent` may be overwritten."""
+
+    @abstractmethod
+    def delivered(self, micro_batches: int, refusal: Exception | None) -> None:
+        """All is in place. Raises the refusal, and what the outcome says to this worker."""
+
+    @property
+    @abstractmethod
+    def timeout(self) -> float | None:
+        """Seconds that a backward waits for the outcome; None: for ever."""
+
+    # ---- parameters
+
+    def scan(self) -> None:
+        """Takes the parameters as they are now."""
+        before = self._gradients
+        for parameter in self.scan_parameters():
+            before.pop(parameter, None)
+        self._gradients = {each: before.get(each) or Gradient(each) for each in self.reduced()}
+
+    def _each(self) -> list[Gradient[P, G]]:
+        return list(self._gradients.values())
+
+    def owner_of_local(self, parameter: P) -> str | None:
+        """What the user calls to reduce the parameter's .grad, if it is local."""
+        known = self._gradients.get(parameter)
+        local = known is not None and known.is_local() and self.grad(parameter) is not None
+        return self._owner if local else None
+
+    def finish(self) -> None:
+        """This worker is out of data, and contributes to no further round."""
+        self.usage.finished = True
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients of backwards within stay local: to accumulate micro-batches, or when another
+        model's backward passes through this one. step() is refused within."""
+        with self.usage.no_sync():
+            yield
+
+    # ---- what an action finds
+
+    def _counts(self, each: Gradient[P, G]) -> bool:
+        """Whether it is a local gradient, and no zeros that zero_grad(set_to_none=False) has left.
+        Zeros that a backward has made count."""
+        held = self.grad(each.parameter)
+        if held is None or not each.is_local():
+            return False
+        if each.left is not None:
+            mark, was_zero = each.left
+            if was_zero and self.is_as(held, mark):
+                return True
+        return not self.is_zero(held)
+
+    def _was_written(self, each: Gradient[P, G]) -> bool:
+        """Whether somebody has changed what the last backward has left."""
+        if each.left is None:
+            return False
+        held = self.grad(each.parameter)
+        return held is None or not self.is_as(held, each.left[0])
+
+    def _note(self) -> None:
+        """Notes what a backward has left, to see later whether somebody has changed it."""
+        for each in self._each():
+            touched, each.touched = each.touched, False
+            held = self.grad(each.parameter)
+            if held is None or not each.is_local():
+                each.left = None
+            elif touched:
+                each.left = self.mark(held), self.is_zero(held)
+            elif each.left is None or not self.is_as(held, each.left[0]):
+                each.left = self.mark(held), False
+
+    def _look(self) -> None:
+        """Takes notice of what the user has zeroed."""
+        results = [each for each in self._each() if each.can(gradient.Event.DISOWN)]
+        for each in results:
+            if each.is_result():
+                zeroed = self.grad(each.parameter) is None
+            else:  # Outside of a backward, what is aside has a local gradient in its place.
+                zeroed = not self._counts(each)
+            if zeroed:
+                each.take(gradient.Event.DISOWN, self)
+        if results and not self.usage.in_round and not self._are_left(results):
+            self._rounds_left_out = self._rounds  # zero_grad() has taken all: a step is left out.
+        if (self._window.spoiled or self._window.micro_batches > 0) and not self.has_local():
+            self._window = Window()
+
+    def _are_left(self, results: Iterable[Gradient[P, G]]) -> bool:
+        """Whether any of these is a result still."""
+        kept = [each for each in results if each.can(gradient.Event.DISOWN)]
+        if kept and self.last_was_zero():
+            return True  # They may have been zeros.
+        return any(not each.is_result() or self.holds_something(each.parameter) for each in kept)
+
+    def last_was_zero(self) -> bool:
+        """Whether the result of the last round may have been zeros alone."""
+        return False
+
+    def holds_something(self, parameter: P) -> bool:
+        """Whether the parameter's .grad is not zeros."""
+        held = self.grad(parameter)
+        return held is not None and not self.is_zero(held)
+
+    def _disown_what_was_written(self) -> None:
+        """What was written after a step is no result: a backward that Basin has not seen has made
+        it, or the user."""
+        for each in self._each():
+            held = self.grad(each.parameter)
+            if held is None or not each.is_result() or each.applied is None:
+                continue
+            if not self.is_as(held, each.applied) and not self.is_zero(held):
+                each.take(gradient.Event.DISOWN, self)
+
+    def _has_round_for(self, optimizers: Iterable[Any]) -> bool:
+        """Whether there was a round since the last step of these, or since one was left out."""
+        stepped = max((self._rounds_at_step.get(each, 0) for each in optimizers), default=0)
+        return self._rounds > max(stepped, self._rounds_left_out)
+
+    def has_local(self) -> bool:
+        """Whether there is anything in the window, which was not sent."""
+        return any(self._counts(each) for each in self._each())
+
+    def has_result_of(self, parameter: P) -> bool:
+        """Whether its .grad is a result."""
+        known = self._gradients.get(parameter)
+        return known is not None and known.is_result() and self.grad(parameter) is not None
+
+    def has_results(self) -> bool:
+        return any(each.is_result() for each in self._each())
+
+    def has_unapplied(self) -> bool:
+        """Whether there are results of rounds before this one that no step has applied."""
+        results = [each.aside for each in self._each()]
+        if not self.usage.in_round:
+            if self._rounds in self._rounds_at_step.values():
+                return False
+            results += [self.grad(each.parameter) for each in self._each() if each.is_result()]
+        return any(result is not None and not self.is_zero(result) for result in results)
+
+    def _stage(self, has_local: bool, reduced: bool) -> Stage:
+        if self.usage.in_round:
+            return Stage.IN_FLIGHT
+        if self._window.spoiled:
+            return Stage.SPOILED
+        if has_local and self._window.micro_batches == 0:
+            return Stage.STRAY
+        if has_local:
+            return Stage.FULL if self._window.is_full(self._spec) else Stage.WINDOW
+        return Stage.REDUCED if reduced else Stage.IDLE
+
+    # ---- one backward
+
+    def start_backward(self) -> None:
+        """Puts results aside."""
+        self.usage.check_may_begin()
+        self.scan()
+        self._look()
+        unapplied = self._passes > 1 and self.has_unapplied()
+        self._found = self._stage(not unapplied and self.has_local(), unapplied)
+        self._put_aside()
+        if self._found is Stage.FULL:  # It will be refused; what it makes is added to nothing.
+            for each in self._each():
+                if self.grad(each.parameter) is not None:
+                    each.take(gradient.Event.PUT_APART, self)
+        self._failure = None
+        self._backward = Backward.BEGUN
+        self._sends = self.usage.pushing and self._window.micro_batches + 1 >= self._passes
+
+    def _put_aside(self) -> None:
+        for each in self._each():
+            each.take(gradient.Event.PUT_ASIDE, self)
+
+    def _restore(self) -> None:
+        """A backward is over, or nothing came of a round."""
+        for each in self._each():
+            if each.can(gradient.Event.REFUSED):
+                each.take(gradient.Event.REFUSED, self)
+            # With a local gradient in its place a result stays aside until the next round.
+            if each.can(gradient.Event.BACK) and self.grad(each.parameter) is None:
+                each.take(gradient.Event.BACK, self)
+
+    def _copy_what_is_away(self) -> None:
+        """Whoever else pushes may have put it where gradients are made, which is about to begin."""
+        for each in self._each():
+            each.applied = None
+            each.aside = None if each.aside is None else self.copy(each.aside)
+            each.apart = None if each.apart is None else self.copy(each.apart)
+
+    def come(self, parameter: P) -> None:
+        """The backward has accumulated the parameter's gradient."""
+        if self._backward is Backward.NONE:
+            return
+        if self._backward is Backward.BEGUN:
+            if not self._own_hooks:
+                self._copy_what_is_away()
+            self._backward = self._check_backward()
+        each = self._gradients[parameter]
+        each.touched = True
+        if not self._sends or not self._own_hooks or self._failure is not None:
+            return
+        if each.is_sent():
+            raise Unsupported(
+                f"The gradient of parameter {self.name_of(parameter)} was accumulated twice in one "
+                "backward (reentrant checkpointing does that). Use "
+                "checkpoint(..., use_reentrant=False), or run the backward under no_sync() and "
+                "another one after it."
+            )
+        self._push(each)
+
+    def _check_backward(self) -> Backward:
+        """Of the backward that has come to this lane. What is wrong is raised when it returns."""
+        action = Action.BACKWARD if self._passes == 1 else Action.BACKWARD_OF_WINDOWS
+        try:
+            self.usage.check_takes_part("backward()")
+            self.usage.decide(action, self._found, "backward()")
+            self._told.check(self._spec, self._window, self._owner)
+        except Error as error:
+            self._failure = self._failure or error
+            self._told = Window()
+            refused = actions.DEEDS[action][self._found] is Deed.REFUSE_ANOTHER
+            return Backward.BEYOND if refused else Backward.REFUSED
+        return Backward.HERE
+
+    def push_ready(self, parameters: Iterable[P]) -> None:
+        """Pushes the gradients of these parameters; one without a gradient is skipped. An error is
+        kept for raise_failure()."""
+        if self._backward is Backward.NONE or self._failure is not None:
+            return
+        try:
+            for parameter in parameters:
+                known = self._gradients.get(parameter)
+                if known is None:
+                    raise InvalidArgument(self.not_reduced(parameter))
+                if self.grad(parameter) is not None:
+                    self._push(known)
+        except Error as error:
+            self._failure = self._failure or error
+
+    def not_reduced(self, parameter: P) -> str:
+        return f"A parameter is not one of lane {self.name}."
+
+    def raise_failure(self) -> None:
+        """Raises what this backward was refused for, or push_ready() has failed with."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _count_backward(self) -> None:
+        """This backward is one more micro-batch of the window."""
+        self._told.micro_batches += 1
+        self._window.add(self._told)
+        self._told = Window()
+
+    def end_backward(self) -> bool:
+        """Commits, if there is a round, without waiting. Returns whether there is one."""
+        came, self._backward = self._backward, Backward.NONE
+        if self.usage.in_round:
+            self._complete()
+            return True
+        if came is Backward.HERE:
+            self._count_backward()
+            self._note()
+        self._restore()
+        return False
+
+    def withdraw(self, reason: str) -> bool:
+        """As end_backward(), for a backward that has failed."""
+        came, self._backward = self._backward, Backward.NONE
+        if came is Backward.NONE:
+            return False  # It failed before this lane knew of it.
+        if self.usage.in_round:
+            self._take_back(Event.FAIL, reason)
+            return True
+        if came is not Backward.BEGUN:
+            # What was told is of the next backward that comes to this lane.
+            self._told = Window()
+            self._end_failed(came)
+            self._note()
+        self._restore()
+        return False
+
+    def _end_failed(self, came: Backward) -> None:
+        """Of a backward that has come here and sent nothing."""
+        if self._found is Stage.FULL:  # What it has made is dropped, and the window comes back.
+            for each in self._each():
+                each.touched = False
+            self._restore()
+            return
+        if came is Backward.BEYOND and self._window.micro_batches == 0:
+            for each in self._each():
+                if each.is_local():
+                    self.set_grad(each.parameter, None)  # The results are as they were.
+        else:
+            self._window.spoiled = True
+
+    # ---- one round
+
+    def _begin(self) -> None:
+        if self.usage.in_round:
+            return
+        self.before_begin()
+        if self._backward is not Backward.NONE:
+            self._count_backward()
+        self.begin(self._window.counts().check_contributed())
+        self.usage.take(Event.BEGIN)
+        self._sent, self._window = self._window, Window()
+        self._refusal = None
+        self.after_begin()
+
+    def _push(self, each: Gradient[P, G]) -> None:
+        memory = self.memory_of(each.parameter)
+        self._begin()
+        self.send(each.parameter, memory)
+        each.take(gradient.Event.SEND, self)
+        each.sent = memory
+
+    def _complete(self) -> None:
+        """Sends what was accumulated before, and where the backward did not come by, and commits.
+        What fails is raised when there is an outcome: until then the others wait for this worker.
+        """
+        try:
+            self._begin()
+            for each in self._each():
+                if each.is_local() and self.grad(each.parameter) is not None:
+                    self._push(each)
+            self._refusal = self.commit()
+            self.usage.take(Event.COMMIT)
+        except BaseException as error:
+            if not self.usage.in_round:
+                self._restore()
+                raise
+            self._take_back(Event.WITHDRAW, f"it could not be sent: {error!r}")
+            if not isinstance(error, Exception):
+                raise
+            self._refusal = error
+
+    def _take_back(self, event: Event, reason: str) -> None:
+        with contextlib.suppress(Error):  # The outcome will say what is wrong.
+            self.withdraw_round(reason)
+        self.usage.take(event)
+
+    def settle(self) -> None:
+        """Waits for the outcome and puts the results in place."""
+        self._settle(self.timeout)
+
+    def _settle(self, timeout: float | None) -> None:
+        gradients = self._each()
+        try:
+            self.outcome(timeout)
+        except (OutcomeUnknown, Paused, KeyboardInterrupt):
+            # The library still reads the gradients: nobody may write to them.
+            for each in gradients:
+                if each.is_sent():
+                    self.set_grad(each.parameter, None)
+            raise
+        except Error as error:
+            # Nobody applies this round. The gradients are as they were.
+            cause = self._refusal if self.usage.phase is Phase.WITHDRAWN else None
+            self._window = self._sent
+            self._window.spoiled = self.usage.phase is Phase.FAILED
+            self.usage.take(Event.END)
+            for each in gradients:
+                each.touched = each.touched or each.is_sent()
+                each.take(gradient.Event.ABORT, self)
+            self._note()
+            self._restore()
+            if cause is not None:
+                raise cause from error
+            raise
+        self.usage.take(Event.END)
+        for each in gradients:
+            self._place(each)
+        self._rounds += 1
+        self.delivered(self._sent.micro_batches, self._refusal)
+
+    def _place(self, each: Gradient[P, G]) -> None:
+        if self.has_result(each.parameter):
+            before, each.aside = each.aside, None
+            self.deliver(each.parameter, each.sent, before)
+            each.take(gradient.Event.DELIVER, self)
+        else:
+            each.take(gradient.Event.MISS, self)
+        each.sent = each.left = each.applied = None
+        each.touched = False
+
+    def _reduce(self) -> None:
+        """A round of what is local, outside of a backward; maybe of nothing."""
+        self._put_aside()
+        self._complete()
+        self.settle()
+
+    # ---- what the user asks for
+
+    def wait(self, timeout: float | None) -> None:
+        self.usage.check_takes_part("wait_round()")
+        self.usage.decide(Action.WAIT, self._stage(False, False), "wait_round()")
+        self._settle(timeout)
+
+    def retry_round(self) -> None:
+        """Sends what an aborted round had, as the next round."""
+        self.usage.check_takes_part("retry_round()")
+        if not self.usage.in_round:
+            self._look()
+        stage = self._stage(self.has_local(), False)
+        self.usage.decide(Action.RETRY, stage, "retry_round()")
+        self._reduce()
+
+    def sync_gradients(self) -> None:
+        """Sends what is local, without a backward. Takes part with nothing, when there
+        is nothing and there was no round since the last step, or since zero_grad() left one out."""
+        self.usage.check_takes_part("sync_gradients()")
+        self.usage.check_settled("sync_gradients()")
+        self.scan()
+        self._look()
+        self._disown_what_was_written()
+        stage = self._stage(self.has_local(), self._has_round_for(self._rounds_at_step))
+        if self.usage.decide(Action.SYNC, stage, "sync_gradients()") is Deed.REDUCE:
+            self._reduce()
+
+    def tell(self, counts: Counts) -> None:
+        """What the next backward is made of."""
+        self.usage.check_takes_part("contribute()")
+        told = counts.check_contributed()
+        self._told.tell(told.samples, told.tokens)
+
+    def reduce_for(self, optimizer: Any, call: str) -> None:
+        """Reduces what is left of a window, for a `call` that needs the result."""
+        self.usage.check_takes_part(call)
+        self.usage.check_settled(call)
+        self.scan()
+        self._look()
+        self._disown_what_was_written()
+        action = Action.STEP if self._passes == 1 else Action.STEP_OF_WINDOWS
+        short = self._passes > 1 and self._window.micro_batches > 0
+        local = [
+            each
+            for each in (self._each() if short else self._reduced_of(optimizer))
+            if self._counts(each)
+        ]
+        stage = self._stage(bool(local), self._has_round_for([optimizer]))
+        deed = self.usage.decide(action, stage, call)
+        self.check_optimizer(optimizer, call)
+        if deed is Deed.REFUSE_LOCAL:
+            self.usage.refuse_local(call, self.name_of(local[0].parameter))
+        if deed is Deed.REDUCE_SHORT:
+            self._check_not_written(call)
+        if deed in (Deed.REDUCE, Deed.REDUCE_SHORT):
+            self._reduce()
+
+    def _reduced_of(self, optimizer: Any) -> Iterator[Gradient[P, G]]:
+        known = map(self._gradients.get, self.parameters_of(optimizer))
+        return (each for each in known if each is not None)
+
+    def _check_not_written(self, call: str) -> None:
+        for each in self._each():
+            held = self.grad(each.parameter)
+            # Otherwise it was zeroed.
+            if held is not None and self._was_written(each) and not self.is_zero(held):
+                self.usage.refuse_written(call, self.name_of(each.parameter))
+
+    def after_step(self, optimizer: Any) -> None:
+        self._rounds_at_step[optimizer] = self._rounds
+        for each in self._reduced_of(optimizer):
+            held = self.grad(each.parameter)
+            if each.is_result() and held is not None:
+                each.applied = self.mark(held)
+        self.usage.steps += 1
+
+    def start_again(self) -> None:
+        """Forgets all gradients: this worker was away, and the others have gone on."""
+        for parameter in self.reduced():
+            self.set_grad(parameter, None)
+        self._gradients = {each: Gradient(each) for each in self.reduced()}
+        if self.usage.in_round:
+            self.usage.take(Event.END)
+        self._backward = Backward.NONE
+        self._told, self._window = Window(), Window()
+        self._refusal = self._failure = None

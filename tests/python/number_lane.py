@@ -1,0 +1,240 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""A lane whose gradients are fractions, and whose rounds are those that a test gives it."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from basin.errors import Error, OutcomeUnknown, RoundAborted, Unavailable
+from basin.lane.lane import Lane
+from basin.spec import Counts, Op, RoundSpec, Weight
+
+
+@dataclass(eq=False)
+class Number:
+    """A gradient of one element. A write makes another version of it, as of a tensor."""
+
+    value: Fraction
+    version: int = 0
+
+    def write(self, value: Fraction) -> None:
+        self.value = value
+        self.version += 1
+
+
+@dataclass(eq=False)
+class Parameter:
+    name: str
+    frozen: bool = False
+    grad: Number | None = None
+
+
+@dataclass(eq=False)
+class Optimizer:
+    parameters: list[Parameter]
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        for parameter in self.parameters:
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.write(Fraction(0))
+
+
+@dataclass
+class Round:
+    """What the other workers do in a round of this one.
+
+    others:  the contribution of each that is counted, by name
+    ending:  "result", "aborted" or "unknown", which becomes a result when it is waited for again
+    """
+
+    others: list[dict[str, Fraction]] = field(default_factory=list)
+    ending: str = "result"
+
+
+AVERAGE = RoundSpec(Op.AVERAGE)
+OF_MEANS = RoundSpec(Op.WEIGHTED_AVERAGE, weight_by=Weight.MICRO_BATCHES, contributes_sum=False)
+
+
+class NumberLane(Lane[Parameter, Number]):
+    """
+    round_of: by number, from 0, what the others do
+    fails_at: what is to fail next: a name of a method here
+    """
+
+    def __init__(
+        self,
+        parameters: list[Parameter],
+        round_of: Callable[[int], Round],
+        passes: int = 1,
+        spec: RoundSpec = AVERAGE,
+    ) -> None:
+        super().__init__("gradients", spec, passes, "the optimizer", own_hooks=True)
+        self.all_parameters = parameters
+        self._round_of = round_of
+        self._taken: list[Parameter] = []
+        self.fails_at = ""
+        self.calls: list[str] = []  # Of the client.
+        self.sent: list[dict[str, Fraction]] = []  # By round; what was counted.
+        self.counts: list[Counts] = []
+        self._in_flight: dict[str, Fraction] | None = None
+        self._waited = False
+        self._result: dict[str, Fraction] = {}
+        self._last_was_zero = True
+        self.scan()
+
+    # ---- what the user does
+
+    def backward(self, made: list[tuple[Parameter, Fraction]], fails_after: int | None) -> None:
+        """A backward of the whole process; fails when so many gradients were made."""
+        try:
+            self.start_backward()
+            for count, (parameter, value) in enumerate(made):
+                if count == fails_after:
+                    raise ZeroDivisionError
+                if parameter.grad is None:
+                    parameter.grad = Number(value)
+                else:
+                    parameter.grad.write(parameter.grad.value + value)
+                self.come(parameter)
+            if fails_after is not None and fails_after >= len(made):
+                raise ZeroDivisionError
+            self.raise_failure()
+        except BaseException as error:
+            if self.withdraw(repr(error)):
+                with contextlib.suppress(Error):
+                    self.settle()
+            raise
+        if self.end_backward():
+            self.settle()
+
+    def step(self, optimizer: Optimizer) -> list[Fraction | None]:
+        """Returns what was applied."""
+        self.reduce_for(optimizer, "step()")
+        applied = [None if p.grad is None else p.grad.value for p in optimizer.parameters]
+        self.after_step(optimizer)
+        return applied
+
+    # ---- gradients
+
+    def grad(self, parameter: Parameter) -> Number | None:
+        return parameter.grad
+
+    def set_grad(self, parameter: Parameter, gradient: Number | None) -> None:
+        parameter.grad = gradient
+
+    def copy(self, gradient: Number) -> Number:
+        return Number(gradient.value)
+
+    def is_zero(self, gradient: Number) -> bool:
+        return gradient.value == 0
+
+    def mark(self, gradient: Number) -> object:
+        return gradient, gradient.version
+
+    def is_as(self, gradient: Number, mark: Any) -> bool:
+        marked, version = mark
+        return marked is gradient and gradient.version == version
+
+    def last_was_zero(self) -> bool:
+        return self._last_was_zero
+
+    # ---- parameters
+
+    def name_of(self, parameter: Parameter) -> str:
+        return parameter.name
+
+    def reduced(self) -> Iterable[Parameter]:
+        return self._taken
+
+    def scan_parameters(self) -> list[Parameter]:
+        self._taken += [p for p in self.all_parameters if not p.frozen and p not in self._taken]
+        return []
+
+    def parameters_of(self, optimizer: Optimizer) -> Iterator[Parameter]:
+        return iter(optimizer.parameters)
+
+    def check_optimizer(self, optimizer: Optimizer, call: str) -> None:
+        pass
+
+    # ---- rounds
+
+    @property
+    def timeout(self) -> float | None:
+        return None
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if self.fails_at == name:
+            self.fails_at = ""
+            raise Unavailable(f"{name} fails")
+
+    def before_begin(self) -> None:
+        self._call("before_begin")
+
+    def begin(self, counts: Counts) -> None:
+        self._call("begin")
+        assert self._in_flight is None
+        self._in_flight = {}
+        self._waited = False
+        self.counts.append(counts)
+
+    def after_begin(self) -> None:
+        self._call("after_begin")
+
+    def memory_of(self, parameter: Parameter) -> Number:
+        self._call("memory_of")
+        assert parameter.grad is not None
+        return parameter.grad
+
+    def send(self, parameter: Parameter, memory: Number) -> None:
+        self._call("send")
+        assert self._in_flight is not None and parameter.name not in self._in_flight
+        self._in_flight[parameter.name] = memory.value
+
+    def commit(self) -> Error | None:
+        self._call("commit")
+        assert self._in_flight is not None
+        self.sent.append(self._in_flight)
+        return None
+
+    def withdraw_round(self, reason: str) -> None:
+        self.calls.append("withdraw")
+        assert len(self.sent) < len(self.counts), "a round is committed or withdrawn, once"
+        self.sent.append({})
+        self._in_flight = None
+
+    def outcome(self, timeout: float | None) -> None:
+        number = len(self.counts) - 1
+        assert len(self.sent) == len(self.counts), "a round is committed or withdrawn, once"
+        of_others = self._round_of(number)
+        if of_others.ending == "unknown" and not self._waited:
+            self._waited = True
+            raise OutcomeUnknown("no verdict came in time")
+        counted = [dict(each) for each in of_others.others]
+        if self._in_flight is not None:
+            counted.append(self._in_flight)
+        self._in_flight = None
+        if of_others.ending == "aborted" or not counted:
+            raise RoundAborted("nobody applies it")
+        names = {name for each in counted for name in each}
+        zero = Fraction(0)
+        self._result = {
+            name: sum((each.get(name, zero) for each in counted), zero) / len(counted)
+            for name in names
+        }
+        self._last_was_zero = not any(self._result.values())
+
+    def has_result(self, parameter: Parameter) -> bool:
+        return parameter.name in self._result
+
+    def deliver(self, parameter: Parameter, sent: Number | None, before: Number | None) -> None:
+        value = self._result[parameter.name] + (before.value if before else 0)
+        parameter.grad = Number(value)
+
+    def delivered(self, micro_batches: int, refusal: Exception | None) -> None:
+        if refusal is not None:
+            raise refusal

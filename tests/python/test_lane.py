@@ -1,0 +1,625 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""basin.lane without a framework: its tables, single actions, and random sequences of them compared
+with a reference of what DistributedDataParallel means.
+
+Usage: test_lane.py LIBBASIN
+The seed of the sequences is printed; BASIN_LANE_SEED replays one, BASIN_LANE_SEQUENCES draws more.
+"""
+
+import contextlib
+import os
+import random
+import sys
+import unittest
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from jobs import require
+
+require("numpy")
+os.environ["BASIN_LIBRARY"] = sys.argv[1]
+
+from basin.errors import (  # noqa: E402 - after the library is named
+    Error,
+    FailedPrecondition,
+    InvalidArgument,
+    OutcomeUnknown,
+    RoundAborted,
+    Unavailable,
+)
+from basin.lane.actions import DEEDS, Action, Deed, Stage  # noqa: E402
+from basin.lane.gradient import TRANSITIONS, Event, Gradient, State  # noqa: E402
+from number_lane import (  # noqa: E402
+    OF_MEANS,
+    Number,
+    NumberLane,
+    Optimizer,
+    Parameter,
+    Round,
+)
+
+SEED = int(os.environ.get("BASIN_LANE_SEED", random.SystemRandom().randrange(10**9)))
+SEQUENCES = int(os.environ.get("BASIN_LANE_SEQUENCES", 400))
+ZERO, HALF = Fraction(0), Fraction(1, 2)
+RoundOf = Callable[[int], Round]
+
+
+# ---- the reference
+
+
+@dataclass
+class Reference:
+    """What one worker's script means, in sums: an own gradient is the sum of backwards that were
+    not reduced, a result the sum of the rounds since it was zeroed. A round averages what every
+    worker has not reduced. It knows nothing of how a lane gets there.
+
+    optimizers: names of parameters by optimizer
+    """
+
+    optimizers: dict[str, list[str]]
+    passes: int
+    own: dict[str, Fraction] = field(default_factory=dict)
+    result: dict[str, Fraction] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)  # Own ones that are as a backward has left them.
+    noted: set[str] = field(default_factory=set)  # Own ones when a backward has last ended.
+    clipped: set[str] = field(default_factory=set)  # Of these, what was clipped since.
+    stale: set[str] = field(default_factory=set)  # Results that were clipped after their step.
+    applied: set[str] = field(default_factory=set)  # Results that a step has applied.
+    micro_batches: int = 0
+    half: bool = False
+    rounds: int = 0
+    begun: int = 0
+    left_out: int = 0
+    last_was_zero: bool = True
+    stepped: dict[str, int] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)  # That were not frozen once.
+    shown: set[str] = field(default_factory=set)  # Results, when the last action has looked.
+    in_flight: set[str] | None = None  # Out of the user's reach.
+    in_flight_half: bool = False
+    in_flight_micro_batches: int = 0
+    sent: list[dict[str, Fraction]] = field(default_factory=list)
+
+    def grad(self, name: str) -> Fraction | None:
+        if self.in_flight is not None:  # Results too are out of reach.
+            return None if name in self.in_flight else self.own.get(name)
+        return self.own.get(name, self.result.get(name))
+
+    def counts(self, name: str) -> bool:
+        return name in self.own and (self.own[name] != 0 or name in self.made)
+
+    def any_own(self) -> bool:
+        return any(self.counts(name) for name in self.own)
+
+    # ---- what the user does
+
+    def zero_grad(self, optimizer: str, set_to_none: bool) -> None:
+        for name in self.optimizers[optimizer]:
+            was_own = name in self.own
+            if set_to_none:
+                self.own.pop(name, None)
+                self.result.pop(name, None)
+            elif was_own:
+                self.own[name] = ZERO
+                self.result.pop(name, None)
+            elif name in self.result:
+                self.result[name] = ZERO
+            self.made.discard(name)
+
+    def clip(self, name: str) -> None:
+        if self.own.get(name):
+            self.own[name] *= HALF
+            if name in self.noted:
+                self.clipped.add(name)
+        elif name not in self.own and self.result.get(name):
+            self.result[name] *= HALF
+            if name in self.applied:
+                self.stale.add(name)
+
+    def look(self, trainable: set[str]) -> None:
+        """An action takes notice of what was zeroed since the one before it."""
+        self.known |= trainable
+        had, self.shown = self.shown, set(self.result)
+        left = had & self.shown
+        some = any(self.result[name] or name in self.own for name in left)
+        if had and not some and not (left and self.last_was_zero):
+            self.left_out = self.rounds
+        if not self.any_own():
+            self.micro_batches, self.half = 0, False
+
+    def disown(self) -> None:
+        """What was written after a step is this worker's own."""
+        for name in self.stale & self.result.keys():
+            if self.result[name] != 0 and name not in self.own:
+                self.own[name] = self.result.pop(name)
+                self.shown.discard(name)
+
+    def note(self, came: set[str]) -> None:
+        self.made |= came
+        self.noted = set(self.own)
+        self.clipped.clear()
+
+    def backward(
+        self,
+        made: list[tuple[str, Fraction]],
+        fails_after: int | None,
+        sync: bool,
+        trainable: set[str],
+        round_of: RoundOf,
+    ) -> str:
+        if self.in_flight is not None:
+            return "FailedPrecondition"
+        self.look(trainable)
+        fails = fails_after is not None
+        came = made[:fails_after]
+        names = {name for name, _ in came}
+        if not came:
+            return "ZeroDivisionError" if fails else ""
+        sends = sync and self.micro_batches + 1 >= self.passes
+        applied = self.rounds in self.stepped.values() or not any(self.result.values())
+        another = self.passes > 1 and not applied and not self.half
+        refused = self.half or another
+        if another and self.micro_batches == 0:
+            self.own.clear()
+            self.note(set())
+            return "ZeroDivisionError" if fails else "FailedPrecondition"
+        for name, value in came:
+            self.own[name] = self.own.get(name, ZERO) + value
+        if sends and not refused:
+            self.micro_batches += 1
+            ended = self.reduce(round_of, names if fails else None)
+            return "ZeroDivisionError" if fails else ended
+        self.note(names)
+        if refused or fails:
+            self.half = True
+        else:
+            self.micro_batches += 1
+        if fails:
+            return "ZeroDivisionError"
+        return "FailedPrecondition" if refused else ""
+
+    def step(self, optimizer: str, sync: bool, trainable: set[str], round_of: RoundOf) -> str:
+        if self.in_flight is not None or not sync:
+            return "FailedPrecondition"
+        self.look(trainable)
+        self.disown()
+        window = self.passes > 1 and self.micro_batches > 0
+        own = [
+            name
+            for name in (list(self.own) if window else self.optimizers[optimizer])
+            if self.counts(name)
+        ]
+        if self.half or (own and not window):
+            return "FailedPrecondition"
+        if own and any(self.own.get(name) for name in self.clipped):
+            return "FailedPrecondition"
+        late = self.rounds <= max(self.stepped.get(optimizer, 0), self.left_out)
+        if (own or late) and (error := self.reduce(round_of)):
+            return error
+        self.stepped[optimizer] = self.rounds
+        mine = set(self.optimizers[optimizer])
+        self.applied |= (self.result.keys() & mine) - self.own.keys()
+        self.stale -= mine
+        return ""
+
+    def sync_gradients(self, sync: bool, trainable: set[str], round_of: RoundOf) -> str:
+        if self.in_flight is not None or not sync:
+            return "FailedPrecondition"
+        self.look(trainable)
+        self.disown()
+        if self.half:
+            return "FailedPrecondition"
+        stepped = max(self.stepped.values(), default=0)
+        if self.any_own() or self.rounds <= max(stepped, self.left_out):
+            return self.reduce(round_of)
+        return ""
+
+    def retry_round(self, round_of: RoundOf) -> str:
+        if self.in_flight is not None:
+            return "FailedPrecondition"
+        self.look(set())
+        if self.half or not self.any_own():
+            return "FailedPrecondition"
+        return self.reduce(round_of)
+
+    def wait_round(self, round_of: RoundOf) -> str:
+        if self.in_flight is None:
+            return "FailedPrecondition"
+        return self.end(round_of(len(self.sent) - 1), again=True)
+
+    # ---- a round
+
+    def reduce(self, round_of: RoundOf, failed: set[str] | None = None) -> str:
+        """A round of all that is this worker's own; withdrawn when the backward that began it has
+        `failed` after these."""
+        self.in_flight = set(self.own) if failed is None else failed
+        self.in_flight_half = failed is not None
+        self.in_flight_micro_batches, self.micro_batches = self.micro_batches, 0
+        self.sent.append(dict(self.own) if failed is None else {})
+        return self.end(round_of(len(self.sent) - 1), again=False)
+
+    def end(self, of_others: Round, again: bool) -> str:
+        assert self.in_flight is not None
+        if of_others.ending == "unknown" and not again:
+            return "OutcomeUnknown"
+        came, self.in_flight = self.in_flight, None
+        counted = list(of_others.others) + ([] if self.in_flight_half else [self.own])
+        if of_others.ending == "aborted" or not counted:
+            self.note(came)
+            self.half = self.in_flight_half
+            self.micro_batches = self.in_flight_micro_batches
+            return "RoundAborted"
+        names = {name for each in counted for name in each}
+        average = {
+            name: sum((each.get(name, ZERO) for each in counted), ZERO) / len(counted)
+            for name in names
+        }
+        for name in names & self.known:
+            self.result[name] = self.result.get(name, ZERO) + average[name]
+        self.own.clear()
+        for marked in (self.made, self.noted, self.clipped, self.stale, self.applied):
+            marked.clear()
+        self.shown = set(self.result)
+        self.rounds += 1
+        self.last_was_zero = not any(average.values())
+        return ""
+
+
+# ---- random sequences
+
+
+class Sequence:
+    """One random script of one worker, run by a lane and by the reference."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.draw = random.Random(seed)
+        self.world_size = self.draw.choice((1, 2, 3, 5))
+        self.passes = self.draw.choice((1, 1, 2, 3))
+        self.parameters = [Parameter(name, self.draw.random() < 0.2) for name in "abcd"]
+        self.optimizers = {
+            "first": Optimizer(self.parameters[:2]),
+            "second": Optimizer(self.parameters[2:]),
+        }
+        self.lane = NumberLane(self.parameters, self.round_of, self.passes)
+        self.reference = Reference(
+            {name: [p.name for p in o.parameters] for name, o in self.optimizers.items()},
+            self.passes,
+            known=self.trainable(),
+        )
+        self.rounds: dict[int, Round] = {}
+        self.done: list[str] = []
+
+    def trainable(self) -> set[str]:
+        return {parameter.name for parameter in self.parameters if not parameter.frozen}
+
+    def round_of(self, number: int) -> Round:
+        """The same for both."""
+        if number not in self.rounds:
+            draw = random.Random(f"{self.seed}/{number}")
+            if draw.random() < 0.2:  # Some have left, or have joined.
+                self.world_size = draw.choice((1, 2, 3, 5))
+            others = [
+                {p.name: self.value(draw) for p in self.parameters if draw.random() < 0.6}
+                for _ in range(self.world_size - 1)
+            ]
+            ending = draw.choices(("result", "aborted", "unknown"), (8, 1, 1))[0]
+            self.rounds[number] = Round(others, ending)
+        return self.rounds[number]
+
+    @staticmethod
+    def value(draw: random.Random) -> Fraction:
+        """Mostly no zero, and a sum of some is hardly ever one."""
+        if draw.random() < 0.15:
+            return ZERO
+        return Fraction(draw.randrange(1, 1 << 30) * draw.choice((1, -1)), 1 << draw.randrange(8))
+
+    def run(self, actions: int) -> None:
+        for _ in range(actions):
+            in_flight = self.reference.in_flight is not None
+            kinds = {
+                self.backward: 10,
+                self.step: 5,
+                self.sync_gradients: 2,
+                self.retry_round: 1,
+                self.wait_round: 20 if in_flight else 1,
+                # What is written while the library reads is no subject here.
+                self.zero_grad: 0 if in_flight else 4,
+                self.clip: 0 if in_flight else 1,
+                self.freeze: 1,
+            }
+            self.draw.choices(list(kinds), list(kinds.values()))[0]()
+
+    def compare(self, action: str, call: Any, expected: str) -> None:
+        self.done.append(f"{action}: {expected or 'fine'}")
+        got = ""
+        try:
+            call()
+        except (Error, ZeroDivisionError) as error:
+            got = type(error).__name__
+        except Exception as error:
+            raise AssertionError(f"{self}") from error
+        assert got == expected, f"{self}\nwas {got or 'fine'}"
+        grads = {p.name: None if p.grad is None else p.grad.value for p in self.parameters}
+        wanted = {p.name: self.reference.grad(p.name) for p in self.parameters}
+        assert grads == wanted, f"{self}\n.grad is {grads} and should be {wanted}"
+        sent, to_send = self.lane.sent, self.reference.sent
+        assert sent == to_send, f"{self}\nsent {sent[-1:]} and should {to_send[-1:]}"
+
+    def __str__(self) -> str:
+        done = "\n  ".join(self.done)
+        return (
+            f"BASIN_LANE_SEED={self.seed} BASIN_LANE_SEQUENCES=1, passes {self.passes}:\n  {done}"
+        )
+
+    # ---- actions
+
+    def quiet(self) -> bool:
+        return self.draw.random() < 0.35
+
+    def call(self, quiet: bool, call: Any, *arguments: Any) -> Any:
+        def called() -> None:
+            with self.lane.no_sync() if quiet else contextlib.nullcontext():
+                call(*arguments)
+
+        return called
+
+    def backward(self) -> None:
+        quiet = self.quiet()
+        reached = [p for p in self.parameters if not p.frozen and self.draw.random() < 0.7]
+        self.draw.shuffle(reached)
+        made = [(p, self.value(self.draw)) for p in reached]
+        fails_after = self.draw.randrange(len(made) + 1) if self.draw.random() < 0.15 else None
+        named = [(p.name, value) for p, value in made]
+        expected = self.reference.backward(
+            named, fails_after, not quiet, self.trainable(), self.round_of
+        )
+        self.compare(
+            f"backward of {', '.join(f'{n} {v}' for n, v in named)}"
+            f"{'' if fails_after is None else f' that fails after {fails_after}'}"
+            f"{' under no_sync()' if quiet else ''}",
+            self.call(quiet, self.lane.backward, made, fails_after),
+            expected,
+        )
+
+    def step(self) -> None:
+        quiet = self.draw.random() < 0.1
+        name = self.draw.choice(list(self.optimizers))
+        expected = self.reference.step(name, not quiet, self.trainable(), self.round_of)
+        call = self.call(quiet, self.lane.step, self.optimizers[name])
+        self.compare(f"step of the {name}", call, expected)
+
+    def sync_gradients(self) -> None:
+        quiet = self.draw.random() < 0.1
+        expected = self.reference.sync_gradients(not quiet, self.trainable(), self.round_of)
+        self.compare("sync_gradients", self.call(quiet, self.lane.sync_gradients), expected)
+
+    def retry_round(self) -> None:
+        self.compare(
+            "retry_round", self.lane.retry_round, self.reference.retry_round(self.round_of)
+        )
+
+    def wait_round(self) -> None:
+        expected = self.reference.wait_round(self.round_of)
+        self.compare("wait_round", self.call(False, self.lane.wait, None), expected)
+
+    def zero_grad(self) -> None:
+        names = self.draw.choice((["first"], ["second"], ["first", "second"], ["first", "second"]))
+        set_to_none = self.draw.random() < 0.5
+        for name in names:
+            self.reference.zero_grad(name, set_to_none)
+            call = self.call(False, self.optimizers[name].zero_grad, set_to_none)
+            self.compare(f"zero_grad of the {name} to {'None' if set_to_none else '0'}", call, "")
+
+    def clip(self) -> None:
+        for parameter in self.parameters:
+            if parameter.grad is not None and parameter.grad.value != 0:
+                parameter.grad.write(parameter.grad.value / 2)
+            self.reference.clip(parameter.name)
+        self.compare("clip", lambda: None, "")
+
+    def freeze(self) -> None:
+        parameter = self.draw.choice(self.parameters)
+        parameter.frozen = not parameter.frozen
+        self.done.append(f"{'freeze' if parameter.frozen else 'unfreeze'} {parameter.name}")
+
+
+# ---- single actions
+
+
+class TablesTest(unittest.TestCase):
+    def test_each_action_has_a_row_for_each_stage(self) -> None:
+        for action in Action:
+            self.assertEqual(set(Stage), set(DEEDS[action]), action)
+        used = {deed for row in DEEDS.values() for deed in row.values()}
+        self.assertEqual(set(Deed), used)
+
+    def test_an_event_that_a_gradient_cannot_have_is_an_error(self) -> None:
+        lane = NumberLane([Parameter("a")], lambda _: Round())
+        for state in State:
+            for event in Event:
+                each: Gradient[Parameter, Number] = Gradient(lane.all_parameters[0])
+                each.state = state
+                if (state, event) in TRANSITIONS:
+                    self.assertTrue(each.can(event))
+                    continue
+                with self.assertRaisesRegex(AssertionError, f"{state.name} cannot {event.name}"):
+                    each.take(event, lane)
+        self.assertEqual(set(State), {state for state, _ in TRANSITIONS})
+        self.assertEqual(set(State), {state for state, _ in TRANSITIONS.values()})
+
+    def test_no_framework_is_loaded(self) -> None:
+        self.assertNotIn("torch", sys.modules)
+
+
+class ActionsTest(unittest.TestCase):
+    """One worker, and another one that contributes 10 to each parameter."""
+
+    def setUp(self) -> None:
+        self.parameters = [Parameter("a"), Parameter("b")]
+        self.optimizer = Optimizer(self.parameters)
+        self.round = Round([{"a": Fraction(10), "b": Fraction(10)}])
+        self.lane = NumberLane(self.parameters, lambda _: self.round)
+
+    def backward(self, *values: int, fails_after: int | None = None) -> None:
+        made = [(p, Fraction(value)) for p, value in zip(self.parameters, values)]
+        self.lane.backward(made, fails_after)
+
+    def grads(self) -> list[int | None]:
+        return [None if p.grad is None else int(p.grad.value) for p in self.parameters]
+
+    def test_zeros_that_a_backward_made_are_no_zero_grad(self) -> None:
+        self.backward(2, 4)
+        with self.lane.no_sync():
+            self.backward(0, 0)
+        self.backward(2, 4)
+        self.assertEqual([12, 14], self.grads(), "the sum of two results")
+
+    def test_zeros_that_a_backward_made_are_sent_by_hand(self) -> None:
+        self.backward(2, 4)
+        self.lane.step(self.optimizer)
+        self.backward(2, 4)
+        with self.lane.no_sync():
+            self.backward(0, 0)
+        self.lane.sync_gradients()
+        self.assertEqual([{"a": 2, "b": 4}] * 2 + [{"a": 0, "b": 0}], self.lane.sent)
+
+    def test_zeros_that_a_backward_made_are_applied_by_no_step(self) -> None:
+        with self.lane.no_sync():
+            self.backward(0, 0)
+        with self.assertRaisesRegex(FailedPrecondition, "this worker's own"):
+            self.lane.step(self.optimizer)
+
+    def test_zeros_of_a_backward_that_failed_are_half_a_gradient(self) -> None:
+        with self.lane.no_sync(), self.assertRaises(ZeroDivisionError):
+            self.backward(0, 0, fails_after=1)
+        for call in (self.lane.sync_gradients, self.lane.retry_round):
+            with self.assertRaisesRegex(FailedPrecondition, "part of a backward that has failed"):
+                call()
+        self.optimizer.zero_grad(set_to_none=False)
+        self.lane.sync_gradients()
+        self.assertEqual([5, 5], self.grads())
+
+    def test_zero_grad_after_zeros_that_a_backward_made(self) -> None:
+        for set_to_none in (False, True):
+            self.setUp()
+            self.backward(2, 4)
+            with self.lane.no_sync():
+                self.backward(0, 0)
+            self.optimizer.zero_grad(set_to_none)
+            self.backward(2, 4)
+            self.assertEqual([6, 7], self.grads())
+
+    def test_a_step_that_is_left_out_with_own_gradients_is_left_out(self) -> None:
+        # Another worker without data for the second backward would begin a round, and wait.
+        self.backward(2, 4)
+        with self.lane.no_sync():
+            self.backward(2, 4)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.lane.step(self.optimizer)
+        self.assertEqual(2, len(self.lane.sent))
+
+    def test_an_error_between_begin_and_commit_withdraws(self) -> None:
+        for call in ("after_begin", "memory_of", "send", "commit"):
+            with self.subTest(call):
+                self.setUp()
+                with self.lane.no_sync():
+                    self.backward(2, 4)
+                self.lane.fails_at = call
+                with self.assertRaisesRegex(Unavailable, f"{call} fails"):
+                    self.lane.sync_gradients()
+                self.assertEqual([10, 10], self.grads(), "the result of the others")
+                self.assertEqual("withdraw", self.lane.calls[-1])
+                self.lane.step(self.optimizer)
+                self.optimizer.zero_grad(set_to_none=True)
+                self.backward(2, 4)
+                self.assertEqual([6, 7], self.grads())
+
+    def test_an_error_after_the_backward_withdraws(self) -> None:
+        for call in ("memory_of", "send", "commit"):
+            with self.subTest(call):
+                self.setUp()
+                with self.lane.no_sync():
+                    self.backward(0, 4)
+                self.lane.start_backward()
+                self.parameters[0].grad = Number(Fraction(2))
+                self.lane.come(self.parameters[0])
+                self.lane.fails_at = call
+                self.assertTrue(self.lane.end_backward(), "other lanes commit meanwhile")
+                with self.assertRaisesRegex(Unavailable, f"{call} fails"):
+                    self.lane.settle()
+                self.assertEqual([10, 10], self.grads())
+                self.lane.step(self.optimizer)
+
+    def test_an_error_between_begin_and_commit_on_all_workers_keeps_the_gradients(self) -> None:
+        self.round = Round([])
+        self.backward(1, 1)
+        with self.lane.no_sync():
+            self.backward(2, 4)
+        self.lane.fails_at = "send"
+        with self.assertRaisesRegex(Unavailable, "send fails"):
+            self.lane.sync_gradients()
+        self.assertEqual([2, 4], self.grads())
+        self.lane.retry_round()
+        self.assertEqual([3, 5], self.grads())
+
+    def test_an_error_before_begin_changes_nothing(self) -> None:
+        for call in ("before_begin", "begin"):
+            with self.subTest(call):
+                self.setUp()
+                self.backward(2, 4)
+                self.lane.step(self.optimizer)
+                self.lane.fails_at = call
+                with self.assertRaisesRegex(Unavailable, f"{call} fails"):
+                    self.lane.step(self.optimizer)
+                self.assertEqual([6, 7], self.grads())
+                self.assertEqual(1, len(self.lane.sent))
+                self.lane.step(self.optimizer)
+                self.assertEqual([11, 12], self.grads())
+
+    def test_a_full_window_is_as_it_was_after_a_backward_that_was_refused(self) -> None:
+        self.lane = NumberLane(self.parameters, lambda _: self.round, spec=OF_MEANS)
+        self.backward(2, 4)
+        with self.lane.no_sync():
+            self.backward(4, 0)
+        for fails_after in (None, 1):
+            with self.assertRaises((InvalidArgument, ZeroDivisionError)):
+                self.backward(100, 100, fails_after=fails_after)
+            self.assertEqual([4, 0], self.grads())
+        self.lane.sync_gradients()
+        self.assertEqual([6 + 7, 7 + 5], self.grads())
+
+    def test_a_round_without_an_outcome_is_waited_for_again(self) -> None:
+        self.round.ending = "unknown"
+        with self.assertRaises(OutcomeUnknown):
+            self.backward(2, 4)
+        self.assertEqual([None, None], self.grads())
+        for call in (self.lane.sync_gradients, self.lane.retry_round, lambda: self.backward(1)):
+            with self.assertRaises(FailedPrecondition):
+                call()
+        self.lane.wait(None)
+        self.assertEqual([6, 7], self.grads())
+
+    def test_an_aborted_round_is_sent_again(self) -> None:
+        self.round.ending = "aborted"
+        with self.assertRaises(RoundAborted):
+            self.backward(2, 0)
+        self.assertEqual([2, 0], self.grads())
+        with self.assertRaisesRegex(FailedPrecondition, "this worker's own"):
+            self.lane.step(self.optimizer)
+        self.round.ending = "result"
+        self.lane.retry_round()
+        self.assertEqual([6, 5], self.grads())
+        self.assertEqual([1, 1], [counts.micro_batches for counts in self.lane.counts])
+
+
+class SequencesTest(unittest.TestCase):
+    def test_random_actions_come_to_what_the_reference_says(self) -> None:
+        print(f"BASIN_LANE_SEED={SEED} BASIN_LANE_SEQUENCES={SEQUENCES}", flush=True)
+        for seed in range(SEED, SEED + SEQUENCES):
+            Sequence(seed).run(30)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
