@@ -68,7 +68,8 @@ void Job::BeginAnew() {
 
 // Changes the members where that need not wait for a verdict.
 void Job::ReconsiderMembers(const JobScope& scope) {
-  if (state_ != JobState::kRunning) return;
+  // Who joined between two that are released would be taken for one that holds the state.
+  if (state_ != JobState::kRunning || releasing_) return;
   const Membership next = NextMembership(!scope.draining);
   if (next == membership_) return;
   if (!AnyRoundEver() || NobodyGoesOn()) {

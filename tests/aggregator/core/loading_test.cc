@@ -234,6 +234,29 @@ TEST(Loading, Fault_A1_ACallThatIsAdoptedDoesNotWaitForAWorkerThatLoadsState) {
 }
 
 // With the last of those without state the lineage ends, and spares are members of the next one.
+// The last that had the state is lost, others load it, and more workers wait. Those that load it
+// are released one by one; nobody who waits may become a member in between, with a state of its
+// own.
+TEST(Loading, WhoWaitsBeginsAnewWhenThoseThatLoadAreReleased) {
+  Cluster t(Settings(3, 4, 3));
+  for (const char* id : {"a", "b", "c"}) t.Join(id);
+  for (const char* id : {"a", "b", "c"}) t[id].Contribute();
+  for (const char* id : {"b", "c"}) t.Step(WorkerExited{kJob, id});
+  for (const char* id : {"d", "e"}) t.Join(id);
+  ASSERT_EQ(t["e"].role, Role::kMember);
+  ASSERT_EQ(t["e"].donor, "a") << "it has not loaded the state";
+  t["a"].Begin();
+  for (const char* id : {"f", "g"}) t.Join(id);
+  ASSERT_EQ(t["g"].role, Role::kSpare);
+  t.Step(WorkerExited{kJob, "a"});
+  EXPECT_EQ(t.Notes(NoteKind::kNewLineage), 1u);
+  for (const char* id : {"d", "e"}) EXPECT_EQ(t[id].ended->code, ErrorCode::kEvicted) << id;
+  for (const char* id : {"f", "g"}) EXPECT_NE(t[id].role, Role::kMember) << id;
+  t.Join("h");
+  EXPECT_EQ(t["f"].role, Role::kMember) << "of the new lineage";
+  EXPECT_NE(t["f"].lane().chain, t["d"].lane().chain);
+}
+
 TEST(Loading, SparesOfTheNextLineageAreNotReleased) {
   Cluster t(Settings(1, 2, 2));
   TestWorker& a = t.Join("a");
