@@ -1,8 +1,8 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Jobs of real worker processes with a real aggregator.
 
-The processes are started once per test program and reused, because importing torch is what takes
-long; each job has a name of its own. A test hands each process the same function of its module.
+The processes are started once per test program and reused, because importing torch takes
+long; each job has its own name. A test passes the same function of its module to each process.
 """
 
 import importlib.util
@@ -19,11 +19,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ClassVar
 
-# Longer than anything here takes on a busy machine; what it ends has failed.
+# Longer than anything here takes on a busy machine; a test that reaches it has failed.
 PATIENCE = float(os.environ.get("PAT", "120"))
 
 # With the defaults, a worker that a busy machine gives no CPU for 5 s, or that needs more than
-# 0.2 s to reconnect, is evicted, as it should be. Here nobody is meant to be; who dies is missed.
+# 0.2 s to reconnect, is evicted, which is correct. These tests expect no eviction of a live worker.
 _LEASES = ("--worker-lease=60s", "--worker-closed-lease=2s")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ def require(*modules: str) -> None:
 
 
 class Aggregator:
-    """A running basind on a port that was free. Metrics are served at `http`, if anywhere."""
+    """A running basind on a free port. Metrics are served at `http`, if at all."""
 
     def __init__(self, program: Path, *arguments: str, http: str = "none") -> None:
         kept = {name: value for name, value in os.environ.items() if "BASIN" not in name}
@@ -60,7 +60,7 @@ class Aggregator:
         )
         self.lines: list[str] = []
         self.address = ""
-        self.metrics = ""  # Where they are served, if they are.
+        self.metrics = ""  # The address of the metrics, if they are served.
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
@@ -69,7 +69,7 @@ class Aggregator:
                 self.address = words[words.index("workers") + 2]
                 self.metrics = words[words.index("metrics") + 2].rstrip(";")
                 break
-        # The log is read on, so that it never blocks the aggregator.
+        # The log is read continuously, so that it never blocks the aggregator.
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -87,7 +87,7 @@ _DEAD: Outcome = (False, "the process has died")
 
 
 def _serve(connection: Connection) -> None:
-    """A worker process: calls functions until it is told to end."""
+    """A worker process, which calls functions until it is asked to end."""
     while (task := connection.recv()) is not None:
         function, environment, arguments = task
         before = dict(os.environ)
@@ -137,8 +137,8 @@ class Jobs:
         mortal: Collection[int] = (),
         **environment: str,
     ) -> list[Any]:
-        """Calls function(rank, *arguments) in so many processes, which are the workers of one new
-        job; returns what each has returned. Fails when one of them has failed. The `mortal` ranks
+        """Calls function(rank, *arguments) in this many processes, which are the workers of a new
+        job, and returns their results. Fails if one of them fails. The `mortal` ranks
         are to die, and return None."""
         self._count += 1
         while len(self._processes) < workers:
@@ -187,7 +187,7 @@ class Jobs:
 
 
 class JobsTest(unittest.TestCase):
-    """A test of jobs, with the aggregator and the library that the command line names."""
+    """A test of jobs, with the aggregator and the library from the command line."""
 
     jobs: ClassVar[Jobs]
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What a round computes, from the arrays that workers give to the arrays that they get.
+"""What a round computes, from the workers' arrays to their results.
 
 Usage: test_arithmetic.py BASIND LIBBASIN
 """
@@ -20,7 +20,7 @@ SEEDS = range(8)
 
 
 def message(kind: str, call: Any, *arguments: Any, **options: Any) -> str:
-    """Of the basin error that the call raises; "" when it raises none."""
+    """The message of the basin error that the call raises; "" if it raises none."""
     import basin
 
     try:
@@ -30,7 +30,7 @@ def message(kind: str, call: Any, *arguments: Any, **options: Any) -> str:
     return ""
 
 
-# ---- what workers do
+# ---- workers
 
 
 def refusals(rank: int) -> Any:
@@ -72,7 +72,7 @@ def refusals(rank: int) -> Any:
             "counts cannot be array": {"counts": array},
             f"tokens cannot be {2**48 + 1}": {"counts": basin.Counts(tokens=2**48 + 1)},
             f"samples cannot be {2**64}": {"counts": basin.Counts(samples=2**64)},
-            "Array x cannot be made": {"array": [[1.0], [1.0, 2.0]]},
+            "Array x is not an array": {"array": [[1.0], [1.0, 2.0]]},
         }
         for words, options in values.items():
             arguments = {"array": array, "name": "x", "op": basin.Sum, **options}
@@ -81,14 +81,14 @@ def refusals(rank: int) -> Any:
         for root in (None, 0.0, array, -1):
             text = message("InvalidArgument", client.broadcast, array, "x", root_rank=root)
             said[f"root_rank {root}"] = ("root_rank cannot be", text)
-        # Nothing of it has begun a round.
+        # None of these calls has begun a round.
         after = client.allreduce(array, "x", op=basin.Sum).tolist()
         client.barrier()
     return said, after
 
 
 def differing(rank: int) -> Any:
-    """The last worker says something else than the others, once in each round."""
+    """The last worker differs from the others in one option of each round."""
     import basin
 
     weighted: dict[str, Any] = {
@@ -153,7 +153,7 @@ ROWS, WIDTH = 40, 5
 
 class Batch:
     """A linear regression over tokens, in float32: the loss is the mean of those that the mask
-    counts. Its rows fall to micro-batches of workers as the seed wants, none to some of them."""
+    counts. The seed distributes its rows among micro-batches of workers; some get none."""
 
     def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
@@ -164,12 +164,12 @@ class Batch:
         self.micro_batches = random.integers(1, 4, WORKERS)
         self.worker = random.choice(WORKERS, ROWS, p=random.dirichlet(np.ones(WORKERS)))
         self.micro_batch = random.integers(0, self.micro_batches[self.worker])
-        # A worker with rows of which none counts.
+        # A worker whose rows all do not count.
         if seed % 2 == 0:
             self.counted[self.worker == seed % WORKERS] = False
 
     def gradient_sum(self, rows: Any) -> tuple[Any, int]:
-        """Over the counted ones of these rows, and how many they are."""
+        """The sum over the counted rows, and their number."""
         rows = rows & self.counted
         x = self.x[rows]
         return x.T @ (x @ self.w - self.y[rows]), int(rows.sum())
@@ -179,7 +179,7 @@ class Batch:
         return total / np.float32(count)
 
     def parts(self, rank: int) -> list[tuple[Any, int]]:
-        """Of the worker's micro-batches."""
+        """The sums of the worker's micro-batches."""
         return [
             self.gradient_sum((self.worker == rank) & (self.micro_batch == k))
             for k in range(self.micro_batches[rank])
@@ -196,7 +196,7 @@ def split_batches(rank: int) -> Any:
             parts = Batch(seed).parts(rank)
             total = np.sum([part for part, _ in parts], axis=0, dtype=np.float32)
             tokens = sum(count for _, count in parts)
-            mean = total / np.float32(tokens)  # NaN where there is no token.
+            mean = total / np.float32(tokens)  # NaN without tokens.
             counts = basin.Counts(tokens=tokens, micro_batches=len(parts))
             weighted: dict[str, Any] = {
                 "op": basin.WeightedAverage,
@@ -214,7 +214,7 @@ def split_batches(rank: int) -> Any:
 
 
 def weights_of_nothing(rank: int) -> Any:
-    """NaN from a worker without samples; then all are without."""
+    """NaN from a worker without samples; then no worker has samples."""
     import basin
 
     weighted: dict[str, Any] = {
@@ -234,7 +234,7 @@ def weights_of_nothing(rank: int) -> Any:
 
 
 def present(rank: int) -> Any:
-    """One worker skips an average, which is divided by all, and then by who has sent it."""
+    """One worker skips an average, which is divided by all, and then by those that sent it."""
     import basin
 
     array = np.full(2, 6.0 * (rank + 1), np.float32)
@@ -257,7 +257,7 @@ def present(rank: int) -> Any:
     return results
 
 
-# ---- what is seen of it
+# ---- checks
 
 
 class ArithmeticTest(JobsTest):
@@ -266,7 +266,7 @@ class ArithmeticTest(JobsTest):
         for given, (expected, text) in said.items():
             with self.subTest(given):
                 self.assertIn(expected, text)
-                self.assertRegex(text, r"(Use|Pass|Omit|Leave|Say|Count|Give) .*\.$")
+                self.assertRegex(text, r"(Use|Pass|Omit|Give) .*\.$")
         self.assertEqual([1.0] * 3, after)
 
     def test_criterion_5_3_who_declares_something_else_is_told_both_values(self) -> None:
@@ -345,7 +345,8 @@ class ResizeTest(JobsTest):
         threads: list[threading.Thread] = []
 
         def train(number: int) -> None:
-            """Until there were 8; workers from 3 on leave then, and w2 when there are 3."""
+            """Runs until there were 8 workers; then those from 3 on leave, and w2 when there are
+            3."""
             worker = f"w{number}"
             with basin.connect(
                 self.jobs.aggregator.address,
@@ -388,7 +389,7 @@ class ResizeTest(JobsTest):
                 thread.start()
 
         start(range(4))
-        for thread in threads:  # It grows meanwhile.
+        for thread in threads:  # The job grows meanwhile.
             thread.join()
         self.assertEqual([], failures)
 
@@ -407,7 +408,7 @@ class ResizeTest(JobsTest):
                 np.testing.assert_array_equal(by_round[info.round], result)
 
     def test_criterion_5_3_a_joiner_with_other_factors_is_told_those_of_the_job(self) -> None:
-        """Two workers train until a third one contributes, whose first scale is another one."""
+        """Two workers train until a third one contributes, whose first scale differs."""
         import basin
 
         seen: dict[str, list[tuple[int, float]]] = {"w0": [], "w1": [], "w2": []}

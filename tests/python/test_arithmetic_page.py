@@ -23,7 +23,7 @@ from torch_jobs import expect, session  # noqa: E402
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "arithmetic.md"
 
 
-# ---- what workers of PyTorch do
+# ---- PyTorch workers
 
 
 class OneNumber(torch.nn.Module):
@@ -49,7 +49,7 @@ def optimizer_of(net: OneNumber, bt: Any, **options: Any) -> Any:
 
 
 def divides_twice(rank: int) -> Any:
-    # Two elements at least are compared.
+    # At least two elements are compared.
     with session() as bt, mock.patch("basin.worker.logger.warning") as warn:
         net = torch.nn.ModuleList([OneNumber(), OneNumber()])
         optimizer = bt.DistributedOptimizer(
@@ -137,11 +137,11 @@ def other_loss_scales(rank: int) -> Any:
         return text, net.gradient, optimizer.last_round()
 
 
-# ---- what the page says
+# ---- the numbers of the page
 
 
 class Reduced:
-    """What a round came to: on all workers the same. `value`: a float; None: no result."""
+    """The result of a round, equal on all workers. `value`: a float; None: no result."""
 
     def __init__(self, value: Any, info: Any) -> None:
         self.value = value
@@ -152,8 +152,8 @@ class ArithmeticPage(JobsTest):
     count: ClassVar[int] = 0
 
     def reduce(self, values: Sequence[Any], specs: Any, **common: Any) -> Reduced:
-        """One round of one number. `values`: by worker, None skips. `specs`: an op, or a RoundSpec
-        for each worker."""
+        """Runs a round of one number. `values`: by worker, None skips. `specs`: an op, or a
+        RoundSpec for each worker."""
         from basin import _abi
         from basin.spec import Op, RoundSpec
         from basin.worker import TensorSpec, Worker
@@ -343,7 +343,8 @@ class ArithmeticPage(JobsTest):
 
     def test_criterion_3_2_means_that_no_weight_recovers(self) -> None:
         [seen] = self.jobs.run(window_of_means, 1)
-        # Of each: the refusal of the second mean, what is left, and what the sums have come to.
+        # For each: the refusal of the second mean, the remaining gradient, and the result of the
+        # sums.
         for text, first_mean in zip(seen[::3], seen[1::3]):
             self.assertRegex(text, "sum of K means.*Make each loss the sum over its samples")
             self.assertEqual(1.0, first_mean)

@@ -1,9 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """NumPy and C jobs at their defaults, in which workers are killed and started again while the
-others are in a call: every call ends with all members, and nobody waits for ever.
+others are in a call: every call ends with all members, and no worker waits forever.
 
 A worker is this program with the argument `worker`, or call_worker.cc. It prints a line per call
-and goes on until one of them has read "stop".
+and continues until one of them has read "stop".
 """
 
 import os
@@ -25,8 +25,8 @@ _C = [str(_C_WORKER)]
 
 
 def _work(loop: str) -> None:
-    """Makes the calls of `loop` again and again: a letter is a sum, `|` is a barrier."""
-    import basin  # Found where jobs says that it is.
+    """Repeats the calls of `loop`: a letter is a sum, `|` is a barrier."""
+    import basin  # In the folder that jobs names.
 
     stop = threading.Event()
 

@@ -22,7 +22,8 @@ DTYPES = ("float64", "float32", "float16", "int64", "int32", "uint8")
 
 
 def contribution(rank: int, dtype: str) -> Any:
-    """Different for each worker and element; exact in every dtype, and so are its sums."""
+    """An array that differs for each worker and element; it and its sums are exact in every
+    dtype."""
     return ((np.arange(24).reshape(2, 3, 4) + 3 * rank) % 17).astype(dtype)
 
 
@@ -85,7 +86,7 @@ def broadcasts(rank: int) -> list[list[float]]:
             client.broadcast(np.array([np.nan, -0.0, rank + 10.0 * k]), "value", root_rank=1)
             for k in range(2)
         ]
-        client.barrier()  # Who serves the value stays until all have it.
+        client.barrier()  # The worker that serves the value stays until all have it.
         return [array.tolist() for array in received]
 
 
@@ -123,7 +124,7 @@ def late_worker(rank: int) -> tuple[bool, list[float]]:
     with basin.connect() as client:
         client.barrier("start")
         if rank == 0:
-            # The others cannot have an outcome before this worker contributes.
+            # The others have no outcome before this worker contributes.
             unknown = False
             client.barrier("checked")
             client.busy("evaluates", expected=1.0)
@@ -135,7 +136,7 @@ def late_worker(rank: int) -> tuple[bool, list[float]]:
                 unknown = False
             except basin.OutcomeUnknown:
                 unknown = True
-            # The lane has a round in flight, and can have no second one.
+            # The lane has a round in flight, so it cannot have a second one.
             if unknown:
                 try:
                     client.allreduce_async(np.ones(1), "x", op=basin.Sum)
@@ -154,7 +155,7 @@ def barriers_that_time_out(rank: int) -> int:
     ended = 0
     with basin.connect() as client:
         for turn in ("first", "second"):
-            # The other worker comes to the barrier after this one has given up.
+            # The other worker reaches the barrier after this one has given up.
             if rank == 0:
                 try:
                     client.barrier("late", timeout=0)
@@ -202,7 +203,7 @@ def calls_that_time_out(rank: int) -> tuple[int, str, list[float]]:
                 except basin.FailedPrecondition as error:
                     text = str(error)
             client.barrier("given up")
-            # The numbers that are given again are not added, and the next round is of all again.
+            # The second call's numbers are ignored, and the next round is of all workers again.
             for number in (7.0 if rank == 0 else 1.0, 10.0):
                 sums.append(client.allreduce(np.full(1, number), name, op=basin.Sum)[0])
         client.barrier("end")
@@ -235,7 +236,7 @@ def forked(rank: int) -> tuple[bool, list[float]]:
             try:
                 client.allreduce(np.ones(1), "x", op=basin.Sum)
             except basin.FailedPrecondition:
-                client.close()  # Does nothing.
+                client.close()  # This does nothing.
                 os._exit(7)
             os._exit(1)
         _, status = os.waitpid(child, 0)
@@ -365,7 +366,7 @@ def closes(rank: int) -> list[str]:
 
 
 def place_of_none(client: Any) -> list[str]:
-    """What a client that has finished says of its place."""
+    """The errors of a finished client about its place."""
     import basin
 
     said = []
@@ -494,7 +495,7 @@ class ClientTest(JobsTest):
         *said, worker_id = place
         self.assertEqual((4, "w2"), (len(said), worker_id))
         for text in said:
-            self.assertIn("was used after finished(), when this worker has no place", text)
+            self.assertIn("was used after finished(), when this worker no longer has a place", text)
         for each in sums:
             self.assertEqual([2.0] * 20, each)
 
@@ -524,7 +525,7 @@ class ClientTest(JobsTest):
         for said in self.jobs.run(closes, 2):
             self.assertEqual(14, len(said))
             for text in said:
-                self.assertRegex(text, r" was used after close\(\).* connect another one")
+                self.assertRegex(text, r" was used after close\(\).* connect another client")
 
 
 class Manual(unittest.TestCase):

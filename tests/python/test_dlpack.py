@@ -20,8 +20,8 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8"
 
 
 def contribution(rank: int, dtype: str) -> torch.Tensor:
-    """Different for each worker and element; exact in every dtype, and so are its sums. Not
-    contiguous, and not at the beginning of its memory."""
+    """An array that differs for each worker and element; it and its sums are exact in every dtype.
+    Not contiguous, and not at the beginning of its memory."""
     numbers = (torch.arange(30).reshape(5, 6) + 3 * rank) % 17
     return numbers.to(getattr(torch, dtype)).T[1:]
 
@@ -56,13 +56,13 @@ def outlives(rank: int) -> bool:
     with basin.connect() as client:
         good = True
         for dtype in (torch.bfloat16, torch.float32):
-            client.barrier()  # So that the round waits for rank 0.
+            client.barrier()  # The round waits for rank 0.
             if rank > 0:
                 handle = client.allreduce_async(
                     torch.full((1 << 18,), 2.0, dtype=dtype), f"big.{dtype}", op=basin.Sum
                 )
                 gc.collect()
-                # Would be given the memory of the tensor, were it free.
+                # This would get the memory of the tensor if it were free.
                 others = [torch.zeros(1 << 18, dtype=dtype) for _ in range(8)]
                 client.barrier("freed")
                 good = good and bool((handle.wait() == 4.0).all()) and len(others) == 8
@@ -94,7 +94,7 @@ def broadcasts(rank: int) -> list[Any]:
 
 
 class OnDevice:
-    """An array of a GPU, as far as it is looked at."""
+    """An array that claims to be on a GPU."""
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, 0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from jobs import PACKAGE, PATIENCE, ROOT, require
 
-# What a worker of a test does.
+# The script of a test's worker.
 SAY_WHO = (
     "import os; print(*(os.environ[k] for k in "
     "('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'BASIN_WORKER_ID', 'MALLOC_MMAP_THRESHOLD_')))"
@@ -43,7 +43,7 @@ with basin.connect() as client:
     print(client.allreduce(numpy.ones(1), "x", op=basin.Sum)[0])
     client.barrier("end")
 """
-# Rank 0 dies by a signal in the middle of a round, then rank 1 with a code; rank 2 goes on alone.
+# Rank 0 dies by a signal in the middle of a round, then rank 1 with a code; rank 2 continues alone.
 TWO_DIE = """
 import os, signal
 import basin, numpy
@@ -78,7 +78,7 @@ bt.allgather_object("x" * 1000 * rank)
 if bt.rank() != 2:
     bt.shutdown()
 """
-# Rank 0 comes when it is told to.
+# Rank 0 starts on request.
 ONE_IS_LATE = """
 import os, sys
 import basin
@@ -112,7 +112,7 @@ else:
     names = ("RANK", "WORLD_SIZE", "BASIN_WORKER_ID")
     open(sys.argv[1], "w").write("{} of {} {}".format(*(os.environ[n] for n in names)))
 """
-# Takes SIGTERM and SIGINT as a wish, and ends in order.
+# Handles SIGTERM and SIGINT, and ends normally.
 SAYS_SIGNALS = """
 import signal, sys
 def on_signal(number, _):
@@ -160,7 +160,7 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 def state_of(process: int) -> str:
-    """Of /proc: R, S, Z and so on; empty when there is no such process."""
+    """The state in /proc: R, S, Z and so on; empty if there is no such process."""
     try:
         text = Path(f"/proc/{process}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -177,7 +177,7 @@ def children_of(process: int) -> list[int]:
 
 
 class Told(unittest.TestCase):
-    """What is told of the aggregator's log."""
+    """The lines about the aggregator's log."""
 
     def test_each_change_is_a_line(self) -> None:
         from basin.story import Story
@@ -193,7 +193,7 @@ class Told(unittest.TestCase):
                 entry("generation", reason="Generation 7.1: worker-0, worker-1."),
                 "2 workers have joined",
             ),
-            (entry("worker_reconnected", "worker-1"), "worker 1 has connected again"),
+            (entry("worker_reconnected", "worker-1"), "worker 1 has reconnected"),
             (entry("round_committed"), None),
             (entry("paused", reason="Too few."), "paused: Too few."),
             (entry("resumed", reason="The job goes on."), "resumed"),
@@ -235,10 +235,11 @@ class Launch(unittest.TestCase):
         self.assertIn("[1] fails", done.stderr)
         self.assertIn("worker 1 ended with 5", done.stderr)
         self.assertIn("was ended by SIGTERM", done.stderr)
-        cause = (
-            "basin-run: the job has failed: worker 1 ended with 5, and its last words were: fails"
+        self.assertEqual(
+            "basin-run: the job has failed: worker 1 ended with 5. "
+            "The last line of its stderr: fails",
+            done.stderr.splitlines()[-1],
         )
-        self.assertEqual(cause, done.stderr.splitlines()[-1])
 
     def test_workers_go_on_while_enough_are_left(self) -> None:
         done = run("-n", "3", "--min-workers", "2", "--", sys.executable, "-c", RANK_0_IS_KILLED)
@@ -290,7 +291,7 @@ class Launch(unittest.TestCase):
             self.assertEqual(0, process.returncode)
 
     def test_objects_outlive_who_gave_them(self) -> None:
-        """Whoever has given something last may end at once, and the others have it."""
+        """The last contributor may end at once, and the others still get its result."""
         for _ in range(3):
             done = run("-n", "3", "--", sys.executable, "-c", GIVES_AND_ENDS)
             self.assertEqual(0, done.returncode, done.stderr)
@@ -300,7 +301,7 @@ class Launch(unittest.TestCase):
 
     def test_who_died_is_reported_so_that_nobody_waits_for_its_lease(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            # An aggregator that, asked by nobody, misses a worker after an hour.
+            # An aggregator whose lease is an hour.
             patient = Path(folder) / "basind"
             given = """$(printf "%s\\n" "$@" | sed s/lease=.*/lease=1h/)"""
             patient.write_text(f'#!/bin/sh\nexec "{sys.argv[1]}" {given}\n')
@@ -391,7 +392,7 @@ class Launch(unittest.TestCase):
         assert process.stdout is not None
         grandchildren = [int(process.stdout.readline().split()[1]) for _ in range(2)]
         family = [*children_of(process.pid), *grandchildren]
-        self.assertEqual(5, len(family))  # The aggregator, too.
+        self.assertEqual(5, len(family))  # This includes the aggregator.
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
         self.assertEqual(128 + signal.SIGINT, process.returncode)

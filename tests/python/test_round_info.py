@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What the reply of a round says, and what an aborted one tells to do.
+"""The contents of a round's reply, and the advice of an aborted round.
 
 Usage: test_round_info.py BASIND LIBBASIN
 """
@@ -62,7 +62,7 @@ def replies(rank: int) -> Any:
     )
     with basin.connect() as client:
         lane = Lane(client)
-        # The last one is a member, and does not contribute.
+        # The last worker is a member, but does not contribute.
         summed = lane.reduce(RoundSpec(basin.Sum), w=weights, n=counts, withdraw=rank == 2)
         result = weakref.ref(summed)
         infos = [summed.info]
@@ -100,7 +100,7 @@ class RoundInfoTest(JobsTest):
             self.assertEqual(each[0][0], infos)
             self.assertEqual(pickle.loads(pickle.dumps(infos)), infos)
             self.assertEqual(len(infos), len(set(infos)))
-            self.assertTrue(freed)  # Nothing of an info keeps the received bytes.
+            self.assertTrue(freed)  # An info does not keep the received bytes alive.
             summed, weighted, broken, integers = infos
 
             self.assertEqual((3, ("w0", "w1")), (summed.world_size, summed.contributors))
@@ -128,7 +128,7 @@ class RoundInfoTest(JobsTest):
             self.assertEqual({}, integers.tensor_norms)
             self.assertIsNone(integers.norm)
             self.assertEqual([False, False, True], [info.auto_predivide for info in infos[:3]])
-            self.assertEqual(2.0, broken.spec.predivide)  # Of three workers.
+            self.assertEqual(2.0, broken.spec.predivide)  # The sum over three workers.
 
     def test_criterion_5_5_a_scale_that_f32_cannot_hold_is_told_as_what_it_is(self) -> None:
         for text, after in self.jobs.run(overflowing_scale, 2):

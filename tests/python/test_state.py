@@ -33,7 +33,7 @@ def hash_of(values: Any) -> str:
 
 
 def say(event: Path) -> None:
-    """Once; the test keeps what is written for those who come later."""
+    """Writes the state once; the test keeps it for late joiners."""
     with event.open("wb", buffering=0) as pipe:
         pipe.write(b"." * 8)
 
@@ -44,7 +44,7 @@ def hear(event: Path) -> None:
 
 
 def make_net() -> Any:
-    """Other values on each worker; with tensors that travel alone, buffers among them."""
+    """A model with different values on each worker, and with large tensors, including buffers."""
     torch.manual_seed(os.getpid())
     return nn.Sequential(
         nn.Linear(5, 10_000), nn.BatchNorm1d(10_000), nn.Tanh(), nn.Linear(10_000, 3)
@@ -58,7 +58,7 @@ def loss_of(net: Any, rank: int, step: int) -> torch.Tensor:
 
 
 class Training:
-    """One worker: what it began with, and what it had after each step."""
+    """The start of one worker, and its state after each step."""
 
     def __init__(self, bt: Any, rank: int, way: str = "DistributedOptimizer") -> None:
         self.bt, self.rank = bt, rank
@@ -114,13 +114,13 @@ def someone_has_joined() -> bool:
 
 
 def vanish() -> None:
-    """As a process that ends, for the others."""
+    """Ends like a process, from the others' view."""
     from basin.torch import context
 
     context.stop(finished=False)
 
 
-# ---- what workers do
+# ---- workers
 
 
 def members_and_joiners(rank: int, folder: str, members: int, total: int, way: str) -> Any:
@@ -140,7 +140,7 @@ def members_and_joiners(rank: int, folder: str, members: int, total: int, way: s
 
 
 def killed_and_replaced(rank: int, folder: str) -> Any:
-    if rank == 3:  # Another process, in place of rank 2.
+    if rank == 3:  # Another process replaces rank 2.
         hear(Path(folder) / "killed")
         os.environ["BASIN_WORKER_ID"] = "w2"
     with session() as bt:
@@ -178,8 +178,8 @@ def evicted_and_back(rank: int, _: str) -> Any:
 
 
 def joins_as_a_turn_ends(rank: int, folder: str) -> Any:
-    """A turn of waiting ends without the outcome; then come the outcome and who has joined by it,
-    and then the members look for who has joined."""
+    """A turn of waiting ends without the outcome; then the outcome arrives and admits a joiner,
+    and then the members look for joiners."""
     go = Path(folder) / "go"
     from basin import errors, worker
 
@@ -212,7 +212,7 @@ def joins_as_a_turn_ends(rank: int, folder: str) -> Any:
 
 
 def donor_is_gone(rank: int, folder: str, when: str) -> Any:
-    """The donor is rank 0. It dies when it hears that it is one, or while it is being asked."""
+    """The donor is rank 0. It dies when it learns that it is one, or while it serves."""
     go, die = Path(folder) / "go", Path(folder) / "die"
     if rank == 3:
         hear(go)
@@ -231,7 +231,7 @@ def donor_is_gone(rank: int, folder: str, when: str) -> Any:
         def get_from_who_dies(self: Any, lane: str, tensor: Any, *more: Any) -> None:
             if tensor.name == "w0/2":
                 say(die)
-                while True:  # Until it is known to be dead.
+                while True:  # Until its death is known.
                     with contextlib.suppress(Exception):
                         get(self, lane, tensor, *more)
                         continue
@@ -258,7 +258,7 @@ def donor_is_gone(rank: int, folder: str, when: str) -> Any:
 
 
 def joins_wrongly(rank: int, folder: str, mistake: str) -> Any:
-    """Rank 2 joins late and cannot; the others go on."""
+    """Rank 2 tries to join late but cannot; the others continue."""
     go = Path(folder) / "go"
     if rank == 2:
         hear(go)
@@ -319,7 +319,8 @@ def joins_wrongly(rank: int, folder: str, mistake: str) -> Any:
 
 
 def joins_between_optimizers(rank: int, folder: str) -> Any:
-    """Two optimizers that take turns. Who joins between them is told so, and can start again."""
+    """Two optimizers take turns. A worker that joins between them gets an error, and can start
+    again."""
     go = Path(folder) / "go"
     if rank == 2:
         hear(go)
@@ -390,8 +391,8 @@ class StateTest(JobsTest):
             )
 
     def assert_level(self, outcomes: list[Any], joiners: list[int]) -> None:
-        """After each step everybody has the same parameters, moments and learning rate, and who
-        has joined began with what the others had then, and with buffers of one of them."""
+        """After each step all workers have the same parameters, moments and learning rate, and a
+        joiner began with the others' state, and with the buffers of one of them."""
         ends = [max(history) for _, history, _ in outcomes]
         self.assertEqual(len(set(ends)), 1, ends)
         first = outcomes[0]
@@ -402,7 +403,7 @@ class StateTest(JobsTest):
                 self.assertEqual(first[1][step][:4], described[:4], f"worker {i}, step {step}")
             if i in joiners:
                 self.assertGreaterEqual(began, 3)
-                # Two that come at once may be let in by different verdicts.
+                # Different verdicts may admit two workers that arrive at the same time.
                 there = [other for _, other, _ in outcomes if other is not history]
                 buffers = [other[began][4] for other in there if began in other]
                 self.assertIn(history[began][4], buffers)

@@ -31,7 +31,7 @@ from torch_jobs import (  # noqa: E402
     sgd,
 )
 
-# ---- what workers do
+# ---- workers
 
 
 def one_backward(rank: int) -> Any:
@@ -50,7 +50,7 @@ def training(rank: int) -> Any:
         optimizer = bt.DistributedOptimizer(optimizer, net.named_parameters())
         scheduler = scheduler_first(optimizer, step_size=3, gamma=0.5)
         for step in range(10):
-            # Both ways to clear gradients.
+            # Uses both ways to clear gradients.
             optimizer.zero_grad(set_to_none=step % 2 == 0)
             loss_of(net, rank, step).backward()
             nn.utils.clip_grad_norm_(net.parameters(), 0.05)
@@ -84,12 +84,12 @@ def micro_batches(rank: int) -> Any:
         result = gradients(net)
         optimizer.step()
         optimizer.zero_grad()
-        # The last backward does not reach all that was accumulated.
+        # The last backward does not reach all accumulated parameters.
         with optimizer.no_sync():
             loss_of(net, rank, 3).backward()
         net[2].bias.sum().backward()
         rest = gradients(net)
-        # All under no_sync: step() must not apply this worker's own gradient.
+        # All backwards are under no_sync: step() must not apply the local gradient.
         optimizer.zero_grad()
         with optimizer.no_sync():
             loss_of(net, rank, 4).backward()
@@ -105,7 +105,7 @@ def skipped_parameters(rank: int) -> Any:
             nn.init.constant_(p, 1.0)
         optimizer = sgd(net, bt)
         x = torch.full((1, 2), rank + 1.0, dtype=torch.float64)
-        # a by all, b by rank 1 alone, c by nobody.
+        # All reach a, only rank 1 reaches b, and no worker reaches c.
         loss = net["a"](x).sum() + (net["b"](x).sum() if rank == 1 else 0.0)
         loss.backward()
         first = gradients(net)
@@ -128,7 +128,7 @@ def failing_backward(rank: int) -> Any:
         optimizer = sgd(net, bt)
         text = ""
         if rank == 2:
-            # The second layer's gradients are pushed before the first layer's fail.
+            # The second layer's gradients are pushed before the first layer fails.
             hidden = Fails.apply(net[0](batch(rank)))
             try:
                 net[2](net[1](hidden)).square().mean().backward()
@@ -145,7 +145,7 @@ def failing_backward(rank: int) -> Any:
 
 
 def retried(rank: int) -> Any:
-    """Nobody's commit is taken, so that the round is aborted, and nothing of it is missing."""
+    """No commit is accepted, so the round is aborted with complete gradients."""
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt)
@@ -160,15 +160,15 @@ def retried(rank: int) -> Any:
 
 
 def aborted_midway(rank: int, folder: str) -> Any:
-    """The reduction of the last layer aborts the round, and the backward of one worker comes to the
-    first layer when that is known."""
+    """The reduction of the last layer aborts the round, and the backward of one worker reaches the
+    first layer after it has learned that."""
     with session() as bt:
         torch.manual_seed(7)
         first = nn.Linear(5, 4)
         net = nn.Sequential(first, nn.Linear(4, 3))
         alone = copy.deepcopy(net)
         optimizer = sgd(net, bt, postscale_factor=1e300)
-        known = Path(folder) / "known"  # A FIFO.
+        known = Path(folder) / "known"  # This is a FIFO.
 
         def wait(_: torch.Tensor) -> None:
             known.read_bytes()
@@ -186,7 +186,7 @@ def aborted_midway(rank: int, folder: str) -> Any:
 
 
 def half_a_backward(rank: int, way: str) -> Any:
-    """Every backward fails midway, so the round is aborted and half a gradient is left."""
+    """Every backward fails midway, so the round is aborted and a partial gradient is left."""
     with session() as bt:
         net = model()
         wrapped = bt.DistributedDataParallel(net) if way == "model" else net
@@ -226,7 +226,7 @@ def steps_without_backward(rank: int) -> Any:
         optimizer.step()
         after_one = [p.detach().clone() for p in net.parameters()]
         optimizer.zero_grad()
-        optimizer.step()  # Nobody has anything.
+        optimizer.step()  # No worker contributes.
         return after_one, [p.detach() for p in net.parameters()], gradients(net)
 
 
@@ -352,7 +352,7 @@ def after_fork(rank: int) -> Any:
         optimizer = sgd(net, bt)
         child = os.fork()
         if child == 0:
-            # Inert: the gradient is the child's own.
+            # Basin does nothing: the gradient is the child's own.
             loss_of(net, rank).backward()
             mine = zip(gradients(net), local_gradients(rank))
             optimizer.step()
@@ -377,7 +377,7 @@ def outcome_unknown(rank: int) -> Any:
         optimizer = sgd(net, bt)
         texts = []
         if rank == 0:
-            # The others begin when this worker has seen its deadline pass.
+            # The others begin after this worker's deadline has passed.
             texts.append(expect("OutcomeUnknown", loss_of(net, rank).backward))
             out_of_reach = all(p.grad is None for p in net.parameters())
             texts.append(expect("FailedPrecondition", optimizer.step))
@@ -418,7 +418,7 @@ def against_ddp(rank: int, folder: str) -> Any:
     return text, max(float((a - b).detach().abs().max()) for a, b in pairs)
 
 
-# ---- what is seen of it
+# ---- checks
 
 
 class OptimizerTest(TorchTest):
@@ -456,7 +456,7 @@ class OptimizerTest(TorchTest):
         for rank, (local, result, rest, text) in enumerate(self.run_job(micro_batches)):
             self.assert_close(local_gradients(rank, 0), local, 0.0)
             self.assert_close(expected, result)
-            # One more step has been made: compared by what all hold.
+            # One more step was run: compare the states of all workers.
             self.assertTrue(all(gradient is not None for gradient in rest))
             self.assertIn("no_sync", text)
 
@@ -555,7 +555,7 @@ class OptimizerTest(TorchTest):
         for dtype, scale, bound in (
             (torch.bfloat16, 1.0, 2**-8),
             (torch.float16, 1.0, 2**-11),
-            (torch.float16, 1e-12, 2**-11),  # Below what float16 has, without the wire's scale.
+            (torch.float16, 1e-12, 2**-11),  # Too small for float16 without the wire's scale.
         ):
             outcomes = self.run_job(narrow_wire, dtype, scale)
             total = torch.stack([x for _, x, _ in outcomes])

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Micro-batches: what is accumulated, when it travels, and what it is divided by.
+"""Micro-batches: what is accumulated, when it is sent, and what it is divided by.
 
 Usage: test_torch_accumulation.py BASIND LIBBASIN
 """
@@ -32,11 +32,13 @@ from torch_jobs import (  # noqa: E402
 )
 
 WAYS = ("optimizer", "model")
-early_backward = torch.autograd.backward  # As `from torch.autograd import backward` has it.
+early_backward = (
+    torch.autograd.backward
+)  # The function that `from torch.autograd import backward` binds.
 
 
 def wrap(bt: Any, net: Any, way: str, **options: Any) -> tuple[Any, Any, Any]:
-    """The model to call, the optimizer to step, and which of them has the lane."""
+    """Returns the model, the optimizer, and which of them has the lane."""
     if way == "optimizer":
         optimizer = sgd(net, bt, **options)
         return net, optimizer, optimizer
@@ -45,15 +47,15 @@ def wrap(bt: Any, net: Any, way: str, **options: Any) -> tuple[Any, Any, Any]:
 
 
 def mean_of_sums(steps: tuple[int, ...]) -> list[torch.Tensor]:
-    """Over workers, of the sum over micro-batches."""
+    """The average over workers of the sum over micro-batches."""
     return [sum(each) for each in zip(*(average(step) for step in steps))]
 
 
-# ---- what workers do
+# ---- workers
 
 
 def quiet_until_the_last(rank: int, way: str) -> Any:
-    """Which functions of the library that may send are called in each backward."""
+    """The sending functions of the library that are called in each backward."""
     from basin import worker
 
     called: list[str] = []
@@ -105,8 +107,8 @@ def buffers_of_a_window(rank: int) -> Any:
 
 
 def traced(rank: int) -> Any:
-    """The order of gradients, pushes and the end of the backward, over twelve tensors; and which
-    outputs are alive after it."""
+    """Records the order of gradients, pushes and the end of the backward, over twelve tensors, and
+    which outputs are alive after it."""
     from basin.worker import Worker
 
     with session() as bt:
@@ -150,7 +152,7 @@ def traced(rank: int) -> Any:
 
 
 def used_early_alone(rank: int, way: str) -> Any:
-    """The first micro-batch reaches all, the last one a bias alone; then nobody reaches any."""
+    """The first micro-batch reaches all parameters, the last only a bias; then none is reached."""
     with session() as bt:
         net, optimizer, lane = wrap(bt, model(), way)
         with lane.no_sync():
@@ -180,13 +182,13 @@ def windows(rank: int, way: str) -> Any:
             seen.append((applied, *counted))
             with torch.no_grad():
                 for parameter, before in zip(net.parameters(), given):
-                    parameter.copy_(before)  # So that all windows start from the same model.
+                    parameter.copy_(before)  # All windows start from the same model.
         return seen, lane.totals().rounds
 
 
 def clips_a_short_window(rank: int, way: str) -> Any:
     """Windows of three, clipped by torch; worker 0 has two backwards in each. It is refused in the
-    first step, where it takes part with nothing then, and reduces by hand in the second."""
+    first step, where it then does not contribute, and calls sync_gradients() in the second."""
     with session() as bt:
         net, optimizer, lane = wrap(bt, model(), way, backward_passes_per_step=3)
         text, clipped = "", []
@@ -206,7 +208,7 @@ def clips_a_short_window(rank: int, way: str) -> Any:
 
 
 def writes_that_are_right(rank: int, how: str) -> Any:
-    """Windows of three that are short on all, and what may be written to their gradients."""
+    """Windows of three that are short on all workers, and the allowed writes to their gradients."""
     with session() as bt:
         net = bt.DistributedDataParallel(model(), backward_passes_per_step=3)
         optimizers = [SGD(layer.parameters(), lr=0.1) for layer in (net.module[0], net.module[2])]
@@ -231,7 +233,7 @@ def writes_that_are_right(rank: int, how: str) -> Any:
 
 
 def one_too_many(rank: int, way: str) -> Any:
-    """The last worker runs three backwards where the window is of two, and goes on with a step."""
+    """The last worker runs three backwards in a window of two, and continues with a step."""
     with session() as bt:
         net, optimizer, lane = wrap(bt, model(), way, backward_passes_per_step=2)
         optimizer.param_groups[0]["lr"] = 0.0
@@ -246,7 +248,7 @@ def one_too_many(rank: int, way: str) -> Any:
         for step in (3, 4):
             loss_of(net, rank, step).backward()
         second = gradients(net)
-        # A step that is left out, by a scaler, say.
+        # A skipped step, as by a scaler.
         optimizer.zero_grad()
         for step in (5, 6):
             loss_of(net, rank, step).backward()
@@ -269,7 +271,7 @@ def windows_of_two_models(rank: int) -> Any:
 
 
 def leave_out(rank: int, way: str, how: str) -> Any:
-    """All leave the first step out, and only the first worker has data for the second."""
+    """All workers skip the first step, and only the first worker has data for the second."""
     with session() as bt:
         net, optimizer, lane = wrap(bt, model(), way)
         loss_of(net, rank, 0).backward()
@@ -287,7 +289,7 @@ def leave_out(rank: int, way: str, how: str) -> Any:
 
 
 def drop_what_failed(rank: int) -> Any:
-    """Every backward fails when something was sent, and the next window begins anew."""
+    """Every backward fails after something was sent, and the next window starts again."""
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt, backward_passes_per_step=2)
@@ -300,7 +302,7 @@ def drop_what_failed(rank: int) -> Any:
             net[2](hidden).sum().backward()
         except ZeroDivisionError:
             optimizer.zero_grad()
-        optimizer.contribute(samples=7)  # A batch that is left out after all.
+        optimizer.contribute(samples=7)  # A batch that is then left out.
         for step in (1, 2):
             optimizer.contribute(samples=4)
             loss_of(net, rank, step).backward()
@@ -315,10 +317,10 @@ def by_hand(rank: int) -> Any:
             loss_of(net, rank, 0).backward()
             within = expect("FailedPrecondition", optimizer.sync_gradients)
         if rank == 2:
-            optimizer.zero_grad()  # It has nothing, and takes part.
+            optimizer.zero_grad()  # It takes part without a contribution.
         optimizer.sync_gradients()
         first = gradients(net)
-        optimizer.sync_gradients()  # There is a result already.
+        optimizer.sync_gradients()  # .grad already has a result.
         optimizer.step()
         return within, first, optimizer.totals().rounds
 
@@ -341,7 +343,7 @@ def misuse(rank: int, way: str) -> Any:
                 raise ZeroDivisionError
         except ZeroDivisionError:
             pass
-        # Sent on the first micro-batch, and not on the last.
+        # Sent in the first micro-batch, but not in the last.
         optimizer.zero_grad()
         loss_of(net, rank, 3).backward()
         with lane.no_sync():
@@ -352,7 +354,7 @@ def misuse(rank: int, way: str) -> Any:
 
 
 def no_sync_around(rank: int, way: str, part: str) -> Any:
-    """A window of three micro-batches, with no_sync() around a part of the first two alone."""
+    """A window of three micro-batches, with no_sync() around only a part of the first two."""
     with session() as bt:
         net, optimizer, lane = wrap(bt, model(), way)
         for step in range(2):
@@ -419,7 +421,7 @@ def uneven(rank: int, way: str) -> Any:
 
 
 def as_ddp(rank: int, folder: str, passes: int) -> Any:
-    """A script for DistributedDataParallel: the same over gloo and over Basin."""
+    """The same DistributedDataParallel script over gloo and over Basin."""
     from torch import distributed
     from torch.nn.parallel import DistributedDataParallel
 
@@ -475,7 +477,7 @@ def divides_again(rank: int, op: str, factor: float, weighted: Mapping[str, str]
 
 
 def divides_by_micro_batches(rank: int, count: int, synced: bool, weight_by: str | None) -> Any:
-    """.grad divided by N, after windows of `count`, or so many backwards that all send."""
+    """.grad divided by N, after windows of `count`, or after `count` backwards that all send."""
     with session() as bt:
         net = model()
         options: dict[str, Any] = {"op": bt.Average}
@@ -497,7 +499,7 @@ def divides_by_micro_batches(rank: int, count: int, synced: bool, weight_by: str
 
 
 def written_after_a_step(rank: int, how: str, passes: int) -> Any:
-    """Gradients that Basin has not seen being made, in a step that comes after another."""
+    """Gradients that were computed without Basin, in a step after another one."""
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt, backward_passes_per_step=passes)
@@ -520,7 +522,7 @@ def written_after_a_step(rank: int, how: str, passes: int) -> Any:
         optimizer.sync_gradients()
         result = gradients(net)
         optimizer.step()
-        optimizer.step()  # The same results once more are nobody's own.
+        optimizer.step()  # Writing the same results again does not make them local.
         return text, own, result
 
 
@@ -568,7 +570,7 @@ def joins_as_ddp(rank: int) -> Any:
     seen = []
     with net.join(enable=False):
         loss_of(net, rank).backward()
-    # Nothing was told: all are there.
+    # No warning was logged: all contributed.
     place = bt.rank(), bt.size()
     optimizer.zero_grad()
     refused = expect("FailedPrecondition", lambda: leave_local(net, rank))
@@ -589,7 +591,7 @@ def leave_local(net: Any, rank: int) -> None:
         loss_of(net, rank).backward()
 
 
-# ---- what is seen of it
+# ---- checks
 
 
 class AccumulationTest(TorchTest):
@@ -626,7 +628,7 @@ class AccumulationTest(TorchTest):
             self.assertEqual(12, trace.count("gradient"))
             last = len(trace) - 1 - trace[::-1].index("gradient")
             self.assertLess(trace.index("push"), last)
-            # When the last gradient is made, the backward has not returned.
+            # When the last gradient is ready, the backward has not returned.
             self.assertGreaterEqual(share, 0.8)
             self.assertEqual("commit", trace[-1])
 
@@ -689,7 +691,7 @@ class AccumulationTest(TorchTest):
             self.assertEqual(1, rounds)
 
     def test_criterion_4_5_no_sync_is_about_the_backward_alone(self) -> None:
-        # Around the forward alone it does nothing: three rounds, and the same sum.
+        # Around only the forward it does nothing: three rounds, and the same sum.
         for way in WAYS:
             for part, expected in (("forward", 3), ("backward", 1), ("both", 1)):
                 with self.subTest(way, part=part):
@@ -703,7 +705,8 @@ class AccumulationTest(TorchTest):
                 (text, counted), *others = self.run_job(first_instead_of_last, way)
                 self.assertIn("step() of step 0 was called on a gradient of parameter 0.", text)
                 self.assertIn("Run the last backward outside of no_sync()", text)
-                # The commit says how many there are: all can see that some are missing.
+                # The commit has the number of micro-batches, so all workers see that some are
+                # missing.
                 self.assertEqual([("", 1 + 3 + 3)] * (WORKERS - 1), others)
                 self.assertEqual(1 + 3 + 3, counted)
 

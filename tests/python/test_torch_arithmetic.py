@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What .grad is computed by: scales, weights, counts, norms and loss scales.
+"""How .grad is computed: scales, weights, counts, norms and loss scales.
 
 Usage: test_torch_arithmetic.py BASIND LIBBASIN
 """
@@ -31,7 +31,7 @@ SEEDS = range(6)
 
 
 class Constant(nn.Module):
-    """A model whose gradient is what the caller wants."""
+    """A model with a gradient that the caller chooses."""
 
     def __init__(self, size: int = 7) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def by(weight_by: str, contributes: str) -> dict[str, Any]:
     return {"op": basin.WeightedAverage, "weight_by": weight_by, "contributes": contributes}
 
 
-# ---- what workers do
+# ---- workers
 
 
 def every_path(rank: int, ops: dict[str, dict[str, Any]]) -> Any:
@@ -140,7 +140,8 @@ def without_op(rank: int) -> Any:
 
 
 def effective_batch(rank: int) -> Any:
-    """Two rounds, and two of those that are left when the last worker has no more data."""
+    """Two rounds of all workers, and two of the others after the last worker has run out of
+    data."""
     infos: list[Any] = []
     with session(min_workers=1) as bt:
         net = Constant()
@@ -205,7 +206,7 @@ WINDOWS = ("no_sync", "model", "hook")
 
 
 def windows_of_means(rank: int, way: str, weight_by: str, counts: tuple[int, int]) -> Any:
-    """A window that a second backward is to be added to, and what comes after its refusal."""
+    """A second backward in a window of means, and the calls after its refusal."""
     with session() as bt, contextlib.ExitStack() as stack:
         net = Constant()
         called: Any = net
@@ -233,7 +234,7 @@ def windows_of_means(rank: int, way: str, weight_by: str, counts: tuple[int, int
 
         run(counts[0], rank + 1.0, accumulates())
         other = model()
-        loss_of(other, rank).backward()  # It does not come by.
+        loss_of(other, rank).backward()  # It is not reached.
         texts = [
             expect("InvalidArgument", run, counts[1], 99.0, within)
             for within in (accumulates(), contextlib.nullcontext())
@@ -278,7 +279,7 @@ def without_data(rank: int) -> Any:
 
 
 def refused_backward(rank: int) -> Any:
-    """The second backward of a window is refused; what it left behind is not sent."""
+    """The second backward of a window is refused; its remains are not sent."""
     with session() as bt:
         net = Constant()
         optimizer = sgd(net, bt, backward_passes_per_step=2, **by("samples", "sum"))
@@ -327,7 +328,7 @@ def short_window_with_scaler(rank: int) -> Any:
 
 
 def skipped_layer(rank: int) -> Any:
-    """The last worker does not come by the second layer, and nobody by the third."""
+    """The last worker does not reach the second layer, and no worker reaches the third."""
     with session() as bt:
         net = nn.ModuleList([Constant(), Constant(), Constant()])
         wrapped = bt.DistributedDataParallel(net, op=bt.Average, divide_by_present=True)
@@ -398,7 +399,7 @@ def local_clip(bt: Any, optimizer: Any, net: Any, rank: int) -> None:
 
 
 def scaled_steps(rank: int) -> Any:
-    """One worker alone has an infinity, in the second step."""
+    """Only one worker has an infinity, in the second step."""
     with session() as bt:
         net = Constant()
         optimizer = sgd(net, bt, wire_dtype=torch.float16)
@@ -460,7 +461,7 @@ def other_scales(rank: int) -> Any:
 
 class TwoHeads(nn.Module):
     """A sentence head and a token head over one layer, in float32, and rows of which a mask counts
-    some for the second. Rows fall to micro-batches of workers as the seed wants."""
+    some for the second. The seed distributes the rows among micro-batches of workers."""
 
     rows = 30
 
@@ -486,7 +487,7 @@ class TwoHeads(nn.Module):
         return (self.worker == rank) & (self.micro_batch == k)
 
     def losses(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of each of these rows, and of those of them that are masked."""
+        """The losses of these rows, and of the masked ones among them."""
         hidden = torch.tanh(self.x @ self.layer)
         first = (hidden @ self.nsp - self.y).square()[rows]
         second = (hidden @ self.mlm - self.z).square()[rows & self.masked]
@@ -556,7 +557,7 @@ def equal_micro_batches(rank: int) -> Any:
 
 
 def lost_between(rank: int) -> Any:
-    """The last worker counts, and is gone before the gradients."""
+    """The last worker counts, and leaves before the gradients."""
     with session(min_workers=1) as bt:
         net = Constant()
         optimizer = sgd(net, bt, op=bt.Sum)
@@ -575,7 +576,7 @@ def lost_between(rank: int) -> Any:
 
 
 def evaluates_between(rank: int, way: str) -> Any:
-    """All count for an evaluation; the last worker is gone before the next gradients."""
+    """All count for an evaluation; the last worker leaves before the next gradients."""
     with session(min_workers=1) as bt:
         net = Constant()
         sgd(net, bt)
@@ -594,7 +595,7 @@ def evaluates_between(rank: int, way: str) -> Any:
 
 
 def failed_elsewhere(rank: int) -> Any:
-    """Counts were told of two models, and the backward of the second one fails."""
+    """Counts were given for two models, and the backward of the second one fails."""
     with session() as bt:
         nets = [model(), model()]
         optimizers = [sgd(net, bt, **by("samples", "sum")) for net in nets]
@@ -611,7 +612,7 @@ def failed_elsewhere(rank: int) -> Any:
 
 
 def told_twice(rank: int) -> Any:
-    """Of a batch that is left out, samples; of the one that is not, tokens alone."""
+    """Samples of a batch that is left out, and only tokens of the next one."""
     with session() as bt:
         net = Constant()
         optimizer = sgd(net, bt)
@@ -628,7 +629,7 @@ def other_names(rank: int) -> Any:
         return expect("Mismatch", bt.total_counts, counts)
 
 
-# ---- what is seen of it
+# ---- checks
 
 OPS: dict[str, dict[str, Any]] = {
     "sum": {"op": "Sum", "prescale_factor": 1 / 3, "postscale_factor": 5.0},
@@ -647,7 +648,7 @@ OPS: dict[str, dict[str, Any]] = {
 
 class TorchArithmeticTest(TorchTest):
     def expected(self, options: dict[str, Any]) -> torch.Tensor:
-        """As the contract says it, step by step in float32."""
+        """The contract's definition, step by step in float32."""
         f = options.get("gradient_predivide_factor", 1.0)
         f = 2.0 if f == "auto" else f
         s, q = options.get("prescale_factor", 1.0), options.get("postscale_factor", 1.0)
@@ -720,7 +721,7 @@ class TorchArithmeticTest(TorchTest):
             for text in (silent, other):
                 self.assertIn("contribute(tokens=...) of the optimizer", text)
             self.assertIn("tokens", negative)
-            self.assertEqual([3.0] * 7, got[0].tolist())  # NaN times nothing is nothing.
+            self.assertEqual([3.0] * 7, got[0].tolist())  # NaN with weight 0 adds nothing.
             self.assertEqual(((0, 1, 2), None), (weights, samples))
 
     def test_criterion_3_2_a_window_of_sums_is_divided_by_all_that_was_counted(self) -> None:
@@ -768,7 +769,7 @@ class TorchArithmeticTest(TorchTest):
                 self.assertAlmostEqual(-0.3, each, delta=1e-6)
             self.assertEqual([3.0] * 7, of_sums)
             self.assertEqual((14, 2 * WORKERS), (counts.tokens, counts.micro_batches))
-            # What is refused does not depend on the data.
+            # The refusal does not depend on the data.
             self.assertEqual(2, len(texts))
             for text in texts:
                 self.assertIn('contributes="mean" is for windows of one', text)
@@ -836,7 +837,7 @@ class TorchArithmeticTest(TorchTest):
     def test_criterion_1_7_a_sum_that_overflows_in_half_is_told(self) -> None:
         for overflow, nonfinite, gradient in self.run_job(half_sums):
             self.assertTrue(overflow)
-            self.assertIsNone(nonfinite)  # No input was.
+            self.assertIsNone(nonfinite)  # All inputs were finite.
             self.assertEqual([float("inf")] * 7, gradient.tolist())
 
     def test_criterion_5_3_loss_scales_that_differ_are_refused(self) -> None:

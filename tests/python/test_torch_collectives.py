@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Collective calls of basin.torch: tensors, groups of tensors, values of one worker for all.
+"""Collective calls of basin.torch: tensors, groups of tensors, broadcasts.
 
 Usage: test_torch_collectives.py BASIND LIBBASIN
 """
@@ -19,7 +19,7 @@ from torch_jobs import (  # noqa: E402
     session,
 )
 
-# ---- what workers do
+# ---- workers
 
 
 def broadcasts(rank: int) -> Any:
@@ -48,7 +48,7 @@ def tensors_reduced(rank: int) -> Any:
 
 
 def through_reductions(rank: int) -> Any:
-    """The gradients of what was reduced, by how it was; every worker has another loss."""
+    """The gradients through reductions, by their kind; every worker has a different loss."""
     import basin
 
     with session() as bt:
@@ -85,7 +85,7 @@ def groups(rank: int) -> Any:
         whole = torch.full((2, 2), rank + 1, dtype=torch.int64)
         turned = torch.arange(6.0, dtype=torch.float64).reshape(2, 3).t() * (rank + 1)
         new = bt.grouped_allreduce([floats, whole, turned], "group", op=bt.Sum)
-        # A tensor of the name of a group, and a smaller group.
+        # A tensor with the name of a group, and a smaller group.
         alone = bt.allreduce(torch.tensor(1.0), "group", op=bt.Sum)
         fewer = bt.grouped_allreduce([floats, whole], "group", op=bt.Max)
         untouched = floats.tolist()
@@ -109,7 +109,7 @@ def sparse_group(bt: Any, *group: torch.Tensor) -> None:
 def polled(rank: int) -> Any:
     with session() as bt:
         if rank == 0:
-            # The others have not begun: they wait for the barrier.
+            # The others have not begun, because they wait for the barrier.
             handle = bt.allreduce_async(torch.tensor(1.0), "polled", op=bt.Sum)
             before = bt.poll(handle)
             bt.barrier("seen")
@@ -124,7 +124,7 @@ def polled(rank: int) -> Any:
 
 
 def calls_that_time_out(rank: int) -> Any:
-    """Of the calls that wait as long as init() says: rank 0 gives up first, and calls again."""
+    """The calls that wait for round_timeout: rank 0 times out first, and calls again."""
     with session(round_timeout=60.0) as bt:
         here = basin_context()
         outcomes = []
@@ -155,12 +155,12 @@ def basin_context() -> Any:
     return context.current()
 
 
-# ---- what is seen of it
+# ---- checks
 
 
 class CollectivesTest(TorchTest):
     def test_gradients_flow_through_sums_and_averages(self) -> None:
-        scale, samples = 111, 6  # Of the losses, and of the counts, over all workers.
+        scale, samples = 111, 6  # The sums of the losses and of the counts over all workers.
         for rank, gradients, untracked, texts, in_place in self.run_job(through_reductions):
             expected = {
                 "sum": 0.5 * scale,

@@ -33,7 +33,7 @@ from torch_jobs import (  # noqa: E402
 
 Sgd = torch.optim.SGD
 
-# ---- what workers do
+# ---- workers
 
 
 def one_backward(rank: int) -> Any:
@@ -44,7 +44,7 @@ def one_backward(rank: int) -> Any:
 
 
 def normed() -> Any:
-    """With batch normalisation: its running statistics differ from worker to worker."""
+    """A model with batch normalisation, whose running statistics differ among workers."""
     torch.manual_seed(7)
     return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)).double()
 
@@ -68,7 +68,7 @@ def as_torch_ddp(rank: int, folder: str) -> Any:
     train(torch_ddp, rank, 5)
     torch_ddp.eval()
     with torch.no_grad():
-        evaluated = torch_ddp(batch(0, 9))  # Here the buffers of rank 0 come.
+        evaluated = torch_ddp(batch(0, 9))  # Here the buffers of rank 0 arrive.
     distributed.destroy_process_group()
     with session() as bt:
         net = normed()
@@ -120,7 +120,7 @@ def accumulation(rank: int) -> Any:
         loss_of(ddp, rank, 2).backward()
         result = gradients(ddp)
         optimizer.step()
-        # A result, then a gradient that is added to it locally, then another round.
+        # A result, then a gradient that is added locally, then another round.
         optimizer.zero_grad()
         loss_of(ddp, rank, 3).backward()
         with ddp.no_sync():
@@ -131,7 +131,7 @@ def accumulation(rank: int) -> Any:
 
 
 def as_nanogpt_does(rank: int) -> Any:
-    """Three micro-batches before each step, of which the last one sends."""
+    """Three micro-batches before each step, of which only the last one sends."""
     with session() as bt:
         ddp = bt.DistributedDataParallel(model())
         optimizer = Sgd(ddp.parameters(), lr=0.1)
@@ -212,7 +212,7 @@ def divide_by_zero(_: torch.Tensor) -> torch.Tensor:
 
 
 def retried(rank: int) -> Any:
-    """Nobody's commit is taken at first, neither of gradients nor of buffers."""
+    """At first no commit is accepted, neither of gradients nor of buffers."""
     with session() as bt:
         ddp = bt.DistributedDataParallel(normed())
         optimizer = Sgd(ddp.parameters(), lr=0.1)
@@ -240,7 +240,7 @@ def outcome_unknown(rank: int) -> Any:
 
 
 class Tied(nn.Module):
-    """One weight in two places."""
+    """A model that uses one weight in two places."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -262,7 +262,7 @@ def tied(rank: int) -> Any:
 
 
 def kept_graph(rank: int) -> Any:
-    """Two losses with one graph, which has saved buffers: those of a frozen normalisation."""
+    """Two losses with one graph, which has saved the buffers of a frozen normalisation."""
     with session() as bt:
         net = normed()
         net[1].eval()
@@ -326,7 +326,7 @@ def after_fork(rank: int) -> Any:
 def initialized_again(rank: int) -> Any:
     with session() as bt:
         ddp = bt.DistributedDataParallel(model())
-    # Another job: who is early would be a late joiner of workers that are about to leave.
+    # Another job, because an early worker would join the old one late.
     with session() as bt:
         text = expect("FailedPrecondition", ddp, batch(rank))
         again = bt.DistributedDataParallel(ddp.module)
@@ -359,14 +359,14 @@ def habits(rank: int) -> Any:
         ddp.load_state_dict(ddp.state_dict())
         pickle.dumps(ddp.module)
         assert isinstance(ddp, nn.Module) and basin.torch is bt
-    # After shutdown() its module is an ordinary model.
+    # After shutdown() the module is an ordinary model.
     texts["shut down"] = expect("FailedPrecondition", loss_of, ddp, rank)
     loss_of(ddp.module, rank).backward()
     Sgd(ddp.parameters(), lr=0.1).step()
     return texts, gradients(ddp)
 
 
-# ---- what is seen of it
+# ---- checks
 
 
 class DataParallelTest(TorchTest):
@@ -392,7 +392,7 @@ class DataParallelTest(TorchTest):
 
     def test_a_forward_of_one_worker_waits_for_nobody(self) -> None:
         outcomes = self.run_job(evaluation_of_one)
-        self.assertEqual(5, int(outcomes[2][2]))  # Batches that rank 0 has counted.
+        self.assertEqual(5, int(outcomes[2][2]))  # The number of batches that rank 0 has counted.
         self.assert_same_bits(outcomes)
 
     def test_no_sync_accumulates_and_refuses_step(self) -> None:
@@ -491,7 +491,7 @@ class DataParallelTest(TorchTest):
         net = model()
         optimizer = Sgd(net.parameters(), lr=0.1)
         norms = []
-        for step in (0, 2):  # The overflow of one worker makes all skip step 1.
+        for step in (0, 2):  # The overflow of one worker makes all workers skip step 1.
             average_of(net, (step,))
             norms.append(float(nn.utils.clip_grad_norm_(net.parameters(), 0.05)))
             optimizer.step()

@@ -1,8 +1,8 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """The examples for PyTorch, and the scripts of docs/migrating.md before and after.
 
-Horovod is not installed: of its script the lines that stay are run under Basin, and must train
-what the script for DistributedDataParallel trains.
+Horovod is not installed: the test runs only the migrated script under Basin, which must train
+the same as the script for DistributedDataParallel.
 
 Usage: test_torch_examples.py BASIND LIBBASIN
 """
@@ -37,7 +37,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def under_basin(script: Path, *arguments: str, workers: int = WORKERS) -> list[str]:
-    """The lines that its workers print, without their ranks."""
+    """The lines that the workers print, without their ranks."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "basin.launch", "-n", str(workers), "--"),
@@ -142,7 +142,7 @@ class Migrating(unittest.TestCase):
 
 
 def difference(kind: str) -> str:
-    """Of the script before and after, whole, without the line of the licence."""
+    """The complete diff of the script before and after, without the line of the licence."""
     before, after = (
         (MIGRATING / f"{kind}_{when}.py").read_text().splitlines(keepends=True)[1:]
         for when in ("before", "after")

@@ -30,7 +30,7 @@ from torch_jobs import (  # noqa: E402
 TorchDdp = nn.parallel.DistributedDataParallel
 Sgd = torch.optim.SGD
 
-# ---- what workers do
+# ---- workers
 
 
 @contextlib.contextmanager
@@ -54,7 +54,7 @@ def hooked(bt: Any, net: nn.Module, state: dict[str, Any] | None = None, **optio
 
 
 def deep() -> Any:
-    """Of more than one bucket of 1 MB."""
+    """A model with more than one bucket of 1 MB."""
     torch.manual_seed(7)
     return nn.Sequential(
         nn.Linear(5, 400), nn.Tanh(), nn.Linear(400, 400), nn.Tanh(), nn.Linear(400, 3)
@@ -103,13 +103,13 @@ class Branches(nn.Module):
 
 
 def unused(rank: int) -> Any:
-    """a by all, b by rank 1 alone, c by nobody."""
+    """All workers reach a, only rank 1 reaches b, and none reaches c."""
     with process_group(), session() as bt:
         ddp, state = hooked(bt, Branches(), find_unused_parameters=True)
         optimizer = Sgd(ddp.parameters(), lr=0.1)
         x = torch.full((1, 2), rank + 1.0, dtype=torch.float64)
         outcomes = []
-        for _ in range(2):  # DDP has other buckets in the second backward.
+        for _ in range(2):  # DDP uses different buckets in the second backward.
             optimizer.zero_grad()
             ddp(x, "ab" if rank == 1 else "a").backward()
             outcomes.append(gradients(ddp))
@@ -135,8 +135,8 @@ def accumulation(rank: int) -> Any:
 
 
 def beside_another(rank: int, options: dict[str, Any]) -> Any:
-    """Two backwards a step, between them and after them one of another model that has a lane of its
-    own; before the last step the one backward is clipped."""
+    """Two backwards per step; between and after them, one of another model with its own
+    lane; before the last step the only backward is clipped."""
     with process_group(), session() as bt:
         ddp, state = hooked(bt, model(), **options)
         other = bt.DistributedDataParallel(model())
@@ -161,7 +161,7 @@ def beside_another(rank: int, options: dict[str, Any]) -> Any:
 
 
 def failing_round(rank: int) -> Any:
-    """Rank 0 gives up waiting; then a round in which everybody has failed is sent again."""
+    """Rank 0 times out; then a round in which all workers have failed is sent again."""
     with (
         process_group(),
         session(round_timeout=0.0 if rank == 0 else None) as bt,
@@ -185,7 +185,7 @@ def failing_round(rank: int) -> Any:
 
 
 def failing_push(rank: int) -> Any:
-    """Rank 1 has a gradient that cannot be sent: the others go on, and DDP works afterwards."""
+    """Rank 1 has a gradient that cannot be sent: the others continue, and DDP works afterwards."""
     with process_group(), session() as bt:
         ddp, state = hooked(bt, model())
         optimizer = Sgd(ddp.parameters(), lr=0.1)
@@ -269,7 +269,7 @@ def refusals(rank: int, folder: str) -> Any:
     return texts
 
 
-# ---- what is seen of it
+# ---- checks
 
 
 class CommHookTest(TorchTest):

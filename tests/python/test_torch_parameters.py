@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Parameters that change after they were given to Basin: converted, replaced, added.
+"""Parameters that change after wrapping: converted, replaced, added.
 
 Usage: test_torch_parameters.py BASIND LIBBASIN
 """
@@ -24,7 +24,7 @@ from torch_jobs import (  # noqa: E402
     sgd,
 )
 
-# ---- what workers do
+# ---- workers
 
 
 def loss_in(net: Any, dtype: torch.dtype, rank: int, step: int = 0) -> torch.Tensor:
@@ -33,7 +33,7 @@ def loss_in(net: Any, dtype: torch.dtype, rank: int, step: int = 0) -> torch.Ten
 
 
 def averaged(before: torch.dtype, after: torch.dtype, step: int = 0) -> list[torch.Tensor]:
-    """What the gradients of a model that was converted come to."""
+    """The expected gradients of a converted model."""
     each = []
     for rank in range(WORKERS):
         net = model().to(before).to(after)
@@ -43,7 +43,7 @@ def averaged(before: torch.dtype, after: torch.dtype, step: int = 0) -> list[tor
 
 
 def convert(rank: int, before: str, after: str, options: dict[str, Any]) -> Any:
-    """The gradients of a model that is converted after it was wrapped."""
+    """The gradients of a model that is converted after wrapping."""
     with session() as bt:
         net = model().to(getattr(torch, before))
         optimizer = sgd(net, bt, **options)
@@ -55,7 +55,7 @@ def convert(rank: int, before: str, after: str, options: dict[str, Any]) -> Any:
 
 
 def convert_between_steps(rank: int) -> Any:
-    """And back again, which the job knows already; with a gradient kept over a conversion."""
+    """The conversion back to a known dtype, with a gradient kept over a conversion."""
     with session() as bt:
         net = model().float()
         optimizer = sgd(net, bt)
@@ -71,7 +71,7 @@ def convert_between_steps(rank: int) -> Any:
 
 
 def convert_after_forward(rank: int) -> Any:
-    """Gradients of what the parameters were in the forward; then another backward."""
+    """Gradients for the parameters of the forward; then another backward."""
     with session() as bt:
         net = model().float()
         optimizer = sgd(net, bt)
@@ -84,7 +84,7 @@ def convert_after_forward(rank: int) -> Any:
 
 
 def load_by_assignment(rank: int) -> Any:
-    """A model whose parameters are replaced all at once, before its optimizer is made."""
+    """A model whose parameters are all replaced before its optimizer is created."""
     with session() as bt:
         net = model()
         wrapped = bt.DistributedDataParallel(net)
@@ -104,7 +104,7 @@ def replace_one(net: Any) -> nn.Parameter:
 
 
 def replace_under_an_optimizer(rank: int) -> Any:
-    """Refused at the backward, and at a step without one; taken over when the optimizer has it."""
+    """Refused at the backward, and at a step without one; adopted if the optimizer has it."""
     with session() as bt:
         net = model()
         bt.broadcast_parameters(net)
@@ -123,7 +123,7 @@ def replace_under_an_optimizer(rank: int) -> Any:
 
 
 def replace_under_a_model(rank: int) -> Any:
-    """The wrapped model goes on with the new one; an optimizer that has the old one is refused."""
+    """The wrapped model continues with the new one; an optimizer with the old one is refused."""
     with session() as bt:
         net = model()
         wrapped = bt.DistributedDataParallel(net)
@@ -151,7 +151,7 @@ def add_one(rank: int) -> Any:
 
 
 class Renamed:
-    """Rank 1 has other names for the same parameters, as after torch.compile()."""
+    """Rank 1 has different names for the same parameters, as after torch.compile()."""
 
     def __init__(self, bt: Any, net: nn.Module, **options: Any) -> None:
         prefix = "_orig_mod." if bt.rank() == 1 else ""
@@ -162,7 +162,7 @@ class Renamed:
 
 
 def other_names(rank: int) -> Any:
-    """The error of rank 1, and then who contributed; and what comes of it where it is allowed."""
+    """The error of rank 1, then the contributors; and the result if this is allowed."""
     with session() as bt:
         net = model()
         optimizer = Renamed(bt, net).optimizer
@@ -179,7 +179,7 @@ def other_names(rank: int) -> Any:
 
 
 def frozen_here(rank: int) -> Any:
-    """Rank 2 has frozen a layer; then all have; then none."""
+    """First rank 2 has frozen a layer, then all workers have, then none."""
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt)
@@ -197,7 +197,7 @@ def frozen_here(rank: int) -> Any:
 
 
 def other_dtype(rank: int) -> Any:
-    """Rank 0 alone converts its model after a step that was right."""
+    """Only rank 0 converts its model, after a correct step."""
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt)
@@ -212,7 +212,7 @@ def other_dtype(rank: int) -> Any:
 
 
 def not_in_memory(rank: int) -> Any:
-    """By call: what is refused, before anything is sent."""
+    """The errors by call, before anything is sent."""
     with session() as bt:
         on_meta = model()
         on_meta[2] = nn.Linear(8, 3, device="meta")
@@ -247,7 +247,7 @@ def shard(bt: Any) -> list[str]:
         distributed.destroy_process_group()
 
 
-# ---- what is seen of it
+# ---- checks
 
 
 class ParametersTest(TorchTest):

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What basin.torch refuses: the error names the parameter and a way out.
+"""What basin.torch refuses: the error names the parameter and an alternative.
 
 Usage: test_torch_refusals.py BASIND LIBBASIN
 """
@@ -27,7 +27,7 @@ from torch_jobs import (  # noqa: E402
     sgd,
 )
 
-# ---- what workers do
+# ---- workers
 
 
 def step_within_backward(rank: int) -> Any:
@@ -107,8 +107,8 @@ def made_before_shutdown(rank: int) -> Any:
         )
     ]
     with torch.no_grad():
-        loss_of(wrapped, rank)  # It may be evaluated.
-    torch.optim.SGD(net.parameters(), lr=0.1).step()  # The model is not Basin's.
+        loss_of(wrapped, rank)  # Evaluation is allowed.
+    torch.optim.SGD(net.parameters(), lr=0.1).step()  # The model is not wrapped.
     net.load_state_dict(model().state_dict())
     net.zero_grad()
     with session() as bt:
@@ -149,7 +149,7 @@ def elsewhere(rank: int) -> Any:
 
 
 def wrong_types(rank: int) -> Any:
-    """By what is wrong: the error, and what it has to name."""
+    """By mistake: the error, and the text that it must contain."""
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt)
@@ -257,7 +257,7 @@ def wrong_types(rank: int) -> Any:
         }
         texts = {words: expect(kind, call) for words, (kind, call) in calls.items()}
         unknown = unknown_options(bt, net, one)
-        # What is right, though it looks like it: numbers of NumPy, a generator.
+        # Correct arguments that look wrong: numbers of NumPy, a generator.
         right = [
             reduce(one, "x", prescale_factor=scale, **average).item()
             for scale in (np.float32(2.0), np.array(2.0), torch.tensor(2.0))
@@ -273,7 +273,8 @@ def wrong_types(rank: int) -> Any:
 
 
 def wrong_values(bt: Any, net: Any, optimizer: Any) -> dict[str, tuple[str, Any]]:
-    """What ctypes, NumPy or a loop would fail on, each with words that its error has to have."""
+    """Arguments on which ctypes, NumPy or a loop would fail, each with the required words of its
+    error."""
     import basin
 
     one, two, many = torch.ones(1), torch.ones(2), np.ones(2)
@@ -312,7 +313,7 @@ def wrong_values(bt: Any, net: Any, optimizer: Any) -> dict[str, tuple[str, Any]
         "timeout cannot be '1'": lambda: bt.rejoin("1"),
         "clip_grad_norm_() was given a NoneType": lambda: bt.clip_grad_norm_(None, 1.0),
         "given a Parameter without a name": lambda: distributed(plain, net.parameters()),
-        "Parameter without a name, and workers match": lambda: distributed(
+        "Parameter without a name, but workers match": lambda: distributed(
             plain, [(1, parameter) for _, parameter in named]
         ),
         "given a Linear. Pass model.named_parameters()": lambda: distributed(plain, net[0]),
@@ -331,7 +332,7 @@ def wrong_values(bt: Any, net: Any, optimizer: Any) -> dict[str, tuple[str, Any]
 
 
 def unknown_options(bt: Any, net: Any, one: torch.Tensor) -> dict[str, str]:
-    """By what the user has called: the error for an option that there is not."""
+    """By call: the error for an unknown option."""
     plain = torch.optim.SGD(net.parameters(), lr=0.1)
     calls = {
         **{
@@ -355,7 +356,7 @@ def unknown_options(bt: Any, net: Any, one: torch.Tensor) -> dict[str, str]:
 
 
 def unnamed_counts(bt: Any, optimizer: Any) -> list[str]:
-    """The errors for counts of which is not said, or not rightly, what they count."""
+    """The errors for counts without a unit, or with a wrong one."""
     texts = []
     for owner in (optimizer, bt.DistributedDataParallel(model())):
         for arguments, options in (((4,), {}), ((), {"sample": 4}), ((4,), {"tokens": 3})):
@@ -381,7 +382,7 @@ def joins_as_torch_says(rank: int) -> Any:
 
 
 def after_finished(rank: int) -> Any:
-    """What the last worker may not do any more, by what it calls; and what it may."""
+    """The calls that the last worker may no longer make, and those that it may."""
     with session(min_workers=1) as bt:
         net = model()
         wrapped = bt.DistributedDataParallel(net)
@@ -391,7 +392,7 @@ def after_finished(rank: int) -> Any:
         optimizer.zero_grad()
         bt.barrier("stepped")
         if rank < 2:
-            loss_of(wrapped, rank).backward()  # The other one is not waited for.
+            loss_of(wrapped, rank).backward()  # This does not wait for the other one.
             bt.shutdown()
             return wrapped.last_round().contributors
         bt.finished()
@@ -423,7 +424,7 @@ def after_finished(rank: int) -> Any:
 
 
 def other_op(rank: int) -> Any:
-    """Rank 2 sums what the others average."""
+    """Rank 2 uses a sum where the others use an average."""
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt, op=bt.Sum if bt.rank() == 2 else bt.Average)
@@ -438,7 +439,7 @@ def other_op(rank: int) -> Any:
 
 
 def other_shape(rank: int) -> Any:
-    """Rank 2 has a wider layer than the others, and comes after them."""
+    """Rank 2 has a wider layer than the others, and begins after them."""
     import basin
 
     with session() as bt:
@@ -458,7 +459,7 @@ def other_shape(rank: int) -> Any:
         return odd, text
 
 
-# ---- what is seen of it
+# ---- checks
 
 
 class RefusalsTest(TorchTest):

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""When gradients travel: during the backward, in several lanes, while others leave and join.
+"""When gradients are sent: during the backward, in several lanes, while others leave and join.
 
 Usage: test_torch_rounds.py BASIND LIBBASIN
 """
@@ -32,11 +32,11 @@ from torch_jobs import (  # noqa: E402
     sgd,
 )
 
-# ---- what workers do
+# ---- workers
 
 
 def during_backward(rank: int) -> Any:
-    """What has been pushed when the backward comes to the first layer."""
+    """What has been pushed when the backward reaches the first layer."""
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt)
@@ -63,7 +63,7 @@ def two_lanes(rank: int) -> Any:
 
 
 def other_threads(rank: int) -> Any:
-    """The others begin when a thread of rank 0 has run while its backward waits."""
+    """The others begin after a thread of rank 0 has run while its backward waits."""
     with session() as bt:
         net = model()
         sgd(net, bt)
@@ -91,7 +91,7 @@ def kept_layers(rank: int, step: int, p: float) -> list[bool]:
 
 
 def drops_layers(rank: int, p: float) -> Any:
-    """Each worker leaves out layers of its own; their biases get a gradient of rank + 1."""
+    """Each worker drops different layers; their biases get a gradient of rank + 1."""
     with session() as bt:
         linear = [nn.Linear(16, 16).double() for _ in range(12)]
         layers = nn.ModuleList(linear)
@@ -116,8 +116,8 @@ def own_order(rank: int, count: int) -> list[int]:
 
 
 def made_in_another_order(rank: int) -> Any:
-    """Layers of one shape, made and used in an order of each worker's own; the first worker leaves
-    out layer 3, and the second one layer 5."""
+    """Layers of one shape, created and used in a different order on each worker; the first worker
+    leaves out layer 3, and the second one layer 5."""
     with session() as bt:
         made = {f"{i}": nn.Linear(4, 4) for i in own_order(rank, 8)}
         layers = nn.ModuleDict(made)
@@ -133,8 +133,9 @@ LATE_LAYERS, LATE_BYTES = 8, 8 * 64 * 64
 
 
 def late_layer(rank: int, metrics: str) -> Any:
-    """Each worker comes to its layers in another order. On the first one the gradient of layer 3
-    is not made before the aggregator has sent the results of all the others to everybody."""
+    """Each worker reaches its layers in a different order. On the first one the gradient of layer 3
+    is computed only after the aggregator has sent the results of all other layers to all
+    workers."""
     expected = WORKERS * (LATE_LAYERS - 1) * LATE_BYTES
 
     def sent() -> float:
@@ -150,7 +151,7 @@ def late_layer(rank: int, metrics: str) -> Any:
     with session() as bt:
         torch.manual_seed(1)
         names = own_order(rank, LATE_LAYERS)
-        if rank == 0:  # What is used first comes last in the backward.
+        if rank == 0:  # The backward reaches last what the forward used first.
             names = [3, *(name for name in names if name != 3)]
         weights = [nn.Parameter(torch.zeros(64, 64).double()) for _ in range(LATE_LAYERS)]
         net = nn.ParameterList(weights)
@@ -171,10 +172,10 @@ def late_layer(rank: int, metrics: str) -> Any:
 
 
 def someone_joins(rank: int, pipe: str) -> Any:
-    """Two workers until the third one is there, then one backward of all three."""
+    """Two workers until the third one has joined, then one backward of all three."""
     if rank == 2:
         with open(pipe, "rb") as opened:
-            opened.read()  # Until rank 0 has had a round.
+            opened.read()  # Until rank 0 has completed a round.
     with session(min_workers=2, start_workers=2, own_state=rank == 2) as bt:
         net = model()
         optimizer = sgd(net, bt)
@@ -228,7 +229,7 @@ def frozen_later(rank: int) -> Any:
         return result, torch.equal(before, net[2].weight)
 
 
-# ---- what is seen of it
+# ---- checks
 
 
 class RoundsTest(TorchTest):

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""torch's own gradient scalers, which init() has tell what they do.
+"""torch's own gradient scalers, which init() instruments.
 
 Usage: test_torch_scaler.py BASIND LIBBASIN
 """
@@ -29,7 +29,7 @@ def vector() -> nn.ParameterList:
     return nn.ParameterList([nn.Parameter(torch.zeros(7))])
 
 
-# ---- what workers do
+# ---- workers
 
 
 def scale_of_n(rank: int, backwards: int, divides: bool) -> Any:
@@ -100,7 +100,7 @@ def two_scalers(rank: int) -> Any:
         scalers[1].step(optimizers[1])
         scalers[1].update()
         optimizers[0].zero_grad()
-        # Each one scales right before its backward.
+        # Each scaler scales right before its backward.
         for scaler, net, optimizer in zip(scalers, nets, optimizers):
             optimizer.zero_grad()
             scaler.scale(net[0].sum()).backward()
@@ -112,7 +112,7 @@ def two_scalers(rank: int) -> Any:
 
 
 def no_data_at_first(rank: int, unscales: bool) -> Any:
-    """The first worker alone has data in the first step."""
+    """Only the first worker has data in the first step."""
     with session() as bt:
         net = vector()
         optimizer = sgd(net, bt)
@@ -183,7 +183,7 @@ def after_fork(rank: int) -> Any:
         sgd(net, bt)
         child = os.fork()
         if child == 0:
-            # The job is its parent's: its own scaler says nothing there.
+            # The job belongs to the parent, so the child's scaler reports nothing to it.
             alone = vector()
             scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
             optimizer = torch.optim.SGD(alone.parameters(), lr=1.0)
@@ -193,7 +193,7 @@ def after_fork(rank: int) -> Any:
         return os.waitpid(child, 0)[1]
 
 
-# ---- what is seen of it
+# ---- checks
 
 
 class ScalerTest(TorchTest):

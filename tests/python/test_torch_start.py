@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""How a worker starts: init(), the line that tells what was chosen, and who believes to be alone.
+"""The start of a worker: init(), the line with the options, and warnings of code that is alone.
 
 Usage: test_torch_start.py BASIND LIBBASIN
 """
@@ -27,7 +27,7 @@ from torch_jobs import (  # noqa: E402
     sgd,
 )
 
-# ---- what workers do
+# ---- workers
 
 
 def not_initialized(rank: int) -> Any:
@@ -127,7 +127,7 @@ def lonely(rank: int) -> Any:
     return mine, quiet, [len(each) for each in every], told, before == after, quiet_after
 
 
-# ---- what is seen of it
+# ---- checks
 
 
 class StartTest(TorchTest):

@@ -1,6 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What the tests of basin.torch have in common: a small model, its batches, and the average of the
-gradients of one process after the other, which is what workers must get together.
+"""Shared parts of the tests of basin.torch: a small model, its batches, and the average of the
+gradients that one process computes in sequence, which the workers must match.
 
 The arguments of each test program: BASIND LIBBASIN
 """
@@ -28,8 +28,8 @@ _sessions: Counter[str] = Counter()
 
 @contextlib.contextmanager
 def session(**options: Any) -> Iterator[Any]:
-    """basin.torch, initialized. All workers stay until all have ended. A second one is another job:
-    who is early would be a late joiner of workers that are about to leave."""
+    """Initializes basin.torch. All workers stay until all have ended. A second session is another
+    job, because an early worker would join the old one late."""
     import basin.torch
 
     torch.set_num_threads(1)  # A pool of threads does not survive a fork.
@@ -47,7 +47,7 @@ def session(**options: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def commits_refused() -> Iterator[None]:
-    """This worker's commits are not taken, of gradients and of buffers."""
+    """Makes this worker's commits of gradients and of buffers fail."""
     from basin import Unavailable
     from basin.worker import Worker
 
@@ -60,7 +60,7 @@ def commits_refused() -> Iterator[None]:
 
 
 def model() -> Any:
-    """The same on every worker."""
+    """Equal on all workers."""
     torch.manual_seed(7)
     return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)).double()
 

@@ -45,16 +45,16 @@ _DTYPES = {
 }
 
 CALL_PREFIX = "call/"
-# How long a worker whose last call was a broadcast stays for the others.
+# How long a worker whose last call was a broadcast waits for the others.
 _HAND_OVER_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class _Taken:
-    """What a caller gave, in C order.
+    """A caller's array, in C order.
 
-    widened: it came through DLPack as bfloat16, which NumPy has not; here are its bits, and the
-             caller gets float32
+    widened: the array came through DLPack as bfloat16, which NumPy does not have; `array` holds its
+             bits, and the caller gets float32
     """
 
     name: str
@@ -63,7 +63,7 @@ class _Taken:
 
     @property
     def spec(self) -> TensorSpec:
-        if self.widened or self.array.dtype.name == "bfloat16":  # That of ml_dtypes.
+        if self.widened or self.array.dtype.name == "bfloat16":  # The dtype of ml_dtypes.
             return TensorSpec(self.name, _abi.BF16, self.array.shape)
         dtype = _DTYPES.get(self.array.dtype)
         if dtype is None:
@@ -87,7 +87,7 @@ def _take(name: str, array: ArrayLike | SupportsDLPack) -> _Taken:
         return _Taken(name, np.asarray(array, order="C"), False)
     except ValueError as error:
         raise InvalidArgument(
-            f"Array {name} cannot be made: {str(error).rstrip('.')}. Give it numbers in one shape."
+            f"Array {name} is not an array: {str(error).rstrip('.')}. Give it numbers in one shape."
         ) from None
 
 
@@ -95,7 +95,7 @@ T = TypeVar("T")
 
 
 class Handle(Generic[T]):
-    """An allreduce on its way. What was given stays the library's, to read, until it has ended."""
+    """An allreduce in progress. The library may read the array until the round has ended."""
 
     def __init__(
         self,
@@ -110,7 +110,8 @@ class Handle(Generic[T]):
         self.name = name  # For messages.
         self._memory = memory  # Kept alive.
         self._make = output
-        # Of a synchronous call that has ended without the outcome: nobody else holds this handle.
+        # Whether a synchronous call has ended without the outcome: only the client holds the
+        # handle.
         self._is_left = False
         # Why this worker's contribution was withdrawn.
         self._refusal: Error | None = None
@@ -120,9 +121,9 @@ class Handle(Generic[T]):
 
     @property
     def info(self) -> RoundInfo:
-        """Of the round, when it has ended."""
+        """The facts of the round. Raises FailedPrecondition until it has ended."""
         if self._info is None:
-            raise FailedPrecondition("The round has not ended. Wait for it before you ask.")
+            raise FailedPrecondition("The round has not ended. Wait for it before you read info.")
         return self._info
 
     def done(self) -> bool:
@@ -136,10 +137,10 @@ class Handle(Generic[T]):
         return True
 
     def wait(self, timeout: float | None = None) -> T:
-        """The reduced array: a new one, of the same shape and dtype.
+        """Returns the reduced array: a new one, of the same shape and dtype.
 
-        Raises OutcomeUnknown after `timeout` seconds, and Paused when the job is: the round goes
-        on then; wait again. Raises what the round has ended with otherwise, each time.
+        Raises OutcomeUnknown after `timeout` seconds, and Paused if the job is paused; the round
+        then continues, so wait again. If the round has failed, each call raises its error.
         """
         seconds("timeout", timeout)
         if self._failed is not None:
@@ -167,20 +168,20 @@ class Handle(Generic[T]):
 
 
 class Client:
-    """A member of a job; made by connect(). Any thread may call anything, but close()."""
+    """A member of a job, created by connect(). Any thread may call any method except close()."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self._process = os.getpid()
-        # By name: what the library may still read must not be freed.
+        # By name. They are kept alive, because the library may still read their memory.
         self._in_flight: dict[str, Handle[Any]] = {}
-        # By name: how often it was broadcast.
+        # By name: the number of broadcasts.
         self._versions: dict[str, int] = {}
         # How many rounds this worker had begun when it last took part in a broadcast.
         self._last_broadcast: int | None = None
         self._closed = False
         self._finished = False
-        # Told the lane of each call before it is begun; may refuse it.
+        # Called with the lane of each call before it begins; may raise to refuse the call.
         self.before_call: Callable[[str], None] | None = None
         _open_clients.add(self)
 
@@ -189,46 +190,46 @@ class Client:
         if self._closed:
             raise FailedPrecondition(
                 f"{call} was used after close(), when this worker has left its job. Use it before, "
-                "or connect another one."
+                "or connect another client."
             )
 
     def check_member(self, call: str) -> None:
-        """As check_open(), and after finished()."""
+        """Like check_open(), and also after finished()."""
         self.check_open(call)
         if self._finished:
             raise FailedPrecondition(
-                f"{call} was used after finished(), when this worker has no place in the job any "
-                "more and takes part in nothing. Use it before."
+                f"{call} was used after finished(), when this worker no longer has a place in the "
+                "job and takes part in no round. Use it before."
             )
 
     # ---- the place in the job
 
     @property
     def worker_id(self) -> str:
-        """Of this worker, unique in the job."""
+        """The id of this worker, unique in the job."""
         self.check_open("worker_id")
         return self.worker.id
 
     @property
     def place(self) -> Place:
-        """Rank, world size and generation of one moment. Raises FailedPrecondition after
-        finished(), when this worker has none, and what is fatal for this process, Superseded, say;
-        so do the three below."""
+        """Rank, world size and generation at the same moment. Raises FailedPrecondition after
+        finished(), and errors that are fatal for this process, such as Superseded. The same holds
+        for rank, world_size and generation."""
         return self._place("place")
 
     @property
     def rank(self) -> int:
-        """Of this worker: 0 to world_size - 1 within a generation."""
+        """The rank of this worker, from 0 to world_size - 1 within a generation."""
         return self._place("rank").rank
 
     @property
     def world_size(self) -> int:
-        """How many members there are in the present generation."""
+        """The number of members in the present generation."""
         return self._place("world_size").world_size
 
     @property
     def generation(self) -> tuple[int, int]:
-        """Another one means other members. It never goes back."""
+        """The version of the membership. It changes with the members and only increases."""
         return self._place("generation").generation
 
     def _place(self, call: str) -> Place:
@@ -247,39 +248,42 @@ class Client:
         timeout: float | None = None,
         **options: "Unpack[ReductionOptions]",
     ) -> Array:
-        """Reduces `array` over all members: each gets the same bits.
+        """Reduces `array` over all members; each gets the same bits.
 
-        array:            a NumPy array or anything of the CPU that offers DLPack, a torch tensor,
-                          say; any shape; float64, float32, float16, bfloat16, int64, int32, uint8
-        name:             what the arrays of different workers are matched by; shape and dtype
-                          belong to it
-        counts:           what this contribution stands for: its samples, tokens, micro-batches.
-                          A weighted average needs the one that it is weighted by; 0 adds nothing,
-                          whatever the array holds. The sums over all workers are in the handle's
-                          info, for every op.
-        timeout:          seconds until OutcomeUnknown; None: for ever
-        options:          the same on all workers:
-        weight_by:        of op=basin.WeightedAverage: "samples", "tokens" or "micro_batches"
-        contributes:      of op=basin.WeightedAverage: "mean" when the array is the mean over what
-                          weight_by names, "sum" when it is the sum
-        prescale_factor:  each array is multiplied by it before the sum
-        postscale_factor: and the result after it
+        array:            a NumPy array, or any array in CPU memory that supports DLPack, such as a
+                          torch tensor; any shape; float64, float32, float16, bfloat16, int64,
+                          int32, uint8
+        name:             the name by which the arrays of different workers are matched; a name has
+                          one shape and dtype
+        counts:           the samples, tokens and micro-batches in this contribution. A weighted
+                          average needs the count that is its weight; 0 adds nothing, whatever the
+                          array holds. The handle's info has the sums over all workers, for every
+                          op.
+        timeout:          seconds until OutcomeUnknown; None: forever
+        options:          must be the same on all workers:
+        weight_by:        for op=basin.WeightedAverage: "samples", "tokens" or "micro_batches"
+        contributes:      for op=basin.WeightedAverage: "mean" if the array is the mean over what
+                          weight_by names, "sum" if it is the sum
+        prescale_factor:  multiplies each array before the sum
+        postscale_factor: multiplies the result after the sum
         gradient_predivide_factor:
-                          each array is divided by it before the sum, and the result multiplied
-                          after it, so that the sum stays in range. "auto": a power of two near the
-                          root of the number of workers, chosen for each round
+                          divides each array before the sum and multiplies the result after it, so
+                          that the sum stays in range. "auto": a power of two near the square root
+                          of the number of workers, chosen for each round
         divide_by_present:
-                          an average is divided by who has sent the array, not by who has skipped
+                          divides an average by the number of workers that sent the array, and
+                          ignores those that skipped it
 
-        Returns a new array of the same shape and dtype. A floating sum is made in float32 (float64
-        for float64), over worker ids in byte order, and rounded once. NumPy has no bfloat16: one of
-        ml_dtypes comes back as it is, one through DLPack as float32, which holds the same numbers.
+        Returns a new array of the same shape and dtype. A floating sum is computed in float32
+        (float64 for float64), over worker ids in byte order, and rounded once. NumPy has no
+        bfloat16: an array of ml_dtypes keeps its dtype, and an array that came through DLPack is
+        returned as float32 with the same numbers.
 
-        Raises InvalidArgument for another dtype and for options that do not go together, before
-        anything is sent; Unsupported for another device than the CPU; Mismatch when shape, dtype,
-        op or options differ from the others'; NotFound when the counts of all are 0; RoundAborted
-        when nobody has a result; and OutcomeUnknown and Paused, after which the round goes on: call
-        it again, and it waits for the same round, to which the array given again is not added.
+        Raises InvalidArgument for another dtype and for contradictory options, before anything is
+        sent; Unsupported for a device other than the CPU; Mismatch if shape, dtype, op or options
+        differ from the others'; NotFound if the counts of all workers are 0; RoundAborted if the
+        round has no result. After OutcomeUnknown and Paused the round continues: another call waits
+        for the same round, and ignores the array that it is given.
         """
         seconds("timeout", timeout)
         spec = contribution(reduction("allreduce()", op, options), counts)
@@ -295,9 +299,10 @@ class Client:
         counts: Counts | None = None,
         **options: "Unpack[ReductionOptions]",
     ) -> Handle[Array]:
-        """As allreduce(), and returns at once. Leave `array` unchanged until the handle is done.
+        """Like allreduce(), but returns at once. Do not change `array` until the handle is done.
 
-        Raises FailedPrecondition while the outcome of the name's round before was not waited for.
+        Raises FailedPrecondition if the outcome of the previous round of this name has not been
+        waited for.
         """
         spec = contribution(reduction("allreduce_async()", op, options), counts)
         return self._reduce("allreduce_async()", array, name, True, spec)
@@ -312,14 +317,15 @@ class Client:
         **options: "Unpack[ReductionOptions]",
     ) -> Array:
         """Takes part in the next allreduce of `name` without a contribution, so that the others do
-        not wait for one, and returns what they have come to.
+        not wait for one, and returns their result.
 
-        like: an array of the shape and dtype that belong to the name; its numbers are not read
+        like: an array with the shape and dtype of the name; its numbers are not read
 
-        The rest is as for allreduce(), and op and options must be the others'. An average is
-        divided by the number of all members, as if this one had sent zeros, unless
-        divide_by_present; a weighted one by the counts of the others; a minimum, maximum or product
-        is that of the others. Raises NotFound when all members skip the round.
+        The other arguments are as for allreduce(), and op and options must equal the others'. An
+        average is divided by the number of all members, as if this one had sent zeros, unless
+        divide_by_present is set; a weighted average is divided by the counts of the others; a
+        minimum, maximum or product is that of the others. Raises NotFound if all members skip the
+        round.
         """
         seconds("timeout", timeout)
         spec = contribution(reduction("skip_round()", op, options), Counts(0, 0, 0))
@@ -360,14 +366,14 @@ class Client:
         root_rank: int,
         timeout: float | None = 300.0,
     ) -> Array:
-        """The bits of the array of the worker of rank `root_rank`, for all.
+        """Returns a new array with the bits of the array of the worker with rank `root_rank`.
 
-        array:     as for allreduce(), of any dtype; shape and dtype must be the root's
+        array:     as for allreduce(), but of any dtype; shape and dtype must equal the root's
         root_rank: a rank of the present generation
-        timeout:   seconds until DeadlineExceeded; None: for ever
+        timeout:   seconds until DeadlineExceeded; None: forever
 
-        Every member calls it. Raises Unavailable when the root has left before it has served the
-        value. Returns a new array.
+        Every member calls it. Raises Unavailable if the root has left before it has served the
+        value.
         """
         self.check_member("broadcast()")
         taken = _take(name, array)
@@ -389,7 +395,7 @@ class Client:
         seconds("timeout", timeout)
         root = whole_number(root_rank)
         if root is None:
-            raise InvalidArgument(f"root_rank cannot be {root_rank!r}. Use a rank, 0, say.")
+            raise InvalidArgument(f"root_rank cannot be {root_rank!r}. Use a rank, for example 0.")
         version = self._next_version(name)
         place = self.worker.place()
         if root >= place.world_size:
@@ -410,8 +416,8 @@ class Client:
     def barrier(self, name: str = "barrier", timeout: float | None = None) -> None:
         """Returns when every member has called it with this name.
 
-        timeout: seconds until OutcomeUnknown; None: for ever. After OutcomeUnknown or Paused the
-                 barrier goes on: call it again, and it is the same one
+        timeout: seconds until OutcomeUnknown; None: forever. After OutcomeUnknown or Paused the
+                 barrier stays open, and another call waits for the same one
         """
         self.check_member("barrier()")
         seconds("timeout", timeout)
@@ -422,11 +428,11 @@ class Client:
         handle = self.start(lane, tensors, here, lambda _: None, RoundSpec(Op.MAX), goes_on=True)
         self.complete(handle, timeout)
 
-    # ---- how it is going
+    # ---- reports
 
     def busy(self, reason: str, expected: float) -> None:
-        """This trainer does something else, evaluates or writes a checkpoint, say. The reason is
-        named when others wait for it.
+        """Reports that this trainer does something else, for example an evaluation or a checkpoint.
+        Workers that wait for it get the reason.
 
         expected: about how many seconds it takes; 0: it is over
         """
@@ -437,28 +443,28 @@ class Client:
         self.worker.busy(string_of("reason", reason), number)
 
     def finished(self) -> None:
-        """Out of data: this worker contributes to no further round, and is not missed. It has no
-        rank any more, and can only be closed. Raises FailedPrecondition while rounds that it
-        contributes to have no outcome: wait() for them."""
+        """Declares that this worker is out of data: it contributes to no further round, and the
+        others do not wait for it. It no longer has a rank, and can only be closed. Raises
+        FailedPrecondition while its own rounds have no outcome: wait() for them first."""
         self.check_open("finished()")
         if self._in_flight:
             names = ", ".join(self._in_flight)
             raise FailedPrecondition(
                 f"finished() was used with rounds in flight whose outcome was not waited for: "
-                f"{names}. Wait for their handles first, or close() the client, which gives them "
-                "up."
+                f"{names}. Wait for their handles first, or close() the client, which abandons "
+                "them."
             )
         self.worker.finished()
         self._finished = True
 
     def close(self, *, finished: bool = True) -> None:
-        """Leaves the job. Nothing happens the second time, or in a child after fork.
+        """Leaves the job. Does nothing the second time, or in a child after fork.
 
-        finished: this worker has done its part, and the others go on without one in its place;
-                  otherwise it is missed, if they need all workers
+        finished: this worker has done its part, and the others continue without a replacement;
+                  otherwise they wait for one if they need all workers
 
-        After a broadcast() with no round behind it, it waits up to a minute for the others to get
-        the value.
+        After a broadcast() that no round has followed, it waits up to a minute for the others to
+        get the value.
         """
         if self._closed or os.getpid() != self._process:
             return
@@ -475,8 +481,8 @@ class Client:
             self._in_flight.clear()
 
     def hand_over(self) -> None:
-        """After a broadcast with no round behind it, waits until every worker is through it: the
-        root can serve its value only while it is here."""
+        """After a broadcast that no round has followed, waits until every worker has completed it,
+        because the root can serve its value only until it leaves."""
         last, self._last_broadcast = self._last_broadcast, None
         if self._closed or self._finished or os.getpid() != self._process:
             return
@@ -486,7 +492,7 @@ class Client:
             if self.world_size > 1:
                 self.barrier("hand over", _HAND_OVER_SECONDS)
         except Error as error:
-            logger.warning("not everybody may have the value of the last broadcast: %s", error)
+            logger.warning("some workers may lack the value of the last broadcast: %s", error)
 
     def __enter__(self) -> "Client":
         self.check_open("A client")
@@ -509,23 +515,25 @@ class Client:
         spec: RoundSpec,
         goes_on: bool = False,
     ) -> Handle[T]:
-        """One round of a call lane whose tensors, given by address and bytes, lie in `memory`; this
-        worker does not contribute to those without an address. They are the lane's first ones, so
-        their handles count from 0; `output` makes of the result what wait() returns.
+        """Starts a round of a call lane. Its tensors, given by address and bytes, lie in `memory`;
+        this worker does not contribute to tensors without an address. They are the first tensors of
+        the lane, so their handles count from 0. `output` converts the result to what wait()
+        returns.
 
-        goes_on: a synchronous call, which waits with complete(). When the one before it of this
-                 name has left its round without the outcome, it is that round, as it was begun:
-                 a second one would be a round ahead of the other workers
+        goes_on: this is a synchronous call, which waits with complete(). If the previous call of
+                 this name has left its round without the outcome, this call continues that round
+                 unchanged, because a new round would be ahead of the other workers
         """
         for tensor, _, _ in tensors:
             check_dtype(spec, tensor)
         name = lane_name.removeprefix(CALL_PREFIX)
-        # The library would drop the outcome of the round before, and hand its handle the next one.
+        # Otherwise the library would drop the outcome of the previous round, and its handle would
+        # get that of the next one.
         before = self._in_flight.get(name)
         if before is not None and not (goes_on and before._is_left):
             how = "Call it again without _async" if before._is_left else "wait() for its handle"
             raise FailedPrecondition(
-                f"{name} was begun a second time, and the outcome of its round before was not "
+                f"{name} was begun a second time, but the outcome of its previous round was not "
                 f"waited for. {how} first, or use another name."
             )
         if self.before_call is not None and before is None:
@@ -546,28 +554,30 @@ class Client:
         return handle
 
     def complete(self, handle: Handle[T], timeout: float | None) -> T:
-        """Waits for what a synchronous call has started with `goes_on`, and returns it."""
+        """Waits for the result of a synchronous call that was started with `goes_on`."""
         try:
             return handle.wait(timeout)
-        except BaseException:  # Ctrl-C, too.
+        except BaseException:  # Includes Ctrl-C.
             handle._is_left = True
             raise
 
     def give_up_rounds(self) -> None:
-        """Of calls, and the membership with them: this worker must be ready again."""
+        """Abandons the rounds of calls, and the membership with them: this worker must declare
+        itself ready again."""
         if not self._in_flight:
             return
         self.worker.abandon()
         for handle in self._in_flight.values():
             handle._failed = FailedPrecondition(
-                f"The round of {handle.name} was given up by rejoin(), and has no outcome here. "
+                f"The round of {handle.name} was abandoned by rejoin(), and has no outcome here. "
                 "Begin it again."
             )
         self._in_flight.clear()
 
     def _next_version(self, name: str) -> int:
-        """Agreed by all members, so that a worker that joined late takes part. It also keeps the
-        value before this one where it is until everybody has it."""
+        """Returns the version of the next value, on which all members agree, including late
+        joiners. This round also ensures that all members have the previous value before it is
+        replaced."""
         known = np.array([self._versions.get(name, 0)], np.int64)
         agreed = self.allreduce(known, "broadcast/" + name, op=Op.MAX)
         self._versions[name] = version = int(agreed[0]) + 1
@@ -594,13 +604,13 @@ def connect(
 ) -> Client:
     """Connects a worker to its job and returns when it is a member, with a rank.
 
-    What is not given is taken from the environment: BASIN_ADDRESS and so on for each option, and
-    who this worker is from the launcher (torchrun, an indexed job of Kubernetes, mpirun, srun).
-    A new job begins when `start_workers`, by default all `max_workers`, are there, or with at least
-    `min_workers` when the aggregator's job.start_timeout (5 minutes) has passed.
+    Missing options come from the environment, such as BASIN_ADDRESS, and the worker's id from the
+    launcher (torchrun, a Kubernetes indexed Job, mpirun, srun). A new job begins when
+    `start_workers`, by default all `max_workers`, are ready, or with at least `min_workers` after
+    the aggregator's job.start_timeout (5 minutes).
 
-    What it waits for is in the log within 2 seconds. Raises DeadlineExceeded, which says it too,
-    after `timeout` seconds, which should be longer than start_timeout.
+    Within 2 seconds the log states what it waits for. After `timeout` seconds, which should be
+    longer than start_timeout, it raises DeadlineExceeded with the same reason.
     """
 
     def text(value: int | None) -> str | None:
@@ -630,8 +640,9 @@ def connect(
     return Client(worker)
 
 
-# A process that ends without a close would be counted as lost, and its threads may not outlive
-# the interpreter. One that nobody refers to any more is kept until then: its library calls it back.
+# Closes clients at exit: otherwise the worker would count as lost, and its threads could outlive
+# the interpreter. A client without references is kept until then, because its library calls it
+# back.
 _open_clients: "set[Client]" = set()
 
 

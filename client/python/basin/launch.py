@@ -465,7 +465,7 @@ class _Job:
             self._end(signal.SIGTERM)
             self._cause = f"the job has failed: {ended}"
             if ended.code > 0 and self._errors[ended.rank].last:
-                self._cause += f", and its last words were: {self._errors[ended.rank].last}"
+                self._cause += f". The last line of its stderr: {self._errors[ended.rank].last}"
         elif self._running:
             self._aggregator.report_exit(self._name, _worker_id(ended.rank), ended.code)
             self._check_enough()

@@ -46,7 +46,7 @@ class Story:
             if event == "worker_lost" and worker in self._ready and not self._begun:
                 self._ready.discard(worker)
         elif event == "worker_reconnected":
-            return f"worker {_short(worker)} has connected again"
+            return f"worker {_short(worker)} has reconnected"
         elif event == "paused":
             self.paused = reason
             return f"paused: {reason}"

@@ -1,10 +1,10 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""A worker as the C interface has it: tensors are addresses. `basin.Client` and `basin.torch`
-are made of this.
+"""A worker as in the C interface: tensors are addresses. `basin.Client` and `basin.torch` build on
+it.
 
-Memory. What is pushed is read by the library until wait() has told the outcome of the round, or
-abandon() or close() returns: whoever pushes keeps the memory alive and unchanged until then.
-Threads. Any thread may call anything, but close(), which comes last.
+Memory. The library reads a pushed tensor until wait() has returned the outcome of the round, or
+until abandon() or close() returns. The caller keeps the memory alive and unchanged until then.
+Threads. Any thread may call any method except close(), which must be the last call.
 """
 
 import contextlib
@@ -26,25 +26,25 @@ from basin.spec import AVERAGES, Counts, Op, RoundSpec, Weight
 logger = logging.getLogger("basin")
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
-# A wait is made of turns so short, so that Ctrl-C and other signals are heard.
+# A wait consists of turns of this length, so that Ctrl-C and other signals are handled.
 _TURN_SECONDS = 0.5
 _MAX_ID_BYTES = 256
 _REJOIN = (
     " basin.torch.rejoin() makes this worker a member again, with the state of the others; without "
-    "PyTorch, close the client and connect anew."
+    "PyTorch, close the client and connect again."
 )
 _INTEGERS = (_abi.I64, _abi.I32, _abi.U8)
 
 
 def _nanoseconds(seconds: float | None) -> int:
-    """-1, which never passes, for None and infinity."""
+    """Converts seconds to nanoseconds; None and infinity become -1, which never passes."""
     if seconds is None or math.isinf(seconds):
         return -1
     return max(0, int(seconds * 1e9))
 
 
 def to_error(error: int | None) -> Error:
-    """The exception for a basin_error, which stays the caller's."""
+    """The exception for a basin_error, which the caller still owns."""
     kind = BY_CODE.get(lib.basin_error_code(error), Error)
     text = lib.basin_error_message(error).decode()
     exception = kind(text + _REJOIN if kind is Evicted else text)
@@ -54,7 +54,7 @@ def to_error(error: int | None) -> Error:
 
 
 def _call(name: str, *arguments: Any) -> None:
-    """Calls basin_<name> and raises what it fails with."""
+    """Calls basin_<name> and raises its error."""
     error = c_void_p()
     if getattr(lib, "basin_" + name)(*arguments, byref(error)) == 0:
         return
@@ -78,7 +78,7 @@ class TensorSpec:
 
 
 def check_dtype(spec: RoundSpec, tensor: TensorSpec) -> None:
-    """Raises InvalidArgument for an average or a scale of integers, which have neither."""
+    """Raises InvalidArgument for an average or a scale of integers, which support neither."""
     if tensor.dtype not in _INTEGERS:
         return
     if spec.op in AVERAGES:
@@ -88,17 +88,17 @@ def check_dtype(spec: RoundSpec, tensor: TensorSpec) -> None:
         )
     if (spec.prescale, spec.postscale, spec.predivide) != (1.0, 1.0, 1.0):
         raise InvalidArgument(
-            f"Tensor {tensor.name} has integers, which take no scale. Leave the factors away, or "
-            "convert it to a floating dtype."
+            f"Tensor {tensor.name} has integers, which take no scale. Omit the factors, or convert "
+            "it to a floating dtype."
         )
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where this worker is in its job. Ranks are dense from 0 within a generation.
+    """The place of this worker in its job. Ranks are dense from 0 within a generation.
 
-    is_donor:    whoever joined last takes the state from this worker
-    donor_since: the generation that they joined with; (0, 0) when nobody has to load anything
+    is_donor:    whether the newest members take the state from this worker
+    donor_since: the generation in which they joined; (0, 0) if no member has to load the state
     """
 
     is_member: bool
@@ -112,8 +112,8 @@ class Place:
 
 
 class NonFinite(NamedTuple):
-    """Where an input was not finite: the element counts in C order. The tensor, by name, may be one
-    that is not registered here."""
+    """The position of an input that was not finite, with the element's index in C order. The tensor
+    may be one that this worker has not registered."""
 
     worker: str
     tensor: str
@@ -124,21 +124,21 @@ class NonFinite(NamedTuple):
 class RoundInfo:
     """What was done in a round: the same on all workers that registered the same tensors.
 
-    generation:          of the members when it was reduced
-    world_size:          how many they were, contributors or not
-    contract_version:    of the arithmetic
+    generation:          of the members when the round was reduced
+    world_size:          the number of these members, contributors or not
+    contract_version:    the version of the arithmetic
     spec:                as used: the op, the scales, and the counts over all contributors, each
-                         None when one contributor did not say it
-    auto_predivide:      whether spec.predivide was asked for as "auto", and chosen in this round
+                         None if one contributor did not report it
+    auto_predivide:      whether spec.predivide was requested as "auto", and chosen in this round
     contributors:        ids of the workers that were counted, in byte order; in the same order:
-    contributor_weights: what each counted for; 1 unless the round was weighted
-    contributor_norms:   the 2-norm of what each sent; infinite when it was not finite, None:
-                         unknown
-    divisor:             what an average was divided by: their number, or the sum of their weights
-    tensor_divisors:     the same of each tensor that has a result, by name
-    squared_norm:        of the result; None when it has none: it has integers alone, or nothing
+    contributor_weights: the weight of each; 1 unless the round was weighted
+    contributor_norms:   the 2-norm of each contribution; infinite if it was not finite, None if it
+                         is unknown
+    divisor:             the divisor of an average: their number, or the sum of their weights
+    tensor_divisors:     the divisor of each tensor that has a result, by name
+    squared_norm:        of the result; None if it has only integers, or nothing
     tensor_norms:        the 2-norm of each tensor's result, by name; integers have none
-    nonfinite:           the first input that was not finite; None: all were
+    nonfinite:           the first input that was not finite; None if all were finite
     chain:               equal on all workers that have the same history
     """
 
@@ -161,24 +161,24 @@ class RoundInfo:
 
     @property
     def sum_of_weights(self) -> int:
-        """Of the contributors; their number where nothing is weighted."""
+        """The sum of the contributors' weights; their number if the round is not weighted."""
         return sum(self.contributor_weights)
 
     @property
     def norm(self) -> float | None:
-        """The 2-norm of the result, over all its tensors; None when it has none."""
+        """The 2-norm of the result, over all its tensors; None if it has none."""
         return None if self.squared_norm is None else math.sqrt(self.squared_norm)
 
 
 def _known(squared_norm: float) -> float | None:
-    """Negative ones are unknown."""
+    """A negative number means unknown."""
     return None if squared_norm < 0 else squared_norm
 
 
 class Result:
-    """The result of a round, as it was received. Freed with the object.
+    """The received result of a round. It is freed with the object.
 
-    tensors: of its lane, by handle
+    tensors: the tensors of its lane, by handle
     """
 
     def __init__(self, pointer: c_void_p, tensors: Mapping[int, TensorSpec]) -> None:
@@ -250,20 +250,20 @@ class Result:
 
     @property
     def rejection(self) -> Error | None:
-        """Why this worker's contribution was not counted as it was sent; None: it was."""
+        """Why this worker's contribution was not counted as sent; None if it was."""
         rejection = lib.basin_result_rejection(self._pointer)
         return None if rejection is None else to_error(rejection)
 
     def has(self, tensor: int) -> bool:
-        """Whether anybody contributed to the tensor."""
+        """Whether any worker contributed to the tensor."""
         return bool(lib.basin_result_has(self._pointer, tensor))
 
     def divisor(self, tensor: int) -> int:
-        """What the tensor's average was divided by; 0 without a result."""
+        """The divisor of the tensor's average; 0 without a result."""
         return int(lib.basin_result_divisor(self._pointer, tensor))
 
     def squared_norm(self, tensor: int) -> float | None:
-        """Of the tensor's result; None without one, and for integers."""
+        """The squared norm of the tensor's result; None without a result, and for integers."""
         return _known(lib.basin_result_squared_norm(self._pointer, tensor))
 
     def copy(self, tensor: int, address: int, size: int) -> None:
@@ -272,12 +272,13 @@ class Result:
 
 
 class Worker:
-    """One worker of a job. Options are those of the C interface; what is None is left out."""
+    """One worker of a job. Options are those of the C interface; options that are None are
+    omitted."""
 
     def __init__(self, options: Mapping[str, str | None]) -> None:
-        # The library holds a pointer to it for as long as the worker lives.
+        # The library holds a pointer to it as long as the worker exists.
         self._log = _abi.LogFunction(_write_log)
-        self._tensors: dict[int, dict[int, TensorSpec]] = {}  # By handle of the lane, the tensor.
+        self._tensors: dict[int, dict[int, TensorSpec]] = {}  # By handles of lane and tensor.
         self.rounds_begun = 0
         self._pointer = c_void_p()
         made = c_void_p(lib.basin_options_new(_abi.READ_ENVIRONMENT))
@@ -294,7 +295,7 @@ class Worker:
             lib.basin_options_free(made)
 
     def close(self) -> None:
-        """Closes all connections. A worker that has not left is counted as lost."""
+        """Closes all connections. A worker that has not left counts as lost."""
         pointer, self._pointer = self._pointer, c_void_p()
         lib.basin_close(pointer)
 
@@ -326,7 +327,8 @@ class Worker:
         return text.value.decode()
 
     def donor_id(self) -> str:
-        """Of the worker that serves the state to who joined last; empty when there is none."""
+        """The id of the worker that serves the state to the newest members; empty if there is
+        none."""
         text = ctypes.create_string_buffer(_MAX_ID_BYTES)
         lib.basin_donor_id(self._pointer, text, _MAX_ID_BYTES)
         return text.value.decode()
@@ -368,24 +370,26 @@ class Worker:
         _call("begin", self._pointer, lane, byref(spec.to_c()))
         self.rounds_begun += 1
 
-    # A round may be aborted before this worker has said all that it has for it. The rest is said to
-    # nobody then, and wait() raises RoundAborted, as it does when the abort comes later.
+    # A round may be aborted before this worker has sent its whole contribution. The rest is then
+    # dropped, and wait() raises RoundAborted, as it does if the abort comes later.
 
     def push(self, lane: int, tensor: int, address: int, size: int) -> None:
-        """`size` bytes lie there; InvalidArgument when the tensor has another number of them."""
+        """Pushes `size` bytes at the address. Raises InvalidArgument if the tensor has another
+        size."""
         with contextlib.suppress(RoundAborted):
             _call("push", self._pointer, lane, tensor, address, size)
 
     def push_narrow(
         self, lane: int, tensor: int, address: int, size: int, dtype: int, exponent: int
     ) -> None:
-        """Copies during the call; the values travel times 2**exponent in the narrower dtype."""
+        """Copies the tensor during the call; values are sent times 2**exponent in the narrower
+        dtype."""
         with contextlib.suppress(RoundAborted):
             _call("push_narrow", self._pointer, lane, tensor, address, size, dtype, exponent)
 
     def commit(self, lane: int) -> Error | None:
-        """All of this worker's part has been pushed. A part that is refused is withdrawn, so that
-        the others do not wait for it; returns why."""
+        """Declares this worker's contribution complete. If it is refused, it is withdrawn, so that
+        the others do not wait for it, and the reason is returned."""
         try:
             _call("commit", self._pointer, lane, None, None)
         except RoundAborted:
@@ -394,8 +398,8 @@ class Worker:
             try:
                 self.withdraw(lane, str(error))
             except FailedPrecondition:
-                # It was withdrawn meanwhile, for a tensor that is another one in the job. The
-                # outcome says so.
+                # It has already been withdrawn, because a tensor differs from the job's. The
+                # outcome has the reason.
                 return None
             return error
         return None
@@ -407,9 +411,9 @@ class Worker:
     def wait(
         self, lane: int, timeout: float | None, meanwhile: Callable[[], bool] | None = None
     ) -> Result:
-        """Waits for the outcome, and calls `meanwhile` now and then. When that returns True it is
-        called again at once, if there is no outcome by then. OutcomeUnknown and Paused: the round
-        goes on, wait again."""
+        """Waits for the outcome, and calls `meanwhile` from time to time. If that returns True and
+        there is no outcome yet, it is called again at once. After OutcomeUnknown and Paused the
+        round continues: wait again."""
         result = c_void_p()
         self._wait_in_turns(
             "wait", timeout, _abi.OUTCOME_UNKNOWN, lane, result=result, meanwhile=meanwhile
@@ -432,7 +436,7 @@ class Worker:
         in_place: bool = False,
     ) -> None:
         """Serves a value of this version. It is copied during the call, unless it is served in
-        place: then it stays the library's, to read, until stop_serving() or close() returns."""
+        place: then the library may read it until stop_serving() or close() returns."""
         spec = tensor.to_c()
         hold = _abi.IN_PLACE if in_place else _abi.COPY
         _call("announce", self._pointer, lane.encode(), byref(spec), version, address, size, hold)
@@ -450,7 +454,7 @@ class Worker:
         address: int,
         size: int,
     ) -> None:
-        """Waits for the value as `source` announced it; from whoever has it for None."""
+        """Waits for the value that `source` announced; None: from any worker that has it."""
         spec = tensor.to_c()
         _call(
             "get",
@@ -464,7 +468,7 @@ class Worker:
             size,
         )
 
-    # ---- how it is going
+    # ---- reports
 
     def busy(self, reason: str, expected: float) -> None:
         _call("busy", self._pointer, reason.encode(), _nanoseconds(expected))
@@ -484,7 +488,7 @@ class Worker:
         result: c_void_p | None = None,
         meanwhile: Callable[[], bool] | None = None,
     ) -> None:
-        """Waits in short turns; raises the error of the last one when `timeout` has passed."""
+        """Waits in short turns; raises the error of the last turn when `timeout` has passed."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         outputs = () if result is None else (byref(result),)
         at_once = False
