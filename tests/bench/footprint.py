@@ -1,11 +1,11 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What a worker costs its trainer's process: memory, threads, descriptors, CPU while it is idle.
+"""The cost of a worker for its trainer's process: memory, threads, descriptors, idle CPU time.
 
 Usage: footprint.py BASIND LIBBASIN [--seconds S] [--mib M]
 
 Loads the library into this process, joins a job of one worker, waits, and takes part in rounds of
-one float32 tensor. Memory is what /proc/self/status says: private (RssAnon), and mapped from files
-(RssFile), which processes share. The tensor itself is the trainer's and not counted.
+one float32 tensor. Memory is from /proc/self/status: private (RssAnon), and mapped from files
+(RssFile), which processes share. The tensor itself belongs to the trainer and is not counted.
 """
 
 import argparse
@@ -181,7 +181,7 @@ def measure(
     show("member of a job", start, member, f", {threads} threads, {descriptors} descriptors")
 
     cpu, begun = cpu_seconds(), time.monotonic()
-    # Idle for so long, unless the aggregator ends. (Its wait() would look 20 times a second.)
+    # Idle for this time, unless the aggregator ends. (Its wait() would poll 20 times a second.)
     ended, _, _ = select.select([os.pidfd_open(aggregator.pid)], [], [], seconds)
     if ended:
         raise SystemExit("The aggregator ended.")

@@ -1,9 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What the golden vectors must hold, read from the files themselves, and that nobody changed them.
+"""Checks that the golden vectors are complete and unchanged.
 
-That a reducer gives the bits in the files is for the contract suites; that the bits are right is
-for scripts/make-golden.py. Here the files are text: a vector that is lost, or that no longer shows
-what it is there for, fails. The standard library is enough.
+The contract suites check that reducers give the bits in the files, and scripts/make-golden.py
+checks that the bits are right. This test reads the files as text, with only the standard library:
+it fails if a vector is missing, or no longer covers its case.
 """
 
 import hashlib
@@ -115,7 +115,7 @@ class FrozenTest(unittest.TestCase):
 
 
 class CoverageTest(unittest.TestCase):
-    """Which vectors there are."""
+    """The set of vectors."""
 
     def test_criterion_5_7_every_op_dtype_and_scale(self):
         present: dict[tuple[str, str], set[tuple[bool, ...]]] = {}
@@ -147,7 +147,7 @@ class CoverageTest(unittest.TestCase):
 
 
 class MeaningTest(unittest.TestCase):
-    """What single vectors are there to show."""
+    """The properties that single vectors must show."""
 
     cases: typing.ClassVar[dict[str, Case]]
 
@@ -262,7 +262,7 @@ class MeaningTest(unittest.TestCase):
     def test_criterion_5_7_subnormals_are_kept(self):
         smallest_normal = {"f64": 2.0**-1022, "f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126}
         for op, dtype in itertools.product(OPS, FLOATS):
-            if op == "PRODUCT":  # Of subnormals: too small for any dtype.
+            if op == "PRODUCT":  # A product of subnormals is too small for any dtype.
                 continue
             case = self.cases[f"{dtype}/{op}/subnormal"]
             limit = smallest_normal[dtype]

@@ -13,14 +13,14 @@ from tools import CHART, tool
 Values = dict[str, Any]
 Manifest = dict[str, Any]
 
-# The oldest that the chart is meant for, and the current one.
+# The oldest supported version and the current one.
 HELMS = ("helm-3", "helm-4")
 RELEASE = "demo"
 NAMESPACE = "training"
 
 TRUSTED = {"grpc": {"insecure": True}}
 
-# What people set, one set for each part of the templates.
+# Typical user values, one set for each part of the templates.
 VALUE_SETS: dict[str, Values] = {
     "smallest": {"config": TRUSTED},
     "options of each kind": {
@@ -83,7 +83,7 @@ def helm(version: str, command: list[str], values: Values) -> subprocess.Complet
 
 def template(version: str, values: Values) -> subprocess.CompletedProcess[str]:
     command = ["template", RELEASE, str(CHART), f"--namespace={NAMESPACE}"]
-    # Helm 3.10 would take its own age for the cluster's.
+    # Helm 3.10 would assume a cluster of its own age.
     return helm(version, [*command, "--kube-version=1.31.0"], values)
 
 
@@ -100,7 +100,7 @@ def one(manifests: list[Manifest], kind: str) -> Manifest:
 
 
 def configuration(manifests: list[Manifest]) -> str:
-    """The file that basind reads."""
+    """The configuration file of basind."""
     name = one(manifests, "StatefulSet")["metadata"]["name"]
     (found,) = [
         manifest

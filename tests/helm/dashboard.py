@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What the dashboard asks Prometheus for."""
+"""The dashboard's queries to Prometheus."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from tools import CHART, ROOT
 
 FILE = CHART / "files/dashboard.json"
 
-# The names that basind exports stand as literals in the code that writes them.
+# The names of basind's metrics are literals in the code that writes them.
 _EXPORTERS = ROOT / "aggregator/observer"
 _METRIC = r"\b(?:basin|process)_[a-z0-9_]+\b"
 _OF_A_HISTOGRAM = ("_bucket", "_sum", "_count")
@@ -22,12 +22,12 @@ def load() -> dict[str, Any]:
 
 
 def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those that show something, in order."""
+    """The panels with content, in order."""
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
 def queries(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(title of the panel, query), with Grafana's variables as it would fill them in."""
+    """Pairs of panel title and query, with Grafana's variables filled in."""
     for panel in panels(dashboard):
         for target in panel["targets"]:
             query = target["expr"].replace("$__rate_interval", "1m").replace("$training_job", ".*")
@@ -35,12 +35,12 @@ def queries(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def metrics_in(query: str) -> set[str]:
-    """Names of the metrics of Basin's own in a query, without labels and their values."""
+    """The names of Basin's metrics in a query, without labels and their values."""
     return set(re.findall(_METRIC, re.sub(r"\{[^}]*\}|\bby \([^)]*\)", "", query)))
 
 
 def exported_metrics() -> set[str]:
-    """Every name that basind exports, with those that a histogram adds."""
+    """The names of all of basind's metrics, with those that a histogram adds."""
     names: set[str] = set()
     for source in sorted(_EXPORTERS.rglob("*.cc")):
         names |= set(re.findall(f'"({_METRIC})"', source.read_text(encoding="utf-8")))

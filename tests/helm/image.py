@@ -1,7 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Builds images with Buildah and runs them with runc: no engine, no registry.
+"""Builds images with Buildah and runs them with runc, without an engine or a registry.
 
-Bases are made from Debian's packages. The store of images is a folder of its own, so nothing else
+Bases are built from Debian's packages. The store of images is a separate folder, so nothing else
 on the machine is seen or changed.
 """
 
@@ -22,7 +22,7 @@ TOOLS = ("buildah", "mmdebstrap", "runc")
 
 @dataclass(frozen=True)
 class Base:
-    """A base image; `variant` and `packages` are what mmdebstrap calls so."""
+    """A base image; `variant` and `packages` are arguments of mmdebstrap."""
 
     name: str
     variant: str
@@ -33,15 +33,15 @@ class Base:
 RUNTIME = Base("runtime", "extract", "libc6,base-files,netbase,tzdata")
 # With a shell and little more.
 SHELL = Base("shell", "extract", "libc6,dash,coreutils")
-# With everything to install more. Not "debian": that is an alias, which means an image elsewhere.
+# With a package manager. Not named "debian", which is an alias for an image in a registry.
 DEBIAN = Base("whole", "minbase", "ca-certificates")
 
-# Nobody waits longer for a line of a program that starts.
+# The longest wait for a line of a program that starts.
 PATIENCE_SECONDS = 60.0
 
 
 def why_not() -> str:
-    """Why images cannot be built and run here; empty when they can."""
+    """Why images cannot be built and run on this machine; empty if they can."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         return f"{', '.join(missing)} not installed; scripts/setup.sh does that"
@@ -51,7 +51,7 @@ def why_not() -> str:
 
 
 class CannotMakeBase(Exception):
-    """Debian's packages cannot be had, or images cannot be kept here."""
+    """Debian's packages are unavailable, or images cannot be stored on this machine."""
 
 
 class Images:
@@ -59,7 +59,7 @@ class Images:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        # Storage that works inside of containers too.
+        # This storage driver also works inside containers.
         self._storage = [
             "--storage-driver=vfs",
             f"--root={root / 'store'}",
@@ -91,20 +91,20 @@ class Images:
         tar.unlink()
 
     def build(self, name: str, dockerfile: Path, context: Path, arguments: dict[str, str]) -> None:
-        """Raises RuntimeError with what the builder said."""
+        """Raises RuntimeError with the builder's output."""
         given = [f"--build-arg={key}={value}" for key, value in arguments.items()]
         self._buildah(
             "bud", "--isolation=chroot", *given, f"--file={dockerfile}", f"--tag={name}", context
         )
 
     def configuration(self, name: str) -> dict[str, Any]:
-        """What the image says about how it is run."""
+        """The image's configuration of how to run it."""
         found = json.loads(self._buildah("inspect", "--type=image", name))
         configuration: dict[str, Any] = found["OCIv1"]["config"]
         return configuration
 
     def mount(self, name: str) -> Path:
-        """A folder with what is in the image."""
+        """A folder with the contents of the image."""
         return Path(self._buildah("mount", self._buildah("from", name)))
 
 
@@ -133,13 +133,13 @@ def _specification(
             {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
             *binds,
         ],
-        # A network of its own has the loopback interface and no other.
+        # A separate network namespace, with only the loopback interface.
         "linux": {"namespaces": [{"type": t} for t in ("pid", "ipc", "uts", "mount", "network")]},
     }
 
 
 class Container:
-    """A running container, as Kubernetes would restrict it."""
+    """A running container with the restrictions of Kubernetes."""
 
     def __init__(self, name: str, process: subprocess.Popen[str], state: list[str]) -> None:
         self._name = name
@@ -156,7 +156,7 @@ class Container:
         self._lines.put(None)
 
     def wait_for(self, part: str) -> str:
-        """The next line of its output with `part` in it; AssertionError when there is none."""
+        """The next line of its output that contains `part`; AssertionError if there is none."""
         before = []
         with contextlib.suppress(queue.Empty):
             while (line := self._lines.get(timeout=PATIENCE_SECONDS)) is not None:
@@ -167,7 +167,7 @@ class Container:
 
     @property
     def pid(self) -> int:
-        """Of its first process, outside of it."""
+        """The id of its first process, as seen outside."""
         state = subprocess.run(
             [*self._runc, "state", self._name], check=True, capture_output=True, text=True
         )
@@ -175,7 +175,7 @@ class Container:
         return pid
 
     def ask(self, port: int, path: str) -> str:
-        """Status and body of a page, asked for from inside of its network."""
+        """Status and body of a page, requested from inside its network."""
         program = (
             "import urllib.request as r\n"
             f"with r.urlopen('http://127.0.0.1:{port}{path}', timeout=10) as a:\n"
@@ -185,7 +185,7 @@ class Container:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def execute(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs another program in it, as `kubectl exec` does."""
+        """Runs another program in it, like `kubectl exec`."""
         command = [*self._runc, "exec", self._name, *arguments]
         return subprocess.run(command, check=False, capture_output=True, text=True)
 
@@ -215,7 +215,7 @@ def container(
     mounts: dict[str, Path],
     writable: dict[str, Path],
 ) -> Iterator[Container]:
-    """Runs `arguments` in `root`, which it cannot write to. `folder` is for files of runc."""
+    """Runs `arguments` in the read-only `root`. `folder` is for files of runc."""
     folder.mkdir()
     specification = _specification(root, user, arguments, mounts, writable)
     (folder / "config.json").write_text(json.dumps(specification), encoding="utf-8")

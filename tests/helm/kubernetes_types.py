@@ -1,9 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Holds manifests against the types of the Kubernetes API.
+"""Checks manifests against the types of the Kubernetes API.
 
-Each manifest becomes a literal of TypeScript with the type of its kind, and the compiler is asked.
-So a field of another type is found, one that is missing, and one that Kubernetes does not know,
-which a schema without further ado accepts.
+Each manifest becomes a TypeScript literal with the type of its kind, which the compiler checks.
+This finds fields of a wrong type, missing fields, and fields that Kubernetes does not know,
+which an ordinary schema accepts.
 """
 
 import json
@@ -45,7 +45,7 @@ def _source(manifests: Iterable[dict[str, Any]]) -> str:
 
 
 def complaints(manifests: Iterable[dict[str, Any]]) -> str:
-    """What the compiler says; empty when every manifest has the type of its kind."""
+    """The compiler's errors; empty if every manifest has the type of its kind."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "node_modules").symlink_to(TOOLS / "node_modules")

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What the chart makes of its values, and what it refuses.
+"""What the chart renders for its values, and what it refuses.
 
 Usage: test_chart.py [BASIND]   with it, every configuration that the chart writes is checked
 """
@@ -215,7 +215,7 @@ class SingleValues(unittest.TestCase):
             monitor["spec"]["selector"]["matchLabels"].items(),
             service["metadata"]["labels"].items(),
         )
-        # By this the alert rules know it.
+        # The alert rules select it by this label.
         self.assertEqual("basin", service["metadata"]["labels"][monitor["spec"]["jobLabel"]])
         (endpoint,) = monitor["spec"]["endpoints"]
         self.assertIn(endpoint["port"], [port["name"] for port in service["spec"]["ports"]])

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The manifests of deploy/ fit the chart and the client that they start.
+"""The manifests of deploy/ match the chart and the client.
 
 Usage: test_deploy.py [BASIND LIBBASIN]   with them, workers run with the variables of the manifest
 """
@@ -20,10 +20,10 @@ from tools import CHART, ROOT, require
 
 PROGRAMS: list[str] = []
 
-# The client's options; each has a variable.
+# The client's options; each has an environment variable.
 CLIENT_OPTIONS = ROOT / "client/c/options.cc"
 
-# What a trainer does first: it says who it is, and who was counted in a sum.
+# The first actions of a trainer: it prints its identity and the contributors of a sum.
 TRAINER = """
 import os
 import basin
@@ -80,7 +80,7 @@ class TrainerJob(unittest.TestCase):
         self.assertEqual("Indexed", spec["completionMode"])
         self.assertEqual(spec["completions"], spec["parallelism"])
         self.assertEqual(spec["completions"], int(self.env["BASIN_MAX_WORKERS"]["value"]))
-        # The Job's controller sets it; a manifest that does so too would win over it.
+        # The Job's controller sets it; a manifest that also sets it would override that.
         self.assertNotIn("JOB_COMPLETION_INDEX", self.env)
 
     def test_meets_the_restricted_standard(self) -> None:
@@ -93,7 +93,7 @@ class TrainerJob(unittest.TestCase):
 
 class RealWorkers(unittest.TestCase):
     def environment(self, index: int, uid: str, address: str) -> dict[str, str]:
-        """What Kubernetes gives the pod with this index; but for the address, which has no DNS."""
+        """The environment of the pod with this index. Only the address differs: there is no DNS."""
         metadata = {
             "metadata.name": f"digits-{index}-x7k2p",
             "metadata.labels['batch.kubernetes.io/controller-uid']": uid,
@@ -109,7 +109,7 @@ class RealWorkers(unittest.TestCase):
 
     def start_basind(self) -> str:
         """The address for workers."""
-        # Workers of a run that it does not know need not wait for others to come back.
+        # Workers of an unknown run do not wait for others to come back.
         flags = ["--grpc-listen=127.0.0.1:0", "--recovery-window=100ms"]
         nothing_else = ["--http-listen=none", "--admin-listen=none"]
         process = self.start([PROGRAMS[0], *flags, *nothing_else], {})
@@ -133,7 +133,7 @@ class RealWorkers(unittest.TestCase):
             self.skipTest("this build has no basind")
         address = self.start_basind()
         workers = trainer_job()["spec"]["completions"]
-        # A Job that is made again has another uid: another run of the same training job.
+        # A recreated Job has another uid, so it is another run of the same training job.
         for uid in (str(uuid.uuid4()), str(uuid.uuid4())):
             package = {"BASIN_LIBRARY": PROGRAMS[1], "PYTHONPATH": str(ROOT / "client/python")}
             trainers = [

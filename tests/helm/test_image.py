@@ -1,7 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The image that the Dockerfile makes, run as the chart runs it.
+"""Builds the Dockerfile's image and runs it as the chart does.
 
-The base that it runs on has no shell.
+Its base has no shell.
 
 Usage: test_image.py PROGRAM...      the programs of this build go into the image (the argument
                                      PREBUILT): the stage that compiles only copies
@@ -84,11 +84,11 @@ class Image(unittest.TestCase):
         config.mkdir()
         (config / "basind.yaml").write_text(chart.configuration(manifests), encoding="utf-8")
         state.mkdir()
-        # What Kubernetes does for fsGroup.
+        # Kubernetes does this for fsGroup.
         subprocess.run(["chown", user, state], check=True)
         at = {mount["name"]: mount["mountPath"] for mount in spec["volumeMounts"]}
         (http,) = [port["containerPort"] for port in spec["ports"] if port["name"] == "http"]
-        # The configuration names the file in the volume; none there yet means a first start.
+        # The configuration names the file in the volume; at a first start it does not exist.
         with image.container(
             self.folder / "bundle",
             self.root,

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What the chart renders, and the manifests of deploy/, have the types of the Kubernetes API."""
+"""The rendered chart and the manifests of deploy/ have the types of the Kubernetes API."""
 
 import copy
 import unittest

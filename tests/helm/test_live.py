@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""A real Prometheus scrapes a live basind while a job trains: every query has an answer.
+"""A real Prometheus scrapes a live basind while a job trains, and every query has an answer.
 
 Usage: test_live.py BASIND
 """
@@ -53,7 +53,7 @@ def program(*command: str | Path, log: Path) -> Iterator[subprocess.Popen[bytes]
 
 
 def await_that(holds: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    """Asks again until it holds; AssertionError when `process` ends before, or it never does."""
+    """Waits until it holds; AssertionError if `process` ends before that, or it never holds."""
     for _ in range(ATTEMPTS):
         if holds():
             return
@@ -102,7 +102,7 @@ class Live(unittest.TestCase):
         return self.enterContext(program(*command, log=self.log_of(name)))
 
     def start_basind(self) -> tuple[str, str]:
-        """Where workers connect, and where Prometheus does."""
+        """The addresses for workers and for Prometheus."""
         ports = [f"--{name}-listen=127.0.0.1:0" for name in ("grpc", "http", "admin")]
         process = self.start("basind", BASIND, "serve", *ports)
         log = self.log_of("basind")
@@ -112,7 +112,7 @@ class Live(unittest.TestCase):
         return found[1], found[2]
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """The data of an answer; None while Prometheus does not answer."""
+        """The data of the answer; None while Prometheus does not answer."""
         url = f"{self.prometheus}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
@@ -126,7 +126,7 @@ class Live(unittest.TestCase):
 
     def test_every_query_of_the_dashboard_has_series(self) -> None:
         log = self.log_of("prometheus")
-        # The job trains: its rounds are counted, and more of them with each scrape.
+        # The job trains: the number of its rounds increases with each scrape.
         trains = 'rate(basin_rounds_total{training_job="digits", outcome="committed"}[1m]) > 0'
         await_that(lambda: self.has_series(trains), self.scraper, log)
         for title, query in dashboard.queries(dashboard.load()):

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The alert rules fire when they should, and the dashboard asks for what there is."""
+"""The alert rules fire when they should, and the dashboard queries existing metrics."""
 
 import json
 import re

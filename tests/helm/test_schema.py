@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The schema of the chart's values is the one that the option table of basind gives.
+"""The schema of the chart's values matches the option table of basind.
 
 Usage: test_schema.py [BASIND]
 """
@@ -16,7 +16,7 @@ SCRIPT = ROOT / "scripts" / "make-chart-schema.py"
 
 
 def made_from(options: str) -> str:
-    """What the script writes, as its usage says."""
+    """The output of the script, run as its usage describes."""
     done = subprocess.run(
         [sys.executable, "-B", SCRIPT], check=True, capture_output=True, text=True, input=options
     )

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The tools that scripts/setup.sh puts in .cache/tools."""
+"""The tools that scripts/setup.sh installs in .cache/tools."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / ".cache" / "tools"
 CHART = ROOT / "helm" / "basin"
 
-# Exit status of a test that cannot run here.
+# The exit status of a test that cannot run on this machine.
 SKIPPED = 77
 
 
@@ -18,7 +18,7 @@ def tool(name: str) -> str:
 
 
 def require(*names: str) -> None:
-    """Ends the program as skipped when one of the tools is not there."""
+    """Ends the program as skipped if one of the tools is missing."""
     missing = [name for name in names if not Path(tool(name)).exists()]
     if missing:
         print(f"skipped: {', '.join(missing)} not in {TOOLS}; scripts/setup.sh installs them")

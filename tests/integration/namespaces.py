@@ -1,7 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""A network of namespaces: the aggregator in one, each worker in its own, a cable between.
+"""A network of namespaces: one for the aggregator and one for each worker, with a cable between.
 
-Whatever is done to it is done inside: no address and no rule is the machine's.
+All addresses and rules are inside the namespaces; the machine's own are not changed.
 """
 
 import os
@@ -20,7 +20,7 @@ def _run(*command: str, check: bool = True) -> str:
 
 
 def missing() -> str:
-    """Why there can be no such network here; empty when there can."""
+    """Why this machine cannot have such a network; empty if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for tool in _TOOLS:
@@ -98,28 +98,28 @@ class Network:
         self._rules(worker, "input drop", "output drop")
 
     def lose_results(self, worker: int) -> None:
-        """Nothing reaches the worker; what it sends arrives."""
+        """Drops packets to the worker, but not those from it."""
         self._rules(worker, "input drop")
 
     def lose_pushes(self, worker: int) -> None:
-        """Nothing that the worker sends arrives; it is reached."""
+        """Drops packets from the worker, but not those to it."""
         self._rules(worker, "output drop")
 
     def lose(self, worker: int, percent: int) -> None:
-        """So many of a hundred packets, each way."""
+        """Drops this percentage of packets in each direction."""
         some = f"numgen random mod 100 < {percent} counter drop"
         self._rules(worker, f"input {some}", f"output {some}")
 
     def lost(self, worker: int) -> int:
-        """Packets since lose()."""
+        """The number of packets since lose()."""
         table = _run(*self.at_worker(worker), "nft", "list", "table", "ip", "fault")
         return sum(int(count) for count in re.findall(r"counter packets (\d+)", table))
 
     def refuse(self, worker: int) -> None:
-        """Every packet that the worker sends is answered by RST."""
+        """Answers every packet from the worker with RST."""
         self._rules(worker, "output meta l4proto tcp reject with tcp reset")
 
     def kill_sockets(self, worker: int) -> int:
-        """Those of the worker's connections, as an administrator would; how many."""
+        """Kills the worker's connections, as an administrator would, and returns their number."""
         killed = _run(*self.at_worker(worker), "ss", "-K", "-H", "-n", "-t", "state", "established")
         return len(killed.splitlines())

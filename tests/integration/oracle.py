@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Jobs of oracle trainers (see oracle_trainer.cc), and what must hold of them after any fault."""
+"""Jobs of oracle trainers (see oracle_trainer.cc), and the invariants that hold after any fault."""
 
 import json
 import re
@@ -18,11 +18,11 @@ from programs import PATIENCE, Basind, clean_environment
 
 Line = dict[str, Any]
 
-MOST = 8  # Workers of a job.
+MOST = 8  # The number of workers of a job.
 
 
 class Oracle:
-    """A trainer in a process of its own. What it says is read as it says it."""
+    """A trainer in its own process. Its output is read as it is written."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class Oracle:
         changed: threading.Condition | None = None,
         **variables: str,
     ) -> None:
-        """`before`: what the program is run by; `changed`: is told of each line."""
+        """`before`: a program that runs the trainer; `changed`: is called for each line."""
         self.worker = worker
-        self.stopped = False  # Ever, so that its own clock says nothing about its calls.
+        self.stopped = False  # Ever: then its clock does not measure its calls.
         self.lines: list[Line] = []
         self._changed = changed or threading.Condition()
         self._over = False
@@ -92,7 +92,7 @@ class Oracle:
             ]
 
     def await_event(self, event: str, **fields: Any) -> Line:
-        """The first line of this event with these fields, if need be a future one."""
+        """Waits for and returns the first line of this event with these fields."""
         with self._changed:
             while True:
                 if found := self.find(event, **fields):
@@ -104,7 +104,7 @@ class Oracle:
                 self._changed.wait()
 
     def await_more(self, event: str, count: int) -> None:
-        """Until it has said so that many times in all."""
+        """Waits until it has written this event this many times in total."""
         with self._changed:
             while len(self.find(event)) < count:
                 if self._over or not self._changed.wait(PATIENCE):
@@ -114,7 +114,7 @@ class Oracle:
                     )
 
     def tell(self, word: str = "") -> None:
-        """To a trainer that goes step by step."""
+        """Sends a command to a trainer that runs step by step."""
         assert self.process.stdin is not None
         self.process.stdin.write(word + "\n")
         self.process.stdin.flush()
@@ -139,7 +139,7 @@ class Oracle:
 
 
 class History(Protocol):
-    """Whoever can be asked what it has said."""
+    """A process whose output can be queried."""
 
     worker: str
     stopped: bool
@@ -148,7 +148,7 @@ class History(Protocol):
 
 
 class Jobs(unittest.TestCase):
-    """Starts programs, and ends them with the test."""
+    """Starts programs, and ends them at the end of the test."""
 
     basind = Path()
     trainer = Path()
@@ -163,7 +163,7 @@ class Jobs(unittest.TestCase):
         return basind
 
     def restart(self, old: Basind, *arguments: str) -> Basind:
-        """Another aggregator in the place of one that has died."""
+        """Starts another aggregator in place of a dead one."""
         old.process.wait()
         return self.start(
             *arguments,
@@ -202,7 +202,7 @@ class Jobs(unittest.TestCase):
         ]
 
     def first_of(self, trainers: Sequence[Oracle], event: str, **fields: Any) -> Oracle:
-        """The trainer that is the first to say so."""
+        """The first trainer that writes this event."""
         with self._changed:
             while True:
                 for trainer in trainers:
@@ -210,10 +210,10 @@ class Jobs(unittest.TestCase):
                         return trainer
                 self.assertTrue(self._changed.wait(PATIENCE), f"nobody says {event} {fields}")
 
-    # ---- what must hold
+    # ---- invariants
 
     def expect_ends(self, trainers: Iterable[Oracle]) -> None:
-        """They come to their end, with one history; see expect_one_history."""
+        """The trainers end, with one history; see expect_one_history."""
         trainers = list(trainers)
         for trainer in trainers:
             self.assertEqual(
@@ -224,11 +224,11 @@ class Jobs(unittest.TestCase):
         self.assertEqual(1, len(ends), [trainer.find("end") for trainer in trainers])
 
     def expect_one_history(self, trainers: Iterable[History]) -> None:
-        """Of all that anybody, dead or alive, has applied.
+        """Checks everything that any trainer, dead or alive, has applied.
 
-        I1: nobody is counted twice; I2: all of a round's bytes are of one set of contributors, and
-        that is the set, with the divisor, that the library names; I3: whoever applies a step
-        applies the same bytes; I4: no call is late; I5: rounds go forward, one verdict for each.
+        I1: no worker is counted twice; I2: all bytes of a round have one set of contributors, and
+        the library reports that set and its divisor; I3: all workers that apply a step apply
+        the same bytes; I4: no call is late; I5: round numbers increase, with one verdict each.
         """
         rounds: dict[int, tuple[Any, ...]] = {}
         steps: dict[int, int] = {}
@@ -257,7 +257,7 @@ class Jobs(unittest.TestCase):
     # ---- metrics
 
     def metric(self, basind: Basind, sample: str) -> float:
-        """0 when it is not there, as counters are until they count."""
+        """The value of the metric; 0 if it is absent, as counters are until they count."""
         _, page = basind.get("/metrics")
         found = re.search(rf"^{re.escape(sample)} (\S+)$", page, re.MULTILINE)
         return float(found.group(1)) if found else 0.0
@@ -266,6 +266,6 @@ class Jobs(unittest.TestCase):
         deadline = time.monotonic() + PATIENCE
         while not reached(value := self.metric(basind, sample)):
             self.assertLess(time.monotonic(), deadline, f"{sample} is {value}")
-            # A metric tells nobody that it has changed.
+            # There is no event for a change of a metric.
             threading.Event().wait(0.02)
         return value

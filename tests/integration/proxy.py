@@ -1,8 +1,8 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""A TCP proxy that does what networks do: it delays, holds, cuts, truncates and damages.
+"""A TCP proxy that acts as a faulty network: it delays, holds, cuts, truncates and damages.
 
 Each connection that is made through it is a Link with two Directions, `up` to the aggregator and
-`down` from it. A test gets hold of a link as it is made (`on_link`), or later (`links`), and sets
+`down` from it. A test gets a link when it is created (`on_link`), or later (`links`), and sets
 its faults from its own thread. Within a connection the order of bytes is kept, as TCP keeps it;
 connections are independent, so delays that differ change the order between them.
 """
@@ -16,20 +16,20 @@ import threading
 from collections.abc import Callable
 
 _READ = 1 << 16
-# Of the bytes of a direction that wait for their time.
+# The limit of delayed bytes in one direction.
 _QUEUE = 256
 
 
 class Direction:
-    """Bytes on their way. Offsets count all that was read from the sender, from 0."""
+    """Bytes in flight. Offsets count the bytes read from the sender, from 0."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.delay = 0.0  # Seconds, and up to `jitter` more, for each piece that is read.
         self.jitter = 0.0
         self.rate = 0.0  # Bytes a second; 0 is no limit.
         self.flip_at: list[int] = []  # One bit of the byte at each of these offsets.
-        self.end_at: int | None = None  # What comes from there on is lost, and the end is told.
-        self.reset_at: int | None = None  # The same with the whole connection, by RST.
+        self.end_at: int | None = None  # Later bytes are lost, and the stream ends.
+        self.reset_at: int | None = None  # The same, but the connection is reset.
         self.read = 0
         self.first = b""  # The first bytes.
         self._loop = loop
@@ -37,11 +37,11 @@ class Direction:
         self._open.set()
 
     def flip_next(self) -> None:
-        """Damages what comes next, beyond the first headers."""
+        """Damages the next bytes after the first headers."""
         self.flip_at.append(self.read + 20000)
 
     def hold(self) -> None:
-        """Nothing comes through any more, and nobody is told."""
+        """Silently drops everything from now on."""
         self._loop.call_soon_threadsafe(self._open.clear)
 
     def release(self) -> None:
@@ -51,7 +51,7 @@ class Direction:
         await self._open.wait()
 
     def damage(self, data: bytes) -> bytes:
-        """`data` as it arrives, which begins at offset `read`; counts it."""
+        """Returns `data`, which begins at offset `read`, as the receiver gets it, and counts it."""
         damaged = bytearray(data)
         for offset in [at for at in self.flip_at if at < self.read + len(data)]:
             self.flip_at.remove(offset)
@@ -68,7 +68,7 @@ class Link:
         self.number = number
         self.up = Direction(loop)
         self.down = Direction(loop)
-        self.idle_cut = 0.0  # Seconds without a byte after which it is cut; 0 is never.
+        self.idle_cut = 0.0  # It is cut after so many seconds without a byte; 0 is never.
         self.cut_as_idle = False
         self.over = False
         self.last_byte = loop.time()
@@ -84,7 +84,7 @@ class Link:
         return b"basin.v1.Exchange" in self.up.first
 
     def cut(self) -> None:
-        """RST to both ends."""
+        """Sends RST to both ends."""
         self._loop.call_soon_threadsafe(self.reset)
 
     def reset(self) -> None:
@@ -96,7 +96,7 @@ class Link:
 
 
 class Proxy:
-    """In front of `target`, host:port; runs on a thread of its own until close()."""
+    """A proxy for `target`, host:port, which runs on its own thread until close()."""
 
     def __init__(self, target: str, on_link: Callable[[Link], None] | None = None) -> None:
         """`on_link` is called on the proxy's thread, before the first byte goes through."""

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Processes that die at a certain place of their code.
+"""Processes that die at a certain place in the code.
 
 Usage: test_failpoints.py BASIND BASINCTL BASIND_FAILPOINTS ORACLE_TRAINER LIBBASIN SOURCE_FOLDER
 """
@@ -23,7 +23,7 @@ SOURCE = Path()
 
 KILLED = -signal.SIGKILL
 
-# Eight frames a step.
+# Eight frames per step.
 LARGE = ("--tensors=4", "--elements=524288")
 
 
@@ -55,7 +55,7 @@ class Failpoints(Jobs):
         self.assertEqual(KILLED, trainers[1].finish())
         self.expect_ends([trainers[0], trainers[2]])
         self.expect_one_history(trainers)
-        # In step 5 it had sent three frames of eight, and is counted in none of them.
+        # In step 5 it had sent three of eight frames, none of which may count.
         self.assertEqual([7] * 5 + [5] * 7, self.masks(trainers[0]))
         basind.end()
         self.assertEqual(["w1"], self.events(basind, "worker_lost"))
@@ -77,7 +77,7 @@ class Failpoints(Jobs):
         self.assertEqual([], self.events(basind, "attempt_restarted"))
 
     def waited_for(self, basind: Basind) -> set[str]:
-        """Whom the open round waits for, by what an operator is shown."""
+        """The workers that the open round waits for, from an operator's view."""
         shown = run(BASINCTL, "rounds", "default", "-o", "json", f"--address={basind.admin}")
         self.assertEqual(0, shown.returncode, shown.stderr)
         lanes = json.loads(shown.stdout)["lanes"]
@@ -105,7 +105,7 @@ class Failpoints(Jobs):
         self.assertEqual([7] + [6] * 5, self.masks(trainers[1]))
 
     def test_fault_w18_donor_killed_between_two_frames_of_the_state(self) -> None:
-        """Another one is named in its place, and serves the state of the same step."""
+        """Another donor replaces the lost one, and serves the state of the same step."""
         basind = self.start()
         serves = ("60", "--pace-ms=20", "--donor-only")
         trainers = [
@@ -142,14 +142,14 @@ class Failpoints(Jobs):
         deadline = time.monotonic() + PATIENCE
         while basind.get("/livez")[0] != 503:
             self.assertLess(time.monotonic(), deadline)
-        # As whoever watches it does.
+        # A supervisor would do the same.
         basind.process.kill()
         self.restart(basind).await_event("recovered")
         self.expect_ends(trainers)
         self.assertEqual([3] * 12, self.masks(trainers[0]))
 
     def hold_after_first_verdict(self) -> tuple[Basind, list[Oracle], Oracle]:
-        """Three workers, of whom one alone has been told the verdict of step 5."""
+        """Three workers, of which only one has received the verdict of step 5."""
         basind = self.start(program=BASIND_FAILPOINTS, FAILPOINTS="verdict.told=hold@16")
         trainers = self.train(basind.grpc, 3, "12")
         told = self.first_of(trainers, "applied", step=5)
@@ -173,14 +173,14 @@ class Failpoints(Jobs):
         self.restart(basind, "--recovery-window=1s").await_event("recovered")
         others = [trainer for trainer in trainers if trainer is not told]
         self.expect_ends(others)
-        # What the dead one had applied is what the others have applied.
+        # The dead worker had applied the same as the others.
         self.expect_one_history(trainers)
         self.assertEqual(7, told.find("applied", step=5)[0]["mask"])
         self.assertEqual(7, others[0].find("applied", step=5)[0]["mask"])
 
 
 class Said:
-    """What a trainer might have said."""
+    """The possible output of a trainer."""
 
     worker = "w0"
     stopped = False
@@ -209,7 +209,7 @@ def applied(**other: Any) -> Line:
 
 
 class PlantedBreaches(Jobs):
-    """Each of what expect_one_history looks for is found."""
+    """expect_one_history finds each kind of violation."""
 
     def expect_breach(self, *trainers: Said) -> None:
         with self.assertRaises(AssertionError):

@@ -22,13 +22,13 @@ from programs import PATIENCE, Basind, clean_environment
 BASIND = Path()
 TRAINER = Path()
 
-MOST = 4  # Workers of a job.
+MOST = 4  # The number of workers of a job.
 STEPS = 150
 PACE_MS = 10
 
 
 class Trainer:
-    """A trainer that runs to its end by itself."""
+    """A trainer that runs to its end without commands."""
 
     def __init__(self, address: str, worker: str, *, least: int, first: int, steps: int) -> None:
         self.worker = worker
@@ -55,7 +55,7 @@ class Trainer:
         self.process.send_signal(number)
 
     def finish(self) -> tuple[int, str, str]:
-        """Exit status, what it printed last, and what it said besides."""
+        """The exit status, the last line of stdout, and stderr."""
         out, err = self.process.communicate()
         self._watchdog.cancel()
         return self.process.returncode, out.strip(), err

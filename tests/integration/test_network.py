@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What networks do to connections, by a proxy between some workers and the aggregator.
+"""Network faults, by a proxy between some workers and the aggregator.
 
 Usage: test_network.py BASIND ORACLE_TRAINER
 """
@@ -15,7 +15,7 @@ from oracle import Jobs, Oracle
 from programs import PATIENCE, Basind
 from proxy import Link, Proxy
 
-# Eight frames a step.
+# Eight frames per step.
 LARGE = ("--tensors=4", "--elements=524288")
 STEP_BYTES = 4 * 524288 * 4
 
@@ -27,14 +27,14 @@ class Network(Jobs):
         return proxy
 
     def await_true(self, condition: Callable[[], object], what: str) -> None:
-        """Of the proxy, which tells nobody."""
+        """Polls a condition of the proxy, which sends no events."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
             self.assertLess(time.monotonic(), deadline, what)
             threading.Event().wait(0.01)
 
     def join(self, basind: Basind, proxy: Proxy, *arguments: str) -> list[Oracle]:
-        """Two workers; w0 comes through the proxy."""
+        """Two workers, of which w0 connects through the proxy."""
         return [
             self.add(proxy.address, "w0", *arguments, first=2),
             self.add(basind.grpc, "w1", *arguments, first=2),
@@ -59,7 +59,7 @@ class Network(Jobs):
         (session,) = proxy.sessions()
         session.down.hold()
         trainers[0].tell()
-        # All of step 1 has arrived, and w0 does not know it.
+        # All of step 1 has arrived, but w0 does not know it.
         self.await_metric(
             basind,
             "basin_contribution_bytes_total",
@@ -83,7 +83,8 @@ class Network(Jobs):
         resets = 12
 
         def reset_early(link: Link) -> None:
-            # Sessions say much less. Every other one on its way up, the rest on the way down.
+            # Sessions send much less. Every other link is cut on its way up, the rest on the way
+            # down.
             direction = link.up if link.number % 2 == 0 else link.down
             if link.number < resets:
                 direction.reset_at = 1500000 + 333333 * link.number
@@ -92,7 +93,7 @@ class Network(Jobs):
         proxy = self.proxy(basind, reset_early)
         trainers = self.join(basind, proxy, "12", *LARGE)
         self.expect_ends(trainers)
-        # I6: nothing is left of any of the connections.
+        # I6: no connection is left.
         for kind in ("basin_sessions", "basin_streams"):
             self.await_metric(basind, kind, lambda count: count == 0)
         self.await_metric(basind, "process_open_fds", lambda count: count <= files)
@@ -123,7 +124,7 @@ class Network(Jobs):
 
         proxy = self.proxy(basind, far)
         trainers = self.join(basind, proxy, "6", *LARGE)
-        # One of its two data streams comes later than all the rest, for a while.
+        # For a while, one of its two data streams is later than all other connections.
         trainers[0].await_event("applied", step=1)
         held = proxy.streams()[0]
         held.up.hold()
@@ -178,7 +179,7 @@ class Network(Jobs):
         for link in silent:
             link.up.hold()
             link.down.hold()
-        # By keepalive, on the worker's side.
+        # Keepalive detects it on the worker's side.
         self.assertEqual("w0", basind.await_event("worker_reconnected")["worker"])
         self.expect_ends(trainers)
         self.assertEqual([3] * 30, self.masks(trainers[0]))
@@ -191,7 +192,7 @@ class Network(Jobs):
         self.idle(1.0, 4.0)
 
     def idle(self, cut_after: float, step: float) -> None:
-        """A step of so many seconds, when idle connections are cut after so many."""
+        """Runs a step of this length while idle connections are cut after this time."""
         basind = self.start()
 
         def cut_when_idle(link: Link) -> None:
@@ -205,13 +206,13 @@ class Network(Jobs):
             trainer.tell()
         for trainer in trainers:
             trainer.await_event("applied", step=0)
-        # Nothing may happen meanwhile.
+        # No event may occur meanwhile.
         threading.Event().wait(step)
         for trainer in trainers:
             trainer.tell("run")
         self.expect_ends(trainers)
         self.assertEqual([3] * 10, self.masks(trainers[0]))
-        # Keepalive is more frequent than the longer of them.
+        # Keepalive is more frequent than the longer time.
         cut = [link.number for link in proxy.links if link.cut_as_idle]
         self.assertEqual(cut_after < 3, bool(cut), cut)
         for trainer in trainers:
@@ -228,7 +229,7 @@ class Network(Jobs):
         self.assertLessEqual(self.metric(basind, 'basin_buffer_bytes{kind="reserved"}'), limit)
         self.expect_ends(trainers)
         self.assertEqual([3] * 4, self.masks(trainers[0]))
-        # The most that gRPC may take besides, by its quota, is never near.
+        # gRPC's additional memory stays far below its quota.
         self.assertLess(self.metric(basind, "process_resident_memory_bytes"), 2 * limit)
         self.expect_nobody_lost(basind)
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What kernels do to connections: packets that are dropped, sockets that are killed.
+"""Faults in the kernel: dropped packets and killed sockets.
 
 Usage: test_partitions.py BASIND ORACLE_TRAINER
 """
@@ -17,7 +17,7 @@ import namespaces
 from oracle import Jobs, Oracle
 from programs import Basind
 
-# Eight frames a step.
+# Eight frames per step.
 LARGE = ("--tensors=4", "--elements=524288")
 
 STEPS = 200
@@ -25,13 +25,13 @@ PACED = (str(STEPS), "--pace-ms=10")
 
 
 def elapsed(since: dict[str, Any], until: dict[str, Any]) -> float:
-    """Seconds between two lines of the log."""
+    """The seconds between two lines of the log."""
     begin, end = (datetime.datetime.fromisoformat(line["time"]) for line in (since, until))
     return (end - begin).total_seconds()
 
 
 class Partitions(Jobs):
-    """Two workers, each in a namespace of its own; w0 has the trouble."""
+    """Two workers, each in its own namespace; the faults affect w0."""
 
     reason: str | None = None
 
@@ -70,7 +70,7 @@ class Partitions(Jobs):
         threading.Event().wait(seconds)
 
     def expect_whole(self, basind: Basind, trainers: list[Oracle], steps: int = STEPS) -> None:
-        """They end; nobody was ever left out."""
+        """The trainers end, and every worker was counted in every step."""
         self.expect_ends(trainers)
         basind.end()
         lost = [line for line in basind.lines if line["event"].startswith("worker_")]
@@ -117,7 +117,7 @@ class Partitions(Jobs):
 
     def test_fault_n3_partition_beyond_the_lease_evicts_once_and_the_worker_rejoins(self) -> None:
         basind = self.serve("--worker-lease=1500ms", "--worker-heartbeat=300ms")
-        # It has to go on until the worker is back.
+        # The other worker has to continue until this one is back.
         trainers = self.join(basind, "1500", "--pace-ms=10")
         trainers[0].await_event("applied", step=10)
         self.network.partition(0)
@@ -131,7 +131,7 @@ class Partitions(Jobs):
         masks = self.masks(trainers[1])
         self.assertEqual({2, 3}, set(masks))
         self.assertEqual(3, masks[-1])
-        # Together, alone, together: never back and forth.
+        # Together, alone, together: the members do not alternate.
         self.assertEqual(2, sum(a != b for a, b in itertools.pairwise(masks)))
 
     def test_fault_n4_one_direction_is_lost(self) -> None:

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What a peer does wrong is its own trouble: everybody else trains on.
+"""Misbehaving peers do not affect others, which continue to train.
 
 Usage: test_peers.py BASIND BASINCTL ORACLE_TRAINER
 """
@@ -23,11 +23,11 @@ from programs import PATIENCE, Basind, run
 PLAIN = Path(__file__).resolve().parents[2] / "examples/plain_python"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 LATE = 'basin_workers_late_total{training_job="default"}'
-NO_MESSAGE = 0  # gRPC's flag of a message that is not compressed.
+NO_MESSAGE = 0  # gRPC's flag of an uncompressed message.
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """Of HTTP/2."""
+    """An HTTP/2 frame."""
     length = len(payload).to_bytes(3, "big")
     return length + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
@@ -54,7 +54,7 @@ class Peers(Jobs):
         return peer
 
     def read_to_end(self, peer: socket.socket) -> None:
-        """Until the aggregator has closed the connection."""
+        """Waits until the aggregator has closed the connection."""
         try:
             while peer.recv(1 << 16):
                 pass
@@ -62,7 +62,7 @@ class Peers(Jobs):
             pass
 
     def expect_undisturbed(self, trouble: Callable[[Basind], None]) -> Basind:
-        """Two workers train while somebody makes trouble."""
+        """Two workers train while another peer misbehaves."""
         basind = self.start("--memory-budget=64MiB")
         trainers = self.train(basind.grpc, 2, "40", "--pace-ms=5")
         for trainer in trainers:
@@ -70,7 +70,7 @@ class Peers(Jobs):
         trouble(basind)
         self.expect_ends(trainers)
         self.assertEqual([3] * 40, self.masks(trainers[0]))
-        # What gRPC may take is twice the budget and 256 MiB.
+        # gRPC may take twice the budget and 256 MiB.
         self.assertLess(self.metric(basind, "process_resident_memory_bytes"), 512 << 20)
         return basind
 
@@ -86,7 +86,7 @@ class Peers(Jobs):
     def test_fault_n10_what_protobuf_prints_is_in_the_log(self) -> None:
         basind = self.start()
         peer = self.connect(basind)
-        hello = b"\x0a\x03\x2a\x01\xff"  # Whose job is no UTF-8.
+        hello = b"\x0a\x03\x2a\x01\xff"  # A job name that is not UTF-8.
         begin = PREFACE + frame(4, 0, 0, b"") + headers(1)
         peer.sendall(begin + frame(0, 0, 1, struct.pack(">BI", NO_MESSAGE, len(hello)) + hello))
         self.assertIn("basin.v1.Hello.job", basind.await_event("protobuf")["reason"])
@@ -103,7 +103,7 @@ class Peers(Jobs):
                 while sent < 1 << 30:
                     sent += peer.send(frame(0, 0, 1, bytes(16384)))
             except OSError:
-                pass  # Refused, or not read.
+                pass  # The data are refused, or not read.
             self.assertLess(sent, 64 << 20)
 
         self.expect_undisturbed(trouble)
@@ -121,7 +121,7 @@ class Peers(Jobs):
                         b"".join(headers(n) + frame(3, 0, n, struct.pack(">I", 8)) for n in streams)
                     )
             except OSError:
-                pass  # Thrown out.
+                pass  # The peer was disconnected.
 
         self.expect_undisturbed(trouble)
 
@@ -137,9 +137,9 @@ class Peers(Jobs):
         self.assertIn("64 file descriptors", short["reason"])
         before = self.ticks(basind)
         trainers[0].await_event("applied", step=len(trainers[0].find("applied")) + 50)
-        # Nobody in training noticed, and it does not spin: a try every 100 ms.
+        # Training is not affected, and the loop does not spin: it tries every 100 ms.
         self.assertLess(self.ticks(basind) - before, 100)
-        # Operators, probes and scrapers have descriptors of their own.
+        # Operators, probes and scrapers have reserved descriptors.
         status = ("status", f"--address={basind.admin}")
         answered = run(self.basinctl, *status)
         self.assertEqual(0, answered.returncode, answered.stderr)
@@ -155,14 +155,14 @@ class Peers(Jobs):
         self.assertGreaterEqual(self.metric(basind, refused), 1)
 
     def ticks(self, basind: Basind) -> int:
-        """Processor time that it has used, in hundredths of a second."""
+        """The processor time of the process, in hundredths of a second."""
         fields = Path(f"/proc/{basind.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return int(fields[11]) + int(fields[12])
 
     # ---- workers
 
     def hang(self, basind: Basind) -> list[Oracle]:
-        """Two workers; w0 stands still after step 0, but for its library."""
+        """Two workers, of which w0 stops after step 0, except for its library."""
         trainers = [
             self.add(basind.grpc, "w0", "60", "--stepwise", first=2),
             self.add(basind.grpc, "w1", "60", first=2),
@@ -206,7 +206,7 @@ class Peers(Jobs):
             guest = self.add(basind.grpc, f"w{i}", "1500", "--pace-ms=2", first=2)
             guests.append(guest)
             guest.await_event("applied")
-            # Every other one goes without a word.
+            # Every other worker exits without leaving.
             guest.send(signal.SIGKILL if i % 2 == 0 else signal.SIGTERM)
             guest.finish()
         self.expect_ends(trainers)
@@ -224,7 +224,7 @@ class Peers(Jobs):
         self.assertEqual(sorted(set(generations)), generations)
 
     def mismatch(self, *arguments: str) -> str:
-        """What a third worker is told whose tensors are others."""
+        """The error of a third worker with different tensors."""
         basind = self.start()
         trainers = self.train(basind.grpc, 2, "60", "--pace-ms=10")
         trainers[0].await_event("applied", step=3)
@@ -271,7 +271,7 @@ class Peers(Jobs):
         return self.plain_python().Worker(basind.grpc, "late", "run", worker, 2, fresh=True)
 
     def round(self, workers: list[Any]) -> list[float]:
-        """Each contributes its place in the list and one; what the sum came to at each."""
+        """Each worker contributes its index plus one; returns the sum at each."""
 
         def one(place: int, worker: Any) -> float:
             worker.allreduce({"weight": struct.pack("<f", place + 1)}, op=1)
@@ -297,11 +297,11 @@ class Peers(Jobs):
         with ThreadPoolExecutor() as threads:
             list(threads.map(lambda worker: worker.register({"weight": 1}), workers))
         self.assertEqual([3, 3], self.round(workers))
-        # For a round that has its verdict.
+        # A frame for a round that has its verdict.
         self.late_frame(workers[0], 1)
         basind.await_event("frame_stale")
         self.assertEqual([3, 3], self.round(workers))
-        # Of a process that another has replaced.
+        # A frame of a process that another one has replaced.
         old, workers[0] = workers[0], self.plain(basind, "a")
         basind.await_event("worker_superseded")
         self.late_frame(old, 3)

@@ -1,10 +1,10 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Jobs with one fault after another, at random, for as long as it is let.
+"""Jobs with one random fault after another, for the given time.
 
 Usage: test_soak.py BASIND ORACLE_TRAINER SECONDS [SEED]
 
-Each job has a seed, which is printed: it gives the same faults again, though at other moments.
-With SEED there is that job only.
+Each job prints its seed, which repeats the same faults at different moments.
+With SEED, only that job runs.
 """
 
 import random
@@ -22,10 +22,10 @@ from proxy import Proxy
 SECONDS = 60.0
 SEEDS: list[int] = []
 
-# The most that are lost at once is one, so that those who remember are more than half.
+# At most one worker is lost at a time, so that more than half remember.
 WORKERS = 4
 FAULTS = 8
-# It does not come to its end; what everybody has applied until then is what is looked at.
+# The job does not run to its end; the test checks what was applied until then.
 ENDLESS = ("1000000", "--pace-ms=5", "--elements=100000")
 LEASE = 2.0
 
@@ -44,7 +44,7 @@ class Soak(Jobs):
 
     def job(self, seed: int) -> None:
         self.random = random.Random(seed)
-        # With all of them every loss is a pause, and its replacement joins an open round.
+        # If all are needed, every loss is a pause, and its replacement joins an open round.
         self.least = self.random.choice((2, WORKERS))
         self.happened = [f"at least {self.least}"]
         self.service = self.serve(None)
@@ -84,7 +84,7 @@ class Soak(Jobs):
     def serve(self, old: Basind | None) -> Basind:
         settings = (f"--worker-lease={LEASE}s", "--recovery-window=3s")
         basind = self.start(*settings) if old is None else self.restart(old, *settings)
-        # A log that nobody reads fills its pipe, and then nothing more is known.
+        # The log must be read, because a full pipe would drop lines.
         reader = threading.Thread(target=self.read_log, args=(basind,))
         reader.start()
         self.addCleanup(reader.join)
@@ -101,12 +101,12 @@ class Soak(Jobs):
         self.everybody.append(trainer)
 
     def await_progress(self) -> None:
-        """Everybody is a member and trains."""
+        """Waits until all workers are members and train."""
         for trainer in self.alive:
             trainer.await_more("applied", len(trainer.find("applied")) + 4)
 
     def pause(self, most: float) -> None:
-        """How long a fault lasts."""
+        """The duration of a fault."""
         threading.Event().wait(self.random.uniform(0, most))
 
     def note(self, what: str) -> None:
@@ -126,7 +126,7 @@ class Soak(Jobs):
         self.join(f"w{len(self.everybody)}")
 
     def replace_worker(self) -> None:
-        """At once, under the same name."""
+        """Starts a replacement at once, with the same id."""
         lost = self.lose_worker()
         self.note(f"{lost} restarted")
         self.join(lost)

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""A worker made from the .proto files alone takes part in a job with two C++ workers."""
+"""A worker that uses only the .proto files takes part in a job with two C++ workers."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ from programs import PATIENCE, Basind, clean_environment  # noqa: E402
 BASIND, CPP_WORKER = (Path(argument) for argument in (sys.argv.pop(1), sys.argv.pop(1)))
 PLAIN_WORKER = ROOT / "examples/plain_python/worker.py"
 ROUNDS = 3
-# Several frames, and a last chunk that is not whole.
+# Several frames, and an incomplete last chunk.
 ELEMENTS = 500_000
 LINE = re.compile(r"round (\d+): COMMITTED over (.*); divisor (\d+); weight = (\S+)$")
 

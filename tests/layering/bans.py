@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Rules of taste that a machine can check, one row each."""
+"""Style rules that a program can check, one row each."""
 
 import re
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ class Ban:
     """A pattern that no line may match.
 
     folders: where it holds; suffixes: in which files, all when empty
-    code:    match C++ with comments and literals blanked
-    except_in: folders or files in which it does not hold, with a reason beside the row
+    code:    matches C++ with comments and literals blanked
+    except_in: folders or files without the rule, with the reason beside the row
     """
 
     pattern: str
@@ -33,7 +33,7 @@ class Ban:
 
 
 _CPP = tuple(sorted(CPP_SUFFIXES))
-# Names the patterns that it bans.
+# This folder names the banned patterns.
 _SELF = "tests/layering"
 
 BANS = (
@@ -54,7 +54,7 @@ BANS = (
         folders=PRODUCT_FOLDERS,
         suffixes=_CPP,
         code=True,
-        # Programs, and the log of a trainer that gave no other.
+        # Programs, and the default log of a trainer.
         except_in=("aggregator/main.cc", "client/c/stderr_log.cc"),
     ),
     Ban(
@@ -115,7 +115,7 @@ def _licensed(path: str) -> bool:
 
 
 def _guard(path: str) -> str:
-    # What is installed has the name that users include, which begins with basin/.
+    # The guard of an installed header has the name that users include, which begins with basin/.
     _, public, name = path.rpartition("/include/")
     return re.sub(r"[^A-Z0-9]", "_", (f"{name}_" if public else f"BASIN_{path}_").upper())
 
@@ -128,7 +128,7 @@ def _file_violations(path: str, text: str) -> Iterator[str]:
         yield f"{path}:{len(lines)}: blank lines at the end"
     if _licensed(path) and not any(LICENSE_LINE in line for line in lines[:3]):
         yield f"{path}:1: the first line is: {LICENSE_LINE}"
-    # Highway includes its -inl.h files once per target, guarded by a name that it toggles.
+    # Highway includes its -inl.h files once per target, with a guard that it toggles.
     per_target = path.endswith("-inl.h") and "HWY_TARGET_TOGGLE" in text
     guard = f"#ifndef {_guard(path)}\n#define {_guard(path)}\n"
     if path.endswith(".h") and not per_target and guard not in text:
@@ -156,7 +156,7 @@ def _committed_data(path: str) -> bool:
 
 
 def violations(root: Path) -> Iterator[str]:
-    """Yields "path:line: what is wrong" for every breach below `root`."""
+    """Yields "path:line: what is wrong" for every violation below `root`."""
     for path in files(root):
         if _committed_data(path) and not path.endswith((*_CPP, ".py", "CMakeLists.txt")):
             continue

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Holds the include lines and the purity of the cores against the layers."""
+"""Checks the include lines against the layers, and the purity of the cores."""
 
 import re
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 _CONDITIONAL = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b\s*(.*)")
 _ACCELERATOR = re.compile(r"CUDA|NVCC|NCCL|HIP|ROCM|GPU", re.I)
 
-# What would make a core depend on something other than its arguments: threads, clocks, chance,
-# I/O, and the order in which a hash table happens to hold its elements.
+# Patterns that make a core depend on more than its arguments: threads, clocks, randomness,
+# I/O, and the order of elements in a hash table.
 _IMPURE_STANDARD = set(
     "thread mutex shared_mutex condition_variable atomic future chrono ctime random iostream"
     " istream ostream fstream streambuf sstream iomanip cstdio print syncstream filesystem locale"
@@ -33,7 +33,7 @@ _IMPURE_NAME = re.compile(
 
 
 def pure_violation(line: str) -> str | None:
-    """Why a line (comments blanked) does not belong in a core, or None."""
+    """Why a line (with comments blanked) does not belong in a core, or None."""
     include = _INCLUDE.match(line)
     if include:
         header = include.group(1) or include.group(2)
@@ -81,7 +81,7 @@ def _conditional_violation(path: str, layer: Layer, line: str) -> str | None:
 
 
 def violations(root: Path) -> Iterator[str]:
-    """Yields "path:line: what is wrong" for every breach below `root`."""
+    """Yields "path:line: what is wrong" for every violation below `root`."""
     for path in cpp_files(root, PRODUCT_FOLDERS):
         layer = layer_of(path)
         if layer is None:

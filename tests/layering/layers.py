@@ -1,8 +1,8 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The layers of Basin: which folder may see which other folder, library and header.
+"""The layers of Basin: the folders, libraries and headers that each folder may use.
 
 Dependencies point one way, down the list; a folder belongs to the layer with the longest matching
-path. This table is the one place where the direction is decided, and the tests beside it hold
+path. Only this table decides the direction, and the tests beside it check
 every include and every link line against it.
 """
 

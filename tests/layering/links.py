@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Holds the link lines of CMake against the layers, and finds tests that nothing builds or runs.
+"""Checks CMake's link lines against the layers, and finds tests that are not built or run.
 
 Both read link-graph.json, which cmake/LinkGraph.cmake writes when the build is configured.
 """
@@ -35,7 +35,7 @@ def read_graph(path: Path, root: Path) -> list[Target]:
             inside = within(absolute, str(root)) and not within(absolute, str(root / "build"))
             sources.append(os.path.relpath(absolute, root) if inside else absolute)
         links = [re.sub(r"^\$<LINK_ONLY:(.*)>$", r"\1", link) for link in entry["links"]]
-        # CMake notes the folder of a link line beside it; that is no library.
+        # CMake records the folder of a link line beside it, which is not a library.
         links = [link for link in links if not link.startswith("::@")]
         targets.append(
             Target(entry["target"], entry["type"], entry["folder"], tuple(sources), tuple(links))
@@ -72,7 +72,7 @@ def layering_violations(targets: list[Target]) -> Iterator[str]:
 
 
 def _ctest_text(build: Path) -> str:
-    """Everything that the build tells ctest to run."""
+    """Everything that ctest runs."""
     return "\n".join(
         path.read_text(encoding="utf-8") for path in sorted(build.rglob("CTestTestfile.cmake"))
     )

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""A tree of planted files, for the tests that show that a check finds what it is for."""
+"""A tree of planted files, for tests that show that a check finds violations."""
 
 import tempfile
 import unittest

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The tree keeps the rules of bans.py, and each rule finds what it is for."""
+"""The tree follows the rules of bans.py, and each rule finds its violations."""
 
 import unittest
 
@@ -9,7 +9,7 @@ from planted_tree import ROOT, PlantedTree
 LICENSE = f"// {bans.LICENSE_LINE}\n"
 
 
-# Path -> lines that may not stand there, each with a part of the reason.
+# Path -> forbidden lines, each with a part of the reason.
 PLANTED_LINES = {
     "docs/a.md": (
         ("TODO: write this", "open ends"),

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The include lines of the tree follow the layers, and a planted breach of each rule is found."""
+"""The include lines of the tree follow the layers, and planted violations are found."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The link lines of the build follow the layers, and planted breaches are found.
+"""The link lines of the build follow the layers, and planted violations are found.
 
 Usage: test_links.py BUILD_FOLDER
 """

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Every test file is built and run by the build, and one that is not is found.
+"""The build builds and runs every test file, and a planted one that it does not is found.
 
 Usage: test_registration.py BUILD_FOLDER
 """

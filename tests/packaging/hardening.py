@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Reads from an ELF file which of the protections are missing that a release has."""
+"""Finds which protections of a release an ELF file lacks."""
 
 import re
 import subprocess

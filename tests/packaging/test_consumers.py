@@ -1,8 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What is installed is found, builds in projects of others, and trains.
+"""Other projects find the installed client, build against it, and train.
 
-The client is installed into a new folder. Out of the tree, a project in C, the examples in C and
-C++, and a program that asks pkg-config are built against it alone, and run with a real aggregator.
+The client is installed into a new folder. A project in C, the examples in C and C++, and a program
+that uses pkg-config are built outside the tree against only that folder, and run with a real
+aggregator.
 
 Usage: test_consumers.py CMAKE BUILD_FOLDER C_COMPILER C++_COMPILER BASIND
 """
@@ -23,7 +24,7 @@ CMAKE, BUILD, CC, CXX, BASIND = "", "", "", "", ""
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """What a command that succeeds says."""
+    """The output of a command, which must succeed."""
     done = subprocess.run(
         command, env=clean(environment), capture_output=True, text=True, timeout=PATIENCE
     )
@@ -72,7 +73,7 @@ class Consumers(unittest.TestCase):
         cls.folder.cleanup()
 
     def build(self, source: Path) -> Path:
-        """The build folder of a project that sees nothing but what is installed."""
+        """The build folder of a project that uses only the installed files."""
         build = Path(self.folder.name) / source.name
         run(
             *(CMAKE, "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release"),
@@ -155,7 +156,7 @@ class Consumers(unittest.TestCase):
             ends.append(re.sub(r"loss [^,]+,", "loss,", said))
         self.assertRegex(ends[0], r"^step 2500, loss, parameters( -?0x1(\.\w+)?p[+-]\d+){9}\n$")
         self.assertEqual(ends[0], ends[1], "the workers differ")
-        # What the samples were made of: -3.5, -2.5, ... and 2.
+        # The parameters of the samples: -3.5, -2.5, ... and 2.
         parameters = [float.fromhex(number) for number in ends[0].split()[4:]]
         for found, made in zip(parameters, [*(k - 3.5 for k in range(8)), 2.0]):
             self.assertAlmostEqual(found, made, delta=0.01)
@@ -187,7 +188,7 @@ class Consumers(unittest.TestCase):
             ends[worker] = re.sub(r"loss [^,]+,", "loss,", said)
         self.assertRegex(ends["a"], r"^step 400, loss, parameters( -?0x1\.\w+p[+-]\d+){9}\n$")
         self.assertEqual({ends["a"]}, set(ends.values()), "the workers differ")
-        # What the samples were made of: -3.5, -2.5, ... and 2.
+        # The parameters of the samples: -3.5, -2.5, ... and 2.
         parameters = [float.fromhex(number) for number in ends["a"].split()[4:]]
         for found, made in zip(parameters, [*(k - 3.5 for k in range(8)), 2.0]):
             self.assertAlmostEqual(found, made, delta=0.01)
@@ -198,7 +199,7 @@ class Consumers(unittest.TestCase):
             trainer.kill()
 
     def await_event(self, job: str, event: str, reason: str) -> None:
-        """Reads the aggregator's log until it says so."""
+        """Reads the aggregator's log until this event."""
         assert self.aggregator.stdout is not None
         for line in self.aggregator.stdout:
             if f'"event":"{event}","job":"{job}"' in line and re.search(reason, line):

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The executables of a release have the protections, and one without them is found.
+"""The executables of a release have the protections, and the check finds one without them.
 
 Usage: test_hardening.py C++_COMPILER EXECUTABLE...
 """
@@ -29,7 +29,7 @@ class PlantedBreaches(unittest.TestCase):
     FLAGS = ("-pie", "-fPIE", "-Wl,-z,relro,-z,now", "-fstack-protector-strong")
 
     def missing(self, *flags: str) -> list[str]:
-        """What a small program built with `flags` lacks."""
+        """The protections that a small program built with `flags` lacks."""
         with tempfile.TemporaryDirectory() as folder:
             source, program = Path(folder) / "a.cc", Path(folder) / "a"
             source.write_text(

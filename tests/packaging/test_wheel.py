@@ -1,6 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The wheel, installed where nothing of the tree is: it lives beside torch and grpcio, and trains
-with the aggregator that it brings.
+"""The wheel, installed without the tree, works beside torch and grpcio, and trains with its own
+aggregator.
 
 Usage: test_wheel.py BUILD_FOLDER
        test_wheel.py compile    (the wheel is compiled, not taken from a build folder)
@@ -26,10 +26,10 @@ COMPILE_PATIENCE = 1500.0
 BUILD = ""
 PROGRAMS = ("basind", "basinctl")
 MIB = 1 << 20
-# What a wheel for manylinux may expect of every system.
+# The libraries that manylinux guarantees on every system.
 SYSTEM = r"(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\+\+|z))\.so[.0-9]*"
 
-# Imports in the order of its arguments, and then lets each of them work: a job of one worker, a
+# Imports modules in the order of its arguments, and then uses each of them: a job of one worker, a
 # backward pass, a server and its client.
 IN_ONE_PROCESS = """
 import importlib, sys
@@ -70,7 +70,7 @@ with basin.connect() as client:
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """What a command that succeeds says."""
+    """The output of a command, which must succeed."""
     patience = COMPILE_PATIENCE if BUILD == "compile" else PATIENCE
     done = subprocess.run(
         command, env=clean(environment), capture_output=True, text=True, timeout=patience
@@ -81,7 +81,7 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def clean(environment: dict[str, str]) -> dict[str, str]:
-    """Nothing of the tree: no BASIN_* variable, no PYTHONPATH."""
+    """An environment without the tree: no BASIN_* variable, no PYTHONPATH."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -111,7 +111,7 @@ class Wheel(unittest.TestCase):
         run(cls.python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", cls.wheel)
         (site,) = home.glob("lib/python*/site-packages")
         cls.package = site / "basin"
-        # NumPy, torch and grpcio come from the environment that runs this.
+        # NumPy, torch and grpcio come from the environment that runs this test.
         (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
     @classmethod
@@ -129,7 +129,7 @@ class Wheel(unittest.TestCase):
         self.assertIn("basin_client-0.1.0.dist-info/licenses/LICENSE", names)
         shared = {name for name in names if ".so" in name} - {"basin/libbasin.so.2"}
         self.assertTrue(any("/libgrpc-" in name for name in shared), shared)
-        for name in shared:  # A name that no other library of the process can have.
+        for name in shared:  # A name that is unique in the process.
             self.assertRegex(name, r"^basin_client\.libs/lib[\w+-]+-[0-9a-f]{8}\.so[.0-9]*$")
 
     def test_it_is_small(self) -> None:
@@ -166,7 +166,7 @@ class Wheel(unittest.TestCase):
 
     def test_nothing_but_basin_is_exported(self) -> None:
         symbols = run("nm", "-D", "--defined-only", self.package / "libbasin.so.2").splitlines()
-        # But the name of the version, which is absolute.
+        # Except the name of the version, which is absolute.
         kinds_and_names = [line.split()[-2:] for line in symbols]
         names = {name.partition("@")[0] for kind, name in kinds_and_names if kind != "A"}
         self.assertIn("basin_connect", names)
@@ -222,7 +222,7 @@ class Wheel(unittest.TestCase):
         self.assertIn("build the target basinctl", command.stderr)
 
     def basin_run(self, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Two workers, with nothing but the environment's own programs in PATH."""
+        """Runs two workers with only the environment's own programs in PATH."""
         program = self.python.parent / "basin-run"
         worker = (str(self.python), "-c", TWO_WORKERS)
         return subprocess.run(
@@ -235,7 +235,7 @@ class Wheel(unittest.TestCase):
         )
 
     def start_aggregator(self, program: Path) -> "tuple[subprocess.Popen[str], str]":
-        """The process and where it serves workers."""
+        """Returns the process and its address for workers."""
         quiet = ("--admin-listen=none", "--http-listen=none")
         aggregator = subprocess.Popen(
             [program, "serve", "--grpc-listen=127.0.0.1:0", *quiet],

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""scripts/count-tests.py counts what ran, and cannot be made to report a failure as a pass."""
+"""scripts/count-tests.py counts the cases that ran, and never reports a failure as a pass."""
 
 import importlib.util
 import subprocess
@@ -114,7 +114,7 @@ class Counting(unittest.TestCase):
 
 class CommandLine(unittest.TestCase):
     def run_script(self, junit: str | None, ctest_status: int) -> tuple[int, str]:
-        """Exit status and the results file."""
+        """The exit status and the results file."""
         with tempfile.TemporaryDirectory() as folder:
             path, results = Path(folder) / "junit.xml", Path(folder) / "results.txt"
             results.touch()

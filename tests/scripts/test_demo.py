@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What scripts/demo.sh makes of its arguments, in a tree whose programs only tell their own."""
+"""How scripts/demo.sh uses its arguments, in a tree whose programs only print theirs."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ class Demo(unittest.TestCase):
             path.chmod(0o755)
 
     def run_demo(self, *arguments: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-        """And how each program was called."""
+        """Returns the finished process, and the calls of each program."""
         said = self.tree / "said"
         said.write_text("")
         done = subprocess.run(

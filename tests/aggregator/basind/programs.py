@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The programs basind and basinctl, run by tests: started, asked, and ended."""
+"""Starts, queries and ends the programs basind and basinctl for tests."""
 
 import http.client
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-# Longer than anything here takes on a busy machine; what it ends has failed.
+# Longer than anything here takes on a busy machine; a test that reaches it has failed.
 PATIENCE = 60.0
 
 ANY_PORTS = (
@@ -23,7 +23,7 @@ ANY_PORTS = (
 
 
 def clean_environment(**variables: str) -> dict[str, str]:
-    """This process's environment without what would configure the programs."""
+    """This process's environment without variables that would configure the programs."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BASIN_")}
     return {**kept, **variables}
 
@@ -41,7 +41,7 @@ def run(program: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 class Basind:
-    """A running aggregator, on ports that were free. Its log is read line by line."""
+    """A running aggregator on free ports, whose log is read line by line."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Basind:
         before: tuple[str, ...] = (),
         **variables: str,
     ) -> None:
-        """`before`: what the program is run by, with its arguments."""
+        """`before`: a program with arguments that runs basind."""
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self.process = subprocess.Popen(
             [*before, program, *arguments, *ports],
@@ -60,7 +60,7 @@ class Basind:
             stderr=self.errors,
             text=True,
         )
-        # Whatever a test waits for ends when the process does.
+        # Every wait of a test ends when the process ends.
         self._watchdog = threading.Timer(PATIENCE, self.process.kill)
         self._watchdog.start()
         self.lines: list[dict[str, Any]] = []
@@ -117,7 +117,7 @@ class Basind:
             connection.close()
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Sends a signal and waits; what is left of the log is in `lines`."""
+        """Sends a signal and waits; the rest of the log is in `lines`."""
         self.process.send_signal(number)
         while self.next_line() is not None:
             pass
@@ -129,7 +129,7 @@ class Basind:
 
 
 class Trainer:
-    """A worker in a process of its own that does one thing after the other; see trainer.cc."""
+    """A worker in its own process that runs one command after the other; see trainer.cc."""
 
     def __init__(
         self, program: Path, address: str, job: str, worker: str, least: int, most: int

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""basind and basinctl as users meet them: started, asked, configured wrongly, and ended.
+"""basind and basinctl from a user's view: start, queries, wrong configuration, and end.
 
 Usage: test_basind.py BASIND BASINCTL SOURCE_FOLDER
 """
@@ -33,7 +33,7 @@ SAMPLE = re.compile(
 
 
 def samples_of(test: unittest.TestCase, text: str) -> dict[str, float]:
-    """The samples of a page of metrics, each of a family that was announced with help and type."""
+    """The samples of a page of metrics; each family must have help and type."""
     announced: dict[str, set[str]] = {"HELP": set(), "TYPE": set()}
     samples: dict[str, float] = {}
     for line in text.splitlines():
@@ -125,7 +125,7 @@ class Files(unittest.TestCase):
     def test_Fault_A10_400_workers_have_descriptors_where_a_shell_gives_1024(self) -> None:
         workers = 400
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # This end needs as many.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # This process needs as many.
         for limit in ("1024:4096", "1024:1024"):
             with Basind(BASIND, before=("prlimit", f"--nofile={limit}")) as basind:
                 hard = int(limit.split(":")[1])
@@ -138,7 +138,7 @@ class Files(unittest.TestCase):
                 for peer in crowd:
                     self.addCleanup(peer.close)
                 if hard == 1024:
-                    # What there is no descriptor for waits, and the probes do not.
+                    # Connections without a descriptor wait, but probes do not.
                     self.assertIn("ulimit -Hn", basind.await_event("descriptors_short")["reason"])
                 else:
                     deadline = time.monotonic() + 60
@@ -163,7 +163,7 @@ class End(unittest.TestCase):
     def test_it_ends_though_the_reader_of_the_log_has_stopped_reading(self) -> None:
         with Basind(BASIND) as basind:
             basind.await_serving()
-            # The pipe is full, so that its next line blocks.
+            # The pipe is full, so the next line of the log blocks.
             pipe = os.open(f"/proc/{basind.process.pid}/fd/1", os.O_WRONLY | os.O_NONBLOCK)
             with self.assertRaises(BlockingIOError):
                 while True:

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Training against basind: real processes at both ends, with an operator in between.
+"""Training against basind, with real processes at both ends and an operator.
 
 Usage: test_training.py BASIND BASINCTL TRAINER
 """

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""All-reduce of f32 between real processes on loopback, ours beside two references in one run.
+"""All-reduce of f32 between real processes on loopback: Basin and four references in one run.
 
   basin    basind and workers on the C++ client
   gloo     torch.distributed with Gloo: a ring, which moves fewer bytes
   grpc     the messages of a hub over gRPC alone, without arithmetic, checksums or a protocol
-  sockets  the bytes of a hub over bare TCP sockets: what a hub costs at least
-  kept     the same, but the hub keeps what it receives, each connection's in memory of its own
+  sockets  the bytes of a hub over bare TCP sockets: the lowest cost of a hub
+  kept     like sockets, but the hub keeps what it receives, in separate memory per connection
 
 For each it prints the bandwidth as a trainer sees it (bytes of one model per second of a round, the
-median of the rounds), what travels, and the CPU seconds of all processes per GB on the wire. The
-machine is shared by all processes, so bandwidth is also a matter of cores; the ratios are what to
-read.
+median of the rounds), the wire bandwidth, and the CPU seconds of all processes per GB on the wire.
+All processes share the machine, so bandwidth also depends on its cores; only the ratios are
+meaningful.
 
-With --latency it prints the time of a round of 1 KiB instead, beside gRPC alone: the same exchange
-with one phase (send, receive when all have sent) and with two (as ours: and again, to say that it
-was received and to hear that all have it).
+With --latency it prints the time of a round of 1 KiB instead, and that of gRPC alone: the same
+exchange with one phase (send, receive when all have sent) and with two (like Basin: also
+acknowledge the result, and receive a notice that all have it).
 
 examples:
   allreduce.py --build build/release
@@ -52,10 +52,10 @@ class Case:
 
 @dataclass
 class Result:
-    seconds: float  # Of the median round.
-    cpu_seconds: float  # Of all processes, per round.
-    hub_cpu_seconds: float  # The hub's part of it. (Of a ring, that of its last process.)
-    wire_bytes: float  # Per round, sent by whoever.
+    seconds: float  # In the median round.
+    cpu_seconds: float  # All processes, per round.
+    hub_cpu_seconds: float  # The hub's part; for a ring, that of its last process.
+    wire_bytes: float  # Per round, by all senders.
 
     def row(self, name: str, case: Case) -> str:
         return (
@@ -67,8 +67,8 @@ class Result:
 
 
 def summary(lines: list[str], case: Case, wire_bytes: float) -> Result:
-    """Of what each process printed, the hub last: a round is over when its slowest process has
-    ended it."""
+    """Combines the output of the processes, the hub's last: a round ends when its slowest process
+    has ended it."""
     reports = [json.loads(line) for line in lines]
     rounds = zip(*(report["seconds"] for report in reports))
     return Result(
@@ -84,7 +84,7 @@ def star_bytes(case: Case) -> float:
 
 
 def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
-    """The last line of each."""
+    """The last line of each process."""
     lines = []
     for process in processes:
         out, _ = process.communicate(timeout=600)
@@ -110,7 +110,7 @@ def run_star(
     *arguments: str,
     started: Callable[[list[int]], None] = nothing,
 ) -> Result:
-    """`started` gets the processes, the hub first."""
+    """`started` receives the processes, the hub first."""
     binary = str(case.build / "allreduce" / program)
     shape = [
         f"--streams={case.streams}",
@@ -167,7 +167,7 @@ def cpu_of(pid: int) -> float:
 
 @contextlib.contextmanager
 def running_basind(build: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process, and the address for workers. It is killed at the end."""
+    """Yields the process, which is killed at the end, and the address for workers."""
     aggregator = start(
         [
             str(build / "aggregator" / "basind" / "basind"),
@@ -195,7 +195,7 @@ def run_basin(
     started: Callable[[list[int]], None] = nothing,
     ended: Callable[[], None] = nothing,
 ) -> Result:
-    """`started` gets the processes, basind first; `ended` is called before basind is killed."""
+    """`started` receives the processes, basind first; `ended` is called before basind is killed."""
     with running_basind(case.build) as (aggregator, address):
         workers = [
             start(
@@ -214,7 +214,7 @@ def run_basin(
         started([aggregator.pid, *(worker.pid for worker in workers)])
         lines = finish(workers)
         ended()
-        # Its CPU time has the warm-up in it as well, so it counts as one round more.
+        # Its CPU time includes the warm-up, which counts as one more round.
         cpu = cpu_of(aggregator.pid) * case.rounds / (case.rounds + 1)
         lines.append(json.dumps({"cpu_seconds": cpu, "seconds": [0] * case.rounds}))
         return summary(lines, case, star_bytes(case))

@@ -32,7 +32,7 @@ def main() -> None:
         world_size=options.workers,
     )
     gradient = torch.full((options.bytes // 4,), 1.0)
-    dist.all_reduce(gradient)  # A round to warm up.
+    dist.all_reduce(gradient)  # The warm-up round.
     cpu = 0.0
     seconds = []
     for _ in range(options.rounds):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What the CPU does during an all-reduce: CPU seconds per GB on the wire, by what they go to, of
-basind and its workers beside the hub of gRPC alone and its workers.
+"""Where the CPU time of an all-reduce goes: CPU seconds per GB on the wire, by purpose, of
+basind and its workers, and of the hub of gRPC alone and its workers.
 
 Needs `perf`, and the right to use it (kernel.perf_event_paranoid). The shares are those of perf's
 samples of the hub and of one worker, once they run; they are multiplied with the CPU time of the
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from allreduce import Case, Result, run_basin, run_star
 
-# The first row that matches a sample's "symbol (object)" has it.
+# A sample counts for the first row that matches its "symbol (object)".
 ROWS = (
     ("copies between the kernel and the process", ("_copy_to_iter", "_copy_from_iter")),
     ("other copies", ("memmove", "memcpy", "CopyPastCache", "CopyLines")),
@@ -30,7 +30,7 @@ ROWS = (
     ("checksums and digests", ("libxxhash", "XXH3", "xxh3")),
     ("fresh pages", ("clear_page", "page_fault", "anonymous_page", "handle_mm_fault")),
     ("malloc and free", ("malloc", "cfree", "_int_free", "unlink_chunk")),
-    # What a virtual machine's timer finds while interrupts are off is seen where they are on again.
+    # A virtual machine's timer attributes time without interrupts to where they are enabled again.
     (
         "switches and wake-ups",
         ("finish_task_switch", "futex", "schedule", "wake_up", "spin_unlock_irqrestore"),
@@ -48,7 +48,7 @@ def row_of(sample: str) -> str:
     return REST
 
 
-# After so long processes are past their beginnings.
+# By then the processes have completed their start.
 BEGUN_MILLISECONDS = 500
 
 
@@ -62,7 +62,7 @@ class Profile:
         self._pids: list[int] = []
 
     def started(self, pids: list[int]) -> None:
-        self._pids = pids[:2]  # The hub and one worker.
+        self._pids = pids[:2]  # The hub and one of the workers.
         command = ["perf", "record", "-q", "-a", "-F", "1999", f"--delay={BEGUN_MILLISECONDS}"]
         self._recorder = subprocess.Popen([*command, "-o", str(self._data)])
 
@@ -72,10 +72,10 @@ class Profile:
         self._recorder.wait()
 
     def _shares(self, pid: int) -> dict[str, float]:
-        """By row; they add up to 1."""
+        """The shares by row, which add up to 1."""
         command = ["perf", "script", "-i", str(self._data), f"--pid={pid}", "-F", "ip,sym,dso"]
         samples = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        # What a worker does between two rounds is not part of them.
+        # The work of a worker between two rounds is excluded.
         lines = [line for line in samples.splitlines() if line.strip() and " main (" not in line]
         counts = collections.Counter(row_of(line) for line in lines)
         return {row: count / counts.total() for row, count in counts.items()}

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What a step costs when workers drop layers (LayerDrop: Fan et al., arXiv:1909.11556).
+"""The time of a step when workers drop layers (LayerDrop: Fan et al., arXiv:1909.11556).
 
-Each worker trains a transformer of 12 layers, and leaves out each layer of a step with probability
-p, by draws of its own: mostly other layers than the other workers. What no backward has reached is
-not sent. The steps of all p take turns in one run, so that whatever else the machine does falls on
-all of them alike; a step is over when its slowest worker has ended it.
+Each worker trains a transformer of 12 layers, and drops each layer of a step at random with
+probability p, so workers mostly drop different layers. Parameters that no backward has reached are
+not sent. The steps of all p take turns in one run, so that other load on the machine affects all of
+them alike. A step is over when its slowest worker has ended it.
 
-  kept   share of the layers that were drawn, mean over workers and steps
-  pushed bytes that a worker has pushed in a step, of those with p = 0
+  kept   share of the layers that were not dropped, mean over workers and steps
+  pushed bytes that a worker has pushed in a step, relative to p = 0
 
 examples:
   layerdrop.py --build build/release
@@ -26,7 +26,7 @@ from allreduce import finish, running_basind, start
 
 HERE = Path(__file__).resolve().parent
 PROBABILITIES = (0.0, 0.2, 0.5)
-LAYERS = 12  # Of the worker's model.
+LAYERS = 12  # In the worker's model.
 
 
 def compare(options: argparse.Namespace) -> None:

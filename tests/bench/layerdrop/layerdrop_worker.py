@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""One worker of layerdrop.py: trains a transformer whose layers are left out at random, and prints
+"""One worker of layerdrop.py: trains a transformer whose layers are dropped at random, and prints
 a line of JSON: for each p a list of [seconds, bytes pushed, layers kept], one for each step."""
 
 import argparse

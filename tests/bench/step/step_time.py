@@ -2,14 +2,14 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """The time of a training step of PyTorch with several workers on this machine.
 
-  alone  as many processes that do not talk to each other: what computing costs
+  alone  the same number of independent processes: the cost of computing
   basin  basin.torch.DistributedOptimizer, through basind
   gloo   torch's DistributedDataParallel over Gloo
 
 Models are perceptrons of 5 and 50 million parameters in float32, one thread for each worker. The
-processes share the cores, so that what communication costs in CPU time adds to the step, overlapped
-or not; read the ratios. "early" is how much of a backward was still to come when an average byte of
-its gradients was pushed: 0 is all at the end.
+processes share the cores, so the CPU time of communication adds to the step, overlapped or not;
+only the ratios are meaningful. "early" is the fraction of a backward that was still to come when an
+average byte of its gradients was pushed; 0 means that all was pushed at the end.
 
 examples:
   step_time.py --build build/release
@@ -42,7 +42,7 @@ class Case:
 
 @dataclass
 class Result:
-    seconds: float  # Of the median step; a step is over when its slowest worker has ended it.
+    seconds: float  # In the median step; a step is over when its slowest worker has ended it.
     early: float | None
 
 
@@ -62,7 +62,7 @@ def run_workers(case: Case, through: str, *arguments: str) -> Result:
             ],
             GLOO_SOCKET_IFNAME="lo",
             BASIN_LIBRARY=str(case.build / "client" / "c" / "libbasin.so.2"),
-            # As the launcher does.
+            # The launcher does the same.
             MALLOC_MMAP_THRESHOLD_=str(32 << 20),
             MALLOC_TRIM_THRESHOLD_=str(512 << 20),
         )

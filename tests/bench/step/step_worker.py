@@ -1,9 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """One worker of step_time.py: trains a multilayer perceptron on noise, and prints a line of JSON.
 
-seconds  of each counted step: forward, backward, whatever it waits for, and the optimizer's step
-early    how much of its backward was still to come when an average byte of gradient was pushed;
-         null where it is not known
+seconds  of each counted step: forward, backward, waits, and the optimizer's step
+early    the fraction of its backward that was still to come when an average byte was pushed;
+         null if it is unknown
 """
 
 import argparse
@@ -25,7 +25,7 @@ WARM_UP = 2
 
 
 class Pushes:
-    """When gradients are pushed, by the calls of the lane to the library."""
+    """Records when gradients are pushed, from the lane's calls to the library."""
 
     def __init__(self, worker: Any) -> None:
         self._weighted = 0.0
@@ -63,8 +63,8 @@ def make_model(millions: int) -> nn.Sequential:
 
 
 def end_gloo(store: torch.distributed.Store, options: argparse.Namespace) -> None:
-    """Nobody closes its connections while another worker is still in its last step, which could
-    then wait for ever."""
+    """Waits, so that no worker closes its connections while another is in its last step, which
+    could then wait for ever."""
     store.set(f"over/{options.rank}", "")
     store.wait([f"over/{rank}" for rank in range(options.workers)])
     torch.distributed.destroy_process_group()

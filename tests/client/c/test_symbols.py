@@ -1,6 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What libbasin.so shows: the functions of basin.h, all of them, and nothing else; each under the
-release of the interface that has it, so that a program that needs a newer one is not started."""
+"""libbasin.so exports exactly the functions of basin.h, each with the version of the release that
+added it, so that a program that needs a newer library does not start."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ MAP = CLIENT / "basin.map"
 
 
 def shown() -> list[str]:
-    """`name@@version` of each."""
+    """The `name@@version` of each symbol."""
     listed = subprocess.run(
         ["nm", "--dynamic", "--defined-only", "--with-symbol-versions", LIBRARY],
         check=True,
@@ -39,7 +39,7 @@ class Symbols(unittest.TestCase):
         self.assertEqual(unnamed, [])
 
     def test_no_name_is_a_pattern(self) -> None:
-        """A pattern would put a new function among those of an old release."""
+        """A pattern would assign a new function to an old release."""
         names = re.findall(r"^ +(basin_\S*);", MAP.read_text(), re.MULTILINE)
         self.assertGreater(len(names), 40)
         self.assertEqual([name for name in names if not re.fullmatch(r"\w+", name)], [])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Holds the device code against the arithmetic contract, without a device.
+"""Checks the device code against the arithmetic contract, without a device.
 
 usage: test_ptx.py <nvcc> <repository root> <compiler flags>...
 
