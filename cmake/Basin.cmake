@@ -10,25 +10,25 @@
 #   basin_benchmark(<target> SRCS a_bench.cc... [DEPS t...])
 #   basin_fuzz_target(<target> SRCS a_fuzz.cc... [DEPS t...] CORPUS dir [SECONDS n])
 #
-# Labels. Each test carries its area, which is the first folder below tests/, and what LABELS adds.
-# These labels have a meaning to scripts/test.sh:
+# Labels. Each test has its area, which is the first folder below tests/, and the labels in LABELS.
+# scripts/test.sh uses these labels:
 #   tsan     runs under ThreadSanitizer too
 #   long     runs in the release build only, not under sanitizers or coverage
 #   nightly  runs only in the nightly run
 #   tree     checks the source tree, not the code: runs in the release build only
-# For every label there is a build target `tests-<label>` that builds the tests which carry it.
+# For every label there is a build target `tests-<label>` that builds the tests with it.
 
 include_guard(GLOBAL)
 
-# Warnings for code of our own. clang also checks the thread-safety annotations.
+# Warnings for our own code. clang also checks the thread-safety annotations.
 function(basin_set_warnings target)
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror>
     $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wthread-safety>)
 endfunction()
 
-# A static library, or an interface library when there are only headers. Includes are rooted at
-# the repository root.
+# A static library, or an interface library if there are only headers. Includes are relative to the
+# repository root.
 function(basin_library target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SRCS;HDRS;DEPS")
   basin_require_parsed(${target})
@@ -53,10 +53,11 @@ function(basin_executable target)
   basin_set_warnings(${target})
 endfunction()
 
-# One test binary. By default ctest sees it as one test; with DISCOVER it sees each case. What it
-# tests is optimised as the build type says; its own sources hardly are, for they take most of the
-# time of a build and little of a run. What computes much for a test belongs in a library. In the
-# fuzz build the binary can be built by name, but is neither built by default nor run.
+# One test binary. By default ctest sees it as one test; with DISCOVER it sees each case. The tested
+# code is optimised according to the build type, but the test's own sources hardly are, because they
+# take most of the time of a build and little of a run. Expensive computations for a test belong in
+# a library. In the fuzz build the binary can be built by name, but is neither built by default nor
+# run.
 function(basin_test target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_GTEST_MAIN;DISCOVER" "TIMEOUT"
                         "SRCS;DEPS;ARGS;LABELS")
@@ -67,7 +68,7 @@ function(basin_test target)
   else()
     target_link_libraries(${target} PRIVATE GTest::gtest_main GTest::gmock)
   endif()
-  # The checks of the C library that hardened builds ask for need some optimisation.
+  # The C library's checks in hardened builds need some optimisation.
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:$<IF:$<CONFIG:Release>,-O1,-O0>>)
   if(BASIN_FUZZ)
@@ -112,8 +113,8 @@ function(basin_python_test name)
     TIMEOUT ${timeout} LABELS "${labels}" SKIP_RETURN_CODE 77)
 endfunction()
 
-# A benchmark binary; the target `benchmarks` builds all of them. Never run by ctest: a number is
-# reported, not asserted.
+# A benchmark binary; the target `benchmarks` builds all of them. ctest never runs it, because its
+# numbers are reported, not asserted.
 function(basin_benchmark target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SRCS;DEPS")
   basin_require_parsed(${target})
@@ -142,7 +143,7 @@ function(basin_fuzz_target target)
   if(NOT BASIN_FUZZ)
     set(replay_main "${PROJECT_SOURCE_DIR}/cmake/fuzz_replay_main.cc")
     basin_executable(${target} SRCS ${arg_SRCS} "${replay_main}" DEPS ${arg_DEPS})
-    # It declares what it calls, as it must where it does not follow the target's own source.
+    # It declares the fuzz function, which would be redundant after the target's own source.
     set_source_files_properties("${replay_main}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     basin_test_properties("fuzz" "60")
     basin_build_with_labels(${target} ${labels})
@@ -174,7 +175,7 @@ endfunction()
 
 # ---- Parts of the above -------------------------------------------------------------------------
 
-# Fails at configure time when the calling function was given arguments that it does not know.
+# Fails at configure time if the calling function was given unknown arguments.
 macro(basin_require_parsed target)
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "Basin: ${target}: unknown arguments: ${arg_UNPARSED_ARGUMENTS}")

@@ -1,7 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 #
-# The language level and the flags that hold for the whole project: warnings belong to the targets
-# (Basin.cmake), so that flags here never reach a user of an installed library.
+# The language level and the flags of the whole project. Warnings belong to the targets
+# (Basin.cmake), so that flags never reach a user of an installed library.
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
@@ -13,8 +13,7 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
-# Executables are position independent as well; without this CMake compiles them so, but does not
-# link them so.
+# Executables are position independent too; without this, CMake compiles but does not link them so.
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES CXX)
 
@@ -46,7 +45,7 @@ if(BASIN_COVERAGE)
 endif()
 
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  # Hardened, and the same bytes wherever the tree lies.
+  # Hardened, with output that does not depend on the location of the tree.
   add_compile_options(-fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
                       "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")
   add_link_options(LINKER:-z,relro LINKER:-z,now)

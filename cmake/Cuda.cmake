@@ -1,7 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 #
-# Decides whether the CUDA kernels are built, and says so. Sets BASIN_HAVE_CUDA, the only variable
-# that other CMake files look at.
+# Decides whether the CUDA kernels are built, and reports it. Sets BASIN_HAVE_CUDA, the only
+# variable that other CMake files use.
 
 set(BASIN_HAVE_CUDA OFF)
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 #
-# Every library that Basin links, found in one place. A package without a CMake configuration of
-# its own falls back to a find module: Debian's protobuf and xxHash have none.
+# Finds every library that Basin links. A package without its own CMake configuration falls back to
+# a find module: Debian's protobuf and xxHash have none.
 
 find_package(Threads REQUIRED)
 find_package(absl CONFIG REQUIRED)
@@ -28,7 +28,7 @@ endif()
 if(BASIN_BUILD_TESTS)
   find_package(GTest CONFIG REQUIRED)
   find_package(benchmark CONFIG REQUIRED)
-  # The environment that scripts/setup.sh makes, where there is one.
+  # The environment of scripts/setup.sh, if there is one.
   if(NOT DEFINED Python3_EXECUTABLE AND EXISTS "${PROJECT_SOURCE_DIR}/.venv/bin/python3")
     set(Python3_EXECUTABLE "${PROJECT_SOURCE_DIR}/.venv/bin/python3")
   endif()

@@ -1,12 +1,12 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 #
-# What a trainer's build needs, as the component `client`: libbasin.so, its headers for C and C++,
-# and how CMake (find_package(basin), targets basin::c and basin::cpp) and pkg-config (basin) find
-# them.
+# The component `client` has what a trainer's build needs: libbasin.so, its headers for C and C++,
+# and the files by which CMake (find_package(basin), targets basin::c and basin::cpp) and pkg-config
+# (basin) find them.
 #
 #   cmake --install build/release --component client --prefix /usr/local
 #
-# And the programs, as the component `server`: basind and basinctl.
+# The component `server` has the programs basind and basinctl.
 
 include_guard(GLOBAL)
 include(GNUInstallDirs)
@@ -23,7 +23,7 @@ install(DIRECTORY client/c/include/ client/cpp/include/
 install(EXPORT basin-targets
   NAMESPACE basin:: DESTINATION "${basin_package_folder}" COMPONENT client)
 
-# A minor version below 1.0 may change what a trainer sees.
+# Below 1.0, a minor version may change the interface.
 configure_package_config_file(cmake/basin-config.cmake.in "${PROJECT_BINARY_DIR}/basin-config.cmake"
   INSTALL_DESTINATION "${basin_package_folder}" NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/basin-config-version.cmake"
@@ -32,7 +32,7 @@ install(FILES
     "${PROJECT_BINARY_DIR}/basin-config.cmake" "${PROJECT_BINARY_DIR}/basin-config-version.cmake"
   DESTINATION "${basin_package_folder}" COMPONENT client)
 
-# Finds the prefix from where it lies, so that the tree may be moved.
+# Derives the prefix from its own location, so that the installation can be moved.
 set(basin_pc_folder "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 file(RELATIVE_PATH basin_pc_prefix "/${basin_pc_folder}" "/")
 configure_file(cmake/basin.pc.in "${PROJECT_BINARY_DIR}/basin.pc" @ONLY)

@@ -1,8 +1,8 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 #
 # Writes every target with its sources and the libraries on its link lines to link-graph.json in
-# the build folder. The layering tests read it: include lines alone would not show a library that
-# is linked and used through a declaration of one's own.
+# the build folder. The layering tests read it, because include lines alone would not show a library
+# that is linked and used through a local declaration.
 
 include_guard(GLOBAL)
 

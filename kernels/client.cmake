@@ -1,9 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 #
-# What both ends do to a payload besides reducing it: checksums and digests, the norm, copies, and
-# the casts to and from 16-bit wire dtypes. Needs xxHash and the standard library.
+# The operations of both ends on a payload besides the reduction: checksums and digests, the norm,
+# copies, and the casts to and from 16-bit wire dtypes. Needs xxHash and the standard library.
 
-# xxHash chooses vector instructions at run time where it was built with its x86 dispatcher.
+# xxHash chooses vector instructions at run time if it was built with its x86 dispatcher.
 include(CheckCXXSourceCompiles)
 set(CMAKE_REQUIRED_LIBRARIES xxHash::xxhash)
 check_cxx_source_compiles("
@@ -22,7 +22,7 @@ basin_library(basin_kernels_client
   HDRS cast.h checksum.h copy.h float16_branchless.h norm.h xxh3.h
   DEPS basin_kernels_contract xxHash::xxhash)
 
-# Optimised in every build, for it is on the path of each byte. A fused multiply-add would round
-# once where two are defined; traps are nobody's concern here and would keep loops scalar.
+# Optimised in every build, because every byte passes through it. A fused multiply-add would round
+# once where the definition rounds twice; honouring floating-point traps would keep loops scalar.
 set_source_files_properties(cast.cc copy.cc norm.cc PROPERTIES
   COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-trapping-math")

@@ -1,6 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 #
-# The processes that allreduce/allreduce.py runs. They are no benchmarks by themselves.
+# The processes that allreduce/allreduce.py runs. They are not benchmarks by themselves.
 foreach(process socket_star grpc_star basin_worker)
   basin_executable(${process} SRCS allreduce/${process}.cc DEPS Threads::Threads)
   set_target_properties(${process} PROPERTIES

@@ -1,6 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-# Has a main function of its own: it compares neighbours in time, which Google Benchmark does not.
+# It has its own main function, because Google Benchmark does not compare adjacent runs.
 if(TARGET basin_kernels)
   basin_executable(kernels_bench SRCS kernels_bench.cc DEPS basin_kernels Threads::Threads)
   set_target_properties(kernels_bench PROPERTIES
