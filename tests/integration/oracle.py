@@ -208,7 +208,7 @@ class Jobs(unittest.TestCase):
                 for trainer in trainers:
                     if trainer.find(event, **fields):
                         return trainer
-                self.assertTrue(self._changed.wait(PATIENCE), f"nobody says {event} {fields}")
+                self.assertTrue(self._changed.wait(PATIENCE), f"no trainer writes {event} {fields}")
 
     # ---- invariants
 

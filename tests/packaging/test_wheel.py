@@ -213,7 +213,7 @@ class Wheel(unittest.TestCase):
         self.addCleanup(moved.rename, self.package / "bin")
         said = self.basin_run(PATH="")
         self.assertEqual(1, said.returncode)
-        self.assertIn("there is no basind", said.stderr)
+        self.assertIn("basind, was not found", said.stderr)
         self.assertIn("--target basind", said.stderr)
         command = subprocess.run(
             [self.python.parent / "basinctl"], env=clean({}), capture_output=True, text=True

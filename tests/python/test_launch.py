@@ -250,7 +250,7 @@ class Launch(unittest.TestCase):
         self.assertIn("basin-run: 3 workers have joined", lines)
         self.assertIn("basin-run: resized 3 -> 2: worker 0 has exited", lines)
         own = [line for line in lines if line.startswith("basin-run: ")]
-        self.assertEqual(3, len(own), "who is done is no news")
+        self.assertEqual(3, len(own), "the end of a worker is not reported")
         self.assertNotIn("worker_lost", done.stderr)
 
     def test_a_script_that_ends_without_shutdown_ends_the_job_with_the_reason(self) -> None:

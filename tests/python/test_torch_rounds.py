@@ -275,7 +275,7 @@ class RoundsTest(TorchTest):
         finally:
             aggregator.close()
         [sent] = outcomes[0][0]
-        self.assertEqual(outcomes[0][1], sent, "all but layer 3, before anybody had committed")
+        self.assertEqual(outcomes[0][1], sent, "all but layer 3, before any commit")
         for _, _, gradient in outcomes:
             self.assertEqual([float(i + 1) for i in range(LATE_LAYERS)], gradient)
 

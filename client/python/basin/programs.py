@@ -21,7 +21,7 @@ def _become(name: str) -> NoReturn:
     """Replaces this process by the program, so that it gets signals and sets the exit code."""
     program = find(name)
     if program is None:
-        raise SystemExit(f"{name}: the program is not built. Build the target {name}.")
+        raise SystemExit(f"{name}: it is not built. In the source tree, build the target {name}.")
     os.execv(program, sys.argv)
 
 
