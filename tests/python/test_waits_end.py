@@ -1,6 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Scripts whose workers would wait for each other for ever, or for one that has gone. Each wait
-ends, with what it was for or with an error that names it."""
+"""Scripts whose workers would wait forever for each other, or for one that has left. Each wait ends
+with its result, or with an error that names what it waited for."""
 
 import subprocess
 import sys
@@ -20,8 +20,8 @@ _DEADLOCK_SECONDS = 2
 
 
 def uneven_calls(rank: int) -> list[str]:
-    """Worker 1 has one more step than worker 0, which then asks for a metric; says what each of
-    them was told, and goes on."""
+    """Worker 1 has one more step than worker 0, which then reduces a metric. Returns the error of
+    each worker, and continues."""
     with basin.connect() as client:
         client.allreduce(np.ones(4), "step", op=basin.Sum)
         try:
@@ -34,7 +34,7 @@ def uneven_calls(rank: int) -> list[str]:
 
 
 def uneven_batches(rank: int) -> str:
-    """The same as a training loop with one more batch on worker 1, and a metric behind it."""
+    """The same with a training loop that has one more batch on worker 1, followed by a metric."""
     basin.torch.init()
     try:
         torch.manual_seed(0)

@@ -53,8 +53,8 @@ BEGUN_MILLISECONDS = 500
 
 
 class Profile:
-    """Of the hub and of the workers, in CPU seconds per GB on the wire, by a `perf record` of the
-    whole machine: one of a process would miss threads that it has not begun yet."""
+    """The profiles of the hub and of the workers, in CPU seconds per GB on the wire, from a `perf
+    record` of the whole machine: a record of one process would miss its later threads."""
 
     def __init__(self, data: Path) -> None:
         self._data = data

@@ -64,7 +64,7 @@ def make_model(millions: int) -> nn.Sequential:
 
 def end_gloo(store: torch.distributed.Store, options: argparse.Namespace) -> None:
     """Waits, so that no worker closes its connections while another is in its last step, which
-    could then wait for ever."""
+    could then wait forever."""
     store.set(f"over/{options.rank}", "")
     store.wait([f"over/{rank}" for rank in range(options.workers)])
     torch.distributed.destroy_process_group()
