@@ -301,7 +301,7 @@ class ParametersTest(TorchTest):
     def test_a_parameter_that_was_added_is_refused_by_name(self) -> None:
         expected = averaged(torch.float64, torch.float64)
         for text, delivered in self.run_job(add_one):
-            self.assertRegex(text, r"parameter scale of shape \(1,\)")
+            self.assertRegex(text, r"Parameter scale of shape \(1,\)")
             self.assert_close(expected, delivered)
 
     def test_parameters_of_other_names_are_refused_with_those_of_both_sides(self) -> None:

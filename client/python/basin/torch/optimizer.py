@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""DistributedOptimizer: an optimizer whose gradients are those of all workers."""
+"""DistributedOptimizer: an optimizer whose gradients are reduced over all workers."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,66 +30,67 @@ def DistributedOptimizer(
     same_parameters: bool = True,
     **options: "Unpack[ReductionOptions]",
 ) -> OptimizerT:
-    """Returns the same optimizer: from now on, when backward() returns, .grad of its parameters is
+    """Returns the same optimizer. From now on, when backward() returns, .grad of its parameters is
     the gradient reduced over all workers.
 
     named_parameters: model.named_parameters(); gradients of different workers are matched by name.
-                      Without it parameters are named by their place in the optimizer.
-    op:               basin.Average, as DistributedDataParallel does, or basin.Sum. An average is
-                      over the workers, and nothing is divided by the number of micro-batches.
+                      Without it, parameters are named by their position in the optimizer.
+    op:               basin.Average, as in DistributedDataParallel, or basin.Sum. An average is
+                      over the workers, and is not divided by the number of micro-batches.
                       basin.WeightedAverage divides by all workers' samples, tokens or
-                      micro-batches instead; contribute() tells how many there are.
+                      micro-batches instead; contribute() declares their number.
     backward_passes_per_step:
-                      micro-batches: the gradients of so many backwards accumulate, and the last
-                      one sends them; so does a step() before it, with those that there are, unless
+                      micro-batches: the gradients of this many backwards accumulate, and the last
+                      backward sends them. A step() before that sends the gradients so far, unless
                       .grad was written to: call sync_gradients() before you clip. Another backward
                       before the step() is refused
-    wire_dtype:       None, torch.bfloat16 or torch.float16: how float32 gradients travel. The sum
-                      is made in float32.
-    batch_size:       samples of this worker in a step; only told in the line that is written here
+    wire_dtype:       None, torch.bfloat16 or torch.float16: the dtype in which float32 gradients
+                      are sent; the sum is computed in float32
+    batch_size:       samples of this worker in a step, only for the line that is written at the
+                      start
     same_parameters:
-                      False: workers may have gradients of different tensors, each averaged as it
-                      comes; otherwise the one that differs gets Mismatch with the names. The same
-                      on all workers
-    options:          how gradients are reduced, the same on all workers:
-    weight_by:        of a weighted average: "samples", "tokens" or "micro_batches"
-    contributes:      of a weighted average, never guessed: "sum" when gradients are sums over what
-                      weight_by names, "mean" when they are means. A window of several micro-batches
-                      takes sums: the sum of their means is no mean, and is refused
-    prescale_factor:  each gradient is multiplied by it before the sum
-    postscale_factor: and the result after it
+                      False: workers may have gradients of different tensors, and skip those that
+                      they do not have; otherwise a worker that differs gets Mismatch with the
+                      names. Must be the same on all workers
+    options:          how gradients are reduced; must be the same on all workers:
+    weight_by:        for a weighted average: "samples", "tokens" or "micro_batches"
+    contributes:      for a weighted average: "sum" if gradients are sums over what weight_by names,
+                      "mean" if they are means. A window of several micro-batches takes sums: the
+                      sum of means is not a mean, and is refused
+    prescale_factor:  multiplies each gradient before the sum
+    postscale_factor: multiplies the result after the sum
     gradient_predivide_factor:
-                      gradients are divided by it before the sum and multiplied after it; by the
-                      number of workers, no average leaves the range. "auto": the power of two
-                      nearest to the root of the number of contributors, chosen for each round and
-                      told in last_round(): it halves the way to either end of the range
+                      divides gradients before the sum and multiplies the result after it; with the
+                      number of workers, no average overflows. "auto": the power of two nearest to
+                      the square root of the number of contributors, chosen for each round and
+                      reported in last_round(); it balances both ends of the range
     divide_by_present:
-                      an average is divided, for each parameter, by the workers that have reached
-                      it, not by all
+                      divides the average of each parameter by the number of workers that have
+                      reached it, not by all
 
-    The optimizer gets some methods:
-      contribute()   before a backward: how many samples and tokens its loss is made of
-      no_sync()      a context: gradients of backwards within stay local. For all micro-batches but
-                     the last, or when the backward of another model passes through this one.
+    The optimizer gets these methods:
+      contribute()   before a backward: the number of samples and tokens in its loss
+      no_sync()      a context in which gradients stay local: for all micro-batches but the last, or
+                     when the backward of another model passes through this one
       sync_gradients()
-                     reduces what was accumulated, without another backward
+                     reduces the accumulated gradients without another backward
       wait_round()   waits again, after OutcomeUnknown or Paused
-      retry_round()  sends the gradients of a round that was aborted again; those of a backward that
-                     had failed are refused
-      last_round()   what was done in the last round
+      retry_round()  sends the gradients of an aborted round again; those of a failed backward are
+                     refused
+      last_round()   the facts about the last round
       totals()       bytes and seconds of all rounds so far
 
-    A worker that joins late takes the optimizer's state from the others.
+    A late joiner gets the optimizer's state from the others.
 
-    A parameter that a backward does not reach is skipped: the average is over all workers all the
-    same. When nobody has reached it, its .grad stays None. A step() without a backward before it
-    takes part in the round with nothing, and applies what the others have.
+    A parameter that a backward does not reach is skipped, but the average is still over all
+    workers. When no worker has reached it, its .grad stays None. A step() without a backward before
+    it takes part in the round without a contribution, and applies the others' result.
 
-    When backward() raises, this worker's gradients are withdrawn and .grad is what the others have
-    come to: call step(), as they do. When nobody has contributed, what is left of it is refused by
-    step() and retry_round(): call zero_grad() and run the backward again.
+    When backward() raises, this worker's gradients are withdrawn and .grad is the others' result:
+    call step(), as they do. When no worker has contributed, step() and retry_round() refuse the
+    remaining partial gradients: call zero_grad() and run the backward again.
 
-    Raises Unsupported, which names the parameter and a way out, for what Basin cannot reduce.
+    Raises Unsupported, with the parameter and an alternative, if Basin cannot reduce the model.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidArgument(
@@ -98,14 +99,14 @@ def DistributedOptimizer(
         )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise Unsupported(
-            "LBFGS evaluates the model several times in a step, as often as it likes, and workers "
-            "would have different numbers of rounds. Use an optimizer without a closure."
+            "LBFGS evaluates the model a variable number of times in a step, so workers would have "
+            "different numbers of rounds. Use an optimizer without a closure."
         )
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         size = torch.distributed.get_world_size()
         if size > 1:
             raise Unsupported(
-                f"This process is in a group of {size} of torch.distributed, whose gradients "
+                f"This process is in a torch.distributed group of {size} processes, so gradients "
                 "would be reduced twice. Use DistributedOptimizer without "
                 "DistributedDataParallel, and without init_process_group()."
             )
@@ -142,20 +143,20 @@ def _names(
     seen: set[str] = set()
     for name, _ in given:
         if name in seen:
-            raise InvalidArgument(f"Two parameters have the name {name}. Give each its own.")
+            raise InvalidArgument(f"Two parameters have the name {name}. Use unique names.")
         seen.add(name)
     names: dict[torch.Tensor, str] = {p: name for name, p in given if p in own}
     for parameter, place in own.items():
         if parameter not in names:
             raise InvalidArgument(
                 f"Parameter {place} of the optimizer, of shape {tuple(parameter.shape)}, is not "
-                "in named_parameters. Pass model.named_parameters() of all that it optimizes."
+                "in named_parameters. Pass the named_parameters() of everything that it optimizes."
             )
     return names
 
 
 def _attach(optimizer: Any, lane: GradientLane) -> None:
-    """Methods, so that it stays the object that LR schedulers know."""
+    """Adds the methods to the optimizer itself, because LR schedulers refer to that object."""
     if not hasattr(optimizer, "basin_lane"):
         optimizer.register_step_pre_hook(_check_open)
     optimizer.basin_lane = lane

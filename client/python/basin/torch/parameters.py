@@ -1,10 +1,10 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Which tensors a lane of gradients reduces: the parameters of a model as they are now.
+"""The tensors that a gradient lane reduces: the present parameters of a model.
 
-They may change between rounds: a lazy one gets a shape, a frozen one is unfrozen, the model is
-converted to another dtype, a parameter is replaced by another object. scan() takes notice before
-anything is pushed, and register() tells the job. The job knows a tensor by one dtype and shape for
-as long as it lasts, so a parameter that gets others is registered anew, under a name that has them.
+They may change between rounds: a lazy parameter gets a shape, a frozen one is unfrozen, the model
+is converted to another dtype, a parameter is replaced by another object. scan() detects this before
+anything is pushed, and register() reports it to the job. In a job, a tensor has one dtype and shape
+forever, so a parameter that changes them is registered again, under a name that contains them.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from basin.worker import TensorSpec, Worker
 
 @dataclass
 class _Place:
-    """The parameters that one part of a model has itself, and those of the last look."""
+    """The present parameters of one submodule, and those of the last scan."""
 
     now: Mapping[str, torch.Tensor | None]
     seen: dict[str, torch.Tensor | None]
@@ -32,10 +32,10 @@ class _Place:
 class Parameters:
     """
     lane:      the name of their lane
-    names:     what the gradients of different workers are matched by
+    names:     the names by which gradients of different workers are matched
     ready:     called with each parameter whose gradient has been accumulated
-    modules:   models that may have them, to see that one was replaced there
-    optimizer: the one that all parameters belong to, if it is known
+    modules:   models that may contain them, to detect replaced parameters
+    optimizer: the optimizer that all parameters belong to, if it is known
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class Parameters:
         self._optimizer = optimizer
         self._hooks: dict[torch.Tensor, RemovableHandle] = {}
         self._taken: dict[torch.Tensor, TensorSpec] = {}
-        self._handles: dict[torch.Tensor, int] = {}  # Of those that are registered.
-        self._registered: dict[str, TensorSpec] = {}  # By name, as it was the first time.
+        self._handles: dict[torch.Tensor, int] = {}  # Only of registered parameters.
+        self._registered: dict[str, TensorSpec] = {}  # By name: the first registration.
         self._places: dict[int, list[_Place]] = {}  # By model.
         self._replaced: dict[int, weakref.ref[torch.Tensor]] = {}  # By identity.
         for parameter in self._names:
             self._can_be_reduced(parameter)
 
-    # ---- as they are
+    # ---- queries
 
     def name_of(self, parameter: torch.Tensor) -> str:
         return self._names[parameter]
@@ -71,12 +71,12 @@ class Parameters:
         return parameter in self._names
 
     def was_replaced(self, parameter: torch.Tensor) -> bool:
-        """Whether the model has another one in its place."""
+        """Whether another object has replaced the parameter in the model."""
         replaced = self._replaced.get(id(parameter))
         return replaced is not None and replaced() is parameter
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        """Those that can be reduced, as of the last scan."""
+        """The parameters that can be reduced, as of the last scan."""
         return iter(self._taken)
 
     def __contains__(self, parameter: torch.Tensor) -> bool:
@@ -89,17 +89,17 @@ class Parameters:
         return self._handles[parameter]
 
     def registered_as(self, parameter: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...]]:
-        """The dtype and shape that its gradient is reduced as."""
+        """The dtype and shape with which its gradient is reduced."""
         spec = self._taken[parameter]
         return tensors.torch_dtype(spec.dtype), spec.shape
 
     def layout(self) -> list[TensorSpec]:
-        """The tensors that gradients are made for."""
+        """The tensors that require gradients."""
         return [spec for parameter, spec in self._taken.items() if parameter.requires_grad]
 
     def check_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Raises Unsupported for what cannot be reduced, and Mismatch for a gradient that is not of
-        the dtype and shape that its parameter is registered with."""
+        """Raises Unsupported if the gradient cannot be reduced, and Mismatch if its dtype or shape
+        differs from the registered parameter's."""
         name = self._names[parameter]
         tensors.check(f"{name}.grad", gradient)
         spec = self._taken[parameter]
@@ -107,16 +107,16 @@ class Parameters:
             return
         raise Mismatch(
             f"The gradient of parameter {name} is {gradient.dtype} of shape "
-            f"{tuple(gradient.shape)}, and lane {self._lane} reduces it as "
+            f"{tuple(gradient.shape)}, but lane {self._lane} reduces it as "
             f"{tensors.torch_dtype(spec.dtype)} of shape {spec.shape}: the parameter was converted "
             "during the step. Convert the model between step() and the next backward()."
         )
 
-    # ---- as they change
+    # ---- changes
 
     def scan(self) -> list[torch.Tensor]:
-        """Takes the parameters as they are now. Returns those that others have replaced. REQUIRES:
-        no round is in flight."""
+        """Adopts the present parameters. Returns those that were replaced. REQUIRES: no round is in
+        flight."""
         replaced = self._take_over()
         for parameter in self._names:
             spec = self._taken.get(parameter)
@@ -129,7 +129,7 @@ class Parameters:
                 tensors.DTYPES.get(parameter.dtype) != spec.dtype
                 or tuple(parameter.shape) != spec.shape
             ):
-                self._can_be_reduced(parameter)  # Raises when it cannot.
+                self._can_be_reduced(parameter)  # Raises if it cannot be reduced.
                 self._taken[parameter] = self._spec_of(parameter)
                 self._handles.pop(parameter, None)
         for parameter in self._taken:
@@ -138,13 +138,13 @@ class Parameters:
                 raise Unsupported(
                     f"Parameter {self._names[parameter]} has another post-accumulate hook, which "
                     "would see or change the gradient before it is reduced (an optimizer fused "
-                    "into the backward does that). Remove it, and use what .grad holds when "
-                    "backward() has returned."
+                    "into the backward does that). Remove it, and use .grad after backward() has "
+                    "returned."
                 )
         return replaced
 
     def register(self) -> None:
-        """Gives each one that was taken a handle. REQUIRES: no round is in flight."""
+        """Gives each adopted parameter a handle. REQUIRES: no round is in flight."""
         new = [parameter for parameter in self._taken if parameter not in self._handles]
         if not new:
             return
@@ -174,8 +174,8 @@ class Parameters:
         return parameter.numel() > 0
 
     def _take_over(self) -> list[torch.Tensor]:
-        """Looks for parameters that other objects have replaced, and lets those go on in their
-        place. Returns the ones of before."""
+        """Finds parameters that were replaced by other objects, adopts the new ones, and returns
+        the old ones."""
         gone = []
         for place in itertools.chain.from_iterable(self._places.values()):
             for key, now in place.now.items():
@@ -197,7 +197,7 @@ class Parameters:
         return gone
 
     def _is_in_use(self, parameter: torch.Tensor) -> bool:
-        """Whether the model has it in another place still, where it was tied."""
+        """Whether the model still contains it in another place, to which it was tied."""
         return any(
             now is parameter
             for place in itertools.chain.from_iterable(self._places.values())
@@ -207,9 +207,9 @@ class Parameters:
     def _check_added(self, key: str, parameter: torch.Tensor) -> None:
         if self._optimizer is None and parameter.requires_grad:
             raise FailedPrecondition(
-                f"The model has got a parameter {key} of shape {tuple(parameter.shape)} after its "
-                f"gradients were given to lane {self._lane}, which does not reduce it. Add "
-                "parameters before."
+                f"Parameter {key} of shape {tuple(parameter.shape)} was added to the model after "
+                f"lane {self._lane} was created, which does not reduce it. Add parameters before "
+                "that."
             )
 
     def _replace(self, before: torch.Tensor, now: torch.Tensor) -> None:
@@ -219,9 +219,9 @@ class Parameters:
         ):
             raise FailedPrecondition(
                 f"Parameter {name} of the model was replaced by another object (an assignment, or "
-                "load_state_dict(assign=True)), and the optimizer still has the one before, which "
-                "nothing trains any more. Replace parameters before the optimizer is made, or put "
-                "the new one into its param_groups instead."
+                "load_state_dict(assign=True)), but the optimizer still has the old one, which is "
+                "no longer trained. Replace parameters before the optimizer is created, or put "
+                "the new one into its param_groups."
             )
         self._names = {now if each is before else each: n for each, n in self._names.items()}
         self._taken.pop(before, None)
