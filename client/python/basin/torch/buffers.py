@@ -31,28 +31,51 @@ class BufferLane:
         self._buffers: list[tuple[int, torch.Tensor]] = []  # With their handles.
         self._sent: list[torch.Tensor] = []  # Kept alive for the library.
         self._refusal: Error | None = None
+        self._first_sizes: dict[str, int] = {}  # By name, of the buffers in bytes.
 
     def send(self) -> None:
-        """Begins a round and commits it, without waiting."""
-        named = [
-            (name, buffer.detach())
-            for name, buffer in self._module.named_buffers()
-            if buffer.numel() > 0
-        ]
-        for name, buffer in named:
+        """Begins a round and commits it, without waiting; a round in flight goes on. If this fails,
+        the round is withdrawn, because the other workers wait for this one."""
+        if self._in_flight:
+            return
+        try:
+            self._buffers = self._register()
+            self._begin()
+            if self._worker.place().rank == 0:
+                self._push()
+            self._refusal = self._worker.commit(self._lane)
+        except BaseException as error:
+            if not self._in_flight:
+                self._begin()
+            self._worker.withdraw(self._lane, f"buffers could not be sent: {error!r}")
+            raise
+
+    def _register(self) -> list[tuple[int, torch.Tensor]]:
+        """Returns the buffers with their handles. The job knows a tensor by one size, so a buffer
+        that was converted gets a new name."""
+        buffers, specs = [], []
+        for name, buffer in self._module.named_buffers():
+            if buffer.numel() == 0:
+                continue
             tensors.check_memory(name, buffer)
-        specs = [TensorSpec(name, _abi.U8, (tensors.bytes_of(buffer),)) for name, buffer in named]
+            size = tensors.bytes_of(buffer)
+            if self._first_sizes.setdefault(name, size) != size:
+                name = f"{name} of {size} bytes"
+            buffers.append(buffer.detach())
+            specs.append(TensorSpec(name, _abi.U8, (size,)))
         _, handles = self._worker.register(self._name, _abi.GRADIENT, specs)
-        self._buffers = [(handle, buffer) for handle, (_, buffer) in zip(handles, named)]
+        return list(zip(handles, buffers))
+
+    def _begin(self) -> None:
+        self._refusal = None
         self._worker.begin(self._lane, RoundSpec(Op.MAX))
         self._in_flight = True
-        if self._worker.place().rank == 0:
-            for handle, buffer in self._buffers:
-                copied = buffer.clone(memory_format=torch.contiguous_format)
-                self._sent.append(copied)
-                size = tensors.bytes_of(copied)
-                self._worker.push(self._lane, handle, copied.data_ptr(), size)
-        self._refusal = self._worker.commit(self._lane)
+
+    def _push(self) -> None:
+        for handle, buffer in self._buffers:
+            copied = buffer.clone(memory_format=torch.contiguous_format)
+            self._sent.append(copied)
+            self._worker.push(self._lane, handle, copied.data_ptr(), tensors.bytes_of(copied))
 
     def receive(
         self, timeout: float | None, meanwhile: Callable[[], bool] | None = None
@@ -68,7 +91,7 @@ class BufferLane:
         try:
             result = self._worker.wait(self._lane, timeout, meanwhile)
         except RoundAborted:
-            self._in_flight = False
+            self.start_again()
             return self._refusal
         self._in_flight = False
         if not self._sent:

@@ -1,0 +1,208 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Gradients of zeros, models that are converted while Basin has their gradients, and errors while a
+round is being sent.
+
+Usage: test_torch_lane.py BASIND LIBBASIN
+"""
+
+from typing import Any
+from unittest import mock
+
+from jobs import require
+
+require("numpy", "torch")
+import torch  # noqa: E402 - ends above when there is none
+from torch import nn  # noqa: E402
+from torch_jobs import (  # noqa: E402
+    WORKERS,
+    TorchTest,
+    average,
+    expect,
+    gradients,
+    local_gradients,
+    loss_of,
+    main,
+    model,
+    session,
+    sgd,
+)
+
+# ---- what workers do
+
+
+def zeros_between(rank: int) -> Any:
+    """Rank 0 has a micro-batch whose gradients are zeros, after a round and before another."""
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        loss_of(net, rank, 0).backward()
+        with optimizer.no_sync():
+            (loss_of(net, rank, 1) * (0.0 if rank == 0 else 1.0)).backward()
+        loss_of(net, rank, 2).backward()
+        return gradients(net)
+
+
+def zeros_by_hand(rank: int) -> Any:
+    """Rank 0 accumulates zeros, and all reduce by hand."""
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        loss_of(net, rank, 0).backward()
+        with optimizer.no_sync():
+            (loss_of(net, rank, 1) * (0.0 if rank == 0 else 1.0)).backward()
+        text = expect("FailedPrecondition", optimizer.step)
+        optimizer.sync_gradients()
+        return text, gradients(net), optimizer.totals().rounds
+
+
+def normalized() -> Any:
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+
+def converted_with_buffers(rank: int) -> Any:
+    """A model with buffers, converted between two steps; and back."""
+    with session() as bt:
+        net = normalized()
+        wrapped = bt.DistributedDataParallel(net)
+        seen = []
+        for dtype in (torch.float32, torch.float64, torch.float32):
+            net.to(dtype)
+            wrapped.zero_grad()
+            x = torch.full((4, 5), rank + 1.0, dtype=dtype) * torch.arange(1, 5).view(4, 1)
+            wrapped(x).square().mean().backward()
+            buffers = [buffer.clone() for buffer in net.buffers()]
+            seen.append((gradients(net), buffers, float(net[1].running_mean.double().sum())))
+        return seen
+
+
+def converted_in_flight(rank: int) -> Any:
+    """Rank 0 converts its model while the outcome of a round is unknown; all do after it."""
+    with session(round_timeout=0.0 if rank == 0 else None) as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        if rank == 0:
+            expect("OutcomeUnknown", loss_of(net, rank).backward)
+            net.float()
+            bt.context.current().timeout = None
+            bt.barrier("converted")
+            optimizer.wait_round()
+        else:
+            bt.barrier("converted")
+            loss_of(net, rank).backward()
+            net.float()
+        return gradients(net)
+
+
+def push_fails(rank: int, by_hand: bool) -> Any:
+    """The second push of rank 0 fails: by hand, or of what its last backward did not come by."""
+    from basin.worker import Worker
+
+    pushes = []
+    push = Worker.push
+
+    def failing_push(self: Any, *arguments: Any) -> None:
+        pushes.append(arguments)
+        if len(pushes) == 2:
+            raise MemoryError("no room")
+        push(self, *arguments)
+
+    with session() as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        with optimizer.no_sync():
+            loss_of(net, rank).backward()
+        text = ""
+        with mock.patch.object(Worker, "push", failing_push if rank == 0 else push):
+            try:
+                if by_hand:
+                    optimizer.sync_gradients()
+                else:
+                    (0.0 * net[2].bias.sum()).backward()
+            except MemoryError as error:
+                text = str(error)
+        result = gradients(net)
+        contributors = optimizer.last_round().contributors
+        optimizer.step()
+        optimizer.zero_grad()
+        loss_of(net, rank, 1).backward()
+        return text, result, contributors, gradients(net)
+
+
+def buffers_cannot_be_sent(rank: int) -> Any:
+    """A buffer of rank 1 has no memory when its round has begun."""
+    with session() as bt:
+        net = normalized()
+        wrapped = bt.DistributedDataParallel(net)
+        x = torch.full((4, 5), rank + 1.0) * torch.arange(1, 5).view(4, 1)
+        loss = wrapped(x).square().mean()
+        text = ""
+        if bt.rank() == 1:
+            kept, net[1].running_mean = net[1].running_mean, torch.zeros(8, device="meta")
+            text = expect("Unsupported", loss.backward)
+            net[1].running_mean = kept
+        else:
+            loss.backward()
+        contributors = len(wrapped.last_round().contributors)
+        wrapped.zero_grad()
+        wrapped(x).square().mean().backward()
+        return bt.rank(), text, contributors, gradients(net), list(net.buffers())
+
+
+# ---- what is seen of it
+
+
+class LaneTest(TorchTest):
+    def test_zeros_of_a_micro_batch_are_no_zero_grad(self) -> None:
+        between = [sum(local_gradients(rank, 1)[i] for rank in (1, 2)) / WORKERS for i in range(4)]
+        expected = [sum(each) for each in zip(average(0), between, average(2))]
+        outcomes = self.run_job(zeros_between)
+        for result in outcomes:
+            self.assert_close(expected, result)
+        self.assert_same_bits(outcomes)
+
+    def test_zeros_of_a_micro_batch_are_sent_by_hand(self) -> None:
+        by_hand = [sum(local_gradients(rank, 1)[i] for rank in (1, 2)) / WORKERS for i in range(4)]
+        expected = [sum(each) for each in zip(average(0), by_hand)]
+        for text, result, rounds in self.run_job(zeros_by_hand):
+            self.assertIn("step() of step 0 was called on a gradient of parameter 0.weight", text)
+            self.assertEqual(2, rounds)
+            self.assert_close(expected, result)
+
+    def test_a_model_with_buffers_may_be_converted_between_steps(self) -> None:
+        outcomes = self.run_job(converted_with_buffers)
+        for step, dtype in enumerate((torch.float32, torch.float64, torch.float32)):
+            of_step = [seen[step] for seen in outcomes]
+            self.assertEqual({dtype}, {g.dtype for result, *_ in of_step for g in result})
+            self.assert_same_bits([result for result, *_ in of_step])
+            self.assert_same_bits([buffers for _, buffers, _ in of_step])
+            self.assertEqual(1, len({mean for *_, mean in of_step}))
+
+    def test_a_result_is_of_the_dtype_that_its_parameter_has_now(self) -> None:
+        expected = [each.float() for each in average()]
+        for result in self.run_job(converted_in_flight):
+            self.assert_close(expected, result, 1e-6)
+
+    def test_what_cannot_be_pushed_is_withdrawn_and_the_others_go_on(self) -> None:
+        for by_hand in (True, False):
+            with self.subTest(by_hand=by_hand):
+                outcomes = self.run_job(push_fails, by_hand)
+                self.assertEqual(["no room", "", ""], [text for text, *_ in outcomes])
+                for _, result, contributors, later in outcomes:
+                    self.assertEqual(("w1", "w2"), contributors)
+                    self.assert_close(average(0, (1, 2)), result)
+                    self.assertEqual(4, len(later))
+                self.assert_same_bits([later for *_, later in outcomes])
+
+    def test_buffers_that_cannot_be_sent_withdraw_the_round(self) -> None:
+        outcomes = self.run_job(buffers_cannot_be_sent)
+        for rank, text, contributors, *_ in outcomes:
+            self.assertEqual(WORKERS - 1, contributors)
+            if rank == 1:
+                self.assertRegex(text, "running_mean is on meta")
+        self.assert_same_bits([result for *_, result, _ in outcomes])
+        self.assert_same_bits([buffers for *_, buffers in outcomes])
+
+
+if __name__ == "__main__":
+    main()
