@@ -149,7 +149,13 @@ RoundFacts Round::Facts(const RoundScope& scope) const {
 }
 
 void Round::TryPrepare(const RoundScope& scope) {
-  if (phase_ != RoundPhase::kCollect || scope.paused || !AnyoneAlive()) return;
+  if (phase_ != RoundPhase::kCollect || !AnyoneAlive()) return;
+  // Those who join in a pause would make a call that the others of the job have behind them.
+  if (there_ == 0) {
+    PrepareAborted(scope, "nobody who takes part in the call is left");
+    return;
+  }
+  if (scope.paused) return;
   if (contributors_ == 0) {
     PrepareAborted(scope, "no contributor is left");
     return;

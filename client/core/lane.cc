@@ -324,9 +324,13 @@ Finding Lane::TakeLayout(const Scope& scope, const LaneLayout& layout) {
   // An aggregator that recovered a job of two others may number its lanes anew; their names and
   // tensors stay.
   const bool named = !index_.has_value() || *index_ == layout.lane || layout.first == 0;
-  bool fits = named && layout_.Extend(layout.first, layout.tensors, scope.config.max_tensors);
-  // A call lane that was idle for long, and any lane without history, may be laid out anew.
-  if (!fits && layout.first == 0 && (kind_ == LaneKind::kCall || !started_)) {
+  // A call lane that was idle for long, and any lane without history, may be laid out anew, also
+  // with the first tensors of before: this aggregator knows nothing of the others.
+  const bool anew = layout.first == 0 && (kind_ == LaneKind::kCall || !started_);
+  const bool shorter = anew && !in_session_ && layout.tensors.size() < layout_.version();
+  bool fits =
+      named && !shorter && layout_.Extend(layout.first, layout.tensors, scope.config.max_tensors);
+  if (!fits && anew) {
     layout_ = Layout();
     settlement_.EndSession();
     for (RegisteredTensor& tensor : tensors_) tensor.index.reset();
@@ -529,11 +533,12 @@ Finding Lane::TakeEarly(const Scope& scope, Finding finding) {
   return finding;
 }
 
-// Whether this call was made without this worker, which joined while it was open: the trainer has
-// begun it too late, or not at all. Whoever took part, even to withdraw, has staged the result.
+// Whether this call was made, or aborted, without this worker, which joined while it was open: the
+// trainer has begun it too late, or not at all. A worker that took part, if only to withdraw, has
+// staged the outcome.
 bool Lane::WentWithout(const Scope& scope, const VerdictRecord& record) const {
-  if (kind_ != LaneKind::kCall || record.value.outcome != Outcome::kCommitted) return false;
-  if (settlement_.phase() != SettlePhase::kCollecting || Holds(record)) return false;
+  if (kind_ != LaneKind::kCall || settlement_.phase() != SettlePhase::kCollecting) return false;
+  if (Holds(record)) return false;
   return !IsCounted(record.value, scope.config.worker, scope.incarnation);
 }
 

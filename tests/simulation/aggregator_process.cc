@@ -137,6 +137,7 @@ void AggregatorProcess::TakeMessage(ConnectionId id, ToAggregator& message) {
   };
   const bool before = recovering();
   const WorkerId worker = hello != nullptr ? hello->worker : WorkerId();
+  if (hello != nullptr) lists_[worker] = hello->membership;
   recovering_ = refused_ = false;
   if (hello != nullptr) world_.Notice(Trigger::kHello, connection.worker, index_);
   if (!alive_) return;
@@ -158,6 +159,21 @@ Knowledge AggregatorProcess::Recovered() const {
   Knowledge all = orphaned_;
   for (const auto& [id, knowledge] : heard_) all.Add(knowledge);
   return all;
+}
+
+// A worker that the newest list of members lacks has no say: another aggregator, which knew what
+// that worker had staged, made the list without it.
+void AggregatorProcess::ForgetUnlisted() {
+  Membership newest;
+  for (const auto& [id, membership] : lists_) {
+    if (newest.generation < membership.generation) newest = membership;
+  }
+  for (auto it = heard_.begin(); it != heard_.end();) {
+    const bool listed =
+        std::find(newest.members.begin(), newest.members.end(), it->first) != newest.members.end();
+    it = listed ? std::next(it) : heard_.erase(it);
+  }
+  lists_.clear();
 }
 
 void AggregatorProcess::TakePush(ConnectionId id, const PushFrame& frame) {
@@ -774,6 +790,7 @@ void AggregatorProcess::Do(aggregator::Note& note) {
   });
   recovering_ |= note.kind == NoteKind::kRecovering || note.kind == NoteKind::kRecovered;
   refused_ |= note.kind == NoteKind::kWorkerRefused;
+  if (note.kind == NoteKind::kRecovered) ForgetUnlisted();
   if (note.kind == NoteKind::kRecovering) {  // What it knew before has to be explained.
     ++recoveries_;
     orphaned_ = Recovered();
@@ -790,8 +807,8 @@ void AggregatorProcess::Do(aggregator::Note& note) {
 
 void AggregatorProcess::Do(aggregator::Drained&) { world_.ServiceDrained(*this); }
 
-// The core names lanes by index; the checker by their place in the model.
-// As the workers were told. The core may have given the number to another lane in the same step.
+// The core names lanes by index; the checker by their place in the model. As the workers were told.
+// The core may have given the number to another lane in the same step.
 std::optional<uint32_t> AggregatorProcess::ModelOf(LaneIndex lane) const {
   const auto name = models_.find(lane);
   if (name == models_.end()) return std::nullopt;

@@ -59,6 +59,7 @@ class AggregatorProcess {
  private:
   // What it was told in its recovery.
   Knowledge Recovered() const;
+  void ForgetUnlisted();
   struct SentResult {
     ResultFrame frame;
     ConnectionId connection = 0;
@@ -150,9 +151,10 @@ class AggregatorProcess {
   // recovered because that was lost.
   std::map<WorkerId, Knowledge> heard_;
   Knowledge orphaned_;
-  uint32_t recoveries_ = 0;  // Begun so far.
-  bool recovering_ = false;  // In this step it began to recover, or has recovered.
-  bool refused_ = false;     // In this step it refused a worker.
+  std::map<WorkerId, Membership> lists_;     // Of their last hellos before a recovery.
+  uint32_t recoveries_ = 0;                  // Begun so far.
+  bool recovering_ = false;                  // In this step it began to recover, or has recovered.
+  bool refused_ = false;                     // In this step it refused a worker.
   std::map<LaneIndex, std::string> models_;  // The names of the lanes.
   uint32_t verdicts_in_step_ = 0;
 

@@ -99,6 +99,12 @@ void Checker::GenerationSeen(uint32_t process, const Membership& membership, boo
   }
 }
 
+bool Checker::Lists(const Generation& generation, const WorkerId& worker) const {
+  const auto it = generations_.find(generation);
+  if (it == generations_.end()) return true;
+  return std::find(it->second.begin(), it->second.end(), worker) != it->second.end();
+}
+
 void Knowledge::Stage(uint32_t lane, RoundNumber round, Ballot ballot, uint64_t chain) {
   const auto [it, fresh] = staged.emplace(std::make_pair(lane, round), std::pair(ballot, chain));
   if (!fresh && it->second.first < ballot) it->second = {ballot, chain};
@@ -241,8 +247,16 @@ std::optional<uint64_t> Checker::Applied(uint32_t process, const std::string& wo
                                          const std::vector<uint32_t>& tensors,
                                          const StagedChunks& staged,
                                          std::optional<uint64_t> state) {
-  if (!state.has_value()) state = StateAfter(lane, LaneOf(process, lane).chain);
+  const uint64_t before = LaneOf(process, lane).chain;
+  if (!state.has_value()) state = StateAfter(lane, before);
   if (!Follows(process, worker, lane, record)) return state;
+  // Two lineages that began without knowing of each other have one chain until something is
+  // committed, and each its own parameters.
+  const bool bare = before == 0 || bare_.count({lane, before}) > 0;
+  if (record.value.outcome == Outcome::kAborted && bare) {
+    bare_.emplace(lane, record.chain);
+    return state;
+  }
   if (record.value.outcome == Outcome::kCommitted)
     CheckBytes(worker, lane, record, tensors, staged);
   if (!state.has_value()) return StateAfter(lane, record.chain);

@@ -218,6 +218,25 @@ TEST(Join, Fault_W19_APreparedCallThatNobodyIsInEnds) {
   EXPECT_EQ(k.lane("call/eval").last, 1u);
 }
 
+// As above, before anything was prepared. Otherwise the next joiner would make the call alone,
+// while the other one makes the call after it.
+TEST(Join, Fault_W19_ACallThatNobodyIsInEnds) {
+  PausedCall c(false);
+  TestWorker& j = c.Join("j");
+  j.Begin();
+  j.Say(Heartbeat{1, {{0, 2}}});
+  ASSERT_EQ(c.a.lane("call/eval").last, 0u) << "a has not committed";
+  c.Step(WorkerExited{kJob, "a"});
+  TestWorker& k = c.Join("k");
+  ASSERT_EQ(k.role, Role::kMember);
+  for (TestWorker* worker : {&j, &k}) {
+    EXPECT_EQ(worker->verdict("call/eval").value.outcome, Outcome::kAborted);
+    worker->Contribute(Spec(ReduceOp::kSum), "call/eval");
+  }
+  EXPECT_EQ(k.verdict("call/eval").round, 2u);
+  EXPECT_EQ(k.verdict("call/eval").value.contributors.size(), 2u);
+}
+
 TEST(Join, Fault_W19_AJoinerThatFinishesDoesNotHoldUpAPreparedCall) {
   PreparedCall c;
   c.a.Stage("call/eval");

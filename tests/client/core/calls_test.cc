@@ -86,6 +86,22 @@ TEST(RegisterTest, WhatOthersAddBeforeTheAnswerIsNoContradiction) {
   EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 3}));
 }
 
+// The aggregator was replaced before the run had members, and the new one has not heard of the last
+// tensors yet. What is sent to it goes by its own indexes, once it has given them.
+TEST(RegisterTest, AnotherAggregatorMayHaveFewerTensors) {
+  Harness worker;
+  worker.Connect();
+  worker.RegisterModel();
+  ASSERT_EQ(worker.lane().layout().version(), 3u);
+  worker.Do(SessionDown{});
+  worker.Do(SessionUp{});
+  worker.Hear(worker.MakeWelcome());
+  LaneLayout layout = worker.MakeLayout();
+  layout.tensors.pop_back();
+  EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 2}));
+  EXPECT_EQ(worker.lane().tensors()[2].index, std::nullopt);
+}
+
 TEST(RegisterTest, ALayoutThatContradictsItselfEndsTheSession) {
   Harness worker;
   worker.BecomeMember();
