@@ -506,7 +506,7 @@ class OptimizerTest(TorchTest):
                     calls = ("retry_round", "sync_gradients", "step", "backward")
                     for call, text in zip(calls, texts):
                         self.assertIn(f"{call}() of step 0 was called on gradients", text)
-                        self.assertIn("a part of a backward that has failed", text)
+                        self.assertIn("a part of a failed backward", text)
                         self.assertIn("Call zero_grad() and run the backward again", text)
                     self.assertIn("no gradients of an aborted round", nothing)
                     self.assert_close(average(), result)

@@ -743,14 +743,14 @@ class TorchArithmeticTest(TorchTest):
                     for rank, (texts, kept, sent, after, divisor) in enumerate(outcomes):
                         for text in texts:
                             self.assertIn("the sum of K means is K times too large", text)
-                            self.assertIn("no weight makes the mean over all", text)
+                            self.assertIn("no weight recovers the mean over all", text)
                             self.assertRegex(
                                 text,
-                                "Leave each loss a mean, do not divide it"
+                                "Make each loss a mean, do not divide it"
                                 if weight_by == "micro_batches"
                                 else f"Make each loss the sum over its {weight_by}",
                             )
-                            self.assertIn('say contributes="sum"', text)
+                            self.assertIn('use contributes="sum"', text)
                             self.assertIn("unchanged: sync_gradients() of the ", text)
                         self.assertEqual([rank + 1.0] * 7, kept)
                         self.assertEqual(([2.0] * 7, counts[0] * WORKERS, WORKERS), sent)
@@ -772,13 +772,13 @@ class TorchArithmeticTest(TorchTest):
             # The refusal does not depend on the data.
             self.assertEqual(2, len(texts))
             for text in texts:
-                self.assertIn('contributes="mean" is for windows of one', text)
+                self.assertIn('contributes="mean" allows only one', text)
 
     def test_criterion_3_2_what_was_refused_is_not_sent(self) -> None:
         for said, grad, samples in self.run_job(refused_backward):
-            self.assertIn("nobody has said how many", said[0])
+            self.assertIn("their number in this backward is unknown", said[0])
             for text in said[1:]:
-                self.assertIn("hold a part of a backward that has failed. Call zero_grad()", text)
+                self.assertIn("hold a part of a failed backward. Call zero_grad()", text)
             self.assertEqual(([2.0] * 7, 4 * WORKERS), (grad, samples))
 
     def test_criterion_3_1_a_window_told_in_part_is_unknown(self) -> None:
@@ -915,7 +915,7 @@ class TorchArithmeticTest(TorchTest):
     def test_criterion_3_3_a_backward_that_fails_elsewhere_leaves_what_was_told(self) -> None:
         for samples, untold in self.run_job(failed_elsewhere):
             self.assertEqual(4 * WORKERS, samples)
-            self.assertIn("nobody has said how many", untold)
+            self.assertIn("their number in this backward is unknown", untold)
 
     def test_of_two_tellings_the_later_counts(self) -> None:
         self.assertEqual([(None, 5 * WORKERS)] * WORKERS, self.run_job(told_twice))

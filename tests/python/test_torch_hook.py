@@ -300,7 +300,7 @@ class CommHookTest(TorchTest):
         expected: list[Any] = [a + b + c for a, b, c in zip(*sums[:3])]
         for texts, once, twice in self.run_job(accumulation):
             for text in texts:
-                self.assertIn("is this worker's own", text)
+                self.assertIn("is local", text)
             self.assert_close(expected, once)
             self.assert_close([a + b for a, b in zip(expected, sums[3])], twice)
 

@@ -486,7 +486,7 @@ class RefusalsTest(TorchTest):
             self.assertEqual(len(calls), len(texts))
             for call, text in zip(calls, texts):
                 self.assertIn(call, text)
-                self.assertIn("Make another one after init()", text)
+                self.assertIn("Create another one after init()", text)
             self.assert_close(average(), result)
 
     def test_what_cannot_be_reduced_is_refused_by_name(self) -> None:

@@ -220,7 +220,7 @@ class ScalerTest(TorchTest):
         for texts, untouched, parameters in self.run_job(two_scalers):
             for text, call in zip(texts, ("unscale_", "step")):
                 self.assertIn(
-                    f"{call}() of step 0 is of a gradient scaler whose scale is 1024", text
+                    f"{call}() of step 0 was called on a gradient scaler whose scale is 1024", text
                 )
                 self.assertIn("lane gradients were sent as scaled by 64", text)
                 self.assertIn("Use one scaler for all optimizers", text)

@@ -1,52 +1,52 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What each action of the user does with the gradients that it finds, as a table: the lane looks up
-what to do, and does it."""
+"""The table of what each user action does for each state of the gradients. The lane looks up the
+entry and carries it out."""
 
 import enum
 
 
 class Action(enum.Enum):
-    """What the user does."""
+    """An action of the user."""
 
-    BACKWARD = "a backward comes to a parameter of the lane"
-    BACKWARD_OF_WINDOWS = "as BACKWARD, with backward_passes_per_step"
-    STEP = "step(), or what needs the result for it: unscale_() of a scaler, say"
-    STEP_OF_WINDOWS = "as STEP, with backward_passes_per_step"
+    BACKWARD = "a backward reaches a parameter of the lane"
+    BACKWARD_OF_WINDOWS = "like BACKWARD, with backward_passes_per_step"
+    STEP = "step(), or a call that needs its result, such as unscale_() of a scaler"
+    STEP_OF_WINDOWS = "like STEP, with backward_passes_per_step"
     SYNC = "sync_gradients()"
     RETRY = "retry_round()"
     WAIT = "wait_round()"
 
 
 class Stage(enum.Enum):
-    """The gradients that an action finds."""
+    """The state of the gradients when an action happens."""
 
-    IDLE = "no round since the last step, or since one was left out, and nothing of this worker"
-    WINDOW = "local, of backwards that were seen"
-    FULL = "as WINDOW, and it takes no other backward"
-    STRAY = "local, which no backward that was seen has made"
-    SPOILED = "local, with a part of a backward that has failed"
-    REDUCED = "the result of a round, which no step has applied"
-    IN_FLIGHT = "in a round that has no outcome yet"
+    IDLE = "no round since the last step or skipped step, and no local gradients"
+    WINDOW = "local, from observed backwards"
+    FULL = "like WINDOW, and no other backward may be added"
+    STRAY = "local, but not from an observed backward"
+    SPOILED = "local, with a part of a failed backward"
+    REDUCED = "the result of a round that no step has applied"
+    IN_FLIGHT = "in a round without an outcome"
 
 
 class Deed(enum.Enum):
-    """What an action comes to."""
+    """The effect of an action, or the reason of its refusal."""
 
     ACCUMULATE = "the backward adds to the window"
-    USE = "what is in .grad is used as it is"
-    REDUCE = "a round of what there is, maybe of nothing"
-    REDUCE_SHORT = "a round of a window that nobody has written to"
+    USE = ".grad is used unchanged"
+    REDUCE = "a round of the local gradients, if any"
+    REDUCE_SHORT = "a round of a window, if it was not written to"
     WAIT = "waits for the outcome"
-    REFUSE_IN_FLIGHT = "the outcome comes first"
+    REFUSE_IN_FLIGHT = "the round must have an outcome first"
     REFUSE_IDLE = "there is no round to wait for"
     REFUSE_RETRY = "there is nothing to send again"
-    REFUSE_SPOILED = "half a gradient is never sent"
-    REFUSE_LOCAL = "a step applies results alone"
-    REFUSE_FULL = "a sum of means is no mean"
+    REFUSE_SPOILED = "a partial gradient is never sent"
+    REFUSE_LOCAL = "a step applies only results"
+    REFUSE_FULL = "a sum of means is not a mean"
     REFUSE_ANOTHER = "the other workers have no such window"
 
 
-# What each action does with what it finds.
+# The effect of each action in each state of the gradients.
 _BACKWARD = {
     Stage.IDLE: Deed.ACCUMULATE,
     Stage.WINDOW: Deed.ACCUMULATE,

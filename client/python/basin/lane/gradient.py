@@ -1,11 +1,11 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""What is known of one parameter's .grad. Its states are the table below; an event that the table
-does not have in a state is an error of this package.
+"""The state of one parameter's .grad, with its transitions in the table below. An event without an
+entry for the present state is an error of this package.
 
-At the start of an outermost backward a result is put aside, so that the backward makes a gradient
-of its own; when the round has an outcome, the result from before is added to the new one. So two
-backwards before a step give the sum of two results, whatever the op and whoever joined between
-them.
+At the start of an outermost backward, a result is put aside, so that the backward computes a
+separate gradient. When the round has an outcome, the earlier result is added to the new one. Two
+backwards before a step therefore give the sum of two results, for every op and after any change of
+the members.
 """
 
 import enum
@@ -17,29 +17,29 @@ G = TypeVar("G")
 
 
 class State(enum.Enum):
-    LOCAL = "None, or this worker's local gradient, which was not sent"
-    SENT = "in the round in flight; its memory is the library's, to read, until the outcome"
+    LOCAL = "None, or a local gradient that was not sent"
+    SENT = "in the round in flight; the library may read its memory until the outcome"
     RESULT = "the result of a round"
-    LOCAL_ASIDE = "as LOCAL, and a result is aside"
-    SENT_ASIDE = "as SENT, and a result is aside"
-    LOCAL_APART = "what is being refused, and the gradient of a full window is apart"
-    LOCAL_APART_ASIDE = "as LOCAL_APART, and a result is aside"
+    LOCAL_ASIDE = "like LOCAL, and a result is aside"
+    SENT_ASIDE = "like SENT, and a result is aside"
+    LOCAL_APART = "the gradient of a backward being refused; that of a full window is apart"
+    LOCAL_APART_ASIDE = "like LOCAL_APART, and a result is aside"
 
 
 class Event(enum.Enum):
-    PUT_ASIDE = "a backward, or a round by hand, begins"
-    BACK = "no gradient has come in place of the result that is aside"
+    PUT_ASIDE = "a backward, or a round without one, begins"
+    BACK = "no gradient has replaced the result that is aside"
     PUT_APART = "a backward begins that will be refused"
-    REFUSED = "that backward is over"
+    REFUSED = "the refused backward is over"
     SEND = "the gradient was pushed"
     DELIVER = "the round has a result for it"
     MISS = "the round has no result for it"
-    ABORT = "the round has none at all"
-    DISOWN = "the user has zeroed the result, or written another gradient in its place"
+    ABORT = "the round has no result at all"
+    DISOWN = "the user has zeroed the result, or replaced it by another gradient"
 
 
 class Store(Protocol):
-    """Where gradients are."""
+    """The place where gradients are stored."""
 
     def grad(self, parameter: Any) -> Any: ...
 
@@ -52,9 +52,9 @@ class Gradient(Generic[P, G]):
     aside:   a result that is not in .grad
     apart:   a local gradient that is not in .grad
     sent:    memory that the library reads
-    left:    the gradient as the last backward has left it, and whether it was zeros; None: no
-             backward that was seen has made it
-    applied: the result as a step has left it; None: no step since the round
+    left:    the gradient after the last backward, and whether it was zeros; None: it is not from an
+             observed backward
+    applied: the result after a step; None: no step since the round
     """
 
     def __init__(self, parameter: P) -> None:
@@ -65,7 +65,7 @@ class Gradient(Generic[P, G]):
         self.sent: G | None = None
         self.left: tuple[object, bool] | None = None
         self.applied: object = None
-        self.touched = False  # Whether the backward has come to it.
+        self.touched = False  # Whether the backward has reached it.
 
     def is_result(self) -> bool:
         return self.state is State.RESULT
@@ -110,7 +110,7 @@ def _drop_refused(gradient: Gradient[Any, Any], store: Store) -> None:
 
 def _local_again(gradient: Gradient[Any, Any], store: Store) -> None:
     sent, gradient.sent = gradient.sent, None
-    if store.grad(gradient.parameter) is None:  # Out of reach while the outcome was unknown.
+    if store.grad(gradient.parameter) is None:  # It was removed while the outcome was unknown.
         store.set_grad(gradient.parameter, sent)
 
 
@@ -125,7 +125,7 @@ def _drop_result(gradient: Gradient[Any, Any], store: Store) -> None:
 
 Effect = Callable[[Gradient[Any, Any], Store], None]
 
-# What DELIVER puts in .grad is the shell's, which adds what is aside to what has come.
+# On DELIVER the subclass of Lane writes .grad: the new result plus the one that is aside.
 TRANSITIONS: dict[tuple[State, Event], tuple[State, Effect | None]] = {
     # from                            event             to                     effect
     (State.LOCAL, Event.PUT_ASIDE): (State.LOCAL, None),

@@ -1,11 +1,11 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """The gradients of one model or optimizer, and the rounds that reduce them.
 
-What is known of each gradient is in gradient.py, of the round in phase.py, and what an action of
-the user does in actions.py. Local gradients of several backwards, micro-batches, accumulate until a
-backward sends them: they are its window. What counts were given for them go with the round. A
-window is a sum, so that of a weighted average of means is one backward: another one is refused, and
-leaves it as it was.
+gradient.py has the state of each gradient, phase.py that of the round, and actions.py the effects
+of user actions. The local gradients of several backwards (micro-batches) accumulate until a
+backward sends them; they are its window. Their counts are sent with the round. A window is a sum,
+so a window of means in a weighted average has only one backward: another one is refused, and does
+not change it.
 
 Threads. One thread at a time runs backward and step.
 """
@@ -27,14 +27,14 @@ from basin.spec import Counts, RoundSpec
 
 
 class Lane(ABC, Generic[P, G]):
-    """Decides when gradients are sent and what .grad is. A subclass has the tensors and calls the
-    client.
+    """Decides when gradients are sent and what .grad contains. A subclass holds the tensors and
+    calls the client.
 
-    name:      of the lane
-    spec:      of its rounds, but for counts and step
+    name:      the name of the lane
+    spec:      the spec of its rounds, without counts and step
     passes:    backwards in a window: the last one sends, and so does a step() before it
-    owner:     what its user calls to wait again or to retry, for messages: "the optimizer"
-    own_hooks: whether it pushes each gradient when it is accumulated; otherwise somebody calls
+    owner:     the object whose methods the user calls, for messages: "the optimizer"
+    own_hooks: whether it pushes each gradient when it is accumulated; otherwise the caller calls
                push_ready()
     """
 
@@ -49,19 +49,19 @@ class Lane(ABC, Generic[P, G]):
         self._own_hooks = own_hooks
         self._gradients: dict[P, Gradient[P, G]] = {}
         self._backward = Backward.NONE
-        self._found = Stage.IDLE  # What the backward has found.
+        self._found = Stage.IDLE  # The state of the gradients when the backward began.
         self._sends = False  # Whether this backward pushes.
-        self._failure: Exception | None = None  # Of this backward; raised when it returns.
-        self._told = Window()  # Of the next backward that comes to a parameter.
-        self._window = Window()  # Of what is local.
-        self._sent = Window()  # Of the round in flight.
+        self._failure: Exception | None = None  # The error to raise when this backward returns.
+        self._told = Window()  # The counts of the next backward that reaches a parameter.
+        self._window = Window()  # The window of local gradients.
+        self._sent = Window()  # The window of the round in flight.
         self._refusal: Exception | None = None  # Why this worker is not counted in the round.
-        self._rounds = 0  # That have delivered something.
-        # By optimizer: how many rounds there had been at its last step.
+        self._rounds = 0  # The number of rounds with results.
+        # By optimizer: the number of rounds at its last step.
         self._rounds_at_step: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._rounds_left_out = 0  # How many there had been when results were last dropped.
+        self._rounds_left_out = 0  # The number of rounds when results were last dropped.
 
-    # ---- what a subclass does
+    # ---- implemented by a subclass
 
     @abstractmethod
     def grad(self, parameter: P) -> G | None:
@@ -69,7 +69,7 @@ class Lane(ABC, Generic[P, G]):
 
     @abstractmethod
     def set_grad(self, parameter: P, gradient: G | None) -> None:
-        """Puts it there. The parameter may have been converted since it was made."""
+        """Sets .grad. The parameter may have been converted since the gradient was computed."""
 
     @abstractmethod
     def copy(self, gradient: G) -> G: ...
@@ -79,11 +79,11 @@ class Lane(ABC, Generic[P, G]):
 
     @abstractmethod
     def mark(self, gradient: G) -> object:
-        """The gradient as it is now, for is_as()."""
+        """Returns a mark of the present gradient, for is_as()."""
 
     @abstractmethod
     def is_as(self, gradient: G, mark: object) -> bool:
-        """Whether it is the same one, and nobody has written to it, as far as is seen."""
+        """Whether it is the marked gradient, without a detected write since then."""
 
     @abstractmethod
     def name_of(self, parameter: P) -> str: ...
@@ -94,19 +94,19 @@ class Lane(ABC, Generic[P, G]):
 
     @abstractmethod
     def scan_parameters(self) -> list[P]:
-        """Takes the parameters as they are now, and returns those that others have replaced.
-        REQUIRES: no round is in flight."""
+        """Adopts the present parameters, and returns those that were replaced. REQUIRES: no round
+        is in flight."""
 
     @abstractmethod
     def parameters_of(self, optimizer: Any) -> Iterable[P]: ...
 
     @abstractmethod
     def check_optimizer(self, optimizer: Any, call: str) -> None:
-        """Whether the `call` of it is about parameters of the lane, as they are now."""
+        """Raises an error if the optimizer of this `call` has parameters that the lane lacks."""
 
     @abstractmethod
     def before_begin(self) -> None:
-        """Before a round. What fails here has begun nothing."""
+        """Called before a round begins; an error here leaves no round open."""
 
     @abstractmethod
     def begin(self, counts: Counts) -> None: ...
@@ -116,43 +116,44 @@ class Lane(ABC, Generic[P, G]):
 
     @abstractmethod
     def memory_of(self, parameter: P) -> G:
-        """The gradient as it can be sent. Raises what is wrong with it, before a round begins."""
+        """Returns the gradient in a form that can be sent. Raises its errors before a round
+        begins."""
 
     @abstractmethod
     def send(self, parameter: P, memory: G) -> None: ...
 
     @abstractmethod
     def commit(self) -> Error | None:
-        """Returns why this worker's gradients are refused, and withdrawn."""
+        """Commits. Returns the reason if this worker's gradients are refused and withdrawn."""
 
     @abstractmethod
     def withdraw_round(self, reason: str) -> None: ...
 
     @abstractmethod
     def outcome(self, timeout: float | None) -> None:
-        """Waits for it. Raises OutcomeUnknown and Paused while the round goes on, and another Error
-        when nobody applies it."""
+        """Waits for the outcome. Raises OutcomeUnknown and Paused while the round continues, and
+        another Error if no worker applies it."""
 
     @abstractmethod
     def has_result(self, parameter: P) -> bool: ...
 
     @abstractmethod
     def deliver(self, parameter: P, sent: G | None, before: G | None) -> None:
-        """Puts the result in .grad, with `before` added to it. `sent` may be overwritten."""
+        """Writes the result plus `before` to .grad. `sent` may be overwritten."""
 
     @abstractmethod
     def delivered(self, micro_batches: int, refusal: Exception | None) -> None:
-        """All is in place. Raises the refusal, and what the outcome says to this worker."""
+        """Called when all results are in place. Raises the refusal, or this worker's error."""
 
     @property
     @abstractmethod
     def timeout(self) -> float | None:
-        """Seconds that a backward waits for the outcome; None: for ever."""
+        """Seconds that a backward waits for the outcome; None: forever."""
 
     # ---- parameters
 
     def scan(self) -> None:
-        """Takes the parameters as they are now."""
+        """Adopts the present parameters."""
         before = self._gradients
         for parameter in self.scan_parameters():
             before.pop(parameter, None)
@@ -162,27 +163,27 @@ class Lane(ABC, Generic[P, G]):
         return list(self._gradients.values())
 
     def owner_of_local(self, parameter: P) -> str | None:
-        """What the user calls to reduce the parameter's .grad, if it is local."""
+        """The object to call to reduce the parameter's .grad, if it is local; else None."""
         known = self._gradients.get(parameter)
         local = known is not None and known.is_local() and self.grad(parameter) is not None
         return self._owner if local else None
 
     def finish(self) -> None:
-        """This worker is out of data, and contributes to no further round."""
+        """Declares that this worker is out of data and contributes to no further round."""
         self.usage.finished = True
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients of backwards within stay local: to accumulate micro-batches, or when another
-        model's backward passes through this one. step() is refused within."""
+        """Keeps the gradients of backwards within it local: to accumulate micro-batches, or when
+        another model's backward passes through this one. step() is refused within it."""
         with self.usage.no_sync():
             yield
 
-    # ---- what an action finds
+    # ---- the state of the gradients
 
     def _counts(self, each: Gradient[P, G]) -> bool:
-        """Whether it is a local gradient, and no zeros that zero_grad(set_to_none=False) has left.
-        Zeros that a backward has made count."""
+        """Whether it is a local gradient, other than the zeros of zero_grad(set_to_none=False).
+        Zeros from a backward count."""
         held = self.grad(each.parameter)
         if held is None or not each.is_local():
             return False
@@ -193,14 +194,14 @@ class Lane(ABC, Generic[P, G]):
         return not self.is_zero(held)
 
     def _was_written(self, each: Gradient[P, G]) -> bool:
-        """Whether somebody has changed what the last backward has left."""
+        """Whether the gradient was changed since the last backward."""
         if each.left is None:
             return False
         held = self.grad(each.parameter)
         return held is None or not self.is_as(held, each.left[0])
 
     def _note(self) -> None:
-        """Notes what a backward has left, to see later whether somebody has changed it."""
+        """Records the gradients after a backward, to detect later changes."""
         for each in self._each():
             touched, each.touched = each.touched, False
             held = self.grad(each.parameter)
@@ -212,29 +213,29 @@ class Lane(ABC, Generic[P, G]):
                 each.left = self.mark(held), False
 
     def _look(self) -> None:
-        """Takes notice of what the user has zeroed."""
+        """Detects what the user has zeroed."""
         results = [each for each in self._each() if each.can(gradient.Event.DISOWN)]
         for each in results:
             if each.is_result():
                 zeroed = self.grad(each.parameter) is None
-            else:  # Outside of a backward, what is aside has a local gradient in its place.
+            else:  # Outside a backward, a local gradient has replaced a result that is aside.
                 zeroed = not self._counts(each)
             if zeroed:
                 each.take(gradient.Event.DISOWN, self)
         if results and not self.usage.in_round and not self._are_left(results):
-            self._rounds_left_out = self._rounds  # zero_grad() has taken all: a step is left out.
+            self._rounds_left_out = self._rounds  # zero_grad() dropped all: the step is skipped.
         if (self._window.spoiled or self._window.micro_batches > 0) and not self.has_local():
             self._window = Window()
 
     def _are_left(self, results: Iterable[Gradient[P, G]]) -> bool:
-        """Whether any of these is a result still."""
+        """Whether any of these is still a result."""
         kept = [each for each in results if each.can(gradient.Event.DISOWN)]
         if kept and self.last_was_zero():
-            return True  # They may have been zeros.
+            return True  # The results themselves may have been zeros.
         return any(not each.is_result() or self.holds_something(each.parameter) for each in kept)
 
     def last_was_zero(self) -> bool:
-        """Whether the result of the last round may have been zeros alone."""
+        """Whether the result of the last round may have been only zeros."""
         return False
 
     def holds_something(self, parameter: P) -> bool:
@@ -243,8 +244,8 @@ class Lane(ABC, Generic[P, G]):
         return held is not None and not self.is_zero(held)
 
     def _disown_what_was_written(self) -> None:
-        """What was written after a step is no result: a backward that Basin has not seen has made
-        it, or the user."""
+        """Treats what was written after a step as local: it comes from the user, or from a backward
+        that Basin has not observed."""
         for each in self._each():
             held = self.grad(each.parameter)
             if held is None or not each.is_result() or each.applied is None:
@@ -253,16 +254,16 @@ class Lane(ABC, Generic[P, G]):
                 each.take(gradient.Event.DISOWN, self)
 
     def _has_round_for(self, optimizers: Iterable[Any]) -> bool:
-        """Whether there was a round since the last step of these, or since one was left out."""
+        """Whether there was a round since the last step of these, or since a skipped step."""
         stepped = max((self._rounds_at_step.get(each, 0) for each in optimizers), default=0)
         return self._rounds > max(stepped, self._rounds_left_out)
 
     def has_local(self) -> bool:
-        """Whether there is anything in the window, which was not sent."""
+        """Whether there are local gradients that were not sent."""
         return any(self._counts(each) for each in self._each())
 
     def has_result_of(self, parameter: P) -> bool:
-        """Whether its .grad is a result."""
+        """Whether the parameter's .grad is a result."""
         known = self._gradients.get(parameter)
         return known is not None and known.is_result() and self.grad(parameter) is not None
 
@@ -299,7 +300,7 @@ class Lane(ABC, Generic[P, G]):
         unapplied = self._passes > 1 and self.has_unapplied()
         self._found = self._stage(not unapplied and self.has_local(), unapplied)
         self._put_aside()
-        if self._found is Stage.FULL:  # It will be refused; what it makes is added to nothing.
+        if self._found is Stage.FULL:  # It will be refused, so its gradients are kept separate.
             for each in self._each():
                 if self.grad(each.parameter) is not None:
                     each.take(gradient.Event.PUT_APART, self)
@@ -312,23 +313,24 @@ class Lane(ABC, Generic[P, G]):
             each.take(gradient.Event.PUT_ASIDE, self)
 
     def _restore(self) -> None:
-        """A backward is over, or nothing came of a round."""
+        """Restores results and windows after a backward, or after a round that did not begin."""
         for each in self._each():
             if each.can(gradient.Event.REFUSED):
                 each.take(gradient.Event.REFUSED, self)
-            # With a local gradient in its place a result stays aside until the next round.
+            # If a local gradient has replaced a result, it stays aside until the next round.
             if each.can(gradient.Event.BACK) and self.grad(each.parameter) is None:
                 each.take(gradient.Event.BACK, self)
 
     def _copy_what_is_away(self) -> None:
-        """Whoever else pushes may have put it where gradients are made, which is about to begin."""
+        """Copies the saved gradients: a caller of push_ready() may compute new ones in their
+        memory."""
         for each in self._each():
             each.applied = None
             each.aside = None if each.aside is None else self.copy(each.aside)
             each.apart = None if each.apart is None else self.copy(each.apart)
 
     def come(self, parameter: P) -> None:
-        """The backward has accumulated the parameter's gradient."""
+        """Called when a backward has accumulated the parameter's gradient."""
         if self._backward is Backward.NONE:
             return
         if self._backward is Backward.BEGUN:
@@ -349,7 +351,7 @@ class Lane(ABC, Generic[P, G]):
         self._push(each)
 
     def _check_backward(self) -> Backward:
-        """Of the backward that has come to this lane. What is wrong is raised when it returns."""
+        """Checks the backward that has reached this lane. Its errors are raised when it returns."""
         action = Action.BACKWARD if self._passes == 1 else Action.BACKWARD_OF_WINDOWS
         try:
             self.usage.check_takes_part("backward()")
@@ -363,7 +365,7 @@ class Lane(ABC, Generic[P, G]):
         return Backward.HERE
 
     def push_ready(self, parameters: Iterable[P]) -> None:
-        """Pushes the gradients of these parameters; one without a gradient is skipped. An error is
+        """Pushes the gradients of these parameters, and skips parameters without one. An error is
         kept for raise_failure()."""
         if self._backward is Backward.NONE or self._failure is not None:
             return
@@ -381,19 +383,19 @@ class Lane(ABC, Generic[P, G]):
         return f"A parameter is not one of lane {self.name}."
 
     def raise_failure(self) -> None:
-        """Raises what this backward was refused for, or push_ready() has failed with."""
+        """Raises the reason of this backward's refusal, or the error of push_ready()."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
     def _count_backward(self) -> None:
-        """This backward is one more micro-batch of the window."""
+        """Adds this backward to the window as one more micro-batch."""
         self._told.micro_batches += 1
         self._window.add(self._told)
         self._told = Window()
 
     def end_backward(self) -> bool:
-        """Commits, if there is a round, without waiting. Returns whether there is one."""
+        """Commits the round, if there is one, without waiting. Returns whether there is one."""
         came, self._backward = self._backward, Backward.NONE
         if self.usage.in_round:
             self._complete()
@@ -405,7 +407,7 @@ class Lane(ABC, Generic[P, G]):
         return False
 
     def withdraw(self, reason: str) -> bool:
-        """As end_backward(), for a backward that has failed."""
+        """Like end_backward(), for a failed backward."""
         came, self._backward = self._backward, Backward.NONE
         if came is Backward.NONE:
             return False  # It failed before this lane knew of it.
@@ -413,7 +415,7 @@ class Lane(ABC, Generic[P, G]):
             self._take_back(Event.FAIL, reason)
             return True
         if came is not Backward.BEGUN:
-            # What was told is of the next backward that comes to this lane.
+            # The counts given before this backward do not apply to the next one.
             self._told = Window()
             self._end_failed(came)
             self._note()
@@ -421,8 +423,8 @@ class Lane(ABC, Generic[P, G]):
         return False
 
     def _end_failed(self, came: Backward) -> None:
-        """Of a backward that has come here and sent nothing."""
-        if self._found is Stage.FULL:  # What it has made is dropped, and the window comes back.
+        """Ends a failed backward that has reached this lane and sent nothing."""
+        if self._found is Stage.FULL:  # Its gradients are dropped, and the window is restored.
             for each in self._each():
                 each.touched = False
             self._restore()
@@ -430,7 +432,7 @@ class Lane(ABC, Generic[P, G]):
         if came is Backward.BEYOND and self._window.micro_batches == 0:
             for each in self._each():
                 if each.is_local():
-                    self.set_grad(each.parameter, None)  # The results are as they were.
+                    self.set_grad(each.parameter, None)  # The results are unchanged.
         else:
             self._window.spoiled = True
 
@@ -456,9 +458,8 @@ class Lane(ABC, Generic[P, G]):
         each.sent = memory
 
     def _complete(self) -> None:
-        """Sends what was accumulated before, and where the backward did not come by, and commits.
-        What fails is raised when there is an outcome: until then the others wait for this worker.
-        """
+        """Sends the gradients that were not pushed yet, and commits. An error is raised only after
+        the outcome, because until then the others wait for this worker."""
         try:
             self._begin()
             for each in self._each():
@@ -476,7 +477,7 @@ class Lane(ABC, Generic[P, G]):
             self._refusal = error
 
     def _take_back(self, event: Event, reason: str) -> None:
-        with contextlib.suppress(Error):  # The outcome will say what is wrong.
+        with contextlib.suppress(Error):  # The outcome will have the error.
             self.withdraw_round(reason)
         self.usage.take(event)
 
@@ -489,13 +490,13 @@ class Lane(ABC, Generic[P, G]):
         try:
             self.outcome(timeout)
         except (OutcomeUnknown, Paused, KeyboardInterrupt):
-            # The library still reads the gradients: nobody may write to them.
+            # The library still reads the gradients, so nothing may write to them.
             for each in gradients:
                 if each.is_sent():
                     self.set_grad(each.parameter, None)
             raise
         except Error as error:
-            # Nobody applies this round. The gradients are as they were.
+            # No worker applies this round. The gradients are unchanged.
             cause = self._refusal if self.usage.phase is Phase.WITHDRAWN else None
             self._window = self._sent
             self._window.spoiled = self.usage.phase is Phase.FAILED
@@ -525,12 +526,12 @@ class Lane(ABC, Generic[P, G]):
         each.touched = False
 
     def _reduce(self) -> None:
-        """A round of what is local, outside of a backward; maybe of nothing."""
+        """Runs a round of the local gradients, if any, outside a backward."""
         self._put_aside()
         self._complete()
         self.settle()
 
-    # ---- what the user asks for
+    # ---- calls of the user
 
     def wait(self, timeout: float | None) -> None:
         self.usage.check_takes_part("wait_round()")
@@ -538,7 +539,7 @@ class Lane(ABC, Generic[P, G]):
         self._settle(timeout)
 
     def retry_round(self) -> None:
-        """Sends what an aborted round had, as the next round."""
+        """Sends the gradients of an aborted round as the next round."""
         self.usage.check_takes_part("retry_round()")
         if not self.usage.in_round:
             self._look()
@@ -547,8 +548,8 @@ class Lane(ABC, Generic[P, G]):
         self._reduce()
 
     def sync_gradients(self) -> None:
-        """Sends what is local, without a backward. Takes part with nothing, when there
-        is nothing and there was no round since the last step, or since zero_grad() left one out."""
+        """Sends local gradients without a backward. If there are none, and there was no round since
+        the last step or skipped step, it takes part without a contribution."""
         self.usage.check_takes_part("sync_gradients()")
         self.usage.check_settled("sync_gradients()")
         self.scan()
@@ -559,13 +560,13 @@ class Lane(ABC, Generic[P, G]):
             self._reduce()
 
     def tell(self, counts: Counts) -> None:
-        """What the next backward is made of."""
+        """Sets the counts of the next backward."""
         self.usage.check_takes_part("contribute()")
         told = counts.check_contributed()
         self._told.tell(told.samples, told.tokens)
 
     def reduce_for(self, optimizer: Any, call: str) -> None:
-        """Reduces what is left of a window, for a `call` that needs the result."""
+        """Reduces the rest of a window, for a `call` that needs the result."""
         self.usage.check_takes_part(call)
         self.usage.check_settled(call)
         self.scan()
@@ -595,7 +596,7 @@ class Lane(ABC, Generic[P, G]):
     def _check_not_written(self, call: str) -> None:
         for each in self._each():
             held = self.grad(each.parameter)
-            # Otherwise it was zeroed.
+            # None or zeros mean that it was zeroed, not written to.
             if held is not None and self._was_written(each) and not self.is_zero(held):
                 self.usage.refuse_written(call, self.name_of(each.parameter))
 
@@ -608,7 +609,7 @@ class Lane(ABC, Generic[P, G]):
         self.usage.steps += 1
 
     def start_again(self) -> None:
-        """Forgets all gradients: this worker was away, and the others have gone on."""
+        """Drops all gradients, because this worker was evicted and the others have continued."""
         for parameter in self.reduced():
             self.set_grad(parameter, None)
         self._gradients = {each: Gradient(each) for each in self.reduced()}

@@ -1,25 +1,25 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Where the round of a lane stands for this worker, as a table."""
+"""The phases of a lane's round from this worker's view, with their transitions as a table."""
 
 import enum
 
 
 class Phase(enum.Enum):
-    """The round of a lane."""
+    """The phase of a lane's round."""
 
-    NONE = "there is none"
+    NONE = "there is no round"
     OPEN = "it has begun; gradients are pushed"
-    COMMITTED = "all were pushed; the outcome is awaited"
-    WITHDRAWN = "it goes on without this worker's gradients, which are whole"
-    FAILED = "it goes on without this worker's gradients, which hold a part of a backward"
+    COMMITTED = "all gradients were pushed; it waits for the outcome"
+    WITHDRAWN = "it continues without this worker's gradients, which are complete"
+    FAILED = "it continues without this worker's gradients, which are partial"
 
 
 class Event(enum.Enum):
     BEGIN = "begin"
     COMMIT = "commit"
-    WITHDRAW = "the contribution could not be made"
+    WITHDRAW = "the contribution could not be sent"
     FAIL = "the backward has failed"
-    END = "the outcome, whatever it is"
+    END = "any outcome"
 
 
 TRANSITIONS: dict[tuple[Phase, Event], Phase] = {
@@ -35,10 +35,10 @@ TRANSITIONS: dict[tuple[Phase, Event], Phase] = {
 
 
 class Backward(enum.Enum):
-    """The outermost backward of this process, as a lane sees it."""
+    """The outermost backward of this process from a lane's view."""
 
-    NONE = "there is none"
-    BEGUN = "it has not come to a parameter of the lane"
-    HERE = "it has"
-    REFUSED = "it has, and is refused; the full window that it found is apart, if there was one"
-    BEYOND = "it has, and is refused: what was in .grad is aside"
+    NONE = "there is no backward"
+    BEGUN = "it has not reached a parameter of the lane"
+    HERE = "it has reached one"
+    REFUSED = "it has reached one, and is refused; an existing full window is apart"
+    BEYOND = "it has reached one, and is refused; the previous .grad is aside"
