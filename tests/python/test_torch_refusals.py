@@ -475,11 +475,11 @@ class RefusalsTest(TorchTest):
 
     def test_what_was_made_before_shutdown_is_refused(self) -> None:
         calls = [
-            *("step() was called after shutdown(), and the optimizer of before",),
+            *("step() was called after shutdown(), when the optimizer no longer",),
             *(f"{call}() was called" for call in ("sync_gradients", "wait_round", "retry_round")),
             *(f"{call}() was called" for call in ("contribute", "no_sync", "join")),
-            *("forward() was called after shutdown(), and the model of before",),
-            *("backward() was called after shutdown(), and the DDPState of before",),
+            *("forward() was called after shutdown(), when the model no longer",),
+            *("backward() was called after shutdown(), when the DDPState no longer",),
             "step() was called after shutdown()",  # After another init().
         ]
         for texts, result in self.run_job(made_before_shutdown):
