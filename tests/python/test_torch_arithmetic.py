@@ -901,7 +901,7 @@ class TorchArithmeticTest(TorchTest):
             [(kind, text, filename)] = first
             self.assertEqual(Path(__file__).name, Path(filename).name)
             self.assertEqual("ContributorsChanged", kind)
-            self.assertIn("over w0, w1, w2, and round 1", text)
+            self.assertIn("over w0, w1, w2, but round 1", text)
             self.assertIn("gradients of w0, w1, divided", text)
             self.assertEqual(1, warned)
 
@@ -910,7 +910,7 @@ class TorchArithmeticTest(TorchTest):
             with self.subTest(way):
                 self.assertEqual([[]] * WORKERS, self.run_job(evaluates_between, way))
         for [text] in self.run_job(evaluates_between, "unsaid")[:2]:
-            self.assertIn("want for_gradients=False", text)
+            self.assertIn("use for_gradients=False", text)
 
     def test_criterion_3_3_a_backward_that_fails_elsewhere_leaves_what_was_told(self) -> None:
         for samples, untold in self.run_job(failed_elsewhere):

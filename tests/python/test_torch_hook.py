@@ -354,7 +354,7 @@ class CommHookTest(TorchTest):
                 self.assertIn("world_size=1", texts["group"])
                 self.assertIn("Sequential", texts["model"])
                 self.assertIn("DDPState(model)", texts["state"])
-                self.assertIn("of the model that it is used with", texts["other"])
+                self.assertIn("from the model with which it is used", texts["other"])
                 self.assertRegex(texts["twice"], "0.weight.*DDPState")
                 self.assertIn(".module", texts["nested"])
                 self.assertIn("0.weight", texts["hook"])

@@ -295,7 +295,7 @@ class ParametersTest(TorchTest):
     def test_a_parameter_that_was_replaced_in_a_wrapped_model_is_taken_over(self) -> None:
         expected = averaged(torch.float64, torch.float64)
         for text, delivered in self.run_job(replace_under_a_model):
-            self.assertRegex(text, r"shape \(3, 8\).*replaced.*Make the optimizer")
+            self.assertRegex(text, r"shape \(3, 8\).*replaced.*Create the optimizer")
             self.assert_close(expected, delivered)
 
     def test_a_parameter_that_was_added_is_refused_by_name(self) -> None:

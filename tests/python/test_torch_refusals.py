@@ -507,7 +507,7 @@ class RefusalsTest(TorchTest):
             self.assertEqual(([2.0] * 3, True), (right, same_norm))
             self.assertEqual(6, len(unnamed))
             for text in unnamed:
-                self.assertRegex(text, r"^contribute\(\) was given (4|sample=4), and ")
+                self.assertRegex(text, r"^contribute\(\) was given (4|sample=4), but ")
                 self.assertIn("Call contribute(samples=..., tokens=...)", text)
             self.assertEqual(8, len(unknown))
             for call, text in unknown.items():

@@ -1,6 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The tensors of a lane: basin.lane decides when gradients are sent and what .grad is, and this
-does it with tensors and the client."""
+"""The tensors of a lane: basin.lane decides when gradients are sent and what .grad contains, and
+this module carries it out with tensors and the client."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ from basin.torch.parameters import Parameters
 from basin.torch.state import JobState
 from basin.worker import Result, RoundInfo, Worker
 
-# Folders of this package and of torch.
+# The folders of this package and of torch.
 _NOT_THE_USER = (
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
     os.path.dirname(torch.__file__) + os.sep,
@@ -36,13 +36,13 @@ _NOT_THE_USER = (
 
 
 class ContributorsChanged(UserWarning):
-    """Gradients of other workers than those whose counts they are divided by."""
+    """Warns of gradients that are divided by the counts of a different set of workers."""
 
 
 @dataclass
 class Totals:
-    """What the rounds of a lane have cost this worker so far. Times are seconds of the trainer's
-    thread; what overlaps with the backward is in none of them."""
+    """The cost of a lane's rounds for this worker so far. Times are seconds of the trainer's
+    thread, without work that overlaps with the backward."""
 
     rounds: int = 0
     bytes_pushed: int = 0
@@ -52,12 +52,12 @@ class Totals:
 
 
 class GradientLane(Lane[torch.Tensor, torch.Tensor]):
-    """Pushes gradients and puts results in their place. It waits; it never decides.
+    """Pushes gradients, waits, and writes results. It never decides.
 
-    spec:      of its rounds, but for counts and step
-    optimizer: the one that all parameters belong to, if it is known
-    buffers:   are sent and received with each round
-    modules:   models that may have the parameters
+    spec:      the spec of its rounds, without counts and step
+    optimizer: the optimizer that all parameters belong to, if it is known
+    buffers:   buffers to send and receive with each round
+    modules:   models that may contain the parameters
     compared:  whether all workers must have gradients of the same tensors
     passes, owner, own_hooks:
                see Lane
@@ -94,18 +94,18 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self._parameters = Parameters(worker, name, names, self._ready, modules, optimizer)
         self._layout = LayoutCheck(worker, name, compared)
 
-        self._expected_round: int | None = None  # Of a worker that has joined late.
-        self._outcome: Result | None = None  # Of the round whose results are put in place.
-        self._outcome_seconds = 0.0  # How long it was waited for.
+        self._expected_round: int | None = None  # The first round of a late joiner.
+        self._outcome: Result | None = None  # The result that is being delivered.
+        self._outcome_seconds = 0.0  # How long the last wait took.
         self._buffers_refusal: Error | None = None
         self.totals = Totals()
         self.results = Delivered()
         self._divided_again = DividedAgain(name, spec.op)
-        # Of the gradients of this worker; the same on all.
+        # The loss scale of this worker's gradients, equal on all workers.
         self.loss_scale = 1.0
-        # Who contributed to the counts that the next round's gradients are divided by.
+        # The contributors of the counts that divide the next round's gradients.
         self.counted: tuple[str, ...] | None = None
-        self.info: RoundInfo | None = None  # Of the last round.
+        self.info: RoundInfo | None = None  # The facts about the last round.
         try:
             self.scan()
         except BaseException:
@@ -123,7 +123,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         for parameter in replaced:
             self.results.drop(parameter)
         self._parameters.register()
-        # Not while gradients are made, where compiled autograd would look into it.
+        # Not during a backward, where compiled autograd would trace it.
         self._layout.take(self._parameters.layout())
         return replaced
 
@@ -138,8 +138,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
     def not_reduced(self, parameter: torch.Tensor) -> str:
         return (
-            f"A parameter of shape {tuple(parameter.shape)} is not one of lane {self.name}. Make "
-            f"{self._owner} of the model that it is used with."
+            f"A parameter of shape {tuple(parameter.shape)} is not one of lane {self.name}. Create "
+            f"{self._owner} from the model with which it is used."
         )
 
     def parameters_of(self, optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
@@ -149,16 +149,16 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         for parameter in parameters_of(optimizer):
             if self._parameters.was_replaced(parameter):
                 raise FailedPrecondition(
-                    f"{call} is of an optimizer that has a parameter of shape "
-                    f"{tuple(parameter.shape)} which the model has replaced by another object (an "
-                    "assignment, or load_state_dict(assign=True)), so that it would not be "
-                    "trained. Make the optimizer after parameters are replaced, or put the new one "
-                    "into its param_groups."
+                    f"{call} was called on an optimizer with a parameter of shape "
+                    f"{tuple(parameter.shape)} that the model has replaced by another object (an "
+                    "assignment, or load_state_dict(assign=True)), so the new one would not be "
+                    "trained. Create the optimizer after parameters are replaced, or put the new "
+                    "one into its param_groups."
                 )
             if optimizer is self._optimizer and not self.knows(parameter):
                 raise InvalidArgument(
-                    f"The optimizer was given a parameter of shape {tuple(parameter.shape)} "
-                    "after DistributedOptimizer. Add parameter groups before it."
+                    f"A parameter of shape {tuple(parameter.shape)} was added to the optimizer "
+                    "after DistributedOptimizer(). Add parameter groups before that."
                 )
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         return gradient.clone()
 
     def is_zero(self, gradient: torch.Tensor) -> bool:
-        # Most are not, and a small part shows it.
+        # Most gradients are not zero, which a small part shows.
         if gradient.dim() > 1 and len(gradient) > 1 and gradient[0].any():
             return False
         return not gradient.any()
@@ -234,10 +234,10 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self._parameters.check_gradient(parameter, gradient)
         memory = gradient.detach().contiguous()
         if not self._own_hooks:
-            # Whoever pushes goes on writing to the gradient.
+            # The caller of push_ready() continues to write to the gradient.
             memory = memory.clone() if gradient.is_contiguous() else memory
         elif memory.untyped_storage().nbytes() != tensors.bytes_of(memory):
-            # It shares its storage with others.
+            # It shares its storage with other tensors.
             memory = memory.clone()
             if gradient.is_contiguous():
                 parameter.grad = memory
@@ -282,7 +282,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
             refusal = self._buffers.receive(timeout, self._state.serve_in_round)
             self._buffers_refusal = refusal or self._buffers_refusal
         result = self._worker.wait(self._lane, timeout, self._state.serve_in_round)
-        # The reply is the same on all workers, and this label is not in it.
+        # The step is not part of the reply, which is the same on all workers.
         self.info = replace(result.info, spec=replace(result.info.spec, step=self.usage.steps))
         self._outcome = result
         self.totals.wait_seconds += time.perf_counter() - began
@@ -292,7 +292,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         if self._expected_round not in (None, number):
             raise FailedPrecondition(
                 f"This worker joined lane {self.name} with the state before round "
-                f"{self._expected_round}, and its first round was {number}. Its parameters are not "
+                f"{self._expected_round}, but its first round was {number}. Its parameters are not "
                 "those of the others: start it again."
             )
 
@@ -339,20 +339,19 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         if counted is None or self.info is None or self.info.contributors == counted:
             return
         warnings.warn(
-            f"total_counts() summed over {', '.join(counted)}, and round {self.info.round} of lane "
+            f"total_counts() summed over {', '.join(counted)}, but round {self.info.round} of lane "
             f"{self.name} has gradients of {', '.join(self.info.contributors)}, divided by those "
-            "totals. Leave this step out (zero_grad() instead of step()) if that is not what you "
-            "want; all workers are told the same. Totals that no loss is divided by, of an "
-            "evaluation, say, want for_gradients=False.",
+            "totals. If that is not what you want, skip this step (zero_grad() instead of step()); "
+            "all workers get this warning. For totals that normalise no loss, such as those of an "
+            "evaluation, use for_gradients=False.",
             ContributorsChanged,
             stacklevel=_levels_to_the_user(),
         )
 
-    # ---- what the user asks for
+    # ---- calls of the user
 
     def wait_round(self, timeout: float | None = None) -> None:
-        """Waits again, after OutcomeUnknown or Paused; for ever, unless `timeout` seconds are
-        given."""
+        """Waits again, after OutcomeUnknown or Paused, for `timeout` seconds; None: forever."""
         self.usage.check_takes_part("wait_round()")
         self.wait(seconds("timeout", timeout))
 
@@ -363,17 +362,17 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         tokens: int | None = None,
         **unknown: NoReturn,
     ) -> None:
-        """What the next backward's loss is made of: told before it, for each one; None is unknown.
-        The sums over a window and over all workers are in last_round().spec.counts.
+        """Declares the counts in the next backward's loss, before each backward; None is unknown.
+        last_round().spec.counts has the sums over a window and over all workers.
 
-        unnamed, unknown: nothing may be given so, and the TypeError says how
+        unnamed, unknown: not allowed; the TypeError names the right arguments
         """
         _check_named(unnamed, unknown)
         self.tell(Counts(samples=samples, tokens=tokens))
 
     @contextlib.contextmanager
     def scaling(self, parameters: Iterable[torch.Tensor], factor: float) -> Iterator[None]:
-        """Within, somebody multiplies the .grad of these by `factor`: clipping, or a scaler."""
+        """Encloses a multiplication of the .grad of these by `factor`: clipping, or a scaler."""
         mine = [parameter for parameter in parameters if self.knows(parameter)]
         results = [each for each in mine if self.results.squared_norm(each) is not None]
         yield
@@ -383,15 +382,15 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
             self._divided_again.scaled(parameter, factor)
 
     def reduces_for(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether gradients that this lane reduces are what the optimizer applies."""
+        """Whether the optimizer applies gradients that this lane reduces."""
         return any(
             self.knows(parameter) or self._parameters.was_replaced(parameter)
             for parameter in parameters_of(optimizer)
         )
 
     def check_loss_scale(self, scale: float, call: str) -> None:
-        """Whether the results that `call` of a scaler divides by its scale were sent with that one.
-        What other workers' gradients were scaled by was compared with it."""
+        """Checks that the results that `call` of a scaler unscales were sent with its scale. That
+        scale has been compared with the other workers'."""
         if self.info is not None and self.has_results() and self.info.spec.loss_scale != scale:
             self.usage.refuse_loss_scale(call, scale, self.info.spec.loss_scale)
 
@@ -400,15 +399,15 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self.reduce_for(optimizer, "step()")
         self._divided_again.before_step(self.usage.steps, self.info)
 
-    # ---- for workers that join
+    # ---- for late joiners
 
     @property
     def next_round(self) -> int:
-        """The number of the first round without an outcome, which may be under way."""
+        """The number of the first round without an outcome, which may be in progress."""
         return 1 if self.info is None else self.info.round + 1
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Those that are reduced, with their names."""
+        """The parameters that are reduced, with their names."""
         return ((self.name_of(parameter), parameter) for parameter in self._parameters)
 
     def start_again(self) -> None:
@@ -422,8 +421,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
 
 def _levels_to_the_user() -> int:
-    """The stacklevel of a warning, for its caller, that names the line of the user: the first one
-    that is neither here nor in torch."""
+    """The stacklevel with which the caller's warning names the user's line: the first one outside
+    this package and torch."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USER):
         level, frame = level + 1, frame.f_back
@@ -440,25 +439,24 @@ def _check_named(unnamed: Sequence[object], unknown: Mapping[str, object]) -> No
         given = [repr(count) for count in unnamed]
         given += [f"{name}={count!r}" for name, count in unknown.items()]
         raise TypeError(
-            f"contribute() was given {', '.join(given)}, and it has to be said what that counts. "
-            "Call contribute(samples=..., tokens=...), with one of them or both; micro-batches are "
-            "counted by themselves."
+            f"contribute() was given {', '.join(given)}, but needs the unit of each count. Call "
+            "contribute(samples=..., tokens=...), with one of them or both; micro-batches are "
+            "counted automatically."
         )
 
 
 class LaneOwner:
-    """What the user of a lane may ask of the object that has it."""
+    """The methods of an object that owns a lane."""
 
     _lane: GradientLane
 
     def wait_round(self, timeout: float | None = None) -> None:
-        """Waits again, after OutcomeUnknown or Paused; for ever, unless `timeout` seconds are
-        given."""
+        """Waits again, after OutcomeUnknown or Paused, for `timeout` seconds; None: forever."""
         self._lane.wait_round(timeout)
 
     def retry_round(self) -> None:
-        """Sends the gradients of a round that was aborted again. Those of a backward that had
-        failed are refused: run it again."""
+        """Sends the gradients of an aborted round again. Those of a failed backward are refused:
+        run it again."""
         self._lane.retry_round()
 
     def contribute(
@@ -468,16 +466,16 @@ class LaneOwner:
         tokens: int | None = None,
         **unknown: NoReturn,
     ) -> None:
-        """What the next backward's loss is made of: told before it, for each one; None is unknown.
-        The sums over all workers are in last_round().spec.counts."""
+        """Declares the counts in the next backward's loss, before each backward; None is unknown.
+        last_round().spec.counts has the sums over all workers."""
         self._lane.contribute(*unnamed, samples=samples, tokens=tokens, **unknown)
 
     def sync_gradients(self) -> None:
-        """Reduces the gradients that were accumulated, without another backward."""
+        """Reduces the accumulated gradients without another backward."""
         self._lane.sync_gradients()
 
     def last_round(self) -> RoundInfo | None:
-        """What was done in the last round; None before the first one."""
+        """The facts about the last round; None before the first one."""
         return self._lane.info
 
     def totals(self) -> Totals:
