@@ -3,7 +3,8 @@
 # The compiler flags of the device code, also used by tests/kernels/cuda/standalone, for machines
 # with only a compiler and a GPU.
 
-# The arithmetic contract: each operation rounds once, subnormals are kept, quotients are correctly rounded.
+# The arithmetic contract: each operation rounds once, subnormals are kept, quotients are correctly
+# rounded.
 set(basin_cuda_flags -fmad=false -ftz=false -prec-div=true -prec-sqrt=true)
 # The arithmetic consists of constexpr functions in ordinary headers.
 list(APPEND basin_cuda_flags --expt-relaxed-constexpr --threads=2)
