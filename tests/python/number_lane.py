@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""A lane whose gradients are fractions, and whose rounds are those that a test gives it."""
+"""A lane whose gradients are fractions and whose rounds a test defines."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ from basin.spec import Counts, Op, RoundSpec, Weight
 
 @dataclass(eq=False)
 class Number:
-    """A gradient of one element. A write makes another version of it, as of a tensor."""
+    """A gradient of one element. A write increases its version, as for a tensor."""
 
     value: Fraction
     version: int = 0
@@ -45,10 +45,10 @@ class Optimizer:
 
 @dataclass
 class Round:
-    """What the other workers do in a round of this one.
+    """The other workers' part in a round of this worker.
 
-    others:  the contribution of each that is counted, by name
-    ending:  "result", "aborted" or "unknown", which becomes a result when it is waited for again
+    others:  the counted contributions, by name
+    ending:  "result", "aborted" or "unknown", which becomes a result when it waits again
     """
 
     others: list[dict[str, Fraction]] = field(default_factory=list)
@@ -62,7 +62,7 @@ OF_MEANS = RoundSpec(Op.WEIGHTED_AVERAGE, weight_by=Weight.MICRO_BATCHES, contri
 class NumberLane(Lane[Parameter, Number]):
     """
     round_of: by number, from 0, what the others do
-    fails_at: what is to fail next: a name of a method here
+    fails_at: the name of the method that fails next
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class NumberLane(Lane[Parameter, Number]):
         self._round_of = round_of
         self._taken: list[Parameter] = []
         self.fails_at = ""
-        self.calls: list[str] = []  # Of the client.
-        self.sent: list[dict[str, Fraction]] = []  # By round; what was counted.
+        self.calls: list[str] = []  # In the client.
+        self.sent: list[dict[str, Fraction]] = []  # The counts by round.
         self.counts: list[Counts] = []
         self._in_flight: dict[str, Fraction] | None = None
         self._waited = False
@@ -86,10 +86,10 @@ class NumberLane(Lane[Parameter, Number]):
         self._last_was_zero = True
         self.scan()
 
-    # ---- what the user does
+    # ---- actions of the user
 
     def backward(self, made: list[tuple[Parameter, Fraction]], fails_after: int | None) -> None:
-        """A backward of the whole process; fails when so many gradients were made."""
+        """A backward of the whole process, which fails after this many gradients."""
         try:
             self.start_backward()
             for count, (parameter, value) in enumerate(made):
@@ -112,7 +112,7 @@ class NumberLane(Lane[Parameter, Number]):
             self.settle()
 
     def step(self, optimizer: Optimizer) -> list[Fraction | None]:
-        """Returns what was applied."""
+        """Returns the applied gradients."""
         self.reduce_for(optimizer, "step()")
         applied = [None if p.grad is None else p.grad.value for p in optimizer.parameters]
         self.after_step(optimizer)

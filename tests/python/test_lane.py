@@ -1,9 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""basin.lane without a framework: its tables, single actions, and random sequences of them compared
-with a reference of what DistributedDataParallel means.
+"""basin.lane without a framework: its tables, single actions, and random sequences of actions
+compared with a reference of DistributedDataParallel's semantics.
 
 Usage: test_lane.py LIBBASIN
-The seed of the sequences is printed; BASIN_LANE_SEED replays one, BASIN_LANE_SEQUENCES draws more.
+The seed of each sequence is printed. BASIN_LANE_SEED replays one, BASIN_LANE_SEQUENCES runs more.
 """
 
 import contextlib
@@ -51,9 +51,9 @@ RoundOf = Callable[[int], Round]
 
 @dataclass
 class Reference:
-    """What one worker's script means, in sums: an own gradient is the sum of backwards that were
-    not reduced, a result the sum of the rounds since it was zeroed. A round averages what every
-    worker has not reduced. It knows nothing of how a lane gets there.
+    """The meaning of one worker's script, as sums: a local gradient is the sum of backwards that
+    were not reduced, and a result is the sum of the rounds since it was zeroed. A round averages
+    the unreduced gradients of all workers. This does not depend on a lane's implementation.
 
     optimizers: names of parameters by optimizer
     """
@@ -62,9 +62,9 @@ class Reference:
     passes: int
     own: dict[str, Fraction] = field(default_factory=dict)
     result: dict[str, Fraction] = field(default_factory=dict)
-    made: set[str] = field(default_factory=set)  # Own ones that are as a backward has left them.
-    noted: set[str] = field(default_factory=set)  # Own ones when a backward has last ended.
-    clipped: set[str] = field(default_factory=set)  # Of these, what was clipped since.
+    made: set[str] = field(default_factory=set)  # Local gradients, unchanged since a backward.
+    noted: set[str] = field(default_factory=set)  # Local gradients after the last backward.
+    clipped: set[str] = field(default_factory=set)  # Those of them that were clipped since.
     stale: set[str] = field(default_factory=set)  # Results that were clipped after their step.
     applied: set[str] = field(default_factory=set)  # Results that a step has applied.
     micro_batches: int = 0
@@ -74,15 +74,15 @@ class Reference:
     left_out: int = 0
     last_was_zero: bool = True
     stepped: dict[str, int] = field(default_factory=dict)
-    known: set[str] = field(default_factory=set)  # That were not frozen once.
-    shown: set[str] = field(default_factory=set)  # Results, when the last action has looked.
-    in_flight: set[str] | None = None  # Out of the user's reach.
+    known: set[str] = field(default_factory=set)  # Parameters that were not frozen once.
+    shown: set[str] = field(default_factory=set)  # Results at the last action.
+    in_flight: set[str] | None = None  # Removed from .grad.
     in_flight_half: bool = False
     in_flight_micro_batches: int = 0
     sent: list[dict[str, Fraction]] = field(default_factory=list)
 
     def grad(self, name: str) -> Fraction | None:
-        if self.in_flight is not None:  # Results too are out of reach.
+        if self.in_flight is not None:  # Results are removed from .grad too.
             return None if name in self.in_flight else self.own.get(name)
         return self.own.get(name, self.result.get(name))
 
@@ -92,7 +92,7 @@ class Reference:
     def any_own(self) -> bool:
         return any(self.counts(name) for name in self.own)
 
-    # ---- what the user does
+    # ---- actions of the user
 
     def zero_grad(self, optimizer: str, set_to_none: bool) -> None:
         for name in self.optimizers[optimizer]:
@@ -118,7 +118,7 @@ class Reference:
                 self.stale.add(name)
 
     def look(self, trainable: set[str]) -> None:
-        """An action takes notice of what was zeroed since the one before it."""
+        """An action detects what was zeroed since the previous one."""
         self.known |= trainable
         had, self.shown = self.shown, set(self.result)
         left = had & self.shown
@@ -129,7 +129,7 @@ class Reference:
             self.micro_batches, self.half = 0, False
 
     def disown(self) -> None:
-        """What was written after a step is this worker's own."""
+        """What was written after a step is local."""
         for name in self.stale & self.result.keys():
             if self.result[name] != 0 and name not in self.own:
                 self.own[name] = self.result.pop(name)
@@ -231,7 +231,7 @@ class Reference:
     # ---- a round
 
     def reduce(self, round_of: RoundOf, failed: set[str] | None = None) -> str:
-        """A round of all that is this worker's own; withdrawn when the backward that began it has
+        """A round of all local gradients; withdrawn if the backward that began it has
         `failed` after these."""
         self.in_flight = set(self.own) if failed is None else failed
         self.in_flight_half = failed is not None
@@ -298,7 +298,7 @@ class Sequence:
         """The same for both."""
         if number not in self.rounds:
             draw = random.Random(f"{self.seed}/{number}")
-            if draw.random() < 0.2:  # Some have left, or have joined.
+            if draw.random() < 0.2:  # Workers have left or joined.
                 self.world_size = draw.choice((1, 2, 3, 5))
             others = [
                 {p.name: self.value(draw) for p in self.parameters if draw.random() < 0.6}
@@ -310,7 +310,7 @@ class Sequence:
 
     @staticmethod
     def value(draw: random.Random) -> Fraction:
-        """Mostly no zero, and a sum of some is hardly ever one."""
+        """Mostly not zero, with sums that are rarely zero."""
         if draw.random() < 0.15:
             return ZERO
         return Fraction(draw.randrange(1, 1 << 30) * draw.choice((1, -1)), 1 << draw.randrange(8))
@@ -324,7 +324,7 @@ class Sequence:
                 self.sync_gradients: 2,
                 self.retry_round: 1,
                 self.wait_round: 20 if in_flight else 1,
-                # What is written while the library reads is no subject here.
+                # Writes while the library reads are not tested here.
                 self.zero_grad: 0 if in_flight else 4,
                 self.clip: 0 if in_flight else 1,
                 self.freeze: 1,
@@ -454,7 +454,7 @@ class TablesTest(unittest.TestCase):
 
 
 class ActionsTest(unittest.TestCase):
-    """One worker, and another one that contributes 10 to each parameter."""
+    """One worker, with another one that contributes 10 to each parameter."""
 
     def setUp(self) -> None:
         self.parameters = [Parameter("a"), Parameter("b")]
@@ -512,7 +512,7 @@ class ActionsTest(unittest.TestCase):
             self.assertEqual([6, 7], self.grads())
 
     def test_a_step_that_is_left_out_with_own_gradients_is_left_out(self) -> None:
-        # Another worker without data for the second backward would begin a round, and wait.
+        # A worker without data for the second backward would begin a round, and wait.
         self.backward(2, 4)
         with self.lane.no_sync():
             self.backward(2, 4)

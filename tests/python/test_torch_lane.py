@@ -1,6 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Gradients of zeros, models that are converted while Basin has their gradients, and errors while a
-round is being sent.
+"""Gradients of zeros, models that are converted while Basin holds their gradients, and errors while
+a round is being sent.
 
 Usage: test_torch_lane.py BASIND LIBBASIN
 """
@@ -27,11 +27,11 @@ from torch_jobs import (  # noqa: E402
     sgd,
 )
 
-# ---- what workers do
+# ---- workers
 
 
 def zeros_between(rank: int) -> Any:
-    """Rank 0 has a micro-batch whose gradients are zeros, after a round and before another."""
+    """Between two rounds, rank 0 has a micro-batch whose gradients are zeros."""
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt)
@@ -43,7 +43,7 @@ def zeros_between(rank: int) -> Any:
 
 
 def zeros_by_hand(rank: int) -> Any:
-    """Rank 0 accumulates zeros, and all reduce by hand."""
+    """Rank 0 accumulates zeros, and all call sync_gradients()."""
     with session() as bt:
         net = model()
         optimizer = sgd(net, bt)
@@ -61,7 +61,7 @@ def normalized() -> Any:
 
 
 def converted_with_buffers(rank: int) -> Any:
-    """A model with buffers, converted between two steps; and back."""
+    """A model with buffers that is converted between two steps, and back."""
     with session() as bt:
         net = normalized()
         wrapped = bt.DistributedDataParallel(net)
@@ -77,7 +77,7 @@ def converted_with_buffers(rank: int) -> Any:
 
 
 def converted_in_flight(rank: int) -> Any:
-    """Rank 0 converts its model while the outcome of a round is unknown; all do after it."""
+    """Rank 0 converts its model while the outcome of a round is unknown; later all workers do."""
     with session(round_timeout=0.0 if rank == 0 else None) as bt:
         net = model()
         optimizer = sgd(net, bt)
@@ -95,7 +95,8 @@ def converted_in_flight(rank: int) -> Any:
 
 
 def push_fails(rank: int, by_hand: bool) -> Any:
-    """The second push of rank 0 fails: by hand, or of what its last backward did not come by."""
+    """The second push of rank 0 fails: in sync_gradients(), or for what its last backward did not
+    reach."""
     from basin.worker import Worker
 
     pushes = []
@@ -130,7 +131,7 @@ def push_fails(rank: int, by_hand: bool) -> Any:
 
 
 def buffers_cannot_be_sent(rank: int) -> Any:
-    """A buffer of rank 1 has no memory when its round has begun."""
+    """A buffer of rank 1 has no memory after its round has begun."""
     with session() as bt:
         net = normalized()
         wrapped = bt.DistributedDataParallel(net)
@@ -149,7 +150,7 @@ def buffers_cannot_be_sent(rank: int) -> Any:
         return bt.rank(), text, contributors, gradients(net), list(net.buffers())
 
 
-# ---- what is seen of it
+# ---- checks
 
 
 class LaneTest(TorchTest):
