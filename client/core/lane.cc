@@ -97,7 +97,7 @@ void Lane::SayTensors(const Scope& scope, size_t first) const {
 Error Lane::Begin(const Scope& scope, const BeginRound& begin) {
   if (round_.has_value()) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
-                      round_->state() == RoundState::kPushing
+                      round_->IsPushing()
                           ? "it has begun already; commit or withdraw it first."
                           : "its outcome is not known yet; wait for it, or abandon it.");
   }
@@ -140,7 +140,7 @@ Error Lane::WhyNotTensor(TensorHandle tensor) const {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       absl::StrCat("tensor ", name, " came after the round was withdrawn."));
   }
-  if (round_->state() != RoundState::kPushing && round_->state() != RoundState::kDecided) {
+  if (!round_->IsPushing()) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       absl::StrCat("tensor ", name, " came after the round was committed."));
   }
@@ -160,6 +160,7 @@ Error Lane::PushTensor(const Scope& scope, const client::PushTensor& push) {
     return RefuseCall(ErrorCode::kMismatch, tensor.refusal.text);
   }
   if (tensor.refusal.code != ErrorCode::kOk) return tensor.refusal;
+  if (round_->state() == RoundState::kRefused) return {};  // Nothing of it is sent.
   round_->PushTensor(push.tensor, *TensorBytes(tensor.spec), push.digest, push.squared_norm);
   if (tensor.index.has_value()) round_->SetIndex(scope, Id(), push.tensor, *tensor.index);
   Advance(scope);
@@ -196,6 +197,7 @@ Error Lane::Withdraw(const Scope& scope, const std::string& reason) {
   if (!round_.has_value()) {
     return RefuseCall(ErrorCode::kFailedPrecondition, "withdraw without begin; begin it first.");
   }
+  const bool refused = round_->state() == RoundState::kRefused;  // The aggregator knows it.
   if (!round_->Take(RoundInput::kWithdraw)) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       round_->state() == RoundState::kWithdrawn
@@ -206,6 +208,7 @@ Error Lane::Withdraw(const Scope& scope, const std::string& reason) {
     Deliver(scope, *undelivered_);
     return {};
   }
+  if (refused) return {};
   round_->SetReason(reason);
   round_->Stop(scope);
   if (scope.welcomed && in_session_) round_->SayWithdraw(scope, Id());
@@ -215,7 +218,7 @@ Error Lane::Withdraw(const Scope& scope, const std::string& reason) {
 
 Error Lane::Wait(absl::Time now, absl::Time until) {
   if (!round_.has_value()) return {};  // It has ended, and was told.
-  if (round_->state() == RoundState::kPushing || round_->state() == RoundState::kDecided) {
+  if (round_->IsPushing()) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       "wait before commit; commit or withdraw it first.");
   }

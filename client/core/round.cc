@@ -89,7 +89,7 @@ void Round::Postpone(const Scope& scope, RoundNumber number) {
 void Round::Advance(const Scope& scope, const LaneId& lane) {
   if (!scope.welcomed || state_ == RoundState::kDecided) return;
   if (!said_) SayBegin(scope, lane);
-  if (prepared_ || state_ == RoundState::kWithdrawn) return;
+  if (prepared_ || IsWithdrawn()) return;
   push_.Pump(scope, lane.handle, lane.index, number_);
   if (push_.AllSentOnce() && Take(RoundInput::kAllSent)) {
     SayCommit(scope, lane);
@@ -119,7 +119,7 @@ void Round::SayBegin(const Scope& scope, const LaneId& lane) {
   said_ = true;
   scope.Tell(
       Begin{lane.index, number_, begin_.spec, begin_.counts, begin_.step_label, begin_.samples});
-  if (state_ == RoundState::kWithdrawn) {
+  if (IsWithdrawn()) {
     SayWithdraw(scope, lane);
     return;
   }

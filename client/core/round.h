@@ -32,7 +32,8 @@ enum class RoundState : uint8_t {
   kCommitted = 2,   // Commit was sent in this session.
   kWithdrawn = 3,   // Not counted; the outcome is awaited all the same.
   kDecided = 4,     // The verdict was told while the trainer still pushes.
-  kEnded = 5,       // The trainer's handle is done.
+  kRefused = 5,     // Withdrawn for a tensor that is not the job's, while the trainer still pushes.
+  kEnded = 6,       // The trainer's handle is done.
 };
 
 enum class RoundInput : uint8_t {
@@ -56,7 +57,7 @@ inline constexpr RoundTransition kRoundTransitions[] = {
     // from                    input                          to
     {RoundState::kPushing, RoundInput::kCommit, RoundState::kCommitting, "the rest of the frames"},
     {RoundState::kPushing, RoundInput::kWithdraw, RoundState::kWithdrawn, "Withdraw"},
-    {RoundState::kPushing, RoundInput::kRefused, RoundState::kWithdrawn, "Withdraw"},
+    {RoundState::kPushing, RoundInput::kRefused, RoundState::kRefused, "Withdraw"},
     {RoundState::kPushing, RoundInput::kSayAgain, RoundState::kPushing, "Begin, Skip, frames"},
     {RoundState::kPushing, RoundInput::kCommittedVerdict, RoundState::kDecided, "nothing"},
     {RoundState::kPushing, RoundInput::kFail, RoundState::kEnded, "FailRound"},
@@ -80,6 +81,12 @@ inline constexpr RoundTransition kRoundTransitions[] = {
     {RoundState::kDecided, RoundInput::kWithdraw, RoundState::kEnded, "Deliver"},
     {RoundState::kDecided, RoundInput::kSayAgain, RoundState::kDecided, "nothing"},
     {RoundState::kDecided, RoundInput::kFail, RoundState::kEnded, "FailRound"},
+
+    {RoundState::kRefused, RoundInput::kCommit, RoundState::kWithdrawn, "nothing"},
+    {RoundState::kRefused, RoundInput::kWithdraw, RoundState::kWithdrawn, "nothing"},
+    {RoundState::kRefused, RoundInput::kSayAgain, RoundState::kRefused, "Begin, Withdraw"},
+    {RoundState::kRefused, RoundInput::kCommittedVerdict, RoundState::kDecided, "nothing"},
+    {RoundState::kRefused, RoundInput::kFail, RoundState::kEnded, "FailRound"},
 };
 
 class Round {
@@ -89,6 +96,15 @@ class Round {
 
   RoundNumber number() const { return number_; }
   RoundState state() const { return state_; }
+  // Whether the trainer has more to say: it has neither committed nor withdrawn.
+  bool IsPushing() const {
+    return state_ == RoundState::kPushing || state_ == RoundState::kDecided ||
+           state_ == RoundState::kRefused;
+  }
+  // Whether the aggregator is to leave this contribution out.
+  bool IsWithdrawn() const {
+    return state_ == RoundState::kWithdrawn || state_ == RoundState::kRefused;
+  }
   const Push& push() const { return push_; }
   bool Has(TensorHandle tensor) const { return push_.Has(tensor) || Skips(tensor); }
   bool Skips(TensorHandle tensor) const { return skipped_.count(tensor) > 0; }
@@ -99,7 +115,7 @@ class Round {
   // Takes one input; returns whether the table knows it in this state.
   bool Take(RoundInput input);
 
-  // ---- the trainer's side; REQUIRES: state() is kPushing or kDecided
+  // ---- the trainer's side; REQUIRES: IsPushing()
   void PushTensor(TensorHandle tensor, uint64_t bytes, Digest digest,
                   std::optional<double> squared_norm) {
     push_.Add(tensor, bytes, digest, squared_norm);

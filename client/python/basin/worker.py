@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from basin import _abi
 from basin._abi import lib
 from basin.arguments import string_of
-from basin.errors import BY_CODE, Error, Evicted, FailedPrecondition, InvalidArgument, RoundAborted
+from basin.errors import BY_CODE, Error, Evicted, InvalidArgument, RoundAborted
 from basin.spec import AVERAGES, Counts, Op, RoundSpec, Weight
 
 logger = logging.getLogger("basin")
@@ -395,12 +395,7 @@ class Worker:
         except RoundAborted:
             return None
         except Error as error:
-            try:
-                self.withdraw(lane, str(error))
-            except FailedPrecondition:
-                # It has already been withdrawn, because a tensor differs from the job's. The
-                # outcome has the reason.
-                return None
+            self.withdraw(lane, str(error))
             return error
         return None
 

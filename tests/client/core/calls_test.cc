@@ -193,6 +193,32 @@ TEST(RegisterTest, Fault_W10_AMismatchThatShowsAfterThePushWithdrawsTheRound) {
   EXPECT_EQ(worker.lane().round()->state(), RoundState::kWithdrawn);
 }
 
+TEST(RegisterTest, Fault_W10_ARoundWithdrawnForATensorIsPushedOnAndCommitted) {
+  const auto refuse = [](Harness& worker) {
+    worker.BecomeMember();
+    worker.Do(RegisterTensors{"g", LaneKind::kGradient, {F32("d", 4)}});
+    worker.Begin();
+    EXPECT_TRUE(worker.Do(PushTensor{0, 3, 0}).all.empty()) << "it has no index yet";
+    LaneLayout layout = worker.MakeLayout();
+    layout.first = 3;
+    layout.tensors = {F32("d", 5)};
+    EXPECT_TRUE(worker.Hear(layout).HasSent<Withdraw>());
+    EXPECT_EQ(worker.lane().round()->state(), RoundState::kRefused);
+  };
+  Harness worker;
+  refuse(worker);
+  EXPECT_TRUE(worker.Do(WaitRound{0, absl::InfiniteFuture()}).Has<Refused>());
+  EXPECT_TRUE(worker.Do(PushTensor{0, kA, 0}).all.empty());
+  EXPECT_TRUE(worker.Do(CommitRound{0}).all.empty());
+  EXPECT_EQ(worker.lane().round()->state(), RoundState::kWithdrawn);
+  EXPECT_FALSE(worker.Do(WaitRound{0, absl::InfiniteFuture()}).Has<Refused>());
+
+  Harness withdraws;
+  refuse(withdraws);
+  EXPECT_TRUE(withdraws.Do(WithdrawRound{0, "a backward failed"}).all.empty()) << "is known";
+  EXPECT_EQ(withdraws.lane().round()->state(), RoundState::kWithdrawn);
+}
+
 TEST(RegisterTest, BoundsAndNonsenseAreRefused) {
   Config config = TestConfig();
   config.max_lanes = 2;

@@ -36,7 +36,7 @@ void CheckTable(const Row (&table)[N], uint8_t states, uint8_t inputs) {
 
 TEST(TablesTest, SessionTableIsComplete) { CheckTable(kSessionTransitions, 5, 7); }
 
-TEST(TablesTest, RoundTableIsComplete) { CheckTable(kRoundTransitions, 6, 7); }
+TEST(TablesTest, RoundTableIsComplete) { CheckTable(kRoundTransitions, 7, 7); }
 
 // Every state with every input: what the table does not list changes nothing.
 TEST(TablesTest, SessionGoesByItsTable) {
@@ -88,6 +88,7 @@ TEST(TablesTest, RoundGoesByItsTable) {
       {RoundInput::kCommit, RoundInput::kAllSent},
       {RoundInput::kWithdraw},
       {RoundInput::kCommittedVerdict},
+      {RoundInput::kRefused},
       {RoundInput::kFail},
   };
   for (size_t from = 0; from < paths.size(); ++from) {

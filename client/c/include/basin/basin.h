@@ -305,8 +305,10 @@ BASIN_API basin_code basin_push_narrow(basin_worker* worker, uint32_t lane, uint
 /* Tensors that are neither pushed nor skipped are skipped. */
 BASIN_API basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor,
                                 basin_error** error);
-/* The contribution is complete. With a callback the outcome is told to it, and to a thread that
- * waits for it, if there is one; it is told nothing when this fails. */
+/* The contribution is complete. One that was withdrawn meanwhile, because the job has another
+ * tensor of that name, is committed like any other: its outcome says why it was refused. With a
+ * callback the outcome is told to it, and to a thread that waits for it, if there is one; it is
+ * told nothing when this fails. */
 BASIN_API basin_code basin_commit(basin_worker* worker, uint32_t lane, basin_round_done done,
                                   void* user, basin_error** error);
 /* The contribution is not to be counted; the worker still gets the result. */
