@@ -182,7 +182,8 @@ class Job {
                     finished_and_gone_, workers_, lanes_, values_, hellos_, waiting_, held_bytes_,
                     refused_, saved_, recovery_since_, forming_since_, forming_timed_out_, forced_,
                     saving_recovery_, heard_more_, recovered_lanes_, orphans_, pending_, donor_,
-                    paused_since_, pause_named_, pause_told_, tell_why_, told_why_, idle_since_);
+                    paused_since_, pause_named_, pause_told_, tell_why_, told_why_, deadlock_check_,
+                    idle_since_);
   }
 
  private:
@@ -370,7 +371,8 @@ class Job {
   // While the job does not run: when those who wait are told why, and whether they were.
   absl::Time tell_why_ = absl::InfiniteFuture();
   bool told_why_ = false;
-  absl::Time idle_since_;  // Meaningful while Idle().
+  absl::Time deadlock_check_ = absl::InfinitePast();  // When the next one may be.
+  absl::Time idle_since_;                             // Meaningful while Idle().
 };
 
 }  // namespace basin::aggregator

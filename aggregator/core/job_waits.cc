@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the trainers wait for, as their heartbeats say: calls go on without a worker that has joined
-// and waits elsewhere, and workers that wait for each other are told so.
+// What the trainers wait for, as their heartbeats report: calls go on without a joiner that waits
+// elsewhere, and rounds of workers that wait for each other are aborted.
 
 #include <map>
 #include <string>
@@ -27,12 +27,16 @@ void Job::TakeWaits(const JobScope& scope, Slot slot, const std::vector<RoundWai
     worker.waits = waits.size() <= lanes_.size() ? waits : std::vector<RoundWait>{};
     worker.waits_since = scope.now;
   }
+  const bool long_ago = scope.now >= worker.waits_since + scope.config.deadlock_timeout;
   LeaveOutOfStep(scope, slot);
-  if (scope.now >= worker.waits_since + scope.config.deadlock_timeout) EndDeadlock(scope);
+  // Looking at all workers for each heartbeat of each would be too much for a large job.
+  if (!long_ago || scope.now < deadlock_check_) return;
+  deadlock_check_ = scope.now + scope.config.heartbeat;
+  EndDeadlock(scope);
 }
 
-// While the worker is out of step, calls that it has not begun go on without it once it waits for
-// something else.
+// While the worker is out of step, calls that it has not begun go on without it once it waits in
+// another round.
 void Job::LeaveOutOfStep(const JobScope& scope, Slot slot) {
   if (!workers_[slot].out_of_step) return;
   for (const RoundWait& wait : workers_[slot].waits) {
@@ -52,9 +56,9 @@ void Job::LeaveOutOfCalls(const JobScope& scope, Slot slot) {
   }
 }
 
-// Every member has waited for so long for rounds that another one has not begun, and that one does
-// nothing but wait either. Nobody will begin them, so they end, with all of it said to everybody.
-// Whether a trainer has another thread that would begin one cannot be known; the timeout is for it.
+// Every member has waited for long in rounds that another one has not begun, and that one only
+// waits as well. No worker will begin these rounds, so they are aborted, and the reason names them
+// all. A trainer may have another thread that would begin one; the timeout allows for that.
 void Job::EndDeadlock(const JobScope& scope) {
   if (state_ != JobState::kRunning || Paused()) return;
   std::map<LaneIndex, std::vector<WorkerId>> waiting;
@@ -80,6 +84,9 @@ void Job::EndDeadlock(const JobScope& scope) {
                    ". Make the same calls in the same order on every worker; one that has run out "
                    "of data says so with finished()");
   for (const auto& [index, ids] : waiting) {
+    // The end of one may have changed the others.
+    if (index >= lanes_.size() || !lanes_[index].round.has_value()) continue;
+    if (!lanes_[index].round->AwaitsBegin()) continue;
     lanes_[index].round->EndDeadlock(ScopeOf(scope, index), reason);
     AdvanceLane(scope, index);
   }
