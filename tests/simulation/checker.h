@@ -132,8 +132,10 @@ class Checker {
   // `member`: whether the process is one in it. From then on, until it is evicted, what it is told
   // never goes back.
   void GenerationSeen(uint32_t process, const Membership& membership, bool member);
-  // Whether a generation has this member; true where nobody has seen it.
-  bool Lists(const Generation& generation, const WorkerId& worker) const;
+  // The aggregator of this term has lost the worker, or taken it in again.
+  void Lost(const WorkerId& worker, Term term) { lost_.emplace(worker, term); }
+  void Admitted(const WorkerId& worker, Term term) { lost_.erase({worker, term}); }
+  bool IsLost(const WorkerId& worker, Term term) const { return lost_.count({worker, term}) > 0; }
   void ForgetProcess(uint32_t process) { processes_.erase(process); }
 
   // A worker's session brought a verdict that follows what it knew (the client acts on it later).
@@ -194,6 +196,7 @@ class Checker {
   std::map<uint32_t, Generation> generation_seen_;  // By process.
   std::map<std::pair<uint32_t, Term>, uint64_t> counter_seen_;
   std::map<Generation, std::vector<WorkerId>> generations_;
+  std::set<std::pair<WorkerId, Term>> lost_;
   std::set<std::pair<uint32_t, uint64_t>> bare_;  // Lanes and chains with nothing committed.
   std::map<std::pair<uint32_t, RoundNumber>, std::vector<ToldVerdict>> told_;
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> states_;  // By lane and chain.

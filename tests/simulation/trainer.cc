@@ -322,9 +322,9 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   const bool lost =
       record.ballot.term != record.value_ballot.term &&
       world_.checker.WasDropped(lane.model, record.round, id(), record.value_ballot.term);
-  // An aggregator that this worker had left made the value, before another one took both in.
-  const bool unlisted = record.ballot.term != record.value_ballot.term &&
-                        !world_.checker.Lists(record.value.generation, id());
+  // The same, and the round opened after the loss, so the worker was not in it at all.
+  const bool outside = record.ballot.term != record.value_ballot.term &&
+                       world_.checker.IsLost(id(), record.value_ballot.term);
   // Another process with its id was counted in its place by an earlier aggregator, before this one
   // was told that it is superseded.
   const auto& contributors = record.value.contributors;
@@ -336,7 +336,7 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
     world_.coverage.Saw(Sight::kJoinedCall);
   }
   if (record.value.outcome == Outcome::kCommitted && mine && lane.given.committed &&
-      !lane.given.withdrawn && !too_late && !lost && !unlisted && !twin && !counted &&
+      !lane.given.withdrawn && !too_late && !lost && !outside && !twin && !counted &&
       !world_.checker.WasRejected(lane.model, record.round, id())) {
     world_.checker.Fail(Invariant::kCountedOnce,
                         absl::StrCat(name(), " committed its contribution to round ", record.round,

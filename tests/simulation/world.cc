@@ -508,6 +508,8 @@ void World::Noted(const aggregator::Note& note, Term term) {
     coverage.Saw(Sight::kLeftOutOfCall);
   }
   if (note.kind == NoteKind::kWorkerFinished) checker.WorkerFinished();
+  if (note.kind == NoteKind::kWorkerLost) checker.Lost(note.worker, term);
+  if (note.kind == NoteKind::kWorkerAdmitted) checker.Admitted(note.worker, term);
   if (note.kind == NoteKind::kContributionDropped) {
     if (const auto lane = LaneByName(note.lane)) {
       checker.Dropped(*lane, note.round, note.worker, term);
