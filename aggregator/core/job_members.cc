@@ -486,12 +486,13 @@ void Job::TellWhyNotRunning(const JobScope& scope) {
 std::string Job::WhyNotRunning(const JobScope& scope) const {
   if (state_ == JobState::kHalted) {
     return absl::StrCat("Job ", name_, " is halted: ", reason_,
-                        ". Bring them back, or run `basinctl recover` to go on without.");
+                        ". Bring them back, or run `basinctl recover ", name_,
+                        "` to go on without.");
   }
   if (state_ == JobState::kRecovering) {
     const absl::Duration left = recovery_since_ + scope.config.recovery_window - scope.now;
     return absl::StrCat(
-        "Job ", name_, " recovers after a restart of the aggregator, and waits up to ",
+        "Job ", name_, " recovers, in case the aggregator was restarted, and waits up to ",
         absl::FormatDuration(absl::Ceil(std::max(left, absl::ZeroDuration()), absl::Seconds(1))),
         " more for its workers: ", reason_, ".");
   }

@@ -205,7 +205,8 @@ void Job::TryRecover(const JobScope& scope) {
       if (state_ != JobState::kHalted || reason_ != decision.reason) {
         Say(scope, NoteKind::kHalted, "",
             absl::StrCat("Halted: ", decision.reason,
-                         ". Bring them back, or run `basinctl recover` to go on without."));
+                         ". Bring them back, or run `basinctl recover ", name_,
+                         "` to go on without."));
       }
       SetState(JobState::kHalted);
       reason_ = decision.reason;

@@ -346,7 +346,8 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
   }
   decision.reason =
       newest.members.empty()
-          ? "nobody who remembers the run is back yet"
+          ? "no worker that remembers the run has come yet (BASIN_FRESH=true says that a run is "
+            "new)"
           : absl::StrCat(counted, " of ", newest.members.size(), " members of generation ",
                          ToString(newest.generation), " are back with their memory; missing: ",
                          missing.empty() ? "none" : absl::StrJoin(missing, ", "));
