@@ -99,6 +99,12 @@ void Checker::GenerationSeen(uint32_t process, const Membership& membership, boo
   }
 }
 
+bool Checker::Lists(const Generation& generation, const WorkerId& worker) const {
+  const auto it = generations_.find(generation);
+  if (it == generations_.end()) return true;
+  return std::find(it->second.begin(), it->second.end(), worker) != it->second.end();
+}
+
 void Knowledge::Stage(uint32_t lane, RoundNumber round, Ballot ballot, uint64_t chain) {
   const auto [it, fresh] = staged.emplace(std::make_pair(lane, round), std::pair(ballot, chain));
   if (!fresh && it->second.first < ballot) it->second = {ballot, chain};

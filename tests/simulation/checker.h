@@ -132,6 +132,8 @@ class Checker {
   // `member`: whether the process is one in it. From then on, until it is evicted, what it is told
   // never goes back.
   void GenerationSeen(uint32_t process, const Membership& membership, bool member);
+  // Whether a generation has this member; true where nobody has seen it.
+  bool Lists(const Generation& generation, const WorkerId& worker) const;
   // The aggregator of this term has lost the worker, or taken it in again.
   void Lost(const WorkerId& worker, Term term) { lost_.emplace(worker, term); }
   void Admitted(const WorkerId& worker, Term term) { lost_.erase({worker, term}); }

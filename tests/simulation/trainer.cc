@@ -322,9 +322,11 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   const bool lost =
       record.ballot.term != record.value_ballot.term &&
       world_.checker.WasDropped(lane.model, record.round, id(), record.value_ballot.term);
-  // The same, and the round opened after the loss, so the worker was not in it at all.
+  // The same, and the round opened after the loss, or the aggregator recovered without the worker,
+  // so it was not in the round at all.
   const bool outside = record.ballot.term != record.value_ballot.term &&
-                       world_.checker.IsLost(id(), record.value_ballot.term);
+                       (world_.checker.IsLost(id(), record.value_ballot.term) ||
+                        !world_.checker.Lists(record.value.generation, id()));
   // Another process with its id was counted in its place by an earlier aggregator, before this one
   // was told that it is superseded.
   const auto& contributors = record.value.contributors;
