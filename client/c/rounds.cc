@@ -13,6 +13,7 @@
 #include "client/c/worker.h"
 
 using basin::c::Check;
+using basin::c::EnumOf;
 using basin::c::Return;
 using basin::c::Timeout;
 using basin::client::RoundOutcome;
@@ -31,16 +32,21 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(uint32_t lane, const basin_rou
   // An older caller's structure ends earlier.
   basin_round_spec in = BASIN_ROUND_SPEC_INIT;
   std::memcpy(&in, given, std::min(given->size, sizeof(in)));
+  const auto op = EnumOf<basin::ReduceOp>("The op of the round", in.op, BASIN_PRODUCT);
+  if (!op.ok()) return op.status();
+  const auto weight_by =
+      EnumOf<basin::WeightBy>("The weight of the round", in.weight, BASIN_BY_MICRO_BATCHES);
+  if (!weight_by.ok()) return weight_by.status();
   basin::client::BeginRound begin;
   begin.lane = lane;
-  begin.spec.op = static_cast<basin::ReduceOp>(in.op);
+  begin.spec.op = *op;
   begin.spec.prescale = in.prescale;
   begin.spec.postscale = in.postscale;
   begin.spec.predivide = in.predivide;
   begin.spec.auto_predivide = in.auto_predivide != 0;
   begin.spec.kind =
       in.contributes_sum != 0 ? basin::ContributionKind::kSum : basin::ContributionKind::kMean;
-  begin.spec.weight_by = static_cast<basin::WeightBy>(in.weight);
+  begin.spec.weight_by = *weight_by;
   begin.spec.denominator =
       in.divide_by_present != 0 ? basin::Denominator::kPresent : basin::Denominator::kAll;
   begin.spec.loss_scale = in.loss_scale;
@@ -79,6 +85,9 @@ basin_code basin_register(basin_worker* worker, const char* lane, basin_lane_kin
                           const basin_tensor* tensors, size_t count, uint32_t* lane_handle,
                           uint32_t* handles, basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  const auto lane_kind = EnumOf<basin::LaneKind>(
+      absl::StrCat("The kind of lane ", basin::c::Text(lane)), kind, BASIN_CALL);
+  if (!lane_kind.ok()) return Return(lane_kind.status(), error);
   std::vector<basin::TensorSpec> specs;
   specs.reserve(count);
   for (size_t i = 0; i < count; ++i) {
@@ -87,8 +96,7 @@ basin_code basin_register(basin_worker* worker, const char* lane, basin_lane_kin
     if (!spec.ok()) return Return(spec.status(), error);
     specs.push_back(*std::move(spec));
   }
-  const auto registered =
-      worker->client().Register(basin::c::Text(lane), static_cast<basin::LaneKind>(kind), specs);
+  const auto registered = worker->client().Register(basin::c::Text(lane), *lane_kind, specs);
   if (!registered.ok()) return Return(registered.status(), error);
   if (lane_handle != nullptr) *lane_handle = registered->lane;
   if (handles != nullptr) {
@@ -113,12 +121,12 @@ basin_code basin_push(basin_worker* worker, uint32_t lane, uint32_t tensor, cons
 
 basin_code basin_push_narrow(basin_worker* worker, uint32_t lane, uint32_t tensor, const void* data,
                              size_t bytes, basin_dtype as, int32_t exponent, basin_error** error) {
-  absl::Status status = Check(worker);
-  if (status.ok()) {
-    status =
-        worker->client().Push(lane, tensor, data, bytes, {static_cast<basin::DType>(as), exponent});
-  }
-  return Return(status, error);
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  const auto dtype = EnumOf<basin::DType>(
+      absl::StrCat("The dtype to send tensor ", tensor, " of lane handle ", lane, " in"), as,
+      BASIN_U8);
+  if (!dtype.ok()) return Return(dtype.status(), error);
+  return Return(worker->client().Push(lane, tensor, data, bytes, {*dtype, exponent}), error);
 }
 
 basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor, basin_error** error) {

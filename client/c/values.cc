@@ -33,8 +33,10 @@ absl::Status Announce(basin_worker* worker, const char* lane, const basin_tensor
                       uint64_t version, const void* data, size_t bytes, basin_hold hold) {
   const auto spec = SpecOf(tensor);
   if (!spec.ok()) return spec.status();
-  return worker->client().Announce({Text(lane), spec->name, version}, *spec, data, bytes,
-                                   static_cast<basin::client::Hold>(hold));
+  const auto held = basin::c::EnumOf<basin::client::Hold>(
+      absl::StrCat("The hold of tensor ", spec->name), hold, BASIN_IN_PLACE);
+  if (!held.ok()) return held.status();
+  return worker->client().Announce({Text(lane), spec->name, version}, *spec, data, bytes, *held);
 }
 
 absl::Status Get(basin_worker* worker, const char* lane, const basin_tensor* tensor,

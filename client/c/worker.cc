@@ -72,9 +72,12 @@ absl::StatusOr<TensorSpec> SpecOf(const basin_tensor* tensor) {
       (tensor->rank > 0 && tensor->shape == nullptr)) {
     return absl::InvalidArgumentError("A tensor has no name or no shape. Give it both.");
   }
+  const auto dtype =
+      EnumOf<DType>(absl::StrCat("The dtype of tensor ", tensor->name), tensor->dtype, BASIN_U8);
+  if (!dtype.ok()) return dtype.status();
   TensorSpec spec;
   spec.name = tensor->name;
-  spec.dtype = static_cast<DType>(tensor->dtype);
+  spec.dtype = *dtype;
   spec.shape.assign(tensor->shape, tensor->shape + tensor->rank);
   return spec;
 }

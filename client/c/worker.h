@@ -10,10 +10,13 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/c/include/basin/basin.h"
 #include "client/c/options.h"
@@ -66,7 +69,20 @@ inline absl::Duration Timeout(int64_t nanoseconds) {
 // A null string is an empty one.
 inline std::string Text(const char* text) { return text == nullptr ? "" : text; }
 
-// INVALID_ARGUMENT for an array of sizes that is missing.
+// An enumerator of basin.h as the library has it, in fewer bits. C passes any int, so it is checked
+// first. INVALID_ARGUMENT beyond `most`, the last one; `what` is the subject of the text.
+template <typename To, typename From>
+absl::StatusOr<To> EnumOf(const std::string& what, From given, From most) {
+  const auto number = static_cast<int64_t>(given);
+  if (number < 0 || number > static_cast<int64_t>(most)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " is ", number, ". The enumerators of basin.h go up to ",
+                     static_cast<int64_t>(most), "; use one of them."));
+  }
+  return static_cast<To>(number);
+}
+
+// INVALID_ARGUMENT for an array of sizes that is missing, and for an unknown dtype.
 absl::StatusOr<TensorSpec> SpecOf(const basin_tensor* tensor);
 
 }  // namespace basin::c

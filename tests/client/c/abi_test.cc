@@ -905,6 +905,46 @@ TEST_F(Abi, NullsAreErrorsAndNotCrashes) {
   basin_result_free(result);
 }
 
+// Each number has the low bits of a valid enumerator.
+TEST_F(Abi, AnEnumeratorThatTheHeaderLacksIsAnError) {
+  const auto members = Launch(1);
+  Trainer& t = *members[0];
+  Failure& failure = t.failure;
+  const uint64_t three = 3;
+  float value[3] = {1, 2, 3};
+  const basin_tensor wrong = {"p", static_cast<basin_dtype>(256 + BASIN_F32), 1, &three};
+  const basin_tensor right = {"p", BASIN_F32, 1, &three};
+  const auto registered = [&](int kind, const basin_tensor& tensor) {
+    return basin_register(t.worker, "call/x", static_cast<basin_lane_kind>(kind), &tensor, 1,
+                          nullptr, nullptr, failure.out());
+  };
+  EXPECT_EQ(registered(BASIN_CALL, wrong), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("The dtype of tensor p is 258"));
+  EXPECT_EQ(registered(256 + BASIN_CALL, right), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("The kind of lane call/x is 257"));
+  EXPECT_EQ(basin_announce(t.worker, "x", &right, 1, value, 12, static_cast<basin_hold>(257),
+                           failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("The hold of tensor p is 257"));
+
+  basin_round_spec spec = Trainer::Spec(static_cast<basin_op>(512 + BASIN_SUM));
+  EXPECT_EQ(basin_begin(t.worker, t.lane, &spec, failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("The op of the round is 513"));
+  spec = Trainer::Spec(BASIN_WEIGHTED_AVERAGE);
+  spec.weight = static_cast<basin_weight>(256 + BASIN_BY_SAMPLES);
+  spec.samples = 1;
+  EXPECT_EQ(basin_begin(t.worker, t.lane, &spec, failure.out()), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("The weight of the round is 257"));
+  spec = Trainer::Spec(BASIN_SUM);
+  ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, failure.out()), BASIN_OK) << failure.message();
+  EXPECT_EQ(basin_push_narrow(t.worker, t.lane, t.handles[1], value, 12,
+                              static_cast<basin_dtype>(256 + BASIN_F16), 0, failure.out()),
+            BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(),
+              HasSubstr("The dtype to send tensor 1 of lane handle 0 in is 259"));
+  basin_abandon(t.worker, nullptr);
+}
+
 TEST_F(Abi, MemoryThatIsNotTheValuesIsAnError) {
   const auto members = Launch(2);
   Trainer& t = *members[0];
