@@ -12,6 +12,7 @@ import unittest
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from jobs import JobsTest, require
 
@@ -165,6 +166,49 @@ def barriers_that_time_out(rank: int) -> int:
             client.barrier("late")
         client.barrier("end")
         return ended
+
+
+def broadcasts_that_time_out(rank: int) -> tuple[list[str], list[float]]:
+    import basin
+
+    ended = []
+    with basin.connect() as client:
+
+        def broadcast(number: float, timeout: float | None = None) -> float:
+            array = np.full(1, number)
+            return float(client.broadcast(array, "x", root_rank=1, timeout=timeout)[0])
+
+        announce, get = client.worker.announce, client.worker.get
+
+        def late_announce(*arguments: Any) -> None:
+            client.barrier("asked")
+            announce(*arguments)
+
+        def get_at_once(lane: Any, spec: Any, version: Any, source: Any, _: Any, *to: Any) -> None:
+            get(lane, spec, version, source, 0, *to)
+
+        # The root has not called it yet.
+        if rank == 0:
+            try:
+                broadcast(0, timeout=0)
+            except basin.DeadlineExceeded as error:
+                ended.append(str(error))
+        client.barrier("called")
+        values = [broadcast(10 + rank)]
+        # The root has called it, but has not announced the value.
+        if rank == 0:
+            with mock.patch.object(client.worker, "get", get_at_once):
+                try:
+                    broadcast(0)
+                except basin.DeadlineExceeded as error:
+                    ended.append(str(error))
+            client.barrier("asked")
+            values.append(broadcast(0))
+        else:
+            with mock.patch.object(client.worker, "announce", late_announce):
+                values.append(broadcast(21))
+        values.append(broadcast(30 + rank))
+        return ended, values
 
 
 def begun_again(rank: int) -> tuple[str, str, list[float]]:
@@ -442,6 +486,14 @@ class ClientTest(JobsTest):
                 self.assertTrue(np.isnan(nan) and np.signbit(zero) and zero == 0.0)
                 self.assertIn(value, [rank + 10.0 * k for rank in range(3)])
         self.assertEqual(1, len({str(received) for received in self.jobs.run(broadcasts, 3)}))
+
+    def test_a_broadcast_that_timed_out_goes_on_when_it_is_called_again(self) -> None:
+        (ended, *first), (_, *second) = self.jobs.run(broadcasts_that_time_out, 2)
+        self.assertEqual([[11.0, 21.0, 31.0]], first)
+        self.assertEqual(first, second)
+        self.assertEqual(2, len(ended), ended)
+        self.assertIn("call/broadcast/x", ended[0])
+        self.assertIn("w1", ended[1])
 
     def test_another_shape_than_the_first_is_a_typed_error_that_names_the_array(self) -> None:
         texts = self.jobs.run(shapes_differ, 3)

@@ -6,8 +6,10 @@ with basin.connect(address="127.0.0.1:29600", job="mnist") as client:
 """
 
 import atexit
+import math
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -20,6 +22,7 @@ from basin import _abi, dlpack
 from basin.arguments import number_of, seconds, string_of, whole_number
 from basin.dlpack import SupportsDLPack
 from basin.errors import (
+    DeadlineExceeded,
     Error,
     FailedPrecondition,
     InvalidArgument,
@@ -177,6 +180,8 @@ class Client:
         self._in_flight: dict[str, Handle[Any]] = {}
         # By name: the number of broadcasts.
         self._versions: dict[str, int] = {}
+        # Of the broadcasts that have timed out after their version had been agreed on.
+        self._open_versions: dict[str, int] = {}
         # How many rounds this worker had begun when it last took part in a broadcast.
         self._last_broadcast: int | None = None
         self._closed = False
@@ -370,7 +375,8 @@ class Client:
 
         array:     as for allreduce(), but of any dtype; shape and dtype must equal the root's
         root_rank: a rank of the present generation
-        timeout:   seconds until DeadlineExceeded; None: forever
+        timeout:   seconds until DeadlineExceeded; None: forever. The broadcast stays open, and
+                   another call waits for the same value
 
         Every member calls it. Raises Unavailable if the root has left before it has served the
         value.
@@ -393,10 +399,11 @@ class Client:
     ) -> None:
         """Broadcasts tensors in place, each given by address and bytes."""
         seconds("timeout", timeout)
+        end = math.inf if timeout is None else time.monotonic() + timeout
         root = whole_number(root_rank)
         if root is None:
             raise InvalidArgument(f"root_rank cannot be {root_rank!r}. Use a rank, for example 0.")
-        version = self._next_version(name)
+        version = self._next_version(name, timeout)
         place = self.worker.place()
         if root >= place.world_size:
             raise InvalidArgument(
@@ -410,8 +417,13 @@ class Client:
                 self.worker.announce(lane, spec, version, address, size)
             return
         source = self.worker.member_id(root)
-        for spec, address, size in tensors:
-            self.worker.get(lane, spec, version, source, timeout, address, size)
+        try:
+            for spec, address, size in tensors:
+                left = max(0.0, end - time.monotonic())
+                self.worker.get(lane, spec, version, source, left, address, size)
+        except DeadlineExceeded:
+            self._open_versions[name] = version
+            raise
 
     def barrier(self, name: str = "barrier", timeout: float | None = None) -> None:
         """Returns when every member has called it with this name.
@@ -574,12 +586,18 @@ class Client:
             )
         self._in_flight.clear()
 
-    def _next_version(self, name: str) -> int:
+    def _next_version(self, name: str, timeout: float | None) -> int:
         """Returns the version of the next value, on which all members agree, including late
         joiners. This round also ensures that all members have the previous value before it is
         replaced."""
+        version = self._open_versions.pop(name, None)
+        if version is not None:
+            return version
         known = np.array([self._versions.get(name, 0)], np.int64)
-        agreed = self.allreduce(known, "broadcast/" + name, op=Op.MAX)
+        try:
+            agreed = self.allreduce(known, "broadcast/" + name, op=Op.MAX, timeout=timeout)
+        except OutcomeUnknown as error:
+            raise DeadlineExceeded(f"Not every worker has called broadcast(): {error}") from error
         self._versions[name] = version = int(agreed[0]) + 1
         return version
 
