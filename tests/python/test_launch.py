@@ -28,6 +28,23 @@ if os.environ["RANK"] == "1":
     sys.exit(5)
 signal.pause()
 """
+# More than a pipe holds.
+WRITES_MUCH = """
+import sys
+for stream in (sys.stdout, sys.stderr):
+    stream.write("a line of the worker\\n" * 50000)
+    stream.flush()
+open(sys.argv[1], "w").write("written")
+"""
+RANK_1_FAILS_AFTER_0 = """
+import os, signal, sys
+if os.environ["RANK"] == "1":
+    open(sys.argv[1]).read()
+    sys.exit(5)
+print(os.getpid(), flush=True)
+open(sys.argv[1], "w").close()
+signal.pause()
+"""
 HAS_A_CHILD = """
 import signal, subprocess
 print(subprocess.Popen(["sleep", "1000"]).pid, flush=True)
@@ -330,6 +347,56 @@ class Launch(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("there is no basinctl beside basind", done.stderr)
         self.assertEqual(["[1] 2.0", "[2] 2.0"], sorted(done.stdout.splitlines()))
+
+    def test_workers_go_on_when_the_output_cannot_be_written(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, open("/dev/full", "w") as full:
+            reader, broken = os.pipe()
+            os.close(reader)
+            self.addCleanup(os.close, broken)
+            cases = (
+                (broken, subprocess.PIPE, "stdout cannot be written (Broken pipe)"),
+                (full.fileno(), subprocess.PIPE, "stdout cannot be written (No space left on dev"),
+                (subprocess.PIPE, broken, None),
+                (broken, broken, None),
+            )
+            for case, (stdout, stderr, reason) in enumerate(cases):
+                written = Path(folder) / str(case)
+                done = subprocess.run(
+                    command("-n", "1", "--", sys.executable, "-c", WRITES_MUCH, str(written)),
+                    env=environment(),
+                    stdout=stdout,
+                    stderr=stderr,
+                    text=True,
+                    timeout=PATIENCE,
+                    check=False,
+                )
+                with self.subTest(case):
+                    self.assertEqual("written", written.read_text())
+                    self.assertEqual(0, done.returncode)
+                    if reason is not None:
+                        self.assertIn(reason, done.stderr)
+                        self.assertEqual(50000, done.stderr.count("[0] a line of the worker\n"))
+
+    def test_no_process_is_left_without_a_stderr(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = str(Path(folder) / "pipe")
+            os.mkfifo(pipe)
+            reader, broken = os.pipe()
+            os.close(reader)
+            for how in (lambda: os.close(2), lambda: os.dup2(broken, 2)):
+                process = subprocess.Popen(
+                    command("-n", "2", "--", sys.executable, "-c", RANK_1_FAILS_AFTER_0, pipe),
+                    env=environment(),
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    preexec_fn=how,
+                )
+                self.addCleanup(process.communicate)
+                self.addCleanup(process.kill)
+                said, _ = process.communicate(timeout=PATIENCE)
+                self.assertEqual(5, process.returncode)
+                self.assertIn(state_of(int(said.split()[1])), ("", "Z"))
+            os.close(broken)
 
     def test_signals_are_passed_on(self) -> None:
         process = self.start("-n", "2", "--", sys.executable, "-c", SAYS_SIGNALS)

@@ -111,16 +111,26 @@ def _find_basinctl(basind: str) -> str | None:
 
 
 class _Output:
-    """Copies lines to this process's output, each with one write."""
+    """Copies lines to this process's output, each with one write. When a stream cannot be written,
+    the rest of it is dropped: workers that nobody reads from would block."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
 
     def write(self, to: TextIO, line: str) -> None:
+        failure = None
         with self._lock:
-            to.write(line if line.endswith("\n") else line + "\n")
-            to.flush()
+            try:
+                to.write(line if line.endswith("\n") else line + "\n")
+                to.flush()
+            except OSError as error:
+                failure = error.strerror
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, to.fileno())
+                os.close(nowhere)
+        if failure is not None and to is not sys.stderr:
+            self.say(f"stdout cannot be written ({failure}); the rest of it is dropped")
 
     def say(self, text: str) -> None:
         """Writes a line from basin-run itself."""
@@ -371,7 +381,6 @@ class _Job:
         try:
             group = _Group(self._command, self._environment_of(rank))
         except OSError as error:
-            self._signal(signal.SIGKILL)
             name = self._command[0]
             raise SystemExit(f"basin-run: {name} cannot be started: {error.strerror}") from error
         self._groups.append(group)
@@ -408,6 +417,10 @@ class _Job:
             else:
                 self._take_entry(event)
         return 0 if len(self._succeeded) >= self._least else self._first_failure
+
+    def kill(self) -> None:
+        """Ends the workers that are left. There are none after wait(), unless it has failed."""
+        self._signal(signal.SIGKILL)
 
     def tell_cause(self) -> None:
         """Writes the cause of a failure. This is called after all other output, so that it is the
@@ -523,7 +536,14 @@ def _listen_for_signals(on_signal: Callable[[int], None]) -> None:
     threading.Thread(target=listen, daemon=True).start()
 
 
+def _open_missing_streams() -> None:
+    """Python has no stream for a descriptor that was closed when it started."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open until the end
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - open until the end
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
+    _open_missing_streams()
     options = _parse(arguments)
     output = _Output()
     _end_on_signals()
@@ -536,6 +556,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             job.start()
         return job.wait()
     finally:
+        if job is not None:
+            job.kill()
         aggregator.close()
         output.drain()
         if job is not None:
