@@ -8,6 +8,7 @@ import inspect
 import logging
 import os
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
@@ -617,6 +618,9 @@ class Errors(unittest.TestCase):
     def test_a_library_of_another_release_is_refused_by_name(self) -> None:
         from basin import _abi
 
+        with self.assertRaisesRegex(ImportError, r"lib/x has no basin_abi_version.*libbasin\.so"):
+            _abi._declare(SimpleNamespace(), Path("lib/x"))  # type: ignore[arg-type]
+
         def library(version: int) -> Any:
             return SimpleNamespace(
                 basin_abi_version=lambda: version, basin_version=lambda: b"0.0.9"
@@ -627,6 +631,18 @@ class Errors(unittest.TestCase):
         lacking = r"lib/x is of release 0\.0\.9 and has no basin_error_message.*of the same release"
         with self.assertRaisesRegex(ImportError, lacking):
             _abi._declare(library(_abi.ABI_VERSION), Path("lib/x"))
+
+    def test_a_file_that_is_no_library_is_refused_by_name(self) -> None:
+        from basin import _abi
+
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("no library")
+            file.flush()
+            with (
+                mock.patch.dict(os.environ, BASIN_LIBRARY=file.name),
+                self.assertRaisesRegex(ImportError, f"{file.name} cannot be loaded: .*BASIN_LIB"),
+            ):
+                _abi._load()
 
     def test_codes_have_the_names_of_the_c_interface(self) -> None:
         import ctypes

@@ -231,7 +231,13 @@ def _load() -> ctypes.CDLL:
             f"{LIBRARY} is not at {looked}. Build the target basin_c, or set BASIN_LIBRARY to the "
             "library."
         )
-    library = ctypes.CDLL(str(found))
+    try:
+        library = ctypes.CDLL(str(found))
+    except OSError as error:
+        raise ImportError(
+            f"{found} cannot be loaded: {error}. Build or install it on this machine, or set "
+            "BASIN_LIBRARY to another library."
+        ) from error
     _declare(library, found)
     return library
 
@@ -242,6 +248,11 @@ def _declare(library: ctypes.CDLL, found: Path) -> None:
     for name, result, arguments in _FUNCTIONS:
         function = getattr(library, "basin_" + name, None)
         if function is None:
+            if name in ("abi_version", "version"):
+                raise ImportError(
+                    f"{found} has no basin_{name}, so it is not a library of Basin. Set "
+                    f"BASIN_LIBRARY to {LIBRARY}."
+                )
             version = library.basin_version().decode()
             raise ImportError(
                 f"{found} is of release {version} and has no basin_{name}, which this package "
