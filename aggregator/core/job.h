@@ -266,6 +266,7 @@ class Job {
   void NoteWaiting(const JobScope& scope);
   void TellWhyNotRunning(const JobScope& scope);
   std::string WhyNotRunning(const JobScope& scope) const;
+  std::string HowToEndHalt() const;
   std::string WhyPaused() const;
   std::string Missing() const;
 

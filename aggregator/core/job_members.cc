@@ -68,7 +68,7 @@ void Job::BeginAnew() {
 
 // Changes the members where that need not wait for a verdict.
 void Job::ReconsiderMembers(const JobScope& scope) {
-  // Who joined between two that are released would be taken for one that holds the state.
+  // A worker that joined between two that are released would count as one that holds the state.
   if (state_ != JobState::kRunning || releasing_) return;
   const Membership next = NextMembership(!scope.draining);
   if (next == membership_) return;
@@ -485,9 +485,7 @@ void Job::TellWhyNotRunning(const JobScope& scope) {
 
 std::string Job::WhyNotRunning(const JobScope& scope) const {
   if (state_ == JobState::kHalted) {
-    return absl::StrCat("Job ", name_, " is halted: ", reason_,
-                        ". Bring them back, or run `basinctl recover ", name_,
-                        "` to go on without.");
+    return absl::StrCat("Job ", name_, " is halted: ", HowToEndHalt());
   }
   if (state_ == JobState::kRecovering) {
     const absl::Duration left = recovery_since_ + scope.config.recovery_window - scope.now;

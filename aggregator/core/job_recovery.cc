@@ -14,6 +14,11 @@
 
 namespace basin::aggregator {
 
+std::string Job::HowToEndHalt() const {
+  return absl::StrCat(reason_, ". Bring them back, or run `basinctl recover ", name_,
+                      "` to go on without.");
+}
+
 // Forgets what this aggregator believed and waits for those who remember. Sessions are ended, so
 // that everyone says hello again with its history.
 void Job::EnterRecovery(const JobScope& scope, const std::string& reason) {
@@ -203,13 +208,10 @@ void Job::TryRecover(const JobScope& scope) {
       return;
     case RecoveryStep::kHalt:
       if (state_ != JobState::kHalted || reason_ != decision.reason) {
-        Say(scope, NoteKind::kHalted, "",
-            absl::StrCat("Halted: ", decision.reason,
-                         ". Bring them back, or run `basinctl recover ", name_,
-                         "` to go on without."));
+        reason_ = decision.reason;
+        Say(scope, NoteKind::kHalted, "", absl::StrCat("Halted: ", HowToEndHalt()));
       }
       SetState(JobState::kHalted);
-      reason_ = decision.reason;
       NoteWaiting(scope);
       return;
     case RecoveryStep::kFresh:

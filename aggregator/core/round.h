@@ -226,7 +226,7 @@ class Round {
   // may be what it waits for there, so the call goes on without it.
   void LeaveOut(const RoundScope& scope, Slot slot);
 
-  // Of a round that collects: whether somebody whose contribution is waited for has not begun it.
+  // Whether the round collects, and somebody whose contribution it waits for has not begun it.
   bool AwaitsBegin() const { return phase_ == RoundPhase::kCollect && begun_ < contributors_; }
   // Nobody will begin it any more, for this `reason`. REQUIRES: AwaitsBegin().
   void EndDeadlock(const RoundScope& scope, const std::string& reason);

@@ -300,6 +300,35 @@ void WorkerProcess::Pass(Lane& lane, const VerdictRecord& record) {
   Settle(lane, record);
 }
 
+// Whether a value may leave out a contribution that the worker has committed.
+bool WorkerProcess::MayBeLeftOut(const Lane& lane, const VerdictRecord& record) const {
+  if (world_.checker.WasRejected(lane.model, record.round, id())) return true;
+  // A worker that joined in a pause when the value was fixed already only stages it. The verdict
+  // may also be that of an earlier aggregator, which knew nothing of this life of the worker.
+  if (lane.joined == record.round &&
+      (record.ballot != record.value_ballot || record.value_ballot.term < incarnation_.term)) {
+    return true;
+  }
+  // All other reasons lie between two aggregators: one prepared the value, and another one adopted
+  // it and told its verdict. A value that somebody staged may have been told, so it cannot be
+  // changed to count one more. Within one term there is no such excuse: a worker that is lost there
+  // is evicted.
+  const Term made_by = record.value_ballot.term;
+  if (record.ballot.term == made_by) return false;
+  // The first one lost this worker (its lease ran out) before its contribution was effective. The
+  // worker, which never heard of that, is a member for the other one.
+  if (world_.checker.WasDropped(lane.model, record.round, id(), made_by)) return true;
+  // The same, and the round opened after the loss, or the first one recovered without the worker,
+  // so it was not in the round at all.
+  if (world_.checker.IsLost(id(), made_by)) return true;
+  if (!world_.checker.Lists(record.value.generation, id())) return true;
+  // Another process with its id was counted in its place by the first one, before this one was told
+  // that it is superseded.
+  const auto& contributors = record.value.contributors;
+  return std::any_of(contributors.begin(), contributors.end(),
+                     [&](const Contributor& other) { return other.worker == id(); });
+}
+
 void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   Lane& lane = lanes_[handle];
   lane.deadline = 0;
@@ -308,38 +337,12 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
   CatchUp(lane);
   if (lane.last >= record.round) return TurnAfter(0);  // Caught up with just now.
   const bool counted = IsCounted(record.value, id(), incarnation_);
-  // A worker that joined in a pause when the value was fixed already only stages it. The verdict
-  // may also be that of an earlier aggregator, which knew nothing of this life of the worker.
-  const bool too_late =
-      lane.joined == record.round &&
-      (record.ballot != record.value_ballot || record.value_ballot.term < incarnation_.term);
-  // One aggregator lost this worker (its lease ran out) before its contribution was effective, and
-  // prepared the value without it; another one adopted the value and told its verdict. The worker,
-  // which never heard that it was lost, is a member for the other one. A value that somebody staged
-  // may have been told, so it cannot be changed to count one more, and the worker is a survivor
-  // only of a round that it was in. Within one term there is no such excuse: who is lost there is
-  // evicted.
-  const bool lost =
-      record.ballot.term != record.value_ballot.term &&
-      world_.checker.WasDropped(lane.model, record.round, id(), record.value_ballot.term);
-  // The same, and the round opened after the loss, or the aggregator recovered without the worker,
-  // so it was not in the round at all.
-  const bool outside = record.ballot.term != record.value_ballot.term &&
-                       (world_.checker.IsLost(id(), record.value_ballot.term) ||
-                        !world_.checker.Lists(record.value.generation, id()));
-  // Another process with its id was counted in its place by an earlier aggregator, before this one
-  // was told that it is superseded.
-  const auto& contributors = record.value.contributors;
-  const bool twin = record.ballot.term != record.value_ballot.term &&
-                    std::any_of(contributors.begin(), contributors.end(),
-                                [&](const Contributor& other) { return other.worker == id(); });
   const bool call = world_.scenario.lanes[lane.model].kind == LaneKind::kCall;
   if (call && counted && lane.joined == record.round && record.value_ballot.attempt > 1) {
     world_.coverage.Saw(Sight::kJoinedCall);
   }
   if (record.value.outcome == Outcome::kCommitted && mine && lane.given.committed &&
-      !lane.given.withdrawn && !too_late && !lost && !outside && !twin && !counted &&
-      !world_.checker.WasRejected(lane.model, record.round, id())) {
+      !lane.given.withdrawn && !counted && !MayBeLeftOut(lane, record)) {
     world_.checker.Fail(Invariant::kCountedOnce,
                         absl::StrCat(name(), " committed its contribution to round ", record.round,
                                      " of ", world_.scenario.lanes[lane.model].name,

@@ -169,6 +169,7 @@ class WorkerProcess {
   void Apply(Lane& lane, const VerdictRecord& record);
   void CatchUp(Lane& lane);
   bool WentWithout(const Lane& lane, const VerdictRecord& record) const;
+  bool MayBeLeftOut(const Lane& lane, const VerdictRecord& record) const;
   bool HasState(const Lane& lane) const;
   void Pass(Lane& lane, const VerdictRecord& record);
   void Settle(Lane& lane, const VerdictRecord& record);

@@ -275,27 +275,6 @@ TEST(Join, ACallThatIsPreparedGivesItsValueToTheJoiner) {
   EXPECT_EQ(k.Last<Prepared>().lane, k.lane("call/eval").index);
 }
 
-// Its script has not come to the call, whose round is to be aborted. What it is told before its
-// client knows the lane is lost on it, and it does not owe what it cannot know of.
-TEST(Round, Fault_W1_AWorkerThatHasNotNamedTheLaneStagesOnceItDoes) {
-  Config config;
-  config.loss_policy = LossPolicy::kAbort;
-  Cluster c(Settings(1, 3, 3), config);
-  for (const char* id : {"a", "b", "d"}) c.Join(id);
-  TestWorker& b = c["b"];
-  for (const char* id : {"a", "d"}) {
-    c[id].Register({Tensor("x")}, "call/eval", LaneKind::kCall);
-  }
-  c["a"].Contribute(Spec(ReduceOp::kSum), "call/eval");
-  c.Step(WorkerExited{kJob, "d"});
-  EXPECT_EQ(b.Count<Prepared>(), 0u);
-  c.Sleep(3 * c.config.lease);
-  ASSERT_EQ(b.role, Role::kMember) << "it is well";
-  b.Register({Tensor("x")}, "call/eval", LaneKind::kCall);
-  EXPECT_EQ(b.Count<Prepared>(), 1u);
-  EXPECT_EQ(c["a"].verdict("call/eval").value.outcome, Outcome::kAborted);
-}
-
 TEST(Join, InAPauseTheDonorIsToldThatItServes) {
   Cluster c(Settings(2, 3, 2));
   TestWorker& a = c.Join("a");

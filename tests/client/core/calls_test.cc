@@ -424,8 +424,7 @@ TEST(CallsTest, TheDeadlineNamesWhomTheRoundWaitsFor) {
   EXPECT_THAT(fail.error.text,
               HasSubstr("no verdict came in time; it waits for worker b: to commit"));
   // What was late has come.
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
               Not(HasSubstr("worker b")));

@@ -192,11 +192,14 @@ void Harness::HearAllResults(uint64_t attempt, RoundNumber round) {
   Do(Result({1, 0, 1}, attempt, round));
 }
 
-Actions Harness::FinishRound() {
-  const RoundNumber round = lane().last_verdict() + 1;
-  Contribute();
+Actions Harness::Stage(RoundNumber round) {
   HearAllResults(1, round);
-  Hear(MakePrepared(1, round));
+  return Hear(MakePrepared(1, round));
+}
+
+Actions Harness::FinishRound() {
+  Contribute();
+  Stage(lane().last_verdict() + 1);
   return Hear(MakeVerdict(Value()));
 }
 

@@ -139,6 +139,8 @@ class Harness {
   // The verdict that follows from what the client was told before.
   Verdict MakeVerdict(const RoundValue& value, uint64_t attempt = 1) const;
   void HearAllResults(uint64_t attempt = 1, RoundNumber round = 1);
+  // Takes all results and the value; returns the actions of the value.
+  Actions Stage(RoundNumber round = 1);
   // Contributes, and takes the round up to its verdict; returns the actions of the verdict.
   Actions FinishRound();
 

@@ -186,8 +186,7 @@ TEST(JoiningTest, AVerdictWithoutTheWorkerEndsItsMembership) {
   worker.BecomeMember();
   worker.Hear(Drain{false});
   worker.Contribute();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   Verdict verdict = worker.MakeVerdict(worker.Value());
   verdict.record.next = {{kTerm, 2}, {"w-1", "w-2"}};
   const Actions actions = worker.Hear(verdict);
@@ -209,8 +208,7 @@ TEST(JoiningTest, ARoundOfAnEarlierMembershipFailsWhenTheWorkerJoinsAnew) {
   Harness worker;
   worker.BecomeMember();
   worker.Begin();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   Verdict verdict = worker.MakeVerdict(worker.Value());
   verdict.record.next = {{kTerm, 2}, {"w-1", "w-2"}};
   worker.Hear(verdict);
@@ -226,8 +224,7 @@ TEST(JoiningTest, AVerdictNamesWhoJoinsAndTheDonor) {
   Harness worker;
   worker.BecomeMember();
   worker.Contribute();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   Verdict verdict = worker.MakeVerdict(worker.Value());
   verdict.record.next = {{kTerm, 2}, {"w-0", "w-1", "w-2", "w-3"}};
   verdict.donor = "w-0";
@@ -475,8 +472,7 @@ TEST(JoiningTest, Fault_A5_AVerdictThatAnotherAggregatorToldStandsForStaging) {
   Harness worker;
   worker.BecomeMember();
   worker.Contribute();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   worker.Hear(worker.MakeVerdict(worker.Value()));
   Prepared again = worker.MakePrepared();
   again.ballot = {kTerm + 1, 1};

@@ -103,15 +103,13 @@ TEST(StagingTest, AMemberThatSkippedEverythingOrWithdrewStagesToo) {
   worker.BecomeMember();
   worker.Begin();
   worker.Do(CommitRound{0});
-  worker.HearAllResults();
-  EXPECT_TRUE(worker.Hear(worker.MakePrepared()).HasSent<Staged>());
+  EXPECT_TRUE(worker.Stage().HasSent<Staged>());
 
   Harness other;
   other.BecomeMember();
   other.Begin();
   other.Do(WithdrawRound{0, ""});
-  other.HearAllResults();
-  EXPECT_TRUE(other.Hear(other.MakePrepared()).HasSent<Staged>());
+  EXPECT_TRUE(other.Stage().HasSent<Staged>());
 }
 
 TEST(StagingTest, AbortedIsStagedWithoutBytes) {
@@ -146,8 +144,7 @@ TEST(StagingTest, TheRoundMayBeEmptyButForOneTensor) {
 
 TEST(StagingTest, ARepeatedPreparedIsStagedAgainWithoutBytes) {
   Harness worker = Contributed();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   Prepared again = worker.MakePrepared();
   again.ballot = {kTerm + 1, 1};
   const Actions actions = worker.Hear(again);
@@ -261,8 +258,7 @@ TEST(RestartResultsTest, TheNoticeAndTheFramesMayComeInEitherOrder) {
 
 TEST(RestartResultsTest, APreparedValueIsDroppedByARestart) {
   Harness worker = Contributed();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 2}, "nobody holds it", {}, kWindow});
   EXPECT_EQ(worker.lane().settlement().phase(), SettlePhase::kCollecting);
   EXPECT_EQ(worker.lane().settlement().staged(), std::nullopt);
@@ -282,8 +278,7 @@ TEST(RestartResultsTest, AFrameOfAHigherBallotThanWasPreparedIsARestart) {
 
 TEST(SupplyTest, AHolderSendsWhatItStaged) {
   Harness worker = Contributed();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   const Supply supply{kLane, 1, {kTerm, 1}, {{0, 0, 3}, {1, 0, 1}, {9, 0, 1}}};
   const std::vector<SendSupply> frames = worker.Hear(supply).Of<SendSupply>();
   ASSERT_EQ(frames.size(), 3u);

@@ -61,8 +61,7 @@ TEST(ResumeTest, HelloTellsWhatIsStaged) {
   Harness worker;
   worker.BecomeMember();
   worker.Contribute();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   worker.Do(SessionDown{""});
   const LaneHistory lane = worker.Do(SessionUp{}).OneSent<Hello>().lanes.at(0);
   ASSERT_TRUE(lane.staged.has_value());
@@ -184,8 +183,7 @@ TEST(ResumeTest, WhileStaged) {
   Harness worker;
   worker.BecomeMember();
   worker.Contribute();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   Reconnect(worker, Back(worker, RoundPhase::kPrepared));
   EXPECT_TRUE(worker.lane().settlement().staged().has_value());
   Prepared again = worker.MakePrepared();
@@ -200,8 +198,7 @@ TEST(ResumeTest, Fault_A2_AMissedVerdictComesWithTheWelcome) {
   Harness worker;
   worker.BecomeMember();
   worker.Contribute();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   Welcome welcome = Back(worker, RoundPhase::kIdle);
   VerdictRecord record = worker.MakeVerdict(worker.Value()).record;
   record.next = {{kTerm, 2}, {"w-0", "w-1"}};
@@ -268,8 +265,7 @@ TEST(ResumeTest, WhileDecided) {
   Harness worker;
   worker.BecomeMember();
   worker.Begin();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   worker.Hear(worker.MakeVerdict(worker.Value()));
   Welcome welcome = worker.MakeWelcome(Role::kMember);
   welcome.layouts = {worker.MakeLayout(0, 2)};

@@ -13,8 +13,7 @@ Harness StagedRound() {
   Harness worker;
   worker.BecomeMember();
   worker.Contribute();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   return worker;
 }
 
@@ -151,8 +150,7 @@ TEST(VerdictTest, DeliveryWaitsForTheTrainer) {
     worker.BecomeMember();
     worker.Begin();
     worker.PushOne(kA);
-    worker.HearAllResults();
-    worker.Hear(worker.MakePrepared());
+    worker.Stage();
     EXPECT_FALSE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
     EXPECT_EQ(worker.lane().round()->state(), RoundState::kDecided);
     EXPECT_TRUE(worker.PushOne(kB).all.empty());
@@ -170,8 +168,7 @@ TEST(VerdictTest, DeliveryWaitsForTheTrainer) {
 TEST(VerdictTest, ARoundThatWasNotBegunIsDeliveredToItsBegin) {
   Harness worker;
   worker.BecomeMember();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).all.empty());
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1, 1)).all.empty());
   EXPECT_TRUE(worker.Do(BeginRound{0, Harness::Average(), {}, 0, {}}).all.empty());
@@ -196,8 +193,7 @@ TEST(VerdictTest, AnAbortedRoundThatWasNotBegunIsNothing) {
 TEST(VerdictTest, ResultsOfTheNextRoundCannotPrecedeTheHandOver) {
   Harness worker;
   worker.BecomeMember();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   worker.Hear(worker.MakeVerdict(worker.Value()));
   EXPECT_TRUE(worker.Do(worker.Result({1, 0, 1}, 1, 2)).Has<CloseSession>());
 }
@@ -206,8 +202,7 @@ TEST(VerdictTest, AnEvictionTakesAnUndeliveredRoundWithIt) {
   Harness worker;
   worker.BecomeMember();
   worker.Begin();
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   worker.Hear(worker.MakeVerdict(worker.Value()));
   EXPECT_EQ(worker.Hear(Ended{{ErrorCode::kEvicted, ""}}).One<FailRound>().error.code,
             ErrorCode::kEvicted);
@@ -241,8 +236,7 @@ TEST(VerdictTest, AFinishedWorkerStillGetsTheRoundItHasBegun) {
   worker.BecomeMember();
   worker.Contribute();
   worker.Do(Finish{});
-  worker.HearAllResults();
-  worker.Hear(worker.MakePrepared());
+  worker.Stage();
   EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
 }
 

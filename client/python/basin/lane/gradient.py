@@ -88,24 +88,28 @@ class Gradient(Generic[P, G]):
             effect(self, store)
 
 
-def _lay_aside(gradient: Gradient[Any, Any], store: Store) -> None:
-    gradient.aside = store.grad(gradient.parameter)
+def _remove(gradient: Gradient[Any, Any], store: Store) -> Any:
+    held = store.grad(gradient.parameter)
     store.set_grad(gradient.parameter, None)
+    return held
+
+
+def _lay_aside(gradient: Gradient[Any, Any], store: Store) -> None:
+    gradient.aside = _remove(gradient, store)
 
 
 def _take_back(gradient: Gradient[Any, Any], store: Store) -> None:
-    aside, gradient.aside = gradient.aside, None
-    store.set_grad(gradient.parameter, aside)
+    store.set_grad(gradient.parameter, gradient.aside)
+    gradient.aside = None
 
 
 def _lay_apart(gradient: Gradient[Any, Any], store: Store) -> None:
-    gradient.apart = store.grad(gradient.parameter)
-    store.set_grad(gradient.parameter, None)
+    gradient.apart = _remove(gradient, store)
 
 
 def _drop_refused(gradient: Gradient[Any, Any], store: Store) -> None:
-    apart, gradient.apart = gradient.apart, None
-    store.set_grad(gradient.parameter, apart)
+    store.set_grad(gradient.parameter, gradient.apart)
+    gradient.apart = None
 
 
 def _local_again(gradient: Gradient[Any, Any], store: Store) -> None:
