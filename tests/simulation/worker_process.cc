@@ -266,9 +266,10 @@ void WorkerProcess::Do(client::Send& send) {
                                        " begins a round that its trainer did not begin."));
       return;
     }
-    // The call that it was begun for was made without this worker: it is the next one.
-    if (const auto before = lane->told.find(lane->round);
-        before != lane->told.end() && begin->round > lane->round && lane->round > lane->last) {
+    // The call that it was begun for was made without this worker: it is the next one. With the
+    // session down the client may never have said so of the first.
+    if (const auto before = lane->told.find(lane->last + 1);
+        before != lane->told.end() && begin->round > before->first) {
       const VerdictRecord record = before->second;
       Pass(*lane, record);
       world_.coverage.Saw(Sight::kCallPostponed);
