@@ -38,10 +38,10 @@ class UnknownCalls : public grpc::CallbackGenericService {
       explicit Refusal(const std::string& text) { Finish({grpc::StatusCode::UNIMPLEMENTED, text}); }
       void OnDone() override { delete this; }
     };
-    return new Refusal(absl::StrCat(
-        "There is no method ", QuoteForError(context->method()),
-        " here: this is the address for operators (admin.listen), which serves basin.v1.Admin. "
-        "Workers are served on another one (grpc.listen)."));
+    return new Refusal(
+        absl::StrCat("There is no method ", QuoteForError(context->method()),
+                     " here: this is the address for operators (admin.listen), which serves "
+                     "basin.v1.Admin. Workers connect to grpc.listen."));
   }
 };
 
@@ -63,8 +63,8 @@ class MalformedRequests : public grpc::experimental::ServerInterceptorFactoryInt
             batch->ModifySendStatus(
                 {grpc::StatusCode::INVALID_ARGUMENT,
                  absl::StrCat("The request of ", method_,
-                              " is no message of protocol buffers, or damaged. Use basinctl, or "
-                              "stubs that are made from proto/basin/v1/admin.proto.")});
+                              " is not a valid protobuf message. Use basinctl, or stubs generated "
+                              "from proto/basin/v1/admin.proto.")});
           }
         }
         batch->Proceed();
@@ -97,8 +97,8 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
   if (!listener.ok()) {
     return absl::UnavailableError(absl::StrCat(
         "admin.listen: cannot listen on ", address, ": ", std::string(listener.status().message()),
-        ". Check that the address is one of this host's and that nobody else has the "
-        "port, or choose another with --admin-listen."));
+        ". Check that the address belongs to this host and that no other process uses the port, or "
+        "choose another with --admin-listen."));
   }
   admin->service_ = std::make_unique<AdminService>(std::move(options), engine, events);
   grpc::ServerBuilder builder;

@@ -36,7 +36,7 @@ constexpr size_t kAllEvents = std::numeric_limits<size_t>::max();
 
 absl::Status NoSuchJob(const std::string& job) {
   return absl::NotFoundError(
-      absl::StrCat("There is no job ", job, ". `basinctl status` lists the ones there are."));
+      absl::StrCat("There is no job ", job, ". `basinctl status` lists the jobs."));
 }
 
 v1::Limit LimitOf(const char* name, uint64_t limit, uint64_t in_use, const char* unit,
@@ -102,7 +102,7 @@ absl::Status AdminService::FindWorker(const std::string& job, const std::string&
     }
     return absl::NotFoundError(absl::StrCat("Job ", state.name(), " has no worker ", worker,
                                             ". `basinctl members ", state.name(),
-                                            "` lists the ones it has."));
+                                            "` lists its workers."));
   });
 }
 
@@ -226,7 +226,8 @@ grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
     MutexLock lock(mutex_);
     if (watchers_ == kMostWatchers) {
       return ToGrpc(absl::ResourceExhaustedError(
-          absl::StrCat("There are ", kMostWatchers, " watchers of events already; end one.")));
+          absl::StrCat("The aggregator has ", kMostWatchers,
+                       " watchers of events, which is its limit; end one.")));
     }
     ++watchers_;
   }
@@ -250,7 +251,7 @@ grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
   events_.Unsubscribe(subscription);
   MutexLock lock(mutex_);
   --watchers_;
-  return stopped_ ? ToGrpc(absl::UnavailableError("The aggregator ends.")) : grpc::Status::OK;
+  return stopped_ ? ToGrpc(absl::UnavailableError("The aggregator stops.")) : grpc::Status::OK;
 }
 
 // ---- what is changed
@@ -262,8 +263,8 @@ grpc::Status AdminService::DrainWorker(grpc::ServerContext*, const v1::DrainWork
   if (!good.ok()) return ToGrpc(good);
   return ToGrpc(Do(basin::aggregator::DrainWorker{request->job(), request->worker()},
                    absl::StrCat("Worker ", request->worker(), " of job ", request->job(),
-                                " is drained: its open rounds end normally, and it is not among "
-                                "the next members."),
+                                " is draining: its open rounds end normally, and the next "
+                                "generation does not include it."),
                    response));
 }
 
@@ -273,8 +274,8 @@ grpc::Status AdminService::DrainService(grpc::ServerContext*,
   if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
   options_.end();
   response->set_text(
-      "The aggregator ends: open rounds run to their verdicts within drain.grace, nobody is "
-      "admitted, then all sessions end.");
+      "The aggregator drains: it admits no more workers, open rounds end within drain.grace, then "
+      "all sessions end.");
   return grpc::Status::OK;
 }
 
@@ -288,7 +289,7 @@ grpc::Status AdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* r
                                  : PrintableText(request->reason(), kMaxTextBytes / 2);
   return ToGrpc(Do(EvictWorker{request->job(), request->worker(), reason},
                    absl::StrCat("Worker ", request->worker(), " of job ", request->job(),
-                                " is evicted; it may rejoin with state."),
+                                " is evicted; it can rejoin with state."),
                    response));
 }
 
@@ -310,7 +311,7 @@ grpc::Status AdminService::Resume(grpc::ServerContext*, const v1::ResumeRequest*
   if (good.ok()) good = LookAtJob(request->job(), response, exists);
   if (!good.ok()) return ToGrpc(good);
   return ToGrpc(
-      Do(ResumeJob{request->job()}, absl::StrCat("Job ", request->job(), " goes on."), response));
+      Do(ResumeJob{request->job()}, absl::StrCat("Job ", request->job(), " continues."), response));
 }
 
 grpc::Status AdminService::Recover(grpc::ServerContext*, const v1::RecoverRequest* request,
@@ -327,8 +328,8 @@ grpc::Status AdminService::Recover(grpc::ServerContext*, const v1::RecoverReques
   if (!good.ok()) return ToGrpc(good);
   return ToGrpc(Do(RecoverJob{request->job()},
                    absl::StrCat("Job ", request->job(),
-                                " goes on with whoever is back; `basinctl events` says what was "
-                                "lost."),
+                                " continues with the workers that have returned; `basinctl events` "
+                                "reports what was lost."),
                    response));
 }
 
@@ -342,14 +343,14 @@ grpc::Status AdminService::ReportExit(grpc::ServerContext*, const v1::ReportExit
     if (nonce == 0 || (slot.has_value() && job.workers()[*slot].nonce == nonce)) {
       return absl::OkStatus();
     }
-    return absl::FailedPreconditionError(
-        absl::StrCat("Worker ", worker, " of job ", job.name(), " is another process by now."));
+    return absl::FailedPreconditionError(absl::StrCat("Worker ", worker, " of job ", job.name(),
+                                                      " has been replaced by a newer process."));
   };
   if (good.ok()) good = LookAtJob(request->job(), response, is_that_process);
   if (!good.ok()) return ToGrpc(good);
   return ToGrpc(Do(WorkerExited{request->job(), request->worker()},
                    absl::StrCat("Worker ", request->worker(), " of job ", request->job(),
-                                " has exited; nobody waits for its lease."),
+                                " has exited; its lease ends now."),
                    response));
 }
 

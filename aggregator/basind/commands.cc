@@ -75,14 +75,13 @@ ExitCode Refuse(const absl::Status& status) {
 
 std::string FirstSteps(const std::string& version, const Endpoints& endpoints) {
   return absl::StrCat(
-      "basind ", version, " serves this machine; nobody else can reach it.\n\n  workers    ",
+      "basind ", version, " serves this machine; other machines cannot reach it.\n\n  workers    ",
       endpoints.grpc, "   for trainers: export BASIN_ADDRESS=", endpoints.grpc, "\n  operators  ",
-      endpoints.admin, "   who is there: basinctl status\n  metrics    http://", endpoints.http,
-      "/metrics\n\n"
-      "To serve a trusted network: basind --grpc-listen=0.0.0.0:29600 --grpc-insecure\n"
-      "Everything that can be set: basind serve --help\n"
-      "To end it: Ctrl-C; open rounds end first, a second Ctrl-C does not wait for them.\n"
-      "The log follows on standard output, one JSON object a line.\n\n");
+      endpoints.admin, "   show the jobs: basinctl status\n  metrics    http://", endpoints.http,
+      "/metrics\n\nTo serve a trusted network: basind --grpc-listen=0.0.0.0:29600 "
+      "--grpc-insecure\nTo list all options: basind serve --help\nTo stop: Ctrl-C; open rounds end "
+      "first, and a second Ctrl-C does not wait for them.\nThe log follows on standard output, one "
+      "JSON object per line.\n\n");
 }
 
 ExitCode RunServe(const Invocation& invocation, const Own&, const Findings& findings) {
@@ -99,7 +98,7 @@ ExitCode RunServe(const Invocation& invocation, const Own&, const Findings& find
 ExitCode RunCheckConfig(const Invocation&, const Own&, const Findings& findings) {
   const absl::StatusOr<Configuration> configuration = ConfigurationOf(findings);
   if (!configuration.ok()) return Refuse(configuration.status());
-  Print("The configuration is right.\n");
+  Print("The configuration is valid.\n");
   return kExitOk;
 }
 
@@ -137,7 +136,7 @@ ExitCode RunHealthcheck(const Invocation&, const Own& own, const Findings& findi
   const std::string& where = configuration->settings.http_address;
   if (where.empty()) {
     return Refuse(absl::FailedPreconditionError(
-        "http.listen is none, so there is nothing to ask; give it an address"));
+        "http.listen is none, so the aggregator cannot be asked; set it to an address"));
   }
   const std::string path = ValueOf(own, "--ready").has_value() ? "/readyz" : "/livez";
   const absl::StatusOr<HttpPage> page = GetPage(*ParseAddress(where), path, kProbeTimeout);
@@ -161,7 +160,7 @@ std::vector<Command> Commands() {
        true,
        RunServe},
       {"check-config",
-       "say whether a configuration is right",
+       "check a configuration",
        {},
        "examples:\n"
        "  basind check-config --config=basind.yaml\n"
@@ -171,38 +170,31 @@ std::vector<Command> Commands() {
       {"print-config",
        "print the configuration in force",
        {{"--sources", false}},
-       "  --sources  say behind each value where it came from\n\n"
-       "examples:\n"
-       "  basind print-config --sources\n"
-       "  basind print-config --config=basind.yaml > complete.yaml\n",
+       "  --sources  add the source of each value as a comment\n\nexamples:\n  basind print-config "
+       "--sources\n  basind print-config --config=basind.yaml > complete.yaml\n",
        true,
        RunPrintConfig},
       {"config-schema",
-       "print what a configuration file may hold",
+       "print the schema of a configuration file",
        {{"--format", true}},
-       "  --format=json|markdown  a JSON Schema (the default), or the page of the documentation\n\n"
-       "examples:\n"
-       "  basind config-schema > basind.schema.json\n"
-       "  basind config-schema --format=markdown\n",
+       "  --format=json|markdown  a JSON Schema (the default), or the documentation "
+       "page\n\nexamples:\n  basind config-schema > basind.schema.json\n  basind config-schema "
+       "--format=markdown\n",
        false,
        RunConfigSchema},
       {"version",
        "print the version",
        {{"--json", false}},
-       "  --json  as an object\n\n"
-       "examples:\n"
-       "  basind version\n"
-       "  basind version --json\n",
+       "  --json  print a JSON object\n\nexamples:\n  basind version\n  basind version --json\n",
        false,
        RunVersion},
       {"healthcheck",
-       "ask a running aggregator how it is",
+       "check a running aggregator",
        {{"--ready", false}},
-       "Asks the address in http.listen, so it needs the configuration of the one that runs.\n\n"
-       "  --ready  whether workers are served (/readyz) instead of whether it lives (/livez)\n\n"
-       "examples:\n"
-       "  basind healthcheck\n"
-       "  basind healthcheck --ready --http-listen=127.0.0.1:29601\n",
+       "Sends a request to http.listen, so it needs the configuration of the running "
+       "aggregator.\n\n  --ready  check that workers are served (/readyz) instead of liveness "
+       "(/livez)\n\nexamples:\n  basind healthcheck\n  basind healthcheck --ready "
+       "--http-listen=127.0.0.1:29601\n",
        true,
        RunHealthcheck},
   };
@@ -218,12 +210,10 @@ std::string Overview(const std::vector<Command>& commands) {
   }
   return absl::StrCat(
       text,
-      "\nexamples:\n"
-      "  basind                        serve this machine on 127.0.0.1:29600\n"
-      "  basind serve --help           everything that can be set\n"
-      "  basind print-config --sources what is in force, and why\n"
-      "\nexit codes: 0 ok, 1 failed, 2 usage or configuration, 3 unreachable, 4 denied,\n"
-      "5 not found, 6 precondition, 7 timeout\n");
+      "\nexamples:\n  basind                        serve this machine on 127.0.0.1:29600\n  "
+      "basind serve --help           list all options\n  basind print-config --sources show the "
+      "values in force, and their sources\n\nexit codes: 0 ok, 1 failed, 2 usage or configuration, "
+      "3 unreachable, 4 denied,\n5 not found, 6 precondition, 7 timeout\n");
 }
 
 std::string HelpOf(const Command& command) {
@@ -231,13 +221,12 @@ std::string HelpOf(const Command& command) {
       absl::StrCat("basind ", command.name, ": ", command.summary, "\n\nusage: basind ",
                    command.name, " [--FLAG=VALUE ...]\n\n", command.help);
   if (!command.configured) return text;
-  return absl::StrCat(
-      text,
-      "\nEvery flag below can also be given in the environment (--worker-lease as\n"
-      "BASIN_WORKER_LEASE) and in a file (worker: {lease: 10s}). Flags come before the\n"
-      "environment, that before the file.\n\n"
-      "  --config=FILE  a configuration file, in YAML; also BASIN_CONFIG\n",
-      FlagHelp(OptionTable()));
+  return absl::StrCat(text,
+                      "\nEvery flag below can also be given in the environment (--worker-lease "
+                      "as\nBASIN_WORKER_LEASE) and in a file (worker: {lease: 10s}). A flag "
+                      "overrides the\nenvironment, which overrides the file.\n\n  --config=FILE  a "
+                      "configuration file, in YAML; also BASIN_CONFIG\n",
+                      FlagHelp(OptionTable()));
 }
 
 // What was given for options, everywhere.
@@ -269,7 +258,7 @@ ExitCode NoSuchCommand(const std::vector<Command>& commands, const std::string& 
   for (const Command& command : commands) names.push_back(command.name);
   const std::string nearest = Nearest(name, names);
   return Refuse(absl::InvalidArgumentError(
-      absl::StrCat(QuoteForError(name), " is no command; ",
+      absl::StrCat(QuoteForError(name), " is not a command; ",
                    nearest.empty() ? "see basind --help" : "did you mean " + nearest + "?")));
 }
 

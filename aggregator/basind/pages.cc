@@ -20,30 +20,28 @@ constexpr std::chrono::seconds kSnapshotTimeout{2};
 std::vector<Total> TotalsOf(const PageSources& sources) {
   const TransportCounters& counters = sources.transport;
   return {
-      {"basin_received_bytes_total", "Bytes of messages of any kind that came in.",
-       counters.bytes_received},
-      {"basin_sent_bytes_total", "Bytes of messages of any kind that went out.",
-       counters.bytes_sent},
-      {"basin_malformed_messages_total", "Messages of sessions that were none.",
+      {"basin_received_bytes_total", "Bytes of all received messages.", counters.bytes_received},
+      {"basin_sent_bytes_total", "Bytes of all sent messages.", counters.bytes_sent},
+      {"basin_malformed_messages_total", "Session messages that were malformed.",
        counters.malformed_messages},
-      {"basin_malformed_frames_total", "Frames of data streams that were none.",
+      {"basin_malformed_frames_total", "Data frames that were malformed.",
        counters.malformed_frames},
-      {"basin_damaged_frames_total", "Frames with a wrong checksum, or lost on the way.",
+      {"basin_damaged_frames_total", "Data frames with a wrong checksum or sequence number.",
        counters.damaged_frames},
-      {"basin_silent_calls_total", "Streams that did not say in time what for.",
+      {"basin_silent_calls_total", "Streams whose first message did not arrive in time.",
        counters.silent_calls},
-      {"basin_unknown_tokens_total", "Data streams that named no session.",
+      {"basin_unknown_tokens_total", "Data streams whose session does not exist.",
        counters.unknown_tokens},
       {"basin_foreign_connections_total",
-       "Connections that did not begin as gRPC does: TLS, HTTP/1, silence.",
+       "Connections that did not begin with gRPC: TLS, HTTP/1, or nothing.",
        counters.foreign_connections},
       {"basin_floods_total",
-       "Connections that were cut off because they flooded before they said what for.",
+       "Connections that were closed because they sent too much before their first valid message.",
        counters.floods},
-      {"basin_slow_readers_total", "Streams that ended because their other end did not read.",
+      {"basin_slow_readers_total", "Streams that were ended because their peer did not read.",
        counters.slow_readers},
       {"basin_accept_failures_total",
-       "Times that there was no file descriptor for another connection.",
+       "Times that no file descriptor was left for another connection.",
        counters.accept_failures +
            (sources.admin == nullptr ? 0 : sources.admin->accept_failures())},
   };
@@ -60,7 +58,7 @@ HttpPage Live(Engine& engine, absl::Duration within) {
 
 HttpPage Ready(bool ready) {
   if (ready) return {200, "text/plain; charset=utf-8", "ok\n"};
-  return {503, "text/plain; charset=utf-8", "Starting or ending: workers are not served.\n"};
+  return {503, "text/plain; charset=utf-8", "Starting or stopping: workers are not served.\n"};
 }
 
 }  // namespace

@@ -77,12 +77,12 @@ std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, Log& log,
     file = std::make_unique<DiskStateFile>(
         settings.state_path, core.max_jobs, [&log](const absl::Status& status) {
           if (status.ok()) {
-            Say(log, LogLevel::kInfo, "state_file_works", "The state file is written again.");
+            Say(log, LogLevel::kInfo, "state_file_works", "The state file can be written again.");
           } else {
             Say(log, LogLevel::kError, "state_file_broken",
-                absl::StrCat(status.message(),
-                             ". Training goes on; after a restart the workers "
-                             "are asked instead."));
+                absl::StrCat(
+                    status.message(),
+                    ". Training continues; a restarted aggregator will ask the workers instead."));
           }
         });
     absl::StatusOr<WrittenState> state = file->Load();
@@ -151,9 +151,9 @@ class Service {
   void Drain(int signal) {
     ready_ = false;
     Say(log_, LogLevel::kInfo, "ending",
-        absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": open rounds have ",
+        absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": open rounds have up to ",
                      ShowDuration(settings_.engine.core.drain_grace),
-                     " to end; a second signal ends at once."));
+                     " to end; a second signal exits at once."));
     server_.Drain();
     if (admin_ != nullptr) admin_->Stop();
     server_.Stop();
@@ -201,10 +201,10 @@ class Service {
         waits ? absl::StrCat(
                     "No file descriptor is left for another connection of a worker: there are ",
                     Describe(descriptors_),
-                    ". Connections wait until others end; training goes on. Raise the hard limit "
-                    "(ulimit -Hn, LimitNOFILE in a unit of systemd), or find out who opens so "
-                    "many.")
-              : "There are file descriptors for connections of workers again.";
+                    ". New connections wait until others end; training continues. Raise the hard "
+                    "limit (ulimit -Hn, LimitNOFILE in a systemd unit), or find the peer that "
+                    "opens so many.")
+              : "File descriptors for connections of workers are available again.";
     Say(log_, LevelOf(note.kind), NoteKindName(note.kind), note.text);
     events_.Add(note, clock_.Now());
   }

@@ -42,7 +42,7 @@ bool LooksLikeVersion4(const std::string& host) {
 
 absl::StatusOr<Address> ParseAddress(std::string_view text) {
   const absl::Status wrong = absl::InvalidArgumentError(
-      "write host:port, like 127.0.0.1:29600, 0.0.0.0:29600 or [::]:29600");
+      "write host:port, for example 127.0.0.1:29600, 0.0.0.0:29600 or [::]:29600");
   const size_t colon = text.rfind(':');
   if (text.size() > kMaxEndpointBytes || colon == std::string_view::npos) return wrong;
   const absl::StatusOr<uint64_t> port = ParseCount(text.substr(colon + 1));

@@ -25,43 +25,44 @@ using Problems = std::vector<std::string>;
 
 void CheckWaits(const Config& core, Problems& problems) {
   if (core.lease < 3 * core.heartbeat) {
-    problems.push_back(absl::StrCat(
-        "worker.lease is ", ShowDuration(core.lease), ", less than three times worker.heartbeat (",
-        ShowDuration(core.heartbeat),
-        "): one late heartbeat would end a worker; raise the first or lower the second"));
+    problems.push_back(absl::StrCat("worker.lease is ", ShowDuration(core.lease),
+                                    ", less than three times worker.heartbeat (",
+                                    ShowDuration(core.heartbeat),
+                                    "): a worker would be lost after one late heartbeat; raise "
+                                    "worker.lease or lower worker.heartbeat"));
   }
   if (core.closed_lease > core.lease) {
     problems.push_back(absl::StrCat("worker.closed_lease is ", ShowDuration(core.closed_lease),
-                                    ", more than worker.lease (", ShowDuration(core.lease),
+                                    ", which is more than worker.lease (", ShowDuration(core.lease),
                                     "); lower it"));
   }
   const bool evicts = core.late_policy == LatePolicy::kEvict;
   const bool says_when = core.evict_late_after != absl::InfiniteDuration();
   if (evicts && !says_when) {
     problems.push_back(
-        "round.late_policy is evict, and round.evict_late_after does not say when; give it a "
-        "duration, like 60s");
+        "round.late_policy is evict, but round.evict_late_after is none; set it to a duration, for "
+        "example 60s");
   }
   if (!evicts && says_when) {
-    problems.push_back(absl::StrCat("round.evict_late_after is ",
-                                    ShowDuration(core.evict_late_after),
-                                    ", but round.late_policy is wait; set that to evict"));
+    problems.push_back(
+        absl::StrCat("round.evict_late_after is ", ShowDuration(core.evict_late_after),
+                     ", but round.late_policy is wait; set round.late_policy to evict"));
   }
 }
 
 void CheckMemory(const Config& core, Problems& problems) {
   const auto check_window = [&](const char* key, uint64_t bytes) {
     if (bytes >= core.frame_bytes) return;
-    problems.push_back(absl::StrCat(key, " is ", ShowBytes(bytes), ", less than memory.frame (",
-                                    ShowBytes(core.frame_bytes),
-                                    "): not even one message would fit; raise it"));
+    problems.push_back(absl::StrCat(
+        key, " is ", ShowBytes(bytes), ", which is less than memory.frame (",
+        ShowBytes(core.frame_bytes), "), so that not even one message would fit; raise it"));
   };
   check_window("memory.window", core.window_bytes);
   check_window("memory.result_window", core.result_window_bytes);
   if (core.max_lane_names < core.max_lanes) {
     problems.push_back(absl::StrCat("limits.lane_names is ", core.max_lane_names,
-                                    ", less than limits.lanes (", core.max_lanes,
-                                    "); raise it: lanes that are idle keep their name"));
+                                    ", which is less than limits.lanes (", core.max_lanes,
+                                    "); raise it, because idle lanes keep their names"));
   }
 }
 
@@ -69,10 +70,10 @@ void CheckExposure(const Settings& settings, const char* key, const std::string&
                    Problems& problems) {
   const absl::StatusOr<Address> address = ParseAddress(text);
   if (!address.ok() || settings.insecure || IsLoopback(*address)) return;
-  problems.push_back(absl::StrCat(
-      key, " is ", text,
-      ", which other machines may reach, and there is no encryption yet; listen on 127.0.0.1, or "
-      "set grpc.insecure to true where the network itself is trusted"));
+  problems.push_back(
+      absl::StrCat(key, " is ", text,
+                   ", which other machines can reach, and Basin does not encrypt connections yet; "
+                   "listen on 127.0.0.1, or set grpc.insecure to true if the network is trusted"));
 }
 
 void CheckAddresses(const Settings& settings, Problems& problems) {
@@ -84,8 +85,8 @@ void CheckAddresses(const Settings& settings, Problems& problems) {
     if (!address.ok() || address->port == 0) return;
     const auto [other, is_new] = keys.emplace(address->port, key);
     if (is_new) return;
-    problems.push_back(absl::StrCat(key, " and ", other->second, " both have port ", address->port,
-                                    "; give one of them another"));
+    problems.push_back(absl::StrCat(key, " and ", other->second, " both use port ", address->port,
+                                    "; change one of them"));
   };
   check_port("grpc.listen", settings.grpc_address);
   check_port("http.listen", settings.http_address);

@@ -123,26 +123,16 @@ std::string JsonSchema(const std::vector<Option>& table) {
 
 std::string MarkdownPage(const std::vector<Option>& table) {
   std::string page =
-      "# Configuration of `basind`\n"
-      "\n"
-      "<!-- Written by `basind config-schema --format=markdown`; a test compares them. -->\n"
-      "\n"
-      "Every option can be given in three ways, by one rule: in a file, in the environment, and "
-      "on\n"
-      "the command line. A flag counts before the environment, that before the file, and that\n"
-      "before the default.\n"
-      "\n"
-      "| where | how `round.late_warning` is written |\n"
-      "|---|---|\n"
-      "| command line | `--round-late-warning=10s` |\n"
-      "| environment | `BASIN_ROUND_LATE_WARNING=10s` |\n"
-      "| file, named by `--config` or `BASIN_CONFIG` | `round: {late_warning: 10s}` |\n"
-      "\n"
-      "Durations and sizes need their unit: `500ms`, `5s`, `1m30s`, `2h`; `512KiB`, `64MiB`,\n"
-      "`4GiB`. What is not known is an error that names the nearest option. `basind check-config`\n"
-      "says whether a configuration is right, `basind print-config --sources` shows what is in\n"
-      "force and where each value came from, `basind config-schema` prints a JSON Schema of the\n"
-      "file.\n";
+      "# Configuration of `basind`\n\n<!-- Written by `basind config-schema --format=markdown`; a "
+      "test compares them. -->\n\nAn option can be set on the command line, in the environment and "
+      "in a file. A flag overrides\nthe environment, which overrides the file, which overrides the "
+      "default.\n\n| place | how `round.late_warning` is written |\n|---|---|\n| command line | "
+      "`--round-late-warning=10s` |\n| environment | `BASIN_ROUND_LATE_WARNING=10s` |\n| file, "
+      "named by `--config` or `BASIN_CONFIG` | `round: {late_warning: 10s}` |\n\nDurations and "
+      "sizes need their unit: `500ms`, `5s`, `1m30s`, `2h`; `512KiB`, `64MiB`,\n`4GiB`. An unknown "
+      "option is an error that names the nearest one. `basind check-config`\nchecks a "
+      "configuration, `basind print-config --sources` shows the values in force and the\nsource of "
+      "each, and `basind config-schema` prints a JSON Schema of the file.\n";
   std::string_view section;
   for (const Option& option : table) {
     if (SectionOf(option.key) != section) {

@@ -101,7 +101,7 @@ void ReadOptionFlag(const Option& option, Arguments& arguments, std::set<std::st
                     Findings& findings) {
   const std::string& flag = arguments.name();
   if (!seen.insert(flag).second) {
-    findings.problems.push_back(flag + " is given twice; give it once");
+    findings.problems.push_back(flag + " is set twice; set it once");
   }
   if (IsSwitch(option) && !arguments.has_value()) {
     findings.given.push_back({option.key, "true", Source::kFlag, flag});
@@ -162,7 +162,8 @@ void ReadEnvironment(const std::vector<Option>& table, const std::vector<std::st
       continue;
     }
     if (IsForeign(name)) continue;
-    findings.problems.push_back(absl::StrCat("environment: ", QuoteForError(name), " is no option",
+    findings.problems.push_back(absl::StrCat("environment: ", QuoteForError(name),
+                                             " is not an option",
                                              DidYouMean(kVariablePrefix, name, known)));
   }
 }
@@ -185,12 +186,12 @@ std::map<std::string, std::string> ReadFlags(const std::vector<Option>& table,
     } else if (const Option* option = Find(table, FlagOf, rest.name()); option != nullptr) {
       ReadOptionFlag(*option, rest, seen, findings);
     } else if (absl::StartsWith(rest.name(), "--")) {
-      findings.problems.push_back(absl::StrCat(QuoteForError(rest.name()), " is no flag",
+      findings.problems.push_back(absl::StrCat(QuoteForError(rest.name()), " is not a flag",
                                                DidYouMean("--", rest.name(), known)));
       rest.TakeValue();  // Most likely its own.
     } else {
       findings.problems.push_back(
-          absl::StrCat(QuoteForError(rest.name()), " is not expected here; flags begin with --"));
+          absl::StrCat(QuoteForError(rest.name()), " is not a flag; flags begin with --"));
     }
   }
   return found;

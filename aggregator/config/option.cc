@@ -89,7 +89,7 @@ absl::Status PutValue(const TextType& type, std::string_view text, const Machine
       return address.status();
     }
   } else if (text.empty() || text.size() > kMaxTextBytes || !IsPrintable(text)) {
-    return Invalid("write the path of a file, in printable characters");
+    return Invalid("write the path of a file in printable characters");
   }
   type.at(settings) = std::string(text);
   return absl::OkStatus();

@@ -24,20 +24,20 @@ struct Section {
 };
 
 constexpr Section kSections[] = {
-    {"grpc", "Where workers connect, and how the connections behave."},
-    {"admin", "Where `basinctl` connects."},
-    {"http", "Where probes and Prometheus connect."},
-    {"worker", "When a worker that cannot be heard counts as lost."},
-    {"round", "How long rounds wait, and for whom."},
-    {"job", "How long jobs wait."},
-    {"recovery", "How the aggregator goes on after its own restart."},
-    {"drain", "How the aggregator ends."},
-    {"state", "What survives the aggregator."},
-    {"memory", "How the memory is shared out."},
-    {"limits", "How much there may be of everything."},
-    {"reduce", "Who computes."},
-    {"health", "When the aggregator calls itself unwell."},
-    {"log", "What is written to standard output."},
+    {"grpc", "The address for workers, and the settings of their connections."},
+    {"admin", "The address for `basinctl`."},
+    {"http", "The address for probes and Prometheus."},
+    {"worker", "Heartbeats, and the time after which a silent worker counts as lost."},
+    {"round", "Late and lost workers, deadlocks, and unusual gradients."},
+    {"job", "Timeouts of jobs."},
+    {"recovery", "Recovery after a restart of the aggregator."},
+    {"drain", "Shutdown of the aggregator."},
+    {"state", "State that survives a restart of the aggregator."},
+    {"memory", "The memory budget and its parts."},
+    {"limits", "Upper limits."},
+    {"reduce", "Threads that add up gradients."},
+    {"health", "Thresholds for the health of the aggregator."},
+    {"log", "Output on standard output."},
 };
 
 // ---- How a row reaches its field.
@@ -147,132 +147,134 @@ void AddAddresses(std::vector<Option>& table) {
       false, "Address for workers. 0.0.0.0:29600 or [::]:29600 serves other machines too."));
   table.push_back(Choice(
       "grpc.insecure", +[](Settings& s) -> bool& { return s.insecure; }, {"false", "true"}, "false",
-      "Serve without encryption on addresses that other machines can reach. Whoever reaches them "
-      "can then read and change gradients."));
+      "Allow addresses that other machines can reach, without encryption. Every machine that "
+      "reaches them can read and change gradients."));
   table.push_back(Duration(
       "grpc.keepalive_time",
       [](Settings& s) -> absl::Duration& { return s.grpc.common.keepalive_time; }, "3s",
       absl::Seconds(1), absl::Hours(1),
-      "A connection on which nothing came for so long is asked for a sign of life. Clients must "
-      "not ask more than twice as often."));
+      "A connection that has received nothing for this time is pinged. Clients must not ping more "
+      "than twice as often."));
   table.push_back(Duration(
       "grpc.keepalive_timeout",
       [](Settings& s) -> absl::Duration& { return s.grpc.common.keepalive_timeout; }, "2s",
       absl::Milliseconds(100), absl::Hours(1),
-      "A connection that does not answer for so long is closed."));
+      "A connection that does not answer a ping within this time is closed."));
   table.push_back(Duration(
       "grpc.handshake_timeout",
       [](Settings& s) -> absl::Duration& { return s.grpc.handshake_timeout; }, "10s",
       absl::Milliseconds(100), absl::Minutes(5),
-      "A connection that says nothing is dropped after so long."));
+      "A new connection that sends nothing within this time is dropped."));
   table.push_back(Bytes(
       "grpc.window", +[](Settings& s) -> uint32_t& { return s.grpc.common.window_bytes; }, "4MiB",
       {64 * kKiB, 64 * kMiB},
-      "What a peer may send on one stream before it is read. Raise it on networks with a long way "
-      "and a high rate; each connection may take that much memory."));
+      "The bytes that a peer may send on one stream before they are read. Raise it on networks "
+      "with a long round trip and a high rate; each connection can use that much memory."));
   table.push_back(Count(
       "grpc.streams_per_connection",
       [](Settings& s) -> uint32_t& { return s.grpc.streams_per_connection; }, "16", {1, 1000},
-      "Streams that one connection may carry. A worker opens a connection for each of its "
-      "streams."));
+      "The largest number of streams on one connection. A worker opens a connection for each of "
+      "its streams."));
   table.push_back(Where(
       "admin.listen", [](Settings& s) -> std::string& { return s.admin_address; },
-      "127.0.0.1:29602", true, "Address for operators. none: there is no such service."));
+      "127.0.0.1:29602", true, "Address for operators. none: do not serve it."));
   table.push_back(Where(
       "http.listen", [](Settings& s) -> std::string& { return s.http_address; }, "127.0.0.1:29601",
-      true, "Address of /metrics, /livez and /readyz. none: there is no such service."));
+      true, "Address of /metrics, /livez and /readyz. none: do not serve it."));
 }
 
 void AddWaits(std::vector<Option>& table) {
   table.push_back(Duration(
       "worker.heartbeat", [](Settings& s) -> absl::Duration& { return Core(s).heartbeat; }, "500ms",
-      kShortest, absl::Minutes(1), "How often workers say that they live."));
+      kShortest, absl::Minutes(1), "The interval between the heartbeats of a worker."));
   table.push_back(Duration(
       "worker.lease", [](Settings& s) -> absl::Duration& { return Core(s).lease; }, "5s",
       absl::Milliseconds(50), kLongest,
-      "A worker that says nothing for so long is lost. At least three heartbeats."));
+      "A worker that sends nothing for this time is lost. At least three times worker.heartbeat."));
   table.push_back(Duration(
       "worker.closed_lease", [](Settings& s) -> absl::Duration& { return Core(s).closed_lease; },
       "200ms", kShortest, kLongest,
-      "The same for a worker all of whose connections its own side closed: its process is most "
-      "likely gone. At most worker.lease."));
+      "Like worker.lease, for a worker that has closed all its connections: its process has most "
+      "likely exited. At most worker.lease."));
   table.push_back(Duration(
       "round.late_warning", [](Settings& s) -> absl::Duration& { return Core(s).late_warning; },
       "5s", kShortest, kLongest,
-      "After so long the log, the metrics and `basinctl rounds` name whom a round waits for."));
+      "When a round has waited this long, the log, the metrics and `basinctl rounds` name the "
+      "workers that it waits for."));
   table.push_back(Choice(
       "round.late_policy", +[](Settings& s) -> LatePolicy& { return Core(s).late_policy; },
       {"wait", "evict"}, "wait",
-      "What happens to a worker that lives but is late: rounds wait for it (rank 0 evaluates or "
-      "writes a checkpoint), or it is evicted after round.evict_late_after."));
+      "How to treat a worker that is alive but late. wait: rounds wait for it (rank 0 may evaluate "
+      "or write a checkpoint); evict: it is evicted after round.evict_late_after."));
   table.push_back(Duration(
       "round.evict_late_after",
       [](Settings& s) -> absl::Duration& { return Core(s).evict_late_after; }, "none",
       absl::Milliseconds(100), kLongest,
-      "How long a round waits for a late worker with round.late_policy evict.", true));
+      "The time after which a late worker is evicted, with round.late_policy evict.", true));
   table.push_back(Choice(
       "round.loss_policy", +[](Settings& s) -> LossPolicy& { return Core(s).loss_policy; },
       {"shrink", "abort"}, "shrink",
-      "What happens to a round that loses a worker: it goes on with the others, or it is aborted "
-      "and the trainers are told."));
+      "What happens to a round that loses a worker. shrink: it continues with the others; abort: "
+      "it is aborted, and the trainers receive an error."));
   table.push_back(Duration(
       "round.deadlock_timeout",
       [](Settings& s) -> absl::Duration& { return Core(s).deadlock_timeout; }, "1m",
       absl::Milliseconds(500), kLongest,
-      "How long all workers of a job do nothing but wait, each in a round that another one has not "
-      "begun, until these rounds are aborted with an error that names them. none: for ever.",
+      "When every worker of a job waits in a round that another worker has not begun, the rounds "
+      "are aborted after this time, with an error that names them. none: never.",
       true));
   table.push_back(Count(
       "round.norm_alarm", [](Settings& s) -> uint32_t& { return Core(s).norm_alarm; }, "6",
       {0, 1000},
-      "A worker is named in the log and counted when the norm of its gradient is so many standard "
-      "deviations from what is usual in its lane (of the logarithm). 0: never."));
+      "A worker is reported in the log and the metrics when the logarithm of its gradient's norm "
+      "is this many standard deviations from the lane's usual value. 0: never."));
   table.push_back(Duration(
       "job.start_timeout", [](Settings& s) -> absl::Duration& { return Core(s).start_timeout; },
       "5m", absl::Milliseconds(100), kLongest,
-      "How long a new job waits for all its workers before it starts with its min_workers."));
+      "How long a new job waits for all its workers before it starts with at least min_workers."));
   table.push_back(Duration(
       "job.pause_timeout", [](Settings& s) -> absl::Duration& { return Core(s).pause_timeout; },
       "none", absl::Milliseconds(100), kLongest,
-      "How long workers wait in a job that has too few of them, until they are told with an error. "
-      "The round stays open.",
+      "How long workers wait in a job that has too few of them before they receive an error. The "
+      "round stays open.",
       true));
   table.push_back(Duration(
       "job.idle_timeout", [](Settings& s) -> absl::Duration& { return Core(s).idle_job_timeout; },
       "10m", absl::Seconds(1), kLongest,
-      "A job that nobody was connected to for so long is forgotten."));
+      "A job that has had no connection for this time is forgotten."));
   table.push_back(Duration(
       "job.idle_lane_timeout",
       [](Settings& s) -> absl::Duration& { return Core(s).idle_lane_timeout; }, "10m",
       absl::Seconds(1), kLongest,
-      "A call lane that nobody used for so long gives its memory back."));
+      "A call lane that has not been used for this time releases its memory."));
   table.push_back(Duration(
       "recovery.window", [](Settings& s) -> absl::Duration& { return Core(s).recovery_window; },
       "8s", absl::Milliseconds(100), kLongest,
-      "How long a restarted aggregator waits for the workers of a job to come back before it "
-      "decides with those who have."));
+      "How long a restarted aggregator waits for the workers of a job to return before it decides "
+      "with those that have."));
   table.push_back(Choice(
       "recovery.policy", +[](Settings& s) -> RecoveryPolicy& { return Core(s).recovery_policy; },
       {"majority", "any"}, "majority",
-      "Who suffices after the window: a majority of the last members, or whoever is back. With "
-      "any, two aggregators can both go on, each with its part of the workers."));
+      "The workers that are enough for recovery when the window ends. majority: a majority of the "
+      "last members; any: all that have returned. With any, two aggregators can both continue, "
+      "each with a part of the workers."));
   table.push_back(Duration(
       "drain.grace", [](Settings& s) -> absl::Duration& { return Core(s).drain_grace; }, "30s",
       absl::ZeroDuration(), kLongest,
-      "After SIGTERM open rounds have so long to end. On Kubernetes, "
+      "The time that open rounds have to end after SIGTERM. On Kubernetes, "
       "terminationGracePeriodSeconds must be longer."));
   table.push_back(Path(
       "state.file", [](Settings& s) -> std::string& { return s.state_path; },
-      "A file in which the members of each job are written down before they are told. With it a "
-      "restarted aggregator knows for whom to wait. none: it asks the workers."));
+      "A file to which the members of each job are written before they are announced. A restarted "
+      "aggregator reads from it which workers to wait for. none: it asks the workers."));
 }
 
 void AddBounds(std::vector<Option>& table) {
   table.push_back(Bytes(
       "memory.budget", +[](Settings& s) -> uint64_t& { return Core(s).memory_bytes; }, "auto",
       {64 * kMiB, 1024 * kTiB},
-      "For gradients that wait, results that are on their way and what is known of both. gRPC may "
-      "use as much again. auto: 40 % of the memory of the control group or the machine.",
+      "Memory for gradients that wait, results in flight, and their bookkeeping. gRPC may use as "
+      "much again. auto: 40 % of the memory of the control group or the machine.",
       AutomaticBudget));
   table.push_back(Bytes(
       "memory.frame", +[](Settings& s) -> uint64_t& { return Core(s).frame_bytes; }, "1MiB",
@@ -281,21 +283,22 @@ void AddBounds(std::vector<Option>& table) {
   table.push_back(Bytes(
       "memory.window", +[](Settings& s) -> uint64_t& { return Core(s).window_bytes; }, "16MiB",
       {kChunkBytes, kTiB},
-      "What a worker may send ahead of the others on one lane, when there is room. No more than "
-      "grpc.window per data stream is on its way at a time, 8MiB for the usual two; what is beyond "
-      "lets workers be out of step, and what waits here has left the cache when it is needed."));
+      "The bytes that a worker may send ahead of the others on one lane, if there is room. At most "
+      "grpc.window per data stream is in flight at a time, 8MiB for the usual two; more lets "
+      "workers be out of step, but bytes that wait here have left the cache when they are "
+      "needed."));
   table.push_back(Bytes(
       "memory.result_window", +[](Settings& s) -> uint64_t& { return Core(s).result_window_bytes; },
       "8MiB", {kChunkBytes, kTiB},
-      "Results of one lane that not everybody has acknowledged yet: as much as can be on its way "
-      "to a worker (grpc.window per data stream, and a worker opens two). Raise both together "
-      "where the rate times the round trip is more."));
+      "The bytes of results of one lane that some worker has not acknowledged yet. The default is "
+      "what can be in flight to a worker (grpc.window per data stream, and a worker opens two). "
+      "Raise both together where the rate times the round trip is larger."));
   table.push_back(Bytes(
       "memory.idle_buffers", +[](Settings& s) -> uint64_t& { return s.engine.idle_buffer_bytes; },
-      "256MiB", {0, kTiB}, "Memory of results that is kept for the next ones."));
+      "256MiB", {0, kTiB}, "Memory of old results that is kept for the next ones."));
   table.push_back(Count(
       "limits.jobs", [](Settings& s) -> uint32_t& { return Core(s).max_jobs; }, "64", {1, 10000},
-      "Jobs at a time."));
+      "Jobs at the same time."));
   table.push_back(Count(
       "limits.workers", [](Settings& s) -> uint32_t& { return Core(s).max_workers; }, "10000",
       {1, kMaxWorkers}, "Workers of one job."));
@@ -304,27 +307,29 @@ void AddBounds(std::vector<Option>& table) {
       {1, kMaxLanes}, "Lanes of one job that are in use."));
   table.push_back(Count(
       "limits.lane_names", [](Settings& s) -> uint32_t& { return Core(s).max_lane_names; }, "1024",
-      {1, kMaxLanes}, "Lanes of one job, with those that were idle for long."));
+      {1, kMaxLanes},
+      "Lanes of one job, including those that have released their memory "
+      "(job.idle_lane_timeout)."));
   table.push_back(Count(
       "limits.tensors", [](Settings& s) -> uint32_t& { return Core(s).max_tensors; }, "65536",
       {1, kMaxTensors}, "Tensors of one lane."));
   table.push_back(Bytes(
       "limits.lane_bytes", +[](Settings& s) -> uint64_t& { return Core(s).max_lane_bytes; }, "1TiB",
-      {kChunkBytes, 64 * kTiB}, "One copy of the tensors of a lane."));
+      {kChunkBytes, 64 * kTiB}, "The size of one copy of the tensors of a lane."));
   table.push_back(Count(
       "limits.values", [](Settings& s) -> uint32_t& { return Core(s).max_values; }, "65536",
       {1, 1000000}, "Broadcast values of one job."));
   table.push_back(Count(
       "reduce.threads", [](Settings& s) -> uint32_t& { return s.engine.reduce_threads; }, "auto",
       {1, 256},
-      "Threads that add up gradients. auto: half of the processors that the control group or the "
-      "machine gives.",
+      "Threads that add up gradients. auto: half of the processors of the control group or the "
+      "machine.",
       AutomaticThreads));
   table.push_back(Duration(
       "health.stall", [](Settings& s) -> absl::Duration& { return Core(s).stall_threshold; },
       "500ms", kShortest, absl::Minutes(1),
-      "The aggregator woke so much later than it meant to: it was stopped, and extends every "
-      "deadline by what it missed."));
+      "If the aggregator wakes this much later than it intended, it was stopped; it then extends "
+      "every deadline by the time that it missed."));
   table.push_back(Duration(
       "health.live_within", [](Settings& s) -> absl::Duration& { return s.live_within; }, "10s",
       absl::Milliseconds(100), absl::Hours(1),
@@ -332,8 +337,8 @@ void AddBounds(std::vector<Option>& table) {
   table.push_back(Choice(
       "log.level", +[](Settings& s) -> LogLevel& { return s.log_level; },
       {"debug", "info", "warning", "error"}, "info",
-      "The least important lines that are written. debug: every round; info: every change of "
-      "jobs, workers and members."));
+      "The lowest level that is written. debug: every round; info: every change of jobs, workers "
+      "and members."));
 }
 
 }  // namespace

@@ -44,10 +44,10 @@ absl::StatusOr<absl::Duration> ParseDuration(std::string_view text) {
   // Only what begins with a digit: absl also reads signs and "inf".
   const bool number = !text.empty() && (absl::ascii_isdigit(text.front()) || text.front() == '.');
   if (!number || !absl::ParseDuration(Abseil(text), &duration)) {
-    return absl::InvalidArgumentError("write a duration like 500ms, 5s, 1m30s or 2h");
+    return absl::InvalidArgumentError("write a duration such as 500ms, 5s, 1m30s or 2h");
   }
   if (duration == absl::InfiniteDuration()) {
-    return absl::InvalidArgumentError("it is longer than any duration that can be counted");
+    return absl::InvalidArgumentError("it is longer than the largest duration");
   }
   return duration;
 }
@@ -64,12 +64,13 @@ absl::StatusOr<uint64_t> ParseBytes(std::string_view text) {
                                    [&](const ByteUnit& known) { return known.name == unit; });
   if (digits == 0 || found == std::end(kByteUnits)) {
     return absl::InvalidArgumentError(
-        "write a size like 512KiB, 64MiB or 4GiB: a whole number and one of B, KiB, MiB, GiB, TiB");
+        "write a size such as 512KiB, 64MiB or 4GiB: a whole number and one of B, KiB, MiB, GiB, "
+        "TiB");
   }
   uint64_t number = 0;
   if (!absl::SimpleAtoi(Abseil(text.substr(0, digits)), &number) ||
       number > std::numeric_limits<uint64_t>::max() / found->bytes) {
-    return absl::InvalidArgumentError("it is larger than any size that can be counted");
+    return absl::InvalidArgumentError("it is larger than the largest size");
   }
   return number * found->bytes;
 }
@@ -77,7 +78,7 @@ absl::StatusOr<uint64_t> ParseBytes(std::string_view text) {
 absl::StatusOr<uint64_t> ParseCount(std::string_view text) {
   uint64_t number = 0;
   if (text.empty() || DigitsOf(text) != text.size() || !absl::SimpleAtoi(Abseil(text), &number)) {
-    return absl::InvalidArgumentError("write a whole number, like 64");
+    return absl::InvalidArgumentError("write a whole number such as 64");
   }
   return number;
 }

@@ -100,16 +100,17 @@ class Reader {
   // False: there is no sense in reading on.
   bool Take(const YamlEvent& event) {
     if (event.has_anchor_or_tag()) {
-      Say(event.line(), "anchors (&), aliases (*) and tags (!) are not read; write the value out");
+      Say(event.line(),
+          "anchors (&), aliases (*) and tags (!) are not supported; write the value itself");
       return false;
     }
     switch (event.type()) {
       case YAML_DOCUMENT_START_EVENT:
         if (documents_++ == 0) return true;
-        Say(event.line(), "a second document begins here; only one is read");
+        Say(event.line(), "a second document begins here; write only one");
         return false;
       case YAML_SEQUENCE_START_EVENT:
-        Say(event.line(), "no option is a list");
+        Say(event.line(), "no option takes a list");
         return false;
       case YAML_MAPPING_START_EVENT:
         return OpenMapping(event);
@@ -158,9 +159,9 @@ class Reader {
     const std::string place = absl::StrCat(name_, ":", event.line());
     const auto [first, is_new] = lines_.emplace(key, event.line());
     if (!is_new) {
-      Say(event.line(), absl::StrCat(key, " is given twice, first in line ", first->second));
+      Say(event.line(), absl::StrCat(key, " is set twice, first in line ", first->second));
     } else if (event.is_null()) {
-      Say(event.line(), absl::StrCat(key, " has no value; write one, or take the line out"));
+      Say(event.line(), absl::StrCat(key, " has no value; write one, or remove the line"));
     } else {
       findings_.given.push_back({key, event.scalar(), Source::kFile, place});
     }
@@ -168,12 +169,12 @@ class Reader {
 
   void SayUnknown(const std::string& key, size_t line) {
     if (!SectionHelp(key).empty()) {
-      Say(line, absl::StrCat(key, " is a section; write its options below it, indented"));
+      Say(line, absl::StrCat(key, " is a section; write its options below it and indent them"));
       return;
     }
     const std::string nearest = Nearest(key, keys_);
-    Say(line, absl::StrCat(QuoteForError(key), " is no option; ",
-                           nearest.empty() ? "`basind config-schema` lists them"
+    Say(line, absl::StrCat(QuoteForError(key), " is not an option; ",
+                           nearest.empty() ? "`basind config-schema` lists the options"
                                            : "did you mean " + nearest + "?"));
   }
 
@@ -200,8 +201,9 @@ class Reader {
 void ReadYaml(const std::vector<Option>& table, const std::string& name, std::string_view text,
               Findings& findings) {
   if (text.size() > kMaxFileBytes) {
-    findings.problems.push_back(absl::StrCat(
-        name, ": it has ", text.size(), " bytes; a configuration has at most ", kMaxFileBytes));
+    findings.problems.push_back(absl::StrCat(name, ": it has ", text.size(),
+                                             " bytes; a configuration file has at most ",
+                                             kMaxFileBytes));
     return;
   }
   Reader(table, name, text, findings).Read();

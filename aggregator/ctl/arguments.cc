@@ -35,13 +35,13 @@ absl::Status TakeText(const std::string& value, std::string& text) {
 absl::Status TakeNumber(const std::string& value, uint64_t most, uint64_t& number) {
   const absl::StatusOr<uint64_t> parsed = ParseCount(value);
   if (!parsed.ok()) return parsed.status();
-  if (*parsed > most) return Wrong(absl::StrCat("it is at most ", most));
+  if (*parsed > most) return Wrong(absl::StrCat("it must be at most ", most));
   number = *parsed;
   return absl::OkStatus();
 }
 
 absl::Status TakeOutput(const std::string& value, Arguments& arguments) {
-  if (value != "table" && value != "json") return Wrong("it is table or json");
+  if (value != "table" && value != "json") return Wrong("it must be table or json");
   arguments.json = value == "json";
   return absl::OkStatus();
 }
@@ -49,7 +49,7 @@ absl::Status TakeOutput(const std::string& value, Arguments& arguments) {
 absl::Status TakeTimeout(const std::string& value, Arguments& arguments) {
   const absl::StatusOr<absl::Duration> timeout = ParseDuration(value);
   if (!timeout.ok()) return timeout.status();
-  if (*timeout <= absl::ZeroDuration()) return Wrong("it must be longer than nothing");
+  if (*timeout <= absl::ZeroDuration()) return Wrong("it must be longer than 0");
   arguments.timeout = *timeout;
   return absl::OkStatus();
 }
@@ -69,7 +69,7 @@ absl::Status TakeLast(const std::string& value, Arguments& arguments) {
 
 absl::Status TakeExitStatus(const std::string& value, Arguments& arguments) {
   if (absl::SimpleAtoi(value, &arguments.exit_status)) return absl::OkStatus();
-  return Wrong("it is a number: 0 to 255, or minus the signal that ended the process");
+  return Wrong("it must be a number: 0 to 255, or minus the signal that ended the process");
 }
 
 std::vector<Flag> Flags() {
@@ -113,7 +113,7 @@ absl::Status Unknown(const std::string& name, const std::vector<Flag>& flags) {
   known.reserve(flags.size());
   for (const Flag& flag : flags) known.push_back(flag.name);
   const std::string nearest = Nearest(name, known);
-  return Wrong(absl::StrCat(QuoteForError(name), " is no flag; ",
+  return Wrong(absl::StrCat(QuoteForError(name), " is not a flag; ",
                             nearest.empty() ? "see --help" : "did you mean " + nearest + "?"));
 }
 

@@ -248,47 +248,44 @@ const std::vector<Command>& Commands() {
   static const std::vector<Command>& commands = *new std::vector<Command>{
       {"status",
        "",
-       "the service and its jobs",
-       "Says for each job its state and, while it waits, for what.",
+       "show the service and its jobs",
+       "Shows the state of each job and, while it waits, the cause.",
        {"basinctl status", "basinctl status -o json"},
        1,
        1,
        RunStatus},
       {"members",
        "JOB",
-       "the workers of a job",
-       "In the order of their ranks; then who waits to join, spares, and who has finished.",
+       "list the workers of a job",
+       "Lists the members by rank, then joiners, spares, and workers that have finished.",
        {"basinctl members vision"},
        2,
        2,
        RunMembers},
       {"rounds",
        "JOB [--lane=LANE] [--last=N]",
-       "open rounds, whom they wait for, and the last",
-       "Names each worker that a round waits for, and the tensor. --last: how many of the past\n"
-       "rounds of each lane, 2 if it is not said; the aggregator remembers only a few. -o json "
-       "has\n"
-       "all of a reply: op, scales, divisor, effective batch, norms, contributors.",
+       "show open rounds, what they wait for, and the last",
+       "Names a worker that each open round waits for, and the tensor. --last: the number of "
+       "past\nrounds of each lane (2); the aggregator remembers only a few. -o json prints the "
+       "whole\nreply: op, scales, divisor, effective batch, norms, contributors.",
        {"basinctl rounds vision", "basinctl rounds vision --lane=gradients --last=1 -o json"},
        2,
        2,
        RunRounds},
       {"events",
        "[-f] [--job=JOB] [--after=N]",
-       "what happened; -f: and what happens",
-       "The decisions of the aggregator with their reasons, numbered. -f goes on until Ctrl-C, "
-       "and\n"
-       "with --job until that job ends. --after: only those with a higher number.",
+       "show past events; -f: and new ones",
+       "Shows the numbered decisions of the aggregator with their reasons. -f continues until "
+       "Ctrl-C,\nor, with --job, until that job ends. --after: only events with a higher number.",
        {"basinctl events --job=vision", "basinctl events -f --after=1500"},
        1,
        1,
        RunEvents},
       {"drain",
        "worker JOB WORKER | service",
-       "let a worker, or the aggregator, end in order",
-       "A worker ends its round and is not among the next members. The service admits nobody "
-       "more,\n"
-       "ends the open rounds within drain.grace, and exits.",
+       "stop a worker, or the aggregator, in order",
+       "A worker ends its open rounds and is not in the next generation. The service admits no "
+       "more\nworkers, ends the open rounds within drain.grace, and exits.",
        {"basinctl drain worker vision w-7", "basinctl drain service"},
        2,
        4,
@@ -296,45 +293,43 @@ const std::vector<Command>& Commands() {
       {"evict",
        "JOB WORKER [--reason=TEXT]",
        "end a worker's membership now",
-       "The open round goes on without what it has not sent in full. The worker is told the "
-       "reason,\n"
-       "and may come back with the state of the others.",
+       "The open round continues without a contribution that the worker has not sent in full. "
+       "The\nworker receives the reason, and can rejoin with the state of the others.",
        {"basinctl evict vision w-7 --reason='wrong data set'"},
        3,
        3,
        RunEvict},
       {"report-exit",
        "JOB WORKER [--status=N]",
-       "the worker's process has ended: wait no more",
-       "For launchers, which know at once what the aggregator would find out after a lease. "
-       "--status:\n"
-       "of the process; minus the signal that ended it.",
+       "report that a worker's process has ended",
+       "For launchers: without it the aggregator waits for the worker's lease. --status: the "
+       "exit\nstatus of the process, or minus the signal that ended it.",
        {"basinctl report-exit vision w-7 --status=-9"},
        3,
        3,
        RunReportExit},
       {"pause",
        "JOB",
-       "let its workers wait",
-       "No round is opened, and no open one ends, until `basinctl resume`. Nothing is lost.",
+       "suspend a job",
+       "No round opens or ends until `basinctl resume`. Nothing is lost.",
        {"basinctl pause vision"},
        2,
        2,
        RunPause},
       {"resume",
        "JOB",
-       "let them go on",
-       "Ends what `basinctl pause` began.",
+       "resume a suspended job",
+       "Ends a suspension by `basinctl pause`.",
        {"basinctl resume vision"},
        2,
        2,
        RunResume},
       {"recover",
        "JOB",
-       "leave a halted recovery with whoever is back",
-       "A restarted aggregator halts when too few workers are back to know the last round. This "
-       "goes\n"
-       "on with those who are: what only the others had is lost, and is reported.",
+       "end a halted recovery with the workers that are back",
+       "A restarted aggregator halts when too few workers are back to know the last round. "
+       "This\ncommand continues with those that are back: what only the others had is lost, and is "
+       "reported.",
        {"basinctl status", "basinctl recover vision"},
        2,
        2,
@@ -348,11 +343,10 @@ std::string Usage(const Command& command) {
 }
 
 constexpr char kFlagsOfAll[] =
-    "\nflags:\n"
-    "  --address=HOST:PORT   the aggregator's admin.listen (127.0.0.1:29602; also\n"
-    "                        BASIN_ADMIN_ADDRESS)\n"
-    "  -o, --output=FORMAT   table (the default) or json, with the names of the protocol\n"
-    "  --timeout=DURATION    how long to wait for an answer (10s)\n";
+    "\nflags:\n  --address=HOST:PORT   the aggregator's admin.listen (127.0.0.1:29602; also\n      "
+    "                  BASIN_ADMIN_ADDRESS)\n  -o, --output=FORMAT   table (the default) or json, "
+    "with the field names of the protocol\n  --timeout=DURATION    how long to wait for an answer "
+    "(10s)\n";
 
 std::string Examples(const std::vector<std::string>& examples) {
   return absl::StrCat("\nexamples:\n  ", absl::StrJoin(examples, "\n  "), "\n");
@@ -366,14 +360,14 @@ std::string HelpOf(const Command& command) {
 
 std::string Help() {
   std::string text =
-      "basinctl shows what an aggregator does, and changes it.\n\nusage: basinctl COMMAND ... "
+      "basinctl shows and controls a running aggregator.\n\nusage: basinctl COMMAND ... "
       "[flags]\n\ncommands:\n";
   for (const Command& command : Commands()) {
     const std::string usage = Usage(command);
     absl::StrAppend(&text, "  ", usage, std::string(usage.size() < 38 ? 38 - usage.size() : 1, ' '),
                     command.summary, "\n");
   }
-  return absl::StrCat(text, "\n`basinctl COMMAND --help` says more of one.\n", kFlagsOfAll,
+  return absl::StrCat(text, "\n`basinctl COMMAND --help` describes a command.\n", kFlagsOfAll,
                       Examples({"basinctl status", "basinctl rounds vision -o json",
                                 "basinctl events -f --job=vision",
                                 "basinctl evict vision w-7 --reason='wrong data set'"}),
@@ -400,7 +394,7 @@ absl::Status Unknown(const std::string& name) {
   for (const Command& command : Commands()) names.push_back(command.name);
   const std::string nearest = Nearest(name, names);
   return absl::InvalidArgumentError(
-      absl::StrCat(QuoteForError(name), " is no command; ",
+      absl::StrCat(QuoteForError(name), " is not a command; ",
                    nearest.empty() ? "see basinctl --help" : "did you mean " + nearest + "?"));
 }
 
@@ -428,7 +422,7 @@ ExitCode RunBasinctl(const std::vector<std::string>& arguments, const std::strin
     return kExitOk;
   }
   if (read->words.empty()) {
-    return Refuse(absl::InvalidArgumentError("which command? See basinctl --help"));
+    return Refuse(absl::InvalidArgumentError("a command is missing; see basinctl --help"));
   }
   if (command == nullptr) return Refuse(Unknown(read->words[0]));
   if (const absl::Status use = CheckUse(*command, *read); !use.ok()) return Refuse(use);
@@ -436,8 +430,8 @@ ExitCode RunBasinctl(const std::vector<std::string>& arguments, const std::strin
   const absl::Status run = command->run(client);
   if (run.ok()) return kExitOk;
   if (absl::IsUnavailable(run)) {
-    Complain(absl::StrCat("basinctl: nobody answers on ", client.arguments().address,
-                          "; is the aggregator there, and is that its admin.listen?\n"));
+    Complain(absl::StrCat("basinctl: nothing answers on ", client.arguments().address,
+                          "; check that the aggregator runs and that this is its admin.listen\n"));
   }
   return Refuse(run);
 }

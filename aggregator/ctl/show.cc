@@ -82,7 +82,7 @@ std::string WaitedFor(const v1::RoundStatus& past) {
 std::string Show(const v1::ServiceStatus& status) {
   return PrintableText(
              absl::StrCat("basind ", status.version(), ", ",
-                          status.draining() ? "ending" : "serving", " for ",
+                          status.draining() ? "draining" : "serving", " for ",
                           Span(status.uptime_ns()), ", term ", status.term(), ", ", status.jobs(),
                           " jobs, ", status.workers(), " workers, memory ",
                           Size(status.buffer_bytes()), " of ", Size(status.buffer_limit_bytes())),

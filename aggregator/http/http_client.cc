@@ -34,7 +34,8 @@ absl::StatusOr<HttpPage> GetPage(const Address& address, const std::string& path
   const std::unique_ptr<mg_connection, Close> connection(
       mg_connect_client(asked.host.c_str(), asked.port, 0, error, sizeof(error)));
   if (connection == nullptr) {
-    return absl::UnavailableError(absl::StrCat("Nobody answers on ", ToString(asked), ": ", error));
+    return absl::UnavailableError(
+        absl::StrCat("Nothing answers on ", ToString(asked), ": ", error));
   }
   const std::string request =
       absl::StrCat("GET ", path, " HTTP/1.0\r\nHost: ", ToString(asked), "\r\n\r\n");

@@ -34,7 +34,7 @@ std::string PathOf(std::string_view target) {
 RequestSoFar ReadRequest(std::string_view bytes) {
   if (bytes.empty()) return {};
   if (!absl::ascii_isupper(static_cast<unsigned char>(bytes.front()))) {
-    return Refused(400, "This is no HTTP request. The port speaks HTTP/1.1 without TLS.");
+    return Refused(400, "This is not an HTTP request. The port speaks HTTP/1.1 without TLS.");
   }
   if (absl::StartsWith({bytes.data(), bytes.size()}, "PRI ")) {
     return Refused(400, "The port speaks HTTP/1.1, not HTTP/2.");
@@ -43,14 +43,14 @@ RequestSoFar ReadRequest(std::string_view bytes) {
                      bytes.find("\n\n") != std::string_view::npos;
   if (!ended) {
     if (bytes.size() < kMostRequestBytes) return {};
-    return Refused(431, "A request has at most 4096 bytes here.");
+    return Refused(431, "A request may have at most 4096 bytes.");
   }
   std::string_view line = bytes.substr(0, bytes.find('\n'));
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
   const std::vector<std::string> words =
       absl::StrSplit(absl::string_view(line.data(), line.size()), ' ');
   if (words.size() != 3 || !absl::StartsWith(words[2], "HTTP/1.")) {
-    return Refused(400, "This is no request of HTTP/1.1.");
+    return Refused(400, "This is not an HTTP/1.1 request.");
   }
   RequestSoFar request;
   request.complete = true;

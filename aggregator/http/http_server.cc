@@ -309,7 +309,8 @@ class HttpServer::Loop {
       changed_.NotifyAll();
     }
     if (!ordered) {
-      return Reply(connection, TextOf(Plain(503, "Too many ask for this page.\n"), with_body));
+      return Reply(connection,
+                   TextOf(Plain(503, "Too many requests for this page are open.\n"), with_body));
     }
     connection.state = State::kWaiting;
   }
@@ -397,8 +398,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Address& add
     return absl::UnavailableError(
         absl::StrCat("http.listen: cannot listen on ", ToString(address), ": ",
                      std::string(listener.status().message()),
-                     ". Check that the address is one of this host's and that nobody else has the "
-                     "port, or choose another with --http-listen."));
+                     ". Check that the address belongs to this host and that no other process uses "
+                     "the port, or choose another with --http-listen."));
   }
   server->loop_ = std::make_unique<Loop>(std::move(probes), std::move(pages));
   if (!server->loop_->ok()) {

@@ -115,7 +115,8 @@ std::string Log::Queue::Take() {
     LogLine line;
     line.level = LogLevel::kWarning;
     line.event = "log_dropped";
-    line.reason = absl::StrCat(count, " lines were dropped: the reader of the log is too slow.");
+    line.reason =
+        absl::StrCat(count, " lines were dropped because the reader of the log is too slow.");
     lines += FormatLine(line, absl::Now());
   }
   return lines;

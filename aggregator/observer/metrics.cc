@@ -112,44 +112,51 @@ class ResultSeries {
   }
 
  private:
-  Scraped info_ = Gauge("basin_result_info", "1, with what the lane's last round was asked for.");
-  Scraped generation_ =
-      Gauge("basin_result_generation", "Version of the members when the last result was reduced.");
+  Scraped info_ =
+      Gauge("basin_result_info", "1, with the reduction of the lane's last round in the labels.");
+  Scraped generation_ = Gauge("basin_result_generation",
+                              "Generation of the members when the last result was reduced.");
   Scraped world_size_ =
       Gauge("basin_world_size", "Members of the job when the lane's last result was reduced.");
   Scraped contributors_ = Gauge("basin_contributors", "Workers counted in the lane's last result.");
-  Scraped divisor_ = Gauge("basin_divisor", "What the lane's last result was divided by.");
-  Scraped weights_ =
-      Gauge("basin_sum_of_weights", "Of the contributors; their number without weights.");
+  Scraped divisor_ = Gauge("basin_divisor", "Divisor of the lane's last result.");
+  Scraped weights_ = Gauge(
+      "basin_sum_of_weights",
+      "Sum of the contributors' weights in the lane's last result; without weights, their number.");
   Scraped samples_ = Gauge("basin_effective_batch_samples", "Samples of the lane's last result.");
   Scraped tokens_ = Gauge("basin_effective_batch_tokens", "Tokens of the lane's last result.");
   Scraped micro_batches_ =
       Gauge("basin_effective_batch_micro_batches", "Micro-batches of the lane's last result.");
   Scraped overflow_ =
-      Gauge("basin_result_overflow", "1 if a number of the lane's last result went out of range.");
-  Scraped prescale_ = Gauge("basin_prescale", "Of the lane's last result, as used.");
-  Scraped postscale_ = Gauge("basin_postscale", "Of the lane's last result, as used.");
-  Scraped predivide_ = Gauge("basin_predivide", "Of the lane's last result, as used.");
-  Scraped loss_scale_ = Gauge("basin_loss_scale", "That the workers agreed on; never applied.");
+      Gauge("basin_result_overflow", "1 if a number of the lane's last result overflowed.");
+  Scraped prescale_ = Gauge("basin_prescale", "Prescale of the lane's last result, as used.");
+  Scraped postscale_ = Gauge("basin_postscale", "Postscale of the lane's last result, as used.");
+  Scraped predivide_ = Gauge("basin_predivide", "Predivide of the lane's last result, as used.");
+  Scraped loss_scale_ = Gauge("basin_loss_scale",
+                              "Loss scale of the lane's last result: the workers agreed on it, and "
+                              "Basin does not apply it.");
   Scraped norm_ = Gauge("basin_gradient_norm", "2-norm of the lane's last result.");
-  Scraped tensor_norms_ = Gauge("basin_tensor_gradient_norm",
-                                "2-norm of a tensor of the lane's last result; of the first 256.");
+  Scraped tensor_norms_ =
+      Gauge("basin_tensor_gradient_norm",
+            "2-norm of a tensor of the lane's last result, for the first 256 tensors.");
   Scraped nonfinite_ =
       Gauge("basin_nonfinite_element",
-            "Where the first input of the lane's last result was that was not finite.");
+            "Element of the first input of the lane's last round that was not finite.");
 };
 
 void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
-  Scraped states = Gauge("basin_job_state", "1 for the state that the job is in.");
-  Scraped generation = Gauge("basin_generation", "Version of the job's members, within the term.");
+  Scraped states = Gauge("basin_job_state", "1 for the current state of the job.");
+  Scraped generation =
+      Gauge("basin_generation", "Generation of the job's members, within the term.");
   Scraped members = Gauge("basin_members", "Workers of the job in each state.");
-  Scraped heard = Gauge("basin_worker_last_seen_seconds",
-                        "Since the member was last heard; of a job's first 256 members.");
+  Scraped heard =
+      Gauge("basin_worker_last_seen_seconds",
+            "Seconds since the last message of the member, for a job's first 256 members.");
   Scraped rounds = Gauge("basin_round", "Number of the lane's open or next round.");
   Scraped open = Gauge("basin_round_open", "1 while the lane's round is open.");
   Scraped stalled =
       Gauge("basin_workers_without_credit",
-            "Workers that wait for room before they may send more to the open round.");
+            "Workers that wait for room before they can send more to the open round.");
   ResultSeries results;
   for (const JobSnapshot& job : snapshot.jobs) {
     states.Add({{kJob, job.job}, {"state", job.state}}, 1);
@@ -177,47 +184,46 @@ void AddJobs(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
 void AddService(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
   const RunnerCounters& counters = snapshot.counters;
   const auto number = [](uint64_t value) { return static_cast<double>(value); };
+  families.push_back(Sum("basin_contribution_bytes_total", "Payload bytes of received gradients.")
+                         .Add(number(counters.contribution_bytes))
+                         .Take());
+  families.push_back(Sum("basin_result_bytes_total",
+                         "Payload bytes of sent results, counted once for each receiver.")
+                         .Add(number(counters.result_bytes))
+                         .Take());
   families.push_back(
-      Sum("basin_contribution_bytes_total", "Payload of gradients that arrived whole.")
-          .Add(number(counters.contribution_bytes))
-          .Take());
-  families.push_back(
-      Sum("basin_result_bytes_total", "Payload of results that was sent, once for each receiver.")
-          .Add(number(counters.result_bytes))
-          .Take());
-  families.push_back(
-      Sum("basin_checksum_failures_total", "Frames whose bytes did not have their digest.")
+      Sum("basin_checksum_failures_total", "Frames whose bytes did not match their digest.")
           .Add(number(counters.corrupt_frames))
           .Take());
-  families.push_back(
-      Sum("basin_results_resent_total", "Frames sent again after a data stream was lost.")
-          .Add(number(counters.results_resent))
-          .Take());
+  families.push_back(Sum("basin_results_resent_total",
+                         "Frames that were sent again after the loss of a data stream.")
+                         .Add(number(counters.results_resent))
+                         .Take());
   families.push_back(Sum("basin_reductions_total", "Ranges of chunks that were added up.")
                          .Add(number(counters.reductions))
                          .Take());
   families.push_back(
-      Sum("basin_reduce_seconds_total", "What that took, of all reduce threads together.")
+      Sum("basin_reduce_seconds_total", "Time spent on reductions, summed over all reduce threads.")
           .Add({{"device", "cpu"}}, counters.reduce_seconds)
           .Take());
-  families.push_back(Sum("basin_nonfinite_total",
-                         "Ranges of chunks with an input that is not a number, or infinite.")
-                         .Add(number(counters.nonfinite_reductions))
+  families.push_back(
+      Sum("basin_nonfinite_total", "Ranges of chunks with an input that was NaN or infinite.")
+          .Add(number(counters.nonfinite_reductions))
+          .Take());
+  families.push_back(Gauge("basin_buffer_bytes", "Memory by purpose; reserved includes the others.")
+                         .Add({{"kind", "reserved"}}, number(snapshot.reserved_bytes))
+                         .Add({{"kind", "parked"}}, number(snapshot.parked_bytes))
+                         .Add({{"kind", "result"}}, number(snapshot.result_bytes))
                          .Take());
   families.push_back(
-      Gauge("basin_buffer_bytes", "Memory by what it is for: reserved includes the others.")
-          .Add({{"kind", "reserved"}}, number(snapshot.reserved_bytes))
-          .Add({{"kind", "parked"}}, number(snapshot.parked_bytes))
-          .Add({{"kind", "result"}}, number(snapshot.result_bytes))
-          .Take());
-  families.push_back(
       Gauge("basin_buffer_limit_bytes", "memory.budget.").Add(number(snapshot.limit_bytes)).Take());
-  families.push_back(
-      Gauge("basin_jobs", "Jobs that are known.").Add(number(snapshot.jobs.size())).Take());
+  families.push_back(Gauge("basin_jobs", "Jobs that the aggregator knows.")
+                         .Add(number(snapshot.jobs.size()))
+                         .Take());
   families.push_back(
       Gauge("basin_sessions", "Session streams.").Add(number(snapshot.sessions)).Take());
   families.push_back(Gauge("basin_streams", "Data streams.").Add(number(snapshot.streams)).Take());
-  families.push_back(Gauge("basin_draining", "1 while the aggregator ends.")
+  families.push_back(Gauge("basin_draining", "1 while the aggregator drains.")
                          .Add(snapshot.draining ? 1 : 0)
                          .Take());
 }
@@ -244,26 +250,27 @@ struct Metrics::JobSeries {
 Metrics::Metrics(std::string version)
     : version_(std::move(version)),
       events_(CounterFamily(registry_, "basin_events_total",
-                            "Decisions of each kind, as they are named in the log.")),
-      rounds_(CounterFamily(registry_, "basin_rounds_total", "Rounds that have their verdict.")),
+                            "Decisions by kind, with the names that the log uses.")),
+      rounds_(CounterFamily(registry_, "basin_rounds_total", "Rounds that have a verdict.")),
       attempts_(CounterFamily(registry_, "basin_attempts_restarted_total",
                               "Rounds that lost a worker and were reduced again.")),
       evictions_(CounterFamily(registry_, "basin_evictions_total",
                                "Workers that were lost, or replaced by a newer process.")),
       contributions_(CounterFamily(registry_, "basin_contributions_total",
-                                   "Contributions that were not counted, by why.")),
+                                   "Contributions that were not counted, by reason.")),
       unusual_(CounterFamily(registry_, "basin_contributions_unusual_total",
-                             "Contributions that began to be far from the usual norm, or not "
-                             "finite. They were counted.")),
-      late_(CounterFamily(registry_, "basin_workers_late_total",
-                          "How often a round waited longer than round.late_warning for a worker.")),
+                             "Times that a worker's contributions became not finite or far from "
+                             "the usual norm. They were counted.")),
+      late_(
+          CounterFamily(registry_, "basin_workers_late_total",
+                        "Times that a round waited longer than round.late_warning for a worker.")),
       durations_(BuildHistogram()
                      .Name("basin_round_duration_seconds")
-                     .Help("From the first begin of a round to its verdict.")
+                     .Help("Time from the first begin of a round to its verdict.")
                      .Register(registry_)),
       stragglers_(BuildHistogram()
                       .Name("basin_straggler_wait_seconds")
-                      .Help("How long a round waited for its last worker alone.")
+                      .Help("Time that a round waited for its last worker alone.")
                       .Register(registry_)),
       state_file_failures_(CounterFamily(registry_, "basin_state_file_failures_total",
                                          "Times that the state file could not be written.")
@@ -384,10 +391,10 @@ std::string Metrics::Text(const std::optional<Snapshot>& snapshot, absl::Duratio
                            .Take());
   }
   families.push_back(
-      Gauge("basin_loop_delay_seconds", "How long the oldest event has waited for the event loop.")
+      Gauge("basin_loop_delay_seconds", "Time that the oldest event has waited for the event loop.")
           .Add(absl::ToDoubleSeconds(loop_delay))
           .Take());
-  families.push_back(Gauge("basin_build_info", "1, with what runs in the labels.")
+  families.push_back(Gauge("basin_build_info", "1, with the version in a label.")
                          .Add({{"version", version_}}, 1)
                          .Take());
   for (MetricFamily& family : ProcessMetrics()) families.push_back(std::move(family));

@@ -85,7 +85,7 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path) {
     if (count == 0) return text;
     text.append(piece, 0, static_cast<size_t>(count));
   }
-  return absl::DataLossError("it is too long");
+  return absl::DataLossError("it is too large");
 }
 
 }  // namespace
@@ -107,8 +107,8 @@ absl::StatusOr<WrittenState> DiskStateFile::Load() {
     return absl::Status(
         state.status().code(),
         absl::StrCat(why,
-                     ". Nothing of it is used; this is a new term, and members are asked what they "
-                     "remember.",
+                     ". The aggregator ignores it, starts a new term, and asks the members for "
+                     "what they remember.",
                      moved ? absl::StrCat(" The file was moved to ", Aside(), ".") : ""));
   }
   state_ = *state;
@@ -138,7 +138,7 @@ absl::Status DiskStateFile::SetAside() {
   if (!unread_) return absl::OkStatus();
   // Somebody else may have moved it meanwhile.
   if (std::rename(path_.c_str(), Aside().c_str()) != 0 && errno != ENOENT) {
-    return SystemError(path_, "moved aside, and what it holds could not be read");
+    return SystemError(path_, "moved aside, and its content could not be read");
   }
   unread_ = false;
   return absl::OkStatus();
@@ -148,8 +148,8 @@ absl::Status DiskStateFile::Write() {
   if (absl::Status moved = SetAside(); !moved.ok()) return moved;
   const std::string text = EncodeState(state_);
   if (text.size() > kMaxStateBytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("The state file ", path_, " would become too long: ", text.size(), " bytes."));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "The state file ", path_, " would become too large: ", text.size(), " bytes."));
   }
   const std::string beside = path_ + ".new";
   absl::Status written = WriteDurably(beside, text);

@@ -43,7 +43,7 @@ class Lines {
     absl::StatusOr<std::string> line = Next();
     if (!line.ok()) return line.status();
     std::vector<std::string> found = absl::StrSplit(*line, ' ');
-    if (found.size() != words) return Wrong("it does not have its words");
+    if (found.size() != words) return Wrong("it has the wrong words");
     return found;
   }
 
@@ -80,14 +80,14 @@ absl::Status ReadJob(Lines& lines, WrittenState& state) {
                     ReadNumber(word[5], job.term) && word[6] == "generation" &&
                     ReadGeneration(word[7], job.membership.generation) && word[8] == "members" &&
                     ReadNumber(word[9], members) && members <= kMaxWorkers;
-  if (!good) return lines.Wrong("it is no job");
+  if (!good) return lines.Wrong("it is not a job");
   for (uint64_t i = 0; i < members; ++i) {
     absl::StatusOr<std::string> worker = lines.Next();
     if (!worker.ok()) return worker.status();
-    if (!CheckWorkerId(*worker).ok()) return lines.Wrong("it is no worker");
+    if (!CheckWorkerId(*worker).ok()) return lines.Wrong("it is not a worker");
     job.membership.members.push_back(*std::move(worker));
   }
-  if (!state.jobs.emplace(word[1], std::move(job)).second) return lines.Wrong("a job twice");
+  if (!state.jobs.emplace(word[1], std::move(job)).second) return lines.Wrong("it has a job twice");
   return absl::OkStatus();
 }
 
@@ -108,17 +108,17 @@ absl::StatusOr<WrittenState> DecodeState(std::string_view text) {
   Lines lines(text);
   const absl::StatusOr<std::string> first = lines.Next();
   if (!first.ok()) return first.status();
-  if (*first != kFirstLine) return lines.Wrong("it is no state file of this version");
+  if (*first != kFirstLine) return lines.Wrong("it is not a state file of this version");
   const absl::StatusOr<std::string> checksum = lines.Next();
   if (!checksum.ok()) return checksum.status();
   if (*checksum != ChecksumLine(lines.rest())) {
-    return lines.Wrong("the checksum is another than that of the text below it");
+    return lines.Wrong("the checksum does not match the text below it");
   }
   WrittenState state;
   const absl::StatusOr<std::vector<std::string>> term = lines.NextWords(2);
   if (!term.ok()) return term.status();
   if ((*term)[0] != "term" || !ReadNumber((*term)[1], state.term)) {
-    return lines.Wrong("it is no term");
+    return lines.Wrong("it is not a term");
   }
   while (!lines.rest().empty()) {
     if (absl::Status read = ReadJob(lines, state); !read.ok()) return read;

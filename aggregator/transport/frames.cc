@@ -18,7 +18,7 @@ absl::StatusOr<FrameContent> ContentOf(wire::FrameHeader&& header) {
   }
   if (header.encoding.wire_dtype != DType::kUnspecified) {
     return absl::InvalidArgumentError(
-        absl::StrCat("A supplied result came as ", DTypeName(header.encoding.wire_dtype),
+        absl::StrCat("A supplied result was sent as ", DTypeName(header.encoding.wire_dtype),
                      "; supplied results travel in the tensor's own dtype. Update the "
                      "client library."));
   }
@@ -29,7 +29,7 @@ absl::StatusOr<FrameContent> ContentOf(wire::FrameHeader&& header) {
     return ValueFrame{std::move(value->key), value->first, value->count};
   }
   return absl::InvalidArgumentError(
-      "A worker sent a frame on a data stream that only the aggregator sends. Update the client "
+      "A worker sent a data frame of a kind that only the aggregator may send. Update the client "
       "library.");
 }
 

@@ -138,7 +138,7 @@ std::map<std::string, std::string> Newcomers::Look() {
     const std::optional<uint64_t> received = ReceivedBytes(newcomer.descriptor);
     if (newcomer.calls > kMostCalls) {
       what = absl::StrCat("It began ", newcomer.calls,
-                          " calls on one connection, and nothing that makes sense came on any.");
+                          " calls on one connection, and none of them received a valid message.");
     } else if (received.has_value()) {
       const uint64_t most = newcomer.calls == 0
                                 ? kMostBeforeACall

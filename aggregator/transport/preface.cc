@@ -28,8 +28,8 @@ constexpr size_t kMostWaiting = 4096;
 
 constexpr std::string_view kAnswerToHttp1 =
     "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: "
-    "close\r\n\r\n"
-    "This port speaks gRPC, for workers. Probes and metrics are on another one (http.listen).\n";
+    "close\r\n\r\nThis port speaks gRPC, for workers. Probes and metrics are on another port "
+    "(http.listen).\n";
 
 void SetLowWater(int descriptor, int bytes) {
   setsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
@@ -123,7 +123,7 @@ void PrefaceCheck::Run() {
     for (const int descriptor : arrived) {
       if (waiting_.size() >= kMostWaiting) {
         RefuseFor(waiting_.front().descriptor,
-                  "It said nothing for longest of many that connected at once.");
+                  "Too many peers connected at once, and it was silent for the longest time.");
         waiting_.pop_front();
       }
       // Readable once all of it is there, or the other end has closed.
@@ -137,7 +137,7 @@ bool PrefaceCheck::Look(int descriptor, bool time_is_up) {
   char bytes[kPreface.size()];
   const ssize_t count = recv(descriptor, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-    if (time_is_up) RefuseFor(descriptor, "It connected and said nothing.");
+    if (time_is_up) RefuseFor(descriptor, "It connected and sent nothing.");
     return !time_is_up;
   }
   if (count <= 0) {  // Gone again, without a word: a probe of the port.
@@ -155,9 +155,9 @@ bool PrefaceCheck::Look(int descriptor, bool time_is_up) {
     if (poll(&end, 1, 0) == 0) return true;  // The rest may come.
   }
   if (begin.size() >= 2 && begin[0] == '\x16' && begin[1] == '\x03') {
-    RefuseFor(descriptor,
-              "It speaks TLS, and there is none on this port: give the client an address without "
-              "TLS.");
+    RefuseFor(
+        descriptor,
+        "It speaks TLS, which this port does not support: give the client an address without TLS.");
   } else if (LooksLikeHttp1(begin) && begin.substr(0, 4) != "PRI ") {
     static_cast<void>(send(descriptor, kAnswerToHttp1.data(), kAnswerToHttp1.size(),
                            MSG_NOSIGNAL | MSG_DONTWAIT));
@@ -167,10 +167,10 @@ bool PrefaceCheck::Look(int descriptor, bool time_is_up) {
     while (recv(descriptor, unread, sizeof unread, MSG_DONTWAIT) > 0) {
     }
     RefuseFor(descriptor,
-              "It speaks HTTP/1, and this port speaks gRPC; probes and metrics are on another one "
+              "It speaks HTTP/1, but this port speaks gRPC; probes and metrics are on another port "
               "(http.listen).");
   } else {
-    RefuseFor(descriptor, "It does not begin as gRPC does.");
+    RefuseFor(descriptor, "It does not speak gRPC.");
   }
   return false;
 }

@@ -87,7 +87,7 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
   if (!listener.ok()) {
     return absl::UnavailableError(absl::StrCat(
         "Cannot listen on ", options_.address, ": ", std::string(listener.status().message()),
-        ". Check that the address is one of this host's and that nobody else has the port."));
+        ". Check that the address belongs to this host and that no other process uses the port."));
   }
   engine_ = &engine;
   registry_ = std::make_unique<Registry>(engine, options_.report);

@@ -16,8 +16,8 @@ absl::Status SessionReactor::Take(const grpc::ByteBuffer& message) {
   if (!taken.ok()) {
     return absl::Status(
         taken.status().code(),
-        absl::StrCat("A message of ", session_.has_value() ? who_ : "a session that begins",
-                     " cannot be taken: ", taken.status().message()));
+        absl::StrCat("A message of ", session_.has_value() ? who_ : "a session without a hello",
+                     " was refused: ", taken.status().message()));
   }
   if (!taken->has_value()) return absl::OkStatus();
   ToAggregator& decoded = (*taken)->message;
@@ -25,7 +25,7 @@ absl::Status SessionReactor::Take(const grpc::ByteBuffer& message) {
     const auto* hello = std::get_if<Hello>(&decoded);
     if (hello == nullptr) {
       return absl::InvalidArgumentError(
-          "A session began with another message than Hello. Say hello first, and wait for the "
+          "A session began with a message other than Hello. Send a Hello first, and wait for the "
           "answer.");
     }
     who_ = absl::StrCat("worker ", hello->worker, " of job ", hello->job);

@@ -218,11 +218,13 @@ void StreamReactor::IntroductionIsOverdue() {
   ++counters_.silent_calls;
   const std::string time = absl::FormatDuration(limits_.introduction);
   Fail(absl::DeadlineExceededError(
-      bytes > 0 ? absl::StrCat("The first message of the stream did not arrive whole within ", time,
-                               ": ", bytes, " bytes of it came. Look at the network on the way.")
-                : absl::StrCat("The stream was opened and nothing came on it for ", time,
-                               ". Say what it is for (Hello on a session, Bind on a data stream) "
-                               "first.")));
+      bytes > 0
+          ? absl::StrCat("The first message of the stream did not arrive whole within ", time, ": ",
+                         bytes,
+                         " bytes of it arrived. Check the network between worker and aggregator.")
+          : absl::StrCat(
+                "The stream was opened, and no message arrived on it for ", time,
+                ". Send its first message (Hello on a session, Bind on a data stream) at once.")));
 }
 
 // ---- writing
@@ -242,10 +244,11 @@ void StreamReactor::Write(grpc::ByteBuffer message) {
   }
   if (waiting > limits_.queue_bytes) {
     ++counters_.slow_readers;
-    Close(absl::ResourceExhaustedError(absl::StrCat(
-              waiting, " bytes wait to be read by the worker, more than the ", limits_.queue_bytes,
-              " that are kept for one stream. Read what the aggregator sends.")),
-          Rest::kDrop);
+    Close(
+        absl::ResourceExhaustedError(absl::StrCat(
+            waiting, " bytes wait for the worker to read them, more than the ", limits_.queue_bytes,
+            " that are kept for one stream. Read the messages of the aggregator.")),
+        Rest::kDrop);
     return;
   }
   Drive();

@@ -443,7 +443,7 @@ TEST_F(AdminTest, Fault_N10_ARequestThatIsNoMessageIsAnsweredInWords) {
     EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
     EXPECT_THAT(std::string(end.message()),
                 AllOf(HasSubstr(absl::StrCat("/basin.v1.Admin/", method)),
-                      HasSubstr("no message of protocol buffers"), HasSubstr("admin.proto")));
+                      HasSubstr("not a valid protobuf message"), HasSubstr("admin.proto")));
   }
 }
 

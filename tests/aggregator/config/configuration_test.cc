@@ -187,8 +187,8 @@ TEST(Mistakes, AFlagWithoutItsValueOrGivenTwiceIsNamed) {
   EXPECT_THAT(ProblemsOf({{"--worker-lease", "--grpc-insecure"}, {}, ""}),
               HasSubstr("--worker-lease needs a value"));
   EXPECT_THAT(ProblemsOf({{"--worker-lease=6s", "--worker-lease=7s"}, {}, ""}),
-              HasSubstr("given twice"));
-  EXPECT_THAT(ProblemsOf({{"lease"}, {}, ""}), HasSubstr("\"lease\" is not expected here"));
+              HasSubstr("set twice"));
+  EXPECT_THAT(ProblemsOf({{"lease"}, {}, ""}), HasSubstr("\"lease\" is not a flag"));
 }
 
 TEST(Mistakes, AnUnknownVariableIsAnsweredWithTheNearest) {
@@ -255,7 +255,7 @@ TEST(Yaml, AnUnknownKeyIsAnsweredWithTheNearest) {
   EXPECT_THAT(ProblemsOf({{}, {}, "worker:\n  leese: 5s\n"}),
               AllOf(HasSubstr("basind.yaml:2"), HasSubstr("did you mean worker.lease?")));
   EXPECT_THAT(ProblemsOf({{}, {}, "lease: 5s\n"}), HasSubstr("did you mean worker.lease?"));
-  EXPECT_THAT(ProblemsOf({{}, {}, "a: {b: {c: d}}\n"}), HasSubstr("\"a.b.c\" is no option"));
+  EXPECT_THAT(ProblemsOf({{}, {}, "a: {b: {c: d}}\n"}), HasSubstr("\"a.b.c\" is not an option"));
   EXPECT_THAT(ProblemsOf({{}, {}, "worker: 5s\n"}), HasSubstr("worker is a section"));
 }
 

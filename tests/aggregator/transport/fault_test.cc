@@ -193,8 +193,8 @@ TEST(TransportReports, Fault_S6_WhoSpeaksSomethingElseIsReported) {
       {"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n", "127.0.0.1 It speaks HTTP/1"},
       // Shorter than what gRPC begins with.
       {"GET / HTTP/1.0\r\n\r\n", "127.0.0.1 It speaks HTTP/1"},
-      {"", "127.0.0.1 It connected and said nothing"},
-      {"hello, is this a printer?", "127.0.0.1 It does not begin as gRPC does"}};
+      {"", "127.0.0.1 It connected and sent nothing"},
+      {"hello, is this a printer?", "127.0.0.1 It does not speak gRPC"}};
   for (const auto& [bytes, text] : foreigners) {
     const size_t before = reported().size();
     RawHttp2 connection(loopback.port);
@@ -210,7 +210,7 @@ TEST(TransportReports, Fault_S6_WhoSpeaksSomethingElseIsReported) {
   EXPECT_EQ(stream.AwaitEnd().code(), StatusCode::kInvalidArgument);
   Await([&] { return reported().size() == 6; });
   EXPECT_THAT(reported().back(),
-              HasSubstr("127.0.0.1 A message of a session that begins cannot be"));
+              HasSubstr("127.0.0.1 A message of a session without a hello was refused"));
   // And who begins as it should is served, in whatever pieces that comes.
   RawHttp2 slow(loopback.port);
   slow.Send("PRI * HTT");
