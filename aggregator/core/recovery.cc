@@ -52,24 +52,18 @@ Agreement Compare(const LaneHistory* mine, const LaneHistory& newest) {
 // The history the job goes on with: the longest; of two that differ at the same length, the one
 // that more workers hold, then the one with more verdict records, then the lowest worker id.
 const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const std::string& name) {
-  const LaneHistory* newest = nullptr;
-  size_t newest_votes = 0;
+  std::map<std::pair<RoundNumber, uint64_t>, size_t> votes;  // By last verdict and chain.
   for (const auto& [id, hello] : hellos) {
-    const LaneHistory* lane = FindLane(hello, name);
-    if (lane == nullptr || !HasHistory(hello)) continue;
-    size_t votes = 0;
-    for (const auto& [other_id, other] : hellos) {
-      const LaneHistory* theirs = FindLane(other, name);
-      votes += theirs != nullptr && theirs->last_verdict == lane->last_verdict &&
-               theirs->chain == lane->chain;
-    }
-    const auto rank = [](const LaneHistory& history, size_t agree) {
-      return std::make_tuple(history.last_verdict, agree, history.verdicts.size());
-    };
-    if (newest == nullptr || rank(*newest, newest_votes) < rank(*lane, votes)) {
-      newest = lane;
-      newest_votes = votes;
-    }
+    if (const LaneHistory* lane = FindLane(hello, name)) ++votes[{lane->last_verdict, lane->chain}];
+  }
+  const auto rank = [&](const LaneHistory& history) {
+    return std::make_tuple(history.last_verdict, votes.at({history.last_verdict, history.chain}),
+                           history.verdicts.size());
+  };
+  const LaneHistory* newest = nullptr;
+  for (const auto& [id, hello] : hellos) {
+    const LaneHistory* lane = HasHistory(hello) ? FindLane(hello, name) : nullptr;
+    if (lane != nullptr && (newest == nullptr || rank(*newest) < rank(*lane))) newest = lane;
   }
   return newest;
 }

@@ -190,5 +190,58 @@ void CoreRound(benchmark::State& state) {
 BENCHMARK(CoreRound)->ArgName("workers")->Arg(256)->Unit(benchmark::kMillisecond);
 BENCHMARK(CoreRound)->ArgName("workers")->Arg(10000)->Iterations(1)->Unit(benchmark::kMillisecond);
 
+// The workers of a job report their history to an aggregator that has lost its memory, and the job
+// goes on. Each hello names all members.
+void CoreRecovery(benchmark::State& state) {
+  const auto workers = static_cast<uint32_t>(state.range(0));
+  Hello hello;
+  hello.job = "bench";
+  hello.settings = {workers, workers, workers};
+  hello.membership.generation = {1, 1};
+  for (uint32_t worker = 1; worker <= workers; ++worker) {
+    hello.membership.members.push_back(absl::StrFormat("w%05d", worker));
+  }
+  LaneHistory lane;
+  lane.name = "gradients";
+  lane.layout = MakeModel();
+  lane.last_verdict = 5;
+  lane.chain = 5;
+  hello.lanes.push_back(std::move(lane));
+  Config config;
+  config.memory_bytes = uint64_t{1} << 50;
+  const absl::Time now = absl::FromUnixSeconds(1'000'000'000);
+  double slowest = 0;
+  for (auto _ : state) {
+    Coordinator core(config, now);
+    std::vector<Action> actions;
+    for (uint32_t worker = 1; worker <= workers; ++worker) {
+      core.Step(SessionOpened{worker, worker}, now, actions);
+      hello.worker = hello.membership.members[worker - 1];
+      hello.nonce = worker;
+      hello.incarnation = {1, worker};
+      actions.clear();
+      const std::clock_t begin = std::clock();
+      core.Step(MessageReceived{worker, hello}, now, actions);
+      slowest = std::max(slowest, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+    }
+    const auto welcomed = std::count_if(actions.begin(), actions.end(), [](const Action& action) {
+      const auto* send = std::get_if<Send>(&action);
+      return send != nullptr && std::holds_alternative<Welcome>(send->message);
+    });
+    if (welcomed != workers) {
+      std::fprintf(stderr, "core_bench: %td of %u workers were welcomed\n", welcomed, workers);
+      std::exit(1);
+    }
+  }
+  state.counters["slowest_event_ms"] = slowest * 1e3;
+}
+BENCHMARK(CoreRecovery)
+    ->ArgName("workers")
+    ->Arg(1000)
+    ->Arg(4000)
+    ->Arg(10000)
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
+
 }  // namespace
 }  // namespace basin::aggregator
