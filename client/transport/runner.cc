@@ -39,10 +39,15 @@ void Runner::SessionUp(uint64_t connection, absl::Time now) {
   if (connection == session_connection_) Step(client::SessionUp{}, now);
 }
 
-void Runner::SessionDown(uint64_t connection, const std::string& why, absl::Time now) {
+void Runner::SessionDown(uint64_t connection, const absl::Status& why, absl::Time now) {
   if (connection != session_connection_) return;
+  const bool welcomed = core_.session().phase() == SessionPhase::kWelcomed;
   CloseConnections();
-  Step(client::SessionDown{why}, now);
+  Step(
+      client::SessionDown{absl::StrCat(
+          welcomed ? "The session ended (" : "The session cannot be opened (",
+          absl::StatusCodeToString(why.code()), "): ", absl::StripSuffix(why.message(), "."), ".")},
+      now);
 }
 
 void Runner::MessageReceived(uint64_t connection, ToWorker message, uint64_t bytes,
@@ -100,9 +105,9 @@ void Runner::OpenDue(absl::Time now) {
       });
     }
     void OnDown(const absl::Status& why) override {
-      post_([id = connection_, reason = absl::StrCat("The session ended: ", why.message(), " (",
-                                                     absl::StatusCodeToString(why.code()), ").")](
-                Runner& runner, absl::Time at) { runner.SessionDown(id, reason, at); });
+      post_([id = connection_, why](Runner& runner, absl::Time at) {
+        runner.SessionDown(id, why, at);
+      });
     }
 
    private:

@@ -6,6 +6,8 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "proto/status/detail.h"
 #include "proto/status/status.h"
 
@@ -33,12 +35,20 @@ constexpr Cause kCauses[] = {
      "Its process is stopped, or the network to it is broken; this worker goes on trying"},
     {"ping timeout", "did not answer a keepalive ping",
      "Its process is stopped, or the network to it is broken; this worker goes on trying"},
-    {"dns resolution failed", "has a name that cannot be resolved", "Check the address"},
+    {"dns resolution failed", "has a name that cannot be resolved",
+     "Check the address and the name server; this worker goes on trying"},
     {"failed to connect", "cannot be reached",
      "Check that it runs and that the address is right; this worker goes on trying"},
     {"received message larger than max", "sent a message that is larger than the protocol allows",
      "Check that the address is that of an aggregator"},
 };
+
+// The part of gRPC's text that names the cause. The parts before it name addresses and queries,
+// which differ between two attempts that fail for the same reason.
+absl::string_view Core(absl::string_view said) {
+  const size_t colon = said.rfind(": ");
+  return absl::StripSuffix(colon == absl::string_view::npos ? said : said.substr(colon + 2), ".");
+}
 
 }  // namespace
 
@@ -54,8 +64,8 @@ absl::Status DescribeFailure(const std::string& address, const grpc::Status& sta
     const std::string lower = absl::AsciiStrToLower(said);
     for (const Cause& cause : kCauses) {
       if (!absl::StrContains(lower, cause.text)) continue;
-      text = absl::StrCat("the aggregator at ", address, " ", cause.what, ". ", cause.next,
-                          ". gRPC says: ", said);
+      text = absl::StrCat("the aggregator at ", address, " ", cause.what, " (", Core(said), "). ",
+                          cause.next);
       break;
     }
   }

@@ -815,8 +815,12 @@ TEST(Away, AnAggregatorThatIsNotThereIsToldWithItsAddress) {
   Trainer t("127.0.0.1:1", "w0", 1, {}, Said::Take, &said);
   EXPECT_EQ(basin_await_member(t.worker, BASIN_SECONDS(1) / 5, t.failure.out()),
             BASIN_DEADLINE_EXCEEDED);
-  EXPECT_THAT(t.failure.message(), HasSubstr("127.0.0.1:1"));
-  EXPECT_THAT(said.lines(), Contains(HasSubstr("127.0.0.1:1")));
+  const char* const text =
+      "The session cannot be opened (UNAVAILABLE): the aggregator at 127.0.0.1:1 cannot be reached "
+      "(Connection refused). Check that it runs and that the address is right; this worker goes on "
+      "trying.";
+  EXPECT_THAT(t.failure.message(), HasSubstr(text));
+  EXPECT_THAT(said.lines(), ElementsAre(HasSubstr(text)));
 }
 
 TEST_F(Abi, Fault_A1_ARoundGoesOnWithTheNextAggregator) {

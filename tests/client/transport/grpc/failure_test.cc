@@ -56,6 +56,18 @@ TEST(DescribeFailure, SaysWhatToLookAtWhenNobodyIsThere) {
               HasSubstr("did not answer"));
 }
 
+// Two attempts may ask for different addresses; the log has one line for both.
+TEST(DescribeFailure, IsTheSameForTheSameCause) {
+  const auto failed = [](const std::string& query) {
+    return TextOf(
+        {grpc::StatusCode::UNAVAILABLE,
+         "DNS resolution failed for basin:29600: C-ares status is not ARES_SUCCESS qtype=" + query +
+             " name=basin is_balancer=0: Domain name not found"});
+  };
+  EXPECT_EQ(failed("A"), failed("AAAA"));
+  EXPECT_THAT(failed("A"), HasSubstr("cannot be resolved (Domain name not found). Check"));
+}
+
 TEST(DescribeFailure, QuotesWhatItDoesNotKnow) {
   EXPECT_THAT(TextOf({grpc::StatusCode::INTERNAL, "a teapot"}), HasSubstr("a teapot"));
 }
