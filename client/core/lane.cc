@@ -408,7 +408,9 @@ void Lane::RefuseTensor(const Scope& scope, TensorHandle handle, const Error& wh
 }
 
 void Lane::TakeOpen(const Scope& scope, const OpenRound& open) {
-  if (!started_ || open.round != next()) return;
+  if (!started_) return;
+  if (open.round < next()) awaited_verdict_ = open.round;
+  if (open.round != next()) return;
   if (open.phase == RoundPhase::kPrepared) {
     settlement_.AskWhenPrepared();
   } else {
@@ -493,6 +495,10 @@ Finding Lane::TakeVerdict(const Scope& scope, const VerdictRecord& record, bool 
   if (record.round <= last_verdict_) {
     for (const VerdictRecord& known : verdicts_) {
       if (known.round == record.round && known.chain != record.chain) return conflict();
+    }
+    if (record.round == awaited_verdict_) {
+      awaited_verdict_ = 0;
+      Advance(scope);
     }
     return {};
   }
@@ -608,6 +614,7 @@ void Lane::RegisterAgain(const Scope& scope) {
 
 void Lane::EndSession() {
   in_session_ = false;
+  awaited_verdict_ = 0;
   asked_again_ = 0;
   early_.reset();
   settlement_.EndSession();
@@ -627,7 +634,7 @@ void Lane::LoseStream(const Scope& scope, uint32_t stream) {
 void Lane::Advance(const Scope& scope) {
   if (!scope.welcomed || !in_session_) return;
   settlement_.PumpSupply(scope, Id());
-  if (!round_.has_value()) return;
+  if (!round_.has_value() || awaited_verdict_ > 0) return;
   if (round_->number() == 0 && started_) round_->SetNumber(next());
   if (round_->number() > 0) round_->Advance(scope, Id());
 }

@@ -482,6 +482,28 @@ TEST(JoiningTest, Fault_A5_AVerdictThatAnotherAggregatorToldStandsForStaging) {
   EXPECT_FALSE(worker.Hear(other).HasSent<Staged>()) << "it is not the value that was applied";
 }
 
+// The aggregator takes nothing of round 2 while it has no verdict of round 1.
+TEST(JoiningTest, Fault_A5_ARoundBeginsWhenTheAggregatorHasRuledOnTheOneBefore) {
+  Harness worker;
+  worker.BecomeMember();
+  const VerdictRecord told = worker.FinishRound().One<Deliver>().record;
+  worker.Contribute();
+  worker.Do(SessionDown{"reset"});
+  worker.Do(SessionUp{});
+  Welcome welcome = worker.MakeWelcome(Role::kMember);
+  welcome.membership = worker.Members();
+  welcome.layouts = {worker.MakeLayout()};
+  welcome.open = {{kLane, 1, RoundPhase::kPrepared, {kTerm, 1}, {}, kWindow}};
+  EXPECT_FALSE(worker.Hear(welcome).HasSent<Begin>());
+  worker.StreamsUp();
+  Prepared again = worker.MakePrepared();
+  again.ballot = {kTerm + 1, 1};
+  EXPECT_TRUE(worker.Hear(again).HasSent<Staged>());
+  Verdict verdict{kLane, told, {}};
+  verdict.record.ballot = again.ballot;
+  EXPECT_EQ(worker.Hear(verdict).OneSent<Begin>().round, 2u);
+}
+
 // From one turn to the next the trainer does nothing else.
 TEST(JoiningTest, ATrainerThatWaitsInTurnsWaits) {
   JoinedCall worker;
