@@ -556,7 +556,9 @@ void WorkerProcess::TryLoad() {
   // Straight from the donor's memory, or from that of anybody who has the same state.
   const WorkerProcess* named = nullptr;
   for (const WorkerProcess* other : world_.AliveWorkers()) {
-    if (other->id() == *donor_) named = other;
+    // A twin has the id of the donor, and is no member.
+    const bool member = other->core_.role() == Role::kMember;
+    if (other->id() == *donor_ && (named == nullptr || member)) named = other;
   }
   const auto has_all = [&](const WorkerProcess& other) {
     return std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
