@@ -48,7 +48,7 @@ Json SchemaOf(const NumberType& type) {
 }
 
 Json SchemaOf(const ChoiceType& type) {
-  if (type.names == std::vector<std::string>{"false", "true"}) return {{"type", "boolean"}};
+  if (IsBoolean(type)) return {{"type", "boolean"}};
   return {{"enum", type.names}};
 }
 
@@ -129,10 +129,12 @@ std::string MarkdownPage(const std::vector<Option>& table) {
       "default.\n\n| place | how `round.late_warning` is written |\n|---|---|\n| command line | "
       "`--round-late-warning=10s` |\n| environment | `BASIN_ROUND_LATE_WARNING=10s` |\n| file, "
       "named by `--config` or `BASIN_CONFIG` | `round: {late_warning: 10s}` |\n\nDurations and "
-      "sizes need their unit: `500ms`, `5s`, `1m30s`, `2h`; `512KiB`, `64MiB`,\n`4GiB`. An unknown "
-      "option is an error that names the nearest one. `basind check-config`\nchecks a "
-      "configuration, `basind print-config --sources` shows the values in force and the\nsource of "
-      "each, and `basind config-schema` prints a JSON Schema of the file.\n";
+      "sizes need their unit: `500ms`, `5s`, `1m30s`, `2h`; `512KiB`, `64MiB`,\n`4GiB`. `yes`, "
+      "`no`, "
+      "`1` and `0` are accepted for true and false. An unknown option is an\nerror that names the "
+      "nearest one. `basind check-config` checks a configuration, `basind\nprint-config --sources` "
+      "shows the values in force and the source of each, and `basind\nconfig-schema` prints a JSON "
+      "Schema of the file.\n";
   std::string_view section;
   for (const Option& option : table) {
     if (SectionOf(option.key) != section) {

@@ -59,7 +59,7 @@ std::vector<std::string> Names(const std::vector<Option>& table, NameOf name_of)
 
 bool IsSwitch(const Option& option) {
   const auto* choice = std::get_if<ChoiceType>(&option.type);
-  return choice != nullptr && choice->names == std::vector<std::string>{"false", "true"};
+  return choice != nullptr && IsBoolean(*choice);
 }
 
 // The arguments of one command line, from left to right.

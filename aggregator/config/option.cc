@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "aggregator/config/address.h"
 #include "aggregator/config/nearest.h"
 #include "aggregator/config/units.h"
@@ -68,6 +70,14 @@ absl::Status PutValue(const NumberType& type, std::string_view text, const Machi
 
 absl::Status PutValue(const ChoiceType& type, std::string_view text, const Machine&,
                       Settings& settings) {
+  if (IsBoolean(type)) {
+    bool on = false;
+    if (!absl::SimpleAtob(absl::string_view(text.data(), text.size()), &on)) {
+      return Invalid("it must be true, false, yes, no, 1 or 0");
+    }
+    type.put(settings, on ? 1 : 0);
+    return absl::OkStatus();
+  }
   const auto found = std::find(type.names.begin(), type.names.end(), text);
   if (found == type.names.end()) {
     const std::string nearest = Nearest(text, type.names);
@@ -128,6 +138,7 @@ std::string Describe(const NumberType& type) {
 }
 
 std::string Describe(const ChoiceType& type) {
+  if (IsBoolean(type)) return "true or false";
   return absl::StrCat("one of ", absl::StrJoin(type.names, ", "));
 }
 

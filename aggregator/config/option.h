@@ -52,6 +52,11 @@ struct ChoiceType {
   std::function<size_t(const Settings&)> get;
 };
 
+// An option that is on or off. Its value may also be written as yes, no, 1 or 0.
+inline bool IsBoolean(const ChoiceType& type) {
+  return type.names == std::vector<std::string>{"false", "true"};
+}
+
 struct TextType {
   enum class Form { kAddress, kPath };
   Form form = Form::kPath;

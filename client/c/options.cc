@@ -6,11 +6,13 @@
 
 #include <array>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client/c/error.h"
 #include "proto/limits/limits.h"
 #include "proto/limits/names.h"
@@ -69,6 +71,12 @@ bool IsNumber(std::string_view text, uint32_t least, uint32_t most) {
          number >= least && number <= most;
 }
 
+std::optional<bool> Flag(std::string_view text) {
+  bool flag = false;
+  if (!absl::SimpleAtob(absl::string_view(text.data(), text.size()), &flag)) return std::nullopt;
+  return flag;
+}
+
 // Empty, or what would be right.
 std::string Wrong(Kind kind, std::string_view value) {
   const auto rule = [](const absl::Status& status) {
@@ -88,7 +96,7 @@ std::string Wrong(Kind kind, std::string_view value) {
     case Kind::kStreams:
       return IsNumber(value, 1, kMaxStreams) ? "" : NumberRule(1, kMaxStreams) + " is needed";
     case Kind::kFlag:
-      return value == "true" || value == "false" ? "" : "true or false is needed";
+      return Flag(value).has_value() ? "" : "true, false, yes, no, 1 or 0 is needed";
     case Kind::kLevel:
       for (const char* level : basin::c::kLogLevels) {
         if (value == level) return "";
@@ -222,7 +230,7 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
   core.job = Text("job");
   core.run = Text("run_id");
   core.worker = Text("worker_id");
-  core.fresh = Text("fresh") == "true";
+  core.fresh = Flag(Text("fresh")).value_or(false);
   core.streams = Number("streams");
   core.settings = {Number("min_workers"), Number("max_workers"), Number("start_workers")};
   core.nonce = 0;        // Chosen at random,

@@ -165,6 +165,17 @@ TEST(Flags, ThatAreTrueOrFalseNeedNoValue) {
   EXPECT_FALSE(Read({{"--grpc-insecure=false"}, {}, ""})->settings.insecure);
 }
 
+TEST(Flags, ThatAreTrueOrFalseTakeTheWordsThatPeopleUse) {
+  for (const char* const on : {"1", "yes", "True"}) {
+    const auto read = Read({{}, {absl::StrCat("BASIN_GRPC_INSECURE=", on)}, ""});
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_TRUE(read->settings.insecure) << on;
+  }
+  EXPECT_FALSE(Read({{"--grpc-insecure=0"}, {}, ""})->settings.insecure);
+  EXPECT_THAT(ProblemsOf({{"--grpc-insecure=2"}, {}, ""}),
+              HasSubstr("it must be true, false, yes, no, 1 or 0"));
+}
+
 TEST(Flags, OfTheProgramAreGivenBack) {
   Findings findings;
   const std::vector<ProgramFlag> own = {{"--config", true}, {"--sources", false}};

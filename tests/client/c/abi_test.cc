@@ -131,13 +131,30 @@ TEST(OptionsTest, AWrongOneIsNamedWithWhatWouldBeRight) {
                                             {"address", "somewhere"},
                                             {"job", "Two Words"},
                                             {"worker_id", "UPPER"},
-                                            {"fresh", "yes"},
+                                            {"fresh", "perhaps"},
                                             {"log_level", "loud"}}) {
     EXPECT_EQ(basin_options_set(options.get(), key.c_str(), value.c_str(), failure.out()),
               BASIN_INVALID_ARGUMENT)
         << key;
     EXPECT_THAT(failure.message(), AllOf(HasSubstr(key), HasSubstr(value)));
   }
+}
+
+TEST(OptionsTest, AFlagTakesTheWordsThatPeopleUse) {
+  for (const char* const word : {"1", "0", "true", "false", "True", "YES", "no"}) {
+    const Environment environment(OptionMap{{"BASIN_FRESH", word}});
+    Options options(BASIN_READ_ENVIRONMENT);
+    Failure failure;
+    EXPECT_EQ(basin_options_set(options.get(), "fresh", word, failure.out()), BASIN_OK)
+        << failure.message();
+    EXPECT_EQ(options.Connect(failure), BASIN_OK) << failure.message();
+  }
+  const Environment environment(OptionMap{{"BASIN_FRESH", "2"}});
+  Options options(BASIN_READ_ENVIRONMENT);
+  Failure failure;
+  EXPECT_EQ(options.Connect(failure), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(),
+              HasSubstr("BASIN_FRESH=2: true, false, yes, no, 1 or 0 is needed"));
 }
 
 TEST(OptionsTest, WhatIsSetComesBeforeTheEnvironmentAndThatBeforeTheLauncher) {
