@@ -44,7 +44,7 @@ Result<DType> AccumulatorDType(DType tensor_dtype) {
     case DType::kF8E5M2:
       return Failure{FailureCode::kUnsupported, std::string("the dtype ") +
                                                     DTypeName(tensor_dtype) +
-                                                    " is reserved and cannot be reduced yet"};
+                                                    " is reserved and not supported yet"};
     case DType::kUnspecified:
       break;
   }
@@ -88,7 +88,7 @@ std::optional<Failure> CheckIntegers(const ReductionSpec& spec) {
                    " is not defined; use SUM and divide, or send a floating-point tensor");
   }
   if (spec.prescale != 1.0 || spec.postscale != 1.0 || spec.predivide != 1.0) {
-    return Invalid("integers take no scale, but for ", DTypeName(spec.tensor_dtype),
+    return Invalid("integers take no scale, but ", DTypeName(spec.tensor_dtype),
                    " the prescale is ", spec.prescale, ", the postscale ", spec.postscale,
                    " and the predivide ", spec.predivide, "; all must be 1");
   }
@@ -101,8 +101,8 @@ std::optional<Failure> CheckContribution(const ReductionSpec& spec, DType accumu
   if (contribution.skipped) return std::nullopt;
   if (!MayTravelAs(spec.tensor_dtype, accumulator, contribution.wire_dtype)) {
     return Invalid("contribution ", index, " is ", DTypeName(contribution.wire_dtype),
-                   " on the wire, which a tensor of ", DTypeName(spec.tensor_dtype),
-                   " cannot be sent as");
+                   " on the wire, but a tensor of ", DTypeName(spec.tensor_dtype),
+                   " cannot be sent in it");
   }
   const int exponent = contribution.wire_scale_exponent;
   if (exponent < -kMaxWireScaleExponent || exponent > kMaxWireScaleExponent) {
@@ -111,7 +111,7 @@ std::optional<Failure> CheckContribution(const ReductionSpec& spec, DType accumu
   }
   if (exponent != 0 && contribution.wire_dtype == spec.tensor_dtype) {
     return Invalid("contribution ", index, " has the wire scale exponent ", exponent,
-                   " although it travels in the tensor's own dtype ", DTypeName(spec.tensor_dtype),
+                   " although it is sent in the tensor's own dtype ", DTypeName(spec.tensor_dtype),
                    "; it must be 0");
   }
   if (!IsSumLike(spec.op) && contribution.weight != 1) {

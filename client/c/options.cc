@@ -220,8 +220,8 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
   if (!bad_environment_.ok()) return bad_environment_;
   if (Get("max_workers") == nullptr) {
     return absl::InvalidArgumentError(
-        "The launcher says which worker this is, and not how many there are. Set max_workers "
-        "(BASIN_MAX_WORKERS) to the number of workers that were launched.");
+        "The launcher reports which worker this is, but not the number of workers. Set max_workers "
+        "(BASIN_MAX_WORKERS) to that number.");
   }
   basin::c::Settings settings;
   settings.address = Text("address");
@@ -240,7 +240,7 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
   if (most > 0 && (workers.min_workers > most || workers.start_workers > most)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "min_workers is ", workers.min_workers, ", start_workers ", workers.start_workers,
-        " and max_workers ", most, ". Raise max_workers, or lower the others to it."));
+        " and max_workers ", most, ". Raise max_workers, or lower the other two."));
   }
   return settings;
 }

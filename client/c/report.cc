@@ -21,8 +21,8 @@ void Report::Take(const client::Place& place) {
   // Once, however often and for whatever reasons they fail from then on. With the session they all
   // go, and there is no more to say than that it went.
   if (!place.stream_trouble.empty() && last_.stream_trouble.empty()) {
-    say(BASIN_LOG_WARNING,
-        absl::StrCat("It is in session, but ", place.stream_trouble, ". It goes on trying."));
+    say(BASIN_LOG_WARNING, absl::StrCat("The session is open, but ", place.stream_trouble,
+                                        ". The client keeps trying."));
   } else if (place.stream_trouble.empty() && !last_.stream_trouble.empty() && !in_trouble &&
              !place.left) {
     say(BASIN_LOG_INFO, "A data stream to the aggregator is open again.");
@@ -35,12 +35,13 @@ void Report::Take(const client::Place& place) {
                                      now.generation.term, ".", now.generation.counter, "."));
   }
   if (place.draining && !last_.draining) {
-    say(BASIN_LOG_WARNING, "An operator drains it: it is not among the next members.");
+    say(BASIN_LOG_WARNING,
+        "An operator drains this worker: the next generation does not include it.");
   }
   if (place.held_up != last_.held_up) say(BASIN_LOG_WARNING, place.held_up);
   if (!place.paused.empty() && place.paused != last_.paused) say(BASIN_LOG_WARNING, place.paused);
   if (place.paused.empty() && !last_.paused.empty() && !in_trouble) {
-    say(BASIN_LOG_INFO, "The job goes on.");
+    say(BASIN_LOG_INFO, "The job continues.");
   }
   if (place.refused != last_.refused && place.refused.has_value()) {
     say(BASIN_LOG_ERROR, place.refused->text);

@@ -57,12 +57,13 @@ namespace basin::c {
 
 absl::Status Check(const basin_worker* worker) {
   if (worker == nullptr) {
-    return absl::InvalidArgumentError("The worker is null. Pass what basin_connect has made.");
+    return absl::InvalidArgumentError(
+        "The worker is null. Pass the worker that basin_connect returned.");
   }
   if (!worker->here()) {
     return absl::FailedPreconditionError(
-        "This process is a child of the one that connected the worker, and cannot use it. Call "
-        "from the parent, or connect in a new program.");
+        "The parent of this process connected the worker, and a child cannot use it. Call from the "
+        "parent, or connect in a new program.");
   }
   return absl::OkStatus();
 }
@@ -150,8 +151,8 @@ const char* basin_version(void) { return BASIN_VERSION; }
 
 basin_code basin_connect(const basin_options* options, basin_worker** worker, basin_error** error) {
   if (options == nullptr || worker == nullptr) {
-    return Return(absl::InvalidArgumentError("The options or the place for the worker are null. "
-                                             "Make options with basin_options_new."),
+    return Return(absl::InvalidArgumentError("The options, or the place for the worker, are null. "
+                                             "Create options with basin_options_new."),
                   error);
   }
   auto settings = options->Resolve();

@@ -30,7 +30,7 @@ Error Broadcast::Announce(const Scope& scope, const AnnounceValue& announce) {
   if (current && it->second.version > announce.key.version) {
     return {ErrorCode::kFailedPrecondition,
             absl::StrCat("Cannot announce ", Describe(announce.key), ": version ",
-                         it->second.version, " was announced before.")};
+                         it->second.version, " has already been announced.")};
   }
   if (it == announced_.end() && announced_.size() >= scope.config.max_values) {
     return {ErrorCode::kResourceExhausted,
@@ -95,9 +95,9 @@ void Broadcast::TakeKnown(const Scope& scope, const ValueKnown& known) {
   Fetch& fetch = it->second;
   if (fetch.expected.has_value() && *fetch.expected != known.spec) {
     Fail(scope, it, ErrorCode::kMismatch,
-         absl::StrCat("worker ", known.source, " holds it as ", DescribeSpec(known.spec), " and ",
+         absl::StrCat("worker ", known.source, " has it as ", DescribeSpec(known.spec), ", but ",
                       DescribeSpec(*fetch.expected),
-                      " was expected. Build the same model on both."));
+                      " was expected. Build the same model on both workers."));
     return;
   }
   if (!HasUsableSize(known.spec)) {
@@ -259,7 +259,7 @@ void Broadcast::Tick(const Scope& scope) {
       const std::string root =
           fetch.root.has_value() ? absl::StrCat("worker ", *fetch.root) : std::string("any worker");
       Fail(scope, it, ErrorCode::kDeadlineExceeded,
-           absl::StrCat("it did not come in time from ", root,
+           absl::StrCat("it did not arrive in time from ", root,
                         !scope.welcomed        ? "; the aggregator is not connected."
                         : !scope.pause.empty() ? absl::StrCat(". ", scope.pause)
                                                : ". Publish it there, or wait longer."));

@@ -110,10 +110,10 @@ void Client::Tick(const Scope& scope) {
     if (!session_.welcomed() && pause_.empty()) {
       session_.NoteSilence(
           {ErrorCode::kUnavailable,
-           absl::StrCat("The aggregator at ", config_.aggregator, " has not answered for ",
-                        absl::FormatDuration(config_.answer_warning),
-                        ". Check that it runs and that the address is right; this worker goes on "
-                        "trying.")});
+           absl::StrCat(
+               "The aggregator at ", config_.aggregator, " has not answered for ",
+               absl::FormatDuration(config_.answer_warning),
+               ". Check that it runs and that the address is right; this worker keeps trying.")});
     }
   }
 }
@@ -149,7 +149,7 @@ void Client::OnLane(const Scope& scope, LaneHandle handle, F&& call) {
 void Client::TakeCall(const Scope& scope, const DeclareReady& ready) {
   if (role_ == Role::kMember) {
     Refuse(scope, {ErrorCode::kFailedPrecondition,
-                   "declared ready while it is a member already; nothing is to be loaded."});
+                   "declared ready, but it is a member already and has no state to load."});
     return;
   }
   ready_ = Ready{ready.step_label, ready.state_hash};
@@ -164,16 +164,17 @@ void Client::TakeCall(const Scope& scope, const RegisterTensors& request) {
                      std::all_of(request.tensors.begin(), request.tensors.end(),
                                  [](const TensorSpec& spec) { return IsUsableName(spec.name); });
   if (!names) {
-    Refuse(scope, {ErrorCode::kInvalidArgument,
-                   absl::StrCat("lane ", request.lane, ": names of lanes and tensors have 1 to ",
-                                kMaxNameBytes, " bytes.")});
+    Refuse(scope,
+           {ErrorCode::kInvalidArgument,
+            absl::StrCat("lane ", request.lane, ": names of lanes and tensors must have 1 to ",
+                         kMaxNameBytes, " bytes.")});
     return;
   }
   if (known == lanes_.end() && lanes_.size() >= config_.max_lanes) {
     Refuse(scope,
            {ErrorCode::kResourceExhausted,
             absl::StrCat("lane ", request.lane, " would be number ", lanes_.size() + 1,
-                         " and the limit is ", config_.max_lanes, "; reuse the names of calls.")});
+                         ", but the limit is ", config_.max_lanes, "; reuse the names of calls.")});
     return;
   }
   const auto handle = static_cast<LaneHandle>(known - lanes_.begin());
@@ -198,20 +199,20 @@ void Client::TakeCall(const Scope& scope, const RegisterTensors& request) {
 void Client::TakeCall(const Scope& scope, const BeginRound& begin) {
   if (finished_ || leave_by_.has_value()) {
     Refuse(scope, {ErrorCode::kFailedPrecondition,
-                   "began a round after it said that it takes part in no more. Say finished only "
-                   "after the last round, or begin a run that is new."});
+                   "began a round after it had declared itself finished. Declare finished only "
+                   "after the last round, or begin a new run."});
     return;
   }
   if (evicted_) {
     Refuse(scope, {ErrorCode::kEvicted,
-                   "began a round and is no member any more; the others go on. Declare ready and "
-                   "rejoin with state; no restart needed."});
+                   "began a round, but is no longer a member; the others continue. Declare ready "
+                   "and rejoin with state; no restart needed."});
     return;
   }
   if (role_ != Role::kMember) {
     Refuse(scope, {ErrorCode::kFailedPrecondition,
-                   "began a round and is not a member of the job; declare ready, and wait until "
-                   "it is told that it is one."});
+                   "began a round, but is not a member of the job; declare ready, and wait until "
+                   "it is one."});
     return;
   }
   OnLane(scope, begin.lane, [&](Lane& lane) {

@@ -97,8 +97,8 @@ void Client::TakeWelcome(const Scope& scope, const Welcome& welcome) {
   if (has_history_ && welcome.term < term_) {
     EndSession(scope, SessionInput::kRetry,
                {ErrorCode::kStale,
-                absl::StrCat("An aggregator of term ", welcome.term, " answered, older than term ",
-                             term_, " that this worker belongs to.")});
+                absl::StrCat("An aggregator of term ", welcome.term,
+                             " answered, but this worker has been in term ", term_, ".")});
     return;
   }
   if (!run_.empty() && welcome.run != run_) {
@@ -119,11 +119,10 @@ void Client::TakeWelcome(const Scope& scope, const Welcome& welcome) {
     return;
   }
   if (!same && has_history_) {
-    LoseIncarnation(in_session,
-                    {ErrorCode::kEvicted,
-                     absl::StrCat("Worker ", config_.worker, " of job ", config_.job,
-                                  " was away for too long and was evicted. Declare ready and "
-                                  "rejoin with state.")});
+    LoseIncarnation(in_session, {ErrorCode::kEvicted,
+                                 absl::StrCat("Worker ", config_.worker, " of job ", config_.job,
+                                              " was disconnected for too long and was evicted. "
+                                              "Declare ready and rejoin with state.")});
   }
   abandoned_ = false;
   incarnation_ = welcome.incarnation;

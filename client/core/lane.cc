@@ -26,7 +26,7 @@ Error Lane::WhyNotRegister(const Config& config, LaneKind kind,
                            const std::vector<TensorSpec>& tensors) const {
   if (kind != kind_) {
     return RefuseCall(ErrorCode::kMismatch,
-                      "a gradient lane and a call lane have one name; rename one of them.");
+                      "a gradient lane and a call lane have the same name; rename one of them.");
   }
   std::map<std::string, const TensorSpec*> fresh;
   for (const TensorSpec& spec : tensors) {
@@ -52,8 +52,8 @@ Error Lane::WhyNotRegister(const Config& config, LaneKind kind,
   if (tensors_.size() + fresh.size() > config.max_tensors) {
     return RefuseCall(
         ErrorCode::kResourceExhausted,
-        absl::StrCat("it would have ", tensors_.size() + fresh.size(), " tensors and the limit is ",
-                     config.max_tensors, "; fuse small ones."));
+        absl::StrCat("it would have ", tensors_.size() + fresh.size(),
+                     " tensors, but the limit is ", config.max_tensors, "; fuse small ones."));
   }
   return {};
 }
@@ -98,8 +98,8 @@ Error Lane::Begin(const Scope& scope, const BeginRound& begin) {
   if (round_.has_value()) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       round_->IsPushing()
-                          ? "it has begun already; commit or withdraw it first."
-                          : "its outcome is not known yet; wait for it, or abandon it.");
+                          ? "it has already begun; commit or withdraw it first."
+                          : "its outcome is not known yet; wait for it, or abandon the round.");
   }
   if (!index_.has_value()) {
     for (const RegisteredTensor& tensor : tensors_) {
@@ -128,7 +128,8 @@ Error Lane::Begin(const Scope& scope, const BeginRound& begin) {
 
 Error Lane::WhyNotTensor(TensorHandle tensor) const {
   if (!round_.has_value()) {
-    return RefuseCall(ErrorCode::kFailedPrecondition, "no round is in flight; begin it first.");
+    return RefuseCall(ErrorCode::kFailedPrecondition,
+                      "no round is in flight; begin a round first.");
   }
   if (tensor >= tensors_.size()) {
     return RefuseCall(ErrorCode::kNotFound,
@@ -137,12 +138,14 @@ Error Lane::WhyNotTensor(TensorHandle tensor) const {
   }
   const std::string& name = tensors_[tensor].spec.name;
   if (round_->state() == RoundState::kWithdrawn) {
-    return RefuseCall(ErrorCode::kFailedPrecondition,
-                      absl::StrCat("tensor ", name, " came after the round was withdrawn."));
+    return RefuseCall(
+        ErrorCode::kFailedPrecondition,
+        absl::StrCat("tensor ", name, " was pushed or skipped after the round was withdrawn."));
   }
   if (!round_->IsPushing()) {
-    return RefuseCall(ErrorCode::kFailedPrecondition,
-                      absl::StrCat("tensor ", name, " came after the round was committed."));
+    return RefuseCall(
+        ErrorCode::kFailedPrecondition,
+        absl::StrCat("tensor ", name, " was pushed or skipped after the round was committed."));
   }
   if (round_->Has(tensor)) {
     return RefuseCall(
@@ -177,13 +180,13 @@ Error Lane::SkipTensor(const Scope& scope, const client::SkipTensor& skip) {
 
 Error Lane::Commit(const Scope& scope) {
   if (!round_.has_value()) {
-    return RefuseCall(ErrorCode::kFailedPrecondition, "commit without begin; begin it first.");
+    return RefuseCall(ErrorCode::kFailedPrecondition, "commit without begin; begin a round first.");
   }
   if (!round_->Take(RoundInput::kCommit)) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       round_->state() == RoundState::kWithdrawn
-                          ? "commit after the round was withdrawn; wait for its outcome."
-                          : "it is committed already; wait for its outcome.");
+                          ? "the round is withdrawn; wait for its outcome instead of a commit."
+                          : "it is already committed; wait for its outcome.");
   }
   if (round_->state() == RoundState::kEnded) {
     Deliver(scope, *undelivered_);
@@ -195,14 +198,15 @@ Error Lane::Commit(const Scope& scope) {
 
 Error Lane::Withdraw(const Scope& scope, const std::string& reason) {
   if (!round_.has_value()) {
-    return RefuseCall(ErrorCode::kFailedPrecondition, "withdraw without begin; begin it first.");
+    return RefuseCall(ErrorCode::kFailedPrecondition,
+                      "withdraw without begin; begin a round first.");
   }
   const bool refused = round_->state() == RoundState::kRefused;  // The aggregator knows it.
   if (!round_->Take(RoundInput::kWithdraw)) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       round_->state() == RoundState::kWithdrawn
-                          ? "it is withdrawn already; wait for its outcome."
-                          : "withdraw after commit; the commit stands.");
+                          ? "it is already withdrawn; wait for its outcome."
+                          : "withdraw after commit; the commit holds.");
   }
   if (round_->state() == RoundState::kEnded) {
     Deliver(scope, *undelivered_);
@@ -253,10 +257,11 @@ void Lane::EndWaits(const Scope& scope, const std::optional<Error>& error) {
       handle_, round_->number(),
       error.has_value()
           ? *error
-          : RefuseCall(ErrorCode::kOutcomeUnknown,
-                       absl::StrCat("no verdict came in time", Obstacle(scope),
-                                    ". The round goes on: wait again, or abandon it and rejoin "
-                                    "with state."))});
+          : RefuseCall(
+                ErrorCode::kOutcomeUnknown,
+                absl::StrCat(
+                    "no verdict arrived in time", Obstacle(scope),
+                    ". The round continues: wait again, or abandon it and rejoin with state."))});
 }
 
 // What a round that takes too long waits for, as far as it is known here.
@@ -344,7 +349,7 @@ Finding Lane::TakeLayout(const Scope& scope, const LaneLayout& layout) {
     return {Consequence::kReconnect,
             {ErrorCode::kInvalidArgument,
              absl::StrCat("The layout of lane ", name_, " from entry ", layout.first,
-                          " does not continue the one that was told before.")}};
+                          " does not continue the layout that this worker received before.")}};
   }
   // A call that this worker joined, and that was made before its trainer named it.
   if (!index_.has_value() && started_ && kind_ == LaneKind::kCall && layout.round > next()) {
@@ -379,7 +384,7 @@ void Lane::MapTensor(const Scope& scope, TensorHandle handle, TensorIndex index)
   RefuseTensor(
       scope, handle,
       {ErrorCode::kMismatch,
-       absl::StrCat("tensor ", tensor.spec.name, " is ", DescribeSpec(tensor.spec), " here and ",
+       absl::StrCat("tensor ", tensor.spec.name, " is ", DescribeSpec(tensor.spec), " here, but ",
                     DescribeSpec(theirs), " in the job. Build the same model on every worker.")});
 }
 
@@ -448,7 +453,7 @@ Finding Lane::TakeResult(const Scope& scope, const ResultReceived& frame) {
   if (undelivered_.has_value() && frame.round == next()) {
     return {Consequence::kReconnect,
             {ErrorCode::kInvalidArgument,
-             absl::StrCat(Where(), ": a result came before this worker has begun the round.")}};
+             absl::StrCat(Where(), ": a result arrived before this worker began the round.")}};
   }
   return TakeEarly(scope, settlement_.TakeResult(scope, Id(), next(), frame));
 }
@@ -464,9 +469,9 @@ Finding Lane::TakePrepared(const Scope& scope, const Prepared& prepared) {
   }
   if (prepared.round > next()) {
     return {Consequence::kReconnect,
-            {ErrorCode::kInvalidArgument, absl::StrCat(Where(), ": round ", prepared.round,
-                                                       " was prepared before the verdict "
-                                                       "of this one was told.")}};
+            {ErrorCode::kInvalidArgument,
+             absl::StrCat(Where(), ": round ", prepared.round,
+                          " was prepared before the verdict of this round arrived.")}};
   }
   if (round_.has_value() && round_->number() == prepared.round) round_->TakePrepared();
   return settlement_.TakePrepared(scope, Id(), prepared);
@@ -489,7 +494,7 @@ Finding Lane::TakeVerdict(const Scope& scope, const VerdictRecord& record, bool 
         Consequence::kFatal,
         {ErrorCode::kLineageConflict,
          absl::StrCat("Lane ", name_, ": the verdict of round ", record.round,
-                      " does not follow from what this worker was told before. Two versions of "
+                      " contradicts the verdicts that this worker received before. Two versions of "
                       "the job exist; restart this worker from a checkpoint of the other.")}};
   };
   if (record.round <= last_verdict_) {
@@ -505,8 +510,8 @@ Finding Lane::TakeVerdict(const Scope& scope, const VerdictRecord& record, bool 
   if (record.round != next()) {
     return {late ? Consequence::kGiveUp : Consequence::kReconnect,
             {ErrorCode::kEvicted,
-             absl::StrCat(Where(), ": the next verdict that is known is that of round ",
-                          record.round, ". This worker is behind and rejoins with state.")}};
+             absl::StrCat(Where(), ": the next known verdict is that of round ", record.round,
+                          ". This worker has missed rounds and rejoins with state.")}};
   }
   if (chain_.has_value() && ExtendChain(*chain_, record.round, record.value) != record.chain) {
     return conflict();
@@ -522,11 +527,12 @@ Finding Lane::TakeVerdict(const Scope& scope, const VerdictRecord& record, bool 
     return {};
   }
   if (late) {
-    return {Consequence::kGiveUp,
-            {ErrorCode::kEvicted,
-             absl::StrCat(Where(),
-                          " is COMMITTED, and this worker does not hold its result. It "
-                          "rejoins with state.")}};
+    return {
+        Consequence::kGiveUp,
+        {ErrorCode::kEvicted,
+         absl::StrCat(
+             Where(),
+             " is COMMITTED, but this worker does not have its result. It rejoins with state.")}};
   }
   early_ = record;
   return TakeEarly(scope, settlement_.TakePrepared(scope, Id(),
@@ -580,7 +586,7 @@ void Lane::Record(const Scope& scope, const VerdictRecord& record) {
                 absl::StrCat("Lane ", name_, ", round ", record.round,
                              " is ABORTED: ", record.value.reason, ". The gradients are kept; ",
                              refusal.empty() ? "retry to send them as the next round."
-                                             : "before a retry, see to what was refused of them: ",
+                                             : "before a retry, correct what was refused: ",
                              refusal)});
     return;
   }

@@ -153,7 +153,7 @@ Finding Settlement::Complete(const Scope& scope, const LaneId& lane) {
   }
   const std::string text =
       absl::StrCat("The result of lane ", lane.name, ", round ", prepared_->round, " has digest ",
-                   digest, " where ", prepared_->value.digest, " was prepared");
+                   digest, ", but the prepared value has ", prepared_->value.digest);
   // Once, the bytes are fetched again: all of them, because a sum does not tell which are wrong.
   Restage(held_round_, held_ballot_);
   Expect(lane.layout);

@@ -16,12 +16,12 @@ absl::Status CheckKind(const wire::FrameHeader& header) {
                      std::holds_alternative<wire::ValueHeader>(header.kind);
   if (!known) {
     return absl::InvalidArgumentError(
-        "The aggregator sent a frame on a data stream that only workers send.");
+        "The aggregator sent a data frame of a kind that only workers may send.");
   }
   if (header.encoding.wire_dtype != DType::kUnspecified) {
     return absl::InvalidArgumentError(
         absl::StrCat("The aggregator sent a frame as ", DTypeName(header.encoding.wire_dtype),
-                     "; results and values travel in the tensor's own dtype."));
+                     ", but results and values must have the tensor's own dtype."));
   }
   return absl::OkStatus();
 }

@@ -58,7 +58,7 @@ std::vector<RoundResult::TensorFacts> RoundResult::AllFacts() const {
 std::string RoundResult::WhyNoResult(TensorHandle tensor) const {
   if (tensor >= tensors_.size()) {
     return absl::StrCat("handle ", tensor, ": there are ", tensors_.size(),
-                        " tensors in its lane. Use a handle that registering them gave");
+                        " tensors in its lane. Use a handle that registration returned");
   }
   const RoundValue& value = record_.value;
   const bool weighted = value.spec.op == ReduceOp::kWeightedAverage;
@@ -69,7 +69,7 @@ std::string RoundResult::WhyNoResult(TensorHandle tensor) const {
   } else if (weighted && present) {
     why = "no contributor with a weight above 0 pushed it";
   }
-  return absl::StrCat("tensor ", tensors_[tensor].name, ": ", why, ". Leave it as it was");
+  return absl::StrCat("tensor ", tensors_[tensor].name, ": ", why, ". Keep its old value");
 }
 
 absl::Status RoundResult::CopyTo(TensorHandle tensor, void* to, uint64_t size) const {

@@ -299,8 +299,8 @@ void Runner::Wait(LaneHandle handle, absl::Time deadline, RoundDone done, absl::
     const RoundOutcome outcome = *std::exchange(lane->ended, std::nullopt);
     return done(outcome);
   }
-  if (!lane->round.has_value()) return refuse("no round is in flight; begin it first.");
-  if (lane->waiter != nullptr) return refuse("another thread waits for its round already.");
+  if (!lane->round.has_value()) return refuse("no round is in flight; begin a round first.");
+  if (lane->waiter != nullptr) return refuse("another thread already waits for its round.");
   lane->waiter = std::move(done);
   if (lane->round->outcome.has_value()) return;
   if (const auto refused = Step(WaitRound{handle, deadline}, now)) {
@@ -436,7 +436,7 @@ void Runner::RecallLoans(absl::Time now) {
     streams_[i].channel->Close();
     streams_[i] = Stream();
     ++counters_.streams_closed;
-    Step(client::StreamDown{i, "it did not let go of a round that had ended, and was closed"}, now);
+    Step(client::StreamDown{i, "it did not release a round that had ended, and was closed"}, now);
   }
 }
 
@@ -465,9 +465,9 @@ void Runner::PublishPlace() {
 std::string Runner::WhyNoMember() const {
   if (!place_.paused.empty()) return place_.paused;
   if (!core_.connected()) return place_.trouble.text;
-  return "The aggregator waits for other workers, or has no place for this one: `basinctl status` "
-         "says so. Wait longer, or start the workers that are missing; a restart of this one does "
-         "not help.";
+  return "The aggregator waits for other workers, or has no place for this worker: see `basinctl "
+         "status`. Wait longer, or start the missing workers; a restart of this worker does not "
+         "help.";
 }
 
 void Runner::TellMembers() {
@@ -483,8 +483,8 @@ void Runner::TellMembers() {
       waiter.done(wire::ToStatus(
           {ErrorCode::kEvicted,
            absl::StrCat("Worker ", config.worker, " of job ", config.job,
-                        " is no member any more, and waits to be one without being ready. Declare "
-                        "ready first, and rejoin with state; no restart needed.")}));
+                        " is no longer a member, and waits to become one without being ready. "
+                        "Declare ready first, and rejoin with state; no restart needed.")}));
     } else if (waiter.deadline <= now_) {
       waiter.done(
           wire::ToStatus({ErrorCode::kDeadlineExceeded,

@@ -59,7 +59,7 @@ absl::Status CheckNames(const Config& config) {
   if (status.ok() && !config.run.empty()) status = CheckRunId(config.run);
   if (status.ok() && config.streams > kMaxStreams) {
     status = absl::InvalidArgumentError(absl::StrCat(
-        config.streams, " data streams are asked for and the limit is ", kMaxStreams, "."));
+        config.streams, " data streams were requested, but the limit is ", kMaxStreams, "."));
   }
   return status.ok() ? status
                      : wire::ToStatus({ErrorCode::kInvalidArgument, std::string(status.message())});
@@ -73,7 +73,7 @@ absl::Status CheckSayable(const ToAggregator& message) {
   if (encoded.ok()) status = wire::DecodeToAggregator(*encoded).status();
   if (status.ok()) return status;
   return wire::ToStatus({ErrorCode::kInvalidArgument,
-                         absl::StrCat("A call that the protocol does not have: ", status.message(),
+                         absl::StrCat("The protocol does not allow this call: ", status.message(),
                                       ". Correct the argument.")});
 }
 
@@ -95,7 +95,7 @@ absl::Status Closed() {
 
 absl::Status CannotWait() {
   return wire::ToStatus({ErrorCode::kFailedPrecondition,
-                         "A callback made a call that waits; hand it to another thread."});
+                         "A callback made a call that waits; make it from another thread."});
 }
 
 // Whether what the trainer has given is the memory of the tensor, so that nothing is read beyond
@@ -157,9 +157,10 @@ absl::Status CheckEncoding(const TensorSpec& spec, const wire::Encoding& encodin
   }
   return wire::ToStatus(
       {ErrorCode::kInvalidArgument,
-       absl::StrCat("Tensor ", spec.name, " (", DescribeSpec(spec), ") cannot travel as ",
-                    DTypeName(encoding.wire_dtype), " scaled by 2^", encoding.wire_exponent,
-                    ": only f32 can, as f16 or bf16, scaled by 2^-126 to 2^126.")});
+       absl::StrCat(
+           "Tensor ", spec.name, " (", DescribeSpec(spec), ") cannot be sent as ",
+           DTypeName(encoding.wire_dtype), " scaled by 2^", encoding.wire_exponent,
+           ": only f32 can be sent narrower, as f16 or bf16, scaled by 2^-126 to 2^126.")});
 }
 
 }  // namespace

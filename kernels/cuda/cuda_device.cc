@@ -164,7 +164,7 @@ Result<std::unique_ptr<Device>> OpenCudaDevice(int index) {
   const CurrentDevice current(index);
   if (auto failure = Check(current.error(), name, "cudaSetDevice")) return *std::move(failure);
   const auto error = static_cast<cudaError_t>(CheckKernels());
-  if (auto failure = Check(error, name, "finding kernels for this processor")) {
+  if (auto failure = Check(error, name, "search for kernels for this GPU")) {
     return *std::move(failure);
   }
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(std::move(name), index));

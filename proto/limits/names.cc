@@ -71,7 +71,7 @@ absl::Status CheckJobName(std::string_view name) {
   return ok ? absl::OkStatus()
             : Refuse("job name", name,
                      "use 1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or "
-                     "digit, or two of these around one '/'");
+                     "digit, or two such names joined by one '/'");
 }
 
 absl::Status CheckWorkerId(std::string_view id) {

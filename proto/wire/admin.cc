@@ -23,7 +23,7 @@ absl::Status CheckWith(const Request& request, Fields fields) {
   if (checker.ok() && request.header().protocol_version() != kProtocolVersion) {
     return absl::FailedPreconditionError(
         absl::StrCat("protocol version ", request.header().protocol_version(),
-                     " was asked for, and this is ", kProtocolVersion));
+                     " was requested, but this is ", kProtocolVersion));
   }
   fields(checker);
   return checker.status();
@@ -102,7 +102,7 @@ absl::Status Check(const v1::ReportExitRequest& request) {
     checker.Job("job", request.job());
     checker.Worker("worker", request.worker());
     if (request.exit_status() < -kLastSignal || request.exit_status() > 255) {
-      checker.Fail("exit_status", "is neither 0 to 255 nor minus a signal");
+      checker.Fail("exit_status", "must be 0 to 255, or minus a signal");
     }
   });
 }

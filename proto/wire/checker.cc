@@ -38,7 +38,7 @@ void Checker::FailUnequal(const char* field, uint64_t value, uint64_t expected) 
 
 void Checker::FailEnum(const char* field, int wire, int last) {
   Fail(field, wire == 0 ? std::string("is required")
-                        : absl::StrCat("is ", wire, ", which is none of 1 to ", last));
+                        : absl::StrCat("is ", wire, ", which is not in 1 to ", last));
 }
 
 }  // namespace basin::wire

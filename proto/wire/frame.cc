@@ -113,13 +113,14 @@ void Encode(const Encoding& in, v1::Encoding* out) {
 
 Encoding Decode(const v1::Encoding& in, Checker& checker) {
   if (in.codec() != 0) checker.Fail("codec", "is not in use in this session");
-  if (!in.codec_parameters().empty()) checker.Fail("codec_parameters", "are without a codec");
+  if (!in.codec_parameters().empty()) checker.Fail("codec_parameters", "have no codec");
   Encoding out;
   if (in.wire_dtype() != v1::DTYPE_UNSPECIFIED) {
     out.wire_dtype = DecodeEnum<DType>("wire_dtype", in.wire_dtype(), checker);
     if (checker.ok() && out.wire_dtype != DType::kF16 && out.wire_dtype != DType::kBF16) {
-      checker.Fail("wire_dtype", absl::StrCat("is ", DTypeName(out.wire_dtype),
-                                              ", not f16 or bf16; the tensor's own is left out"));
+      checker.Fail("wire_dtype",
+                   absl::StrCat("is ", DTypeName(out.wire_dtype),
+                                ", not f16 or bf16; omit the field for the tensor's own dtype"));
     }
   }
   out.wire_exponent = in.wire_exponent();
@@ -128,7 +129,7 @@ Encoding Decode(const v1::Encoding& in, Checker& checker) {
                                                kMaxWireExponent, " to ", kMaxWireExponent));
   }
   if (out.wire_exponent != 0 && out.wire_dtype == DType::kUnspecified) {
-    checker.Fail("wire_exponent", "is without a wire_dtype");
+    checker.Fail("wire_exponent", "has no wire_dtype");
   }
   return out;
 }
@@ -197,7 +198,7 @@ void CheckPayload(const FrameHeader& header, size_t payload_bytes, Checker& chec
   const uint64_t least = chunks == 0 ? 0 : as_is ? most - kChunkBytes + 1 : 1;
   if (payload_bytes < least || payload_bytes > most) {
     checker.Fail("payload_bytes",
-                 absl::StrCat("is ", payload_bytes, ", which ", chunks, " chunks do not have"));
+                 absl::StrCat("is ", payload_bytes, ", but ", chunks, " chunks cannot have it"));
   }
 }
 
@@ -295,7 +296,7 @@ absl::StatusOr<RawFrame> ReadFields(absl::Span<const std::string_view> message) 
         }
         read = reader.Skip(tag.type);
     }
-    if (!read) return Invalid(absl::StrCat("field ", tag.field, " is malformed or cut"));
+    if (!read) return Invalid(absl::StrCat("field ", tag.field, " is malformed or truncated"));
   }
   return raw;
 }

@@ -87,7 +87,7 @@ MessageReader<Message>::Take(std::string_view bytes) {
     }
   } else if (!held_.empty()) {
     return refuse(absl::InvalidArgumentError(
-        absl::StrCat("Another message stands between the pieces of one, after ", held_.size(),
+        absl::StrCat("Another message arrived between the pieces of one, after ", held_.size(),
                      " bytes of it.")));
   }
   complete.bytes = arrived_;
@@ -109,10 +109,9 @@ absl::Status MessageReader<Message>::Expand(std::string_view bytes, size_t most,
     complete->charge = budgets_->expanding.Hold(*expanded);
     if (complete->charge == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat(
-          "Too many large messages arrive at once: the server has ", budgets_->expanding.bytes(),
-          " bytes for what they become in memory, and this one, which needs ", *expanded,
-          ", finds no room. Try again when others are through; where that does not help, give the "
-          "aggregator more memory."));
+          "Too many large messages arrive at once: the server can use ",
+          budgets_->expanding.bytes(), " bytes of memory for them, and this one needs ", *expanded,
+          ". Try again later; if that does not help, give the aggregator more memory."));
     }
   }
   return Parse(bytes, most, message);
@@ -127,9 +126,9 @@ absl::Status MessageReader<Message>::Append(std::string_view piece) {
   }
   if (budgets_ != nullptr && !budgets_->assembling.Take(piece.size())) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "Too many large messages arrive at once: the server puts together ",
-        budgets_->assembling.bytes(), " bytes at a time, and this one, of which ", held_.size(),
-        " bytes came, finds no room. Try again when others are through."));
+        "Too many large messages arrive at once: the server can assemble ",
+        budgets_->assembling.bytes(), " bytes at a time, and has no room for this one, of which ",
+        held_.size(), " bytes have arrived. Try again later."));
   }
   held_.append(piece);
   return absl::OkStatus();

@@ -371,12 +371,12 @@ ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
     case v1::ToAggregator::kGet:
       return DecodeField("get", in.get(), checker);
     case v1::ToAggregator::kPiece:
-      checker.Fail("piece", "stands where a whole message is expected");
+      checker.Fail("piece", "is not allowed here; a whole message is expected");
       return {};
     case v1::ToAggregator::MESSAGE_NOT_SET:
       break;
   }
-  checker.Fail("message", "is empty, or of a kind that this version does not know");
+  checker.Fail("message", "is empty, or of a kind that is unknown to this version");
   return {};
 }
 

@@ -108,7 +108,7 @@ Welcome Decode(const v1::Welcome& in, Checker& checker) {
   out.frame_bytes = checker.Required(
       "frame_bytes", checker.AtMost("frame_bytes", in.frame_bytes(), uint64_t{kMaxPayloadBytes}));
   if (in.frame_bytes() % kChunkBytes != 0) {
-    checker.Fail("frame_bytes", absl::StrCat("is no multiple of ", kChunkBytes));
+    checker.Fail("frame_bytes", absl::StrCat("is not a multiple of ", kChunkBytes));
   }
   out.heartbeat = DecodeDuration(checker.Required("heartbeat_ns", in.heartbeat_ns()));
   out.layouts = DecodeList("layouts", in.layouts(), checker);
@@ -374,12 +374,12 @@ ToWorker Take(const v1::ToWorker& in, Checker& checker) {
     case v1::ToWorker::kHeldUp:
       return DecodeField("held_up", in.held_up(), checker);
     case v1::ToWorker::kPiece:
-      checker.Fail("piece", "stands where a whole message is expected");
+      checker.Fail("piece", "is not allowed here; a whole message is expected");
       return {};
     case v1::ToWorker::MESSAGE_NOT_SET:
       break;
   }
-  checker.Fail("message", "is empty, or of a kind that this version does not know");
+  checker.Fail("message", "is empty, or of a kind that is unknown to this version");
   return {};
 }
 

@@ -86,7 +86,8 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const std::string& addr
                                                          std::atomic<uint64_t>& failures,
                                                          uint32_t kept) {
   const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return absl::UnavailableError("host:port is needed");
+  if (colon == std::string::npos)
+    return absl::UnavailableError("the port is missing; write host:port");
   std::string host = address.substr(0, colon);
   if (host.size() > 1 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
@@ -114,7 +115,8 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const std::string& addr
     if (found.ok()) listen_on(**found);
   }
   if (error != 0) return absl::UnavailableError(std::strerror(error));
-  if (listener->sockets_.empty()) return absl::UnavailableError("it is no address of this host");
+  if (listener->sockets_.empty())
+    return absl::UnavailableError("it is not an address of this host");
   listener->stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (listener->stop_ < 0) return absl::UnavailableError(std::strerror(errno));
   return listener;

@@ -58,7 +58,7 @@ TYPED_TEST(AdminRequest, Fault_A12_AnotherVersionIsRefusedWithBoth) {
   request.mutable_header()->set_protocol_version(2);
   const absl::Status status = Check(request);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 2 was asked for, and this is 1"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 2 was requested, but this is 1"));
 }
 
 // Every string field of every request but free text, by reflection.

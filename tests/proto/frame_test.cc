@@ -268,7 +268,7 @@ TEST(Frame, Fault_N11_GiantLengthsAreRefusedUnread) {
           std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")}) {
       const absl::StatusOr<DecodedFrame> decoded = DecodeWhole(tag + length + "short");
       ASSERT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
-      EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("malformed or cut"));
+      EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("malformed or truncated"));
     }
   }
 }
@@ -332,14 +332,14 @@ TEST(FrameRules, PayloadAndHeaderAgree) {
   ExpectRefused([](F, H h) { h->set_payload_bytes(6); }, "header.payload_bytes is 6 instead of 7");
   ExpectRefused([](F f, H) { f->clear_inline_(); }, "header.payload_bytes is 7 instead of 0");
   ExpectRefused([](F, H h) { h->mutable_contribution()->mutable_range()->set_count(2); },
-                "payload_bytes is 7, which 2 chunks do not have");
+                "payload_bytes is 7, but 2 chunks cannot have it");
   ExpectRefused(
       [](F f, H h) {
         f->set_inline_(std::string(kChunkBytes + 1, 'x'));
         h->set_payload_bytes(kChunkBytes + 1);
       },
-      "payload_bytes is 262145, which 1 chunks do not have");
-  ExpectRefused([](F, H h) { h->mutable_ack()->set_sequence(1); }, "which 0 chunks do not have");
+      "payload_bytes is 262145, but 1 chunks cannot have it");
+  ExpectRefused([](F, H h) { h->mutable_ack()->set_sequence(1); }, "but 0 chunks cannot have it");
   ExpectRefused([](F, H h) { h->mutable_contribution()->mutable_range()->set_count(16); },
                 "count is 16, more than 15");
 }
@@ -425,7 +425,7 @@ TEST(FrameRules, EncodingsAreKnownAndBounded) {
   };
   EXPECT_TRUE(Spoilt(encoding(v1::DTYPE_BF16, -126)).ok());
   ExpectRefused(encoding(v1::DTYPE_BF16, 127), "wire_exponent is 127, not -126 to 126");
-  ExpectRefused(encoding(v1::DTYPE_UNSPECIFIED, 1), "wire_exponent is without a wire_dtype");
+  ExpectRefused(encoding(v1::DTYPE_UNSPECIFIED, 1), "wire_exponent has no wire_dtype");
   ExpectRefused(encoding(static_cast<v1::DType>(10), 0), "wire_dtype is 10");
   // Half of a chunk's bytes is what the narrow ones have, and no other.
   EXPECT_TRUE(Spoilt(encoding(v1::DTYPE_F16, 0)).ok());

@@ -126,7 +126,7 @@ TYPED_TEST(SessionStream, Fault_N10_NothingStandsBetweenPieces) {
     ASSERT_TRUE(reader.Take(this->Piece("abc", false)).ok());
     this->ExpectRefused(reader, *Encode(random.MakeAlternative<Message>(i)),
                         absl::StatusCode::kInvalidArgument,
-                        "Another message stands between the pieces of one, after 3 bytes");
+                        "Another message arrived between the pieces of one, after 3 bytes");
   }
 }
 
@@ -137,7 +137,7 @@ TYPED_TEST(SessionStream, Fault_N10_BrokenPiecesAreRefused) {
   this->ExpectRefused(reader, this->Piece("", false), invalid, "piece of a message is empty");
   this->ExpectRefused(reader, this->Piece("\xff\xff", true), invalid, "not a ");
   this->ExpectRefused(reader, this->Piece(this->Piece("a", true), true), invalid,
-                      "piece stands where a whole message is expected");
+                      "piece is not allowed here; a whole message is expected");
   this->ExpectRefused(reader, "", invalid, "message is empty");
 }
 
@@ -162,8 +162,8 @@ TYPED_TEST(SessionStream, Fault_S6_WhatAllHoldIsBounded) {
   ASSERT_TRUE(first->Take(this->Piece(std::string(600, 'x'), false)).ok());
   ASSERT_TRUE(second.Take(this->Piece(std::string(400, 'x'), false)).ok());
   this->ExpectRefused(second, this->Piece("x", false), absl::StatusCode::kResourceExhausted,
-                      "Too many large messages arrive at once: the server puts together 1000 bytes "
-                      "at a time, and this one, of which 400 bytes came, finds no room.");
+                      "Too many large messages arrive at once: the server can assemble 1000 bytes "
+                      "at a time, and has no room for this one, of which 400 bytes have arrived.");
   first.reset();  // Its stream has ended.
   EXPECT_TRUE(budgets.assembling.Take(1000));
 }

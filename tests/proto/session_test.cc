@@ -230,7 +230,7 @@ TYPED_TEST(SessionMessages, APieceIsNoWholeMessage) {
   proto.mutable_piece()->set_bytes("x");
   const auto decoded = TypeParam::DecodeBytes(proto.SerializeAsString());
   ASSERT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("piece stands where"));
+  EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("piece is not allowed here"));
 }
 
 TYPED_TEST(SessionMessages, UnknownFieldsAreIgnored) {
@@ -373,7 +373,7 @@ TEST(SessionRules, Criterion_1_1_OpAndKindAreDeclared) {
   ExpectRefused<Begin>([&](P p) { spec(p)->clear_weight_by(); }, "begin.spec.weight_by");
   ExpectRefused<Begin>([&](P p) { spec(p)->clear_denominator(); }, "begin.spec.denominator");
   ExpectRefused<Begin>([&](P p) { spec(p)->set_op(static_cast<v1::ReduceOp>(7)); },
-                       "begin.spec.op is 7, which is none of 1 to 6");
+                       "begin.spec.op is 7, which is not in 1 to 6");
 }
 
 TEST(SessionRules, TensorSizesDoNotOverflow) {
@@ -536,7 +536,7 @@ TEST(SessionRules, WelcomeCannotSendAWorkerElsewhere) {
       [](P p) { p->mutable_welcome()->add_placement()->set_endpoint("other:29600"); },
       "welcome.placement");
   ExpectRefused<Welcome>([](P p) { p->mutable_welcome()->set_frame_bytes(kChunkBytes + 1); },
-                         "welcome.frame_bytes is no multiple");
+                         "welcome.frame_bytes is not a multiple");
   ExpectRefused<Welcome>([](P p) { p->mutable_welcome()->set_frame_bytes(16 * kChunkBytes); },
                          "welcome.frame_bytes is 4194304, more than 3932160");
 }

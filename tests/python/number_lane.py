@@ -213,7 +213,7 @@ class NumberLane(Lane[Parameter, Number]):
         of_others = self._round_of(number)
         if of_others.ending == "unknown" and not self._waited:
             self._waited = True
-            raise OutcomeUnknown("no verdict came in time")
+            raise OutcomeUnknown("no verdict arrived in time")
         counted = [dict(each) for each in of_others.others]
         if self._in_flight is not None:
             counted.append(self._in_flight)

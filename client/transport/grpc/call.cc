@@ -241,8 +241,8 @@ void Call::Write(grpc::ByteBuffer message) {
   }
   if (full) {
     return Fail(absl::ResourceExhaustedError(
-        absl::StrCat("the aggregator at ", address_, " does not read: more than ",
-                     max_queued_bytes_, " bytes wait to be sent to it")));
+        absl::StrCat("the aggregator at ", address_, " does not read its messages: more than ",
+                     max_queued_bytes_, " bytes wait for it")));
   }
   Drive();
 }

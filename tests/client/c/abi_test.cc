@@ -834,7 +834,7 @@ TEST(Away, AnAggregatorThatIsNotThereIsToldWithItsAddress) {
             BASIN_DEADLINE_EXCEEDED);
   const char* const text =
       "The session cannot be opened (UNAVAILABLE): the aggregator at 127.0.0.1:1 cannot be reached "
-      "(Connection refused). Check that it runs and that the address is right; this worker goes on "
+      "(Connection refused). Check that it runs and that the address is right; this worker keeps "
       "trying.";
   EXPECT_THAT(t.failure.message(), HasSubstr(text));
   EXPECT_THAT(said.lines(), ElementsAre(HasSubstr(text)));

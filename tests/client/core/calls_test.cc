@@ -305,13 +305,13 @@ TEST(CallsTest, WrongCallsAreRefusedAndChangeNothing) {
       {"begin of a joiner", joiner, BeginRound{}, ErrorCode::kFailedPrecondition, "not a member"},
       {"begin of an unknown lane", member, BeginRound{9, {}, {}, 0, {}}, ErrorCode::kNotFound,
        "lane handle 9"},
-      {"begin twice", begun, BeginRound{}, ErrorCode::kFailedPrecondition, "begun already"},
+      {"begin twice", begun, BeginRound{}, ErrorCode::kFailedPrecondition, "already begun"},
       {"begin while committed", committed, BeginRound{}, ErrorCode::kFailedPrecondition,
        "not known yet"},
       {"begin while the outcome is unknown", unknown, BeginRound{}, ErrorCode::kFailedPrecondition,
        "not known yet"},
       {"push without begin", member, PushTensor{0, kA, 0}, ErrorCode::kFailedPrecondition,
-       "begin it first"},
+       "begin a round first"},
       {"push of an unknown lane", member, PushTensor{1, kA, 0}, ErrorCode::kNotFound, "handle 1"},
       {"push of an unknown tensor", begun, PushTensor{0, 3, 0}, ErrorCode::kNotFound, "handle 3"},
       {"push twice", pushed, PushTensor{0, kA, 0}, ErrorCode::kFailedPrecondition,
@@ -323,22 +323,22 @@ TEST(CallsTest, WrongCallsAreRefusedAndChangeNothing) {
       {"push after withdraw", withdrawn, PushTensor{0, kA, 0}, ErrorCode::kFailedPrecondition,
        "after the round was withdrawn"},
       {"skip without begin", member, SkipTensor{0, kA}, ErrorCode::kFailedPrecondition,
-       "begin it first"},
+       "begin a round first"},
       {"skip after push", pushed, SkipTensor{0, kA}, ErrorCode::kFailedPrecondition,
        "tensor a was pushed"},
       {"commit without begin", member, CommitRound{0}, ErrorCode::kFailedPrecondition,
        "without begin"},
       {"commit of an unknown lane", member, CommitRound{7}, ErrorCode::kNotFound, "handle 7"},
       {"commit twice", committed, CommitRound{0}, ErrorCode::kFailedPrecondition,
-       "committed already"},
+       "already committed"},
       {"commit after withdraw", withdrawn, CommitRound{0}, ErrorCode::kFailedPrecondition,
        "withdrawn"},
       {"withdraw without begin", member, WithdrawRound{0, ""}, ErrorCode::kFailedPrecondition,
        "without begin"},
       {"withdraw after commit", committed, WithdrawRound{0, ""}, ErrorCode::kFailedPrecondition,
-       "the commit stands"},
+       "the commit holds"},
       {"withdraw twice", withdrawn, WithdrawRound{0, ""}, ErrorCode::kFailedPrecondition,
-       "withdrawn already"},
+       "already withdrawn"},
       {"wait before commit", begun, WaitRound{0, absl::InfiniteFuture()},
        ErrorCode::kFailedPrecondition, "wait before commit"},
       {"wait for an unknown lane", member, WaitRound{4, absl::InfiniteFuture()},
@@ -395,12 +395,12 @@ TEST(CallsTest, TheDeadlineNamesWhyTheJobIsPaused) {
   EXPECT_EQ(worker.Hear(pause).One<JobPaused>().text, pause.text);
   EXPECT_TRUE(worker.Hear(pause).all.empty()) << "old news";
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
-              HasSubstr("no verdict came in time; Job job is paused: 1 worker is left and "
-                        "min_workers is 2. The round goes on"));
+              HasSubstr("no verdict arrived in time; Job job is paused: 1 worker is left and "
+                        "min_workers is 2. The round continues"));
   // So does that of a value.
   worker.Do(GetValue{{"g", "a", 7}, std::nullopt, "w-2", worker.now + absl::Milliseconds(100)});
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<ValueFailed>().error.text,
-              HasSubstr("it did not come in time from worker w-2. Job job is paused: 1 worker"));
+              HasSubstr("it did not arrive in time from worker w-2. Job job is paused: 1 worker"));
   // It goes on.
   EXPECT_EQ(worker.Hear(HeldUp{0, 0, ""}).One<JobPaused>().text, "");
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
@@ -422,7 +422,7 @@ TEST(CallsTest, TheDeadlineNamesWhomTheRoundWaitsFor) {
   EXPECT_THAT(held_up.text, HasSubstr("waits for worker b: to commit (last seen 1s ago)."));
   const FailRound fail = worker.Pass(absl::Milliseconds(100)).One<FailRound>();
   EXPECT_THAT(fail.error.text,
-              HasSubstr("no verdict came in time; it waits for worker b: to commit"));
+              HasSubstr("no verdict arrived in time; it waits for worker b: to commit"));
   // What was late has come.
   worker.Stage();
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});

@@ -58,7 +58,7 @@ TEST(VerdictTest, AbortedAfterARefusalSaysWhatIsToBeDoneFirst) {
   const FailRound fail = worker.Hear(worker.MakeVerdict(prepared.value)).One<FailRound>();
   EXPECT_EQ(fail.error.code, ErrorCode::kRoundAborted);
   EXPECT_EQ(fail.error.text.substr(fail.error.text.find("The gradients")),
-            "The gradients are kept; before a retry, see to what was refused of them: " + refusal);
+            "The gradients are kept; before a retry, correct what was refused: " + refusal);
   EXPECT_TRUE(worker.FinishRound().Has<Deliver>()) << "and it is forgotten with its round";
 }
 

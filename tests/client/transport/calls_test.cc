@@ -67,8 +67,8 @@ TEST(Calls, ADeadlineThatPassesSaysThatNoDataStreamIsOpen) {
   rig.clock.Advance(absl::Seconds(30));
   const absl::Status status = waiting.get().status();
   EXPECT_EQ(CodeOf(status), ErrorCode::kOutcomeUnknown);
-  EXPECT_NE(status.message().find("no verdict came in time; no data stream to the aggregator is "
-                                  "open: connection refused (UNAVAILABLE). The round goes on"),
+  EXPECT_NE(status.message().find("no verdict arrived in time; no data stream to the aggregator is "
+                                  "open: connection refused (UNAVAILABLE). The round continues"),
             std::string::npos)
       << status;
   rig.TakeStreams(rig.token);

@@ -128,10 +128,10 @@ TEST(Round, SkippedTensorsHaveTheResultOfTheOthers) {
   const absl::Status skipped = (*outcome)->CopyTo(2, nullptr, 0);
   EXPECT_EQ(skipped.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(skipped.message(),
-            "Round 1 has no result for tensor c: no contributor pushed it. Leave it as it was.");
+            "Round 1 has no result for tensor c: no contributor pushed it. Keep its old value.");
   EXPECT_EQ((*outcome)->CopyTo(99, nullptr, 0).message(),
             "Round 1 has no result for handle 99: there are 3 tensors in its lane. Use a handle "
-            "that registering them gave.");
+            "that registration returned.");
 }
 
 TEST(RoundResult, WithoutAResultSaysWhetherNobodyPushedItOrNothingWeighed) {
@@ -149,7 +149,7 @@ TEST(RoundResult, WithoutAResultSaysWhetherNobodyPushedItOrNothingWeighed) {
     return std::string(result.CopyTo(1, nullptr, 0).message());
   };
   const std::string begin = "Round 4 has no result for tensor b: ";
-  const std::string end = ". Leave it as it was.";
+  const std::string end = ". Keep its old value.";
   EXPECT_EQ(why(3, Denominator::kAll), begin + "no contributor pushed it" + end);
   EXPECT_EQ(why(3, Denominator::kPresent),
             begin + "no contributor with a weight above 0 pushed it" + end);

@@ -1,7 +1,7 @@
 /* Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
  *
  * The C interface of the Basin client: a worker of a training job contributes its gradients to
- * rounds, and receives what they come to. Every other interface (C++, Python) is made of this one.
+ * rounds, and receives the results. The C++ and Python interfaces are built on this one.
  *
  *   basin_error* error = NULL;
  *   basin_options* options = basin_options_new(BASIN_READ_ENVIRONMENT);
@@ -18,46 +18,46 @@
  *     basin_result_copy(result, handles[i], gradient, bytes, &error);
  *     basin_result_free(result);
  *
- * Errors. A function that can fail returns a code, BASIN_OK for success, and takes as its last
- * argument where to put the error; NULL when nobody wants it. What it puts there is freed with
- * basin_error_free. On success it is not touched. Nothing a peer, a network, a configuration or the
- * environment does ends the process: it is an error of the call that meets it.
+ * Errors. A function that can fail returns a code, which is BASIN_OK for success, and stores an
+ * error through its last argument, which may be NULL. The caller frees the error with
+ * basin_error_free. On success nothing is stored. Whatever a peer, a network, a configuration or
+ * the environment does, the process does not end: the call that is affected returns an error.
  *
- * Buffers. What a function is given is read or written during the call only, except for:
- *   basin_push              The tensor is the library's, to read, until the outcome of the round is
- *                           told: by basin_wait, or by the callback given to basin_commit or
- *                           basin_withdraw. BASIN_OUTCOME_UNKNOWN and BASIN_PAUSED are no outcomes.
- *                           After them it stays the library's until basin_wait tells the outcome,
- *                           or basin_abandon or basin_close returns.
- *   basin_push_narrow       Copied during the call.
- *   basin_announce          With BASIN_IN_PLACE: the library's, to read, until the same tensor is
+ * Buffers. A function reads and writes the caller's memory during the call only, except for:
+ *   basin_push              The library may read the tensor until basin_wait, or the callback of
+ *                           basin_commit or basin_withdraw, reports the outcome of the round.
+ *                           BASIN_OUTCOME_UNKNOWN and BASIN_PAUSED are not outcomes: after them the
+ *                           library may read the tensor until basin_wait reports the outcome, or
+ *                           basin_abandon or basin_close returns.
+ *   basin_push_narrow       The tensor is copied during the call.
+ *   basin_announce          With BASIN_IN_PLACE the library may read the tensor until it is
  *                           announced again, or basin_stop_serving or basin_close returns; between
- *                           basin_step_begin and basin_step_end it is not read.
- * Each pointer to a tensor comes with the number of bytes that lie there. Another number than the
- * tensor has is BASIN_INVALID_ARGUMENT, and nothing is read or written.
+ *                           basin_step_begin and basin_step_end it does not read it.
+ * Each pointer to a tensor comes with the number of bytes at that address. If this is not the size
+ * of the tensor, the call fails with BASIN_INVALID_ARGUMENT and reads and writes nothing.
  *
- * Threads. Every function may be called from any thread at any time, but basin_close, which comes
- * last. One thread at a time waits for a lane's round. Each worker has a thread of its own, named
- * `basin-client`; gRPC's are shared by all workers of the process (`default-executo`,
- * `resolver-execut`, `event_engine`, `timer_manager`, `grpc_global_tim`, `nexting_thread`) and stay
- * after the last one is closed. A worker that a callback closes has one more, `basin-close`, until
- * it is closed. None of them handles signals, and no signal handler is installed.
- * Callbacks run on `basin-client` and must not block; from there a call that would have to wait is
- * refused with BASIN_FAILED_PRECONDITION.
+ * Threads. Every function may be called from any thread at any time, except basin_close, which must
+ * be the last call. One thread at a time waits for a lane's round. Each worker has its own thread,
+ * `basin-client`; all workers of the process share the threads of gRPC (`default-executo`,
+ * `resolver-execut`, `event_engine`, `timer_manager`, `grpc_global_tim`, `nexting_thread`), which
+ * remain after the last worker is closed. A worker that is closed in a callback has another thread,
+ * `basin-close`, until it is closed. No thread handles signals, and no signal handler is installed.
+ * Callbacks run on `basin-client` and must not block; within a callback, a call that would have to
+ * wait fails with BASIN_FAILED_PRECONDITION.
  *
  * Fork. In a child every call on the parent's worker fails with BASIN_FAILED_PRECONDITION at once.
- * A child that wants a worker of its own must exec first: gRPC does not work in a fork.
+ * A child that needs its own worker must exec first: gRPC does not work in a fork.
  *
- * Enumerations that are passed in end with a name of the largest int: whatever number a caller has
- * is a value of theirs, and is refused where it means nothing.
+ * Enumerations that are passed in end with an enumerator for the largest int, so that every int is
+ * a valid value of the type; a call with an undefined value is refused.
  *
- * Times are nanoseconds; a negative one never passes. Strings are UTF-8 and end with a zero.
+ * Times are nanoseconds; a negative time never passes. Strings are UTF-8 and end with a zero.
  *
- * Stability. What is declared here keeps its meaning and its layout within one BASIN_ABI_VERSION.
- * Structures that may grow begin with their size, set by their initialiser. New functions and new
- * codes may be added; a program that was linked with a library that has them is refused by the
- * dynamic linker with one that does not ("version `BASIN_2.1' not found"): install that release, or
- * a newer one.
+ * Stability. The declarations here keep their meaning and their layout within one
+ * BASIN_ABI_VERSION. Structures that may grow begin with their size, set by their initialiser. New
+ * functions and codes may be added. The dynamic linker does not start a program that was linked
+ * with a newer library than the installed one ("version `BASIN_2.1' not found"): install that
+ * release, or a newer one.
  */
 #ifndef BASIN_BASIN_H_
 #define BASIN_BASIN_H_
@@ -80,7 +80,7 @@ extern "C" {
 #define BASIN_SECONDS(seconds) ((int64_t)((seconds)*1000000000LL))
 #define BASIN_FOREVER ((int64_t)-1)
 
-/* Of the library that runs, which may be newer than this header. */
+/* The versions of the loaded library, which may be newer than this header. */
 BASIN_API uint32_t basin_abi_version(void);
 BASIN_API const char* basin_version(void);
 
@@ -89,20 +89,20 @@ BASIN_API const char* basin_version(void);
 typedef enum basin_code {
   BASIN_OK = 0,
   BASIN_INVALID_ARGUMENT = 1,
-  BASIN_MISMATCH = 2,         /* Shape, dtype, op, scale or setting differs from the others'. */
+  BASIN_MISMATCH = 2,         /* Shape, dtype, op, scale or setting differs between workers. */
   BASIN_RUN_CONFLICT = 3,     /* Another run of the job is in progress. */
-  BASIN_SUPERSEDED = 4,       /* A newer process has taken this worker id. Exit. */
-  BASIN_LINEAGE_CONFLICT = 5, /* This worker's history is not the job's. Exit. */
-  BASIN_EVICTED = 6,          /* Lost for too long, or by command. Ready again, with state. */
+  BASIN_SUPERSEDED = 4,       /* A newer process has replaced this one. Exit. */
+  BASIN_LINEAGE_CONFLICT = 5, /* This worker's history contradicts the job's. Exit. */
+  BASIN_EVICTED = 6,          /* Lost for too long, or by command. Be ready again with state. */
   BASIN_STALE = 7,
-  BASIN_CONTRIBUTION_CHANGED = 8, /* A tensor was written to before its round had ended. */
+  BASIN_CONTRIBUTION_CHANGED = 8, /* A tensor changed before its round had ended. */
   BASIN_DATA_CORRUPT = 9,
   BASIN_RESOURCE_EXHAUSTED = 10,
   BASIN_PAUSED = 11,          /* Too few workers, or suspended by an operator. Wait again. */
-  BASIN_ROUND_ABORTED = 12,   /* Nobody applies it. Gradients are kept; begin again. */
+  BASIN_ROUND_ABORTED = 12,   /* No worker has a result. Gradients are kept; begin again. */
   BASIN_OUTCOME_UNKNOWN = 13, /* No verdict within the caller's time. Wait again, or abandon. */
   BASIN_DEADLINE_EXCEEDED = 14,
-  BASIN_UNAVAILABLE = 15, /* The aggregator cannot be reached, or drains, or recovers. */
+  BASIN_UNAVAILABLE = 15, /* The aggregator is unreachable, drains, or recovers. */
   BASIN_VERSION_MISMATCH = 16,
   BASIN_FAILED_PRECONDITION = 17, /* The call is not allowed in this state. */
   BASIN_NOT_FOUND = 18,
@@ -114,9 +114,9 @@ BASIN_API const char* basin_code_name(basin_code code);
 
 typedef struct basin_error basin_error;
 BASIN_API basin_code basin_error_code(const basin_error* error);
-/* A sentence that names job, worker, lane and tensor, and ends with what to do next. */
+/* A text that names job, worker, lane and tensor, and ends with what to do next. */
 BASIN_API const char* basin_error_message(const basin_error* error);
-/* Whether this process can do nothing about it, and must exit. */
+/* Whether this process cannot continue and must exit. */
 BASIN_API int basin_error_is_fatal(const basin_error* error);
 /* Whether a restart of this process may help. */
 BASIN_API int basin_error_restart_helps(const basin_error* error);
@@ -125,20 +125,20 @@ BASIN_API void basin_error_free(basin_error* error);
 /* ---- options
  *
  * An option has the same name here (`min_workers`), in the environment (`BASIN_MIN_WORKERS`) and in
- * the documentation (docs/client.md lists them all). What is set here counts before the
- * environment; the worker's identity is taken from the launcher's variables (RANK,
- * JOB_COMPLETION_INDEX, ...) when nothing names it. */
+ * the documentation (docs/client.md lists them all). A value that is set here overrides the
+ * environment. If neither names the worker, its id comes from the variables of the launcher (RANK,
+ * JOB_COMPLETION_INDEX, ...). */
 
 typedef struct basin_options basin_options;
 
-enum { BASIN_READ_ENVIRONMENT = 1 }; /* For `flags`. Without it the environment is not looked at. */
+enum { BASIN_READ_ENVIRONMENT = 1 }; /* For `flags`. Without it the environment is ignored. */
 BASIN_API basin_options* basin_options_new(uint32_t flags);
 BASIN_API void basin_options_free(basin_options* options);
-/* BASIN_INVALID_ARGUMENT names the key, the value, and what would be right. */
+/* The error BASIN_INVALID_ARGUMENT names the key, the value, and what is allowed. */
 BASIN_API basin_code basin_options_set(basin_options* options, const char* key, const char* value,
                                        basin_error** error);
-/* The value that basin_connect would use, as text; valid until `options` is changed or freed. NULL
- * when there is none. */
+/* The value that basin_connect would use, as text, or NULL if there is none. It is valid until
+ * `options` is changed or freed. */
 BASIN_API const char* basin_options_get(const basin_options* options, const char* key);
 
 typedef enum basin_log_level {
@@ -147,8 +147,8 @@ typedef enum basin_log_level {
   BASIN_LOG_WARNING = 2,
   BASIN_LOG_ERROR = 3
 } basin_log_level;
-/* What the library has to say about connections and rounds, changes only. Without a callback,
- * warnings and errors go to stderr; with log = NULL, nothing goes anywhere. */
+/* Receives messages about changes of connections and rounds. Without a callback, warnings and
+ * errors are written to stderr; with log = NULL, nothing is written. */
 typedef void (*basin_log)(void* user, basin_log_level level, const char* message);
 BASIN_API void basin_options_set_log(basin_options* options, basin_log log, void* user);
 
@@ -156,56 +156,58 @@ BASIN_API void basin_options_set_log(basin_options* options, basin_log log, void
 
 typedef struct basin_worker basin_worker;
 
-/* Begins to connect, and goes on for as long as the worker lives; it does not wait for it.
- * BASIN_INVALID_ARGUMENT for options that no aggregator would accept. `options` may be freed. */
+/* Starts to connect and returns at once; the worker reconnects by itself until it is closed. Fails
+ * with BASIN_INVALID_ARGUMENT for options that no aggregator accepts. `options` may be freed. */
 BASIN_API basin_code basin_connect(const basin_options* options, basin_worker** worker,
                                    basin_error** error);
 /* Closes all connections and frees the worker; returns when no buffer is in use. A worker that has
- * not left is counted as lost. Nothing happens for NULL.
+ * not left counts as lost. Does nothing for NULL.
  *
- * In a callback of the worker it returns at once, and the worker is closed after the callback, on a
- * thread of the library's. The tensors of each round in flight are the library's until the
- * callback of that round has been told BASIN_UNAVAILABLE; those of a round without a callback, as
- * long as the process. Nothing goes to the log any more, and what was announced in place is the
- * caller's again. The end of the process does not wait for it. */
+ * In a callback of the worker it returns at once, and a thread of the library closes the worker
+ * after the callback. The library may read the tensors of a round in flight until the callback of
+ * the round has received BASIN_UNAVAILABLE, and those of a round without a callback until the
+ * process ends. Nothing more is written to the log, and values that were announced in place are no
+ * longer read. The end of the process does not wait for the worker to be closed. */
 BASIN_API void basin_close(basin_worker* worker);
 
 typedef enum basin_role { BASIN_JOINER = 0, BASIN_SPARE = 1, BASIN_MEMBER = 2 } basin_role;
 
 typedef struct basin_place {
   size_t size;
-  basin_role role;     /* BASIN_JOINER again when it has left, or cannot go on. */
-  uint32_t rank;       /* Of a member; its position among the members. */
-  uint32_t world_size; /* Members. 0 before the first ones are known. */
+  basin_role role;     /* BASIN_JOINER again after it has left, or cannot continue. */
+  uint32_t rank;       /* The position of a member among the members. */
+  uint32_t world_size; /* The number of members; 0 until they are known. */
   uint64_t generation_term;
-  uint64_t generation_counter; /* The pair never goes back; a new one means other members. */
+  uint64_t generation_counter; /* The pair only increases; it changes with the members. */
   uint64_t joins;              /* How often this process became a member. */
-  int has_donor;               /* Somebody joined last who must load state: ... */
+  int has_donor;               /* Some members of this generation must load state: ... */
   int is_donor;                /* ... from this worker. */
-  int draining;                /* This worker will not be among the next members. */
+  int draining;                /* The next generation will not include this worker. */
   int left;
-  /* Generation that those who must load state have joined with; 0 without a donor. Another one
-   * means that others have joined, whose state is that of now: a version to announce it as. */
+  /* The generation in which the members that must load state have joined; 0 without a donor. It
+   * changes when others join, so it can be the version under which the donor announces its state.
+   */
   uint64_t donor_term;
   uint64_t donor_counter;
 } basin_place;
 #define BASIN_PLACE_INIT \
   { sizeof(basin_place), BASIN_JOINER, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* BASIN_SUPERSEDED and others that are fatal, once the process cannot go on with the job. */
+/* Fails with a fatal error, such as BASIN_SUPERSEDED, once the process cannot continue. */
 BASIN_API basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error** error);
-/* The id of the member of this rank, of the donor, of this worker: copied with its zero, cut to
- * `size`. Returns its length, 0 when there is none. */
+/* Copy the id of the member with this rank, of the donor, or of this worker, with its final zero
+ * and truncated to `size`. Return the length of the id, or 0 if there is none. */
 BASIN_API size_t basin_member_id(basin_worker* worker, uint32_t rank, char* id, size_t size);
 BASIN_API size_t basin_donor_id(basin_worker* worker, char* id, size_t size);
 BASIN_API size_t basin_worker_id(basin_worker* worker, char* id, size_t size);
 
-/* The model is built and state can be loaded; to be said again after an eviction. The numbers tell
- * what was loaded: the step, and a hash of the content; 0 and 0 when nothing was. */
+/* Declares that the model is built and that state can be loaded; necessary again after an eviction.
+ * The numbers are the step of the loaded state and a hash of its content, or 0 and 0 without one.
+ */
 BASIN_API basin_code basin_ready(basin_worker* worker, uint64_t step, uint64_t state_hash,
                                  basin_error** error);
-/* Returns when the worker is a member. BASIN_DEADLINE_EXCEEDED says what it waits for;
- * BASIN_EVICTED says that it was one, and has to be ready again. */
+/* Returns when the worker is a member. The error BASIN_DEADLINE_EXCEEDED says what it waits for;
+ * BASIN_EVICTED means that it was a member, and must call basin_ready again. */
 BASIN_API basin_code basin_await_member(basin_worker* worker, int64_t timeout, basin_error** error);
 
 /* ---- tensors */
@@ -224,7 +226,7 @@ typedef enum basin_dtype {
 
 /* Contiguous, in C order. */
 typedef struct basin_tensor {
-  const char* name; /* Unique in its lane; what tensors of different workers are matched by. */
+  const char* name; /* Unique in its lane; matches the tensors of different workers. */
   basin_dtype dtype;
   uint32_t rank;
   const uint64_t* shape; /* `rank` sizes. */
@@ -232,12 +234,13 @@ typedef struct basin_tensor {
 
 typedef enum basin_lane_kind {
   BASIN_GRADIENT = 0, /* Every member takes part in every round; one lane per optimizer. */
-  BASIN_CALL = 1,     /* For calls now and then; its name begins with "call/". */
+  BASIN_CALL = 1,     /* For occasional calls; its name begins with "call/". */
   BASIN_LANE_KIND_INT = 0x7fffffff
 } basin_lane_kind;
 
-/* Names a lane and tensors of it; `handles`, which may be NULL, receives one per tensor.
- * Idempotent; may be called again with more tensors. Handles stay valid as long as the worker. */
+/* Registers a lane and some of its tensors; `handles`, which may be NULL, receives a handle for
+ * each tensor. Idempotent; may be called again with more tensors. Handles are valid until
+ * basin_close. */
 BASIN_API basin_code basin_register(basin_worker* worker, const char* lane, basin_lane_kind kind,
                                     const basin_tensor* tensors, size_t count,
                                     uint32_t* lane_handle, uint32_t* handles, basin_error** error);
@@ -262,92 +265,92 @@ typedef enum basin_weight {
   BASIN_WEIGHT_INT = 0x7fffffff
 } basin_weight;
 
-/* What all contributors of a round must agree on, and what this one contributes. */
+/* The settings on which all contributors of a round must agree, and the counts of this one. */
 typedef struct basin_round_spec {
   size_t size;
   basin_op op; /* There is no default. */
   double prescale;
   double postscale;
-  double predivide;      /* Divides before the sum, multiplies after it: range, not value. */
-  int auto_predivide;    /* The aggregator chooses predivide, and reports it. */
-  int contributes_sum;   /* A sum over this worker's samples instead of their mean. */
-  basin_weight weight;   /* Of a BASIN_WEIGHTED_AVERAGE. */
-  int divide_by_present; /* Each tensor by those who pushed it, not by all contributors. */
+  double predivide;      /* Divides before the sum and multiplies after it, to stay in range. */
+  int auto_predivide;    /* The aggregator chooses predivide and reports it. */
+  int contributes_sum;   /* The tensors are sums over this worker's samples, not means. */
+  basin_weight weight;   /* For a BASIN_WEIGHTED_AVERAGE. */
+  int divide_by_present; /* Divide each tensor by the number of workers that pushed it. */
   double loss_scale;     /* Compared, never applied. */
-  int64_t samples;       /* Of this contribution; negative: unknown, at most 2^48. With a weight */
-  int64_t tokens;        /* of 0 the contribution is not read, and adds nothing. */
+  int64_t samples;       /* In this contribution; negative: unknown; at most 2^48. With a */
+  int64_t tokens;        /* weight of 0 the contribution is not read, and adds nothing. */
   int64_t micro_batches;
-  uint64_t step;   /* The trainer's own number; a label. */
-  uint64_t layout; /* A hash of the tensors that the trainer has gradients of. Compared. */
+  uint64_t step;   /* The trainer's step number; only a label. */
+  uint64_t layout; /* A hash of the tensors that have gradients. Compared. */
 } basin_round_spec;
 #define BASIN_ROUND_SPEC_INIT \
   { sizeof(basin_round_spec), (basin_op)0, 1, 1, 1, 0, 0, BASIN_NO_WEIGHT, 0, 1, -1, -1, -1, 0, 0 }
 
 typedef struct basin_result basin_result;
 
-/* Told once: with a result, which is then the callback's to free, or with an error, which is not.
- */
+/* Called once: with a result, which the callback must free, or with an error, which it must not. */
 typedef void (*basin_round_done)(void* user, uint32_t lane, basin_result* result,
                                  const basin_error* error);
 
-/* One round of a lane at a time; lanes are independent. A worker that joined with a donor loads the
- * state before its first one: the others keep the state of that moment until it begins. */
+/* Begins the next round of a lane. A lane has one round at a time; lanes are independent. A worker
+ * that joined with a donor must load the state before its first round: the others do not change
+ * theirs until it begins. */
 BASIN_API basin_code basin_begin(basin_worker* worker, uint32_t lane, const basin_round_spec* spec,
                                  basin_error** error);
-/* What is wrong with a push or a skip in the state of the round is told by basin_commit. */
+/* If the state of the round does not allow a push or a skip, basin_commit returns the error. */
 BASIN_API basin_code basin_push(basin_worker* worker, uint32_t lane, uint32_t tensor,
                                 const void* data, size_t bytes, basin_error** error);
-/* An f32 tensor travels as f16 or bf16, times 2^exponent, undone on arrival; summed in f32. `bytes`
- * are those of f32. */
+/* Sends an f32 tensor as f16 or bf16, multiplied by 2^exponent, which the aggregator undoes; the
+ * sum is computed in f32. `bytes` is the size in f32. */
 BASIN_API basin_code basin_push_narrow(basin_worker* worker, uint32_t lane, uint32_t tensor,
                                        const void* data, size_t bytes, basin_dtype as,
                                        int32_t exponent, basin_error** error);
-/* Tensors that are neither pushed nor skipped are skipped. */
+/* Skips a tensor. Tensors that are neither pushed nor skipped before the commit are skipped too. */
 BASIN_API basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor,
                                 basin_error** error);
-/* The contribution is complete. One that was withdrawn meanwhile, because the job has another
- * tensor of that name, is committed like any other: its outcome says why it was refused. With a
- * callback the outcome is told to it, and to a thread that waits for it, if there is one; it is
- * told nothing when this fails. */
+/* Completes the contribution. The call also succeeds if the library has withdrawn the contribution,
+ * because the job has a different tensor of the same name: the outcome then has the reason. The
+ * outcome goes to the callback, if there is one, and to a thread in basin_wait. If this call fails,
+ * the callback is not called. */
 BASIN_API basin_code basin_commit(basin_worker* worker, uint32_t lane, basin_round_done done,
                                   void* user, basin_error** error);
-/* The contribution is not to be counted; the worker still gets the result. */
+/* Withdraws the contribution, so that it is not counted; the worker still gets the result. */
 BASIN_API basin_code basin_withdraw(basin_worker* worker, uint32_t lane, const char* reason,
                                     basin_round_done done, void* user, basin_error** error);
-/* Waits for the outcome of the round; 0 asks without waiting. BASIN_OUTCOME_UNKNOWN when the time
- * passes and BASIN_PAUSED when the job is: the round goes on, wait again. */
+/* Waits for the outcome of the round; a timeout of 0 does not wait. After BASIN_OUTCOME_UNKNOWN
+ * (the time has passed) and BASIN_PAUSED (the job is paused) the round continues: wait again. */
 BASIN_API basin_code basin_wait(basin_worker* worker, uint32_t lane, int64_t timeout,
                                 basin_result** result, basin_error** error);
-/* Gives up every round in flight, and the membership with them: this worker must be ready again,
- * with state. Returns when no buffer is in use. */
+/* Abandons every round in flight, and with them the membership: this worker must call basin_ready
+ * again, with state. Returns when no buffer is in use. */
 BASIN_API basin_code basin_abandon(basin_worker* worker, basin_error** error);
 
 /* A tensor of basin_allreduce; `out` may be `in`. */
 typedef struct basin_buffer {
   uint32_t tensor;
   const void* in;
-  void* out;    /* Unchanged when nobody contributed to it. */
+  void* out;    /* Unchanged if no worker contributed to it. */
   size_t bytes; /* At `in`, and at `out`. */
 } basin_buffer;
-/* Begin, push, commit, wait and copy. `result` may be NULL. */
+/* Begins, pushes, commits, waits and copies. `result` may be NULL. */
 BASIN_API basin_code basin_allreduce(basin_worker* worker, uint32_t lane,
                                      const basin_round_spec* spec, const basin_buffer* buffers,
                                      size_t count, int64_t timeout, basin_result** result,
                                      basin_error** error);
-/* Returns when every member has called it with this name. After OUTCOME_UNKNOWN or PAUSED it goes
- * on: call it again, and it is the same barrier. */
+/* Returns when every member has called it with this name. After BASIN_OUTCOME_UNKNOWN and
+ * BASIN_PAUSED the barrier stays open, and another call waits for the same one. */
 BASIN_API basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout,
                                    basin_error** error);
 
 /* A descriptor that becomes readable when a round has ended or the worker's place has changed;
- * reading its eight bytes resets it. Then ask with basin_wait(..., 0, ...) and basin_get_place. It
- * is the library's, valid until basin_close. */
+ * reading its eight bytes resets it. Then call basin_wait(..., 0, ...) and basin_get_place. The
+ * library owns it; it is valid until basin_close. */
 BASIN_API basin_code basin_event_fd(basin_worker* worker, int* fd, basin_error** error);
 
 /* ---- results
  *
- * A result holds the bytes as they were received; free it before the next round's results arrive,
- * or both are held. Constant, so safe from any thread. */
+ * A result holds the received bytes. Free it before the results of the next round arrive, or both
+ * stay in memory. A result is constant, so any thread may use it. */
 
 typedef struct basin_round_info {
   size_t size;
@@ -355,14 +358,14 @@ typedef struct basin_round_info {
   basin_op op;
   double prescale, postscale, predivide; /* As used. */
   uint32_t contributors;
-  uint64_t divisor;    /* Count or sum of weights; what an average was divided by. */
-  double squared_norm; /* Of the result; negative when it has none: no tensor, or integers only. */
+  uint64_t divisor;    /* The divisor of an average: a count or a sum of weights. */
+  double squared_norm; /* Of the result; negative if it has none: no tensor, or only integers. */
   int overflow;
-  int has_nonfinite; /* Some input that was counted was not finite; the first one: ... */
+  int has_nonfinite; /* A counted input was not finite. The first one: ... */
   uint32_t nonfinite_tensor;
   uint64_t nonfinite_element;
   int64_t samples, tokens,
-      micro_batches;  /* Over all contributors; negative: somebody did not say. */
+      micro_batches;  /* Over all contributors; negative: one did not report it. */
   uint64_t chain;     /* Equal on all workers that have the same history. */
   int auto_predivide; /* The aggregator chose predivide. */
   int contributes_sum;
@@ -370,11 +373,11 @@ typedef struct basin_round_info {
   int divide_by_present; /* Then basin_result_divisor has the divisor of each tensor. */
   double loss_scale;
   uint64_t weights; /* The sum of the contributors' weights; their number without weights. */
-  uint64_t generation_term; /* Of the members when it was reduced. */
+  uint64_t generation_term; /* The generation of the members when it was reduced. */
   uint64_t generation_counter;
-  uint32_t contract_version; /* Of the arithmetic. */
+  uint32_t contract_version; /* The version of the arithmetic. */
   uint32_t world_size;       /* Members of that generation, contributors or not. */
-  uint64_t layout;           /* What the workers agreed on. */
+  uint64_t layout;           /* The hash that the workers agreed on. */
 } basin_round_info;
 #define BASIN_ROUND_INFO_INIT                                                                    \
   {                                                                                              \
@@ -383,44 +386,42 @@ typedef struct basin_round_info {
   }
 
 BASIN_API void basin_result_info(const basin_result* result, basin_round_info* info);
-/* Ids in byte order; valid as long as the result. NULL beyond the last. */
+/* The ids of the contributors, in byte order; valid as long as the result. NULL beyond the last. */
 BASIN_API const char* basin_result_contributor(const basin_result* result, uint32_t index);
-/* Its weight, 1 unless the round was weighted, and the squared norm of what it sent: infinite when
- * a number in that was not finite, negative when it is not known or there is none, of integers. 0
- * and -1 beyond the last. With weight 0 the contribution added nothing and was not read: an
- * infinite norm is then the only sign of a number that is not finite. */
+/* The contributor's weight, which is 1 unless the round was weighted, and the squared norm of its
+ * tensors: infinite if they contain a number that is not finite, negative if it is unknown or, for
+ * integers, does not exist. 0 and -1 beyond the last contributor. A contribution with weight 0 adds
+ * nothing and is not read, so an infinite norm is the only sign of a number that is not finite. */
 BASIN_API uint64_t basin_result_contributor_weight(const basin_result* result, uint32_t index);
 BASIN_API double basin_result_contributor_squared_norm(const basin_result* result, uint32_t index);
-/* Of the first input that was not finite, among those that were counted, so of no worker with
- * weight 0: who sent it, and in which tensor, which may be one that was not registered here. NULL
- * when all were finite. Valid as long as the result. */
+/* The worker and the tensor of the first counted input that was not finite; NULL if all were
+ * finite. Workers with weight 0 are not counted. The tensor may be one that was not registered
+ * here. Valid as long as the result. */
 BASIN_API const char* basin_result_nonfinite_worker(const basin_result* result);
 BASIN_API const char* basin_result_nonfinite_tensor(const basin_result* result);
-/* Why this worker's contribution was not counted as it was sent (BASIN_MISMATCH, say); NULL: it
- * was. Valid as long as the result. */
+/* Why this worker's contribution was not counted as it was sent (for example BASIN_MISMATCH), or
+ * NULL if it was. Valid as long as the result. */
 BASIN_API const basin_error* basin_result_rejection(const basin_result* result);
-/* Whether the tensor has a result: somebody contributed to it, and not all with weight 0. */
+/* Whether the tensor has a result: a worker with a weight above 0 contributed to it. */
 BASIN_API int basin_result_has(const basin_result* result, uint32_t tensor);
-/* What the tensor's average was divided by, 0 without a result; and the squared norm of its result,
- * of which the round's is the sum, negative where there is none: without a result, and of integers.
- */
+/* The divisor of the tensor's average, 0 without a result; and the squared norm of its result,
+ * negative without a result and for integers. The norms of all tensors sum to that of the round. */
 BASIN_API uint64_t basin_result_divisor(const basin_result* result, uint32_t tensor);
 BASIN_API double basin_result_squared_norm(const basin_result* result, uint32_t tensor);
-/* The same of all tensors at once, in order of their handles from 0 on: copies those of the first
- * `count`, to where it is not NULL. Returns how many tensors the lane has. */
+/* The same for the first `count` tensors, in the order of their handles from 0 on. Either array may
+ * be NULL. Returns the number of tensors of the lane. */
 BASIN_API size_t basin_result_tensors(const basin_result* result, size_t count, uint64_t* divisors,
                                       double* squared_norms);
-/* Copies the tensor, `bytes` in C order and the tensor's dtype. BASIN_NOT_FOUND without a result.
- */
+/* Copies the tensor, in C order and its own dtype. Fails with BASIN_NOT_FOUND without a result. */
 BASIN_API basin_code basin_result_copy(const basin_result* result, uint32_t tensor, void* to,
                                        size_t bytes, basin_error** error);
-/* Instead of a copy: the tensor where it was received, in pieces that follow each other. Valid as
- * long as the result. Returns 0 beyond the last piece. */
+/* Gives access to the received tensor without a copy, as consecutive pieces. They are valid as long
+ * as the result. Returns 0 beyond the last piece. */
 BASIN_API int basin_result_piece(const basin_result* result, uint32_t tensor, size_t index,
                                  const void** data, size_t* bytes);
 BASIN_API void basin_result_free(basin_result* result);
 
-/* ---- values: a copy of bits from one worker, to whoever asks for it */
+/* ---- values: tensors of one worker that other workers can get */
 
 typedef enum basin_hold {
   BASIN_COPY = 0,
@@ -428,37 +429,39 @@ typedef enum basin_hold {
   BASIN_HOLD_INT = 0x7fffffff
 } basin_hold;
 
-/* This worker can serve the tensor, of this version, from now on. A newer version replaces it. */
+/* Lets this worker serve this version of the tensor. A newer version replaces it. */
 BASIN_API basin_code basin_announce(basin_worker* worker, const char* lane,
                                     const basin_tensor* tensor, uint64_t version, const void* data,
                                     size_t bytes, basin_hold hold, basin_error** error);
 BASIN_API basin_code basin_stop_serving(basin_worker* worker, const char* lane, const char* tensor,
                                         basin_error** error);
-/* Around whatever writes to memory that was announced in place: optimizer.step(). */
+/* Enclose code that writes to memory that was announced in place, such as optimizer.step(). */
 BASIN_API void basin_step_begin(basin_worker* worker);
 BASIN_API void basin_step_end(basin_worker* worker);
-/* Waits for the value as `source` announced it, from whoever has it when that is NULL, and copies
- * it. Another dtype or shape than it has is BASIN_MISMATCH. BASIN_UNAVAILABLE: whoever sent it was
- * lost, and nobody else has announced it yet. BASIN_EVICTED: this worker is no member any more. */
+/* Waits until `source`, or any worker if it is NULL, has announced the value, and copies it. Fails
+ * with BASIN_MISMATCH if the value has a different dtype or shape, with BASIN_UNAVAILABLE if its
+ * sender was lost and no other worker has announced it, and with BASIN_EVICTED if this worker is no
+ * longer a member. */
 BASIN_API basin_code basin_get(basin_worker* worker, const char* lane, const basin_tensor* tensor,
                                uint64_t version, const char* source, int64_t timeout, void* to,
                                size_t bytes, basin_error** error);
-/* The worker of rank `root` announces `data`, the others receive it there; it has the tensor's
- * `bytes` on all of them. */
+/* The worker with rank `root` announces `data`; the others receive the value in `data`. `bytes` is
+ * the size of the tensor on all workers. */
 BASIN_API basin_code basin_broadcast(basin_worker* worker, const char* lane,
                                      const basin_tensor* tensor, uint64_t version, uint32_t root,
                                      void* data, size_t bytes, int64_t timeout,
                                      basin_error** error);
 
-/* ---- how it is going */
+/* ---- reports */
 
-/* Why the trainer does something else, and for how long: it is named with the reason when others
- * wait for it. 0: no longer. */
+/* Reports that the trainer does something else, and for how long; 0: it is over. Workers that wait
+ * for this one get the reason. */
 BASIN_API basin_code basin_busy(basin_worker* worker, const char* reason, int64_t expected,
                                 basin_error** error);
-/* Out of data: contributes to no further round, and is not missed. */
+/* Declares that this worker is out of data: it contributes to no further round, and the others do
+ * not wait for it. */
 BASIN_API basin_code basin_finished(basin_worker* worker, basin_error** error);
-/* Leaves the job; rounds in flight fail. Returns when the aggregator has taken note, or does not
+/* Leaves the job; rounds in flight fail. Returns when the aggregator has confirmed it, or does not
  * answer. */
 BASIN_API basin_code basin_leave(basin_worker* worker, basin_error** error);
 
