@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The time by which a core is run. It never jumps: leases and deadlines do not see what an
-// operator or NTP does to the wall clock.
+// The clock of a core. It never jumps: changes of the wall clock by an operator or NTP do not
+// affect leases and deadlines.
 //
 // Thread contract: safe from any thread.
 
@@ -17,7 +17,7 @@ class Clock {
  public:
   virtual ~Clock() = default;
 
-  // Not before what it was when it was asked last.
+  // Never earlier than the result of the previous call.
   virtual absl::Time Now() const = 0;
 
   // Waits for `condition`, until the clock shows `until` at the latest. May return early.

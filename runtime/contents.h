@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a thread that receives a frame finds out about its bytes while they are in its cache: the
-// content of each chunk. The keys that make digests of them are known to the core's loop alone.
+// The content of each chunk of a frame, computed by the thread that receives the frame while the
+// bytes are in its cache. Only the core's loop knows the keys that turn contents into digests.
 //
 // Thread contract: a pure function.
 

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// std::mutex with the annotations by which clang checks who may touch what. Abseil's own mutex is
-// not used here: a library that was built without ThreadSanitizer hides its ordering from it, and
-// whoever runs a core is checked by it.
+// std::mutex with the annotations by which clang checks access to guarded data. Abseil's own mutex
+// is not used: a library that is built without ThreadSanitizer hides its ordering from it, and the
+// code around the cores is checked with it.
 
 #ifndef BASIN_RUNTIME_MUTEX_H_
 #define BASIN_RUNTIME_MUTEX_H_

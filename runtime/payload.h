@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Bytes that travel, held by reference: what the network library received, a trainer's tensor, a
-// copy of our own; shared and device memory later.
+// Bytes to send or received, held by reference: memory of the network library, a trainer's tensor,
+// or a copy; later also shared and device memory.
 //
-// Ownership: shared. The memory goes back when the last holder lets go, on whatever thread.
-// Thread contract: constant, so safe from any thread.
+// Ownership: shared. The memory is released with the last reference, on any thread. Thread
+// contract: constant, so safe from any thread.
 
 #ifndef BASIN_RUNTIME_PAYLOAD_H_
 #define BASIN_RUNTIME_PAYLOAD_H_
@@ -20,7 +20,7 @@
 
 namespace basin {
 
-// Bytes in pieces, in order. Owned by somebody else.
+// Bytes in pieces, in order. The caller owns the memory.
 using Pieces = absl::InlinedVector<std::string_view, 4>;
 
 class Payload {
@@ -46,8 +46,8 @@ class OwnPayload : public Payload {
   const std::string_view piece_;
 };
 
-// Some of a payload's bytes, which keep all of it.
-// REQUIRES: `pieces` lie in the payload's own; none is empty.
+// A part of a payload, which keeps the whole payload alive. REQUIRES: `pieces` lie within the
+// payload's pieces; none is empty.
 PayloadPtr Within(PayloadPtr whole, Pieces pieces);
 
 // Bytes [offset, offset + size) of a payload.
@@ -85,7 +85,7 @@ class PayloadParts {
 
   uint64_t bytes() const;
   const absl::InlinedVector<PayloadPart, 1>& parts() const { return parts_; }
-  // REQUIRES: this outlives what is returned.
+  // REQUIRES: this outlives the result.
   basin::Pieces Pieces() const;
 
  private:

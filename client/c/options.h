@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The options of a worker, from one table: what was set, then the environment, then the launcher's
-// variables for who this worker is, then a default.
+// The options of a worker, from one table: values that were set, then the environment, then (for
+// the worker's identity) the variables of the launcher, then a default.
 //
-// Thread contract: one thread at a time.
-// Failure: INVALID_ARGUMENT names the option, the value, and what would be right.
+// Thread contract: one thread at a time. Failure: INVALID_ARGUMENT names the option, the value, and
+// the allowed values.
 
 #ifndef BASIN_CLIENT_C_OPTIONS_H_
 #define BASIN_CLIENT_C_OPTIONS_H_
@@ -25,7 +25,7 @@ namespace basin::c {
 // By basin_log_level.
 inline constexpr std::array kLogLevels = {"debug", "info", "warning", "error"};
 
-// Of a worker whose trainer gave no other.
+// For a worker whose trainer has set no log.
 void LogToStderr(void* user, basin_log_level level, const char* message);
 
 struct Log {
@@ -38,7 +38,7 @@ struct Log {
   }
 };
 
-// What the options come to.
+// The settings that result from the options.
 struct Settings {
   std::string address;
   client::Config core;
@@ -51,7 +51,7 @@ struct basin_options {
   explicit basin_options(bool read_environment);
 
   absl::Status Set(std::string_view key, std::string_view value);
-  // Null when there is none.
+  // Null if there is none.
   const char* Get(std::string_view key) const;
   void SetLog(basin_log write, void* user);
 

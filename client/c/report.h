@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the library says in its log about a worker's place in the job: changes, each once.
+// Writes changes of a worker's place in the job to the log of the library, each once.
 //
 // Thread contract: one thread.
 
@@ -22,7 +22,7 @@ class Report {
   // The place has changed to this one.
   void Take(const client::Place& place);
 
-  // Nothing is said any more. On the thread that calls Take.
+  // Writes nothing more. To be called on the thread that calls Take.
   void Silence() { log_ = Log(); }
 
  private:

@@ -36,8 +36,8 @@ struct basin_worker {
   basin_worker(const basin_worker&) = delete;
   basin_worker& operator=(const basin_worker&) = delete;
 
-  // Whether this is the process that connected. In a child of it there are no threads, and locks
-  // may be held for ever: nothing of this may be touched.
+  // Whether this is the process that connected. A child of it has no threads, and locks may never
+  // be released, so it must not use this.
   bool here() const;
 
   basin::client::Worker& client() { return *worker_; }
@@ -69,8 +69,9 @@ inline absl::Duration Timeout(int64_t nanoseconds) {
 // A null string is an empty one.
 inline std::string Text(const char* text) { return text == nullptr ? "" : text; }
 
-// An enumerator of basin.h as the library has it, in fewer bits. C passes any int, so it is checked
-// first. INVALID_ARGUMENT beyond `most`, the last one; `what` is the subject of the text.
+// Converts an enumerator of basin.h to the enum of the library, which has fewer bits. C passes any
+// int, so it is checked first. INVALID_ARGUMENT above `most`, the last enumerator; `what` is the
+// subject of the text.
 template <typename To, typename From>
 absl::StatusOr<To> EnumOf(const std::string& what, From given, From most) {
   const auto number = static_cast<int64_t>(given);

@@ -22,7 +22,7 @@ namespace basin::client {
 struct OpenSession {
   absl::Duration delay;
 };
-// Close the session stream and every data stream, after what was sent before. No SessionDown or
+// Close the session stream and every data stream, after earlier messages. No SessionDown or
 // StreamDown follows.
 struct CloseSession {
   std::string reason;
@@ -42,7 +42,7 @@ struct Send {
 struct SendContribution {
   uint32_t stream = 0;
   LaneHandle lane = 0;
-  TensorHandle tensor = 0;  // Whose buffer.
+  TensorHandle tensor = 0;  // The lane whose buffer it is.
   LaneIndex lane_index = 0;
   RoundNumber round = 0;
   ChunkRange range;  // By layout index.
@@ -64,8 +64,8 @@ struct SendValue {
   uint32_t count = 0;
 };
 
-// Stage these chunks of the frame that this Step was given. The first of another round replaces
-// what was staged of the lane; a chunk that is kept again replaces its bytes.
+// Stage these chunks of the frame that this Step was given. The first chunk of another round
+// replaces the staged chunks of the lane; a chunk that is kept again replaces its bytes.
 struct KeepResult {
   LaneHandle lane = 0;
   RoundNumber round = 0;
@@ -83,26 +83,26 @@ struct Deliver {
   LaneHandle lane = 0;
   VerdictRecord record;
 };
-// The round's handle ends, or (kOutcomeUnknown, kPaused) its wait does while the round goes on.
+// The round's handle ends, or (kOutcomeUnknown, kPaused) only its wait, while the round continues.
 struct FailRound {
   LaneHandle lane = 0;
   RoundNumber round = 0;
   Error error;
 };
-// The aggregator does not count this worker's contribution as it is. The round goes on, and its
-// outcome is delivered.
+// The aggregator does not count this worker's contribution as it was sent. The round continues, and
+// its outcome is delivered.
 struct RoundRejected {
   LaneHandle lane = 0;
   RoundNumber round = 0;
   Error error;
 };
-// The round waits for workers that are late; the text says so in a sentence that names them.
+// The round waits for late workers; the text is a sentence that names them.
 struct RoundHeldUp {
   LaneHandle lane = 0;
   RoundNumber round = 0;
   std::string text;
 };
-// The job is paused, and the text says why in a sentence; empty when it goes on.
+// The job is paused, and the text is a sentence with the cause; empty: the job continues.
 struct JobPaused {
   std::string text;
 };
@@ -118,8 +118,8 @@ struct MembershipNow {
   Role role = Role::kJoiner;
   std::optional<uint32_t> rank;
   bool joined = false;            // This worker has just become a member.
-  std::optional<WorkerId> donor;  // Serves the state to those who join; they load it before their
-                                  // first begin. Absent: everybody keeps the state it has.
+  std::optional<WorkerId> donor;  // Serves the state to new members, which load it before their
+                                  // first begin. Absent: every worker keeps its state.
 };
 
 struct ValueReady {

@@ -2,10 +2,10 @@
 //
 // Broadcast values: those this worker can serve, and those it fetches.
 //
-// A fetch asks what the value is (Get of no chunks, answered by ValueKnown as soon as somebody has
-// announced it), then asks for its chunks, a window at a time. Chunks that do not come are asked
-// for again; a digest that does not match costs one more fetch of the whole, then the value fails.
-// Whether the sender died, and who sends instead, is the aggregator's concern.
+// A fetch first requests the description of the value (a Get of no chunks, answered by ValueKnown
+// as soon as a worker has announced it), then its chunks, a window at a time. Missing chunks are
+// requested again. If the digest does not match, the whole value is fetched once more, then the
+// fetch fails. The aggregator detects a lost sender and chooses another.
 //
 //   from      when                                               to        what is sent
 //   --------  -------------------------------------------------  --------  ---------------------
@@ -46,7 +46,7 @@ class Broadcast {
   // ---- the trainer's side; an error that is not kOk refuses the call, and nothing has changed
   Error Announce(const Scope& scope, const AnnounceValue& announce);
   Error Get(const Scope& scope, const GetValue& get);
-  // Says nothing now: who asks this worker in vain asks another one.
+  // Sends nothing now: a receiver that requests the value in vain requests it from another worker.
   void StopServing(const std::string& lane, const std::string& tensor);
   void FailAll(const Scope& scope, const Error& error);
 
@@ -73,7 +73,7 @@ class Broadcast {
     uint64_t version = 0;
     TensorSpec spec;
     Digest digest = 0;
-    bool of_earlier_life = false;  // So a lower version may follow: another lineage counts anew.
+    bool of_earlier_life = false;  // So a lower version may follow: another lineage starts from 0.
     auto Fields() const { return std::tie(version, spec, digest, of_earlier_life); }
   };
   enum class Phase : uint8_t { kAsking = 0, kQueued = 1, kFetching = 2 };
@@ -84,7 +84,7 @@ class Broadcast {
     Phase phase = Phase::kAsking;
     std::optional<ValueKnown> known;  // Also of an earlier session.
     IntervalSet held;                 // Chunks.
-    Digest digest = 0;                // Of what is held.
+    Digest digest = 0;                // The digest of the held chunks.
     uint64_t asked = 0;               // Chunks before it were asked for in this session.
     absl::Time progress;              // When chunks last came or were asked for.
     bool refetched = false;
@@ -108,7 +108,7 @@ class Broadcast {
 
   std::map<std::pair<std::string, std::string>, Announced> announced_;  // By lane and tensor.
   Fetches fetches_;
-  std::deque<ValueKey> queue_;  // Of the fetches that are kQueued.
+  std::deque<ValueKey> queue_;  // The fetches that are kQueued.
   uint32_t active_ = 0;         // Fetches that are kFetching.
   absl::Time wake_ = absl::InfiniteFuture();
 };

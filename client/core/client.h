@@ -7,11 +7,11 @@
 // dependence (the jitter of reconnects comes from a generator whose seed is in the config and whose
 // state is part of the state). The state is a value: it can be copied, compared and fingerprinted.
 //
-// How it fits together: session.h connects, greets and reconnects; lane.h is the history and the
-// round in flight of one lane, with round.h for the contribution, push.h for what may be sent when,
-// and settlement.h for results, staging and verdicts; broadcast.h moves values. This class routes
-// events to them and decides what concerns the worker as a whole: who it is, whether it is a member
-// of the job, and when its incarnation is over.
+// How it fits together: session.h connects, sends the hello and reconnects; lane.h is the history
+// and the round in flight of one lane, with round.h for the contribution, push.h for the order of
+// frames, and settlement.h for results, staging and verdicts; broadcast.h moves values. This class
+// routes events to them and decides what concerns the worker as a whole: its identity, whether it
+// is a member of the job, and when its incarnation ends.
 //
 //   role       when                                                 to         trainer is told
 //   ---------  ---------------------------------------------------  ---------  ----------------
@@ -52,9 +52,8 @@ class Client {
  public:
   explicit Client(Config config);
 
-  // Takes one event. Appends what is to be done to `actions`, in order. The first event of whatever
-  // kind opens the session.
-  // REQUIRES: `now` does not go back.
+  // Handles one event and appends the resulting actions to `actions`, in order. The first event of
+  // any kind opens the session. REQUIRES: `now` does not decrease.
   void Step(const Event& event, absl::Time now, std::vector<Action>& actions);
 
   // When Step(Tick) must be called at the latest; InfiniteFuture when nothing waits, InfinitePast
@@ -73,7 +72,7 @@ class Client {
   const Membership& membership() const { return membership_; }
   Role role() const { return role_; }
   std::optional<uint32_t> rank() const;
-  // Was a member in this incarnation, so its hello tells a history.
+  // It was a member in this incarnation, so its hello has a history.
   bool has_history() const { return has_history_; }
   // Was a member, and is not ready to be one again.
   bool evicted() const { return evicted_; }
@@ -127,8 +126,8 @@ class Client {
   void Tick(const Scope& scope);
   std::vector<RoundWait> Waits(absl::Time now) const;
 
-  // client_session.cc: the session as a whole. After EndSession and what calls it, a scope made
-  // before may be used for what is not sent only.
+  // client_session.cc: the session as a whole. After EndSession and its callers, an older scope
+  // must not be used to send.
   void TakeSessionUp(const Scope& scope);
   void TakeSessionDown(const Scope& scope, const std::string& reason);
   void TakeStreamUp(const Scope& scope, uint32_t stream);
@@ -138,14 +137,14 @@ class Client {
   void Resume(const Scope& scope, const Welcome& welcome);
   void TakeEnded(const Scope& scope, const Error& error);
   void EndSession(const Scope& scope, SessionInput input, Error error);
-  // Returns whether the session goes on.
+  // Returns whether the session continues.
   bool Heed(const Scope& scope, const Finding& finding);
   void GiveUp(const Scope& scope, const Error& error);
   void LoseIncarnation(const Scope& scope, const Error& error);
   void Stop(const Scope& scope, Error error);
   void FinishLeave(const Scope& scope);
 
-  // client_message.cc: what comes in session
+  // client_message.cc: messages within a session
   void TakeMessage(const Scope& scope, const ToWorker& message);
   bool TakeLayout(const Scope& scope, const LaneLayout& layout);
   bool TakeVerdict(const Scope& scope, LaneIndex index, const VerdictRecord& record,
@@ -161,7 +160,7 @@ class Client {
   Session session_;
   std::vector<Lane> lanes_;
   std::map<LaneIndex, LaneHandle> by_index_;
-  std::map<std::string, StartRound> starts_;  // Of lanes that are not registered yet.
+  std::map<std::string, StartRound> starts_;  // The starts of lanes that are not registered yet.
   Broadcast broadcast_;
 
   RunId run_;
@@ -178,7 +177,7 @@ class Client {
   bool evicted_ = false;      // It was a member, and is not ready to be one again.
   std::optional<Busy> busy_;
   bool draining_ = false;
-  std::string pause_;  // Why the job is paused, as it was told in this session.
+  std::string pause_;  // Why the job is paused, as received in this session.
   bool finished_ = false;
   bool abandoned_ = false;  // incarnation_ is to be given up with the next welcome.
   std::optional<absl::Time> leave_by_;

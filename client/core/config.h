@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Who this worker is, and the timeouts and bounds of its side.
+// The identity of this worker, and the timeouts and bounds of its side.
 //
 // Thread contract: a plain value, constant after construction of the Client.
 

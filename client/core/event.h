@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Everything that can happen to the client's core: what the network brings, and what the trainer
-// asks for.
+// Everything that can happen to the client's core: messages and frames from the network, and calls
+// of the trainer.
 //
 // The network names lanes and tensors by the indexes that the aggregator gave, the trainer by its
 // own handles, which it has from the moment of registration.
@@ -38,7 +38,7 @@ using TensorHandle = uint32_t;
 
 // ---- network
 
-struct SessionUp {};  // The session stream is open; the core says hello.
+struct SessionUp {};  // The session stream is open; the core sends its hello.
 // The session stream could not be opened or has ended, and every data stream has been closed with
 // it; no StreamDown follows.
 struct SessionDown {
@@ -47,7 +47,7 @@ struct SessionDown {
 struct StreamUp {
   uint32_t stream = 0;
 };
-// Data stream `stream` could not be opened or has ended; what it was sending may be lost. The
+// Data stream `stream` could not be opened or has ended; its unacknowledged frames may be lost. The
 // reason is a part of a sentence.
 struct StreamDown {
   uint32_t stream = 0;
@@ -56,8 +56,8 @@ struct StreamDown {
 struct MessageReceived {
   ToWorker message;
 };
-// A result frame arrived whole; `digests` were computed from its bytes. The runner holds the bytes
-// until Step returns and keeps those that KeepResult names.
+// A result frame arrived completely; `digests` were computed from its bytes. The runner holds the
+// bytes until Step returns, and keeps the ones that KeepResult names.
 struct ResultReceived {
   LaneIndex lane = 0;
   RoundNumber round = 0;
@@ -113,8 +113,8 @@ struct WithdrawRound {
   LaneHandle lane = 0;
   std::string reason;
 };
-// The trainer waits for the lane's round, which it has committed or withdrawn; at `deadline` it is
-// told OUTCOME_UNKNOWN. Nothing happens when the round has ended already.
+// The trainer waits for the lane's round, which it has committed or withdrawn; at `deadline` it
+// gets OUTCOME_UNKNOWN. Nothing happens if the round has already ended.
 struct WaitRound {
   LaneHandle lane = 0;
   absl::Time deadline = absl::InfiniteFuture();

@@ -43,8 +43,8 @@ class IntervalSet {
   // The lowest run. REQUIRES: !empty().
   Interval First() const { return {runs_.begin()->first, runs_.begin()->second}; }
 
-  // The lowest run that begins at or after `from`, or the rest of the one that holds `from`.
-  // Empty when there is none.
+  // The lowest run that begins at or after `from`, or the rest of the run that contains `from`.
+  // Empty if there is none.
   Interval FirstFrom(uint64_t from) const {
     auto it = runs_.upper_bound(from);
     if (it != runs_.begin() && std::prev(it)->second > from) return {from, std::prev(it)->second};

@@ -23,7 +23,7 @@
 
 namespace basin::client {
 
-// Verdicts that a hello carries, so that an aggregator without memory can tell them again.
+// Verdicts in a hello, so that an aggregator without memory can send them again.
 inline constexpr size_t kRememberedVerdicts = 2;
 
 // A tensor that this process registered.
@@ -52,7 +52,7 @@ class Lane {
   // The round in flight.
   const std::optional<Round>& round() const { return round_; }
   const Settlement& settlement() const { return settlement_; }
-  // A verdict that was told, and is delivered when the trainer has committed or withdrawn.
+  // A received verdict, which is delivered when the trainer has committed or withdrawn.
   const std::optional<VerdictRecord>& undelivered() const { return undelivered_; }
   // The round in flight, if the trainer waits for it and the aggregator has heard of it.
   std::optional<RoundWait> TrainerWaits(absl::Time now) const;
@@ -67,7 +67,7 @@ class Lane {
   Error Commit(const Scope& scope);
   Error Withdraw(const Scope& scope, const std::string& reason);
   Error Wait(absl::Time now, absl::Time until);
-  // Ends the round in flight, if there is one, with an error.
+  // Ends the round in flight, if any, with an error.
   void FailRoundInFlight(const Scope& scope, const Error& error);
   // Ends the waits that are over; all of them, with `error`, when it is given.
   void EndWaits(const Scope& scope, const std::optional<Error>& error);
@@ -76,13 +76,13 @@ class Lane {
   void EndMembership(const Scope& scope);
 
   // ---- membership
-  // The worker counts in this lane from `round` on; `chain` is that of what came before.
+  // The worker counts in this lane from `round` on; `chain` is the chain of the earlier rounds.
   void Start(RoundNumber round, std::optional<uint64_t> chain);
-  // Starts where the layout said the lane is, if nothing better is known.
+  // Starts at the round of the layout, unless the start is already known.
   void StartAtLayout();
   // The worker takes part in no further round: results it has not begun to ask for are not needed.
   void Finish() { finished_ = true; }
-  // The incarnation has ended: nothing that came from the aggregator holds any more.
+  // The incarnation has ended: no information from the aggregator is valid any longer.
   void Forget();
 
   // ---- the aggregator's side
@@ -99,18 +99,18 @@ class Lane {
   // Whether a refusal of the round in flight is news to the trainer.
   bool TakeRefusal(const Error& error) { return round_->TakeRefusal(error.text); }
   void TakeSupply(const Scope& scope, const Supply& supply);
-  // `late`: told in a welcome, when no result can be on its way any more.
+  // `late`: it was in a welcome, so no result can be in flight.
   Finding TakeVerdict(const Scope& scope, const VerdictRecord& record, bool late);
   // The lane was expired by the aggregator: names it again, once for each round.
   void RegisterAgain(const Scope& scope);
 
   void EndSession();
   void LoseStream(const Scope& scope, uint32_t stream);
-  // A new session, or a stream came up, or a message changed what may be sent.
+  // A new session or stream has opened, or a message allows more to be sent.
   void SayRegister(const Scope& scope) const { SayTensors(scope, 0); }
   void Advance(const Scope& scope);
 
-  // For a hello; nullopt when there is nothing to tell.
+  // For a hello; nullopt without a history.
   std::optional<LaneHistory> History() const;
   absl::Time NextDeadline() const {
     return round_.has_value() ? round_->wait_until().value_or(absl::InfiniteFuture())
@@ -133,12 +133,12 @@ class Lane {
   Error WhyNotTensor(TensorHandle tensor) const;
   // The tensor has this index, unless the job has another tensor by that name.
   void MapTensor(const Scope& scope, TensorHandle tensor, TensorIndex index);
-  // It gets no index. What was pushed of it cannot be sent.
+  // The tensor gets no index, so its pushed bytes cannot be sent.
   void RefuseTensor(const Scope& scope, TensorHandle tensor, const Error& error);
   void SayTensors(const Scope& scope, size_t first) const;
-  // Whether the bytes of a committed value are here, checked.
+  // Whether the checked bytes of a committed value are here.
   bool Holds(const VerdictRecord& record) const;
-  // A verdict that came before its results is recorded once they are here.
+  // A verdict that arrived before its results is recorded once they are here.
   Finding TakeEarly(const Scope& scope, Finding finding);
   bool WentWithout(const Scope& scope, const VerdictRecord& record) const;
   void Pass(const Scope& scope, const VerdictRecord& record);
@@ -153,9 +153,9 @@ class Lane {
   std::map<std::string, TensorHandle> by_name_;
 
   std::optional<LaneIndex> index_;
-  bool in_session_ = false;  // The aggregator of this session has told the lane's index.
-  // The round that the aggregator of this session has not ruled on, although another one has told
-  // its verdict; 0: none. It takes nothing of the next round until then.
+  bool in_session_ = false;  // The aggregator of this session has sent the lane's index.
+  // The round for which the aggregator of this session has no verdict, although another aggregator
+  // has sent one; 0: none. Until it has one, it accepts nothing of the next round.
   RoundNumber awaited_verdict_ = 0;
   Layout layout_;
   uint64_t window_ = 0;         // With which a round starts.
@@ -163,13 +163,13 @@ class Lane {
 
   bool started_ = false;
   RoundNumber last_verdict_ = 0;
-  std::optional<uint64_t> chain_;  // Unknown when the lane was joined without being told it.
+  std::optional<uint64_t> chain_;  // Unknown if the lane was joined without a chain.
   std::vector<VerdictRecord> verdicts_;
 
   Settlement settlement_;
   std::optional<Round> round_;
   std::optional<VerdictRecord> undelivered_;
-  std::optional<VerdictRecord> early_;  // Told before the results were here.
+  std::optional<VerdictRecord> early_;  // A verdict that arrived before its results.
   RoundNumber asked_again_ = 0;         // RegisterAgain was done for this round.
   bool finished_ = false;
 };

@@ -50,7 +50,8 @@ class Layout {
 
  private:
   std::vector<TensorSpec> tensors_;
-  std::vector<uint64_t> bases_ = {0};  // Of each tensor's chunks, and the end of the last. Derived.
+  std::vector<uint64_t> bases_ = {
+      0};  // The first chunk of each tensor, and the end of the last. Derived.
   std::map<std::string, TensorIndex> by_name_;  // Derived.
 };
 

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The pushed chunks of one round: which may be sent when, over which stream, and what a message of
-// the aggregator or the loss of a stream changes about that.
+// The pushed chunks of one round: when each may be sent, over which stream, and how messages of the
+// aggregator and the loss of a stream change that.
 //
 // Pushed chunks are numbered in the order in which they are to be sent: tensors in the order of
 // their push, chunks in order inside. Each is in exactly one of these places:
@@ -43,8 +43,9 @@ class Push {
   bool Has(TensorHandle handle) const { return order_.count(handle) > 0; }
 
   // ---- the aggregator's side
-  // The session is gone, and its streams were reset: nothing is on its way, and the aggregator has
-  // nothing but what is acknowledged on the next session. Pull mode is over until it is told again.
+  // The session has ended, and its streams were reset: nothing is in flight, and the aggregator has
+  // only the chunks that the next session acknowledges. Pull mode ends until the aggregator
+  // requests it again.
   void EndSession();
   void SetWindow(uint64_t window) { window_ = window; }
   void Acknowledge(const Layout& layout, const ChunkRange& range, Streams& streams);
@@ -52,7 +53,7 @@ class Push {
   // Acknowledged before, and no longer held: to be sent again, in pull mode when wanted again.
   void TakeBack(const Layout& layout, const ChunkRange& range, Streams& streams);
   void EnterPull();
-  // The round is reduced again: in pull mode, what may be pushed is said anew.
+  // The round is reduced again: in pull mode, the aggregator requests chunks anew.
   void RestartPull();
   void Want(const Layout& layout, const ChunkRange& range);
   void LoseStream(const Layout& layout, uint32_t stream, Streams& streams);
@@ -61,7 +62,7 @@ class Push {
   // The lane's indexes were given anew: every tensor waits for its index again.
   void ForgetIndexes(Streams& streams);
 
-  // Sends what may be sent.
+  // Sends the chunks that may be sent.
   void Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumber round);
 
   // Every pushed chunk has been sent, or was with the aggregator already, in this session.
@@ -73,8 +74,8 @@ class Push {
   uint64_t chunks() const { return chunks_; }
   uint64_t bytes() const { return bytes_; }
   Digest digest() const { return digest_; }
-  // Of all that was pushed and has a norm, added up in the order in which the tensors were
-  // registered: it does not depend on the order of the pushes. Absent when nothing has one.
+  // The sum over all pushed tensors that have a norm, in the order of registration, so that it does
+  // not depend on the order of the pushes. Absent if none has one.
   std::optional<double> SquaredNorm() const;
   struct Tensor {
     TensorHandle handle = 0;
@@ -103,7 +104,7 @@ class Push {
   // Takes the chunks out of every place; afterwards they count as done.
   void Settle(Interval numbers, Streams& streams);
   void ReleaseUnacked(Interval numbers, Streams& streams);
-  // Empties one stream; returns what was on it, cut at tensors.
+  // Empties one stream; returns its chunks, split at tensors.
   std::vector<Interval> TakeUnacked(uint32_t stream, Streams& streams);
 
   std::vector<Tensor> tensors_;               // In order of push.

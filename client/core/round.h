@@ -3,9 +3,9 @@
 // This worker's contribution to the round in flight of one lane. Its states are the table below; a
 // pair of state and input that is not in the table is refused (calls of the trainer) or ignored.
 //
-// Two things besides the table decide what is sent. Begin, Skip, Withdraw and Commit are messages
-// of a session: each session hears them again. And while the round is prepared nothing is pushed,
-// because its value is fixed; should it be restarted, everything is said again.
+// Two things besides the table decide what is sent. Begin, Skip, Withdraw and Commit are session
+// messages, which are sent again in each session. And while the round is prepared nothing is
+// pushed, because its value is fixed; if it is restarted, everything is sent again.
 //
 // Thread contract: a plain value.
 
@@ -30,8 +30,8 @@ enum class RoundState : uint8_t {
   kPushing = 0,     // The trainer begins, pushes, skips.
   kCommitting = 1,  // It has committed; some chunks were not sent in this session.
   kCommitted = 2,   // Commit was sent in this session.
-  kWithdrawn = 3,   // Not counted; the outcome is awaited all the same.
-  kDecided = 4,     // The verdict was told while the trainer still pushes.
+  kWithdrawn = 3,   // Not counted, but the outcome is awaited.
+  kDecided = 4,     // The verdict arrived while the trainer still pushes.
   kRefused = 5,     // Withdrawn for a tensor that is not the job's, while the trainer still pushes.
   kEnded = 6,       // The trainer's handle is done.
 };
@@ -50,7 +50,7 @@ struct RoundTransition {
   RoundState from;
   RoundInput input;
   RoundState to;
-  const char* what;  // Is sent or told.
+  const char* what;  // Has been delivered.
 };
 
 inline constexpr RoundTransition kRoundTransitions[] = {
@@ -96,7 +96,7 @@ class Round {
 
   RoundNumber number() const { return number_; }
   RoundState state() const { return state_; }
-  // Whether the trainer has more to say: it has neither committed nor withdrawn.
+  // Whether the trainer has neither committed nor withdrawn yet.
   bool IsPushing() const {
     return state_ == RoundState::kPushing || state_ == RoundState::kDecided ||
            state_ == RoundState::kRefused;
@@ -124,7 +124,7 @@ class Round {
   void SetReason(std::string reason) { reason_ = std::move(reason); }
   // Returns whether this is news: a refusal is repeated on a new session.
   bool TakeRefusal(const std::string& text) { return std::exchange(refusal_, text) != text; }
-  // What was last refused of the contribution, with what to do; empty: nothing.
+  // The last refusal of a part of the contribution, with what to do; empty: none.
   const std::string& refusal() const { return refusal_; }
   void Wait(absl::Time now, absl::Time until) {
     wait_until_ = until;
@@ -138,7 +138,7 @@ class Round {
   bool TrainerWaits(absl::Time now) const {
     return (wait_until_.has_value() && !polls_) || now < waited_at_ + kBetweenTurns;
   }
-  // Whom the aggregator waits for; empty: nobody is late.
+  // The workers that the aggregator waits for; empty: none is late.
   const std::string& held_up_by() const { return held_up_by_; }
   void SetHeldUpBy(std::string text) { held_up_by_ = std::move(text); }
   void SetNumber(RoundNumber number) { number_ = number; }
@@ -147,7 +147,7 @@ class Round {
   void SayWithdraw(const Scope& scope, const LaneId& lane) const;
 
   // ---- the aggregator's side
-  // A pushed or skipped tensor has its index now.
+  // A pushed or skipped tensor now has its index.
   void SetIndex(const Scope& scope, const LaneId& lane, TensorHandle tensor, TensorIndex index);
   void TakeWindow(uint64_t window) { push_.SetWindow(window); }
   void TakeCredit(const Scope& scope, const LaneId& lane, const Credit& credit);
@@ -165,13 +165,13 @@ class Round {
     push_.LoseStream(lane.layout, stream, scope.streams);
   }
   void ForgetIndexes(const Scope& scope);
-  // The round that it was for went on without it: everything is said again, of round `number`.
+  // Its round ended without it: everything is sent again, for round `number`.
   void Postpone(const Scope& scope, RoundNumber number);
-  // Nothing of it is of use any more.
+  // The contribution is no longer needed.
   void Stop(const Scope& scope) { push_.Stop(scope.streams); }
 
-  // Says what this session has not heard, and sends what may be sent. REQUIRES: the lane has its
-  // index in this session, and number() is known.
+  // Sends the messages that this session lacks, and the frames that may be sent. REQUIRES: the lane
+  // has its index in this session, and number() is known.
   void Advance(const Scope& scope, const LaneId& lane);
 
   auto Fields() const {
@@ -196,7 +196,7 @@ class Round {
   std::string reason_;      // Of a withdrawal.
   std::string refusal_;     // The last one.
   bool said_ = false;       // Begin was sent in this session.
-  uint32_t rest_said_ = 0;  // Below it, what the commit leaves out was named in this session.
+  uint32_t rest_said_ = 0;  // Skips of tensors below it were sent in this session.
   bool prepared_ = false;   // Nothing is pushed meanwhile.
   std::optional<absl::Time> wait_until_;
   bool polls_ = false;                           // The last wait was no more than a look.

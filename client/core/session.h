@@ -89,18 +89,18 @@ class Session {
   uint32_t frame_chunks() const { return frame_chunks_; }
   uint64_t progress() const { return progress_; }
 
-  // Takes one input; returns whether the table knows it. The caller says hello on kUp, and what
-  // follows the welcome. `trouble` is the reason of all but kStart, kUp and kWelcome.
+  // Takes one input; returns whether the table has it. The caller sends the hello on kUp, and the
+  // messages after the welcome. `trouble` is the reason of all inputs but kStart, kUp and kWelcome.
   bool Take(const Config& config, SessionInput input, Error trouble, std::vector<Action>& actions);
 
-  // What the welcome says about the session. REQUIRES: welcomed().
+  // The settings of the session in the welcome. REQUIRES: welcomed().
   void Configure(absl::Time now, const Welcome& welcome, std::vector<Action>& actions);
 
   void StreamUp(uint32_t stream, absl::Time now) { streams_.Up(stream, now); }
   void StreamDown(const Config& config, absl::Time now, uint32_t stream, const std::string& reason,
                   std::vector<Action>& actions);
 
-  // The first session does not come. What is known of why not is better than that.
+  // The first session cannot be opened. A known cause is a better text than this.
   void NoteSilence(Error trouble) {
     if (trouble_.code == ErrorCode::kOk) trouble_ = std::move(trouble);
   }

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // How the lane's next round is settled on this side: result chunks are staged, the prepared value
-// is checked against them, and STAGED is answered once every byte is here and its digest is right.
+// is checked against them, and STAGED is sent once every byte is here and its digest is right.
 //
 //   from         when                                             to           what is sent
 //   -----------  -----------------------------------------------  -----------  -------------------
@@ -41,7 +41,7 @@ namespace basin::client {
 
 enum class SettlePhase : uint8_t { kCollecting = 0, kPrepared = 1, kStaged = 2 };
 
-// What something about one lane means for the whole worker.
+// The consequence of an event of one lane for the whole worker.
 enum class Consequence : uint8_t {
   kNone = 0,
   kReconnect = 1,  // The aggregator broke the protocol: start over with a new session.
@@ -53,7 +53,7 @@ struct Finding {
   Error error;
 };
 
-// Which lane is meant, for messages, actions and errors.
+// The names of the lane, for messages, actions and errors.
 struct LaneId {
   LaneHandle handle = 0;
   LaneIndex index = 0;
@@ -67,9 +67,9 @@ class Settlement {
     if (!prepared_.has_value()) return SettlePhase::kCollecting;
     return answered_ ? SettlePhase::kStaged : SettlePhase::kPrepared;
   }
-  // The value that is held completely and whose verdict was not told.
+  // The value that is held completely and has no verdict yet.
   const std::optional<StagedValue>& staged() const { return staged_; }
-  // What result bytes are held: of which round, at which ballot, which chunks (flat).
+  // The held result bytes: their round, ballot, and chunks (flat).
   RoundNumber held_round() const { return held_round_; }
   Ballot held_ballot() const { return held_ballot_; }
   const IntervalSet& held() const { return held_; }
@@ -86,9 +86,10 @@ class Settlement {
   void LoseStream(uint32_t stream);
   void PumpSupply(const Scope& scope, const LaneId& lane);
   void EndSession();
-  // On a new session the round was found prepared: ask for what is missing when the value is told.
+  // In a new session the round was already prepared: request the missing chunks when the value
+  // arrives.
   void AskWhenPrepared() { ask_ = true; }
-  // The verdict of the round was told. What is held stays.
+  // The verdict of the round has arrived. The held chunks stay.
   void EndRound();
   void Forget() { *this = Settlement(); }
 
@@ -108,7 +109,7 @@ class Settlement {
   RoundNumber held_round_ = 0;
   Ballot held_ballot_;
   IntervalSet held_;             // Flat.
-  std::vector<Digest> digests_;  // Of what is held, summed by tensor.
+  std::vector<Digest> digests_;  // The digests of the held chunks, summed by tensor.
 
   std::optional<Prepared> prepared_;
   Bitmap expected_;        // Tensors that have a result.
@@ -118,7 +119,7 @@ class Settlement {
   bool refetched_ = false;  // In this round the digest was wrong once.
   std::optional<StagedValue> staged_;
 
-  IntervalSet to_supply_;              // Flat; of what is held.
+  IntervalSet to_supply_;              // The held chunks, flat.
   std::vector<IntervalSet> supplied_;  // By stream: sent, and lost if the stream is.
 };
 

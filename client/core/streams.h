@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The data streams of a session: which are up, how loaded they are, and when a lost one is opened
-// again. And what every part of the core may see of its surroundings during one Step.
+// The data streams of a session: which are up, their loads, and when a lost one is opened again.
+// And the context that every part of the core has during one Step.
 //
 // Thread contract: a plain value.
 
@@ -58,14 +58,14 @@ class Streams {
     down.up = false;
     return ++down.failures;
   }
-  // All streams are gone, and with them whatever was charged to them.
+  // All streams have ended, and with them their loads.
   void Reset() {
     streams_.assign(streams_.size(), Stream{});
     why_down_.clear();
   }
 
-  // That nothing can be sent and why, as a part of a sentence; empty while a stream is up, and
-  // before one has failed.
+  // Why nothing can be sent, as a part of a sentence; empty while a stream is up, and before one
+  // has failed.
   std::string Trouble() const {
     if (why_down_.empty() || Pick().has_value()) return "";
     return absl::StrCat("no data stream to the aggregator is open: ", why_down_);
@@ -82,10 +82,10 @@ class Streams {
     auto Fields() const { return std::tie(up, unacked, failures, up_since); }
   };
   std::vector<Stream> streams_;
-  std::string why_down_;  // Of the one that failed last, since one came up.
+  std::string why_down_;  // The reason of the last failure since a stream came up.
 };
 
-// What the parts of the core may see and do during one Step.
+// The context of the parts of the core during one Step.
 struct Scope {
   absl::Time now;
   const Config& config;

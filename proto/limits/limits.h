@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Every bound of the protocol, in one place, each with its reason. A bound here is what basin/v1
-// allows at most: both ends refuse what is beyond it before they allocate for it. An operator may
-// configure less, never more.
+// Every bound of the protocol, in one place, each with its reason. A bound here is the largest
+// value that basin/v1 allows: both ends refuse more before they allocate memory for it. An operator
+// may configure less, never more.
 //
 // Thread contract: constants.
 
@@ -20,26 +20,26 @@ namespace basin {
 
 // ---------------------------------------------------------------------------------- messages
 
-// "BASN": what a message of zeros, or one that was meant for another service, does not have.
+// "BASN": a message of zeros, or one for another service, does not begin with it.
 inline constexpr uint32_t kMagic = 0x4e534142;
 
-// Of any gRPC message, with everything in it: gRPC's own default, so that no proxy has to be told.
+// The largest gRPC message: gRPC's own default, so that proxies need no configuration.
 inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;
 
-// Of a message of a session, which travels in pieces when it is larger than that. Large ones are
-// Hello and Welcome, which describe every lane of a job: room for one lane of the most tensors with
-// the longest names and shapes, for 14 lanes of the most workers, or for 64 lanes of 2000 workers.
-// The aggregator refuses to register what would lead beyond it (Config::max_history_bytes).
+// The largest session message; it is sent in pieces if it is larger than a gRPC message. Large ones
+// are Hello and Welcome, which describe every lane of a job: room for one lane of the most tensors
+// with the longest names and shapes, for 14 lanes of the most workers, or for 64 lanes of 2000
+// workers. The aggregator refuses registrations that would exceed it (Config::max_history_bytes).
 inline constexpr size_t kMaxAssembledBytes = size_t{64} << 20;
 
-// What a sender cuts. Small against a connection's window, so that a session is not one long write.
+// A piece. Small against a connection's window, so that a session is not one long write.
 inline constexpr size_t kPieceBytes = size_t{1} << 20;
 
-// Of all messages that a server holds incomplete, whoever sends them: four of the largest.
+// All incomplete messages that a server holds, from all peers: four of the largest.
 inline constexpr size_t kMaxAssemblingBytes = 4 * kMaxAssembledBytes;
 
-// Whole chunks in a frame's payload. One below what fits kMaxMessageBytes, so that the header fits
-// as well. Frames of 1 MiB are the fastest; the rest is room for other networks.
+// Whole chunks in a frame's payload. One less than fits kMaxMessageBytes, so that the header fits
+// as well. Frames of 1 MiB are the fastest; other networks may need larger ones.
 inline constexpr uint32_t kMaxChunksPerFrame = 15;
 inline constexpr size_t kMaxPayloadBytes = kMaxChunksPerFrame * kChunkBytes;
 inline constexpr size_t kDefaultFrameBytes = 4 * kChunkBytes;
@@ -53,7 +53,7 @@ inline constexpr size_t kMaxFrameOverheadBytes = 64;
 // Data streams of one worker. Two to four are useful; a name in a log needs no more.
 inline constexpr uint32_t kMaxStreams = 64;
 
-// Of the metadata of one call, which carries a token and trace context: gRPC's own default.
+// The metadata of one call, which has a token and trace context: gRPC's own default.
 inline constexpr size_t kMaxMetadataBytes = 8 * 1024;
 
 inline constexpr size_t kMaxCodecParameterBytes = 256;
@@ -90,7 +90,7 @@ inline constexpr uint32_t kMaxSampleRanges = 4096;     // Per contribution.
 inline constexpr uint32_t kMaxRememberedVerdicts = 2;  // Per lane, by each worker.
 inline constexpr uint32_t kMaxPastRounds = 1000;       // In one answer to an operator.
 
-// Of samples, tokens or micro-batches over all contributors of a round; of one it is kMaxCount.
+// Samples, tokens or micro-batches of all contributors of a round; of one contributor, kMaxCount.
 inline constexpr uint64_t kMaxTotalCount = kMaxWorkers * kMaxCount;
 
 // The power of two by which a payload is scaled before a cast: F32's normal range.

@@ -13,7 +13,7 @@
 namespace basin {
 namespace {
 
-// One character of UTF-8. `bytes` is how many it takes, 0 when there is no valid one.
+// One character of UTF-8. `bytes` is its length, 0 if the text does not begin with a valid one.
 struct Character {
   uint32_t code = 0;
   size_t bytes = 0;

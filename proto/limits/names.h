@@ -1,9 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What names may be, and how texts from elsewhere are made fit to be shown.
+// The rules for names, and the conversion of foreign texts for display.
 //
-// Names reach logs, metric labels, file names and web pages, so what they may hold is decided here,
-// once, at the door.
+// Names reach logs, metric labels, file names and web pages, so their characters are checked once,
+// when they arrive.
 //
 // Thread contract: pure functions.
 // Failure: INVALID_ARGUMENT, with the name escaped and cut, so that the error itself is harmless.

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Whether what a round came to counts a worker.
+// Whether a round's value counts a worker.
 //
 // Thread contract: a pure function.
 

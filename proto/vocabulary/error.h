@@ -23,7 +23,7 @@ enum class ErrorCode : uint8_t {
   kSuperseded = 4,           // A newer process has taken this worker id. Fatal to the process.
   kLineageConflict = 5,      // The worker's history is not the job's. Fatal to the process.
   kEvicted = 6,              // Lost for too long, or by command: rejoin with state.
-  kStale = 7,                // For a round that has its verdict, or from an older session.
+  kStale = 7,                // For a round that has a verdict, or from an older session.
   kContributionChanged = 8,  // A chunk came again with other bytes.
   kDataCorrupt = 9,          // A digest did not match twice.
   kResourceExhausted = 10,   // Refused at admission; the text has the numbers.
@@ -44,7 +44,7 @@ constexpr bool IsFatal(ErrorCode code) {
   return code == ErrorCode::kSuperseded || code == ErrorCode::kLineageConflict;
 }
 
-// A reason with a sentence that names job, worker and tensor, and says what to do next.
+// A code and a text that names job, worker and tensor, and ends with what to do next.
 struct Error {
   ErrorCode code = ErrorCode::kOk;
   std::string text;

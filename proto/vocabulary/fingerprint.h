@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // A 128-bit fingerprint of any value made of Fields() structs, standard containers, numbers and
-// times: how explored states are told apart. Two equal values have equal fingerprints; two unequal
+// times: it distinguishes explored states. Two equal values have equal fingerprints; two unequal
 // ones collide with probability 2^-128 per pair. Not stable across versions, not for adversaries.
 //
 // absl::Hash is not used: it is seeded per process, 64 bits wide, and knows neither std::optional

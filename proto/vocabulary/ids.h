@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The numbers that name things. Each pair below is compared as a pair: the term first, so that
-// nothing an older life of the aggregator gave out can look newer than what this life gives out.
+// The numbers that name things. Each pair below is compared as a pair: the term first, so that no
+// number of an older life of the aggregator is newer than one of this life.
 //
 // Thread contract: plain values.
 
@@ -21,8 +21,8 @@ using JobName = std::string;
 using RunId = std::string;
 using WorkerId = std::string;
 
-// Which life of the aggregator. Unix seconds at the earliest, so that it grows without a state
-// file.
+// A life of the aggregator. At least the Unix time in seconds at its start, so that it increases
+// without a state file.
 using Term = uint64_t;
 
 // The random number that one trainer process chooses at start and keeps until it exits.
@@ -47,7 +47,7 @@ struct Generation {
   auto Fields() const { return std::tie(term, counter); }
 };
 
-// Which life of a worker. Unique in its job.
+// A life of a worker. Unique in its job.
 struct Incarnation {
   Term term = 0;
   uint64_t counter = 0;

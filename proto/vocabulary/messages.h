@@ -30,8 +30,8 @@ enum class LaneKind : uint8_t { kGradient = 0, kCall = 1 };
 
 // ---------------------------------------------------------------- worker -> aggregator
 
-// What must be the same on all workers of a job. Zero means the default: max_workers is what was
-// launched, min_workers = start_workers = max_workers.
+// Settings that are equal on all workers of a job. Zero means the default: max_workers is the
+// number of launched workers, min_workers = start_workers = max_workers.
 struct JobSettings {
   uint32_t min_workers = 0;
   uint32_t max_workers = 0;
@@ -39,7 +39,7 @@ struct JobSettings {
   auto Fields() const { return std::tie(min_workers, max_workers, start_workers); }
 };
 
-// A value the worker holds completely but whose verdict it was not told.
+// A value that the worker holds completely, but without a verdict.
 struct StagedValue {
   RoundNumber round = 0;
   Ballot ballot;
@@ -59,7 +59,7 @@ struct LaneHistory {
   uint64_t chain = 0;                   // After last_verdict.
   std::optional<StagedValue> staged;
   RoundNumber begun = 0;  // The round in flight, 0 when none.
-  Ballot held_ballot;     // Of the result chunks in `held`, for the round last_verdict + 1.
+  Ballot held_ballot;     // The ballot of the chunks in `held`, of the round last_verdict + 1.
   std::vector<ChunkRange> held;
   auto Fields() const {
     return std::tie(name, kind, lane, layout, verdicts, last_verdict, chain, staged, begun,
@@ -75,15 +75,15 @@ struct Hello {
   uint32_t protocol_version = kProtocolVersion;
   uint32_t contract_version = kContractVersion;  // Of the arithmetic.
   uint64_t features = 0;
-  bool fresh = false;  // Whoever launched the run vouches that it is new.
-  // The incarnation was welcomed before the run had any members. Without history it then knows for
-  // certain that it was told nothing, where a process that restarted has forgotten.
+  bool fresh = false;  // The launcher declares that the run is new.
+  // The incarnation was welcomed before the run had any members. Without history it then certainly
+  // received no verdict, whereas a restarted process may have forgotten one.
   bool from_start = false;
   // A member that joined with a donor and has begun no round since: its trainer may lack the state.
   bool lacks_state = false;
   JobSettings settings;
   Incarnation incarnation;  // Zero before the first welcome.
-  Membership membership;    // The last one that was told; generation zero when none: no history.
+  Membership membership;    // The last membership that it received; generation zero: no history.
   std::vector<LaneHistory> lanes;
   auto Fields() const {
     return std::tie(job, run, worker, nonce, protocol_version, contract_version, features, fresh,
@@ -92,7 +92,7 @@ struct Hello {
 };
 
 // The model is built and state can be loaded: the worker may become a member. `step_label` and
-// `state_hash` tell what it loaded by itself, and choose the donor of a new lineage.
+// `state_hash` identify the state that it has loaded, and determine the donor of a new lineage.
 struct Ready {
   uint64_t step_label = 0;
   uint64_t state_hash = 0;
@@ -107,7 +107,7 @@ struct RoundWait {
 };
 
 struct Heartbeat {
-  uint64_t progress = 0;  // Grows with what the trainer does; shown in status.
+  uint64_t progress = 0;  // Increases while the trainer works; shown in status.
   std::vector<RoundWait> waits;
   auto Fields() const { return std::tie(progress, waits); }
 };
@@ -144,8 +144,8 @@ struct Skip {
   auto Fields() const { return std::tie(lane, round, tensors); }
 };
 
-// The claim that the contribution is complete. Tensors not in `present`, and all at or beyond
-// `layout_version`, are skipped.
+// Declares the contribution complete. Tensors that are not in `present`, and those from
+// `layout_version` on, are skipped.
 struct Commit {
   LaneIndex lane = 0;
   RoundNumber round = 0;
@@ -154,7 +154,7 @@ struct Commit {
   uint64_t chunks = 0;
   uint64_t bytes = 0;
   Digest digest = 0;
-  // Of what was pushed; infinite when a number in it is not finite. Absent when only integers were.
+  // The norm of the pushed tensors; infinite if a number is not finite. Absent for integers only.
   std::optional<double> squared_norm = std::nullopt;
   auto Fields() const {
     return std::tie(lane, round, layout_version, present, chunks, bytes, digest, squared_norm);
@@ -236,7 +236,7 @@ struct Get {
   std::optional<TensorSpec> expected;
   std::optional<WorkerId> source;  // Only from this worker (root); absent: from any holder.
   uint32_t first = 0;
-  uint32_t count = 0;  // 0: only what the value is.
+  uint32_t count = 0;  // 0: only the description of the value.
   absl::Duration timeout;
   auto Fields() const { return std::tie(key, expected, source, first, count, timeout); }
 };
@@ -247,14 +247,14 @@ using ToAggregator =
 
 // ---------------------------------------------------------------- aggregator -> worker
 
-// What a worker is to the job. Members are those of the generation; the others wait.
+// The role of a worker in the job. Members belong to the generation; the others wait.
 enum class Role : uint8_t { kJoiner = 0, kSpare = 1, kMember = 2 };
 
 struct StartRound {
   std::string lane;
   LaneIndex index = 0;
   RoundNumber round = 0;
-  uint64_t chain = 0;  // After round - 1: what the joiner's history begins with.
+  uint64_t chain = 0;  // After round - 1: the start of the joiner's history.
   auto Fields() const { return std::tie(lane, index, round, chain); }
 };
 
@@ -313,26 +313,26 @@ struct Welcome {
   }
 };
 
-// The membership changed outside a verdict (genesis, pause), or concerns one who is not a member.
-// Everybody who is a member is told the donor, as with a verdict: the donor serves its state, also
-// when it has just joined itself; who else has just joined loads it; the others keep theirs. A new
-// member also gets where each lane starts.
+// The membership changed outside a verdict (genesis, pause), or the receiver is not a member. As
+// with a verdict, every member learns the donor: the donor serves its state, even if it has just
+// joined; other new members load it; the rest keep their state. A new member also learns where each
+// lane starts.
 struct MembershipChanged {
   Membership membership;
   Role role = Role::kJoiner;
-  std::optional<WorkerId> donor;  // Absent: everybody keeps the state it has.
+  std::optional<WorkerId> donor;  // Absent: every member keeps its state.
   std::vector<StartRound> start;  // Only for a new member.
   auto Fields() const { return std::tie(membership, role, donor, start); }
 };
 
-// Acknowledges frames of the data streams and says how many bytes may be unacknowledged from here
-// on. Sent in this order because both are true of the same moment.
+// Acknowledges frames of the data streams and sets how many bytes may be unacknowledged from now
+// on. One message has both, because both hold at the same moment.
 struct Credit {
   LaneIndex lane = 0;
   RoundNumber round = 0;
   uint64_t window = 0;
   std::vector<ChunkRange> acked;    // Held by the aggregator, or of no further use to it.
-  std::vector<ChunkRange> refused;  // Arrived and were not kept: push again when there is room.
+  std::vector<ChunkRange> refused;  // Arrived but were not kept: push again when there is room.
   auto Fields() const { return std::tie(lane, round, window, acked, refused); }
 };
 
@@ -346,7 +346,7 @@ struct Pull {
   auto Fields() const { return std::tie(lane, round, wanted, discarded, window); }
 };
 
-// The round is reduced again among those who are left.
+// The round is reduced again by the remaining members.
 struct AttemptRestarted {
   LaneIndex lane = 0;
   RoundNumber round = 0;
@@ -378,22 +378,22 @@ struct Supply {
 struct Verdict {
   LaneIndex lane = 0;
   VerdictRecord record;
-  std::optional<WorkerId> donor;  // Of the state for those who join with this verdict.
+  std::optional<WorkerId> donor;  // Serves the state to members that join with this verdict.
   auto Fields() const { return std::tie(lane, record, donor); }
 };
 
-// A request was refused; the session goes on. Names what was refused where that helps.
+// A request was refused; the session continues. The fields name the refused item if possible.
 struct Rejected {
   Error error;
   std::optional<LaneIndex> lane;
   RoundNumber round = 0;
-  // Of a registration. No tensor: whatever of the lane has no index.
+  // For a registration. Without a tensor: all tensors of the lane that have no index.
   std::string lane_name{};
   std::string tensor{};
   auto Fields() const { return std::tie(error, lane, round, lane_name, tensor); }
 };
 
-// The session is over; the error says whether a new one may be tried.
+// The session is over; the error says whether the client may open a new one.
 struct Ended {
   Error error;  // kOk: as the worker asked (Leave).
   auto Fields() const { return std::tie(error); }
@@ -413,7 +413,7 @@ struct Ask {
   auto Fields() const { return std::tie(key, first, count); }
 };
 
-// What an asked-for value is; its chunks follow on the data streams.
+// Describes a requested value; its chunks follow on the data streams.
 struct ValueKnown {
   ValueKey key;
   TensorSpec spec;
@@ -428,8 +428,8 @@ struct GetFailed {
   auto Fields() const { return std::tie(key, error); }
 };
 
-// What those who wait are held up by, for their log and their errors: the round by workers that are
-// late; or, with round 0, whatever waits, because the job is paused, or does not run yet or again.
+// What waiting workers wait for, for their logs and errors: in a round, the late workers; with
+// round 0, the cause for which the job is paused, or does not run yet or again.
 struct HeldUp {
   LaneIndex lane = 0;
   RoundNumber round = 0;

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a round is asked to compute, what it did compute, and the record of its verdict.
+// The specification of a round, its value, and the record of its verdict.
 //
 // Thread contract: plain values and pure functions.
 
@@ -26,10 +26,10 @@ using Digest = uint64_t;
 // Whether a contribution is the mean or the sum over the worker's own samples.
 enum class ContributionKind : uint8_t { kMean = 0, kSum = 1 };
 
-// Which of the three counts is the weight of a WEIGHTED_AVERAGE.
+// The count that is the weight of a WEIGHTED_AVERAGE.
 enum class WeightBy : uint8_t { kNone = 0, kSamples = 1, kTokens = 2, kMicroBatches = 3 };
 
-// Which workers the divisor of a tensor counts: all contributors, or those who pushed the tensor.
+// The workers that the divisor of a tensor counts: all contributors, or those that pushed it.
 enum class Denominator : uint8_t { kAll = 0, kPresent = 1 };
 
 // The part of begin on which all contributors of a round must agree.
@@ -43,7 +43,7 @@ struct RoundSpec {
   WeightBy weight_by = WeightBy::kNone;
   Denominator denominator = Denominator::kAll;
   double loss_scale = 1;
-  uint64_t layout = 0;  // A hash of what the worker's trainer has gradients of; 0: not compared.
+  uint64_t layout = 0;  // A hash of the tensors that have gradients; 0: not compared.
   auto Fields() const {
     return std::tie(op, prescale, postscale, predivide, auto_predivide, kind, weight_by,
                     denominator, loss_scale, layout);
@@ -54,8 +54,8 @@ struct RoundSpec {
 // bits, so no sum of counts or weights ever wraps.
 inline constexpr uint64_t kMaxCount = uint64_t{1} << 48;
 
-// What one worker's contribution stands for: each at most kMaxCount. Absent is unknown, which is
-// not zero.
+// The counts of one worker's contribution, each at most kMaxCount. An absent count is unknown, not
+// zero.
 struct Counts {
   std::optional<uint64_t> samples;
   std::optional<uint64_t> tokens;
@@ -78,17 +78,17 @@ enum class Outcome : uint8_t { kUnspecified = 0, kCommitted = 1, kAborted = 2 };
 
 const char* OutcomeName(Outcome outcome);
 
-// The divisor of one tensor where it is not the round's. Zero: every contributor skipped it, or
-// the weights sum to zero, and there is no result for it.
+// The divisor of one tensor if it differs from the round's. Zero: every contributor skipped it, or
+// the weights sum to zero, so it has no result.
 struct TensorDivisor {
   TensorIndex tensor = 0;
   uint64_t divisor = 0;
   auto Fields() const { return std::tie(tensor, divisor); }
 };
 
-// The first input that was not finite, in order of tensor, worker id, element, among those that
-// were counted: what has weight 0 is not read. Its worker's norm in the contributors is infinite,
-// which tells that it was there.
+// The first counted input that was not finite, in the order of tensor, worker id and element. A
+// contribution with weight 0 is not read, but its norm in the contributors is infinite if it has a
+// number that is not finite.
 struct NonFinite {
   WorkerId worker;
   TensorIndex tensor = 0;
@@ -98,12 +98,12 @@ struct NonFinite {
 
 // Found out in the reduction pass, at no extra read. None of it changes the result.
 struct RoundFacts {
-  double squared_norm = 0;  // Of the results that are not integers.
+  double squared_norm = 0;  // Of the results, without integers.
   bool overflow = false;
   std::optional<NonFinite> nonfinite;
-  Counts totals;                             // A total is absent when one contributor did not say.
-  std::vector<double> tensor_squared_norms;  // By index in the layout; 0 where there is
-                                             // none: no result, or integers.
+  Counts totals;  // A total is absent if one contributor did not report it.
+  std::vector<double> tensor_squared_norms;  // By index in the layout; 0 for a tensor without a
+                                             // result, and for integers.
   auto Fields() const {
     return std::tie(squared_norm, overflow, nonfinite, totals, tensor_squared_norms);
   }
@@ -113,13 +113,13 @@ struct Contributor {
   WorkerId worker;
   Incarnation incarnation;
   uint64_t weight = 1;
-  // Of what it sent, as it says itself, also with weight 0; infinite when a number in it is not
-  // finite. Absent: it did not say, or sent nothing but integers.
+  // The norm of its tensors, as it reported it, also with weight 0; infinite if a number is not
+  // finite. Absent: it was not reported, or all tensors are integers.
   std::optional<double> squared_norm = std::nullopt;
   auto Fields() const { return std::tie(worker, incarnation, weight, squared_norm); }
 };
 
-// What a round comes to: the thing that is prepared, staged and told. Fixed once prepared; a later
+// The value of a round, which is prepared, staged and announced. It is fixed once prepared; a later
 // ballot may prepare it again but never changes it.
 struct RoundValue {
   Outcome outcome = Outcome::kUnspecified;
@@ -129,11 +129,11 @@ struct RoundValue {
   std::vector<WorkerId> dropped;          // Effective once, but could not feed a later attempt.
   uint64_t divisor = 0;
   std::vector<TensorDivisor> tensor_divisors;
-  uint32_t layout_version = 0;  // Tensors at or beyond it are not part of this round.
+  uint32_t layout_version = 0;  // Tensors from this index on are not part of the round.
   Digest digest = 0;            // Over the result bytes of all tensors that have a result.
   RoundFacts facts;
-  Generation generation;          // Of the members when it was reduced.
-  uint32_t contract_version = 0;  // Of the arithmetic that it was reduced by.
+  Generation generation;          // The generation when it was reduced.
+  uint32_t contract_version = 0;  // The version of the arithmetic.
   uint32_t world_size = 0;        // Members of that generation, contributors or not.
   auto Fields() const {
     return std::tie(outcome, reason, spec, contributors, dropped, divisor, tensor_divisors,
@@ -141,7 +141,7 @@ struct RoundValue {
   }
 };
 
-// What the tensor's result was divided by; 0: it has no result in this round.
+// The divisor of the tensor's result; 0: it has no result in this round.
 uint64_t DivisorOf(const RoundValue& value, TensorIndex tensor);
 // The same of all tensors of the round, by index.
 std::vector<uint64_t> DivisorsOf(const RoundValue& value);
@@ -159,13 +159,13 @@ struct Membership {
   auto Fields() const { return std::tie(generation, members); }
 };
 
-// A verdict as it is told and remembered. `chain` commits to the lane's whole history.
+// A verdict as it is sent and remembered. `chain` commits to the lane's whole history.
 struct VerdictRecord {
   RoundNumber round = 0;
-  Ballot ballot;        // At which it was staged and told.
+  Ballot ballot;        // The ballot at which it was staged.
   Ballot value_ballot;  // At which its bytes were reduced.
   RoundValue value;
-  Membership next;  // Members and ranks for what follows.
+  Membership next;  // Members and ranks after this round.
   uint64_t chain = 0;
   auto Fields() const { return std::tie(round, ballot, value_ballot, value, next, chain); }
 };
@@ -174,7 +174,7 @@ struct VerdictRecord {
 uint64_t ExtendChain(uint64_t chain, RoundNumber round, const RoundValue& value);
 
 // One step of the stable hash that chains and genesis markers use (SplitMix64's finaliser over a
-// multiply-xor fold). Not for adversaries: it tells accidental forks apart.
+// multiply-xor fold). Not for adversaries: it detects accidental forks.
 uint64_t MixChain(uint64_t chain, uint64_t word);
 
 }  // namespace basin

@@ -13,7 +13,7 @@ std::optional<uint64_t> TensorBytes(const TensorSpec& spec) {
   constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
   uint64_t bytes = ElementSize(spec.dtype);
   if (bytes == 0) return std::nullopt;
-  // A zero anywhere makes the tensor empty, however large the other sizes are.
+  // A size of zero makes the tensor empty, however large the other sizes are.
   for (const uint64_t size : spec.shape) {
     if (size == 0) return 0;
   }

@@ -25,7 +25,7 @@ namespace basin {
 // The unit of reduction and retry. Every tensor is cut into slices of this size; the last is short.
 inline constexpr uint64_t kChunkBytes = 256 * 1024;
 
-// What a worker registers: matched by name, never by position. Bytes are in logical C order.
+// A registered tensor: matched by name, never by position. Bytes are in logical C order.
 struct TensorSpec {
   std::string name;
   DType dtype = DType::kUnspecified;
@@ -44,7 +44,7 @@ struct ChunkRange {
 // Bytes of the tensor, or nullopt when the product overflows 2^63 or the dtype has no size.
 std::optional<uint64_t> TensorBytes(const TensorSpec& spec);
 
-// "f32[3,4]": how errors name what a tensor looks like.
+// "f32[3,4]": dtype and shape in error texts.
 std::string DescribeSpec(const TensorSpec& spec);
 
 // Chunks of a tensor of `bytes` bytes. An empty tensor has none.

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What both ends of a session must have in common.
+// The versions that both ends of a session must share.
 
 #ifndef BASIN_PROTO_VOCABULARY_VERSION_H_
 #define BASIN_PROTO_VOCABULARY_VERSION_H_
@@ -11,7 +11,7 @@ namespace basin {
 
 inline constexpr uint32_t kProtocolVersion = 1;
 
-// Of the arithmetic: which bits a reduction comes to.
+// The version of the arithmetic, which determines the bits of a result.
 inline constexpr uint32_t kContractVersion = 1;
 
 }  // namespace basin

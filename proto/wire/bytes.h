@@ -23,13 +23,13 @@ namespace basin::wire {
 // RESOURCE_EXHAUSTED when it would have more than `most` bytes.
 absl::Status CheckSize(const google::protobuf::MessageLite& message, size_t most);
 
-// What a message of a session will take of memory once it is read and decoded; `message` says of
-// which type it is. INVALID_ARGUMENT when there are more than `most` bytes, or a list is too long.
+// The memory that a session message will need once it is read and decoded; `message` determines its
+// type. INVALID_ARGUMENT if it has more than `most` bytes, or a list is too long.
 absl::StatusOr<uint64_t> Weigh(std::string_view bytes, size_t most,
                                const google::protobuf::Message& message);
 
-// INVALID_ARGUMENT when there are more than `most` bytes, or it is none of this type. REQUIRES:
-// what protobuf makes of them is bounded: they are few, or were weighed.
+// INVALID_ARGUMENT if there are more than `most` bytes, or they are not a message of this type.
+// REQUIRES: the memory that protobuf needs is bounded: the bytes are few, or were weighed.
 absl::Status Parse(std::string_view bytes, size_t most, google::protobuf::MessageLite* message);
 
 }  // namespace basin::wire

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Collects what is wrong with a message while it is decoded: the first problem, with the path of
-// the field it was found in ("hello.lanes[3].layout[7].name"). Decoding goes on after a problem,
-// with values that nobody will see, so that decoders read as plain translations.
+// Collects the first problem of a message while it is decoded, with the path of the field
+// ("hello.lanes[3].layout[7].name"). Decoding continues after a problem, with values that are never
+// used, so that decoders are plain translations.
 //
 // Thread contract: one thread.
 

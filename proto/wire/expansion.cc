@@ -22,9 +22,10 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-// ---- what things take, with what malloc adds and what a growing list holds twice
+// ---- memory of objects, with the overhead of malloc and of growing lists
 
-// Of an entry of a list of numbers, or of strings and messages besides themselves.
+// The memory of an entry of a list of numbers, or of one of strings and messages besides
+// themselves.
 constexpr uint64_t kEntryBytes = 32;
 
 // A string, and its copy in the vocabulary, besides their characters.
@@ -33,7 +34,7 @@ constexpr uint64_t kStringBytes = 112;
 // A field that this version does not know, and which protobuf keeps.
 constexpr uint64_t kUnknownBytes = 128;
 
-// A message, and the struct of the vocabulary that it becomes, which has its parts inside of it.
+// A message, and the struct of the vocabulary that it becomes, which contains its parts.
 uint64_t BytesOf(const Descriptor& type) {
   const google::protobuf::Message* prototype =
       google::protobuf::MessageFactory::generated_factory()->GetPrototype(&type);

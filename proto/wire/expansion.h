@@ -1,9 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a message of a session takes of memory once protobuf has read it and it has been decoded,
-// found out from its bytes alone. Two bytes can stand for a hundred: an empty entry of a list is a
-// tag and a length. So before protobuf reads a message, the entries of each of its lists are
-// counted against the list's bound, and what they take is added up.
+// The memory that a session message needs once protobuf has read it and it is decoded, computed
+// from its bytes alone. Two bytes can become a hundred: an empty entry of a list is a tag and a
+// length. So before protobuf reads a message, the entries of each of its lists are counted against
+// the list's bound, and their memory is added up.
 //
 // Internal to the wire layer.
 //
@@ -23,7 +23,7 @@
 
 namespace basin::wire {
 
-// What one message may take: the largest that a job can make of one takes less.
+// The most memory for one message: the largest message of a job needs less.
 inline constexpr uint64_t kMaxExpandedBytes = uint64_t{512} << 20;
 
 // At least the bytes that it takes; not all of it is looked at once these are more than
@@ -31,7 +31,7 @@ inline constexpr uint64_t kMaxExpandedBytes = uint64_t{512} << 20;
 absl::StatusOr<uint64_t> ExpandedBytes(std::string_view bytes,
                                        const google::protobuf::Descriptor& type);
 
-// The most entries of a list; 0 for one that nobody has given a bound.
+// The most entries of a list; 0 for a list without a bound.
 uint32_t MostEntries(const google::protobuf::FieldDescriptor& list);
 
 }  // namespace basin::wire

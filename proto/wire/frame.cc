@@ -29,7 +29,8 @@ void Encode(const Bind& in, v1::Bind* out) {
   out->set_stream(in.stream);
 }
 
-// Another protocol version is let through: who binds the stream refuses it, and names both.
+// Another protocol version is accepted here: the code that binds the stream refuses it, and names
+// both.
 Bind Decode(const v1::Bind& in, Checker& checker) {
   checker.Equal("magic", in.magic(), kMagic);
   Bind out;
@@ -181,7 +182,7 @@ struct CountChunks {
   uint32_t operator()(const ValueHeader& kind) const { return kind.count; }
 };
 
-// What a header says about the payload, against the payload there is.
+// Checks the claims of a header about the payload against the actual payload.
 void CheckPayload(const FrameHeader& header, size_t payload_bytes, Checker& checker) {
   const uint32_t chunks = FrameChunks(header.kind);
   checker.AtMost("count", chunks, kMaxChunksPerFrame);
@@ -362,7 +363,7 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
   std::string copy;
   const std::string_view header = Contiguous(raw->header, &copy);
 
-  // The checksum first: it explains better than anything else why a header makes no sense.
+  // The checksum comes first: it is the best explanation of a header that makes no sense.
   v1::FrameHeader proto;
   const absl::Status parsed = Parse(header, kMaxMessageBytes, &proto);
   const bool with_payload = !parsed.ok() || proto.chunk_digests().empty();

@@ -1,18 +1,18 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The frames of a data stream (basin/v1/exchange.proto), encoded and decoded without copying their
-// payload: a frame is a short prefix that is written here, and the payload where it lies.
+// payload: a frame is a short prefix, which is written here, and the payload in its own memory.
 //
 //   sender    EncodeSequence(n) + EncodeFrame(header, payload) + payload
 //   receiver  DecodeFrame(slices of the message) -> header and slices of the payload
 //
 // The middle part and the payload are the same for every receiver of a frame; only the sequence
-// number, which stands before them, differs. Both directions are ordinary protobuf: a generated
-// class reads what is written here, and what it writes is read here, whatever the order of fields
-// and wherever the message is cut into slices.
+// number before them differs. Both directions are ordinary protobuf: a generated class reads the
+// frames that are written here, and its frames are read here, in any order of fields and with any
+// division into slices.
 //
-// Thread contract: pure functions.
-// Failure: INVALID_ARGUMENT for what breaks the protocol, DATA_LOSS for a wrong checksum.
+// Thread contract: pure functions. Failure: INVALID_ARGUMENT for violations of the protocol,
+// DATA_LOSS for a wrong checksum.
 
 #ifndef BASIN_PROTO_WIRE_FRAME_H_
 #define BASIN_PROTO_WIRE_FRAME_H_
@@ -37,10 +37,10 @@ namespace basin::wire {
 using basin::operator==;
 using basin::operator!=;
 
-// Bytes in pieces, in order. Owned by somebody else.
+// Bytes in pieces, in order. The caller owns the memory.
 using Slices = absl::InlinedVector<std::string_view, 4>;
 
-// ---- what a frame is about; exchange.proto says who sends which
+// ---- kinds of frames; exchange.proto says which side sends which
 
 struct Bind {
   SessionToken token = 0;
@@ -118,7 +118,7 @@ uint32_t FrameChunks(const FrameKind& kind);
 absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header,
                                         absl::Span<const std::string_view> payload);
 
-// What stands before it. Zero for Bind and Bound, and then empty.
+// The sequence number and its encoding. Zero for Bind and Bound, and then empty.
 std::string EncodeSequence(uint64_t sequence);
 
 // ---- receiver
@@ -133,7 +133,7 @@ struct DecodedFrame {
   bool payload_verified = false;
 };
 
-// REQUIRES: the slices outlive what is returned.
+// REQUIRES: the slices outlive the result.
 absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> message);
 
 }  // namespace basin::wire

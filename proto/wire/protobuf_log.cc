@@ -17,7 +17,7 @@ namespace basin::wire {
 
 namespace {
 
-// Protobuf's handler is a plain function, so that what takes the lines must be found without it.
+// Protobuf's handler is a plain function without data, so the receiver of the lines is a global.
 const std::function<void(const std::string& text)>* taker = nullptr;
 
 void Handle(google::protobuf::LogLevel, const char* file, int line, const std::string& message) {

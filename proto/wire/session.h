@@ -2,9 +2,9 @@
 //
 // The messages of a session: vocabulary <-> basin/v1/session.proto.
 //
-// Decoding believes nothing: every name, enum, number and count is held against the rules that
-// session.proto gives, before memory is taken for it. What is decoded is a value that could have
-// been encoded. Whether it makes sense in the state of the job is for the cores to say.
+// Decoding checks every name, enum, number and count against the rules of session.proto before it
+// allocates memory for it. A decoded value could have been encoded. The cores decide whether it
+// makes sense in the state of the job.
 //
 // Thread contract: pure functions.
 // Failure: INVALID_ARGUMENT names the field and the rule. Encoding fails with RESOURCE_EXHAUSTED
@@ -27,14 +27,14 @@ class ToWorker;
 
 namespace basin::wire {
 
-// As generated classes. What is decoded has no list that is longer than it may be: nothing counts
-// them here, for by then they have their memory; Weigh (bytes.h) does, before they are read.
+// As generated classes. REQUIRES: no list is longer than its bound. Lists are not counted here,
+// because they already have their memory; Weigh (bytes.h) counts them before they are read.
 absl::Status Encode(const ToAggregator& in, v1::ToAggregator* out);
 absl::Status Encode(const ToWorker& in, v1::ToWorker* out);
 absl::StatusOr<ToAggregator> Decode(const v1::ToAggregator& in);
 absl::StatusOr<ToWorker> Decode(const v1::ToWorker& in);
 
-// As the bytes of a whole message. A stream carries them as session_stream.h says.
+// As the bytes of a whole message; session_stream.h sends them on a stream.
 absl::StatusOr<std::string> Encode(const ToAggregator& in);
 absl::StatusOr<std::string> Encode(const ToWorker& in);
 absl::StatusOr<ToAggregator> DecodeToAggregator(std::string_view bytes);

@@ -63,7 +63,7 @@ std::shared_ptr<const void> ByteBudget::Hold(size_t bytes) {
 template <typename Message>
 absl::StatusOr<std::optional<typename MessageReader<Message>::Complete>>
 MessageReader<Message>::Take(std::string_view bytes) {
-  // Whatever fails: what was held is of no use any more.
+  // After any failure the held bytes are useless.
   const auto refuse = [this](absl::Status why) {
     Drop();
     return why;
@@ -137,7 +137,7 @@ absl::Status MessageReader<Message>::Append(std::string_view piece) {
 template <typename Message>
 void MessageReader<Message>::Drop() {
   if (budgets_ != nullptr) budgets_->assembling.Give(held_.size());
-  held_ = std::string();  // Not clear(): the memory goes too.
+  held_ = std::string();  // Unlike clear(), this frees the memory.
   arrived_ = 0;
 }
 

@@ -1,16 +1,16 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What travels on a session's stream: each message as one gRPC message or, when it is too large for
-// one, as pieces that follow each other. Both transports send what EncodePieces() gives and hand
-// what arrives to a MessageReader.
+// The stream of a session: each message is one gRPC message or, if it is too large for one,
+// consecutive pieces. Both transports send the pieces of EncodePieces() and pass received messages
+// to a MessageReader.
 //
-// What a message becomes in memory is found out before protobuf reads it, and charged to a budget,
-// for a message of a few megabytes can stand for gigabytes (expansion.h).
+// The memory of a message is computed before protobuf reads it, and charged to a budget, because a
+// message of a few megabytes can become gigabytes (expansion.h).
 //
 // Thread contract: EncodePieces is a pure function; a reader belongs to one stream, and is used by
-// one thread at a time; a budget may be shared by all threads.
-// Failure: a status that ends the session. INVALID_ARGUMENT for what breaks the protocol;
-// RESOURCE_EXHAUSTED for what is too large to be sent, or finds no room in the budget.
+// one thread at a time; a budget may be shared by all threads. Failure: a status that ends the
+// session. INVALID_ARGUMENT for violations of the protocol; RESOURCE_EXHAUSTED for messages that
+// are too large to be sent, or do not fit the budget.
 
 #ifndef BASIN_PROTO_WIRE_SESSION_STREAM_H_
 #define BASIN_PROTO_WIRE_SESSION_STREAM_H_
@@ -44,8 +44,8 @@ absl::StatusOr<std::vector<std::string>> EncodePieces(const ToWorker& message);
 
 // ---- receiver
 
-// Bytes that all readers of a server share, so that what they take does not depend on how many
-// strangers send something.
+// A budget that all readers of a server share, so that their memory does not depend on the number
+// of peers.
 class ByteBudget {
  public:
   explicit ByteBudget(size_t bytes) : bytes_(bytes), free_(bytes) {}
@@ -54,8 +54,8 @@ class ByteBudget {
   bool Take(size_t bytes);
   void Give(size_t bytes) { free_.fetch_add(bytes); }
 
-  // Taken until what is returned goes. Null: there are not so many. REQUIRES: the budget outlives
-  // it.
+  // Takes bytes until the returned charge is destroyed. Null: too few are left. REQUIRES: the
+  // budget outlives it.
   std::shared_ptr<const void> Hold(size_t bytes);
 
  private:
@@ -66,12 +66,12 @@ class ByteBudget {
 struct ReaderBudgets {
   // For messages that are not complete.
   ByteBudget assembling{kMaxAssemblingBytes};
-  // For what complete ones become: protobuf's objects, and what they are decoded to.
+  // For complete messages: the objects of protobuf, and their decoded values.
   ByteBudget expanding{size_t{1} << 30};
 };
 
-// What a message may become without being charged: not much more than its connection takes anyway,
-// and what a worker says in the middle of a round is less.
+// The memory that a message may use uncharged: not much more than its connection needs anyway, and
+// more than the messages of a worker within a round.
 inline constexpr size_t kUnchargedBytes = size_t{256} << 10;
 
 // `Message` is ToAggregator or ToWorker.
@@ -81,12 +81,12 @@ class MessageReader {
   struct Complete {
     Message message;
     uint64_t bytes = 0;     // Of all gRPC messages that carried it.
-    uint64_t expanded = 0;  // What it takes of memory.
-    // Of the budget, for as long as the message is kept. Null: uncharged.
+    uint64_t expanded = 0;  // The memory that it needs.
+    // Holds the budget for as long as the message is kept. Null: uncharged.
     std::shared_ptr<const void> charge;
   };
 
-  // Null: the bounds of a single message are all there is. REQUIRES: `budgets` outlive it, and the
+  // Null: only the bounds of a single message apply. REQUIRES: `budgets` outlive it, and the
   // charges.
   explicit MessageReader(ReaderBudgets* budgets = nullptr) : budgets_(budgets) {}
   ~MessageReader() { Drop(); }
@@ -101,8 +101,7 @@ class MessageReader {
   size_t held() const { return held_.size(); }
 
  private:
-  // Reads a message of protobuf, once there is room for what it comes to; `complete` gets the
-  // charge.
+  // Reads a message of protobuf if the budget has room for it; `complete` gets the charge.
   absl::Status Expand(std::string_view bytes, size_t most, google::protobuf::Message* message,
                       Complete* complete) const;
   absl::Status Append(std::string_view piece);

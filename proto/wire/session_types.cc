@@ -15,7 +15,7 @@ JobSettings Decode(const v1::JobSettings& in, Checker& checker) {
   out.min_workers = checker.AtMost("min_workers", in.min_workers(), kMaxWorkers);
   out.max_workers = checker.AtMost("max_workers", in.max_workers(), kMaxWorkers);
   out.start_workers = checker.AtMost("start_workers", in.start_workers(), kMaxWorkers);
-  // Zero is a default that is not known here.
+  // Zero is the default, whose value is unknown here.
   const auto ordered = [](uint32_t low, uint32_t high) { return high == 0 || low <= high; };
   if (!ordered(out.min_workers, out.start_workers) ||
       !ordered(out.start_workers, out.max_workers) || !ordered(out.min_workers, out.max_workers)) {

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Translation of what both directions of a session carry. As types.h.
+// Translation of values that both directions of a session share. Like types.h.
 //
 // Internal to the wire layer.
 //

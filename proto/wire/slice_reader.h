@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Reads the outermost fields of a protobuf message that lies in several pieces, and hands out
-// length-delimited ones as pieces of those pieces.
+// Reads the outermost fields of a protobuf message that is stored in several pieces, and returns
+// length-delimited fields as parts of those pieces.
 //
 // Internal to the wire layer.
 //
@@ -30,7 +30,7 @@ class SliceReader {
     uint32_t type = 0;
   };
 
-  // REQUIRES: the slices outlive the reader and what it hands out.
+  // REQUIRES: the slices outlive the reader and its results.
   explicit SliceReader(absl::Span<const std::string_view> slices) : slices_(slices) {
     for (const std::string_view slice : slices) left_ += slice.size();
   }
@@ -42,10 +42,10 @@ class SliceReader {
   bool ReadVarint(uint64_t* value, int most_bytes = 10);
   bool ReadFixed64(uint64_t* value);
 
-  // A length and that many bytes; replaces what `out` held.
+  // A length and that many bytes; replaces the content of `out`.
   bool ReadBytes(Slices* out);
 
-  // The value of a field nobody knows. False for groups, which proto3 does not have.
+  // Skips the value of an unknown field. False for groups, which proto3 does not have.
   bool Skip(uint32_t type);
 
  private:

@@ -14,7 +14,7 @@
 namespace basin::wire {
 namespace {
 
-// What a status without a detail comes to: gRPC itself made it, or another service.
+// The error for a status without a detail, which gRPC itself or another service created.
 ErrorCode ErrorCodeOf(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kOk:

@@ -19,7 +19,7 @@ absl::StatusCode StatusCodeOf(ErrorCode code);
 // The text is made printable and cut. OK for kOk.
 absl::Status ToStatus(const Error& error);
 
-// The detail when there is one that makes sense, else what the code comes to.
+// The detail if there is a valid one, else an error for the code.
 Error ToError(const absl::Status& status);
 
 }  // namespace basin::wire

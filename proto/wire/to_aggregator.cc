@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a worker tells the aggregator.
+// Messages from a worker to the aggregator.
 
 #include "basin/v1/session.pb.h"
 #include "proto/wire/bytes.h"

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the aggregator tells a worker.
+// Messages from the aggregator to a worker.
 
 #include "absl/strings/str_cat.h"
 #include "basin/v1/session.pb.h"
@@ -82,7 +82,7 @@ void Encode(const Welcome& in, v1::Welcome* out) {
 
 namespace {
 
-// What the wire holds free, and this version cannot follow.
+// Features that the protocol reserves and this version does not support.
 void RefuseFeatures(const v1::Welcome& in, Checker& checker) {
   if (!in.redirect().empty()) checker.Fail("redirect", "is not in use in this session");
   if (in.placement_size() > 1) checker.Fail("placement", "of several parts is not in use");

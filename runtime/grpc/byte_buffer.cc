@@ -18,7 +18,7 @@ std::string_view ViewOf(const grpc::Slice& slice) {
 class ReceivedPayload : public Payload {
  public:
   explicit ReceivedPayload(std::vector<grpc::Slice> slices) : slices_(std::move(slices)) {
-    // Views into slices_, which does not move any more: a short slice holds its bytes itself.
+    // Views into slices_, which must no longer move: a short slice holds its bytes itself.
     for (const grpc::Slice& slice : slices_) {
       if (slice.size() > 0) pieces_.push_back(ViewOf(slice));
     }
@@ -30,8 +30,8 @@ class ReceivedPayload : public Payload {
   Pieces pieces_;
 };
 
-// A slice of somebody else's memory that keeps its owner. gRPC copies a slice freely, and calls
-// the function once, when the last copy goes.
+// A slice of foreign memory that keeps the owner alive. gRPC may copy a slice, and calls the
+// function once, when the last copy is destroyed.
 template <typename Owner>
 grpc::Slice Borrow(std::string_view bytes, Owner owner) {
   auto* kept = new Owner(std::move(owner));

@@ -2,11 +2,10 @@
 //
 // gRPC's messages as bytes by reference, both ways: nothing here copies a payload.
 //
-// Ownership: a payload made here keeps the message that arrived. A message made here keeps the
-// payloads it was made of until gRPC has let go of it: after it was written, or after the call has
-// ended.
-// Thread contract: pure functions; a SharedFrame is constant, so safe from any thread.
-// Failure: none. What a message says is for the wire layer to judge.
+// Ownership: a payload made here keeps the message that arrived. A message made here keeps its
+// payloads until gRPC releases it: after it was written, or after the call has ended. Thread
+// contract: pure functions; a SharedFrame is constant, so safe from any thread. Failure: none. The
+// wire layer checks the content of messages.
 
 #ifndef BASIN_RUNTIME_GRPC_BYTE_BUFFER_H_
 #define BASIN_RUNTIME_GRPC_BYTE_BUFFER_H_

@@ -43,7 +43,7 @@ absl::StatusOr<Addresses> Resolve(const std::string& host, const std::string& po
   return Addresses(list);
 }
 
-// A port, where the address has none yet; `port` becomes the one that it is.
+// Chooses a port if the address has none; stores it in `port`.
 void SetPort(sockaddr* address, int port) {
   const auto number = htons(static_cast<uint16_t>(port));
   if (address->sa_family == AF_INET6) {
@@ -62,7 +62,7 @@ int PortOf(int socket) {
                    : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
-// A socket that listens there, or -1 with errno. What is set here holds for its connections too.
+// A socket that listens there, or -1 with errno. Its options also apply to its connections.
 int Listen(const addrinfo& address) {
   const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
@@ -145,7 +145,7 @@ void Listener::Run() {
   for (const int socket : sockets_) waits.push_back({socket, POLLIN, 0});
   bool full = false;
   while (true) {
-    // While there is no descriptor, only the end is waited for, for a while.
+    // While there is no descriptor, wait only for the end, with a timeout.
     poll(waits.data(), full ? 1 : waits.size(), full ? kRetryMilliseconds : -1);
     if (waits[0].revents != 0) return;
     const bool was_full = std::exchange(full, false);
@@ -170,7 +170,7 @@ bool Listener::HasDescriptor() const {
 
 bool Listener::AcceptFrom(int socket) {
   if (!HasDescriptor()) {
-    // Whether somebody waits for it.
+    // Whether a connection waits for it.
     pollfd wait = {socket, POLLIN, 0};
     if (poll(&wait, 1, 0) == 0) return true;
     ++failures_;

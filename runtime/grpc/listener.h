@@ -24,10 +24,10 @@ namespace basin {
 
 class Listener {
  public:
-  // "host:port" or "[host]:port"; port 0 is any that is free. 0.0.0.0 and [::] are every address of
-  // the machine, of either kind. `failures` counts how often there was no file descriptor for a
-  // connection; it outlives the listener. `kept` descriptors of the process are left to others, or
-  // a quarter of what it may have, if that is less: connections beyond that wait. Failure:
+  // "host:port" or "[host]:port"; port 0 is any free port. 0.0.0.0 and [::] mean all addresses of
+  // the machine, IPv4 and IPv6. `failures` counts how often there was no file descriptor for a
+  // connection; it outlives the listener. `kept` descriptors, but at most a quarter of the
+  // process's limit, are left to other uses: connections that would need them wait. Failure:
   // UNAVAILABLE with the reason.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(const std::string& address,
                                                         std::atomic<uint64_t>& failures,
@@ -37,9 +37,9 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  // Gives every connection to `take`, which owns the descriptor then. `wait` is called with true
-  // when one has to wait for a descriptor, and with false when none has to any more. REQUIRES:
-  // called at most once.
+  // Passes every connection to `take`, which then owns the descriptor. `wait` is called with true
+  // when a connection must wait for a descriptor, and with false when none waits any longer.
+  // REQUIRES: called at most once.
   void Start(std::function<void(int fd)> take, std::function<void(bool waits)> wait = nullptr);
 
   int port() const { return port_; }

@@ -13,7 +13,7 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-// What both ends set alike; `set` is called with the name and the value of an argument.
+// The settings of both ends; `set` is called with the name and the value of an argument.
 template <typename Set>
 void SetCommon(const GrpcSettings& settings, Set set) {
   set(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(settings.keepalive_time));
@@ -37,8 +37,8 @@ void SetCommon(const GrpcSettings& settings, Set set) {
 void Apply(const GrpcServerSettings& settings, grpc::ServerBuilder& builder) {
   SetCommon(settings.common,
             [&](const char* name, int value) { builder.AddChannelArgument(name, value); });
-  // The default is five minutes, and every client of ours would be thrown out. Half of what they
-  // send at, so that jitter on the way does not count as abuse.
+  // The default is five minutes, and would disconnect every client of Basin. Half the interval of
+  // the clients, so that network jitter does not count as abuse.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              Milliseconds(settings.common.keepalive_time / 2));
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
@@ -62,7 +62,7 @@ grpc::ChannelArguments ClientArguments(const GrpcSettings& settings) {
   SetCommon(settings, [&](const char* name, int value) { arguments.SetInt(name, value); });
   // Channels to one address share a connection otherwise.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // Retries would keep copies of what a stream sends; resending is ours.
+  // Retries would keep copies of sent messages; Basin resends by itself.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // Nothing about the service is in DNS but its address, which may change with a pod.
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);

@@ -18,33 +18,33 @@
 namespace basin {
 
 struct GrpcSettings {
-  // A peer whose machine is gone answers no ping: its connections end after the sum of the two.
+  // A peer whose machine has failed answers no ping: its connections end after the sum of the two.
   absl::Duration keepalive_time = absl::Seconds(3);
   absl::Duration keepalive_timeout = absl::Seconds(2);
 
-  // What a peer may send on one stream before it is read. Fixed: gRPC's own estimate grows to
-  // 25 MB for each slow stream, beyond any budget of ours.
+  // The bytes that a peer may send on one stream before they are read. Fixed: gRPC's own estimate
+  // grows to 25 MB for each slow stream, which would exceed the memory budget.
   uint32_t window_bytes = uint32_t{4} << 20;
 };
 
-// What only a server has.
+// Settings of servers only.
 struct GrpcServerSettings {
   GrpcSettings common;
 
-  // gRPC's memory for messages on their way; connections beyond it are ended. A backstop: what is
-  // granted as credit must be well below, or legal streams die. 0: no limit.
+  // gRPC's memory for messages in flight; connections that exceed it are ended. A backstop: the
+  // granted credit must be well below, or correct streams end. 0: no limit.
   uint64_t quota_bytes = 0;
 
-  // A connection that says nothing is dropped.
+  // A connection that sends nothing is dropped.
   absl::Duration handshake_timeout = absl::Seconds(10);
 
-  // Of one connection. A worker opens one for each of its streams.
+  // Streams of one connection. A worker opens a connection for each of its streams.
   uint32_t streams_per_connection = 16;
 };
 
 void Apply(const GrpcServerSettings& settings, grpc::ServerBuilder& builder);
 
-// For a channel that has its TCP connection to itself.
+// For a channel with its own TCP connection.
 grpc::ChannelArguments ClientArguments(const GrpcSettings& settings);
 
 }  // namespace basin

@@ -15,18 +15,17 @@
 //     basin::Result<basin::RoundResult> result = lane->Wait(60s);
 //     status = result->Copy(i, gradient, bytes);
 //
-// Tensors are named by their position in what was registered.
+// Tensors are named by their position among the registered ones.
 //
-// Buffers, threads, fork: as basin.h says, call by call. In short: what is given to Push is the
-// library's to read until Wait or the callback has told the outcome of the round, or Abandon or the
-// worker's destructor has returned; what is announced in place, until it is announced again, or
-// StopServing or the destructor has returned; everything else is used during the call only.
+// Buffers, threads and fork are as in basin.h. In short: the library may read a pushed tensor until
+// Wait or the callback has reported the outcome of the round, or Abandon or the worker's destructor
+// has returned; a tensor that is announced in place, until it is announced again, or StopServing or
+// the destructor has returned; other memory is used during the call only.
 //
 // Thread contract: every function may be called from any thread at any time; the worker's
-// destructor comes last. In a callback the destructor returns at once: what is given to Push is
-// then the library's until the callback of its round is told.
-// Failure: a Status whose message ends with what to do next. Nothing throws, but for memory that
-// is not to be had.
+// destructor comes last. In a callback the destructor returns at once: the library may then read
+// pushed tensors until the callback of their round is called. Failure: a Status whose message ends
+// with what to do next. Nothing throws, except if memory cannot be allocated.
 
 #ifndef BASIN_CLIENT_H_
 #define BASIN_CLIENT_H_
@@ -64,7 +63,7 @@ class Options {
     basin_options_set(options_.get(), key.c_str(), value.c_str(), error.out());
     return error.Take();
   }
-  // What Connect would use; absent when there is nothing.
+  // The value that Connect would use; absent if there is none.
   std::optional<std::string> Get(const std::string& key) const {
     const char* value = basin_options_get(options_.get(), key.c_str());
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -93,11 +92,11 @@ class Options {
 
 // ---- results
 
-// A round that was committed. It holds the bytes as they were received: let go of it before the
-// next round's results arrive, or both are held. Constant, so safe from any thread.
+// The result of a committed round. It holds the received bytes: destroy it before the results of
+// the next round arrive, or both stay in memory. Constant, so safe from any thread.
 class RoundResult {
  public:
-  // Takes over what the C interface gave.
+  // Takes ownership of a result of the C interface.
   RoundResult(basin_result* result, std::shared_ptr<const std::vector<std::uint32_t>> handles)
       : result_(result), handles_(std::move(handles)) {}
 
@@ -139,13 +138,13 @@ class RoundResult {
   // Why this worker's contribution was not counted as it was sent; OK: it was.
   Status rejection() const { return Status(basin_result_rejection(result_.get())); }
 
-  // Whether the tensor has a result: somebody contributed to it, and not all with weight 0.
+  // Whether the tensor has a result: a worker with a weight above 0 contributed to it.
   bool Has(std::size_t tensor) const {
     return tensor < handles_->size() && basin_result_has(result_.get(), (*handles_)[tensor]) != 0;
   }
 
-  // What the tensor's average was divided by, 0 without a result; and the squared norm of its
-  // result, of which the round's is the sum, absent without a result, and of integers.
+  // The divisor of the tensor's average, 0 without a result; and the squared norm of its result,
+  // absent without a result and for integers. The norms of all tensors sum to that of the round.
   std::uint64_t Divisor(std::size_t tensor) const {
     return basin_result_divisor(result_.get(), HandleOf(tensor));
   }
@@ -187,7 +186,7 @@ class RoundResult {
     contributor.squared_norm = Norm(basin_result_contributor_squared_norm(result_.get(), index));
     return contributor;
   }
-  // A handle that there is none of for what was not registered: the library says so.
+  // An invalid handle for a tensor that was not registered: the library refuses it.
   std::uint32_t HandleOf(std::size_t tensor) const {
     return tensor < handles_->size() ? (*handles_)[tensor] : UINT32_MAX;
   }
@@ -262,7 +261,8 @@ class Lane {
     }
     return error.Take();
   }
-  // kOutcomeUnknown at the timeout and kPaused when the job is: the round goes on, wait again.
+  // After kOutcomeUnknown (the timeout) and kPaused (the job is paused) the round continues: wait
+  // again.
   Result<RoundResult> Wait(Duration timeout) {
     internal::Taken error;
     basin_result* result = nullptr;
@@ -275,7 +275,7 @@ class Lane {
   struct Buffer {
     std::size_t tensor = 0;
     const void* in = nullptr;
-    void* out = nullptr;    // May be `in`. Unchanged when nobody contributed to the tensor.
+    void* out = nullptr;    // May be `in`. Unchanged if no worker contributed to the tensor.
     std::size_t bytes = 0;  // At `in`, and at `out`.
   };
   // Begin, Push, Commit, Wait and Copy in one.
@@ -350,7 +350,7 @@ class Lane {
 
 class Worker {
  public:
-  // Begins to connect, and goes on for as long as the worker lives; it does not wait for it.
+  // Starts to connect and returns at once; the worker reconnects by itself until it is destroyed.
   static Result<Worker> Connect(const Options& options) {
     internal::Taken error;
     basin_worker* worker = nullptr;
@@ -361,7 +361,7 @@ class Worker {
   }
 
   Worker(Worker&&) = default;
-  // Closes the worker that was here before its log goes, which it calls until then.
+  // Closes the old worker before its log is destroyed, which the worker calls until then.
   Worker& operator=(Worker&& from) noexcept {
     worker_ = std::move(from.worker_);
     log_ = std::move(from.log_);
@@ -394,13 +394,13 @@ class Worker {
     return Text(
         [this](char* to, std::size_t size) { return basin_worker_id(worker_.get(), to, size); });
   }
-  // Empty when there is no such rank.
+  // Empty if there is no such rank.
   std::string MemberId(std::uint32_t rank) const {
     return Text([this, rank](char* to, std::size_t size) {
       return basin_member_id(worker_.get(), rank, to, size);
     });
   }
-  // The model is built and state can be loaded; to be said again after an eviction.
+  // Declares that the model is built and state can be loaded; necessary again after an eviction.
   Status Ready(std::uint64_t step = 0, std::uint64_t state_hash = 0) {
     internal::Taken error;
     basin_ready(worker_.get(), step, state_hash, error.out());
@@ -462,7 +462,7 @@ class Worker {
     basin_stop_serving(worker_.get(), lane.c_str(), tensor.c_str(), error.out());
     return error.Take();
   }
-  // The value as `source` announced it; from whoever has it when that is empty.
+  // The value that `source` announced, or any worker if it is empty.
   Status Get(const std::string& lane, const Tensor& tensor, std::uint64_t version,
              const std::string& source, Duration timeout, void* to, std::size_t bytes) {
     const basin_tensor c = ToC(tensor);
@@ -498,7 +498,7 @@ class Worker {
     return error.Take();
   }
 
-  // For what this header does not have.
+  // For functions that this header lacks.
   basin_worker* c() const { return worker_.get(); }
 
  private:

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a call came to: a Status, or a Result, which is a Status or a value. No exceptions.
+// The outcome of a call: a Status, or a Result, which is a Status or a value. No exceptions.
 //
 //   basin::Result<basin::Worker> worker = basin::Worker::Connect(options);
 //   if (!worker.ok()) {
@@ -54,7 +54,7 @@ class [[nodiscard]] Status {
  public:
   Status() = default;
 
-  // A copy of what the C interface says; OK for null.
+  // A copy of an error of the C interface; OK for null.
   explicit Status(const basin_error* error) {
     if (error == nullptr) return;
     code_ = static_cast<Code>(basin_error_code(error));
@@ -65,7 +65,7 @@ class [[nodiscard]] Status {
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
-  // A sentence that names job, worker, lane and tensor, and ends with what to do next.
+  // A text that names job, worker, lane and tensor, and ends with what to do next.
   const std::string& message() const { return message_; }
   // This process can do nothing about it, and must exit.
   bool fatal() const { return fatal_; }

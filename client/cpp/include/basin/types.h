@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a trainer says of its tensors and rounds, and what it is told of them.
+// The descriptions of tensors, rounds and results.
 //
 // Thread contract: plain values.
 
@@ -38,8 +38,8 @@ struct Tensor {
   std::vector<std::uint64_t> shape;
 };
 
-// A gradient lane has every member in every round; there is one per optimizer. Rounds of a call
-// lane, whose name begins with "call/", happen now and then.
+// Every member takes part in every round of a gradient lane; there is one per optimizer. A call
+// lane, whose name begins with "call/", is for occasional rounds.
 enum class LaneKind { kGradient = BASIN_GRADIENT, kCall = BASIN_CALL };
 
 enum class Op {
@@ -66,9 +66,9 @@ struct Counts {
   std::optional<std::int64_t> micro_batches;
 };
 
-// What all contributors of a round must agree on, and what this one contributes.
+// The settings on which all contributors of a round must agree, and the counts of this one.
 struct RoundSpec {
-  // The operation is always said: nothing is divided silently.
+  // The operation has no default, so that nothing is divided silently.
   explicit RoundSpec(Op operation) : op(operation) {}
 
   Op op;
@@ -77,19 +77,19 @@ struct RoundSpec {
   double predivide = 1;            // Divides before the sum, multiplies after it.
   bool auto_predivide = false;     // The aggregator chooses predivide, and reports it.
   bool contributes_sum = false;    // A sum over this worker's samples instead of their mean.
-  Weight weight = Weight::kNone;   // Of a kWeightedAverage.
-  bool divide_by_present = false;  // Each tensor by those who pushed it.
+  Weight weight = Weight::kNone;   // For a kWeightedAverage.
+  bool divide_by_present = false;  // Divide by the workers that pushed it.
   double loss_scale = 1;           // Compared, never applied.
   std::uint64_t layout = 0;        // A hash of the tensors with gradients. Compared.
-  Counts counts;                   // Of this contribution.
+  Counts counts;                   // In this contribution.
   std::uint64_t step = 0;          // The trainer's own number; a label.
 };
 
-// The first input that was not finite, among those that were counted. What came with weight 0 was
-// not read; that it is not finite shows in its Contributor.
+// The first counted input that was not finite. Contributions with weight 0 are not read; the norm
+// in their Contributor shows such numbers.
 struct NonFinite {
   std::string worker;
-  std::string tensor;  // Its name; it may be one that was not registered here.
+  std::string tensor;  // Its name; it may not be registered here.
   std::uint64_t element = 0;
 };
 
@@ -108,14 +108,14 @@ struct Generation {
 // Where a worker stands in its job.
 struct Place {
   Role role = Role::kJoiner;
-  std::uint32_t rank = 0;        // Of a member.
+  std::uint32_t rank = 0;        // The rank of a member.
   std::uint32_t world_size = 0;  // 0 before the first members are known.
   Generation generation;
   std::uint64_t joins = 0;  // How often this process became a member.
-  // Who serves the state to those who joined last; they load it before their first round.
+  // Serves the state to the newest members, which load it before their first round.
   std::optional<std::string> donor;
   bool is_donor = false;
-  Generation donor_since;  // That those joined with: a version for their state.
+  Generation donor_since;  // With which they joined: a version for their state.
   bool draining = false;   // It will not be among the next members.
   bool left = false;
 };
@@ -124,23 +124,23 @@ struct Place {
 struct Contributor {
   std::string worker;
   std::uint64_t weight = 1;  // 1 unless the round was weighted; with 0 it added nothing.
-  // Of what it sent, also with weight 0; infinite when a number in that was not finite. Absent: it
-  // did not say, or sent nothing but integers.
+  // Of its tensors, also with weight 0; infinite if a number was not finite. Absent if it is
+  // unknown, and for integers.
   std::optional<double> squared_norm;
 };
 
-// What was done in a round, and what it came to besides its tensors.
+// The specification of a round, and its result without the tensors.
 struct RoundInfo {
   std::uint64_t round = 0;
-  Generation generation;               // Of the members when it was reduced.
+  Generation generation;               // When it was reduced.
   std::uint32_t world_size = 0;        // Members of that generation, contributors or not.
   std::uint32_t contract_version = 0;  // Of the arithmetic.
-  RoundSpec spec{Op::kSum};            // As used; its counts are over all contributors, absent when
-                                       // one did not say.
+  // As used; the counts are sums over all contributors, absent if one is unknown.
+  RoundSpec spec{Op::kSum};
   std::vector<Contributor> contributors;  // In byte order of their ids.
-  std::uint64_t divisor = 0;              // What an average was divided by.
+  std::uint64_t divisor = 0;              // The divisor of an average.
   std::uint64_t weights = 0;              // The sum over the contributors.
-  std::optional<double> squared_norm;     // Of the result; absent when nothing in it has one.
+  std::optional<double> squared_norm;     // Of the result; absent for integers.
   bool overflow = false;
   std::optional<NonFinite> nonfinite;
   std::uint64_t chain = 0;  // Equal on all workers that have the same history.
@@ -153,7 +153,7 @@ enum class LogLevel {
   kError = BASIN_LOG_ERROR,
 };
 
-// Whether announced memory is copied at once or read when somebody asks for it.
+// Whether announced memory is copied at once or read when a worker requests it.
 enum class Hold { kCopy = BASIN_COPY, kInPlace = BASIN_IN_PLACE };
 
 }  // namespace abi1
