@@ -18,17 +18,17 @@
 namespace basin::aggregator {
 namespace {
 
-// A handful of operators and dashboards; what they ask for is small.
+// A few operators and dashboards send small requests.
 constexpr int kMostThreads = 64;
 constexpr size_t kMostBytes = size_t{64} << 20;
 
-// Of a request: names and a reason. Some megabytes of fields that nobody knows would become some
-// hundred of them in memory.
+// A request holds names and a reason. A few megabytes of unknown fields would become a few hundred
+// megabytes in memory.
 constexpr int kMostRequestBytes = 64 << 10;
 
 }  // namespace
 
-// Answers in words who calls what there is not.
+// Answers calls of unknown methods with a text.
 class UnknownCalls : public grpc::CallbackGenericService {
  public:
   grpc::ServerGenericBidiReactor* CreateReactor(

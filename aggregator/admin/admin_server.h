@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// basin.v1.Admin on a listener of its own: what operators see and may change.
+// basin.v1.Admin on its own listener: the interface for operators.
 //
-// It decides nothing: it looks at the engine from the engine's loop, and hands it commands. There
-// is no authentication yet: whoever reaches the address is an operator, so it belongs on the
-// loopback or behind something that knows who asks.
+// It decides nothing: it reads the engine from the engine's loop, and passes commands to it. There
+// is no authentication yet: every peer that reaches the address is an operator, so it belongs on
+// the loopback or behind a proxy that authenticates.
 //
 // Thread contract: Start, Stop and the destructor from one thread. Stop while the engine still
 // runs, or calls that wait for it run into their timeout.
@@ -35,7 +35,7 @@ struct AdminOptions {
   std::string address;  // host:port; port 0: any that is free.
   std::string version;
   Term term = 0;
-  // What DrainService does: as if somebody had sent SIGTERM.
+  // DrainService calls it; it acts like SIGTERM.
   std::function<void()> end;
 };
 

@@ -116,7 +116,7 @@ absl::Status AdminService::Do(Event command, const std::string& text,
   });
 }
 
-// ---- what is asked
+// ---- queries
 
 grpc::Status AdminService::GetStatus(grpc::ServerContext*, const v1::GetStatusRequest* request,
                                      v1::ServiceStatus* response) {
@@ -208,7 +208,7 @@ grpc::Status AdminService::GetLimits(grpc::ServerContext*, const v1::GetLimitsRe
   }));
 }
 
-// ---- what happens
+// ---- events
 
 // Until something happened after that event, or for a moment. False: it is over.
 bool AdminService::WaitForNews(uint64_t after) {
@@ -231,7 +231,7 @@ grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
     }
     ++watchers_;
   }
-  // Tells a caller that does not want to wait for new events which the last one is of what it asks.
+  // Sends the number of the last matching event to a caller that does not wait for new ones.
   context->AddInitialMetadata(kLastEventMetadata, absl::StrCat(events_.Last(request->job())));
   writer->SendInitialMetadata();
   const uint64_t subscription = events_.Subscribe([this] { news_.NotifyAll(); });
@@ -254,7 +254,7 @@ grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
   return stopped_ ? ToGrpc(absl::UnavailableError("The aggregator stops.")) : grpc::Status::OK;
 }
 
-// ---- what is changed
+// ---- commands
 
 grpc::Status AdminService::DrainWorker(grpc::ServerContext*, const v1::DrainWorkerRequest* request,
                                        v1::ChangeResponse* response) {

@@ -59,7 +59,7 @@ class AdminService : public v1::Admin::Service {
   // Fills `response` from the loop. `look(runner, now, response)` returns a status.
   template <typename Response, typename Look>
   absl::Status LookFor(Response* response, Look look);
-  // Of a job, or NOT_FOUND.
+  // The id of a job, or NOT_FOUND.
   template <typename Response, typename Look>
   absl::Status LookAtJob(const std::string& job, Response* response, Look look);
   absl::Status FindWorker(const std::string& job, const std::string& worker);

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the admin service says beside its messages.
+// The metadata of the admin service's answers.
 //
 // Thread contract: constants.
 

@@ -71,7 +71,7 @@ std::string MissingOf(const RoundMember& member, const Layout& layout) {
   return "commit";
 }
 
-// What the round still waits for from a member; empty when it has everything.
+// What the round still needs from a member; empty if nothing.
 std::string NeededOf(const Round& round, const RoundMember& member, const Layout& layout) {
   if (member.gone) return "";
   if (round.phase() == RoundPhase::kPrepared) return member.staged ? "" : "staged";

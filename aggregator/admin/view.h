@@ -25,7 +25,8 @@ struct RoundTimes {
   using Key = std::pair<std::string, RoundNumber>;  // Lane and number.
   std::map<Key, absl::Time> opened;
   std::map<Key, absl::Time> settled;
-  std::map<Key, std::pair<WorkerId, absl::Duration>> stragglers;  // And what they made it wait.
+  std::map<Key, std::pair<WorkerId, absl::Duration>>
+      stragglers;  // And how long it waited for them.
 };
 RoundTimes TimesOf(const JobName& job, const std::vector<RememberedEvent>& events);
 

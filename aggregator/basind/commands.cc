@@ -36,7 +36,7 @@ constexpr absl::Duration kProbeTimeout = absl::Milliseconds(900);
 void Print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 void Complain(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 
-// What a command is run with.
+// The context of a command.
 struct Invocation {
   std::string version;
   std::vector<std::string> arguments;  // Behind the command.
@@ -229,7 +229,7 @@ std::string HelpOf(const Command& command) {
                       FlagHelp(OptionTable()));
 }
 
-// What was given for options, everywhere.
+// The options from all sources.
 Findings Read(const Command& command, const Invocation& invocation, Own& own) {
   std::vector<ProgramFlag> flags = command.flags;
   flags.push_back({"--help", false});

@@ -1,8 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What `basind` can be told to do, each command as a function of its arguments. What is for people
-// or scripts goes to standard output, mistakes go to standard error; `serve` has its log on
-// standard output instead.
+// The commands of `basind`, each a function of its arguments. Results go to standard output and
+// errors to standard error; `serve` writes its log to standard output instead.
 //
 // Thread contract: called from the main thread.
 // Failure: an exit code, after a message that says what to do.

@@ -11,7 +11,7 @@
 namespace basin::aggregator {
 namespace {
 
-// What the process has open by itself.
+// The descriptors that the process itself opens.
 constexpr uint64_t kOwn = 40;
 
 constexpr uint64_t kOfAWorker = 3;

@@ -1,9 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The file descriptors of the process: how many there are, and for whom.
+// The file descriptors of the process: their number and their use.
 //
-// Thread contract: functions; RaiseDescriptors while there is one thread.
-// Failure: none; where the limit cannot be raised, it is as it was.
+// Thread contract: functions; RaiseDescriptors while there is one thread. Failure: none; a limit
+// that cannot be raised stays as it was.
 
 #ifndef BASIN_AGGREGATOR_BASIND_DESCRIPTORS_H_
 #define BASIN_AGGREGATOR_BASIND_DESCRIPTORS_H_
@@ -18,7 +18,7 @@ inline constexpr uint32_t kKeptDescriptors = 160;
 
 struct Descriptors {
   uint64_t before = 0;  // The limit that the process was started with,
-  uint64_t now = 0;     // and the one that it has given itself.
+  uint64_t now = 0;     // and the one that it has set.
 
   // Workers that can be connected: a session and two data streams each.
   uint64_t workers() const;

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the programs end with; docs/operations.md has the table. Scripts depend on it.
+// The exit codes of the programs; docs/operations.md has the table. Scripts depend on them.
 //
 // Thread contract: constants.
 
@@ -13,7 +13,7 @@ namespace basin::aggregator {
 
 enum ExitCode : int {
   kExitOk = 0,
-  kExitFailed = 1,  // What none of the others says.
+  kExitFailed = 1,  // Any other failure.
   kExitUsage = 2,   // The command line or the configuration is wrong.
   kExitUnreachable = 3,
   kExitDenied = 4,

@@ -2,7 +2,7 @@
 //
 // The pages of the HTTP port.
 //
-//   /metrics   what Prometheus scrapes
+//   /metrics   for Prometheus
 //   /livez     200 while the event loop works; not "rounds progress", or a slow trainer would
 //              restart the aggregator
 //   /readyz    200 from when workers are served until the aggregator begins to end
@@ -24,7 +24,7 @@
 
 namespace basin::aggregator {
 
-// What the pages show. REQUIRES: all of it outlives the server.
+// The sources of the pages. REQUIRES: all of them outlive the server.
 struct PageSources {
   Engine& engine;
   const Metrics& metrics;

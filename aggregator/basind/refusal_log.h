@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Keeps those who are refused again and again from filling the log: one line a minute for each
-// address, with how many were left out.
+// Prevents peers that are refused repeatedly from filling the log: one line a minute for each
+// address, with the number of omitted ones.
 //
 // Thread contract: safe from any thread.
 
@@ -27,7 +27,7 @@ class RefusalLog {
   std::optional<uint64_t> Pass(const std::string& address, absl::Time now) {
     MutexLock lock(mutex_);
     latest_ = std::max(latest_, now);
-    // Who has more addresses than that is forgotten with all others.
+    // When there are more addresses, all are forgotten.
     if (limits_.size() >= kMostAddresses && limits_.count(address) == 0) limits_.clear();
     return limits_.try_emplace(address, 1, 1.0 / 60).first->second.Pass(latest_);
   }

@@ -42,9 +42,9 @@ namespace {
 // Some hours of a quiet service, some minutes of a large job that starts.
 constexpr size_t kRememberedEvents = 4096;
 
-// Messages come and go by the megabyte. glibc would give their memory back to the kernel each time
-// and pay for it with page faults: more than half of what receiving costs. 32 MiB is the largest
-// threshold that it takes for mappings.
+// Messages have megabytes. glibc would return their memory to the kernel each time, and the page
+// faults would be more than half of the cost of receiving. 32 MiB is the largest mapping threshold
+// that it accepts.
 void KeepMemoryOfMessages() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
@@ -54,7 +54,7 @@ void WriteToStandardOutput(std::string_view lines) {
   while (!lines.empty()) {
     const ssize_t written = write(STDOUT_FILENO, lines.data(), lines.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return;  // Nobody reads the log any more; that is no reason to end.
+    if (written < 0) return;  // The reader of the log has gone; that is no reason to end.
     lines.remove_prefix(static_cast<size_t>(written));
   }
 }
@@ -67,8 +67,8 @@ void Say(Log& log, LogLevel level, const char* event, const std::string& reason)
   log.Write(line);
 }
 
-// Opens the state file and takes from it what an earlier process wrote. What is damaged or cannot
-// be read is said, and done without.
+// Opens the state file and loads the state of an earlier process. A file that is damaged or cannot
+// be read is reported and ignored.
 std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, Log& log, Metrics& metrics,
                                              Config& core) {
   Term saved = 0;
@@ -175,12 +175,12 @@ class Service {
     return options;
   }
 
-  // What peers do wrong, once a minute for each address.
+  // Violations by peers, once a minute for each address.
   void SayRefused(const std::string& address, const std::string& what) {
     SayOnceAMinute(address, "peer_refused", absl::StrCat("From ", address, ": ", what));
   }
 
-  // What protobuf prints about messages of peers, once a minute for all of them.
+  // Lines of protobuf about messages of peers, once a minute for all of them.
   void SayProtobuf(const std::string& text) { SayOnceAMinute("protobuf", "protobuf", text); }
 
   void SayOnceAMinute(const std::string& source, const char* event, std::string reason) {

@@ -3,8 +3,8 @@
 // The running aggregator: everything that a configuration asks for, from its start to the signal
 // that ends it.
 //
-// Thread contract: called from the main thread, which it keeps.
-// Failure: a status that says what could not be started; nothing runs then.
+// Thread contract: called from the main thread, which it keeps. Failure: a status that names the
+// part that could not be started; nothing runs then.
 
 #ifndef BASIN_AGGREGATOR_BASIND_SERVE_H_
 #define BASIN_AGGREGATOR_BASIND_SERVE_H_

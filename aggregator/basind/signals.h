@@ -10,8 +10,8 @@
 
 namespace basin::aggregator {
 
-// SIGTERM and SIGINT wait to be taken; SIGPIPE is ignored, because whoever reads a log or a socket
-// may be gone.
+// SIGTERM and SIGINT are blocked until they are taken; SIGPIPE is ignored, because the reader of a
+// log or a socket may have gone.
 void BlockSignals();
 
 // Waits for SIGTERM or SIGINT. Returns its number.
@@ -20,7 +20,7 @@ int AwaitSignal();
 // From now on one more of them ends the process at once, with 128 and its number.
 void EndAtNextSignal();
 
-// As if somebody had sent SIGTERM.
+// Acts like SIGTERM.
 void RequestEnd();
 
 }  // namespace basin::aggregator

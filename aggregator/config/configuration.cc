@@ -93,7 +93,7 @@ void CheckAddresses(const Settings& settings, Problems& problems) {
   check_port("admin.listen", settings.admin_address);
 }
 
-// What can only be judged when everything is known.
+// Checks that need several options.
 void CheckTogether(const Settings& settings, Problems& problems) {
   CheckWaits(settings.engine.core, problems);
   CheckMemory(settings.engine.core, problems);
@@ -131,7 +131,7 @@ absl::StatusOr<Configuration> Configure(const std::vector<Option>& table, const 
     problems.push_back(absl::StrCat(value.place, ": ", value.key, " is ", QuoteForError(value.text),
                                     ": ", put.message()));
   }
-  // With a value missing, what is said about the rest would mislead.
+  // If a value is missing, further errors would mislead.
   if (problems.empty()) CheckTogether(configuration.settings, problems);
   if (!problems.empty()) return absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
 

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The configuration in force, made of what was given: flag before environment before file before
-// default.
+// The configuration in force: a flag overrides the environment, which overrides the file, which
+// overrides the default.
 //
 // Thread contract: a plain value and pure functions, but for LoadFile.
 // Failure: INVALID_ARGUMENT with one line per mistake, all of them.

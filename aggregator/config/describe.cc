@@ -16,7 +16,8 @@ using Json = nlohmann::ordered_json;
 
 std::string NameInSection(const std::string& key) { return key.substr(SectionOf(key).size() + 1); }
 
-// Paths and addresses may hold what YAML gives a meaning to; a string of JSON is one of YAML.
+// Paths and addresses may contain characters with a meaning in YAML; a JSON string is a YAML
+// string.
 std::string InYaml(const Option& option, const std::string& text) {
   return std::holds_alternative<TextType>(option.type) ? Json(text).dump() : text;
 }
@@ -28,8 +29,8 @@ std::string Origin(const Given& value) {
   return absl::StrCat(SourceName(value.source), ": ", value.place);
 }
 
-// What the file may have for this option. Bounds of durations and sizes are not in the schema:
-// JSON Schema compares numbers, not "64MiB".
+// The schema of this option in the file. Bounds of durations and sizes are not in the schema: JSON
+// Schema compares numbers, not "64MiB".
 Json SchemaOf(const DurationType& type) {
   const std::string duration = "([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+";
   return {{"type", "string"},

@@ -15,8 +15,8 @@
 
 namespace basin::aggregator {
 
-// A file that gives this configuration wherever it is read. With `sources` each line ends with a
-// comment that says where its value came from.
+// A file that results in this configuration on any machine. With `sources` each line ends with a
+// comment that has the source of its value.
 std::string PrintConfiguration(const std::vector<Option>& table, const Configuration& configuration,
                                bool sources);
 

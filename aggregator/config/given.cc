@@ -17,8 +17,8 @@ namespace {
 
 constexpr char kVariablePrefix[] = "BASIN_";
 
-// What clients of Basin and basinctl read, since an aggregator may well be started beside one; and
-// the name of the file.
+// The variables of clients of Basin and of basinctl, because an aggregator may be started beside
+// one; and the name of the file.
 constexpr std::string_view kForeignVariables[] = {
     "BASIN_ADDRESS",     "BASIN_JOB",           "BASIN_RUN_ID",        "BASIN_WORKER_ID",
     "BASIN_TOKEN_FILE",  "BASIN_TLS_CA",        "BASIN_TLS_CERT",      "BASIN_TLS_KEY",
@@ -27,8 +27,8 @@ constexpr std::string_view kForeignVariables[] = {
     "BASIN_LIBRARY",     "BASIN_BASIND",        "BASIN_CONFIG",        "BASIN_ADMIN_ADDRESS",
     "BASIN_RUN_PROCESS"};
 
-// Kubernetes tells every container of each service of its namespace: BASIN_SERVICE_HOST,
-// BASIN_PORT, BASIN_PORT_29600_TCP_ADDR, ... for one that is called basin.
+// Kubernetes sets variables in every container for each service of its namespace: for a service
+// called basin, BASIN_SERVICE_HOST, BASIN_PORT, BASIN_PORT_29600_TCP_ADDR and others.
 bool IsServiceLink(const std::string& name) {
   return absl::StrContains(name, "_SERVICE_HOST") || absl::StrContains(name, "_SERVICE_PORT") ||
          absl::EndsWith(name, "_PORT") || absl::StrContains(name, "_PORT_");
@@ -123,7 +123,7 @@ void ReadOwnFlag(const ProgramFlag& flag, Arguments& arguments,
   own[flag.name] = arguments.value();
 }
 
-// All names have the prefix, so it says nothing about how near they are.
+// All names have the prefix, so it does not count for the distance.
 std::string DidYouMean(const std::string& prefix, const std::string& name,
                        const std::vector<std::string>& known) {
   std::vector<std::string> rest;

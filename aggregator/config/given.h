@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What was written for options, and where: on the command line, in the environment, in a file.
-// Reading goes on after a mistake, so that all of them can be told at once.
+// The texts that were given for options, with their places: on the command line, in the
+// environment, in a file. Reading continues after a mistake, so that all of them can be reported at
+// once.
 //
 // Thread contract: plain values and pure functions.
 // Failure: mistakes are collected in Findings::problems, each a sentence that names the place, the
@@ -26,7 +27,7 @@ enum class Source : uint8_t { kDefault = 0, kFile = 1, kEnvironment = 2, kFlag =
 const char* SourceName(Source source);
 
 struct Given {
-  std::string key;  // Of an option of the table.
+  std::string key;  // The key of an option of the table.
   std::string text;
   Source source = Source::kDefault;
   std::string place;  // "basind.yaml:12", "BASIN_LOG_LEVEL", "--log-level"; empty for a default.
@@ -37,8 +38,8 @@ struct Findings {
   std::vector<std::string> problems;
 };
 
-// Variables "NAME=value"; those that do not begin with BASIN_ are not looked at, nor are the ones
-// that belong to clients or that Kubernetes makes for a service called basin.
+// Variables "NAME=value"; those that do not begin with BASIN_ are ignored, as are those of clients
+// and those that Kubernetes sets for a service called basin.
 void ReadEnvironment(const std::vector<Option>& table, const std::vector<std::string>& variables,
                      Findings& findings);
 

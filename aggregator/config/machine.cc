@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kUnbounded = std::numeric_limits<uint64_t>::max();
 
-// Empty when there is no such file.
+// Empty if there is no such file.
 std::string Read(const std::string& path) {
   std::ifstream file(path);
   std::stringstream text;
@@ -31,7 +31,7 @@ std::vector<std::string> Words(const std::string& text) {
   return absl::StrSplit(text, absl::ByAnyChar(" \t\n"), absl::SkipEmpty());
 }
 
-// The `place`-th word of a file, as a number; unbounded when it is none ("max", "-1").
+// The `place`-th word of a file, as a number; unbounded if it is not a number ("max", "-1").
 uint64_t NumberIn(const std::string& path, size_t place = 0) {
   const std::vector<std::string> words = Words(Read(path));
   uint64_t number = 0;

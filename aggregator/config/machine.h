@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What this process may use of the machine: the bounds of its control groups, or the machine's
-// own. Options whose value is "auto" follow from it.
+// The resources that this process may use: the bounds of its control groups, or of the machine.
+// Options whose value is "auto" follow from it.
 //
-// Thread contract: reads files; safe from any thread.
-// Failure: none; what cannot be read does not bound anything.
+// Thread contract: reads files; safe from any thread. Failure: none; a file that cannot be read
+// sets no bound.
 
 #ifndef BASIN_AGGREGATOR_CONFIG_MACHINE_H_
 #define BASIN_AGGREGATOR_CONFIG_MACHINE_H_

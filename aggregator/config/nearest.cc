@@ -7,12 +7,12 @@
 namespace basin::aggregator {
 namespace {
 
-// No option's name is as long; what is longer is not a slip of the hand.
+// No option has a name of this length; a longer word is not a typing error.
 constexpr size_t kLongestName = 128;
 
 bool IsSeparator(char c) { return c == '.' || c == '-' || c == '_'; }
 
-// Whether somebody who wrote `name` left words or letters of `known` out at one end.
+// Whether `name` is `known` without words or letters at one end.
 bool IsPartOf(std::string_view name, std::string_view known) {
   if (name.size() < 3 || known.size() <= name.size()) return false;
   const size_t rest = known.size() - name.size();

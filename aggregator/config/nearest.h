@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Which of the known names somebody meant who wrote one that is not known.
+// Finds the known name that is nearest to an unknown one.
 //
 // Thread contract: pure functions.
 
@@ -14,8 +14,8 @@
 
 namespace basin::aggregator {
 
-// How many characters have to be inserted, removed, replaced or swapped with their neighbour to
-// make one of the other (optimal string alignment).
+// The number of characters to insert, remove, replace or swap with their neighbour to turn one into
+// the other (optimal string alignment).
 size_t EditDistance(std::string_view a, std::string_view b);
 
 // The known name that is nearest to `name`; empty when none is near. The beginning or the end of a

@@ -1,13 +1,12 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One row of the option table: a key, what may be written for it, and where in Settings it goes.
+// One row of the option table: a key, its possible values, and its field in Settings.
 //
 // A key has two words or more with dots between ("round.late_warning"), and by one rule its flag
 // (--round-late-warning) and its environment variable (BASIN_ROUND_LATE_WARNING).
 //
-// Thread contract: plain values and pure functions.
-// Failure: INVALID_ARGUMENT says what to write instead, without naming the key: the caller knows
-// where the text came from.
+// Thread contract: plain values and pure functions. Failure: INVALID_ARGUMENT says what to write
+// instead, without naming the key: the caller knows the place of the text.
 
 #ifndef BASIN_AGGREGATOR_CONFIG_OPTION_H_
 #define BASIN_AGGREGATOR_CONFIG_OPTION_H_
@@ -26,7 +25,7 @@
 
 namespace basin::aggregator {
 
-// What a value may be. `put` and `get` reach into Settings.
+// The type of a value. `put` and `get` access Settings.
 struct DurationType {
   absl::Duration least;
   absl::Duration most;
@@ -41,7 +40,7 @@ struct NumberType {
   uint64_t least = 0;
   uint64_t most = 0;
   uint64_t multiple = 1;
-  std::function<uint64_t(const Machine&)> automatic;  // What "auto" means; null: not allowed.
+  std::function<uint64_t(const Machine&)> automatic;  // The value of "auto"; null: not allowed.
   std::function<void(Settings&, uint64_t)> put;
   std::function<uint64_t(const Settings&)> get;
 };

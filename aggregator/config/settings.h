@@ -22,7 +22,7 @@ enum class LogLevel : uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 
 struct Settings {
   // The term is no option: each process chooses its own.
   EngineOptions engine;
-  // The quota is none either: it follows from memory.budget.
+  // The quota is no option either: it follows from memory.budget.
   GrpcServerSettings grpc;
 
   // host:port; port 0 lets the system choose. Empty: not served.

@@ -15,11 +15,10 @@
 
 namespace basin::aggregator {
 
-// In the order in which they are shown: options of one section, the first word of the key, lie
-// together.
+// In the order of display: options of one section, the first word of the key, are adjacent.
 std::vector<Option> OptionTable();
 
-// What the options of a section are about, for people.
+// The description of a section.
 std::string_view SectionHelp(std::string_view section);
 
 // The word before the first dot.

@@ -41,7 +41,7 @@ absl::StatusOr<absl::Duration> ParseDuration(std::string_view text) {
                                                    Abseil(text), "ms, ", Abseil(text), "m or ",
                                                    Abseil(text), "h"));
   }
-  // Only what begins with a digit: absl also reads signs and "inf".
+  // Only texts that begin with a digit: absl also accepts signs and "inf".
   const bool number = !text.empty() && (absl::ascii_isdigit(text.front()) || text.front() == '.');
   if (!number || !absl::ParseDuration(Abseil(text), &duration)) {
     return absl::InvalidArgumentError("write a duration such as 500ms, 5s, 1m30s or 2h");

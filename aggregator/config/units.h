@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How durations and sizes are written in a configuration. A number without its unit is an error: it
-// is what people get wrong, and nobody sees it until a job hangs.
+// Durations and sizes in a configuration. A number without its unit is an error: a wrong unit is a
+// common mistake, and stays hidden until a job hangs.
 //
 // Thread contract: pure functions.
 // Failure: INVALID_ARGUMENT with a sentence that shows how to write it.
@@ -32,7 +32,7 @@ absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
 // A whole number, digits only.
 absl::StatusOr<uint64_t> ParseCount(std::string_view text);
 
-// In the largest unit that shows the number exactly. What they give, the above read.
+// In the largest unit that shows the number exactly. The functions above can read the results.
 std::string ShowDuration(absl::Duration duration);
 std::string ShowBytes(uint64_t bytes);
 

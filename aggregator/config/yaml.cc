@@ -19,7 +19,7 @@ namespace {
 // Sections and options; deeper is a mistake anyway, and a bound for the reader.
 constexpr size_t kMaxDepth = 8;
 
-// Somebody who sees this many has given us the wrong file.
+// A file with this many mistakes is probably the wrong file.
 constexpr size_t kMaxProblems = 20;
 
 // One event of libyaml, given back to it at the end.
@@ -94,10 +94,11 @@ class Reader {
   }
 
  private:
-  // What the next scalar or mapping is: a key of the innermost mapping, or the value of the last.
+  // The role of the next scalar or mapping: a key of the innermost mapping, or the value of the
+  // last key.
   enum class Expected { kKey, kValue };
 
-  // False: there is no sense in reading on.
+  // False: further reading is useless.
   bool Take(const YamlEvent& event) {
     if (event.has_anchor_or_tag()) {
       Say(event.line(),
@@ -191,7 +192,7 @@ class Reader {
 
   size_t documents_ = 0;
   size_t problems_ = 0;
-  std::vector<std::string> path_;  // Of keys, one for each mapping that is open.
+  std::vector<std::string> path_;  // The keys of the open mappings.
   Expected expected_ = Expected::kKey;
   std::map<std::string, size_t> lines_;  // Where each key was given.
 };

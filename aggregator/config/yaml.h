@@ -7,7 +7,7 @@
 //   log:
 //     level: debug
 //
-// What a file of options does not need is refused: anchors, aliases, tags, lists.
+// Features that a file of options does not need are refused: anchors, aliases, tags, lists.
 //
 // Thread contract: a pure function.
 // Failure: as in given.h.
@@ -25,10 +25,10 @@
 
 namespace basin::aggregator {
 
-// Of a file; every option with a page of comment each fits.
+// The largest file; it has room for every option with a page of comment each.
 inline constexpr size_t kMaxFileBytes = size_t{1} << 20;
 
-// `name` is what the file is called in messages.
+// `name` is the name of the file in messages.
 void ReadYaml(const std::vector<Option>& table, const std::string& name, std::string_view text,
               Findings& findings);
 

@@ -23,7 +23,7 @@ struct Flag {
   std::string name;
   std::string letter;  // "-o"; empty: none.
   bool takes_value = false;
-  bool of_all = false;  // Of every command.
+  bool of_all = false;  // Every command has it.
   std::function<absl::Status(const std::string& value, Arguments& arguments)> take;
 };
 

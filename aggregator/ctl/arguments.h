@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The command line of basinctl: a command, what it is about, and flags anywhere between.
+// The command line of basinctl: a command, its arguments, and flags in any place.
 //
 // Thread contract: pure functions.
 // Failure: INVALID_ARGUMENT with a sentence that says what to write.
@@ -18,13 +18,13 @@
 namespace basin::aggregator {
 
 struct Arguments {
-  std::vector<std::string> words;  // The command and what it is about.
+  std::vector<std::string> words;  // The command and its arguments.
   std::string address = "127.0.0.1:29602";
   bool json = false;
   absl::Duration timeout = absl::Seconds(10);
   bool help = false;
 
-  // Of single commands; which of their flags were given, as they stand in the commands' usage.
+  // Flags of single commands that were given, as they are written in the commands' usage.
   std::vector<std::string> own_flags;
   bool follow = false;
   std::string job;
@@ -35,7 +35,7 @@ struct Arguments {
   uint64_t after = 0;
 };
 
-// `address`: what stands instead of the default, from the environment; empty: nothing.
+// `address`: replaces the default, from the environment; empty: it does not.
 absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& arguments,
                                         const std::string& address);
 

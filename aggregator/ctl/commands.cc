@@ -46,7 +46,7 @@ std::string Json(const google::protobuf::Message& message) {
   return text;
 }
 
-// A connection to the aggregator and what was asked of it.
+// A connection to the aggregator, and the arguments.
 class Client {
  public:
   explicit Client(Arguments arguments) : arguments_(std::move(arguments)) {
@@ -58,7 +58,7 @@ class Client {
   }
 
   const Arguments& arguments() const { return arguments_; }
-  // What the command is about; the command itself is word 0. REQUIRES: it is there.
+  // An argument of the command; the command itself is word 0. REQUIRES: it exists.
   const std::string& word(size_t i) const { return arguments_.words[i]; }
   v1::Admin::Stub& stub() { return *stub_; }
 
@@ -148,7 +148,7 @@ absl::Status RunEvents(Client& client) {
   request.set_job(arguments.job);
   request.set_after(arguments.after);
   grpc::ClientContext context;
-  // Who follows waits for as long as it takes.
+  // With -f there is no deadline.
   if (!arguments.follow) client.SetDeadline(context);
   const auto reader = client.stub().WatchEvents(&context, request);
   reader->WaitForInitialMetadata();
@@ -237,7 +237,7 @@ struct Command {
   std::string name;
   std::string usage;  // Behind the name, with every flag that the command has of its own.
   std::string summary;
-  std::string details;  // What to know before it is used.
+  std::string details;  // What a user should know.
   std::vector<std::string> examples;
   size_t least_words;  // With the name.
   size_t most_words;

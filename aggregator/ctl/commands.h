@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What `basinctl` can be told to do. Answers go to standard output, mistakes to standard error.
+// The commands of `basinctl`. Answers go to standard output, errors to standard error.
 //
 // Thread contract: called from the main thread, which waits for the aggregator.
 // Failure: an exit code, after a message that says what to do.

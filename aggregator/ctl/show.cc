@@ -31,7 +31,7 @@ std::string Size(uint64_t bytes) {
   return absl::StrFormat("%.1fKiB", bytes / 1024.0);
 }
 
-// "JOB_STATE_RUNNING" without what its enum is called.
+// "JOB_STATE_RUNNING" without the name of its enum.
 std::string Word(const std::string& name, size_t prefix) {
   return absl::AsciiStrToLower(name.substr(prefix));
 }
@@ -62,7 +62,7 @@ std::string Standing(const v1::MemberStatus& member) {
   return absl::StrJoin(words, ", ");
 }
 
-// Of many, the first; the count says how many there are.
+// The first of them, and the number of the others.
 std::string WaitsFor(const v1::OpenRoundStatus& round) {
   if (round.waiting().empty()) return "";
   const v1::Waiting& first = round.waiting(0);

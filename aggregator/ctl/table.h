@@ -16,7 +16,7 @@ class TextTable {
  public:
   explicit TextTable(std::vector<std::string> titles);
 
-  // As many cells as there are titles. What cannot be printed on one line is replaced.
+  // One cell for each title. Characters that cannot be printed on one line are replaced.
   void Add(std::vector<std::string> cells);
 
   // Columns as wide as their widest cell; an empty cell is "-".

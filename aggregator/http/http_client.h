@@ -2,8 +2,8 @@
 //
 // Asks an aggregator's HTTP port for a page: a probe that needs no other program in the container.
 //
-// Thread contract: blocks, for `timeout` or a little more.
-// Failure: UNAVAILABLE when nobody listens, DEADLINE_EXCEEDED when nobody answers.
+// Thread contract: blocks, for `timeout` or a little more. Failure: UNAVAILABLE if nothing listens
+// there, DEADLINE_EXCEEDED without an answer.
 
 #ifndef BASIN_AGGREGATOR_HTTP_HTTP_CLIENT_H_
 #define BASIN_AGGREGATOR_HTTP_HTTP_CLIENT_H_

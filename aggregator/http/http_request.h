@@ -2,8 +2,8 @@
 //
 // The first line of an HTTP request, which is all that a server of fixed pages needs of it.
 //
-// Thread contract: pure functions.
-// Failure: none; what is no request is refused with a status and a reason.
+// Thread contract: pure functions. Failure: none; an invalid request is refused with a status and a
+// reason.
 
 #ifndef BASIN_AGGREGATOR_HTTP_HTTP_REQUEST_H_
 #define BASIN_AGGREGATOR_HTTP_HTTP_REQUEST_H_
@@ -22,10 +22,10 @@ struct RequestSoFar {
   int refusal = 0;        // 0, or the status of the answer.
   std::string why;
   std::string method;
-  std::string path;  // Without a host before it, and without what follows '?' or '#'.
+  std::string path;  // Without the host, and without the part from '?' or '#' on.
 };
 
-// What the bytes that have come say.
+// Parses the received bytes.
 RequestSoFar ReadRequest(std::string_view bytes);
 
 }  // namespace basin::aggregator

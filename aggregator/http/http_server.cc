@@ -61,7 +61,7 @@ const char* ReasonOf(int status) {
 }
 
 std::string TextOf(const HttpPage& page, bool with_body) {
-  // Nothing here is a document of its own, whatever a browser may think.
+  // A browser must not guess a type other than Content-Type.
   const std::string head = absl::StrCat(
       "HTTP/1.1 ", page.status, " ", ReasonOf(page.status), "\r\nContent-Type: ", page.type,
       "\r\nContent-Length: ", page.body.size(), "\r\nCache-Control: no-store\r\n",
@@ -178,7 +178,7 @@ class HttpServer::Loop {
       for (auto it = connections_.begin(); it != connections_.end(); ++at) {
         const auto connection = it++;
         if (waits[at].revents != 0) {
-          // While it waits for its page, only that the other end is gone.
+          // While it waits for its page, only the end of the peer matters.
           if (connection->state == State::kWaiting) {
             End(*connection);
           } else {
@@ -225,7 +225,7 @@ class HttpServer::Loop {
       for (Connection& connection : connections_) {
         if (connection.id != id) continue;
         Reply(connection, std::move(answer));
-        break;  // No other has its id.
+        break;  // Unique.
       }
     }
     return !stopping;
@@ -372,9 +372,9 @@ class HttpServer::Loop {
   // Constant after construction.
   const Pages probes_;
   const Pages pages_;
-  const int wake_;  // An eventfd: readable when there is news.
+  const int wake_;  // An eventfd: readable when there is work.
 
-  // Of the thread of the connections.
+  // For the thread of the connections only.
   std::list<Connection> connections_;  // In the order in which they came.
   uint64_t last_id_ = 0;
 

@@ -2,11 +2,11 @@
 //
 // A small HTTP server for probes and scrapers: a few fixed paths, read only, no state of peers.
 //
-// One thread holds all connections and waits for none of them: a connection that says nothing costs
-// a descriptor for a second, and when there are too many, of one address or of all, the one that
-// has been silent for longest makes room. So a probe, which asks as soon as it is connected, is
-// answered at once however many others say nothing. It is no work for a general HTTP server's pool
-// of threads: there, as many silent connections as threads hold up everybody.
+// One thread holds all connections and waits for none of them: a silent connection costs a
+// descriptor for a second, and when there are too many, from one address or in total, the one that
+// has been silent for the longest time is closed. So a probe, which sends its request as soon as it
+// is connected, is answered at once, regardless of silent connections. With the thread pool of a
+// general HTTP server, as many silent connections as threads would block all requests.
 //
 // Thread contract: Start and the destructor from one thread. Probes are called from the thread that
 // holds the connections, so they must not block; pages, which may, from another, one at a time.

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Asks the engine's loop something and waits for the answer, but not for ever.
+// Runs a query in the engine's loop and waits for the answer, with a timeout.
 //
 // Thread contract: from any thread but the loop.
 
@@ -18,8 +18,8 @@
 
 namespace basin::aggregator {
 
-// What `look(runner, now)` returned in the loop; nothing when the loop did not get to it in time,
-// or the engine has stopped. `look` may be called later still: it must own what it uses.
+// The result of `look(runner, now)` in the loop; nothing if the loop did not run it in time, or the
+// engine has stopped. `look` may be called even later: it must own its data.
 template <typename Answer, typename Look>
 std::optional<Answer> Ask(Engine& engine, std::chrono::milliseconds timeout, Look look) {
   struct Delivery {

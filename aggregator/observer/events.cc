@@ -11,7 +11,7 @@ void EventHistory::Add(const Note& note, absl::Time now) {
   MutexLock lock(mutex_);
   events_.push_back({++last_, now, note});
   if (events_.size() > capacity_) events_.pop_front();
-  // Under the lock, which is what makes Unsubscribe mean that it is over.
+  // Under the lock, so that no call follows Unsubscribe.
   for (const auto& [subscription, news] : listeners_) news();
 }
 

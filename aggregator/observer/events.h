@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The last events, for who asks later or watches. Numbered 1, 2, 3, ... in a term; the oldest are
-// forgotten when there are too many, which shows as a gap in the numbers.
+// The last events, for later queries and for watchers. Numbered 1, 2, 3, ... in a term; the oldest
+// are forgotten when there are too many, which a gap in the numbers shows.
 //
 // Thread contract: safe from any thread. A listener is called from the thread of Add, must not
-// block, and must not call back; after Unsubscribe has returned it is not called any more.
+// block, and must not call back; after Unsubscribe has returned it is not called again.
 
 #ifndef BASIN_AGGREGATOR_OBSERVER_EVENTS_H_
 #define BASIN_AGGREGATOR_OBSERVER_EVENTS_H_
@@ -24,7 +24,7 @@ namespace basin::aggregator {
 
 struct RememberedEvent {
   uint64_t sequence = 0;
-  absl::Time time;  // Of the clock by which the core is run.
+  absl::Time time;  // By the clock of the core.
   Note note;
 };
 
@@ -35,7 +35,7 @@ class EventHistory {
 
   void Add(const Note& note, absl::Time now);
 
-  // Those after the one with this number, oldest first, at most `most`.
+  // The events after this number, oldest first, at most `most`.
   std::vector<RememberedEvent> After(uint64_t sequence, size_t most) const;
 
   // The number of the newest of a job that is remembered, or of all when `job` is empty; 0: none.

@@ -18,8 +18,8 @@ namespace {
 // Some seconds of the worst that the rate limits let through.
 constexpr size_t kMostWaitingBytes = size_t{4} << 20;
 
-// For the last lines. A reader that reads at all has them long before; one that does not would keep
-// us for ever.
+// For the last lines. A working reader needs less; one that has stopped must not block the end of
+// the process.
 constexpr std::chrono::seconds kEndWithin{1};
 
 const char* LevelName(LogLevel level) {
@@ -54,7 +54,7 @@ std::string FormatLine(const LogLine& line, absl::Time time) {
   return json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-// What the log and its thread share.
+// The state that the log and its thread share.
 struct Log::Queue {
   explicit Queue(Sink to) : sink(std::move(to)) {}
   void Work();

@@ -5,13 +5,12 @@
 //   {"time":"2026-11-21T15:33:05.123Z","level":"warning","event":"worker_lost","job":"vision",
 //    "worker":"w-7","reason":"was silent for longer than its lease"}
 //
-// Who logs never waits for who reads: lines go through a queue to a thread that writes them. When
-// the queue is full, lines are dropped and counted, and the count is logged. Nor does who ends wait
-// for long: a reader that has stopped reading must not keep a process alive.
+// Logging never waits for the reader: lines go through a queue to a thread that writes them. When
+// the queue is full, lines are dropped and counted, and the count is logged. The end of the process
+// does not wait for long either: a reader that has stopped reading must not keep it alive.
 //
 // Thread contract: Write from any thread; it does not block. The destructor blocks for a second at
-// most.
-// Failure: none of its own; what the sink cannot write is lost.
+// most. Failure: none of its own; lines that the sink cannot write are lost.
 
 #ifndef BASIN_AGGREGATOR_OBSERVER_LOG_H_
 #define BASIN_AGGREGATOR_OBSERVER_LOG_H_
@@ -29,10 +28,10 @@
 
 namespace basin::aggregator {
 
-// What is empty or zero is left out of the line.
+// Empty and zero fields are omitted from the line.
 struct LogLine {
   LogLevel level = LogLevel::kInfo;
-  std::string event;  // In snake_case; the list is that of the notes, and what basind adds.
+  std::string event;  // In snake_case: the kinds of notes, and events of basind.
   JobName job;
   WorkerId worker;
   std::string lane;
@@ -51,8 +50,8 @@ class Log {
   using Sink = std::function<void(std::string_view lines)>;
 
   Log(LogLevel least, Sink sink);
-  // Writes what waits. A sink that has not come to an end of it within a second is left behind with
-  // its thread: what it uses must live as long as it does.
+  // Writes the waiting lines. A sink that does not finish within a second is left behind with its
+  // thread, so its data must live as long as it does.
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;

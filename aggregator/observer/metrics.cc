@@ -61,7 +61,7 @@ class Scraped {
 Scraped Gauge(const char* name, const char* help) { return {MetricType::Gauge, name, help}; }
 Scraped Sum(const char* name, const char* help) { return {MetricType::Counter, name, help}; }
 
-// What the last round of each lane computed, and of what.
+// The last round of each lane: its specification and its value.
 class ResultSeries {
  public:
   void Add(const LabelList& lane, const ResultSnapshot& last) {

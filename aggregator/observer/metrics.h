@@ -3,8 +3,8 @@
 // Metrics in the text format of Prometheus. Counters and histograms follow the notes of the core;
 // gauges show a snapshot. docs/operations.md has the list.
 //
-// The label of a job is training_job, because Prometheus has a job of its own. Series of a job
-// begin when it is admitted and go when it ends, so that a peer that makes names up adds none.
+// The label of a job is training_job, because Prometheus uses `job` itself. The series of a job
+// exist from its admission to its end, so that a peer that invents names adds none.
 //
 // Thread contract: Count from one thread (the engine's loop); the rest from any.
 
@@ -30,7 +30,7 @@
 
 namespace basin::aggregator {
 
-// A counter that somebody else keeps.
+// A counter that another component keeps.
 struct Total {
   const char* name;
   const char* help;
@@ -43,7 +43,7 @@ class Metrics {
   ~Metrics();
 
   void Count(const Note& note, absl::Time now);
-  // Before there is a core whose notes would say so.
+  // Before there is a core with notes.
   void CountStateFileFailure() { state_file_failures_.Increment(); }
 
   // Without a snapshot the gauges are left out. `loop_delay`: how long the oldest event has waited
@@ -75,7 +75,7 @@ class Metrics {
   std::map<JobName, std::unique_ptr<JobSeries>> jobs_;
 };
 
-// What the process itself uses: CPU, memory, files. Reads /proc.
+// The CPU time, memory and files of the process. Reads /proc.
 std::vector<prometheus::MetricFamily> ProcessMetrics();
 
 }  // namespace basin::aggregator

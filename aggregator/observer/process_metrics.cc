@@ -56,7 +56,7 @@ double OpenFiles() {
   std::error_code error;
   const std::filesystem::directory_iterator files("/proc/self/fd", error);
   if (error) return 0;
-  // One of them is the one by which they are listed.
+  // One of them is the descriptor of the directory itself.
   return static_cast<double>(std::distance(files, std::filesystem::directory_iterator())) - 1;
 }
 

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Keeps one kind of line from drowning the others: a burst is let through, then so many a second.
-// What is left out is counted and told with the next line of its kind.
+// Prevents one kind of line from displacing the others: it admits a burst, then a number per
+// second. Omitted lines are counted, and the next line of the kind has the count.
 //
 // Thread contract: a plain value.
 

@@ -7,12 +7,12 @@
 namespace basin::aggregator {
 namespace {
 
-// Of one kind of event: a job of some hundred workers may start at once, and no peer that
-// reconnects in a loop fills a disk.
+// For one kind of event: a job of a few hundred workers can start at once, but a peer that
+// reconnects in a loop cannot fill a disk.
 constexpr double kBurst = 500;
 constexpr double kPerSecond = 20;
 
-// Of single frames; who watches events does not want to see each.
+// For notes about single frames, of which watchers do not need each.
 bool IsAboutAFrame(NoteKind kind) {
   return kind == NoteKind::kFrameDuplicate || kind == NoteKind::kFrameStale ||
          kind == NoteKind::kFrameRefused;

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Takes the notes of the core and passes them on: to the log, the metrics, and those who watch.
+// Passes the notes of the core to the log, the metrics, and the watchers of events.
 //
 // Thread contract: OnNote from the engine's loop.
 
@@ -19,8 +19,8 @@
 
 namespace basin::aggregator {
 
-// How important it is that somebody reads it: every round is for who looks for a mistake; a worker
-// that was lost is for everybody.
+// The level of a note: a round is only interesting for debugging; the loss of a worker is
+// interesting for every operator.
 LogLevel LevelOf(NoteKind kind);
 
 class Reporter : public Observer {

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What metrics show of the engine at one moment, copied out of its loop.
+// The state of the engine at one moment, for metrics, copied out of its loop.
 //
 // Thread contract: a plain value. LookAt is called from the engine's loop.
 
@@ -19,13 +19,13 @@
 
 namespace basin::aggregator {
 
-// Beyond it a job's workers have no series of their own: what is measured must stay bounded.
+// Workers beyond this number have no series of their own, so that the number of series is bounded.
 inline constexpr size_t kMostWorkerSeries = 256;
 
-// Nor have a lane's tensors.
+// The same for the tensors of a lane.
 inline constexpr size_t kMostTensorSeries = 256;
 
-// What a committed round came to, but for its numbers.
+// The value of a committed round, without its numbers.
 struct ResultSnapshot {
   RoundSpec spec;  // As used.
   Generation generation;
@@ -36,8 +36,8 @@ struct ResultSnapshot {
   uint64_t sum_of_weights = 0;
   Counts effective_batch;
   bool overflow = false;
-  std::optional<double> norm;                                // Absent where there is none.
-  std::vector<std::pair<std::string, double>> tensor_norms;  // Of at most so many tensors.
+  std::optional<double> norm;                                // Absent if there is none.
+  std::vector<std::pair<std::string, double>> tensor_norms;  // Of the first tensors.
   std::optional<NonFinite> nonfinite;
   std::string nonfinite_tensor;  // Its name.
 };
@@ -47,7 +47,7 @@ struct LaneSnapshot {
   RoundNumber round = 0;  // Open, or the next.
   bool open = false;
   uint32_t without_credit = 0;         // Members that wait for room.
-  std::optional<ResultSnapshot> last;  // Of the last committed round that is remembered.
+  std::optional<ResultSnapshot> last;  // The last committed round that is remembered.
 };
 
 struct JobSnapshot {
@@ -73,8 +73,8 @@ struct Snapshot {
 
 Snapshot LookAt(const Runner& runner, absl::Time now);
 
-// The 2-norms of what a round came to: of all of it, and of each tensor of the layout. Absent where
-// there is no result, and of integers.
+// The 2-norms of a round's result: of the whole, and of each tensor of the layout. Absent without a
+// result, and for integers.
 struct ResultNorms {
   std::optional<double> all;
   std::vector<std::optional<double>> tensors;

@@ -71,7 +71,7 @@ absl::Status SyncFolder(const std::string& path) {
   return absl::OkStatus();
 }
 
-// NOT_FOUND when there is none.
+// NOT_FOUND if there is none.
 absl::StatusOr<std::string> ReadWhole(const std::string& path) {
   const Descriptor file(path, O_RDONLY | O_CLOEXEC);
   if (!file.ok() && errno == ENOENT) return absl::NotFoundError("");
@@ -133,7 +133,8 @@ absl::Status DiskStateFile::Save(const SaveState& state) {
   return Reported(Write());
 }
 
-// What could not be read may be good: a disk or a mode that is mended gives it back.
+// A file that could not be read may be intact: it is readable again once the disk or the mode is
+// repaired.
 absl::Status DiskStateFile::SetAside() {
   if (!unread_) return absl::OkStatus();
   // Somebody else may have moved it meanwhile.

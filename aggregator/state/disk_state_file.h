@@ -1,11 +1,11 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The members of each job on disk, so that a restarted aggregator knows for whom to wait. A
-// generation is told only after it was written down here.
+// The members of each job on disk, so that a restarted aggregator knows which workers to wait for.
+// A generation is announced only after it was written here.
 //
-// The file is always whole: a new text is written beside it, made durable, and put in its place.
-// What was there before stays until then, and whatever fails; what could not be read is not
-// replaced but moved aside, and until that succeeds nothing is written.
+// The file is always complete: a new text is written beside it, made durable, and renamed to it.
+// The old file stays until then, and after any failure. A file that could not be read is not
+// replaced but moved aside, and nothing is written until that succeeds.
 //
 // Thread contract: Save from one thread at a time; the rest before the first Save.
 // Failure: a status that names the file, the step and the system's reason. A save that failed loses
@@ -32,16 +32,16 @@ class DiskStateFile : public StateFile {
   // Save; it must not block.
   using Report = std::function<void(const absl::Status& status)>;
 
-  // `max_jobs`: of more than so many, those that were saved longest ago are forgotten.
+  // `max_jobs`: if there are more, the jobs that were saved longest ago are forgotten.
   DiskStateFile(std::string path, size_t max_jobs, Report report);
 
-  // What an earlier process wrote; nothing when there is no file. DATA_LOSS when the file is
-  // damaged, UNAVAILABLE when it cannot be read: it is then moved to "<path>.damaged", and nothing
-  // of it is used.
+  // The state of an earlier process; empty if there is no file. DATA_LOSS if the file is damaged,
+  // UNAVAILABLE if it cannot be read: it is then moved to "<path>.damaged", and its content is not
+  // used.
   absl::StatusOr<WrittenState> Load();
 
-  // Writes the term of this process down, with what was loaded. Shows early whether the file can
-  // be written.
+  // Writes the term of this process, with the loaded state. Shows early whether the file can be
+  // written.
   absl::Status Begin(Term term);
 
   absl::Status Save(const SaveState& state) override;

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the state file holds, as text that a person can read and a checksum can vouch for:
+// The content of the state file, as readable text with a checksum:
 //
 //   basin-state 1
 //   checksum 5c1f0e8a7d3b9264
@@ -11,8 +11,8 @@
 //
 // The checksum is XXH3 of everything below its line. A run without an id is "-".
 //
-// Thread contract: a plain value and pure functions.
-// Failure: DATA_LOSS says what is wrong with the text and in which line.
+// Thread contract: a plain value and pure functions. Failure: DATA_LOSS names the line and the
+// mistake.
 
 #ifndef BASIN_AGGREGATOR_STATE_FORMAT_H_
 #define BASIN_AGGREGATOR_STATE_FORMAT_H_

@@ -1,9 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The term of a new process. It is higher than that of any process before it, by the wall clock and
-// by what was written down; and it is no other process's, although nobody hands terms out: its low
-// bits are random, so that two which start in the same second, or step above the same term, do not
-// meet (once in a million times they do, and then whoever is told of both notices).
+// by the state file. It is unique although no service assigns terms: its low bits are random, so
+// that two processes that start in the same second, or step above the same term, get different ones
+// (they collide once in a million times, which a worker that receives both detects).
 //
 // Thread contract: pure functions.
 
@@ -20,7 +20,7 @@ namespace basin::aggregator {
 
 inline constexpr int kRandomTermBits = 20;
 
-// How much higher than the highest term it is told of a process makes its own: 1 to 2^20.
+// The step by which a process raises its term above the highest one that it receives: 1 to 2^20.
 inline Term TermStep(uint32_t random) { return 1 + (random & ((Term{1} << kRandomTermBits) - 1)); }
 
 // `saved`: the highest term that was written down; 0 without a state file. A clock that was set
