@@ -26,7 +26,8 @@ struct RoundTimes {
   std::map<Key, absl::Time> opened;
   std::map<Key, absl::Time> settled;
   std::map<Key, std::pair<WorkerId, absl::Duration>>
-      stragglers;  // And how long it waited for them.
+      // The stragglers of rounds, and how long the rounds waited for them.
+      stragglers;
 };
 RoundTimes TimesOf(const JobName& job, const std::vector<RememberedEvent>& events);
 

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the transport counts, for metrics: what went over the wire, and each way in which a peer
-// lost its stream by its own doing.
+// The counters of the transport, for metrics: traffic, and each violation for which a peer lost its
+// stream.
 //
 // Thread contract: counted on any thread, read on any thread; one number at a time.
 
@@ -17,8 +17,8 @@ using Counter = std::atomic<uint64_t>;
 
 // Only counts up.
 struct TransportCounters {
-  // Streams: sessions that said hello and data streams that presented a token; and all calls that
-  // have begun and ended, whether or not they came that far.
+  // Streams: sessions that sent a hello and data streams that presented a token; and all calls that
+  // have begun and ended, including those that did neither.
   Counter sessions{0};
   Counter streams{0};
   Counter calls_begun{0};
@@ -31,21 +31,21 @@ struct TransportCounters {
   Counter bytes_sent{0};
   Counter frames_encoded{0};  // Once per frame, whatever the number of its receivers.
 
-  // What a peer did wrong.
+  // Violations by peers.
   Counter malformed_messages{0};   // On a session: does not parse, breaks a bound, no hello first.
   Counter malformed_frames{0};     // On a data stream: the same; no Bind first; of a wrong kind.
   Counter damaged_frames{0};       // A wrong checksum, or a gap in the sequence.
-  Counter version_mismatches{0};   // Of data streams; the core counts those of sessions.
-  Counter silent_calls{0};         // Opened a stream and did not say what for.
+  Counter version_mismatches{0};   // In data streams; the core counts those in sessions.
+  Counter silent_calls{0};         // Opened a stream and sent no first message.
   Counter unknown_tokens{0};       // A data stream of no session.
-  Counter foreign_connections{0};  // That did not begin as gRPC does.
-  Counter floods{0};               // A connection that flooded before it said what it is for.
-  Counter slow_readers{0};         // Did not read what was sent to it.
+  Counter foreign_connections{0};  // Did not begin with gRPC.
+  Counter floods{0};               // Sent too much before the first valid message.
+  Counter slow_readers{0};         // Did not read its messages.
 
-  // Ours, or of who opens too many connections.
+  // Caused by the limit of this process, or by a peer with too many connections.
   Counter accept_failures{0};  // No file descriptor for a connection; tried again.
 
-  // Our own: what the job has grown to does not fit a message.
+  // Internal: the data of a large job does not fit a message.
   Counter unsendable_messages{0};
 };
 

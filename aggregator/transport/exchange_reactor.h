@@ -4,9 +4,8 @@
 // serialised once for all receivers on their way out. After Bind nothing is read until the engine
 // has accepted the stream.
 //
-// Thread contract: as StreamReactor.
-// Failure: what FrameReader refuses ends the stream with its status and is counted; another version
-// of the protocol in Bind is FAILED_PRECONDITION.
+// Thread contract: as StreamReactor. Failure: an error of FrameReader ends the stream with its
+// status and is counted; another version of the protocol in Bind is FAILED_PRECONDITION.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_EXCHANGE_REACTOR_H_
 #define BASIN_AGGREGATOR_TRANSPORT_EXCHANGE_REACTOR_H_
@@ -40,8 +39,8 @@ class ExchangeReactor : public StreamReactor {
   void Count(const absl::Status& why) override;
 
   Registry& registry_;
-  uint64_t sequence_ = 0;  // Of the last frame sent; of the thread that sends.
-  // Of the thread that takes; Over comes after it.
+  uint64_t sequence_ = 0;  // Of the last sent frame; for the sending thread only.
+  // For the receiving thread only; Over comes after it.
   FrameReader reader_;
   std::optional<StreamId> stream_;  // Once it has presented a token.
 };

@@ -1,13 +1,12 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The frames of a data stream as the aggregator reads and writes them: what arrives is checked and
-// hashed on the thread that received it, while its bytes are in the cache. No gRPC here, so that
-// other transports and ThreadSanitizer have the same code.
+// The frames of a data stream as the aggregator reads and writes them: frames are checked and
+// hashed on the thread that received them, while their bytes are in the cache. There is no gRPC
+// here, so that other transports and tests with ThreadSanitizer use the same code.
 //
 // Thread contract: a reader belongs to one stream, and is used by one thread at a time; EncodeHead
-// is a pure function.
-// Failure: a status that ends the stream: INVALID_ARGUMENT for what breaks the protocol, DATA_LOSS
-// for a wrong checksum and for a gap in the sequence.
+// is a pure function. Failure: a status that ends the stream: INVALID_ARGUMENT for violations of
+// the protocol, DATA_LOSS for a wrong checksum and for a gap in the sequence.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_FRAMES_H_
 #define BASIN_AGGREGATOR_TRANSPORT_FRAMES_H_
@@ -25,7 +24,7 @@ namespace basin::aggregator {
 
 class FrameReader {
  public:
-  // What a message of the stream is. An Ack asks for nothing.
+  // The content of a message of the stream. An Ack needs no action.
   using Taken = std::variant<wire::Bind, IncomingFrame, wire::Ack>;
 
   // Takes the next message of the stream. The first must be Bind, and no other may.
@@ -33,14 +32,14 @@ class FrameReader {
 
  private:
   bool bound_ = false;
-  uint64_t sequence_ = 0;  // Of the last frame.
+  uint64_t sequence_ = 0;  // The number of the last frame.
 };
 
 // The answer to Bind, as a whole message.
 std::string EncodeBound();
 
-// What stands before the payload of a frame, after its sequence number; the same for every
-// receiver. Failure: none for a frame of the engine's.
+// The header of a frame, between its sequence number and its payload; the same for every receiver.
+// Failure: none for a frame of the engine.
 absl::StatusOr<std::string> EncodeHead(const OutgoingFrame& frame);
 
 }  // namespace basin::aggregator

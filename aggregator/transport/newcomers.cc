@@ -4,7 +4,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-// Not <netinet/tcp.h>, whose tcp_info lacks what is counted in bytes.
+// Not <netinet/tcp.h>, whose tcp_info lacks the byte counters.
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kLookEvery{50};
 // The preface, settings, and the headers of some calls.
 constexpr uint64_t kMostBeforeACall = 64 << 10;
 
-// Besides the messages that came: one on its way, and what HTTP/2 allows to be sent beyond it.
+// In addition to the received messages: one in flight, and the bytes that HTTP/2 allows beyond it.
 constexpr uint64_t kMostBesideMessages = 2 * kMaxMessageBytes + kMostBeforeACall;
 
 // A worker begins one; a probe some.
@@ -88,7 +88,7 @@ void Newcomers::Add(int descriptor) {
   if (own < 0) return;
   MutexLock lock(mutex_);
   Newcomer& newcomer = newcomers_[std::move(peer)];
-  if (newcomer.descriptor >= 0) close(newcomer.descriptor);  // Of one that is over.
+  if (newcomer.descriptor >= 0) close(newcomer.descriptor);  // Its connection is over.
   newcomer = {own, 0, 0};
   changed_.NotifyAll();
 }

@@ -1,13 +1,13 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Bounds what a connection may do before anything sensible has come on it. gRPC takes memory for
-// headers that do not end and for calls that are reset at once, as much as is sent; a worker's
-// connection brings one call, and a message that makes sense. Until then a connection is watched
-// from outside of gRPC: what the kernel received on it, against what gRPC made of that. Who exceeds
-// what an honest peer can need is cut off.
+// Limits a connection until its first valid message. gRPC uses unbounded memory for headers that do
+// not end and for calls that are reset at once; the connection of a worker brings one call and a
+// valid message. Until then a connection is watched from outside of gRPC: the bytes that the kernel
+// received on it are compared with the messages that gRPC delivered. A connection that exceeds the
+// needs of a correct peer is closed.
 //
-// A connection is watched through a descriptor of its own, so that never another one is cut; it is
-// given back with the first message that makes sense.
+// A connection is watched through a separate descriptor, so that never another one is closed; the
+// descriptor is released with the first valid message.
 //
 // Thread contract: safe from any thread; `refuse` is called on the thread that watches.
 // Failure: a connection that cannot be watched, for lack of a descriptor, is not.
@@ -27,7 +27,7 @@ namespace basin::aggregator {
 
 class Newcomers {
  public:
-  // The address of the other end, without its port, and what it did, as a sentence.
+  // The address of the peer, without its port, and its violation, as a sentence.
   using Refuse = std::function<void(const std::string& address, const std::string& what)>;
 
   explicit Newcomers(Refuse refuse);
@@ -51,7 +51,7 @@ class Newcomers {
   };
 
   void Run();
-  // Looks at all; what was found wrong, by address.
+  // Checks all connections; returns the violations by address.
   std::map<std::string, std::string> Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Refuse refuse_;

@@ -20,10 +20,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What every connection of HTTP/2 begins with.
+// The first bytes of every HTTP/2 connection.
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-// More than workers that come at once; the oldest makes room.
+// More than the workers that connect at once; the oldest is closed for a new one.
 constexpr size_t kMostWaiting = 4096;
 
 constexpr std::string_view kAnswerToHttp1 =

@@ -1,9 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Looks at how a connection begins before gRPC gets it: only one that begins as HTTP/2 does is
-// passed on. Who speaks something else (TLS, HTTP/1) is refused with a reason that can be counted
-// and logged, which gRPC would not give; and who says nothing costs a descriptor, and nothing of
-// gRPC's.
+// Checks the first bytes of a connection before gRPC gets it: only a connection that begins with
+// the preface of HTTP/2 is passed on. A peer that speaks another protocol (TLS, HTTP/1) is refused
+// with a reason that is counted and logged, which gRPC would not do; and a silent peer costs a
+// descriptor, but no memory of gRPC.
 //
 // Thread contract: Take from any thread. `pass` and `refuse` are called on the thread that waits;
 // `pass` owns the descriptor then.
@@ -27,7 +27,7 @@ namespace basin::aggregator {
 class PrefaceCheck {
  public:
   using Pass = std::function<void(int descriptor)>;
-  // The address of the other end, without its port, and what it did, as a sentence.
+  // The address of the peer, without its port, and its violation, as a sentence.
   using Refuse = std::function<void(const std::string& address, const std::string& what)>;
 
   PrefaceCheck(absl::Duration timeout, Pass pass, Refuse refuse);
@@ -45,7 +45,7 @@ class PrefaceCheck {
   };
 
   void Run();
-  // False once the descriptor is no longer here, which is so when its time is up.
+  // False once the descriptor has been closed, for example because its time has passed.
   bool Look(int descriptor, bool time_is_up);
   void RefuseFor(int descriptor, const std::string& what);
 
@@ -53,9 +53,9 @@ class PrefaceCheck {
   const std::chrono::steady_clock::duration timeout_;
   const Pass pass_;
   const Refuse refuse_;
-  const int wake_;  // An eventfd: readable when there is news.
+  const int wake_;  // An eventfd: readable when there is work.
 
-  std::list<Waiting> waiting_;  // Of the thread; in the order in which they came.
+  std::list<Waiting> waiting_;  // For the thread only; in the order of arrival.
 
   Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Which stream is which connection of the engine. A stream is entered under its number before the
-// engine can speak of it, and taken out before the engine is told that it is over.
+// Maps the connections of the engine to streams. A stream is added under its number before the
+// engine can use it, and removed before the engine learns that it is over.
 //
 // Thread contract: safe from any thread; nothing is called under the lock but the engine's own
 // methods, which only post.
@@ -26,7 +26,7 @@ class StreamReactor;
 
 class Registry {
  public:
-  // The address of a peer, and what it did wrong, as a sentence. Called from any thread.
+  // The address of a peer, and its violation, as a sentence. Called from any thread.
   using Report = std::function<void(const std::string& address, const std::string& what)>;
 
   // REQUIRES: `engine` outlives the registry.
@@ -35,10 +35,10 @@ class Registry {
   SessionId Open(std::shared_ptr<SessionReactor> session);
   StreamId Open(std::shared_ptr<ExchangeReactor> stream, SessionToken token);
 
-  // The stream is over: the engine is told, and why if it was not the other side's doing.
+  // The stream is over: reports it to the engine, with the reason unless the peer ended it.
   void CloseSession(SessionId session, const absl::Status& ended);
   void CloseStream(StreamId stream);
-  // The engine has said so itself.
+  // The engine closed it itself.
   std::shared_ptr<SessionReactor> TakeSession(SessionId session);
   std::shared_ptr<ExchangeReactor> TakeStream(StreamId stream);
 
@@ -49,7 +49,7 @@ class Registry {
 
   Engine& engine() { return engine_; }
 
-  // Reports what a peer did, by gRPC's name for it ("ipv4:127.0.0.1:4711").
+  // Reports a violation of a peer, by gRPC's name for it ("ipv4:127.0.0.1:4711").
   void ReportPeer(const std::string& peer, const std::string& what) const;
 
  private:

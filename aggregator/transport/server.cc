@@ -144,7 +144,7 @@ void GrpcServer::Drain() {
 }
 
 // GOAWAY to all connections; streams that are left after the grace are cancelled. Returns when gRPC
-// has let go of every call.
+// has released every call.
 void GrpcServer::ShutDown(absl::Duration grace) {
   listener_.reset();
   preface_.reset();

@@ -10,9 +10,9 @@
 //   server.Drain();                                    // rounds end, sessions end, GOAWAY
 //   server.Stop();                                     // stops the engine too
 //
-// It carries bytes and decides nothing: what a worker may do, the engine's core says. What a peer
-// sends that is not a message ends that peer's stream, with a status that says what, and is counted
-// (counters.h).
+// It carries bytes and decides nothing: the core of the engine decides what a worker may do. A
+// malformed message ends the stream of its peer, with a status that names the mistake, and is
+// counted (counters.h).
 //
 // Thread contract: Start, Drain and Stop from one thread, which they block. counters() from any
 // thread. The Transport methods are the engine's.
@@ -46,13 +46,13 @@
 
 namespace basin::aggregator {
 
-// What gRPC may hold for `memory_bytes` of credit (Config::memory_bytes): twice as much, because a
-// quota that legal streams can reach kills them, with the same text as abuse has; and room for the
-// windows of connections that have no credit yet.
+// The memory quota of gRPC for `memory_bytes` of credit (Config::memory_bytes): twice as much,
+// because correct streams that reach the quota are ended with the same text as abusive ones; and
+// room for the windows of connections that have no credit yet.
 uint64_t QuotaFor(uint64_t memory_bytes);
 
-// What messages may become in memory before the engine has dealt with them, all together: half of
-// what is given out as credit, but room for a large one, and for no more than a few of the largest.
+// The memory of all messages that the engine has not handled yet: half of the granted credit, but
+// room for at least one large message, and for at most a few of the largest.
 uint64_t ExpandingFor(uint64_t memory_bytes);
 
 struct ServerOptions {
@@ -63,22 +63,22 @@ struct ServerOptions {
   // Two of the largest messages, or a few usual frames, are on their way to the engine.
   StreamLimits session = {.window_bytes = uint64_t{8} << 20,
                           .queue_bytes = 2 * uint64_t{kMaxAssembledBytes}};
-  // The core bounds what it sends by what is acknowledged; this is for values, which are not.
+  // The core limits unacknowledged results; this limit is for values, which are not acknowledged.
   StreamLimits exchange = {.window_bytes = uint64_t{8} << 20, .queue_bytes = uint64_t{1} << 30};
 
   // See ExpandingFor.
   uint64_t expanding_bytes = uint64_t{1} << 30;
 
-  // File descriptors of the process that workers do not get, and who is told when one of them has
-  // to wait for one (on a thread of the server's), and when none has to any more.
+  // The file descriptors of the process that are not for workers, and a callback for when a worker
+  // must wait for a descriptor, and when none waits any longer (on a thread of the server).
   uint32_t kept_descriptors = 0;
   std::function<void(bool waits)> on_descriptors;
 
-  // Hears what peers did wrong: the address without a port, and a sentence. From any thread.
+  // Receives violations by peers: the address without a port, and a sentence. From any thread.
   Registry::Report report;
 
-  // Connections that flood before anything sensible came on them are cut off. Off only for tests of
-  // what happens otherwise.
+  // Whether to close connections that send too much before their first valid message. Off only for
+  // tests of the effects.
   bool watch_newcomers = true;
 
   // After GOAWAY, for streams to end by themselves.
@@ -97,9 +97,9 @@ class GrpcServer : public Transport {
   // REQUIRES: called once; the engine is not started.
   absl::StatusOr<int> Start(Engine& engine);
 
-  // Health says NOT_SERVING, the engine drains (Config::drain_grace at most), and then the
-  // connections are told to go away. Sessions that open while rounds end are the core's to judge.
-  // REQUIRES: started.
+  // Health becomes NOT_SERVING, the engine drains (Config::drain_grace at most), and then GOAWAY is
+  // sent on all connections. The core decides about sessions that open while rounds end. REQUIRES:
+  // started.
   void Drain();
 
   // Ends every stream, then the engine. Idempotent.

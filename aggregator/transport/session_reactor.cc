@@ -33,7 +33,7 @@ absl::Status SessionReactor::Take(const grpc::ByteBuffer& message) {
     ++counters().sessions;
     Introduced();
   }
-  // What it takes of memory until the engine has dealt with it.
+  // Its memory until the engine has handled it.
   const uint64_t bytes = std::max((*taken)->bytes, (*taken)->expanded);
   Hold(bytes);
   Engine& engine = registry_.engine();

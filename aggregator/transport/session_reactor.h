@@ -4,9 +4,8 @@
 // already on their way out. The engine hears of it with its Hello, which may come in pieces; one
 // that does not become complete in time ends the stream.
 //
-// Thread contract: as StreamReactor.
-// Failure: what does not decode, or comes before Hello, ends the stream with INVALID_ARGUMENT and
-// is counted.
+// Thread contract: as StreamReactor. Failure: a message that cannot be decoded, or comes before
+// Hello, ends the stream with INVALID_ARGUMENT and is counted.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_SESSION_REACTOR_H_
 #define BASIN_AGGREGATOR_TRANSPORT_SESSION_REACTOR_H_
@@ -22,7 +21,8 @@ namespace basin::aggregator {
 
 class SessionReactor : public StreamReactor {
  public:
-  // REQUIRES: `newcomers`, `registry` and `budgets` outlive it, and what it hands to the engine.
+  // REQUIRES: `newcomers`, `registry` and `budgets` outlive it, and the messages that it passes to
+  // the engine.
   SessionReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
                  TransportCounters& counters, Newcomers& newcomers, Registry& registry,
                  wire::ReaderBudgets& budgets)
@@ -39,9 +39,9 @@ class SessionReactor : public StreamReactor {
   void Count(const absl::Status& why) override;
 
   Registry& registry_;
-  // Of the thread that takes; Over comes after it.
+  // For the receiving thread only; Over comes after it.
   wire::MessageReader<ToAggregator> reader_;
-  std::optional<SessionId> session_;  // Once it has said hello.
+  std::optional<SessionId> session_;  // Set by its hello.
   std::string who_;                   // For errors.
 };
 

@@ -18,7 +18,7 @@ gpr_timespec After(absl::Duration duration) {
                       gpr_time_from_millis(absl::ToInt64Milliseconds(duration), GPR_TIMESPAN));
 }
 
-// What a message that waits takes: its bytes, and the list of them.
+// The memory of a waiting message: its bytes, and the list of its slices.
 uint64_t Cost(const grpc::ByteBuffer& message) {
   constexpr uint64_t kListBytes = 256;
   return message.Length() + kListBytes;
@@ -51,7 +51,7 @@ void StreamReactor::Start() {
 // ---- starting operations
 
 void StreamReactor::Drive() {
-  // Once Finish has been started, OnDone may let go of the reactor at any moment.
+  // Once Finish has been started, OnDone may release the reactor at any moment.
   const std::shared_ptr<StreamReactor> keep = shared_from_this();
   while (true) {
     Operation next;
@@ -135,8 +135,8 @@ void StreamReactor::Start(Operation operation) {
 
 void StreamReactor::OnReadDone(bool ok) {
   if (!ok) {
-    // The peer closed its side, or the message was cut: gRPC does not say which. Neither says
-    // anything about a contribution.
+    // The peer closed its side, or the message was truncated: gRPC does not distinguish them.
+    // Neither affects a contribution.
     Close(absl::OkStatus(), Rest::kDrop);
     TellOver();
     return;
@@ -260,7 +260,8 @@ void StreamReactor::OnWriteDone(bool ok) {
     MutexLock lock(mutex_);
     writing_ = false;
   }
-  if (!ok) Close(absl::OkStatus(), Rest::kDrop);  // The connection broke: nobody reads the status.
+  if (!ok)
+    Close(absl::OkStatus(), Rest::kDrop);  // The connection broke, so the status is not read.
   Drive();
 }
 
@@ -277,7 +278,7 @@ uint64_t StreamReactor::held_bytes() const {
 // ---- ending
 
 void StreamReactor::Close(const absl::Status& why, Rest rest) {
-  std::deque<grpc::ByteBuffer> dropped;  // Whose payloads are let go of outside of the lock.
+  std::deque<grpc::ByteBuffer> dropped;  // Whose payloads are released outside of the lock.
   {
     MutexLock lock(mutex_);
     if (!closing_.has_value()) closing_ = why;
@@ -303,7 +304,7 @@ void StreamReactor::CutOff() {
 }
 
 void StreamReactor::OnCancel() {
-  Close(absl::OkStatus(), Rest::kDrop);  // By the other side, which reads no status any more.
+  Close(absl::OkStatus(), Rest::kDrop);  // By the peer, which no longer reads a status.
   TellOver();
 }
 

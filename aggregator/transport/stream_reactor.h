@@ -1,26 +1,25 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One stream of a worker as gRPC's callback API has it, and the one place that knows its rules:
+// One stream of a worker in gRPC's callback API, and the only place that knows its rules:
 //
 //   - at most one read and one write are in flight;
 //   - Finish is called once, after the last write has ended, and nothing is started after it;
 //   - gRPC may call from any of its threads, also while the engine's loop calls from its own;
-//   - OnDone is the last thing gRPC says.
+//   - OnDone is the last callback.
 //
 // Reading follows room. Bytes that were handed on and are not reported as Consumed are held; while
 // they fill the window, no read is started, HTTP/2's own window fills up, and the peer stops.
 //
 // How operations are started: each is chosen under the lock and started outside of it, by one
-// thread at a time. Whoever finds that another thread is starting operations leaves its own to it.
-// So gRPC is never called under a lock, no two threads start operations out of order, and nothing
-// can follow Finish.
+// thread at a time. If another thread is already starting operations, it also starts those of this
+// thread. So gRPC is never called under a lock, no two threads start operations out of order, and
+// nothing can follow Finish.
 //
-// How a stream ends: Close() decides the status and whether what waits is still sent. A peer that
-// does not even take that within `linger` is cut off.
+// How a stream ends: Close() decides the status and whether waiting messages are still sent. The
+// connection of a peer that does not receive them within `linger` is closed.
 //
-// Ownership: a reactor owns itself from Start() until gRPC has called OnDone; whoever else needs it
-// holds a shared pointer.
-// Thread contract: safe from any thread.
+// Ownership: a reactor owns itself from Start() until gRPC has called OnDone; other users hold a
+// shared pointer. Thread contract: safe from any thread.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_STREAM_REACTOR_H_
 #define BASIN_AGGREGATOR_TRANSPORT_STREAM_REACTOR_H_
@@ -48,7 +47,7 @@ struct StreamLimits {
   // read.
   uint64_t window_bytes = 0;
   uint32_t window_messages = 256;
-  // Bytes that wait to be written, with what each message costs besides. What is sent beyond it
+  // Bytes that wait to be written, with the overhead of each message. A message beyond this limit
   // ends the stream: its reader is too slow.
   uint64_t queue_bytes = 0;
   // For the first message to come.
@@ -60,14 +59,14 @@ struct StreamLimits {
 class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                       public std::enable_shared_from_this<StreamReactor> {
  public:
-  enum class Rest : uint8_t { kDrop, kSend };  // Of what waits to be written.
+  enum class Rest : uint8_t { kDrop, kSend };  // The fate of waiting messages.
 
   // REQUIRES: `context` is that of the call; `counters` and `newcomers` outlive the reactor.
   StreamReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
                 TransportCounters& counters, Newcomers& newcomers);
   ~StreamReactor() override = default;
 
-  // Begins to read. REQUIRES: called once, by whoever made it, before it is returned to gRPC.
+  // Begins to read. REQUIRES: called once, by its creator, before it is returned to gRPC.
   void Start();
 
   // One message, for which so much was held, has been dealt with: room for reading on.
@@ -89,18 +88,17 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   void OnDone() final;
 
  protected:
-  // A message that came, in order; never two at once, and none after Close. What is not OK ends
-  // the stream.
+  // Handles a message; in order, never two at once, and none after Close. An error ends the stream.
   virtual absl::Status Take(const grpc::ByteBuffer& message) = 0;
 
-  // The stream is over, or will be; exactly once, on a thread of gRPC's. `ended`: why it was closed
-  // here; OK when the other side or the network ended it.
+  // The stream is over, or will be; called exactly once, on a thread of gRPC. `ended`: why it was
+  // closed here; OK if the peer or the network ended it.
   virtual void Over(const absl::Status& ended) = 0;
 
   // Counts why Take was not OK.
   virtual void Count(const absl::Status& why) = 0;
 
-  // Sends, after what was sent before.
+  // Sends after all earlier messages.
   void Write(grpc::ByteBuffer message);
 
   // A message is held with so many bytes until they are Consumed. Called before they can be.
@@ -118,11 +116,11 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
  private:
   enum class Operation : uint8_t { kNone, kRead, kWrite, kLinger, kCancel, kFinish };
 
-  // Starts what can be started.
+  // Starts all operations that can be started.
   void Drive();
   Operation Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Start(Operation operation);
-  // Ends the stream for what the peer did, or did not do.
+  // Ends the stream because of an act or an omission of the peer.
   void Fail(const absl::Status& why);
   void IntroductionIsOverdue();
   void CutOff();
@@ -148,19 +146,18 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
   bool introduced_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t introduction_bytes_ ABSL_GUARDED_BY(mutex_) =
-      0;  // Of a first message that is not whole.
+  uint64_t introduction_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Of an incomplete first message.
   uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t held_messages_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);  // With what, once decided.
+  std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);  // The status, once decided.
   bool lingering_ ABSL_GUARDED_BY(mutex_) = false;               // The linger alarm was set.
   bool cut_off_ ABSL_GUARDED_BY(mutex_) = false;                 // The call is to be cancelled,
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;               // and has been.
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;                // Nothing may be started any more.
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;                // No operation may be started.
   bool taking_ ABSL_GUARDED_BY(mutex_) = false;
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;                    // Is to be told,
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;                    // To be sent,
   bool told_over_ ABSL_GUARDED_BY(mutex_) = false;               // and has been.
   std::shared_ptr<StreamReactor> self_ ABSL_GUARDED_BY(mutex_);  // From Start to OnDone.
 };

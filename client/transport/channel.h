@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a worker needs of whatever carries its messages: gRPC in a trainer, queues in tests.
+// The transport of a worker's messages: gRPC in a trainer, queues in tests.
 //
-// A channel is one stream to the aggregator, opened by a Connector. What comes in on it goes to its
-// listener, decoded, and hashed where it has just arrived; OnUp is the first thing a listener
-// hears, unless it is OnDown, and OnDown the last.
+// A channel is one stream to the aggregator, opened by a Connector. Its listener gets received
+// messages decoded and hashed, by the thread that received them. OnUp is the first call of a
+// listener, unless it is OnDown, and OnDown the last.
 //
 // Back-pressure: a channel counts the bytes it has given to its listener, and stops reading while
 // more of them than it is willing to hold were not reported as Consumed.
@@ -12,9 +12,9 @@
 // Thread contract: channels and the connector are called from the worker's loop and never block;
 // they do not call a listener before the call returns, but for OnUp in OpenSession. Listeners may
 // be called from any thread, for one channel never from two at once, and never block. Ownership:
-// the worker holds the channel and the channel holds its listener. A channel that is let go without
-// Close is closed as by Close. Failure: a channel that cannot send ends by OnDown, like any that is
-// lost.
+// the worker holds the channel and the channel holds its listener. A channel that is destroyed
+// without Close is closed as by Close. Failure: a channel that cannot send ends with OnDown, like
+// any lost one.
 
 #ifndef BASIN_CLIENT_TRANSPORT_CHANNEL_H_
 #define BASIN_CLIENT_TRANSPORT_CHANNEL_H_
@@ -30,8 +30,8 @@
 
 namespace basin::client {
 
-// What was lent to a channel goes back when it lets go of the last frame: soon after it was
-// written, or soon after Close.
+// The channel releases lent memory with its last frame: soon after the frame was written, or soon
+// after Close.
 struct OutgoingFrame {
   std::string head;  // By wire::EncodeFrame. The channel writes the sequence number before it.
   PayloadParts payload;
@@ -52,8 +52,8 @@ class SessionChannel {
   // One gRPC message, by wire::EncodePieces; in the order of the calls.
   virtual void Send(std::string message) = 0;
   virtual void Consumed(uint64_t bytes) = 0;
-  // Ends the stream after what was sent before, without waiting for it. The listener hears nothing
-  // more, but for what is on its way to it at that moment.
+  // Ends the stream after all earlier messages, without waiting for it. The listener is not called
+  // again, except by calls that are already in progress.
   virtual void Close() = 0;
 };
 
@@ -69,14 +69,14 @@ class StreamListener {
 class StreamChannel {
  public:
   virtual ~StreamChannel() = default;
-  // In the order of the calls. The worker keeps what it has queued here within bounds by itself.
+  // In the order of the calls. The worker itself limits the queue of this channel.
   virtual void Send(OutgoingFrame frame) = 0;
   // Payload of frames that the channel still holds.
   virtual uint64_t queued_bytes() const = 0;
   virtual void Consumed(uint64_t bytes) = 0;
-  // Ends the stream at once, dropping what waits, and lets go of every payload, whatever state its
-  // connection is in: a peer that does not read must not keep a trainer's buffer. As above, the
-  // listener hears nothing more.
+  // Ends the stream at once, drops waiting messages, and releases every payload, in any state of
+  // its connection: a peer that does not read must not keep a trainer's buffer. As above, the
+  // listener is not called again.
   virtual void Close() = 0;
 };
 

@@ -3,7 +3,7 @@
 // A tensor on its way out: the trainer's own memory, lent to the transport for as long as frames
 // refer to it, and the digests of its chunks, computed once.
 //
-// Thread contract: plain values; a Loan's holders may let go on any thread.
+// Thread contract: plain values; the holders of a Loan may release it on any thread.
 
 #ifndef BASIN_CLIENT_TRANSPORT_CONTRIBUTION_H_
 #define BASIN_CLIENT_TRANSPORT_CONTRIBUTION_H_
@@ -23,8 +23,9 @@
 
 namespace basin::client {
 
-// The digest of each chunk of a tensor, in order; none when it has no bytes. `wire_chunk_bytes` is
-// what a whole chunk has as it travels. `and_then` is called for each chunk while the cache has it.
+// The digest of each chunk of a tensor, in order; none if it has no bytes. `wire_chunk_bytes` is
+// the size of a whole chunk on the wire. `and_then` is called for each chunk while the cache has
+// it.
 std::vector<Digest> DigestChunks(
     const kernels::TensorKey& key, const void* data, uint64_t size, uint64_t wire_chunk_bytes,
     const std::function<void(const void* chunk, uint64_t size)>& and_then = nullptr);
@@ -45,14 +46,14 @@ struct Contribution {
   }
 };
 
-// Computes the digests, the norm and, when `encoding` says so, the narrow copy. This reads the
+// Computes the digests, the norm and, if `encoding` is narrower, the narrow copy. This reads the
 // whole tensor, so it is done on the thread of the trainer that has just written it. REQUIRES: the
 // encoding is of the tensor's own dtype, or one that kernels::CanCast.
 Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor_bytes,
                      const void* data, wire::Encoding encoding);
 
-// What the trainer lent for one round. When the last holder lets go, `returned` is called, on that
-// holder's thread.
+// The memory that the trainer lent for one round. `returned` is called when the last holder
+// releases it, on that holder's thread.
 class Loan {
  public:
   explicit Loan(std::function<void()> returned) : returned_(std::move(returned)) {}

@@ -3,9 +3,9 @@
 // Data frames from the aggregator: read, checked and hashed on the thread that received them, while
 // their bytes are in its cache.
 //
-// Thread contract: a reader belongs to one stream, and is used by one thread at a time.
-// Failure: a status that ends the stream: INVALID_ARGUMENT for what breaks the protocol, DATA_LOSS
-// for a wrong checksum and for a gap in the sequence.
+// Thread contract: a reader belongs to one stream, and is used by one thread at a time. Failure: a
+// status that ends the stream: INVALID_ARGUMENT for violations of the protocol, DATA_LOSS for a
+// wrong checksum and for a gap in the sequence.
 
 #ifndef BASIN_CLIENT_TRANSPORT_INCOMING_H_
 #define BASIN_CLIENT_TRANSPORT_INCOMING_H_
@@ -22,11 +22,11 @@ namespace basin::client {
 
 struct IncomingFrame {
   wire::FrameKind kind;  // Bound, Ack, ResultHeader or ValueHeader.
-  PayloadPtr payload;    // Null when there is none. Keeps the whole message.
+  PayloadPtr payload;    // Null if there is none. Keeps the whole message.
   uint64_t payload_bytes = 0;
   uint64_t message_bytes = 0;  // To be reported as consumed.
   ChunkContents contents;
-  // What the sender says of each chunk; empty when a checksum over the payload was right.
+  // The sender's digest of each chunk; empty if a checksum over the payload was right.
   ChunkDigests claimed;
 };
 
@@ -37,7 +37,7 @@ class FrameReader {
 
  private:
   bool bound_ = false;
-  uint64_t sequence_ = 0;  // Of the last frame.
+  uint64_t sequence_ = 0;  // The number of the last frame.
 };
 
 }  // namespace basin::client

@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The one thread of a worker. It owns the runner; everybody else posts what is to be done with it.
+// The thread of a worker. It owns the runner; all other threads post functions to it.
 //
-// Thread contract: Start and Stop from one thread; the rest from any, at any time. What is posted
-// before Start, or after Stop, is dropped. The thread takes no signals: those are the trainer's.
-// Failure: none of its own.
+// Thread contract: Start and Stop from one thread; the rest from any, at any time. Functions that
+// are posted before Start, or after Stop, are dropped. The thread blocks signals, which belong to
+// the trainer. Failure: none of its own.
 
 #ifndef BASIN_CLIENT_TRANSPORT_LOOP_H_
 #define BASIN_CLIENT_TRANSPORT_LOOP_H_
@@ -34,7 +34,7 @@ class Loop {
   // Returns when the thread has ended. Idempotent.
   void Stop();
 
-  // Never blocks. What it returns outlives the loop.
+  // Never blocks. The result outlives the loop.
   std::function<void(Task)> poster() const;
 
   // For trainer threads: waits while more tasks wait than a model has tensors, so that a trainer

@@ -1,11 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the trainer gets: the outcome of a round, a broadcast value, and its place in the job.
+// The results for a trainer: the outcome of a round, a broadcast value, and its place in the job.
 //
-// Ownership: a RoundResult and a Value hold the bytes that were received; let go of them before the
-// next round's results arrive, or both are held.
-// Thread contract: constant, so safe from any thread. Copies are made by the thread that asks, so a
-// model is copied by as many threads as the trainer likes.
+// Ownership: a RoundResult and a Value hold the received bytes; destroy them before the results of
+// the next round arrive, or both stay in memory. Thread contract: constant, so safe from any
+// thread. The calling thread makes the copies, so a trainer can copy a model with several threads.
 
 #ifndef BASIN_CLIENT_TRANSPORT_OUTCOME_H_
 #define BASIN_CLIENT_TRANSPORT_OUTCOME_H_
@@ -51,17 +50,17 @@ class RoundResult {
   // Why this worker's contribution was not counted as it was sent; absent: nothing was wrong.
   const std::optional<Error>& rejected() const { return rejected_; }
 
-  // Of the results that have a norm; absent when none has one.
+  // The sum over the results that have a norm; absent if none has one.
   const std::optional<double>& squared_norm() const { return squared_norm_; }
-  // The name of the facts' nonfinite tensor; empty when there is none.
+  // The name of the facts' nonfinite tensor; empty if there is none.
   const std::string& nonfinite_tensor() const { return nonfinite_tensor_; }
 
   struct TensorFacts {
-    uint64_t divisor = 0;                // What its result was divided by; 0 without a result.
+    uint64_t divisor = 0;                // The divisor of its result; 0 without a result.
     std::optional<double> squared_norm;  // Absent without a result, and of integers.
   };
   TensorFacts FactsOf(TensorHandle tensor) const;
-  // Of all tensors, by handle.
+  // For all tensors, by handle.
   std::vector<TensorFacts> AllFacts() const;
   // Whether the tensor has a result. False for handles that do not exist.
   bool Has(TensorHandle tensor) const { return FactsOf(tensor).divisor != 0; }
@@ -71,7 +70,7 @@ class RoundResult {
   // The tensor where it was received, in pieces that follow each other; valid as long as this is.
   // None without a result.
   std::vector<std::string_view> Pieces(TensorHandle tensor) const;
-  // The tensor that the job has at this index; nullopt when it was not registered here.
+  // The tensor that the job has at this index; nullopt if it was not registered here.
   std::optional<TensorHandle> HandleOf(TensorIndex index) const;
 
  private:
@@ -115,11 +114,11 @@ using ValueOutcome = absl::StatusOr<std::shared_ptr<const Value>>;
 struct Place {
   Membership membership;
   Role role = Role::kJoiner;
-  std::optional<uint32_t> rank;   // Of a member.
+  std::optional<uint32_t> rank;   // The rank of a member.
   uint64_t joins = 0;             // How often this process became a member.
-  std::optional<WorkerId> donor;  // Serves the state to those who joined last; it may be this
-                                  // worker. Absent: nobody has to load anything.
-  Generation donor_since;         // That those joined with: a version for their state.
+  std::optional<WorkerId> donor;  // Serves the state to the newest members; it may be this worker.
+                                  // Absent: no member must load state.
+  Generation donor_since;         // With which they joined: a version for their state.
   bool draining = false;          // It will not be among the next members.
   bool left = false;
   std::optional<Error> fatal;    // The process cannot go on with this job.
@@ -127,8 +126,8 @@ struct Place {
   std::string held_up;           // The last sentence about a round that waits for late workers.
   std::string paused;            // Why the job is paused, as a sentence; empty when it is not.
   Error trouble;                 // Why it is not in session, or was not the last time.
-  std::string stream_trouble;    // That no data stream is open in its session, and why, as a part
-                                 // of a sentence; empty while one is, or may be yet.
+  std::string stream_trouble;    // Why no data stream is open in its session, as a part of a
+                                 // sentence; empty while one is open, or may still open.
 };
 
 }  // namespace basin::client

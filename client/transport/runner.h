@@ -1,19 +1,18 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The client's core with its bytes: turns what channels bring and what the trainer asks for into
-// the core's events, and carries the core's actions out. It knows no thread and no clock; a loop
-// calls it.
+// The client's core with its bytes: turns messages of channels and calls of the trainer into events
+// of the core, and carries out the core's actions. It has no thread and no clock; a loop calls it.
 //
 // What it adds to the core
-//   connections  opened after the delay that the core asks for; what a closed one still says is
+//   connections  opened after the delay that the core requests; messages of a closed one are
 //                ignored
-//   buffers      contributions are sent from the trainer's memory; the outcome of a round is told
-//                when the transport has let go of all of it
+//   buffers      contributions are sent from the trainer's memory; the outcome of a round is
+//                delivered when the transport has released all of it
 //   results      staged as they were received, by reference, until the next round's first result
 //   values       served from the trainer's memory, under a gate; fetched ones are kept likewise
 //
-// Thread contract: one thread, the loop's; what it calls back is called on it.
-// Failure: what the aggregator does wrong ends the session, which is opened anew.
+// Thread contract: one thread, the loop's, which also runs all callbacks. Failure: a violation by
+// the aggregator ends the session, which is opened anew.
 
 #ifndef BASIN_CLIENT_TRANSPORT_RUNNER_H_
 #define BASIN_CLIENT_TRANSPORT_RUNNER_H_
@@ -49,7 +48,7 @@ struct RunnerDependencies {
   std::function<void(Task)> post;
   // The place in the job has changed.
   std::function<void(const Place&)> placed;
-  // The outcome of a lane's round was told, or is kept for who asks.
+  // The outcome of a lane's round was delivered, or is kept for Wait.
   std::function<void(LaneHandle)> ended;
   Gate* gate = nullptr;
 };
@@ -58,7 +57,7 @@ struct RunnerDependencies {
 struct RunnerCounters {
   uint64_t contribution_bytes = 0;  // Payload handed to data streams, again included.
   uint64_t result_bytes = 0;        // Payload of results that came in.
-  uint64_t corrupt_chunks = 0;      // Whose bytes had another digest than their sender claimed.
+  uint64_t corrupt_chunks = 0;  // Chunks whose digest was not the one that their sender claimed.
   uint64_t values_changed = 0;  // Chunks not served: the memory differs from what was announced.
   uint64_t streams_closed = 0;  // To get the trainer's memory back.
 };
@@ -86,7 +85,7 @@ class Runner {
 
   Runner(Config config, RunnerDependencies dependencies);
 
-  // ---- what happened. REQUIRES: `now` does not go back, here and below.
+  // ---- events. REQUIRES: `now` does not decrease, here and below.
   void SessionUp(uint64_t connection, absl::Time now);
   void SessionDown(uint64_t connection, const absl::Status& why, absl::Time now);
   void MessageReceived(uint64_t connection, ToWorker message, uint64_t bytes, absl::Time now);
@@ -100,37 +99,38 @@ class Runner {
   // When Tick must be called at the latest.
   absl::Time NextDeadline() const;
 
-  // ---- what the trainer asks for
+  // ---- calls of the trainer
   // DeclareReady, SetBusy, Progress, Finish: whatever needs nothing from the runner.
   absl::Status Call(const Event& call, absl::Time now);
   absl::StatusOr<Registration> Register(const RegisterTensors& request, absl::Time now);
   absl::Status Begin(const BeginRound& begin, absl::Time now);
-  // What is wrong with a push or a skip is told by Commit.
+  // Commit returns the error of an invalid push or skip.
   void Push(LaneHandle lane, TensorHandle tensor, Contribution contribution, absl::Time now);
   void Skip(LaneHandle lane, TensorHandle tensor, absl::Time now);
-  // `ended`, which may be null, is called with the outcome unless somebody waits for it.
+  // `ended`, which may be null, is called with the outcome unless a thread waits for it.
   absl::Status Commit(LaneHandle lane, RoundDone ended, absl::Time now);
   absl::Status Withdraw(LaneHandle lane, const std::string& reason, RoundDone ended,
                         absl::Time now);
   void Wait(LaneHandle lane, absl::Time deadline, RoundDone done, absl::Time now);
-  // Whether a round has begun whose outcome nobody has taken.
+  // Whether a round has begun whose outcome has not been taken.
   bool Outstanding(LaneHandle lane) const;
-  // `done` when the memory of every round has come back.
+  // Calls `done` when the memory of every round is released.
   void Abandon(StatusDone done, absl::Time now);
   void Leave(StatusDone done, absl::Time now);
-  // At `deadline`, a DEADLINE_EXCEEDED that says why.
+  // At `deadline`, a DEADLINE_EXCEEDED with the cause.
   void AwaitMember(absl::Time deadline, StatusDone done, absl::Time now);
   absl::Status Announce(const ValueKey& key, const TensorSpec& spec, ServedValue value,
                         absl::Time now);
   void StopServing(const std::string& lane, const std::string& tensor, absl::Time now);
   void Get(const GetValue& get, ValueDone done, absl::Time now);
 
-  // Closes everything, and fails what waits. `done` when the memory of every round has come back.
+  // Closes everything, and fails waiting calls. Calls `done` when the memory of every round is
+  // released.
   void Shutdown(StatusDone done);
 
   const Client& core() const { return core_; }
   const RunnerCounters& counters() const { return counters_; }
-  // Whether somebody waits until no round is in flight.
+  // Whether a thread waits until no round is in flight.
   bool quiet_awaited() const { return !quiet_waiters_.empty(); }
 
  private:
@@ -140,11 +140,11 @@ class Runner {
     absl::Time open_at = absl::InfiniteFuture();
     SessionToken token = 0;
   };
-  // The round in flight, from begin until its outcome is told.
+  // The round in flight, from begin until its outcome is delivered.
   struct RoundShell {
     explicit RoundShell(uint64_t number) : begin(number) {}
 
-    const uint64_t begin;  // Which one of the lane.
+    const uint64_t begin;  // Its position in the lane.
     std::shared_ptr<Loan> loan;
     struct Pushed {
       PayloadPtr payload;
@@ -164,7 +164,7 @@ class Runner {
     bool sealed = false;  // `staged` is shared with the trainer.
     uint64_t begins = 0;
     std::optional<RoundShell> round;
-    std::optional<RoundOutcome> ended;  // Of the last round, when nobody has taken it yet.
+    std::optional<RoundOutcome> ended;  // The outcome of the last round, until it is taken.
     RoundDone waiter;
   };
   struct Fetch {
@@ -242,7 +242,7 @@ class Runner {
   bool stream_refused_ = false;  // One did not come up, and none has since.
 
   std::vector<LaneShell> lanes_;                 // By LaneHandle.
-  std::map<LaneIndex, std::string> lane_names_;  // As the aggregator told last.
+  std::map<LaneIndex, std::string> lane_names_;  // As last received.
   std::map<ValueName, ServedValue> served_;
   std::vector<SendValue> held_back_;  // While the gate is closed.
   std::map<ValueKey, Fetch, ValueKeyLess> fetches_;
@@ -250,7 +250,7 @@ class Runner {
   std::vector<StatusDone> quiet_waiters_;  // Until no round is in flight.
   std::vector<StatusDone> leave_waiters_;
 
-  // Of the Step in progress.
+  // The state of the Step in progress.
   std::vector<Action> actions_;  // Kept for its memory.
   const IncomingFrame* frame_ = nullptr;
   const ChunkDigests* digests_ = nullptr;

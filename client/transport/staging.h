@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What came in and is kept: the result chunks of a round, and the chunks of a broadcast value. They
-// stay where the network library put them; nothing is copied until the trainer asks for a tensor.
+// Received chunks that are kept: those of a round's result, and those of a broadcast value. They
+// stay where the network library put them; nothing is copied until the trainer requests a tensor.
 //
 // Thread contract: one thread while chunks are added; constant, and safe from any, once it is
 // shared with the trainer.
@@ -35,12 +35,12 @@ class StagedTensor {
   void Truncate(uint32_t count) {
     if (chunks_.size() > count) chunks_.resize(count);
   }
-  // Nullptr when it is not here.
+  // Null if it is not here.
   const StagedChunk* Find(uint32_t chunk) const;
   // Copies the tensor. INVALID_ARGUMENT when `size` is not the tensor's, DATA_LOSS when a chunk is
   // missing; `to` is unchanged then.
   absl::Status CopyTo(void* to, uint64_t size) const;
-  // The tensor where it lies, in order; what is missing is left out.
+  // The pieces of the tensor, in order; missing chunks are omitted.
   std::vector<std::string_view> Pieces() const;
 
  private:

@@ -14,29 +14,28 @@
 //   result->CopyTo(model.tensors[i], gradient, bytes);
 //
 // A round. Begin, then Push or Skip for each tensor (those that are not named are skipped), then
-// Commit, or Withdraw for a contribution that is not to be counted; then Wait, or the callback that
+// Commit, or Withdraw for a contribution that must not be counted; then Wait, or the callback that
 // was given to Commit or Withdraw. One round of a lane at a time; lanes are independent.
 //
-// Who owns what, and until when
-//   Push          The tensor's memory is the library's, to read, from the call until the outcome of
-//                 the round is told, by Wait or by the callback that was given to Commit or
-//                 Withdraw. OUTCOME_UNKNOWN and PAUSED are no outcomes, and neither is what Commit
-//                 returns: after them the memory stays the library's until Wait tells the outcome,
-//                 or Abandon or the destructor returns. A narrow tensor is copied, and its memory
-//                 is the trainer's again when Push returns.
-//   results       Belong to the RoundResult, which holds the received bytes. Nothing of the
-//                 trainer's is ever written to but by CopyTo and Allreduce, while they are called.
+// Ownership of memory
+//   Push          The library may read the tensor from the call until Wait, or the callback of
+//                 Commit or Withdraw, reports the outcome of the round. OUTCOME_UNKNOWN, PAUSED and
+//                 the result of Commit are not outcomes: after them the library may read the tensor
+//                 until Wait reports the outcome, or Abandon or the destructor returns. A narrow
+//                 tensor is copied, and is no longer read when Push has returned.
+//   results       Belong to the RoundResult, which holds the received bytes. Only CopyTo and
+//                 Allreduce write to the trainer's memory, during their calls.
 //   Announce      With Hold::kCopy, the memory is read during the call only. With Hold::kInPlace it
 //                 is the library's, to read, until the same tensor is announced again, or
 //                 StopServing or the destructor returns; between BeginStep and EndStep it is not
 //                 read.
 //   Everything else is copied during the call.
 //
-// Thread contract: any thread may call anything at any time, but the destructor, which is called
-// last. BeginStep and EndStep take turns. One thread at a time waits for a lane's round. Callbacks
-// run on the library's thread and must not block; from there, a call that would wait is refused.
-// Failure: the typed errors of proto/wire/status_detail.h, each with a sentence that names job,
-// worker, lane and tensor, and what to do.
+// Thread contract: any thread may call anything at any time, except the destructor, which must be
+// the last. BeginStep and EndStep alternate. One thread at a time waits for a lane's round.
+// Callbacks run on the library's thread and must not block; within them, a call that would wait is
+// refused. Failure: the typed errors of proto/wire/status_detail.h, each with a text that names
+// job, worker, lane and tensor, and what to do.
 
 #ifndef BASIN_CLIENT_TRANSPORT_WORKER_H_
 #define BASIN_CLIENT_TRANSPORT_WORKER_H_
@@ -68,13 +67,13 @@ namespace basin::client {
 
 struct WorkerOptions {
   Config core;  // A nonce of 0 and a jitter seed of 0 are chosen at random.
-  // Called whenever place() has changed, and whenever the outcome of a lane's round was told or is
-  // kept for Wait. May be null.
+  // Called whenever place() has changed, and whenever the outcome of a lane's round was delivered
+  // or is kept for Wait. May be null.
   std::function<void(const Place&)> placed;
   std::function<void(LaneHandle)> ended;
 };
 
-// Whether announced memory is copied at once or read when somebody asks for it.
+// Whether announced memory is copied at once or read when a worker requests it.
 enum class Hold : uint8_t { kCopy = 0, kInPlace = 1 };
 
 class Worker {
@@ -82,9 +81,9 @@ class Worker {
   using RoundDone = Runner::RoundDone;
   using ValueDone = Runner::ValueDone;
 
-  // Starts to connect, and goes on for as long as the worker lives; it does not wait for it.
-  // REQUIRES: connector and clock outlive the worker.
-  // Failure: kInvalidArgument for names that no job, run or worker may have.
+  // Starts to connect and returns at once; the worker reconnects by itself until it is destroyed.
+  // REQUIRES: connector and clock outlive the worker. Failure: kInvalidArgument for invalid names
+  // of jobs, runs or workers.
   static absl::StatusOr<std::unique_ptr<Worker>> Connect(WorkerOptions options,
                                                          Connector& connector, Clock& clock);
 
@@ -99,7 +98,7 @@ class Worker {
 
   // ---- the place in the job
   Place place() const;
-  // The model is built and state can be loaded. To be said again after an eviction.
+  // Declares that the model is built and state can be loaded. Necessary again after an eviction.
   absl::Status Ready(uint64_t step_label = 0, uint64_t state_hash = 0);
   // Returns when the worker is a member, so that rank and world size mean something.
   absl::Status AwaitMember(absl::Duration timeout);
@@ -111,27 +110,27 @@ class Worker {
 
   // ---- rounds
   absl::Status Begin(const BeginRound& begin);
-  // Reads the tensor, to hash it and to make the narrow copy; sends it later. What is wrong with
-  // the call in the state of the round is told by Commit.
-  // Failure: kNotFound for handles that were not registered; kInvalidArgument for another number of
-  // bytes at `data` than the tensor has, or for an encoding that it does not have.
+  // Reads the tensor, to hash it and to make the narrow copy; sends it later. If the state of the
+  // round does not allow the call, Commit returns the error. Failure: kNotFound for handles that
+  // were not registered; kInvalidArgument if the number of bytes at `data` is not that of the
+  // tensor, or if the encoding is impossible for it.
   absl::Status Push(LaneHandle lane, TensorHandle tensor, const void* data, uint64_t bytes,
                     wire::Encoding encoding = {});
   absl::Status Skip(LaneHandle lane, TensorHandle tensor);
-  // Failure: what a Push or a Skip did wrong, and the round is as before: withdraw it; or the error
-  // with which the round has ended meanwhile: Wait tells it again, when the memory is free.
+  // Failure: the error of a Push or a Skip, after which the round is as before: withdraw it; or the
+  // error with which the round has ended meanwhile: Wait returns it again, when the memory is free.
   absl::Status Commit(LaneHandle lane, RoundDone ended = nullptr);
   absl::Status Withdraw(LaneHandle lane, const std::string& reason, RoundDone ended = nullptr);
-  // kOutcomeUnknown at the timeout, kPaused when the job is; the round goes on then. Otherwise the
-  // outcome, once.
+  // kOutcomeUnknown at the timeout, kPaused if the job is paused; the round then continues.
+  // Otherwise the outcome, once.
   RoundOutcome Wait(LaneHandle lane, absl::Duration timeout);
-  // Whether a round of the lane has begun whose outcome nobody has taken.
+  // Whether a round of the lane has begun whose outcome has not been taken.
   absl::StatusOr<bool> Outstanding(LaneHandle lane);
 
   struct CallTensor {
     TensorHandle tensor = 0;
     const void* in = nullptr;
-    void* out = nullptr;  // May be `in`. Unchanged when nobody contributed to the tensor.
+    void* out = nullptr;  // May be `in`. Unchanged if no worker contributed to the tensor.
     uint64_t bytes = 0;   // At `in`, and at `out`.
   };
   // Begin, Push, Commit, Wait and CopyTo in one, with one wait for the loop.
@@ -150,7 +149,7 @@ class Worker {
   // Around whatever writes to memory that was announced in place.
   void BeginStep();
   void EndStep();
-  // The value as `source` announced it; from whoever has it when there is none.
+  // The value that `source` announced, or any worker if it is absent.
   ValueOutcome Get(const ValueKey& key, const std::optional<TensorSpec>& expected,
                    const std::optional<WorkerId>& source, absl::Duration timeout);
   // The same, without waiting: many can be on their way at once.
@@ -179,7 +178,7 @@ class Worker {
 
   Worker(WorkerOptions options, Connector& connector, Clock& clock);
 
-  // Runs `ask` on the loop and returns what it calls its second argument with.
+  // Runs `ask` on the loop and returns the value that `ask` passes to its second argument.
   template <typename T>
   T Ask(std::function<void(Runner&, absl::Time, std::function<void(const T&)>)> ask);
   absl::Status Do(std::function<absl::Status(Runner&, absl::Time)> call);

@@ -1,25 +1,25 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One bidirectional stream to the aggregator on a TCP connection of its own, as gRPC's callback API
-// has it, and the one place that knows its rules:
+// One bidirectional stream to the aggregator on its own TCP connection, in gRPC's callback API, and
+// the only place that knows its rules:
 //
 //   - at most one read and one write are in flight;
 //   - operations that are started from outside gRPC's callbacks need a hold, which is given back
-//     once, when nothing will be started any more;
+//     once, when no more operations will be started;
 //   - gRPC may call from any of its threads, also while the worker's loop calls from its own;
-//   - OnDone is the last thing gRPC says, when every operation has ended and the hold is gone.
+//   - OnDone is the last callback, when every operation has ended and the hold is removed.
 //
 // How operations are started: each is chosen under the lock and started outside of it, by one
-// thread at a time. Whoever finds that another thread is starting operations leaves its own to it.
+// thread at a time. If another thread is already starting operations, it also starts those of this
+// thread.
 //
-// Reading follows room: while what was handed on and is not reported as Consumed fills the window,
-// no read is started, HTTP/2's own window fills up, and the peer stops. The end of the stream is
-// then noticed when there is room again.
+// Reading needs room: while messages that are not yet Consumed fill the window, no read is started,
+// HTTP/2's own window fills up, and the peer stops. The end of the stream is then noticed when
+// there is room again.
 //
-// Ownership: a call owns itself from Start() until gRPC has called OnDone; whoever else needs it
-// holds a shared pointer. What was written is let go of when gRPC has let go of it, whatever
-// happens to the call meanwhile.
-// Thread contract: safe from any thread.
+// Ownership: a call owns itself from Start() until gRPC has called OnDone; other users hold a
+// shared pointer. Written messages are released when gRPC has released them, whatever happens to
+// the call meanwhile. Thread contract: safe from any thread.
 
 #ifndef BASIN_CLIENT_TRANSPORT_GRPC_CALL_H_
 #define BASIN_CLIENT_TRANSPORT_GRPC_CALL_H_
@@ -44,8 +44,8 @@
 
 namespace basin::client {
 
-// What was read and is not dealt with: bytes and messages. The message that passes it is still
-// read.
+// The limit of read messages that are not yet handled, in bytes and in number. The message that
+// exceeds it is still read.
 struct CallWindow {
   uint64_t bytes = uint64_t{8} << 20;
   uint32_t messages = 1024;
@@ -53,15 +53,15 @@ struct CallWindow {
 
 class Call;
 
-// The calls of one connector, so that it can end them; and the channels of those that are over.
+// The calls of one connector, so that it can end them; and the channels of ended calls.
 class Calls {
  public:
   // False when CutAll has been called.
   bool Add(const std::shared_ptr<Call>& call);
-  // The call is gone. Its channel is kept until Sweep, because gRPC does not survive it when a
-  // channel whose connection has just failed is destroyed in a callback.
+  // The call has been destroyed. Its channel is kept until Sweep, because gRPC crashes if a channel
+  // whose connection has just failed is destroyed in a callback.
   void Remove(Call* call, std::shared_ptr<grpc::Channel> channel);
-  // Destroys the channels. Not to be called by gRPC.
+  // Destroys the channels. REQUIRES: not called from a callback of gRPC.
   void Sweep();
   // Ends every call, and waits until gRPC is done with them, for `limit` at most.
   void CutAll(absl::Duration limit);
@@ -81,7 +81,7 @@ struct CallOptions {
   std::shared_ptr<Calls> calls;
 };
 
-// For a stream whose writer keeps what waits within bounds by itself.
+// For a stream whose writer itself limits the queue.
 inline constexpr uint64_t kBoundedByWriter = ~uint64_t{0};
 
 class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
@@ -91,21 +91,20 @@ class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
   Call(const CallOptions& options, const std::string& method, uint64_t max_queued_bytes);
   ~Call() override;
 
-  // Opens the connection. What was written before is sent first.
-  // REQUIRES: called once.
+  // Opens the connection. Earlier messages are sent first. REQUIRES: called once.
   void Start();
 
-  // Sends, after what was sent before. Dropped when the stream has ended.
+  // Sends after all earlier messages. Dropped if the stream has ended.
   void Write(grpc::ByteBuffer message);
 
   // One message of so many bytes has been dealt with: room for reading on.
   void Consumed(uint64_t bytes);
 
-  // Ends the stream after what was written before; a peer that does not take it or does not answer
-  // in time is cut off.
+  // Ends the stream after all earlier messages; the connection is closed if the peer does not
+  // receive them or does not answer in time.
   void Finish();
 
-  // Ends the stream and its connection now, and drops what waits.
+  // Ends the stream and its connection now, and drops waiting messages.
   void Cut();
 
   uint64_t queued_bytes() const;
@@ -117,8 +116,8 @@ class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
   void OnDone(const grpc::Status& status) final;
 
  protected:
-  // A message that came, in order; never two at once, and none after Finish or Cut. Its bytes are
-  // held until they are Consumed. What is not OK ends the stream.
+  // Handles a message; in order, never two at once, and none after Finish or Cut. Its bytes are
+  // held until they are Consumed. An error ends the stream.
   virtual absl::Status Take(const grpc::ByteBuffer& message) = 0;
 
   // The stream is over, unless Finish or Cut has been called. The last thing that is called.
@@ -127,12 +126,12 @@ class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
  private:
   enum class Operation : uint8_t { kNone, kRead, kWrite, kHalfClose, kCut, kRelease };
 
-  // Starts what can be started.
+  // Starts all operations that can be started.
   void Drive();
   Operation Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Start(Operation operation);
   void Fail(const absl::Status& why);
-  // Takes what waits to be sent, to be let go of outside the lock.
+  // Removes the waiting messages, to be released outside the lock.
   std::deque<grpc::ByteBuffer> Drop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Constant until destruction.
@@ -164,7 +163,7 @@ class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;            // and has been.
   bool unwritable_ ABSL_GUARDED_BY(mutex_) = false;     // A write has failed.
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;          // Nothing more will come,
-  bool released_ ABSL_GUARDED_BY(mutex_) = false;       // and the hold is gone.
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;       // and the hold is removed.
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);        // Why this end has ended it, if it has.
   std::shared_ptr<Call> self_ ABSL_GUARDED_BY(mutex_);  // From Start to OnDone.
 };

@@ -1,13 +1,14 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The worker's channels over gRPC: a session is a call of basin.v1.Session/Run, a data stream one
-// of basin.v1.Exchange/Run, each on a TCP connection of its own. Messages are gRPC's bytes as they
-// are: what is sent of a trainer's memory is sent from there, what is received is kept as it came.
+// of basin.v1.Exchange/Run, each on its own TCP connection. Messages are gRPC's bytes without a
+// copy: a trainer's tensors are sent from its memory, and received bytes are kept where gRPC put
+// them.
 //
-// Ownership: gRPC's threads exist while a connector does. What a channel was lent, it lets go of
-// when gRPC has; a channel that is closed gets it back at once, by cutting its connection.
-// Thread contract: as in channel.h. The destructor ends what is left of the connections.
-// Failure: as in channel.h; failure.h makes the sentences.
+// Ownership: gRPC's threads exist while a connector does. A channel releases lent memory when gRPC
+// has released it; a channel that is closed gets it back at once, by closing its connection. Thread
+// contract: as in channel.h. The destructor ends the remaining connections. Failure: as in
+// channel.h; failure.h writes the texts.
 
 #ifndef BASIN_CLIENT_TRANSPORT_GRPC_CONNECTOR_H_
 #define BASIN_CLIENT_TRANSPORT_GRPC_CONNECTOR_H_

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Why a stream to the aggregator ended, in a sentence that says which aggregator, what happened and
-// what to look at. gRPC's own texts for some causes are those of its transport.
+// Why a stream to the aggregator ended, in a text that names the aggregator, the cause and what to
+// check. For some causes gRPC's own texts only describe its transport.
 //
 // Thread contract: pure functions.
 

@@ -3,15 +3,15 @@
 // The TCP sockets of one gRPC channel, so that they can be cut.
 //
 // gRPC finishes the write that is in progress before it closes a connection, also for a call that
-// was cancelled and a channel that is gone. A peer that does not read, whose machine is stopped or
-// behind a broken network, so keeps the memory that is being written until TCP gives up, seconds or
-// minutes later. That memory may be a trainer's. Shutting the socket down ends the write at once.
+// was cancelled and a channel that is gone. So a peer that does not read, because its machine is
+// stopped or the network is broken, keeps the memory that is being written until TCP gives up,
+// seconds or minutes later. That memory may belong to a trainer. Shutting the socket down ends the
+// write at once.
 //
-// Ownership: gRPC calls back for as long as it may open connections for the channel; what it calls
-// is kept by it. Each socket is held by a descriptor of our own, which does not go to children.
-// Thread contract: safe from any thread.
-// Failure: where there is no descriptor to be had, the socket is left to gRPC, and a write ends
-// with its keepalive timeout.
+// Ownership: gRPC may call back as long as it may open connections for the channel, and keeps the
+// callback's data. Each socket is held by an additional descriptor, which children do not inherit.
+// Thread contract: safe from any thread. Failure: if no descriptor is left, the socket is not shut
+// down, and a write ends with its keepalive timeout.
 
 #ifndef BASIN_CLIENT_TRANSPORT_GRPC_SOCKETS_H_
 #define BASIN_CLIENT_TRANSPORT_GRPC_SOCKETS_H_
