@@ -129,7 +129,8 @@ grpc::Status AdminService::GetStatus(grpc::ServerContext*, const v1::GetStatusRe
         status->set_jobs(static_cast<uint32_t>(core.jobs().size()));
         uint32_t workers = 0;
         for (const auto& [id, job] : core.jobs()) {
-          workers += job.workers().size() - job.workers().Count(WorkerState::kLost);
+          workers += job.workers().size() - job.workers().Count(WorkerState::kLost) +
+                     static_cast<uint32_t>(job.waiting().size());
         }
         status->set_workers(workers);
         status->set_buffer_bytes(core.reserved_bytes());

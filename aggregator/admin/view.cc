@@ -171,7 +171,8 @@ v1::JobStatus ViewOf(const Job& job, const RoundCounts& counts, bool draining) {
   wire::Encode(job.membership().generation, status.mutable_generation());
   status.set_members(job.workers().Count(WorkerState::kMember));
   status.set_joiners(job.workers().Count(WorkerState::kAdmitted) +
-                     job.workers().Count(WorkerState::kCandidate));
+                     job.workers().Count(WorkerState::kCandidate) +
+                     static_cast<uint32_t>(job.waiting().size()));
   status.set_spares(job.workers().Count(WorkerState::kSpare));
   wire::Encode(job.settings(), status.mutable_settings());
   status.set_committed_rounds(counts.committed);
@@ -211,6 +212,13 @@ v1::ListMembersResponse MembersOf(const Job& job, absl::Time now) {
     std::optional<uint32_t> rank;
     if (ranks.count(worker->id) > 0) rank = rank_of(*worker);
     *response.add_members() = MemberOf(*worker, rank, now);
+  }
+  for (const auto& [id, session] : job.waiting()) {
+    v1::MemberStatus& status = *response.add_members();
+    status.set_worker(id);
+    status.set_role(v1::ROLE_JOINER);
+    status.set_connected(true);
+    status.set_recovering(true);
   }
   return response;
 }

@@ -161,6 +161,8 @@ class Job {
   const JobSettings& settings() const { return settings_; }
   const Membership& membership() const { return membership_; }
   const Workers& workers() const { return workers_; }
+  // Workers with a session that wait until the job has recovered, and are not among workers() yet.
+  const std::map<WorkerId, SessionId>& waiting() const { return waiting_; }
   const std::vector<Lane>& lanes() const { return lanes_; }
   const std::string& reason() const { return reason_; }  // Of the state, for status.
   bool suspended() const { return suspended_; }

@@ -12,6 +12,7 @@
 #include "aggregator/ctl/table.h"
 #include "proto/limits/limits.h"
 #include "proto/limits/names.h"
+#include "proto/vocabulary/plural.h"
 
 namespace basin::aggregator {
 namespace {
@@ -55,7 +56,8 @@ std::string Generation(const v1::Generation& generation) {
 std::string Standing(const v1::MemberStatus& member) {
   std::vector<std::string> words;
   if (!member.connected()) words.emplace_back("disconnected");
-  if (!member.ready()) words.emplace_back("loading");
+  if (member.recovering()) words.emplace_back("waits for the recovery of its job");
+  if (!member.ready() && !member.recovering()) words.emplace_back("loading");
   if (member.finished()) words.emplace_back("finished");
   if (member.draining()) words.emplace_back("draining");
   if (!member.busy().empty()) words.push_back("busy: " + member.busy());
@@ -83,9 +85,10 @@ std::string Show(const v1::ServiceStatus& status) {
   return PrintableText(
              absl::StrCat("basind ", status.version(), ", ",
                           status.draining() ? "draining" : "serving", " for ",
-                          Span(status.uptime_ns()), ", term ", status.term(), ", ", status.jobs(),
-                          " jobs, ", status.workers(), " workers, memory ",
-                          Size(status.buffer_bytes()), " of ", Size(status.buffer_limit_bytes())),
+                          Span(status.uptime_ns()), ", term ", status.term(), ", ",
+                          CountOf(status.jobs(), "job"), ", ", CountOf(status.workers(), "worker"),
+                          ", memory ", Size(status.buffer_bytes()), " of ",
+                          Size(status.buffer_limit_bytes())),
              kMaxTextBytes) +
          "\n";
 }
@@ -108,8 +111,9 @@ std::string Show(const v1::ListMembersResponse& members) {
   TextTable table({"WORKER", "ROLE", "RANK", "LAST SEEN", "PROGRESS", "STATE"});
   for (const v1::MemberStatus& member : members.members()) {
     table.Add({member.worker(), Word(member.role()),
-               member.has_rank() ? absl::StrCat(member.rank()) : "", Span(member.last_seen_ns()),
-               absl::StrCat(member.progress()), Standing(member)});
+               member.has_rank() ? absl::StrCat(member.rank()) : "",
+               member.recovering() ? "" : Span(member.last_seen_ns()),
+               member.recovering() ? "" : absl::StrCat(member.progress()), Standing(member)});
   }
   return table.Text();
 }

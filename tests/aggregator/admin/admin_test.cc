@@ -165,6 +165,35 @@ TEST_F(AdminTest, MembersComeByRank) {
   EXPECT_THAT(Show(members), AllOf(HasSubstr("WORKER"), HasSubstr("member")));
 }
 
+TEST_F(AdminTest, WorkersOfAJobThatRecoversAreShown) {
+  Hello hello;
+  hello.job = kJob;
+  hello.run = "run";
+  hello.worker = "a";
+  hello.nonce = 1;
+  hello.settings = model_.settings;
+  hello.incarnation = {1, 1};
+  hello.membership = {{1, 1}, {"a", "b"}};
+  aggregator_.TakeMessage(aggregator_.OpenSession(), hello);
+
+  const auto jobs = aggregator_.Call<v1::ListJobsResponse>(
+      &v1::Admin::Stub::ListJobs, Aggregator::About<v1::ListJobsRequest>());
+  ASSERT_EQ(1, jobs.jobs_size());
+  EXPECT_EQ(v1::JOB_STATE_RECOVERING, jobs.jobs(0).state());
+  EXPECT_EQ(1u, jobs.jobs(0).joiners());
+  const auto members = aggregator_.Call<v1::ListMembersResponse>(
+      &v1::Admin::Stub::ListMembers, Aggregator::About<v1::ListMembersRequest>());
+  ASSERT_EQ(1, members.members_size());
+  EXPECT_EQ("a", members.members(0).worker());
+  EXPECT_TRUE(members.members(0).connected());
+  EXPECT_TRUE(members.members(0).recovering());
+  EXPECT_THAT(Show(members), AllOf(HasSubstr("waits for the recovery"), Not(HasSubstr("loading"))));
+  const auto status = aggregator_.Call<v1::ServiceStatus>(
+      &v1::Admin::Stub::GetStatus, Aggregator::About<v1::GetStatusRequest>());
+  EXPECT_EQ(1u, status.workers());
+  EXPECT_THAT(Show(status), HasSubstr(" 1 job, 1 worker, "));
+}
+
 TEST_F(AdminTest, AnOpenRoundNamesWhomItWaitsForAndForWhat) {
   Join({&a_, &b_});
   a_.Begin();
