@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/job.h"
+#include "proto/vocabulary/plural.h"
 
 namespace basin::aggregator {
 namespace {
@@ -127,9 +128,10 @@ bool Job::CheckTerm(const JobScope& scope, SessionId session, const Hello& hello
   }
   const size_t members = membership_.members.size();
   if (2 * connected <= members) return true;
-  const std::string text = absl::StrCat(
-      "Job ", name_, ": worker ", hello.worker, " names term ", HighestTerm(hello), ", and ",
-      connected, " of ", members, " members are here in term ", term_, " and know of no other. ");
+  const std::string text = absl::StrCat("Job ", name_, ": worker ", hello.worker, " names term ",
+                                        HighestTerm(hello), ", and ", connected, " of ",
+                                        CountOf(members, "member"), connected == 1 ? " is" : " are",
+                                        " here in term ", term_, " and know of no other. ");
   if (2 * steady > members) {
     Refuse(scope, session, hello.worker, ErrorCode::kLineageConflict,
            absl::StrCat(text,
@@ -381,7 +383,14 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
     // It may not have heard that it serves its state, or who serves it.
     SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, {}});
   }
-  if (pause_named_) SendTo(scope, slot, HeldUp{0, 0, reason_});
+  if (pause_named_) {
+    const std::string before = std::exchange(reason_, WhyPaused());
+    if (reason_ == before) {
+      SendTo(scope, slot, HeldUp{0, 0, reason_});
+    } else {
+      TellPause(scope, reason_);
+    }
+  }
   // It may have been told on a session that was cut.
   if (worker.draining || scope.draining) SendTo(scope, slot, Drain{!worker.draining});
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/history.h"
 #include "aggregator/core/job.h"
+#include "proto/vocabulary/plural.h"
 
 namespace basin::aggregator {
 
@@ -32,8 +33,8 @@ std::string Job::WhyNoMoreLanes(const JobScope& scope) const {
   const auto used =
       std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.expired; });
   if (static_cast<uint64_t>(used) < scope.config.max_lanes) return "";
-  return absl::StrCat("the job has ", used,
-                      " lanes, which is its limit. Reuse the names of calls; one that is idle for "
+  return absl::StrCat("the job has ", CountOf(static_cast<uint64_t>(used), "lane"),
+                      ", which is its limit. Reuse the names of calls; one that is idle for "
                       "long counts no more.");
 }
 
@@ -56,7 +57,7 @@ std::string Job::WhyNotTold(const JobScope& scope, const Lane& lane, const Tenso
   }
   if (bytes <= scope.config.max_history_bytes) return "";
   return absl::StrCat("the hello of a worker that comes back could have ", bytes, " bytes for ",
-                      lanes_.size(), " lanes and ", workers, " workers, and ",
+                      CountOf(lanes_.size(), "lane"), " and ", CountOf(workers, "worker"), ", and ",
                       scope.config.max_history_bytes,
                       " is the limit. Use fewer lanes or tensors, shorter names, or a lower "
                       "max_workers.");
@@ -74,8 +75,8 @@ std::string Job::ChargeTensors(const JobScope& scope, Lane& lane, const TensorSp
       tracking + lane.layout.memory_bytes() + entry +
       LeastLaneMemory(scope.config, workers, lane.layout.bytes() + bytes).reserved;
   if (least > scope.memory.total) {
-    return absl::StrCat("would need at least ", least, " bytes for ", workers, " workers, ",
-                        tracking, " of them to keep track of ", chunks, " chunks and ",
+    return absl::StrCat("would need at least ", least, " bytes for ", CountOf(workers, "worker"),
+                        ", ", tracking, " of them to keep track of ", chunks, " chunks and ",
                         lane.layout.memory_bytes() + entry,
                         " for what its tensors are called, and the aggregator has ",
                         scope.memory.total, ". Give it more memory, or lower max_workers.");

@@ -9,13 +9,12 @@
 #include "absl/strings/str_join.h"
 #include "aggregator/core/job.h"
 #include "aggregator/core/names.h"
+#include "proto/vocabulary/plural.h"
 
 namespace basin::aggregator {
 namespace {
 
-// The text of a pause names no more workers than this.
-constexpr size_t kNamedMissing = 8;
-// Nor the note of a generation more than this: thousands of notes are kept.
+// The note of a generation names no more workers than this: thousands of notes are kept.
 constexpr size_t kNamedMembers = 64;
 
 }  // namespace
@@ -57,6 +56,7 @@ void Job::TakeReady(const JobScope& scope, Slot slot, const Ready& ready) {
   if (!room) SendTo(scope, slot, MembershipChanged{membership_, Role::kSpare, std::nullopt, {}});
   TryForm(scope);
   ReconsiderMembers(scope);
+  if (paused_noted_) NotePause(scope);  // It is not missing any more.
   NoteWaiting(scope);
 }
 
@@ -497,10 +497,11 @@ std::string Job::WhyNotRunning(const JobScope& scope) const {
   std::vector<WorkerId> ready;
   for (const Slot slot : Candidates()) ready.push_back(workers_[slot].id);
   std::sort(ready.begin(), ready.end());
-  return absl::StrCat("Job ", name_, " begins with ",
-                      forming_timed_out_ ? settings_.min_workers : settings_.start_workers,
-                      " workers, and ", ready.size(), ready.size() == 1 ? " is" : " are",
-                      " ready: ", NamesOf(ready, kNamedMissing), ".");
+  return absl::StrCat(
+      "Job ", name_, " begins with ",
+      CountOf(forming_timed_out_ ? settings_.min_workers : settings_.start_workers, "worker"),
+      ", and ", ready.size(), ready.size() == 1 ? " is" : " are",
+      " ready: ", NamesOf(ready, kNamedMissing), ".");
 }
 
 std::string Job::WhyPaused() const {
@@ -512,16 +513,24 @@ std::string Job::WhyPaused() const {
                       "min_workers (--min-workers, BASIN_MIN_WORKERS).");
 }
 
-// " (missing: w-3, w-7)": the members that are gone; nothing when there are none.
+// " (missing: w-3, w-7; not ready yet: w-5)": the members that are gone, and those whose new
+// process is here; nothing when there are none.
 std::string Job::Missing() const {
   std::vector<WorkerId> gone;
+  std::vector<WorkerId> unready;
   for (const WorkerId& id : membership_.members) {
     const std::optional<Slot> slot = workers_.Find(id);
-    const bool here = slot.has_value() && (IsMember(workers_[*slot]) || workers_[*slot].finishing);
-    if (!here) gone.push_back(id);
+    const WorkerState state = slot.has_value() ? workers_[*slot].state : WorkerState::kLost;
+    if (slot.has_value() && (IsMember(workers_[*slot]) || workers_[*slot].finishing)) continue;
+    if (state == WorkerState::kLost) gone.push_back(id);
+    if (state == WorkerState::kAdmitted) unready.push_back(id);
   }
-  if (gone.empty()) return "";
-  return absl::StrCat(" (missing: ", NamesOf(gone, kNamedMissing), ")");
+  std::vector<std::string> parts;
+  if (!gone.empty()) parts.push_back(absl::StrCat("missing: ", NamesOf(gone, kNamedMissing)));
+  if (!unready.empty()) {
+    parts.push_back(absl::StrCat("not ready yet: ", NamesOf(unready, kNamedMissing)));
+  }
+  return parts.empty() ? "" : absl::StrCat(" (", absl::StrJoin(parts, "; "), ")");
 }
 
 // To everybody who is here: what the log of a trainer that waits, and the text of a deadline that

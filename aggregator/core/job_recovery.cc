@@ -11,6 +11,7 @@
 #include "aggregator/core/job.h"
 #include "aggregator/core/spec.h"
 #include "proto/vocabulary/counted.h"
+#include "proto/vocabulary/plural.h"
 
 namespace basin::aggregator {
 
@@ -389,7 +390,7 @@ void Job::FinishRecovery(const JobScope& scope) {
   recovered_ = true;
   Say(scope, NoteKind::kRecovered, "",
       absl::StrCat("Recovered as generation ", ToString(membership_.generation), " with ",
-                   membership_.members.size(), " members: ", reason_, "."));
+                   CountOf(membership_.members.size(), "member"), ": ", reason_, "."));
   NoteWhoIsOutOfStep();
   for (const RecoveredLane& recovered : recovered_lanes_) {
     if (!recovered.adopted.has_value()) continue;

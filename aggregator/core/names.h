@@ -16,6 +16,9 @@
 
 namespace basin::aggregator {
 
+// A text that says who is missing names no more workers than this.
+inline constexpr size_t kNamedMissing = 8;
+
 // "w-3, w-7 and 2 more": the first `most` of them.
 inline std::string NamesOf(const std::vector<std::string>& names, size_t most) {
   const size_t named = std::min(names.size(), most);

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "aggregator/core/lane.h"
+#include "aggregator/core/names.h"
+#include "proto/vocabulary/plural.h"
 
 namespace basin::aggregator {
 namespace {
@@ -342,9 +344,11 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
       newest.members.empty()
           ? "no worker that remembers the run has come yet (BASIN_FRESH=true says that a run is "
             "new)"
-          : absl::StrCat(counted, " of ", newest.members.size(), " members of generation ",
-                         ToString(newest.generation), " are back with their memory; missing: ",
-                         missing.empty() ? "none" : absl::StrJoin(missing, ", "));
+          : absl::StrCat(counted, " of ", CountOf(newest.members.size(), "member"),
+                         " of generation ", ToString(newest.generation),
+                         counted == 1 ? " is back with its memory; missing: "
+                                      : " are back with their memory; missing: ",
+                         missing.empty() ? "none" : NamesOf(missing, kNamedMissing));
   decision.step = window_over ? RecoveryStep::kHalt : RecoveryStep::kWait;
   return decision;
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "aggregator/core/round.h"
 #include "aggregator/core/spec.h"
+#include "proto/vocabulary/plural.h"
 
 namespace basin::aggregator {
 namespace {
@@ -84,7 +85,7 @@ void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   if (phase_ == RoundPhase::kIdle) {
     SetPhase(RoundPhase::kCollect);
     Say(scope, NoteKind::kRoundOpened, member.id,
-        absl::StrCat("Round ", number_, " opened with ", members_.size(), " members."));
+        absl::StrCat("Round ", number_, " opened with ", CountOf(members_.size(), "member"), "."));
   }
   TakePart(scope, member);
   // Repeated on a new session; or the value is fixed, and all it can do is take it.

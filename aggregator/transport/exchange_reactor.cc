@@ -58,9 +58,8 @@ void ExchangeReactor::Count(const absl::Status& why) {
   } else {
     ++counters().malformed_frames;
   }
-  registry_.ReportPeer(peer(),
-                       absl::StrCat("A message that it sent on a data stream was refused: ",
-                                    std::string(why.message())));
+  registry_.ReportPeer(peer(), absl::StrCat("A message that it sent on a data stream was refused: ",
+                                            std::string(why.message())));
 }
 
 }  // namespace basin::aggregator

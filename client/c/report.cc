@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/vocabulary/plural.h"
 
 namespace basin::c {
 
@@ -16,7 +17,7 @@ void Report::Take(const client::Place& place) {
   if (in_trouble && place.trouble != last_.trouble) {
     say(BASIN_LOG_WARNING, place.trouble.text);
   } else if (!in_trouble && last_.trouble.code != ErrorCode::kOk) {
-    say(BASIN_LOG_INFO, "The aggregator answers again.");
+    say(BASIN_LOG_WARNING, "The aggregator answers again.");  // As loud as the trouble was.
   }
   // Once, however often and for whatever reasons they fail from then on. With the session they all
   // go, and there is no more to say than that it went.
@@ -25,13 +26,13 @@ void Report::Take(const client::Place& place) {
                                         ". The client keeps trying."));
   } else if (place.stream_trouble.empty() && !last_.stream_trouble.empty() && !in_trouble &&
              !place.left) {
-    say(BASIN_LOG_INFO, "A data stream to the aggregator is open again.");
+    say(BASIN_LOG_WARNING, "A data stream to the aggregator is open again.");
   }
   const Membership& now = place.membership;
   if (now.generation != last_.membership.generation) {
     const std::string rank =
         place.rank.has_value() ? absl::StrCat("rank ", *place.rank, " of ") : std::string();
-    say(BASIN_LOG_INFO, absl::StrCat(rank, now.members.size(), " members, generation ",
+    say(BASIN_LOG_INFO, absl::StrCat(rank, CountOf(now.members.size(), "member"), ", generation ",
                                      now.generation.term, ".", now.generation.counter, "."));
   }
   if (place.draining && !last_.draining) {
@@ -41,7 +42,7 @@ void Report::Take(const client::Place& place) {
   if (place.held_up != last_.held_up) say(BASIN_LOG_WARNING, place.held_up);
   if (!place.paused.empty() && place.paused != last_.paused) say(BASIN_LOG_WARNING, place.paused);
   if (place.paused.empty() && !last_.paused.empty() && !in_trouble) {
-    say(BASIN_LOG_INFO, "The job continues.");
+    say(BASIN_LOG_WARNING, "The job continues.");
   }
   if (place.refused != last_.refused && place.refused.has_value()) {
     say(BASIN_LOG_ERROR, place.refused->text);

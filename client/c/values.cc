@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/c/error.h"
 #include "client/c/worker.h"
+#include "proto/vocabulary/plural.h"
 
 using basin::c::Check;
 using basin::c::Return;
@@ -95,10 +96,10 @@ basin_code basin_broadcast(basin_worker* worker, const char* lane, const basin_t
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
   const basin::Membership membership = worker->client().place().membership;
   if (root >= membership.members.size()) {
-    return Return(
-        absl::InvalidArgumentError(absl::StrCat("Rank ", root, " cannot be the root: there are ",
-                                                membership.members.size(), " members.")),
-        error);
+    return Return(absl::InvalidArgumentError(
+                      absl::StrCat("Rank ", root, " cannot be the root: the job has ",
+                                   basin::CountOf(membership.members.size(), "member"), ".")),
+                  error);
   }
   const basin::WorkerId& source = membership.members[root];
   const absl::Status status =

@@ -555,7 +555,13 @@ TEST(Pause, ThoseWhoWaitAreToldWhyAndWhenItIsOver) {
   t.b.Restart();
   t.b.Connect();
   EXPECT_EQ(of_pause(t.b), 2);
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    EXPECT_THAT(worker->Last<HeldUp>().text, HasSubstr("(missing: c; not ready yet: b)"));
+  }
   t.b.Ready();
+  for (TestWorker* worker : {&t.a, &t.b}) {
+    EXPECT_THAT(worker->Last<HeldUp>().text, HasSubstr("(missing: c)"));
+  }
   t.c.Restart();
   t.c.Connect();
   t.c.Ready();

@@ -138,7 +138,7 @@ TEST(Admission, LanesTensorsAndBytesAreBounded) {
   Cluster t(Settings(1, 1, 1), config);
   TestWorker& a = t.Join("a");
   a.Register({Tensor("x")}, "second");
-  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("1 lanes, which is its limit"));
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("1 lane, which is its limit"));
   a.Register({Tensor("large", 3)});
   EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("more than 1048576 bytes"));
   a.Register({{"huge", DType::kF32, {uint64_t{1} << 60}}});
@@ -162,7 +162,7 @@ TEST(Admission, WhatNoHelloCouldTellIsNotRegistered) {
       a.Last<Rejected>().error.text,
       HasSubstr("lane model: with tensor tensor536 as f32[65536] the hello of a worker that "
                 "comes back could have 100076 bytes for "));
-  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("1 lanes and 10 workers, and 100000 is"));
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("1 lane and 10 workers, and 100000 is"));
   const size_t tensors = a.lane().tensors.size();
   EXPECT_GT(tensors, 500u);
   EXPECT_LT(tensors, 1000u);

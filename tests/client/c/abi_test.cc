@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -802,6 +804,16 @@ class Said {
     auto* said = static_cast<Said*>(user);
     const std::lock_guard<std::mutex> lock(said->mutex_);
     said->lines_.emplace_back(message);
+    said->changed_.notify_all();
+  }
+  // Returns when a line has this text, or false after a minute.
+  bool Await(const std::string& text) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::minutes(1), [&] {
+      return std::any_of(lines_.begin(), lines_.end(), [&](const std::string& line) {
+        return line.find(text) != std::string::npos;
+      });
+    });
   }
   std::vector<std::string> lines() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -810,6 +822,7 @@ class Said {
 
  private:
   std::mutex mutex_;
+  std::condition_variable changed_;
   std::vector<std::string> lines_;
 };
 
@@ -822,9 +835,30 @@ TEST_F(Abi, TheLogSaysWhatChangesAndNothingElse) {
     ASSERT_EQ(basin_leave(t.worker, t.failure.out()), BASIN_OK) << t.failure.message();
   }
   const auto lines = said.lines();
-  EXPECT_THAT(lines, Contains(HasSubstr("rank 0 of 1 members")));
+  EXPECT_THAT(lines, Contains(HasSubstr("rank 0 of 1 member,")));
   EXPECT_THAT(lines, Contains(HasSubstr("has left the job")));
   EXPECT_EQ(lines.size(), 2u) << testing::PrintToString(lines);
+}
+
+// With the default level, under which only warnings are logged.
+TEST(Pause, ItsBeginAndItsEndAreWarnings) {
+  const AggregatorProcess aggregator(program, "127.0.0.1:0", {"--round-late-warning=10ms"});
+  Said said;
+  Trainer a(aggregator.address(), "w0", 2, {}, Said::Take, &said);
+  {
+    Trainer b(aggregator.address(), "w1", 2);
+    ASSERT_EQ(a.AwaitMember(), BASIN_OK) << a.failure.message();
+    ASSERT_EQ(b.AwaitMember(), BASIN_OK) << b.failure.message();
+  }
+  a.Push(1);
+  a.Commit();
+  EXPECT_TRUE(said.Await("is paused")) << testing::PrintToString(said.lines());
+  Trainer b(aggregator.address(), "w1", 2);
+  ASSERT_EQ(b.AwaitMember(), BASIN_OK) << b.failure.message();
+  b.Push(2);
+  b.Commit();
+  EXPECT_EQ(a.Wait(), BASIN_OK) << a.failure.message();
+  EXPECT_TRUE(said.Await("The job continues.")) << testing::PrintToString(said.lines());
 }
 
 TEST(Away, AnAggregatorThatIsNotThereIsToldWithItsAddress) {
