@@ -13,11 +13,23 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "aggregator/core/event.h"
 #include "proto/vocabulary/messages.h"
 
 namespace basin::aggregator {
+
+// A frame of a result or a value that the runner keeps, because it may be sent again or waits for a
+// stream. Given by Delivery, and never 0.
+using FrameId = uint64_t;
+
+// The streams that a frame is to be sent on. Filled in by Delivery (delivery.h); empty before.
+struct Route {
+  ChunkRange range;  // Of a result: the chunks of this frame.
+  std::vector<StreamId> streams;
+  FrameId frame = 0;  // To keep the frame under, until ForgetFrames; 0: it is not kept.
+};
 
 struct Send {
   SessionId session = 0;
@@ -81,14 +93,16 @@ struct Reduce {
   std::vector<uint32_t> skipped;
 };
 
-// Send held result chunks to these sessions.
+// Send held result chunks to these sessions, in one frame per route.
 struct Publish {
   JobId job = 0;
   LaneIndex lane = 0;
   RoundNumber round = 0;
   Ballot ballot;
   ChunkRange range;
+  uint64_t bytes = 0;  // Of the chunks.
   std::vector<SessionId> sessions;
+  std::vector<Route> routes = {};
 };
 
 // Everyone has these result chunks: free them.
@@ -107,7 +121,19 @@ struct RelayResult {
   RoundNumber round = 0;
   Ballot ballot;
   ChunkRange range;
+  uint64_t bytes = 0;
   std::vector<SessionId> sessions;
+  Route route = {};
+};
+
+// The session has these result chunks. Delivery acts on it; a runner has nothing to do.
+struct ResultsTaken {
+  SessionId session = 0;
+  JobId job = 0;
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  std::vector<ChunkRange> ranges;
 };
 
 // Everything that is still held for the round can be freed.
@@ -126,6 +152,7 @@ struct RelayValue {
   uint32_t count = 0;
   std::vector<SessionId> sessions;
   bool cache = false;
+  Route route = {};
 };
 
 // Send value chunks that are kept, as one frame.
@@ -135,6 +162,7 @@ struct SendValue {
   uint32_t first = 0;
   uint32_t count = 0;
   SessionId session = 0;
+  Route route = {};
 };
 
 // Free every chunk of the value that is kept.
@@ -142,6 +170,34 @@ struct DropValue {
   JobId job = 0;
   ValueKey key;
 };
+
+// ---- of Delivery
+
+// The data stream belongs to a session, so the worker may send on it.
+struct AcceptStream {
+  StreamId stream = 0;
+  SessionId session = 0;
+  JobId job = 0;
+};
+
+// Close a data stream at once. OK: its session is over.
+struct CloseStream {
+  StreamId stream = 0;
+  absl::Status why;
+};
+
+// Send a frame that was kept.
+struct SendFrame {
+  FrameId frame = 0;
+  StreamId stream = 0;
+};
+
+// Nobody will be sent these frames any more.
+struct ForgetFrames {
+  std::vector<FrameId> frames;
+};
+
+// ---- of the coordinator again
 
 // Write the members of a new generation down; report StateSaved. Nobody is told before that.
 struct SaveState {
@@ -219,8 +275,9 @@ struct Note {
 struct Drained {};
 
 using Action = std::variant<Send, SendAll, EndSession, KeepChunks, DiscardChunks, StartAttempt,
-                            Reduce, Publish, ReleaseResult, RelayResult, EndRound, RelayValue,
-                            SendValue, DropValue, SaveState, Note, Drained>;
+                            Reduce, Publish, ReleaseResult, RelayResult, ResultsTaken, EndRound,
+                            RelayValue, SendValue, DropValue, AcceptStream, CloseStream, SendFrame,
+                            ForgetFrames, SaveState, Note, Drained>;
 
 }  // namespace basin::aggregator
 

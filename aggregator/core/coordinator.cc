@@ -34,6 +34,11 @@ const Job* Coordinator::FindJob(const JobName& name) const {
   return it == by_name_.end() ? nullptr : &jobs_.at(it->second);
 }
 
+std::optional<JobId> Coordinator::JobOf(SessionId session) const {
+  const auto it = sessions_.find(session);
+  return it == sessions_.end() ? std::nullopt : it->second.job;
+}
+
 template <typename F>
 std::optional<JobId> Coordinator::OnWorker(SessionId session, F&& take) {
   const auto it = sessions_.find(session);

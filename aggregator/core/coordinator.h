@@ -44,6 +44,8 @@ class Coordinator {
   // For status, tests and checkers.
   const Job* FindJob(const JobName& name) const;
   const std::map<JobId, Job>& jobs() const { return jobs_; }
+  // The job of an open session, once it has said hello.
+  std::optional<JobId> JobOf(SessionId session) const;
   uint64_t reserved_bytes() const { return memory_.reserved; }
   const Config& config() const { return config_; }
   bool draining() const { return draining_; }

@@ -22,6 +22,9 @@ namespace basin::aggregator {
 // A session as the runner names it. Never used for two sessions.
 using SessionId = uint64_t;
 
+// A data stream of a session, as the runner names it. Never used for two streams, and never 0.
+using StreamId = uint64_t;
+
 // A job inside one Coordinator, given by it.
 using JobId = uint32_t;
 

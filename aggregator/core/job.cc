@@ -224,6 +224,8 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
                 !lane.round->Has(slot)) {
               return;  // Of a round that has its verdict.
             }
+            scope.actions.push_back(
+                ResultsTaken{*worker.session, id_, ack.lane, ack.round, ack.ballot, ack.ranges});
             lane.round->TakeResultAck(ScopeOf(scope, ack.lane), slot, ack);
             AdvanceLane(scope, ack.lane);
           },

@@ -325,6 +325,9 @@ class Round {
   void TellPrepared(const RoundScope& scope, RoundMember& member);
   bool MayStage(const RoundScope& scope, const RoundMember& member) const;
   void Publish(const RoundScope& scope, const ChunkRange& range);
+  // Held result chunks for one session.
+  aggregator::Publish PublishTo(SessionId session, const RoundScope& scope,
+                                const ChunkRange& range) const;
   void PublishMissing(const RoundScope& scope, RoundMember& member);
   void Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat);
   bool ValueIsLost() const;

@@ -25,7 +25,8 @@ void Add(std::optional<uint64_t>& total, const std::optional<uint64_t>& count) {
 }  // namespace
 
 void Round::Publish(const RoundScope& scope, const ChunkRange& range) {
-  aggregator::Publish publish{scope.job, scope.lane, number_, ballot_, range, {}};
+  aggregator::Publish publish{
+      scope.job, scope.lane, number_, ballot_, range, scope.layout.RangeBytes(range), {}};
   publish.sessions.reserve(receivers_);
   for (const RoundMember& member : members_) {
     if (!Receives(member)) continue;
@@ -35,6 +36,12 @@ void Round::Publish(const RoundScope& scope, const ChunkRange& range) {
     }
   }
   if (!publish.sessions.empty()) scope.actions.push_back(std::move(publish));
+}
+
+aggregator::Publish Round::PublishTo(SessionId session, const RoundScope& scope,
+                                     const ChunkRange& range) const {
+  return {scope.job, scope.lane, number_, value_ballot_, range, scope.layout.RangeBytes(range),
+          {session}};
 }
 
 // Sends a member the result chunks that are held for it and that it may not have been sent.
@@ -48,8 +55,7 @@ void Round::PublishMissing(const RoundScope& scope, RoundMember& member) {
     if (scope.layout.TensorOf(flat) < seen) missing.Add(flat);
   }
   for (const ChunkRange& range : missing.Take()) {
-    scope.actions.push_back(aggregator::Publish{
-        scope.job, scope.lane, number_, value_ballot_, range, {*worker.session}});
+    scope.actions.push_back(PublishTo(*worker.session, scope, range));
   }
 }
 
@@ -63,8 +69,7 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
     if (chunks_[flat] == ChunkState::kReduced && !member.acked.Test(flat)) missing.Add(flat);
   }
   for (const ChunkRange& range : missing.Take()) {
-    scope.actions.push_back(aggregator::Publish{
-        scope.job, scope.lane, number_, value_ballot_, range, {*worker.session}});
+    scope.actions.push_back(PublishTo(*worker.session, scope, range));
   }
   if (phase_ != RoundPhase::kPrepared || member.told_prepared) return;
   member.progress = scope.now;
@@ -325,8 +330,7 @@ void Round::TakeNeed(const RoundScope& scope, Slot slot, const Need& need) {
     }
   }
   for (const ChunkRange& range : held.Take()) {
-    scope.actions.push_back(aggregator::Publish{
-        scope.job, scope.lane, number_, value_ballot_, range, {*worker.session}});
+    scope.actions.push_back(PublishTo(*worker.session, scope, range));
   }
   AskSupply(scope);
 }
@@ -388,7 +392,7 @@ void Round::TakeSupply(const RoundScope& scope, Slot slot, const FrameReceived& 
     wanted->second.relayed = true;
     wanting.insert(wanted->second.by.begin(), wanted->second.by.end());
   }
-  RelayResult relay{scope.job, scope.lane, number_, value_ballot_, frame.range, {}};
+  RelayResult relay{scope.job, scope.lane, number_, value_ballot_, frame.range, frame.bytes, {}};
   for (const Slot slot : wanting) {
     const Worker& worker = scope.workers[slot];
     if (worker.connected()) relay.sessions.push_back(*worker.session);

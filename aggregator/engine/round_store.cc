@@ -105,20 +105,17 @@ void RoundStore::Hold(const Reduction& reduction) {
   }
 }
 
-std::vector<OutgoingFrame> RoundStore::ResultFrames(LaneIndex lane, RoundNumber round,
-                                                    const ChunkRange& range, uint32_t most) const {
-  std::vector<OutgoingFrame> frames;
+std::optional<OutgoingFrame> RoundStore::FrameOf(LaneIndex lane, RoundNumber round,
+                                                 const ChunkRange& range) const {
+  if (terms_ == nullptr) return std::nullopt;
+  OutgoingFrame frame{ResultFrame{lane, round, terms_->ballot, range}, {}, {}};
   for (uint32_t i = 0; i < range.count; ++i) {
     const auto found = results_.find(PlaceOf(range.tensor, range.first + i));
-    if (found == results_.end()) return {};
-    if (i % most == 0) {
-      const ChunkRange part{range.tensor, range.first + i, std::min(most, range.count - i)};
-      frames.push_back({ResultFrame{lane, round, terms_->ballot, part}, {}, {}});
-    }
-    frames.back().digests.push_back(found->second.digest);
-    frames.back().payload.Append(found->second.part);
+    if (found == results_.end()) return std::nullopt;
+    frame.digests.push_back(found->second.digest);
+    frame.payload.Append(found->second.part);
   }
-  return frames;
+  return frame;
 }
 
 bool RoundStore::Release(const Ballot& ballot, const ChunkRange& range) {

@@ -42,9 +42,9 @@ class RoundStore {
   // REQUIRES: the reduction did not fail.
   void Hold(const Reduction& reduction);
 
-  // Frames of at most `most` chunks with the results in `range`. Empty when one is not here.
-  std::vector<OutgoingFrame> ResultFrames(LaneIndex lane, RoundNumber round,
-                                          const ChunkRange& range, uint32_t most) const;
+  // A frame with the results in `range`, or nothing when one of them is not here.
+  std::optional<OutgoingFrame> FrameOf(LaneIndex lane, RoundNumber round,
+                                       const ChunkRange& range) const;
   bool Release(const Ballot& ballot, const ChunkRange& range);
 
   const std::shared_ptr<const AttemptTerms>& terms() const { return terms_; }

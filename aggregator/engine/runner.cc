@@ -12,10 +12,6 @@
 namespace basin::aggregator {
 namespace {
 
-// A process that ends closes all its connections within some milliseconds of each other; a network
-// that breaks leaves some of them open.
-constexpr absl::Duration kSettle = absl::Milliseconds(10);
-
 // Our own broken invariant: core and runner disagree about what is held.
 void Require(bool condition) {
   if (!condition) std::abort();
@@ -44,88 +40,66 @@ uint64_t WireChunkBytesOf(const IncomingFrame& frame) {
   return contribution == nullptr ? kChunkBytes : WireChunkBytes(contribution->wire_dtype);
 }
 
+Config WithLimits(Config config) {
+  config.max_streams = kMaxStreams;
+  return config;
+}
+
 }  // namespace
 
 Runner::Runner(Config config, RunnerDependencies dependencies, absl::Time start)
-    : dependencies_(std::move(dependencies)), core_(std::move(config), start), now_(start) {}
+    : dependencies_(std::move(dependencies)),
+      core_(WithLimits(std::move(config)), start),
+      now_(start) {}
 
 // ---- what happened
 
 void Runner::Step(const Event& event, absl::Time now) {
-  now_ = now;
-  actions_.clear();
   core_.Step(event, now, actions_);
+  CarryOut(now);
+}
+
+void Runner::CarryOut(absl::Time now) {
+  now_ = now;
   for (const Action& action : actions_) {
     std::visit([this](const auto& what) { Do(what); }, action);
   }
-  if (job_ended_) ForgetJobs();
-  job_ended_ = false;
+  actions_.clear();
+  if (std::exchange(job_ended_, false)) ForgetJobs();
 }
 
 void Runner::SessionOpened(SessionId session, absl::Time now) {
-  SessionShell& shell = sessions_[session];
+  SessionToken token = 0;
   do {
-    shell.token = dependencies_.new_token();
-  } while (!by_token_.emplace(shell.token, session).second);
-  Step(basin::aggregator::SessionOpened{session, shell.token}, now);
+    token = dependencies_.new_token();
+  } while (core_.delivery().SessionOf(token).has_value());
+  Step(basin::aggregator::SessionOpened{session, token}, now);
 }
 
 void Runner::MessageReceived(SessionId session, ToAggregator message, uint64_t bytes,
                              absl::Time now) {
-  const auto found = sessions_.find(session);
-  if (found == sessions_.end()) return;
-  SessionShell& shell = found->second;
-  // A session is of the job that it named first; the core refuses another hello.
-  if (const auto* hello = std::get_if<Hello>(&message); hello != nullptr && shell.job.empty()) {
-    shell.job = hello->job;
-  }
-  if (const auto* ack = std::get_if<ResultAck>(&message)) Acknowledge(shell, *ack);
   Step(basin::aggregator::MessageReceived{session, std::move(message)}, now);
-  if (sessions_.count(session) > 0) dependencies_.transport->Consumed(session, bytes);
+  dependencies_.transport->Consumed(session, bytes);
 }
 
 void Runner::SessionClosed(SessionId session, std::string ended, absl::Time now) {
-  const auto found = sessions_.find(session);
-  if (found == sessions_.end() || found->second.closed) return;
-  found->second.closed = true;
-  found->second.ended = std::move(ended);
-  by_token_.erase(found->second.token);
-  settling_.emplace_back(now + kSettle, session);
+  core_.CloseSession(session, std::move(ended), now, actions_);
+  CarryOut(now);
 }
 
 void Runner::StreamOpened(StreamId stream, SessionToken token, absl::Time now) {
-  now_ = now;
-  const auto owner = by_token_.find(token);
-  if (owner == by_token_.end()) {
-    dependencies_.transport->CloseStream(
-        stream, absl::NotFoundError(
-                    "The session that this data stream names is over or never was. Open a session "
-                    "first and present the token of its welcome."));
-    return;
-  }
-  SessionShell& session = sessions_.at(owner->second);
-  if (session.streams.size() >= kMaxStreams) {
-    dependencies_.transport->CloseStream(
-        stream, absl::ResourceExhaustedError(absl::StrCat(
-                    "The session of job ", session.job, " has ", session.streams.size(),
-                    " data streams, which is the limit. Close those that are not used.")));
-    return;
-  }
-  streams_[stream] = {owner->second, 0};
-  session.streams.push_back(stream);
-  dependencies_.transport->AcceptStream(stream);
-  for (const Frame& frame : std::exchange(session.waiting, {})) {
-    dependencies_.transport->Send({Place(session, frame)}, *frame);
-  }
+  core_.OpenStream(stream, token, actions_);
+  CarryOut(now);
 }
 
 void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now) {
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return;
-  const SessionId session = found->second.session;
-  const absl::StatusOr<ChunkDigests> digests = DigestsOf(sessions_.at(session), frame);
+  const auto [session, job] = found->second;
+  const absl::StatusOr<ChunkDigests> digests = DigestsOf(job, frame);
   if (!digests.ok()) {
-    EndStream(stream, digests.status());
+    dependencies_.transport->CloseStream(stream, digests.status());
+    StreamClosed(stream, now);
     return;
   }
   frame_ = &frame;
@@ -148,32 +122,14 @@ void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now)
   }
   frame_ = nullptr;
   digests_ = nullptr;
-  if (streams_.count(stream) > 0) dependencies_.transport->Consumed(stream, frame.bytes);
+  dependencies_.transport->Consumed(stream, frame.bytes);
 }
 
 void Runner::StreamClosed(StreamId stream, absl::Time now) {
-  now_ = now;
-  const auto found = streams_.find(stream);
-  if (found == streams_.end()) return;
-  SessionShell& session = sessions_.at(found->second.session);
-  streams_.erase(found);
-  session.streams.erase(std::find(session.streams.begin(), session.streams.end(), stream));
-  if (session.closed) return;
-  // What was sent on it and is not acknowledged goes out again, in the same order.
-  std::vector<Frame> again;
-  auto& sent = session.unacknowledged;
-  for (const SentResult& result : sent) {
-    if (result.stream == stream) again.push_back(result.frame);
-  }
-  sent.erase(std::remove_if(sent.begin(), sent.end(),
-                            [&](const SentResult& result) { return result.stream == stream; }),
-             sent.end());
-  counters_.results_resent += again.size();
-  for (const Frame& frame : again) {
-    if (const StreamId other = Place(session, frame); other != 0) {
-      dependencies_.transport->Send({other}, *frame);
-    }
-  }
+  streams_.erase(stream);
+  core_.LoseStream(stream, actions_);
+  counters_.results_resent = core_.delivery().resent();
+  CarryOut(now);
 }
 
 void Runner::Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Time now) {
@@ -191,34 +147,9 @@ void Runner::Saved(const StateSaved& saved, absl::Time now) { Step(saved, now); 
 
 void Runner::Command(const Event& command, absl::Time now) { Step(command, now); }
 
-void Runner::Tick(absl::Time now) {
-  Settle(now);
-  if (core_.NextDeadline() <= now) Step(aggregator::Tick{}, now);
-}
+void Runner::Tick(absl::Time now) { Step(aggregator::Tick{}, now); }
 
-// The moment after a session stream ended in which its data streams would end too, if the process
-// is gone.
-void Runner::Settle(absl::Time now) {
-  while (!settling_.empty() && settling_.front().first <= now) {
-    const SessionId session = settling_.front().second;
-    settling_.pop_front();
-    const auto found = sessions_.find(session);
-    if (found == sessions_.end()) continue;
-    const std::vector<StreamId> left = std::move(found->second.streams);
-    std::string ended = std::move(found->second.ended);
-    for (const StreamId stream : left) {
-      streams_.erase(stream);
-      dependencies_.transport->CloseStream(stream, absl::OkStatus());
-    }
-    sessions_.erase(found);
-    Step(SessionLost{session, left.empty(), std::move(ended)}, now);
-  }
-}
-
-absl::Time Runner::NextDeadline() const {
-  const absl::Time core = core_.NextDeadline();
-  return settling_.empty() ? core : std::min(core, settling_.front().first);
-}
+absl::Time Runner::NextDeadline() const { return core_.NextDeadline(); }
 
 uint64_t Runner::parked_bytes() const {
   uint64_t bytes = 0;
@@ -248,7 +179,7 @@ const kernels::TensorKey* Runner::KeyOf(const Job& job, LaneIndex lane, TensorIn
 
 // What was kept for jobs that are over.
 void Runner::ForgetJobs() {
-  const auto over = [this](JobId job) { return core_.jobs().count(job) == 0; };
+  const auto over = [this](JobId job) { return core().jobs().count(job) == 0; };
   for (auto it = keys_.begin(); it != keys_.end();) {
     it = over(it->first.first) ? keys_.erase(it) : std::next(it);
   }
@@ -260,13 +191,13 @@ void Runner::ForgetJobs() {
   }
 }
 
-absl::StatusOr<ChunkDigests> Runner::DigestsOf(const SessionShell& session,
-                                               const IncomingFrame& frame) {
+absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId id, const IncomingFrame& frame) {
   const FrameRange range = RangeOf(frame);
-  const Job* job = core_.FindJob(session.job);
-  if (job == nullptr) {
-    return absl::FailedPreconditionError("A data frame came before the session's welcome.");
+  const auto found = core().jobs().find(id);
+  if (found == core().jobs().end()) {
+    return absl::FailedPreconditionError("The job of this data stream is over.");
   }
+  const Job& job = found->second;
   std::optional<kernels::TensorKey> of_value;
   const kernels::TensorKey* key = nullptr;
   std::string name;
@@ -281,26 +212,26 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(const SessionShell& session,
     const TensorIndex tensor = contribution != nullptr
                                    ? contribution->range.tensor
                                    : std::get<ResultFrame>(frame.what).range.tensor;
-    key = KeyOf(*job, lane, tensor);
+    key = KeyOf(job, lane, tensor);
     if (key == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "A data frame of job ", session.job, " names tensor ", tensor, " of lane ", lane,
+          "A data frame of job ", job.name(), " names tensor ", tensor, " of lane ", lane,
           ", which the job does not have. Register it, and use the index that "
           "the layout gives it."));
     }
-    const TensorSpec& spec = job->lanes()[lane].layout.tensors()[tensor];
+    const TensorSpec& spec = job.lanes()[lane].layout.tensors()[tensor];
     name = spec.name;
     if (contribution != nullptr && contribution->wire_dtype != DType::kUnspecified &&
         spec.dtype != DType::kF32) {
       return absl::InvalidArgumentError(
-          absl::StrCat("A data frame of job ", session.job, " for tensor ", name, " is sent as ",
+          absl::StrCat("A data frame of job ", job.name(), " for tensor ", name, " is sent as ",
                        DTypeName(contribution->wire_dtype), ", but the tensor is ",
                        DescribeSpec(spec), ". Only f32 tensors can be sent narrower."));
     }
   }
   if (frame.contents.size() != range.count) {
     return absl::InvalidArgumentError(
-        absl::StrCat("A data frame of job ", session.job, " for tensor ", name, " claims ",
+        absl::StrCat("A data frame of job ", job.name(), " for tensor ", name, " claims ",
                      range.count, " chunks and has the bytes of ", frame.contents.size(), "."));
   }
   ChunkDigests digests;
@@ -310,98 +241,19 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(const SessionShell& session,
   if (!frame.claimed.empty() && frame.claimed != digests) {
     ++counters_.corrupt_frames;
     return absl::DataLossError(
-        absl::StrCat("The bytes of a data frame of job ", session.job, " for tensor ", name,
+        absl::StrCat("The bytes of a data frame of job ", job.name(), " for tensor ", name,
                      " are not those that were sent: a chunk's digest differs. Send them again on "
                      "another stream; if it happens often, check memory and network of the host."));
   }
   return digests;
 }
 
-void Runner::EndStream(StreamId stream, const absl::Status& why) {
-  const auto found = streams_.find(stream);
-  if (found == streams_.end()) return;
-  dependencies_.transport->CloseStream(stream, why);
-  StreamClosed(stream, now_);
-}
-
-StreamId Runner::Place(SessionShell& session, const Frame& frame) {
-  if (session.streams.empty()) {
-    session.waiting.push_back(frame);
-    return 0;
+void Runner::Send(const Route& route, OutgoingFrame frame) {
+  if (!route.streams.empty()) dependencies_.transport->Send(route.streams, frame);
+  if (std::holds_alternative<ResultFrame>(frame.what)) {
+    counters_.result_bytes += route.streams.size() * frame.payload.bytes();
   }
-  // The least loaded one; of equals, the one that was opened first.
-  const StreamId chosen = *std::min_element(
-      session.streams.begin(), session.streams.end(), [this](StreamId a, StreamId b) {
-        return streams_.at(a).unacknowledged < streams_.at(b).unacknowledged;
-      });
-  if (std::holds_alternative<ResultFrame>(frame->what)) {
-    counters_.result_bytes += frame->payload.bytes();
-    streams_.at(chosen).unacknowledged += frame->payload.bytes();
-    session.unacknowledged.push_back({frame, chosen});
-  }
-  return chosen;
-}
-
-void Runner::SendFrame(const std::vector<SessionId>& sessions, OutgoingFrame frame) {
-  const auto shared = std::make_shared<const OutgoingFrame>(std::move(frame));
-  std::vector<StreamId> streams;
-  for (const SessionId session : sessions) {
-    const auto found = sessions_.find(session);
-    if (found == sessions_.end() || found->second.closed) continue;
-    if (const StreamId stream = Place(found->second, shared); stream != 0) {
-      streams.push_back(stream);
-    }
-  }
-  if (!streams.empty()) dependencies_.transport->Send(streams, *shared);
-}
-
-void Runner::Acknowledge(SessionShell& session, const ResultAck& ack) {
-  auto& sent = session.unacknowledged;
-  sent.erase(
-      std::remove_if(
-          sent.begin(), sent.end(),
-          [&](const SentResult& result) {
-            const auto& frame = std::get<ResultFrame>(result.frame->what);
-            if (frame.lane != ack.lane || frame.round != ack.round || frame.ballot != ack.ballot) {
-              return false;
-            }
-            const bool covered =
-                std::any_of(ack.ranges.begin(), ack.ranges.end(),
-                            [&](const ChunkRange& range) { return Covers(range, frame.range); });
-            if (covered) {
-              streams_.at(result.stream).unacknowledged -= result.frame->payload.bytes();
-            }
-            return covered;
-          }),
-      sent.end());
-}
-
-// Results of a round that is over, or of attempts below a ballot, are not sent again.
-void Runner::ForgetResults(const RoundKey& key, const Ballot* below) {
-  const auto of_no_use = [&](const OutgoingFrame& outgoing) {
-    const auto* frame = std::get_if<ResultFrame>(&outgoing.what);
-    return frame != nullptr && frame->lane == std::get<1>(key) &&
-           frame->round == std::get<2>(key) && (below == nullptr || frame->ballot < *below);
-  };
-  const auto job = core_.jobs().find(std::get<0>(key));
-  for (auto& [id, session] : sessions_) {
-    if (job != core_.jobs().end() && session.job != job->second.name()) continue;
-    auto& sent = session.unacknowledged;
-    sent.erase(std::remove_if(sent.begin(), sent.end(),
-                              [&](const SentResult& result) {
-                                if (!of_no_use(*result.frame)) return false;
-                                const auto stream = streams_.find(result.stream);
-                                if (stream != streams_.end()) {
-                                  stream->second.unacknowledged -= result.frame->payload.bytes();
-                                }
-                                return true;
-                              }),
-               sent.end());
-    auto& waiting = session.waiting;
-    waiting.erase(std::remove_if(waiting.begin(), waiting.end(),
-                                 [&](const Frame& frame) { return of_no_use(*frame); }),
-                  waiting.end());
-  }
+  if (route.frame != 0) kept_.emplace(route.frame, std::move(frame));
 }
 
 OutgoingFrame Runner::PartOfFrame(uint32_t skip, uint32_t count) const {
@@ -417,33 +269,14 @@ OutgoingFrame Runner::PartOfFrame(uint32_t skip, uint32_t count) const {
 // ---- actions
 
 void Runner::Do(const basin::aggregator::Send& send) {
-  const auto found = sessions_.find(send.session);
-  if (found == sessions_.end() || found->second.closed) return;
   dependencies_.transport->Send({send.session}, send.message);
 }
 
-void Runner::Do(const SendAll& send) {
-  std::vector<SessionId> open;
-  for (const SessionId session : send.sessions) {
-    const auto found = sessions_.find(session);
-    if (found != sessions_.end() && !found->second.closed) open.push_back(session);
-  }
-  if (!open.empty()) dependencies_.transport->Send(open, send.message);
-}
+void Runner::Do(const SendAll& send) { dependencies_.transport->Send(send.sessions, send.message); }
 
 void Runner::Do(const EndSession& end) {
-  const auto found = sessions_.find(end.session);
-  if (found == sessions_.end()) return;
-  if (!found->second.closed) {
-    dependencies_.transport->Send({end.session}, Ended{end.error});
-    dependencies_.transport->CloseSession(end.session);
-  }
-  for (const StreamId stream : found->second.streams) {
-    streams_.erase(stream);
-    dependencies_.transport->CloseStream(stream, absl::OkStatus());
-  }
-  by_token_.erase(found->second.token);
-  sessions_.erase(found);
+  dependencies_.transport->Send({end.session}, Ended{end.error});
+  dependencies_.transport->CloseSession(end.session);
 }
 
 void Runner::Do(const KeepChunks& keep) {
@@ -458,9 +291,7 @@ void Runner::Do(const DiscardChunks& discard) {
 }
 
 void Runner::Do(const StartAttempt& start) {
-  const RoundKey key{start.job, start.lane, start.round};
-  ForgetResults(key, &start.ballot);
-  rounds_[key].Start(start);
+  rounds_[{start.job, start.lane, start.round}].Start(start);
 }
 
 void Runner::Do(const Reduce& reduce) {
@@ -469,7 +300,7 @@ void Runner::Do(const Reduce& reduce) {
   Require(reduction != nullptr);
   // The step that asked for it may have ended the lane as well: a loss that completes a chunk of
   // one lane can send the job into recovery for another. Nobody waits for its result then.
-  const Job& job = core_.jobs().at(reduce.job);
+  const Job& job = core().jobs().at(reduce.job);
   const kernels::TensorKey* key = KeyOf(job, reduce.lane, reduce.range.tensor);
   if (key == nullptr) return;
   reduction->tensor = job.lanes()[reduce.lane].layout.tensors()[reduce.range.tensor];
@@ -480,11 +311,12 @@ void Runner::Do(const Reduce& reduce) {
 void Runner::Do(const Publish& publish) {
   const auto round = rounds_.find({publish.job, publish.lane, publish.round});
   Require(round != rounds_.end());
-  const uint32_t most = static_cast<uint32_t>(core_.config().frame_bytes / kChunkBytes);
-  std::vector<OutgoingFrame> frames =
-      round->second.ResultFrames(publish.lane, publish.round, publish.range, most);
-  Require(!frames.empty());
-  for (OutgoingFrame& frame : frames) SendFrame(publish.sessions, std::move(frame));
+  for (const Route& route : publish.routes) {
+    std::optional<OutgoingFrame> frame =
+        round->second.FrameOf(publish.lane, publish.round, route.range);
+    Require(frame.has_value());
+    Send(route, *std::move(frame));
+  }
 }
 
 void Runner::Do(const ReleaseResult& release) {
@@ -497,14 +329,10 @@ void Runner::Do(const RelayResult& relay) {
   Require(frame != nullptr && Covers(frame->range, relay.range));
   OutgoingFrame part = PartOfFrame(relay.range.first - frame->range.first, relay.range.count);
   part.what = ResultFrame{relay.lane, relay.round, relay.ballot, relay.range};
-  SendFrame(relay.sessions, std::move(part));
+  Send(relay.route, std::move(part));
 }
 
-void Runner::Do(const EndRound& end) {
-  const RoundKey key{end.job, end.lane, end.round};
-  ForgetResults(key, nullptr);
-  rounds_.erase(key);
-}
+void Runner::Do(const EndRound& end) { rounds_.erase({end.job, end.lane, end.round}); }
 
 void Runner::Do(const RelayValue& relay) {
   const auto* frame = frame_ == nullptr ? nullptr : std::get_if<ValueFrame>(&frame_->what);
@@ -522,7 +350,7 @@ void Runner::Do(const RelayValue& relay) {
           part.digests[i]};
     }
   }
-  SendFrame(relay.sessions, std::move(part));
+  Send(relay.route, std::move(part));
 }
 
 void Runner::Do(const SendValue& send) {
@@ -536,10 +364,34 @@ void Runner::Do(const SendValue& send) {
     frame.digests.push_back(chunk->second.digest);
     frame.payload.Append(chunk->second.part);
   }
-  SendFrame({send.session}, std::move(frame));
+  Send(send.route, std::move(frame));
 }
 
 void Runner::Do(const DropValue& drop) { values_.erase(IdOf(drop.job, drop.key)); }
+
+void Runner::Do(const aggregator::AcceptStream& accept) {
+  streams_[accept.stream] = {accept.session, accept.job};
+  dependencies_.transport->AcceptStream(accept.stream);
+}
+
+void Runner::Do(const aggregator::CloseStream& close) {
+  streams_.erase(close.stream);
+  dependencies_.transport->CloseStream(close.stream, close.why);
+}
+
+void Runner::Do(const SendFrame& send) {
+  const auto kept = kept_.find(send.frame);
+  Require(kept != kept_.end());
+  const OutgoingFrame& frame = kept->second;
+  dependencies_.transport->Send({send.stream}, frame);
+  if (std::holds_alternative<ResultFrame>(frame.what)) {
+    counters_.result_bytes += frame.payload.bytes();
+  }
+}
+
+void Runner::Do(const ForgetFrames& forget) {
+  for (const FrameId frame : forget.frames) kept_.erase(frame);
+}
 
 void Runner::Do(const SaveState& save) { dependencies_.save(save); }
 

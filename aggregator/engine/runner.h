@@ -4,10 +4,8 @@
 // core's actions out. It knows no thread, lock or clock; the engine calls it from its loop, tests
 // call it step by step.
 //
-// What it adds to the core is what the core leaves to a runner: it finds out whose digests a
-// frame's contents give, holds payloads by reference, chooses the data stream for a frame, sends
-// again what a lost stream had not delivered, and tells a process that ended from a connection that
-// broke.
+// It finds out whose digests a frame's contents give, and holds payloads by reference. It decides
+// nothing.
 //
 // Thread contract: one thread.
 // Failure: what a peer does wrong closes its connection with a status that says what; an action of
@@ -17,7 +15,6 @@
 #define BASIN_AGGREGATOR_ENGINE_RUNNER_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -29,7 +26,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "aggregator/core/coordinator.h"
+#include "aggregator/core/aggregator.h"
 #include "aggregator/engine/frame.h"
 #include "aggregator/engine/reduction.h"
 #include "aggregator/engine/round_store.h"
@@ -92,33 +89,20 @@ class Runner {
   absl::Time NextDeadline() const;
 
   // ---- for status and metrics
-  const Coordinator& core() const { return core_; }
+  const Coordinator& core() const { return core_.coordinator(); }
   const RunnerCounters& counters() const { return counters_; }
   uint64_t parked_bytes() const;  // Contributions that wait to be reduced.
   uint64_t result_bytes() const;  // Results that somebody may still want.
-  size_t sessions() const { return sessions_.size(); }
-  size_t streams() const { return streams_.size(); }
+  size_t sessions() const { return core_.delivery().sessions(); }
+  size_t streams() const { return core_.delivery().streams(); }
 
  private:
   using RoundKey = std::tuple<JobId, LaneIndex, RoundNumber>;
-  using Frame = std::shared_ptr<const OutgoingFrame>;
 
-  struct Stream {
+  // Whose frames a data stream brings.
+  struct Origin {
     SessionId session = 0;
-    uint64_t unacknowledged = 0;  // Payload bytes of results sent on it.
-  };
-  struct SentResult {
-    Frame frame;
-    StreamId stream = 0;
-  };
-  struct SessionShell {
-    SessionToken token = 0;
-    JobName job;  // Once it has said hello.
-    std::vector<StreamId> streams;
-    std::vector<SentResult> unacknowledged;
-    std::vector<Frame> waiting;  // No stream is open.
-    bool closed = false;         // The session stream has ended; its settling is awaited.
-    std::string ended;           // Why the transport ended it.
+    JobId job = 0;
   };
   struct ChunkOfValue {
     PayloadPart part;
@@ -132,6 +116,7 @@ class Runner {
   }
 
   void Step(const Event& event, absl::Time now);
+  void CarryOut(absl::Time now);
   void Do(const basin::aggregator::Send& send);
   void Do(const SendAll& send);
   void Do(const EndSession& end);
@@ -142,36 +127,35 @@ class Runner {
   void Do(const Publish& publish);
   void Do(const ReleaseResult& release);
   void Do(const RelayResult& relay);
+  void Do(const ResultsTaken&) {}
   void Do(const EndRound& end);
   void Do(const RelayValue& relay);
   void Do(const SendValue& send);
   void Do(const DropValue& drop);
+  void Do(const aggregator::AcceptStream& accept);
+  void Do(const aggregator::CloseStream& close);
+  void Do(const SendFrame& send);
+  void Do(const ForgetFrames& forget);
   void Do(const SaveState& save);
   void Do(const Note& note);
   void Do(const Drained& drained);
 
   // The digests of an incoming frame, or why the stream that brought it must end.
-  absl::StatusOr<ChunkDigests> DigestsOf(const SessionShell& session, const IncomingFrame& frame);
+  absl::StatusOr<ChunkDigests> DigestsOf(JobId job, const IncomingFrame& frame);
   const kernels::TensorKey* KeyOf(const Job& job, LaneIndex lane, TensorIndex tensor);
   void ForgetJobs();
-  void EndStream(StreamId stream, const absl::Status& why);
-  void SendFrame(const std::vector<SessionId>& sessions, OutgoingFrame frame);
-  // Chooses a stream and remembers the frame until it is acknowledged; 0: it waits for a stream.
-  StreamId Place(SessionShell& session, const Frame& frame);
-  void Acknowledge(SessionShell& session, const ResultAck& ack);
-  void ForgetResults(const RoundKey& key, const Ballot* below);
-  void Settle(absl::Time now);
+  // Sends a frame on its route, and keeps it where the route says so.
+  void Send(const Route& route, OutgoingFrame frame);
   // Chunks [first, first + count) of the frame of this Step, as a frame of their own.
   OutgoingFrame PartOfFrame(uint32_t skip, uint32_t count) const;
 
   const RunnerDependencies dependencies_;
-  Coordinator core_;
+  Aggregator core_;
   absl::Time now_;
   RunnerCounters counters_;
 
-  std::map<SessionId, SessionShell> sessions_;
-  std::map<SessionToken, SessionId> by_token_;
-  absl::flat_hash_map<StreamId, Stream> streams_;
+  absl::flat_hash_map<StreamId, Origin> streams_;  // Those that are accepted.
+  absl::flat_hash_map<FrameId, OutgoingFrame> kept_;
   std::map<RoundKey, RoundStore> rounds_;
   std::map<ValueId, Value> values_;
   // Hashed once per name; a new run of a job may give an index to another name.
@@ -180,7 +164,6 @@ class Runner {
     kernels::TensorKey key{""};
   };
   std::map<std::pair<JobId, LaneIndex>, std::vector<NamedKey>> keys_;
-  std::deque<std::pair<absl::Time, SessionId>> settling_;  // In order of time.
 
   std::vector<Action> actions_;            // Of the Step in progress; kept for its memory.
   const IncomingFrame* frame_ = nullptr;   // Of the Step in progress.

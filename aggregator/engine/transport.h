@@ -25,8 +25,6 @@
 
 namespace basin::aggregator {
 
-using StreamId = uint64_t;
-
 class Transport {
  public:
   virtual ~Transport() = default;

@@ -123,6 +123,12 @@ void AggregatorProcess::CarryOut(const aggregator::Action& action) {
             const uint64_t content = values_[{send.key.lane, send.key.tensor, send.key.version}];
             send_frame({send.session}, ValueFrame{send.key, send.first, send.count, content});
           },
+          // The network of a scenario has its own delivery.
+          [](const aggregator::ResultsTaken&) {},
+          [](const aggregator::AcceptStream&) {},
+          [](const aggregator::CloseStream&) {},
+          [](const aggregator::SendFrame&) {},
+          [](const aggregator::ForgetFrames&) {},
           [&](const aggregator::DropValue& drop) {
             values_.erase({drop.key.lane, drop.key.tensor, drop.key.version});
           },

@@ -29,6 +29,14 @@ bool Covers(const ChunkRange& outer, const ChunkRange& inner) {
          inner.first + inner.count <= outer.first + outer.count;
 }
 
+// Data streams have the numbers of their connections, and none is 0.
+aggregator::StreamId StreamOf(ConnectionId connection) {
+  return aggregator::StreamId{connection} + 1;
+}
+ConnectionId ConnectionOf(aggregator::StreamId stream) {
+  return static_cast<ConnectionId>(stream - 1);
+}
+
 }  // namespace
 
 AggregatorProcess::AggregatorProcess(World& world, uint32_t index, aggregator::Config config)
@@ -39,7 +47,7 @@ AggregatorProcess::AggregatorProcess(World& world, uint32_t index, aggregator::C
 
 std::string AggregatorProcess::name() const { return absl::StrCat("agg", index_); }
 
-const aggregator::Job* AggregatorProcess::job() const { return core_.FindJob(kJobName); }
+const aggregator::Job* AggregatorProcess::job() const { return core().FindJob(kJobName); }
 
 // ---- what happens to it
 
@@ -56,79 +64,34 @@ void AggregatorProcess::TakeOpen(ConnectionId id, const OpenRequest& request) {
   connection.aggregator_open = true;
   if (connection.stream == kSessionStream) {
     connection.session = ++next_session_;
-    SessionShell& session = sessions_[connection.session];
-    session.control = id;
-    session.token = world_.random.Next();
+    sessions_[connection.session] = id;
     world_.network.SendDown(id, OpenAccepted{});
-    Step(aggregator::SessionOpened{connection.session, session.token});
-    return;
+    return Step(aggregator::SessionOpened{connection.session, world_.random.Next()});
   }
-  for (auto& [number, session] : sessions_) {
-    if (session.token != request.token || session.lost) continue;
-    connection.session = number;
-    session.streams.push_back(id);
-    world_.network.SendDown(id, OpenAccepted{});
-    for (ResultFrame& frame : std::exchange(session.waiting, {})) {
-      SendResult(number, session, std::move(frame));
-    }
-    for (ValueFrame& frame : std::exchange(session.waiting_values, {})) {
-      SendValueFrame(session, std::move(frame));
-    }
-    return;
-  }
-  world_.network.CloseByAggregator(id);  // Of a session that is over.
+  Act([&](auto& actions) { core_.OpenStream(StreamOf(id), request.token, actions); });
 }
 
 void AggregatorProcess::SeesClose(ConnectionId id) {
   Network::Connection& connection = world_.network[id];
   if (!connection.aggregator_open) return;
   connection.aggregator_open = false;
-  const auto it = sessions_.find(connection.session);
-  if (it == sessions_.end()) return;
-  SessionShell& session = it->second;
-  if (connection.stream != kSessionStream) {
-    session.streams.erase(std::find(session.streams.begin(), session.streams.end(), id));
-    if (session.lost) return;
-    // What was sent on it and is not acknowledged goes out again.
-    std::vector<SentResult> again;
-    for (auto sent = session.unacknowledged.begin(); sent != session.unacknowledged.end();) {
-      if (sent->connection == id) {
-        again.push_back(std::move(*sent));
-        sent = session.unacknowledged.erase(sent);
-      } else {
-        ++sent;
-      }
-    }
-    for (SentResult& sent : again) {
-      world_.coverage.Saw(Sight::kResultResent);
-      SendResult(it->first, session, std::move(sent.frame));
-    }
+  if (connection.stream == kSessionStream) {
+    sessions_.erase(connection.session);
+    Act([&](auto& actions) {
+      core_.CloseSession(connection.session, "", ToAbsl(world_.queue.now()), actions);
+    });
     return;
   }
-  // A process that ends closes everything at once; the closes arrive within some milliseconds.
-  session.lost = true;
-  world_.queue.After(10 * kMillisecond, Happening::kSessionSettled, index_,
-                     static_cast<uint32_t>(it->first));
-}
-
-void AggregatorProcess::SessionSettled(uint32_t number) {
-  const auto it = sessions_.find(number);
-  if (it == sessions_.end()) return;
-  const bool all_closed = it->second.streams.empty();
-  for (const ConnectionId stream : it->second.streams) world_.network.CloseByAggregator(stream);
-  sessions_.erase(it);
-  Step(aggregator::SessionLost{number, all_closed});
+  const uint64_t before = core_.delivery().resent();
+  Act([&](auto& actions) { core_.LoseStream(StreamOf(id), actions); });
+  if (core_.delivery().resent() > before) world_.coverage.Saw(Sight::kResultResent);
 }
 
 void AggregatorProcess::TakeMessage(ConnectionId id, ToAggregator& message) {
   Network::Connection& connection = world_.network[id];
-  const auto it = sessions_.find(connection.session);
-  if (it == sessions_.end()) return;
   ++world_.coverage.to_aggregator[message.index()];
   world_.Narrate(Detail::kAll, name(),
                  [&] { return absl::StrCat("<- p", connection.worker, " ", Narrate(message)); });
-  if (const auto* ack = std::get_if<ResultAck>(&message)) Acknowledge(it->second, *ack);
-
   const auto* hello = std::get_if<Hello>(&message);
   const bool remembers = hello != nullptr && aggregator::HasHistory(*hello);
   const auto recovering = [&] {
@@ -178,7 +141,6 @@ void AggregatorProcess::ForgetUnlisted() {
 
 void AggregatorProcess::TakePush(ConnectionId id, const PushFrame& frame) {
   Network::Connection& connection = world_.network[id];
-  if (sessions_.count(connection.session) == 0) return;
   world_.Narrate(Detail::kAll, name(),
                  [&] { return absl::StrCat("<- p", connection.worker, " ", Narrate(frame)); });
   aggregator::FrameReceived event;
@@ -197,7 +159,6 @@ void AggregatorProcess::TakePush(ConnectionId id, const PushFrame& frame) {
 
 void AggregatorProcess::TakeValue(ConnectionId id, const ValueFrame& frame) {
   Network::Connection& connection = world_.network[id];
-  if (sessions_.count(connection.session) == 0) return;
   value_frame_ = &frame;
   const uint64_t end = (uint64_t{frame.first} + frame.count) * kChunkBytes;
   const uint64_t bytes = std::min<uint64_t>(kValueBytes, end) - frame.first * kChunkBytes;
@@ -268,22 +229,18 @@ void AggregatorProcess::Command(const aggregator::Event& event) { Step(event); }
 void AggregatorProcess::Crash(bool reset) {
   alive_ = false;
   deferred.clear();
-  for (auto& [number, session] : sessions_) {
-    session.streams.push_back(session.control);
-    for (const ConnectionId connection : session.streams) {
-      if (reset) {
-        world_.network.Reset(connection);
-      } else {
-        world_.network.CloseByAggregator(connection);
-      }
-    }
-  }
   sessions_.clear();
-  // The kernel also closes what it had accepted and the stopped process had not.
   for (ConnectionId id = 0; id < world_.network.size(); ++id) {
     const Network::Connection& connection = world_.network[id];
-    if (connection.aggregator != index_ || connection.aggregator_open) continue;
-    if (connection.worker_open) world_.network.Refuse(id);
+    if (connection.aggregator != index_) continue;
+    if (!connection.aggregator_open) {
+      // The kernel also closes what it had accepted and the stopped process had not.
+      if (connection.worker_open) world_.network.Refuse(id);
+    } else if (reset) {
+      world_.network.Reset(id);
+    } else {
+      world_.network.CloseByAggregator(id);
+    }
   }
   if (verdicts_in_step_ > 0) world_.coverage.Saw(Sight::kCrashBetweenVerdicts);
 }
@@ -291,11 +248,15 @@ void AggregatorProcess::Crash(bool reset) {
 // ---- the core and its actions
 
 void AggregatorProcess::Step(const aggregator::Event& event) {
+  Act([&](auto& actions) { core_.Step(event, ToAbsl(world_.queue.now()), actions); });
+}
+
+void AggregatorProcess::Act(absl::FunctionRef<void(std::vector<aggregator::Action>&)> act) {
   if (world_.checker.failed()) return;
   ++world_.coverage.steps;
   actions_.clear();
   verdicts_in_step_ = 0;
-  core_.Step(event, ToAbsl(world_.queue.now()), actions_);
+  act(actions_);
   if (actions_.empty()) {
     ScheduleTimer();
     return;
@@ -309,14 +270,14 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
     Execute(action);
   }
   const uint64_t accumulator =
-      reducing_ > 0 ? aggregator::kWidening * core_.config().frame_bytes : 0;
+      reducing_ > 0 ? aggregator::kWidening * core().config().frame_bytes : 0;
   const uint64_t held = held_bytes() + accumulator;
-  if (held > core_.config().memory_bytes) {
+  if (held > core().config().memory_bytes) {
     world_.checker.Fail(
         Invariant::kBoundedBytes,
         absl::StrCat(name(), " holds ", held, " bytes (", parked_bytes_, " parked, ", result_bytes_,
                      " of results, ", accumulator, " accumulating), and its budget is ",
-                     core_.config().memory_bytes, "."));
+                     core().config().memory_bytes, "."));
   }
   actions_ = std::move(actions);
   ScheduleTimer();
@@ -393,8 +354,7 @@ void AggregatorProcess::Execute(aggregator::Action& action) {
 void AggregatorProcess::Do(aggregator::Send& send) {
   const auto it = sessions_.find(send.session);
   if (it == sessions_.end()) return;
-  if (it->second.lost) return;
-  const uint32_t worker = world_.network[it->second.control].worker;
+  const uint32_t worker = world_.network[it->second].worker;
   ++world_.coverage.to_worker[send.message.index()];
   world_.Narrate(Detail::kAll, name(),
                  [&] { return absl::StrCat("-> p", worker, " ", Narrate(send.message)); });
@@ -429,7 +389,7 @@ void AggregatorProcess::Do(aggregator::Send& send) {
   if (!alive_) return;
   const auto again = sessions_.find(send.session);
   if (again == sessions_.end()) return;
-  world_.network.SendDown(again->second.control, std::move(send.message));
+  world_.network.SendDown(again->second, std::move(send.message));
 }
 
 void AggregatorProcess::Do(aggregator::SendAll& send) {
@@ -444,17 +404,14 @@ void AggregatorProcess::Do(aggregator::EndSession& end) {
   const auto it = sessions_.find(end.session);
   if (it == sessions_.end()) return;
   world_.Narrate(Detail::kNotable, name(), [&] {
-    return absl::StrCat("ends the session of p", world_.network[it->second.control].worker, ": ",
+    return absl::StrCat("ends the session of p", world_.network[it->second].worker, ": ",
                         ErrorCodeName(end.error.code), ": ", end.error.text);
   });
   if (end.error.code == ErrorCode::kLineageConflict) world_.coverage.Saw(Sight::kForkFenced);
   if (end.error.code == ErrorCode::kSuperseded) world_.coverage.Saw(Sight::kSuperseded);
   ++world_.coverage.to_worker[ToWorker(Ended{}).index()];
-  if (!it->second.lost) {
-    world_.network.SendDown(it->second.control, ToWorker(Ended{std::move(end.error)}));
-    world_.network.CloseByAggregator(it->second.control);
-  }
-  for (const ConnectionId stream : it->second.streams) world_.network.CloseByAggregator(stream);
+  world_.network.SendDown(it->second, ToWorker(Ended{std::move(end.error)}));
+  world_.network.CloseByAggregator(it->second);
   sessions_.erase(it);
 }
 
@@ -541,7 +498,6 @@ void AggregatorProcess::Do(aggregator::StartAttempt& start) {
     }
     result_bytes_ -= BytesOf(store, store.results);
     store.results = 0;
-    ForgetResults(key, start.ballot);
   }
   store.ballot = start.ballot;
   store.spec = start.spec;
@@ -623,74 +579,60 @@ void AggregatorProcess::Do(aggregator::Publish& publish) {
                         absl::StrCat(name(), " was asked to publish a result that it lacks."));
     return;
   }
-  const uint32_t most = static_cast<uint32_t>(core_.config().frame_bytes / kChunkBytes);
-  for (const uint64_t number : publish.sessions) {
-    const auto session = sessions_.find(number);
-    if (session == sessions_.end() || session->second.lost) continue;
-    for (uint32_t done = 0; done < publish.range.count; done += most) {
-      ResultFrame frame{publish.lane, publish.round, publish.ballot, publish.range, {}};
-      frame.range.first += done;
-      frame.range.count = std::min(most, publish.range.count - done);
-      for (uint32_t i = 0; i < frame.range.count; ++i) {
-        frame.chunks.push_back(
-            it->second.values[PlaceOf(frame.range.tensor, frame.range.first + i)]);
-      }
-      const uint32_t worker = world_.network[session->second.control].worker;
-      world_.Notice(Trigger::kResult, worker, index_);
-      if (!alive_) return;
-      SendResult(number, session->second, std::move(frame));
+  for (const aggregator::Route& route : publish.routes) {
+    ResultFrame frame{publish.lane, publish.round, publish.ballot, route.range, {}};
+    for (uint32_t i = 0; i < frame.range.count; ++i) {
+      frame.chunks.push_back(it->second.values[PlaceOf(frame.range.tensor, frame.range.first + i)]);
     }
+    Send(route, std::move(frame));
+    if (!alive_) return;
   }
 }
 
-void AggregatorProcess::SendResult(uint64_t number, SessionShell& session, ResultFrame frame) {
-  if (session.streams.empty()) {
-    session.waiting.push_back(std::move(frame));
+void AggregatorProcess::Send(const aggregator::Route& route, Frame frame) {
+  for (const aggregator::StreamId stream : route.streams) {
+    if (std::holds_alternative<ResultFrame>(frame)) {
+      world_.Notice(Trigger::kResult, world_.network[ConnectionOf(stream)].worker, index_);
+    }
+    if (!alive_) return;
+    SendOn(stream, frame);
+  }
+  if (route.frame != 0) kept_.emplace(route.frame, std::move(frame));
+}
+
+void AggregatorProcess::SendOn(aggregator::StreamId stream, const Frame& frame) {
+  const ConnectionId connection = ConnectionOf(stream);
+  if (const auto* result = std::get_if<ResultFrame>(&frame)) {
+    world_.Narrate(Detail::kAll, name(), [&] {
+      return absl::StrCat("-> p", world_.network[connection].worker, " ", Narrate(*result),
+                          " session ", world_.network[connection].session);
+    });
+  }
+  std::visit([&](const auto& what) { world_.network.SendDown(connection, what); }, frame);
+}
+
+void AggregatorProcess::Do(aggregator::AcceptStream& accept) {
+  const ConnectionId connection = ConnectionOf(accept.stream);
+  world_.network[connection].session = accept.session;
+  world_.network.SendDown(connection, OpenAccepted{});
+}
+
+void AggregatorProcess::Do(aggregator::CloseStream& close) {
+  world_.network.CloseByAggregator(ConnectionOf(close.stream));
+}
+
+void AggregatorProcess::Do(aggregator::SendFrame& send) {
+  const auto kept = kept_.find(send.frame);
+  if (kept == kept_.end()) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat(name(), " was asked to send a frame that it does not keep."));
     return;
   }
-  const ConnectionId stream = world_.random.Pick(session.streams);
-  world_.Narrate(Detail::kAll, name(), [&] {
-    return absl::StrCat("-> p", world_.network[stream].worker, " ", Narrate(frame), " session ",
-                        number);
-  });
-  session.unacknowledged.push_back({frame, stream});
-  world_.network.SendDown(stream, std::move(frame));
+  SendOn(send.stream, kept->second);
 }
 
-void AggregatorProcess::SendValueFrame(SessionShell& session, ValueFrame frame) {
-  if (session.streams.empty()) {
-    session.waiting_values.push_back(std::move(frame));
-    return;
-  }
-  world_.network.SendDown(world_.random.Pick(session.streams), std::move(frame));
-}
-
-void AggregatorProcess::Acknowledge(SessionShell& session, const ResultAck& ack) {
-  auto& sent = session.unacknowledged;
-  for (const ChunkRange& range : ack.ranges) {
-    sent.erase(std::remove_if(sent.begin(), sent.end(),
-                              [&](const SentResult& s) {
-                                return s.frame.lane == ack.lane && s.frame.round == ack.round &&
-                                       s.frame.ballot == ack.ballot && Covers(range, s.frame.range);
-                              }),
-               sent.end());
-  }
-}
-
-// Results of a round that is over, or of attempts below a ballot, are not sent again.
-void AggregatorProcess::ForgetResults(const RoundKey& key, std::optional<Ballot> below) {
-  const auto of_no_use = [&](const ResultFrame& frame) {
-    return frame.lane == std::get<1>(key) && frame.round == std::get<2>(key) &&
-           (!below.has_value() || frame.ballot < *below);
-  };
-  for (auto& [number, session] : sessions_) {
-    auto& sent = session.unacknowledged;
-    sent.erase(std::remove_if(sent.begin(), sent.end(),
-                              [&](const SentResult& s) { return of_no_use(s.frame); }),
-               sent.end());
-    session.waiting.erase(std::remove_if(session.waiting.begin(), session.waiting.end(), of_no_use),
-                          session.waiting.end());
-  }
+void AggregatorProcess::Do(aggregator::ForgetFrames& forget) {
+  for (const aggregator::FrameId frame : forget.frames) kept_.erase(frame);
 }
 
 void AggregatorProcess::Do(aggregator::ReleaseResult& release) {
@@ -718,18 +660,12 @@ void AggregatorProcess::Do(aggregator::RelayResult& relay) {
   for (uint32_t i = 0; i < relay.range.count; ++i) {
     frame.chunks.push_back(frame_->chunks[relay.range.first + i - frame_->range.first]);
   }
-  for (const uint64_t number : relay.sessions) {
-    const auto session = sessions_.find(number);
-    if (session != sessions_.end() && !session->second.lost) {
-      SendResult(number, session->second, frame);
-    }
-  }
+  Send(relay.route, std::move(frame));
 }
 
 void AggregatorProcess::Do(aggregator::EndRound& end) {
   const RoundKey key{end.job, end.lane, end.round};
   const auto it = rounds_.find(key);
-  ForgetResults(key, std::nullopt);
   if (it == rounds_.end() || world_.PlantedNow(PlantedBug::kForgetToFree)) return;
   for (const Parked& parked : it->second.parked) {
     parked_bytes_ -= BytesOf(it->second, parked.present);
@@ -753,10 +689,7 @@ void AggregatorProcess::Do(aggregator::RelayValue& relay) {
     cache_[{relay.key.lane, relay.key.tensor, relay.key.version}] = value_frame_->content;
   }
   ValueFrame frame{relay.key, relay.first, relay.count, value_frame_->content};
-  for (const uint64_t number : relay.sessions) {
-    const auto session = sessions_.find(number);
-    if (session != sessions_.end()) SendValueFrame(session->second, frame);
-  }
+  Send(relay.route, std::move(frame));
 }
 
 void AggregatorProcess::Do(aggregator::SendValue& send) {
@@ -766,9 +699,7 @@ void AggregatorProcess::Do(aggregator::SendValue& send) {
                         absl::StrCat(name(), " was asked to send a value that it lacks."));
     return;
   }
-  const auto session = sessions_.find(send.session);
-  if (session == sessions_.end()) return;
-  SendValueFrame(session->second, {send.key, send.first, send.count, cached->second});
+  Send(send.route, ValueFrame{send.key, send.first, send.count, cached->second});
 }
 
 void AggregatorProcess::Do(aggregator::DropValue& drop) {
@@ -801,8 +732,8 @@ void AggregatorProcess::Do(aggregator::Note& note) {
   if (note.kind == NoteKind::kRecovered && (says("whoever is back") || says("A fresh run"))) {
     orphaned_ = Knowledge();
   }
-  const aggregator::Job* job = core_.FindJob(kJobName);
-  world_.Noted(note, job == nullptr ? core_.config().term : job->term());
+  const aggregator::Job* job = core().FindJob(kJobName);
+  world_.Noted(note, job == nullptr ? core().config().term : job->term());
 }
 
 void AggregatorProcess::Do(aggregator::Drained&) { world_.ServiceDrained(*this); }

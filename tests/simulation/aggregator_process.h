@@ -1,6 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of the aggregator: the real core, and around it what an engine does for it. Bytes are
+// One life of the aggregator: the real core, delivery included, and around it what an engine does
+// for it. Bytes are
 // stand-ins (payload.h), so that a round of any size costs little; but they are kept, reduced,
 // published, resent and freed exactly as the core says, and what is held is counted.
 //
@@ -16,9 +17,11 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <variant>
 #include <vector>
 
-#include "aggregator/core/coordinator.h"
+#include "absl/functional/function_ref.h"
+#include "aggregator/core/aggregator.h"
 #include "tests/simulation/checker.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/payload.h"
@@ -38,7 +41,6 @@ class AggregatorProcess {
   void Timer();
   void Reduced(uint32_t reduction);
   void Saved(uint32_t save);
-  void SessionSettled(uint32_t session);
   void Command(const aggregator::Event& event);
 
   // The process ends. What it had sent arrives, unless `reset`.
@@ -47,7 +49,7 @@ class AggregatorProcess {
   bool alive() const { return alive_; }
   uint32_t index() const { return index_; }
   std::string name() const;
-  const aggregator::Coordinator& core() const { return core_; }
+  const aggregator::Coordinator& core() const { return core_.coordinator(); }
   const aggregator::Job* job() const;
   uint64_t held_bytes() const { return parked_bytes_ + result_bytes_; }
   // What it waits for, for a report.
@@ -60,19 +62,7 @@ class AggregatorProcess {
   // What it was told in its recovery.
   Knowledge Recovered() const;
   void ForgetUnlisted();
-  struct SentResult {
-    ResultFrame frame;
-    ConnectionId connection = 0;
-  };
-  struct SessionShell {
-    SessionToken token = 0;
-    ConnectionId control = 0;
-    std::vector<ConnectionId> streams;  // Open.
-    std::vector<SentResult> unacknowledged;
-    std::vector<ResultFrame> waiting;  // No stream is open.
-    std::vector<ValueFrame> waiting_values;
-    bool lost = false;  // The control connection is gone.
-  };
+  using Frame = std::variant<ResultFrame, ValueFrame>;
   struct Parked {
     Incarnation contributor;
     uint64_t present = 0;
@@ -96,6 +86,8 @@ class AggregatorProcess {
   using RoundKey = std::tuple<aggregator::JobId, LaneIndex, RoundNumber>;
 
   void Step(const aggregator::Event& event);
+  // Lets the core act, and does what it says.
+  void Act(absl::FunctionRef<void(std::vector<aggregator::Action>&)> act);
   void Execute(aggregator::Action& action);
   void Check(const std::vector<aggregator::Action>& actions);
   void ScheduleTimer();
@@ -110,10 +102,15 @@ class AggregatorProcess {
   void Do(aggregator::Publish& publish);
   void Do(aggregator::ReleaseResult& release);
   void Do(aggregator::RelayResult& relay);
+  void Do(aggregator::ResultsTaken&) {}
   void Do(aggregator::EndRound& end);
   void Do(aggregator::RelayValue& relay);
   void Do(aggregator::SendValue& send);
   void Do(aggregator::DropValue& drop);
+  void Do(aggregator::AcceptStream& accept);
+  void Do(aggregator::CloseStream& close);
+  void Do(aggregator::SendFrame& send);
+  void Do(aggregator::ForgetFrames& forget);
   void Do(aggregator::SaveState& save);
   void Do(aggregator::Note& note);
   void Do(aggregator::Drained&);
@@ -122,24 +119,24 @@ class AggregatorProcess {
   void TakeMessage(ConnectionId connection, ToAggregator& message);
   void TakePush(ConnectionId connection, const PushFrame& frame);
   void TakeValue(ConnectionId connection, const ValueFrame& frame);
-  void Acknowledge(SessionShell& session, const ResultAck& ack);
-  void SendResult(uint64_t id, SessionShell& session, ResultFrame frame);
-  void SendValueFrame(SessionShell& session, ValueFrame frame);
-  void ForgetResults(const RoundKey& key, std::optional<Ballot> below);
+  // Sends a frame on its route, and keeps it where the route says so.
+  void Send(const aggregator::Route& route, Frame frame);
+  void SendOn(aggregator::StreamId stream, const Frame& frame);
   static uint64_t BytesOf(const RoundStore& store, uint64_t places);
   uint64_t DivisorOf(const RoundStore& store, size_t skipped) const;
   std::optional<uint32_t> ModelOf(LaneIndex lane) const;
 
   World& world_;
   const uint32_t index_;
-  aggregator::Coordinator core_;
+  aggregator::Aggregator core_;
   bool alive_ = true;
   SimTime timer_at_;
   SimTime last_tick_ = -1;
   uint32_t ticks_ = 0;  // In a row at one time.
 
-  std::map<uint64_t, SessionShell> sessions_;
-  uint64_t next_session_ = 0;
+  std::map<aggregator::SessionId, ConnectionId> sessions_;  // Those whose stream is open.
+  aggregator::SessionId next_session_ = 0;
+  std::map<aggregator::FrameId, Frame> kept_;
   std::map<RoundKey, RoundStore> rounds_;
   std::vector<Reduction> reductions_;
   uint32_t reducing_ = 0;

@@ -47,7 +47,6 @@ enum class Happening : uint8_t {
   kAggregatorTimer,      // a: aggregator process.
   kReduced,              // a: aggregator process, b: reduction.
   kSaved,                // a: aggregator process, b: save.
-  kSessionSettled,       // a: aggregator process, b: session. Were its data streams closed as well?
   kStartWorker,          // a: worker number.
   kStartAggregator,
   kContinueWorker,      // a: worker process. SIGCONT.

@@ -145,9 +145,6 @@ void World::Dispatch(const Scheduled& event) {
     case Happening::kSaved:
       if (AggregatorProcess* process = to_aggregator(event.a)) process->Saved(event.b);
       return;
-    case Happening::kSessionSettled:
-      if (AggregatorProcess* process = to_aggregator(event.a)) process->SessionSettled(event.b);
-      return;
     case Happening::kStartWorker:
       return StartWorker(event.a);
     case Happening::kStartAggregator:

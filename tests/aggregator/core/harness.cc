@@ -597,7 +597,12 @@ void Cluster::Do(const Action& action) {
     std::visit(
         [this](const auto& typed) {
           using T = std::decay_t<decltype(typed)>;
-          if constexpr (!std::is_same_v<T, Note> && !std::is_same_v<T, Drained>) {
+          constexpr bool kStreams = std::is_same_v<T, ResultsTaken> ||
+                                    std::is_same_v<T, AcceptStream> ||
+                                    std::is_same_v<T, CloseStream> ||
+                                    std::is_same_v<T, SendFrame> || std::is_same_v<T, ForgetFrames>;
+          // This shell runs the coordinator alone, in terms of sessions.
+          if constexpr (!kStreams && !std::is_same_v<T, Note> && !std::is_same_v<T, Drained>) {
             Do(typed);
           }
         },

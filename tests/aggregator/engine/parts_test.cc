@@ -316,13 +316,13 @@ TEST_F(RoundStoreTest, ResultsAreFramedAndReleased) {
   for (const uint64_t who : {1, 2}) Keep({1, who}, 0, 5, static_cast<char>(who));
   store_.Hold(*Reduced(ReduceOf(1, 0, 3)));
   store_.Hold(*Reduced(ReduceOf(1, 3, 2)));
-  const auto frames = store_.ResultFrames(0, 1, {0, 0, 5}, 2);
-  ASSERT_EQ(frames.size(), 3u);
-  EXPECT_EQ(std::get<ResultFrame>(frames[1].what).range, (ChunkRange{0, 2, 2}));
-  EXPECT_EQ(frames[1].payload.parts().size(), 2u);  // Of two buffers.
-  EXPECT_EQ(frames[2].payload.bytes(), kChunkBytes);
-  EXPECT_EQ(Join(frames[0].payload), std::string(2 * kChunkBytes, 3));
-  EXPECT_TRUE(store_.ResultFrames(0, 1, {0, 4, 2}, 2).empty());  // The second is not here.
+  const std::optional<OutgoingFrame> frame = store_.FrameOf(0, 1, {0, 2, 2});
+  ASSERT_TRUE(frame.has_value());
+  EXPECT_EQ(std::get<ResultFrame>(frame->what).range, (ChunkRange{0, 2, 2}));
+  EXPECT_EQ(frame->payload.parts().size(), 2u) << "of two buffers";
+  EXPECT_EQ(Join(frame->payload), std::string(2 * kChunkBytes, 3));
+  EXPECT_EQ(store_.FrameOf(0, 1, {0, 4, 1})->payload.bytes(), kChunkBytes);
+  EXPECT_FALSE(store_.FrameOf(0, 1, {0, 4, 2}).has_value()) << "the second is not here";
   EXPECT_TRUE(store_.Release({1, 1}, {0, 0, 5}));
   EXPECT_FALSE(store_.Release({1, 1}, {0, 0, 1}));
   EXPECT_EQ(store_.result_bytes(), 0u);

@@ -1,0 +1,55 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The whole core of the aggregator: the coordinator decides in terms of sessions, and Delivery
+// names the data streams on which its frames go.
+//
+// Thread contract: a plain value; the methods append actions and have no other effect. `now` does
+// not go back.
+// Failure: see Coordinator and Delivery.
+
+#ifndef BASIN_AGGREGATOR_CORE_AGGREGATOR_H_
+#define BASIN_AGGREGATOR_CORE_AGGREGATOR_H_
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "aggregator/core/coordinator.h"
+#include "aggregator/core/delivery.h"
+
+namespace basin::aggregator {
+
+class Aggregator {
+ public:
+  // REQUIRES: as of Coordinator.
+  Aggregator(Config config, absl::Time start);
+
+  // Takes any event but SessionLost, which follows from CloseSession.
+  void Step(const Event& event, absl::Time now, std::vector<Action>& actions);
+
+  // The session stream has ended; its data streams end on their own. `ended`: as in SessionLost.
+  void CloseSession(SessionId session, std::string ended, absl::Time now,
+                    std::vector<Action>& actions);
+  // A data stream presents `token`. AcceptStream or CloseStream answers it.
+  void OpenStream(StreamId stream, SessionToken token, std::vector<Action>& actions);
+  void LoseStream(StreamId stream, std::vector<Action>& actions);
+
+  // When Step(Tick) must be called at the latest; InfiniteFuture when nothing waits.
+  absl::Time NextDeadline() const;
+
+  const Coordinator& coordinator() const { return coordinator_; }
+  const Delivery& delivery() const { return delivery_; }
+
+  auto Fields() const { return std::tie(coordinator_, delivery_); }
+
+ private:
+  void Decide(const Event& event, absl::Time now, std::vector<Action>& actions);
+
+  Coordinator coordinator_;
+  Delivery delivery_;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_AGGREGATOR_H_

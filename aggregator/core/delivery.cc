@@ -1,0 +1,268 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/delivery.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/vocabulary/overloaded.h"
+
+namespace basin::aggregator {
+namespace {
+
+constexpr absl::Duration kSettle = absl::Milliseconds(10);
+
+bool Covers(const ChunkRange& outer, const ChunkRange& inner) {
+  return outer.tensor == inner.tensor && inner.first >= outer.first &&
+         inner.first + inner.count <= outer.first + outer.count;
+}
+
+void Append(std::vector<FrameId> forgotten, std::vector<Action>& actions) {
+  if (!forgotten.empty()) actions.push_back(ForgetFrames{std::move(forgotten)});
+}
+
+}  // namespace
+
+Delivery::Delivery(const Config& config)
+    : frame_chunks_(static_cast<uint32_t>(std::max<uint64_t>(1, config.frame_bytes / kChunkBytes))),
+      max_streams_(config.max_streams) {}
+
+// ---- sessions and their streams
+
+void Delivery::OpenSession(SessionId session, SessionToken token) {
+  sessions_[session].token = token;
+  by_token_.emplace(token, session);
+}
+
+void Delivery::CloseSession(SessionId id, std::string ended, absl::Time now,
+                            std::vector<Action>& actions) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end() || found->second.closed) return;
+  Session& session = found->second;
+  session.closed = true;
+  session.ended = std::move(ended);
+  by_token_.erase(session.token);
+  settling_.emplace_back(now + kSettle, id);
+  std::vector<FrameId> forgotten;
+  Drop(session, forgotten, [](const Frame&) { return true; });
+  Append(std::move(forgotten), actions);
+}
+
+std::optional<SessionId> Delivery::SessionOf(SessionToken token) const {
+  const auto found = by_token_.find(token);
+  if (found == by_token_.end()) return std::nullopt;
+  return found->second;
+}
+
+void Delivery::OpenStream(StreamId stream, SessionToken token, std::optional<JobId> job,
+                          std::vector<Action>& actions) {
+  const auto refuse = [&](absl::Status why) {
+    actions.push_back(CloseStream{stream, std::move(why)});
+  };
+  const std::optional<SessionId> owner = SessionOf(token);
+  if (!owner.has_value()) {
+    return refuse(absl::NotFoundError(
+        "The session that this data stream names is over or never was. Open a session "
+        "first and present the token of its welcome."));
+  }
+  if (!job.has_value()) {
+    return refuse(absl::FailedPreconditionError(
+        "A data stream came before the session's hello. Wait for the welcome, which "
+        "brings the token."));
+  }
+  Session& session = sessions_.at(*owner);
+  if (session.streams.size() >= max_streams_) {
+    return refuse(absl::ResourceExhaustedError(
+        absl::StrCat("The session has ", session.streams.size(),
+                     " data streams, which is the limit. Close those that are not "
+                     "used.")));
+  }
+  streams_[stream].session = *owner;
+  session.streams.push_back(stream);
+  actions.push_back(AcceptStream{stream, *owner, *job});
+  std::vector<FrameId> forgotten;
+  for (const FrameId id : std::exchange(session.waiting, {})) {
+    const Frame& frame = frames_.at(id);
+    actions.push_back(SendFrame{id, Place(session, id, frame)});
+    if (!frame.result.has_value()) Release(id, forgotten);
+  }
+  Append(std::move(forgotten), actions);
+}
+
+void Delivery::LoseStream(StreamId stream, std::vector<Action>& actions) {
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return;
+  Session& session = sessions_.at(found->second.session);
+  streams_.erase(found);
+  session.streams.erase(std::find(session.streams.begin(), session.streams.end(), stream));
+  std::vector<Sent> sent = std::exchange(session.unacknowledged, {});
+  const auto lost = std::stable_partition(sent.begin(), sent.end(),
+                                          [&](const Sent& one) { return one.stream != stream; });
+  session.unacknowledged.assign(sent.begin(), lost);
+  resent_ += static_cast<uint64_t>(sent.end() - lost);
+  for (auto one = lost; one != sent.end(); ++one) {
+    const StreamId other = Place(session, one->frame, frames_.at(one->frame));
+    if (other != 0) actions.push_back(SendFrame{one->frame, other});
+  }
+}
+
+std::vector<SessionLost> Delivery::TakeSettled(absl::Time now, std::vector<Action>& actions) {
+  std::vector<SessionLost> settled;
+  while (!settling_.empty() && settling_.front().first <= now) {
+    const SessionId id = settling_.front().second;
+    settling_.pop_front();
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) continue;
+    settled.push_back({id, found->second.streams.empty(), std::move(found->second.ended)});
+    std::vector<FrameId> forgotten;
+    for (const StreamId stream : EndSession(id, forgotten)) {
+      actions.push_back(CloseStream{stream, absl::OkStatus()});
+    }
+    Append(std::move(forgotten), actions);
+  }
+  return settled;
+}
+
+std::vector<StreamId> Delivery::EndSession(SessionId id, std::vector<FrameId>& forgotten) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return {};
+  Session& session = found->second;
+  Drop(session, forgotten, [](const Frame&) { return true; });
+  std::vector<StreamId> left = std::move(session.streams);
+  for (const StreamId stream : left) streams_.erase(stream);
+  if (!session.closed) by_token_.erase(session.token);
+  sessions_.erase(found);
+  return left;
+}
+
+// ---- frames
+
+void Delivery::Route(std::vector<Action>& actions, size_t first) {
+  std::vector<FrameId> forgotten;
+  std::vector<StreamId> closed;
+  const auto decide = Overloaded{
+      [&](Publish& publish) { RoutePublish(publish); },
+      [&](RelayResult& relay) {
+        relay.route = Send(relay.sessions,
+                           ResultId{relay.job, relay.lane, relay.round, relay.ballot, relay.range},
+                           relay.bytes);
+      },
+      [&](RelayValue& relay) { relay.route = Send(relay.sessions, std::nullopt, 0); },
+      [&](SendValue& send) { send.route = Send({send.session}, std::nullopt, 0); },
+      [&](const StartAttempt& start) {
+        ForgetRound(start.job, start.lane, start.round, &start.ballot, forgotten);
+      },
+      [&](const EndRound& end) { ForgetRound(end.job, end.lane, end.round, nullptr, forgotten); },
+      [&](const ResultsTaken& taken) { Acknowledge(taken, forgotten); },
+      [&](const aggregator::EndSession& end) {
+        for (const StreamId stream : EndSession(end.session, forgotten)) closed.push_back(stream);
+      },
+      [](const auto&) {},
+  };
+  for (size_t i = first; i < actions.size(); ++i) std::visit(decide, actions[i]);
+  for (const StreamId stream : closed) actions.push_back(CloseStream{stream, absl::OkStatus()});
+  Append(std::move(forgotten), actions);
+}
+
+// In frames of at most the usual size.
+void Delivery::RoutePublish(Publish& publish) {
+  for (uint32_t done = 0; done < publish.range.count; done += frame_chunks_) {
+    ChunkRange range = publish.range;
+    range.first += done;
+    range.count = std::min(frame_chunks_, publish.range.count - done);
+    // All chunks but the last one of a tensor are whole.
+    const uint64_t bytes = std::min(publish.bytes - done * kChunkBytes, range.count * kChunkBytes);
+    aggregator::Route route =
+        Send(publish.sessions,
+             ResultId{publish.job, publish.lane, publish.round, publish.ballot, range}, bytes);
+    route.range = range;
+    if (route.frame != 0) publish.routes.push_back(std::move(route));
+  }
+}
+
+aggregator::Route Delivery::Send(const std::vector<SessionId>& sessions,
+                                 const std::optional<ResultId>& result, uint64_t bytes) {
+  aggregator::Route route;
+  Frame frame{result, bytes, 0};
+  const FrameId id = last_frame_ + 1;
+  for (const SessionId receiver : sessions) {
+    const auto found = sessions_.find(receiver);
+    if (found == sessions_.end() || found->second.closed) continue;
+    const StreamId stream = Place(found->second, id, frame);
+    if (stream != 0) route.streams.push_back(stream);
+    if (stream == 0 || result.has_value()) ++frame.receivers;
+  }
+  if (frame.receivers == 0) return route;
+  frames_.emplace_hint(frames_.end(), id, std::move(frame));
+  route.frame = last_frame_ = id;
+  return route;
+}
+
+StreamId Delivery::Place(Session& session, FrameId id, const Frame& frame) {
+  if (session.streams.empty()) {
+    session.waiting.push_back(id);
+    return 0;
+  }
+  // The least loaded one; of equals, the one that was opened first.
+  const StreamId chosen = *std::min_element(
+      session.streams.begin(), session.streams.end(), [this](StreamId a, StreamId b) {
+        return streams_.at(a).unacknowledged < streams_.at(b).unacknowledged;
+      });
+  if (frame.result.has_value()) {
+    streams_.at(chosen).unacknowledged += frame.bytes;
+    session.unacknowledged.push_back({id, chosen});
+  }
+  return chosen;
+}
+
+void Delivery::Acknowledge(const ResultsTaken& taken, std::vector<FrameId>& forgotten) {
+  const auto found = sessions_.find(taken.session);
+  if (found == sessions_.end()) return;
+  Drop(found->second, forgotten, [&](const Frame& frame) {
+    if (!frame.result.has_value()) return false;
+    const ResultId& result = *frame.result;
+    return result.job == taken.job && result.lane == taken.lane && result.round == taken.round &&
+           result.ballot == taken.ballot &&
+           std::any_of(taken.ranges.begin(), taken.ranges.end(),
+                       [&](const ChunkRange& range) { return Covers(range, result.range); });
+  });
+}
+
+void Delivery::ForgetRound(JobId job, LaneIndex lane, RoundNumber round, const Ballot* below,
+                           std::vector<FrameId>& forgotten) {
+  for (auto& [id, session] : sessions_) {
+    Drop(session, forgotten, [&](const Frame& frame) {
+      return frame.result.has_value() && frame.result->job == job && frame.result->lane == lane &&
+             frame.result->round == round && (below == nullptr || frame.result->ballot < *below);
+    });
+  }
+}
+
+template <typename Useless>
+void Delivery::Drop(Session& session, std::vector<FrameId>& forgotten, Useless&& useless) {
+  auto& sent = session.unacknowledged;
+  const auto drop_sent = [&](const Sent& one) {
+    const Frame& frame = frames_.at(one.frame);
+    if (!useless(frame)) return false;
+    streams_.at(one.stream).unacknowledged -= frame.bytes;
+    Release(one.frame, forgotten);
+    return true;
+  };
+  sent.erase(std::remove_if(sent.begin(), sent.end(), drop_sent), sent.end());
+  auto& waiting = session.waiting;
+  const auto drop_waiting = [&](FrameId id) {
+    if (!useless(frames_.at(id))) return false;
+    Release(id, forgotten);
+    return true;
+  };
+  waiting.erase(std::remove_if(waiting.begin(), waiting.end(), drop_waiting), waiting.end());
+}
+
+void Delivery::Release(FrameId id, std::vector<FrameId>& forgotten) {
+  const auto found = frames_.find(id);
+  if (--found->second.receivers > 0) return;
+  frames_.erase(found);
+  forgotten.push_back(id);
+}
+
+}  // namespace basin::aggregator

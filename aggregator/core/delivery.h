@@ -1,0 +1,146 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Which data stream carries a frame to a worker, and which frames are sent again when one is lost.
+//
+// The coordinator names sessions; a session has data streams, which come and go. A frame of a
+// round's result is remembered from the moment it is sent until its receiver has acknowledged all
+// of it, its attempt is void, or its round is over. When a stream is lost before that, its frames
+// are sent again on the others, in the same order. A frame of a broadcast value is not remembered,
+// because its receiver asks for it again. Frames for a session without a stream wait for one.
+//
+// A session whose session stream has ended settles for a moment, to tell a process that ended,
+// which closes all its connections within some milliseconds, from a network that broke, which
+// leaves some of them open.
+//
+// The bytes of a frame stay with the runner.
+//
+// Thread contract: a plain value; the methods append actions and have no other effect.
+// Failure: a data stream that belongs to no open session is closed with the reason.
+
+#ifndef BASIN_AGGREGATOR_CORE_DELIVERY_H_
+#define BASIN_AGGREGATOR_CORE_DELIVERY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "aggregator/core/action.h"
+#include "aggregator/core/config.h"
+#include "aggregator/core/event.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::aggregator {
+
+class Delivery {
+ public:
+  explicit Delivery(const Config& config);
+
+  // ---- sessions and their streams
+  void OpenSession(SessionId session, SessionToken token);
+  // The session stream has ended. `ended`: as in SessionLost.
+  void CloseSession(SessionId session, std::string ended, absl::Time now,
+                    std::vector<Action>& actions);
+  // The open session with this token.
+  std::optional<SessionId> SessionOf(SessionToken token) const;
+  // A data stream presents `token`; `job` is that of the session, once it has said hello.
+  // REQUIRES: the stream was never named before.
+  void OpenStream(StreamId stream, SessionToken token, std::optional<JobId> job,
+                  std::vector<Action>& actions);
+  void LoseStream(StreamId stream, std::vector<Action>& actions);
+
+  // Ends the closed sessions that have settled; returns what the coordinator hears of each.
+  std::vector<SessionLost> TakeSettled(absl::Time now, std::vector<Action>& actions);
+  absl::Time NextDeadline() const {
+    return settling_.empty() ? absl::InfiniteFuture() : settling_.front().first;
+  }
+
+  // ---- frames
+  // Takes what the coordinator decided, which is `actions` from `first` on: gives each frame its
+  // route, and forgets those that are of no use any more.
+  void Route(std::vector<Action>& actions, size_t first);
+
+  size_t sessions() const { return sessions_.size(); }
+  size_t streams() const { return streams_.size(); }
+  // Frames of results that were sent again, because a stream was lost. Only counts up.
+  uint64_t resent() const { return resent_; }
+
+  // Everything that later calls depend on, except constants.
+  auto Fields() const {
+    return std::tie(sessions_, by_token_, streams_, frames_, last_frame_, settling_);
+  }
+
+ private:
+  struct ResultId {
+    JobId job = 0;
+    LaneIndex lane = 0;
+    RoundNumber round = 0;
+    Ballot ballot;
+    ChunkRange range;
+    auto Fields() const { return std::tie(job, lane, round, ballot, range); }
+  };
+  // A frame that the runner keeps.
+  struct Frame {
+    std::optional<ResultId> result;  // Absent: of a value.
+    uint64_t bytes = 0;              // Of its payload.
+    uint32_t receivers = 0;          // Sessions that it is kept for.
+    auto Fields() const { return std::tie(result, bytes, receivers); }
+  };
+  struct Sent {
+    FrameId frame = 0;
+    StreamId stream = 0;
+    auto Fields() const { return std::tie(frame, stream); }
+  };
+  struct Session {
+    SessionToken token = 0;
+    std::vector<StreamId> streams;     // In the order in which they were opened.
+    std::vector<Sent> unacknowledged;  // Frames of results, in the order in which they were sent.
+    std::vector<FrameId> waiting;      // For a stream.
+    bool closed = false;
+    std::string ended;
+    auto Fields() const { return std::tie(token, streams, unacknowledged, waiting, closed, ended); }
+  };
+  struct Stream {
+    SessionId session = 0;
+    uint64_t unacknowledged = 0;  // Payload bytes.
+    auto Fields() const { return std::tie(session, unacknowledged); }
+  };
+
+  // Routes one frame.
+  aggregator::Route Send(const std::vector<SessionId>& sessions,
+                         const std::optional<ResultId>& result, uint64_t bytes);
+  // Chooses a stream; 0: the frame waits for one.
+  StreamId Place(Session& session, FrameId id, const Frame& frame);
+  void RoutePublish(Publish& publish);
+  void Acknowledge(const ResultsTaken& taken, std::vector<FrameId>& forgotten);
+  // Forgets the results of a round; those of attempts below a ballot when one is given.
+  void ForgetRound(JobId job, LaneIndex lane, RoundNumber round, const Ballot* below,
+                   std::vector<FrameId>& forgotten);
+  // Returns the streams that the session still had.
+  std::vector<StreamId> EndSession(SessionId session, std::vector<FrameId>& forgotten);
+  // Takes the frames that `useless` names from what the session is to be sent.
+  template <typename Useless>
+  void Drop(Session& session, std::vector<FrameId>& forgotten, Useless&& useless);
+  // One receiver less needs the frame.
+  void Release(FrameId id, std::vector<FrameId>& forgotten);
+
+  uint32_t frame_chunks_;  // Of the longest frame of results.
+  uint32_t max_streams_;   // Of a session.
+  std::map<SessionId, Session> sessions_;
+  std::map<SessionToken, SessionId> by_token_;  // Of those that are not closed.
+  std::map<StreamId, Stream> streams_;
+  std::map<FrameId, Frame> frames_;
+  FrameId last_frame_ = 0;
+  std::deque<std::pair<absl::Time, SessionId>> settling_;  // In order of time.
+  uint64_t resent_ = 0;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_DELIVERY_H_

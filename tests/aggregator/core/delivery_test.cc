@@ -1,0 +1,292 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Delivery on its own: which stream carries a frame, what is sent again, and when a session has
+// settled.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "aggregator/core/delivery.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr JobId kJob = 7;
+constexpr SessionId kA = 1;
+constexpr SessionId kB = 2;
+constexpr SessionToken kTokenA = 101;
+constexpr SessionToken kTokenB = 102;
+constexpr uint64_t kFrameBytes = 2 * kChunkBytes;
+
+Config Small() {
+  Config config;
+  config.frame_bytes = kFrameBytes;
+  config.max_streams = 3;
+  return config;
+}
+
+class DeliveryTest : public testing::Test {
+ protected:
+  DeliveryTest() : delivery_(Small()) {
+    delivery_.OpenSession(kA, kTokenA);
+    delivery_.OpenSession(kB, kTokenB);
+  }
+
+  template <typename T>
+  std::vector<T> Take() {
+    std::vector<T> found;
+    for (const Action& action : actions_) {
+      if (const T* one = std::get_if<T>(&action)) found.push_back(*one);
+    }
+    return found;
+  }
+
+  void Open(StreamId stream, SessionToken token) {
+    actions_.clear();
+    delivery_.OpenStream(stream, token, kJob, actions_);
+  }
+  void Lose(StreamId stream) {
+    actions_.clear();
+    delivery_.LoseStream(stream, actions_);
+  }
+  // What becomes of one action of the coordinator.
+  template <typename T>
+  T Pass(T action) {
+    actions_.clear();
+    actions_.push_back(std::move(action));
+    delivery_.Route(actions_, 0);
+    return std::get<T>(actions_[0]);
+  }
+  // The routes of a result in tensor 0 of round 1.
+  std::vector<Route> Publish(std::vector<SessionId> sessions, uint32_t first = 0,
+                             uint32_t count = 1, Ballot ballot = {1, 1}, JobId job = kJob) {
+    return Pass(aggregator::Publish{
+                    job, 0, 1, ballot, {0, first, count}, count * kChunkBytes, std::move(sessions)})
+        .routes;
+  }
+  void Acknowledge(SessionId session, ChunkRange range, Ballot ballot = {1, 1}, JobId job = kJob) {
+    Pass(ResultsTaken{session, job, 0, 1, ballot, {range}});
+  }
+  // The frames that are sent on a stream when it opens or when another one is lost.
+  std::vector<std::pair<FrameId, StreamId>> Again() {
+    std::vector<std::pair<FrameId, StreamId>> sent;
+    for (const SendFrame& send : Take<SendFrame>()) sent.emplace_back(send.frame, send.stream);
+    return sent;
+  }
+  std::vector<FrameId> Forgotten() {
+    std::vector<FrameId> frames;
+    for (const ForgetFrames& forget : Take<ForgetFrames>()) {
+      frames.insert(frames.end(), forget.frames.begin(), forget.frames.end());
+    }
+    return frames;
+  }
+
+  Delivery delivery_;
+  std::vector<Action> actions_;
+  const absl::Time start_ = absl::FromUnixSeconds(1000);
+};
+
+TEST_F(DeliveryTest, AStreamIsAcceptedForItsSession) {
+  Open(11, kTokenB);
+  ASSERT_EQ(Take<AcceptStream>().size(), 1u);
+  EXPECT_EQ(Take<AcceptStream>()[0].session, kB);
+  EXPECT_EQ(Take<AcceptStream>()[0].job, kJob);
+  EXPECT_EQ(delivery_.streams(), 1u);
+}
+
+TEST_F(DeliveryTest, AStreamOfNoSessionIsClosedWithTheReason) {
+  Open(11, 999);
+  ASSERT_EQ(Take<CloseStream>().size(), 1u);
+  EXPECT_EQ(Take<CloseStream>()[0].why.code(), absl::StatusCode::kNotFound);
+  delivery_.OpenStream(12, kTokenA, std::nullopt, actions_);
+  EXPECT_EQ(Take<CloseStream>()[1].why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Take<AcceptStream>(), IsEmpty());
+  EXPECT_EQ(delivery_.streams(), 0u);
+}
+
+TEST_F(DeliveryTest, ASessionHasOnlySoManyStreams) {
+  for (const StreamId stream : {11, 12, 13}) Open(stream, kTokenA);
+  Open(14, kTokenA);
+  ASSERT_EQ(Take<CloseStream>().size(), 1u);
+  EXPECT_EQ(Take<CloseStream>()[0].why.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Take<CloseStream>()[0].why.message(), HasSubstr("3 data streams"));
+  Lose(12);
+  Open(15, kTokenA);
+  EXPECT_EQ(Take<AcceptStream>().size(), 1u);
+}
+
+TEST_F(DeliveryTest, FramesGoToTheStreamWithTheLeastUnacknowledged) {
+  Open(11, kTokenA);
+  Open(12, kTokenA);
+  EXPECT_THAT(Publish({kA}, 0)[0].streams, ElementsAre(11));
+  EXPECT_THAT(Publish({kA}, 1)[0].streams, ElementsAre(12));
+  Acknowledge(kA, {0, 1, 1});
+  EXPECT_THAT(Publish({kA}, 2)[0].streams, ElementsAre(12));
+}
+
+TEST_F(DeliveryTest, AResultIsSentInFrames) {
+  Open(11, kTokenA);
+  const std::vector<Route> routes = Publish({kA}, 4, 5);
+  ASSERT_EQ(routes.size(), 3u);
+  EXPECT_EQ(routes[0].range, (ChunkRange{0, 4, 2}));
+  EXPECT_EQ(routes[2].range, (ChunkRange{0, 8, 1}));
+  EXPECT_NE(routes[0].frame, routes[1].frame);
+}
+
+TEST_F(DeliveryTest, AFrameIsKeptUntilEveryReceiverHasIt) {
+  Open(11, kTokenA);
+  Open(21, kTokenB);
+  const std::vector<Route> routes = Publish({kA, kB}, 0, 2);
+  EXPECT_THAT(routes[0].streams, ElementsAre(11, 21));
+  Acknowledge(kA, {0, 0, 1});
+  EXPECT_THAT(Forgotten(), IsEmpty()) << "half of it";
+  Acknowledge(kA, {0, 0, 2});
+  EXPECT_THAT(Forgotten(), IsEmpty()) << "worker b has it not";
+  Acknowledge(kA, {0, 0, 2});
+  EXPECT_THAT(Forgotten(), IsEmpty()) << "the same acknowledgement counts once";
+  Acknowledge(kB, {0, 0, 4});
+  EXPECT_THAT(Forgotten(), ElementsAre(routes[0].frame));
+}
+
+TEST_F(DeliveryTest, AnAcknowledgementIsThatOfItsJobAndBallot) {
+  Open(11, kTokenA);
+  const FrameId frame = Publish({kA})[0].frame;
+  Acknowledge(kA, {0, 0, 1}, {1, 2});
+  EXPECT_THAT(Forgotten(), IsEmpty());
+  Acknowledge(kA, {0, 0, 1}, {1, 1}, kJob + 1);
+  EXPECT_THAT(Forgotten(), IsEmpty());
+  Acknowledge(kB, {0, 0, 1});
+  EXPECT_THAT(Forgotten(), IsEmpty());
+  Acknowledge(kA, {0, 0, 1});
+  EXPECT_THAT(Forgotten(), ElementsAre(frame));
+}
+
+TEST_F(DeliveryTest, Fault_N2_WhatALostStreamHadNotDeliveredIsSentAgainInOrder) {
+  Open(11, kTokenA);
+  const FrameId first = Publish({kA}, 0)[0].frame;
+  const FrameId second = Publish({kA}, 1)[0].frame;
+  const FrameId third = Publish({kA}, 2)[0].frame;
+  Acknowledge(kA, {0, 1, 1});
+  Open(12, kTokenA);
+  const FrameId other = Publish({kA}, 3)[0].frame;
+  Lose(11);
+  EXPECT_THAT(Again(), ElementsAre(std::pair(first, StreamId{12}), std::pair(third, 12)));
+  EXPECT_EQ(delivery_.resent(), 2u);
+  EXPECT_THAT(Forgotten(), IsEmpty());
+  Lose(12);
+  EXPECT_THAT(Again(), IsEmpty()) << "there is no stream";
+  Open(13, kTokenA);
+  EXPECT_THAT(Again(), ElementsAre(std::pair(other, StreamId{13}), std::pair(first, 13),
+                                   std::pair(third, 13)));
+  EXPECT_NE(second, first);
+}
+
+TEST_F(DeliveryTest, WithoutAStreamAFrameWaits) {
+  const std::vector<Route> routes = Publish({kA});
+  EXPECT_THAT(routes[0].streams, IsEmpty());
+  const Route value = Pass(SendValue{kJob, {}, 0, 1, kA}).route;
+  EXPECT_THAT(value.streams, IsEmpty());
+  ASSERT_NE(value.frame, 0u);
+  Open(11, kTokenA);
+  EXPECT_THAT(Again(),
+              ElementsAre(std::pair(routes[0].frame, StreamId{11}), std::pair(value.frame, 11)));
+  EXPECT_THAT(Forgotten(), ElementsAre(value.frame)) << "its receiver asks for it again";
+  EXPECT_EQ(delivery_.resent(), 0u) << "it was not sent before";
+}
+
+TEST_F(DeliveryTest, AFrameOfAValueIsNotKept) {
+  Open(11, kTokenA);
+  const Route route = Pass(RelayValue{kJob, {}, 0, 1, {kA}, false}).route;
+  EXPECT_THAT(route.streams, ElementsAre(11));
+  EXPECT_EQ(route.frame, 0u);
+}
+
+TEST_F(DeliveryTest, ANewAttemptMakesTheResultsOfTheOneBeforeUseless) {
+  Open(11, kTokenA);
+  const FrameId old = Publish({kA}, 0, 1, {1, 1})[0].frame;
+  const FrameId other_job = Publish({kA}, 0, 1, {1, 1}, kJob + 1)[0].frame;
+  Pass(StartAttempt{kJob, 0, 1, {1, 2}, {}, {}});
+  EXPECT_THAT(Forgotten(), ElementsAre(old));
+  const FrameId now = Publish({kA}, 0, 1, {1, 2})[0].frame;
+  Pass(StartAttempt{kJob, 0, 1, {1, 2}, {}, {}});
+  EXPECT_THAT(Forgotten(), IsEmpty()) << "the same attempt, with other contributors";
+  Lose(11);
+  Open(12, kTokenA);
+  EXPECT_THAT(Again(),
+              ElementsAre(std::pair(other_job, StreamId{12}), std::pair(now, StreamId{12})));
+}
+
+TEST_F(DeliveryTest, ARoundThatIsOverIsSentNoMore) {
+  const FrameId frame = Publish({kA, kB})[0].frame;
+  Pass(EndRound{kJob + 1, 0, 1});
+  EXPECT_THAT(Forgotten(), IsEmpty());
+  Pass(EndRound{kJob, 0, 1});
+  EXPECT_THAT(Forgotten(), ElementsAre(frame));
+  Open(11, kTokenA);
+  EXPECT_THAT(Again(), IsEmpty());
+}
+
+TEST_F(DeliveryTest, ASessionThatIsEndedTakesItsStreamsAndFramesWithIt) {
+  Open(11, kTokenA);
+  const FrameId frame = Publish({kA})[0].frame;
+  Pass(EndSession{kA, {}});
+  ASSERT_EQ(Take<CloseStream>().size(), 1u);
+  EXPECT_EQ(Take<CloseStream>()[0].stream, 11u);
+  EXPECT_TRUE(Take<CloseStream>()[0].why.ok());
+  EXPECT_THAT(Forgotten(), ElementsAre(frame));
+  EXPECT_FALSE(delivery_.SessionOf(kTokenA).has_value());
+  EXPECT_THAT(Publish({kA}), IsEmpty());
+}
+
+TEST_F(DeliveryTest, AClosedSessionIsSentNothing) {
+  Open(11, kTokenA);
+  const FrameId frame = Publish({kA})[0].frame;
+  delivery_.CloseSession(kA, "", start_, actions_);
+  EXPECT_THAT(Forgotten(), ElementsAre(frame));
+  EXPECT_THAT(Publish({kA}), IsEmpty());
+  Open(12, kTokenA);
+  EXPECT_EQ(Take<CloseStream>()[0].stream, 12u);
+}
+
+TEST_F(DeliveryTest, Fault_W1_AProcessThatEndedClosesItsStreamsBeforeItsSessionSettles) {
+  Open(11, kTokenA);
+  delivery_.CloseSession(kA, "", start_, actions_);
+  Lose(11);
+  ASSERT_EQ(delivery_.NextDeadline(), start_ + absl::Milliseconds(10));
+  EXPECT_THAT(delivery_.TakeSettled(start_ + absl::Milliseconds(9), actions_), IsEmpty());
+  const auto settled = delivery_.TakeSettled(start_ + absl::Milliseconds(10), actions_);
+  ASSERT_EQ(settled.size(), 1u);
+  EXPECT_EQ(settled[0].session, kA);
+  EXPECT_TRUE(settled[0].closed_by_peer);
+  EXPECT_EQ(delivery_.sessions(), 1u);
+  EXPECT_EQ(delivery_.NextDeadline(), absl::InfiniteFuture());
+}
+
+TEST_F(DeliveryTest, ABrokenNetworkLeavesStreamsOpen) {
+  Open(11, kTokenA);
+  delivery_.CloseSession(kA, "It has sent nothing for 15s.", start_, actions_);
+  actions_.clear();
+  const auto settled = delivery_.TakeSettled(start_ + absl::Seconds(1), actions_);
+  ASSERT_EQ(settled.size(), 1u);
+  EXPECT_FALSE(settled[0].closed_by_peer);
+  EXPECT_EQ(settled[0].ended, "It has sent nothing for 15s.");
+  EXPECT_EQ(Take<CloseStream>()[0].stream, 11u);
+  EXPECT_EQ(delivery_.streams(), 0u);
+}
+
+TEST_F(DeliveryTest, ASessionThatIsEndedWhileItSettlesIsReportedToNobody) {
+  delivery_.CloseSession(kA, "", start_, actions_);
+  Pass(EndSession{kA, {}});
+  EXPECT_THAT(delivery_.TakeSettled(start_ + absl::Seconds(1), actions_), IsEmpty());
+}
+
+}  // namespace
+}  // namespace basin::aggregator
