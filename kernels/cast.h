@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a client does to an f32 tensor that travels in 16 bits (`wire_dtype` f16 or bf16), and the
-// way back. Shapes do not matter here: a tensor is `count` elements in logical C order.
+// The conversion of an f32 tensor to 16 bits for sending (`wire_dtype` f16 or bf16), and back.
+// Shapes do not matter here: a tensor is `count` elements in logical C order.
 //
 //   to the wire     RN_16(RN_32(x * 2^e))   e is the wire scale exponent of the contribution
 //   from the wire   RN_32(x * 2^-e)

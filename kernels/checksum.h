@@ -1,8 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Checksums of what travels and digests of what a round came to, both with XXH3.
+// Checksums of frames and digests of results, both with XXH3.
 //
-// A CHECKSUM is XXH3_64bits of a sequence of bytes: one frame, say. It is fed in any pieces.
+// A CHECKSUM is XXH3_64bits of a sequence of bytes: for example of a frame. It is fed in any
+// pieces.
 //
 // A DIGEST names the content of a set of tensors. It is the sum modulo 2^128 of one term per block,
 // where a block is 256 KiB of one tensor (the last one of a tensor may be shorter; a tensor without
@@ -13,17 +14,17 @@
 //          name = XXH3_128bits(the tensor's name), content = XXH3_128bits(the block's bytes)
 //
 // A sum does not know an order, so the digest depends neither on the indices that tensors have in a
-// layout, nor on how they were cut into frames, nor on what arrived first, and ranges that were
-// digested apart are added. The key in every term sees to it that equal blocks which change places
-// change the sum. A tensor that has no result adds nothing, and so differs from one without bytes.
+// layout, nor on their division into frames, nor on the order of arrival, and the digests of ranges
+// are added. Because of the key in every term, equal blocks that change places change the sum. A
+// tensor that has no result adds nothing, and so differs from one without bytes.
 //
-// What it is good for. The digest stands for the bytes: who holds the digest of a result takes it
-// for that result without fetching it. 128 bits cost no more than 64, for XXH3 mixes long inputs in
-// the same accumulators; an accidental change (a bit flip, a lost, stale or misplaced block) then
-// goes unseen with probability 2^-128, and among 10^12 rounds two differing ones share a digest
-// with probability 10^-15. XXH3 is no cryptographic hash and sums of hashes are weaker still:
-// against somebody who chooses the bytes in order to collide this protects nothing. Such a person
-// is a worker of the job, who can send any gradient anyway; TLS keeps others out.
+// Purpose. The digest stands for the bytes: a worker that has a result with the right digest does
+// not fetch it. 128 bits cost no more than 64, for XXH3 mixes long inputs in the same accumulators;
+// an accidental change (a bit flip, a lost, stale or misplaced block) then goes unseen with
+// probability 2^-128, and among 10^12 rounds two differing ones share a digest with probability
+// 10^-15. XXH3 is no cryptographic hash and sums of hashes are weaker still: they do not protect
+// against bytes that are chosen to collide. Only a worker of the job could send such bytes, and it
+// can send any gradient anyway; TLS keeps others out.
 //
 // Thread contract: plain values, and objects for one thread at a time.
 // Failure: none; out of memory ends the process.
@@ -62,7 +63,7 @@ class Xxh3State {
 class Checksum : public Xxh3State {
  public:
   void Update(const void* data, size_t size);
-  uint64_t value() const;  // Of what was fed since the construction or the last Reset().
+  uint64_t value() const;  // Of all bytes since the construction or the last Reset().
 };
 
 // A 128-bit value; see above. Zero is the digest of nothing.
@@ -90,7 +91,7 @@ class TensorKey {
   Digest name_;
 };
 
-// The content of one block, for whoever has the bytes before it knows whose they are. Fed in any
+// The content of one block, for code that has the bytes before their tensor is known. Fed in any
 // pieces.
 class ContentDigest : private Xxh3State {
  public:
@@ -98,7 +99,7 @@ class ContentDigest : private Xxh3State {
   Digest Finish();  // And begins the next block.
 };
 
-// What block `block` of the tensor adds to a digest, when its bytes have this content.
+// The term of block `block` of the tensor in a digest, if its bytes have this content.
 Digest TermOf(const TensorKey& tensor, uint64_t block, const Digest& content);
 
 // The digest of one contiguous range of a tensor's blocks, fed in order in any pieces; a block may
@@ -127,9 +128,9 @@ class RangeDigest : private Xxh3State {
   Digest sum_;
 };
 
-// Copies `size` bytes and feeds the copy to `hash`, in one pass over memory: what is hashed is what
-// was stored, so that a source which changes meanwhile cannot slip past.
-// REQUIRES: the buffers do not overlap.
+// Copies `size` bytes and feeds the copy to `hash`, in one pass over memory: the stored bytes are
+// hashed, so that a source that changes meanwhile is detected. REQUIRES: the buffers do not
+// overlap.
 void CopyAndHash(void* destination, const void* source, size_t size, Checksum* hash);
 void CopyAndHash(void* destination, const void* source, size_t size, RangeDigest* hash);
 

@@ -1,9 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A copy to memory that nobody reads before the caches have lost it: a model's results, on their
-// way to the trainer.
+// A copy to memory that is read only after the caches have lost it, such as a model's results for
+// the trainer.
 //
-// Thread contract: any thread. What was written is seen as after std::memcpy().
+// Thread contract: any thread. Writes are visible as after std::memcpy().
 
 #ifndef BASIN_KERNELS_COPY_H_
 #define BASIN_KERNELS_COPY_H_
@@ -12,8 +12,8 @@
 
 namespace basin::kernels {
 
-// As std::memcpy(), but the destination is written without being read first, where the processor
-// can: a third less traffic. Slower than std::memcpy() for what stays in the nearest caches.
+// Like std::memcpy(), but the destination is not read first if the processor allows it, which saves
+// a third of the traffic. Slower than std::memcpy() for copies that stay in the nearest caches.
 void CopyPastCache(void* to, const void* from, size_t size);
 
 }  // namespace basin::kernels

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a reduction observes while it has the values in hand, at no extra read: who sent the first
-// value that is not finite, where the arithmetic overflowed, how often integers wrapped, and the
-// squared norm of the result.
+// The observations of a reduction, which need no extra read: the first value that is not finite and
+// its sender, where the arithmetic overflowed, how often integers wrapped, and the squared norm of
+// the result.
 //
 // Facts obey the same law as the result: they depend on the contributions and the plan alone, not
 // on chunking, folding, threads or backend. Hence they count steps of the computation, each of
@@ -52,8 +52,8 @@ inline bool operator!=(const Facts& a, const Facts& b) { return !(a == b); }
 //          takes lane l + 8, l + 4, l + 2, l + 1, and lane 0 is the leaf's sum;
 //   block  64 Ki elements: first leaf + second leaf;
 //   tensor the blocks' sums added in order, from +0.
-// A leaf is the smallest chunk, 256 KiB of f64, so every chunk is a whole number of leaves and
-// whoever reduces a chunk can finish its leaves alone. Integer results have no norm.
+// A leaf is the smallest chunk, 256 KiB of f64, so every chunk is a whole number of leaves, and a
+// thread that reduces a chunk can finish its leaves alone. Integer results have no norm.
 constexpr size_t kNormLanes = 16;
 constexpr size_t kNormLeafElements = size_t{32} << 10;
 constexpr size_t kNormBlockElements = 2 * kNormLeafElements;

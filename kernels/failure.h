@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How the kernels report what went wrong. They use the standard library only, so that a backend
-// can be built on a machine that has nothing but a compiler and a device; the aggregator turns a
-// Failure into its own status type at the border.
+// The errors of the kernels. They use the standard library only, so that a backend can be built on
+// a machine with only a compiler and a device; the aggregator converts a Failure to its own status
+// type.
 //
 // Thread contract: plain values.
 
@@ -21,7 +21,7 @@ enum class FailureCode {
   kDevice,           // The backend's device failed: out of memory, launch or copy error.
 };
 
-// Why a call did not do what was asked: a code to branch on and a sentence for the reader.
+// The reason why a call failed: a code for programs and a sentence for people.
 struct Failure {
   FailureCode code;
   std::string message;

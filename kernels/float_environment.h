@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The floating-point mode that the arithmetic contract assumes. A thread's mode is its own and may
-// have been changed by anybody (a library built with -ffast-math does it when it is loaded), so
-// whoever computes by the contract holds one of these while it does.
+// The floating-point mode that the arithmetic contract assumes. Each thread has its own mode, which
+// any code may have changed (a library built with -ffast-math does so when it is loaded), so code
+// that computes by the contract holds one of these meanwhile.
 //
 // Thread contract: affects the calling thread alone; destroy it on the thread that made it.
 
@@ -14,7 +14,7 @@
 namespace basin::kernels {
 
 // Sets round to nearest, ties to even, with subnormals kept on input and output and exceptions
-// masked; puts back what was there on destruction. Costs some ten cycles.
+// masked; restores the old mode on destruction. Costs about ten cycles.
 class ScopedFloatEnvironment {
  public:
   ScopedFloatEnvironment();

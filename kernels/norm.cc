@@ -129,7 +129,7 @@ double SumOf(double* lanes) {
   return lanes[0];
 }
 
-// Of at most a leaf.
+// The sum of at most a leaf.
 double LeafOf(DType dtype, const unsigned char* data, size_t count, const Loops& loops) {
   double lanes[kNormLanes] = {};
   if (dtype == DType::kF64) {

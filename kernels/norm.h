@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The squared norm of a tensor as it lies in a trainer's memory, by the tree of facts.h: the same
-// bits as the norm of a result with the same values, on every machine.
+// The squared norm of a tensor in a trainer's memory, by the tree of facts.h: the same bits as the
+// norm of a result with the same values, on every machine.
 //
 // Thread contract: pure functions.
 
@@ -17,8 +17,8 @@
 namespace basin::kernels {
 
 // Appends the sum of each leaf of `count` elements in logical C order to `leaves`; SquaredNorm()
-// adds up those of a whole tensor. Nothing is appended for a dtype that has no norm: integers.
-// REQUIRES: what is given before the last part of a tensor is whole leaves.
+// adds up those of a whole tensor. Nothing is appended for integers, which have no norm. REQUIRES:
+// all parts of a tensor but the last are whole leaves.
 void AppendNormLeaves(DType dtype, const void* data, size_t count, std::vector<double>* leaves);
 
 }  // namespace basin::kernels

@@ -52,7 +52,7 @@ namespace basin::kernels {
 // micro-batches), to be multiplied by the weight, or their sum already.
 enum class ContributionKind : uint8_t { kMean, kSum };
 
-// What one worker sent for one tensor, without the bytes.
+// The contribution of one worker to one tensor, without the bytes.
 struct Contribution {
   DType wire_dtype = DType::kUnspecified;
   // The client multiplied by 2^wire_scale_exponent, in f32, before it narrowed to wire_dtype.
@@ -63,7 +63,7 @@ struct Contribution {
   bool skipped = false;
 };
 
-// What is to be reduced, as the round declared it.
+// The reduction that the round declared.
 struct ReductionSpec {
   ReduceOp op = ReduceOp::kUnspecified;
   DType tensor_dtype = DType::kUnspecified;
@@ -79,8 +79,8 @@ struct ReductionSpec {
   std::vector<Contribution> contributions;  // In the byte order of the worker ids.
 };
 
-// Over whom an average is taken: everyone in the round, as if a skipped tensor had been sent as
-// zeros, or only the contributions that did not skip this tensor.
+// The contributions over which an average is taken: all of the round, as if a skipped tensor had
+// been sent as zeros, or only those that did not skip this tensor.
 enum class DivisorPolicy : uint8_t { kAll, kPresent };
 
 // The count (AVERAGE) or the sum of weights (WEIGHTED_AVERAGE) of the contributions under `policy`;
@@ -99,10 +99,10 @@ struct Term {
 enum class Combine : uint8_t { kAdd, kMultiply, kMin, kMax };
 enum class Finish : uint8_t { kNone, kMultiply, kDivide };
 
-// What a plan comes to.
+// The outcome of a plan.
 enum class PlanOutcome : uint8_t {
   kReduce,  // There is at least one term.
-  kNone,    // Nobody contributed; there is no result, which is not the same as zeros.
+  kNone,    // No worker contributed; there is no result, which differs from a result of zeros.
   kEmpty,   // The weights of a weighted average sum to 0.
 };
 

@@ -55,7 +55,7 @@ struct Output {
   // NormLeaves(span.count) sums of squares of the rounded result, or null if not wanted. Not
   // written for integers. A NaN in it is the canonical one.
   double* norm_leaves = nullptr;
-  // A hint: nobody reads the result soon, so it need not push anything out of the caches.
+  // A hint: the result is not read soon, so it need not displace other data in the caches.
   bool bypass_cache = false;
 };
 
@@ -70,9 +70,9 @@ class Reducer {
   // span.count elements of plan.accumulator_dtype(), aligned to that type. It continues from what
   // `accumulator` holds if the plan has a term before `begin` and starts afresh otherwise; without
   // a term in the range it does nothing. `inputs` is indexed by contribution; only the entries of
-  // folded terms are read. What is seen is merged into *facts.
-  // REQUIRES: plan.outcome() == kReduce; begin <= end <= number of contributions; the terms before
-  // `begin` have been folded into `accumulator` by this or another reducer.
+  // folded terms are read. The observations are merged into *facts. REQUIRES: plan.outcome() ==
+  // kReduce; begin <= end <= number of contributions; the terms before `begin` have been folded
+  // into `accumulator` by this or another reducer.
   virtual std::optional<Failure> Fold(const ReductionPlan& plan, const Input* inputs, size_t begin,
                                       size_t end, const Span& span, void* accumulator,
                                       Facts* facts) const = 0;
@@ -80,8 +80,8 @@ class Reducer {
   // Folds the plan's terms from contribution `begin` on top of `accumulator` and finishes: after
   // Folds up to `begin` it gives the bits of one pass. In one pass `begin` is 0 and `accumulator`
   // is null. `begin` may be the number of contributions, which only finishes. `accumulator` is not
-  // changed. What is seen is merged into *facts.
-  // REQUIRES: as Fold; `accumulator` is not null if the plan has a term before `begin`.
+  // changed. The observations are merged into *facts. REQUIRES: as Fold; `accumulator` is not null
+  // if the plan has a term before `begin`.
   virtual std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs,
                                         size_t begin, const void* accumulator, const Span& span,
                                         const Output& output, Facts* facts) const = 0;

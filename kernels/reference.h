@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The canonical reduction as it is written in plan.h, one element and one operation after the
-// other, on any machine. It is the oracle that the other backends are compared with, and is itself
-// compared with NumPy and PyTorch; it is not meant to be fast.
+// other, on any machine. The other backends are compared with it, and it is itself compared with
+// NumPy and PyTorch; it need not be fast.
 
 #ifndef BASIN_KERNELS_REFERENCE_H_
 #define BASIN_KERNELS_REFERENCE_H_

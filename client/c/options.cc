@@ -46,10 +46,10 @@ constexpr std::array kOptions = {
     Option{"log_level", Kind::kLevel, "warning"},
 };
 
-// Whose variables say which worker this is, and how many there are.
+// The variables of a launcher: the index of this worker, and the number of workers.
 struct Launcher {
   const char* rank;
-  const char* size;  // Null: it does not say.
+  const char* size;  // Null: it has none.
 };
 constexpr std::array kLaunchers = {
     Launcher{"RANK", "WORLD_SIZE"},                            // torchrun
@@ -77,7 +77,7 @@ std::optional<bool> Flag(std::string_view text) {
   return flag;
 }
 
-// Empty, or what would be right.
+// Empty, or the allowed values.
 std::string Wrong(Kind kind, std::string_view value) {
   const auto rule = [](const absl::Status& status) {
     return status.ok() ? "" : std::string(status.message());
@@ -122,7 +122,7 @@ const char* Variable(const char* name) {
   return value == nullptr || *value == '\0' ? nullptr : value;
 }
 
-// ---- who this worker is
+// ---- identity of this worker
 
 // A label made of a name that may have other characters in it.
 std::string LabelOf(std::string_view name, const std::string& suffix) {
@@ -161,7 +161,7 @@ basin_options::basin_options(bool read_environment) {
     if (size != nullptr) {
       defaults_["max_workers"] = size;
     } else {
-      defaults_.erase("max_workers");  // Several, and nobody has said how many.
+      defaults_.erase("max_workers");  // Several, but their number is unknown.
     }
     break;
   }

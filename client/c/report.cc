@@ -19,8 +19,8 @@ void Report::Take(const client::Place& place) {
   } else if (!in_trouble && last_.trouble.code != ErrorCode::kOk) {
     say(BASIN_LOG_WARNING, "The aggregator answers again.");  // As loud as the trouble was.
   }
-  // Once, however often and for whatever reasons they fail from then on. With the session they all
-  // go, and there is no more to say than that it went.
+  // Once, regardless of later failures and their reasons. When the session ends, all streams end,
+  // and its own message is enough.
   if (!place.stream_trouble.empty() && last_.stream_trouble.empty()) {
     say(BASIN_LOG_WARNING, absl::StrCat("The session is open, but ", place.stream_trouble,
                                         ". The client keeps trying."));

@@ -9,7 +9,7 @@
 
 namespace {
 
-// As basin.h has it: negative where there is none.
+// As in basin.h: negative if there is none.
 double Norm(const std::optional<double>& squared_norm) { return squared_norm.value_or(-1); }
 
 int64_t Known(const std::optional<uint64_t>& count) {
@@ -55,7 +55,7 @@ void basin_result_info(const basin_result* result, basin_round_info* info) {
   out.generation_counter = value.generation.counter;
   out.contract_version = value.contract_version;
   out.world_size = value.world_size;
-  // What an older caller's structure has room for.
+  // The part that fits the structure of an older caller.
   const size_t size = std::min(info->size, sizeof(out));
   out.size = info->size;
   std::memcpy(info, &out, size);

@@ -186,7 +186,7 @@ basin_code basin_allreduce(basin_worker* worker, uint32_t lane, const basin_roun
 basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout,
                          basin_error** error) {
   if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
-  // One byte that everybody contributes: its sum is there when all have called.
+  // Every worker contributes one byte: the sum is complete when all have called.
   const std::string lane = absl::StrCat("call/barrier/", basin::c::Text(name));
   const auto registered =
       worker->client().Register(lane, basin::LaneKind::kCall, {{"here", basin::DType::kU8, {1}}});
@@ -194,7 +194,7 @@ basin_code basin_barrier(basin_worker* worker, const char* name, int64_t timeout
   basin::client::BeginRound begin;
   begin.lane = registered->lane;
   begin.spec.op = basin::ReduceOp::kMax;
-  // A call that a timeout or a pause ended is gone on with, or this worker would be one ahead.
+  // After a timeout or a pause the same call continues; otherwise this worker would be one ahead.
   const absl::StatusOr<bool> outstanding = worker->client().Outstanding(begin.lane);
   if (!outstanding.ok()) return Return(outstanding.status(), error);
   if (*outstanding) {

@@ -17,8 +17,8 @@ using basin::c::Text;
 
 namespace {
 
-// Whether the caller's memory is that of the tensor. A tensor whose size makes no sense is refused
-// by the call itself.
+// Whether the caller's memory has the size of the tensor. The call itself refuses a tensor with an
+// impossible size.
 absl::Status CheckBuffer(const basin::TensorSpec& spec, const void* data, size_t bytes) {
   const std::optional<uint64_t> needed = basin::TensorBytes(spec);
   if (!needed.has_value() || (bytes == *needed && (data != nullptr || bytes == 0))) {

@@ -122,8 +122,8 @@ basin_worker::~basin_worker() {
 
 void basin_worker::Close(std::unique_ptr<basin_worker> worker) {
   if (!worker->client().InLoop()) return worker.reset();
-  // What a caller may free when this returns is not touched any more: the log's user data, and what
-  // was announced in place.
+  // From here on, memory that the caller may free when this returns is not used: the log's user
+  // data, and values that were announced in place.
   worker->report_.Silence();
   worker->client().BeginStep();
   // Nobody joins it. When the process ends meanwhile it is like the thread of a worker that was not
@@ -164,7 +164,7 @@ basin_code basin_connect(const basin_options* options, basin_worker** worker, ba
 }
 
 void basin_close(basin_worker* worker) {
-  // In a child there is nothing that can be taken down.
+  // In a child there are no threads that could be stopped.
   if (worker != nullptr && worker->here()) {
     basin_worker::Close(std::unique_ptr<basin_worker>(worker));
   }
@@ -187,7 +187,7 @@ basin_code basin_get_place(basin_worker* worker, basin_place* place, basin_error
   out.left = now.left ? 1 : 0;
   out.donor_term = now.donor_since.term;
   out.donor_counter = now.donor_since.counter;
-  // What an older caller's structure has room for.
+  // The part that fits the structure of an older caller.
   const size_t size = std::min(place->size, sizeof(out));
   out.size = place->size;
   std::memcpy(place, &out, size);

@@ -217,8 +217,8 @@ void Broadcast::FailAll(const Scope& scope, const Error& error) {
   active_ = 0;
 }
 
-// The chunks of one ask go over one stream, so that they arrive in order. Nothing is owed: who
-// asked asks again.
+// The chunks of one request go over one stream, so that they arrive in order. Nothing is kept to be
+// sent again: the receiver repeats its request.
 void Broadcast::TakeAsk(const Scope& scope, const Ask& ask) const {
   const auto it = announced_.find({ask.key.lane, ask.key.tensor});
   if (it == announced_.end() || it->second.version != ask.key.version) return;

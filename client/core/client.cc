@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Routing, and the trainer's side. What concerns the session as a whole is in client_session.cc,
-// what comes in session in client_message.cc.
+// Routing, and the trainer's side. client_session.cc has the session as a whole, client_message.cc
+// the messages within a session.
 
 #include "client/core/client.h"
 
@@ -118,7 +118,7 @@ void Client::Tick(const Scope& scope) {
   }
 }
 
-// What the trainer waits for, as far as the aggregator of this session knows it.
+// The rounds for which the trainer waits, of those that the aggregator of this session knows.
 std::vector<RoundWait> Client::Waits(absl::Time now) const {
   std::vector<RoundWait> waits;
   for (const Lane& lane : lanes_) {

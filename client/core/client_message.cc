@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the aggregator says in session.
+// Messages of the aggregator within a session.
 
 #include <algorithm>
 #include <utility>
@@ -20,7 +20,7 @@ Lane* Client::Find(LaneIndex index) {
 void Client::TakeMessage(const Scope& scope, const ToWorker& message) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) return TakeWelcome(scope, *welcome);
   if (const auto* ended = std::get_if<Ended>(&message)) return TakeEnded(scope, ended->error);
-  // A job that recovers welcomes nobody until then, and says so.
+  // A job that recovers welcomes no worker until then, and reports why.
   if (const auto* held_up = std::get_if<HeldUp>(&message);
       held_up != nullptr && held_up->round == 0) {
     return TakePause(scope, held_up->text);
@@ -65,12 +65,12 @@ void Client::TakeMessage(const Scope& scope, const ToWorker& message) {
              message);
 }
 
-// Returns whether the session goes on. What the layout allows to be sent is for the caller to send,
-// because a welcome has more to say first.
+// Returns whether the session continues. The caller sends the frames that the layout allows,
+// because a welcome has more to handle first.
 bool Client::TakeLayout(const Scope& scope, const LaneLayout& layout) {
   const auto it = std::find_if(lanes_.begin(), lanes_.end(),
                                [&](const Lane& lane) { return lane.name() == layout.name; });
-  if (it == lanes_.end()) return true;  // Of others; told again should it be registered here.
+  if (it == lanes_.end()) return true;  // A lane of others; sent again if it is registered here.
   const std::optional<LaneIndex> before = it->index();
   if (!Heed(scope, it->TakeLayout(scope, layout))) return false;
   const auto handle = static_cast<LaneHandle>(it - lanes_.begin());
@@ -84,7 +84,7 @@ bool Client::TakeLayout(const Scope& scope, const LaneLayout& layout) {
   return true;
 }
 
-// Returns whether the session goes on.
+// Returns whether the session continues.
 bool Client::TakeVerdict(const Scope& scope, LaneIndex index, const VerdictRecord& record,
                          const std::optional<WorkerId>& donor, bool late) {
   Lane* lane = Find(index);
@@ -96,7 +96,7 @@ bool Client::TakeVerdict(const Scope& scope, LaneIndex index, const VerdictRecor
   if (!news) return true;
   const auto& members = record.next.members;
   const bool listed = std::find(members.begin(), members.end(), config_.worker) != members.end();
-  // A joiner that is listed is told so with the rounds to start at, in a message.
+  // A listed joiner gets a message with the rounds to start at.
   const Role role = listed ? role_ : Role::kJoiner;
   if (role_ == Role::kMember && !listed) ready_.reset();
   SetMembership(scope, record.next, role, false, donor);
@@ -157,7 +157,7 @@ void Client::TakeRejected(const Scope& scope, const Rejected& rejected) {
     const auto named = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
       return lane.name() == rejected.lane_name;
     });
-    // That a tensor is another one in the job is seen in the layout, whoever was first.
+    // The layout shows that a tensor differs in the job, whichever worker was first.
     const bool in_layout = error.code == ErrorCode::kMismatch && !rejected.tensor.empty();
     if (named != lanes_.end() && !in_layout) {
       named->TakeRegistrationRefused(scope, rejected.tensor, error);
@@ -169,7 +169,8 @@ void Client::TakeRejected(const Scope& scope, const Rejected& rejected) {
     if (error.code == ErrorCode::kPaused) {
       for (Lane& lane : lanes_) lane.EndWaits(scope, error);
     } else if (error.code == ErrorCode::kNotFound) {
-      // A lane that was idle for long is named again, with the round that found it gone.
+      // A lane that was idle for a long time is registered again, with the round that did not find
+      // it.
       for (Lane& lane : lanes_) lane.RegisterAgain(scope);
     } else {
       scope.actions.push_back(Refused{error});
@@ -185,7 +186,7 @@ void Client::TakeRejected(const Scope& scope, const Rejected& rejected) {
       GiveUp(scope, {ErrorCode::kEvicted, error.text});
       return;
     case ErrorCode::kFailedPrecondition:
-      // Not a member of this round: nothing more will be heard of it.
+      // Not a member of this round: no further messages about it will come.
       lane->FailRoundInFlight(scope, error);
       return;
     default:

@@ -133,7 +133,7 @@ void Client::TakeWelcome(const Scope& scope, const Welcome& welcome) {
   Resume(MakeScope(scope.now, scope.actions), welcome);
 }
 
-// Takes over what the welcome says, and repeats what the new session has not heard.
+// Applies the welcome, and repeats the messages that the new session lacks.
 void Client::Resume(const Scope& scope, const Welcome& welcome) {
   for (const LaneLayout& layout : welcome.layouts) {
     if (!TakeLayout(scope, layout)) return;
@@ -143,9 +143,9 @@ void Client::Resume(const Scope& scope, const Welcome& welcome) {
       if (!TakeVerdict(scope, last.lane, record, std::nullopt, true)) return;
     }
   }
-  // Who has become a member meanwhile is told so with the rounds to start at, in a message.
+  // A worker that has become a member meanwhile gets a message with the rounds to start at.
   const Role role = welcome.role == Role::kMember && role_ != Role::kMember ? role_ : welcome.role;
-  // Who is no member is bound by nothing that an aggregator told it before this one.
+  // A worker that is not a member ignores everything that an earlier aggregator sent.
   const bool dropped = role_ == Role::kMember && role != Role::kMember;
   if (dropped) ready_.reset();
   if (!has_history_ || !(welcome.membership.generation < membership_.generation)) {
@@ -190,7 +190,7 @@ bool Client::Heed(const Scope& scope, const Finding& finding) {
 }
 
 void Client::GiveUp(const Scope& scope, const Error& error) {
-  // Not in session, it is said with the next welcome, if that is for the same incarnation.
+  // Without a session, it is sent after the next welcome, if that is for the same incarnation.
   abandoned_ = incarnation_ != Incarnation{};
   if (scope.welcomed) {
     scope.Tell(Abandon{});
@@ -204,11 +204,12 @@ void Client::LoseIncarnation(const Scope& scope, const Error& error) {
     lane.FailRoundInFlight(scope, error);
     lane.Forget();
   }
-  // Nor is the state that it was loading to be had any more.
+  // The state that it was loading is no longer available either.
   if (has_history_) broadcast_.FailAll(scope, error);
   by_index_.clear();
   starts_.clear();
-  // Who never was a member is as ready as before, and says so again after the welcome.
+  // A worker that never was a member is as ready as before, and declares it again after the
+  // welcome.
   if (has_history_) ready_.reset();
   evicted_ = evicted_ || has_history_;
   broadcast_.EndIncarnation();

@@ -60,7 +60,7 @@ Error Lane::WhyNotRegister(const Config& config, LaneKind kind,
 
 void Lane::Register(const Scope& scope, const std::vector<TensorSpec>& tensors) {
   const size_t before = tensors_.size();
-  size_t first = before;  // To be said.
+  size_t first = before;  // To be sent.
   for (const TensorSpec& spec : tensors) {
     const auto handle = static_cast<TensorHandle>(tensors_.size());
     const auto [at, fresh] = by_name_.emplace(spec.name, handle);
@@ -68,7 +68,7 @@ void Lane::Register(const Scope& scope, const std::vector<TensorSpec>& tensors) 
       tensors_.push_back({spec, std::nullopt, {}});
       continue;
     }
-    // What was refused is asked for again: there may be room for it now.
+    // Refused tensors are registered again: there may be room for them now.
     RegisteredTensor& known = tensors_[at->second];
     if (known.refusal.code == ErrorCode::kOk || known.refusal.code == ErrorCode::kMismatch)
       continue;
@@ -76,7 +76,7 @@ void Lane::Register(const Scope& scope, const std::vector<TensorSpec>& tensors) 
     first = std::min<size_t>(first, at->second);
   }
   if (first == tensors_.size() && index_.has_value()) return;  // Nothing new.
-  // What others registered before may be in the layout already.
+  // The layout may already have tensors of others.
   for (TensorHandle handle = static_cast<TensorHandle>(before); handle < tensors_.size();
        ++handle) {
     const auto index = layout_.Find(tensors_[handle].spec.name);
@@ -221,7 +221,7 @@ Error Lane::Withdraw(const Scope& scope, const std::string& reason) {
 }
 
 Error Lane::Wait(absl::Time now, absl::Time until) {
-  if (!round_.has_value()) return {};  // It has ended, and was told.
+  if (!round_.has_value()) return {};  // It has ended, and its outcome was delivered.
   if (round_->IsPushing()) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       "wait before commit; commit or withdraw it first.");
@@ -264,7 +264,7 @@ void Lane::EndWaits(const Scope& scope, const std::optional<Error>& error) {
                     ". The round continues: wait again, or abandon it and rejoin with state."))});
 }
 
-// What a round that takes too long waits for, as far as it is known here.
+// The known cause of the delay of a round.
 std::string Lane::Obstacle(const Scope& scope) const {
   if (!scope.welcomed) return ", and the aggregator is not connected";
   if (!scope.pause.empty()) return absl::StrCat("; ", absl::StripSuffix(scope.pause, "."));
@@ -326,8 +326,8 @@ void Lane::Forget() {
 // ---- the aggregator's side
 
 Finding Lane::TakeLayout(const Scope& scope, const LaneLayout& layout) {
-  // What others have added while this worker's own registration is on its way, whose answer has the
-  // whole layout.
+  // Additions by others while this worker's own registration is in flight; its answer has the whole
+  // layout.
   if (!index_.has_value() && layout.first > layout_.version()) return {};
   // An aggregator that recovered a job of two others may number its lanes anew; their names and
   // tensors stay.
@@ -427,7 +427,7 @@ void Lane::TakeOpen(const Scope& scope, const OpenRound& open) {
 void Lane::TakeCredit(const Scope& scope, const Credit& credit) {
   const bool in_flight = round_.has_value() && round_->number() == credit.round;
   if (in_flight) round_->TakeCredit(scope, Id(), credit);
-  // A window that came without a frame is what a round starts with.
+  // A window that arrived without a frame is the initial window of a round.
   if (credit.acked.empty() && credit.refused.empty()) window_ = std::max(window_, credit.window);
   if (in_flight) Advance(scope);
 }
@@ -461,7 +461,7 @@ Finding Lane::TakeResult(const Scope& scope, const ResultReceived& frame) {
 Finding Lane::TakePrepared(const Scope& scope, const Prepared& prepared) {
   if (!started_ || !in_session_) return {};
   if (prepared.round < next()) {
-    // An aggregator that has adopted the value does not know that another one has told its verdict.
+    // An aggregator that has adopted the value does not know that another one has sent its verdict.
     const bool told = !verdicts_.empty() && verdicts_.back().round == prepared.round &&
                       verdicts_.back().value_ballot == prepared.value_ballot;
     if (told) scope.Tell(Staged{*index_, prepared.round, prepared.ballot});
@@ -557,7 +557,7 @@ bool Lane::WentWithout(const Scope& scope, const VerdictRecord& record) const {
   return !IsCounted(record.value, scope.config.worker, scope.incarnation);
 }
 
-// The trainer's call, if it makes one, is the next one.
+// The trainer's call, if any, is the next one.
 void Lane::Pass(const Scope& scope, const VerdictRecord& record) {
   Extend(record);
   if (!round_.has_value() || round_->number() != record.round) return;
@@ -625,7 +625,7 @@ void Lane::EndSession() {
   early_.reset();
   settlement_.EndSession();
   if (round_.has_value()) round_->EndSession();
-  // Everything is registered again, with whoever comes next.
+  // Everything is registered again with the next aggregator.
   for (RegisteredTensor& tensor : tensors_) {
     if (tensor.refusal.code != ErrorCode::kMismatch) tensor.refusal = {};
   }

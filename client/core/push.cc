@@ -113,7 +113,7 @@ void Push::Refuse(const Layout& layout, const ChunkRange& range, Streams& stream
 }
 
 void Push::TakeBack(const Layout& layout, const ChunkRange& range, Streams& streams) {
-  // Wanted or not is said anew, also of a tensor that is not pushed yet.
+  // The aggregator requests chunks anew, also of a tensor that is not pushed yet.
   if (layout.Contains(range)) wanted_.Remove(layout.Flat(range));
   Refuse(layout, range, streams);
 }

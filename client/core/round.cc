@@ -98,8 +98,8 @@ void Round::Advance(const Scope& scope, const LaneId& lane) {
   }
 }
 
-// The commit waits for room for the last frames, and room may depend on others' learning what it
-// leaves out: a chunk that nobody will push would be waited for.
+// The commit waits for room for the last frames, and room may depend on the skips of this worker:
+// the aggregator would wait for a chunk that no worker pushes.
 void Round::SayRest(const Scope& scope, const LaneId& lane) {
   const uint32_t version = lane.layout.version();
   if (rest_said_ >= version) return;

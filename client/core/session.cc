@@ -8,7 +8,7 @@
 namespace basin::client {
 namespace {
 
-// Whatever an aggregator asks for, heartbeats are neither a flood nor a silence.
+// For every interval that an aggregator requests, heartbeats are neither too frequent nor too rare.
 constexpr absl::Duration kShortestHeartbeat = absl::Milliseconds(10);
 constexpr absl::Duration kLongestHeartbeat = absl::Seconds(30);
 // A frame with its header stays within 4 MiB.
@@ -72,7 +72,7 @@ bool Session::Take(const Config& config, SessionInput input, Error trouble,
   // A new incarnation does not pay for the connection that was lost before; a row of them does.
   const bool again = input == SessionInput::kAgain && failures_ > 0;
   actions.push_back(OpenSession{Backoff(config, again ? failures_ - 1 : failures_)});
-  // Not counted any further once nothing depends on it.
+  // Not increased any further once nothing depends on it.
   if (failures_ == 0 || LongestBackoff(config, failures_) < config.backoff_limit) ++failures_;
   return true;
 }

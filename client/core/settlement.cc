@@ -52,7 +52,7 @@ Finding Settlement::TakeResult(const Scope& scope, const LaneId& lane, RoundNumb
                           frame.range.first, "+", frame.range.count, " of tensor ",
                           frame.range.tensor, ", which do not exist.")}};
   }
-  if (frame.round != current) return {};  // Late, of a round that has its verdict.
+  if (frame.round != current) return {};  // Late, for a round that has a verdict.
   if (prepared_.has_value() && prepared_->ballot < frame.ballot) {
     Unprepare();  // The round was restarted; the notice is still on its way.
   }
@@ -154,7 +154,7 @@ Finding Settlement::Complete(const Scope& scope, const LaneId& lane) {
   const std::string text =
       absl::StrCat("The result of lane ", lane.name, ", round ", prepared_->round, " has digest ",
                    digest, ", but the prepared value has ", prepared_->value.digest);
-  // Once, the bytes are fetched again: all of them, because a sum does not tell which are wrong.
+  // All bytes are fetched again once, because a sum does not show which are wrong.
   Restage(held_round_, held_ballot_);
   Expect(lane.layout);
   if (refetched_ || missing_ == 0) {
@@ -171,7 +171,7 @@ Finding Settlement::Complete(const Scope& scope, const LaneId& lane) {
 
 void Settlement::TakeRestart(RoundNumber current, Ballot ballot) {
   if (prepared_.has_value() && prepared_->ballot < ballot) Unprepare();
-  if (prepared_.has_value()) return;  // An older notice than what was prepared since.
+  if (prepared_.has_value()) return;  // Older than the prepared value.
   if (staged_.has_value() && staged_->ballot < ballot) staged_.reset();
   if (held_round_ == current && held_ballot_ < ballot) Restage(current, ballot);
 }
@@ -207,7 +207,7 @@ void Settlement::LoseStream(uint32_t stream) {
 }
 
 void Settlement::EndSession() {
-  // Whatever holds in the next session is told there again.
+  // The next session receives its own messages.
   Unprepare();
   ask_ = false;
   to_supply_.Clear();

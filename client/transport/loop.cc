@@ -20,7 +20,7 @@ void Loop::Start(Runner& runner) {
     MutexLock lock(inbox_->mutex);
     inbox_->running = true;
   }
-  // A thread inherits the mask of the one that makes it.
+  // A thread inherits the signal mask of its creator.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -76,7 +76,7 @@ void Loop::Run(Runner& runner) {
       batch.swap(inbox_->tasks);
       if (!batch.empty()) inbox_->changed.NotifyAll();
     }
-    // What waits is heard before a deadline is judged.
+    // Waiting events come before deadlines.
     for (Task& task : batch) task(runner, clock_.Now());
     batch.clear();
     const absl::Time now = clock_.Now();

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What happened, and what the trainer asks for. The core's actions are in runner_actions.cc.
+// Events, and calls of the trainer. The core's actions are in runner_actions.cc.
 
 #include "client/transport/runner.h"
 
@@ -13,7 +13,7 @@
 namespace basin::client {
 namespace {
 
-// A channel that works lets go of what it has written within a round trip. One that holds on for
+// A working channel releases written messages within a round trip. A channel that holds them for
 // longer is stuck, and is closed.
 constexpr absl::Duration kReturnTime = absl::Milliseconds(200);
 
@@ -90,7 +90,7 @@ void Runner::FrameReceived(uint64_t connection, uint32_t stream, IncomingFrame f
 }
 
 void Runner::OpenDue(absl::Time now) {
-  // Hands what a connection says to the loop, with its number.
+  // Passes the events of a connection to the loop, with its number.
   class Session : public SessionListener {
    public:
     Session(uint64_t connection, std::function<void(Task)> post)
@@ -228,7 +228,7 @@ absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
 void Runner::Push(LaneHandle handle, TensorHandle tensor, Contribution contribution,
                   absl::Time now) {
   LaneShell* lane = Find(handle);
-  // Of a round that has failed meanwhile: Commit says so.
+  // The round has failed meanwhile: Commit reports it.
   if (lane == nullptr || !lane->round.has_value() || lane->round->outcome.has_value()) return;
   RoundShell& round = *lane->round;
   PayloadPtr payload = contribution.narrow;
@@ -382,7 +382,7 @@ void Runner::Shutdown(StatusDone done) {
 
 // ---- the end of rounds
 
-// The round has ended. Its outcome is told when nobody reads the trainer's memory any more.
+// The round has ended. Its outcome is delivered when the trainer's memory is no longer read.
 void Runner::Decide(LaneHandle handle, RoundOutcome outcome) {
   LaneShell& lane = lanes_[handle];
   if (!lane.round.has_value() || lane.round->outcome.has_value()) return;
@@ -421,8 +421,8 @@ void Runner::TellQuiet() {
   }
 }
 
-// A channel that does not let go of a round that has ended is closed; what it carried of other
-// rounds is sent again.
+// A channel that does not release the memory of an ended round is closed; its frames of other
+// rounds are sent again.
 void Runner::RecallLoans(absl::Time now) {
   bool late = false;
   for (LaneShell& lane : lanes_) {

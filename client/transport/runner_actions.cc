@@ -32,7 +32,7 @@ std::optional<Error> Runner::Step(const Event& event, absl::Time now) {
   refused_.reset();
   actions_.clear();
   core_.Step(event, now, actions_);
-  // Who is told of a verdict finds the place that has come with it.
+  // Update the place before reporting the verdict, so that a callback sees the new rank.
   for (const Action& action : actions_) {
     if (const auto* membership = std::get_if<MembershipNow>(&action)) Do(*membership);
   }
@@ -99,7 +99,7 @@ void Runner::SendFrame(uint32_t stream, const wire::FrameHeader& header, Payload
   channel->Send({*std::move(head), std::move(payload)});
 }
 
-// ---- what goes out
+// ---- outgoing
 
 void Runner::Do(const SendContribution& send) {
   const LaneShell& lane = lanes_[send.lane];
@@ -150,8 +150,8 @@ void Runner::Do(const SendValue& send) {
   if (!open && held_back_.size() < kMaxHeldBack) held_back_.push_back(send);
 }
 
-// From the trainer's memory a copy is sent, so that the gate is held for no longer than the copy
-// takes, and only if it is still what was announced.
+// A copy of the trainer's memory is sent, so that the gate is held only during the copy, and only
+// if the content is still the announced one.
 void Runner::ServeNow(const SendValue& send, const ServedValue& value) {
   // Asked for before the same version was announced again, and is smaller now.
   if (send.first + uint64_t{send.count} > value.digests.size()) return;
@@ -183,9 +183,9 @@ void Runner::ServeNow(const SendValue& send, const ServedValue& value) {
   BASIN_FAILPOINT("value.sent");
 }
 
-// ---- what comes in
+// ---- incoming
 
-// The core takes names from these messages too; the runner needs them before, to make digests.
+// The core also reads names from these messages; the runner needs them earlier, to compute digests.
 void Runner::Observe(const ToWorker& message) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
     for (const LaneLayout& layout : welcome->layouts) ObserveLayout(layout);
@@ -196,8 +196,8 @@ void Runner::Observe(const ToWorker& message) {
 
 void Runner::ObserveLayout(const LaneLayout& layout) { lane_names_[layout.lane] = layout.name; }
 
-// The digests that the bytes have, whatever their sender claims: a round's digest then shows what
-// is wrong with it.
+// The digests of the actual bytes, not those of the sender: the digest of the round then reveals a
+// mistake.
 ChunkDigests Runner::DigestsOf(const IncomingFrame& frame, const kernels::TensorKey& key,
                                uint32_t first) {
   ChunkDigests digests;
@@ -215,7 +215,7 @@ void Runner::TakeResult(const wire::ResultHeader& header, const IncomingFrame& f
   const auto name = lane_names_.find(header.lane);
   if (name == lane_names_.end()) return;
   const client::Lane* lane = core_.FindLane(name->second);
-  if (lane == nullptr) return;  // Of others.
+  if (lane == nullptr) return;  // A lane of others.
   // Without digests the core sees a frame that names chunks which do not exist.
   ChunkDigests digests;
   const std::vector<TensorSpec>& layout = lane->layout().tensors();
@@ -278,7 +278,7 @@ void Runner::Do(const KeepValue& keep) {
   }
 }
 
-// ---- what the trainer is told
+// ---- reports to the trainer
 
 void Runner::Do(const Deliver& deliver) {
   LaneShell& lane = lanes_[deliver.lane];
@@ -328,7 +328,7 @@ void Runner::Do(const MembershipNow& now) {
   place_.role = now.role;
   place_.rank = now.rank;
   if (now.joined) ++place_.joins;
-  // Who is no member any more serves its state to nobody.
+  // A worker that is no longer a member does not serve its state.
   if (now.joined || now.donor.has_value() || now.role != Role::kMember) {
     place_.donor = now.donor;
     place_.donor_since = now.donor.has_value() ? now.membership.generation : Generation{};
@@ -347,7 +347,7 @@ void Runner::EndValue(const ValueKey& key, const ValueOutcome& outcome) {
 void Runner::Do(const ValueReady& ready) {
   const auto fetch = fetches_.find(ready.key);
   if (fetch == fetches_.end()) return;
-  // Of an earlier answer that named a larger one.
+  // It belongs to an earlier answer with a larger size.
   fetch->second.bytes.Truncate(ChunkCount(TensorBytes(ready.spec).value_or(0)));
   EndValue(ready.key,
            std::make_shared<Value>(ready.spec, ready.source, std::move(fetch->second.bytes)));
@@ -365,14 +365,15 @@ void Runner::Do(const Left&) {
   EndPlace();
 }
 
-// Whoever is over is no member, although the core says nothing more about its membership.
+// A worker that has ended is not a member, although the core reports nothing more about its
+// membership.
 void Runner::EndPlace() {
   place_.role = Role::kJoiner;
   place_.rank.reset();
   place_.donor.reset();
   place_.donor_since = {};
   place_changed_ = true;
-  PublishPlace();  // Whoever is told finds it there.
+  PublishPlace();  // Before the callbacks, which read it.
   TellQuiet();
 }
 

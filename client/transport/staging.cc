@@ -8,7 +8,7 @@ namespace basin::client {
 
 namespace {
 
-// Of a tensor that the nearest caches could not hold beside what it is copied from.
+// The size of a tensor that does not fit the nearest caches together with its copy.
 constexpr uint64_t kBypassCacheBytes = uint64_t{1} << 20;
 
 }  // namespace

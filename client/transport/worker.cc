@@ -25,7 +25,7 @@ absl::StatusOr<T> Unshared(const absl::StatusOr<T>& value) {
   return value.ok() ? value : Unshared(value.status());
 }
 
-// What one thread waits for and another brings.
+// A result for which one thread waits and which another provides.
 template <typename T>
 class Answer {
  public:
@@ -65,8 +65,8 @@ absl::Status CheckNames(const Config& config) {
                      : wire::ToStatus({ErrorCode::kInvalidArgument, std::string(status.message())});
 }
 
-// The rules for what travels are those of the wire; a call that breaks them is refused here,
-// because the aggregator would end the session for it.
+// A call that would send an invalid message is refused here, because the aggregator would end the
+// session.
 absl::Status CheckSayable(const ToAggregator& message) {
   const absl::StatusOr<std::string> encoded = wire::Encode(message);
   absl::Status status = encoded.status();
@@ -98,8 +98,8 @@ absl::Status CannotWait() {
                          "A callback made a call that waits; make it from another thread."});
 }
 
-// Whether what the trainer has given is the memory of the tensor, so that nothing is read beyond
-// it. A tensor without bytes has nothing to read.
+// Whether the trainer's memory has the size of the tensor, so that nothing is read beyond it. A
+// tensor without bytes is not read.
 absl::Status CheckData(const TensorSpec& spec, uint64_t needed, const void* data, uint64_t bytes) {
   if (bytes == needed && (data != nullptr || needed == 0)) return absl::OkStatus();
   const std::string given = data == nullptr ? "null" : absl::StrCat(bytes, " bytes");
@@ -109,7 +109,7 @@ absl::Status CheckData(const TensorSpec& spec, uint64_t needed, const void* data
                     given, ". Pass the address of its ", needed, " bytes.")});
 }
 
-// What a message carries by default; no more than a hint here.
+// The default size of a frame; only a hint here.
 constexpr uint64_t kFrameBytes = uint64_t{1} << 20;
 
 // A round in one call, as the loop sees it: it begins with the first tensors that are ready.
@@ -133,7 +133,7 @@ class RoundCall {
     absl::Status status = wrong;
     if (status.ok()) status = runner.Commit(begin_.lane, nullptr, now);
     if (status.ok()) return runner.Wait(begin_.lane, deadline, std::move(done), now);
-    // The round goes on without this worker, or has ended; the memory comes back with its outcome.
+    // The round continues without this worker, or has ended; its outcome releases the memory.
     runner.Withdraw(begin_.lane, std::string(status.message()), nullptr, now).IgnoreError();
     const auto ended = [status, done = std::move(done)](const RoundOutcome& outcome) {
       const ErrorCode code = wire::ToError(outcome.status()).code;
@@ -342,7 +342,7 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
   const basin::Begin message{0, 1, begin.spec, begin.counts, begin.step_label, begin.samples};
   absl::Status status = CheckSayable(message);
   if (status.ok() && loop_.InLoop()) status = CannotWait();
-  // What is wrong with the tensors is told before the round begins, which then can be tried again.
+  // Errors of the tensors are reported before the round begins, so that the call can be repeated.
   for (const CallTensor& tensor : tensors) {
     if (!status.ok()) break;
     const auto info = Find(begin.lane, tensor.tensor);
@@ -356,8 +356,8 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
   uint64_t ready_bytes = 0;
   for (const CallTensor& tensor : tensors) {
     const std::shared_ptr<const TensorInfo> info = *Find(begin.lane, tensor.tensor);
-    // What was hashed goes on its way while the rest is hashed. What is less than a frame waits, so
-    // that a small round wakes the loop once.
+    // Hashed tensors are sent while the rest is hashed. Less than a frame waits, so that a small
+    // round wakes the loop once.
     if (ready_bytes >= kFrameBytes) {
       ready_bytes = 0;
       status =

@@ -59,7 +59,7 @@ struct Stream {
     }
   }
 
-  // How many bytes lie in one piece from here.
+  // The number of contiguous bytes from here.
   size_t Contiguous() const {
     for (size_t at = slice, skip = offset; at < input.slice_count; ++at, skip = 0) {
       if (input.slices[at].size > skip) return input.slices[at].size - skip;
@@ -67,8 +67,8 @@ struct Stream {
     return 0;
   }
 
-  // The next `bytes` bytes in one piece: where they lie or, if they lie in several slices, copied
-  // to `scratch`. Does not advance.
+  // The next `bytes` bytes, contiguous: in place or, if they are in several slices, copied to
+  // `scratch`. Does not advance.
   const unsigned char* Peek(size_t bytes, unsigned char* scratch) const {
     size_t at = slice;
     while (input.slices[at].size == 0) ++at;
@@ -433,7 +433,7 @@ class Reduction {
   NormLeafSums norm_;
   const size_t result_type_ = static_cast<size_t>(plan_.spec().result_dtype);
   const size_t result_size_ = ElementSize(plan_.spec().result_dtype);
-  cpu::ReduceFunction one_pass_ = nullptr;  // Null where there is no such loop.
+  cpu::ReduceFunction one_pass_ = nullptr;  // Null if there is no such loop.
   size_t done_ = 0;
   bool bypassed_ = false;
 };

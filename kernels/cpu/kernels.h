@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The inner loops of the CPU reducer, one table of functions per instruction set. They work on a
-// few Ki elements that lie in one piece; everything else (slices, tails, folds, facts by name) is
-// the reducer's.
+// few Ki contiguous elements; the reducer does everything else (slices, tails, folds, facts by
+// name).
 
 #ifndef BASIN_KERNELS_CPU_KERNELS_H_
 #define BASIN_KERNELS_CPU_KERNELS_H_
@@ -33,15 +33,15 @@ struct FoldTerm {
   float unscale_f32;
 };
 
-// What the quick loops notice. They only watch whether a value is not finite; if one is, the block
-// is gone through again by the counting loops.
+// The findings of the fast loops. They only detect a value that is not finite; if there is one, the
+// counting loops repeat the block.
 struct Watch {
   bool non_finite = false;     // Some acc or out may not be finite.
-  bool redo = false;           // Of a ReduceFunction: it met values that are beyond it.
+  bool redo = false;           // A ReduceFunction met values that it cannot handle.
   uint64_t integer_wraps = 0;  // Exact, unless `redo`.
 };
 
-// What the counting loops find.
+// The findings of the counting loops.
 struct Count {
   uint64_t overflows = 0;           // As Facts::overflows.
   bool* term_non_finite = nullptr;  // One per term: set where an input is not finite.

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a thread of the cast kernels does: the casts of kernels/cast.h, for the device and, in the
+// The code of a thread of the cast kernels: the casts of kernels/cast.h, for the device and, in the
 // tests, on the host.
 //
 // Thread contract: as the launch, one call per thread.

@@ -12,7 +12,8 @@
 namespace basin::kernels::cuda {
 namespace {
 
-// Nothing if the call worked, else a sentence: which device, which call, what the runtime said.
+// Nothing if the call succeeded, else a sentence with the device, the call and the text of the
+// runtime.
 std::optional<Failure> Check(cudaError_t error, const std::string& device, const char* call) {
   if (error == cudaSuccess) return std::nullopt;
   // Takes the error away where it is not one that stays, so that later calls are judged by their

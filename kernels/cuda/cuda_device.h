@@ -12,7 +12,7 @@
 
 namespace basin::kernels::cuda {
 
-// How many devices there are. A machine without a driver is a Failure, which says so.
+// The number of devices. A machine without a driver is a Failure.
 Result<int> CountCudaDevices();
 
 // The device of this index, from 0. Fails if there is none, or if it cannot run these kernels.

@@ -1,13 +1,12 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the reducer needs of an accelerator: memory, ordered queues of work, and errors that come
-// back. cuda_device.h implements it with the CUDA runtime; the tests implement it on the host, and
-// make any call fail.
+// The interface of an accelerator for the reducer: memory, ordered queues of work, and errors.
+// cuda_device.h implements it with the CUDA runtime; the tests implement it on the host, and make
+// any call fail.
 //
-// Failure: every call that can fail says so with a Failure of code kDevice that names the device,
-// the call and what the runtime said. Nothing aborts. After a failure other calls may fail as well,
-// but none blocks for ever.
-// Thread contract: a Device from any thread; a Queue from one thread at a time.
+// Failure: every call that can fail returns a Failure of code kDevice with the device, the call and
+// the text of the runtime. Nothing aborts. After a failure other calls may fail as well, but none
+// blocks forever. Thread contract: a Device from any thread; a Queue from one thread at a time.
 
 #ifndef BASIN_KERNELS_CUDA_DEVICE_H_
 #define BASIN_KERNELS_CUDA_DEVICE_H_
@@ -31,14 +30,14 @@ class Queue {
  public:
   virtual ~Queue() = default;  // REQUIRES: nothing is running; see Wait().
 
-  // REQUIRES, of the copies and tasks: what they read and write stays valid, and what they write is
-  // not read, and what they read not changed, until Wait() returns. Host memory is pinned.
+  // REQUIRES, for copies and tasks: until Wait() returns, their memory stays valid, their outputs
+  // are not read, and their inputs do not change. Host memory is pinned.
   virtual std::optional<Failure> CopyToDevice(void* device, const void* pinned, size_t size) = 0;
   virtual std::optional<Failure> CopyToHost(void* pinned, const void* device, size_t size) = 0;
   virtual std::optional<Failure> Run(const ReduceTask& task) = 0;
   virtual std::optional<Failure> Run(const CastTask& task) = 0;
 
-  // Returns when all that was added is done or cannot be done any more; fails if any of it failed.
+  // Returns when all added work is done or has become impossible; fails if any of it failed.
   virtual std::optional<Failure> Wait() = 0;
 };
 

@@ -18,7 +18,7 @@ constexpr size_t kMaxPieceElements = kMaxLeavesPerPiece * kNormLeafElements;
 constexpr size_t kLeastStagingBytes =
     kMaxTermsPerTask * (kNormLeafElements * kMaxElementSize + kAlignment);
 
-// What comes back of a piece, in one copy: facts, leaves, then the result or the accumulator.
+// The output of a piece, in one copy: facts, leaves, then the result or the accumulator.
 constexpr size_t kLeavesOffset = kAlignment;
 constexpr size_t kResultOffset = kLeavesOffset + kMaxLeavesPerPiece * sizeof(double);
 constexpr size_t kOutputBytes = kResultOffset + kMaxPieceElements * kMaxElementSize;
@@ -100,7 +100,7 @@ bool HasNorm(const ReductionPlan& plan, const Output& output) {
   return output.norm_leaves != nullptr && plan.accumulator_dtype() != DType::kI64;
 }
 
-// Merges what a device saw of the elements from `first` on.
+// Merges the observations of a device for the elements from `first` on.
 void MergeFacts(const DeviceFacts& seen, uint64_t first, Facts* facts) {
   Facts part;
   if (seen.first_non_finite != kNoPlace) {
@@ -113,8 +113,8 @@ void MergeFacts(const DeviceFacts& seen, uint64_t first, Facts* facts) {
   facts->Merge(part);
 }
 
-// What a call on host memory is to do: fold `terms` on top of `accumulator_in` (null: afresh), then
-// give the accumulator to `accumulator_out` or, if that is null, the result to `output`.
+// A call on host memory: fold `terms` on top of `accumulator_in` (null: afresh), then give the
+// accumulator to `accumulator_out` or, if that is null, the result to `output`.
 struct HostWork {
   const ReductionPlan& plan;
   const Span& span;
@@ -179,7 +179,7 @@ class PieceRunner {
     return queue_->CopyToHost(output_.pinned.get(), output_.device.get(), OutputBytes(*work));
   }
 
-  // Waits for the piece that was started, if any, and hands over what it came to.
+  // Waits for the started piece, if any, and delivers its output.
   Status Finish(const HostWork& work) {
     if (!started_) return std::nullopt;
     started_ = false;
@@ -234,7 +234,7 @@ class PieceRunner {
     return std::nullopt;
   }
 
-  // After a failure: waits until nothing runs any more, whatever became of it.
+  // After a failure: waits until nothing runs, whether it succeeded or not.
   void Abandon() {
     started_ = false;
     (void)queue_->Wait();
@@ -254,7 +254,7 @@ class PieceRunner {
     return queue_->CopyToDevice(output_.device.get(), output_.pinned.get(), sizeof(nothing));
   }
 
-  // Terms whose inputs lie on the device.
+  // Terms with inputs on the device.
   static void PutTermsInPlace(const Term* terms, size_t group, const void* const* inputs,
                               size_t first, ReduceTask* task) {
     task->term_count = static_cast<uint32_t>(group);
@@ -332,7 +332,7 @@ class PieceRunner {
 size_t PieceElements(const std::vector<Term>& terms, size_t staging_bytes) {
   size_t widest = 1;
   for (size_t begin = 0; begin < terms.size(); begin += kMaxTermsPerTask) {
-    size_t bytes = 0;  // Of one element.
+    size_t bytes = 0;  // The size of one element.
     for (size_t i = begin; i < std::min(terms.size(), begin + kMaxTermsPerTask); ++i) {
       bytes += ElementSize(terms[i].wire_dtype);
     }

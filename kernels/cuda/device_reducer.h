@@ -4,14 +4,13 @@
 //
 // Inputs in host memory are gathered into pinned memory, a piece of the span at a time, copied to
 // the device, reduced there, and the results copied back; while the device works on one piece the
-// next is gathered. Inputs that lie on the device already are reduced where they are.
+// next is gathered. Inputs that are already on the device are reduced in place.
 //
 // Ownership: owns the device and, per call that runs at the same time, pinned and device memory of
-// fixed size, which is allocated when first needed and kept.
-// Thread contract: as Reducer. At most `parallel_calls` run at once; others wait their turn.
-// Failure: kDevice as device.h says; kUnsupported for more than kMaxContributions contributions.
-// After a failure the output is unspecified, nothing of the call is running any more, and the
-// reducer can be used again if the device can.
+// fixed size, which is allocated when first needed and kept. Thread contract: as Reducer. At most
+// `parallel_calls` run at once; others wait. Failure: kDevice as device.h says; kUnsupported for
+// more than kMaxContributions contributions. After a failure the output is unspecified, nothing of
+// the call is running any more, and the reducer can be used again if the device can.
 
 #ifndef BASIN_KERNELS_CUDA_DEVICE_REDUCER_H_
 #define BASIN_KERNELS_CUDA_DEVICE_REDUCER_H_
@@ -54,11 +53,10 @@ class DeviceReducer final : public Reducer {
                                 const void* accumulator, const Span& span, const Output& output,
                                 Facts* facts) const override;
 
-  // One pass over contributions that lie on the device: inputs[i] is the device address of
-  // span.count elements of contribution i, aligned to its elements (to 16 bytes for full speed);
-  // the buffers of `output` are on the device too, the result aligned to its elements. Returns when
-  // the result is there.
-  // REQUIRES: plan.outcome() == kReduce; what wrote the inputs has finished.
+  // One pass over contributions on the device: inputs[i] is the device address of span.count
+  // elements of contribution i, aligned to its elements (to 16 bytes for full speed); the buffers
+  // of `output` are on the device too, the result aligned to its elements. Returns when the result
+  // is there. REQUIRES: plan.outcome() == kReduce; what wrote the inputs has finished.
   std::optional<Failure> ReduceOnDevice(const ReductionPlan& plan, const void* const* inputs,
                                         const Span& span, const Output& output, Facts* facts) const;
 

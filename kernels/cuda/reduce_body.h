@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the threads of the reduction kernel do, without the launch: the device runs it in reduce.cu,
-// and the tests run it on the host.
+// The code of the threads of the reduction kernel, without the launch: the device runs it in
+// reduce.cu, and the tests run it on the host.
 //
 // A BLOCK takes one leaf of the norm (a tile run of kNormLeafElements), or a shorter run of tiles
 // where no norm is wanted. It goes from TILE to tile. In a tile each of kProducers threads reduces
@@ -74,7 +74,7 @@ constexpr unsigned kVector = sizeof(typename Source::Raw) == 1
                                  ? 4
                                  : 16 / static_cast<unsigned>(sizeof(typename Source::Raw));
 
-// What the shared buffer holds of a result: a type that has every float result exactly.
+// The type of a result in the shared buffer: it represents every float result exactly.
 template <typename Source>
 using Rounded =
     std::conditional_t<std::is_same_v<typename Source::Accumulator, double>, double, float>;
@@ -129,7 +129,7 @@ struct TermValues<FromMixed, N> {
 
 // ---- Facts --------------------------------------------------------------------------------------
 
-// What one thread has seen.
+// The observations of one thread.
 struct ThreadFacts {
   uint64_t first_non_finite = kNoPlace;
   uint64_t overflows = 0;
@@ -420,7 +420,7 @@ BASIN_HOST_DEVICE double AddSquares(const BlockShare& share, uint64_t tile, unsi
 
 // ---- A thread of a block ------------------------------------------------------------------------
 
-// What one thread of one block does. `Block` is what the device gives to it:
+// The code of one thread of one block. `Block` is the interface of the device:
 //   Wait()             returns when every thread of the block has called it
 //   FromLane(x, down)  the x of the thread `down` places further in the warp; all of the warp call
 //   Publish(facts)     adds what the thread has seen to the task's facts
@@ -430,7 +430,7 @@ BASIN_DEVICE void RunThread(const ReduceTask& task, uint64_t block_index, unsign
   const BlockShare share = ShareOf<Source>(task, block_index);
   const bool is_producer = thread < kProducers;
   const bool with_norm = task.norm_leaves != nullptr;
-  const unsigned lane = thread - kProducers;  // Of an adder.
+  const unsigned lane = thread - kProducers;  // The lane of an adder.
   ThreadFacts facts;
   double sum = 0.0;
   for (uint64_t tile = 0; share.begin + tile * kTile<Source> < share.end; ++tile) {

@@ -19,7 +19,7 @@ namespace basin::kernels::cuda {
 // more launches, over an accumulator.
 constexpr size_t kMaxTermsPerTask = 64;
 
-// The address of every array begins a unit of this many bytes where memory is laid out here.
+// Arrays that are placed here begin at multiples of this number of bytes.
 constexpr size_t kAlignment = 256;
 
 struct TaskTerm {
@@ -30,10 +30,10 @@ struct TaskTerm {
   DType wire_dtype;
 };
 
-// What is counted while reducing. Written with atomics; every launch adds to it.
+// Counters of a reduction. Written with atomics; every launch adds to them.
 struct DeviceFacts {
-  // Of the first input that is not finite: contribution << kElementBits | element in the span.
-  // kNoPlace if there is none, so that the least one wins.
+  // The place of the first input that is not finite: contribution << kElementBits | element in the
+  // span. kNoPlace if there is none, so that the least one wins.
   uint64_t first_non_finite;
   uint64_t overflows;
   uint64_t integer_wraps;

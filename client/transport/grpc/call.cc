@@ -91,7 +91,7 @@ Call::Call(const CallOptions& options, const std::string& method, uint64_t max_q
 }
 
 Call::~Call() {
-  context_.reset();  // And with it gRPC's call, which holds what was not sent.
+  context_.reset();  // And with it gRPC's call, which holds unsent messages.
   calls_->Remove(this, std::move(channel_));
 }
 
@@ -108,7 +108,7 @@ void Call::Start() {
 }
 
 void Call::Drive() {
-  // Once the hold is gone, OnDone may let go of the call at any moment.
+  // Once the hold is removed, OnDone may release the call at any moment.
   const std::shared_ptr<Call> keep = shared_from_this();
   while (true) {
     Operation next;
@@ -171,7 +171,7 @@ void Call::Start(Operation operation) {
       StartWritesDone();
       return;
     case Operation::kCut:
-      // First the call, so that what is lost with the connection is not taken for the peer's.
+      // First the call, so that the loss of the connection is not attributed to the peer.
       context_->TryCancel();
       sockets_->Cut();
       return;
@@ -206,7 +206,7 @@ void Call::OnReadDone(bool ok) {
     incoming_.Clear();
     MutexLock lock(mutex_);
     reading_ = false;
-    // Nobody will report what nobody has heard.
+    // The listener will not report messages that it has not received.
     if (deaf) {
       held_bytes_ -= bytes;
       --held_messages_;

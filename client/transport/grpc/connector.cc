@@ -18,7 +18,7 @@ namespace {
 constexpr char kSessionMethod[] = "/basin.v1.Session/Run";
 constexpr char kExchangeMethod[] = "/basin.v1.Exchange/Run";
 
-// Of a session's messages that wait: two of the largest, beyond what a trainer says in a minute.
+// The waiting messages of a session: two of the largest, more than a trainer sends in a minute.
 constexpr uint64_t kMaxSessionQueueBytes = 2 * uint64_t{kMaxAssembledBytes};
 
 absl::Status Broken(const absl::Status& status, const std::string& address) {
@@ -40,7 +40,7 @@ class SessionCall : public Call {
     if (taken->has_value()) {
       listener_->OnMessage(std::move((*taken)->message), message.Length());
     } else {
-      Consumed(message.Length());  // The reader bounds what it keeps of a message by itself.
+      Consumed(message.Length());  // The reader itself limits the message that it keeps.
     }
     return absl::OkStatus();
   }
@@ -77,8 +77,8 @@ class StreamCall : public Call {
   FrameReader reader_;  // Belongs to the read in flight.
 };
 
-// What the worker holds of a stream does not keep the call: gRPC keeps what a call has not sent for
-// as long as there is one.
+// The worker's reference to a stream must not keep the call alive: gRPC keeps the unsent messages
+// of a call as long as it exists.
 template <typename Held, typename F>
 void IfAlive(const std::weak_ptr<Held>& held, F&& act) {
   if (const std::shared_ptr<Held> call = held.lock()) act(*call);
@@ -130,7 +130,7 @@ class GrpcStream : public StreamChannel {
   }
 
   const std::weak_ptr<Call> call_;
-  uint64_t sequence_ = 0;  // Of the last frame.
+  uint64_t sequence_ = 0;  // The number of the last frame.
 };
 
 }  // namespace

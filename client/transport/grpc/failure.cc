@@ -18,8 +18,8 @@ namespace {
 constexpr char kCalmDown[] = "error code 11";
 
 struct Cause {
-  const char* text;  // What gRPC says, in lower case.
-  const char* what;  // What happened to the aggregator's stream,
+  const char* text;  // gRPC's text, in lower case.
+  const char* what;  // What happened to the stream,
   const char* next;  // and what to do about it.
 };
 
@@ -59,7 +59,7 @@ absl::Status DescribeFailure(const std::string& address, const grpc::Status& sta
   const absl::Status plain = FromGrpc(status);
   const std::string said(plain.message());
   std::string text = absl::StrCat("the aggregator at ", address, " ended the stream: ", said);
-  // What comes with a detail are the aggregator's own words.
+  // A status with a detail has the aggregator's own text.
   if (!plain.GetPayload(kStatusDetailUrl)) {
     const std::string lower = absl::AsciiStrToLower(said);
     for (const Cause& cause : kCauses) {

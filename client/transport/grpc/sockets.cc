@@ -12,8 +12,8 @@
 #include "grpc/support/sync.h"
 
 // gRPC takes a socket mutator through its public API (ChannelArguments::SetSocketMutator), and
-// calls it with every socket that it makes, but installs no header that says what one is. These two
-// are what it has been since gRPC 1.37; the tests of this folder fail where it is something else.
+// calls it with every socket that it creates, but installs no header that declares it. These two
+// declarations match gRPC since 1.37; the tests of this folder fail if they do not.
 // NOLINTBEGIN(readability-identifier-naming): gRPC's names.
 struct grpc_mutate_socket_info;
 struct grpc_socket_mutator_vtable {
@@ -31,7 +31,7 @@ struct grpc_socket_mutator {
 namespace basin::client {
 namespace {
 
-// Long enough for every address that a name resolves to; a channel beyond it is left to gRPC.
+// Enough for every address of a name; further sockets of a channel are not shut down.
 constexpr size_t kMaxSockets = 64;
 
 struct Watcher {
