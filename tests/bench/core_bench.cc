@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the aggregator's decisions cost: the core alone takes every event of one round of a 1 GB
+// The cost of the aggregator's decisions: the core alone handles every event of one round of a 1 GB
 // model, one event for each frame of 1 MiB that a worker pushes or acknowledges. Bytes, sockets and
 // arithmetic are left out. The targets are 0.1 s a round for 256 workers and 5 s for 10,000.
 //
@@ -106,7 +106,7 @@ class Bench {
  private:
   static Config MakeConfig() {
     Config config;
-    config.memory_bytes = uint64_t{1} << 50;  // The windows alone decide what is parked.
+    config.memory_bytes = uint64_t{1} << 50;  // Only the windows limit the parked bytes.
     return config;
   }
 
@@ -143,7 +143,7 @@ class Bench {
     if (std::holds_alternative<Verdict>(message)) told_ += receivers;
   }
 
-  // What was asked for is done at once, and everybody acknowledges what was published.
+  // Requested work is done at once, and all workers acknowledge published results.
   void Drain() {
     while (!reduced_.empty() || !published_.empty()) {
       for (const ReduceDone& done : std::exchange(reduced_, {})) Take(done);

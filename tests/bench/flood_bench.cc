@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a job feels of another job's flood: the time of a round of two workers with 64 bytes, while
-// 60 sessions of another job send one kind of message as fast as the aggregator takes them. The
-// engine runs with its threads and the real clock, over queues instead of sockets; every message to
-// a worker is serialised, as a server does. A session has 256 messages on their way, as the window
-// of a stream allows.
+// The effect of another job's flood: the time of a round of two workers with 64 bytes, while 60
+// sessions of another job send one kind of message as fast as the aggregator takes them. The engine
+// runs with its threads and the real clock, over queues instead of sockets; every message to a
+// worker is serialised, as a server does. A session has 256 messages on their way, as the window of
+// a stream allows.
 //
 // Columns: time of a round; `p99_ms` and `max_ms` of the rounds; `flood`: flood messages handled
 // per round. The first line, None, is a round without a flood.
@@ -81,7 +81,7 @@ class Wire : public Transport {
     consumed_[connection - first_].fetch_add(bytes, std::memory_order_relaxed);
   }
 
-  // REQUIRES: before these sessions say anything.
+  // REQUIRES: before the first message of these sessions.
   void FloodBegins(SessionId first) { first_ = first; }
   uint64_t consumed(size_t session) const {
     return consumed_[session].load(std::memory_order_relaxed);

@@ -6,8 +6,8 @@
 // and next to nothing else: it combines the streams with XOR, in four ways (all streams in step or
 // a page of each in turn; ordinary or streaming stores), of which the fastest counts. Reference and
 // reduction take turns, some MiB at a time, on buffers that do not fit the caches; all dtypes share
-// them, because it matters which pages of memory they got. What is reported is the median of the
-// ratios of neighbours, because other tenants of a machine come and go.
+// them, because it matters which pages of memory they got. The result is the median of the ratios
+// of neighbours, because the load of other tenants of a machine changes.
 
 #include <algorithm>
 #include <atomic>
@@ -34,8 +34,8 @@
 namespace basin::kernels {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{256} << 10;  // What the aggregator reduces at once.
-constexpr size_t kPieceBytes = size_t{2} << 20;    // Of each stream and core, at a turn.
+constexpr size_t kChunkBytes = size_t{256} << 10;  // The bytes that the aggregator reduces at once.
+constexpr size_t kPieceBytes = size_t{2} << 20;    // Per stream, core and turn.
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 static_assert(kPieceBytes % kHugePageBytes == 0);
@@ -109,7 +109,7 @@ void FillWithNan(DType dtype, unsigned char* data, size_t bytes) {
 struct Streams {
   std::vector<Buffer> inputs;
   Buffer output;
-  size_t bytes = 0;  // Of one stream.
+  size_t bytes = 0;  // Size of one stream.
 };
 
 // ---- The reference -----------------------------------------------------------------------------
@@ -262,7 +262,7 @@ struct Row {
   double ratio;
 };
 
-// Of the references, the one that is fastest on these streams.
+// The reference that is fastest on these streams.
 Pass BestReference(const Streams& streams, size_t cores) {
   Pass best;
   double least = 1e30;
@@ -288,7 +288,7 @@ Row Measure(const Options& options, const Reducer& reducer, const ReductionPlan&
       static_cast<double>(piece) * static_cast<double>(streams.inputs.size() + 1) * 1e-9;
   std::vector<double> speeds, rooflines, ratios;
   for (size_t i = 0; i < pieces * static_cast<size_t>(options.rounds); ++i) {
-    // Half the streams lie between the two, so that neither finds its piece in a cache.
+    // Half the streams come between the two, so that neither finds its piece in a cache.
     const double referred = Time(cores, i % pieces * piece, piece, reference);
     const double reduced = Time(cores, (i + pieces / 2) % pieces * piece, piece, reduction);
     speeds.push_back(gigabytes / reduced);

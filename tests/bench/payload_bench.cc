@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What each end does to the bytes of a frame besides sending them: checksums, digests, norms,
+// The work of each end on the bytes of a frame besides sending them: checksums, digests, norms,
 // copies that hash, casts. One core; the argument is the size of the payload: a frame that is in
 // the cache, or a tensor that is not. Compare with the copy of the same size.
 
@@ -89,7 +89,7 @@ void CopyAndDigest(benchmark::State& state) {
   SetBytes(state);
 }
 
-// `element_bytes` is what the elements of `dtype` have.
+// `element_bytes` is the size of an element of `dtype`.
 void Norm(benchmark::State& state, DType dtype, size_t element_bytes) {
   const std::vector<float> source = Payload(state.range(0));
   const size_t count = source.size() * sizeof(float) / element_bytes;

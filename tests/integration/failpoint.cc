@@ -1,12 +1,12 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What happens at the places that runtime/failpoint.h names, in the programs of the tests.
+// The actions at the places that runtime/failpoint.h names, in the programs of the tests.
 //
 //   FAILPOINTS=verdict.told=hold@4,result.sent=kill
 //
 // (Not BASIN_..., which would be an option.) kill: the process ends as by kill -9. hold: this
-// thread waits for ever, the others go on. @n: the n-th time that anybody comes by, once; the first
-// time when it is left out. Either is said before on standard output, as a line of the log.
+// thread waits forever, the others continue. @n: only the n-th time that a thread reaches the
+// place; the first time by default. Before that, either writes a log line to standard output.
 
 #include "runtime/failpoint.h"
 

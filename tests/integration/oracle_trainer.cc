@@ -1,20 +1,21 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A trainer whose results say who was counted. Worker w<k> contributes 2^k, times an odd number
-// that is the step's own, in every element of every tensor; the average times its divisor, divided
-// by that number, is then a bit mask of the workers: exact for k < 22. A contribution that is
-// counted twice, is of another step, or is missing from one tensor only, shows in it.
+// A trainer whose results show which workers were counted. Worker w<k> contributes 2^k, times an
+// odd number that is different in each step, in every element of every tensor; the average times
+// its divisor, divided by that number, is then a bit mask of the workers: exact for k < 22. A
+// contribution that is counted twice, is of another step, or is missing from one tensor only, shows
+// in it.
 //
 //   oracle_trainer STEPS [--pace-ms=N] [--tensors=N] [--elements=N] [--stepwise]
 //                  [--nan-at=STEP] [--shape-off] [--f64] [--donor-only]
 //
 // --stepwise: reads a line before each step, and another between its pushes and its commit; "run"
-// goes on without. --nan-at: the first element of tensor 0 is NaN in that step. --shape-off: tensor
-// 0 has an element more than that of the others; --f64: another dtype. --donor-only: it serves its
-// state only while it is the donor.
+// ends the reading. --nan-at: the first element of tensor 0 is NaN in that step. --shape-off:
+// tensor 0 has one element more than on the other workers; --f64: another dtype. --donor-only: it
+// serves its state only while it is the donor.
 //
-// On standard output it says in JSON, a line for each, what has happened to it: member, begin,
-// pushed, applied, rejected, aborted, evicted, end, failed.
+// On standard output it reports its events in JSON, one per line: member, begin, pushed, applied,
+// rejected, aborted, evicted, end, failed.
 
 #include <basin/client.h>
 #include <poll.h>
@@ -84,8 +85,8 @@ Arguments Parse(int argc, char** argv) {
   return arguments;
 }
 
-// What a joiner loads: how far the job is, and a digest of all that was applied, so often that it
-// takes several frames.
+// The state for a joiner: the step of the job, and a digest of all applied results, repeated so
+// that it needs several frames.
 struct State {
   std::int64_t step = 0;
   std::array<std::uint64_t, (std::size_t{3} << 17) - 1> history = {};
@@ -168,8 +169,8 @@ class Trainer {
     status = lane_.Commit();
     if (!status.ok()) return status;
 
-    // Who was there before a wait that had no outcome takes the state of now; who comes with the
-    // verdict needs the one after it.
+    // A worker that joined before a wait without an outcome takes the current state; one that joins
+    // with the verdict needs the state after it.
     basin::Result<basin::Place> before = worker_.place();
     basin::Result<basin::RoundResult> result = Wait();
     while (!result.ok() && (result.status().code() == basin::Code::kOutcomeUnknown ||
@@ -196,7 +197,7 @@ class Trainer {
     return (place.donor_since.term << 12) + place.donor_since.counter;
   }
 
-  // From whoever has it. In slices: when more have joined, it is another version.
+  // From any worker that has it. In slices, because the version changes when more workers join.
   basin::Status Load() {
     for (;;) {
       const basin::Result<basin::Place> place = worker_.place();
@@ -222,7 +223,7 @@ class Trainer {
     if (!std::getline(std::cin, line) || line == "run") stepwise_ = false;
   }
 
-  // Of what tensor `i` was registered as, which may be more than it should be.
+  // The registered size of tensor `i`, which may be larger than it should be.
   std::size_t SentBytes(std::size_t i) const {
     const std::size_t elements = arguments_.elements + (arguments_.shape_off && i == 0 ? 1 : 0);
     return elements * (arguments_.f64 && i == 0 ? sizeof(double) : sizeof(float));
@@ -241,7 +242,7 @@ class Trainer {
     return result;
   }
 
-  // Who was counted, by the bytes of every element of every tensor.
+  // The counted workers, by the bytes of every element of every tensor.
   basin::Status Apply(const basin::RoundResult& result) {
     const basin::RoundInfo info = result.info();
     std::int64_t mask = -1;
@@ -289,7 +290,7 @@ class Trainer {
     return place.ok() ? Announce(*place) : place.status();
   }
 
-  // To whoever joined last, by all who have the state.
+  // To the newest members, by all workers with the state.
   basin::Status Announce(const basin::Place& place) {
     if (!place.donor.has_value() || Version(place) == version_) return basin::Status();
     if (arguments_.donor_only && !place.is_donor) return basin::Status();
@@ -309,7 +310,7 @@ class Trainer {
   const int ordinal_;
   bool stepwise_;
   const std::unique_ptr<State> state_ = std::make_unique<State>();
-  std::uint64_t version_ = 0;  // Of the state that was announced last.
+  std::uint64_t version_ = 0;  // The version of the state that was announced last.
   std::vector<std::vector<float>> sent_;
   std::vector<float> got_;
 };

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A worker on the C++ interface that does what examples/plain_python/worker.py does, and says it in
-// the same words. Options come from the environment.
+// A worker on the C++ interface that acts like examples/plain_python/worker.py, and prints the same
+// lines. Options come from the environment.
 //
 // usage: cpp_worker VALUE ROUNDS ELEMENTS
 

@@ -135,7 +135,7 @@ std::vector<std::unique_ptr<Trainer>> Join(int port, uint32_t workers, uint32_t 
   return trainers;
 }
 
-// Worker k contributes 2^k, so that a sum tells who was counted.
+// Worker k contributes 2^k, so that a sum shows the counted workers.
 TEST(OverGrpc, RoundsAreSummedBitForBit) {
   Aggregator aggregator(1);
   const auto trainers = Join(aggregator.port(), 3, 3);
@@ -170,7 +170,7 @@ TEST(OverGrpc, Fault_A1_ARoundOutlivesItsAggregator) {
     for (size_t k = 0; k < trainers.size(); ++k) {
       trainers[k]->Contribute(static_cast<float>(1 << k));
     }
-    // In the middle of it: nobody has committed, and what was pushed is lost.
+    // In the middle of the round: no worker has committed, and the pushed tensors are lost.
     aggregator.reset();
     aggregator = std::make_unique<Aggregator>(static_cast<Term>(step) + 2, port);
     for (const auto& trainer : trainers) trainer->Commit();

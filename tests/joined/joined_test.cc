@@ -71,7 +71,7 @@ class Trainer {
     options.core.job = "job";
     options.core.run = "run";
     options.core.worker = id;
-    options.core.fresh = true;  // Nobody has been here before: no window of recovery at the start.
+    options.core.fresh = true;  // A new job: no window of recovery at the start.
     options.core.settings = settings;
     absl::StatusOr<std::unique_ptr<client::Worker>> worker =
         client::Worker::Connect(std::move(options), *connector_, clock);
@@ -90,7 +90,7 @@ class Trainer {
   void Die() { worker_.reset(); }
   absl::Status AwaitMember() { return worker_->AwaitMember(kLong); }
 
-  // One round whose gradients are `value` everywhere; what came of it is in `weight` and `bias`.
+  // One round whose gradients are `value` everywhere; the result is in `weight` and `bias`.
   client::RoundOutcome Step(float value, RoundSpec spec = Sum()) {
     Contribute(value, spec);
     return Finish();
@@ -144,7 +144,7 @@ class Trainer {
   std::vector<float> sent_bias_;
 };
 
-// Runs `step` for each trainer at once, as their processes would, and returns what it returned.
+// Runs `step` for all trainers at once, as their processes would, and returns the results.
 template <typename F>
 auto Together(const std::vector<Trainer*>& trainers, F step) {
   using Result = decltype(step(*trainers[0], size_t{0}));
@@ -160,7 +160,7 @@ auto Together(const std::vector<Trainer*>& trainers, F step) {
   return results;
 }
 
-// Worker i contributes 2^i, so a sum says who was counted.
+// Worker i contributes 2^i, so a sum shows the counted workers.
 float Bit(size_t i) { return std::ldexp(1.0F, static_cast<int>(i)); }
 
 class Joined : public testing::TestWithParam<uint64_t> {
@@ -267,7 +267,7 @@ TEST_P(Joined, CallsRunBesideTheGradients) {
 TEST_P(Joined, Fault_W1_AWorkerThatDiesBeforeItsCommitIsNotCounted) {
   const auto members = Launch(3, {2, 3, 3});
   ExpectSum(members, Round(members), 7);
-  // It pushes what it has, and is gone before it says that this was all.
+  // It pushes its tensors, and ends before the commit.
   const std::vector<float> weight(Trainer::kWeights, Bit(2));
   client::BeginRound begin;
   begin.lane = members[2]->lane();
@@ -365,7 +365,7 @@ TEST_P(Joined, Criterion_2_5_ABroadcastCopiesBits) {
   const TensorSpec small_spec = {"small", DType::kF32, {value.size()}};
   const TensorSpec large_spec = {"large", DType::kF32, {large.size()}};
   client::Worker& root = members[0]->worker();
-  // Some ask before there is anything.
+  // Some request it before it is announced.
   auto received = std::async(std::launch::async, [&] {
     return Together({members[1], members[2]}, [&](Trainer& trainer, size_t) {
       std::vector<float> small(value.size());

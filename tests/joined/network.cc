@@ -353,7 +353,7 @@ Network::Items Network::EndAtEngine(const LinkPtr& link, bool drop) {
   Pipe& pipe = link->to_engine;
   if (pipe.ended) return dropped;
   if (drop) dropped.swap(pipe.items);
-  pipe.unconsumed = 0;  // Nobody will say Consumed for it any more.
+  pipe.unconsumed = 0;  // It will not be reported as Consumed.
   Put(pipe, [link](aggregator::Engine* engine) {
     if (engine == nullptr || link->number == 0) return;
     if (link->session != nullptr) {

@@ -3,11 +3,11 @@
 // Both real ends in one process: the engine on one side, client workers on the other, and between
 // them queues instead of sockets. Messages travel in encoded form, payloads are copied like a
 // socket would, pieces are cut at random, and which connection moves next is random as well: the
-// connections of a worker have no mutual order. A connection stops when its reader has not said
-// `Consumed` for what it was given.
+// connections of a worker have no mutual order. A connection stops while its reader has not
+// reported messages as `Consumed`.
 //
-// Thread contract: the test's side is safe from any thread.
-// Failure: what cannot be encoded or decoded fails the test.
+// Thread contract: the test's side is safe from any thread. Failure: a message that cannot be
+// encoded or decoded fails the test.
 
 #ifndef BASIN_TESTS_JOINED_NETWORK_H_
 #define BASIN_TESTS_JOINED_NETWORK_H_
@@ -32,18 +32,18 @@ namespace basin::joined {
 class Network : public aggregator::Transport {
  public:
   explicit Network(uint64_t seed);
-  // REQUIRES: no engine is served, and every worker is gone.
+  // REQUIRES: no engine is served, and every worker is destroyed.
   ~Network() override;
 
-  // From now on connections reach this engine, or nobody when it is null. What the engine before
-  // it had is broken without a word, and it is not called any more: it may be stopped.
+  // From now on connections reach this engine, or none if it is null. The connections of the
+  // previous engine break without notice, and it is no longer called: it may be stopped.
   void Serve(aggregator::Engine* engine);
 
   // Connections for the worker of this name.
   std::unique_ptr<client::Connector> ConnectorFor(const std::string& worker);
 
-  // From now on some connection breaks after every `deliveries` of anything to anybody; both ends
-  // hear of it. 0: no longer.
+  // From now on a connection breaks after every `deliveries` deliveries; both ends are notified. 0:
+  // none breaks.
   void BreakAfterEvery(uint64_t deliveries);
   uint64_t broken() const;  // Connections, so far.
 
@@ -75,7 +75,7 @@ class Network : public aggregator::Transport {
   struct Pipe {
     std::deque<Item> items;
     uint64_t unconsumed = 0;
-    uint64_t sequence = 0;  // Of the last frame.
+    uint64_t sequence = 0;  // The number of the last frame.
     bool ended = false;     // Nothing more is put in.
   };
   struct Link {
@@ -87,7 +87,7 @@ class Network : public aggregator::Transport {
     Pipe to_engine;
     Pipe to_client;
     uint64_t queued = 0;  // Payload bytes of frames in to_engine.
-    // Of the network's thread alone.
+    // For the network's thread only.
     aggregator::FrameReader engine_reader;
     client::FrameReader client_reader;
   };
@@ -98,7 +98,7 @@ class Network : public aggregator::Transport {
   void Run();
   bool PickOne(Item* item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Put(Pipe& pipe, Deliver deliver, uint64_t bytes = 0) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Puts the last item into the direction. With `drop`, what waits in it goes first: it is
+  // Adds the last item to the direction. With `drop`, its waiting items are removed first and
   // returned, to be destroyed without the lock.
   Items EndAtEngine(const LinkPtr& link, bool drop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Items EndAtClient(const LinkPtr& link, bool drop, const absl::Status& why)
@@ -106,13 +106,13 @@ class Network : public aggregator::Transport {
   // The client's end is closed: it hears nothing more.
   Items Deafen(const LinkPtr& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   LinkPtr Find(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // REQUIRES: the lock is held since before the engine gave the number, so that what the engine
-  // says of it finds the connection.
+  // REQUIRES: the lock is held since before the engine assigned the number, so that messages of the
+  // engine find the connection.
   void Number(const LinkPtr& link, uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BreakSome();
   void TakeConsumed(Pipe& pipe, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Of the network's thread.
+  // For the network's thread.
   PayloadPtr InPieces(std::string message);
   void FrameAtEngine(const LinkPtr& link, std::string message, aggregator::Engine* engine);
   void FrameAtClient(const LinkPtr& link, std::string message);

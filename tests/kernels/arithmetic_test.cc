@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the canonical reduction promises to its users, on the reference and on every CPU target.
+// The promises of the canonical reduction, on the reference and on every CPU target.
 
 #include <algorithm>
 #include <cmath>
@@ -218,7 +218,7 @@ TEST_P(ArithmeticTest, Criterion_3_3_UnequalSplitsGiveTheGradientOfOneBatch) {
   std::vector<std::vector<float>> means, sums;
   size_t next = 0;
   for (const size_t count : samples) {
-    std::vector<float> mean(kElements, kNaN), sum(kElements, kNaN);  // 0 / 0 where there are none.
+    std::vector<float> mean(kElements, kNaN), sum(kElements, kNaN);  // 0 / 0 if there are none.
     if (count > 0) {
       for (size_t e = 0; e < kElements; ++e) {
         double total = 0;
@@ -293,7 +293,7 @@ TEST_P(ArithmeticTest, Criterion_5_1_ScalesGoWhereTheFormulasSay) {
   EXPECT_EQ(run(ReduceOp::kAverage, 0.5, 4, 1), (Result{6, 6}));  // (q / N) * sum of s * x_i
   EXPECT_EQ(run(ReduceOp::kAverage, 0.5, 4, 2), (Result{6, 6}));  // and f cancels
   EXPECT_EQ(run(ReduceOp::kAverage, 1, 8, 1), (Result{24, 24}));  // q = N makes it the sum
-  // What a factor f / N that was fixed when there were 4 workers would give now.
+  // The result of a factor f / N that was fixed for 4 workers.
   EXPECT_EQ(run(ReduceOp::kSum, 0.5, 2.0 / 4, 1), (Result{6, 6}));
 }
 
@@ -432,7 +432,7 @@ TEST_P(ArithmeticTest, IntegersWrapAndAreCounted) {
   EXPECT_EQ(facts.integer_wraps, 0u);
 }
 
-// What plan.h says about integers, for contributions that hold one value throughout.
+// The rules of plan.h for integers, for contributions with one value throughout.
 template <typename T>
 std::pair<T, uint64_t> SumOrProduct(ReduceOp op, const std::vector<T>& values) {
   int64_t acc = values[0];
@@ -459,7 +459,7 @@ void CheckIntegersAtTheirLimits(const Reducer& reducer) {
     const T limit = trial % 3 == 0 ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max();
     const size_t contributions = 2 + random() % 15;
     std::vector<T> values;
-    T rest = limit;  // What the last contribution must supply.
+    T rest = limit;  // The value of the last contribution.
     while (values.size() + 1 < contributions) {
       const T value = static_cast<T>(op == ReduceOp::kSum ? rest / 4 : 1 + random() % 5);
       values.push_back(value);
@@ -505,8 +505,8 @@ TEST_P(ArithmeticTest, TheFirstNonFiniteInputIsNamed) {
   EXPECT_EQ(facts.overflows, 0u);
 }
 
-// Every f16 value widens, and every rounding decision is made, as float16.h says (which has a test
-// of its own).
+// Every f16 value is widened, and every rounding decision made, as in float16.h (which has its own
+// test).
 TEST_P(ArithmeticTest, SixteenBitConversionsOfEveryPattern) {
   std::vector<F16> all_f16;
   std::vector<BF16> all_bf16;

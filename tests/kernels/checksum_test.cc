@@ -199,7 +199,7 @@ TEST_F(PlantedFaultTest, TensorsSwapped) {
   EXPECT_NE(Both(), before_);
 }
 
-// Without keys the terms of x, x and y, y would be told apart from x, y and x, y by nothing.
+// Without keys the terms of x, x and y, y would equal those of x, y and x, y.
 TEST_F(PlantedFaultTest, EqualBlocksMovedBetweenTensors) {
   const Bytes x = RandomBytes(kDigestBlockBytes, 7);
   const Bytes y = RandomBytes(kDigestBlockBytes, 8);

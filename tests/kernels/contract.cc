@@ -227,7 +227,7 @@ std::string Describe(const Facts& facts) {
   return text.str();
 }
 
-// What differs between two outcomes, or nothing.
+// The difference between two outcomes, or nothing.
 std::string Difference(const Outcome& expected, const Outcome& actual, size_t element_size) {
   std::ostringstream text;
   if (!actual.trouble.empty()) return actual.trouble;

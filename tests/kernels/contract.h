@@ -18,10 +18,10 @@
 
 namespace basin::kernels::contract {
 
-// What a check came to. It passed if there were comparisons and none failed.
+// The outcome of a check. It passed if there were comparisons and none failed.
 class Report {
  public:
-  // Counts one comparison; `message` says what differs, empty if nothing does. Only the first few
+  // Counts one comparison; `message` is the difference, empty if there is none. Only the first few
   // messages are kept.
   void Add(std::string message);
 

@@ -38,7 +38,7 @@ class Source {
     return value;
   }
 
-  // `size` bytes that repeat what is left.
+  // `size` bytes that repeat the remaining input.
   std::vector<unsigned char> Repeat(size_t size, size_t from) const {
     std::vector<unsigned char> bytes(size);
     for (size_t i = 0; i < size && size_ > 0; ++i) bytes[i] = data_[(from + i) % size_];

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The checks of the admin requests: the first byte chooses the request. What is let through has the
+// The checks of the admin requests: the first byte chooses the request. An accepted request has the
 // magic number, the version, and names that obey the rules.
 
 #include <cstddef>

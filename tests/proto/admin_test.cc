@@ -21,7 +21,7 @@ template <typename Request>
 class AdminRequest : public ::testing::Test {};
 TYPED_TEST_SUITE(AdminRequest, AdminRequests::As<::testing::Types>);
 
-// A request type that is not in the list, and so in no test, is found here.
+// Finds a request type that is not in the list, and so in no test.
 TEST(AdminService, EveryMethodIsTested) {
   const google::protobuf::ServiceDescriptor* service =
       v1::GetStatusRequest::descriptor()->file()->FindServiceByName("Admin");

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A small message must not become a large one in memory: lists are counted, and what messages
-// become is charged, before protobuf reads them. The memory that is really taken is measured here.
+// A small message must not become a large one in memory: lists are counted, and the memory of
+// messages is charged, before protobuf reads them. The tests measure the actual memory.
 
 #include "proto/wire/expansion.h"
 
@@ -28,7 +28,7 @@
 
 namespace {
 
-// Of this test, which has one thread.
+// The memory of this test, which has one thread.
 size_t allocated = 0;
 size_t most_allocated = 0;
 
@@ -58,7 +58,7 @@ constexpr size_t kMebibyte = size_t{1} << 20;
 template <typename Message>
 using Taken = absl::StatusOr<std::optional<typename MessageReader<Message>::Complete>>;
 
-// What reading it takes at the most, beyond what was taken before.
+// The most memory that reading it needs, in addition to the memory before.
 template <typename Message>
 size_t PeakOf(const std::string& bytes, Taken<Message>* taken) {
   MessageReader<Message> reader;
@@ -120,7 +120,7 @@ std::vector<std::pair<std::string, std::string>> Bombs() {
       {"skip.tensors has more than 65536 entries", Field(7, Repeated("\x18\x01", kMost))},
       {"begin.samples has more than 4096 entries", Field(6, Repeated(Field(6, ""), kMost))},
       {"result_ack.ranges has more than 65536 entries", Field(11, Repeated(Field(4, ""), kMost))},
-      // What protobuf would merge into one.
+      // Fields that protobuf would merge into one.
       {"hello stands twice", Repeated(Field(kHello, Repeated(Field(13, ""), 1024)), kMost)},
       {"hello.membership stands twice",
        Field(kHello, Repeated(Field(12, Repeated(Field(2, ""), 4096)), kMost))},
@@ -136,7 +136,7 @@ TEST(Expansion, Fault_S6_ListsAreCountedBeforeTheyAreRead) {
   }
 }
 
-// Nobody has bounded what a newer peer may add, but its sum.
+// Fields of a newer peer have only a common bound.
 TEST(Expansion, Fault_S6_FieldsThatNobodyKnowsAreBounded) {
   for (const std::string& part :
        {std::string("\xf8\x01\x01"), Field(31, ""), std::string("\xa0\x06\x01")}) {
@@ -154,7 +154,7 @@ TEST(Expansion, Fault_S6_FieldsThatNobodyKnowsAreBounded) {
               HasSubstr("would take more than 536870912 bytes of memory"));
 }
 
-// But for scratch memory of a fixed size.
+// Except for scratch memory of a fixed size.
 TEST(Expansion, WhatIsChargedIsEnough) {
   const basin::testing::QuietProtobuf quiet;
   for (uint64_t seed = 0; seed < 200; ++seed) {
@@ -214,7 +214,7 @@ TEST(Expansion, Fault_S6_WhatAllBecomeIsBounded) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.status().message()),
               HasSubstr("Too many large messages arrive at once"));
-  // What is small is read all the same: a round goes on.
+  // Small messages are still read: a round continues.
   EXPECT_TRUE(first.Take(*Encode(ToAggregator(Heartbeat{1, {}}))).ok());
   a = absl::UnknownError("dealt with");
   EXPECT_TRUE(first.Take(bytes).ok());

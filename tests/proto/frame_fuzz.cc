@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The parser of frames, against the generated class. The first byte of the input says where the
-// rest is cut into slices.
+// The parser of frames, against the generated class. The first byte of the input decides where the
+// rest is divided into slices.
 
 #include <cstddef>
 #include <cstdint>
@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Require(proto.sequence() == decoded->sequence);
   Require(proto.inline_() == payload);
 
-  // What was read can be sent on, and is read the same again.
+  // A frame that was read can be written, and read again with the same result.
   const std::string again =
       basin::testing::RandomFrame{decoded->sequence, decoded->header, payload}.Encode();
   const std::string_view again_view = again;

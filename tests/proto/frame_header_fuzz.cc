@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a frame's header may say: the input is the header, and the frame around it is built so that
-// the checksum is right, which mutation alone would not find.
+// The header of a frame: the input is the header, and the frame around it is built so that the
+// checksum is right, which mutation alone would not find.
 
 #include <xxhash.h>
 

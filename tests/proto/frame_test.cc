@@ -195,7 +195,7 @@ TEST(Frame, UnknownFieldsAreIgnored) {
   });
 }
 
-// Whatever is read here, the generated class reads in the same way.
+// The generated class reads every frame in the same way.
 void ExpectGeneratedClassAgrees(const std::string& bytes) {
   const absl::StatusOr<DecodedFrame> decoded = DecodeWhole(bytes);
   if (!decoded.ok()) return;
@@ -231,7 +231,7 @@ TEST(Frame, Fault_N8_EveryFlippedBitOfHeaderOrVerifiedPayloadIsSeen) {
       const absl::StatusOr<DecodedFrame> decoded = DecodeWhole(damaged);
       if (decoded.ok()) {
         // Only what the checksum does not cover: the sequence number, whose gap the stream sees,
-        // and a payload that the digests vouch for.
+        // and a payload that the digests cover.
         const bool sequence = decoded->sequence != frame.sequence;
         const bool payload = bit / 8 >= payload_begin && !decoded->payload_verified;
         ASSERT_TRUE(sequence || payload) << "bit " << bit;
@@ -427,7 +427,7 @@ TEST(FrameRules, EncodingsAreKnownAndBounded) {
   ExpectRefused(encoding(v1::DTYPE_BF16, 127), "wire_exponent is 127, not -126 to 126");
   ExpectRefused(encoding(v1::DTYPE_UNSPECIFIED, 1), "wire_exponent has no wire_dtype");
   ExpectRefused(encoding(static_cast<v1::DType>(10), 0), "wire_dtype is 10");
-  // Half of a chunk's bytes is what the narrow ones have, and no other.
+  // A narrow chunk has exactly half of the bytes.
   EXPECT_TRUE(Spoilt(encoding(v1::DTYPE_F16, 0)).ok());
   for (const v1::DType other :
        {v1::DTYPE_F64, v1::DTYPE_F32, v1::DTYPE_I64, v1::DTYPE_I32, v1::DTYPE_U8}) {

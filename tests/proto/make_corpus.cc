@@ -5,7 +5,7 @@
 //   proto_make_corpus tests/proto/corpus
 //
 // One small valid input per kind of message, so that mutation starts inside every branch. Run it
-// again when a kind is added; what fuzzing found stays.
+// again when a kind is added; findings of fuzzing stay.
 
 #include <algorithm>
 #include <cstdio>

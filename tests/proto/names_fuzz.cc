@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The rules of names: what passes is harmless, and what does not is quoted harmlessly.
+// The rules of names: an accepted name is harmless, and a refused one is quoted harmlessly.
 
 #include <cstddef>
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What no name of any kind may be.
+// Texts that are invalid names of every kind.
 const std::string kHostile[] = {
     "",
     "a\nb",

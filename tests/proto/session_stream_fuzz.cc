@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A stream of messages, whole and in pieces, each behind its length in two bytes: a reader says of
-// it what plain concatenation says, holds no more than came, and gives back what it took.
+// A stream of messages, whole and in pieces, each behind its length in two bytes: a reader agrees
+// with plain concatenation, holds no more than it received, and releases its memory.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Messages that are too large for one gRPC message: cut and put together, bounded on the way, and
+// Messages that are too large for one gRPC message: divided and assembled, bounded meanwhile, and
 // never larger than a job can make them.
 
 #include "proto/wire/session_stream.h"
@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
 
-// What differs between the two directions, so that each test is written once.
+// The differences between the two directions, so that each test is written once.
 struct ToAggregatorSide {
   using Message = ToAggregator;
   using Proto = v1::ToAggregator;
@@ -84,7 +84,7 @@ TYPED_TEST(SessionStream, SmallMessagesTravelAsTheyAre) {
   }
 }
 
-// Whoever writes the other end may cut where it likes.
+// Another implementation may divide messages anywhere.
 TYPED_TEST(SessionStream, PiecesOfAnySizesMakeTheMessage) {
   using Message = typename TypeParam::Message;
   ReaderBudgets budgets{ByteBudget(kMaxAssembledBytes)};
@@ -153,7 +153,7 @@ TYPED_TEST(SessionStream, Fault_N11_WhatIsHeldIsBounded) {
                       "A message in pieces has more than 67108864 bytes");
 }
 
-// However many strangers begin a message and say no more.
+// Regardless of the number of peers that begin a message and then stop.
 TYPED_TEST(SessionStream, Fault_S6_WhatAllHoldIsBounded) {
   using Reader = MessageReader<typename TypeParam::Message>;
   ReaderBudgets budgets{ByteBudget(1000)};
@@ -292,7 +292,7 @@ TEST(LargestMessages, Fault_N11_WhatIsLargerIsRefusedBeforeItIsSent) {
   EXPECT_THAT(std::string(pieces.status().message()), HasSubstr("bytes, more than 67108864"));
 }
 
-// By what the aggregator refuses tensors that no hello could tell of.
+// The bound by which the aggregator refuses tensors that do not fit a hello.
 TEST(LargestMessages, NoHistoryIsLargerThanTheAggregatorReckons) {
   using aggregator::HelloBytes;
   using aggregator::HistoryBytes;

@@ -25,7 +25,7 @@ namespace {
 using ::basin::testing::RandomMessages;
 using ::testing::HasSubstr;
 
-// What differs between the two directions, so that each test is written once.
+// The differences between the two directions, so that each test is written once.
 struct ToAggregatorSide {
   using Message = ToAggregator;
   using Proto = v1::ToAggregator;
@@ -191,7 +191,7 @@ TYPED_TEST(SessionMessages, Fault_N10_CutMessagesAreRefusedOrValid) {
   EXPECT_GT(refused, 0);
 }
 
-// Flipped bits never crash, and what is accepted can be sent on.
+// Flipped bits never crash, and an accepted message can be encoded.
 TYPED_TEST(SessionMessages, Fault_N10_DamagedMessagesAreRefusedOrValid) {
   RandomMessages random(7);
   this->ForEach(20, [&random](const auto& message, size_t) {
@@ -250,7 +250,7 @@ TYPED_TEST(SessionMessages, UnknownFieldsAreIgnored) {
 
 // ---- single rules
 
-// Expects that `spoil`, applied to a good message of the type, makes it refused with `text`.
+// Expects that a valid message of the type is refused with `text` after `spoil`.
 template <typename Message, typename Spoil>
 void ExpectRefused(Spoil spoil, const std::string& text) {
   using Variant =

@@ -38,7 +38,7 @@ TEST(Status, CodesAreTheSameNumbers) {
     EXPECT_EQ(ToGrpc(status).error_code(), code);
     EXPECT_EQ(FromGrpc(ToGrpc(status)), status);
   }
-  // One beyond the last; the enum can hold no number that is much larger.
+  // One above the last; the enum cannot hold a much larger number.
   EXPECT_EQ(FromGrpc(grpc::Status(static_cast<grpc::StatusCode>(17), "text")).code(),
             absl::StatusCode::kUnknown);
 }

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What is decoded of a message to the aggregator can be encoded, and is then decoded the same.
+// A decoded message to the aggregator can be encoded, and is decoded again to the same value.
 
 #include <cstddef>
 #include <cstdint>

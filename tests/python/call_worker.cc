@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // A loop of calls through the C interface, as the worker in test_calls_after_loss.py makes them:
-// prints "member", then a line per call with how many took part, until one of the workers has read
-// a line.
+// prints "member", then a line per call with the number of participants, until one of the workers
+// has read a line.
 //
 // usage: call_worker LOOP     a letter is a sum by that name, `|` a barrier
 
@@ -30,7 +30,7 @@ void Check(basin_code code, basin_error** error) {
   std::exit(1);
 }
 
-// A call that has too few workers goes on when there are enough again.
+// A call that has too few workers continues when there are enough again.
 bool GoesOn(basin_code code, basin_error** error) {
   if (code != BASIN_PAUSED && code != BASIN_OUTCOME_UNKNOWN) return false;
   basin_error_free(*error);

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Waits for what nobody announces: a counter of another thread's, or what the system says.
+// Waits for events without a notification: a counter of another thread, or the state of the system.
 
 #ifndef BASIN_TESTS_RUNTIME_AWAIT_H_
 #define BASIN_TESTS_RUNTIME_AWAIT_H_

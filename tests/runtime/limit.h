@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How long a test waits for an event before it fails: long enough for a busy machine, as nobody
-// waits for it in a test that passes.
+// How long a test waits for an event before it fails: long enough for a busy machine, because a
+// passing test does not wait for it.
 //
 // Thread contract: safe from any thread.
 

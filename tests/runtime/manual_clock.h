@@ -34,7 +34,7 @@ class ManualClock : public Clock {
     }
   }
 
-  // Whoever waits looks at the time again.
+  // Waiting threads check the time again.
   void Advance(absl::Duration by) {
     std::vector<Sleeper> sleepers;
     {

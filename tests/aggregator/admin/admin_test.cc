@@ -73,7 +73,7 @@ class Aggregator : public EngineNetwork {
     engine.Stop();
   }
 
-  // A request that is good but for what it is about.
+  // A valid request without its object.
   template <typename Request>
   static Request About(const std::string& job = kJob) {
     Request request = basin::testing::GoodRequest<Request>();
@@ -100,7 +100,7 @@ class Aggregator : public EngineNetwork {
   Engine engine;
   std::unique_ptr<AdminServer> admin;
   std::unique_ptr<v1::Admin::Stub> stub;
-  absl::Status status;  // Of the last call.
+  absl::Status status;  // Metadata of the last call.
   bool ended = false;
 };
 
@@ -218,7 +218,7 @@ TEST_F(AdminTest, AnOpenRoundNamesWhomItWaitsForAndForWhat) {
   EXPECT_THAT(Show(rounds), HasSubstr("b (last seen"));
   aggregator_.Call<v1::ListRoundsResponse>(&v1::Admin::Stub::ListRounds,
                                            Aggregator::About<v1::ListRoundsRequest>());
-  // Of lane "gradients", which is not there.
+  // For lane "gradients", which does not exist.
   EXPECT_TRUE(absl::IsNotFound(aggregator_.status)) << aggregator_.status;
 }
 
@@ -466,7 +466,7 @@ TEST_F(AdminTest, Fault_N10_ARequestThatIsNoMessageIsAnsweredInWords) {
                                            grpc::InsecureChannelCredentials());
   for (const char* method : {"Pause", "WatchEvents"}) {
     RawStream call(channel, absl::StrCat("/basin.v1.Admin/", method));
-    call.Write("\x0a\xff");  // A name of 255 bytes, of which there are none.
+    call.Write("\x0a\xff");  // A name of 255 bytes, which no job has.
     call.CloseWrites();
     const absl::Status end = call.AwaitEnd();
     EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A trainer for tests of the programs: does what lines on its standard input say, and answers each
+// A trainer for tests of the programs: executes the lines of its standard input, and answers each
 // with one line.
 //
 //   usage: basin-test-trainer HOST:PORT JOB WORKER MIN MAX
@@ -10,7 +10,7 @@
 //   finish        commits and waits            -> "round N: OUTCOME over COUNT, VALUE"
 //   leave         leaves the job               -> "left"
 //
-// What fails is answered with "error: ..." .
+// The answer to a failure is "error: ..." .
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// From what was written to Settings: the order of the sources, and what mistakes are answered with.
+// From texts to Settings: the order of the sources, and the errors for mistakes.
 
 #include "aggregator/config/configuration.h"
 
@@ -31,7 +31,7 @@ using ::testing::SizeIs;
 
 const Machine kMachine = {1000 * kMiB, 4};
 
-// What somebody wrote, everywhere that one can write.
+// The texts of a user, in all sources.
 struct Written {
   std::vector<std::string> flags;
   std::vector<std::string> variables;

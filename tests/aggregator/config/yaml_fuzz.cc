@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Any bytes are a configuration file or are refused in words, and what a configuration is printed
-// as gives the same one again.
+// Any bytes are a configuration file or are refused with a text, and a printed configuration can be
+// read back.
 
 #include <cstdint>
 #include <cstdlib>

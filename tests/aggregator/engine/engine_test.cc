@@ -54,7 +54,7 @@ TEST(Engine, AveragesWhatItsWorkersSendBitForBit) {
   }
 }
 
-// Rule 4: the bits do not depend on who was first, on the frames or on the threads.
+// Rule 4: the bits do not depend on the order of arrival, on the frames or on the threads.
 TEST(Engine, ResultDoesNotDependOnOrderFramesOrThreads) {
   const size_t elements = 3 * kChunkFloats + 7;
   const Model model = AverageOf({F32("weight", elements)}, 2);
@@ -214,8 +214,8 @@ TEST(Engine, Fault_N11_ASessionHasSoManyStreams) {
   EXPECT_EQ(why.code(), absl::StatusCode::kResourceExhausted) << why;
 }
 
-// The loss of a completes what b has pushed to one lane, and leaves nobody who holds the value that
-// was adopted in the other: the job recovers, and its lanes are gone before they are reduced.
+// The loss of a completes the round of one lane, to which b has pushed, and leaves no holder of the
+// adopted value of the other: the job recovers, and its lanes are removed before they are reduced.
 TEST(Engine, Fault_A2_ALossThatCompletesAChunkMayEndItsLane) {
   const Model model = AverageOf({F32("weight", kChunkFloats)}, 2);
   Rig rig;
@@ -395,7 +395,7 @@ TEST(Engine, Fault_W1_ProcessThatDiesIsNotCountedAfterItsShortGrace) {
   b.Die();
   rig.Pass(absl::ZeroDuration());     // The closing is heard,
   rig.Pass(absl::Milliseconds(20));   // found to be that of all connections,
-  rig.Pass(absl::Milliseconds(300));  // and the grace of a process that is gone passes.
+  rig.Pass(absl::Milliseconds(300));  // and the grace of an ended process passes.
   const VerdictRecord record = Finish({&a})[0];
   EXPECT_EQ(record.value.divisor, 1u);
   ASSERT_EQ(record.value.contributors.size(), 1u);
@@ -432,7 +432,7 @@ TEST(Engine, BrokenSessionKeepsItsLease) {
   EXPECT_EQ(rig.notes.OfKind(NoteKind::kWorkerLost).size(), 1u);
 }
 
-// After an interruption TCP delivers what was said meanwhile and then the closing, all at once.
+// After an interruption TCP delivers the earlier messages and then the end, all at once.
 TEST(Engine, Fault_N3_ConnectionsThatAreGivenUpInAnInterruptionKeepTheirLease) {
   const Model model = AverageOf({F32("weight", 5)}, 2);
   Rig rig;
@@ -512,8 +512,8 @@ double ReferenceNorm(const Model& model, const std::vector<std::string>& results
   return norm;
 }
 
-// Values that are finite in every dtype, of magnitudes that make each order of addition another
-// sum.
+// Values that are finite in every dtype, with magnitudes for which each order of addition has
+// another sum.
 std::string Elements(DType dtype, size_t count, uint32_t seed) {
   std::string bytes(count * ElementSize(dtype), '\0');
   for (size_t i = 0; i < count; ++i) {
@@ -581,7 +581,7 @@ Model AverageBySamples() {
   return model;
 }
 
-// The weights of a weighted average come to nothing: there is no result, and no norm.
+// The weights of a weighted average are all 0: there is no result, and no norm.
 TEST(Engine, Criterion_3_3_WeightsThatSumToZeroGiveNoResult) {
   const Model model = AverageBySamples();
   Rig rig;
@@ -727,7 +727,7 @@ TEST(Engine, Fault_N12_TakesAMessageOfEachConnectionInTurn) {
   EXPECT_LE(once - notes.begin(), 1);
 }
 
-// Several workers, each on a thread of its own, through many rounds: what ThreadSanitizer sees.
+// Several workers, each on its own thread, through many rounds: for ThreadSanitizer.
 TEST(Engine, ManyThreadsManyRounds) {
   constexpr uint32_t kWorkers = 4;
   constexpr int kRounds = 10;
@@ -760,7 +760,7 @@ TEST(Engine, ManyThreadsManyRounds) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  // The last buffers are let go of after the last verdict is told.
+  // The last buffers are released after the last verdict is sent.
   const absl::Time give_up = absl::Now() + absl::Minutes(1);
   while (rig.engine.pool().used_bytes() > 0 && absl::Now() < give_up) {
     rig.Look<bool>([](const Runner&) { return true; });

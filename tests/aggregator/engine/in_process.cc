@@ -15,7 +15,7 @@
 namespace basin::aggregator {
 namespace {
 
-// What worker `worker` contributes at `index`: values whose sum depends on the order.
+// The contribution of worker `worker` at `index`: values whose sum depends on the order.
 float Gradient(uint32_t worker, size_t index) {
   return std::ldexp(1.0F + static_cast<float>((index * 2654435761U + worker * 40503U) % 8191),
                     static_cast<int>(worker * 7) - 12);
@@ -257,8 +257,7 @@ bool RigWorker::TakeResults() {
   return any;
 }
 
-// Whether every chunk of the prepared value is here. What the digests say of the bytes is compared
-// with what the bytes say.
+// Whether every chunk of the prepared value is here. Compares the digests with the bytes.
 bool RigWorker::Complete() const {
   if (!prepared_.has_value()) return false;
   if (prepared_->value.outcome != Outcome::kCommitted) return true;
@@ -315,8 +314,8 @@ VerdictRecord RigWorker::Verdict() {
 void Join(const std::vector<RigWorker*>& workers) {
   for (RigWorker* worker : workers) worker->Connect();
   for (RigWorker* worker : workers) worker->Ready();
-  // Connections have no order among each other: before it is told that it is a member, a worker
-  // may be none.
+  // Connections have no order among each other: a worker may not be a member before it receives the
+  // membership.
   for (RigWorker* worker : workers) {
     while (worker->Await<MembershipChanged>().membership.members.size() < workers.size()) {
     }

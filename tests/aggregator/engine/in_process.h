@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The engine with a transport of queues instead of sockets, and workers that a test drives: they
-// say what a client says, with real bytes, and keep what they are told. The same workers can speak
-// over another Network.
+// send the messages of a client, with real bytes, and keep what they receive. The same workers can
+// use another Network.
 //
 // Thread contract: a worker belongs to one thread; several threads may each drive their own.
 
@@ -63,7 +63,7 @@ class QueueTransport : public Transport {
   // Waits until `ready` returns true for the connection, which it may change. Fails the test
   // after a minute.
   bool Await(uint64_t connection, const std::function<bool(Connection&)>& ready);
-  // Of any of them: returns which, 0 after a minute.
+  // Waits for any of them: returns which, or 0 after a minute.
   uint64_t AwaitAny(const std::vector<uint64_t>& connections,
                     const std::function<bool(Connection&)>& ready);
 
@@ -85,15 +85,15 @@ class NoteBook : public Observer {
   std::vector<Note> notes_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What must be equal on all workers: made once, used by each.
+// The settings that all workers share.
 struct Model {
   std::vector<TensorSpec> tensors;
   JobSettings settings;
   RoundSpec spec;
 };
 
-// What carries a worker's messages to an engine; what comes back for it lies in `transport`, under
-// the number that its session or stream was given here.
+// Carries a worker's messages to an engine; its answers are in `transport`, under the number of its
+// session or stream.
 class Network {
  public:
   virtual ~Network() = default;
@@ -111,7 +111,7 @@ class RigWorker {
  public:
   RigWorker(Network& network, WorkerId id, const Model& model);
 
-  // ---- what a client does
+  // ---- actions of a client
   void Connect();         // A session with `streams` data streams, up to the layout.
   uint64_t OpenStream();  // One more; returns it once it is accepted.
   void Ready();
@@ -120,13 +120,13 @@ class RigWorker {
   // go to the streams in turn. `backwards`: the last frame first.
   void Push(TensorIndex tensor, const std::string& bytes, uint32_t chunks = 4,
             bool backwards = false);
-  // One frame; `claimed` other than what is true is a broken one.
+  // One frame; it is broken if `claimed` differs from the truth.
   void PushFrame(StreamId stream, TensorIndex tensor, uint32_t first, uint32_t count,
                  const std::string& bytes, bool break_digest = false);
   void Commit();
   // Takes results until the round is prepared and complete, and stages it.
   void Stage();
-  // The verdict, which comes when everybody has staged.
+  // The verdict, which arrives when all have staged.
   VerdictRecord Verdict();
   // All connections close at once, as when the process ends.
   void Die();
@@ -144,7 +144,7 @@ class RigWorker {
   uint32_t streams_wanted = 2;
   size_t piece_bytes = 100000;  // Frames arrive in pieces of this size.
 
-  // ---- what it knows
+  // ---- knowledge
   const WorkerId id;
   SessionId session = 0;
   std::vector<StreamId> streams;
@@ -156,7 +156,7 @@ class RigWorker {
 
  private:
   void Hear(const ToWorker& message);
-  bool TakeResults();  // What has arrived; returns whether there was something.
+  bool TakeResults();  // Handles received messages; returns whether there were any.
   bool Complete() const;
 
   Network& network_;
@@ -227,10 +227,11 @@ class Rig : public EngineNetwork {
   Engine engine;
 };
 
-// Of one thread's workers: all connect, then all are ready, and hear that they are the members.
+// For the workers of one thread: all connect, then all are ready, and receive the membership.
 void Join(const std::vector<RigWorker*>& workers);
 
-// Of one thread's workers: all stage, then all hear the verdict. Returns what each was told.
+// For the workers of one thread: all stage, then all receive the verdict. Returns the verdict of
+// each.
 std::vector<VerdictRecord> Finish(const std::vector<RigWorker*>& workers);
 
 // `count` values of f32, one made from each index.
@@ -242,7 +243,7 @@ TensorSpec F32(const std::string& name, uint64_t elements);
 // A job of `workers` workers that averages these tensors.
 Model AverageOf(std::vector<TensorSpec> tensors, uint32_t workers);
 
-// What worker `worker` contributes: values whose sum depends on the order.
+// The contribution of worker `worker`: values whose sum depends on the order.
 std::string GradientOf(uint32_t worker, size_t elements);
 
 // The average of f32 contributions by the scalar oracle.

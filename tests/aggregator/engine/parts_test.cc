@@ -117,7 +117,7 @@ TEST(WorkerThreads, RunEverythingInOrderPerKey) {
   }
 }
 
-// What is taken, in order, until nothing waits.
+// Takes items, in order, until none waits.
 std::string All(Turns<char>& turns) {
   std::string taken;
   while (!turns.empty()) taken += turns.Next();
@@ -305,7 +305,7 @@ TEST_F(RoundStoreTest, ANewBallotFreesResultsAndVoidsReductions) {
   EXPECT_EQ(store_.result_bytes(), kChunkBytes);
   store_.Start(Attempt(2));
   EXPECT_EQ(store_.result_bytes(), 0u);
-  store_.Hold(*second);  // Of the attempt before.
+  store_.Hold(*second);  // Of the previous attempt.
   EXPECT_EQ(store_.result_bytes(), 0u);
   EXPECT_EQ(store_.TakeInputs(ReduceOf(1, 0, 1)), nullptr);
   EXPECT_FALSE(store_.Release({1, 1}, {0, 0, 1}));

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// A connection that says nothing yet.
+// A connection that has sent nothing yet.
 int Connect(const HttpServer& server) {
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
@@ -38,7 +38,7 @@ int Connect(const HttpServer& server) {
   return descriptor;
 }
 
-// What the server answers to these bytes, until it closes the connection.
+// The server's answer to these bytes, until it closes the connection.
 std::string Ask(const HttpServer& server, const std::string& request) {
   const int descriptor = Connect(server);
   EXPECT_EQ(static_cast<ssize_t>(request.size()),

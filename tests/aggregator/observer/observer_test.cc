@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What people and tools get to see: log lines, metrics and events, also of hostile names.
+// The output for people and tools: log lines, metrics and events, also with hostile names.
 
 #include <algorithm>
 #include <map>
@@ -155,7 +155,7 @@ TEST(LogThread, EndsWhenNobodyReads) {
     MutexLock lock(reader->mutex);
     while (!reader->blocked) reader->changed.Wait(reader->mutex);
   }
-  // The log has ended; what it left behind still works when the reader comes back.
+  // The log has ended; the thread that it left behind still works when the reader continues.
   MutexLock lock(reader->mutex);
   EXPECT_FALSE(reader->done);
   reader->free = true;

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The state file: what is written is read again, and what is damaged or cannot be written is said
+// The state file: it can be read back, and a file that is damaged or cannot be written is reported
 // and survived.
 
 #include <signal.h>
@@ -147,13 +147,12 @@ TEST_F(StateFileTest, Fault_A9_ADamagedFileIsRefusedInWordsAndSetAside) {
               AllOf(HasSubstr(path()), HasSubstr("damaged"), HasSubstr("new term"),
                     HasSubstr("checksum"), HasSubstr("state.damaged")));
   EXPECT_THAT(FilesThere(), ElementsAre("state.damaged"));
-  // And goes on from nothing.
+  // And continues with an empty state.
   ASSERT_TRUE(file.Begin(8).ok());
   EXPECT_THAT(Open().Load()->jobs, IsEmpty());
 }
 
-// Makes a good file one that cannot be opened while this lives, for root too: it is a link, and
-// what it leads to is a loop.
+// While it exists, an intact file cannot be opened, even by root: the path is a link in a loop.
 class CannotBeOpened {
  public:
   explicit CannotBeOpened(const std::string& path) : real_(path + ".real"), kept_(path + ".kept") {
@@ -261,7 +260,7 @@ TEST_F(StateFileTest, Fault_A8_AFullDiskLeavesTheLastFileWholeAndIsReportedOnce)
 }
 
 TEST_F(StateFileTest, Fault_A8_AFolderThatCannotBeWrittenIsSaidAtOnce) {
-  // Root may write where modes forbid it, but nobody may where there is no folder.
+  // Root may write where modes forbid it, but no user can write where there is no folder.
   std::filesystem::remove_all(folder_);
   DiskStateFile file = Open();
   EXPECT_TRUE(file.Load().ok());

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How an aggregator leaves: what is open ends, then everybody is told to go elsewhere.
+// The drain of an aggregator: open rounds end, then GOAWAY is sent to all workers.
 
 #include <string>
 #include <thread>
@@ -53,7 +53,7 @@ TEST(TransportDrain, Fault_A3_OpenRoundsEndThenHealthThenGoAway) {
   EXPECT_EQ(told[0], told[1]);
   EXPECT_EQ(a.results[0],
             ReferenceAverage({GradientOf(0, 2 * kChunkFloats), GradientOf(1, 2 * kChunkFloats)}));
-  // Then the sessions, each told why, and the connections.
+  // Then the sessions, each with the reason, and the connections.
   for (RigWorker* worker : {&a, &b}) {
     EXPECT_EQ(worker->Await<Ended>().error.code, ErrorCode::kUnavailable);
     EXPECT_TRUE(loopback.raw(worker->session).AwaitEnd().ok());
@@ -71,7 +71,7 @@ TEST(TransportDrain, AServerThatNobodyUsesDrainsAtOnce) {
   loopback.server.Stop();
 }
 
-// Stop waits for nobody: streams that are open are cancelled.
+// Stop does not wait: open streams are cancelled.
 TEST(TransportDrain, StopEndsWhatIsOpen) {
   const Model model = AverageOf({F32("weight", 2 * kChunkFloats)}, 2);
   Loopback loopback;

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What peers do wrong, on purpose or because their connection does it for them: it ends their
-// stream, with a status that says what, it is counted, and nobody else notices.
+// Violations by peers, on purpose or because of their connection: each ends its stream, with a
+// status that names the mistake, is counted, and does not affect others.
 
 #include <memory>
 #include <string>
@@ -55,14 +55,14 @@ class TransportFault : public testing::Test {
     EXPECT_EQ(honest_.results[0], gradient);
   }
 
-  // What a session that says this is told.
+  // The status of a session that sends these bytes.
   absl::Status AfterSaying(const std::string& bytes) {
     RawStream stream(loopback_.Channel(), kSessionMethod);
     stream.Write(bytes);
     return stream.AwaitEnd();
   }
 
-  // What a data stream that sends this is told.
+  // The status of a data stream that sends these bytes.
   absl::Status AfterSending(const std::vector<std::string>& messages) {
     RawStream stream(loopback_.Channel(), kExchangeMethod);
     for (const std::string& message : messages) stream.Write(message);
@@ -89,7 +89,7 @@ class TransportFault : public testing::Test {
   RigWorker honest_{loopback_, "a", model_};
 };
 
-// ---- N10: what is not a message
+// ---- N10: malformed messages
 
 TEST_F(TransportFault, Fault_N10_SessionThatSpeaksNonsenseIsToldSo) {
   const absl::Status why = AfterSaying("\x07nonsense");
@@ -98,7 +98,7 @@ TEST_F(TransportFault, Fault_N10_SessionThatSpeaksNonsenseIsToldSo) {
   EXPECT_EQ(counters().malformed_messages, 1u);
 }
 
-// A message of no bytes is what a damaged one can look like to gRPC.
+// To gRPC a damaged message can look like one without bytes.
 TEST_F(TransportFault, Fault_N10_DefaultConstructedMessagesAreRefused) {
   EXPECT_EQ(AfterSaying("").code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(AfterSending({""}).code(), StatusCode::kInvalidArgument);
@@ -172,7 +172,7 @@ TEST_F(TransportFault, Fault_S2_TokenOfNoSessionIsRefused) {
   EXPECT_EQ(counters().unknown_tokens, 1u);
 }
 
-// What a peer did is reported with its address, for the log.
+// A violation is reported with the address of the peer, for the log.
 TEST(TransportReports, Fault_S6_WhoSpeaksSomethingElseIsReported) {
   Mutex mutex;
   std::vector<std::string> reports;
@@ -191,7 +191,7 @@ TEST(TransportReports, Fault_S6_WhoSpeaksSomethingElseIsReported) {
       {std::string("\x16\x03\x01\x02\x00\x01\x00", 7) + std::string(100, 'x'),
        "127.0.0.1 It speaks TLS"},
       {"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n", "127.0.0.1 It speaks HTTP/1"},
-      // Shorter than what gRPC begins with.
+      // Shorter than the preface of gRPC.
       {"GET / HTTP/1.0\r\n\r\n", "127.0.0.1 It speaks HTTP/1"},
       {"", "127.0.0.1 It connected and sent nothing"},
       {"hello, is this a printer?", "127.0.0.1 It does not speak gRPC"}};
@@ -204,14 +204,14 @@ TEST(TransportReports, Fault_S6_WhoSpeaksSomethingElseIsReported) {
     EXPECT_THAT(reported().back(), HasSubstr(text));
   }
   EXPECT_EQ(loopback.server.counters().foreign_connections, 5u);
-  // On a stream: with what is wrong with the message.
+  // On a stream: with the mistake in the message.
   RawStream stream(loopback.Channel(), kSessionMethod);
   stream.Write("\xff\xff");
   EXPECT_EQ(stream.AwaitEnd().code(), StatusCode::kInvalidArgument);
   Await([&] { return reported().size() == 6; });
   EXPECT_THAT(reported().back(),
               HasSubstr("127.0.0.1 A message of a session without a hello was refused"));
-  // And who begins as it should is served, in whatever pieces that comes.
+  // And a correct beginning is accepted in any pieces.
   RawHttp2 slow(loopback.port);
   slow.Send("PRI * HTT");
   slow.Send("P/2.0\r\n\r\nSM\r\n\r\n");
@@ -249,9 +249,9 @@ TEST_F(TransportFault, Fault_N10_GarbageInsteadOfAPrefaceClosesTheConnection) {
   connection.AwaitClosed();
 }
 
-// gRPC 1.51 runs the handler of a unary call with a default-constructed request when the flag
-// before the message is none that it knows. On a stream such a message is a read that fails, as at
-// the end of the stream: nothing of it reaches a decoder.
+// gRPC 1.51 runs the handler of a unary call with a default-constructed request when it does not
+// know the flag before the message. On a stream such a message is a failed read, as at the end of
+// the stream: it does not reach a decoder.
 TEST_F(TransportFault, Fault_N10_MessageWithABadFlagIsNoMessage) {
   for (const char* path : {kSessionMethod, kExchangeMethod}) {
     const uint64_t received = counters().messages_received;
@@ -267,7 +267,7 @@ TEST_F(TransportFault, Fault_N10_MessageWithABadFlagIsNoMessage) {
   EXPECT_EQ(counters().sessions, 1u);
 }
 
-// ---- N9: the end of a stream says nothing
+// ---- N9: the end of a stream has no meaning
 
 // gRPC gives a reader the same for a message that was cut and for a clean end of the stream:
 // OnReadDone(false), and the call is not cancelled. Therefore an end never completes anything.
@@ -299,7 +299,7 @@ TEST(TransportEnd, Fault_N9_HalfCloseWithoutCommitIsNotCounted) {
     worker->Begin();
     worker->Push(0, GradientOf(worker == &a ? 0 : 1, 2 * kChunkFloats));
   }
-  // What b pushed is here and reduced; its commit is not.
+  // The pushed tensors of b have arrived and are reduced, but its commit has not arrived.
   ASSERT_NE(loopback.transport.AwaitAny(
                 a.streams,
                 [](QueueTransport::Connection& connection) { return !connection.frames.empty(); }),
@@ -321,7 +321,7 @@ TEST(TransportEnd, Fault_N9_HalfCloseWithoutCommitIsNotCounted) {
 
 // ---- many at once
 
-// Streams that come, say something or nothing, and go in every way: nothing is left of them.
+// Streams that open, with and without a message, and end in every way leave nothing behind.
 TEST_F(TransportFault, StreamsComeAndGoAndLeaveNothing) {
   constexpr int kTimes = 60;
   for (int i = 0; i < kTimes; ++i) {

@@ -1,7 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Back-pressure in both directions: who does not deal with what comes stops the one who sends it,
-// and nobody else.
+// Back-pressure in both directions: a slow receiver stops its sender, and no other stream.
 
 #include <memory>
 #include <string>
@@ -79,7 +78,7 @@ std::vector<TensorSpec> ManyTensors(uint32_t count) {
   return tensors;
 }
 
-// Reading stops while what was read before is not dealt with, and goes on when it is.
+// Reading stops until earlier messages are handled, and then continues.
 TEST(TransportFlow, ReadingFollowsTheEngine) {
   constexpr uint64_t kFrames = 200;
   const Model model = AverageOf({F32("weight", 4 * kChunkFloats)}, 1);
@@ -94,7 +93,7 @@ TEST(TransportFlow, ReadingFollowsTheEngine) {
     const uint64_t before = loopback.server.counters().bytes_received;
     Frames frames;
     for (uint64_t i = 0; i < kFrames; ++i) stream.Write(frames.Next());
-    // The window of the reactor fills; then what gRPC and the system hold; then nothing moves.
+    // The window of the reactor fills; then the buffers of gRPC and the system; then nothing moves.
     const uint64_t window = ServerOptions().exchange.window_bytes;
     Await([&] { return loopback.server.counters().bytes_received - before >= window; });
     stopped_at = stream.AwaitWrites(kFrames, absl::Seconds(1));
@@ -129,7 +128,7 @@ TEST(TransportFlow, Fault_W13_SlowReaderDoesNotBlockOthers) {
   // More than gRPC and the system hold on the way to one reader.
   const size_t elements = 24 * 4 * kChunkFloats;
   const Model model = AverageOf({F32("weight", elements)}, 3);
-  EngineOptions engine_options;  // What one worker does not acknowledge holds up nobody.
+  EngineOptions engine_options;  // Unacknowledged results of one worker do not delay the others.
   engine_options.core.window_bytes = engine_options.core.result_window_bytes = 64 * kMiB;
   Loopback loopback({}, engine_options);
   RigWorker a(loopback, "a", model);
@@ -143,7 +142,7 @@ TEST(TransportFlow, Fault_W13_SlowReaderDoesNotBlockOthers) {
     worker->Push(0, GradientOf(0, elements));
     worker->Commit();
   }
-  // They have every result, and know that it is all there is.
+  // They have every result, and know that it is complete.
   a.Stage();
   b.Stage();
   EXPECT_TRUE(a.results[0] == b.results[0]);
@@ -159,8 +158,8 @@ TEST(TransportFlow, Fault_W13_SlowReaderDoesNotBlockOthers) {
   EXPECT_TRUE(slow.results[0] == a.results[0]);
 }
 
-// The core bounds what waits for a worker by what that acknowledges; a worker that acknowledges
-// what it does not read meets the bound of the stream.
+// The core limits the results that a worker has not acknowledged; a worker that acknowledges
+// results without reading them reaches the limit of the stream.
 TEST(TransportFlow, Fault_W13_StreamWhoseReaderPretendsToReadEndsAtItsBound) {
   const size_t elements = 24 * 4 * kChunkFloats;
   const Model model = AverageOf({F32("weight", elements)}, 2);
@@ -179,7 +178,7 @@ TEST(TransportFlow, Fault_W13_StreamWhoseReaderPretendsToReadEndsAtItsBound) {
   liar.Begin();
   liar.Push(0, GradientOf(0, elements));
   liar.Commit();
-  // All of it is here before there is a result that it does not read.
+  // All of it has arrived before there is a result that it does not read.
   Await([&] {
     return loopback.Look<uint64_t>([](const Runner& runner) { return runner.parked_bytes(); }) ==
            elements * sizeof(float);
@@ -214,8 +213,8 @@ TEST(TransportFlow, MessagesBeyondFourMebibytesTravelInPieces) {
   EXPECT_EQ(loopback.server.counters().malformed_messages, 0u);
 }
 
-// Who opens a stream and does not say what for is not waited for; nor is one whose first message
-// never becomes complete.
+// The server does not wait for a peer that opens a stream without a first message, or whose first
+// message never becomes complete.
 TEST(TransportFlow, Fault_S6_StreamThatSaysNothingIsEnded) {
   ServerOptions options;
   options.session.introduction = options.exchange.introduction = absl::Milliseconds(200);

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A worker's frames as the aggregator reads them, and what it writes.
+// The aggregator's reader and writer of frames.
 
 #include "aggregator/transport/frames.h"
 

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What gRPC 1.51 does with memory, pings and floods, and that the settings that are shipped hold it
-// within bounds. A test that is named Trap shows what happens without a setting: when it fails, a
-// newer gRPC has cured what the setting is for.
+// The behaviour of gRPC 1.51 with memory, pings and floods, and the effect of the shipped settings.
+// A test that is named Trap shows the behaviour without a setting: when it fails, a newer gRPC no
+// longer needs the setting.
 
 #include <malloc.h>
 
@@ -68,7 +68,7 @@ uint64_t GrowthDuringMessageOf(uint64_t mebibytes, const ServerOptions& options,
   Loopback loopback(options);
   ExpectServes(loopback);
   const grpc::ByteBuffer message = Huge(mebibytes);
-  malloc_trim(0);  // What earlier tests left would be used again, and not count.
+  malloc_trim(0);  // Memory that earlier tests freed would be reused, and not counted.
   ResetPeak();
   const uint64_t before = ResidentBytes();
   {
@@ -93,7 +93,7 @@ TEST(TransportLimit, Fault_N11_MessageOfAGibibyteIsRefusedInLittleMemory) {
   RecordProperty("end", end.ToString());
 }
 
-// Why the quota is not optional: a message is compared with the limit once it is here.
+// Why the quota is necessary: a message is compared with the limit only after it has arrived.
 TEST(TransportLimit, Trap_MessageLimitAloneBuffersTheMessage) {
   absl::Status end;
   ServerOptions options;
@@ -101,7 +101,7 @@ TEST(TransportLimit, Trap_MessageLimitAloneBuffersTheMessage) {
   const uint64_t growth = GrowthDuringMessageOf(384, options, &end);
   EXPECT_EQ(end.code(), StatusCode::kResourceExhausted) << end;
   EXPECT_THAT(std::string(end.message()), HasSubstr("Received message")) << end;
-  // At least half of it: an allocator that keeps what was freed has some of the rest already.
+  // At least half of it: an allocator that keeps freed memory may already have the rest.
   EXPECT_GT(growth, 192 * kMiB) << end;
   RecordProperty("growth_mib", std::to_string(growth / kMiB));
 }
@@ -156,19 +156,19 @@ TEST(TransportLimit, Fault_S6_EmptyPartsInPiecesTakeLittleMemory) {
   const absl::Status end = stream.AwaitEnd();
   EXPECT_EQ(end.code(), StatusCode::kInvalidArgument) << end;
   EXPECT_THAT(std::string(end.message()), HasSubstr("hello.lanes has more than 1024 entries"));
-  // Copies of the pieces on both ends of the connection; a sanitizer keeps what was freed as well.
-  // The lanes themselves would be a hundred times as large as the pieces.
+  // Copies of the pieces on both ends of the connection; a sanitizer also keeps freed memory. The
+  // lanes themselves would be a hundred times as large as the pieces.
   EXPECT_LT(PeakBytes() - before, 48 * kPieces * kMiB);
   ExpectServes(loopback);
 }
 
-// What was charged for a message comes back when the engine has dealt with it, also when its
-// session ended before.
+// The charge of a message is returned when the engine has handled it, even if its session ended
+// before.
 TEST(TransportLimit, Fault_S6_WhatMessagesBecomeIsChargedAndGivenBack) {
   ServerOptions options;
   options.expanding_bytes = 20 * kMiB;
   Loopback loopback(options);
-  // Of 10,000 tensors, some five megabytes of memory.
+  // With 10,000 tensors, about five megabytes of memory.
   Register large{"lane", LaneKind::kGradient, {}};
   for (int i = 0; i < 10000; ++i) {
     large.tensors.push_back({absl::StrCat("tensor ", i), DType::kF32, {1, 1}});
@@ -183,7 +183,8 @@ TEST(TransportLimit, Fault_S6_WhatMessagesBecomeIsChargedAndGivenBack) {
     // Its welcome and its layout: the engine has dealt with both.
     ASSERT_TRUE(stream.Read().has_value());
     ASSERT_TRUE(stream.Read().has_value());
-    loopback.Look<int>([](const Runner&) { return 0; });  // And with what it was told after them.
+    loopback.Look<int>(
+        [](const Runner&) { return 0; });  // And with the messages that it received after them.
   }
   EXPECT_EQ(loopback.server.counters().malformed_messages, 0u);
   // One that is larger than all of it is refused, and its sender may try again.
@@ -219,15 +220,15 @@ std::optional<uint32_t> LargestSetting(Loopback& loopback, uint16_t id) {
   return largest;
 }
 
-// What may be on its way to a stream that nobody reads. gRPC's own estimate would begin at 64 KiB
-// and grow with the traffic.
+// The bytes in flight to a stream without a reader. gRPC's own estimate would begin at 64 KiB and
+// grow with the traffic.
 TEST(TransportLimit, WindowOfAStreamIsFixed) {
   constexpr uint16_t kInitialWindowSize = 4;
   Loopback loopback;
   EXPECT_EQ(LargestSetting(loopback, kInitialWindowSize), GrpcSettings().window_bytes);
 }
 
-// What a message arrives in is cut where frames of HTTP/2 end, which are of 16 KiB by default.
+// A message arrives in slices that end where frames of HTTP/2 end, which have 16 KiB by default.
 TEST(TransportLimit, FrameHasRoomForTheLargestMessage) {
   constexpr uint16_t kMaxFrameSize = 5;
   Loopback loopback;
@@ -239,7 +240,7 @@ TEST(TransportLimit, FrameHasRoomForTheLargestMessage) {
 constexpr uint64_t kCredit = 96 * kMiB;
 
 // A round of two workers, one of which has its whole contribution parked before the other begins.
-// Nothing when a stream did not live to see it.
+// Nothing if a stream ended before.
 std::optional<VerdictRecord> RoundWithParkedBytes(uint64_t quota) {
   const size_t elements = 16 * 4 * kChunkFloats;
   const Model model = AverageOf({F32("weight", elements)}, 2);
@@ -263,7 +264,7 @@ std::optional<VerdictRecord> RoundWithParkedBytes(uint64_t quota) {
   b.Begin();
   b.Push(0, GradientOf(1, elements));
   b.Commit();
-  // Side by side, for each needs room that the other makes.
+  // In parallel, because each needs room that the other makes.
   std::thread beside([&b] { b.Stage(); });
   a.Stage();
   beside.join();
@@ -274,14 +275,14 @@ std::optional<VerdictRecord> RoundWithParkedBytes(uint64_t quota) {
   return told;
 }
 
-// What is granted as credit lives: a quota of twice that is out of reach for who keeps to it.
+// Workers that keep to their credit do not reach a quota of twice the credit.
 TEST(TransportLimit, QuotaLeavesLegalStreamsAlone) {
   const std::optional<VerdictRecord> told = RoundWithParkedBytes(2 * kCredit);
   ASSERT_TRUE(told.has_value());
   EXPECT_EQ(told->value.contributors.size(), 2u);
 }
 
-// Why it must be so large: what is parked counts, and a quota that it reaches ends legal streams.
+// Why it must be so large: parked bytes count, and a quota that they reach ends correct streams.
 TEST(TransportLimit, Trap_SmallQuotaKillsLegalStreams) {
   EXPECT_FALSE(RoundWithParkedBytes(8 * kMiB).has_value());
 }
@@ -317,7 +318,7 @@ TEST(TransportLimit, Fault_N12_RapidResetLeavesNothing) {
   EXPECT_EQ(counters.sessions, 0u);
 }
 
-// Calls that are begun and reset: few enough to be sent without anybody reading them.
+// Calls that are begun and reset: few enough to be sent without a reader.
 TEST(TransportLimit, Fault_N12_AFloodOfResetsIsCutOff) {
   Loopback loopback;
   ExpectServes(loopback);
@@ -353,7 +354,7 @@ TEST(TransportLimit, Fault_N12_HeadersWithoutAnEndAreCutOff) {
   ExpectServes(loopback);
 }
 
-// Nor does who sends no message, only the begin of one that is larger than any may be.
+// The same holds for a peer that sends only the begin of a message that is too large.
 TEST(TransportLimit, Fault_N12_AMessageWithoutAnEndIsCutOff) {
   Loopback loopback;
   RawHttp2 connection(loopback.port);
@@ -393,7 +394,7 @@ TEST(TransportLimit, Fault_N12_HugeHeadersAreRefused) {
   ExpectServes(loopback);
 }
 
-// A header that begins and never ends keeps its connection busy, and nobody else's.
+// A header that never ends keeps only its own connection busy.
 TEST(TransportLimit, Fault_N12_SlowHeadersHoldUpNobody) {
   Loopback loopback;
   std::vector<std::unique_ptr<RawHttp2>> connections;
@@ -443,7 +444,7 @@ TEST(TransportLimit, PortThatIsTakenIsAnError) {
 
 // ---- keepalive
 
-// A session on which nothing is said for several pings of the shipped settings, in both directions.
+// A session without messages for several pings of the shipped settings, in both directions.
 TEST(TransportKeepalive, Fault_N13_ShippedSettingsNeverCountAsTooManyPings) {
   const Model model = AverageOf({F32("weight", 5)}, 1);
   Loopback loopback;
@@ -460,8 +461,8 @@ TEST(TransportKeepalive, Fault_N13_ShippedSettingsNeverCountAsTooManyPings) {
   EXPECT_EQ(loopback.server.counters().calls_ended, 0u);
 }
 
-// What the test above would see: a client that pings ten times as often as the server expects is
-// thrown out. The text is that of an HTTP/2 GOAWAY, ENHANCE_YOUR_CALM.
+// The counterpart of the test above: a client that pings ten times as often as the server expects
+// is disconnected. The text is that of an HTTP/2 GOAWAY, ENHANCE_YOUR_CALM.
 TEST(TransportKeepalive, Trap_ClientThatPingsTooOftenIsThrownOut) {
   Loopback loopback;
   GrpcSettings hasty;
@@ -473,8 +474,8 @@ TEST(TransportKeepalive, Trap_ClientThatPingsTooOftenIsThrownOut) {
   EXPECT_THAT(std::string(end.message()), HasSubstr("Too many pings")) << end;
 }
 
-// A peer that answers no ping is gone, however long its connection stays open: half-open TCP, a
-// stopped process.
+// A peer that answers no ping counts as lost, however long its connection stays open: half-open
+// TCP, a stopped process.
 TEST(TransportKeepalive, Fault_N1_PeerThatAnswersNoPingIsLost) {
   ServerOptions options;
   options.grpc.common.keepalive_time = absl::Milliseconds(300);

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // A whole aggregator over gRPC on this host, with the workers of the engine's tests at the other
-// end: what they say is encoded, sent through sockets, and what comes back is decoded again.
+// end: their messages are encoded and sent through sockets, and the answers are decoded.
 //
 // The engine's clock stands still unless a test moves it; gRPC's does not.
 //

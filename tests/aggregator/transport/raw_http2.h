@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// HTTP/2 by hand over a TCP connection, for what no gRPC client would send.
+// HTTP/2 by hand over a TCP connection, for bytes that no gRPC client would send.
 //
 // Thread contract: one thread.
 // Failure: a read that takes longer than a minute fails the test.
@@ -50,7 +50,8 @@ class RawHttp2 {
   void Begin();
   // A gRPC call; stream numbers are odd and grow.
   bool Call(uint32_t stream, const std::string& path, const Headers& more = {});
-  // A message with gRPC's prefix as given: `flag` 0 is uncompressed, `length` what it claims.
+  // A message with gRPC's prefix as given: `flag` 0 is uncompressed, `length` is its claimed
+  // length.
   static std::string Message(uint8_t flag, uint32_t length, const std::string& bytes);
 
   // The next frame; nothing when the other side has closed. Settings and pings are answered, pings

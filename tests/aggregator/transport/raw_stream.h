@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The other end of a stream, which knows nothing of Basin: it sends and receives bytes. A test
-// decides what it says, and whether it reads.
+// The peer of a stream, without knowledge of Basin: it sends and receives bytes. A test decides
+// what it sends, and whether it reads.
 //
 // Thread contract: safe from any thread; the callbacks come on threads of gRPC's.
 
@@ -50,7 +50,7 @@ class RawStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   // Queues it. Nothing is sent after Finish.
   void Write(grpc::ByteBuffer message);
   void Write(std::string bytes);
-  void CloseWrites();  // After what was queued.
+  void CloseWrites();  // After the queued messages.
   void Cancel();
   // Reads one more message at most, until Read, AwaitEnd or ReadOn is called.
   void StopReading();

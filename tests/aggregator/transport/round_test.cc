@@ -43,7 +43,7 @@ TEST(TransportRound, BitsAreTheOraclesForTwoWorkersWithTwoStreamsEach) {
   EXPECT_EQ(loopback.server.counters().sessions, 2u);
 }
 
-// Rule: a result is serialised once, whatever the number of those who get it.
+// Rule: a result is serialised once for all receivers.
 TEST(TransportRound, AResultIsSerialisedOnceForAllItsReceivers) {
   constexpr uint32_t kWorkers = 4;
   const size_t elements = 8 * kChunkFloats;

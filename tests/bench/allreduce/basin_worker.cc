@@ -4,7 +4,7 @@
 //
 //   basin_worker --address=127.0.0.1:29600 --worker=w0 --workers=4 --streams=2 --bytes=N --rounds=5
 //
-// Prints what socket_star does. With --bytes of a few it measures the latency of a round.
+// Prints the same line as socket_star. With --bytes of a few it measures the latency of a round.
 
 #include <basin/basin.h>
 #include <malloc.h>
@@ -62,7 +62,7 @@ basin_worker* Connect(const Flags& flags) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // What the launcher sets for a trainer's process: freed messages are used again, not unmapped.
+  // Like the launcher for a trainer's process: freed messages are reused, not unmapped.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 512 << 20);
 

@@ -1,15 +1,15 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What gRPC itself costs: the pattern of socket_star over bidirectional streams of gRPC with the
-// settings of ours, without arithmetic, checksums, membership or messages of a protocol. Payloads
-// are neither copied nor looked at.
+// The cost of gRPC itself: the pattern of socket_star over bidirectional streams of gRPC with the
+// settings of Basin, without arithmetic, checksums, membership or messages of a protocol. Payloads
+// are neither copied nor read.
 //
 //   grpc_star hub --workers=4 --streams=2 --bytes=67108864 --rounds=5
 //   grpc_star worker --port=12345 --streams=2 --bytes=67108864 --rounds=5
 //
-// With --phases=2 every worker answers what it received with a message of one byte, and its round
-// is over when the hub has told it that all have: with --bytes=1024 the difference is what a second
-// phase costs.
+// With --phases=2 every worker acknowledges its result with a message of one byte, and its round
+// ends when the hub reports that all have: with --bytes=1024 the difference is the cost of a second
+// phase.
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/create_channel.h>

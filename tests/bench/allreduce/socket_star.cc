@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What an all-reduce through a hub costs at least: the same bytes in the same pattern over bare TCP
+// The least cost of an all-reduce through a hub: the same bytes in the same pattern over bare TCP
 // sockets, without arithmetic, membership or messages. Each worker sends its model over a few
 // connections and receives as much, both at once; the hub sends a block of the result back as soon
 // as it has that block from every worker.
@@ -11,9 +11,8 @@
 // A line is JSON: seconds per round, and the CPU seconds of the process over these rounds.
 //
 // The hub receives everything into one block and sends from another, which the cache holds. No
-// all-reduce can do that: contributions must be kept until the last worker's has come. With
-// --keep=1 each connection is received into memory of its own, and what is sent comes from one
-// result, both of a whole model.
+// all-reduce can do that: contributions must be kept until the last one has arrived. With --keep=1
+// each connection is received into its own memory, and one result is sent, both of a whole model.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

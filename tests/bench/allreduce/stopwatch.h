@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What each process of an all-reduce measures, and the line of JSON that allreduce.py reads.
+// The measurements of each process of an all-reduce, and the line of JSON for allreduce.py.
 
 #ifndef BASIN_TESTS_BENCH_ALLREDUCE_STOPWATCH_H_
 #define BASIN_TESTS_BENCH_ALLREDUCE_STOPWATCH_H_
@@ -15,7 +15,7 @@ namespace basin::bench {
 
 constexpr int kWarmUp = 1;  // Rounds that are not counted.
 
-// Of this process so far.
+// The total of this process so far.
 inline double CpuSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -25,7 +25,8 @@ inline double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// The time and the CPU time of each counted round. What a trainer does between two is in neither.
+// The time and the CPU time of each counted round. The work of a trainer between two rounds is in
+// neither.
 class Stopwatch {
  public:
   void RoundBegins() {

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// libbasin.so as its users have it, with a real basind: what basin.h promises, call by call.
+// libbasin.so with a real basind: the promises of basin.h, call by call.
 
 #include <basin/basin.h>
 #include <poll.h>
@@ -494,7 +494,7 @@ TEST_F(Abi, ABarrierWaitsForEverybody) {
 
 // ---- values
 
-// One that a timeout has ended is gone on with: whoever calls again is not a barrier ahead.
+// After a timeout the same barrier continues: a worker that calls again is not one barrier ahead.
 TEST_F(Abi, ABarrierThatTimedOutIsTheSameWhenItIsCalledAgain) {
   const auto members = Launch(2);
   const auto barrier = [](Trainer& t, int64_t timeout) {
@@ -608,7 +608,8 @@ TEST_F(Abi, WhoJoinsLateIsNamedADonorAndAVersionOfItsState) {
   const auto train_until = [&](uint32_t members_wanted) {
     while (place_of(*members[0]).world_size != members_wanted) train();
   };
-  train();  // Who comes before the first round is a member at once, and has nothing to load.
+  train();  // A worker that joins before the first round is a member at once, and has nothing to
+            // load.
 
   // The worker that comes becomes a member with a verdict; rounds go on until it is one.
   Trainer& late =
@@ -776,7 +777,7 @@ TEST_F(Abi, Promise_InAChildEveryCallFailsAtOnce) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    // Failures are told by the exit code: this is no place for a test framework.
+    // The exit code reports failures: a child cannot use the test framework.
     alarm(20);
     basin_place place = BASIN_PLACE_INIT;
     basin_error* error = nullptr;
@@ -797,7 +798,7 @@ TEST_F(Abi, Promise_InAChildEveryCallFailsAtOnce) {
   EXPECT_EQ(t.Step(1), BASIN_OK) << "the parent goes on: " << t.failure.message();
 }
 
-// What the library says, for the test.
+// The log of the library, for the test.
 class Said {
  public:
   static void Take(void* user, basin_log_level, const char* message) {
@@ -939,7 +940,8 @@ TEST_F(Abi, NullsAreErrorsAndNotCrashes) {
   EXPECT_EQ(
       basin_push_narrow(t.worker, t.lane, t.handles[1], nullptr, 12, BASIN_F16, 0, failure.out()),
       BASIN_INVALID_ARGUMENT);
-  // Memory of another size: too little would be read beyond its end, too much is another tensor.
+  // Memory of another size: too little would be read beyond its end, and too much belongs to
+  // another tensor.
   for (const size_t bytes : {size_t{6}, size_t{0}, size_t{24}}) {
     EXPECT_EQ(basin_push(t.worker, t.lane, t.handles[1], bias, bytes, failure.out()),
               BASIN_INVALID_ARGUMENT);

@@ -41,7 +41,7 @@ void AggregatorProcess::Start(const std::string& program, const std::string& add
   close(ends[1]);
   output_ = ends[0];
 
-  // "... serves workers on HOST:PORT, ..." is what it says when it is ready.
+  // It logs "... serves workers on HOST:PORT, ..." when it is ready.
   const std::string before = "serves workers on ";
   std::string said;
   while (address_.empty()) {

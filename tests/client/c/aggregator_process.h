@@ -2,8 +2,8 @@
 //
 // A real `basind` in a process of its own, on ports that the system chooses.
 //
-// Thread contract: one thread.
-// Failure: a process that does not start, or says nothing within a minute, fails the test.
+// Thread contract: one thread. Failure: a process that does not start, or logs nothing within a
+// minute, fails the test.
 
 #ifndef BASIN_TESTS_CLIENT_C_AGGREGATOR_PROCESS_H_
 #define BASIN_TESTS_CLIENT_C_AGGREGATOR_PROCESS_H_
@@ -26,7 +26,7 @@ class AggregatorProcess {
 
   // Where workers connect.
   const std::string& address() const { return address_; }
-  // Sends it the signal and waits for its end, unless it goes on after it.
+  // Sends it the signal and waits for its end, unless the signal does not end it.
   void Kill(int signal);
 
  private:

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A worker as a trainer in C has it, with what every test would write out otherwise.
+// A worker of the C interface, with the code that every test needs.
 //
 // Thread contract: one thread.
 

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The C++ interface with a real aggregator. What the C interface promises is tested there; this is
-// about what the headers add.
+// The C++ interface with a real aggregator. The promises of the C interface are tested there; these
+// tests cover the additions of the headers.
 
 #include <basin/client.h>
 #include <poll.h>
@@ -141,7 +141,7 @@ TEST(CppClient, TellsACallbackOnce) {
     ASSERT_TRUE(result.Copy(0, gradient.data(), kWeightBytes).ok());
     EXPECT_EQ(gradient[kWeights - 1], 3);
   }
-  // A commit that fails tells it nothing, and lets go of it.
+  // A commit that fails does not call it, and destroys it.
   auto alive = std::make_shared<int>();
   const std::weak_ptr<int> watched = alive;
   EXPECT_FALSE(job.lanes[0].Commit([alive = std::move(alive)](const auto&) { FAIL(); }).ok());
@@ -163,7 +163,7 @@ TEST(CppClient, ACallbackIsToldWhenTheWorkerIsClosed) {
   EXPECT_EQ(told.get_future().get(), Code::kUnavailable);
 }
 
-// As it is when the callback holds the last reference to what owns the worker.
+// As when the callback holds the last reference to the owner of the worker.
 TEST(CppClient, ACallbackMayCloseItsWorker) {
   Job job(2);
   Result<Lane> other = job.workers[0].Register("other", {{"weight", DType::kF32, {kWeights}}});

@@ -41,7 +41,7 @@ TEST(Calls, ADeadlineThatPassesIsNoOutcomeAndALaterWaitIs) {
   const RoundOutcome outcome = rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration());
   EXPECT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(CodeOf(rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration()).status()),
-            ErrorCode::kFailedPrecondition);  // An outcome is told once.
+            ErrorCode::kFailedPrecondition);  // An outcome is delivered once.
 }
 
 TEST(Calls, ADeadlineThatPassesSaysThatNoDataStreamIsOpen) {
@@ -152,7 +152,7 @@ TEST(Calls, TheOutcomeIsToldWhenTheTransportHasLetGo) {
   ASSERT_TRUE(rig.worker
                   ->Commit(rig.lane.lane,
                            [&](const RoundOutcome& ended) {
-                             // The memory is the trainer's: whoever reads it now reads freed
+                             // The memory belongs to the trainer again: any access now reads freed
                              // memory.
                              lent.clear();
                              told.set_value(ended.ok());
@@ -314,7 +314,7 @@ TEST(Calls, ManyThreadsAtOnce) {
   for (int i = 0; i < kThreads; ++i) {
     trainers.emplace_back([&rig, &lanes, i] {
       for (RoundNumber round = 1; round <= kRounds; ++round) {
-        // Freed as soon as the outcome is told.
+        // Freed as soon as the outcome is delivered.
         const std::string gradient = Noise(4000, 1000 * static_cast<uint64_t>(i) + round);
         BeginRound begin;
         begin.lane = lanes[static_cast<size_t>(i)].lane;

@@ -78,7 +78,7 @@ class FakeStream : public StreamChannel {
       state_->frames.swap(kept);
       state_->changed.NotifyAll();
     }
-    // The payloads go outside the lock: who lent them is told.
+    // The payloads are released outside the lock, because that calls their lender.
   }
 
  private:

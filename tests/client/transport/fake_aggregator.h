@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The aggregator's end of a worker's connections, played by the test: it takes what the worker says
-// from queues, in encoded form, and says what the test tells it to, encoded as well. And a rig that
-// has one with a worker.
+// The aggregator's end of a worker's connections, played by the test: it receives the worker's
+// encoded messages from queues, and sends the messages of the test, encoded as well. And a rig with
+// a worker.
 //
 // Every wait is for an event, and fails the test after a minute.
 //
@@ -78,17 +78,17 @@ class FakeAggregator : public Connector {
   size_t Passed() const;
 
   // ---- data
-  // The next frame, of any stream. The channel lets go of its payload.
+  // The next frame, of any stream. The channel releases its payload.
   TakenFrame AwaitFrame();
-  // The same, and the channel does not let go of it before the caller does, whatever happens.
+  // The same, but the channel does not release it before the caller does, whatever happens.
   OutgoingFrame HoldFrame();
   // Waits until the worker has sent `count` frames that are not taken, and leaves them where they
   // are, with their payloads.
   void AwaitQueued(size_t count);
   size_t queued() const;
-  // Lets go of what is queued. From any thread.
+  // Releases the queue. From any thread.
   void DropQueued();
-  // What stands in `payload` with the digests of `claimed`.
+  // The bytes of `payload` with the digests of `claimed`.
   void SendResult(uint32_t stream, RoundNumber round, Ballot ballot, const ChunkRange& range,
                   const std::string& tensor, const std::string& payload,
                   const std::string& claimed);
@@ -147,7 +147,7 @@ class FakeAggregator : public Connector {
   void Deliver(uint32_t stream, std::string message);
 
   const std::shared_ptr<State> state_ = std::make_shared<State>();
-  uint64_t session_ = 0;  // The accepted one, and what reads it.
+  uint64_t session_ = 0;  // The accepted session, and its reader.
   std::unique_ptr<wire::MessageReader<ToAggregator>> reader_;
   std::map<uint32_t, Sending> sending_;  // Accepted streams.
 };
@@ -167,7 +167,7 @@ std::string Noise(size_t size, uint64_t seed);
 
 TensorSpec F32(const std::string& name, uint64_t elements);
 
-// What an error says it is.
+// The code of an error.
 ErrorCode CodeOf(const absl::Status& status);
 
 // A worker "w0" of job "job", whose lane "g" is given index 3 and has the tensors a (2.5 chunks),
@@ -180,7 +180,7 @@ class Rig {
   void Join(RoundNumber round = 1, uint64_t chain = 0);
   void Connect();  // Session, hello, welcome, streams.
   void Admit(RoundNumber round, uint64_t chain);
-  // Answers hello of a session that goes on.
+  // Answers the hello of a session that continues.
   Welcome WelcomeBack(RoundNumber round) const;
   void TakeStreams(SessionToken token);
 
@@ -189,7 +189,7 @@ class Rig {
   // Takes frames until `chunks` chunks came, acknowledging each frame; returns bytes by tensor.
   std::map<TensorIndex, std::string> TakeContribution(uint32_t chunks, RoundNumber round = 1);
 
-  // What the round comes to; `results` by TensorIndex, a tensor that is not there has none.
+  // The value of the round; `results` by TensorIndex; a missing tensor has no result.
   RoundValue ValueOf(const std::map<TensorIndex, std::string>& results) const;
   VerdictRecord RecordOf(const RoundValue& value, RoundNumber round, uint64_t chain) const;
   // Sends results in frames of one chunk, last chunk first, over all streams in turn.
@@ -198,7 +198,7 @@ class Rig {
   // Prepared, Staged, verdict.
   VerdictRecord Conclude(const RoundValue& value, RoundNumber round, uint64_t chain);
 
-  // Asks the runner, again and again, until it says yes.
+  // Asks the runner repeatedly until the answer is true.
   void Until(const std::function<bool(const Runner&)>& look);
 
   std::vector<TensorSpec> model;

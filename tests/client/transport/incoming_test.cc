@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Frames as they arrive, parts of payloads, and what is kept of them.
+// Frames as they arrive, parts of payloads, and the kept parts.
 
 #include "client/transport/incoming.h"
 

@@ -247,7 +247,7 @@ TEST(Round, NarrowTensorsTravelAsCast) {
         kLane, 1, rig.window, {std::get<wire::ContributionHeader>(frame.header.kind).range}, {}});
   }
   EXPECT_EQ(taken, wire);
-  // Digests are of what travels.
+  // Digests cover the sent bytes.
   Digest digest = 0;
   for (uint32_t chunk = 0; chunk * kChunkBytes / 2 < wire.size(); ++chunk) {
     digest += DigestOf("a", wire.substr(chunk * kChunkBytes / 2, kChunkBytes / 2), chunk);
@@ -282,7 +282,7 @@ TEST(Round, AWithdrawnContributionStillGetsTheResult) {
   rig.PushAll();
   ASSERT_TRUE(rig.worker->Withdraw(rig.lane.lane, "loss is NaN").ok());
   EXPECT_EQ(rig.aggregator.Await<Withdraw>().reason, "loss is NaN");
-  rig.aggregator.DropQueued();  // What was written of it before.
+  rig.aggregator.DropQueued();  // The part that was written before.
   const auto results = Results(rig, 1);
   rig.SendResults(results, 1);
   rig.aggregator.Say(Rejected{{ErrorCode::kMismatch, "not counted"}, kLane, 1});
@@ -329,7 +329,7 @@ TEST(Round, StagedResultsAreSuppliedUntilTheNextRoundsFirstResult) {
   rig.Conclude(rig.ValueOf(results), 1, 0);
   RoundOutcome outcome = rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration());
   ASSERT_TRUE(outcome.ok()) << outcome.status();
-  outcome = absl::CancelledError();  // The trainer has let go; the library has not.
+  outcome = absl::CancelledError();  // The trainer has released it; the library has not.
 
   rig.aggregator.Say(Supply{kLane, 1, {kTerm, 1}, {{0, 1, 2}}});
   const TakenFrame frame = rig.aggregator.AwaitFrame();

@@ -56,11 +56,11 @@ TEST(Session, ALostOneIsRepeatedAndWhatIsMissingIsSentAgain) {
   rig.aggregator.AwaitQueued(3);
   rig.aggregator.LoseSession();
   rig.aggregator.AcceptSession();
-  EXPECT_EQ(rig.aggregator.queued(), 0u);  // The streams of the old session let go.
+  EXPECT_EQ(rig.aggregator.queued(), 0u);  // The streams of the old session release it.
   const Hello hello = rig.aggregator.Await<Hello>();
   EXPECT_EQ(hello.incarnation, (Incarnation{kTerm, 1}));
   EXPECT_EQ(hello.lanes.at(0).begun, 1u);
-  // Of the contribution, b and the first chunk of a had arrived.
+  // b and the first chunk of a had arrived.
   Welcome welcome = rig.WelcomeBack(1);
   welcome.open = {{kLane, 1, RoundPhase::kCollect, {kTerm, 1}, {{0, 0, 1}, {1, 0, 1}}, rig.window}};
   rig.aggregator.Say(welcome);

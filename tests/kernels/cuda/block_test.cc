@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The threads of a block at the same time: each thread of the kernel is a thread of the host. Under
-// ThreadSanitizer this shows that the barrier between tiles keeps those who fill a buffer and those
-// who add it up apart.
+// ThreadSanitizer this shows that the barrier between tiles separates the threads that fill a
+// buffer from those that add it up.
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -36,7 +36,7 @@ class Barrier {
   pthread_barrier_t barrier_;
 };
 
-// What the threads of a block share besides the tiles.
+// The data that the threads of a block share besides the tiles.
 struct BlockState {
   explicit BlockState(unsigned threads) : all(threads), warp(kAdders) {}
 

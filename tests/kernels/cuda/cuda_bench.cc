@@ -1,8 +1,9 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How fast the reduction on a GPU is, as a share of what the same GPU copies in the same run: bytes
-// read and written per second of ReduceTasks over arrays on the device, over those of a copy from
-// device to device. Each figure is the median of kRuns runs, timed with events, after a warm-up.
+// The speed of the reduction on a GPU, as a share of the copy rate of the same GPU in the same run:
+// bytes read and written per second of ReduceTasks over arrays on the device, over those of a copy
+// from device to device. Each figure is the median of kRuns runs, timed with events, after a
+// warm-up.
 //
 // usage: cuda_bench [--device=<index>]
 // Exit status: 0, 1 on an error, 77 skipped: no device.
@@ -27,7 +28,8 @@ namespace {
 
 constexpr int kRuns = 21;
 constexpr int kMostContributions = 16;
-constexpr size_t kMostBytes = size_t{256} << 20;  // Of one contribution; far beyond any cache.
+constexpr size_t kMostBytes = size_t{256}
+                              << 20;  // The size of one contribution; far beyond any cache.
 
 // A benchmark has no use for going on after an error.
 void Check(cudaError_t error, const char* call) {
@@ -60,7 +62,7 @@ double MedianTime(const std::function<void()>& run) {
 }
 
 struct Arrays {
-  size_t bytes = 0;  // Of each contribution and of the result.
+  size_t bytes = 0;  // The size of each contribution and of the result.
   void* contributions[kMostContributions] = {};
   void* result = nullptr;
   double* leaves = nullptr;

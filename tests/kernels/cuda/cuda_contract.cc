@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The contract suite and the golden vectors on a GPU. Needs no test framework, so that it builds
-// where there is nothing but a compiler.
+// with only a compiler.
 //
 // usage: cuda_contract --golden=<folder> [--device=<index>] [--quick]
 //
@@ -67,7 +67,7 @@ void RunSuite(const Arguments& arguments, const DeviceReducer& reducer, Tally* t
   }
 }
 
-// More memory than there is: a failure that names the call, and the device goes on.
+// More memory than there is: a failure that names the call, after which the device works.
 contract::Report CheckOutOfMemory(Device* device) {
   contract::Report report;
   const Result<Memory> memory = device->AllocateOnDevice(size_t{1} << 60);

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What the CUDA runtime's errors become. Runs with and without a GPU.
+// The conversion of the CUDA runtime's errors. Runs with and without a GPU.
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a DeviceReducer does with its device: errors, memory, threads, limits.
+// The use of a device by a DeviceReducer: errors, memory, threads, limits.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ class SmallSum {
     plan_ = std::make_unique<ReductionPlan>(ReductionPlan::Make(spec).value());
   }
 
-  // Fails, or gives what the test expects.
+  // Fails, or gives the expected result.
   std::optional<Failure> Run(const DeviceReducer& reducer) const {
     const Slice slices[] = {{ones_.data(), ones_.size() * 4}, {twos_.data(), twos_.size() * 4}};
     const Input inputs[] = {{&slices[0], 1}, {&slices[1], 1}};

@@ -49,7 +49,7 @@ Bytes Draw(DType dtype, size_t count, bool any_bits, std::mt19937_64& random) {
   return bytes;
 }
 
-// A reduction with its inputs, and what the reference says of it.
+// A reduction with its inputs, and the result of the reference.
 struct Problem {
   Problem(const ReductionSpec& spec, size_t count, bool any_bits)
       : plan(ReductionPlan::Make(spec).value()),
@@ -74,7 +74,7 @@ struct Problem {
     return text.str();
   }
 
-  // What is wrong with another result, or nothing.
+  // The mistake in another result, or nothing.
   std::string Difference(const std::optional<Failure>& failure, const Bytes& other_result,
                          const std::vector<double>& other_leaves, const Facts& other_facts) const {
     if (failure) return Describe() + ": " + failure->message;

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a reducer on a device must do beyond the contract of every backend: reduce inputs that lie
-// on the device, more terms than a task takes, spans of several pieces, and cast. Plain functions,
-// as in contract.h, for the emulated device and for a real one.
+// The duties of a reducer on a device beyond the contract of every backend: reduce inputs on the
+// device, more terms than a task takes, spans of several pieces, and cast. Plain functions, as in
+// contract.h, for the emulated device and for a real one.
 //
 // Thread contract: one thread.
 

@@ -1,8 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The device backend on an emulated device: the arithmetic, the indexing of the kernels, the
-// staging and the errors. What this cannot show is the launch itself; cuda_contract.cc does, on a
-// GPU.
+// staging and the errors. It cannot test the launch itself, which cuda_contract.cc tests on a GPU.
 //
 // usage: device_contract_test --golden=<folder of the golden vectors>
 

@@ -40,7 +40,8 @@ void RunBlock(const ReduceTask& task, uint64_t block) {
   std::vector<ThreadFacts> facts(kProducers);
   double lanes[kNormLanes] = {};
   for (uint64_t tile = 0; share.begin + tile * kTile<Source> < share.end; ++tile) {
-    std::memset(shared, 0xff, sizeof(shared));  // NaN, should anybody read what was not written.
+    std::memset(shared, 0xff,
+                sizeof(shared));  // NaN, which shows a read of memory that was not written.
     for (unsigned thread = 0; thread < kProducers; ++thread) {
       Produce<Source>(task, share, tile, thread, shared, &facts[thread]);
     }

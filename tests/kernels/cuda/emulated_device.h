@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // A device made of host memory, for machines without a GPU. It runs the same code per thread as the
-// kernels, thread after thread; what is emulated are the launch, the barriers, the warp's tree and
-// the atomics.
+// kernels, thread after thread; it emulates the launch, the barriers, the warp's tree and the
+// atomics.
 //
 // It is as late as a device may be: work that is added to a queue runs in Wait() and not before, so
 // that a caller who reads results or overwrites inputs too early gets wrong bits. And any call can
@@ -21,7 +21,7 @@
 
 namespace basin::kernels::cuda {
 
-// Counts the calls of a device, and says which one fails. Shared with the test.
+// Counts the calls of a device, and decides which one fails. Shared with the test.
 struct FaultPlan {
   std::atomic<int64_t> calls{0};
   std::atomic<int64_t> failing_call{-1};  // From 0; -1 for none.

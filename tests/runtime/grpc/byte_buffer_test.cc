@@ -24,7 +24,7 @@ grpc::ByteBuffer MessageOf(const std::vector<std::string>& pieces) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-// Tells when the last holder has let go of it.
+// Reports when the last holder has released it.
 class WatchedPayload : public OwnPayload {
  public:
   WatchedPayload(std::string bytes, bool& gone) : OwnPayload(std::move(bytes)), gone_(gone) {}
@@ -41,7 +41,7 @@ PayloadParts Whole(const PayloadPtr& payload, uint64_t size) {
 }
 
 TEST(PayloadOf, KeepsThePiecesOfAMessageAndSkipsEmptyOnes) {
-  // Pieces of few bytes lie in the slices themselves, longer ones elsewhere.
+  // Small pieces are stored in the slices themselves, longer ones elsewhere.
   const std::string large(1000, 'x');
   PayloadPtr payload;
   {

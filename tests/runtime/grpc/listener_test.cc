@@ -69,7 +69,7 @@ TEST(Listener, SaysWhyItCannot) {
   }
 }
 
-// What comes meanwhile waits in the kernel, and the processor does other things.
+// Meanwhile connections wait in the kernel, and the processor is free.
 TEST(Listener, Fault_A10_GoesOnOnceThereAreFileDescriptors) {
   std::atomic<uint64_t> failures{0};
   auto listener = Listener::Open("127.0.0.1:0", failures);

@@ -194,7 +194,7 @@ TEST(GrpcSession, HearsTheAggregatorsTypedError) {
   const auto call = server.AwaitCall();
   call->Send(*wire::Encode(ToWorker(Drain{true})));
   call->End(ToGrpc(wire::ToStatus({ErrorCode::kUnavailable, "The aggregator is being drained."})));
-  // First what was said, then the end.
+  // First the messages, then the end.
   ears->messages.Await();
   EXPECT_THAT(*ears->down.Await(), AllOf(HasSubstr("being drained"), HasSubstr(server.address())));
 }
@@ -413,7 +413,7 @@ TEST(GrpcStream, AServerThatGoesAwayEndsItAndGivesTheMemoryBack) {
   server.reset();
   stream.ears->down.Await();
   lender.free.Await();
-  // What is sent afterwards is let go of as well.
+  // Later frames are released as well.
   Lender late(Pattern(kChunkBytes, 8));
   stream.channel->Send(Contribution(0, {{late.Lend(), 0, kChunkBytes}}));
   late.Recall();
@@ -486,7 +486,7 @@ TEST(GrpcStream, LettingGoOfTheChannelGivesTheMemoryBack) {
 }
 
 TEST(GrpcStream, CloseBeforeThereIsAConnectionGivesTheMemoryBack) {
-  // Accepts connections and says nothing, so HTTP/2 does not begin.
+  // Accepts connections and sends nothing, so HTTP/2 does not begin.
   RawServer server;
   TcpRelay relay(server.port());
   relay.Freeze();

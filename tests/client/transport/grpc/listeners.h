@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Listeners that write down what they hear, and memory that says when it is free.
+// Listeners that record their calls, and memory that reports when it is free.
 //
 // Every wait is for an event, and fails the test after a minute.
 //
@@ -101,7 +101,7 @@ class Lender {
     return std::make_shared<LentPayload>(loan_, bytes_.data(), bytes_.size());
   }
   const std::string& bytes() const { return bytes_; }
-  // Nothing more is lent; `free` tells when nobody holds any of it.
+  // No more memory is lent; `free` is set when it has no holder.
   void Recall() { loan_.reset(); }
 
   Heard<bool> free;

@@ -162,7 +162,7 @@ uint64_t RawCall::sent() const {
 
 RawServer::RawServer(int port, void (*configure)(grpc::ServerBuilder&)) {
   grpc::ServerBuilder builder;
-  // A port that somebody else has is an error, not shared.
+  // A port that another process uses is an error, not shared.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   if (configure != nullptr) configure(builder);
   builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(),

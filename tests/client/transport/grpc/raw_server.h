@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A gRPC server that knows nothing of Basin: it takes any call, and does with it what the test
-// says, in raw messages.
+// A gRPC server without knowledge of Basin: it accepts any call, which the test handles with raw
+// messages.
 //
 // Every wait is for an event, and fails the test after a minute.
 //
@@ -31,7 +31,7 @@ class RawCall {
 
   // The next message of the client; empty when the client's side has ended.
   std::string AwaitMessage();
-  // Whether the client closed its side without an error, after what was taken.
+  // Whether the client closed its side without an error, after the received messages.
   bool AwaitHalfClose();
   void AwaitCancelled();
   void Send(const std::string& message);
@@ -60,7 +60,7 @@ class RawCall {
 
 class RawServer : private grpc::CallbackGenericService {
  public:
-  // What the builder is told besides; `port` 0: any.
+  // Additional settings of the builder; `port` 0: any.
   explicit RawServer(int port = 0, void (*configure)(grpc::ServerBuilder&) = nullptr);
   // Ends every call.
   ~RawServer() override;

@@ -46,7 +46,7 @@ TEST(Keepalive, Fault_N13_AStreamWithoutDataLivesAndIsPinged) {
   EXPECT_EQ(call->AwaitMessage(), "x");
 }
 
-// That the test above can fail: a server of gRPC's own defaults throws such a client out.
+// The test above can fail: a server with gRPC's own defaults disconnects such a client.
 TEST(Keepalive, Fault_N13_AServerThatWasNotSetUpThrowsTheClientOut) {
   RawServer server;
   GrpcConnector connector(server.address(), Quick());

@@ -85,7 +85,7 @@ void TcpRelay::Freeze() {
 
 void TcpRelay::AwaitStuck() {
   const auto limit = InAMinute();
-  // The kernel tells nobody that a socket has become full, so it is looked at.
+  // The kernel does not report that a socket has become full, so it is polled.
   while (true) {
     ASSERT_LT(std::chrono::steady_clock::now(), limit) << "The connection did not fill up.";
     for (const int descriptor : SocketsTo(port_)) {

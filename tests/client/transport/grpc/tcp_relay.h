@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Stands between a client and a server, for what happens to connections: it forwards bytes both
-// ways, until it is told to stop reading, and counts them.
+// A relay between a client and a server, for faults of connections: it forwards bytes both ways
+// until the test stops it, and counts them.
 //
 // Thread contract: safe from any thread; it has one of its own.
 
@@ -56,7 +56,7 @@ class TcpRelay {
   bool frozen_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t to_server_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<Pair> pairs_;  // The thread's; anybody's once it is frozen.
+  std::vector<Pair> pairs_;  // For the thread only; for any thread once it is frozen.
   std::thread thread_;
 };
 
