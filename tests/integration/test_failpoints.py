@@ -166,7 +166,7 @@ class Failpoints(Jobs):
         self.expect_ends(trainers)
         self.assertEqual([7] * 12, self.masks(told))
 
-    def test_fault_a2_and_who_was_told_dies_too(self) -> None:
+    def test_fault_a2_and_the_worker_with_the_verdict_dies_too(self) -> None:
         basind, trainers, told = self.hold_after_first_verdict()
         told.send(signal.SIGKILL)
         self.assertEqual(KILLED, told.finish())

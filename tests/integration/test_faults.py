@@ -167,7 +167,7 @@ class Faults(unittest.TestCase):
         self.assertIn("SUPERSEDED", said)
         self.expect_equal_ends([trainers[0], twin])
 
-    def test_fault_w17_who_joins_during_training_ends_with_the_same_model(self) -> None:
+    def test_fault_w17_a_joiner_during_training_ends_with_the_same_model(self) -> None:
         basind = self.start()
         trainers = self.train(basind, 2)
         self.await_round(basind, 20)

@@ -269,7 +269,7 @@ class ArithmeticTest(JobsTest):
                 self.assertRegex(text, r"(Use|Pass|Omit|Give) .*\.$")
         self.assertEqual([1.0] * 3, after)
 
-    def test_criterion_5_3_who_declares_something_else_is_told_both_values(self) -> None:
+    def test_criterion_5_3_a_worker_with_another_declaration_gets_both_values(self) -> None:
         expected = [
             ("weights by tokens against samples",),
             ("contribution kind MEAN against SUM",),
@@ -407,7 +407,7 @@ class ResizeTest(JobsTest):
                 self.assertEqual(2.0 if 3 <= count <= 8 else 1.0, info.spec.predivide)
                 np.testing.assert_array_equal(by_round[info.round], result)
 
-    def test_criterion_5_3_a_joiner_with_other_factors_is_told_those_of_the_job(self) -> None:
+    def test_criterion_5_3_a_joiner_with_other_factors_gets_those_of_the_job(self) -> None:
         """Two workers train until a third one contributes, whose first scale differs."""
         import basin
 

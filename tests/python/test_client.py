@@ -509,7 +509,7 @@ class ClientTest(JobsTest):
         self.assertIn("MAX", text)
         self.assertEqual([("", [2.0, 2.0])] * 2, others)
 
-    def test_a_client_that_nobody_refers_to_is_kept_until_the_end(self) -> None:
+    def test_a_client_without_references_is_kept_until_the_end(self) -> None:
         self.assertEqual([(True, 2)] * 2, self.jobs.run(dropped, 2))
 
     def test_a_barrier_that_timed_out_is_the_same_when_it_is_called_again(self) -> None:
@@ -552,7 +552,7 @@ class ClientTest(JobsTest):
         for each in sums:
             self.assertEqual([2.0] * 20, each)
 
-    def test_who_skips_a_round_gets_the_result_of_the_others(self) -> None:
+    def test_a_worker_that_skips_a_round_gets_the_result_of_the_others(self) -> None:
         expected = {"SUM": [7.0, -2.0], "AVERAGE": [7 / 3, -2 / 3], "MIN": [3, -1], "MAX": [4, -1]}
         for results, text in self.jobs.run(one_skips, 3):
             for name, value in expected.items():
@@ -565,7 +565,7 @@ class ClientTest(JobsTest):
         for rank in range(2):
             self.assertIn(f"w{rank} writes a checkpoint", log)
 
-    def test_who_a_worker_is_comes_from_the_launcher(self) -> None:
+    def test_the_launcher_sets_the_identity_of_a_worker(self) -> None:
         self.assertEqual(
             [(f"worker-{i}", 3, i) for i in range(3)],
             sorted(self.jobs.run(from_the_launcher, 3)),
@@ -602,7 +602,7 @@ class Manual(unittest.TestCase):
 
 
 class Errors(unittest.TestCase):
-    def test_options_that_nobody_would_accept(self) -> None:
+    def test_invalid_options(self) -> None:
         os.environ["BASIN_LIBRARY"] = sys.argv[2]
         import basin
 

@@ -615,7 +615,7 @@ class ActionsTest(unittest.TestCase):
 
 
 class SequencesTest(unittest.TestCase):
-    def test_random_actions_come_to_what_the_reference_says(self) -> None:
+    def test_random_actions_agree_with_the_reference(self) -> None:
         print(f"BASIN_LANE_SEED={SEED} BASIN_LANE_SEQUENCES={SEQUENCES}", flush=True)
         for seed in range(SEED, SEED + SEQUENCES):
             Sequence(seed).run(30)

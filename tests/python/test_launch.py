@@ -279,7 +279,7 @@ class Launch(unittest.TestCase):
                 r"worker 0 ended with 0 without basin.torch.shutdown\(\).* 2 that are left wait",
             )
 
-    def test_who_waits_for_the_first_workers_is_told_for_how_many(self) -> None:
+    def test_waiting_for_the_first_workers_reports_their_number(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             pipe = folder + "/pipe"
             os.mkfifo(pipe)
@@ -307,7 +307,7 @@ class Launch(unittest.TestCase):
             process.communicate(timeout=PATIENCE)
             self.assertEqual(0, process.returncode)
 
-    def test_objects_outlive_who_gave_them(self) -> None:
+    def test_objects_outlive_their_owner(self) -> None:
         """The last contributor may end at once, and the others still get its result."""
         for _ in range(3):
             done = run("-n", "3", "--", sys.executable, "-c", GIVES_AND_ENDS)
@@ -316,7 +316,7 @@ class Launch(unittest.TestCase):
                 [f"[{i}] [0, 1, 2] {[1] * 9}" for i in range(3)], sorted(done.stdout.splitlines())
             )
 
-    def test_who_died_is_reported_so_that_nobody_waits_for_its_lease(self) -> None:
+    def test_a_dead_worker_is_reported_so_that_its_lease_ends(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             # An aggregator whose lease is an hour.
             patient = Path(folder) / "basind"

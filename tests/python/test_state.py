@@ -410,7 +410,7 @@ class StateTest(JobsTest):
             else:
                 self.assertEqual(0, began)
 
-    def test_who_joins_late_goes_on_with_the_state_of_the_others(self) -> None:
+    def test_a_late_joiner_continues_with_the_state_of_the_others(self) -> None:
         for way in ("DistributedOptimizer", "DistributedDataParallel"):
             with self.subTest(way):
                 outcomes = self.run_job(members_and_joiners, 4, 3, 4, way, start=3, least=3, most=4)
@@ -434,7 +434,7 @@ class StateTest(JobsTest):
         self.assertEqual([0, 0, 1], [evictions for _, evictions in outcomes])
         self.assert_level([outcome for outcome, _ in outcomes], [2])
 
-    def test_who_joins_as_a_turn_ends_gets_what_is_after_the_round(self) -> None:
+    def test_a_joiner_at_the_end_of_a_turn_gets_the_state_after_the_round(self) -> None:
         outcomes = self.run_job(joins_as_a_turn_ends, 3, start=2, least=2, most=3)
         self.assert_level(outcomes, [2])
 
@@ -447,7 +447,7 @@ class StateTest(JobsTest):
         self.assertIsNone(outcomes[0])
         self.assert_level(outcomes[1:], [2])
 
-    def test_who_cannot_join_is_told_why_and_the_others_go_on(self) -> None:
+    def test_a_worker_that_cannot_join_gets_the_reason_and_the_others_continue(self) -> None:
         for mistake, words in (
             ("nothing loaded", "broadcast_parameters(model)"),
             ("not the same", "has not loaded these shared objects of the others: state 0"),

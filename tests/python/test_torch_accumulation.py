@@ -699,7 +699,7 @@ class AccumulationTest(TorchTest):
                         self.assertEqual(expected, rounds)
                         self.assert_close(mean_of_sums((0, 1, 2)), result, 1e-12)
 
-    def test_criterion_4_5_who_sends_the_first_micro_batch_and_not_the_last_is_told(self) -> None:
+    def test_criterion_4_5_sending_the_first_micro_batch_and_not_the_last_is_reported(self) -> None:
         for way in WAYS:
             with self.subTest(way):
                 (text, counted), *others = self.run_job(first_instead_of_last, way)
@@ -730,7 +730,7 @@ class AccumulationTest(TorchTest):
                     self.assert_close(expected, got, 1e-12)
                     self.assert_close(expected, by_passes, 1e-12)
 
-    def test_criterion_4_4_a_window_that_is_left_when_the_job_ends_is_told(self) -> None:
+    def test_criterion_4_4_a_window_that_is_open_at_the_end_of_the_job_is_reported(self) -> None:
         for told in self.run_job(ends_in_a_window):
             self.assertEqual(1, len(told))
             self.assertIn("shutdown() at step 0: gradients of lane gradients were accum", told[0])
@@ -762,7 +762,7 @@ class AccumulationTest(TorchTest):
                         self.assert_close(expected(counts), result)
                         self.assertEqual([sum(counts)] * 2, told)
 
-    def test_criterion_1_4_an_average_that_is_divided_again_is_told_once(self) -> None:
+    def test_criterion_1_4_an_average_that_is_divided_again_is_reported_once(self) -> None:
         for told in self.run_job(divides_again, "Average", 1 / WORKERS, {}):
             self.assertEqual(1, len(told))
             self.assertRegex(
@@ -771,7 +771,7 @@ class AccumulationTest(TorchTest):
         for op, factor in (("Sum", 1 / WORKERS), ("Average", 1.0), ("Average", 0.25)):
             self.assertEqual([[]] * WORKERS, self.run_job(divides_again, op, factor, {}))
 
-    def test_criterion_1_4_a_weighted_average_divided_by_its_weights_is_told(self) -> None:
+    def test_criterion_1_4_a_weighted_average_divided_by_its_weights_is_reported(self) -> None:
         weighted = {"weight_by": "tokens", "contributes": "sum"}
         for divisor, times in ((WORKERS, 1), (1 + 2 + 3, 1), (4, 0)):
             for told in self.run_job(divides_again, "WeightedAverage", 1 / divisor, weighted):
@@ -781,7 +781,7 @@ class AccumulationTest(TorchTest):
                         text, f"^divided again: .*1/{divisor} of those that .* by 6 already"
                     )
 
-    def test_criterion_1_4_a_division_that_may_be_by_micro_batches_is_told_as_such(self) -> None:
+    def test_criterion_1_4_a_possible_division_by_micro_batches_is_reported(self) -> None:
         for count, synced, weight_by, may_be in (
             (WORKERS, False, None, True),
             (WORKERS, True, None, True),
@@ -796,7 +796,7 @@ class AccumulationTest(TorchTest):
                         may_be, "If the script divides by the number of micro-batches" in told[0]
                     )
 
-    def test_who_has_run_out_of_data_is_not_waited_for(self) -> None:
+    def test_the_others_do_not_wait_for_a_worker_without_data(self) -> None:
         for way in WAYS:
             with self.subTest(way):
                 for rank, (seen, texts) in enumerate(self.run_job(runs_out, way)):
@@ -821,7 +821,7 @@ class AccumulationTest(TorchTest):
             for result in results:
                 self.assert_close(mean_of_sums((0, 1)), result, 1e-12)
 
-    def test_who_has_no_data_takes_part_after_a_step_that_was_left_out(self) -> None:
+    def test_a_worker_without_data_takes_part_after_a_skipped_step(self) -> None:
         parameters = [p.detach() for p in model().parameters()]
         expected = [p - 0.1 * g / WORKERS for p, g in zip(parameters, local_gradients(0, 1))]
         for way in WAYS:

@@ -716,7 +716,7 @@ class TorchArithmeticTest(TorchTest):
         for _, weight in outcomes[:2]:
             self.assertTrue(torch.allclose(torch.full((7,), -0.1 * (1 + 1 + 0.5 + 0.5)), weight))
 
-    def test_criterion_3_3_counts_that_are_not_told_are_asked_for(self) -> None:
+    def test_criterion_3_3_missing_counts_are_an_error(self) -> None:
         for silent, other, negative, got, weights, samples in self.run_job(unsaid_counts):
             for text in (silent, other):
                 self.assertIn("contribute(tokens=...) of the optimizer", text)
@@ -781,7 +781,7 @@ class TorchArithmeticTest(TorchTest):
                 self.assertIn("hold a part of a failed backward. Call zero_grad()", text)
             self.assertEqual(([2.0] * 7, 4 * WORKERS), (grad, samples))
 
-    def test_criterion_3_1_a_window_told_in_part_is_unknown(self) -> None:
+    def test_criterion_3_1_a_window_with_some_counts_is_unknown(self) -> None:
         for refused, samples, micro_batches in self.run_job(half_told):
             self.assertIn("gradients that were not sent", refused)
             self.assertEqual((None, 2 * WORKERS), (samples, micro_batches))
@@ -834,7 +834,7 @@ class TorchArithmeticTest(TorchTest):
             self.assertTrue(torch.allclose(torch.full((7,), -0.4), weight))
         self.assert_same_bits([[weight] for _, weight in outcomes])
 
-    def test_criterion_1_7_a_sum_that_overflows_in_half_is_told(self) -> None:
+    def test_criterion_1_7_a_sum_that_overflows_in_half_is_reported(self) -> None:
         for overflow, nonfinite, gradient in self.run_job(half_sums):
             self.assertTrue(overflow)
             self.assertIsNone(nonfinite)  # All inputs were finite.
@@ -895,7 +895,7 @@ class TorchArithmeticTest(TorchTest):
                 continue
             self.assertLessEqual(float((a - b).abs().max()), 1e-6 * float(a.abs().max()))
 
-    def test_criterion_1_8_a_change_between_counts_and_gradients_is_told(self) -> None:
+    def test_criterion_1_8_a_change_between_counts_and_gradients_is_reported(self) -> None:
         for total, first, warned in self.run_job(lost_between)[:2]:
             self.assertEqual({"rows": 6}, total)
             [(kind, text, filename)] = first
@@ -912,12 +912,12 @@ class TorchArithmeticTest(TorchTest):
         for [text] in self.run_job(evaluates_between, "unsaid")[:2]:
             self.assertIn("use for_gradients=False", text)
 
-    def test_criterion_3_3_a_backward_that_fails_elsewhere_leaves_what_was_told(self) -> None:
+    def test_criterion_3_3_a_backward_that_fails_elsewhere_keeps_the_counts(self) -> None:
         for samples, untold in self.run_job(failed_elsewhere):
             self.assertEqual(4 * WORKERS, samples)
             self.assertIn("their number in this backward is unknown", untold)
 
-    def test_of_two_tellings_the_later_counts(self) -> None:
+    def test_the_later_of_two_counts_holds(self) -> None:
         self.assertEqual([(None, 5 * WORKERS)] * WORKERS, self.run_job(told_twice))
 
     def test_counts_under_other_names_are_refused(self) -> None:

@@ -327,7 +327,7 @@ class ParametersTest(TorchTest):
                     text, r"Only here: 0.bias \(float32 .*Only at the others: 0.bias \(float64"
                 )
 
-    def test_what_has_no_memory_of_its_own_is_refused_by_name(self) -> None:
+    def test_tensors_without_memory_are_refused_by_name(self) -> None:
         names = ["2.weight", "2.weight", "running_mean", "running_mean", "table", "table"]
         for texts, of_shards in self.run_job(not_in_memory):
             for name, text in zip(names, texts, strict=True):

@@ -514,7 +514,7 @@ class RefusalsTest(TorchTest):
                 self.assertIn(f"{call}() got an unexpected keyword argument 'averge'", text)
                 self.assertIn("gradient_predivide_factor", text)
 
-    def test_join_takes_what_torchs_takes_or_says_why_not(self) -> None:
+    def test_join_accepts_the_arguments_of_torch_or_says_why_not(self) -> None:
         for texts, result in self.run_job(joins_as_torch_says):
             self.assertIn("join(divide_by_initial_world_size=True)", texts[0])
             self.assertIn("divided by its contributors", texts[0])
@@ -522,7 +522,7 @@ class RefusalsTest(TorchTest):
             self.assertEqual(texts[0], texts[2])
             self.assert_close(average(), result)
 
-    def test_who_has_finished_is_told_so_by_every_call(self) -> None:
+    def test_after_finished_every_call_is_refused(self) -> None:
         *others, texts = self.run_job(after_finished)
         self.assertEqual([("w0", "w1")] * 2, others)
         self.assertEqual(15, len(texts))
@@ -537,7 +537,7 @@ class RefusalsTest(TorchTest):
         for text in self.run_job(elsewhere):
             self.assertRegex(text, "2.weight is on meta.*give it values on the CPU")
 
-    def test_criterion_1_1_another_op_is_told_and_the_others_go_on(self) -> None:
+    def test_criterion_1_1_another_op_is_reported_and_the_others_continue(self) -> None:
         outcomes = self.run_job(other_op)
         for rank, text, contributors, _ in outcomes:
             self.assertEqual(2, contributors)
@@ -546,7 +546,7 @@ class RefusalsTest(TorchTest):
                 self.assertRegex(text, "w[01].*w2|w2.*w[01]")
         self.assert_same_bits([parameters for *_, parameters in outcomes])
 
-    def test_another_shape_is_told_by_name(self) -> None:
+    def test_another_shape_is_reported_by_name(self) -> None:
         for odd, text in self.run_job(other_shape):
             if odd:
                 self.assertRegex(

@@ -197,7 +197,7 @@ def after_fork(rank: int) -> Any:
 
 
 class ScalerTest(TorchTest):
-    def test_who_has_no_data_takes_part_after_a_step_that_overflowed(self) -> None:
+    def test_a_worker_without_data_takes_part_after_an_overflow(self) -> None:
         for parameter, scale, rounds in self.run_job(no_data_after_an_overflow):
             expected = torch.full((7,), -0.1 / WORKERS - 0.1)
             self.assertLess(float((parameter - expected).abs().max()), 1e-6)
@@ -229,7 +229,7 @@ class ScalerTest(TorchTest):
                 for each in got:
                     self.assertAlmostEqual(expected, each, delta=1e-6)
 
-    def test_who_has_no_data_in_the_first_step_takes_part(self) -> None:
+    def test_a_worker_without_data_in_the_first_step_takes_part(self) -> None:
         expected = torch.full((7,), -0.1 / WORKERS - 0.1)
         for unscales in (False, True):
             for parameter, scale, rounds in self.run_job(no_data_at_first, unscales):

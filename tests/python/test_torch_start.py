@@ -137,7 +137,7 @@ class StartTest(TorchTest):
             self.assertIn("shutdown()", texts[1])
             self.assertEqual((True, True, False), (wrapped, unwrapped, initialized))
 
-    def test_one_line_tells_what_was_chosen(self) -> None:
+    def test_one_line_reports_the_choice(self) -> None:
         same = "wire dtype same, batch unknown"
         average, total, of_sums, of_means = (
             "op AVERAGE, divided by the number of workers",
@@ -165,7 +165,7 @@ class StartTest(TorchTest):
                     re.sub("of job [^:]*:", "of job JOB:", line),
                 )
 
-    def test_who_believes_to_be_alone_is_told_once(self) -> None:
+    def test_code_for_one_worker_is_reported_once(self) -> None:
         outcomes = self.run_job(lonely)
         self.assertEqual(list(range(12)), sorted(i for mine, *_ in outcomes for i in mine))
         for _, quiet, everything, told, restored, quiet_after in outcomes:

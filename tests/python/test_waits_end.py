@@ -101,7 +101,7 @@ class WaitsEndTest(jobs.JobsTest):
         told = self.jobs.run(uneven_batches, 2)
         self._check(told, "1 of lane call/metric", "3 of lane gradients")
 
-    def test_fault_w18_who_broadcasts_last_stays_until_everybody_has_the_value(self) -> None:
+    def test_fault_w18_the_last_root_stays_until_all_workers_have_the_value(self) -> None:
         for size in (1, 1 << 20):
             self.assertEqual([float(size)] * 4, self.jobs.run(broadcasts_last, 4, size))
 

@@ -98,7 +98,7 @@ class Start(unittest.TestCase):
         )
         self.assertEqual(0, checked.returncode, checked.stdout + checked.stderr)
 
-    def test_a_port_that_somebody_has_is_said(self) -> None:
+    def test_a_port_in_use_is_reported(self) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
@@ -110,7 +110,7 @@ class Start(unittest.TestCase):
                     self.assertEqual(1, ended.returncode)
                     self.assertIn(address, ended.stderr)
 
-    def test_it_goes_on_when_nobody_reads_the_log(self) -> None:
+    def test_it_continues_without_a_reader_of_its_log(self) -> None:
         with Basind(BASIND, "--log-level=debug") as basind:
             basind.await_serving()
             assert basind.process.stdout is not None
@@ -279,7 +279,7 @@ class Configuration(unittest.TestCase):
 
 
 class Healthcheck(unittest.TestCase):
-    def test_it_says_how_the_aggregator_is(self) -> None:
+    def test_it_reports_the_health_of_the_aggregator(self) -> None:
         with Basind(BASIND) as basind:
             basind.await_serving()
             asked = f"--http-listen={basind.http}"
@@ -323,7 +323,7 @@ class StateFile(unittest.TestCase):
         with Basind(BASIND) as first, Basind(BASIND) as second:
             self.assertNotEqual(self.term_of(first), self.term_of(second))
 
-    def test_Fault_A9_a_damaged_file_is_refused_and_said(self) -> None:
+    def test_Fault_A9_a_damaged_file_is_refused_and_reported(self) -> None:
         self.file.write_text("basin-state 1\nchecksum 0000000000000000\nterm 1\n")
         with Basind(BASIND, f"--state-file={self.file}") as basind:
             line = basind.await_event("state_file_damaged")
@@ -334,7 +334,7 @@ class StateFile(unittest.TestCase):
             self.assertEqual((200, "ok\n"), basind.get("/readyz"))
         self.assertTrue((self.folder / "state.damaged").exists())
 
-    def test_Fault_A8_a_file_that_cannot_be_written_is_said_and_survived(self) -> None:
+    def test_Fault_A8_a_file_that_cannot_be_written_is_reported_and_survived(self) -> None:
         with Basind(BASIND, f"--state-file={self.folder}/is/not/there") as basind:
             line = basind.await_event("state_file_broken")
             self.assertIn("No such file", line["reason"])

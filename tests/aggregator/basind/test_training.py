@@ -88,7 +88,7 @@ class Training(unittest.TestCase):
         self.assertIn("job vision run", state)
         self.assertTrue(state.endswith("members 2\na\nb\n") or state.endswith("members 2\nb\na\n"))
 
-    def test_a_round_that_waits_names_for_whom(self) -> None:
+    def test_a_waiting_round_names_the_late_workers(self) -> None:
         basind = self.start()
         a, b = self.join(basind)
         self.assertEqual("begun", a.ask("begin 1"))
@@ -102,7 +102,7 @@ class Training(unittest.TestCase):
         b.say("finish")
         self.assertEqual("round 1: COMMITTED over 2, 3", a.answer())
 
-    def test_an_evicted_worker_is_told_and_the_others_go_on(self) -> None:
+    def test_an_evicted_worker_gets_the_reason_and_the_others_continue(self) -> None:
         basind = self.start()
         a, b = self.join(basind, least=1)
         self.round(a, b, 1)
