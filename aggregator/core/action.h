@@ -49,6 +49,20 @@ struct EndSession {
   Error error;
 };
 
+// The tensors of a lane from `first` on; those that had these indexes before are no more. Frames
+// name a tensor by lane and index.
+struct NameTensors {
+  JobId job = 0;
+  LaneIndex lane = 0;
+  TensorIndex first = 0;
+  std::vector<TensorSpec> tensors;
+};
+
+// The job is over: free what is still held for it.
+struct EndJob {
+  JobId job = 0;
+};
+
 // Keep these chunks of the frame that this Step was given, as part of the contribution of
 // `contributor`. Chunks of the frame that no KeepChunks names are dropped.
 struct KeepChunks {
@@ -274,10 +288,11 @@ struct Note {
 // The drain of the service is over: nothing is open, or its grace has passed.
 struct Drained {};
 
-using Action = std::variant<Send, SendAll, EndSession, KeepChunks, DiscardChunks, StartAttempt,
-                            Reduce, Publish, ReleaseResult, RelayResult, ResultsTaken, EndRound,
-                            RelayValue, SendValue, DropValue, AcceptStream, CloseStream, SendFrame,
-                            ForgetFrames, SaveState, Note, Drained>;
+using Action =
+    std::variant<Send, SendAll, EndSession, NameTensors, EndJob, KeepChunks, DiscardChunks,
+                 StartAttempt, Reduce, Publish, ReleaseResult, RelayResult, ResultsTaken, EndRound,
+                 RelayValue, SendValue, DropValue, AcceptStream, CloseStream, SendFrame,
+                 ForgetFrames, SaveState, Note, Drained>;
 
 }  // namespace basin::aggregator
 

@@ -281,6 +281,7 @@ class Job {
   std::string ChargeTensors(const JobScope& scope, Lane& lane, const TensorSpec* next);
   void Release(const JobScope& scope, Lane& lane);
   void DropLanes(const JobScope& scope);
+  void NameTensors(const JobScope& scope, LaneIndex index, TensorIndex first) const;
   void PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index);
   bool NeedsMemory(const JobScope& scope, const Lane& lane) const;
 

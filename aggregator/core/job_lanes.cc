@@ -104,11 +104,18 @@ void Job::Release(const JobScope& scope, Lane& lane) {
 
 // Forgets all lanes, and gives back all that they hold.
 void Job::DropLanes(const JobScope& scope) {
-  for (Lane& lane : lanes_) {
-    Release(scope, lane);
-    scope.memory.reserved -= lane.layout.memory_bytes();
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    Release(scope, lanes_[i]);
+    scope.memory.reserved -= lanes_[i].layout.memory_bytes();
+    scope.actions.push_back(aggregator::NameTensors{id_, i, 0, {}});
   }
   lanes_.clear();
+}
+
+void Job::NameTensors(const JobScope& scope, LaneIndex index, TensorIndex first) const {
+  const std::vector<TensorSpec>& tensors = lanes_[index].layout.tensors();
+  scope.actions.push_back(
+      aggregator::NameTensors{id_, index, first, {tensors.begin() + first, tensors.end()}});
 }
 
 void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request) {
@@ -199,6 +206,7 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
     lane.layout.Append(spec);
   }
   const bool grew = lane.layout.version() > before;
+  if (grew) NameTensors(scope, index, before);
   if (grew && lane.round.has_value()) lane.round->GrowLayout(ScopeOf(scope, index));
   if (grew || NeedsMemory(scope, lane)) PlanMemory(scope, lane, index);
 

@@ -316,6 +316,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     lane.chain = recovered.chain;
     lane.last_used = scope.now;
     for (const TensorSpec& spec : recovered.layout) lane.layout.Append(spec);
+    NameTensors(scope, recovered.lane, 0);
     lane.tracking =
         TrackingBytes(std::max<uint32_t>(settings_.max_workers, 1), lane.layout.chunks());
     scope.memory.reserved += lane.tracking + lane.layout.memory_bytes();

@@ -65,7 +65,6 @@ void Runner::CarryOut(absl::Time now) {
     std::visit([this](const auto& what) { Do(what); }, action);
   }
   actions_.clear();
-  if (std::exchange(job_ended_, false)) ForgetJobs();
 }
 
 void Runner::SessionOpened(SessionId session, absl::Time now) {
@@ -165,39 +164,19 @@ uint64_t Runner::result_bytes() const {
 
 // ---- frames
 
-const kernels::TensorKey* Runner::KeyOf(const Job& job, LaneIndex lane, TensorIndex tensor) {
-  if (lane >= job.lanes().size()) return nullptr;
-  const std::vector<TensorSpec>& tensors = job.lanes()[lane].layout.tensors();
-  if (tensor >= tensors.size()) return nullptr;
-  std::vector<NamedKey>& keys = keys_[{job.id(), lane}];
-  keys.resize(tensors.size());
-  NamedKey& key = keys[tensor];
-  const std::string& name = tensors[tensor].name;
-  if (key.name != name) key = {name, kernels::TensorKey(name)};
-  return &key.key;
+const Runner::NamedTensor* Runner::FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const {
+  const auto found = tensors_.find({job, lane});
+  if (found == tensors_.end() || tensor >= found->second.size()) return nullptr;
+  return &found->second[tensor];
 }
 
-// What was kept for jobs that are over.
-void Runner::ForgetJobs() {
-  const auto over = [this](JobId job) { return core().jobs().count(job) == 0; };
-  for (auto it = keys_.begin(); it != keys_.end();) {
-    it = over(it->first.first) ? keys_.erase(it) : std::next(it);
-  }
-  for (auto it = values_.begin(); it != values_.end();) {
-    it = over(std::get<0>(it->first)) ? values_.erase(it) : std::next(it);
-  }
-  for (auto it = rounds_.begin(); it != rounds_.end();) {
-    it = over(std::get<0>(it->first)) ? rounds_.erase(it) : std::next(it);
-  }
-}
-
-absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId id, const IncomingFrame& frame) {
+absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, const IncomingFrame& frame) {
   const FrameRange range = RangeOf(frame);
-  const auto found = core().jobs().find(id);
-  if (found == core().jobs().end()) {
-    return absl::FailedPreconditionError("The job of this data stream is over.");
-  }
-  const Job& job = found->second;
+  // For the text of an error. A session that settles may outlive its job by a moment.
+  const auto job_name = [&] {
+    const auto found = core().jobs().find(job);
+    return found == core().jobs().end() ? JobName() : found->second.name();
+  };
   std::optional<kernels::TensorKey> of_value;
   const kernels::TensorKey* key = nullptr;
   std::string name;
@@ -212,26 +191,27 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId id, const IncomingFrame& fr
     const TensorIndex tensor = contribution != nullptr
                                    ? contribution->range.tensor
                                    : std::get<ResultFrame>(frame.what).range.tensor;
-    key = KeyOf(job, lane, tensor);
-    if (key == nullptr) {
+    const NamedTensor* named = FindTensor(job, lane, tensor);
+    if (named == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "A data frame of job ", job.name(), " names tensor ", tensor, " of lane ", lane,
+          "A data frame of job ", job_name(), " names tensor ", tensor, " of lane ", lane,
           ", which the job does not have. Register it, and use the index that "
           "the layout gives it."));
     }
-    const TensorSpec& spec = job.lanes()[lane].layout.tensors()[tensor];
+    const TensorSpec& spec = named->spec;
+    key = &named->key;
     name = spec.name;
     if (contribution != nullptr && contribution->wire_dtype != DType::kUnspecified &&
         spec.dtype != DType::kF32) {
       return absl::InvalidArgumentError(
-          absl::StrCat("A data frame of job ", job.name(), " for tensor ", name, " is sent as ",
+          absl::StrCat("A data frame of job ", job_name(), " for tensor ", name, " is sent as ",
                        DTypeName(contribution->wire_dtype), ", but the tensor is ",
                        DescribeSpec(spec), ". Only f32 tensors can be sent narrower."));
     }
   }
   if (frame.contents.size() != range.count) {
     return absl::InvalidArgumentError(
-        absl::StrCat("A data frame of job ", job.name(), " for tensor ", name, " claims ",
+        absl::StrCat("A data frame of job ", job_name(), " for tensor ", name, " claims ",
                      range.count, " chunks and has the bytes of ", frame.contents.size(), "."));
   }
   ChunkDigests digests;
@@ -241,7 +221,7 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId id, const IncomingFrame& fr
   if (!frame.claimed.empty() && frame.claimed != digests) {
     ++counters_.corrupt_frames;
     return absl::DataLossError(
-        absl::StrCat("The bytes of a data frame of job ", job.name(), " for tensor ", name,
+        absl::StrCat("The bytes of a data frame of job ", job_name(), " for tensor ", name,
                      " are not those that were sent: a chunk's digest differs. Send them again on "
                      "another stream; if it happens often, check memory and network of the host."));
   }
@@ -279,6 +259,25 @@ void Runner::Do(const EndSession& end) {
   dependencies_.transport->CloseSession(end.session);
 }
 
+void Runner::Do(const NameTensors& names) {
+  std::vector<NamedTensor>& tensors = tensors_[{names.job, names.lane}];
+  tensors.erase(tensors.begin() + names.first, tensors.end());
+  for (const TensorSpec& spec : names.tensors) {
+    tensors.push_back({spec, kernels::TensorKey(spec.name)});
+  }
+}
+
+void Runner::Do(const EndJob& end) {
+  const auto forget = [&](auto& held) {
+    for (auto it = held.begin(); it != held.end();) {
+      it = std::get<0>(it->first) == end.job ? held.erase(it) : std::next(it);
+    }
+  };
+  forget(tensors_);
+  forget(values_);
+  forget(rounds_);
+}
+
 void Runner::Do(const KeepChunks& keep) {
   const auto* frame = frame_ == nullptr ? nullptr : std::get_if<ContributionFrame>(&frame_->what);
   Require(frame != nullptr && Covers(frame->range, keep.range));
@@ -298,13 +297,10 @@ void Runner::Do(const Reduce& reduce) {
   std::unique_ptr<Reduction> reduction =
       rounds_[{reduce.job, reduce.lane, reduce.round}].TakeInputs(reduce);
   Require(reduction != nullptr);
-  // The step that asked for it may have ended the lane as well: a loss that completes a chunk of
-  // one lane can send the job into recovery for another. Nobody waits for its result then.
-  const Job& job = core().jobs().at(reduce.job);
-  const kernels::TensorKey* key = KeyOf(job, reduce.lane, reduce.range.tensor);
-  if (key == nullptr) return;
-  reduction->tensor = job.lanes()[reduce.lane].layout.tensors()[reduce.range.tensor];
-  reduction->key = *key;
+  const NamedTensor* tensor = FindTensor(reduce.job, reduce.lane, reduce.range.tensor);
+  Require(tensor != nullptr);
+  reduction->tensor = tensor->spec;
+  reduction->key = tensor->key;
   dependencies_.reduce(std::move(reduction));
 }
 
@@ -395,10 +391,7 @@ void Runner::Do(const ForgetFrames& forget) {
 
 void Runner::Do(const SaveState& save) { dependencies_.save(save); }
 
-void Runner::Do(const Note& note) {
-  job_ended_ |= note.kind == NoteKind::kJobEnded;
-  dependencies_.observer->OnNote(note, now_);
-}
+void Runner::Do(const Note& note) { dependencies_.observer->OnNote(note, now_); }
 
 void Runner::Do(const Drained&) { dependencies_.drained(); }
 

@@ -104,6 +104,10 @@ class Runner {
     SessionId session = 0;
     JobId job = 0;
   };
+  struct NamedTensor {
+    TensorSpec spec;
+    kernels::TensorKey key;  // Of the name.
+  };
   struct ChunkOfValue {
     PayloadPart part;
     Digest digest = 0;
@@ -120,6 +124,8 @@ class Runner {
   void Do(const basin::aggregator::Send& send);
   void Do(const SendAll& send);
   void Do(const EndSession& end);
+  void Do(const NameTensors& names);
+  void Do(const EndJob& end);
   void Do(const KeepChunks& keep);
   void Do(const DiscardChunks& discard);
   void Do(const StartAttempt& start);
@@ -142,8 +148,8 @@ class Runner {
 
   // The digests of an incoming frame, or why the stream that brought it must end.
   absl::StatusOr<ChunkDigests> DigestsOf(JobId job, const IncomingFrame& frame);
-  const kernels::TensorKey* KeyOf(const Job& job, LaneIndex lane, TensorIndex tensor);
-  void ForgetJobs();
+  // Null: the job has no such tensor.
+  const NamedTensor* FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const;
   // Sends a frame on its route, and keeps it where the route says so.
   void Send(const Route& route, OutgoingFrame frame);
   // Chunks [first, first + count) of the frame of this Step, as a frame of their own.
@@ -158,17 +164,11 @@ class Runner {
   absl::flat_hash_map<FrameId, OutgoingFrame> kept_;
   std::map<RoundKey, RoundStore> rounds_;
   std::map<ValueId, Value> values_;
-  // Hashed once per name; a new run of a job may give an index to another name.
-  struct NamedKey {
-    std::string name;
-    kernels::TensorKey key{""};
-  };
-  std::map<std::pair<JobId, LaneIndex>, std::vector<NamedKey>> keys_;
+  std::map<std::pair<JobId, LaneIndex>, std::vector<NamedTensor>> tensors_;
 
   std::vector<Action> actions_;            // Of the Step in progress; kept for its memory.
   const IncomingFrame* frame_ = nullptr;   // Of the Step in progress.
   const ChunkDigests* digests_ = nullptr;  // Of that frame.
-  bool job_ended_ = false;                 // In the Step in progress.
 };
 
 }  // namespace basin::aggregator

@@ -154,6 +154,8 @@ void AggregatorProcess::Do(aggregator::Action& action, const Chunk* chunk) {
         } else if constexpr (std::is_same_v<T, aggregator::EndRound>) {
           EndRound(what);
         } else if constexpr (std::is_same_v<T, aggregator::Note> ||
+                             std::is_same_v<T, aggregator::NameTensors> ||
+                             std::is_same_v<T, aggregator::EndJob> ||
                              std::is_same_v<T, aggregator::ResultsTaken> ||
                              std::is_same_v<T, aggregator::Drained>) {
           // Nothing that a worker sees.

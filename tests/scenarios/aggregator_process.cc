@@ -124,6 +124,8 @@ void AggregatorProcess::CarryOut(const aggregator::Action& action) {
             send_frame({send.session}, ValueFrame{send.key, send.first, send.count, content});
           },
           // The network of a scenario has its own delivery.
+          [](const aggregator::NameTensors&) {},
+          [](const aggregator::EndJob&) {},
           [](const aggregator::ResultsTaken&) {},
           [](const aggregator::AcceptStream&) {},
           [](const aggregator::CloseStream&) {},

@@ -95,6 +95,8 @@ class AggregatorProcess {
   void Do(aggregator::Send& send);
   void Do(aggregator::SendAll& send);
   void Do(aggregator::EndSession& end);
+  void Do(aggregator::NameTensors&) {}
+  void Do(aggregator::EndJob&) {}
   void Do(aggregator::KeepChunks& keep);
   void Do(aggregator::DiscardChunks& discard);
   void Do(aggregator::StartAttempt& start);

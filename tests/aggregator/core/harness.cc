@@ -597,12 +597,13 @@ void Cluster::Do(const Action& action) {
     std::visit(
         [this](const auto& typed) {
           using T = std::decay_t<decltype(typed)>;
-          constexpr bool kStreams = std::is_same_v<T, ResultsTaken> ||
-                                    std::is_same_v<T, AcceptStream> ||
-                                    std::is_same_v<T, CloseStream> ||
-                                    std::is_same_v<T, SendFrame> || std::is_same_v<T, ForgetFrames>;
+          constexpr bool kOfRunner =
+              std::is_same_v<T, NameTensors> || std::is_same_v<T, EndJob> ||
+              std::is_same_v<T, ResultsTaken> || std::is_same_v<T, AcceptStream> ||
+              std::is_same_v<T, CloseStream> || std::is_same_v<T, SendFrame> ||
+              std::is_same_v<T, ForgetFrames>;
           // This shell runs the coordinator alone, in terms of sessions.
-          if constexpr (!kStreams && !std::is_same_v<T, Note> && !std::is_same_v<T, Drained>) {
+          if constexpr (!kOfRunner && !std::is_same_v<T, Note> && !std::is_same_v<T, Drained>) {
             Do(typed);
           }
         },

@@ -28,6 +28,22 @@ TEST(LayoutTest, GrowsInTheMiddleOfARound) {
   EXPECT_EQ(t.a.verdict().value.layout_version, 3u);
 }
 
+// A runner finds the tensor of a frame without asking the core.
+TEST(LayoutTest, TheRunnerIsGivenTheTensors) {
+  Three t;
+  t.b.Begin();
+  t.ClearLog();
+  t.b.Register({Tensor("late", 2)});
+  std::vector<NameTensors> names = t.Actions<NameTensors>();
+  ASSERT_EQ(names.size(), 1u);
+  EXPECT_EQ(names[0].first, 2u);
+  ASSERT_EQ(names[0].tensors.size(), 1u);
+  EXPECT_EQ(names[0].tensors[0].name, "late");
+  t.ClearLog();
+  t.b.Register({Tensor("late", 2)});
+  EXPECT_TRUE(t.Actions<NameTensors>().empty()) << "nothing is new";
+}
+
 // A layout can be megabytes, and a client registers it in pieces.
 TEST(LayoutTest, ASessionIsSentTheWholeLayoutOnce) {
   Three t;  // Each has registered w and b, and got both in answer.
