@@ -66,7 +66,7 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
     const absl::Duration gap = now - wake;
     actions.push_back(Note{NoteKind::kStalled, "", "", "", 0,
                            absl::StrCat("This process woke ", absl::FormatDuration(gap),
-                                        " late; every deadline is extended by that.")});
+                                        " late; every deadline is extended by this time.")});
     // A little more than the gap, which is the time to read what has arrived meanwhile.
     const absl::Duration shift = gap + config_.stall_threshold;
     for (auto& [id, job] : jobs_) {
@@ -146,7 +146,7 @@ void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& 
       draining_ = true;
       drain_until_ = now + config_.drain_grace;
       actions.push_back(Note{NoteKind::kDraining, "", "", "", 0,
-                             "Draining: open rounds end, nobody is admitted."});
+                             "Draining: open rounds end, and no worker is admitted."});
       for (auto& [id, job] : jobs_) job.TellDraining(scope);
     }
   } else if (const auto* recover = std::get_if<RecoverJob>(&event)) {
@@ -205,14 +205,14 @@ std::optional<JobId> Coordinator::TakeHello(SessionId session, const Hello& hell
   if (const std::string why = WhyNotPlausible(hello, term, config_); !why.empty()) {
     Refuse(scope, session, hello, ErrorCode::kInvalidArgument,
            absl::StrCat("The hello of worker ", hello.worker, " of job ", hello.job, " ", why,
-                        "; its client is broken."));
+                        "; update its client library."));
     return std::nullopt;
   }
   // Who is needed to end an open round may come back.
   const bool expected = known != by_name_.end() && jobs_.at(known->second).Expects(hello);
   if (draining_ && !expected) {
     Refuse(scope, session, hello, ErrorCode::kUnavailable,
-           "This aggregator is draining; the client retries until another one answers.");
+           "This aggregator is draining; the client retries until another aggregator answers.");
     return std::nullopt;
   }
   if (hello.settings.max_workers > config_.max_workers) {
@@ -223,10 +223,10 @@ std::optional<JobId> Coordinator::TakeHello(SessionId session, const Hello& hell
   }
   if (known == by_name_.end()) {
     if (jobs_.size() >= config_.max_jobs && !ForgetUnstarted(scope)) {
-      Refuse(scope, session, hello, ErrorCode::kResourceExhausted,
-             absl::StrCat("This aggregator has ", jobs_.size(),
-                          " jobs, which is its limit (limits.jobs). Try again when one has "
-                          "ended."));
+      Refuse(
+          scope, session, hello, ErrorCode::kResourceExhausted,
+          absl::StrCat("This aggregator has ", jobs_.size(),
+                       " jobs, which is its limit (limits.jobs). Try again when a job has ended."));
       return std::nullopt;
     }
     std::string why;
@@ -243,7 +243,7 @@ std::optional<JobId> Coordinator::TakeHello(SessionId session, const Hello& hell
     jobs_.emplace(id, Job(id, hello.job, config_.term, std::move(saved), scope.now));
     known = by_name_.emplace(hello.job, id).first;
     scope.actions.push_back(Note{NoteKind::kJobAdmitted, hello.job, hello.worker, "", 0,
-                                 "A job this aggregator does not know yet."});
+                                 "The job is new to this aggregator."});
   }
   sessions_[session].job = known->second;  // Making room has ended others, and moved them.
   jobs_.at(known->second).TakeHello(scope, session, hello);
@@ -256,7 +256,7 @@ void Coordinator::CheckDeadlines(const JobScope& scope) {
     Job& job = it->second;
     job.CheckDeadlines(scope);
     if (job.Expired(scope)) {
-      Forget(scope, it, "Nobody has been connected for long; the job is forgotten.");
+      Forget(scope, it, "The job has had no connection for a long time, and is forgotten.");
       continue;
     }
     job.RecoverOrphans(scope);
@@ -289,7 +289,7 @@ bool Coordinator::ForgetUnstarted(const JobScope& scope) {
   if (chosen == jobs_.end()) return false;
   const std::string text =
       absl::StrCat("Job ", chosen->second.name(),
-                   " has not begun and made room for another one: ", "this aggregator has ",
+                   " has not begun, and another job takes its place: ", "this aggregator has ",
                    jobs_.size(), " jobs, which is its limit (limits.jobs)");
   chosen->second.EndAllSessions(
       scope, Error{ErrorCode::kUnavailable, absl::StrCat(text, ". The client retries.")});
@@ -309,9 +309,9 @@ void Coordinator::CheckDrained(const JobScope& scope) {
   if (open && scope.now < drain_until_) return;
   drained_ = true;
   for (auto& [id, job] : jobs_) {
-    job.EndAllSessions(scope, Error{ErrorCode::kUnavailable,
-                                    "This aggregator has drained; the client reconnects to the "
-                                    "one that takes over."});
+    job.EndAllSessions(
+        scope, Error{ErrorCode::kUnavailable,
+                     "This aggregator has drained; the client reconnects to its successor."});
     deadlines_.Hurry(id, scope.now + shortest_wait_);
   }
   scope.actions.push_back(Drained{});

@@ -39,7 +39,7 @@ std::string WhyNotLayout(const LaneHistory& lane, const Config& config) {
   for (const TensorSpec& spec : lane.layout) {
     if (!names.insert(spec.name).second) return absl::StrCat("has two tensors ", spec.name);
     const std::optional<uint64_t> size = TensorBytes(spec);
-    if (!size.has_value()) return absl::StrCat("has a tensor ", spec.name, " without a size");
+    if (!size.has_value()) return absl::StrCat("has tensor ", spec.name, " without a size");
     if (*size > config.max_lane_bytes - bytes) return "is larger than this server allows";
     bytes += *size;
   }
@@ -48,17 +48,18 @@ std::string WhyNotLayout(const LaneHistory& lane, const Config& config) {
 
 std::string WhyNotVerdicts(const LaneHistory& lane) {
   if (lane.verdicts.empty()) return "";
-  if (lane.verdicts.size() > kRememberedVerdicts) return "has more verdicts than are remembered";
+  if (lane.verdicts.size() > kRememberedVerdicts)
+    return "has more verdicts than a worker remembers";
   const VerdictRecord& last = lane.verdicts.back();
   if (last.round != lane.last_verdict || last.chain != lane.chain) {
-    return "ends with another verdict than it says";
+    return "does not end with the verdict that it names as the last";
   }
   for (size_t i = 1; i < lane.verdicts.size(); ++i) {
     const VerdictRecord& before = lane.verdicts[i - 1];
     const VerdictRecord& record = lane.verdicts[i];
     if (record.round != before.round + 1 ||
         record.chain != ExtendChain(before.chain, record.round, record.value)) {
-      return "has verdicts that do not follow each other";
+      return "has verdicts that are not consecutive";
     }
   }
   return "";
@@ -69,7 +70,7 @@ std::string WhyNotVerdicts(const LaneHistory& lane) {
 std::string WhyNotPlausible(const Hello& hello, Term term, const Config& config) {
   if (hello.nonce == 0) return "has no nonce";
   const Term highest = HighestTerm(hello);
-  if (highest > term && highest - term > kTermsAhead) return "names a term that cannot be";
+  if (highest > term && highest - term > kTermsAhead) return "names an impossible term";
   if (hello.membership.members.size() > config.max_workers) return "names too many members";
   const std::set<WorkerId> members(hello.membership.members.begin(),
                                    hello.membership.members.end());
@@ -80,7 +81,7 @@ std::string WhyNotPlausible(const Hello& hello, Term term, const Config& config)
   for (const LaneHistory& lane : hello.lanes) {
     if (lane.name.empty() || lane.lane >= config.max_lane_names ||
         !names.insert(lane.name).second || !indexes.insert(lane.lane).second) {
-      return absl::StrCat("has no sound place for lane ", lane.name);
+      return absl::StrCat("has an impossible start of lane ", lane.name);
     }
     if (const std::string why = WhyNotLayout(lane, config); !why.empty()) {
       return absl::StrCat("remembers a lane ", lane.name, " that ", why);

@@ -159,7 +159,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
   const auto refuse_ranges = [&](LaneIndex lane, RoundNumber round) {
     RejectMessage(scope, slot, ErrorCode::kInvalidArgument,
                   absl::StrCat("Job ", name_, ": worker ", worker.id,
-                               " named chunks that do not exist; its client is broken."),
+                               " named chunks that do not exist; update its client library."),
                   lane, round);
   };
 
@@ -167,7 +167,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
       Overloaded{
           [&](const Hello&) {
             RejectMessage(scope, slot, ErrorCode::kInvalidArgument,
-                          "A session has one hello; open another session.");
+                          "A session takes one hello; open another session.");
           },
           [&](const Ready& ready) { TakeReady(scope, slot, ready); },
           [&](const Heartbeat& heartbeat) {
@@ -238,7 +238,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
             worker.busy = busy.expected > absl::ZeroDuration() ? busy.reason : "";
             worker.busy_until = scope.now + busy.expected;
             Say(scope, NoteKind::kWorkerBusy, worker.id,
-                worker.busy.empty() ? "No longer busy." : worker.busy);
+                worker.busy.empty() ? "It is no longer busy." : worker.busy);
           },
           [&](const Abandon&) {
             Lose(scope, slot, NoteKind::kWorkerLost, "gave up its incarnation (abandon)",
@@ -249,7 +249,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
           [&](const Finished&) {
             if (worker.finishing) return;
             worker.finishing = true;
-            Say(scope, NoteKind::kWorkerFinished, worker.id, "Has run out of data.");
+            Say(scope, NoteKind::kWorkerFinished, worker.id, "It has run out of data.");
             LeaveOutOfCalls(scope, slot);
             // It takes part in no further round; in one that is open, only if it has begun it.
             for (LaneIndex i = 0; i < lanes_.size(); ++i) {
@@ -327,8 +327,7 @@ Round* Job::RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex ind
   if (open) {
     RejectMessage(scope, slot, ErrorCode::kFailedPrecondition,
                   absl::StrCat("Job ", name_, ", lane ", lane.name, ": worker ", worker.id,
-                               " is not a member of round ", number,
-                               "; wait until it is told that it is one."),
+                               " is not a member of round ", number, "; wait until it is one."),
                   index, number);
   }
   return nullptr;
@@ -343,7 +342,7 @@ void Job::TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, L
     RejectMessage(scope, slot, ErrorCode::kStale,
                   absl::StrCat("Job ", name_, ", lane ", lane.name, ": worker ", workers_[slot].id,
                                " acts in round ", number,
-                               ", which has its verdict; the lane is at round ", lane.next, "."),
+                               ", which has a verdict; the lane is at round ", lane.next, "."),
                   index, number);
   }
 }
@@ -412,7 +411,7 @@ void Job::TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame
   if (frame.round < lane->next || old_generation) {
     // The round has its verdict: the bytes are of no further use, and the client may let go.
     scope.actions.push_back(Note{NoteKind::kFrameStale, name_, workers_[slot].id, lane->name,
-                                 frame.round, "A frame came for a round that has its verdict."});
+                                 frame.round, "A frame arrived for a round that has a verdict."});
     SendTo(scope, slot, Credit{frame.lane, frame.round, lane->memory.window, {frame.range}, {}});
     return;
   }
@@ -440,8 +439,8 @@ void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
   if (!lane.round.has_value() || lane.saving) return;
   if (lane.round->WantsReconnect()) {
     EndAllSessions(scope, Error{ErrorCode::kUnavailable,
-                                absl::StrCat("Job ", name_, " runs round ", lane.next,
-                                             " again. The client reconnects by itself.")});
+                                absl::StrCat("Job ", name_, " repeats round ", lane.next,
+                                             ". The client reconnects by itself.")});
   }
   if (lane.round->phase() != RoundPhase::kPrepared) return;
   const Rules& rules = scope.config.rules;

@@ -70,13 +70,14 @@ void Job::TakeHello(const JobScope& scope, SessionId session, const Hello& hello
     if (HighestTerm(hello) > term_) {
       if (!CheckTerm(scope, session, hello)) return;
       Say(scope, NoteKind::kSteppedDown, hello.worker,
-          absl::StrCat("Told of term ", HighestTerm(hello), ", own term is ", term_,
-                       ": another aggregator ruled this job."));
-      EnterRecovery(scope, "another aggregator ruled this job meanwhile");
+          absl::StrCat("The worker has been in term ", HighestTerm(hello),
+                       ", this aggregator in term ", term_,
+                       ": another aggregator has served this job."));
+      EnterRecovery(scope, "another aggregator has served this job meanwhile");
     } else if (!told_verdict_ && !recovered_ && !same_process) {
       if (state_ == JobState::kRunning) voided_ = formed_;
       EnterRecovery(
-          scope, absl::StrCat("worker ", hello.worker, " remembers a run that was taken for new"));
+          scope, absl::StrCat("worker ", hello.worker, " remembers a run that was started as new"));
     }
   }
   if (state_ == JobState::kRecovering || state_ == JobState::kHalted) {
@@ -128,14 +129,14 @@ bool Job::CheckTerm(const JobScope& scope, SessionId session, const Hello& hello
   }
   const size_t members = membership_.members.size();
   if (2 * connected <= members) return true;
-  const std::string text = absl::StrCat("Job ", name_, ": worker ", hello.worker, " names term ",
-                                        HighestTerm(hello), ", and ", connected, " of ",
-                                        CountOf(members, "member"), connected == 1 ? " is" : " are",
-                                        " here in term ", term_, " and know of no other. ");
+  const std::string text =
+      absl::StrCat("Job ", name_, ": worker ", hello.worker, " has been in term ",
+                   HighestTerm(hello), ", and ", connected, " of ", CountOf(members, "member"),
+                   connected == 1 ? " is" : " are", " connected in term ", term_, ". ");
   if (2 * steady > members) {
     Refuse(scope, session, hello.worker, ErrorCode::kLineageConflict,
            absl::StrCat(text,
-                        "Its state is that of another run of this name: restart it, and it gets "
+                        "Its state belongs to another run of this name: restart it, and it gets "
                         "the state of the others."));
   } else {
     Refuse(scope, session, hello.worker, ErrorCode::kUnavailable,
@@ -161,7 +162,7 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
                         ". Wait until its workers are gone, or use another job name."));
     return false;
   }
-  Say(scope, NoteKind::kJobAdmitted, "", absl::StrCat("A new run, ", hello.run, "."));
+  Say(scope, NoteKind::kJobAdmitted, "", absl::StrCat("The new run is ", hello.run, "."));
   Forget(scope);
   membership_.members.clear();
   orphans_.clear();
@@ -200,7 +201,7 @@ bool Job::CheckSettings(const JobScope& scope, SessionId session, const Hello& h
   if (what == nullptr) return true;
   Refuse(scope, session, hello.worker, ErrorCode::kMismatch,
          absl::StrCat("Job ", name_, ": worker ", hello.worker, " asks for ", what, " = ", theirs,
-                      " where the job has ", ours,
+                      ", but the job has ", ours,
                       ". Start all workers of a job with the same settings."));
   return false;
 }
@@ -226,8 +227,7 @@ bool Job::CheckLineage(const JobScope& scope, SessionId session, const Hello& he
                         ahead ? absl::StrCat(", which ends at round ",
                                              lane == lanes_.end() ? 0 : lane->next - 1)
                               : std::string(),
-                        ". Its model is another version: restart it, and it gets the state of "
-                        "the others."));
+                        ". Its model differs: restart it, and it gets the state of the others."));
     return false;
   }
   return true;
@@ -247,16 +247,15 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   const Slot slot = *found;
   Worker& worker = workers_[slot];
   const Error superseded{ErrorCode::kSuperseded,
-                         absl::StrCat("A newer process has taken worker ", hello.worker, " of job ",
-                                      name_, ". This one must exit; its id is no longer its own.")};
+                         absl::StrCat("A newer process has replaced worker ", hello.worker,
+                                      " of job ", name_, ". This process must exit.")};
   if (Contains(worker.superseded, hello.nonce)) {
     Refuse(scope, session, hello.worker, superseded.code, superseded.text);
     return;
   }
   if (worker.nonce != hello.nonce) {
     if (worker.state != WorkerState::kLost) {
-      Lose(scope, slot, NoteKind::kWorkerSuperseded, "was superseded by a newer process",
-           superseded);
+      Lose(scope, slot, NoteKind::kWorkerSuperseded, "was replaced by a newer process", superseded);
     }
     if (worker.nonce != 0) {
       worker.superseded.push_back(worker.nonce);

@@ -34,8 +34,8 @@ std::string Job::WhyNoMoreLanes(const JobScope& scope) const {
       std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.expired; });
   if (static_cast<uint64_t>(used) < scope.config.max_lanes) return "";
   return absl::StrCat("the job has ", CountOf(static_cast<uint64_t>(used), "lane"),
-                      ", which is its limit. Reuse the names of calls; one that is idle for "
-                      "long counts no more.");
+                      ", which is its limit. Reuse the names of calls; a lane that is idle for a "
+                      "long time does not count.");
 }
 
 // Takes an idle call lane into use again. Returns why that cannot be; empty when it is in use.
@@ -56,11 +56,10 @@ std::string Job::WhyNotTold(const JobScope& scope, const Lane& lane, const Tenso
     bytes += HistoryBytes(other.layout, &other == &lane ? next : nullptr, workers);
   }
   if (bytes <= scope.config.max_history_bytes) return "";
-  return absl::StrCat("the hello of a worker that comes back could have ", bytes, " bytes for ",
-                      CountOf(lanes_.size(), "lane"), " and ", CountOf(workers, "worker"), ", and ",
-                      scope.config.max_history_bytes,
-                      " is the limit. Use fewer lanes or tensors, shorter names, or a lower "
-                      "max_workers.");
+  return absl::StrCat("the hello of a returning worker could have ", bytes, " bytes for ",
+                      CountOf(lanes_.size(), "lane"), " and ", CountOf(workers, "worker"),
+                      ", but the limit is ", scope.config.max_history_bytes,
+                      ". Use fewer lanes or tensors, shorter names, or a lower max_workers.");
 }
 
 // Charges what it takes to keep track of the chunks of the lane, and to describe its tensors, once
@@ -76,17 +75,17 @@ std::string Job::ChargeTensors(const JobScope& scope, Lane& lane, const TensorSp
       LeastLaneMemory(scope.config, workers, lane.layout.bytes() + bytes).reserved;
   if (least > scope.memory.total) {
     return absl::StrCat("would need at least ", least, " bytes for ", CountOf(workers, "worker"),
-                        ", ", tracking, " of them to keep track of ", chunks, " chunks and ",
+                        ", ", tracking, " of them to track ", chunks, " chunks and ",
                         lane.layout.memory_bytes() + entry,
-                        " for what its tensors are called, and the aggregator has ",
-                        scope.memory.total, ". Give it more memory, or lower max_workers.");
+                        " to describe its tensors, but the aggregator has ", scope.memory.total,
+                        ". Give it more memory, or lower max_workers.");
   }
   const uint64_t need = tracking + entry;
   if (need > lane.tracking + scope.memory.free()) DropCached(scope);
   if (need > lane.tracking + scope.memory.free()) {
     scope.memory.shortage |= scope.memory.cached > 0;
-    return absl::StrCat("needs ", need - lane.tracking, " more bytes to keep track of its ", chunks,
-                        " chunks and what they belong to, and ", scope.memory.free(), " of ",
+    return absl::StrCat("needs ", need - lane.tracking, " more bytes to track its ", chunks,
+                        " chunks and describe its tensors, but only ", scope.memory.free(), " of ",
                         scope.memory.total,
                         " are free. Register it again when a call or a job has ended.");
   }
@@ -134,7 +133,7 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
     if (lanes_.size() >= scope.config.max_lane_names) {
       return refuse(ErrorCode::kResourceExhausted,
                     absl::StrCat("the job has used ", lanes_.size(),
-                                 " names of lanes, which is its limit. Reuse the names of calls."));
+                                 " lane names, which is its limit. Reuse the names of calls."));
     }
     lanes_.emplace_back();
     if (const std::string why = WhyNotTold(scope, lanes_.back(), nullptr); !why.empty()) {
@@ -148,7 +147,7 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
   Lane& lane = lanes_[index];
   if (lane.kind != request.kind) {
     return refuse(ErrorCode::kMismatch,
-                  "gradient lane and call lane have one name; rename one of them.");
+                  "a gradient lane and a call lane have the same name; rename one of them.");
   }
   if (const std::string why = Revive(scope, lane); !why.empty()) {
     return refuse(ErrorCode::kResourceExhausted, why);
@@ -162,11 +161,11 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
       guess = *known + 1;
       const TensorSpec& mine = lane.layout.tensors()[*known];
       if (mine == spec) continue;
-      worker.misfit = absl::StrCat("its tensor ", spec.name, " was refused, ", DescribeSpec(spec),
-                                   " where the job has ", DescribeSpec(mine));
+      worker.misfit = absl::StrCat("its tensor ", spec.name, " was refused: it is ",
+                                   DescribeSpec(spec), ", but the job has ", DescribeSpec(mine));
       refuse(ErrorCode::kMismatch,
              absl::StrCat("worker ", worker.id, " registers tensor ", spec.name, " as ",
-                          DescribeSpec(spec), " where the job has ", DescribeSpec(mine),
+                          DescribeSpec(spec), ", but the job has ", DescribeSpec(mine),
                           ". Build the same model on every worker; the others go on."),
              spec.name);
       continue;

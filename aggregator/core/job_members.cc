@@ -62,7 +62,7 @@ void Job::TakeReady(const JobScope& scope, Slot slot, const Ready& ready) {
 
 // Somebody has come to a job that was over.
 void Job::BeginAnew() {
-  if (over()) reason_ = "waits for workers to start from a state of their own";
+  if (over()) reason_ = "waits for workers that can start from their own state";
   over_ = false;
 }
 
@@ -371,11 +371,12 @@ void Job::ReleaseStateless(const JobScope& scope) {
     if (IsMember(workers_[slot])) stateless.push_back(slot);
   }
   for (const Slot slot : stateless) {
-    Lose(scope, slot, NoteKind::kWorkerLost, "has no state, and nobody is left to give it one",
+    Lose(scope, slot, NoteKind::kWorkerLost,
+         "has no state, and no worker is left that could serve it",
          Error{ErrorCode::kEvicted,
                absl::StrCat("Worker ", workers_[slot].id, " of job ", name_,
-                            " joined, and everyone who had the state was lost before it had it. "
-                            "Rejoin with the state of a checkpoint; no restart needed.")});
+                            " joined, but all workers that had the state were lost before it could "
+                            "load it. Rejoin with the state of a checkpoint; no restart needed.")});
   }
   releasing_ = false;
 }
@@ -419,13 +420,14 @@ void Job::EndLineage(const JobScope& scope, bool over) {
   forming_since_ = scope.now;
   forming_timed_out_ = false;
   over_ = over;
-  reason_ = over ? "its workers have finished"
-                 : "nobody with state is left; waits for workers to start from their own";
+  reason_ =
+      over ? "its workers have finished"
+           : "no worker with state is left; waits for workers that can start from their own state";
   Say(scope, NoteKind::kNewLineage, "",
       absl::StrCat(over ? "All workers have finished or left."
-                        : "Nobody is left who holds the state of the rounds so far.",
-                   " Whoever comes starts from a state of its own; if these differ, all take that "
-                   "of the highest step."));
+                        : "No worker with the state of the past rounds is left.",
+                   " The next workers start from their own states; if these differ, all load the "
+                   "one with the highest step."));
   // The next aggregator need not wait for who is done.
   if (over && scope.config.state_file && !membership_.members.empty()) {
     Save(scope, Membership{NextGeneration(), {}});
@@ -447,7 +449,7 @@ void Job::NotePause(const JobScope& scope) {
     paused_since_ = absl::InfiniteFuture();
     if (std::exchange(pause_named_, false)) TellPause(scope, "");
     if (state_ != JobState::kRunning) return;  // Not paused any more, but lost.
-    Say(scope, NoteKind::kResumed, "", "The job goes on.");
+    Say(scope, NoteKind::kResumed, "", "The job continues.");
     return;
   }
   const std::string before = std::exchange(reason_, WhyPaused());
@@ -490,15 +492,15 @@ std::string Job::WhyNotRunning(const JobScope& scope) const {
   if (state_ == JobState::kRecovering) {
     const absl::Duration left = recovery_since_ + scope.config.recovery_window - scope.now;
     return absl::StrCat(
-        "Job ", name_, " recovers, in case the aggregator was restarted, and waits up to ",
+        "Job ", name_, " recovers because the aggregator may have been restarted, and waits up to ",
         absl::FormatDuration(absl::Ceil(std::max(left, absl::ZeroDuration()), absl::Seconds(1))),
-        " more for its workers: ", reason_, ".");
+        " more for its other workers: ", reason_, ".");
   }
   std::vector<WorkerId> ready;
   for (const Slot slot : Candidates()) ready.push_back(workers_[slot].id);
   std::sort(ready.begin(), ready.end());
   return absl::StrCat(
-      "Job ", name_, " begins with ",
+      "Job ", name_, " starts with ",
       CountOf(forming_timed_out_ ? settings_.min_workers : settings_.start_workers, "worker"),
       ", and ", ready.size(), ready.size() == 1 ? " is" : " are",
       " ready: ", NamesOf(ready, kNamedMissing), ".");
@@ -509,7 +511,7 @@ std::string Job::WhyPaused() const {
   return absl::StrCat("Job ", name_, " is paused: ", Present(),
                       Present() == 1 ? " worker is" : " workers are", " left and min_workers is ",
                       settings_.min_workers, Missing(),
-                      ". It goes on when more workers join; to let it shrink further, lower "
+                      ". It continues when more workers join; to let it shrink further, lower "
                       "min_workers (--min-workers, BASIN_MIN_WORKERS).");
 }
 
@@ -560,7 +562,8 @@ void Job::DrainWorkerNow(const JobScope& scope, const WorkerId& id) {
   const std::optional<Slot> slot = workers_.Find(id);
   if (!slot.has_value() || workers_[*slot].state == WorkerState::kLost) return;
   workers_[*slot].draining = true;
-  Say(scope, NoteKind::kDraining, id, "Is drained: not among the next members.");
+  Say(scope, NoteKind::kDraining, id,
+      "It is draining, and the next generation does not include it.");
   SendTo(scope, *slot, Drain{false});
   ReconsiderMembers(scope);
 }

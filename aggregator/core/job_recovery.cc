@@ -17,7 +17,7 @@ namespace basin::aggregator {
 
 std::string Job::HowToEndHalt() const {
   return absl::StrCat(reason_, ". Bring them back, or run `basinctl recover ", name_,
-                      "` to go on without.");
+                      "` to continue without them.");
 }
 
 // Forgets what this aggregator believed and waits for those who remember. Sessions are ended, so
@@ -95,7 +95,7 @@ void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& heard
     const SessionId loser = keep_old ? session : old_session;
     if (loser != 0 && loser != (keep_old ? 0 : session)) {
       Refuse(scope, loser, hello.worker, ErrorCode::kUnavailable,
-             absl::StrCat("Job ", name_, " recovers, and another process speaks for worker ",
+             absl::StrCat("Job ", name_, " recovers, and another process has the id of worker ",
                           hello.worker, ". The client retries."));
     }
     if (keep_old) return;
@@ -110,7 +110,7 @@ void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& heard
   } else if (hellos_.size() >= scope.config.max_workers) {
     Refuse(scope, session, hello.worker, ErrorCode::kResourceExhausted,
            absl::StrCat("Job ", name_, " recovers, and ", hellos_.size(),
-                        " workers have said hello, which is its limit."));
+                        " workers have sent a hello, which is its limit."));
     return;
   } else {
     if (!ChargeHello(scope, hello, nullptr)) return RefuseHello(scope, session, hello);
@@ -142,10 +142,10 @@ void Job::RefuseHello(const JobScope& scope, SessionId session, const Hello& hel
   refused_.insert(hello.worker);
   Refuse(scope, session, hello.worker, ErrorCode::kUnavailable,
          absl::StrCat("Job ", name_, " recovers, and the history that worker ", hello.worker,
-                      " tells needs ", Footprint::Of(hello), " bytes, of which ",
+                      " sent needs ", Footprint::Of(hello), " bytes, but only ",
                       scope.memory.free(), " are free: ", held_bytes_, " of ", scope.memory.total,
-                      " hold what ", hellos_.size(),
-                      " others have told. The client retries; give the aggregator more memory."));
+                      " hold the histories of ", hellos_.size(),
+                      " other workers. The client retries; give the aggregator more memory."));
   TryRecover(scope);  // Says what it lacks.
 }
 
@@ -179,13 +179,13 @@ void Job::TryRecover(const JobScope& scope) {
       scope.config.rules);
   if (fresh && vouched) {
     decision.step = RecoveryStep::kFresh;
-    decision.reason = "nobody remembers this run, and its launcher says that it is new";
+    decision.reason = "no worker remembers this run, and its launcher declares it new";
   }
   if (decision.step == RecoveryStep::kRecover) {
     for (const Orphan& orphan : orphans_) {
       if (Explains(decision, orphan)) continue;
-      decision.reason = forced ? absl::StrCat("told to go on with whoever is back; ",
-                                              Describe(orphan), ", and is run again")
+      decision.reason = forced ? absl::StrCat("the job continues without the missing workers; ",
+                                              Describe(orphan), ", and the round is repeated")
                                : Describe(orphan);
       if (forced) continue;
       decision.step = window_over ? RecoveryStep::kHalt : RecoveryStep::kWait;
@@ -199,8 +199,8 @@ void Job::TryRecover(const JobScope& scope) {
     decision.step = RecoveryStep::kHalt;
   }
   if (!refused_.empty()) {
-    absl::StrAppend(&decision.reason, "; there is no memory to hold what ", refused_.size(),
-                    refused_.size() == 1 ? " worker tells" : " workers tell");
+    absl::StrAppend(&decision.reason, "; there is no memory for the history of ", refused_.size(),
+                    refused_.size() == 1 ? " worker" : " workers");
   }
   switch (decision.step) {
     case RecoveryStep::kWait:
@@ -239,9 +239,9 @@ bool Job::RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const 
   if (need <= scope.memory.free()) return true;
   scope.memory.shortage |= scope.memory.cached > 0;
   decision.reason =
-      absl::StrCat("its lanes need ", need, " bytes to be kept track of, and ", scope.memory.free(),
-                   " of ", scope.memory.total, " are free, where ", held_bytes_,
-                   " hold what the workers have told; give the aggregator more");
+      absl::StrCat("its lanes need ", need, " bytes of bookkeeping, but ", scope.memory.free(),
+                   " of ", scope.memory.total, " are free, and ", held_bytes_,
+                   " hold the histories of the workers; give the aggregator more memory");
   return false;
 }
 
@@ -257,7 +257,7 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
   if (std::exchange(forced_, false)) orphans_.clear();
   saved_.reset();
   reason_ = reason;
-  Say(scope, NoteKind::kRecovered, "", absl::StrCat("A fresh run: ", reason, "."));
+  Say(scope, NoteKind::kRecovered, "", absl::StrCat("The run is new: ", reason, "."));
   const auto hellos = std::move(hellos_);
   ReleaseHellos(scope);
   refused_.clear();
@@ -280,8 +280,8 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     if (conflicts.count(id) > 0) {
       const std::string text =
           absl::StrCat("Job ", name_, ": worker ", id,
-                       " holds verdicts that are not in the history the job goes on with. Its "
-                       "model is another version: restart it, and it gets the others' state.");
+                       " has verdicts that are not in the history with which the job continues. "
+                       "Its model differs: restart it, and it gets the state of the others.");
       if (const auto waiting = waiting_.find(id); waiting != waiting_.end()) {
         Refuse(scope, waiting->second, id, ErrorCode::kLineageConflict, text);
         waiting_.erase(waiting);

@@ -73,15 +73,15 @@ bool Job::StillMeant(const Membership& written) const {
 
 void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
   if (saved.ok) return EndWrite(scope, saved.generation, "");
-  EndWrite(scope, saved.generation, "could not be written down");
+  EndWrite(scope, saved.generation, "could not be written to the state file");
 }
 
 // A disk that hangs is as good as one that fails: nothing waits for it for ever.
 void Job::GiveUpWrites(const JobScope& scope) {
   while (!writes_.empty() && scope.now >= writes_.front().due) {
     EndWrite(scope, writes_.front().generation,
-             absl::StrCat("has not been written down in ", absl::FormatDuration(scope.config.lease),
-                          ", its disk may hang"));
+             absl::StrCat("has not been written to the state file in ",
+                          absl::FormatDuration(scope.config.lease), "; its disk may hang"));
   }
 }
 
@@ -96,7 +96,7 @@ void Job::EndWrite(const JobScope& scope, Generation generation, const std::stri
   if (!failure.empty()) {
     Say(scope, NoteKind::kStateFileFailed, "",
         absl::StrCat("Generation ", ToString(generation), " ", failure,
-                     "; training goes on without that safety."));
+                     "; training continues without it."));
   }
   if (saving_recovery_ && generation == membership_.generation) {
     FinishRecovery(scope);
@@ -209,7 +209,7 @@ void Job::WatchNorms(const JobScope& scope, Lane& lane, const VerdictRecord& rec
        lane.norms.Add(record.value.contributors, loss_scale, scope.config.norm_alarm)) {
     const std::string what =
         std::isfinite(unusual.norm)
-            ? absl::StrFormat("has norm %.3g%s, %.1f standard deviations from what is usual, %.3g",
+            ? absl::StrFormat("has norm %.3g%s, %.1f standard deviations from the usual norm, %.3g",
                               unusual.norm, scaled ? " without its loss scale" : "",
                               std::abs(unusual.z), unusual.usual)
             : absl::StrCat("holds a number that is not finite",
@@ -220,7 +220,7 @@ void Job::WatchNorms(const JobScope& scope, Lane& lane, const VerdictRecord& rec
         Note{NoteKind::kContributionUnusual, name_, unusual.worker, lane.name, record.round,
              absl::StrCat("The contribution of worker ", unusual.worker, " to round ", record.round,
                           " of lane ", lane.name, " ", what,
-                          ". It was counted; look at its data and its hardware.")});
+                          ". It was counted; check the worker's data and hardware.")});
   }
 }
 

@@ -81,8 +81,8 @@ void Job::EndDeadlock(const JobScope& scope) {
   };
   const std::string reason =
       absl::StrCat("the workers wait for each other: ", absl::StrJoin(waiting, ", ", describe),
-                   ". A retry alone ends in the same way: make the same calls in the same order on "
-                   "every worker, and call finished() on one that has run out of data");
+                   ". A retry alone fails in the same way: make the same calls in the same order "
+                   "on every worker, and call finished() on a worker that has run out of data");
   for (const auto& [index, ids] : waiting) {
     // The end of one may have changed the others.
     if (index >= lanes_.size() || !lanes_[index].round.has_value()) continue;

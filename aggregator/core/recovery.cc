@@ -220,7 +220,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
 
 std::string Describe(const Orphan& orphan) {
   return absl::StrCat("round ", orphan.round, " of lane ", orphan.lane,
-                      " may have a verdict, and its result was lost with ",
+                      " may have a verdict, but its result was lost with ",
                       absl::StrJoin(orphan.holders, ", "));
 }
 
@@ -317,32 +317,33 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     const bool known_lost = from_file && !newest.members.empty();
     if (forced || (known_lost && all_answered) || (window_over && !known_lost)) {
       decision.step = RecoveryStep::kFresh;
-      decision.reason = "nobody remembers this run";
+      decision.reason = "no worker remembers this run";
       return decision;
     }
   } else if (go) {
     decision.step = RecoveryStep::kRecover;
     decision.reason = everyone   ? "every member is back"
                       : majority ? "a majority of the members is back with its memory"
-                                 : "told to go on with whoever is back";
+                                 : "the job continues without the missing workers";
     Reconstruct(hellos, newest, facts, decision);
     if (!decision.members.empty() || newest_told == nullptr) return decision;
     // Every worker of the list has lost its memory. Others still hold a state, of an earlier list:
     // the job goes on from there rather than from nothing.
     RecoveryDecision earlier;
     earlier.step = decision.step;
-    earlier.reason = absl::StrCat(decision.reason, ", but with no memory; others have some");
+    earlier.reason =
+        absl::StrCat(decision.reason, ", but without memory; other workers have an older state");
     Reconstruct(hellos, *newest_told, facts, earlier);
     return earlier;
   }
   if (remembering > 0 && NothingHappened(hellos, newest)) {
     decision.step = RecoveryStep::kFresh;
-    decision.reason = "everyone is back, and was told of no round";
+    decision.reason = "all members are back, and none has a verdict";
     return decision;
   }
   decision.reason =
       newest.members.empty()
-          ? "no worker that remembers the run has come yet (BASIN_FRESH=true says that a run is "
+          ? "no worker that remembers the run has connected yet (BASIN_FRESH=true declares a run "
             "new)"
           : absl::StrCat(counted, " of ", CountOf(newest.members.size(), "member"),
                          " of generation ", ToString(newest.generation),

@@ -275,9 +275,10 @@ void Round::CheckDeadlines(const RoundScope& scope,
   for (RoundMember& member : members_) {
     if (member.gone) continue;
     if (Owes(member) && scope.now >= LeaseOf(scope.config, member)) {
-      overdue.emplace_back(member.slot, phase_ == RoundPhase::kPrepared
-                                            ? "did not stage the result in time"
-                                            : "did not take the results that hold up the others");
+      overdue.emplace_back(member.slot,
+                           phase_ == RoundPhase::kPrepared
+                               ? "did not stage the result in time"
+                               : "did not receive the results that the others wait for");
       continue;
     }
     if (scope.now >= AwaitedSince(member) + scope.config.late_warning && !member.named_late) {
@@ -288,7 +289,7 @@ void Round::CheckDeadlines(const RoundScope& scope,
     }
     if (scope.config.late_policy == LatePolicy::kEvict &&
         scope.now >= EvictionOf(scope.config, scope.workers, member)) {
-      overdue.emplace_back(member.slot, "is late, and the job's policy is to evict");
+      overdue.emplace_back(member.slot, "is late, and round.late_policy is evict");
     }
   }
   if (!late.empty()) TellThoseWhoWait(scope, late);

@@ -130,7 +130,7 @@ void Round::LeaveOut(const RoundScope& scope, Slot slot) {
   RoundMember& member = At(slot);
   if (member.presence != Presence::kUndecided) return;
   Say(scope, NoteKind::kContributionWithdrawn, member.id,
-      "It joined while the call was open, and waits for something else.");
+      "It joined while the call was open, but waits for another call or value.");
   // Before it is away: no result is held for it any more.
   for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
   member.owed = member.behind = 0;
@@ -193,7 +193,7 @@ void Round::Compare(const RoundScope& scope) {
            absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
                         ": worker ", member.id, " began with ",
                         DescribeDifference(member.begin.spec, spec_), " of worker ", reference->id,
-                        ". It is not counted in this round; make the workers agree and go on, a "
+                        ". It is not counted in this round; make the workers agree and continue, a "
                         "restart is not needed."));
   }
   StartAttemptNow(scope);
@@ -227,12 +227,12 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
     Reject(scope, member, ErrorCode::kInvalidArgument,
            absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
                         " pushed tensor ", scope.layout.tensors()[range.tensor].name,
-                        " after saying that it skips it. The skip stands for this round."));
+                        " after it had skipped it. The skip holds for this round."));
   }
   if (!of_use || contradicts) {
     credit.acked.push_back(range);
     Say(scope, of_use ? NoteKind::kFrameRefused : NoteKind::kFrameStale, member.id,
-        "A frame came that is of no further use to its round.");
+        "A frame arrived that its round no longer needs.");
   } else {
     const uint32_t base = scope.layout.FirstChunk(range.tensor);
     for (uint32_t i = 0; i < range.count; ++i) {
@@ -268,18 +268,18 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
   credit.window = member.told_window = WindowOf(scope, member);
   if (duplicates > 0) {
     Say(scope, NoteKind::kFrameDuplicate, member.id,
-        absl::StrCat(duplicates, " chunks came again; counted once."));
+        absl::StrCat(duplicates, " chunks arrived again, and were counted once."));
   }
   if (!credit.refused.empty()) {
-    Say(scope, NoteKind::kFrameRefused, member.id, "Chunks came beyond the window.");
+    Say(scope, NoteKind::kFrameRefused, member.id, "Chunks beyond the window arrived.");
   }
   SendTo(scope, member, std::move(credit));
   if (changed) {
     Reject(scope, member, ErrorCode::kContributionChanged,
            absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
                         " sent other bytes for tensor ", scope.layout.tensors()[range.tensor].name,
-                        " than before. The first bytes stay; do not write to a gradient between "
-                        "push and the end of its round."));
+                        " than before. The first bytes count; do not write to a gradient between "
+                        "its push and the end of the round."));
   }
   if (!of_use) return;
   UpdateBlocked(scope, member);
@@ -313,7 +313,7 @@ void Round::TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
       Reject(scope, member, ErrorCode::kInvalidArgument,
              absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
                           " skips tensor ", scope.layout.tensors()[tensor].name,
-                          " after pushing it. The push stands for this round."));
+                          " after it had pushed it. The push holds for this round."));
       continue;
     }
     MarkSkipped(scope, member, tensor);
@@ -341,11 +341,11 @@ void Round::TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit)
       if (member.known.Test(flat)) wrong = "leaves out a tensor that it pushed";
     }
   }
-  if (!member.begun) wrong = "commits without begin";
+  if (!member.begun) wrong = "comes without a begin";
   if (commit.layout_version > scope.layout.version()) wrong = "names a layout that does not exist";
   if (chunks != commit.chunks || bytes != commit.bytes) {
     wrong = absl::StrCat("claims ", commit.chunks, " chunks and ", commit.bytes,
-                         " bytes where its tensors have ", chunks, " and ", bytes);
+                         " bytes, but its tensors have ", chunks, " and ", bytes);
   }
   if (!wrong.empty()) {
     const bool restart =
@@ -378,21 +378,22 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
   }
   const std::string text = absl::StrCat(
       "Job ", scope.job_name, ", round ", number_, ": the contribution of worker ", member.id,
-      " has digest ", member.digest, " where its commit says ", member.commit.digest);
+      " has digest ", member.digest, ", but its commit has ", member.commit.digest);
   // A commit of nothing leaves nothing to fetch again.
   if (member.refetched || member.commit.chunks == 0) {
-    const bool restart =
-        Refuse(scope, member, ErrorCode::kDataCorrupt,
-               absl::StrCat(text, member.refetched ? ", for the second time" : "",
-                            ". It is not counted in this round; check that worker's memory and "
-                            "network."));
+    const bool restart = Refuse(
+        scope, member, ErrorCode::kDataCorrupt,
+        absl::StrCat(
+            text, member.refetched ? ", for the second time" : "",
+            ". It is not counted in this round; check the memory and network of that worker."));
     AfterRemoval(scope, restart,
                  absl::StrCat("the contribution of worker ", member.id, " is corrupt"));
     return;
   }
   // Once, the bytes are fetched again: all of them, because a sum does not tell which are wrong.
   member.refetched = true;
-  Say(scope, NoteKind::kContributionRejected, member.id, absl::StrCat(text, "; fetched again."));
+  Say(scope, NoteKind::kContributionRejected, member.id,
+      absl::StrCat(text, "; it is fetched again."));
   Restart(scope, absl::StrCat("the digest of worker ", member.id, " did not match"), &member);
 }
 
@@ -402,7 +403,7 @@ void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& 
   if (member.committed) {
     Reject(scope, member, ErrorCode::kFailedPrecondition,
            absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
-                        " withdraws after its commit. The commit stands."));
+                        " withdrew after its commit. The commit holds."));
     return;
   }
   // Who has joined since is not counted; nor who repeats it of a value that was adopted.
@@ -511,7 +512,7 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
     if (!member.gone || member.effective || member.standing != Standing::kContributor) continue;
     dropped_.push_back(member.id);
     Say(scope, NoteKind::kContributionDropped, member.id,
-        "It was effective and left; a later attempt needs bytes that are gone.");
+        "It was effective and left; a later attempt would need its bytes again.");
     RemoveContribution(scope, member, Standing::kDropped);
   }
   std::fill(arrived_.begin(), arrived_.end(), 0);
@@ -522,7 +523,7 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
     }
   }
   Say(scope, NoteKind::kAttemptRestarted, "",
-      absl::StrCat("Round ", number_, " is reduced again, attempt ", ToString(ballot_), ": ",
+      absl::StrCat("Round ", number_, " is reduced again in attempt ", ToString(ballot_), ": ",
                    reason, "."));
   for (size_t i = 0; i < members_.size(); ++i) {
     RoundMember& member = members_[i];
@@ -659,7 +660,7 @@ void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
   if (done.failure.has_value()) {
     PrepareAborted(scope, absl::StrCat("tensor ", scope.layout.tensors()[done.range.tensor].name,
                                        " cannot be reduced: ", *done.failure,
-                                       "; change that before the retry, or it fails too"));
+                                       "; correct this before a retry, or it fails again"));
     return;
   }
   const uint32_t base = scope.layout.FirstChunk(done.range.tensor) + done.range.first;
@@ -740,7 +741,7 @@ void Round::RemoveEarlierLives(const RoundScope& scope, const RoundMember& membe
     if (before.id != member.id || before.incarnation == member.incarnation) continue;
     if (before.standing != Standing::kContributor) continue;
     Say(scope, NoteKind::kContributionDropped, before.id,
-        "It has come back, and contributes anew.");
+        "It has returned, and can contribute again.");
     RemoveContribution(scope, before, Standing::kDropped);
   }
 }

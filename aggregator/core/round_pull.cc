@@ -23,7 +23,7 @@ bool Round::Stuck() const {
 void Round::EnterPull(const RoundScope& scope) {
   pull_ = true;
   Say(scope, NoteKind::kPullMode, "",
-      "No window has room and no chunk is whole: chunks are pulled in layout order.");
+      "No window has room and no chunk is complete, so chunks are pulled in layout order.");
   for (RoundMember& member : members_) member.asked.Resize(scope.layout.chunks());
   PlanPull(scope);
 }

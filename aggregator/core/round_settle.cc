@@ -157,7 +157,7 @@ void Round::TryPrepare(const RoundScope& scope) {
   if (phase_ != RoundPhase::kCollect || !AnyoneAlive()) return;
   // Those who join in a pause would make a call that the others of the job have behind them.
   if (there_ == 0) {
-    PrepareAborted(scope, "nobody who takes part in the call is left");
+    PrepareAborted(scope, "no worker that takes part in the call is left");
     return;
   }
   if (scope.paused) return;
@@ -205,7 +205,7 @@ void Round::PrepareCommitted(const RoundScope& scope) {
                 "",
                 scope.lane_name,
                 number_,
-                absl::StrCat("Round ", number_, " is reduced over ", value_.contributors.size(),
+                absl::StrCat("Round ", number_, " was reduced over ", value_.contributors.size(),
                              " contributors, ballot ", ToString(ballot_), ".")};
   if (straggler_.since != absl::InfinitePast()) {
     prepared.waited_for = straggler_.worker;
@@ -362,7 +362,7 @@ void Round::AskSupply(const RoundScope& scope) {
   if (phase_ != RoundPhase::kPrepared || wanted_.empty()) return;
   if (!adopted_ && ValueIsLost()) {
     // Not everybody has staged it, so its verdict was not told.
-    RunAgain(scope, "nobody is left who holds the value that was prepared");
+    RunAgain(scope, "no worker with the prepared value is left");
     return;
   }
   for (const RoundMember& member : members_) {

@@ -36,7 +36,7 @@ std::string Exactly(double number) {
 }  // namespace
 
 std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts) {
-  if (spec.op == ReduceOp::kUnspecified) return "names no op; say SUM, AVERAGE or another";
+  if (spec.op == ReduceOp::kUnspecified) return "names no op; use SUM, AVERAGE or another";
   if (!IsScale(spec.prescale)) {
     return absl::StrCat("has prescale ", spec.prescale, "; it must be finite and not zero");
   }
@@ -51,11 +51,10 @@ std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts) {
   }
   if (spec.op == ReduceOp::kWeightedAverage) {
     if (spec.weight_by == WeightBy::kNone) {
-      return "is a WEIGHTED_AVERAGE that does not say by what; name samples, tokens or "
-             "micro-batches";
+      return "is a WEIGHTED_AVERAGE without a weight; use samples, tokens or micro-batches";
     }
     if (!CountFor(spec.weight_by, counts).has_value()) {
-      return "is a WEIGHTED_AVERAGE without the count it is weighted by; give the count, 0 if "
+      return "is a WEIGHTED_AVERAGE without the count that is its weight; give the count, 0 if "
              "there was nothing";
     }
   } else if (spec.weight_by != WeightBy::kNone) {

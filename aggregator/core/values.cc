@@ -82,8 +82,8 @@ void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce&
   }
   if (entries_.count(key) == 0 && entries_.size() >= scope.config.max_values) {
     return refuse(ErrorCode::kResourceExhausted,
-                  absl::StrCat("the job holds ", entries_.size(),
-                               " broadcast values, which is its limit; announce fewer."));
+                  absl::StrCat("the job has ", entries_.size(),
+                               " announced values, which is its limit; announce fewer."));
   }
   // Older versions of the tensor are no longer served by this worker.
   for (auto it = entries_.lower_bound(Key{announce.key.lane, announce.key.tensor, 0});
@@ -91,7 +91,7 @@ void Values::Announce(const ValueScope& scope, Slot slot, const basin::Announce&
     it->second.holders.erase(worker.id);
     it->second.told.erase(slot);
     AskOthers(scope, it->first, it->second, slot,
-              absl::StrCat("worker ", worker.id, " holds a newer version"));
+              absl::StrCat("worker ", worker.id, " has a newer version"));
     DropUnneeded(scope, it->first, it->second);
     it = it->second.unused() ? entries_.erase(it) : std::next(it);
   }
@@ -113,7 +113,7 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
   if (entries_.count(key) == 0 && entries_.size() >= scope.config.max_values) {
     Fail(scope, key, request, ErrorCode::kResourceExhausted,
          absl::StrCat("Job ", scope.job_name, " waits for ", entries_.size(),
-                      " broadcast values, which is its limit; ask for fewer at once."));
+                      " broadcast values, which is its limit; request fewer at once."));
     return;
   }
   Entry& entry = entries_[key];
@@ -133,9 +133,9 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
                                   [&](const Request& other) { return other.slot == slot; });
   if (static_cast<size_t>(mine) >= kMaxRequests) {
     Fail(scope, key, request, ErrorCode::kResourceExhausted,
-         absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[slot].id, " has asked ",
-                      mine, " times at once for ", Describe(get.key),
-                      ", which is the limit; ask for more chunks at a time."));
+         absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[slot].id, " has sent ",
+                      mine, " requests at once for ", Describe(get.key),
+                      ", which is the limit; request more chunks at a time."));
     return;
   }
   if (Serve(scope, key, entry, request)) return;
@@ -148,8 +148,7 @@ void Values::Get(const ValueScope& scope, Slot slot, const basin::Get& get) {
     Fail(scope, key, request, ErrorCode::kResourceExhausted,
          absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[slot].id, " waits for ",
                       waiting->second,
-                      " broadcast values and parts of them, which is its limit; ask for fewer at "
-                      "once."));
+                      " parts of broadcast values, which is its limit; request fewer at once."));
     if (entry.unused()) entries_.erase(key);
     return;
   }
@@ -177,7 +176,7 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
         Fail(scope, key, request, ErrorCode::kMismatch,
              absl::StrCat("Job ", scope.job_name, ": worker ", receiver.id, " expects ",
                           Describe(ToValueKey(key)), " as ", DescribeSpec(*request.expected),
-                          " but worker ", id, " holds it as ", DescribeSpec(holding.spec),
+                          " but worker ", id, " has it as ", DescribeSpec(holding.spec),
                           ". Build the same model on both."));
         return true;
       }
@@ -192,7 +191,7 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
     const uint32_t chunks = ChunkCount(*TensorBytes(holding.spec));
     if (request.first >= chunks || request.count > chunks - request.first) {
       Fail(scope, key, request, ErrorCode::kInvalidArgument,
-           absl::StrCat("Job ", scope.job_name, ": worker ", receiver.id, " asks for ",
+           absl::StrCat("Job ", scope.job_name, ": worker ", receiver.id, " requests ",
                         request.count, " chunks from ", request.first, " of ",
                         Describe(ToValueKey(key)), ", which has ", chunks, "."));
       return true;
@@ -212,10 +211,10 @@ bool Values::FailIfSourceLeft(const ValueScope& scope, const Key& key, const Req
   const std::optional<Slot> source = scope.workers.Find(*request.source);
   if (!source.has_value() || !scope.workers[*source].left) return false;
   Fail(scope, key, request, ErrorCode::kUnavailable,
-       absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[request.slot].id,
-                    " asks worker ", *request.source, " for ", Describe(ToValueKey(key)),
-                    ", which has left the job. A root has to stay until every worker has "
-                    "its value."));
+       absl::StrCat(
+           "Job ", scope.job_name, ": worker ", scope.workers[request.slot].id, " requests ",
+           Describe(ToValueKey(key)), " from worker ", *request.source,
+           ", which has left the job. A root has to stay until every worker has its value."));
   return true;
 }
 

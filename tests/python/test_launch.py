@@ -213,14 +213,14 @@ class Told(unittest.TestCase):
             (entry("worker_reconnected", "worker-1"), "worker 1 has reconnected"),
             (entry("round_committed"), None),
             (entry("paused", reason="Too few."), "paused: Too few."),
-            (entry("resumed", reason="The job goes on."), "resumed"),
+            (entry("resumed", reason="The job continues."), "resumed"),
             (entry("worker_ready", "worker-2"), None),
             (entry("worker_lost", "worker-1", "Worker worker-1 has exited."), None),
             (
                 entry("generation", reason="Generation 7.2: worker-0, worker-2."),
                 "resized 2 -> 2: worker 2 has joined; worker 1 has exited",
             ),
-            (entry("worker_finished", "worker-0", "Has run out of data."), None),
+            (entry("worker_finished", "worker-0", "It has run out of data."), None),
             (entry("generation", reason="Generation 7.3: worker-2."), None),
         ]
         for each, line in log:
@@ -295,7 +295,7 @@ class Launch(unittest.TestCase):
             waited_for = {
                 "basin-run: 1 of 2 workers are ready; the job waits",
                 (
-                    "[1] worker worker-1 of job local: Job local begins with 2 workers, and 1 is "
+                    "[1] worker worker-1 of job local: Job local starts with 2 workers, and 1 is "
                     "ready: worker-1."
                 ),
             }

@@ -135,7 +135,7 @@ class RoundInfoTest(JobsTest):
             self.assertIn("tensor w cannot be reduced", text)
             self.assertIn("prescale", text)
             self.assertIn("e+300", text)
-            self.assertIn("change that before the retry, or it fails too", text)
+            self.assertIn("correct this before a retry, or it fails again", text)
             self.assertEqual({"w": 4.0}, after)
 
 

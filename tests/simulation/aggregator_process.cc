@@ -729,7 +729,8 @@ void AggregatorProcess::Do(aggregator::Note& note) {
   }
   // An operator or the policy said to go on without, or nobody was left who remembers.
   const auto says = [&](const char* words) { return note.text.find(words) != std::string::npos; };
-  if (note.kind == NoteKind::kRecovered && (says("whoever is back") || says("A fresh run"))) {
+  if (note.kind == NoteKind::kRecovered &&
+      (says("without the missing workers") || says("The run is new"))) {
     orphaned_ = Knowledge();
   }
   const aggregator::Job* job = core().FindJob(kJobName);

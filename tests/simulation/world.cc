@@ -500,7 +500,7 @@ void World::Noted(const aggregator::Note& note, Term term) {
     if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
   }
   if (note.kind == NoteKind::kContributionWithdrawn &&
-      note.text.find("waits for something else") != std::string::npos) {
+      note.text.find("waits for another call or value") != std::string::npos) {
     if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
     coverage.Saw(Sight::kLeftOutOfCall);
   }
@@ -520,9 +520,9 @@ void World::Noted(const aggregator::Note& note, Term term) {
   const auto says = [&](const char* words) { return note.text.find(words) != std::string::npos; };
   if (says("every member is back")) coverage.Saw(Sight::kRecoveredEveryone);
   if (says("a majority of the members")) coverage.Saw(Sight::kRecoveredMajority);
-  if (says("whoever is back")) checker.MemoryLost();
-  if (says("whoever is back")) coverage.Saw(Sight::kRecoveredForced);
-  if (says("nobody remembers")) coverage.Saw(Sight::kRecoveredFresh);
+  if (says("without the missing workers")) checker.MemoryLost();
+  if (says("without the missing workers")) coverage.Saw(Sight::kRecoveredForced);
+  if (says("no worker remembers")) coverage.Saw(Sight::kRecoveredFresh);
 }
 
 // The process of an aggregator that has drained exits, and its replacement starts.

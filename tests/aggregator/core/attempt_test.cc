@@ -155,7 +155,7 @@ TEST(Attempt, EveryoneLostAbortsTheRoundAndStartsANewLineage) {
   t.Lose("b");
   t.Lose("c");
   EXPECT_EQ(t.job().state(), JobState::kForming);
-  EXPECT_THAT(t.job().reason(), HasSubstr("nobody with state is left"));
+  EXPECT_THAT(t.job().reason(), HasSubstr("no worker with state is left"));
   EXPECT_EQ(t.job().lanes()[0].next, 3u) << "the number of the open round is used up";
   EXPECT_NE(t.job().lanes()[0].chain, chain);
   EXPECT_EQ(t.kept_chunks(), 0u);
@@ -217,7 +217,7 @@ TEST(Late, EachIsNamedWithWhatItLacks) {
   EXPECT_THAT(t.a.Last<HeldUp>().text,
               AllOf(HasSubstr("worker b: to commit"), HasSubstr(", worker c: to begin the round")));
   t.b.Say(Busy{"", absl::ZeroDuration()});
-  EXPECT_EQ(t.NoteText(NoteKind::kWorkerBusy), "No longer busy.");
+  EXPECT_EQ(t.NoteText(NoteKind::kWorkerBusy), "It is no longer busy.");
 }
 
 // Workers that make their calls in different orders: each is told what the other does instead.
@@ -249,7 +249,7 @@ TEST(Late, Fault_W10_WhoBuiltAnotherModelIsNamedWithBothShapes) {
   t.Sleep(absl::Seconds(6));
   EXPECT_THAT(t.a.Last<HeldUp>().text,
               AllOf(HasSubstr("worker c: to begin the round"),
-                    HasSubstr("its tensor w was refused, f32[131072] where the job has "
+                    HasSubstr("its tensor w was refused: it is f32[131072], but the job has "
                               "f32[65536]; last seen ")));
   EXPECT_THAT(t.NoteText(NoteKind::kWorkerLate), HasSubstr("f32[131072]"));
 }
@@ -351,7 +351,7 @@ TEST(SlowReader, Fault_W13_IsEvictedWhenItHoldsUpTheOthers) {
   EXPECT_EQ(t.a.lane().results.size(), 1u) << "the second waits for room among the results";
   t.Sleep(absl::Seconds(6));
   ASSERT_TRUE(t.c.ended.has_value());
-  EXPECT_THAT(t.c.ended->text, HasSubstr("did not take the results"));
+  EXPECT_THAT(t.c.ended->text, HasSubstr("did not receive the results"));
   for (TestWorker* worker : {&t.a, &t.b}) worker->Commit();
   EXPECT_EQ(t.a.lane().last, 1u);
   EXPECT_EQ(t.a.verdict().value.divisor, 2u);
@@ -394,7 +394,7 @@ TEST(SlowReader, Fault_W13_AnAcknowledgementOfNothingNewIsNoProgress) {
       if (!t.c.ended.has_value()) t.c.Say(ResultAck{0, 1, t.round()->ballot(), repeated});
     }
     ASSERT_TRUE(t.c.ended.has_value());
-    EXPECT_THAT(t.c.ended->text, HasSubstr("did not take the results"));
+    EXPECT_THAT(t.c.ended->text, HasSubstr("did not receive the results"));
   }
 }
 
@@ -463,7 +463,7 @@ TEST(SlowReader, Fault_W14_ThePolicyMayBeToEvict) {
     if (!t.c.ended.has_value()) t.Take(flat);
   }
   ASSERT_TRUE(t.c.ended.has_value());
-  EXPECT_THAT(t.c.ended->text, HasSubstr("is late, and the job's policy is to evict"));
+  EXPECT_THAT(t.c.ended->text, HasSubstr("is late, and round.late_policy is evict"));
   EXPECT_EQ(t.a.lane().last, 1u);
 }
 

@@ -74,15 +74,15 @@ TEST(Genesis, WhoWaitsForTheOthersIsToldHowManyAreReady) {
   TestWorker& a = c.Join("a");
   EXPECT_EQ(a.Count<HeldUp>(), 0u);
   c.Sleep(absl::Seconds(2));
-  EXPECT_EQ(a.Last<HeldUp>().text, "Job job begins with 3 workers, and 1 is ready: a.");
+  EXPECT_EQ(a.Last<HeldUp>().text, "Job job starts with 3 workers, and 1 is ready: a.");
   c.Sleep(absl::Minutes(1));
   EXPECT_EQ(a.Count<HeldUp>(), 1u) << "nothing has changed";
   c.Join("b");
   c.Sleep(absl::Seconds(2));
-  EXPECT_EQ(a.Last<HeldUp>().text, "Job job begins with 3 workers, and 2 are ready: a, b.");
+  EXPECT_EQ(a.Last<HeldUp>().text, "Job job starts with 3 workers, and 2 are ready: a, b.");
   c.Step(WorkerExited{kJob, "b"});
   c.Sleep(absl::Seconds(2));
-  EXPECT_EQ(a.Last<HeldUp>().text, "Job job begins with 3 workers, and 1 is ready: a.");
+  EXPECT_EQ(a.Last<HeldUp>().text, "Job job starts with 3 workers, and 1 is ready: a.");
   c.Join("c");
   TestWorker& d = c.Join("d");
   ASSERT_EQ(a.role, Role::kMember);

@@ -102,7 +102,7 @@ TEST(LayoutTest, Fault_W10_AShapeThatDiffersIsRefusedAndTheOthersGoOn) {
   t.c.Register({Tensor("w", 2), Tensor("fine")});
   EXPECT_EQ(t.c.rejected(), ErrorCode::kMismatch);
   EXPECT_THAT(t.c.Last<Rejected>().error.text,
-              HasSubstr("worker c registers tensor w as f32[131072] where the job has f32[65536]"));
+              HasSubstr("worker c registers tensor w as f32[131072], but the job has f32[65536]"));
   EXPECT_EQ(t.c.lane().tensors.size(), 3u) << "what fits is registered";
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
   EXPECT_EQ(t.a.lane().last, 1u);

@@ -284,7 +284,7 @@ TEST(Loading, Fault_A1_WhenNobodyWhoComesBackHasTheStateTheyStartAnew) {
   t.Sleep(t.config.recovery_window);
   ASSERT_TRUE(t.c.ended.has_value());
   EXPECT_EQ(t.c.ended->code, ErrorCode::kEvicted);
-  EXPECT_THAT(t.c.ended->text, AllOf(HasSubstr("everyone who had the state was lost"),
+  EXPECT_THAT(t.c.ended->text, AllOf(HasSubstr("all workers that had the state were lost"),
                                      HasSubstr("Rejoin with the state of a checkpoint")));
 }
 

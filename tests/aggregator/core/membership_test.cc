@@ -864,9 +864,9 @@ TEST(Run, ANewRunDoesNotInheritAStartTimeout) {
 
 TEST(SettingsTest, DifferentSettingsAreRefusedByName) {
   const std::pair<JobSettings, const char*> cases[] = {
-      {Settings(1, 3, 2), "max_workers = 3 where the job has 4"},
-      {Settings(2, 4, 2), "min_workers = 2 where the job has 1"},
-      {Settings(1, 4, 3), "start_workers = 3 where the job has 2"},
+      {Settings(1, 3, 2), "max_workers = 3, but the job has 4"},
+      {Settings(2, 4, 2), "min_workers = 2, but the job has 1"},
+      {Settings(1, 4, 3), "start_workers = 3, but the job has 2"},
   };
   for (const auto& [settings, text] : cases) {
     Cluster c(Settings(1, 4, 2));

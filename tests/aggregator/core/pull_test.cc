@@ -373,7 +373,7 @@ TEST(Memory, WhatIsKnownOfChunksIsCharged) {
   EXPECT_EQ(a.rejected(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(a.Last<Rejected>().error.text,
               HasSubstr("would need at least 216573888 bytes for 100 workers, 188000000 of them to "
-                        "keep track of 200000 chunks and 192 for what its tensors are called, and "
+                        "track 200000 chunks and 192 to describe its tensors, but "
                         "the aggregator has 67108864"));
   EXPECT_TRUE(a.lane().tensors.empty());
   a.Register({Tensor("large", 20000)});
@@ -381,7 +381,7 @@ TEST(Memory, WhatIsKnownOfChunksIsCharged) {
   EXPECT_GE(t.core->reserved_bytes(), TrackingBytes(100, 20000));
   a.Register({Tensor("large", 30000)}, "second");
   EXPECT_THAT(a.Last<Rejected>().error.text,
-              HasSubstr("needs 28200192 more bytes to keep track of its 30000 chunks"));
+              HasSubstr("needs 28200192 more bytes to track its 30000 chunks"));
 }
 
 // Empty tensors have no chunks, and still have names and shapes.

@@ -350,7 +350,8 @@ TEST(Recovery, ThePolicyAnyGoesOnWithoutTheHolders) {
   t.c.Connect();
   t.Sleep(t.config.recovery_window + absl::Seconds(1));
   EXPECT_EQ(t.b.lane().last, 2u);
-  EXPECT_THAT(t.NoteText(NoteKind::kRecovered), HasSubstr("lost with a, and is run again"));
+  EXPECT_THAT(t.NoteText(NoteKind::kRecovered),
+              HasSubstr("lost with a, and the round is repeated"));
 }
 
 TEST(Recovery, WhoIsLaidOutOtherwiseJoinsAnew) {
@@ -402,7 +403,7 @@ TEST(Recovery, AMinorityIsNotEnough) {
   t.a.Connect();
   t.Sleep(absl::Seconds(2));
   EXPECT_THAT(t.a.Last<HeldUp>().text,
-              AllOf(HasSubstr("waits up to 7s more for its workers: 1 of 3 members"),
+              AllOf(HasSubstr("waits up to 7s more for its other workers: 1 of 3 members"),
                     HasSubstr("missing: b, c")));
   t.Sleep(t.config.recovery_window);
   EXPECT_EQ(t.job().state(), JobState::kHalted);
@@ -602,7 +603,8 @@ TEST(Stranger, Fault_A6_DoesNotStopWhatIsRunning) {
   t.x.Connect(t.hello);
   ASSERT_TRUE(t.x.ended.has_value());
   EXPECT_EQ(t.x.ended->code, ErrorCode::kLineageConflict);
-  EXPECT_THAT(t.x.ended->text, HasSubstr("worker x names term 9000, and 3 of 3 members are here"));
+  EXPECT_THAT(t.x.ended->text,
+              HasSubstr("worker x has been in term 9000, and 3 of 3 members are connected"));
   EXPECT_EQ(t.Notes(NoteKind::kSteppedDown), 0u);
   EXPECT_EQ(t.Notes(NoteKind::kWorkerRefused), 1u);
   EXPECT_FALSE(t.a.ended.has_value());
@@ -615,7 +617,7 @@ TEST(Stranger, Fault_A6_ATermThatNobodyCanHaveIsRefusedAndItsAnswerIsNot) {
   t.hello.membership.generation.term = Term{1} << 62;
   t.x.Connect(t.hello);
   EXPECT_EQ(t.x.ended->code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(t.x.ended->text, HasSubstr("a term that cannot be"));
+  EXPECT_THAT(t.x.ended->text, HasSubstr("an impossible term"));
   // The highest that is believed: what the members are told after it is believed as well.
   t.a.Cut();
   t.b.Cut();
@@ -764,29 +766,30 @@ TEST(Recovery, TwoLanesWithOneNumberAreToldApartByName) {
 TEST(Recovery, HellosThatCannotBeAreRefused) {
   const std::pair<std::function<void(Hello&)>, const char*> cases[] = {
       {[](Hello& h) { h.nonce = 0; }, "has no nonce"},
-      {[](Hello& h) { h.membership.generation.term = ~Term{0}; }, "a term that cannot be"},
-      {[](Hello& h) { h.lanes[0].verdicts[0].next.generation.term = ~Term{0}; }, "cannot be"},
+      {[](Hello& h) { h.membership.generation.term = ~Term{0}; }, "an impossible term"},
+      {[](Hello& h) { h.lanes[0].verdicts[0].next.generation.term = ~Term{0}; },
+       "an impossible term"},
       {[](Hello& h) {
          h.membership.members = {"a", "a"};
        },
        "names a member twice"},
       {[](Hello& h) { h.membership.members.assign(20000, "x"); }, "too many members"},
-      {[](Hello& h) { h.lanes[0].name = ""; }, "no sound place"},
-      {[](Hello& h) { h.lanes[0].lane = ~0u; }, "no sound place"},
-      {[](Hello& h) { h.lanes.push_back(h.lanes[0]); }, "no sound place"},
+      {[](Hello& h) { h.lanes[0].name = ""; }, "an impossible start"},
+      {[](Hello& h) { h.lanes[0].lane = ~0u; }, "an impossible start"},
+      {[](Hello& h) { h.lanes.push_back(h.lanes[0]); }, "an impossible start"},
       {[](Hello& h) { h.lanes.resize(2000); }, "too many lanes"},
       {[](Hello& h) { h.lanes[0].layout[0].dtype = DType::kUnspecified; }, "without a size"},
       {[](Hello& h) { h.lanes[0].layout[1] = h.lanes[0].layout[0]; }, "has two tensors w"},
       {[](Hello& h) { h.lanes[0].layout[0].shape = {uint64_t{1} << 50}; }, "is larger than"},
       {[](Hello& h) { h.lanes[0].layout.resize(70000); }, "more tensors"},
-      {[](Hello& h) { h.lanes[0].last_verdict = 9; }, "ends with another verdict"},
+      {[](Hello& h) { h.lanes[0].last_verdict = 9; }, "does not end with the verdict"},
       {[](Hello& h) { h.lanes[0].verdicts.resize(3); }, "more verdicts than"},
       {[](Hello& h) {
          VerdictRecord last = h.lanes[0].verdicts[0];
          h.lanes[0].verdicts[0].round = 7;
          h.lanes[0].verdicts.push_back(last);
        },
-       "do not follow each other"},
+       "are not consecutive"},
   };
   for (const auto& [change, text] : cases) {
     Committed t;
@@ -915,7 +918,7 @@ TEST(Recovery, Fault_A7_HellosThatDoNotFitAreRefusedAndNamed) {
   ASSERT_TRUE(t.b.ended.has_value());
   EXPECT_EQ(t.b.ended->code, ErrorCode::kUnavailable) << "its client retries";
   EXPECT_THAT(t.b.ended->text, HasSubstr("give the aggregator more memory"));
-  EXPECT_THAT(t.job().reason(), HasSubstr("no memory to hold what 1 worker tells"));
+  EXPECT_THAT(t.job().reason(), HasSubstr("no memory for the history of 1 worker"));
   EXPECT_GT(t.core->reserved_bytes(), t.config.memory_bytes / 2);
   EXPECT_LT(one, t.core->reserved_bytes());
   // With histories that fit it goes on as always.

@@ -158,7 +158,7 @@ TEST(Skips, APushedTensorCannotBeSkippedNorASkippedOnePushed) {
   EXPECT_EQ(t.a.rejected(), ErrorCode::kOk);
   t.a.SendFrame(1, {1, 0, 1});
   EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr("The skip stands"));
+  EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr("The skip holds"));
   // The push and the skip stand.
   t.a.Commit();
   t.b.Contribute();
@@ -271,7 +271,7 @@ TEST(Begin, Fault_W11_WhatCannotBeComputedIsRefusedAndTheOthersGoOn) {
       {with([](RoundSpec& s) { s.predivide = -2; }), "has predivide -2"},
       {with([](RoundSpec& s) { s.loss_scale = -1; }), "has loss scale -1"},
       {with([](RoundSpec& s) { s.weight_by = WeightBy::kTokens; }), "gives weights to op SUM"},
-      {with([](RoundSpec& s) { s.op = ReduceOp::kWeightedAverage; }), "does not say by what"},
+      {with([](RoundSpec& s) { s.op = ReduceOp::kWeightedAverage; }), "without a weight"},
       {Spec(ReduceOp::kWeightedAverage), "without the count"},
       {with([](RoundSpec& s) { s.op = ReduceOp::kMax, s.predivide = 2; }), "has no meaning there"},
   };
@@ -616,7 +616,7 @@ TEST(Commit, MayOvertakeTheFrames) {
 TEST(Commit, ThatContradictsWhatWasSaidIsRefused) {
   const std::pair<std::function<void(basin::Commit&)>, const char*> cases[] = {
       {[](basin::Commit& c) { c.chunks = 3; }, "claims 3 chunks"},
-      {[](basin::Commit& c) { c.bytes = 3; }, "and 3 bytes where"},
+      {[](basin::Commit& c) { c.bytes = 3; }, "and 3 bytes, but"},
       {[](basin::Commit& c) { c.layout_version = 9; }, "names a layout that does not exist"},
       {[](basin::Commit& c) { c.present.Clear(0); }, "leaves out a tensor that it pushed"},
       {[](basin::Commit& c) { c.present = Bitmap(7); }, "chunks that do not exist"},
@@ -635,7 +635,7 @@ TEST(Commit, ThatContradictsWhatWasSaidIsRefused) {
   Three t;
   t.b.Begin();
   t.a.Say(t.a.MakeCommit());
-  EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr("commits without begin"));
+  EXPECT_THAT(t.a.Last<Rejected>().error.text, HasSubstr("comes without a begin"));
   t.b.Skip({0});
   t.b.lane().pushed = {{0, 0}};
   t.b.Commit();

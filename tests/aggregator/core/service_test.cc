@@ -127,7 +127,7 @@ TEST(Admission, ACallThatIsIdleForLongMakesRoomForAnother) {
   EXPECT_EQ(a.lane("call/1").last, 2u);
   t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
   a.Register({Tensor("x")}, "call/3", LaneKind::kCall);
-  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("3 names of lanes, which is its limit"));
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("3 lane names, which is its limit"));
 }
 
 TEST(Admission, LanesTensorsAndBytesAreBounded) {
@@ -158,11 +158,11 @@ TEST(Admission, WhatNoHelloCouldTellIsNotRegistered) {
   std::vector<TensorSpec> many;
   for (int i = 0; i < 2000; ++i) many.push_back(Tensor("tensor" + std::to_string(i)));
   a.Register(many);
-  EXPECT_THAT(
-      a.Last<Rejected>().error.text,
-      HasSubstr("lane model: with tensor tensor536 as f32[65536] the hello of a worker that "
-                "comes back could have 100076 bytes for "));
-  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("1 lane and 10 workers, and 100000 is"));
+  EXPECT_THAT(a.Last<Rejected>().error.text,
+              HasSubstr("lane model: with tensor tensor536 as f32[65536] the hello of a returning "
+                        "worker could have 100076 bytes for "));
+  EXPECT_THAT(a.Last<Rejected>().error.text,
+              HasSubstr("1 lane and 10 workers, but the limit is 100000"));
   const size_t tensors = a.lane().tensors.size();
   EXPECT_GT(tensors, 500u);
   EXPECT_LT(tensors, 1000u);
@@ -352,7 +352,8 @@ TEST(StateFile, Fault_A8_ADiskThatHangsIsToldAndSurvived) {
   t.Sleep(absl::Milliseconds(200));
   EXPECT_EQ(t.a.lane().last, 2u);
   EXPECT_EQ(j.role, Role::kMember);
-  EXPECT_THAT(t.NoteText(NoteKind::kStateFileFailed), HasSubstr("has not been written down in 5s"));
+  EXPECT_THAT(t.NoteText(NoteKind::kStateFileFailed),
+              HasSubstr("has not been written to the state file in 5s"));
   t.FinishSaves();  // Its answer comes all the same.
   EXPECT_EQ(t.Notes(NoteKind::kStateFileFailed), 1u);
   j.Contribute();

@@ -141,7 +141,8 @@ TEST(Broadcast, Fault_N12_AWorkerHasSoManyWaits) {
   t["b"].Say(Ask4(3, 1));
   ASSERT_EQ(t["b"].Count<GetFailed>(), 1u);
   EXPECT_EQ(t["b"].Last<GetFailed>().error.code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(t["b"].Last<GetFailed>().error.text, HasSubstr("worker b waits for 3 broadcast"));
+  EXPECT_THAT(t["b"].Last<GetFailed>().error.text,
+              HasSubstr("worker b waits for 3 parts of broadcast"));
   t["c"].Say(Know());
   t["c"].Say(Ask4(3, 1));
   EXPECT_EQ(t["c"].Count<GetFailed>(), 0u) << "the others have their own";
@@ -158,7 +159,7 @@ TEST(Broadcast, Criterion_2_2_AnotherShapeNamesBothWorkers) {
   EXPECT_EQ(t.b.Last<GetFailed>().error.code, ErrorCode::kMismatch);
   EXPECT_THAT(t.b.Last<GetFailed>().error.text,
               HasSubstr("worker b expects tensor w (lane model, version 3) as f32[131072] but "
-                        "worker a holds it as f32[262144]"));
+                        "worker a has it as f32[262144]"));
 }
 
 TEST(Broadcast, OnlyTheRootWhenOneIsNamed) {
@@ -177,7 +178,7 @@ TEST(Broadcast, Fault_W18_WhoAsksARootThatHasLeftIsToldAtOnce) {
   t.c.Say(Know(std::nullopt, "unknown"));
   t.a.Say(Leave{});
   EXPECT_EQ(t.b.Last<GetFailed>().error.code, ErrorCode::kUnavailable);
-  EXPECT_THAT(t.b.Last<GetFailed>().error.text, HasSubstr("asks worker a for tensor w"));
+  EXPECT_THAT(t.b.Last<GetFailed>().error.text, HasSubstr("requests tensor w"));
   t.b.Say(Know(std::nullopt, "a"));
   EXPECT_EQ(t.b.Count<GetFailed>(), 2u);
   EXPECT_EQ(t.c.Count<GetFailed>(), 0u) << "it may come";
@@ -251,7 +252,7 @@ TEST(Broadcast, ANewerVersionReplacesTheOlderOfItsHolder) {
   newer.version = 4;
   t.a.Say(Offer(11, 4, newer));
   EXPECT_EQ(t.b.Last<GetFailed>().error.code, ErrorCode::kUnavailable);
-  EXPECT_THAT(t.b.Last<GetFailed>().error.text, HasSubstr("worker a holds a newer version"));
+  EXPECT_THAT(t.b.Last<GetFailed>().error.text, HasSubstr("worker a has a newer version"));
   t.c.Say(Know());
   EXPECT_EQ(t.c.Count<ValueKnown>(), 0u);
 }
