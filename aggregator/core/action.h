@@ -26,7 +26,7 @@ using FrameId = uint64_t;
 
 // The streams that a frame is to be sent on. Filled in by Delivery (delivery.h); empty before.
 struct Route {
-  ChunkRange range;  // Of a result: the chunks of this frame.
+  ChunkRange range;  // The chunks of this frame, if it is of a result.
   std::vector<StreamId> streams;
   FrameId frame = 0;  // To keep the frame under, until ForgetFrames; 0: it is not kept.
 };
@@ -114,7 +114,7 @@ struct Publish {
   RoundNumber round = 0;
   Ballot ballot;
   ChunkRange range;
-  uint64_t bytes = 0;  // Of the chunks.
+  uint64_t bytes = 0;  // The size of the chunks.
   std::vector<SessionId> sessions;
   std::vector<Route> routes = {};
 };
@@ -280,7 +280,7 @@ struct Note {
   std::string lane;  // Empty when it is about no lane.
   RoundNumber round = 0;
   std::string text;
-  // Of kRoundPrepared: who completed its contribution last, and how long after the one before it.
+  // With kRoundPrepared: the worker that contributed last, and how long after the one before it.
   WorkerId waited_for = {};
   absl::Duration waited = absl::ZeroDuration();
 };

@@ -84,7 +84,7 @@ struct Config {
   uint32_t max_tensors = 65536;                 // Per lane.
   uint64_t max_lane_bytes = uint64_t{1} << 40;  // One copy of its tensors.
   uint32_t max_values = 65536;                  // Broadcast values per job.
-  // Of a hello that tells of all lanes of a job, at its longest; at most what a message may have.
+  // The longest hello, which reports all lanes of a job; at most what a message may have.
   uint64_t max_history_bytes = uint64_t{64} << 20;
 
   // How long a worker may say nothing before it counts as silent: a heartbeat may be late, or lost

@@ -208,7 +208,7 @@ std::optional<JobId> Coordinator::TakeHello(SessionId session, const Hello& hell
                         "; update its client library."));
     return std::nullopt;
   }
-  // Who is needed to end an open round may come back.
+  // Workers that an open round needs to end may come back.
   const bool expected = known != by_name_.end() && jobs_.at(known->second).Expects(hello);
   if (draining_ && !expected) {
     Refuse(scope, session, hello, ErrorCode::kUnavailable,

@@ -77,14 +77,14 @@ class Coordinator {
   // Constant after construction.
   Config config_;
   absl::Time started_;
-  absl::Duration shortest_wait_;  // Of those that messages and frames can start.
+  absl::Duration shortest_wait_;  // The shortest that a message or frame can start.
 
   Deadlines deadlines_;
   MemoryBudget memory_;
   JobId next_job_ = 0;
   std::map<JobId, Job> jobs_;
   std::map<JobName, JobId> by_name_;
-  // Of the state file, for jobs that have not come yet: each is handed to its job once.
+  // What the state file has of jobs that nobody has joined yet; each job is given its own once.
   std::map<JobName, SavedState> saved_;
   Sessions sessions_;
   bool draining_ = false;

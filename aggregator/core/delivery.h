@@ -88,7 +88,7 @@ class Delivery {
   // A frame that the runner keeps.
   struct Frame {
     std::optional<ResultId> result;  // Absent: of a value.
-    uint64_t bytes = 0;              // Of its payload.
+    uint64_t bytes = 0;              // The size of its payload.
     uint32_t receivers = 0;          // Sessions that it is kept for.
     auto Fields() const { return std::tie(result, bytes, receivers); }
   };
@@ -130,10 +130,10 @@ class Delivery {
   // One receiver less needs the frame.
   void Release(FrameId id, std::vector<FrameId>& forgotten);
 
-  uint32_t frame_chunks_;  // Of the longest frame of results.
-  uint32_t max_streams_;   // Of a session.
+  uint32_t frame_chunks_;  // In the longest frame of results.
+  uint32_t max_streams_;   // At most, in a session.
   std::map<SessionId, Session> sessions_;
-  std::map<SessionToken, SessionId> by_token_;  // Of those that are not closed.
+  std::map<SessionToken, SessionId> by_token_;  // Those that are not closed.
   std::map<StreamId, Stream> streams_;
   std::map<FrameId, Frame> frames_;
   FrameId last_frame_ = 0;

@@ -105,7 +105,7 @@ struct ReduceDone {
   RoundNumber round = 0;
   Ballot ballot;
   ChunkRange range;
-  ChunkDigests digests;  // Of the result.
+  ChunkDigests digests;  // Those of the result.
   ChunkFacts facts;
   std::optional<std::string> failure = std::nullopt;
 };

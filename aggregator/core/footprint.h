@@ -32,7 +32,7 @@ class Footprint {
   }
 
  private:
-  // Of a node of a tree, besides what it holds.
+  // What a node of a tree takes besides its content.
   static constexpr uint64_t kNode = 4 * sizeof(void*);
 
   // What the value holds beyond its own size.

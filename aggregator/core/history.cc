@@ -21,8 +21,8 @@ constexpr Term kTermsAhead = Term{1} << 40;
 // Bytes in a message, at most; proto/limits/limits.h bounds what they are made of.
 constexpr uint64_t kWorkerIdBytes = 63 + 3;
 constexpr uint64_t kContributorBytes = kWorkerIdBytes + 46;  // Its incarnation, weight, norm.
-constexpr uint64_t kDivisorBytes = 19;                       // Of a tensor.
-constexpr uint64_t kNormBytes = 8;                           // Of a tensor.
+constexpr uint64_t kDivisorBytes = 19;                       // For each tensor.
+constexpr uint64_t kNormBytes = 8;                           // For each tensor.
 constexpr uint64_t kRangeBytes = 22;
 constexpr uint64_t kMostRanges = 65536;
 constexpr uint64_t kFixedBytes = 4096;  // Names, reasons, numbers, facts.

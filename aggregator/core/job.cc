@@ -222,7 +222,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
             Lane& lane = lanes_[ack.lane];
             if (!lane.round.has_value() || lane.round->number() != ack.round ||
                 !lane.round->Has(slot)) {
-              return;  // Of a round that has its verdict.
+              return;  // The round has its verdict.
             }
             scope.actions.push_back(
                 ResultsTaken{*worker.session, id_, ack.lane, ack.round, ack.ballot, ack.ranges});

@@ -122,7 +122,7 @@ class Job {
   void TakeHello(const JobScope& scope, SessionId session, const Hello& hello);
   // Whether this is the process of a worker without which an open round cannot end.
   bool Expects(const Hello& hello) const;
-  // Of the worker in `slot`, on its current session.
+  // What the worker in `slot` sends on its current session.
   void TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& message);
   void TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame);
   void TakeValue(const JobScope& scope, Slot slot, const ValueReceived& received);
@@ -164,7 +164,7 @@ class Job {
   // Workers with a session that wait until the job has recovered, and are not among workers() yet.
   const std::map<WorkerId, SessionId>& waiting() const { return waiting_; }
   const std::vector<Lane>& lanes() const { return lanes_; }
-  const std::string& reason() const { return reason_; }  // Of the state, for status.
+  const std::string& reason() const { return reason_; }  // Why it is in this state, for status.
   bool suspended() const { return suspended_; }
   // All who trained have finished or left in good order, and nobody has begun anew.
   bool over() const { return over_ && state_ == JobState::kForming; }
@@ -344,7 +344,7 @@ class Job {
   Membership membership_;
   Generation written_;                      // The newest that was asked to be written down.
   std::vector<Write> writes_;               // That were not answered; the oldest first.
-  std::vector<Incarnation> written_lives_;  // Of its members, when it was asked.
+  std::vector<Incarnation> written_lives_;  // Those of its members at that time.
   uint64_t next_incarnation_ = 0;
   uint64_t next_ready_ = 0;
   uint32_t finished_and_gone_ = 0;  // Lost workers that had finished.
@@ -355,7 +355,7 @@ class Job {
   // While recovering: what was said, and on which session, as long as that is open.
   std::map<WorkerId, Hello> hellos_;
   std::map<WorkerId, SessionId> waiting_;
-  uint64_t held_bytes_ = 0;     // Of the memory budget, for hellos_.
+  uint64_t held_bytes_ = 0;     // The part of the memory budget for hellos_.
   std::set<WorkerId> refused_;  // Whose hello found no memory.
   std::optional<SavedState> saved_;
   absl::Time recovery_since_ = absl::InfiniteFuture();
@@ -368,7 +368,7 @@ class Job {
   std::vector<Orphan> orphans_;                 // What the next recovery has to explain.
   std::optional<PendingChange> pending_;        // Likewise, of a change outside a verdict.
   bool releasing_ = false;                      // Inside ReleaseStateless.
-  std::optional<WorkerId> donor_;               // Of the state of whoever joined last.
+  std::optional<WorkerId> donor_;               // It gives its state to those who joined last.
   absl::Time paused_since_ = absl::InfiniteFuture();
   bool pause_named_ = false;  // To the workers, as the late are.
   bool pause_told_ = false;   // As the typed error of the pause timeout.

@@ -152,7 +152,7 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
     if (saved_.has_value() && !saved_->run.empty() && saved_->run != run_) saved_.reset();
     return true;
   }
-  // Whoever waits for recovery is present; so is, until its window is over, who has said hello.
+  // A worker that waits for recovery is present; so is one that said hello, within the window.
   const bool waits = !waiting_.empty() || (!hellos_.empty() && state_ == JobState::kRecovering);
   const bool present = waits || workers_.Count(WorkerState::kLost) < workers_.size();
   if (present) {
@@ -323,7 +323,7 @@ std::optional<Slot> Job::SlotFor(const JobScope& scope, const WorkerId& id) {
   std::optional<Slot> oldest;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     const Worker& worker = workers_[slot];
-    // Who has finished is still counted when it is gone.
+    // A worker that has finished is still counted when it is gone.
     if (worker.state != WorkerState::kLost || worker.finishing || named.count(worker.id) > 0) {
       continue;
     }

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Who is a member, and when that changes: genesis, join, loss, pause, a new lineage.
+// The members of a job, and when they change: genesis, join, loss, pause, a new lineage.
 
 #include <algorithm>
 #include <utility>
@@ -114,8 +114,8 @@ void Job::TryForm(const JobScope& scope) {
   RequestChange(scope, next, ChooseDonorByState(next));
 }
 
-// Of workers that form a job, each with a state of its own: nobody needs a donor when all declare
-// the same; else it is the one that is furthest, the lowest id among equals.
+// The donor among workers that form a job, each with its own state: nobody needs a donor when all
+// declare the same; else it is the one that is furthest, the lowest id among equals.
 std::optional<WorkerId> Job::ChooseDonorByState(const Membership& next) const {
   if (next.members.empty()) return std::nullopt;
   bool same = true;
@@ -165,8 +165,8 @@ bool Job::Revived(const Membership& next) const {
   });
 }
 
-// Of a job that has members: one of them that holds the state, as long as somebody in `next` lacks
-// it. Who joins before the first round and declares the same state does not.
+// The donor in a job that has members: one that holds the state, while somebody in `next` lacks
+// it. A worker that joins before the first round and declares the same state does not lack it.
 std::optional<WorkerId> Job::ChooseDonor(const Membership& next) const {
   std::optional<WorkerId> best;
   int best_rank = -1;
@@ -298,7 +298,7 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
                const Error& error) {
   Worker& worker = workers_[slot];
   if (worker.state == WorkerState::kLost) return;
-  // Who has run out of data is not missed when it exits.
+  // A worker that has run out of data is not missed when it exits.
   const bool took_part =
       worker.state == WorkerState::kMember || worker.state == WorkerState::kFinished;
   worker.finishing &= took_part;
@@ -406,7 +406,7 @@ void Job::EndLineage(const JobScope& scope, bool over) {
     lane.StartLineage(membership_.generation.counter);
   }
   DropCached(scope);  // Versions count on, and may now name other content.
-  // Who finished has no part in what begins now.
+  // Workers that finished have no part in what begins now.
   finished_and_gone_ = 0;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     if (workers_[slot].state == WorkerState::kLost) workers_[slot].finishing = false;
@@ -414,7 +414,7 @@ void Job::EndLineage(const JobScope& scope, bool over) {
       workers_.SetState(slot, WorkerState::kAdmitted);
     }
   }
-  // Who is only late may still hold it, and is heard until the new lineage has a verdict.
+  // A late worker may still hold it, and is heard until the new lineage has a verdict.
   recovered_ = false;
   SetState(JobState::kForming);
   forming_since_ = scope.now;

@@ -41,7 +41,7 @@ void Job::Settle(const JobScope& scope, LaneIndex index) {
   Save(scope, next);
 }
 
-// Whoever joins takes part in every round from here on, so none may be open that it is not in:
+// A joiner takes part in every round from here on, so none may be open that it is not in:
 // where calls are, those who join wait for the next verdict.
 bool Job::MayAdmit(const JobScope& scope, const Lane& settled) const {
   return !scope.draining && std::none_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {

@@ -44,8 +44,8 @@ struct Lane {
   uint64_t chain = 0;                  // After round next - 1.
   std::deque<VerdictRecord> verdicts;  // The last few, oldest first.
   std::deque<std::pair<RoundNumber, uint64_t>> chains;  // The last many, oldest first.
-  std::optional<RoundSpec> last_spec;                   // Of the last committed round.
-  NormHistory norms;                                    // Of its contributions.
+  std::optional<RoundSpec> last_spec;                   // That of the last committed round.
+  NormHistory norms;                                    // The norms of its contributions.
   std::optional<Round> round;
   bool saving = false;  // Settled; the next generation is being written down.
   Membership saved_next;
@@ -87,7 +87,7 @@ struct Lane {
     return !known;
   }
 
-  // Whoever joins from here on starts from another state than the rounds so far led to.
+  // Workers that join from here on start from another state than the rounds so far led to.
   void StartLineage(uint64_t marker) { chain = MixChain(chain, marker); }
 
   auto Fields() const {

@@ -33,7 +33,7 @@ inline uint64_t TrackingBytes(uint64_t workers, uint32_t chunks) {
 struct MemoryBudget {
   uint64_t total = 0;
   uint64_t reserved = 0;
-  uint64_t cached = 0;    // Of that, for broadcast values that may be dropped at any time.
+  uint64_t cached = 0;    // The part of it for broadcast values, which may be dropped at any time.
   bool shortage = false;  // Somebody could use what is cached; it is dropped before Step returns.
   uint64_t free() const { return total - reserved; }
   auto Fields() const { return std::tie(total, reserved, cached, shortage); }

@@ -21,7 +21,7 @@ bool IsJudged(const Contributor& contributor) {
   return contributor.squared_norm.value_or(0) != 0 && contributor.weight != 0;
 }
 
-// Of the finite ones that are judged, in order.
+// The finite ones that are judged, in order.
 std::vector<double> Logarithms(const std::vector<Contributor>& contributors, double loss_scale) {
   std::vector<double> logarithms;
   for (const Contributor& contributor : contributors) {

@@ -27,7 +27,7 @@ namespace basin::aggregator {
 // Rounds that are watched before anyone is called unusual.
 inline constexpr uint64_t kNormWarmUp = 20;
 
-// Of one round: when the model diverges, all of them are unusual.
+// The norms of one round: when the model diverges, all are unusual.
 inline constexpr size_t kMostNamed = 8;
 
 // The least standard deviation of the logarithm. Norms of gradients that hardly vary would make a
@@ -58,12 +58,12 @@ class NormHistory {
   auto Fields() const { return std::tie(least_deviation_, rounds_, mean_, variance_, unusual_); }
 
  private:
-  double Deviation() const;  // Of the logarithm, as it is used.
+  double Deviation() const;  // That of the logarithm, as it is used.
   void Learn(const std::vector<double>& logarithms);
 
   double least_deviation_;
   uint64_t rounds_ = 0;
-  double mean_ = 0;             // Of the logarithm of the norm.
+  double mean_ = 0;             // The mean of the logarithm of the norm.
   double variance_ = 0;         // Likewise.
   std::set<WorkerId> unusual_;  // In the last round.
 };

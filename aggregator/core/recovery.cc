@@ -282,7 +282,7 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
   }
   uint32_t remembering = 0;
   bool state = false;                       // Somebody has it.
-  const Membership* newest_told = nullptr;  // Of those that a worker with the state remembers.
+  const Membership* newest_told = nullptr;  // Among those that a worker with the state has.
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;
     ++remembering;

@@ -49,7 +49,7 @@ struct RecoveredLane {
   uint64_t chain = 0;
   std::vector<VerdictRecord> verdicts;
   std::optional<StagedValue> adopted;  // For round last_verdict + 1.
-  std::set<WorkerId> holders;          // Who staged it.
+  std::set<WorkerId> holders;          // Those who staged it.
   auto Fields() const {
     return std::tie(name, kind, lane, layout, last_verdict, chain, verdicts, adopted, holders);
   }

@@ -56,9 +56,9 @@ struct RoundScope {
   const LaneMemory& memory;
   const Workers& workers;
   bool paused;                                // Below min_workers, or suspended.
-  const std::optional<RoundSpec>& last_spec;  // Of the lane's last committed round.
-  const Membership& membership;               // Of the job.
-  const std::vector<Lane>& lanes;             // Of the job, to say what a late worker does instead.
+  const std::optional<RoundSpec>& last_spec;  // That of the lane's last committed round.
+  const Membership& membership;               // That of the job.
+  const std::vector<Lane>& lanes;             // Those of the job, to say what a late worker does.
 };
 
 struct RoundTransition {
@@ -215,7 +215,7 @@ class Round {
   void TakeReduceDone(const RoundScope& scope, const ReduceDone& done);
   void Lose(const RoundScope& scope, Slot slot, const std::string& reason);
   void Admit(const RoundScope& scope, std::vector<RoundMember> joiners);
-  // Of a round that nobody has begun: its members are these. REQUIRES: phase() is kIdle.
+  // Sets the members of a round that nobody has begun. REQUIRES: phase() is kIdle.
   void Reform(const RoundScope& scope, std::vector<RoundMember> members);
   void Adopt(const RoundScope& scope, const StagedValue& staged, const std::set<Slot>& holders);
   void GrowLayout(const RoundScope& scope);
@@ -400,12 +400,12 @@ class Round {
   // A result chunk that the aggregator does not hold and somebody needs.
   struct Wanted {
     std::set<Slot> by;
-    bool asked = false;    // Of the supplier.
+    bool asked = false;    // Whether the supplier was.
     bool relayed = false;  // To those who needed it then.
     auto Fields() const { return std::tie(by, asked, relayed); }
   };
   std::map<uint32_t, Wanted> wanted_;               // By flat chunk.
-  std::optional<Slot> supplier_;                    // Who is asked for them.
+  std::optional<Slot> supplier_;                    // The worker that is asked for them.
   bool reconnect_ = false;                          // See WantsReconnect.
   bool adopted_ = false;                            // The aggregator never had the value's bytes.
   absl::Time wait_since_ = absl::InfiniteFuture();  // Since when somebody waits for the others.

@@ -406,7 +406,7 @@ void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& 
                         " withdrew after its commit. The commit holds."));
     return;
   }
-  // Who has joined since is not counted; nor who repeats it of a value that was adopted.
+  // It is not counted if it has joined since, or repeats it for a value that was adopted.
   if (phase_ == RoundPhase::kPrepared) return;
   if (phase_ == RoundPhase::kIdle) SetPhase(RoundPhase::kCollect);
   Say(scope, NoteKind::kContributionWithdrawn, member.id, reason);
@@ -656,7 +656,7 @@ void Round::PumpReduce(const RoundScope& scope) {
 }
 
 void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
-  if (!(done.ballot == ballot_) || phase_ != RoundPhase::kCollect) return;  // Of an older attempt.
+  if (!(done.ballot == ballot_) || phase_ != RoundPhase::kCollect) return;  // An older attempt.
   if (done.failure.has_value()) {
     PrepareAborted(scope, absl::StrCat("tensor ", scope.layout.tensors()[done.range.tensor].name,
                                        " cannot be reduced: ", *done.failure,

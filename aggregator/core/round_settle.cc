@@ -96,7 +96,7 @@ void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t f
 }
 
 void Round::TakeResultAck(const RoundScope& scope, Slot slot, const ResultAck& ack) {
-  if (!(ack.ballot == value_ballot_)) return;  // Of an older attempt.
+  if (!(ack.ballot == value_ballot_)) return;  // An older attempt.
   RoundMember& member = At(slot);
   for (const ChunkRange& range : ack.ranges) {
     const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;

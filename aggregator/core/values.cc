@@ -17,7 +17,7 @@ ValueKey ToValueKey(const std::tuple<std::string, std::string, uint64_t>& key) {
 // Requests of one worker for one value that wait at once; a client keeps a window of a few.
 constexpr size_t kMaxRequests = 64;
 
-// Of the memory budget, what kept values of all jobs may use together: rounds come first.
+// The part of the memory budget that kept values of all jobs may use: rounds come first.
 constexpr uint64_t kCacheShare = 4;
 
 std::string Describe(const ValueKey& key) {
@@ -162,7 +162,7 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
     ServeCached(scope, key, entry, request);
     if (request.count == 0) return true;
   }
-  // Whoever was asked in vain comes last: it may serve the value no more.
+  // A worker that was asked in vain comes last: it may serve the value no more.
   auto next = request.silent.has_value() ? entry.holders.upper_bound(*request.silent)
                                          : entry.holders.begin();
   for (size_t i = 0; i < entry.holders.size(); ++i) {

@@ -94,7 +94,7 @@ class Values {
     uint32_t first = 0;
     uint32_t count = 0;
     std::optional<Slot> asked;       // The holder that was asked for the chunks.
-    std::optional<WorkerId> silent;  // Who was asked before, and has not sent them.
+    std::optional<WorkerId> silent;  // Was asked before, and has not sent them.
     std::optional<Digest> digest;    // What the requester was told the value is.
     absl::Time deadline = absl::InfiniteFuture();
     auto Fields() const {
@@ -149,10 +149,10 @@ class Values {
   void DropUnneeded(const ValueScope& scope, const Key& key, Entry& entry);
 
   std::map<Key, Entry> entries_;
-  std::map<uint64_t, Key> uses_;  // Of what is kept, the one that was used longest ago first.
+  std::map<uint64_t, Key> uses_;  // What is kept; the one that was used longest ago comes first.
   uint64_t next_use_ = 0;
 
-  // Of the requests that wait: by deadline and number, and how many each worker has.
+  // The requests that wait, by deadline and number, and how many each worker has.
   std::map<std::pair<absl::Time, uint64_t>, Key> deadlines_;
   std::map<Slot, uint32_t> waiting_;
   uint64_t next_request_ = 0;

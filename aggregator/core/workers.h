@@ -31,7 +31,7 @@ enum class WorkerState : uint8_t {
   kAdmitted = 0,   // Said hello.
   kCandidate = 1,  // Ready; becomes a member at the next boundary.
   kSpare = 2,      // Ready, but the job is full.
-  kMember = 3,     // Of the current generation.
+  kMember = 3,     // In the current generation.
   kFinished = 4,   // Has run out of data; counts for min_workers.
   kLost = 5,
 };

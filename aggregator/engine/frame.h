@@ -18,7 +18,7 @@
 
 namespace basin::aggregator {
 
-// Of a worker's contribution. The payload has the tensor's dtype, or a narrower one.
+// A part of a worker's contribution. The payload has the tensor's dtype, or a narrower one.
 struct ContributionFrame {
   LaneIndex lane = 0;
   RoundNumber round = 0;
@@ -27,7 +27,7 @@ struct ContributionFrame {
   int32_t wire_exponent = 0;               // The tensor's values times 2^wire_exponent were cast.
 };
 
-// Of a round's result: to a worker, or from one that was asked to supply it.
+// A part of a round's result: to a worker, or from one that was asked to supply it.
 struct ResultFrame {
   LaneIndex lane = 0;
   RoundNumber round = 0;
@@ -35,7 +35,7 @@ struct ResultFrame {
   ChunkRange range;
 };
 
-// Of a broadcast value.
+// A part of a broadcast value.
 struct ValueFrame {
   ValueKey key;
   uint32_t first = 0;
@@ -47,7 +47,7 @@ struct IncomingFrame {
   std::variant<ContributionFrame, ResultFrame, ValueFrame> what;
   PayloadPtr payload;
   uint64_t bytes = 0;
-  ChunkContents contents;  // Of its chunks.
+  ChunkContents contents;  // The contents of its chunks.
   // What the sender says of each chunk; empty when a checksum over the payload has been compared.
   ChunkDigests claimed;
 };

@@ -66,8 +66,8 @@ std::optional<kernels::Failure> RunChunk(Reduction& reduction, const kernels::Re
     content.Update(reduction.result->data() + offset, bytes);
     reduction.done.digests.push_back(kernels::TermOf(reduction.key, chunk, content.Finish()).low);
   };
-  // Whoever pushed this has weight 0, and the others are averaged as zeros (ALL) or the value says
-  // that there is no result.
+  // The worker that pushed this has weight 0, and the others are averaged as zeros (ALL) or the
+  // value says that there is no result.
   if (plan.value().outcome() != kernels::PlanOutcome::kReduce) {
     std::memset(reduction.result->data() + offset, 0, bytes);
     add_digest();

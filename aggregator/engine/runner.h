@@ -62,7 +62,7 @@ struct RunnerCounters {
   uint64_t corrupt_frames = 0;      // A chunk's digest did not match its bytes.
   uint64_t results_resent = 0;      // Frames, after a data stream was lost.
   uint64_t reductions = 0;
-  double reduce_seconds = 0;          // Of all reduce workers together.
+  double reduce_seconds = 0;          // By all reduce workers together.
   uint64_t nonfinite_reductions = 0;  // With an input that is not a number, or infinite.
 };
 
@@ -81,7 +81,7 @@ class Runner {
   void StreamClosed(StreamId stream, absl::Time now);
   void Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Time now);
   void Saved(const StateSaved& saved, absl::Time now);
-  // Of an operator or launcher.
+  // What an operator or launcher asks for.
   void Command(const Event& command, absl::Time now);
   void Tick(absl::Time now);
 
@@ -106,7 +106,7 @@ class Runner {
   };
   struct NamedTensor {
     TensorSpec spec;
-    kernels::TensorKey key;  // Of the name.
+    kernels::TensorKey key;  // Made from the name.
   };
   struct ChunkOfValue {
     PayloadPart part;
@@ -166,9 +166,9 @@ class Runner {
   std::map<ValueId, Value> values_;
   std::map<std::pair<JobId, LaneIndex>, std::vector<NamedTensor>> tensors_;
 
-  std::vector<Action> actions_;            // Of the Step in progress; kept for its memory.
-  const IncomingFrame* frame_ = nullptr;   // Of the Step in progress.
-  const ChunkDigests* digests_ = nullptr;  // Of that frame.
+  std::vector<Action> actions_;            // From the Step in progress; kept for its memory.
+  const IncomingFrame* frame_ = nullptr;   // In the Step in progress.
+  const ChunkDigests* digests_ = nullptr;  // Those of that frame.
 };
 
 }  // namespace basin::aggregator

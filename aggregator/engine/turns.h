@@ -74,7 +74,7 @@ class Turns {
     T value;
   };
   struct Queue {
-    uint64_t turn = 0;  // Of its first item; of the one before, when it has none.
+    uint64_t turn = 0;  // That of its first item, or of the one before when it has none.
     std::deque<Item> items;
   };
   struct Last {
@@ -135,7 +135,7 @@ class Turns {
   std::deque<Item> now_;
   std::deque<Last> last_;
   size_t size_ = 0;
-  uint64_t turn_ = 0;  // Of what was taken last.
+  uint64_t turn_ = 0;  // That of what was taken last.
   uint64_t added_ = 0;
   uint64_t placed_ = 0;
 };

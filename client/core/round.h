@@ -193,7 +193,7 @@ class Round {
   RoundState state_ = RoundState::kPushing;
   Push push_;
   std::map<TensorHandle, std::optional<TensorIndex>> skipped_;
-  std::string reason_;      // Of a withdrawal.
+  std::string reason_;      // Why it is withdrawn.
   std::string refusal_;     // The last one.
   bool said_ = false;       // Begin was sent in this session.
   uint32_t rest_said_ = 0;  // Skips of tensors below it were sent in this session.

@@ -37,7 +37,7 @@ struct AggregatorOrigin {
 
 // What the search asks of every state.
 struct AggregatorSummary {
-  // Of each worker, the process that the aggregator counts on; 0 when it is lost or unknown.
+  // The process of each worker that the aggregator counts on; 0 when it is lost or unknown.
   std::array<Nonce, kMaxWorkers> known{};
   std::array<bool, kMaxWorkers> member{};
   Term term = 0;

@@ -65,8 +65,8 @@ TEST(ExploreMutations, AdoptingWithoutASecondPrepareHalts) {
   ExpectViolation(bounds, kStuck);
 }
 
-// Whoever says hello first decides alone: one that was evicted while it lives, and has not heard of
-// it, knows nothing of what the other has been told.
+// The first worker that says hello decides alone: one that was evicted while it lives, and has not
+// heard of it, knows nothing of what the other has been told.
 TEST(ExploreMutations, RecoveryWithWhoeverComesFirstForks) {
   Bounds bounds = Small(2, 1, 1);
   bounds.evictions = 1;

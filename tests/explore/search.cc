@@ -24,7 +24,7 @@ namespace {
 constexpr std::string_view kStepLetters = "cuUdDrtnfwszXREKA";
 constexpr char kStuck[] = "Nothing can happen any more, and the job is stuck: ";
 
-// Of this process: a machine that is busy with other things does not cut a search short.
+// CPU time of this process: a machine that is busy with other things does not cut a search short.
 double CpuSeconds() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

@@ -7,7 +7,7 @@
 // are to be gone on from, and how each was reached, are in files.
 //
 // A search that reaches a limit is cut: it has shown nothing about what lies beyond, and says so.
-// Nor does it see a loop in which nobody ever gets anywhere, only where nothing can happen at all.
+// It does not see a loop in which nobody makes progress, only a state in which nothing can happen.
 //
 // Thread contract: one thread.
 
@@ -25,7 +25,7 @@ namespace basin::explore {
 
 struct Limits {
   uint64_t states = 100'000'000;
-  double seconds = 1e9;  // Of CPU.
+  double seconds = 1e9;  // CPU time.
   uint64_t memory_mib = 6 * 1024;
   bool progress = false;  // One line per depth on stderr.
 };
@@ -38,7 +38,7 @@ struct SearchResult {
   uint64_t excused = 0;     // Steps with which the guarantee ended.
   uint64_t unexplored = 0;  // States that were seen and not gone on from. Not zero: cut.
   std::array<uint64_t, kEndings> endings{};
-  double seconds = 0;  // Of CPU.
+  double seconds = 0;  // CPU time.
   uint64_t memory_mib = 0;
   double chance_of_a_miss = 0;         // That two states have one fingerprint.
   std::string cut;                     // Which limit was reached; empty when none.

@@ -105,7 +105,7 @@ class WorkerProcess {
   RoundNumber staged_round_ = 0;
   Chunk staged_;
   bool conflict_ = false;
-  // Of the last step.
+  // In the last step.
   bool declare_ready_ = false;
   std::vector<WorkerOutput> outputs_;
   std::vector<Applied> applied_;

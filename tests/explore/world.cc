@@ -589,7 +589,7 @@ Outcome World::Take(const State& state, WorldStep step, std::vector<std::string>
     case StepKind::kWindow:
       work.Say("the recovery window is over");
       RunAggregator(work, Input::kWindow, 0);
-      // Who comes late to a recovery is not late for ever.
+      // A worker that is late for a recovery is not late forever.
       if (bounds_.delays != kAllOrders) ComesLast(work.state, kClock);
       break;
     case StepKind::kStartTimeout:

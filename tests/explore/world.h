@@ -84,12 +84,12 @@ struct Bounds {
   bool whole_trainer = true;  // Begin, push, commit and wait in one step of the trainer.
   // How often it may happen.
   uint32_t delays = kAllOrders;
-  uint32_t crashes = 1;    // Of the aggregator.
-  uint32_t deaths = 0;     // Of a worker, for good.
-  uint32_t restarts = 0;   // Of a worker, without memory.
-  uint32_t evictions = 0;  // Of a worker that lives.
-  uint32_t cuts = 0;       // Of a worker's connections, both ends living on.
-  uint32_t faults = 99;    // Of all kinds but crashes together.
+  uint32_t crashes = 1;    // The aggregator ends.
+  uint32_t deaths = 0;     // A worker ends, for good.
+  uint32_t restarts = 0;   // A worker restarts, without memory.
+  uint32_t evictions = 0;  // A worker that lives is evicted.
+  uint32_t cuts = 0;       // A worker's connections break, both ends live on.
+  uint32_t faults = 99;    // All kinds but crashes together.
   aggregator::Rules rules;
 };
 

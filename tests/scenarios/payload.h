@@ -22,7 +22,7 @@ struct Frame {
   FrameType type = FrameType::kContribution;
   LaneIndex lane = 0;
   RoundNumber round = 0;
-  Ballot ballot;  // Of results and supplies.
+  Ballot ballot;  // In results and supplies.
   ChunkRange range;
   std::string tensor;  // The name, which digests are keyed by.
   uint64_t bytes = 0;

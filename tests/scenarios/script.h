@@ -27,11 +27,11 @@ struct ScriptCommand {
   std::string before;  // Comments and empty lines above, kept as they are.
   std::string text;    // The command itself.
   std::string output;  // What it is expected to print; each line ends with a newline.
-  size_t line = 0;     // Of the command in the file, from 1.
+  size_t line = 0;     // The line of the command in the file, from 1.
 };
 
 struct Script {
-  std::vector<std::string> faults;  // Of the header line "# fault: W2, W7".
+  std::vector<std::string> faults;  // In the header line "# fault: W2, W7".
   std::vector<ScriptCommand> commands;
   std::string after;  // Comments and empty lines below the last command.
   std::string error;  // Why the text is not a script; empty when it is one.

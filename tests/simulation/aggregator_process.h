@@ -66,7 +66,7 @@ class AggregatorProcess {
   struct Parked {
     Incarnation contributor;
     uint64_t present = 0;
-    uint64_t reducing = 0;  // Of `present`: inputs of a reduction in progress.
+    uint64_t reducing = 0;  // Those in `present` that a reduction uses now.
     std::array<Chunk, kMaxChunks> chunks;
   };
   struct RoundStore {
@@ -158,7 +158,7 @@ class AggregatorProcess {
   uint32_t verdicts_in_step_ = 0;
 
   std::vector<aggregator::Action> actions_;
-  const PushFrame* frame_ = nullptr;  // Of the Step in progress.
+  const PushFrame* frame_ = nullptr;  // In the Step in progress.
   const ValueFrame* value_frame_ = nullptr;
 };
 

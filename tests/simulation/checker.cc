@@ -88,7 +88,7 @@ void Checker::GenerationSeen(uint32_t process, const Membership& membership, boo
          absl::StrCat("Process ", process, " was told generation ", ToString(membership.generation),
                       " after generation ", ToString(seen), "."));
   }
-  // Who is no member only looks on, perhaps at one aggregator after another.
+  // A process that is no member only looks on, perhaps at one aggregator after another.
   if (member) seen = membership.generation;
   const auto [it, fresh] = generations_.emplace(membership.generation, membership.members);
   if (!fresh && it->second != membership.members) {

@@ -63,7 +63,7 @@ struct Violation {
 // What one life of one worker gave to one round.
 struct Contribution {
   uint32_t worker = 0;
-  uint64_t key = 0;     // Of its bytes, see payload.h.
+  uint64_t key = 0;     // Names its bytes, see payload.h.
   uint32_t pushed = 0;  // Tensors of the lane's model, as bits.
   bool committed = false;
   bool withdrawn = false;

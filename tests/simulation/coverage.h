@@ -59,7 +59,7 @@ struct Coverage {
   std::array<uint64_t, std::variant_size_v<ToAggregator>> to_aggregator = {};
   std::array<uint64_t, std::variant_size_v<ToWorker>> to_worker = {};
   uint64_t runs = 0;
-  uint64_t steps = 0;  // Of cores.
+  uint64_t steps = 0;  // Those of the cores.
   uint64_t verdicts = 0;
 
   void Saw(Sight sight) { ++sights[static_cast<uint32_t>(sight)]; }

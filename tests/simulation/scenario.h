@@ -87,7 +87,7 @@ struct Fault {
   Trigger trigger = Trigger::kTime;
   SimTime at = 0;        // A time, or a count.
   uint32_t worker = 0;   // Whom it strikes, where it strikes a worker.
-  SimTime duration = 0;  // Of a stop, a partition, a death.
+  SimTime duration = 0;  // How long a stop, a partition or a death lasts.
   uint64_t salt = 0;     // Which stream, which direction, which way to die.
 };
 
@@ -138,7 +138,7 @@ struct Scenario {
   bool checkpoints = false;     // A restarted trainer loads the state that it had last.
 
   uint32_t streams = 1;
-  SimTime latency = 0;  // Of a connection, at least.
+  SimTime latency = 0;  // The least of a connection.
   SimTime jitter = 0;
   SimTime step = 0;  // What a trainer computes between rounds.
   bool slow_reducer = false;

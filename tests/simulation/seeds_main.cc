@@ -43,7 +43,7 @@ int Main(uint64_t first, uint64_t seeds, bool fresh) {
   }
   const auto begin = std::chrono::steady_clock::now();
   std::atomic<uint64_t> next{0};
-  std::mutex mutex;  // Of what follows.
+  std::mutex mutex;  // Guards what follows.
   Coverage total;
   uint64_t failures = 0;
   const auto work = [&] {

@@ -111,9 +111,9 @@ class WorkerProcess {
     bool withdraw = false;
     bool corrupt = false;
     bool abandon = false;
-    SimTime deadline = 0;  // Of the wait, 0 when there is none.
+    SimTime deadline = 0;  // When the wait ends; 0 when there is none.
     uint32_t wait = 0;     // Which wait the deadline belongs to.
-    SimTime patience = 0;  // Of a wait with a deadline that is meant to pass.
+    SimTime patience = 0;  // How long a wait is whose deadline is to pass.
     StagedChunks staged;
     std::map<RoundNumber, VerdictRecord> told;
     std::optional<Prepared> prepared;
@@ -210,7 +210,7 @@ class WorkerProcess {
   std::map<std::string, uint64_t> fetching_;  // Lane: version asked for.
   Checkpoint checkpoint_;
   std::map<std::pair<std::string, uint64_t>, uint64_t> announced_;  // Lane, version: content.
-  uint64_t value_content_ = 0;  // Of the value frame that this Step was given.
+  uint64_t value_content_ = 0;  // In the value frame that this Step was given.
   std::map<std::string, uint64_t> fetched_;
   const ResultFrame* frame_ = nullptr;
   std::vector<client::Action> actions_;

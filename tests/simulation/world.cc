@@ -496,7 +496,7 @@ void World::StrikeCommand(const Fault& fault) {
 void World::Noted(const aggregator::Note& note, Term term) {
   using aggregator::NoteKind;
   if (note.kind == NoteKind::kContributionRejected) {
-    // Whoever is told may lose its connection first; the note stays.
+    // A worker may lose its connection before it hears of it; the note stays.
     if (const auto lane = LaneByName(note.lane)) checker.Rejected(*lane, note.round, note.worker);
   }
   if (note.kind == NoteKind::kContributionWithdrawn &&

@@ -125,7 +125,7 @@ TEST(Genesis, MembersChangeAtOnceBeforeTheFirstRound) {
   TestWorker& b = c.Join("b");
   EXPECT_THAT(b.membership.members, ElementsAre("b"));
   TestWorker& a = c.Join("a");
-  // Who comes later is appended: survivors keep their relative order.
+  // Later workers are appended: survivors keep their relative order.
   EXPECT_THAT(b.membership.members, ElementsAre("b", "a"));
   EXPECT_EQ(a.rank(), 1);
   EXPECT_EQ(b.membership.generation.counter, 2u);

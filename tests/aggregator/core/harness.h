@@ -80,7 +80,7 @@ class TestWorker {
 
   WorkerId id;
   Nonce nonce;
-  uint64_t value;                      // Of every chunk it pushes.
+  uint64_t value;                      // In every chunk that it pushes.
   std::optional<double> squared_norm;  // That it says with a commit.
   RunId run;
   JobName job = kJob;
@@ -238,7 +238,7 @@ class Cluster {
   const Job& job(const JobName& name = kJob) const { return *core->FindJob(name); }
   const Round* round(LaneIndex lane = 0) const;
   size_t Notes(NoteKind kind) const;
-  std::string NoteText(NoteKind kind) const;  // Of the last; empty when there is none.
+  std::string NoteText(NoteKind kind) const;  // The last; empty when there is none.
   template <typename T>
   std::vector<T> Actions() const {
     std::vector<T> found;
@@ -286,7 +286,7 @@ class Cluster {
   SessionId last_session_ = 0;
   std::deque<std::pair<Event, Payload>> queue_;
   bool stepping_ = false;
-  Payload frame_;  // Of the frame that this Step was given.
+  Payload frame_;  // In the frame that this Step was given.
 
   std::map<KeptKey, uint64_t> kept_;
   std::map<std::tuple<RoundKey, Term, uint64_t>, StartAttempt> attempts_;

@@ -23,7 +23,7 @@ TEST(LayoutTest, GrowsInTheMiddleOfARound) {
   for (TensorIndex tensor : {0u, 1u, 2u}) t.b.PushTensor(tensor);
   t.b.Commit();
   t.c.Contribute();
-  // Who had committed did not know it: skipped.
+  // A worker that had committed did not know it: skipped.
   EXPECT_EQ(t.a.lane().delivered[1].at({2, 1}), (Reduced{6, 3}));
   EXPECT_EQ(t.a.verdict().value.layout_version, 3u);
 }

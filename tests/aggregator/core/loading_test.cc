@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Who joins a job that was paused when its round was prepared already: it loads the state of before
-// that round, so the round has no verdict until its trainer has begun.
+// A worker that joins a job which was paused when its round was already prepared: it loads the state
+// of before that round, so the round has no verdict until its trainer has begun.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -181,7 +181,7 @@ TEST(Loading, Fault_A1_AnAggregatorThatComesBackIsToldByTheJoiner) {
   ASSERT_EQ(t.job().state(), JobState::kRunning);
   ASSERT_TRUE(t.round()->adopted());
   t.ExpectHeld();
-  // Nor does it serve what it has not.
+  // It does not serve what it does not have.
   t.Lose("b");
   Loading::Replace(t.b);
   EXPECT_EQ(t.b.donor, "a");

@@ -82,7 +82,7 @@ TEST(Admission, ThePlaceOfAWorkerThatIsGoneIsUsedAgain) {
   EXPECT_EQ(t.job().workers().Find("x9"), 2u);
   t.Round();
   EXPECT_EQ(t.b.lane().delivered[1].at({0, 0}), (Reduced{3, 2}));
-  // Who is back after its place was given away is known no more, and is as good as new.
+  // A worker whose place was given away is not known any more when it returns, as if it was new.
   t["x3"].Connect();
   EXPECT_EQ(t["x3"].role, Role::kJoiner);
   EXPECT_FALSE(t.job().workers().Find("x9").has_value());
@@ -655,7 +655,7 @@ Config TwoJobs() {
   return config;
 }
 
-// Who comes with `job`, and says no more than hello.
+// A worker that comes with `job`, and only says hello.
 TestWorker& Knock(Cluster& t, const std::string& id, const std::string& job) {
   TestWorker& worker = t.Worker(id);
   worker.job = job;

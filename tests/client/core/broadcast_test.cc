@@ -318,7 +318,7 @@ TEST(GetTest, Fault_W18_EndsWithTheIncarnation) {
   worker.Hear(Known(2));
   const Error error{ErrorCode::kEvicted, "everyone who had the state was lost"};
   EXPECT_EQ(worker.Hear(Ended{error}).One<ValueFailed>().error, error);
-  // Who has been no member yet may get what it likes.
+  // A worker that has not been a member yet may get any value.
   EXPECT_FALSE(Getting().Hear(Ended{error}).Has<ValueFailed>());
 }
 

@@ -29,7 +29,7 @@ inline constexpr TensorHandle kA = 0;
 inline constexpr TensorHandle kB = 1;
 inline constexpr TensorHandle kC = 2;
 
-// Of chunk `chunk` of tensor `tensor` in what the aggregator computed, and of what w-0 pushes.
+// The digests of a chunk of a tensor in what the aggregator computed, and of what w-0 pushes.
 inline Digest ResultDigest(TensorIndex tensor, uint32_t chunk) {
   return 1000 * (tensor + 1) + chunk;
 }
