@@ -42,8 +42,9 @@ struct SendAll {
   ToWorker message;
 };
 
-// Tell the worker `error` (as Ended), after what was sent to it before, and close the session and
-// its streams. Frames that are still queued are dropped. No SessionLost follows.
+// Tell the worker `error` (as Ended), after what was sent to it before, and close the session. Its
+// streams are closed by CloseStream. Frames that are still queued are dropped. No SessionLost
+// follows.
 struct EndSession {
   SessionId session = 0;
   Error error;

@@ -11,33 +11,33 @@ Aggregator::Aggregator(Config config, absl::Time start)
     : coordinator_(std::move(config), start), delivery_(coordinator_.config()) {}
 
 void Aggregator::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
+  if (const auto* closed = std::get_if<SessionClosed>(&event)) {
+    return delivery_.CloseSession(closed->session, closed->ended, now, actions);
+  }
+  if (const auto* opened = std::get_if<StreamOpened>(&event)) {
+    const std::optional<SessionId> session = delivery_.SessionOf(opened->token);
+    const std::optional<JobId> job =
+        session.has_value() ? coordinator_.JobOf(*session) : std::nullopt;
+    return delivery_.OpenStream(opened->stream, opened->token, job, actions);
+  }
+  if (const auto* lost = std::get_if<StreamLost>(&event)) {
+    return delivery_.LoseStream(lost->stream, actions);
+  }
+  if (std::holds_alternative<Tick>(event)) {
+    for (const SessionLost& lost : delivery_.TakeSettled(now, actions)) Decide(lost, now, actions);
+    if (coordinator_.NextDeadline() <= now) Decide(event, now, actions);
+    return;
+  }
   if (const auto* opened = std::get_if<SessionOpened>(&event)) {
     delivery_.OpenSession(opened->session, opened->token);
   }
-  if (!std::holds_alternative<Tick>(event)) return Decide(event, now, actions);
-  for (const SessionLost& lost : delivery_.TakeSettled(now, actions)) Decide(lost, now, actions);
-  if (coordinator_.NextDeadline() <= now) Decide(event, now, actions);
+  Decide(event, now, actions);
 }
 
 void Aggregator::Decide(const Event& event, absl::Time now, std::vector<Action>& actions) {
   const size_t first = actions.size();
   coordinator_.Step(event, now, actions);
   delivery_.Route(actions, first);
-}
-
-void Aggregator::CloseSession(SessionId session, std::string ended, absl::Time now,
-                              std::vector<Action>& actions) {
-  delivery_.CloseSession(session, std::move(ended), now, actions);
-}
-
-void Aggregator::OpenStream(StreamId stream, SessionToken token, std::vector<Action>& actions) {
-  const std::optional<SessionId> session = delivery_.SessionOf(token);
-  delivery_.OpenStream(stream, token,
-                       session.has_value() ? coordinator_.JobOf(*session) : std::nullopt, actions);
-}
-
-void Aggregator::LoseStream(StreamId stream, std::vector<Action>& actions) {
-  delivery_.LoseStream(stream, actions);
 }
 
 absl::Time Aggregator::NextDeadline() const {

@@ -3,14 +3,12 @@
 // The whole core of the aggregator: the coordinator decides in terms of sessions, and Delivery
 // names the data streams on which its frames go.
 //
-// Thread contract: a plain value; the methods append actions and have no other effect. `now` does
-// not go back.
+// Thread contract: a plain value; Step has no effect but its output.
 // Failure: see Coordinator and Delivery.
 
 #ifndef BASIN_AGGREGATOR_CORE_AGGREGATOR_H_
 #define BASIN_AGGREGATOR_CORE_AGGREGATOR_H_
 
-#include <string>
 #include <tuple>
 #include <vector>
 
@@ -22,18 +20,13 @@ namespace basin::aggregator {
 
 class Aggregator {
  public:
-  // REQUIRES: as of Coordinator.
+  // REQUIRES: as for Coordinator.
   Aggregator(Config config, absl::Time start);
 
-  // Takes any event but SessionLost, which follows from CloseSession.
+  // Takes one event. Appends what is to be done to `actions`, in order.
+  // REQUIRES: `now` does not go back; the event is not SessionLost, which follows from
+  // SessionClosed.
   void Step(const Event& event, absl::Time now, std::vector<Action>& actions);
-
-  // The session stream has ended; its data streams end on their own. `ended`: as in SessionLost.
-  void CloseSession(SessionId session, std::string ended, absl::Time now,
-                    std::vector<Action>& actions);
-  // A data stream presents `token`. AcceptStream or CloseStream answers it.
-  void OpenStream(StreamId stream, SessionToken token, std::vector<Action>& actions);
-  void LoseStream(StreamId stream, std::vector<Action>& actions);
 
   // When Step(Tick) must be called at the latest; InfiniteFuture when nothing waits.
   absl::Time NextDeadline() const;

@@ -47,7 +47,7 @@ struct Config {
   // to 2^20, so that two which are told the same never rule in one term.
   Term term_step = 1;
 
-  uint32_t max_streams = 64;  // Data streams of a session.
+  uint32_t max_streams = 64;  // Data streams of a session. The engine sets the protocol's limit.
 
   absl::Duration heartbeat = absl::Milliseconds(500);
   absl::Duration lease = absl::Seconds(5);                // For a worker that went silent.

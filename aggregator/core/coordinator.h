@@ -1,6 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The aggregator's decisions, all of them, as one pure state machine: events in, actions out.
+// The decisions of the aggregator, in terms of sessions, as one pure state machine: events in,
+// actions out. Delivery (delivery.h) adds the data streams.
 //
 // Step has no side effect but its output: no clock, I/O, lock, thread, randomness or hash-order
 // dependence, so that the same events at the same times give the same actions, in a server, in a

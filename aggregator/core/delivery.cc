@@ -175,7 +175,6 @@ void Delivery::RoutePublish(Publish& publish) {
     aggregator::Route route =
         Send(publish.sessions,
              ResultId{publish.job, publish.lane, publish.round, publish.ballot, range}, bytes);
-    route.range = range;
     if (route.frame != 0) publish.routes.push_back(std::move(route));
   }
 }
@@ -183,17 +182,19 @@ void Delivery::RoutePublish(Publish& publish) {
 aggregator::Route Delivery::Send(const std::vector<SessionId>& sessions,
                                  const std::optional<ResultId>& result, uint64_t bytes) {
   aggregator::Route route;
+  if (result.has_value()) route.range = result->range;
   Frame frame{result, bytes, 0};
   const FrameId id = last_frame_ + 1;
   for (const SessionId receiver : sessions) {
     const auto found = sessions_.find(receiver);
     if (found == sessions_.end() || found->second.closed) continue;
+    if (result.has_value()) found->second.job = result->job;
     const StreamId stream = Place(found->second, id, frame);
     if (stream != 0) route.streams.push_back(stream);
     if (stream == 0 || result.has_value()) ++frame.receivers;
   }
   if (frame.receivers == 0) return route;
-  frames_.emplace_hint(frames_.end(), id, std::move(frame));
+  frames_.emplace_hint(frames_.end(), id, frame);
   route.frame = last_frame_ = id;
   return route;
 }
@@ -231,6 +232,7 @@ void Delivery::Acknowledge(const ResultsTaken& taken, std::vector<FrameId>& forg
 void Delivery::ForgetRound(JobId job, LaneIndex lane, RoundNumber round, const Ballot* below,
                            std::vector<FrameId>& forgotten) {
   for (auto& [id, session] : sessions_) {
+    if (session.job != job) continue;
     Drop(session, forgotten, [&](const Frame& frame) {
       return frame.result.has_value() && frame.result->job == job && frame.result->lane == lane &&
              frame.result->round == round && (below == nullptr || frame.result->ballot < *below);

@@ -68,6 +68,7 @@ class Delivery {
 
   size_t sessions() const { return sessions_.size(); }
   size_t streams() const { return streams_.size(); }
+  size_t frames() const { return frames_.size(); }  // Those that the runner keeps.
   // Frames of results that were sent again, because a stream was lost. Only counts up.
   uint64_t resent() const { return resent_; }
 
@@ -99,12 +100,15 @@ class Delivery {
   };
   struct Session {
     SessionToken token = 0;
+    std::optional<JobId> job;          // Once a result was sent; a session has one job.
     std::vector<StreamId> streams;     // In the order in which they were opened.
     std::vector<Sent> unacknowledged;  // Frames of results, in the order in which they were sent.
     std::vector<FrameId> waiting;      // For a stream.
     bool closed = false;
     std::string ended;
-    auto Fields() const { return std::tie(token, streams, unacknowledged, waiting, closed, ended); }
+    auto Fields() const {
+      return std::tie(token, job, streams, unacknowledged, waiting, closed, ended);
+    }
   };
   struct Stream {
     SessionId session = 0;

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Everything that can happen to the aggregator's core. Whoever runs the core (engine, simulator,
+// Everything that can happen to the aggregator's core. The runner of the core (engine, simulator,
 // explorer) turns sockets, clocks, disks and commands into these, one at a time.
 //
 // Thread contract: plain values.
@@ -42,9 +42,28 @@ struct MessageReceived {
   ToAggregator message;
 };
 
-// The session and all its data streams are gone. `closed_by_peer`: the other side closed every
+// The session stream has ended; its data streams end on their own. `ended`: why the transport ended
+// it, as a sentence; empty when the other side did.
+struct SessionClosed {
+  SessionId session = 0;
+  std::string ended = {};
+};
+
+// A data stream opened, and presents the token of a session. AcceptStream or CloseStream answers
+// it.
+struct StreamOpened {
+  StreamId stream = 0;
+  SessionToken token = 0;
+};
+
+struct StreamLost {
+  StreamId stream = 0;
+};
+
+// The session and all its data streams are gone. Delivery finds that out, from SessionClosed, for
+// the coordinator. `closed_by_peer`: the other side closed every
 // connection, as a kernel does when a process ends; false for a timeout or a broken network.
-// `ended`: why the transport ended the session, as a sentence; empty when the other side did.
+// `ended`: as in SessionClosed.
 struct SessionLost {
   SessionId session = 0;
   bool closed_by_peer = false;
@@ -145,9 +164,10 @@ struct ResumeJob {
 // Nothing but the passing of time.
 struct Tick {};
 
-using Event = std::variant<Tick, SessionOpened, MessageReceived, SessionLost, FrameReceived,
-                           ValueReceived, ReduceDone, StateSaved, EvictWorker, WorkerExited,
-                           DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob>;
+using Event =
+    std::variant<Tick, SessionOpened, SessionClosed, StreamOpened, StreamLost, MessageReceived,
+                 SessionLost, FrameReceived, ValueReceived, ReduceDone, StateSaved, EvictWorker,
+                 WorkerExited, DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob>;
 
 }  // namespace basin::aggregator
 

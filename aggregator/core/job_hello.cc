@@ -382,7 +382,7 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
     // It may not have heard that it serves its state, or who serves it.
     SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, {}});
   }
-  if (pause_named_) {
+  if (pause_named_ && state_ == JobState::kRunning) {
     const std::string before = std::exchange(reason_, WhyPaused());
     if (reason_ == before) {
       SendTo(scope, slot, HeldUp{0, 0, reason_});

@@ -138,21 +138,6 @@ void Job::EndWrite(const JobScope& scope, Generation generation, const std::stri
   }
 }
 
-namespace {
-
-// ": the reason", or which lane's round had the same one: a deadlock ends a round in each of
-// several lanes, and its reason is long.
-std::string WhyAborted(const std::vector<Lane>& lanes, const VerdictRecord& record) {
-  for (const Lane& lane : lanes) {
-    if (lane.verdicts.empty() || lane.verdicts.back().value.reason != record.value.reason) continue;
-    return absl::StrCat(", for the same reason as round ", lane.verdicts.back().round, " of lane ",
-                        lane.name);
-  }
-  return absl::StrCat(": ", record.value.reason);
-}
-
-}  // namespace
-
 void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next) {
   Lane& lane = lanes_[index];
   const Round& round = *lane.round;
@@ -167,10 +152,9 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   scope.actions.push_back(Note{
       committed ? NoteKind::kRoundCommitted : NoteKind::kRoundAborted, name_, "", lane.name,
       record.round,
-      committed
-          ? absl::StrCat("Round ", record.round, " is COMMITTED over ",
-                         record.value.contributors.size(), " contributors.")
-          : absl::StrCat("Round ", record.round, " is ABORTED", WhyAborted(lanes_, record), ".")});
+      committed ? absl::StrCat("Round ", record.round, " is COMMITTED over ",
+                               record.value.contributors.size(), " contributors.")
+                : absl::StrCat("Round ", record.round, " is ABORTED: ", record.value.reason, ".")});
   if (committed) WatchNorms(scope, lane, record);
   const bool changes = next != membership_;
   const std::optional<WorkerId> donor = changes ? ChooseDonor(next) : std::nullopt;

@@ -55,16 +55,12 @@ Runner::Runner(Config config, RunnerDependencies dependencies, absl::Time start)
 // ---- what happened
 
 void Runner::Step(const Event& event, absl::Time now) {
-  core_.Step(event, now, actions_);
-  CarryOut(now);
-}
-
-void Runner::CarryOut(absl::Time now) {
   now_ = now;
+  actions_.clear();
+  core_.Step(event, now, actions_);
   for (const Action& action : actions_) {
     std::visit([this](const auto& what) { Do(what); }, action);
   }
-  actions_.clear();
 }
 
 void Runner::SessionOpened(SessionId session, absl::Time now) {
@@ -82,13 +78,11 @@ void Runner::MessageReceived(SessionId session, ToAggregator message, uint64_t b
 }
 
 void Runner::SessionClosed(SessionId session, std::string ended, absl::Time now) {
-  core_.CloseSession(session, std::move(ended), now, actions_);
-  CarryOut(now);
+  Step(basin::aggregator::SessionClosed{session, std::move(ended)}, now);
 }
 
 void Runner::StreamOpened(StreamId stream, SessionToken token, absl::Time now) {
-  core_.OpenStream(stream, token, actions_);
-  CarryOut(now);
+  Step(basin::aggregator::StreamOpened{stream, token}, now);
 }
 
 void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now) {
@@ -126,9 +120,8 @@ void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now)
 
 void Runner::StreamClosed(StreamId stream, absl::Time now) {
   streams_.erase(stream);
-  core_.LoseStream(stream, actions_);
+  Step(StreamLost{stream}, now);
   counters_.results_resent = core_.delivery().resent();
-  CarryOut(now);
 }
 
 void Runner::Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Time now) {
@@ -228,7 +221,7 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, const IncomingFrame& f
   return digests;
 }
 
-void Runner::Send(const Route& route, OutgoingFrame frame) {
+void Runner::Send(const Route& route, OutgoingFrame&& frame) {
   if (!route.streams.empty()) dependencies_.transport->Send(route.streams, frame);
   if (std::holds_alternative<ResultFrame>(frame.what)) {
     counters_.result_bytes += route.streams.size() * frame.payload.bytes();
@@ -261,6 +254,7 @@ void Runner::Do(const EndSession& end) {
 
 void Runner::Do(const NameTensors& names) {
   std::vector<NamedTensor>& tensors = tensors_[{names.job, names.lane}];
+  Require(names.first <= tensors.size());
   tensors.erase(tensors.begin() + names.first, tensors.end());
   for (const TensorSpec& spec : names.tensors) {
     tensors.push_back({spec, kernels::TensorKey(spec.name)});

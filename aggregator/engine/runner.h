@@ -4,8 +4,7 @@
 // core's actions out. It knows no thread, lock or clock; the engine calls it from its loop, tests
 // call it step by step.
 //
-// It finds out whose digests a frame's contents give, and holds payloads by reference. It decides
-// nothing.
+// It computes the digests of what arrives, and holds payloads by reference.
 //
 // Thread contract: one thread.
 // Failure: what a peer does wrong closes its connection with a status that says what; an action of
@@ -120,7 +119,6 @@ class Runner {
   }
 
   void Step(const Event& event, absl::Time now);
-  void CarryOut(absl::Time now);
   void Do(const basin::aggregator::Send& send);
   void Do(const SendAll& send);
   void Do(const EndSession& end);
@@ -151,7 +149,7 @@ class Runner {
   // Null: the job has no such tensor.
   const NamedTensor* FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const;
   // Sends a frame on its route, and keeps it where the route says so.
-  void Send(const Route& route, OutgoingFrame frame);
+  void Send(const Route& route, OutgoingFrame&& frame);
   // Chunks [first, first + count) of the frame of this Step, as a frame of their own.
   OutgoingFrame PartOfFrame(uint32_t skip, uint32_t count) const;
 

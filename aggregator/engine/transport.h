@@ -4,8 +4,7 @@
 //
 // A connection is a session stream or a data stream. The engine numbers them (Engine::OpenSession,
 // Engine::OpenStream) and never uses a number twice. After the engine closed a connection, or the
-// transport has told it that one is closed, neither speaks of it again; what the other still says
-// at the same moment is ignored.
+// transport has reported that one is closed, what either says of it has no effect.
 //
 // Thread contract: the engine calls from its loop; the calls must not block and must not call back
 // into the engine before they return.

@@ -68,7 +68,7 @@ void AggregatorProcess::TakeOpen(ConnectionId id, const OpenRequest& request) {
     world_.network.SendDown(id, OpenAccepted{});
     return Step(aggregator::SessionOpened{connection.session, world_.random.Next()});
   }
-  Act([&](auto& actions) { core_.OpenStream(StreamOf(id), request.token, actions); });
+  Step(aggregator::StreamOpened{StreamOf(id), request.token});
 }
 
 void AggregatorProcess::SeesClose(ConnectionId id) {
@@ -77,13 +77,10 @@ void AggregatorProcess::SeesClose(ConnectionId id) {
   connection.aggregator_open = false;
   if (connection.stream == kSessionStream) {
     sessions_.erase(connection.session);
-    Act([&](auto& actions) {
-      core_.CloseSession(connection.session, "", ToAbsl(world_.queue.now()), actions);
-    });
-    return;
+    return Step(aggregator::SessionClosed{connection.session});
   }
   const uint64_t before = core_.delivery().resent();
-  Act([&](auto& actions) { core_.LoseStream(StreamOf(id), actions); });
+  Step(aggregator::StreamLost{StreamOf(id)});
   if (core_.delivery().resent() > before) world_.coverage.Saw(Sight::kResultResent);
 }
 
@@ -248,15 +245,11 @@ void AggregatorProcess::Crash(bool reset) {
 // ---- the core and its actions
 
 void AggregatorProcess::Step(const aggregator::Event& event) {
-  Act([&](auto& actions) { core_.Step(event, ToAbsl(world_.queue.now()), actions); });
-}
-
-void AggregatorProcess::Act(absl::FunctionRef<void(std::vector<aggregator::Action>&)> act) {
   if (world_.checker.failed()) return;
   ++world_.coverage.steps;
   actions_.clear();
   verdicts_in_step_ = 0;
-  act(actions_);
+  core_.Step(event, ToAbsl(world_.queue.now()), actions_);
   if (actions_.empty()) {
     ScheduleTimer();
     return;
@@ -278,6 +271,11 @@ void AggregatorProcess::Act(absl::FunctionRef<void(std::vector<aggregator::Actio
         absl::StrCat(name(), " holds ", held, " bytes (", parked_bytes_, " parked, ", result_bytes_,
                      " of results, ", accumulator, " accumulating), and its budget is ",
                      core().config().memory_bytes, "."));
+  }
+  if (alive_ && kept_.size() != core_.delivery().frames()) {
+    world_.checker.Fail(Invariant::kBoundedBytes,
+                        absl::StrCat(name(), " keeps ", kept_.size(), " frames, and ",
+                                     core_.delivery().frames(), " may still be asked of it."));
   }
   actions_ = std::move(actions);
   ScheduleTimer();
@@ -421,6 +419,21 @@ uint64_t AggregatorProcess::BytesOf(const RoundStore& store, uint64_t places) {
   return bytes;
 }
 
+void AggregatorProcess::Do(aggregator::NameTensors& names) {
+  uint32_t& count = tensors_[{names.job, names.lane}];
+  if (names.first > count) {
+    world_.checker.Fail(Invariant::kContract,
+                        absl::StrCat(name(), " was given tensors from index ", names.first,
+                                     " of a lane that has ", count, "."));
+  }
+  count = names.first + static_cast<uint32_t>(names.tensors.size());
+}
+
+void AggregatorProcess::Do(aggregator::EndJob& end) {
+  const auto first = tensors_.lower_bound({end.job, 0});
+  tensors_.erase(first, tensors_.lower_bound({end.job + 1, 0}));
+}
+
 void AggregatorProcess::Do(aggregator::KeepChunks& keep) {
   if (frame_ == nullptr || frame_->kind != aggregator::FrameKind::kContribution ||
       frame_->round != keep.round || frame_->lane != keep.lane ||
@@ -521,6 +534,13 @@ void AggregatorProcess::Do(aggregator::Reduce& reduce) {
         Invariant::kContract,
         absl::StrCat(name(), " was asked to reduce chunks of ballot ", ToString(reduce.ballot),
                      " in attempt ", ToString(store.ballot), ", or twice."));
+    return;
+  }
+  const auto tensors = tensors_.find({reduce.job, reduce.lane});
+  if (tensors == tensors_.end() || reduce.range.tensor >= tensors->second) {
+    world_.checker.Fail(
+        Invariant::kContract,
+        absl::StrCat(name(), " was asked to reduce a tensor that it was not given."));
     return;
   }
   if (reduce.divisor != DivisorOf(store, reduce.skipped.size())) {

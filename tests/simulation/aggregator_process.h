@@ -1,9 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // One life of the aggregator: the real core, delivery included, and around it what an engine does
-// for it. Bytes are
-// stand-ins (payload.h), so that a round of any size costs little; but they are kept, reduced,
-// published, resent and freed exactly as the core says, and what is held is counted.
+// for it. Bytes are stand-ins (payload.h), so that a round of any size costs little; but they are
+// kept, reduced, sent and freed exactly as the core says, and what is held is counted.
 //
 // Thread contract: one run, one thread.
 
@@ -17,10 +16,10 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <variant>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "aggregator/core/aggregator.h"
 #include "tests/simulation/checker.h"
 #include "tests/simulation/network.h"
@@ -86,8 +85,6 @@ class AggregatorProcess {
   using RoundKey = std::tuple<aggregator::JobId, LaneIndex, RoundNumber>;
 
   void Step(const aggregator::Event& event);
-  // Lets the core act, and does what it says.
-  void Act(absl::FunctionRef<void(std::vector<aggregator::Action>&)> act);
   void Execute(aggregator::Action& action);
   void Check(const std::vector<aggregator::Action>& actions);
   void ScheduleTimer();
@@ -95,8 +92,8 @@ class AggregatorProcess {
   void Do(aggregator::Send& send);
   void Do(aggregator::SendAll& send);
   void Do(aggregator::EndSession& end);
-  void Do(aggregator::NameTensors&) {}
-  void Do(aggregator::EndJob&) {}
+  void Do(aggregator::NameTensors& names);
+  void Do(aggregator::EndJob& end);
   void Do(aggregator::KeepChunks& keep);
   void Do(aggregator::DiscardChunks& discard);
   void Do(aggregator::StartAttempt& start);
@@ -139,6 +136,7 @@ class AggregatorProcess {
   std::map<aggregator::SessionId, ConnectionId> sessions_;  // Those whose stream is open.
   aggregator::SessionId next_session_ = 0;
   std::map<aggregator::FrameId, Frame> kept_;
+  std::map<std::pair<aggregator::JobId, LaneIndex>, uint32_t> tensors_;  // How many there are.
   std::map<RoundKey, RoundStore> rounds_;
   std::vector<Reduction> reductions_;
   uint32_t reducing_ = 0;

@@ -382,28 +382,32 @@ class Client:
         value.
         """
         self.check_member("broadcast()")
+        seconds("timeout", timeout)
+        end = None if timeout is None else time.monotonic() + timeout
         taken = _take(name, array)
         received = np.array(taken.array, order="C", copy=True)
         spec = TensorSpec(name, _abi.U8, (received.nbytes,))
+        version = self.next_version(name, timeout)
+        left = None if end is None else max(0.0, end - time.monotonic())
         self.broadcast_memory(
-            name, [(spec, received.ctypes.data, received.nbytes)], root_rank, timeout
+            name, version, [(spec, received.ctypes.data, received.nbytes)], root_rank, left
         )
         return taken.give(received)
 
     def broadcast_memory(
         self,
         name: str,
+        version: int,
         tensors: Sequence[tuple[TensorSpec, int, int]],
         root_rank: int,
         timeout: float | None,
     ) -> None:
-        """Broadcasts tensors in place, each given by address and bytes."""
-        seconds("timeout", timeout)
+        """Broadcasts tensors in place, each given by address and bytes, as the version that
+        next_version() returned. Waits `timeout` seconds for the root's values."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         root = whole_number(root_rank)
         if root is None:
             raise InvalidArgument(f"root_rank cannot be {root_rank!r}. Use a rank, for example 0.")
-        version = self._next_version(name, timeout)
         place = self.worker.place()
         if root >= place.world_size:
             raise InvalidArgument(
@@ -586,10 +590,10 @@ class Client:
             )
         self._in_flight.clear()
 
-    def _next_version(self, name: str, timeout: float | None) -> int:
-        """Returns the version of the next value, on which all members agree, including late
-        joiners. This round also ensures that all members have the previous value before it is
-        replaced."""
+    def next_version(self, name: str, timeout: float | None) -> int:
+        """Returns the version of the next value to broadcast, on which all members agree, including
+        late joiners. This round also ensures that all members have the previous value before it is
+        replaced. Waits `timeout` seconds for the others; None: forever."""
         version = self._open_versions.pop(name, None)
         if version is not None:
             return version

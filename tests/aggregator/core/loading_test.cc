@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A worker that joins a job which was paused when its round was already prepared: it loads the state
+// A worker joins a job that was paused when its round was already prepared: it loads the state
 // of before that round, so the round has no verdict until its trainer has begun.
 
 #include <gmock/gmock.h>

@@ -420,6 +420,7 @@ def _broadcast(name: str, named: list[tuple[str, torch.Tensor]], root_rank: int)
             staged.append((key, data, data.contiguous()))
     here.client.broadcast_memory(
         name,
+        here.client.next_version(name, None),  # Workers may start minutes apart.
         [
             (_value_spec(f"{name}/{key}", memory), memory.data_ptr(), tensors.bytes_of(memory))
             for key, _, memory in staged
