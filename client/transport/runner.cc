@@ -39,15 +39,13 @@ void Runner::SessionUp(uint64_t connection, absl::Time now) {
   if (connection == session_connection_) Step(client::SessionUp{}, now);
 }
 
-void Runner::SessionDown(uint64_t connection, const absl::Status& why, absl::Time now) {
+void Runner::SessionDown(uint64_t connection, const std::string& why, absl::Time now) {
   if (connection != session_connection_) return;
   const bool welcomed = core_.session().phase() == SessionPhase::kWelcomed;
   CloseConnections();
-  Step(
-      client::SessionDown{absl::StrCat(
-          welcomed ? "The session ended (" : "The session cannot be opened (",
-          absl::StatusCodeToString(why.code()), "): ", absl::StripSuffix(why.message(), "."), ".")},
-      now);
+  Step(client::SessionDown{absl::StrCat(
+           welcomed ? "The session ended " : "The session cannot be opened ", why)},
+       now);
 }
 
 void Runner::MessageReceived(uint64_t connection, ToWorker message, uint64_t bytes,
@@ -105,9 +103,9 @@ void Runner::OpenDue(absl::Time now) {
       });
     }
     void OnDown(const absl::Status& why) override {
-      post_([id = connection_, why](Runner& runner, absl::Time at) {
-        runner.SessionDown(id, why, at);
-      });
+      post_([id = connection_, text = absl::StrCat("(", absl::StatusCodeToString(why.code()), "): ",
+                                                   absl::StripSuffix(why.message(), "."), ".")](
+                Runner& runner, absl::Time at) { runner.SessionDown(id, text, at); });
     }
 
    private:

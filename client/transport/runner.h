@@ -87,7 +87,8 @@ class Runner {
 
   // ---- events. REQUIRES: `now` does not decrease, here and below.
   void SessionUp(uint64_t connection, absl::Time now);
-  void SessionDown(uint64_t connection, const absl::Status& why, absl::Time now);
+  // `why`: the code in brackets and a sentence.
+  void SessionDown(uint64_t connection, const std::string& why, absl::Time now);
   void MessageReceived(uint64_t connection, ToWorker message, uint64_t bytes, absl::Time now);
   void StreamUp(uint64_t connection, uint32_t stream, absl::Time now);
   void StreamDown(uint64_t connection, uint32_t stream, const std::string& why, absl::Time now);
