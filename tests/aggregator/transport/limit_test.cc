@@ -168,6 +168,8 @@ TEST(TransportLimit, Fault_S6_WhatMessagesBecomeIsChargedAndGivenBack) {
   ServerOptions options;
   options.expanding_bytes = 20 * kMiB;
   Loopback loopback(options);
+  // One for all streams: gRPC could give the next one the connection that it closes with the last.
+  const auto channel = loopback.Channel();
   // With 10,000 tensors, about five megabytes of memory.
   Register large{"lane", LaneKind::kGradient, {}};
   for (int i = 0; i < 10000; ++i) {
@@ -178,11 +180,11 @@ TEST(TransportLimit, Fault_S6_WhatMessagesBecomeIsChargedAndGivenBack) {
     stream.Write(Encoded(large));
   };
   for (int i = 0; i < 20; ++i) {
-    RawStream stream(loopback.Channel(), kSessionMethod);
+    RawStream stream(channel, kSessionMethod);
     say_hello(stream);
     // Its welcome and its layout: the engine has dealt with both.
-    ASSERT_TRUE(stream.Read().has_value());
-    ASSERT_TRUE(stream.Read().has_value());
+    ASSERT_TRUE(stream.Read().has_value()) << stream.AwaitEnd();
+    ASSERT_TRUE(stream.Read().has_value()) << stream.AwaitEnd();
     loopback.Look<int>(
         [](const Runner&) { return 0; });  // And with the messages that it received after them.
   }
@@ -191,7 +193,7 @@ TEST(TransportLimit, Fault_S6_WhatMessagesBecomeIsChargedAndGivenBack) {
   while (large.tensors.size() < 60000) {
     large.tensors.push_back({absl::StrCat("tensor ", large.tensors.size()), DType::kF32, {1, 1}});
   }
-  RawStream stream(loopback.Channel(), kSessionMethod);
+  RawStream stream(channel, kSessionMethod);
   say_hello(stream);
   const absl::Status end = stream.AwaitEnd();
   EXPECT_EQ(end.code(), StatusCode::kResourceExhausted) << end;
