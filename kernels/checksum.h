@@ -63,7 +63,7 @@ class Xxh3State {
 class Checksum : public Xxh3State {
  public:
   void Update(const void* data, size_t size);
-  uint64_t value() const;  // Of all bytes since the construction or the last Reset().
+  uint64_t value() const;  // For all bytes since the construction or the last Reset().
 };
 
 // A 128-bit value; see above. Zero is the digest of nothing.

@@ -12,11 +12,6 @@ namespace {
 
 constexpr absl::Duration kSettle = absl::Milliseconds(10);
 
-bool Covers(const ChunkRange& outer, const ChunkRange& inner) {
-  return outer.tensor == inner.tensor && inner.first >= outer.first &&
-         inner.first + inner.count <= outer.first + outer.count;
-}
-
 void Append(std::vector<FrameId> forgotten, std::vector<Action>& actions) {
   if (!forgotten.empty()) actions.push_back(ForgetFrames{std::move(forgotten)});
 }
@@ -164,7 +159,7 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
   Append(std::move(forgotten), actions);
 }
 
-// In frames of at most the usual size.
+// Cuts the result into frames of at most the usual size.
 void Delivery::RoutePublish(Publish& publish) {
   for (uint32_t done = 0; done < publish.range.count; done += frame_chunks_) {
     ChunkRange range = publish.range;

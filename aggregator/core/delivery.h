@@ -38,6 +38,12 @@
 
 namespace basin::aggregator {
 
+// Whether `outer` has all chunks of `inner`.
+inline bool Covers(const ChunkRange& outer, const ChunkRange& inner) {
+  return outer.tensor == inner.tensor && inner.first >= outer.first &&
+         inner.first + inner.count <= outer.first + outer.count;
+}
+
 class Delivery {
  public:
   explicit Delivery(const Config& config);

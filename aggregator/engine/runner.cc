@@ -17,11 +17,6 @@ void Require(bool condition) {
   if (!condition) std::abort();
 }
 
-bool Covers(const ChunkRange& outer, const ChunkRange& inner) {
-  return outer.tensor == inner.tensor && inner.first >= outer.first &&
-         inner.first + inner.count <= outer.first + outer.count;
-}
-
 struct FrameRange {
   uint32_t first = 0;
   uint32_t count = 0;

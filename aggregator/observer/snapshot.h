@@ -37,7 +37,7 @@ struct ResultSnapshot {
   Counts effective_batch;
   bool overflow = false;
   std::optional<double> norm;                                // Absent if there is none.
-  std::vector<std::pair<std::string, double>> tensor_norms;  // Of the first tensors.
+  std::vector<std::pair<std::string, double>> tensor_norms;  // The norms of the first tensors.
   std::optional<NonFinite> nonfinite;
   std::string nonfinite_tensor;  // Its name.
 };

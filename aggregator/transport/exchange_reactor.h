@@ -39,7 +39,7 @@ class ExchangeReactor : public StreamReactor {
   void Count(const absl::Status& why) override;
 
   Registry& registry_;
-  uint64_t sequence_ = 0;  // Of the last sent frame; for the sending thread only.
+  uint64_t sequence_ = 0;  // The last sent frame; for the sending thread only.
   // For the receiving thread only; Over comes after it.
   FrameReader reader_;
   std::optional<StreamId> stream_;  // Once it has presented a token.

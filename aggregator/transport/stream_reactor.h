@@ -146,7 +146,7 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
   bool introduced_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t introduction_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Of an incomplete first message.
+  uint64_t introduction_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // An incomplete first one.
   uint64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t held_messages_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);

@@ -13,6 +13,7 @@
 namespace basin::simulation {
 namespace {
 
+using aggregator::Covers;
 using aggregator::NoteKind;
 
 constexpr uint64_t BitOf(NoteKind kind) { return uint64_t{1} << static_cast<uint32_t>(kind); }
@@ -23,11 +24,6 @@ constexpr uint64_t kEndsSession =
     BitOf(NoteKind::kWorkerSuperseded) | BitOf(NoteKind::kWorkerLeft) |
     BitOf(NoteKind::kWorkerReconnected) | BitOf(NoteKind::kJobRefused) |
     BitOf(NoteKind::kJobEnded) | BitOf(NoteKind::kSteppedDown);
-
-bool Covers(const ChunkRange& outer, const ChunkRange& inner) {
-  return outer.tensor == inner.tensor && inner.first >= outer.first &&
-         inner.first + inner.count <= outer.first + outer.count;
-}
 
 // Data streams have the numbers of their connections, and none is 0.
 aggregator::StreamId StreamOf(ConnectionId connection) {

@@ -180,7 +180,7 @@ class Client:
         self._in_flight: dict[str, Handle[Any]] = {}
         # By name: the number of broadcasts.
         self._versions: dict[str, int] = {}
-        # Of the broadcasts that have timed out after their version had been agreed on.
+        # By name: the agreed version of a broadcast that timed out after that.
         self._open_versions: dict[str, int] = {}
         # How many rounds this worker had begun when it last took part in a broadcast.
         self._last_broadcast: int | None = None

@@ -305,7 +305,7 @@ TEST_F(RoundStoreTest, ANewBallotFreesResultsAndVoidsReductions) {
   EXPECT_EQ(store_.result_bytes(), kChunkBytes);
   store_.Start(Attempt(2));
   EXPECT_EQ(store_.result_bytes(), 0u);
-  store_.Hold(*second);  // Of the previous attempt.
+  store_.Hold(*second);  // It belongs to the previous attempt.
   EXPECT_EQ(store_.result_bytes(), 0u);
   EXPECT_EQ(store_.TakeInputs(ReduceOf(1, 0, 1)), nullptr);
   EXPECT_FALSE(store_.Release({1, 1}, {0, 0, 1}));

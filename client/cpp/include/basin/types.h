@@ -140,7 +140,7 @@ struct RoundInfo {
   std::vector<Contributor> contributors;  // In byte order of their ids.
   std::uint64_t divisor = 0;              // The divisor of an average.
   std::uint64_t weights = 0;              // The sum over the contributors.
-  std::optional<double> squared_norm;     // Of the result; absent for integers.
+  std::optional<double> squared_norm;     // The result's; absent for integers.
   bool overflow = false;
   std::optional<NonFinite> nonfinite;
   std::uint64_t chain = 0;  // Equal on all workers that have the same history.
