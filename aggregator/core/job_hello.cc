@@ -78,6 +78,10 @@ void Job::TakeHello(const JobScope& scope, SessionId session, const Hello& hello
       if (state_ == JobState::kRunning) voided_ = formed_;
       EnterRecovery(
           scope, absl::StrCat("worker ", hello.worker, " remembers a run that was started as new"));
+    } else if (IsPastState(hello)) {
+      EnterRecovery(scope, absl::StrCat("worker ", hello.worker,
+                                        " has a verdict from another aggregator, and can no longer "
+                                        "serve the state of before it"));
     }
   }
   if (state_ == JobState::kRecovering || state_ == JobState::kHalted) {
@@ -206,6 +210,26 @@ bool Job::CheckSettings(const JobScope& scope, SessionId session, const Hello& h
   return false;
 }
 
+// Whether the worker was sent the verdict of the very value that recovery has adopted and prepared
+// again.
+bool Job::HasVerdictOf(const Lane& lane, const LaneHistory& history) const {
+  return history.last_verdict == lane.next && lane.round.has_value() &&
+         lane.round->phase() == RoundPhase::kPrepared &&
+         ExtendChain(lane.chain, lane.next, lane.round->value()) == history.chain;
+}
+
+// Whether members that load the state of before the open round would wait for it without end,
+// because this worker, which is past that round, is to serve it.
+bool Job::IsPastState(const Hello& hello) const {
+  if (!SomebodyLacksState()) return false;
+  return std::any_of(hello.lanes.begin(), hello.lanes.end(), [&](const LaneHistory& history) {
+    return std::any_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+      return lane.kind == LaneKind::kGradient && lane.name == history.name &&
+             HasVerdictOf(lane, history);
+    });
+  });
+}
+
 bool Job::CheckLineage(const JobScope& scope, SessionId session, const Hello& hello) {
   if (!HasHistory(hello)) return true;
   for (const LaneHistory& history : hello.lanes) {
@@ -214,12 +238,7 @@ bool Job::CheckLineage(const JobScope& scope, SessionId session, const Hello& he
                                    [&](const Lane& l) { return l.name == history.name; });
     const bool ahead = lane == lanes_.end() || history.last_verdict >= lane->next;
     if (!ahead && lane->Agrees(history.last_verdict, history.chain)) continue;
-    // It was told the verdict of the very value that recovery has adopted and prepared again.
-    const bool adopted =
-        ahead && lane != lanes_.end() && history.last_verdict == lane->next &&
-        lane->round.has_value() && lane->round->phase() == RoundPhase::kPrepared &&
-        ExtendChain(lane->chain, lane->next, lane->round->value()) == history.chain;
-    if (adopted) continue;
+    if (lane != lanes_.end() && HasVerdictOf(*lane, history)) continue;
     Refuse(scope, session, hello.worker, ErrorCode::kLineageConflict,
            absl::StrCat("Job ", name_, ", lane ", history.name, ": worker ", hello.worker,
                         " holds a verdict of round ", history.last_verdict,

@@ -193,6 +193,32 @@ TEST(Loading, Fault_A1_AnAggregatorThatComesBackIsToldByTheJoiner) {
   EXPECT_EQ(t.c.lane().last, 1u);
 }
 
+// Another aggregator has sent the holder the verdict of the round before which c is to load.
+TEST(Loading, Fault_A5_AHolderThatIsPastTheRoundEndsTheLoading) {
+  Loading t;
+  t.Crash(5000);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
+  t.ExpectHeld();
+  t.a.Cut();
+  const StagedValue staged = *t.a.lane().staged;
+  const uint64_t chain = ExtendChain(t.a.lane().chain, staged.round, staged.value);
+  const VerdictRecord told{staged.round, staged.ballot,  staged.value_ballot,
+                           staged.value, t.a.membership, chain};
+  t.a.Take(Verdict{t.a.lane().index, told, std::nullopt});
+  t.a.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  ASSERT_TRUE(t.c.ended.has_value());
+  EXPECT_THAT(t.c.ended->text, HasSubstr("worker a has a verdict from another aggregator"));
+  t.b.Connect();
+  t.c.Connect();
+  EXPECT_EQ(t.c.role, Role::kJoiner);
+  EXPECT_EQ(t.b.verdict().chain, chain);
+  t.c.Ready();
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Contribute();
+  EXPECT_EQ(t.a.lane().last, 2u);
+  EXPECT_EQ(t.c.lane().last, 2u);
+}
+
 TEST(Loading, Fault_A1_AMajorityWithoutTheStateDoesNotGoOn) {
   Cluster t(Settings(1, 3, 1));
   TestWorker& a = t.Join("a");
