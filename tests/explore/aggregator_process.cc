@@ -3,41 +3,12 @@
 #include "tests/explore/aggregator_process.h"
 
 #include <algorithm>
-#include <type_traits>
+#include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
+#include "proto/vocabulary/overloaded.h"
 
 namespace basin::explore {
-namespace {
-
-template <typename K, typename V>
-V* Find(std::vector<std::pair<K, V>>& entries, const K& key) {
-  for (auto& [known, value] : entries) {
-    if (known == key) return &value;
-  }
-  return nullptr;
-}
-
-template <typename K, typename V>
-void Put(std::vector<std::pair<K, V>>& entries, const K& key, V value) {
-  if (V* known = Find(entries, key)) {
-    *known = std::move(value);
-    return;
-  }
-  const auto before = [](const auto& entry, const K& k) { return entry.first < k; };
-  entries.emplace(std::lower_bound(entries.begin(), entries.end(), key, before), key,
-                  std::move(value));
-}
-
-template <typename V, typename Matches>
-void EraseIf(std::vector<V>& values, Matches matches) {
-  values.erase(std::remove_if(values.begin(), values.end(), matches), values.end());
-}
-
-bool IsTheChunk(const ChunkRange& range) { return range == ChunkRange{0, 0, 1}; }
-
-}  // namespace
 
 void AggregatorProcess::Open(aggregator::SessionId session) {
   Step(aggregator::SessionOpened{session, session}, nullptr);
@@ -55,9 +26,9 @@ void AggregatorProcess::Take(aggregator::SessionId session, const Item& item) {
                                  frame.round,
                                  frame.ballot,
                                  frame.range,
-                                 kChunkBytes,
-                                 {DigestOf(frame.chunk)}},
-       &frame.chunk);
+                                 frame.bytes,
+                                 {DigestOf(frame.chunks[0])}},
+       &frame);
 }
 
 void AggregatorProcess::Lose(aggregator::SessionId session) {
@@ -69,17 +40,9 @@ void AggregatorProcess::Evict(const WorkerId& worker) {
 }
 
 void AggregatorProcess::FinishReduction() {
-  const Reduction done = reductions_.front();
+  const Shell::Reduction done = reductions_.front();
   reductions_.erase(reductions_.begin());
-  Put(results_, {done.lane, done.round, done.ballot}, done.result);
-  aggregator::ReduceDone event;
-  event.lane = done.lane;
-  event.round = done.round;
-  event.ballot = done.ballot;
-  event.range = done.range;
-  event.digests.assign(1, DigestOf(done.result));
-  event.facts.squared_norms.assign(1, aggregator::ChunkNorm{});
-  Step(event, nullptr);
+  Step(shell_.Finish(done), nullptr);
 }
 
 bool AggregatorProcess::WindowRuns() const {
@@ -102,7 +65,7 @@ void AggregatorProcess::PassStartTimeout() {
   Step(aggregator::Tick{}, nullptr);
 }
 
-void AggregatorProcess::Step(const aggregator::Event& event, const Chunk* chunk) {
+void AggregatorProcess::Step(const aggregator::Event& event, const PushFrame* arrived) {
   wrong_.clear();
   outputs_.clear();
   std::vector<aggregator::Action> actions;
@@ -110,128 +73,72 @@ void AggregatorProcess::Step(const aggregator::Event& event, const Chunk* chunk)
   // When the core next wants to wake depends on what it last looked at; a tick makes it look at
   // all.
   core_.Step(aggregator::Tick{}, now_, actions);
-  for (aggregator::Action& action : actions) Do(action, chunk);
+  for (aggregator::Action& action : actions) Do(action, arrived);
+  const auto dead = [this](const Shell::Reduction& one) { return !shell_.IsLive(one); };
+  reductions_.erase(std::remove_if(reductions_.begin(), reductions_.end(), dead),
+                    reductions_.end());
 }
 
-void AggregatorProcess::Do(aggregator::Action& action, const Chunk* chunk) {
+void AggregatorProcess::Check(const absl::Status& status) {
+  if (!status.ok()) wrong_ = std::string(status.message());
+}
+
+void AggregatorProcess::Do(aggregator::Action& action, const PushFrame* arrived) {
+  using Kind = AggregatorOutput::Kind;
+  const auto unexpected = [this](const auto&) {
+    wrong_ = "it asks for something that no explored world leads to";
+  };
   std::visit(
-      [&](auto& what) {
-        using T = std::decay_t<decltype(what)>;
-        if constexpr (std::is_same_v<T, aggregator::Send>) {
-          outputs_.push_back(
-              {AggregatorOutput::Kind::kMessage, what.session, Item(std::move(what.message))});
-        } else if constexpr (std::is_same_v<T, aggregator::SendAll>) {
-          for (const aggregator::SessionId session : what.sessions) {
-            outputs_.push_back({AggregatorOutput::Kind::kMessage, session, Item(what.message)});
-          }
-        } else if constexpr (std::is_same_v<T, aggregator::EndSession>) {
-          outputs_.push_back({AggregatorOutput::Kind::kEnd, what.session,
-                              Item(ToWorker(Ended{std::move(what.error)}))});
-        } else if constexpr (std::is_same_v<T, aggregator::KeepChunks>) {
-          if (chunk == nullptr || !IsTheChunk(what.range)) {
-            wrong_ = "it keeps chunks of a frame that it was not given";
-            return;
-          }
-          Put(kept_, {what.lane, what.round, what.contributor}, *chunk);
-        } else if constexpr (std::is_same_v<T, aggregator::DiscardChunks>) {
-          EraseIf(kept_, [&](const auto& entry) {
-            return entry.first == ContributionKey{what.lane, what.round, what.contributor};
-          });
-        } else if constexpr (std::is_same_v<T, aggregator::StartAttempt>) {
-          StartAttempt(what);
-        } else if constexpr (std::is_same_v<T, aggregator::Reduce>) {
-          Reduce(what);
-        } else if constexpr (std::is_same_v<T, aggregator::Publish>) {
-          Publish(what);
-        } else if constexpr (std::is_same_v<T, aggregator::ReleaseResult>) {
-          EraseIf(results_, [&](const auto& entry) {
-            return entry.first == ResultKey{what.lane, what.round, what.ballot};
-          });
-        } else if constexpr (std::is_same_v<T, aggregator::RelayResult>) {
-          for (const aggregator::SessionId session : what.sessions) {
-            SendFrame(session, {what.lane, what.round, what.ballot, what.range, *chunk});
-          }
-        } else if constexpr (std::is_same_v<T, aggregator::EndRound>) {
-          EndRound(what);
-        } else if constexpr (std::is_same_v<T, aggregator::Note> ||
-                             std::is_same_v<T, aggregator::NameTensors> ||
-                             std::is_same_v<T, aggregator::EndJob> ||
-                             std::is_same_v<T, aggregator::ResultsTaken> ||
-                             std::is_same_v<T, aggregator::Drained>) {
+      Overloaded{
+          [&](aggregator::Send& send) {
+            outputs_.push_back({Kind::kMessage, send.session, Item(std::move(send.message))});
+          },
+          [&](const aggregator::SendAll& send) {
+            for (const aggregator::SessionId session : send.sessions) {
+              outputs_.push_back({Kind::kMessage, session, Item(send.message)});
+            }
+          },
+          [&](aggregator::EndSession& end) {
+            outputs_.push_back(
+                {Kind::kEnd, end.session, Item(ToWorker(Ended{std::move(end.error)}))});
+          },
+          [&](const aggregator::KeepChunks& keep) { Check(shell_.Do(keep, arrived)); },
+          [&](const aggregator::Reduce& reduce) {
+            absl::StatusOr<Shell::Reduction> reduction = shell_.Do(reduce);
+            Check(reduction.status());
+            if (reduction.ok()) reductions_.push_back(*std::move(reduction));
+          },
+          [&](const aggregator::Publish& publish) {
+            SendResult(publish.sessions, shell_.ResultOf(publish, publish.range));
+          },
+          [&](const aggregator::RelayResult& relay) {
+            SendResult(relay.sessions, shell_.ResultOf(relay, arrived));
+          },
           // Nothing that a worker sees.
-        } else {
-          wrong_ = "it asks for something that no explored world leads to";
-        }
+          [](const aggregator::Note&) {},
+          [](const aggregator::ResultsTaken&) {},
+          [](const aggregator::Drained&) {},
+          // No values are broadcast, nothing is written down, and streams are not lost alone.
+          [&](const aggregator::RelayValue& relay) { unexpected(relay); },
+          [&](const aggregator::SendValue& send) { unexpected(send); },
+          [&](const aggregator::DropValue& drop) { unexpected(drop); },
+          [&](const aggregator::SaveState& save) { unexpected(save); },
+          [&](const aggregator::AcceptStream& accept) { unexpected(accept); },
+          [&](const aggregator::CloseStream& close) { unexpected(close); },
+          [&](const aggregator::SendFrame& send) { unexpected(send); },
+          [&](const aggregator::ForgetFrames& forget) { unexpected(forget); },
+          [&](const auto& other) { Check(shell_.Do(other)); },
       },
       action);
 }
 
-// What was reduced in earlier attempts is of no use any more.
-void AggregatorProcess::StartAttempt(const aggregator::StartAttempt& start) {
-  EraseIf(results_, [&](const auto& entry) {
-    const auto& [lane, round, ballot] = entry.first;
-    return lane == start.lane && round == start.round && !(ballot == start.ballot);
-  });
-  EraseIf(reductions_, [&](const Reduction& reduction) {
-    return reduction.lane == start.lane && reduction.round == start.round &&
-           !(reduction.ballot == start.ballot);
-  });
-  Put(attempts_, {start.lane, start.round}, Attempt{start.ballot, start.contributors});
-}
-
-void AggregatorProcess::Reduce(const aggregator::Reduce& reduce) {
-  const Attempt* attempt = Find(attempts_, RoundKey{reduce.lane, reduce.round});
-  if (attempt == nullptr || !(attempt->ballot == reduce.ballot) || !IsTheChunk(reduce.range)) {
-    wrong_ = "it reduces at a ballot that it has not started";
-    return;
+void AggregatorProcess::SendResult(const std::vector<aggregator::SessionId>& sessions,
+                                   const absl::StatusOr<ResultFrame>& frame) {
+  Check(frame.status());
+  if (!frame.ok()) return;
+  for (const aggregator::SessionId session : sessions) {
+    outputs_.push_back({AggregatorOutput::Kind::kFrame, session, Item(*frame)});
   }
-  Reduction reduction{reduce.lane, reduce.round, reduce.ballot, reduce.range, {}};
-  for (uint32_t i = 0; i < attempt->contributors.size(); ++i) {
-    if (std::count(reduce.skipped.begin(), reduce.skipped.end(), i) > 0) continue;
-    const ContributionKey key{reduce.lane, reduce.round, attempt->contributors[i].incarnation};
-    const Chunk* kept = Find(kept_, key);
-    if (kept == nullptr) {
-      wrong_ = absl::StrCat("it reduces bytes of worker ", attempt->contributors[i].worker,
-                            " that are not held");
-      return;
-    }
-    reduction.result.mask += kept->mask;
-    reduction.result.content += kept->content;
-  }
-  for (const Contributor& contributor : attempt->contributors) {
-    EraseIf(kept_, [&](const auto& entry) {
-      return entry.first == ContributionKey{reduce.lane, reduce.round, contributor.incarnation};
-    });
-  }
-  reductions_.push_back(reduction);
-}
-
-void AggregatorProcess::Publish(const aggregator::Publish& publish) {
-  const Chunk* result = Find(results_, ResultKey{publish.lane, publish.round, publish.ballot});
-  if (result == nullptr || !IsTheChunk(publish.range)) {
-    wrong_ = "it publishes a result that is not held";
-    return;
-  }
-  for (const aggregator::SessionId session : publish.sessions) {
-    SendFrame(session, {publish.lane, publish.round, publish.ballot, publish.range, *result});
-  }
-}
-
-void AggregatorProcess::EndRound(const aggregator::EndRound& end) {
-  const RoundKey round{end.lane, end.round};
-  const auto of_round = [&](const auto& key) {
-    return std::get<0>(key) == end.lane && std::get<1>(key) == end.round;
-  };
-  EraseIf(kept_, [&](const auto& entry) { return of_round(entry.first); });
-  EraseIf(results_, [&](const auto& entry) { return of_round(entry.first); });
-  EraseIf(attempts_, [&](const auto& entry) { return entry.first == round; });
-  EraseIf(reductions_, [&](const Reduction& reduction) {
-    return reduction.lane == end.lane && reduction.round == end.round;
-  });
-}
-
-void AggregatorProcess::SendFrame(aggregator::SessionId session, ResultFrame frame) {
-  outputs_.push_back({AggregatorOutput::Kind::kFrame, session, Item(std::move(frame))});
 }
 
 }  // namespace basin::explore

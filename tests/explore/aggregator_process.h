@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of the aggregator in an explored world: the core, and a shell that holds what stands
-// for bytes and does what the core's actions say. What a real runner would take for a broken core
-// (a reduction of bytes that are not held, say) is reported in `wrong`.
+// One life of the aggregator in an explored world: the core, and the shell that holds what stands
+// for bytes. What a real runner would take for a broken core (a reduction of bytes that are not
+// held, say) is reported in `wrong`.
 //
 // Thread contract: a plain value.
 
@@ -60,44 +60,22 @@ class AggregatorProcess {
   // What is wrong with the last step; empty when nothing is.
   const std::string& wrong() const { return wrong_; }
 
-  auto Fields() const {
-    return std::tie(core_.config().term, core_, now_, kept_, attempts_, results_, reductions_);
-  }
+  auto Fields() const { return std::tie(core_.config().term, core_, now_, shell_, reductions_); }
 
  private:
-  using RoundKey = std::pair<LaneIndex, RoundNumber>;
-  using ContributionKey = std::tuple<LaneIndex, RoundNumber, Incarnation>;
-  using ResultKey = std::tuple<LaneIndex, RoundNumber, Ballot>;
-  struct Attempt {
-    Ballot ballot;
-    std::vector<Contributor> contributors;
-    auto Fields() const { return std::tie(ballot, contributors); }
-  };
-  struct Reduction {
-    LaneIndex lane = 0;
-    RoundNumber round = 0;
-    Ballot ballot;
-    ChunkRange range;
-    Chunk result;
-    auto Fields() const { return std::tie(lane, round, ballot, range, result); }
-  };
+  using Shell = shell::AggregatorShell<Sums>;
 
-  void Step(const aggregator::Event& event, const Chunk* chunk);
-  void Do(aggregator::Action& action, const Chunk* chunk);
-  void StartAttempt(const aggregator::StartAttempt& start);
-  void Reduce(const aggregator::Reduce& reduce);
-  void Publish(const aggregator::Publish& publish);
-  void EndRound(const aggregator::EndRound& end);
-  void SendFrame(aggregator::SessionId session, ResultFrame frame);
+  void Step(const aggregator::Event& event, const PushFrame* arrived);
+  void Do(aggregator::Action& action, const PushFrame* arrived);
+  void Check(const absl::Status& status);
+  void SendResult(const std::vector<aggregator::SessionId>& sessions,
+                  const absl::StatusOr<ResultFrame>& frame);
 
   aggregator::Coordinator core_;
   absl::Time started_;
   absl::Time now_;
-  // Ordered by key; vectors, because there are few and they are copied often.
-  std::vector<std::pair<ContributionKey, Chunk>> kept_;
-  std::vector<std::pair<RoundKey, Attempt>> attempts_;
-  std::vector<std::pair<ResultKey, Chunk>> results_;
-  std::vector<Reduction> reductions_;
+  Shell shell_;
+  std::vector<Shell::Reduction> reductions_;  // Under way, the oldest first.
   std::vector<AggregatorOutput> outputs_;
   std::string wrong_;
 };

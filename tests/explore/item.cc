@@ -132,11 +132,11 @@ struct Words {
   std::string operator()(const ToWorker& m) const { return std::visit(*this, m); }
   std::string operator()(const PushFrame& m) const {
     return absl::StrCat(m.kind == aggregator::FrameKind::kSupply ? "supply" : "contribution",
-                        " frame round ", m.round, " (", DescribeMask(m.chunk.mask), ")");
+                        " frame round ", m.round, " (", DescribeMask(m.chunks[0].mask), ")");
   }
   std::string operator()(const ResultFrame& m) const {
     return absl::StrCat("result frame round ", m.round, " of ", ToString(m.ballot), " (",
-                        DescribeMask(m.chunk.mask), ")");
+                        DescribeMask(m.chunks[0].mask), ")");
   }
 };
 

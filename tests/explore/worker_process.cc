@@ -60,8 +60,8 @@ void WorkerProcess::Take(const Item& item) {
     const ResultFrame& frame = std::get<ResultFrame>(item);
     Step(
         client::ResultReceived{
-            frame.lane, frame.round, frame.ballot, frame.range, {DigestOf(frame.chunk)}},
-        &frame.chunk);
+            frame.lane, frame.round, frame.ballot, frame.range, {DigestOf(frame.chunks[0])}},
+        &frame);
   }
 }
 
@@ -111,12 +111,12 @@ void WorkerProcess::Call(const client::Event& event) {
   Step(event, nullptr);
 }
 
-void WorkerProcess::Step(const client::Event& event, const Chunk* chunk) {
+void WorkerProcess::Step(const client::Event& event, const ResultFrame* arrived) {
   std::vector<client::Action> actions;
   client_.Step(event, kNow, actions);
   bool opens = false;
   for (const client::Action& action : actions) {
-    Do(action, chunk);
+    Do(action, arrived);
     opens |= std::holds_alternative<client::OpenStream>(action);
   }
   if (loads_ && client_.lanes()[0].undelivered().has_value()) {
@@ -135,7 +135,7 @@ void WorkerProcess::Wrong(std::string what) {
   if (wrong_.empty()) wrong_ = std::move(what);
 }
 
-void WorkerProcess::Do(const client::Action& action, const Chunk* chunk) {
+void WorkerProcess::Do(const client::Action& action, const ResultFrame* arrived) {
   using Kind = WorkerOutput::Kind;
   std::visit(
       [&](const auto& what) {
@@ -150,18 +150,26 @@ void WorkerProcess::Do(const client::Action& action, const Chunk* chunk) {
           outputs_.push_back({Kind::kOpenStream, {}});
         } else if constexpr (std::is_same_v<T, client::SendContribution>) {
           outputs_.push_back(
-              {Kind::kFrame,
-               Item(PushFrame{aggregator::FrameKind::kContribution, what.lane_index, what.round,
-                              Ballot{}, what.range, ContributionOf(worker_, life_, what.round)})});
+              {Kind::kFrame, Item(PushFrame{aggregator::FrameKind::kContribution,
+                                            what.lane_index,
+                                            what.round,
+                                            Ballot{},
+                                            what.range,
+                                            kChunkBytes,
+                                            {ContributionOf(worker_, life_, what.round)}})});
         } else if constexpr (std::is_same_v<T, client::SendSupply>) {
           if (staged_round_ != what.round) Wrong("it supplies result bytes that it does not hold");
-          outputs_.push_back(
-              {Kind::kFrame, Item(PushFrame{aggregator::FrameKind::kSupply, what.lane_index,
-                                            what.round, what.ballot, what.range, staged_})});
+          outputs_.push_back({Kind::kFrame, Item(PushFrame{aggregator::FrameKind::kSupply,
+                                                           what.lane_index,
+                                                           what.round,
+                                                           what.ballot,
+                                                           what.range,
+                                                           kChunkBytes,
+                                                           {staged_}})});
         } else if constexpr (std::is_same_v<T, client::KeepResult>) {
-          if (chunk == nullptr) return Wrong("it keeps result bytes that it was not given");
+          if (arrived == nullptr) return Wrong("it keeps result bytes that it was not given");
           staged_round_ = what.round;
-          staged_ = *chunk;
+          staged_ = arrived->chunks[0];
         } else if constexpr (std::is_same_v<T, client::Deliver>) {
           Deliver(what.record);
         } else if constexpr (std::is_same_v<T, client::FailRound>) {

@@ -88,9 +88,9 @@ class WorkerProcess {
   }
 
  private:
-  void Step(const client::Event& event, const Chunk* chunk);
+  void Step(const client::Event& event, const ResultFrame* arrived);
   void Call(const client::Event& event);
-  void Do(const client::Action& action, const Chunk* chunk);
+  void Do(const client::Action& action, const ResultFrame* arrived);
   void Deliver(const VerdictRecord& record);
   void Fail(const client::FailRound& fail);
   void TakePlace(const client::MembershipNow& place);

@@ -3,7 +3,9 @@
 #include "tests/simulation/aggregator_process.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/memory.h"
@@ -13,7 +15,6 @@
 namespace basin::simulation {
 namespace {
 
-using aggregator::Covers;
 using aggregator::NoteKind;
 
 constexpr uint64_t BitOf(NoteKind kind) { return uint64_t{1} << static_cast<uint32_t>(kind); }
@@ -180,34 +181,8 @@ void AggregatorProcess::Timer() {
 void AggregatorProcess::Reduced(uint32_t number) {
   Reduction& reduction = reductions_[number];
   reduction.done = true;
-  const aggregator::Reduce& what = reduction.what;
-  aggregator::ReduceDone event;
-  event.job = what.job;
-  event.lane = what.lane;
-  event.round = what.round;
-  event.ballot = what.ballot;
-  event.range = what.range;
-  for (const Chunk& chunk : reduction.chunks) event.digests.push_back(DigestOf(chunk));
-  const RoundKey key{what.job, what.lane, what.round};
-  const auto it = rounds_.find(key);
-  if (it != rounds_.end() && it->second.ballot == what.ballot) {
-    RoundStore& store = it->second;
-    const uint64_t places = PlacesOf(what.range);
-    for (Parked& parked : store.parked) {
-      parked_bytes_ -= BytesOf(store, parked.reducing & places);
-      parked.present &= ~(parked.reducing & places);
-      parked.reducing &= ~places;
-    }
-    for (uint32_t i = 0; i < what.range.count; ++i) {
-      store.values[PlaceOf(what.range.tensor, what.range.first + i)] = reduction.chunks[i];
-    }
-    store.results |= places;
-    result_bytes_ += BytesOf(store, places);
-    --reducing_;
-  } else {
-    world_.coverage.Saw(Sight::kStaleReduction);
-  }
-  Step(event);
+  if (!shell_.IsLive(reduction.what)) world_.coverage.Saw(Sight::kStaleReduction);
+  Step(shell_.Finish(reduction.what));
 }
 
 void AggregatorProcess::Saved(uint32_t number) {
@@ -258,19 +233,22 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
     world_.trace.Fold(action.index());
     Execute(action);
   }
-  const uint64_t accumulator =
-      reducing_ > 0 ? aggregator::kWidening * core().config().frame_bytes : 0;
+  const bool reducing =
+      std::any_of(reductions_.begin(), reductions_.end(), [this](const Reduction& reduction) {
+        return !reduction.done && shell_.IsLive(reduction.what);
+      });
+  const uint64_t accumulator = reducing ? aggregator::kWidening * core().config().frame_bytes : 0;
   const uint64_t held = held_bytes() + accumulator;
   if (held > core().config().memory_bytes) {
     world_.checker.Fail(
         Invariant::kBoundedBytes,
-        absl::StrCat(name(), " holds ", held, " bytes (", parked_bytes_, " parked, ", result_bytes_,
-                     " of results, ", accumulator, " accumulating), and its budget is ",
-                     core().config().memory_bytes, "."));
+        absl::StrCat(name(), " holds ", held, " bytes (", shell_.parked_bytes(), " parked, ",
+                     shell_.result_bytes(), " of results, ", accumulator,
+                     " accumulating), and its budget is ", core().config().memory_bytes, "."));
   }
-  if (alive_ && kept_.size() != core_.delivery().frames()) {
+  if (alive_ && shell_.frames() != core_.delivery().frames()) {
     world_.checker.Fail(Invariant::kBoundedBytes,
-                        absl::StrCat(name(), " keeps ", kept_.size(), " frames, and ",
+                        absl::StrCat(name(), " keeps ", shell_.frames(), " frames, and ",
                                      core_.delivery().frames(), " may still be asked of it."));
   }
   actions_ = std::move(actions);
@@ -409,214 +387,68 @@ void AggregatorProcess::Do(aggregator::EndSession& end) {
   sessions_.erase(it);
 }
 
-uint64_t AggregatorProcess::BytesOf(const RoundStore& store, uint64_t places) {
-  uint64_t bytes = 0;
-  for (; places != 0; places &= places - 1) bytes += store.sizes[__builtin_ctzll(places)];
-  return bytes;
-}
-
-void AggregatorProcess::Do(aggregator::NameTensors& names) {
-  uint32_t& count = tensors_[{names.job, names.lane}];
-  if (names.first > count) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat(name(), " was given tensors from index ", names.first,
-                                     " of a lane that has ", count, "."));
-  }
-  count = names.first + static_cast<uint32_t>(names.tensors.size());
-}
-
-void AggregatorProcess::Do(aggregator::EndJob& end) {
-  const auto first = tensors_.lower_bound({end.job, 0});
-  tensors_.erase(first, tensors_.lower_bound({end.job + 1, 0}));
-}
-
-void AggregatorProcess::Do(aggregator::KeepChunks& keep) {
-  if (frame_ == nullptr || frame_->kind != aggregator::FrameKind::kContribution ||
-      frame_->round != keep.round || frame_->lane != keep.lane ||
-      !Covers(frame_->range, keep.range)) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat(name(), " was asked to keep chunks that did not arrive."));
-    return;
-  }
-  const RoundKey key{keep.job, keep.lane, keep.round};
-  RoundStore& store = rounds_[key];
-  auto parked = std::find_if(store.parked.begin(), store.parked.end(),
-                             [&](const Parked& p) { return p.contributor == keep.contributor; });
-  if (parked == store.parked.end()) {
-    store.parked.emplace_back();
-    parked = std::prev(store.parked.end());
-    parked->contributor = keep.contributor;
-  }
-  const uint64_t places = PlacesOf(keep.range);
-  if ((parked->present & places) != 0) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat(name(), " was asked to keep chunks that it already has."));
-    return;
-  }
-  for (uint32_t i = 0; i < keep.range.count; ++i) {
-    const uint32_t place = PlaceOf(keep.range.tensor, keep.range.first + i);
-    const uint32_t in_frame = keep.range.first + i - frame_->range.first;
-    parked->chunks[place] = frame_->chunks[in_frame];
-    // All chunks of a frame are whole but, at most, the last.
-    store.sizes[place] =
-        static_cast<uint32_t>(std::min(kChunkBytes, frame_->bytes - in_frame * kChunkBytes));
-  }
-  parked->present |= places;
-  parked_bytes_ += BytesOf(store, places);
-}
-
-void AggregatorProcess::Do(aggregator::DiscardChunks& discard) {
-  const RoundKey key{discard.job, discard.lane, discard.round};
-  RoundStore& store = rounds_[key];
-  for (Parked& parked : store.parked) {
-    if (!(parked.contributor == discard.contributor)) continue;
-    for (const ChunkRange& range : discard.ranges) {
-      const uint64_t places = PlacesOf(range);
-      if ((parked.present & places) != places || (parked.reducing & places) != 0) {
-        world_.checker.Fail(Invariant::kContract,
-                            absl::StrCat(name(), " was asked to discard chunks that it lacks."));
-        return;
-      }
-      parked.present &= ~places;
-      parked_bytes_ -= BytesOf(store, places);
-    }
-    return;
-  }
+void AggregatorProcess::Require(const absl::Status& status) {
+  if (status.ok()) return;
   world_.checker.Fail(Invariant::kContract,
-                      absl::StrCat(name(), " was asked to discard a contribution that it lacks."));
-}
-
-void AggregatorProcess::Do(aggregator::StartAttempt& start) {
-  const RoundKey key{start.job, start.lane, start.round};
-  RoundStore& store = rounds_[key];
-  if (start.ballot < store.ballot) {
-    world_.checker.Fail(Invariant::kOneVerdict,
-                        absl::StrCat(name(), " went back to ballot ", ToString(start.ballot), "."));
-  }
-  if (!(store.ballot == start.ballot)) {
-    // Reductions of the attempt before are cancelled, and its results are of no use.
-    for (Parked& parked : store.parked) {
-      parked_bytes_ -= BytesOf(store, parked.reducing);
-      parked.present &= ~parked.reducing;
-      parked.reducing = 0;
-    }
-    for (Reduction& reduction : reductions_) {
-      const aggregator::Reduce& what = reduction.what;
-      if (reduction.done || RoundKey{what.job, what.lane, what.round} != key) continue;
-      if (what.ballot == store.ballot) --reducing_;
-    }
-    result_bytes_ -= BytesOf(store, store.results);
-    store.results = 0;
-  }
-  store.ballot = start.ballot;
-  store.spec = start.spec;
-  store.contributors = std::move(start.contributors);
-}
-
-uint64_t AggregatorProcess::DivisorOf(const RoundStore& store, size_t skipped) const {
-  if (store.spec.op != ReduceOp::kAverage) return 1;
-  const bool present = store.spec.denominator == Denominator::kPresent;
-  return store.contributors.size() - (present ? skipped : 0);
+                      absl::StrCat(name(), " breaks the contract: ", status.message(), "."));
 }
 
 void AggregatorProcess::Do(aggregator::Reduce& reduce) {
   world_.Notice(Trigger::kReduce, kNobody, index_);
   if (!alive_) return;
-  const RoundKey key{reduce.job, reduce.lane, reduce.round};
-  RoundStore& store = rounds_[key];
-  const uint64_t places = PlacesOf(reduce.range);
-  if (!(store.ballot == reduce.ballot) || (store.results & places) != 0) {
-    world_.checker.Fail(
-        Invariant::kContract,
-        absl::StrCat(name(), " was asked to reduce chunks of ballot ", ToString(reduce.ballot),
-                     " in attempt ", ToString(store.ballot), ", or twice."));
-    return;
-  }
-  const auto tensors = tensors_.find({reduce.job, reduce.lane});
-  if (tensors == tensors_.end() || reduce.range.tensor >= tensors->second) {
-    world_.checker.Fail(
-        Invariant::kContract,
-        absl::StrCat(name(), " was asked to reduce a tensor that it was not given."));
-    return;
-  }
-  if (reduce.divisor != DivisorOf(store, reduce.skipped.size())) {
-    world_.checker.Fail(Invariant::kOneSet,
-                        absl::StrCat(name(), " was asked to divide by ", reduce.divisor, " for ",
-                                     store.contributors.size(), " contributors of which ",
-                                     reduce.skipped.size(), " skip."));
-    return;
-  }
-  Reduction reduction;
-  reduction.chunks.resize(reduce.range.count);
-  size_t skip = 0;
-  for (uint32_t position = 0; position < store.contributors.size(); ++position) {
-    if (skip < reduce.skipped.size() && reduce.skipped[skip] == position) {
-      ++skip;
-      continue;
-    }
-    const Contributor& contributor = store.contributors[position];
-    const auto parked =
-        std::find_if(store.parked.begin(), store.parked.end(),
-                     [&](const Parked& p) { return p.contributor == contributor.incarnation; });
-    if (parked == store.parked.end() || (parked->present & places) != places ||
-        (parked->reducing & places) != 0) {
-      world_.checker.Fail(Invariant::kContract,
-                          absl::StrCat(name(), " was asked to reduce chunks of ",
-                                       contributor.worker, " that it lacks."));
+  if (const auto* attempt = shell_.AttemptOf(reduce.job, reduce.lane, reduce.round)) {
+    const bool present = attempt->spec.denominator == Denominator::kPresent;
+    const size_t counted = attempt->contributors.size() - (present ? reduce.skipped.size() : 0);
+    if (reduce.divisor != (attempt->spec.op == ReduceOp::kAverage ? counted : 1)) {
+      world_.checker.Fail(Invariant::kOneSet,
+                          absl::StrCat(name(), " was asked to divide by ", reduce.divisor, " for ",
+                                       attempt->contributors.size(), " contributors of which ",
+                                       reduce.skipped.size(), " skip."));
       return;
     }
-    parked->reducing |= places;
-    const uint64_t times = world_.PlantedNow(PlantedBug::kCountTwice) ? 2
-                           : world_.PlantedNow(PlantedBug::kLeaveOut) ? 0
-                                                                      : 1;
-    const uint64_t other = world_.PlantedNow(PlantedBug::kStaleBytes) ? 1 : 0;
-    for (uint32_t i = 0; i < reduce.range.count; ++i) {
-      const Chunk& chunk = parked->chunks[PlaceOf(reduce.range.tensor, reduce.range.first + i)];
-      reduction.chunks[i].mask += times * chunk.mask;
-      reduction.chunks[i].content += times * chunk.content + other;
-    }
   }
-  reduction.what = std::move(reduce);
+  absl::StatusOr<Shell::Reduction> reduction = shell_.Do(reduce);
+  if (!reduction.ok()) return Require(reduction.status());
+  PlantIn(*reduction);
   const uint32_t number = static_cast<uint32_t>(reductions_.size());
-  reductions_.push_back(std::move(reduction));
-  ++reducing_;
+  reductions_.push_back({*std::move(reduction)});
   const SimTime delay = world_.scenario.slow_reducer ? world_.random.Between(1, 30) * kMillisecond
                                                      : world_.random.Between(20, 400);
   world_.queue.After(delay, Happening::kReduced, index_, number);
 }
 
-void AggregatorProcess::Do(aggregator::Publish& publish) {
-  const RoundKey key{publish.job, publish.lane, publish.round};
-  const auto it = rounds_.find(key);
-  const uint64_t places = PlacesOf(publish.range);
-  if (it == rounds_.end() || (it->second.results & places) != places ||
-      !(it->second.ballot == publish.ballot)) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat(name(), " was asked to publish a result that it lacks."));
-    return;
+void AggregatorProcess::PlantIn(Shell::Reduction& reduction) {
+  const uint64_t times = world_.PlantedNow(PlantedBug::kCountTwice) ? 2
+                         : world_.PlantedNow(PlantedBug::kLeaveOut) ? 0
+                                                                    : 1;
+  const uint64_t other = world_.PlantedNow(PlantedBug::kStaleBytes) ? 1 : 0;
+  for (Chunk& chunk : reduction.result) {
+    chunk.mask *= times;
+    chunk.content = times * chunk.content + other;
   }
+}
+
+void AggregatorProcess::Do(aggregator::Publish& publish) {
   for (const aggregator::Route& route : publish.routes) {
-    ResultFrame frame{publish.lane, publish.round, publish.ballot, route.range, {}};
-    for (uint32_t i = 0; i < frame.range.count; ++i) {
-      frame.chunks.push_back(it->second.values[PlaceOf(frame.range.tensor, frame.range.first + i)]);
-    }
-    Send(route, std::move(frame));
+    Send(route, shell_.ResultOf(publish, route.range));
     if (!alive_) return;
   }
 }
 
-void AggregatorProcess::Send(const aggregator::Route& route, Frame frame) {
+template <typename Frame>
+void AggregatorProcess::Send(const aggregator::Route& route, const absl::StatusOr<Frame>& frame) {
+  if (!frame.ok()) return Require(frame.status());
   for (const aggregator::StreamId stream : route.streams) {
-    if (std::holds_alternative<ResultFrame>(frame)) {
+    if (std::is_same_v<Frame, ResultFrame>) {
       world_.Notice(Trigger::kResult, world_.network[ConnectionOf(stream)].worker, index_);
     }
     if (!alive_) return;
-    SendOn(stream, frame);
+    SendOn(stream, *frame);
   }
-  if (route.frame != 0) kept_.emplace(route.frame, std::move(frame));
+  if (route.frame != 0) shell_.Keep(route.frame, *frame);
 }
 
-void AggregatorProcess::SendOn(aggregator::StreamId stream, const Frame& frame) {
+void AggregatorProcess::SendOn(aggregator::StreamId stream, const Shell::KeptFrame& frame) {
   const ConnectionId connection = ConnectionOf(stream);
   if (const auto* result = std::get_if<ResultFrame>(&frame)) {
     world_.Narrate(Detail::kAll, name(), [&] {
@@ -638,89 +470,31 @@ void AggregatorProcess::Do(aggregator::CloseStream& close) {
 }
 
 void AggregatorProcess::Do(aggregator::SendFrame& send) {
-  const auto kept = kept_.find(send.frame);
-  if (kept == kept_.end()) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat(name(), " was asked to send a frame that it does not keep."));
-    return;
-  }
-  SendOn(send.stream, kept->second);
-}
-
-void AggregatorProcess::Do(aggregator::ForgetFrames& forget) {
-  for (const aggregator::FrameId frame : forget.frames) kept_.erase(frame);
+  const absl::StatusOr<const Shell::KeptFrame*> kept = shell_.FrameOf(send);
+  if (!kept.ok()) return Require(kept.status());
+  SendOn(send.stream, **kept);
 }
 
 void AggregatorProcess::Do(aggregator::ReleaseResult& release) {
-  if (world_.PlantedNow(PlantedBug::kForgetToFree)) return;
-  const RoundKey key{release.job, release.lane, release.round};
-  const auto it = rounds_.find(key);
-  const uint64_t places = PlacesOf(release.range);
-  if (it == rounds_.end() || (it->second.results & places) != places) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat(name(), " was asked to free a result that it lacks."));
-    return;
-  }
-  result_bytes_ -= BytesOf(it->second, places);
-  it->second.results &= ~places;
+  if (!world_.PlantedNow(PlantedBug::kForgetToFree)) Require(shell_.Do(release));
 }
 
 void AggregatorProcess::Do(aggregator::RelayResult& relay) {
-  if (frame_ == nullptr || frame_->kind != aggregator::FrameKind::kSupply ||
-      !Covers(frame_->range, relay.range)) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat(name(), " was asked to relay a result that did not arrive."));
-    return;
-  }
-  ResultFrame frame{relay.lane, relay.round, relay.ballot, relay.range, {}};
-  for (uint32_t i = 0; i < relay.range.count; ++i) {
-    frame.chunks.push_back(frame_->chunks[relay.range.first + i - frame_->range.first]);
-  }
-  Send(relay.route, std::move(frame));
+  Send(relay.route, shell_.ResultOf(relay, frame_));
 }
 
 void AggregatorProcess::Do(aggregator::EndRound& end) {
-  const RoundKey key{end.job, end.lane, end.round};
-  const auto it = rounds_.find(key);
-  if (it == rounds_.end() || world_.PlantedNow(PlantedBug::kForgetToFree)) return;
-  for (const Parked& parked : it->second.parked) {
-    parked_bytes_ -= BytesOf(it->second, parked.present);
-  }
-  result_bytes_ -= BytesOf(it->second, it->second.results);
-  for (Reduction& reduction : reductions_) {
-    const aggregator::Reduce& what = reduction.what;
-    if (reduction.done || RoundKey{what.job, what.lane, what.round} != key) continue;
-    if (what.ballot == it->second.ballot) --reducing_;
-  }
-  rounds_.erase(it);
+  if (!world_.PlantedNow(PlantedBug::kForgetToFree)) Require(shell_.Do(end));
 }
 
 void AggregatorProcess::Do(aggregator::RelayValue& relay) {
-  if (value_frame_ == nullptr) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat(name(), " was asked to relay a value that did not arrive."));
-    return;
-  }
-  if (relay.cache) {
-    cache_[{relay.key.lane, relay.key.tensor, relay.key.version}] = value_frame_->content;
-  }
-  ValueFrame frame{relay.key, relay.first, relay.count, value_frame_->content};
-  Send(relay.route, std::move(frame));
+  const absl::Status status = shell_.Do(relay, value_frame_);
+  if (!status.ok()) return Require(status);
+  Send(relay.route, absl::StatusOr<ValueFrame>(
+                        ValueFrame{relay.key, relay.first, relay.count, value_frame_->content}));
 }
 
-void AggregatorProcess::Do(aggregator::SendValue& send) {
-  const auto cached = cache_.find({send.key.lane, send.key.tensor, send.key.version});
-  if (cached == cache_.end()) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat(name(), " was asked to send a value that it lacks."));
-    return;
-  }
-  Send(send.route, ValueFrame{send.key, send.first, send.count, cached->second});
-}
-
-void AggregatorProcess::Do(aggregator::DropValue& drop) {
-  cache_.erase({drop.key.lane, drop.key.tensor, drop.key.version});
-}
+void AggregatorProcess::Do(aggregator::SendValue& send) { Send(send.route, shell_.ValueOf(send)); }
 
 void AggregatorProcess::Do(aggregator::SaveState& save) {
   const uint32_t number = static_cast<uint32_t>(saves_.size());

@@ -1,25 +1,22 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of the aggregator: the real core, delivery included, and around it what an engine does
-// for it. Bytes are stand-ins (payload.h), so that a round of any size costs little; but they are
-// kept, reduced, sent and freed exactly as the core says, and what is held is counted.
+// One life of the aggregator: the real core, delivery included, the shell that holds what stands
+// for bytes, and the connections. What is held is counted.
 //
 // Thread contract: one run, one thread.
 
 #ifndef BASIN_TESTS_SIMULATION_AGGREGATOR_PROCESS_H_
 #define BASIN_TESTS_SIMULATION_AGGREGATOR_PROCESS_H_
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "aggregator/core/aggregator.h"
 #include "tests/simulation/checker.h"
 #include "tests/simulation/network.h"
@@ -50,7 +47,7 @@ class AggregatorProcess {
   std::string name() const;
   const aggregator::Coordinator& core() const { return core_.coordinator(); }
   const aggregator::Job* job() const;
-  uint64_t held_bytes() const { return parked_bytes_ + result_bytes_; }
+  uint64_t held_bytes() const { return shell_.parked_bytes() + shell_.result_bytes(); }
   // What it waits for, for a report.
   std::string Explain() const;
 
@@ -61,28 +58,11 @@ class AggregatorProcess {
   // What it was told in its recovery.
   Knowledge Recovered() const;
   void ForgetUnlisted();
-  using Frame = std::variant<ResultFrame, ValueFrame>;
-  struct Parked {
-    Incarnation contributor;
-    uint64_t present = 0;
-    uint64_t reducing = 0;  // Those in `present` that a reduction uses now.
-    std::array<Chunk, kMaxChunks> chunks;
-  };
-  struct RoundStore {
-    Ballot ballot;
-    std::vector<Contributor> contributors;
-    RoundSpec spec;
-    std::vector<Parked> parked;
-    uint64_t results = 0;
-    std::array<Chunk, kMaxChunks> values;
-    std::array<uint32_t, kMaxChunks> sizes = {};  // Bytes of what was kept.
-  };
+  using Shell = shell::AggregatorShell<Sums>;
   struct Reduction {
-    aggregator::Reduce what;
-    Chunks chunks;
+    Shell::Reduction what;
     bool done = false;
   };
-  using RoundKey = std::tuple<aggregator::JobId, LaneIndex, RoundNumber>;
 
   void Step(const aggregator::Event& event);
   void Execute(aggregator::Action& action);
@@ -92,11 +72,11 @@ class AggregatorProcess {
   void Do(aggregator::Send& send);
   void Do(aggregator::SendAll& send);
   void Do(aggregator::EndSession& end);
-  void Do(aggregator::NameTensors& names);
-  void Do(aggregator::EndJob& end);
-  void Do(aggregator::KeepChunks& keep);
-  void Do(aggregator::DiscardChunks& discard);
-  void Do(aggregator::StartAttempt& start);
+  void Do(aggregator::NameTensors& names) { Require(shell_.Do(names)); }
+  void Do(aggregator::EndJob& end) { Require(shell_.Do(end)); }
+  void Do(aggregator::KeepChunks& keep) { Require(shell_.Do(keep, frame_)); }
+  void Do(aggregator::DiscardChunks& discard) { Require(shell_.Do(discard)); }
+  void Do(aggregator::StartAttempt& start) { Require(shell_.Do(start)); }
   void Do(aggregator::Reduce& reduce);
   void Do(aggregator::Publish& publish);
   void Do(aggregator::ReleaseResult& release);
@@ -105,11 +85,11 @@ class AggregatorProcess {
   void Do(aggregator::EndRound& end);
   void Do(aggregator::RelayValue& relay);
   void Do(aggregator::SendValue& send);
-  void Do(aggregator::DropValue& drop);
+  void Do(aggregator::DropValue& drop) { Require(shell_.Do(drop)); }
   void Do(aggregator::AcceptStream& accept);
   void Do(aggregator::CloseStream& close);
   void Do(aggregator::SendFrame& send);
-  void Do(aggregator::ForgetFrames& forget);
+  void Do(aggregator::ForgetFrames& forget) { shell_.Do(forget); }
   void Do(aggregator::SaveState& save);
   void Do(aggregator::Note& note);
   void Do(aggregator::Drained&);
@@ -119,10 +99,12 @@ class AggregatorProcess {
   void TakePush(ConnectionId connection, const PushFrame& frame);
   void TakeValue(ConnectionId connection, const ValueFrame& frame);
   // Sends a frame on its route, and keeps it where the route says so.
-  void Send(const aggregator::Route& route, Frame frame);
-  void SendOn(aggregator::StreamId stream, const Frame& frame);
-  static uint64_t BytesOf(const RoundStore& store, uint64_t places);
-  uint64_t DivisorOf(const RoundStore& store, size_t skipped) const;
+  template <typename Frame>
+  void Send(const aggregator::Route& route, const absl::StatusOr<Frame>& frame);
+  void SendOn(aggregator::StreamId stream, const Shell::KeptFrame& frame);
+  // What is wrong breaks the contract between a core and its runner.
+  void Require(const absl::Status& status);
+  void PlantIn(Shell::Reduction& reduction);
   std::optional<uint32_t> ModelOf(LaneIndex lane) const;
 
   World& world_;
@@ -135,15 +117,9 @@ class AggregatorProcess {
 
   std::map<aggregator::SessionId, ConnectionId> sessions_;  // Those whose stream is open.
   aggregator::SessionId next_session_ = 0;
-  std::map<aggregator::FrameId, Frame> kept_;
-  std::map<std::pair<aggregator::JobId, LaneIndex>, uint32_t> tensors_;  // How many there are.
-  std::map<RoundKey, RoundStore> rounds_;
+  Shell shell_;
   std::vector<Reduction> reductions_;
-  uint32_t reducing_ = 0;
   std::vector<aggregator::SaveState> saves_;
-  std::map<std::tuple<std::string, std::string, uint64_t>, uint64_t> cache_;
-  uint64_t parked_bytes_ = 0;
-  uint64_t result_bytes_ = 0;
   // What those know who took part in its last recovery, by worker; and what it knew before, if it
   // recovered because that was lost.
   std::map<WorkerId, Knowledge> heard_;

@@ -111,10 +111,10 @@ TEST(Attempt, AReductionOfAnOlderAttemptIsIgnored) {
   t.b.Contribute();
   t.c.Begin();
   t.c.PushTensor(0);
-  const std::vector<ReduceDone> old = std::exchange(t.reduces_done, {});
+  const std::vector<Shell::Reduction> old = std::exchange(t.reductions, {});
   ASSERT_EQ(old.size(), 1u);
   t.Lose("c");
-  t.Step(old[0]);
+  t.Finish(old[0]);
   EXPECT_EQ(t.a.lane().results.size(), 0u);
   t.reduces = true;
   t.FinishReduces();

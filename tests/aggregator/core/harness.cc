@@ -5,13 +5,10 @@
 #include <algorithm>
 
 #include "proto/vocabulary/counted.h"
+#include "proto/vocabulary/overloaded.h"
 
 namespace basin::aggregator {
 namespace {
-
-std::tuple<JobId, LaneIndex, RoundNumber> Key(JobId job, LaneIndex lane, RoundNumber round) {
-  return {job, lane, round};
-}
 
 std::vector<Chunk> ChunksOf(const ChunkRange& range) {
   std::vector<Chunk> chunks;
@@ -20,6 +17,12 @@ std::vector<Chunk> ChunksOf(const ChunkRange& range) {
 }
 
 uint32_t ChunksIn(const TensorSpec& spec) { return ChunkCount(*TensorBytes(spec)); }
+
+template <typename T>
+constexpr bool IsOfDelivery =
+    std::is_same_v<T, const ResultsTaken&> || std::is_same_v<T, const AcceptStream&> ||
+    std::is_same_v<T, const CloseStream&> || std::is_same_v<T, const SendFrame&> ||
+    std::is_same_v<T, const ForgetFrames&>;
 
 }  // namespace
 
@@ -39,6 +42,13 @@ RoundSpec Spec(ReduceOp op, Denominator denominator) {
 
 Digest DigestOf(Chunk chunk, uint64_t value) {
   return MixChain(MixChain(MixChain(1, chunk.first), chunk.second), value);
+}
+
+Reduced Numbers::Reduce(const RoundSpec&, uint64_t divisor,
+                        const std::vector<shell::Given<Reduced>>& given) {
+  Reduced reduced{0, divisor};
+  for (const auto& [contributor, chunk] : given) reduced.sum += chunk.sum * contributor.weight;
+  return reduced;
 }
 
 // ---- TestWorker
@@ -176,14 +186,12 @@ void TestWorker::SendFrame(RoundNumber round, ChunkRange range, const std::strin
   frame.lane = view.index;
   frame.round = round;
   frame.range = range;
-  Payload payload;
   const uint64_t bytes = *TensorBytes(view.tensors[range.tensor]);
   for (const Chunk& chunk : ChunksOf(range)) {
-    payload[chunk] = {value, 0};
     frame.digests.push_back(DigestOf(chunk, value));
     frame.bytes += ChunkSize(bytes, chunk.second);
   }
-  cluster_->Step(std::move(frame), std::move(payload));
+  cluster_->Step(std::move(frame), shell::Chunks<Reduced>(range.count, Reduced{value, 0}));
 }
 
 void TestWorker::Push(TensorIndex tensor, uint32_t first, uint32_t count, const std::string& name) {
@@ -253,8 +261,8 @@ void TestWorker::TakeEnded(const Error& error) {
   ended = error;
 }
 
-void TestWorker::TakeResults(LaneIndex lane_index, RoundNumber round, Ballot ballot,
-                             const Payload& results) {
+void TestWorker::TakeResults(const Shell::Result& frame) {
+  const auto& [lane_index, round, ballot, range, chunks] = frame;
   LaneView* view = ByIndex(lane_index);
   if (view == nullptr) {
     ADD_FAILURE() << id << " got results of a lane it does not know";
@@ -267,13 +275,9 @@ void TestWorker::TakeResults(LaneIndex lane_index, RoundNumber round, Ballot bal
     view->result_ballot = ballot;
   }
   if (!(view->result_ballot == ballot)) return;
-  std::vector<ChunkRange> ranges;
-  for (const auto& [chunk, reduced] : results) {
-    view->results[chunk] = reduced;
-    ranges.push_back({chunk.first, chunk.second, 1});
-  }
+  for (const Chunk& chunk : ChunksOf(range)) view->results[chunk] = frame.At(chunk.second);
   const LaneIndex index = view->index;
-  if (acks) Say(ResultAck{index, round, ballot, ranges});
+  if (acks) Say(ResultAck{index, round, ballot, {range}});
   if (stages) TryStage(*ByIndex(index));
 }
 
@@ -317,7 +321,7 @@ void TestWorker::TakeVerdict(LaneView& view, const VerdictRecord& record) {
   view.chain = record.chain;
   view.verdicts.push_back(record);
   view.delivered[record.round] =
-      record.value.outcome == Outcome::kCommitted ? view.results : Payload{};
+      record.value.outcome == Outcome::kCommitted ? view.results : Results{};
   view.begun.reset();
   view.skipped.reset();
   view.committed.reset();
@@ -466,13 +470,13 @@ void TestWorker::Take(const ToWorker& message) {
       frame.round = supply->round;
       frame.ballot = supply->ballot;
       frame.range = range;
-      Payload payload;
+      shell::Chunks<Reduced> chunks;
       for (const Chunk& chunk : ChunksOf(range)) {
-        payload[chunk] = view->results.at(chunk);
-        frame.digests.push_back(DigestOf(chunk, payload[chunk].sum));
+        chunks.push_back(view->results.at(chunk));
+        frame.digests.push_back(DigestOf(chunk, chunks.back().sum));
         frame.bytes += ChunkSize(*TensorBytes(view->tensors[chunk.first]), chunk.second);
       }
-      cluster_->Step(std::move(frame), std::move(payload));
+      cluster_->Step(std::move(frame), std::move(chunks));
     }
   } else if (const auto* verdict = std::get_if<Verdict>(&message)) {
     TakeVerdict(*ByIndex(verdict->lane), verdict->record);
@@ -502,26 +506,34 @@ TestWorker& Cluster::Join(const WorkerId& id) {
   return worker;
 }
 
-void Cluster::Step(Event event, Payload payload) {
-  queue_.emplace_back(std::move(event), std::move(payload));
+void Cluster::Step(Event event, shell::Chunks<Reduced> chunks) {
+  queue_.emplace_back(std::move(event), std::move(chunks));
   if (stepping_) return;
   stepping_ = true;
   while (!queue_.empty()) {
     auto [next, data] = std::move(queue_.front());
     queue_.pop_front();
-    frame_ = std::move(data);
-    StepOne(next);
+    StepOne(next, std::move(data));
   }
   stepping_ = false;
   CheckInvariants();
 }
 
-void Cluster::StepOne(const Event& event) {
+void Cluster::StepOne(const Event& event, shell::Chunks<Reduced> chunks) {
+  std::optional<Shell::Push> push;
+  if (const auto* frame = std::get_if<FrameReceived>(&event); frame != nullptr && !chunks.empty()) {
+    push = Shell::Push{frame->kind,  frame->lane,  frame->round,     frame->ballot,
+                       frame->range, frame->bytes, std::move(chunks)};
+  }
+  std::optional<shell::ValueFrame> value;
+  if (const auto* received = std::get_if<ValueReceived>(&event)) {
+    value = shell::ValueFrame{received->key, received->first, received->count, 0};
+  }
   std::vector<Action> actions;
   core->Step(event, now, actions);
   for (const Action& action : actions) {
     log.push_back(action);
-    Do(action);
+    Do(action, push.has_value() ? &*push : nullptr, value.has_value() ? &*value : nullptr);
   }
 }
 
@@ -548,11 +560,9 @@ void Cluster::Sleep(absl::Duration duration) {
 
 void Cluster::Crash(Term term, absl::Duration down) {
   for (auto& [id, worker] : workers_) worker->session = 0;
-  kept_.clear();
-  attempts_.clear();
-  results_.clear();
+  shell_ = Shell();
   reduces_asked.clear();
-  reduces_done.clear();
+  reductions.clear();
   now += down;
   config.term = term;
   core = std::make_unique<Coordinator>(config, now);
@@ -588,191 +598,71 @@ TestWorker* Cluster::BySession(SessionId session) {
   return nullptr;
 }
 
-void Cluster::Do(const Action& action) {
-  if (const auto* note = std::get_if<Note>(&action)) {
-    notes.push_back(*note);
-  } else if (std::holds_alternative<Drained>(action)) {
-    drained = true;
-  } else {
-    std::visit(
-        [this](const auto& typed) {
-          using T = std::decay_t<decltype(typed)>;
-          constexpr bool kOfRunner =
-              std::is_same_v<T, NameTensors> || std::is_same_v<T, EndJob> ||
-              std::is_same_v<T, ResultsTaken> || std::is_same_v<T, AcceptStream> ||
-              std::is_same_v<T, CloseStream> || std::is_same_v<T, SendFrame> ||
-              std::is_same_v<T, ForgetFrames>;
-          // This shell runs the coordinator alone, in terms of sessions.
-          if constexpr (!kOfRunner && !std::is_same_v<T, Note> && !std::is_same_v<T, Drained>) {
-            Do(typed);
-          }
-        },
-        action);
-  }
+// This shell runs the coordinator alone, in terms of sessions: Delivery has a test of its own.
+void Cluster::Do(const Action& action, const Shell::Push* push, const shell::ValueFrame* value) {
+  const auto check = [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; };
+  std::visit(Overloaded{
+                 [&](const Note& note) { notes.push_back(note); },
+                 [&](const Drained&) { drained = true; },
+                 [&](const Send& send) { Do(send); },
+                 [&](const SendAll& send) {
+                   EXPECT_FALSE(send.sessions.empty());
+                   for (const SessionId session : send.sessions) Do(Send{session, send.message});
+                 },
+                 [&](const EndSession& end) {
+                   if (TestWorker* worker = BySession(end.session)) worker->TakeEnded(end.error);
+                 },
+                 [&](const KeepChunks& keep) { check(shell_.Do(keep, push)); },
+                 [&](const Reduce& reduce) { Do(reduce); },
+                 [&](const Publish& publish) {
+                   SendResults(publish.sessions, shell_.ResultOf(publish, publish.range));
+                 },
+                 [&](const RelayResult& relay) {
+                   SendResults(relay.sessions, shell_.ResultOf(relay, push));
+                 },
+                 [&](const RelayValue& relay) {
+                   EXPECT_FALSE(relay.sessions.empty());
+                   check(shell_.Do(relay, value));
+                 },
+                 [&](const SendValue& send) { Do(send); },
+                 [&](const SaveState& save) { Do(save); },
+                 [&](const auto& other) {
+                   if constexpr (!IsOfDelivery<decltype(other)>) check(shell_.Do(other));
+                 },
+             },
+             action);
 }
 
 void Cluster::Do(const Send& send) {
   if (TestWorker* worker = BySession(send.session)) worker->Take(send.message);
 }
 
-void Cluster::Do(const SendAll& send) {
-  EXPECT_FALSE(send.sessions.empty());
-  for (const SessionId session : send.sessions) Do(Send{session, send.message});
-}
-
-void Cluster::Do(const EndSession& end) {
-  if (TestWorker* worker = BySession(end.session)) worker->TakeEnded(end.error);
-}
-
-void Cluster::Do(const KeepChunks& keep) {
-  for (const Chunk& chunk : ChunksOf(keep.range)) {
-    const auto it = frame_.find(chunk);
-    if (it == frame_.end()) {
-      ADD_FAILURE() << "a chunk is kept that is not in the frame";
-      continue;
-    }
-    const bool added = kept_
-                           .emplace(KeptKey{Key(keep.job, keep.lane, keep.round),
-                                            keep.contributor.term, keep.contributor.counter, chunk},
-                                    it->second.sum)
-                           .second;
-    EXPECT_TRUE(added) << "a chunk is kept twice";
-  }
-}
-
-void Cluster::Do(const DiscardChunks& discard) {
-  for (const ChunkRange& range : discard.ranges) {
-    for (const Chunk& chunk : ChunksOf(range)) {
-      const size_t erased =
-          kept_.erase(KeptKey{Key(discard.job, discard.lane, discard.round),
-                              discard.contributor.term, discard.contributor.counter, chunk});
-      EXPECT_EQ(erased, 1u) << "a chunk is discarded that is not kept";
-    }
-  }
-}
-
-void Cluster::Do(const StartAttempt& start) {
-  EXPECT_TRUE(std::is_sorted(
-      start.contributors.begin(), start.contributors.end(),
-      [](const Contributor& a, const Contributor& b) { return a.worker < b.worker; }));
-  attempts_[{Key(start.job, start.lane, start.round), start.ballot.term, start.ballot.attempt}] =
-      start;
-}
-
 void Cluster::Do(const Reduce& reduce) {
-  // The inputs are taken at once, whenever the result is there.
-  ReduceDone done = Carry(reduce);
-  if (reduces) {
-    Step(std::move(done));
-  } else {
-    reduces_asked.push_back(reduce);
-    reduces_done.push_back(std::move(done));
-  }
+  absl::StatusOr<Shell::Reduction> reduction = shell_.Do(reduce);
+  ASSERT_TRUE(reduction.ok()) << reduction.status();
+  if (reduces) return Finish(*reduction);
+  reduces_asked.push_back(reduce);
+  reductions.push_back(*std::move(reduction));
 }
 
 void Cluster::FinishReduces() {
   reduces_asked.clear();
-  const std::vector<ReduceDone> done = std::exchange(reduces_done, {});
-  for (const ReduceDone& one : done) Step(one);
+  for (const Shell::Reduction& one : std::exchange(reductions, {})) Finish(one);
 }
 
-ReduceDone Cluster::Carry(const Reduce& reduce) {
-  const RoundKey key = Key(reduce.job, reduce.lane, reduce.round);
-  const auto attempt = attempts_.find({key, reduce.ballot.term, reduce.ballot.attempt});
-  ReduceDone done{reduce.job, reduce.lane, reduce.round, reduce.ballot, reduce.range, {}, {}};
-  if (attempt == attempts_.end()) {
-    ADD_FAILURE() << "a reduction belongs to an attempt that was not started";
-    return done;
+void Cluster::SendResults(const std::vector<SessionId>& sessions,
+                          const absl::StatusOr<Shell::Result>& frame) {
+  ASSERT_TRUE(frame.ok()) << frame.status();
+  for (const SessionId session : sessions) {
+    if (TestWorker* worker = BySession(session)) worker->TakeResults(*frame);
   }
-  const StartAttempt& start = attempt->second;
-  for (const Chunk& chunk : ChunksOf(reduce.range)) {
-    Reduced reduced{0, reduce.divisor};
-    for (uint32_t i = 0; i < start.contributors.size(); ++i) {
-      if (std::count(reduce.skipped.begin(), reduce.skipped.end(), i) > 0) continue;
-      const Contributor& contributor = start.contributors[i];
-      const auto kept = kept_.find(
-          KeptKey{key, contributor.incarnation.term, contributor.incarnation.counter, chunk});
-      if (kept == kept_.end()) {
-        ADD_FAILURE() << "chunk " << chunk.second << " of tensor " << chunk.first << " of "
-                      << contributor.worker << " is reduced and not kept";
-        continue;
-      }
-      reduced.sum += kept->second * contributor.weight;
-      kept_.erase(kept);
-    }
-    results_[{key, reduce.ballot.term, reduce.ballot.attempt, chunk}] = reduced;
-    done.digests.push_back(DigestOf(chunk, reduced.sum));
-    done.facts.squared_norms.push_back({static_cast<double>(reduced.sum), 0});
-  }
-  return done;
-}
-
-void Cluster::Do(const Publish& publish) {
-  Payload results;
-  for (const Chunk& chunk : ChunksOf(publish.range)) {
-    const auto it = results_.find({Key(publish.job, publish.lane, publish.round),
-                                   publish.ballot.term, publish.ballot.attempt, chunk});
-    if (it == results_.end()) {
-      ADD_FAILURE() << "a result is published that is not held";
-      return;
-    }
-    results[chunk] = it->second;
-  }
-  for (const SessionId session : publish.sessions) {
-    if (TestWorker* worker = BySession(session)) {
-      worker->TakeResults(publish.lane, publish.round, publish.ballot, results);
-    }
-  }
-}
-
-void Cluster::Do(const ReleaseResult& release) {
-  for (const Chunk& chunk : ChunksOf(release.range)) {
-    const size_t erased = results_.erase({Key(release.job, release.lane, release.round),
-                                          release.ballot.term, release.ballot.attempt, chunk});
-    EXPECT_EQ(erased, 1u) << "a result is released that is not held";
-  }
-}
-
-void Cluster::Do(const RelayResult& relay) {
-  for (const SessionId session : relay.sessions) {
-    if (TestWorker* worker = BySession(session)) {
-      worker->TakeResults(relay.lane, relay.round, relay.ballot, frame_);
-    }
-  }
-}
-
-void Cluster::Do(const EndRound& end) {
-  const RoundKey key = Key(end.job, end.lane, end.round);
-  const auto drop = [&](auto& map) {
-    for (auto it = map.begin(); it != map.end();) {
-      it = std::get<0>(it->first) == key ? map.erase(it) : std::next(it);
-    }
-  };
-  drop(kept_);
-  drop(results_);
-  drop(attempts_);
-}
-
-void Cluster::Do(const RelayValue& relay) {
-  EXPECT_FALSE(relay.sessions.empty());
-  if (!relay.cache) return;
-  std::set<uint32_t>& chunks =
-      cached_[{relay.job, relay.key.lane, relay.key.tensor, relay.key.version}];
-  for (uint32_t i = 0; i < relay.count; ++i) chunks.insert(relay.first + i);
 }
 
 void Cluster::Do(const SendValue& send) {
-  const auto it = cached_.find({send.job, send.key.lane, send.key.tensor, send.key.version});
   EXPECT_GT(send.count, 0u);
   EXPECT_LE(send.count * kChunkBytes, config.frame_bytes);
-  for (uint32_t i = 0; i < send.count; ++i) {
-    EXPECT_TRUE(it != cached_.end() && it->second.count(send.first + i) > 0)
-        << "chunk " << send.first + i << " is not kept";
-  }
-}
-
-void Cluster::Do(const DropValue& drop) {
-  EXPECT_EQ(cached_.erase({drop.job, drop.key.lane, drop.key.tensor, drop.key.version}), 1u);
+  const absl::StatusOr<shell::ValueFrame> frame = shell_.ValueOf(send);
+  EXPECT_TRUE(frame.ok()) << frame.status();
 }
 
 void Cluster::Do(const SaveState& save) {

@@ -31,6 +31,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/coordinator.h"
+#include "tests/shell/aggregator_shell.h"
 
 namespace basin::aggregator {
 
@@ -50,19 +51,30 @@ RoundSpec Spec(ReduceOp op, Denominator denominator = Denominator::kAll);
 struct Reduced {
   uint64_t sum = 0;
   uint64_t divisor = 0;
+  auto Fields() const { return std::tie(sum, divisor); }
 };
-inline bool operator==(const Reduced& a, const Reduced& b) {
-  return a.sum == b.sum && a.divisor == b.divisor;
-}
+inline bool operator==(const Reduced& a, const Reduced& b) { return a.Fields() == b.Fields(); }
 inline std::ostream& operator<<(std::ostream& out, const Reduced& reduced) {
   return out << reduced.sum << "/" << reduced.divisor;
 }
 
 using Chunk = std::pair<TensorIndex, uint32_t>;
-using Payload = std::map<Chunk, Reduced>;
+using Results = std::map<Chunk, Reduced>;
 
 // Stands for the hash of a chunk's bytes.
 Digest DigestOf(Chunk chunk, uint64_t value);
+
+// What stands for bytes, see shell::AggregatorShell.
+struct Numbers {
+  using Chunk = Reduced;
+  static Digest DigestOf(TensorIndex tensor, uint32_t chunk, const Reduced& bytes) {
+    return aggregator::DigestOf({tensor, chunk}, bytes.sum);
+  }
+  static double SquaredNormOf(const Reduced& bytes) { return static_cast<double>(bytes.sum); }
+  static Reduced Reduce(const RoundSpec& spec, uint64_t divisor,
+                        const std::vector<shell::Given<Reduced>>& given);
+};
+using Shell = shell::AggregatorShell<Numbers>;
 
 class TestWorker {
  public:
@@ -107,8 +119,8 @@ class TestWorker {
     // Results at the highest ballot seen.
     RoundNumber result_round = 0;
     Ballot result_ballot;
-    Payload results;
-    std::map<RoundNumber, Payload> delivered;
+    Results results;
+    std::map<RoundNumber, Results> delivered;
     RoundNumber next() const { return last + 1; }
   };
   SessionId session = 0;  // 0: not connected.
@@ -185,7 +197,7 @@ class TestWorker {
 
   // ---- from the shell
   void Take(const ToWorker& message);
-  void TakeResults(LaneIndex lane, RoundNumber round, Ballot ballot, const Payload& results);
+  void TakeResults(const Shell::Result& frame);
   void TakeEnded(const Error& error);
 
  private:
@@ -215,7 +227,7 @@ class Cluster {
   std::vector<Reduce> reduces_asked;  // Not yet carried out.
   std::vector<Action> log;            // All actions since the last ClearLog.
   bool drained = false;
-  std::vector<ReduceDone> reduces_done;  // What they came to.
+  std::vector<Shell::Reduction> reductions;  // The same, and what they came to.
 
   // A worker; the n-th contributes 2^n, up to the 64th, whose successors begin anew.
   TestWorker& Worker(const WorkerId& id);
@@ -223,14 +235,15 @@ class Cluster {
   TestWorker& Join(const WorkerId& id);
   TestWorker& operator[](const WorkerId& id) { return *workers_.at(id); }
 
-  // Takes one event and everything that follows from it at the same moment. `payload` is what the
-  // chunks of a frame hold.
-  void Step(Event event, Payload payload = {});
+  // Takes one event and everything that follows from it at the same moment. `chunks`: those of a
+  // frame.
+  void Step(Event event, shell::Chunks<Reduced> chunks = {});
   // Lets time pass: heartbeats, and ticks when the core asks for them.
   void Sleep(absl::Duration duration);
   // This process is stopped, and woken with whatever event comes first.
   void Stall(absl::Duration duration) { now += duration; }
   void FinishReduces();
+  void Finish(const Shell::Reduction& reduction) { Step(shell_.Finish(reduction)); }
   void FinishSaves();
   // kill -9 and restart of the aggregator, `down` later. Every session is cut.
   void Crash(Term term, absl::Duration down = absl::Seconds(1));
@@ -250,48 +263,28 @@ class Cluster {
   void ClearLog();
   SessionId NewSession() { return ++last_session_; }
   // Bytes of contributions that the shell keeps.
-  size_t kept_chunks() const { return kept_.size(); }
-  size_t held_results() const { return results_.size(); }
-  size_t held_values() const { return cached_.size(); }
+  size_t kept_chunks() const { return shell_.parked_chunks(); }
+  size_t held_results() const { return shell_.result_chunks(); }
+  size_t held_values() const { return shell_.values(); }
 
  private:
   friend class TestWorker;
-  using RoundKey = std::tuple<JobId, LaneIndex, RoundNumber>;
-  using KeptKey = std::tuple<RoundKey, Term, uint64_t, Chunk>;
-  using CacheKey = std::tuple<JobId, std::string, std::string, uint64_t>;
-  using ResultKey = std::tuple<RoundKey, Term, uint64_t, Chunk>;
-
-  void StepOne(const Event& event);
-  void Do(const Action& action);
+  void StepOne(const Event& event, shell::Chunks<Reduced> chunks);
+  void Do(const Action& action, const Shell::Push* push, const shell::ValueFrame* value);
   void Do(const Send& send);
-  void Do(const SendAll& send);
-  void Do(const EndSession& end);
-  void Do(const KeepChunks& keep);
-  void Do(const DiscardChunks& discard);
-  void Do(const StartAttempt& start);
   void Do(const Reduce& reduce);
-  void Do(const Publish& publish);
-  void Do(const ReleaseResult& release);
-  void Do(const RelayResult& relay);
-  void Do(const EndRound& end);
-  void Do(const RelayValue& relay);
   void Do(const SendValue& send);
-  void Do(const DropValue& drop);
   void Do(const SaveState& save);
-  ReduceDone Carry(const Reduce& reduce);
+  void SendResults(const std::vector<SessionId>& sessions,
+                   const absl::StatusOr<Shell::Result>& frame);
   TestWorker* BySession(SessionId session);
   void CheckInvariants();
 
   std::map<WorkerId, std::unique_ptr<TestWorker>> workers_;
   SessionId last_session_ = 0;
-  std::deque<std::pair<Event, Payload>> queue_;
+  std::deque<std::pair<Event, shell::Chunks<Reduced>>> queue_;
   bool stepping_ = false;
-  Payload frame_;  // In the frame that this Step was given.
-
-  std::map<KeptKey, uint64_t> kept_;
-  std::map<std::tuple<RoundKey, Term, uint64_t>, StartAttempt> attempts_;
-  std::map<ResultKey, Reduced> results_;
-  std::map<CacheKey, std::set<uint32_t>> cached_;  // Chunks of broadcast values.
+  Shell shell_;
 };
 
 // A job that three have begun; a fourth may join.

@@ -220,7 +220,7 @@ TEST(Recovery, OnlyAHolderMaySupply) {
   frame.bytes = kChunkBytes;
   frame.digests = {1};
   t.ClearLog();
-  t.Step(frame, {{{0, 0}, {99, 1}}});
+  t.Step(frame, {{99, 1}});
   EXPECT_THAT(t.Actions<RelayResult>(), IsEmpty());
 }
 

@@ -1,0 +1,483 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What an engine holds for the aggregator's core, in worlds without bytes: contributions, attempts,
+// results, broadcast values, and the frames that may be sent again. The simulator, the explorer,
+// the scenarios and the core's tests carry out actions with it, and decide when things happen. An
+// action that asks for what is not there, or for something twice, is an error that says what is
+// wrong.
+//
+// `Bytes` says what stands for the bytes of a chunk, and how they are reduced:
+//
+//   struct Bytes {
+//     using Chunk = ...;  // A plain value with Fields().
+//     Digest DigestOf(TensorIndex tensor, uint32_t chunk, const Chunk& bytes) const;
+//     double SquaredNormOf(const Chunk& bytes) const;
+//     // `given`: in the order of the contributors, without those that skip.
+//     Chunk Reduce(const RoundSpec& spec, uint64_t divisor,
+//                  const std::vector<shell::Given<Chunk>>& given) const;
+//   };
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_TESTS_SHELL_AGGREGATOR_SHELL_H_
+#define BASIN_TESTS_SHELL_AGGREGATOR_SHELL_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/action.h"
+#include "aggregator/core/delivery.h"
+#include "aggregator/core/event.h"
+#include "tests/shell/frame.h"
+
+namespace basin::shell {
+
+// One contribution to a chunk that is reduced.
+template <typename C>
+struct Given {
+  const Contributor& contributor;
+  const C& chunk;
+};
+
+template <typename Bytes>
+class AggregatorShell {
+ public:
+  using Chunk = typename Bytes::Chunk;
+  using Push = PushFrame<Chunk>;
+  using Result = ResultFrame<Chunk>;
+  using KeptFrame = std::variant<Result, ValueFrame>;
+
+  // A reduction under way. Its inputs are held until it ends.
+  struct Reduction {
+    aggregator::Reduce what;
+    Chunks<Chunk> result;
+    auto Fields() const {
+      return std::tie(what.job, what.lane, what.round, what.ballot, what.range, result);
+    }
+  };
+
+  explicit AggregatorShell(Bytes bytes = {}) : bytes_(std::move(bytes)) {}
+
+  // ---- rounds
+  absl::Status Do(const aggregator::NameTensors& names);
+  absl::Status Do(const aggregator::EndJob& end);
+  // `arrived`: the frame that the Step was given; null when there was none.
+  absl::Status Do(const aggregator::KeepChunks& keep, const Push* arrived);
+  absl::Status Do(const aggregator::DiscardChunks& discard);
+  absl::Status Do(const aggregator::StartAttempt& start);
+  absl::StatusOr<Reduction> Do(const aggregator::Reduce& reduce);
+  absl::Status Do(const aggregator::ReleaseResult& release);
+  absl::Status Do(const aggregator::EndRound& end);
+  // Whether the attempt of a reduction still goes on; what it came to is of use only then.
+  bool IsLive(const Reduction& reduction) const;
+  // The reduction has ended: frees its inputs and holds the result, if it is live.
+  aggregator::ReduceDone Finish(const Reduction& reduction);
+  // Held result chunks, as a frame.
+  absl::StatusOr<Result> ResultOf(const aggregator::Publish& publish,
+                                  const ChunkRange& range) const;
+  // Result chunks that the Step was given, as a frame.
+  absl::StatusOr<Result> ResultOf(const aggregator::RelayResult& relay, const Push* arrived) const;
+
+  // ---- broadcast values
+  absl::Status Do(const aggregator::RelayValue& relay, const ValueFrame* arrived);
+  absl::StatusOr<ValueFrame> ValueOf(const aggregator::SendValue& send) const;
+  absl::Status Do(const aggregator::DropValue& drop);
+
+  // ---- frames that may be sent again
+  void Keep(aggregator::FrameId id, KeptFrame frame) { frames_.emplace(id, std::move(frame)); }
+  absl::StatusOr<const KeptFrame*> FrameOf(const aggregator::SendFrame& send) const;
+  void Do(const aggregator::ForgetFrames& forget);
+
+  // ---- what is held
+  // The attempt's contributors; null when none was started.
+  const aggregator::StartAttempt* AttemptOf(aggregator::JobId job, LaneIndex lane,
+                                            RoundNumber round) const;
+  uint64_t parked_bytes() const { return parked_bytes_; }  // Inputs that are reduced included.
+  uint64_t result_bytes() const { return result_bytes_; }
+  size_t parked_chunks() const;  // Without the inputs that are reduced.
+  size_t result_chunks() const;
+  size_t values() const { return values_.size(); }
+  size_t frames() const { return frames_.size(); }
+  Bytes& bytes() { return bytes_; }
+
+  auto Fields() const { return std::tie(tensors_, rounds_, values_, frames_); }
+
+ private:
+  using RoundKey = std::tuple<aggregator::JobId, LaneIndex, RoundNumber>;
+  using ChunkKey = std::pair<TensorIndex, uint32_t>;
+  using ValueId = std::tuple<aggregator::JobId, std::string, std::string, uint64_t>;
+  struct Held {
+    Chunk chunk;
+    uint64_t size = 0;  // Of the bytes that it stands for.
+    bool reducing = false;
+    auto Fields() const { return std::tie(chunk, size, reducing); }
+  };
+  struct Round {
+    aggregator::StartAttempt attempt;  // The last one.
+    std::map<Incarnation, std::map<ChunkKey, Held>> parked;
+    std::map<ChunkKey, Held> results;
+    auto Fields() const {
+      return std::tie(attempt.ballot, attempt.spec, attempt.contributors, parked, results);
+    }
+  };
+
+  template <typename Action>
+  static RoundKey KeyOf(const Action& action) {
+    return {action.job, action.lane, action.round};
+  }
+  static ValueId IdOf(aggregator::JobId job, const ValueKey& key) {
+    return {job, key.lane, key.tensor, key.version};
+  }
+  template <typename Action>
+  static absl::Status Wrong(const Action& action, const std::string& what) {
+    return absl::InternalError(absl::StrCat(what, " (lane ", action.lane, ", round ", action.round,
+                                            ", tensor ", action.range.tensor, ", chunks ",
+                                            action.range.first, "+", action.range.count, ")"));
+  }
+  Round* Find(const RoundKey& key) {
+    const auto found = rounds_.find(key);
+    return found == rounds_.end() ? nullptr : &found->second;
+  }
+  const Round* Find(const RoundKey& key) const {
+    return const_cast<AggregatorShell*>(this)->Find(key);
+  }
+  // The inputs of a chunk that the reduction uses, in the order of the contributors.
+  template <typename Use>
+  absl::Status ForInputs(Round& round, const aggregator::Reduce& reduce, uint32_t chunk, Use&& use);
+
+  Bytes bytes_;
+  std::map<std::pair<aggregator::JobId, LaneIndex>, uint32_t> tensors_;  // How many there are.
+  std::map<RoundKey, Round> rounds_;
+  std::map<ValueId, std::map<uint32_t, uint64_t>> values_;  // Content by chunk.
+  std::map<aggregator::FrameId, KeptFrame> frames_;
+  uint64_t parked_bytes_ = 0;
+  uint64_t result_bytes_ = 0;
+};
+
+// ---- rounds
+
+template <typename Bytes>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::NameTensors& names) {
+  uint32_t& count = tensors_[{names.job, names.lane}];
+  if (names.first > count) {
+    return absl::InternalError(absl::StrCat("it names tensors from ", names.first, " of lane ",
+                                            names.lane, ", which has ", count));
+  }
+  count = names.first + static_cast<uint32_t>(names.tensors.size());
+  return absl::OkStatus();
+}
+
+template <typename Bytes>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::EndJob& end) {
+  const auto first = tensors_.lower_bound({end.job, 0});
+  tensors_.erase(first, tensors_.lower_bound({end.job + 1, 0}));
+  return absl::OkStatus();
+}
+
+template <typename Bytes>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::KeepChunks& keep, const Push* arrived) {
+  if (arrived == nullptr || arrived->kind != aggregator::FrameKind::kContribution ||
+      arrived->round != keep.round || arrived->lane != keep.lane ||
+      !aggregator::Covers(arrived->range, keep.range)) {
+    return Wrong(keep, "it keeps chunks that did not arrive");
+  }
+  auto& parked = rounds_[KeyOf(keep)].parked[keep.contributor];
+  for (uint32_t i = 0; i < keep.range.count; ++i) {
+    const uint32_t chunk = keep.range.first + i;
+    const Held held{arrived->At(chunk), arrived->SizeOf(chunk), false};
+    if (!parked.emplace(ChunkKey{keep.range.tensor, chunk}, held).second) {
+      return Wrong(keep, "it keeps chunks that it already has");
+    }
+    parked_bytes_ += held.size;
+  }
+  return absl::OkStatus();
+}
+
+template <typename Bytes>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::DiscardChunks& discard) {
+  Round& round = rounds_[KeyOf(discard)];
+  const auto contribution = round.parked.find(discard.contributor);
+  for (const ChunkRange& range : discard.ranges) {
+    for (uint32_t i = 0; i < range.count; ++i) {
+      const ChunkKey key{range.tensor, range.first + i};
+      const bool known = contribution != round.parked.end() && contribution->second.count(key) > 0;
+      if (!known || contribution->second.at(key).reducing) {
+        return absl::InternalError(absl::StrCat("it discards chunk ", range.first + i,
+                                                " of tensor ", range.tensor, ", which it lacks"));
+      }
+      parked_bytes_ -= contribution->second.at(key).size;
+      contribution->second.erase(key);
+    }
+  }
+  if (contribution != round.parked.end() && contribution->second.empty()) {
+    round.parked.erase(contribution);
+  }
+  return absl::OkStatus();
+}
+
+// A new ballot ends the reductions of the attempt before, and its results are of no use.
+template <typename Bytes>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::StartAttempt& start) {
+  Round& round = rounds_[KeyOf(start)];
+  if (start.ballot < round.attempt.ballot) {
+    return absl::InternalError(
+        absl::StrCat("round ", start.round, " goes back to ballot ", ToString(start.ballot)));
+  }
+  const auto by_worker = [](const Contributor& a, const Contributor& b) {
+    return a.worker < b.worker;
+  };
+  if (!std::is_sorted(start.contributors.begin(), start.contributors.end(), by_worker)) {
+    return absl::InternalError("the contributors are not in the order of their ids");
+  }
+  if (!(round.attempt.ballot == start.ballot)) {
+    for (auto contribution = round.parked.begin(); contribution != round.parked.end();) {
+      auto& chunks = contribution->second;
+      for (auto it = chunks.begin(); it != chunks.end();) {
+        if (it->second.reducing) parked_bytes_ -= it->second.size;
+        it = it->second.reducing ? chunks.erase(it) : std::next(it);
+      }
+      contribution = chunks.empty() ? round.parked.erase(contribution) : std::next(contribution);
+    }
+    for (const auto& [key, held] : round.results) result_bytes_ -= held.size;
+    round.results.clear();
+  }
+  round.attempt = start;
+  return absl::OkStatus();
+}
+
+template <typename Bytes>
+template <typename Use>
+absl::Status AggregatorShell<Bytes>::ForInputs(Round& round, const aggregator::Reduce& reduce,
+                                               uint32_t chunk, Use&& use) {
+  auto skipped = reduce.skipped.begin();
+  for (uint32_t position = 0; position < round.attempt.contributors.size(); ++position) {
+    if (skipped != reduce.skipped.end() && *skipped == position) {
+      ++skipped;
+      continue;
+    }
+    const Contributor& contributor = round.attempt.contributors[position];
+    const auto parked = round.parked.find(contributor.incarnation);
+    const ChunkKey key{reduce.range.tensor, chunk};
+    if (parked == round.parked.end() || parked->second.count(key) == 0) {
+      return Wrong(reduce, absl::StrCat("it reduces chunks of worker ", contributor.worker,
+                                        " that it lacks"));
+    }
+    use(contributor, parked->second.at(key));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Bytes>
+auto AggregatorShell<Bytes>::Do(const aggregator::Reduce& reduce) -> absl::StatusOr<Reduction> {
+  Round* round = Find(KeyOf(reduce));
+  if (round == nullptr || !(round->attempt.ballot == reduce.ballot)) {
+    return Wrong(reduce, absl::StrCat("it reduces at ballot ", ToString(reduce.ballot),
+                                      ", which it has not started"));
+  }
+  const auto tensors = tensors_.find({reduce.job, reduce.lane});
+  if (tensors == tensors_.end() || reduce.range.tensor >= tensors->second) {
+    return Wrong(reduce, "it reduces a tensor that it has not named");
+  }
+  Reduction reduction{reduce, {}};
+  for (uint32_t i = 0; i < reduce.range.count; ++i) {
+    const uint32_t chunk = reduce.range.first + i;
+    if (round->results.count({reduce.range.tensor, chunk}) > 0) {
+      return Wrong(reduce, "it reduces chunks twice");
+    }
+    std::vector<Given<Chunk>> given;
+    absl::Status status =
+        ForInputs(*round, reduce, chunk, [&](const Contributor& contributor, Held& held) {
+          if (!held.reducing) given.push_back({contributor, held.chunk});
+          held.reducing = true;
+        });
+    if (!status.ok()) return status;
+    if (given.size() + reduce.skipped.size() != round->attempt.contributors.size()) {
+      return Wrong(reduce, "it reduces chunks that are being reduced");
+    }
+    reduction.result.push_back(bytes_.Reduce(round->attempt.spec, reduce.divisor, given));
+  }
+  return reduction;
+}
+
+template <typename Bytes>
+bool AggregatorShell<Bytes>::IsLive(const Reduction& reduction) const {
+  const Round* round = Find(KeyOf(reduction.what));
+  return round != nullptr && round->attempt.ballot == reduction.what.ballot;
+}
+
+template <typename Bytes>
+aggregator::ReduceDone AggregatorShell<Bytes>::Finish(const Reduction& reduction) {
+  const aggregator::Reduce& what = reduction.what;
+  const bool live = IsLive(reduction);
+  aggregator::ReduceDone done{what.job, what.lane, what.round, what.ballot, what.range, {}, {}};
+  for (uint32_t i = 0; i < what.range.count; ++i) {
+    const uint32_t chunk = what.range.first + i;
+    const ChunkKey key{what.range.tensor, chunk};
+    const Chunk& result = reduction.result[i];
+    done.digests.push_back(bytes_.DigestOf(what.range.tensor, chunk, result));
+    done.facts.squared_norms.push_back({bytes_.SquaredNormOf(result), 0});
+    if (!live) continue;
+    Round& round = *Find(KeyOf(what));
+    uint64_t size = 0;
+    for (auto contribution = round.parked.begin(); contribution != round.parked.end();) {
+      auto& chunks = contribution->second;
+      const auto input = chunks.find(key);
+      if (input != chunks.end() && input->second.reducing) {
+        size = input->second.size;
+        parked_bytes_ -= size;
+        chunks.erase(input);
+      }
+      contribution = chunks.empty() ? round.parked.erase(contribution) : std::next(contribution);
+    }
+    round.results[key] = {result, size, false};
+    result_bytes_ += size;
+  }
+  return done;
+}
+
+template <typename Bytes>
+auto AggregatorShell<Bytes>::ResultOf(const aggregator::Publish& publish,
+                                      const ChunkRange& range) const -> absl::StatusOr<Result> {
+  const Round* round = Find(KeyOf(publish));
+  Result frame{publish.lane, publish.round, publish.ballot, range, {}};
+  for (uint32_t i = 0; i < range.count; ++i) {
+    const auto held = round == nullptr ? typename std::map<ChunkKey, Held>::const_iterator()
+                                       : round->results.find({range.tensor, range.first + i});
+    if (round == nullptr || held == round->results.end() ||
+        !(round->attempt.ballot == publish.ballot)) {
+      return Wrong(publish, "it publishes a result that it lacks");
+    }
+    frame.chunks.push_back(held->second.chunk);
+  }
+  return frame;
+}
+
+template <typename Bytes>
+auto AggregatorShell<Bytes>::ResultOf(const aggregator::RelayResult& relay,
+                                      const Push* arrived) const -> absl::StatusOr<Result> {
+  if (arrived == nullptr || arrived->kind != aggregator::FrameKind::kSupply ||
+      !aggregator::Covers(arrived->range, relay.range)) {
+    return Wrong(relay, "it relays a result that did not arrive");
+  }
+  Result frame{relay.lane, relay.round, relay.ballot, relay.range, {}};
+  for (uint32_t i = 0; i < relay.range.count; ++i) {
+    frame.chunks.push_back(arrived->At(relay.range.first + i));
+  }
+  return frame;
+}
+
+template <typename Bytes>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::ReleaseResult& release) {
+  Round* round = Find(KeyOf(release));
+  for (uint32_t i = 0; i < release.range.count; ++i) {
+    const ChunkKey key{release.range.tensor, release.range.first + i};
+    if (round == nullptr || round->results.count(key) == 0) {
+      return Wrong(release, "it frees a result that it lacks");
+    }
+    result_bytes_ -= round->results.at(key).size;
+    round->results.erase(key);
+  }
+  return absl::OkStatus();
+}
+
+template <typename Bytes>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::EndRound& end) {
+  const auto found = rounds_.find(KeyOf(end));
+  if (found == rounds_.end()) return absl::OkStatus();
+  for (const auto& [contributor, chunks] : found->second.parked) {
+    for (const auto& [key, held] : chunks) parked_bytes_ -= held.size;
+  }
+  for (const auto& [key, held] : found->second.results) result_bytes_ -= held.size;
+  rounds_.erase(found);
+  return absl::OkStatus();
+}
+
+template <typename Bytes>
+const aggregator::StartAttempt* AggregatorShell<Bytes>::AttemptOf(aggregator::JobId job,
+                                                                  LaneIndex lane,
+                                                                  RoundNumber number) const {
+  const Round* round = Find({job, lane, number});
+  return round == nullptr ? nullptr : &round->attempt;
+}
+
+template <typename Bytes>
+size_t AggregatorShell<Bytes>::parked_chunks() const {
+  size_t count = 0;
+  for (const auto& [key, round] : rounds_) {
+    for (const auto& [contributor, chunks] : round.parked) {
+      for (const auto& [chunk, held] : chunks) count += !held.reducing;
+    }
+  }
+  return count;
+}
+
+template <typename Bytes>
+size_t AggregatorShell<Bytes>::result_chunks() const {
+  size_t count = 0;
+  for (const auto& [key, round] : rounds_) count += round.results.size();
+  return count;
+}
+
+// ---- broadcast values
+
+template <typename Bytes>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::RelayValue& relay,
+                                        const ValueFrame* arrived) {
+  if (arrived == nullptr || !(arrived->key == relay.key)) {
+    return absl::InternalError("it relays a value that did not arrive");
+  }
+  if (!relay.cache) return absl::OkStatus();
+  auto& chunks = values_[IdOf(relay.job, relay.key)];
+  for (uint32_t i = 0; i < relay.count; ++i) chunks[relay.first + i] = arrived->content;
+  return absl::OkStatus();
+}
+
+template <typename Bytes>
+absl::StatusOr<ValueFrame> AggregatorShell<Bytes>::ValueOf(
+    const aggregator::SendValue& send) const {
+  const auto value = values_.find(IdOf(send.job, send.key));
+  ValueFrame frame{send.key, send.first, send.count, 0};
+  for (uint32_t i = 0; i < send.count; ++i) {
+    const bool kept = value != values_.end() && value->second.count(send.first + i) > 0;
+    if (!kept || (i > 0 && value->second.at(send.first + i) != frame.content)) {
+      return absl::InternalError(
+          absl::StrCat("it sends chunk ", send.first + i, " of a value, which it lacks"));
+    }
+    frame.content = value->second.at(send.first + i);
+  }
+  return frame;
+}
+
+template <typename Bytes>
+absl::Status AggregatorShell<Bytes>::Do(const aggregator::DropValue& drop) {
+  if (values_.erase(IdOf(drop.job, drop.key)) > 0) return absl::OkStatus();
+  return absl::InternalError("it drops a value that it lacks");
+}
+
+// ---- frames that may be sent again
+
+template <typename Bytes>
+auto AggregatorShell<Bytes>::FrameOf(const aggregator::SendFrame& send) const
+    -> absl::StatusOr<const KeptFrame*> {
+  const auto kept = frames_.find(send.frame);
+  if (kept != frames_.end()) return &kept->second;
+  return absl::InternalError("it sends a frame that it does not keep");
+}
+
+template <typename Bytes>
+void AggregatorShell<Bytes>::Do(const aggregator::ForgetFrames& forget) {
+  for (const aggregator::FrameId frame : forget.frames) frames_.erase(frame);
+}
+
+}  // namespace basin::shell
+
+#endif  // BASIN_TESTS_SHELL_AGGREGATOR_SHELL_H_
