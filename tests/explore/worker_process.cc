@@ -158,18 +158,12 @@ void WorkerProcess::Do(const client::Action& action, const ResultFrame* arrived)
                                             kChunkBytes,
                                             {ContributionOf(worker_, life_, what.round)}})});
         } else if constexpr (std::is_same_v<T, client::SendSupply>) {
-          if (staged_round_ != what.round) Wrong("it supplies result bytes that it does not hold");
-          outputs_.push_back({Kind::kFrame, Item(PushFrame{aggregator::FrameKind::kSupply,
-                                                           what.lane_index,
-                                                           what.round,
-                                                           what.ballot,
-                                                           what.range,
-                                                           kChunkBytes,
-                                                           {staged_}})});
+          absl::StatusOr<PushFrame> frame = shell_.FrameOf(what, TheTensor());
+          if (!frame.ok()) return Wrong(std::string(frame.status().message()));
+          outputs_.push_back({Kind::kFrame, Item(*std::move(frame))});
         } else if constexpr (std::is_same_v<T, client::KeepResult>) {
-          if (arrived == nullptr) return Wrong("it keeps result bytes that it was not given");
-          staged_round_ = what.round;
-          staged_ = arrived->chunks[0];
+          const absl::Status status = shell_.Do(what, arrived);
+          if (!status.ok()) Wrong(std::string(status.message()));
         } else if constexpr (std::is_same_v<T, client::Deliver>) {
           Deliver(what.record);
         } else if constexpr (std::is_same_v<T, client::FailRound>) {
@@ -201,10 +195,12 @@ void WorkerProcess::Deliver(const VerdictRecord& record) {
   for (const Contributor& contributor : record.value.contributors) {
     mask += MaskOf(static_cast<uint32_t>(contributor.worker[1] - '0'));
   }
-  if (staged_round_ != record.round || staged_.mask != mask ||
-      DigestOf(staged_) != record.value.digest) {
-    Wrong(absl::StrCat("it applies round ", record.round, " with the bytes of round ",
-                       staged_round_, " from ", DescribeMask(staged_.mask),
+  const shell::StagedChunks<Chunk>& staged = shell_.staged(0);
+  const Chunk* chunk = staged.Find(0, 0);
+  if (staged.round != record.round || chunk == nullptr || chunk->mask != mask ||
+      DigestOf(*chunk) != record.value.digest) {
+    Wrong(absl::StrCat("it applies round ", record.round, " with the bytes of round ", staged.round,
+                       " from ", DescribeMask(chunk == nullptr ? 0 : chunk->mask),
                        " where the record counts ", DescribeMask(mask)));
   }
 }

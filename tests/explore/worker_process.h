@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// One life of one worker in an explored world: the client's core, a shell that holds what stands
+// One life of one worker in an explored world: the client's core, the shell that holds what stands
 // for result bytes, and a tiny trainer with one tensor in one lane that runs a given number of
 // rounds. What a real trainer would take for a broken core is reported in `wrong`.
 //
@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "client/core/client.h"
 #include "tests/explore/item.h"
+#include "tests/shell/client_shell.h"
 
 namespace basin::explore {
 
@@ -83,8 +84,7 @@ class WorkerProcess {
   bool conflict() const { return conflict_; }
 
   auto Fields() const {
-    return std::tie(worker_, life_, client_, trainer_, loads_, generation_, staged_round_, staged_,
-                    conflict_);
+    return std::tie(worker_, life_, client_, trainer_, loads_, generation_, shell_, conflict_);
   }
 
  private:
@@ -102,8 +102,7 @@ class WorkerProcess {
   TrainerPhase trainer_ = TrainerPhase::kWaiting;
   bool loads_ = false;  // The state of a donor, until it begins.
   Generation generation_;
-  RoundNumber staged_round_ = 0;
-  Chunk staged_;
+  shell::ClientShell<Chunk> shell_;
   bool conflict_ = false;
   // In the last step.
   bool declare_ready_ = false;

@@ -55,6 +55,12 @@ std::string Where(const Names& names, LaneIndex lane, RoundNumber round) {
   return absl::StrCat(" lane=", names.Lane(lane), " round=", round);
 }
 
+template <typename Frame>
+std::string Chunks(const Names& names, const Frame& frame) {
+  return absl::StrCat(Where(names, frame.lane, frame.round), " ", frame.chunks.front().tensor, "[",
+                      frame.range.first, ",", frame.range.first + frame.range.count, ")");
+}
+
 // "COMMITTED over {w1,w2}" or "ABORTED (reason)".
 std::string DescribeValue(const RoundValue& value) {
   std::string text = OutcomeName(value.outcome);
@@ -327,14 +333,16 @@ std::string Describe(const Names& names, const ToWorker& message) {
   return absl::StrCat(TypeOf(message), rest);
 }
 
-std::string Describe(const Names& names, const Frame& frame) {
-  std::string text =
-      absl::StrCat(TypeOf(frame), Where(names, frame.lane, frame.round), " ", frame.tensor, "[",
-                   frame.range.first, ",", frame.range.first + frame.range.count, ")");
-  if (frame.type != FrameType::kContribution) {
+std::string Describe(const Names& names, const PushFrame& frame) {
+  std::string text = absl::StrCat(TypeOf(frame), Chunks(names, frame));
+  if (frame.kind == aggregator::FrameKind::kSupply) {
     absl::StrAppend(&text, " ballot=", ToString(frame.ballot));
   }
   return text;
+}
+
+std::string Describe(const Names& names, const ResultFrame& frame) {
+  return absl::StrCat("Result", Chunks(names, frame), " ballot=", ToString(frame.ballot));
 }
 
 std::string Describe(const ValueFrame& frame) {
@@ -360,16 +368,8 @@ std::string TypeOf(const ToWorker& message) {
   return kNames[message.index()];
 }
 
-std::string TypeOf(const Frame& frame) {
-  switch (frame.type) {
-    case FrameType::kContribution:
-      return "Contribution";
-    case FrameType::kSupply:
-      return "Supplied";
-    case FrameType::kResult:
-      return "Result";
-  }
-  return "Frame";
+std::string TypeOf(const PushFrame& frame) {
+  return frame.kind == aggregator::FrameKind::kSupply ? "Supplied" : "Contribution";
 }
 
 }  // namespace basin::scenarios

@@ -36,12 +36,13 @@ class Names {
 // "Commit", "Verdict": the name of a message's type.
 std::string TypeOf(const ToAggregator& message);
 std::string TypeOf(const ToWorker& message);
-std::string TypeOf(const Frame& frame);
+std::string TypeOf(const PushFrame& frame);
 
 // "Commit lane=g round=1 tensors={a,b} chunks=3".
 std::string Describe(const Names& names, const ToAggregator& message);
 std::string Describe(const Names& names, const ToWorker& message);
-std::string Describe(const Names& names, const Frame& frame);
+std::string Describe(const Names& names, const PushFrame& frame);
+std::string Describe(const Names& names, const ResultFrame& frame);
 std::string Describe(const ValueFrame& frame);
 
 std::string Describe(const Error& error);

@@ -53,12 +53,12 @@ void Network::SendDown(Link& link, ToWorker message) {
   if (link.aggregator_open) link.down.push_back(Number(std::move(message)));
 }
 
-void Network::SendFrameUp(Link& link, uint32_t stream, std::variant<Frame, ValueFrame> frame) {
+void Network::SendFrameUp(Link& link, uint32_t stream, std::variant<PushFrame, ValueFrame> frame) {
   if (!link.worker_open || stream >= link.streams.size() || !link.streams[stream].open) return;
   std::visit([&](auto& f) { link.streams[stream].up.push_back(Number(std::move(f))); }, frame);
 }
 
-void Network::SendFrameDown(Link& link, std::variant<Frame, ValueFrame> frame) {
+void Network::SendFrameDown(Link& link, std::variant<ResultFrame, ValueFrame> frame) {
   if (!link.aggregator_open) return;
   const uint32_t count = static_cast<uint32_t>(link.streams.size());
   for (uint32_t i = 0; i < count; ++i) {
@@ -80,7 +80,7 @@ void Network::OpenStream(Link& link, uint32_t stream) {
 void Network::LoseStream(Link& link, uint32_t stream) {
   Stream lost = std::exchange(link.streams[stream], Stream{});
   for (Item& item : lost.down) {
-    if (auto* frame = std::get_if<Frame>(&item.what)) SendFrameDown(link, std::move(*frame));
+    if (auto* frame = std::get_if<ResultFrame>(&item.what)) SendFrameDown(link, std::move(*frame));
     if (auto* frame = std::get_if<ValueFrame>(&item.what)) SendFrameDown(link, std::move(*frame));
   }
 }

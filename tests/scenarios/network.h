@@ -33,7 +33,7 @@ struct Closed {};
 
 struct Item {
   uint64_t number = 0;
-  std::variant<ToAggregator, ToWorker, Frame, ValueFrame, Closed> what;
+  std::variant<ToAggregator, ToWorker, PushFrame, ResultFrame, ValueFrame, Closed> what;
 };
 
 using Pipe = std::deque<Item>;
@@ -80,9 +80,9 @@ class Network {
 
   void SendUp(Link& link, ToAggregator message);
   void SendDown(Link& link, ToWorker message);
-  void SendFrameUp(Link& link, uint32_t stream, std::variant<Frame, ValueFrame> frame);
+  void SendFrameUp(Link& link, uint32_t stream, std::variant<PushFrame, ValueFrame> frame);
   // To an open stream, in turn; waits when none is open.
-  void SendFrameDown(Link& link, std::variant<Frame, ValueFrame> frame);
+  void SendFrameDown(Link& link, std::variant<ResultFrame, ValueFrame> frame);
 
   void OpenStream(Link& link, uint32_t stream);
   // What the worker had sent on it is lost; frames to the worker go out again on another.
@@ -101,7 +101,8 @@ class Network {
   std::list<Dial>& dials() { return dials_; }
 
  private:
-  Item Number(std::variant<ToAggregator, ToWorker, Frame, ValueFrame, Closed> what) {
+  Item Number(
+      std::variant<ToAggregator, ToWorker, PushFrame, ResultFrame, ValueFrame, Closed> what) {
     return Item{++numbers_, std::move(what)};
   }
   static void ClearUp(Link& link);

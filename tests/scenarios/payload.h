@@ -10,33 +10,49 @@
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "aggregator/core/event.h"
 #include "proto/vocabulary/messages.h"
+#include "tests/scenarios/oracle.h"
+#include "tests/shell/aggregator_shell.h"
 
 namespace basin::scenarios {
 
-enum class FrameType : uint8_t { kContribution, kSupply, kResult };
-
-struct Frame {
-  FrameType type = FrameType::kContribution;
-  LaneIndex lane = 0;
-  RoundNumber round = 0;
-  Ballot ballot;  // In results and supplies.
-  ChunkRange range;
-  std::string tensor;  // The name, which digests are keyed by.
-  uint64_t bytes = 0;
-  std::vector<double> values;  // By chunk.
+// A chunk: the name of its tensor, by which digests are keyed, and the number in place of its
+// bytes.
+struct Element {
+  std::string tensor;
+  double value = 0;
+  auto Fields() const { return std::tie(tensor, value); }
 };
 
-// Chunks of a broadcast value, either way. Its content is one number.
-struct ValueFrame {
-  ValueKey key;
-  uint32_t first = 0;
-  uint32_t count = 0;
-  uint64_t content = 0;
-  uint64_t bytes = 0;
+// See shell::AggregatorShell.
+struct Elements {
+  using Chunk = Element;
+  static Digest DigestOf(TensorIndex, uint32_t chunk, const Element& element) {
+    return ChunkDigest(element.tensor, chunk, element.value);
+  }
+  static double SquaredNormOf(const Element& element) { return element.value * element.value; }
+  static Element Reduce(const RoundSpec& spec, uint64_t divisor,
+                        const std::vector<shell::Given<Element>>& given);
 };
+
+using PushFrame = shell::PushFrame<Element>;
+using ResultFrame = shell::ResultFrame<Element>;
+using shell::ValueFrame;
+
+// The digests of the chunks of a frame, as a receiver computes them.
+template <typename Frame>
+aggregator::ChunkDigests DigestsOf(const Frame& frame) {
+  aggregator::ChunkDigests digests;
+  for (uint32_t i = 0; i < frame.range.count; ++i) {
+    const uint32_t chunk = frame.range.first + i;
+    digests.push_back(Elements::DigestOf(frame.range.tensor, chunk, frame.At(chunk)));
+  }
+  return digests;
+}
 
 }  // namespace basin::scenarios
 

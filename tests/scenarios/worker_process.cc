@@ -56,13 +56,10 @@ void WorkerProcess::TakeMessage(const ToWorker& message) {
   Step(client::MessageReceived{message});
 }
 
-void WorkerProcess::TakeFrame(const Frame& frame) {
-  client::ChunkDigests digests;
-  for (uint32_t i = 0; i < frame.values.size(); ++i) {
-    digests.push_back(ChunkDigest(frame.tensor, frame.range.first + i, frame.values[i]));
-  }
+void WorkerProcess::TakeFrame(const ResultFrame& frame) {
   frame_ = &frame;
-  Step(client::ResultReceived{frame.lane, frame.round, frame.ballot, frame.range, digests});
+  Step(
+      client::ResultReceived{frame.lane, frame.round, frame.ballot, frame.range, DigestsOf(frame)});
   frame_ = nullptr;
 }
 
@@ -156,20 +153,8 @@ void WorkerProcess::CarryOut(const client::Action& action) {
             network.SendFrameUp(*link, send.stream,
                                 ValueFrame{send.key, send.first, send.count, content, end - begin});
           },
-          [&](const client::KeepResult& keep) {
-            StagedRound& staged = staged_[keep.lane];
-            if (staged.round != keep.round) staged = StagedRound{keep.round, {}};
-            for (uint32_t i = 0; i < keep.range.count; ++i) {
-              const uint32_t chunk = keep.range.first + i;
-              staged.chunks[{keep.range.tensor, chunk}] =
-                  StagedChunk{frame_->tensor, frame_->values[chunk - frame_->range.first]};
-            }
-          },
-          [&](const client::KeepValue& keep) {
-            for (uint32_t i = 0; i < keep.count; ++i) {
-              received_[Tuple(keep.key)][keep.first + i] = value_frame_->content;
-            }
-          },
+          [&](const client::KeepResult& keep) { Require(shell_.Do(keep, frame_)); },
+          [&](const client::KeepValue& keep) { Require(shell_.Do(keep, value_frame_)); },
           [&](const client::Deliver& deliver) { Deliver(deliver); },
           [&](const client::FailRound& fail) {
             const bool goes_on = fail.error.code == ErrorCode::kOutcomeUnknown ||
@@ -190,18 +175,10 @@ void WorkerProcess::CarryOut(const client::Action& action) {
           },
           [&](const client::MembershipNow& now) { SayMembership(now); },
           [&](const client::ValueReady& ready) {
-            std::set<uint64_t> contents;
-            for (const auto& [chunk, content] : received_[Tuple(ready.key)]) {
-              contents.insert(content);
-            }
-            const bool whole = contents.size() == 1 && received_[Tuple(ready.key)].size() ==
-                                                           ChunkCount(*TensorBytes(ready.spec));
-            if (!whole) {
-              world_.Violation(absl::StrCat(name_, " was given a torn ", Describe(ready.key)));
-              return;
-            }
-            say(absl::StrCat(Describe(ready.key), " is ", *contents.begin(), ", from ",
-                             ready.source));
+            const absl::StatusOr<uint64_t> content = shell_.ContentOf(ready.key, ready.spec);
+            Require(content.status());
+            if (!content.ok()) return;
+            say(absl::StrCat(Describe(ready.key), " is ", *content, ", from ", ready.source));
           },
           [&](const client::ValueFailed& failed) {
             say(absl::StrCat(Describe(failed.key), " fails with ", Describe(failed.error)));
@@ -212,51 +189,37 @@ void WorkerProcess::CarryOut(const client::Action& action) {
       action);
 }
 
+void WorkerProcess::Require(const absl::Status& status) {
+  if (!status.ok()) world_.Violation(absl::StrCat(name_, ": ", status.message()));
+}
+
 void WorkerProcess::SendContribution(const client::SendContribution& send) {
   Link* link = world_.network().OpenLinkOf(this);
   if (link == nullptr) return;
   const TensorSpec& spec = lanes_[send.lane].tensors[send.tensor];
-  Frame frame{FrameType::kContribution,
-              send.lane_index,
-              send.round,
-              Ballot{},
-              send.range,
-              spec.name,
-              0,
-              {}};
-  for (uint32_t i = 0; i < send.range.count; ++i) {
-    frame.bytes += ChunkSize(*TensorBytes(spec), send.range.first + i);
-    frame.values.push_back(GradientOf(number_));
-  }
+  PushFrame frame;
+  frame.lane = send.lane_index;
+  frame.round = send.round;
+  frame.range = send.range;
+  frame.bytes = shell::SizeOf(spec, send.range);
+  frame.chunks.assign(send.range.count, Element{spec.name, GradientOf(number_)});
   world_.network().SendFrameUp(*link, send.stream, std::move(frame));
 }
 
 void WorkerProcess::SendSupply(const client::SendSupply& send) {
   Link* link = world_.network().OpenLinkOf(this);
   if (link == nullptr) return;
-  const StagedRound& staged = staged_[send.lane];
-  const TensorSpec& spec = layouts_[send.lane_index][send.range.tensor];
-  Frame frame{FrameType::kSupply, send.lane_index, send.round, send.ballot,
-              send.range,         spec.name,       0,          {}};
-  for (uint32_t i = 0; i < send.range.count; ++i) {
-    const uint32_t chunk = send.range.first + i;
-    const auto held = staged.chunks.find({send.range.tensor, chunk});
-    if (staged.round != send.round || held == staged.chunks.end()) {
-      world_.Violation(absl::StrCat(name_, " supplies ", spec.name, "[", chunk, "] of round ",
-                                    send.round, ", which it does not hold"));
-      return;
-    }
-    frame.bytes += ChunkSize(*TensorBytes(spec), chunk);
-    frame.values.push_back(held->second.value);
-  }
-  world_.network().SendFrameUp(*link, send.stream, std::move(frame));
+  absl::StatusOr<PushFrame> frame =
+      shell_.FrameOf(send, layouts_[send.lane_index][send.range.tensor]);
+  if (!frame.ok()) return Require(frame.status());
+  world_.network().SendFrameUp(*link, send.stream, *std::move(frame));
 }
 
 // "sum of {w1,w2} divisor 2" when all tensors have that; else tensor by tensor. Empty when bytes
 // are missing or torn, which is said as a violation.
 std::string WorkerProcess::DescribeResults(const client::Deliver& deliver) const {
   const RoundValue& value = deliver.record.value;
-  const auto staged = staged_.find(deliver.lane);
+  const shell::StagedChunks<Element>& staged = shell_.staged(deliver.lane);
   const std::vector<TensorSpec>* layout = nullptr;
   for (const auto& [index, tensors] : layouts_) {
     if (world_.names().Lane(index) == lanes_[deliver.lane].name) layout = &tensors;
@@ -275,10 +238,9 @@ std::string WorkerProcess::DescribeResults(const client::Deliver& deliver) const
     }
     std::set<std::string> chunks;
     for (uint32_t chunk = 0; chunk < ChunkCount(*TensorBytes(spec)); ++chunk) {
-      if (staged == staged_.end() || staged->second.round != deliver.record.round) return "";
-      const auto held = staged->second.chunks.find({tensor, chunk});
-      if (held == staged->second.chunks.end()) return "";
-      chunks.insert(DescribeResult(value.spec, divisor, held->second.value, world_.worker_names()));
+      const Element* held = staged.Find(tensor, chunk);
+      if (staged.round != deliver.record.round || held == nullptr) return "";
+      chunks.insert(DescribeResult(value.spec, divisor, held->value, world_.worker_names()));
     }
     if (chunks.size() > 1) return "";
     if (!chunks.empty()) results.emplace_back(spec.name, *chunks.begin());

@@ -15,6 +15,7 @@
 
 #include "client/core/client.h"
 #include "tests/scenarios/payload.h"
+#include "tests/shell/client_shell.h"
 
 namespace basin::scenarios {
 
@@ -27,7 +28,7 @@ class WorkerProcess {
 
   void Step(const client::Event& event);
   void TakeMessage(const ToWorker& message);
-  void TakeFrame(const Frame& frame);
+  void TakeFrame(const ResultFrame& frame);
   void TakeValue(const ValueFrame& frame);
 
   // What the trainer calls. Lanes and tensors by name; unknown names are an error of the script.
@@ -57,16 +58,8 @@ class WorkerProcess {
     std::vector<TensorSpec> tensors;
     std::map<std::string, client::TensorHandle> by_name;
   };
-  struct StagedChunk {
-    std::string tensor;
-    double value = 0;
-  };
-  struct StagedRound {
-    RoundNumber round = 0;
-    std::map<std::pair<TensorIndex, uint32_t>, StagedChunk> chunks;
-  };
-
   void CarryOut(const client::Action& action);
+  void Require(const absl::Status& status);
   void Deliver(const client::Deliver& deliver);
   std::string DescribeResults(const client::Deliver& deliver) const;
   void SayMembership(const client::MembershipNow& now);
@@ -81,11 +74,10 @@ class WorkerProcess {
   std::vector<TrainerLane> lanes_;
   std::map<std::string, client::LaneHandle> lanes_by_name_;
   std::map<LaneIndex, std::vector<TensorSpec>> layouts_;  // As told.
-  std::map<client::LaneHandle, StagedRound> staged_;
+  shell::ClientShell<Element> shell_;
   std::map<std::tuple<std::string, std::string, uint64_t>, std::pair<uint64_t, uint64_t>>
-      values_;  // Announced: the content, and its bytes.
-  std::map<std::tuple<std::string, std::string, uint64_t>, std::map<uint32_t, uint64_t>> received_;
-  const Frame* frame_ = nullptr;  // That the Step in progress was given.
+      values_;                          // Announced: the content, and its bytes.
+  const ResultFrame* frame_ = nullptr;  // That the Step in progress was given.
   const ValueFrame* value_frame_ = nullptr;
 };
 

@@ -24,7 +24,8 @@ bool Passes(const std::string& wanted, const std::string& actual) {
 std::string TypeOfItem(const Item& item) {
   if (const auto* up = std::get_if<ToAggregator>(&item.what)) return scenarios::TypeOf(*up);
   if (const auto* down = std::get_if<ToWorker>(&item.what)) return scenarios::TypeOf(*down);
-  if (const auto* frame = std::get_if<Frame>(&item.what)) return scenarios::TypeOf(*frame);
+  if (const auto* frame = std::get_if<PushFrame>(&item.what)) return scenarios::TypeOf(*frame);
+  if (std::holds_alternative<ResultFrame>(item.what)) return "Result";
   return std::holds_alternative<ValueFrame>(item.what) ? "Value" : "Closed";
 }
 
@@ -223,8 +224,8 @@ void World::DeliverUp(Link& link, Item item, int) {
   if (const auto* message = std::get_if<ToAggregator>(&item.what)) {
     say(Describe(names_, *message));
     aggregator.Step(aggregator::MessageReceived{link.session, *message});
-  } else if (auto* frame = std::get_if<Frame>(&item.what)) {
-    if (std::exchange(corrupt_next_, false)) frame->values.front() += 1;
+  } else if (auto* frame = std::get_if<PushFrame>(&item.what)) {
+    if (std::exchange(corrupt_next_, false)) frame->chunks.front().value += 1;
     say(Describe(names_, *frame));
     aggregator.TakeFrame(link.session, *frame);
   } else if (const auto* value = std::get_if<ValueFrame>(&item.what)) {
@@ -246,8 +247,8 @@ void World::DeliverDown(Link& link, Item item, int) {
   if (const auto* message = std::get_if<ToWorker>(&item.what)) {
     say(Describe(names_, *message));
     worker.TakeMessage(*message);
-  } else if (auto* frame = std::get_if<Frame>(&item.what)) {
-    if (std::exchange(corrupt_next_, false)) frame->values.front() += 1;
+  } else if (auto* frame = std::get_if<ResultFrame>(&item.what)) {
+    if (std::exchange(corrupt_next_, false)) frame->chunks.front().value += 1;
     say(Describe(names_, *frame));
     worker.TakeFrame(*frame);
   } else if (const auto* value = std::get_if<ValueFrame>(&item.what)) {

@@ -445,7 +445,7 @@ template <typename Bytes>
 absl::StatusOr<ValueFrame> AggregatorShell<Bytes>::ValueOf(
     const aggregator::SendValue& send) const {
   const auto value = values_.find(IdOf(send.job, send.key));
-  ValueFrame frame{send.key, send.first, send.count, 0};
+  ValueFrame frame{send.key, send.first, send.count, 0, 0};
   for (uint32_t i = 0; i < send.count; ++i) {
     const bool kept = value != values_.end() && value->second.count(send.first + i) > 0;
     if (!kept || (i > 0 && value->second.at(send.first + i) != frame.content)) {

@@ -60,7 +60,8 @@ struct ValueFrame {
   uint32_t first = 0;
   uint32_t count = 0;
   uint64_t content = 0;
-  auto Fields() const { return std::tie(key, first, count, content); }
+  uint64_t bytes = 0;  // The size of the chunks.
+  auto Fields() const { return std::tie(key, first, count, content, bytes); }
 };
 
 }  // namespace basin::shell

@@ -154,9 +154,8 @@ void AggregatorProcess::TakePush(ConnectionId id, const PushFrame& frame) {
 void AggregatorProcess::TakeValue(ConnectionId id, const ValueFrame& frame) {
   Network::Connection& connection = world_.network[id];
   value_frame_ = &frame;
-  const uint64_t end = (uint64_t{frame.first} + frame.count) * kChunkBytes;
-  const uint64_t bytes = std::min<uint64_t>(kValueBytes, end) - frame.first * kChunkBytes;
-  Step(aggregator::ValueReceived{connection.session, frame.key, frame.first, frame.count, bytes});
+  Step(aggregator::ValueReceived{connection.session, frame.key, frame.first, frame.count,
+                                 frame.bytes});
   value_frame_ = nullptr;
 }
 
@@ -490,8 +489,7 @@ void AggregatorProcess::Do(aggregator::EndRound& end) {
 void AggregatorProcess::Do(aggregator::RelayValue& relay) {
   const absl::Status status = shell_.Do(relay, value_frame_);
   if (!status.ok()) return Require(status);
-  Send(relay.route, absl::StatusOr<ValueFrame>(
-                        ValueFrame{relay.key, relay.first, relay.count, value_frame_->content}));
+  Send(relay.route, absl::StatusOr<ValueFrame>(*value_frame_));
 }
 
 void AggregatorProcess::Do(aggregator::SendValue& send) { Send(send.route, shell_.ValueOf(send)); }

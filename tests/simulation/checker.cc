@@ -270,7 +270,9 @@ std::optional<uint64_t> Checker::Applied(uint32_t process, const std::string& wo
           ChunkCount(*TensorBytes(scenario_.lanes[lane].tensors[tensors[tensor]]));
       // A sum, because tensors may have other indexes in another lineage.
       for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-        after += Mix(tensors[tensor] * 64 + chunk, DigestOf(staged.chunks[PlaceOf(tensor, chunk)]));
+        const Chunk* got = staged.Find(tensor, chunk);
+        if (got == nullptr) return state;  // CheckBytes has failed.
+        after += Mix(tensors[tensor] * 64 + chunk, DigestOf(*got));
       }
     }
   }
@@ -350,8 +352,8 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
     const uint64_t tensor_hash = HashName(spec.name);
     const uint32_t chunks = ChunkCount(*TensorBytes(spec));
     for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-      const uint32_t place = PlaceOf(tensor, chunk);
-      if ((staged.present >> place & 1) == 0 || staged.round != record.round ||
+      const Chunk* got = staged.Find(tensor, chunk);
+      if (got == nullptr || staged.round != record.round ||
           !(staged.ballot == record.value_ballot)) {
         Fail(Invariant::kSameBytes, absl::StrCat(where, ": chunk ", chunk, " of tensor ", spec.name,
                                                  " was delivered and is not staged at ballot ",
@@ -363,13 +365,12 @@ void Checker::CheckBytes(const std::string& worker, uint32_t lane, const Verdict
         content +=
             ContributionChunk(contribution->worker, contribution->key, tensor_hash, chunk).content;
       }
-      const Chunk& got = staged.chunks[place];
-      if (got.mask == mask && got.content == content) continue;
-      Fail(got.mask == mask ? Invariant::kSameBytes : Invariant::kCountedOnce,
+      if (got->mask == mask && got->content == content) continue;
+      Fail(got->mask == mask ? Invariant::kSameBytes : Invariant::kCountedOnce,
            absl::StrCat(where, ": chunk ", chunk, " of tensor ", spec.name, " counts ",
-                        absl::Hex(got.mask), " where the verdict's contributors are ",
+                        absl::Hex(got->mask), " where the verdict's contributors are ",
                         absl::Hex(mask), " (digit k: times worker k was counted)",
-                        got.mask == mask ? ", with bytes of another round or life" : "", "."));
+                        got->mask == mask ? ", with bytes of another round or life" : "", "."));
       return;
     }
   }

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "proto/vocabulary/messages.h"
+#include "tests/shell/client_shell.h"
 #include "tests/simulation/payload.h"
 #include "tests/simulation/scenario.h"
 
@@ -69,13 +70,7 @@ struct Contribution {
   bool withdrawn = false;
 };
 
-// The staged chunks of one round at one worker, by place.
-struct StagedChunks {
-  RoundNumber round = 0;
-  Ballot ballot;
-  uint64_t present = 0;
-  std::array<Chunk, kMaxChunks> chunks;
-};
+using StagedChunks = shell::StagedChunks<Chunk>;
 
 // What one process remembers of one lane, as the checker saw it being told.
 struct ProcessLane {

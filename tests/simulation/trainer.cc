@@ -356,8 +356,9 @@ void WorkerProcess::EndRound(uint32_t handle, const VerdictRecord& record) {
 }
 
 void WorkerProcess::Apply(Lane& lane, const VerdictRecord& record) {
-  lane.state = world_.checker.Applied(index_, id(), lane.model, record, lane.layout, lane.staged,
-                                      lane.state);
+  const auto handle = static_cast<client::LaneHandle>(&lane - lanes_.data());
+  lane.state = world_.checker.Applied(index_, id(), lane.model, record, lane.layout,
+                                      shell_.staged(handle), lane.state);
   world_.Narrate(Detail::kNotable, name(), [&] {
     return absl::StrCat("applies ", Narrate(record), " of ",
                         world_.scenario.lanes[lane.model].name);
@@ -509,7 +510,7 @@ void WorkerProcess::Do(client::MembershipNow& now) {
     phase_ = Phase::kLoading;
     loading_since_ = world_.queue.now();
     fetching_.clear();
-    fetched_.clear();
+    shell_.ForgetValues();
     return TurnAfter(random_.Between(100, 2000));
   }
   phase_ = Phase::kTraining;
@@ -604,15 +605,11 @@ void WorkerProcess::Do(client::ValueReady& ready) {
   if (!fetching_.empty()) return;
   for (Lane& lane : lanes_) {
     if (!HasState(lane)) continue;
-    const auto it = fetched_.find(world_.scenario.lanes[lane.model].name);
-    if (it == fetched_.end()) {
-      world_.checker.Fail(Invariant::kContract, absl::StrCat(name(),
-                                                             " was given a value whose "
-                                                             "bytes it never kept."));
-      return;
-    }
-    lane.state = it->second;
-    lane.states[lane.chain] = it->second;
+    const std::string& name = world_.scenario.lanes[lane.model].name;
+    const absl::StatusOr<uint64_t> content =
+        shell_.ContentOf({name, kValueName, lane.last}, ready.spec);
+    if (!content.ok()) return Require(content.status());
+    lane.state = lane.states[lane.chain] = *content;
   }
   world_.coverage.Saw(Sight::kStateBroadcast);
   phase_ = Phase::kTraining;

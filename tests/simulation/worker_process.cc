@@ -106,8 +106,9 @@ void WorkerProcess::Arrive(ConnectionId id, Item item) {
     for (uint32_t i = 0; i < frame->count; ++i) {
       event.digests.push_back(ValueChunkDigest(frame->content, frame->first + i));
     }
-    value_content_ = frame->content;
+    value_frame_ = frame;
     Step(event);
+    value_frame_ = nullptr;
   }
 }
 
@@ -306,14 +307,13 @@ void WorkerProcess::Do(client::SendContribution& send) {
   lane.round = send.round;
   Record(lane);
   const TensorSpec& spec = world_.scenario.lanes[lane.model].tensors[lane.known[send.tensor]];
-  const uint64_t size = *TensorBytes(spec);
   const uint64_t tensor_hash = HashName(spec.name);
   PushFrame frame;
   frame.lane = send.lane_index;
   frame.round = send.round;
   frame.range = send.range;
+  frame.bytes = shell::SizeOf(spec, send.range);
   for (uint32_t i = 0; i < send.range.count; ++i) {
-    frame.bytes += ChunkSize(size, send.range.first + i);
     frame.chunks.push_back(ContributionChunk(worker_, lane.key, tensor_hash, send.range.first + i));
   }
   const uint64_t places = PlacesOf(send.range);
@@ -326,29 +326,21 @@ void WorkerProcess::Do(client::SendContribution& send) {
   }
 }
 
+void WorkerProcess::Require(const absl::Status& status) {
+  if (status.ok()) return;
+  world_.checker.Fail(
+      Invariant::kContract,
+      absl::StrCat("The client of ", name(), " breaks the contract: ", status.message(), "."));
+}
+
 void WorkerProcess::Do(client::SendSupply& send) {
   const Lane& lane = lanes_[send.lane];
-  PushFrame frame;
-  frame.kind = aggregator::FrameKind::kSupply;
-  frame.lane = send.lane_index;
-  frame.round = send.round;
-  frame.ballot = send.ballot;
-  frame.range = send.range;
-  const uint64_t places = PlacesOf(send.range);
-  if (lane.staged.round != send.round || !(lane.staged.ballot == send.ballot) ||
-      (lane.staged.present & places) != places) {
-    world_.checker.Fail(Invariant::kContract,
-                        absl::StrCat("The client of ", name(), " supplies results that it lacks."));
-    return;
-  }
-  const uint64_t size =
-      *TensorBytes(world_.scenario.lanes[lane.model].tensors[lane.layout[send.range.tensor]]);
-  for (uint32_t i = 0; i < send.range.count; ++i) {
-    frame.bytes += ChunkSize(size, send.range.first + i);
-    frame.chunks.push_back(lane.staged.chunks[PlaceOf(send.range.tensor, send.range.first + i)]);
-  }
+  const TensorSpec& tensor =
+      world_.scenario.lanes[lane.model].tensors[lane.layout[send.range.tensor]];
+  absl::StatusOr<PushFrame> frame = shell_.FrameOf(send, tensor);
+  if (!frame.ok()) return Require(frame.status());
   if (const auto& stream = streams_[send.stream]; stream.has_value()) {
-    world_.network.SendUp(*stream, std::move(frame));
+    world_.network.SendUp(*stream, *std::move(frame));
   }
 }
 
@@ -361,41 +353,19 @@ void WorkerProcess::Do(client::SendValue& send) {
     return;
   }
   if (const auto& stream = streams_[send.stream]; stream.has_value()) {
-    world_.network.SendUp(*stream, ValueFrame{send.key, send.first, send.count, it->second});
+    const uint64_t end = (uint64_t{send.first} + send.count) * kChunkBytes;
+    const uint64_t bytes = std::min<uint64_t>(kValueBytes, end) - send.first * kChunkBytes;
+    world_.network.SendUp(*stream, ValueFrame{send.key, send.first, send.count, it->second, bytes});
   }
 }
 
 void WorkerProcess::Do(client::KeepResult& keep) {
-  Lane& lane = lanes_[keep.lane];
-  if (frame_ == nullptr || frame_->round != keep.round ||
-      frame_->range.tensor != keep.range.tensor || keep.range.first < frame_->range.first ||
-      keep.range.first + keep.range.count > frame_->range.first + frame_->range.count) {
-    world_.checker.Fail(Invariant::kContract, absl::StrCat("The client of ", name(),
-                                                           " keeps a result that did not "
-                                                           "arrive."));
-    return;
+  if (frame_ == nullptr || !world_.PlantedNow(PlantedBug::kWrongResult)) {
+    return Require(shell_.Do(keep, frame_));
   }
-  // The core says which ballot is of use; after an eviction it may be a lower one than before.
-  if (lane.staged.round != keep.round || !(lane.staged.ballot == frame_->ballot)) {
-    lane.staged.round = keep.round;
-    lane.staged.ballot = frame_->ballot;
-    lane.staged.present = 0;
-  }
-  const bool damaged = world_.PlantedNow(PlantedBug::kWrongResult);
-  for (uint32_t i = 0; i < keep.range.count; ++i) {
-    const uint32_t place = PlaceOf(keep.range.tensor, keep.range.first + i);
-    lane.staged.chunks[place] = frame_->chunks[keep.range.first + i - frame_->range.first];
-    if (damaged) lane.staged.chunks[place].content ^= 1;
-  }
-  lane.staged.present |= PlacesOf(keep.range);
-}
-
-void WorkerProcess::Do(client::KeepValue& keep) {
-  const auto [it, fresh] = fetched_.emplace(keep.key.lane, value_content_);
-  if (!fresh && it->second != value_content_) {
-    world_.checker.Fail(Invariant::kSameBytes,
-                        absl::StrCat(name(), " mixed two values of one broadcast."));
-  }
+  ResultFrame damaged = *frame_;
+  for (Chunk& chunk : damaged.chunks) chunk.content ^= 1;
+  Require(shell_.Do(keep, &damaged));
 }
 
 // ---- what the transport notes of messages

@@ -114,7 +114,6 @@ class WorkerProcess {
     SimTime deadline = 0;  // When the wait ends; 0 when there is none.
     uint32_t wait = 0;     // Which wait the deadline belongs to.
     SimTime patience = 0;  // How long a wait is whose deadline is to pass.
-    StagedChunks staged;
     std::map<RoundNumber, VerdictRecord> told;
     std::optional<Prepared> prepared;
     std::optional<LaneIndex> index;  // At the aggregator.
@@ -136,7 +135,7 @@ class WorkerProcess {
   void Do(client::SendSupply& send);
   void Do(client::SendValue& send);
   void Do(client::KeepResult& keep);
-  void Do(client::KeepValue& keep);
+  void Do(client::KeepValue& keep) { Require(shell_.Do(keep, value_frame_)); }
   void Do(client::Deliver& deliver);
   void Do(client::FailRound& fail);
   void Do(client::RoundRejected& rejected);
@@ -148,6 +147,9 @@ class WorkerProcess {
   void Do(client::ValueFailed& failed);
   void Do(client::Fatal& fatal);
   void Do(client::Left& left);
+
+  // What is wrong breaks the contract between a core and its runner.
+  void Require(const absl::Status& status);
 
   // What the transport notes of a message before the core takes it.
   void Observe(const ToWorker& message);
@@ -210,9 +212,9 @@ class WorkerProcess {
   std::map<std::string, uint64_t> fetching_;  // Lane: version asked for.
   Checkpoint checkpoint_;
   std::map<std::pair<std::string, uint64_t>, uint64_t> announced_;  // Lane, version: content.
-  uint64_t value_content_ = 0;  // In the value frame that this Step was given.
-  std::map<std::string, uint64_t> fetched_;
-  const ResultFrame* frame_ = nullptr;
+  shell::ClientShell<Chunk> shell_;
+  const ResultFrame* frame_ = nullptr;  // In the Step in progress.
+  const ValueFrame* value_frame_ = nullptr;
   std::vector<client::Action> actions_;
   std::vector<client::Event> pending_;
   bool stepping_ = false;

@@ -527,7 +527,7 @@ void Cluster::StepOne(const Event& event, shell::Chunks<Reduced> chunks) {
   }
   std::optional<shell::ValueFrame> value;
   if (const auto* received = std::get_if<ValueReceived>(&event)) {
-    value = shell::ValueFrame{received->key, received->first, received->count, 0};
+    value = shell::ValueFrame{received->key, received->first, received->count, 0, received->bytes};
   }
   std::vector<Action> actions;
   core->Step(event, now, actions);

@@ -1,0 +1,149 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a runner holds for the client's core, in worlds without bytes: the staged results of each
+// lane, and the values that arrive. The simulator, the explorer and the scenarios carry out actions
+// with it. An action that asks for what is not there is an error that says what is wrong.
+//
+// `C` stands for the bytes of a chunk.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_TESTS_SHELL_CLIENT_SHELL_H_
+#define BASIN_TESTS_SHELL_CLIENT_SHELL_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/delivery.h"
+#include "client/core/action.h"
+#include "proto/vocabulary/counted.h"
+#include "tests/shell/frame.h"
+
+namespace basin::shell {
+
+// The result chunks of a lane's newest round, at one ballot.
+template <typename C>
+struct StagedChunks {
+  RoundNumber round = 0;
+  Ballot ballot;
+  std::map<std::pair<TensorIndex, uint32_t>, C> chunks;
+  auto Fields() const { return std::tie(round, ballot, chunks); }
+
+  // Null when it is not staged.
+  const C* Find(TensorIndex tensor, uint32_t chunk) const {
+    const auto found = chunks.find({tensor, chunk});
+    return found == chunks.end() ? nullptr : &found->second;
+  }
+};
+
+// The size of the bytes of a range of chunks.
+inline uint64_t SizeOf(const TensorSpec& spec, const ChunkRange& range) {
+  uint64_t size = 0;
+  for (uint32_t i = 0; i < range.count; ++i) size += ChunkSize(*TensorBytes(spec), range.first + i);
+  return size;
+}
+
+template <typename C>
+class ClientShell {
+ public:
+  // `arrived`: the frame that the Step was given; null when there was none.
+  absl::Status Do(const client::KeepResult& keep, const ResultFrame<C>* arrived);
+  // `tensor`: as the job knows it.
+  absl::StatusOr<PushFrame<C>> FrameOf(const client::SendSupply& send,
+                                       const TensorSpec& tensor) const;
+  absl::Status Do(const client::KeepValue& keep, const ValueFrame* arrived);
+  // The content of a value that was received whole.
+  absl::StatusOr<uint64_t> ContentOf(const ValueKey& key, const TensorSpec& tensor) const;
+  void ForgetValues() { values_.clear(); }
+
+  const StagedChunks<C>& staged(client::LaneHandle lane) const {
+    static const StagedChunks<C> none;
+    const auto found = staged_.find(lane);
+    return found == staged_.end() ? none : found->second;
+  }
+
+  auto Fields() const { return std::tie(staged_, values_); }
+
+ private:
+  using ValueId = std::tuple<std::string, std::string, uint64_t>;
+
+  std::map<client::LaneHandle, StagedChunks<C>> staged_;
+  std::map<ValueId, std::map<uint32_t, uint64_t>> values_;  // Content by chunk.
+};
+
+template <typename C>
+absl::Status ClientShell<C>::Do(const client::KeepResult& keep, const ResultFrame<C>* arrived) {
+  if (arrived == nullptr || arrived->round != keep.round ||
+      !aggregator::Covers(arrived->range, keep.range)) {
+    return absl::InternalError("it keeps a result that did not arrive");
+  }
+  StagedChunks<C>& staged = staged_[keep.lane];
+  // The core says which ballot is of use; after an eviction it may be a lower one than before.
+  if (staged.round != keep.round || !(staged.ballot == arrived->ballot)) {
+    staged = {keep.round, arrived->ballot, {}};
+  }
+  for (uint32_t i = 0; i < keep.range.count; ++i) {
+    const uint32_t chunk = keep.range.first + i;
+    staged.chunks[{keep.range.tensor, chunk}] = arrived->At(chunk);
+  }
+  return absl::OkStatus();
+}
+
+template <typename C>
+absl::StatusOr<PushFrame<C>> ClientShell<C>::FrameOf(const client::SendSupply& send,
+                                                     const TensorSpec& tensor) const {
+  const StagedChunks<C>& held = staged(send.lane);
+  PushFrame<C> frame{aggregator::FrameKind::kSupply,
+                     send.lane_index,
+                     send.round,
+                     send.ballot,
+                     send.range,
+                     SizeOf(tensor, send.range),
+                     {}};
+  for (uint32_t i = 0; i < send.range.count; ++i) {
+    const C* chunk = held.Find(send.range.tensor, send.range.first + i);
+    if (held.round != send.round || !(held.ballot == send.ballot) || chunk == nullptr) {
+      return absl::InternalError(absl::StrCat("it supplies chunk ", send.range.first + i,
+                                              " of tensor ", tensor.name, " of round ", send.round,
+                                              ", which it lacks"));
+    }
+    frame.chunks.push_back(*chunk);
+  }
+  return frame;
+}
+
+template <typename C>
+absl::Status ClientShell<C>::Do(const client::KeepValue& keep, const ValueFrame* arrived) {
+  if (arrived == nullptr || !(arrived->key == keep.key)) {
+    return absl::InternalError("it keeps a value that did not arrive");
+  }
+  auto& chunks = values_[{keep.key.lane, keep.key.tensor, keep.key.version}];
+  for (uint32_t i = 0; i < keep.count; ++i) chunks[keep.first + i] = arrived->content;
+  return absl::OkStatus();
+}
+
+template <typename C>
+absl::StatusOr<uint64_t> ClientShell<C>::ContentOf(const ValueKey& key,
+                                                   const TensorSpec& tensor) const {
+  const auto value = values_.find({key.lane, key.tensor, key.version});
+  const uint32_t count = ChunkCount(*TensorBytes(tensor));
+  if (value == values_.end() || value->second.size() != count) {
+    return absl::InternalError("it lacks chunks of a value");
+  }
+  for (const auto& [chunk, content] : value->second) {
+    if (content != value->second.begin()->second) {
+      return absl::InternalError("it mixes two contents of one value");
+    }
+  }
+  return value->second.begin()->second;
+}
+
+}  // namespace basin::shell
+
+#endif  // BASIN_TESTS_SHELL_CLIENT_SHELL_H_
