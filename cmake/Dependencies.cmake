@@ -23,6 +23,7 @@ if(NOT BASIN_CLIENT_ONLY)
   find_package(nlohmann_json CONFIG REQUIRED)
   find_package(prometheus-cpp CONFIG REQUIRED)
   find_package(civetweb CONFIG REQUIRED)
+  find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 endif()
 
 if(BASIN_BUILD_TESTS)

@@ -11,7 +11,6 @@
 #include "aggregator/admin/admin_service.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/resource_quota.h"
-#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/support/server_interceptor.h"
 #include "proto/limits/names.h"
 
@@ -100,6 +99,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
         ". Check that the address belongs to this host and that no other process uses the port, or "
         "choose another with --admin-listen."));
   }
+  const ServerTls tls = options.tls;
   admin->service_ = std::make_unique<AdminService>(std::move(options), engine, events);
   grpc::ServerBuilder builder;
   grpc::ResourceQuota quota("basin-admin");
@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
   builder.SetMaxReceiveMessageSize(kMostRequestBytes);
   admin->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      ServerCredentialsOf(tls));
   builder.RegisterService(admin->service_.get());
   admin->unknown_calls_ = std::make_unique<UnknownCalls>();
   builder.experimental().SetInterceptorCreators(Interceptors());

@@ -24,6 +24,7 @@
 #include "aggregator/observer/events.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "runtime/grpc/credentials.h"
 #include "runtime/grpc/listener.h"
 
 namespace basin::aggregator {
@@ -33,6 +34,7 @@ class UnknownCalls;
 
 struct AdminOptions {
   std::string address;  // host:port; port 0: any that is free.
+  ServerTls tls;        // Checked (aggregator/tls/files.h).
   std::string version;
   Term term = 0;
   // DrainService calls it; it acts like SIGTERM.

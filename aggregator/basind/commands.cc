@@ -13,6 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "aggregator/basind/serve.h"
 #include "aggregator/basind/signals.h"
 #include "aggregator/config/address.h"
@@ -23,6 +25,7 @@
 #include "aggregator/config/nearest.h"
 #include "aggregator/config/table.h"
 #include "aggregator/http/http_client.h"
+#include "aggregator/tls/files.h"
 #include "proto/limits/limits.h"
 #include "proto/limits/names.h"
 #include "proto/vocabulary/version.h"
@@ -65,6 +68,15 @@ absl::StatusOr<Configuration> ConfigurationOf(const Findings& findings) {
   return Configure(OptionTable(), findings, LookAtMachine());
 }
 
+// Also the files that it names.
+absl::StatusOr<Configuration> CheckedConfigurationOf(const Findings& findings) {
+  absl::StatusOr<Configuration> configuration = ConfigurationOf(findings);
+  if (!configuration.ok()) return configuration;
+  const absl::StatusOr<absl::Time> tls = CheckServerTls(configuration->settings.tls, absl::Now());
+  if (!tls.ok()) return tls.status();
+  return configuration;
+}
+
 ExitCode Refuse(const absl::Status& status) {
   Complain(absl::StrCat("basind: ", absl::StrReplaceAll(status.message(), {{"\n", "\nbasind: "}}),
                         "\n"));
@@ -85,7 +97,7 @@ std::string FirstSteps(const std::string& version, const Endpoints& endpoints) {
 }
 
 ExitCode RunServe(const Invocation& invocation, const Own&, const Findings& findings) {
-  const absl::StatusOr<Configuration> configuration = ConfigurationOf(findings);
+  const absl::StatusOr<Configuration> configuration = CheckedConfigurationOf(findings);
   if (!configuration.ok()) return Refuse(configuration.status());
   BlockSignals();
   const absl::Status served =
@@ -96,7 +108,7 @@ ExitCode RunServe(const Invocation& invocation, const Own&, const Findings& find
 }
 
 ExitCode RunCheckConfig(const Invocation&, const Own&, const Findings& findings) {
-  const absl::StatusOr<Configuration> configuration = ConfigurationOf(findings);
+  const absl::StatusOr<Configuration> configuration = CheckedConfigurationOf(findings);
   if (!configuration.ok()) return Refuse(configuration.status());
   Print("The configuration is valid.\n");
   return kExitOk;

@@ -164,6 +164,7 @@ class Service {
   ServerOptions Options() {
     ServerOptions options;
     options.address = settings_.grpc_address;
+    options.tls = settings_.tls;
     options.grpc = settings_.grpc;
     options.grpc.quota_bytes = QuotaFor(settings_.engine.core.memory_bytes);
     options.expanding_bytes = ExpandingFor(settings_.engine.core.memory_bytes);
@@ -211,8 +212,8 @@ class Service {
 
   absl::Status StartAdmin(Endpoints& endpoints) {
     absl::StatusOr<std::unique_ptr<AdminServer>> admin = AdminServer::Start(
-        {settings_.admin_address, version_, settings_.engine.core.term, RequestEnd}, engine_,
-        events_);
+        {settings_.admin_address, settings_.tls, version_, settings_.engine.core.term, RequestEnd},
+        engine_, events_);
     if (!admin.ok()) return admin.status();
     admin_ = *std::move(admin);
     endpoints.admin = WithPort(settings_.admin_address, admin_->port());

@@ -69,11 +69,25 @@ void CheckMemory(const Config& core, Problems& problems) {
 void CheckExposure(const Settings& settings, const char* key, const std::string& text,
                    Problems& problems) {
   const absl::StatusOr<Address> address = ParseAddress(text);
-  if (!address.ok() || settings.insecure || IsLoopback(*address)) return;
+  if (!address.ok() || settings.insecure || settings.tls.on() || IsLoopback(*address)) return;
   problems.push_back(
       absl::StrCat(key, " is ", text,
-                   ", which other machines can reach, and Basin does not encrypt connections yet; "
-                   "listen on 127.0.0.1, or set grpc.insecure to true if the network is trusted"));
+                   ", which other machines can reach, and connections are not encrypted; set "
+                   "tls.cert and tls.key, listen on 127.0.0.1, or set grpc.insecure to true if the "
+                   "network is trusted"));
+}
+
+// The files themselves are checked where they are read.
+void CheckTls(const ServerTls& tls, Problems& problems) {
+  if (tls.cert.empty() != tls.key.empty()) {
+    problems.push_back(absl::StrCat(
+        tls.cert.empty() ? "tls.key" : "tls.cert", " is ", tls.cert.empty() ? tls.key : tls.cert,
+        ", but ", tls.cert.empty() ? "tls.cert" : "tls.key", " is none; set both, or neither"));
+  }
+  if (!tls.client_ca.empty() && tls.cert.empty()) {
+    problems.push_back(absl::StrCat("tls.client_ca is ", tls.client_ca,
+                                    ", but tls.cert is none; set tls.cert and tls.key"));
+  }
 }
 
 void CheckAddresses(const Settings& settings, Problems& problems) {
@@ -98,6 +112,7 @@ void CheckTogether(const Settings& settings, Problems& problems) {
   CheckWaits(settings.engine.core, problems);
   CheckMemory(settings.engine.core, problems);
   CheckAddresses(settings, problems);
+  CheckTls(settings.tls, problems);
 }
 
 // The one that counts, for each key; defaults where nothing was given.

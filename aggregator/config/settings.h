@@ -13,6 +13,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/engine/engine.h"
+#include "runtime/grpc/credentials.h"
 #include "runtime/grpc/settings.h"
 
 namespace basin::aggregator {
@@ -30,6 +31,7 @@ struct Settings {
   std::string admin_address;
   std::string http_address;
   bool insecure = false;  // May serve without encryption where others can reach it.
+  ServerTls tls;          // Of grpc_address and admin_address.
 
   std::string state_path;  // Empty: nothing is written down.
   LogLevel log_level = LogLevel::kInfo;

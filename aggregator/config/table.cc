@@ -25,6 +25,7 @@ struct Section {
 
 constexpr Section kSections[] = {
     {"grpc", "The address for workers, and the settings of their connections."},
+    {"tls", "Encryption of the connections of workers and of `basinctl`."},
     {"admin", "The address for `basinctl`."},
     {"http", "The address for probes and Prometheus."},
     {"worker", "Heartbeats, and the time after which a silent worker counts as lost."},
@@ -181,6 +182,21 @@ void AddAddresses(std::vector<Option>& table) {
   table.push_back(Where(
       "http.listen", [](Settings& s) -> std::string& { return s.http_address; }, "127.0.0.1:29601",
       true, "Address of /metrics, /livez and /readyz. none: do not serve it."));
+}
+
+void AddTls(std::vector<Option>& table) {
+  table.push_back(Path(
+      "tls.cert", [](Settings& s) -> std::string& { return s.tls.cert; },
+      "PEM file with the certificate of this server, then its chain. With it, workers and basinctl "
+      "must connect with TLS. It is read again every second, so it can be replaced at any time, "
+      "as can the other two."));
+  table.push_back(Path(
+      "tls.key", [](Settings& s) -> std::string& { return s.tls.key; },
+      "PEM file with the private key of tls.cert, without a password."));
+  table.push_back(Path(
+      "tls.client_ca", [](Settings& s) -> std::string& { return s.tls.client_ca; },
+      "PEM file with certificate authorities. With it, a client must present a certificate of one "
+      "of them (mTLS)."));
 }
 
 void AddWaits(std::vector<Option>& table) {
@@ -346,6 +362,7 @@ void AddBounds(std::vector<Option>& table) {
 std::vector<Option> OptionTable() {
   std::vector<Option> table;
   AddAddresses(table);
+  AddTls(table);
   AddWaits(table);
   AddBounds(table);
   return table;

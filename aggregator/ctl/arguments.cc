@@ -77,6 +77,18 @@ std::vector<Flag> Flags() {
       {"--address", "", true, true, TakeAddress},
       {"--output", "-o", true, true, TakeOutput},
       {"--timeout", "", true, true, TakeTimeout},
+      {"--tls-ca", "", true, true,
+       [](const std::string& value, Arguments& arguments) {
+         return TakeText(value, arguments.tls.ca);
+       }},
+      {"--tls-cert", "", true, true,
+       [](const std::string& value, Arguments& arguments) {
+         return TakeText(value, arguments.tls.cert);
+       }},
+      {"--tls-key", "", true, true,
+       [](const std::string& value, Arguments& arguments) {
+         return TakeText(value, arguments.tls.key);
+       }},
       {"--last", "", true, false, TakeLast},
       {"--status", "", true, false, TakeExitStatus},
       {"--after", "", true, false,
@@ -120,11 +132,12 @@ absl::Status Unknown(const std::string& name, const std::vector<Flag>& flags) {
 }  // namespace
 
 absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& arguments,
-                                        const std::string& address) {
+                                        const Environment& environment) {
   const std::vector<Flag> flags = Flags();
   Arguments read;
-  if (!address.empty()) {
-    if (const absl::Status taken = TakeAddress(address, read); !taken.ok()) {
+  read.tls = environment.tls;
+  if (!environment.address.empty()) {
+    if (const absl::Status taken = TakeAddress(environment.address, read); !taken.ok()) {
       return Wrong(absl::StrCat("BASIN_ADMIN_ADDRESS: ", taken.message()));
     }
   }

@@ -14,12 +14,20 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "runtime/grpc/credentials.h"
 
 namespace basin::aggregator {
+
+// What the environment of the program says; empty: nothing.
+struct Environment {
+  std::string address;  // BASIN_ADMIN_ADDRESS
+  ClientTls tls;        // BASIN_TLS_CA, BASIN_TLS_CERT, BASIN_TLS_KEY
+};
 
 struct Arguments {
   std::vector<std::string> words;  // The command and its arguments.
   std::string address = "127.0.0.1:29602";
+  ClientTls tls;
   bool json = false;
   absl::Duration timeout = absl::Seconds(10);
   bool help = false;
@@ -35,9 +43,9 @@ struct Arguments {
   uint64_t after = 0;
 };
 
-// `address`: replaces the default, from the environment; empty: it does not.
+// Flags override the environment, which overrides the defaults.
 absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& arguments,
-                                        const std::string& address);
+                                        const Environment& environment);
 
 }  // namespace basin::aggregator
 

@@ -49,12 +49,12 @@ std::string Json(const google::protobuf::Message& message) {
 // A connection to the aggregator, and the arguments.
 class Client {
  public:
-  explicit Client(Arguments arguments) : arguments_(std::move(arguments)) {
+  Client(Arguments arguments, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
+      : arguments_(std::move(arguments)) {
     grpc::ChannelArguments channel;
     // A proxy that the environment names is for the world outside.
     channel.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    stub_ = v1::Admin::NewStub(
-        grpc::CreateCustomChannel(arguments_.address, grpc::InsecureChannelCredentials(), channel));
+    stub_ = v1::Admin::NewStub(grpc::CreateCustomChannel(arguments_.address, credentials, channel));
   }
 
   const Arguments& arguments() const { return arguments_; }
@@ -344,7 +344,11 @@ std::string Usage(const Command& command) {
 
 constexpr char kFlagsOfAll[] =
     "\nflags:\n  --address=HOST:PORT   the aggregator's admin.listen (127.0.0.1:29602; also\n      "
-    "                  BASIN_ADMIN_ADDRESS)\n  -o, --output=FORMAT   table (the default) or json, "
+    "                  BASIN_ADMIN_ADDRESS)\n  --tls-ca=FILE         connect with TLS; the CA of "
+    "the "
+    "aggregator's certificate (also BASIN_TLS_CA)\n  --tls-cert=FILE       certificate of this "
+    "operator, if required (also BASIN_TLS_CERT)\n  --tls-key=FILE        its private key (also "
+    "BASIN_TLS_KEY)\n  -o, --output=FORMAT   table (the default) or json, "
     "with the field names of the protocol\n  --timeout=DURATION    how long to wait for an answer "
     "(10s)\n";
 
@@ -413,8 +417,8 @@ absl::Status CheckUse(const Command& command, const Arguments& arguments) {
 
 }  // namespace
 
-ExitCode RunBasinctl(const std::vector<std::string>& arguments, const std::string& address) {
-  absl::StatusOr<Arguments> read = ReadArguments(arguments, address);
+ExitCode RunBasinctl(const std::vector<std::string>& arguments, const Environment& environment) {
+  absl::StatusOr<Arguments> read = ReadArguments(arguments, environment);
   if (!read.ok()) return Refuse(read.status());
   const Command* command = FindNamed(read->words);
   if (read->help) {
@@ -426,12 +430,17 @@ ExitCode RunBasinctl(const std::vector<std::string>& arguments, const std::strin
   }
   if (command == nullptr) return Refuse(Unknown(read->words[0]));
   if (const absl::Status use = CheckUse(*command, *read); !use.ok()) return Refuse(use);
-  Client client(*std::move(read));
+  const auto credentials = ChannelCredentialsOf(read->tls);
+  if (!credentials.ok()) return Refuse(credentials.status());
+  Client client(*std::move(read), *credentials);
   const absl::Status run = command->run(client);
   if (run.ok()) return kExitOk;
   if (absl::IsUnavailable(run)) {
     Complain(absl::StrCat("basinctl: nothing answers on ", client.arguments().address,
-                          "; check that the aggregator runs and that this is its admin.listen\n"));
+                          "; check that the aggregator runs, that this is its admin.listen, and ",
+                          client.arguments().tls.on()
+                              ? "that BASIN_TLS_CA is the CA of its certificate\n"
+                              : "set BASIN_TLS_CA if it has tls.cert\n"));
   }
   return Refuse(run);
 }

@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "aggregator/basind/exit_code.h"
+#include "aggregator/ctl/arguments.h"
 
 namespace basin::aggregator {
 
-// The program's own name left out. `address`: BASIN_ADMIN_ADDRESS, or empty.
-ExitCode RunBasinctl(const std::vector<std::string>& arguments, const std::string& address);
+// The program's own name left out.
+ExitCode RunBasinctl(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace basin::aggregator
 

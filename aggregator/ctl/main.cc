@@ -10,6 +10,13 @@
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const char* address = std::getenv("BASIN_ADMIN_ADDRESS");
-  return basin::aggregator::RunBasinctl(arguments, address == nullptr ? "" : address);
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  };
+  basin::aggregator::Environment environment;
+  environment.address = variable("BASIN_ADMIN_ADDRESS");
+  environment.tls = {variable("BASIN_TLS_CA"), variable("BASIN_TLS_CERT"),
+                     variable("BASIN_TLS_KEY")};
+  return basin::aggregator::RunBasinctl(arguments, environment);
 }

@@ -39,6 +39,7 @@ struct TransportCounters {
   Counter silent_calls{0};         // Opened a stream and sent no first message.
   Counter unknown_tokens{0};       // A data stream of no session.
   Counter foreign_connections{0};  // Did not begin with gRPC.
+  Counter tls_failures{0};         // Began with TLS, and ended before a call.
   Counter floods{0};               // Sent too much before the first valid message.
   Counter slow_readers{0};         // Did not read its messages.
 

@@ -52,6 +52,12 @@ std::string PeerOf(int descriptor) {
   return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(address.sin6_port));
 }
 
+// Without its kind and its port.
+std::string AddressIn(const std::string& peer) {
+  const size_t begin = peer.find(':') + 1;
+  return peer.substr(begin, peer.rfind(':') - begin);
+}
+
 // Bytes that the kernel has received; nothing when the connection is over.
 std::optional<uint64_t> ReceivedBytes(int descriptor) {
   tcp_info info = {};
@@ -64,7 +70,8 @@ std::optional<uint64_t> ReceivedBytes(int descriptor) {
 
 }  // namespace
 
-Newcomers::Newcomers(Refuse refuse) : refuse_(std::move(refuse)) {
+Newcomers::Newcomers(Refuse refuse, Left left)
+    : refuse_(std::move(refuse)), left_(std::move(left)) {
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "basin-newcomers");
     Run();
@@ -118,20 +125,21 @@ void Newcomers::Introduced(const std::string& peer) {
 
 void Newcomers::Run() {
   while (true) {
-    std::map<std::string, std::string> refused;
+    Findings found;
     {
       MutexLock lock(mutex_);
       while (!stopping_ && newcomers_.empty()) changed_.Wait(mutex_);
       if (!stopping_) changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kLookEvery);
       if (stopping_) return;
-      refused = Look();
+      found = Look();
     }
-    for (const auto& [address, what] : refused) refuse_(address, what);
+    for (const auto& [address, what] : found.violations) refuse_(address, what);
+    for (const std::string& address : found.left) left_(address);
   }
 }
 
-std::map<std::string, std::string> Newcomers::Look() {
-  std::map<std::string, std::string> refused;
+Newcomers::Findings Newcomers::Look() {
+  Findings found;
   for (auto it = newcomers_.begin(); it != newcomers_.end();) {
     const auto& [peer, newcomer] = *it;
     std::string what;
@@ -151,9 +159,9 @@ std::map<std::string, std::string> Newcomers::Look() {
     const bool cut = !what.empty();
     if (cut) {
       shutdown(newcomer.descriptor, SHUT_RDWR);
-      // Without its kind and its port.
-      const size_t begin = peer.find(':') + 1;
-      refused[peer.substr(begin, peer.rfind(':') - begin)] = std::move(what);
+      found.violations[AddressIn(peer)] = std::move(what);
+    } else if (!received.has_value() && newcomer.calls == 0) {
+      found.left.push_back(AddressIn(peer));
     }
     if (cut || !received.has_value()) {
       close(newcomer.descriptor);
@@ -162,7 +170,7 @@ std::map<std::string, std::string> Newcomers::Look() {
       ++it;
     }
   }
-  return refused;
+  return found;
 }
 
 }  // namespace basin::aggregator

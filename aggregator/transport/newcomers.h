@@ -9,7 +9,7 @@
 // A connection is watched through a separate descriptor, so that never another one is closed; the
 // descriptor is released with the first valid message.
 //
-// Thread contract: safe from any thread; `refuse` is called on the thread that watches.
+// Thread contract: safe from any thread; `refuse` and `left` are called on the thread that watches.
 // Failure: a connection that cannot be watched, for lack of a descriptor, is not.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_NEWCOMERS_H_
@@ -20,6 +20,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "runtime/mutex.h"
 
@@ -30,7 +31,10 @@ class Newcomers {
   // The address of the peer, without its port, and its violation, as a sentence.
   using Refuse = std::function<void(const std::string& address, const std::string& what)>;
 
-  explicit Newcomers(Refuse refuse);
+  // The address of a peer whose connection ended before its first call.
+  using Left = std::function<void(const std::string& address)>;
+
+  Newcomers(Refuse refuse, Left left);
   ~Newcomers();
   Newcomers(const Newcomers&) = delete;
   Newcomers& operator=(const Newcomers&) = delete;
@@ -51,10 +55,15 @@ class Newcomers {
   };
 
   void Run();
-  // Checks all connections; returns the violations by address.
-  std::map<std::string, std::string> Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct Findings {
+    std::map<std::string, std::string> violations;  // By address.
+    std::vector<std::string> left;                  // Addresses.
+  };
+  // Checks all connections.
+  Findings Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Refuse refuse_;
+  const Left left_;
 
   Mutex mutex_;
   Condition changed_;

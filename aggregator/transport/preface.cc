@@ -23,6 +23,9 @@ using Clock = std::chrono::steady_clock;
 // The first bytes of every HTTP/2 connection.
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+// The first bytes of every TLS connection: a handshake record.
+constexpr std::string_view kHandshake = "\x16\x03";
+
 // More than the workers that connect at once; the oldest is closed for a new one.
 constexpr size_t kMostWaiting = 4096;
 
@@ -51,6 +54,19 @@ std::string AddressOf(int descriptor) {
                                                                   : address);
 }
 
+bool StartsWith(std::string_view text, std::string_view begin) {
+  return text.substr(0, begin.size()) == begin;
+}
+
+// Closed with something unread, the connection would be reset, and the answer lost.
+void Answer(int descriptor, std::string_view text) {
+  static_cast<void>(send(descriptor, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+  shutdown(descriptor, SHUT_WR);
+  char unread[4096];
+  while (recv(descriptor, unread, sizeof unread, MSG_DONTWAIT) > 0) {
+  }
+}
+
 bool LooksLikeHttp1(std::string_view bytes) {
   const size_t method = bytes.find(' ');
   return method != std::string_view::npos && method > 0 && method < 10 &&
@@ -60,8 +76,9 @@ bool LooksLikeHttp1(std::string_view bytes) {
 
 }  // namespace
 
-PrefaceCheck::PrefaceCheck(absl::Duration timeout, Pass pass, Refuse refuse)
-    : timeout_(absl::ToChronoMilliseconds(timeout)),
+PrefaceCheck::PrefaceCheck(Protocol protocol, absl::Duration timeout, Pass pass, Refuse refuse)
+    : protocol_(protocol),
+      timeout_(absl::ToChronoMilliseconds(timeout)),
       pass_(std::move(pass)),
       refuse_(std::move(refuse)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -145,34 +162,53 @@ bool PrefaceCheck::Look(int descriptor, bool time_is_up) {
     return false;
   }
   const std::string_view begin(bytes, static_cast<size_t>(count));
-  if (begin == kPreface) {
-    SetLowWater(descriptor, 1);
-    pass_(descriptor);
-    return false;
+  switch (Judge(begin)) {
+    case Verdict::kPass:
+      SetLowWater(descriptor, 1);
+      pass_(descriptor);
+      return false;
+    case Verdict::kWait: {
+      pollfd end = {descriptor, POLLRDHUP, 0};
+      if (!time_is_up && poll(&end, 1, 0) == 0) return true;
+      break;
+    }
+    case Verdict::kRefuse:
+      break;
   }
-  if (begin == kPreface.substr(0, begin.size()) && !time_is_up) {
-    pollfd end = {descriptor, POLLRDHUP, 0};
-    if (poll(&end, 1, 0) == 0) return true;  // The rest may come.
+  RefuseBeginning(descriptor, begin);
+  return false;
+}
+
+PrefaceCheck::Verdict PrefaceCheck::Judge(std::string_view begin) const {
+  if (protocol_ == Protocol::kTls) {
+    if (begin.size() >= kHandshake.size() && StartsWith(begin, kHandshake)) return Verdict::kPass;
+    return StartsWith(kHandshake, begin) ? Verdict::kWait : Verdict::kRefuse;
   }
-  if (begin.size() >= 2 && begin[0] == '\x16' && begin[1] == '\x03') {
+  if (begin == kPreface) return Verdict::kPass;
+  return StartsWith(kPreface, begin) ? Verdict::kWait : Verdict::kRefuse;
+}
+
+void PrefaceCheck::RefuseBeginning(int descriptor, std::string_view begin) {
+  if (StartsWith(begin, kHandshake)) {
+    // Not TLS, which is what the client then reports.
+    Answer(descriptor, kAnswerToHttp1);
     RefuseFor(
         descriptor,
-        "It speaks TLS, which this port does not support: give the client an address without TLS.");
-  } else if (LooksLikeHttp1(begin) && begin.substr(0, 4) != "PRI ") {
-    static_cast<void>(send(descriptor, kAnswerToHttp1.data(), kAnswerToHttp1.size(),
-                           MSG_NOSIGNAL | MSG_DONTWAIT));
-    shutdown(descriptor, SHUT_WR);
-    // Closed with something unread, the connection would be reset, and the answer lost.
-    char unread[4096];
-    while (recv(descriptor, unread, sizeof unread, MSG_DONTWAIT) > 0) {
-    }
+        "It speaks TLS, but tls.cert is none: set tls.cert and tls.key, or unset BASIN_TLS_CA "
+        "of the client.");
+  } else if (begin == kPreface) {
+    // Not HTTP/2, which is what the client then reports.
+    Answer(descriptor, kAnswerToHttp1);
+    RefuseFor(descriptor,
+              "It speaks gRPC without TLS, but tls.cert is set: set BASIN_TLS_CA of the client.");
+  } else if (LooksLikeHttp1(begin) && !StartsWith(begin, "PRI ")) {
+    Answer(descriptor, kAnswerToHttp1);
     RefuseFor(descriptor,
               "It speaks HTTP/1, but this port speaks gRPC; probes and metrics are on another port "
               "(http.listen).");
   } else {
     RefuseFor(descriptor, "It does not speak gRPC.");
   }
-  return false;
 }
 
 void PrefaceCheck::RefuseFor(int descriptor, const std::string& what) {

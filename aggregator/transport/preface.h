@@ -1,9 +1,12 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Checks the first bytes of a connection before gRPC gets it: only a connection that begins with
-// the preface of HTTP/2 is passed on. A peer that speaks another protocol (TLS, HTTP/1) is refused
-// with a reason that is counted and logged, which gRPC would not do; and a silent peer costs a
-// descriptor, but no memory of gRPC.
+// the preface of HTTP/2, or with a handshake where the port speaks TLS, is passed on. A peer that
+// speaks another protocol is refused with a reason that is counted and logged, which gRPC would not
+// do; and a silent peer costs a descriptor, but no memory of gRPC.
+//
+// A client that speaks gRPC with TLS to a port without, or the reverse, gets an answer from which
+// it can conclude that (client/transport/grpc/failure.cc).
 //
 // Thread contract: Take from any thread. `pass` and `refuse` are called on the thread that waits;
 // `pass` owns the descriptor then.
@@ -13,9 +16,11 @@
 #define BASIN_AGGREGATOR_TRANSPORT_PREFACE_H_
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -30,7 +35,9 @@ class PrefaceCheck {
   // The address of the peer, without its port, and its violation, as a sentence.
   using Refuse = std::function<void(const std::string& address, const std::string& what)>;
 
-  PrefaceCheck(absl::Duration timeout, Pass pass, Refuse refuse);
+  enum class Protocol : uint8_t { kPlain, kTls };
+
+  PrefaceCheck(Protocol protocol, absl::Duration timeout, Pass pass, Refuse refuse);
   // Connections that wait are closed.
   ~PrefaceCheck();
   PrefaceCheck(const PrefaceCheck&) = delete;
@@ -47,9 +54,14 @@ class PrefaceCheck {
   void Run();
   // False once the descriptor has been closed, for example because its time has passed.
   bool Look(int descriptor, bool time_is_up);
+  // What the bytes that a peer began with mean for it.
+  enum class Verdict : uint8_t { kPass, kWait, kRefuse };
+  Verdict Judge(std::string_view begin) const;
+  void RefuseBeginning(int descriptor, std::string_view begin);
   void RefuseFor(int descriptor, const std::string& what);
 
   // Constant after construction.
+  const Protocol protocol_;
   const std::chrono::steady_clock::duration timeout_;
   const Pass pass_;
   const Refuse refuse_;

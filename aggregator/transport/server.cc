@@ -72,12 +72,24 @@ GrpcServer::GrpcServer(ServerOptions options)
     : options_(std::move(options)),
       reader_budgets_{wire::ByteBudget(kMaxAssemblingBytes),
                       wire::ByteBudget(options_.expanding_bytes)},
-      newcomers_([this](const std::string& address, const std::string& what) {
-        ++counters_.floods;
-        if (options_.report != nullptr) options_.report(address, what);
-      }) {}
+      newcomers_(
+          [this](const std::string& address, const std::string& what) {
+            ++counters_.floods;
+            Report(address, what);
+          },
+          [this](const std::string& address) {
+            if (!options_.tls.on()) return;
+            ++counters_.tls_failures;
+            Report(address,
+                   "Its TLS handshake failed, or it left before its first call. If it is a worker, "
+                   "check its BASIN_TLS_CA, and its BASIN_TLS_CERT if tls.client_ca is set.");
+          }) {}
 
 GrpcServer::~GrpcServer() { Stop(); }
+
+void GrpcServer::Report(const std::string& address, const std::string& what) const {
+  if (options_.report != nullptr) options_.report(address, what);
+}
 
 // ---- life
 
@@ -105,7 +117,7 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
   Apply(options_.grpc, builder);
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      options_.credentials != nullptr ? options_.credentials : grpc::InsecureServerCredentials());
+      ServerCredentialsOf(options_.tls));
   builder.RegisterService(session_service_.get());
   builder.RegisterService(exchange_service_.get());
   server_ = builder.BuildAndStart();
@@ -121,15 +133,14 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
     connection.fd = fd;
     acceptor_->HandleNewConnection(&connection);
   };
-  if (options_.credentials == nullptr) {
-    const auto refuse = [this](const std::string& address, const std::string& what) {
-      ++counters_.foreign_connections;
-      if (options_.report != nullptr) options_.report(address, what);
-    };
-    preface_ = std::make_unique<PrefaceCheck>(options_.grpc.handshake_timeout, serve, refuse);
-  }
-  listener_->Start([this, serve](int fd) { preface_ == nullptr ? serve(fd) : preface_->Take(fd); },
-                   options_.on_descriptors);
+  const auto refuse = [this](const std::string& address, const std::string& what) {
+    ++counters_.foreign_connections;
+    Report(address, what);
+  };
+  preface_ = std::make_unique<PrefaceCheck>(
+      options_.tls.on() ? PrefaceCheck::Protocol::kTls : PrefaceCheck::Protocol::kPlain,
+      options_.grpc.handshake_timeout, serve, refuse);
+  listener_->Start([this](int fd) { preface_->Take(fd); }, options_.on_descriptors);
   return port();
 }
 

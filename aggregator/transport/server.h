@@ -35,11 +35,11 @@
 #include "aggregator/transport/preface.h"
 #include "aggregator/transport/registry.h"
 #include "aggregator/transport/stream_reactor.h"
-#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "proto/limits/limits.h"
 #include "proto/wire/session_stream.h"
+#include "runtime/grpc/credentials.h"
 #include "runtime/grpc/listener.h"
 #include "runtime/grpc/settings.h"
 #include "runtime/mutex.h"
@@ -56,8 +56,8 @@ uint64_t QuotaFor(uint64_t memory_bytes);
 uint64_t ExpandingFor(uint64_t memory_bytes);
 
 struct ServerOptions {
-  std::string address = "127.0.0.1:0";                   // Port 0: any that is free.
-  std::shared_ptr<grpc::ServerCredentials> credentials;  // Null: without TLS.
+  std::string address = "127.0.0.1:0";  // Port 0: any that is free.
+  ServerTls tls;                        // Checked (aggregator/tls/files.h).
   GrpcServerSettings grpc;
 
   // Two of the largest messages, or a few usual frames, are on their way to the engine.
@@ -121,6 +121,7 @@ class GrpcServer : public Transport {
   class ExchangeService;
 
   void ShutDown(absl::Duration grace);
+  void Report(const std::string& address, const std::string& what) const;
 
   const ServerOptions options_;
   TransportCounters counters_;
@@ -128,7 +129,6 @@ class GrpcServer : public Transport {
   Newcomers newcomers_;
 
   // Constant from Start to Stop.
-  // Null where connections are encrypted: how one begins is for TLS to judge then.
   std::unique_ptr<PrefaceCheck> preface_;
   std::unique_ptr<Listener> listener_;
   Engine* engine_ = nullptr;

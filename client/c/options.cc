@@ -16,6 +16,7 @@
 #include "client/c/error.h"
 #include "proto/limits/limits.h"
 #include "proto/limits/names.h"
+#include "runtime/grpc/credentials.h"
 
 namespace {
 
@@ -24,7 +25,17 @@ using basin::kMaxWorkers;
 
 // ---- the table
 
-enum class Kind : uint8_t { kAddress, kJob, kRun, kWorker, kWorkers, kStreams, kFlag, kLevel };
+enum class Kind : uint8_t {
+  kAddress,
+  kJob,
+  kRun,
+  kWorker,
+  kWorkers,
+  kStreams,
+  kFlag,
+  kLevel,
+  kPath
+};
 
 struct Option {
   const char* key;
@@ -43,6 +54,9 @@ constexpr std::array kOptions = {
     Option{"start_workers", Kind::kWorkers, "0"},
     Option{"fresh", Kind::kFlag, "false"},
     Option{"streams", Kind::kStreams, "2"},
+    Option{"tls_ca", Kind::kPath, ""},
+    Option{"tls_cert", Kind::kPath, ""},
+    Option{"tls_key", Kind::kPath, ""},
     Option{"log_level", Kind::kLevel, "warning"},
 };
 
@@ -97,6 +111,10 @@ std::string Wrong(Kind kind, std::string_view value) {
       return IsNumber(value, 1, kMaxStreams) ? "" : NumberRule(1, kMaxStreams) + " is needed";
     case Kind::kFlag:
       return Flag(value).has_value() ? "" : "true, false, yes, no, 1 or 0 is needed";
+    case Kind::kPath:
+      return value.empty() || (basin::IsPrintable(value) && value.size() <= basin::kMaxTextBytes)
+                 ? ""
+                 : "the path of a file in printable characters is needed";
     case Kind::kLevel:
       for (const char* level : basin::c::kLogLevels) {
         if (value == level) return "";
@@ -225,6 +243,10 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
   }
   basin::c::Settings settings;
   settings.address = Text("address");
+  settings.tls = {Text("tls_ca"), Text("tls_cert"), Text("tls_key")};
+  if (auto credentials = basin::ChannelCredentialsOf(settings.tls); !credentials.ok()) {
+    return credentials.status();
+  }
   basin::client::Config& core = settings.core;
   core.aggregator = settings.address;
   core.job = Text("job");

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "client/c/include/basin/basin.h"
 #include "client/core/config.h"
+#include "runtime/grpc/credentials.h"
 
 namespace basin::c {
 
@@ -41,6 +42,7 @@ struct Log {
 // The settings that result from the options.
 struct Settings {
   std::string address;
+  ClientTls tls;
   client::Config core;
 };
 

@@ -93,6 +93,12 @@ LAYERS = (
         links=("absl::", "libyaml::", "nlohmann_json::"),
     ),
     Layer(
+        "aggregator/tls",
+        uses=("runtime",),
+        headers=("absl/", "openssl/"),
+        links=("absl::", "OpenSSL::"),
+    ),
+    Layer(
         "aggregator/http",
         uses=("runtime", "aggregator/config"),
         headers=("absl/", "civetweb.h"),
@@ -150,7 +156,7 @@ LAYERS = (
     ),
     Layer(
         "aggregator/ctl",
-        uses=("proto", "aggregator/config", "aggregator/admin", "aggregator/basind"),
+        uses=("proto", "runtime", "aggregator/config", "aggregator/admin", "aggregator/basind"),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", *_GRPC_LINKS),
         messages=True,

@@ -621,6 +621,9 @@ def connect(
     start_workers: int | None = None,
     fresh: bool | None = None,
     streams: int | None = None,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
     log_level: str | None = None,
     timeout: float | None = 600.0,
 ) -> Client:
@@ -650,6 +653,9 @@ def connect(
             "start_workers": text(start_workers),
             "fresh": None if fresh is None else str(fresh).lower(),
             "streams": text(streams),
+            "tls_ca": tls_ca,
+            "tls_cert": tls_cert,
+            "tls_key": tls_key,
             "log_level": log_level,
         }
     )

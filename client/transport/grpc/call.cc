@@ -13,7 +13,6 @@
 #include "grpc/support/time.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
-#include "grpcpp/security/credentials.h"
 
 namespace basin::client {
 namespace {
@@ -25,15 +24,19 @@ constexpr absl::Duration kConnectTime = absl::Seconds(5);
 // For the last messages to be taken, and the stream's end to be answered.
 constexpr absl::Duration kLinger = absl::Seconds(2);
 
+// Without credentials the channel exists, but never connects; `unusable` is the reason then.
 std::shared_ptr<grpc::Channel> OpenChannel(const CallOptions& options,
-                                           const std::shared_ptr<Sockets>& sockets) {
+                                           const std::shared_ptr<Sockets>& sockets,
+                                           absl::Status& unusable) {
   grpc::ChannelArguments arguments = ClientArguments(options.settings);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(kConnectTime)));
   // The kernel would read a trainer's memory after the write has ended.
   arguments.SetInt(GRPC_ARG_TCP_TX_ZEROCOPY_ENABLED, 0);
   Sockets::Watch(sockets, arguments);
-  return grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(), arguments);
+  const auto credentials = ChannelCredentialsOf(options.tls);
+  unusable = credentials.status();
+  return grpc::CreateCustomChannel(options.address, credentials.value_or(nullptr), arguments);
 }
 
 }  // namespace
@@ -82,10 +85,11 @@ void Calls::CutAll(absl::Duration limit) {
 
 Call::Call(const CallOptions& options, const std::string& method, uint64_t max_queued_bytes)
     : address_(options.address),
+      tls_(options.tls.on()),
       window_(options.window),
       max_queued_bytes_(max_queued_bytes),
       calls_(options.calls),
-      channel_(OpenChannel(options, sockets_)) {
+      channel_(OpenChannel(options, sockets_, unusable_)) {
   grpc::GenericStub(channel_).PrepareBidiStreamingCall(context_.get(), method, grpc::StubOptions(),
                                                        this);
 }
@@ -104,6 +108,7 @@ void Call::Start() {
   AddHold();
   StartCall();
   if (!added) Cut();
+  if (!unusable_.ok()) Fail(unusable_);
   Drive();
 }
 
@@ -338,7 +343,7 @@ void Call::OnDone(const grpc::Status& status) {
     dropped = Drop();
     self.swap(self_);
   }
-  if (!told) Over(why.ok() ? DescribeFailure(address_, status) : why);
+  if (!told) Over(why.ok() ? DescribeFailure(address_, tls_, status) : why);
   // The connection was for this call alone.
   sockets_->Cut();
 }

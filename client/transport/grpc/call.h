@@ -39,6 +39,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/client_callback.h"
+#include "runtime/grpc/credentials.h"
 #include "runtime/grpc/settings.h"
 #include "runtime/mutex.h"
 
@@ -76,6 +77,7 @@ class Calls {
 
 struct CallOptions {
   std::string address;
+  ClientTls tls;  // Its files are read for each call.
   GrpcSettings settings;
   CallWindow window;
   std::shared_ptr<Calls> calls;
@@ -136,10 +138,12 @@ class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
 
   // Constant until destruction.
   const std::string address_;
+  const bool tls_;
   const CallWindow window_;
   const uint64_t max_queued_bytes_;
   const std::shared_ptr<Calls> calls_;
   const std::shared_ptr<Sockets> sockets_ = std::make_shared<Sockets>();
+  absl::Status unusable_;  // Why there are no credentials; it fails at once then.
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<grpc::ClientContext> context_ = std::make_unique<grpc::ClientContext>();
 

@@ -19,6 +19,7 @@
 
 #include "client/transport/channel.h"
 #include "client/transport/grpc/call.h"
+#include "runtime/grpc/credentials.h"
 #include "runtime/grpc/settings.h"
 
 namespace basin::client {
@@ -26,8 +27,9 @@ namespace basin::client {
 class GrpcConnector : public Connector {
  public:
   // `address`: host:port, or another target that gRPC understands. Resolved anew for each
-  // connection, so an aggregator may move.
-  explicit GrpcConnector(std::string address, const GrpcSettings& settings = {},
+  // connection, so an aggregator may move. `tls`: read for each connection, so certificates are
+  // rotated without a restart; a file that cannot be read ends the connection with the reason.
+  explicit GrpcConnector(std::string address, ClientTls tls = {}, const GrpcSettings& settings = {},
                          const CallWindow& window = {});
   ~GrpcConnector() override;
   GrpcConnector(const GrpcConnector&) = delete;

@@ -6,6 +6,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "proto/status/detail.h"
@@ -18,16 +19,31 @@ namespace {
 constexpr char kCalmDown[] = "error code 11";
 
 struct Cause {
-  const char* text;  // gRPC's text, in lower case.
-  const char* what;  // What happened to the stream,
-  const char* next;  // and what to do about it.
+  // Part of gRPC's text, in lower case, with blanks for the underscores of BoringSSL.
+  const char* text;
+  const char* what;                  // What happened to the stream,
+  const char* next;                  // and what to do about it.
+  bool connecting_with_tls = false;  // Has this meaning only then.
 };
+
+constexpr char kOwnCertificate[] =
+    "If it has tls.client_ca, set BASIN_TLS_CERT and BASIN_TLS_KEY to a certificate of that CA "
+    "that is valid now; its log has the address of each refused peer";
 
 // The first that fits.
 constexpr Cause kCauses[] = {
+    {"certificate verify failed", "presented a certificate that this worker does not trust",
+     "Set BASIN_TLS_CA to the CA of that certificate, and check that it is valid now"},
+    {"is not in peer certificate", "has a certificate for another name",
+     "Set BASIN_ADDRESS to a name in its certificate, or add this one to the certificate"},
+    {"wrong version number", "answers without TLS",
+     "Unset BASIN_TLS_CA, or set tls.cert and tls.key of the aggregator"},
+    {"http1.x server", "does not answer without TLS",
+     "Set BASIN_TLS_CA to the CA of its certificate, and check that the address is right"},
+    {"alert", "refused the TLS handshake", kOwnCertificate, true},
+    {"socket closed", "closed the connection in the TLS handshake", kOwnCertificate, true},
+    {"connection reset", "closed the connection in the TLS handshake", kOwnCertificate, true},
     {"too many pings", "was pinged more often than it allows",
-     "Give aggregator and workers the same keepalive settings"},
-    {"too_many_pings", "was pinged more often than it allows",
      "Give aggregator and workers the same keepalive settings"},
     {kCalmDown, "had no memory left for messages and ended the stream",
      "Give it a larger memory budget, or fewer and smaller jobs"},
@@ -52,7 +68,7 @@ absl::string_view Core(absl::string_view said) {
 
 }  // namespace
 
-absl::Status DescribeFailure(const std::string& address, const grpc::Status& status) {
+absl::Status DescribeFailure(const std::string& address, bool tls, const grpc::Status& status) {
   if (status.ok()) {
     return absl::UnavailableError(absl::StrCat("the aggregator at ", address, " ended the stream"));
   }
@@ -61,8 +77,10 @@ absl::Status DescribeFailure(const std::string& address, const grpc::Status& sta
   std::string text = absl::StrCat("the aggregator at ", address, " ended the stream: ", said);
   // A status with a detail has the aggregator's own text.
   if (!plain.GetPayload(kStatusDetailUrl)) {
-    const std::string lower = absl::AsciiStrToLower(said);
+    const std::string lower = absl::StrReplaceAll(absl::AsciiStrToLower(said), {{"_", " "}});
+    const bool connecting_with_tls = tls && absl::StrContains(lower, "failed to connect");
     for (const Cause& cause : kCauses) {
+      if (cause.connecting_with_tls && !connecting_with_tls) continue;
       if (!absl::StrContains(lower, cause.text)) continue;
       text = absl::StrCat("the aggregator at ", address, " ", cause.what, " (", Core(said), "). ",
                           cause.next);

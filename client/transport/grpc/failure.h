@@ -16,8 +16,8 @@
 namespace basin::client {
 
 // Never OK: a stream that was ended without an error is UNAVAILABLE. Keeps the code and the typed
-// detail.
-absl::Status DescribeFailure(const std::string& address, const grpc::Status& status);
+// detail. `tls`: the connection was meant to be encrypted.
+absl::Status DescribeFailure(const std::string& address, bool tls, const grpc::Status& status);
 
 }  // namespace basin::client
 

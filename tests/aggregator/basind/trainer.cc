@@ -32,9 +32,17 @@ namespace {
 constexpr absl::Duration kLong = absl::Minutes(1);
 constexpr size_t kElements = 3 * kChunkBytes / sizeof(float) + 7;
 
+ClientTls TlsOfEnvironment() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  };
+  return {variable("BASIN_TLS_CA"), variable("BASIN_TLS_CERT"), variable("BASIN_TLS_KEY")};
+}
+
 class Trainer {
  public:
-  explicit Trainer(const std::string& address) : connector_(address) {}
+  explicit Trainer(const std::string& address) : connector_(address, TlsOfEnvironment()) {}
 
   absl::Status Connect(const std::vector<std::string>& arguments) {
     client::WorkerOptions options;

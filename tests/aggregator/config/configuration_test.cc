@@ -253,7 +253,18 @@ TEST(Mistakes, AnAddressThatOthersReachNeedsAWord) {
   const std::string problems = ProblemsOf({{"--grpc-listen=0.0.0.0:29600"}, {}, ""});
   EXPECT_THAT(problems, AllOf(HasSubstr("0.0.0.0:29600"), HasSubstr("grpc.insecure")));
   EXPECT_EQ("", ProblemsOf({{"--grpc-listen=0.0.0.0:29600", "--grpc-insecure"}, {}, ""}));
+  EXPECT_EQ("",
+            ProblemsOf({{"--grpc-listen=0.0.0.0:29600", "--tls-cert=c", "--tls-key=k"}, {}, ""}));
   EXPECT_EQ("", ProblemsOf({{"--http-listen=0.0.0.0:29601"}, {}, ""}));  // Only reads.
+}
+
+TEST(Mistakes, TlsNeedsACertificateAndItsKey) {
+  EXPECT_THAT(ProblemsOf({{"--tls-cert=c.pem"}, {}, ""}),
+              AllOf(HasSubstr("tls.cert is c.pem"), HasSubstr("tls.key is none; set both")));
+  EXPECT_THAT(ProblemsOf({{}, {"BASIN_TLS_KEY=k.pem"}, ""}),
+              AllOf(HasSubstr("tls.key is k.pem"), HasSubstr("tls.cert is none; set both")));
+  EXPECT_THAT(ProblemsOf({{"--tls-client-ca=ca.pem"}, {}, ""}),
+              AllOf(HasSubstr("tls.client_ca is ca.pem"), HasSubstr("set tls.cert and tls.key")));
 }
 
 TEST(Yaml, AnEmptyFileGivesTheDefaults) {

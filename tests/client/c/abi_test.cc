@@ -142,6 +142,19 @@ TEST(OptionsTest, AWrongOneIsNamedWithWhatWouldBeRight) {
   }
 }
 
+TEST(OptionsTest, TlsFilesAreCheckedBeforeItConnects) {
+  const Environment environment(OptionMap{{"BASIN_TLS_CA", "/is/not/there"}});
+  Options options(BASIN_READ_ENVIRONMENT);
+  Failure failure;
+  EXPECT_EQ(options.Connect(failure), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), AllOf(HasSubstr("BASIN_TLS_CA"), HasSubstr("/is/not/there"),
+                                       HasSubstr("No such file")));
+  ASSERT_EQ(basin_options_set(options.get(), "tls_ca", "", nullptr), BASIN_OK);
+  ASSERT_EQ(basin_options_set(options.get(), "tls_key", "key.pem", nullptr), BASIN_OK);
+  EXPECT_EQ(options.Connect(failure), BASIN_INVALID_ARGUMENT);
+  EXPECT_THAT(failure.message(), HasSubstr("BASIN_TLS_CERT"));
+}
+
 TEST(OptionsTest, AFlagTakesTheWordsThatPeopleUse) {
   for (const char* const word : {"1", "0", "true", "false", "True", "YES", "no"}) {
     const Environment environment(OptionMap{{"BASIN_FRESH", word}});

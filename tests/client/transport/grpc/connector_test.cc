@@ -356,7 +356,7 @@ TEST(GrpcStream, ReadsNoMoreThanItsWindowUntilItIsConsumed) {
   CallWindow window;
   window.bytes = 4 * kChunkBytes;
   RawServer server;
-  GrpcConnector connector(server.address(), {}, window);
+  GrpcConnector connector(server.address(), {}, {}, window);
   const BoundStream stream(connector, server);
   const std::string payload = Pattern(kChunkBytes, 6);
   for (uint64_t i = 1; i <= kFrames; ++i) stream.call->Send(Result(i, payload));
@@ -437,7 +437,7 @@ TEST(GrpcStream, CloseGivesTheMemoryBackWhenTheStreamIsNotRead) {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   });
   TcpRelay relay(idle->port());
-  GrpcConnector connector(relay.address(), Patient());
+  GrpcConnector connector(relay.address(), {}, Patient());
   const BoundStream stream(connector, *idle);
   Lender lender(Pattern(kMaxPayloadBytes, 9));
   relay.Freeze();
@@ -455,7 +455,7 @@ TEST(GrpcStream, CloseGivesTheMemoryBackWhenTheStreamIsNotRead) {
 TEST(GrpcStream, CloseGivesTheMemoryBackWhenTheConnectionIsNotRead) {
   RawServer server;
   TcpRelay relay(server.port());
-  GrpcConnector connector(relay.address(), Patient());
+  GrpcConnector connector(relay.address(), {}, Patient());
   const BoundStream stream(connector, server);
   Lender lender(Pattern(kMaxPayloadBytes, 10));
   relay.Freeze();
@@ -472,7 +472,7 @@ TEST(GrpcStream, CloseGivesTheMemoryBackWhenTheConnectionIsNotRead) {
 TEST(GrpcStream, LettingGoOfTheChannelGivesTheMemoryBack) {
   RawServer server;
   TcpRelay relay(server.port());
-  GrpcConnector connector(relay.address(), Patient());
+  GrpcConnector connector(relay.address(), {}, Patient());
   BoundStream stream(connector, server);
   Lender lender(Pattern(kMaxPayloadBytes, 11));
   relay.Freeze();
@@ -490,7 +490,7 @@ TEST(GrpcStream, CloseBeforeThereIsAConnectionGivesTheMemoryBack) {
   RawServer server;
   TcpRelay relay(server.port());
   relay.Freeze();
-  GrpcConnector connector(relay.address(), Patient());
+  GrpcConnector connector(relay.address(), {}, Patient());
   const auto ears = std::make_shared<DataEars>();
   const auto channel = connector.OpenStream(0, kToken, ears);
   Lender lender(Pattern(kChunkBytes, 12));
@@ -506,7 +506,7 @@ TEST(GrpcStream, CloseBeforeThereIsAConnectionGivesTheMemoryBack) {
 TEST(GrpcConnector, ItsEndEndsWhatIsStillOpen) {
   RawServer server;
   TcpRelay relay(server.port());
-  auto connector = std::make_unique<GrpcConnector>(relay.address(), Patient());
+  auto connector = std::make_unique<GrpcConnector>(relay.address(), ClientTls{}, Patient());
   const auto ears = std::make_shared<Ears>();
   const auto session = connector->OpenSession(ears);
   const auto call = server.AwaitCall();

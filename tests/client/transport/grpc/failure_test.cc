@@ -16,18 +16,18 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string TextOf(const grpc::Status& status) {
-  return std::string(DescribeFailure("basin:29600", status).message());
+  return std::string(DescribeFailure("basin:29600", false, status).message());
 }
 
 TEST(DescribeFailure, AnEndWithoutAnErrorIsOneToo) {
-  const absl::Status status = DescribeFailure("basin:29600", grpc::Status::OK);
+  const absl::Status status = DescribeFailure("basin:29600", false, grpc::Status::OK);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("basin:29600"));
 }
 
 TEST(DescribeFailure, KeepsTheAggregatorsWordsAndItsTypedError) {
   const Error error{ErrorCode::kSuperseded, "Process 2 has taken worker w1 of job train."};
-  const absl::Status status = DescribeFailure("basin:29600", ToGrpc(wire::ToStatus(error)));
+  const absl::Status status = DescribeFailure("basin:29600", false, ToGrpc(wire::ToStatus(error)));
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr(error.text), HasSubstr("basin:29600")));
@@ -54,6 +54,25 @@ TEST(DescribeFailure, SaysWhatToLookAtWhenNobodyIsThere) {
               HasSubstr("cannot be resolved"));
   EXPECT_THAT(TextOf({grpc::StatusCode::UNAVAILABLE, "keepalive watchdog timeout"}),
               HasSubstr("did not answer"));
+}
+
+TEST(DescribeFailure, SaysWhichEndLacksTlsOrACertificate) {
+  const auto text = [](bool tls, const std::string& cause) {
+    const grpc::Status status(grpc::StatusCode::UNAVAILABLE,
+                              "failed to connect to all addresses; last error: UNKNOWN: " + cause);
+    return std::string(DescribeFailure("basin:29600", tls, status).message());
+  };
+  for (const char* cause : {"Ssl handshake failed: SSL_ERROR_SSL: error:0A000086:SSL "
+                            "routines::certificate verify failed",
+                            "Ssl handshake failed: SSL_ERROR_SSL: CERTIFICATE_VERIFY_FAILED"}) {
+    EXPECT_THAT(text(true, cause), AllOf(HasSubstr("does not trust"), HasSubstr("BASIN_TLS_CA")));
+  }
+  EXPECT_THAT(text(true, "SSL_ERROR_SSL: WRONG_VERSION_NUMBER"),
+              AllOf(HasSubstr("answers without TLS"), HasSubstr("tls.cert")));
+  EXPECT_THAT(text(true, "Socket closed"), HasSubstr("set BASIN_TLS_CERT and BASIN_TLS_KEY"));
+  EXPECT_THAT(text(false, "Socket closed"), HasSubstr("cannot be reached"));
+  EXPECT_THAT(text(false, "Trying to connect an http1.x server (HTTP status 400)"),
+              HasSubstr("Set BASIN_TLS_CA"));
 }
 
 // Two attempts may ask for different addresses; the log has one line for both.

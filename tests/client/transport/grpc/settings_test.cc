@@ -35,7 +35,7 @@ TEST(Keepalive, Fault_N13_AStreamWithoutDataLivesAndIsPinged) {
     Apply(settings, builder);
   });
   TcpRelay relay(server.port());
-  GrpcConnector connector(relay.address(), Quick());
+  GrpcConnector connector(relay.address(), {}, Quick());
   const auto ears = std::make_shared<Ears>();
   const auto session = connector.OpenSession(ears);
   const auto call = server.AwaitCall();
@@ -49,7 +49,7 @@ TEST(Keepalive, Fault_N13_AStreamWithoutDataLivesAndIsPinged) {
 // The test above can fail: a server with gRPC's own defaults disconnects such a client.
 TEST(Keepalive, Fault_N13_AServerThatWasNotSetUpThrowsTheClientOut) {
   RawServer server;
-  GrpcConnector connector(server.address(), Quick());
+  GrpcConnector connector(server.address(), {}, Quick());
   const auto ears = std::make_shared<Ears>();
   const auto session = connector.OpenSession(ears);
   server.AwaitCall();
@@ -61,7 +61,7 @@ TEST(Keepalive, Fault_N1_APeerThatAnswersNothingIsGivenUp) {
   TcpRelay relay(server.port());
   GrpcSettings settings = Quick();
   settings.keepalive_timeout = absl::Milliseconds(200);
-  GrpcConnector connector(relay.address(), settings);
+  GrpcConnector connector(relay.address(), {}, settings);
   const auto ears = std::make_shared<Ears>();
   const auto session = connector.OpenSession(ears);
   server.AwaitCall();

@@ -1,0 +1,79 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "runtime/grpc/credentials.h"
+
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_credentials_options.h"
+#include "runtime/text_file.h"
+
+namespace basin {
+namespace {
+
+// Stands in every PEM file.
+constexpr std::string_view kBegin = "-----BEGIN ";
+
+absl::StatusOr<std::string> ReadPem(const char* option, const char* variable,
+                                    const std::string& path, const char* fix) {
+  const auto refused = [&](const std::string& why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, " (", variable, ") is ", path, ": ", why, "; ", fix, "."));
+  };
+  absl::StatusOr<std::string> text = ReadTextFile(path);
+  if (!text.ok()) return refused(std::string(text.status().message()));
+  if (text->find(kBegin) == std::string::npos) return refused("it is not a PEM file");
+  return text;
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const ServerTls& tls) {
+  if (!tls.on()) return grpc::InsecureServerCredentials();
+  constexpr unsigned int kSeconds = 1;
+  const auto files = std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+      tls.key, tls.cert, tls.client_ca, kSeconds);
+  grpc::experimental::TlsServerCredentialsOptions options(files);
+  options.watch_identity_key_cert_pairs();
+  if (!tls.client_ca.empty()) {
+    options.watch_root_certs();
+    options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  }
+  return grpc::experimental::TlsServerCredentials(options);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentialsOf(
+    const ClientTls& tls) {
+  if (tls.cert.empty() != tls.key.empty()) {
+    return absl::InvalidArgumentError(
+        "Only one of tls_cert (BASIN_TLS_CERT) and tls_key (BASIN_TLS_KEY) is set. Set both, or "
+        "neither if the aggregator requires no certificate of a client.");
+  }
+  if (!tls.on()) {
+    if (tls.cert.empty()) return grpc::InsecureChannelCredentials();
+    return absl::InvalidArgumentError(
+        "tls_cert (BASIN_TLS_CERT) is set, but tls_ca (BASIN_TLS_CA) is not. Set it to the file "
+        "with the CA of the aggregator's certificate.");
+  }
+  grpc::SslCredentialsOptions options;
+  absl::StatusOr<std::string> pem =
+      ReadPem("tls_ca", "BASIN_TLS_CA", tls.ca,
+              "name the PEM file with the CA of the aggregator's certificate");
+  if (!pem.ok()) return pem.status();
+  options.pem_root_certs = *std::move(pem);
+  if (!tls.cert.empty()) {
+    pem = ReadPem("tls_cert", "BASIN_TLS_CERT", tls.cert,
+                  "name the PEM file with the certificate of this client");
+    if (!pem.ok()) return pem.status();
+    options.pem_cert_chain = *std::move(pem);
+    pem = ReadPem("tls_key", "BASIN_TLS_KEY", tls.key,
+                  "name the PEM file with the private key of tls_cert");
+    if (!pem.ok()) return pem.status();
+    options.pem_private_key = *std::move(pem);
+  }
+  return grpc::SslCredentials(options);
+}
+
+}  // namespace basin

@@ -1,0 +1,50 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The files of TLS, and the credentials that gRPC makes of them, for both ends.
+//
+// A server re-reads its files once a second, so certificates are rotated while it runs; a client
+// reads its files for each connection. Only new connections use the new certificates.
+//
+// Thread contract: safe from any thread.
+// Failure: a client gets INVALID_ARGUMENT with the option, the file and what to do. A server checks
+// its files before (aggregator/tls/files.h), because gRPC reports nothing about them.
+
+#ifndef BASIN_RUNTIME_GRPC_CREDENTIALS_H_
+#define BASIN_RUNTIME_GRPC_CREDENTIALS_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/security/server_credentials.h"
+
+namespace basin {
+
+// Paths of PEM files; empty: none.
+struct ServerTls {
+  std::string cert;       // With the chain to the CA, its own certificate first.
+  std::string key;        // The private key of `cert`.
+  std::string client_ca;  // Clients must present a certificate of this CA.
+
+  bool on() const { return !cert.empty(); }
+};
+
+struct ClientTls {
+  std::string ca;    // The certificate of the server must be of this CA.
+  std::string cert;  // For a server that requires one; with its chain.
+  std::string key;   // The private key of `cert`.
+
+  bool on() const { return !ca.empty(); }
+};
+
+// Without TLS if it is not on.
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const ServerTls& tls);
+
+// Reads the files now.
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentialsOf(
+    const ClientTls& tls);
+
+}  // namespace basin
+
+#endif  // BASIN_RUNTIME_GRPC_CREDENTIALS_H_

@@ -1,0 +1,141 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Real workers and the real aggregator, over gRPC and TCP, in one process.
+//
+// Thread contract: each object on one thread.
+
+#ifndef BASIN_TESTS_JOINED_OVER_GRPC_H_
+#define BASIN_TESTS_JOINED_OVER_GRPC_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aggregator/engine/engine.h"
+#include "aggregator/transport/server.h"
+#include "client/transport/grpc/connector.h"
+#include "client/transport/worker.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_reducer.h"
+#include "runtime/clock.h"
+
+namespace basin::joined {
+
+inline constexpr absl::Duration kLong = absl::Minutes(1);
+// Several frames and a rest.
+inline constexpr size_t kElements = 9 * kChunkBytes / sizeof(float) + 1234;
+
+class Notes : public aggregator::Observer {
+ public:
+  void OnNote(const aggregator::Note&, absl::Time) override {}
+};
+
+class Aggregator {
+ public:
+  explicit Aggregator(Term term, int port = 0, const ServerTls& tls = {}) {
+    aggregator::EngineOptions options;
+    options.core.term = term;
+    options.core.lease = absl::Seconds(2);
+    engine_ = std::make_unique<aggregator::Engine>(options, clock_, *reducer_, notes_, nullptr);
+    aggregator::ServerOptions at;
+    at.address = "127.0.0.1:" + std::to_string(port);
+    at.tls = tls;
+    server_ = std::make_unique<aggregator::GrpcServer>(at);
+    const absl::StatusOr<int> started = server_->Start(*engine_);
+    EXPECT_TRUE(started.ok()) << started.status();
+  }
+  ~Aggregator() { server_->Stop(); }
+
+  int port() const { return server_->port(); }
+  const aggregator::TransportCounters& counters() const { return server_->counters(); }
+
+ private:
+  MonotonicClock clock_;
+  Notes notes_;
+  std::unique_ptr<kernels::Reducer> reducer_ = kernels::MakeCpuReducer();
+  std::unique_ptr<aggregator::Engine> engine_;
+  std::unique_ptr<aggregator::GrpcServer> server_;
+};
+
+class Trainer {
+ public:
+  Trainer(int port, const std::string& id, JobSettings settings, const ClientTls& tls = {})
+      : connector_("127.0.0.1:" + std::to_string(port), tls) {
+    client::WorkerOptions options;
+    options.core.job = "job";
+    options.core.run = "run";
+    options.core.worker = id;
+    options.core.fresh = true;
+    options.core.settings = settings;
+    auto worker = client::Worker::Connect(std::move(options), connector_, clock_);
+    EXPECT_TRUE(worker.ok()) << worker.status();
+    worker_ = *std::move(worker);
+    const auto model =
+        worker_->Register("model", LaneKind::kGradient,
+                          {{"weight", DType::kF32, {kElements}}, {"bias", DType::kF32, {3}}});
+    EXPECT_TRUE(model.ok()) << model.status();
+    lane_ = model->lane;
+    EXPECT_TRUE(worker_->Ready().ok());
+  }
+  ~Trainer() { Die(); }
+
+  client::Worker& worker() { return *worker_; }
+  void Die() { worker_.reset(); }
+
+  void Contribute(float value) {
+    weight_.assign(kElements, value);
+    bias_.assign(3, value);
+    client::BeginRound begin;
+    begin.lane = lane_;
+    begin.spec.op = ReduceOp::kSum;
+    EXPECT_TRUE(worker_->Begin(begin).ok());
+    EXPECT_TRUE(worker_->Push(lane_, 1, bias_.data(), bias_.size() * sizeof(float)).ok());
+    EXPECT_TRUE(worker_->Push(lane_, 0, weight_.data(), weight_.size() * sizeof(float)).ok());
+  }
+  void Commit() {
+    const absl::Status committed = worker_->Commit(lane_);
+    EXPECT_TRUE(committed.ok()) << committed;
+  }
+  // The value that the whole result has.
+  float Finish() {
+    const client::RoundOutcome outcome = worker_->Wait(lane_, kLong);
+    EXPECT_TRUE(outcome.ok()) << outcome.status();
+    if (!outcome.ok()) return -1;
+    result = *outcome;
+    EXPECT_TRUE(result->CopyTo(0, weight_.data(), weight_.size() * sizeof(float)).ok());
+    EXPECT_TRUE(result->CopyTo(1, bias_.data(), bias_.size() * sizeof(float)).ok());
+    for (const float x : weight_) {
+      if (x != bias_[0]) return -1;
+    }
+    return bias_[0];
+  }
+
+  std::shared_ptr<const client::RoundResult> result;
+
+ private:
+  MonotonicClock clock_;
+  client::GrpcConnector connector_;
+  std::unique_ptr<client::Worker> worker_;
+  client::LaneHandle lane_ = 0;
+  std::vector<float> weight_;
+  std::vector<float> bias_;
+};
+
+inline std::vector<std::unique_ptr<Trainer>> Join(int port, uint32_t workers, uint32_t min,
+                                                  const ClientTls& tls = {}) {
+  std::vector<std::unique_ptr<Trainer>> trainers;
+  for (uint32_t i = 0; i < workers; ++i) {
+    trainers.push_back(std::make_unique<Trainer>(port, "w" + std::to_string(i),
+                                                 JobSettings{min, workers, workers}, tls));
+  }
+  for (const auto& trainer : trainers) {
+    const absl::Status member = trainer->worker().AwaitMember(kLong);
+    EXPECT_TRUE(member.ok()) << member;
+  }
+  return trainers;
+}
+
+}  // namespace basin::joined
+
+#endif  // BASIN_TESTS_JOINED_OVER_GRPC_H_
