@@ -96,10 +96,9 @@ inline constexpr JobTransition kJobTransitions[] = {
     {JobState::kHalted, JobState::kHalted, "somebody came back, and it is not enough"},
     {JobState::kHalted, JobState::kRecovering, "another run"},
     {JobState::kRunning, JobState::kRecovering,
-     "a hello names a higher term, or has the verdict of a value that recovery adopted and before "
-     "which others load the state (another aggregator ruled); or such a value is lost with all its "
-     "holders; or, before the first verdict, a hello of somebody else with history; or another "
-     "run"},
+     "a hello names a higher term, or has the verdict of a value that recovery adopted (another "
+     "aggregator ruled); or such a value is lost with all its holders; or, before the first "
+     "verdict, a hello of somebody else with history; or another run"},
     {JobState::kRunning, JobState::kForming,
      "nobody with state is left (a new lineage); or another run that is fresh"},
 };
@@ -216,8 +215,7 @@ class Job {
   bool CheckBounds(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckSettings(const JobScope& scope, SessionId session, const Hello& hello);
   bool CheckLineage(const JobScope& scope, SessionId session, const Hello& hello);
-  bool HasVerdictOf(const Lane& lane, const LaneHistory& history) const;
-  bool IsPastState(const Hello& hello) const;
+  bool KnowsMore(const Hello& hello) const;
   void Admit(const JobScope& scope, SessionId session, const Hello& hello);
   std::optional<Slot> SlotFor(const JobScope& scope, const WorkerId& id);
   void WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello);

@@ -78,10 +78,9 @@ void Job::TakeHello(const JobScope& scope, SessionId session, const Hello& hello
       if (state_ == JobState::kRunning) voided_ = formed_;
       EnterRecovery(
           scope, absl::StrCat("worker ", hello.worker, " remembers a run that was started as new"));
-    } else if (IsPastState(hello)) {
+    } else if (KnowsMore(hello)) {
       EnterRecovery(scope, absl::StrCat("worker ", hello.worker,
-                                        " has a verdict from another aggregator, and can no longer "
-                                        "serve the state of before it"));
+                                        " has the verdict of a round that was to be repeated"));
     }
   }
   if (state_ == JobState::kRecovering || state_ == JobState::kHalted) {
@@ -210,22 +209,16 @@ bool Job::CheckSettings(const JobScope& scope, SessionId session, const Hello& h
   return false;
 }
 
-// Whether the worker was sent the verdict of the very value that recovery has adopted and prepared
-// again.
-bool Job::HasVerdictOf(const Lane& lane, const LaneHistory& history) const {
-  return history.last_verdict == lane.next && lane.round.has_value() &&
-         lane.round->phase() == RoundPhase::kPrepared &&
-         ExtendChain(lane.chain, lane.next, lane.round->value()) == history.chain;
-}
-
-// Whether members that load the state of before the open round would wait for it without end,
-// because this worker, which is past that round, is to serve it.
-bool Job::IsPastState(const Hello& hello) const {
-  if (!SomebodyLacksState()) return false;
+// Whether the worker has the verdict of a value that recovery has adopted and prepared again:
+// another aggregator has sent it, so this one recovered without knowing all that had happened.
+// Holders are past that round, and neither its bytes nor the state of before it need be left.
+bool Job::KnowsMore(const Hello& hello) const {
   return std::any_of(hello.lanes.begin(), hello.lanes.end(), [&](const LaneHistory& history) {
     return std::any_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-      return lane.kind == LaneKind::kGradient && lane.name == history.name &&
-             HasVerdictOf(lane, history);
+      return lane.name == history.name && history.last_verdict == lane.next &&
+             lane.round.has_value() && lane.round->adopted() &&
+             lane.round->phase() == RoundPhase::kPrepared &&
+             ExtendChain(lane.chain, lane.next, lane.round->value()) == history.chain;
     });
   });
 }
@@ -238,7 +231,6 @@ bool Job::CheckLineage(const JobScope& scope, SessionId session, const Hello& he
                                    [&](const Lane& l) { return l.name == history.name; });
     const bool ahead = lane == lanes_.end() || history.last_verdict >= lane->next;
     if (!ahead && lane->Agrees(history.last_verdict, history.chain)) continue;
-    if (lane != lanes_.end() && HasVerdictOf(*lane, history)) continue;
     Refuse(scope, session, hello.worker, ErrorCode::kLineageConflict,
            absl::StrCat("Job ", name_, ", lane ", history.name, ": worker ", hello.worker,
                         " holds a verdict of round ", history.last_verdict,

@@ -208,7 +208,7 @@ TEST(Loading, Fault_A5_AHolderThatIsPastTheRoundEndsTheLoading) {
   t.a.Connect();
   EXPECT_EQ(t.job().state(), JobState::kRecovering);
   ASSERT_TRUE(t.c.ended.has_value());
-  EXPECT_THAT(t.c.ended->text, HasSubstr("worker a has a verdict from another aggregator"));
+  EXPECT_THAT(t.c.ended->text, HasSubstr("worker a has the verdict of a round"));
   t.b.Connect();
   t.c.Connect();
   EXPECT_EQ(t.c.role, Role::kJoiner);
