@@ -414,7 +414,6 @@ void Lane::RefuseTensor(const Scope& scope, TensorHandle handle, const Error& wh
 
 void Lane::TakeOpen(const Scope& scope, const OpenRound& open) {
   if (!started_) return;
-  if (open.round < next()) awaited_verdict_ = open.round;
   if (open.round != next()) return;
   if (open.phase == RoundPhase::kPrepared) {
     settlement_.AskWhenPrepared();
@@ -460,13 +459,7 @@ Finding Lane::TakeResult(const Scope& scope, const ResultReceived& frame) {
 
 Finding Lane::TakePrepared(const Scope& scope, const Prepared& prepared) {
   if (!started_ || !in_session_) return {};
-  if (prepared.round < next()) {
-    // An aggregator that has adopted the value does not know that another one has sent its verdict.
-    const bool told = !verdicts_.empty() && verdicts_.back().round == prepared.round &&
-                      verdicts_.back().value_ballot == prepared.value_ballot;
-    if (told) scope.Tell(Staged{*index_, prepared.round, prepared.ballot});
-    return {};
-  }
+  if (prepared.round < next()) return {};
   if (prepared.round > next()) {
     return {Consequence::kReconnect,
             {ErrorCode::kInvalidArgument,
@@ -500,10 +493,6 @@ Finding Lane::TakeVerdict(const Scope& scope, const VerdictRecord& record, bool 
   if (record.round <= last_verdict_) {
     for (const VerdictRecord& known : verdicts_) {
       if (known.round == record.round && known.chain != record.chain) return conflict();
-    }
-    if (record.round == awaited_verdict_) {
-      awaited_verdict_ = 0;
-      Advance(scope);
     }
     return {};
   }
@@ -620,7 +609,6 @@ void Lane::RegisterAgain(const Scope& scope) {
 
 void Lane::EndSession() {
   in_session_ = false;
-  awaited_verdict_ = 0;
   asked_again_ = 0;
   early_.reset();
   settlement_.EndSession();
@@ -640,7 +628,7 @@ void Lane::LoseStream(const Scope& scope, uint32_t stream) {
 void Lane::Advance(const Scope& scope) {
   if (!scope.welcomed || !in_session_) return;
   settlement_.PumpSupply(scope, Id());
-  if (!round_.has_value() || awaited_verdict_ > 0) return;
+  if (!round_.has_value()) return;
   if (round_->number() == 0 && started_) round_->SetNumber(next());
   if (round_->number() > 0) round_->Advance(scope, Id());
 }

@@ -120,7 +120,7 @@ class Lane {
   auto Fields() const {
     return std::tie(handle_, name_, kind_, tensors_, by_name_, index_, in_session_, layout_,
                     window_, told_round_, started_, last_verdict_, chain_, verdicts_, settlement_,
-                    round_, undelivered_, early_, asked_again_, awaited_verdict_, finished_);
+                    round_, undelivered_, early_, asked_again_, finished_);
   }
 
  private:
@@ -154,9 +154,6 @@ class Lane {
 
   std::optional<LaneIndex> index_;
   bool in_session_ = false;  // The aggregator of this session has sent the lane's index.
-  // The round for which the aggregator of this session has no verdict, although another aggregator
-  // has sent one; 0: none. Until it has one, it accepts nothing of the next round.
-  RoundNumber awaited_verdict_ = 0;
   Layout layout_;
   uint64_t window_ = 0;         // With which a round starts.
   RoundNumber told_round_ = 0;  // As of the last layout.

@@ -466,44 +466,6 @@ TEST(JoiningTest, Fault_W19_HeartbeatsSayWhatTheTrainerWaitsFor) {
       << "this aggregator has not been told of the lane";
 }
 
-// An aggregator that has adopted the value waits for everybody to stage it, and this worker applied
-// it when another aggregator told its verdict. The members that come with the second verdict count.
-TEST(JoiningTest, Fault_A5_AVerdictThatAnotherAggregatorToldStandsForStaging) {
-  Harness worker;
-  worker.BecomeMember();
-  worker.Contribute();
-  worker.Stage();
-  worker.Hear(worker.MakeVerdict(worker.Value()));
-  Prepared again = worker.MakePrepared();
-  again.ballot = {kTerm + 1, 1};
-  EXPECT_EQ(worker.Hear(again).OneSent<Staged>().ballot, again.ballot);
-  Prepared other = again;
-  other.value_ballot = other.ballot;
-  EXPECT_FALSE(worker.Hear(other).HasSent<Staged>()) << "it is not the value that was applied";
-}
-
-// The aggregator takes nothing of round 2 while it has no verdict of round 1.
-TEST(JoiningTest, Fault_A5_ARoundBeginsWhenTheAggregatorHasRuledOnTheOneBefore) {
-  Harness worker;
-  worker.BecomeMember();
-  const VerdictRecord told = worker.FinishRound().One<Deliver>().record;
-  worker.Contribute();
-  worker.Do(SessionDown{"reset"});
-  worker.Do(SessionUp{});
-  Welcome welcome = worker.MakeWelcome(Role::kMember);
-  welcome.membership = worker.Members();
-  welcome.layouts = {worker.MakeLayout()};
-  welcome.open = {{kLane, 1, RoundPhase::kPrepared, {kTerm, 1}, {}, kWindow}};
-  EXPECT_FALSE(worker.Hear(welcome).HasSent<Begin>());
-  worker.StreamsUp();
-  Prepared again = worker.MakePrepared();
-  again.ballot = {kTerm + 1, 1};
-  EXPECT_TRUE(worker.Hear(again).HasSent<Staged>());
-  Verdict verdict{kLane, told, {}};
-  verdict.record.ballot = again.ballot;
-  EXPECT_EQ(worker.Hear(verdict).OneSent<Begin>().round, 2u);
-}
-
 // From one turn to the next the trainer does nothing else.
 TEST(JoiningTest, ATrainerThatWaitsInTurnsWaits) {
   JoinedCall worker;
