@@ -178,10 +178,9 @@ void AggregatorProcess::Timer() {
 }
 
 void AggregatorProcess::Reduced(uint32_t number) {
-  Reduction& reduction = reductions_[number];
-  reduction.done = true;
-  if (!shell_.IsLive(reduction.what)) world_.coverage.Saw(Sight::kStaleReduction);
-  Step(shell_.Finish(reduction.what));
+  const auto reduction = reductions_.extract(number);
+  if (!shell_.IsLive(reduction.mapped())) world_.coverage.Saw(Sight::kStaleReduction);
+  Step(shell_.Finish(reduction.mapped()));
 }
 
 void AggregatorProcess::Saved(uint32_t number) {
@@ -233,9 +232,8 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
     Execute(action);
   }
   const bool reducing =
-      std::any_of(reductions_.begin(), reductions_.end(), [this](const Reduction& reduction) {
-        return !reduction.done && shell_.IsLive(reduction.what);
-      });
+      std::any_of(reductions_.begin(), reductions_.end(),
+                  [this](const auto& reduction) { return shell_.IsLive(reduction.second); });
   const uint64_t accumulator = reducing ? aggregator::kWidening * core().config().frame_bytes : 0;
   const uint64_t held = held_bytes() + accumulator;
   if (held > core().config().memory_bytes) {
@@ -409,8 +407,8 @@ void AggregatorProcess::Do(aggregator::Reduce& reduce) {
   absl::StatusOr<Shell::Reduction> reduction = shell_.Do(reduce);
   if (!reduction.ok()) return Require(reduction.status());
   PlantIn(*reduction);
-  const uint32_t number = static_cast<uint32_t>(reductions_.size());
-  reductions_.push_back({*std::move(reduction)});
+  const uint32_t number = ++last_reduction_;
+  reductions_.emplace(number, *std::move(reduction));
   const SimTime delay = world_.scenario.slow_reducer ? world_.random.Between(1, 30) * kMillisecond
                                                      : world_.random.Between(20, 400);
   world_.queue.After(delay, Happening::kReduced, index_, number);

@@ -59,10 +59,6 @@ class AggregatorProcess {
   Knowledge Recovered() const;
   void ForgetUnlisted();
   using Shell = shell::AggregatorShell<Sums>;
-  struct Reduction {
-    Shell::Reduction what;
-    bool done = false;
-  };
 
   void Step(const aggregator::Event& event);
   void Execute(aggregator::Action& action);
@@ -118,7 +114,8 @@ class AggregatorProcess {
   std::map<aggregator::SessionId, ConnectionId> sessions_;  // Those whose stream is open.
   aggregator::SessionId next_session_ = 0;
   Shell shell_;
-  std::vector<Reduction> reductions_;
+  std::map<uint32_t, Shell::Reduction> reductions_;  // Under way, by number.
+  uint32_t last_reduction_ = 0;
   std::vector<aggregator::SaveState> saves_;
   // What those know who took part in its last recovery, by worker; and what it knew before, if it
   // recovered because that was lost.
