@@ -310,11 +310,11 @@ bool WorkerProcess::MayBeLeftOut(const Lane& lane, const VerdictRecord& record) 
     return true;
   }
   // All other reasons lie between two aggregators: one prepared the value, and another one adopted
-  // it and told its verdict. A value that somebody staged may have been told, so it cannot be
-  // changed to count one more. Within one term there is no such excuse: a worker that is lost there
-  // is evicted.
+  // it, or learned its verdict from a hello, and told the verdict. A value that somebody staged may
+  // have been told, so it cannot be changed to count one more. Within one term there is no such
+  // excuse: a worker that is lost there is evicted.
   const Term made_by = record.value_ballot.term;
-  if (record.ballot.term == made_by) return false;
+  if (record.ballot.term == made_by && term_ == made_by) return false;
   // The first one lost this worker (its lease ran out) before its contribution was effective. The
   // worker, which never heard of that, is a member for the other one.
   if (world_.checker.WasDropped(lane.model, record.round, id(), made_by)) return true;

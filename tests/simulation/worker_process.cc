@@ -374,6 +374,7 @@ void WorkerProcess::Observe(const ToWorker& message) {
   world_.Narrate(Detail::kAll, name(), [&] { return absl::StrCat("<- ", Narrate(message)); });
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
     incarnation_ = welcome->incarnation;
+    term_ = welcome->term;
     for (const LaneLayout& layout : welcome->layouts) ObserveLayout(layout);
     for (const LastVerdicts& last : welcome->verdicts) {
       for (const VerdictRecord& record : last.verdicts) ObserveVerdict(last.lane, record);
