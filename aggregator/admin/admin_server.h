@@ -2,9 +2,9 @@
 //
 // basin.v1.Admin on its own listener: the interface for operators.
 //
-// It decides nothing: it reads the engine from the engine's loop, and passes commands to it. There
-// is no authentication yet: every peer that reaches the address is an operator, so it belongs on
-// the loopback or behind a proxy that authenticates.
+// It decides nothing: it reads the engine from the engine's loop, and passes commands to it; the
+// gatekeeper decides who may call what. Without one, every peer that reaches the address is an
+// operator, so it belongs on the loopback then.
 //
 // Thread contract: Start, Stop and the destructor from one thread. Stop while the engine still
 // runs, or calls that wait for it run into their timeout.
@@ -20,6 +20,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "aggregator/auth/gatekeeper.h"
 #include "aggregator/engine/engine.h"
 #include "aggregator/observer/events.h"
 #include "grpcpp/server.h"
@@ -33,8 +34,11 @@ class AdminService;
 class UnknownCalls;
 
 struct AdminOptions {
-  std::string address;  // host:port; port 0: any that is free.
-  ServerTls tls;        // Checked (aggregator/tls/files.h).
+  std::string address;               // host:port; port 0: any that is free.
+  ServerTls tls;                     // Checked (aggregator/tls/files.h).
+  Gatekeeper* gatekeeper = nullptr;  // Outlives the server. Null: everything is allowed.
+  // Receives refusals: the address without a port, and a sentence. From any thread.
+  std::function<void(const std::string& address, const std::string& what)> report;
   std::string version;
   Term term = 0;
   // DrainService calls it; it acts like SIGTERM.

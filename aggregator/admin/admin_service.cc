@@ -16,6 +16,7 @@
 #include "proto/status/status.h"
 #include "proto/vocabulary/version.h"
 #include "proto/wire/admin.h"
+#include "runtime/grpc/credentials.h"
 
 namespace basin::aggregator {
 namespace {
@@ -37,6 +38,13 @@ constexpr size_t kAllEvents = std::numeric_limits<size_t>::max();
 absl::Status NoSuchJob(const std::string& job) {
   return absl::NotFoundError(
       absl::StrCat("There is no job ", job, ". `basinctl status` lists the jobs."));
+}
+
+// Of gRPC's name for a peer: without its kind and its port.
+std::string AddressIn(const std::string& peer) {
+  const size_t begin = peer.find(':') + 1;
+  const size_t end = peer.rfind(':');
+  return end == std::string::npos || end < begin ? peer : peer.substr(begin, end - begin);
 }
 
 v1::Limit LimitOf(const char* name, uint64_t limit, uint64_t in_use, const char* unit,
@@ -62,6 +70,32 @@ void AdminService::Stop() {
   MutexLock lock(mutex_);
   stopped_ = true;
   news_.NotifyAll();
+}
+
+// ---- who may call
+
+Credentials AdminService::CallerOf(const grpc::ServerContext* context) {
+  Presented presented = PresentedBy(*context);
+  return CredentialsOf(presented.token, std::move(presented.sans));
+}
+
+bool AdminService::MaySee(const Credentials& caller, Rpc rpc, const std::string& job) const {
+  // Seen by whoever may look at the job alone.
+  return options_.gatekeeper == nullptr || options_.gatekeeper->MayCall(caller, rpc, job);
+}
+
+template <typename Request>
+absl::Status AdminService::Begin(const grpc::ServerContext* context, Rpc rpc,
+                                 const Request& request, const std::string& job) {
+  if (options_.gatekeeper != nullptr) {
+    const Gatekeeper::Ruling ruling = options_.gatekeeper->Check(CallerOf(context), rpc, job);
+    if (!ruling.for_peer.ok()) {
+      if (options_.report != nullptr)
+        options_.report(AddressIn(context->peer()), ruling.for_operator);
+      return ruling.for_peer;
+    }
+  }
+  return wire::Check(request);
 }
 
 // ---- how handlers reach the core
@@ -118,9 +152,11 @@ absl::Status AdminService::Do(Event command, const std::string& text,
 
 // ---- queries
 
-grpc::Status AdminService::GetStatus(grpc::ServerContext*, const v1::GetStatusRequest* request,
+grpc::Status AdminService::GetStatus(grpc::ServerContext* context,
+                                     const v1::GetStatusRequest* request,
                                      v1::ServiceStatus* response) {
-  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  if (const absl::Status good = Begin(context, Rpc::kGetStatus, *request, ""); !good.ok())
+    return ToGrpc(good);
   const absl::Status looked =
       LookFor(response, [](const Runner& runner, absl::Time, v1::ServiceStatus* status) {
         const Coordinator& core = runner.core();
@@ -146,14 +182,19 @@ grpc::Status AdminService::GetStatus(grpc::ServerContext*, const v1::GetStatusRe
   return ToGrpc(looked);
 }
 
-grpc::Status AdminService::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
+grpc::Status AdminService::ListJobs(grpc::ServerContext* context,
+                                    const v1::ListJobsRequest* request,
                                     v1::ListJobsResponse* response) {
-  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  if (const absl::Status good = Begin(context, Rpc::kListJobs, *request, ""); !good.ok())
+    return ToGrpc(good);
   const auto counts = CountsOf(events_.After(0, kAllEvents));
   return ToGrpc(
-      LookFor(response, [counts](const Runner& runner, absl::Time, v1::ListJobsResponse* jobs) {
+      LookFor(response, [this, counts, caller = CallerOf(context)](const Runner& runner, absl::Time,
+                                                                   v1::ListJobsResponse* jobs) {
         std::map<JobName, const Job*> by_name;
-        for (const auto& [id, job] : runner.core().jobs()) by_name.emplace(job.name(), &job);
+        for (const auto& [id, job] : runner.core().jobs()) {
+          if (MaySee(caller, Rpc::kListMembers, job.name())) by_name.emplace(job.name(), &job);
+        }
         for (const auto& [name, job] : by_name) {
           const auto found = counts.find(name);
           *jobs->add_jobs() = ViewOf(*job, found == counts.end() ? RoundCounts() : found->second,
@@ -163,9 +204,12 @@ grpc::Status AdminService::ListJobs(grpc::ServerContext*, const v1::ListJobsRequ
       }));
 }
 
-grpc::Status AdminService::ListMembers(grpc::ServerContext*, const v1::ListMembersRequest* request,
+grpc::Status AdminService::ListMembers(grpc::ServerContext* context,
+                                       const v1::ListMembersRequest* request,
                                        v1::ListMembersResponse* response) {
-  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  if (const absl::Status good = Begin(context, Rpc::kListMembers, *request, request->job());
+      !good.ok())
+    return ToGrpc(good);
   return ToGrpc(LookAtJob(request->job(), response,
                           [](const Job& job, absl::Time now, v1::ListMembersResponse* members) {
                             *members = MembersOf(job, now);
@@ -173,9 +217,12 @@ grpc::Status AdminService::ListMembers(grpc::ServerContext*, const v1::ListMembe
                           }));
 }
 
-grpc::Status AdminService::ListRounds(grpc::ServerContext*, const v1::ListRoundsRequest* request,
+grpc::Status AdminService::ListRounds(grpc::ServerContext* context,
+                                      const v1::ListRoundsRequest* request,
                                       v1::ListRoundsResponse* response) {
-  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  if (const absl::Status good = Begin(context, Rpc::kListRounds, *request, request->job());
+      !good.ok())
+    return ToGrpc(good);
   const RoundTimes times = TimesOf(request->job(), events_.After(0, kAllEvents));
   return ToGrpc(LookAtJob(request->job(), response,
                           [times, lane = request->lane(), last = request->last()](
@@ -189,24 +236,29 @@ grpc::Status AdminService::ListRounds(grpc::ServerContext*, const v1::ListRounds
                           }));
 }
 
-grpc::Status AdminService::GetLimits(grpc::ServerContext*, const v1::GetLimitsRequest* request,
+grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
+                                     const v1::GetLimitsRequest* request,
                                      v1::LimitsResponse* response) {
-  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
-  return ToGrpc(LookFor(response, [](const Runner& runner, absl::Time, v1::LimitsResponse* limits) {
-    const Coordinator& core = runner.core();
-    const Config& config = core.config();
-    *limits->add_limits() =
-        LimitOf("memory.budget", config.memory_bytes, core.reserved_bytes(), "bytes");
-    *limits->add_limits() = LimitOf("limits.jobs", config.max_jobs, core.jobs().size(), "jobs");
-    for (const auto& [id, job] : core.jobs()) {
-      const uint64_t workers = job.workers().size() - job.workers().Count(WorkerState::kLost);
-      *limits->add_limits() =
-          LimitOf("limits.workers", config.max_workers, workers, "workers", job.name());
-      *limits->add_limits() =
-          LimitOf("limits.lanes", config.max_lanes, job.lanes().size(), "lanes", job.name());
-    }
-    return absl::OkStatus();
-  }));
+  if (const absl::Status good = Begin(context, Rpc::kGetLimits, *request, ""); !good.ok())
+    return ToGrpc(good);
+  return ToGrpc(
+      LookFor(response, [this, caller = CallerOf(context)](const Runner& runner, absl::Time,
+                                                           v1::LimitsResponse* limits) {
+        const Coordinator& core = runner.core();
+        const Config& config = core.config();
+        *limits->add_limits() =
+            LimitOf("memory.budget", config.memory_bytes, core.reserved_bytes(), "bytes");
+        *limits->add_limits() = LimitOf("limits.jobs", config.max_jobs, core.jobs().size(), "jobs");
+        for (const auto& [id, job] : core.jobs()) {
+          if (!MaySee(caller, Rpc::kListMembers, job.name())) continue;
+          const uint64_t workers = job.workers().size() - job.workers().Count(WorkerState::kLost);
+          *limits->add_limits() =
+              LimitOf("limits.workers", config.max_workers, workers, "workers", job.name());
+          *limits->add_limits() =
+              LimitOf("limits.lanes", config.max_lanes, job.lanes().size(), "lanes", job.name());
+        }
+        return absl::OkStatus();
+      }));
 }
 
 // ---- events
@@ -222,7 +274,9 @@ bool AdminService::WaitForNews(uint64_t after) {
 grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
                                        const v1::WatchEventsRequest* request,
                                        grpc::ServerWriter<v1::Event>* writer) {
-  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  if (const absl::Status good = Begin(context, Rpc::kWatchEvents, *request, request->job());
+      !good.ok())
+    return ToGrpc(good);
   {
     MutexLock lock(mutex_);
     if (watchers_ == kMostWatchers) {
@@ -257,9 +311,10 @@ grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
 
 // ---- commands
 
-grpc::Status AdminService::DrainWorker(grpc::ServerContext*, const v1::DrainWorkerRequest* request,
+grpc::Status AdminService::DrainWorker(grpc::ServerContext* context,
+                                       const v1::DrainWorkerRequest* request,
                                        v1::ChangeResponse* response) {
-  absl::Status good = wire::Check(*request);
+  absl::Status good = Begin(context, Rpc::kDrainWorker, *request, request->job());
   if (good.ok()) good = FindWorker(request->job(), request->worker());
   if (!good.ok()) return ToGrpc(good);
   return ToGrpc(Do(basin::aggregator::DrainWorker{request->job(), request->worker()},
@@ -269,10 +324,11 @@ grpc::Status AdminService::DrainWorker(grpc::ServerContext*, const v1::DrainWork
                    response));
 }
 
-grpc::Status AdminService::DrainService(grpc::ServerContext*,
+grpc::Status AdminService::DrainService(grpc::ServerContext* context,
                                         const v1::DrainServiceRequest* request,
                                         v1::ChangeResponse* response) {
-  if (const absl::Status good = wire::Check(*request); !good.ok()) return ToGrpc(good);
+  if (const absl::Status good = Begin(context, Rpc::kDrainService, *request, ""); !good.ok())
+    return ToGrpc(good);
   options_.end();
   response->set_text(
       "The aggregator drains: it admits no more workers, open rounds end within drain.grace, then "
@@ -280,9 +336,9 @@ grpc::Status AdminService::DrainService(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
-grpc::Status AdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* request,
+grpc::Status AdminService::Evict(grpc::ServerContext* context, const v1::EvictRequest* request,
                                  v1::ChangeResponse* response) {
-  absl::Status good = wire::Check(*request);
+  absl::Status good = Begin(context, Rpc::kEvict, *request, request->job());
   if (good.ok()) good = FindWorker(request->job(), request->worker());
   if (!good.ok()) return ToGrpc(good);
   const std::string reason = request->reason().empty()
@@ -294,9 +350,9 @@ grpc::Status AdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* r
                    response));
 }
 
-grpc::Status AdminService::Pause(grpc::ServerContext*, const v1::PauseRequest* request,
+grpc::Status AdminService::Pause(grpc::ServerContext* context, const v1::PauseRequest* request,
                                  v1::ChangeResponse* response) {
-  absl::Status good = wire::Check(*request);
+  absl::Status good = Begin(context, Rpc::kPause, *request, request->job());
   const auto exists = [](const Job&, absl::Time, v1::ChangeResponse*) { return absl::OkStatus(); };
   if (good.ok()) good = LookAtJob(request->job(), response, exists);
   if (!good.ok()) return ToGrpc(good);
@@ -305,9 +361,9 @@ grpc::Status AdminService::Pause(grpc::ServerContext*, const v1::PauseRequest* r
                    response));
 }
 
-grpc::Status AdminService::Resume(grpc::ServerContext*, const v1::ResumeRequest* request,
+grpc::Status AdminService::Resume(grpc::ServerContext* context, const v1::ResumeRequest* request,
                                   v1::ChangeResponse* response) {
-  absl::Status good = wire::Check(*request);
+  absl::Status good = Begin(context, Rpc::kResume, *request, request->job());
   const auto exists = [](const Job&, absl::Time, v1::ChangeResponse*) { return absl::OkStatus(); };
   if (good.ok()) good = LookAtJob(request->job(), response, exists);
   if (!good.ok()) return ToGrpc(good);
@@ -315,9 +371,9 @@ grpc::Status AdminService::Resume(grpc::ServerContext*, const v1::ResumeRequest*
       Do(ResumeJob{request->job()}, absl::StrCat("Job ", request->job(), " continues."), response));
 }
 
-grpc::Status AdminService::Recover(grpc::ServerContext*, const v1::RecoverRequest* request,
+grpc::Status AdminService::Recover(grpc::ServerContext* context, const v1::RecoverRequest* request,
                                    v1::ChangeResponse* response) {
-  absl::Status good = wire::Check(*request);
+  absl::Status good = Begin(context, Rpc::kRecover, *request, request->job());
   const auto recovers = [](const Job& job, absl::Time, v1::ChangeResponse*) {
     if (job.state() == JobState::kHalted || job.state() == JobState::kRecovering) {
       return absl::OkStatus();
@@ -334,9 +390,10 @@ grpc::Status AdminService::Recover(grpc::ServerContext*, const v1::RecoverReques
                    response));
 }
 
-grpc::Status AdminService::ReportExit(grpc::ServerContext*, const v1::ReportExitRequest* request,
+grpc::Status AdminService::ReportExit(grpc::ServerContext* context,
+                                      const v1::ReportExitRequest* request,
                                       v1::ChangeResponse* response) {
-  absl::Status good = wire::Check(*request);
+  absl::Status good = Begin(context, Rpc::kReportExit, *request, request->job());
   if (good.ok()) good = FindWorker(request->job(), request->worker());
   const auto is_that_process = [worker = request->worker(), nonce = request->nonce()](
                                    const Job& job, absl::Time, v1::ChangeResponse*) {

@@ -56,6 +56,14 @@ class AdminService : public v1::Admin::Service {
                           v1::ChangeResponse* response) override;
 
  private:
+  static Credentials CallerOf(const grpc::ServerContext* context);
+  // Whether an answer about all jobs may have this one.
+  bool MaySee(const Credentials& caller, Rpc rpc, const std::string& job) const;
+  // Whether the caller may make this call, and whether it is a valid one. `job`: empty if it is
+  // about no single job.
+  template <typename Request>
+  absl::Status Begin(const grpc::ServerContext* context, Rpc rpc, const Request& request,
+                     const std::string& job);
   // Fills `response` from the loop. `look(runner, now, response)` returns a status.
   template <typename Response, typename Look>
   absl::Status LookFor(Response* response, Look look);

@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "aggregator/auth/file.h"
 #include "aggregator/basind/serve.h"
 #include "aggregator/basind/signals.h"
 #include "aggregator/config/address.h"
@@ -74,6 +75,10 @@ absl::StatusOr<Configuration> CheckedConfigurationOf(const Findings& findings) {
   if (!configuration.ok()) return configuration;
   const absl::StatusOr<absl::Time> tls = CheckServerTls(configuration->settings.tls, absl::Now());
   if (!tls.ok()) return tls.status();
+  if (const std::string& path = configuration->settings.auth_path; !path.empty()) {
+    const absl::StatusOr<AuthFile> file = ReadAuthFile(path);
+    if (!file.ok()) return file.status();
+  }
   return configuration;
 }
 

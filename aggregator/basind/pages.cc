@@ -19,7 +19,7 @@ constexpr std::chrono::seconds kSnapshotTimeout{2};
 
 std::vector<Total> TotalsOf(const PageSources& sources) {
   const TransportCounters& counters = sources.transport;
-  return {
+  std::vector<Total> totals = {
       {"basin_received_bytes_total", "Bytes of all received messages.", counters.bytes_received},
       {"basin_sent_bytes_total", "Bytes of all sent messages.", counters.bytes_sent},
       {"basin_malformed_messages_total", "Session messages that were malformed.",
@@ -47,6 +47,17 @@ std::vector<Total> TotalsOf(const PageSources& sources) {
        counters.accept_failures +
            (sources.admin == nullptr ? 0 : sources.admin->accept_failures())},
   };
+  for (int i = 1; i < kDecisions; ++i) {
+    const auto reason = static_cast<Decision>(i);
+    totals.push_back({"basin_auth_refusals_total", "Calls that the grants in auth.file refused.",
+                      sources.gatekeeper.refused(reason), DecisionName(reason)});
+  }
+  if (const int64_t expiry = sources.certificate_expiry; expiry != 0) {
+    totals.push_back({"basin_certificate_expiry_timestamp_seconds",
+                      "When the first certificate in tls.cert or tls.client_ca expires.",
+                      static_cast<uint64_t>(expiry), "", Total::Kind::kGauge});
+  }
+  return totals;
 }
 
 HttpPage Live(Engine& engine, absl::Duration within) {

@@ -17,6 +17,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/admin/admin_server.h"
+#include "aggregator/auth/gatekeeper.h"
 #include "aggregator/engine/engine.h"
 #include "aggregator/http/http_server.h"
 #include "aggregator/observer/metrics.h"
@@ -29,7 +30,9 @@ struct PageSources {
   Engine& engine;
   const Metrics& metrics;
   const TransportCounters& transport;
-  const AdminServer* admin;  // Null: operators are not served.
+  const Gatekeeper& gatekeeper;
+  const std::atomic<int64_t>& certificate_expiry;  // Unix seconds; 0: without TLS.
+  const AdminServer* admin;                        // Null: operators are not served.
   const std::atomic<bool>& ready;
   absl::Duration live_within;
 };

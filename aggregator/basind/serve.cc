@@ -18,7 +18,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "aggregator/admin/admin_server.h"
+#include "aggregator/auth/file.h"
+#include "aggregator/auth/gatekeeper.h"
 #include "aggregator/basind/descriptors.h"
+#include "aggregator/basind/every_second.h"
 #include "aggregator/basind/pages.h"
 #include "aggregator/basind/refusal_log.h"
 #include "aggregator/basind/signals.h"
@@ -31,6 +34,7 @@
 #include "aggregator/observer/reporter.h"
 #include "aggregator/state/disk_state_file.h"
 #include "aggregator/state/term.h"
+#include "aggregator/tls/files.h"
 #include "aggregator/transport/server.h"
 #include "kernels/cpu/cpu_reducer.h"
 #include "proto/wire/protobuf_log.h"
@@ -41,6 +45,9 @@ namespace {
 
 // Some hours of a quiet service, some minutes of a large job that starts.
 constexpr size_t kRememberedEvents = 4096;
+
+// Time for an operator to replace a certificate.
+constexpr absl::Duration kExpiresSoon = absl::Hours(24 * 7);
 
 // Messages have megabytes. glibc would return their memory to the kernel each time, and the page
 // faults would be more than half of the cost of receiving. 32 MiB is the largest mapping threshold
@@ -125,6 +132,13 @@ class Service {
 
   absl::StatusOr<Endpoints> Start() {
     Endpoints endpoints;
+    if (!settings_.auth_path.empty()) {
+      absl::StatusOr<AuthFile> file = ReadAuthFile(settings_.auth_path);
+      if (!file.ok()) return file.status();
+      auth_text_ = std::move(file->text);
+      gatekeeper_.Replace(std::move(file->grants));
+    }
+    CheckCertificates();
     const absl::StatusOr<int> port = server_.Start(engine_);
     if (!port.ok()) return port.status();
     endpoints.grpc = WithPort(settings_.grpc_address, *port);
@@ -146,10 +160,17 @@ class Service {
                      settings_.engine.core.term, ", memory ",
                      ShowBytes(settings_.engine.core.memory_bytes), "; ", Describe(descriptors_),
                      "."));
+    if (!settings_.auth_path.empty() || settings_.tls.on()) {
+      files_ = std::make_unique<EverySecond>([this] {
+        ReadGrantsAgain();
+        CheckCertificates();
+      });
+    }
   }
 
   void Drain(int signal) {
     ready_ = false;
+    files_.reset();
     Say(log_, LogLevel::kInfo, "ending",
         absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM", ": open rounds have up to ",
                      ShowDuration(settings_.engine.core.drain_grace),
@@ -165,6 +186,7 @@ class Service {
     ServerOptions options;
     options.address = settings_.grpc_address;
     options.tls = settings_.tls;
+    if (!settings_.auth_path.empty()) options.gatekeeper = &gatekeeper_;
     options.grpc = settings_.grpc;
     options.grpc.quota_bytes = QuotaFor(settings_.engine.core.memory_bytes);
     options.expanding_bytes = ExpandingFor(settings_.engine.core.memory_bytes);
@@ -174,6 +196,49 @@ class Service {
     };
     options.on_descriptors = [this](bool waits) { SayDescriptors(waits); };
     return options;
+  }
+
+  // A file that became wrong changes nothing: the grants in force stay.
+  void ReadGrantsAgain() {
+    if (settings_.auth_path.empty()) return;
+    absl::StatusOr<AuthFile> file = ReadAuthFile(settings_.auth_path);
+    const std::string problem = file.ok() ? "" : std::string(file.status().message());
+    if (!problem.empty() && problem != auth_problem_) {
+      Say(log_, LogLevel::kError, "auth_file_broken",
+          absl::StrCat(problem, ". The grants that were read before stay in force."));
+    }
+    auth_problem_ = problem;
+    if (!file.ok() || file->text == auth_text_) return;
+    auth_text_ = std::move(file->text);
+    const size_t grants = file->grants.size();
+    gatekeeper_.Replace(std::move(file->grants));
+    server_.EndRevoked();
+    Say(log_, LogLevel::kInfo, "auth_file_changed",
+        absl::StrCat(settings_.auth_path, " now has ", grants, " grants."));
+  }
+
+  void CheckCertificates() {
+    if (!settings_.tls.on()) return;
+    const absl::Time now = absl::Now();
+    const absl::StatusOr<absl::Time> expiry = CheckServerTls(settings_.tls, now);
+    std::string problem;
+    if (!expiry.ok()) {
+      problem = absl::StrCat(expiry.status().message(),
+                             ". New connections may fail until it is replaced.");
+    } else {
+      certificate_expiry_ = absl::ToUnixSeconds(*expiry);
+      if (*expiry - now < kExpiresSoon) {
+        problem = absl::StrCat("A certificate in tls.cert or tls.client_ca expires at ",
+                               absl::FormatTime(*expiry, absl::UTCTimeZone()),
+                               ". Replace the file; basind reads it again by itself.");
+      }
+    }
+    if (!problem.empty() && problem != tls_problem_) {
+      Say(log_, expiry.ok() ? LogLevel::kWarning : LogLevel::kError, "certificate", problem);
+    } else if (problem.empty() && !tls_problem_.empty()) {
+      Say(log_, LogLevel::kInfo, "certificate", "The certificates are valid again.");
+    }
+    tls_problem_ = problem;
   }
 
   // Violations by peers, once a minute for each address.
@@ -210,10 +275,23 @@ class Service {
     events_.Add(note, clock_.Now());
   }
 
+  AdminOptions Admin() {
+    AdminOptions options;
+    options.address = settings_.admin_address;
+    options.tls = settings_.tls;
+    if (!settings_.auth_path.empty()) options.gatekeeper = &gatekeeper_;
+    options.report = [this](const std::string& address, const std::string& what) {
+      SayRefused(address, what);
+    };
+    options.version = version_;
+    options.term = settings_.engine.core.term;
+    options.end = RequestEnd;
+    return options;
+  }
+
   absl::Status StartAdmin(Endpoints& endpoints) {
-    absl::StatusOr<std::unique_ptr<AdminServer>> admin = AdminServer::Start(
-        {settings_.admin_address, settings_.tls, version_, settings_.engine.core.term, RequestEnd},
-        engine_, events_);
+    absl::StatusOr<std::unique_ptr<AdminServer>> admin =
+        AdminServer::Start(Admin(), engine_, events_);
     if (!admin.ok()) return admin.status();
     admin_ = *std::move(admin);
     endpoints.admin = WithPort(settings_.admin_address, admin_->port());
@@ -221,8 +299,9 @@ class Service {
   }
 
   absl::Status StartHttp(Endpoints& endpoints) {
-    const PageSources sources{engine_,      metrics_, server_.counters(),
-                              admin_.get(), ready_,   settings_.live_within};
+    const PageSources sources{
+        engine_,      metrics_, server_.counters(),   gatekeeper_, certificate_expiry_,
+        admin_.get(), ready_,   settings_.live_within};
     absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
         *ParseAddress(settings_.http_address), ProbesOf(sources), PagesOf(sources));
     if (!http.ok()) return http.status();
@@ -242,12 +321,20 @@ class Service {
   Metrics metrics_;
   EventHistory events_;
   Reporter reporter_;
+  Gatekeeper gatekeeper_;
+  std::atomic<int64_t> certificate_expiry_{0};
   std::unique_ptr<DiskStateFile> state_file_;
   std::unique_ptr<kernels::Reducer> reducer_;
   Engine engine_;
   GrpcServer server_;
   std::unique_ptr<AdminServer> admin_;
   std::unique_ptr<HttpServer> http_;
+
+  // For one thread at a time: Start, then that of `files_`.
+  std::string auth_text_;
+  std::string auth_problem_;  // Already logged.
+  std::string tls_problem_;   // Likewise.
+  std::unique_ptr<EverySecond> files_;
 };
 
 }  // namespace

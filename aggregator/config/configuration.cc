@@ -69,12 +69,14 @@ void CheckMemory(const Config& core, Problems& problems) {
 void CheckExposure(const Settings& settings, const char* key, const std::string& text,
                    Problems& problems) {
   const absl::StatusOr<Address> address = ParseAddress(text);
-  if (!address.ok() || settings.insecure || settings.tls.on() || IsLoopback(*address)) return;
-  problems.push_back(
-      absl::StrCat(key, " is ", text,
-                   ", which other machines can reach, and connections are not encrypted; set "
-                   "tls.cert and tls.key, listen on 127.0.0.1, or set grpc.insecure to true if the "
-                   "network is trusted"));
+  if (!address.ok() || settings.insecure || IsLoopback(*address)) return;
+  const bool knows_peers = !settings.auth_path.empty() || !settings.tls.client_ca.empty();
+  if (settings.tls.on() && knows_peers) return;
+  problems.push_back(absl::StrCat(
+      key, " is ", text, ", which other machines can reach, and ",
+      settings.tls.on() ? "every peer may connect; set auth.file or tls.client_ca"
+                        : "connections are not encrypted; set tls.cert and tls.key",
+      ", listen on 127.0.0.1, or set grpc.insecure to true if the network is trusted"));
 }
 
 // The files themselves are checked where they are read.

@@ -26,6 +26,7 @@ struct Section {
 constexpr Section kSections[] = {
     {"grpc", "The address for workers, and the settings of their connections."},
     {"tls", "Encryption of the connections of workers and of `basinctl`."},
+    {"auth", "Tokens and roles."},
     {"admin", "The address for `basinctl`."},
     {"http", "The address for probes and Prometheus."},
     {"worker", "Heartbeats, and the time after which a silent worker counts as lost."},
@@ -199,6 +200,14 @@ void AddTls(std::vector<Option>& table) {
       "of them (mTLS)."));
 }
 
+void AddAuth(std::vector<Option>& table) {
+  table.push_back(Path(
+      "auth.file", [](Settings& s) -> std::string& { return s.auth_path; },
+      "File that grants roles (worker, observer, admin) for jobs to tokens and certificates; "
+      "`basinctl token new` prints a line. With it, every worker and operator needs one. It is "
+      "read again every second; what is removed is revoked at once."));
+}
+
 void AddWaits(std::vector<Option>& table) {
   table.push_back(Duration(
       "worker.heartbeat", [](Settings& s) -> absl::Duration& { return Core(s).heartbeat; }, "500ms",
@@ -363,6 +372,7 @@ std::vector<Option> OptionTable() {
   std::vector<Option> table;
   AddAddresses(table);
   AddTls(table);
+  AddAuth(table);
   AddWaits(table);
   AddBounds(table);
   return table;

@@ -46,12 +46,16 @@ absl::Status TakeOutput(const std::string& value, Arguments& arguments) {
   return absl::OkStatus();
 }
 
-absl::Status TakeTimeout(const std::string& value, Arguments& arguments) {
-  const absl::StatusOr<absl::Duration> timeout = ParseDuration(value);
-  if (!timeout.ok()) return timeout.status();
-  if (*timeout <= absl::ZeroDuration()) return Wrong("it must be longer than 0");
-  arguments.timeout = *timeout;
+absl::Status TakeDuration(const std::string& value, absl::Duration& to) {
+  const absl::StatusOr<absl::Duration> duration = ParseDuration(value);
+  if (!duration.ok()) return duration.status();
+  if (*duration <= absl::ZeroDuration()) return Wrong("it must be longer than 0");
+  to = *duration;
   return absl::OkStatus();
+}
+
+absl::Status TakeTimeout(const std::string& value, Arguments& arguments) {
+  return TakeDuration(value, arguments.timeout);
 }
 
 absl::Status TakeAddress(const std::string& value, Arguments& arguments) {
@@ -88,6 +92,31 @@ std::vector<Flag> Flags() {
       {"--tls-key", "", true, true,
        [](const std::string& value, Arguments& arguments) {
          return TakeText(value, arguments.tls.key);
+       }},
+      {"--token-file", "", true, true,
+       [](const std::string& value, Arguments& arguments) {
+         return TakeText(value, arguments.token_file);
+       }},
+      {"--role", "", true, false,
+       [](const std::string& value, Arguments& arguments) {
+         return TakeText(value, arguments.role);
+       }},
+      {"--jobs", "", true, false,
+       [](const std::string& value, Arguments& arguments) {
+         return TakeText(value, arguments.jobs);
+       }},
+      {"--name", "", true, false,
+       [](const std::string& value, Arguments& arguments) {
+         return TakeText(value, arguments.name);
+       }},
+      {"--host", "", true, false,
+       [](const std::string& value, Arguments& arguments) {
+         arguments.names.push_back(value);
+         return absl::OkStatus();
+       }},
+      {"--lifetime", "", true, false,
+       [](const std::string& value, Arguments& arguments) {
+         return TakeDuration(value, arguments.lifetime);
        }},
       {"--last", "", true, false, TakeLast},
       {"--status", "", true, false, TakeExitStatus},
@@ -136,6 +165,7 @@ absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& argument
   const std::vector<Flag> flags = Flags();
   Arguments read;
   read.tls = environment.tls;
+  read.token_file = environment.token_file;
   if (!environment.address.empty()) {
     if (const absl::Status taken = TakeAddress(environment.address, read); !taken.ok()) {
       return Wrong(absl::StrCat("BASIN_ADMIN_ADDRESS: ", taken.message()));

@@ -20,14 +20,16 @@ namespace basin::aggregator {
 
 // What the environment of the program says; empty: nothing.
 struct Environment {
-  std::string address;  // BASIN_ADMIN_ADDRESS
-  ClientTls tls;        // BASIN_TLS_CA, BASIN_TLS_CERT, BASIN_TLS_KEY
+  std::string address;     // BASIN_ADMIN_ADDRESS
+  ClientTls tls;           // BASIN_TLS_CA, BASIN_TLS_CERT, BASIN_TLS_KEY
+  std::string token_file;  // BASIN_TOKEN_FILE
 };
 
 struct Arguments {
   std::vector<std::string> words;  // The command and its arguments.
   std::string address = "127.0.0.1:29602";
   ClientTls tls;
+  std::string token_file;
   bool json = false;
   absl::Duration timeout = absl::Seconds(10);
   bool help = false;
@@ -41,6 +43,11 @@ struct Arguments {
   int32_t exit_status = 0;
   uint32_t last = 2;
   uint64_t after = 0;
+  std::string role = "worker";
+  std::string jobs;
+  std::string name;
+  std::vector<std::string> names;  // Of a server, for its certificate.
+  absl::Duration lifetime = absl::Hours(24 * 30);
 };
 
 // Flags override the environment, which overrides the defaults.

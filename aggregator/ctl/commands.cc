@@ -2,13 +2,20 @@
 
 #include "aggregator/ctl/commands.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <google/protobuf/util/json_util.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -18,9 +25,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "aggregator/admin/metadata.h"
+#include "aggregator/auth/grants.h"
 #include "aggregator/config/nearest.h"
 #include "aggregator/ctl/arguments.h"
 #include "aggregator/ctl/show.h"
+#include "aggregator/tls/mint.h"
 #include "basin/v1/admin.grpc.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/create_channel.h"
@@ -31,6 +40,9 @@
 
 namespace basin::aggregator {
 namespace {
+
+// Of a token, for the log.
+constexpr size_t kMostNameBytes = 200;
 
 void Print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 void Complain(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stderr); }
@@ -49,8 +61,9 @@ std::string Json(const google::protobuf::Message& message) {
 // A connection to the aggregator, and the arguments.
 class Client {
  public:
-  Client(Arguments arguments, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
-      : arguments_(std::move(arguments)) {
+  Client(Arguments arguments, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+         std::string token)
+      : arguments_(std::move(arguments)), token_(std::move(token)) {
     grpc::ChannelArguments channel;
     // A proxy that the environment names is for the world outside.
     channel.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -74,10 +87,14 @@ class Client {
   template <typename Method, typename Request, typename Response>
   absl::Status Call(Method method, const Request& request, Response& response) {
     grpc::ClientContext context;
+    Identify(context);
     SetDeadline(context);
     return FromGrpc((stub_.get()->*method)(&context, request, &response));
   }
 
+  void Identify(grpc::ClientContext& context) const {
+    if (!token_.empty()) context.AddMetadata(kAuthorizationMetadata, kBearer + token_);
+  }
   void SetDeadline(grpc::ClientContext& context) const {
     context.set_deadline(absl::ToChronoTime(absl::Now() + arguments_.timeout));
   }
@@ -89,6 +106,7 @@ class Client {
 
  private:
   const Arguments arguments_;
+  const std::string token_;  // Empty: none.
   std::unique_ptr<v1::Admin::Stub> stub_;
 };
 
@@ -131,15 +149,16 @@ absl::Status RunRounds(Client& client) {
   return called;
 }
 
-// The number of the newest event when the call began.
-uint64_t LastEvent(const grpc::ClientContext& context) {
+// The number of the newest event when the call began; nothing if the call was refused.
+std::optional<uint64_t> LastEvent(const grpc::ClientContext& context) {
   const auto& metadata = context.GetServerInitialMetadata();
   const auto found = metadata.find(kLastEventMetadata);
   uint64_t last = 0;
-  if (found == metadata.end()) return 0;
-  return absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()), &last)
-             ? last
-             : 0;
+  if (found == metadata.end() ||
+      !absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()), &last)) {
+    return std::nullopt;
+  }
+  return last;
 }
 
 absl::Status RunEvents(Client& client) {
@@ -148,17 +167,18 @@ absl::Status RunEvents(Client& client) {
   request.set_job(arguments.job);
   request.set_after(arguments.after);
   grpc::ClientContext context;
+  client.Identify(context);
   // With -f there is no deadline.
   if (!arguments.follow) client.SetDeadline(context);
   const auto reader = client.stub().WatchEvents(&context, request);
   reader->WaitForInitialMetadata();
-  const uint64_t last = LastEvent(context);
+  const std::optional<uint64_t> last = LastEvent(context);
   v1::Event event;
-  bool complete = !arguments.follow && last <= arguments.after;
+  bool complete = !arguments.follow && last.has_value() && *last <= arguments.after;
   while (!complete && reader->Read(&event)) {
     client.Answer(event);
     std::fflush(stdout);
-    complete = !arguments.follow && event.sequence() >= last;
+    complete = !arguments.follow && last.has_value() && event.sequence() >= *last;
   }
   if (complete) {
     context.TryCancel();
@@ -231,6 +251,99 @@ absl::Status RunRecover(Client& client) {
   return ChangeJob<v1::RecoverRequest>(client, &v1::Admin::Stub::Recover);
 }
 
+// ---- without an aggregator
+
+absl::Status RunToken(const Arguments& arguments) {
+  if (arguments.words[1] != "new") {
+    return absl::InvalidArgumentError("write `basinctl token new --jobs=JOBS`");
+  }
+  if (arguments.jobs.empty()) {
+    return absl::InvalidArgumentError("--jobs is missing; write the name of a job, or '*' for all");
+  }
+  if (const absl::StatusOr<Role> role = ParseRole(arguments.role); !role.ok()) return role.status();
+  if (absl::Status jobs = CheckJobs(arguments.jobs); !jobs.ok()) return jobs;
+  if (!IsPrintable(arguments.name) || arguments.name.size() > kMostNameBytes) {
+    return absl::InvalidArgumentError("--name must be a short text of printable characters");
+  }
+  const absl::StatusOr<std::string> token = NewToken();
+  if (!token.ok()) return token.status();
+  Print(*token + "\n");
+  Complain(absl::StrCat(arguments.role, " ", arguments.jobs, " ", ToString(HashOf(*token)),
+                        arguments.name.empty() ? "" : " " + arguments.name, "\n"));
+  return absl::OkStatus();
+}
+
+// Only the owner may read it. Refuses to replace a file.
+absl::Status WriteNewFile(const std::string& path, const std::string& text) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const bool written =
+      file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const std::string why = std::strerror(errno);
+  if (file >= 0) close(file);
+  if (written) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(path, " cannot be written: ", why));
+}
+
+// "DNS:a" or "IP:1.2.3.4", as OpenSSL has them.
+absl::StatusOr<std::string> AlternativeName(const std::string& host) {
+  in6_addr unused = {};
+  if (inet_pton(AF_INET, host.c_str(), &unused) == 1 ||
+      inet_pton(AF_INET6, host.c_str(), &unused) == 1) {
+    return "IP:" + host;
+  }
+  const bool is_name = !host.empty() && host.size() <= 253 &&
+                       host.find_first_not_of(
+                           "abcdefghijklmnopqrstuvwxyz"
+                           "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.") == std::string::npos;
+  if (is_name) return "DNS:" + host;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--host is ", QuoteForError(host), ": it is neither a name nor an address"));
+}
+
+absl::Status RunDevCerts(const Arguments& arguments) {
+  const std::string& folder = arguments.words[1];
+  CertificateRequest request;
+  request.names = {"DNS:localhost", "IP:127.0.0.1", "IP:::1"};
+  for (const std::string& host : arguments.names) {
+    absl::StatusOr<std::string> name = AlternativeName(host);
+    if (!name.ok()) return name.status();
+    request.names.push_back(*std::move(name));
+  }
+  // Clocks of machines differ.
+  request.not_before = absl::Now() - absl::Hours(1);
+  request.not_after = absl::Now() + arguments.lifetime;
+  request.name = "Basin development CA";
+  const absl::StatusOr<KeyPair> ca = MintCa(request);
+  if (!ca.ok()) return ca.status();
+  request.name = "basind";
+  request.for_server = true;
+  const absl::StatusOr<KeyPair> server = Mint(*ca, request);
+  if (!server.ok()) return server.status();
+  request.name = "client";
+  request.names = {"DNS:client"};
+  request.for_server = false;
+  request.for_client = true;
+  const absl::StatusOr<KeyPair> client = Mint(*ca, request);
+  if (!client.ok()) return client.status();
+  if (mkdir(folder.c_str(), 0700) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the folder ", folder, " cannot be made: ", std::strerror(errno), "; name a new folder"));
+  }
+  for (const auto& [name, text] : {std::pair{"/ca.crt", &ca->cert},
+                                   {"/server.crt", &server->cert},
+                                   {"/server.key", &server->key},
+                                   {"/client.crt", &client->cert},
+                                   {"/client.key", &client->key}}) {
+    if (absl::Status written = WriteNewFile(folder + name, *text); !written.ok()) return written;
+  }
+  Print(absl::StrCat("aggregator: basind --tls-cert=", folder, "/server.crt --tls-key=", folder,
+                     "/server.key\nworkers, basinctl: export BASIN_TLS_CA=", folder,
+                     "/ca.crt\nWith --tls-client-ca=", folder,
+                     "/ca.crt they also need: export BASIN_TLS_CERT=", folder,
+                     "/client.crt BASIN_TLS_KEY=", folder, "/client.key\n"));
+  return absl::OkStatus();
+}
+
 // ---- which of them
 
 struct Command {
@@ -241,7 +354,8 @@ struct Command {
   std::vector<std::string> examples;
   size_t least_words;  // With the name.
   size_t most_words;
-  absl::Status (*run)(Client&);
+  absl::Status (*run)(Client&);                             // Null: it needs no aggregator,
+  absl::Status (*run_offline)(const Arguments&) = nullptr;  // but this.
 };
 
 const std::vector<Command>& Commands() {
@@ -334,6 +448,30 @@ const std::vector<Command>& Commands() {
        2,
        2,
        RunRecover},
+      {"token",
+       "new --jobs=JOBS [--role=ROLE] [--name=TEXT]",
+       "make a token, and its line for auth.file",
+       "Prints the token on standard output, for the file of BASIN_TOKEN_FILE, and the line for "
+       "the\naggregator's auth.file on standard error; the line has only a hash of the token. "
+       "--jobs: a\njob, or the beginning of names before *. --role: worker (the default), "
+       "observer, or admin.\nNeeds no aggregator.",
+       {"basinctl token new --jobs='team-a/*' --name='team a' > token 2>> grants",
+        "basinctl token new --jobs='*' --role=admin"},
+       2,
+       2,
+       nullptr,
+       RunToken},
+      {"dev-certs",
+       "FOLDER [--host=HOST] [--lifetime=DURATION]",
+       "make a CA and certificates for development",
+       "Writes ca.crt, server.crt, server.key, client.crt and client.key into a new folder. "
+       "--host: a\nname or address of the aggregator besides localhost; can be repeated. "
+       "--lifetime: 720h by\ndefault. The key of the CA is not kept. Needs no aggregator.",
+       {"basinctl dev-certs certs --host=trainer-1 --host=10.0.0.5"},
+       2,
+       2,
+       nullptr,
+       RunDevCerts},
   };
   return commands;
 }
@@ -348,7 +486,8 @@ constexpr char kFlagsOfAll[] =
     "the "
     "aggregator's certificate (also BASIN_TLS_CA)\n  --tls-cert=FILE       certificate of this "
     "operator, if required (also BASIN_TLS_CERT)\n  --tls-key=FILE        its private key (also "
-    "BASIN_TLS_KEY)\n  -o, --output=FORMAT   table (the default) or json, "
+    "BASIN_TLS_KEY)\n  --token-file=FILE     a token, if required (also BASIN_TOKEN_FILE)\n  -o, "
+    "--output=FORMAT   table (the default) or json, "
     "with the field names of the protocol\n  --timeout=DURATION    how long to wait for an answer "
     "(10s)\n";
 
@@ -430,9 +569,15 @@ ExitCode RunBasinctl(const std::vector<std::string>& arguments, const Environmen
   }
   if (command == nullptr) return Refuse(Unknown(read->words[0]));
   if (const absl::Status use = CheckUse(*command, *read); !use.ok()) return Refuse(use);
+  if (command->run_offline != nullptr) {
+    const absl::Status run = command->run_offline(*read);
+    return run.ok() ? kExitOk : Refuse(run);
+  }
   const auto credentials = ChannelCredentialsOf(read->tls);
   if (!credentials.ok()) return Refuse(credentials.status());
-  Client client(*std::move(read), *credentials);
+  const absl::StatusOr<std::string> token = ReadToken(read->token_file);
+  if (!token.ok()) return Refuse(token.status());
+  Client client(*std::move(read), *credentials, *token);
   const absl::Status run = command->run(client);
   if (run.ok()) return kExitOk;
   if (absl::IsUnavailable(run)) {

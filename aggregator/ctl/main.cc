@@ -18,5 +18,6 @@ int main(int argc, char** argv) {
   environment.address = variable("BASIN_ADMIN_ADDRESS");
   environment.tls = {variable("BASIN_TLS_CA"), variable("BASIN_TLS_CERT"),
                      variable("BASIN_TLS_KEY")};
+  environment.token_file = variable("BASIN_TOKEN_FILE");
   return basin::aggregator::RunBasinctl(arguments, environment);
 }

@@ -2,6 +2,7 @@
 
 #include "aggregator/observer/metrics.h"
 
+#include <cstring>
 #include <sstream>
 
 #include "aggregator/core/spec.h"
@@ -385,10 +386,16 @@ std::string Metrics::Text(const std::optional<Snapshot>& snapshot, absl::Duratio
     AddJobs(*snapshot, families);
     AddService(*snapshot, families);
   }
-  for (const Total& total : totals) {
-    families.push_back(Scraped(MetricType::Counter, total.name, total.help)
-                           .Add(static_cast<double>(total.value))
-                           .Take());
+  for (size_t i = 0; i < totals.size();) {
+    const Total& first = totals[i];
+    const bool gauge = first.kind == Total::Kind::kGauge;
+    Scraped family = gauge ? Gauge(first.name, first.help) : Sum(first.name, first.help);
+    for (; i < totals.size() && std::strcmp(totals[i].name, first.name) == 0; ++i) {
+      LabelList labels;
+      if (*totals[i].reason != '\0') labels.push_back({"reason", totals[i].reason});
+      family.Add(std::move(labels), static_cast<double>(totals[i].value));
+    }
+    families.push_back(family.Take());
   }
   families.push_back(
       Gauge("basin_loop_delay_seconds", "Time that the oldest event has waited for the event loop.")

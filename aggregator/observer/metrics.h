@@ -30,11 +30,15 @@
 
 namespace basin::aggregator {
 
-// A counter that another component keeps.
+// A number that another component keeps.
 struct Total {
+  enum class Kind : uint8_t { kCounter, kGauge };
+
   const char* name;
   const char* help;
   uint64_t value;
+  const char* reason = "";  // A label; those of one name follow each other. Empty: no label.
+  Kind kind = Kind::kCounter;
 };
 
 class Metrics {

@@ -29,6 +29,8 @@ absl::Status ExchangeReactor::Take(const grpc::ByteBuffer& message) {
   if (!taken.ok()) return taken.status();
   if (const auto* bind = std::get_if<wire::Bind>(&*taken)) {
     if (absl::Status status = CheckVersion(*bind); !status.ok()) return status;
+    absl::Status admitted = registry_.Admit(*this, Rpc::kExchange, "", "");
+    if (!admitted.ok()) return admitted;
     Pause();
     Introduced();
     stream_ =
@@ -51,6 +53,7 @@ void ExchangeReactor::Over(const absl::Status&) {
 }
 
 void ExchangeReactor::Count(const absl::Status& why) {
+  if (absl::IsUnauthenticated(why) || absl::IsPermissionDenied(why)) return;  // By the gatekeeper.
   if (why.code() == absl::StatusCode::kDataLoss) {
     ++counters().damaged_frames;
   } else if (why.code() == absl::StatusCode::kFailedPrecondition) {

@@ -2,7 +2,9 @@
 
 #include "aggregator/transport/registry.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "aggregator/transport/exchange_reactor.h"
 #include "aggregator/transport/session_reactor.h"
@@ -33,6 +35,46 @@ void Registry::ReportPeer(const std::string& peer, const std::string& what) cons
   const size_t begin = peer.find(':') + 1;
   const size_t end = peer.rfind(':');
   report_(end == std::string::npos || end < begin ? peer : peer.substr(begin, end - begin), what);
+}
+
+absl::Status Registry::Admit(const StreamReactor& caller, Rpc rpc, const std::string& job,
+                             const std::string& who) {
+  if (gatekeeper_ == nullptr) return absl::OkStatus();
+  // Before the hello it is enough to be a worker of some job.
+  if (job.empty() && gatekeeper_->MayCall(caller.credentials(), Rpc::kExchange, "")) {
+    return absl::OkStatus();
+  }
+  const Gatekeeper::Ruling ruling = gatekeeper_->Check(caller.credentials(), rpc, job, who);
+  if (!ruling.for_peer.ok()) ReportPeer(caller.peer(), ruling.for_operator);
+  return ruling.for_peer;
+}
+
+void Registry::EndRevoked() {
+  std::vector<std::shared_ptr<SessionReactor>> sessions;
+  std::vector<std::shared_ptr<StreamReactor>> revoked;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, session] : sessions_) sessions.push_back(session);
+    for (const auto& [id, stream] : streams_) revoked.push_back(stream);
+  }
+  revoked.erase(std::remove_if(revoked.begin(), revoked.end(),
+                               [&](const auto& stream) {
+                                 return gatekeeper_->MayCall(stream->credentials(), Rpc::kExchange,
+                                                             "");
+                               }),
+                revoked.end());
+  for (const auto& session : sessions) {
+    if (!gatekeeper_->MayCall(session->credentials(), Rpc::kSession, session->job())) {
+      revoked.push_back(session);
+    }
+  }
+  for (const auto& stream : revoked) {
+    ReportPeer(stream->peer(), "Its token or certificate was revoked; its streams end.");
+    stream->Close(absl::UnauthenticatedError(
+                      "The token or certificate of this worker was revoked. Ask the operator of "
+                      "the aggregator for a valid one."),
+                  StreamReactor::Rest::kDrop);
+  }
 }
 
 SessionId Registry::Open(std::shared_ptr<SessionReactor> session) {

@@ -15,6 +15,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "aggregator/auth/gatekeeper.h"
 #include "aggregator/engine/engine.h"
 #include "runtime/mutex.h"
 
@@ -29,8 +31,16 @@ class Registry {
   // The address of a peer, and its violation, as a sentence. Called from any thread.
   using Report = std::function<void(const std::string& address, const std::string& what)>;
 
-  // REQUIRES: `engine` outlives the registry.
-  Registry(Engine& engine, Report report) : engine_(engine), report_(std::move(report)) {}
+  // REQUIRES: `engine` and `gatekeeper` outlive the registry. Null: everything is allowed.
+  Registry(Engine& engine, Gatekeeper* gatekeeper, Report report)
+      : engine_(engine), gatekeeper_(gatekeeper), report_(std::move(report)) {}
+
+  // Whether the caller may train, and in this job; a refusal is counted and reported. `job` is
+  // empty until the hello names it.
+  absl::Status Admit(const StreamReactor& caller, Rpc rpc, const std::string& job,
+                     const std::string& who);
+  // Ends the streams of callers that are no longer allowed to train. REQUIRES: a gatekeeper.
+  void EndRevoked();
 
   SessionId Open(std::shared_ptr<SessionReactor> session);
   StreamId Open(std::shared_ptr<ExchangeReactor> stream, SessionToken token);
@@ -54,6 +64,7 @@ class Registry {
 
  private:
   Engine& engine_;
+  Gatekeeper* const gatekeeper_;
   const Report report_;
 
   mutable Mutex mutex_;

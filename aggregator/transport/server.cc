@@ -102,7 +102,7 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
         ". Check that the address belongs to this host and that no other process uses the port."));
   }
   engine_ = &engine;
-  registry_ = std::make_unique<Registry>(engine, options_.report);
+  registry_ = std::make_unique<Registry>(engine, options_.gatekeeper, options_.report);
   session_service_ = std::make_unique<SessionService>(*this);
   exchange_service_ = std::make_unique<ExchangeService>(*this);
   engine.OnDrained([this] {

@@ -58,6 +58,7 @@ uint64_t ExpandingFor(uint64_t memory_bytes);
 struct ServerOptions {
   std::string address = "127.0.0.1:0";  // Port 0: any that is free.
   ServerTls tls;                        // Checked (aggregator/tls/files.h).
+  Gatekeeper* gatekeeper = nullptr;     // Outlives the server. Null: everything is allowed.
   GrpcServerSettings grpc;
 
   // Two of the largest messages, or a few usual frames, are on their way to the engine.
@@ -101,6 +102,10 @@ class GrpcServer : public Transport {
   // sent on all connections. The core decides about sessions that open while rounds end. REQUIRES:
   // started.
   void Drain();
+
+  // Ends the streams of workers that the gatekeeper no longer allows. From any thread, between
+  // Start and Drain.
+  void EndRevoked() { registry_->EndRevoked(); }
 
   // Ends every stream, then the engine. Idempotent.
   void Stop();

@@ -12,6 +12,10 @@
 namespace basin::aggregator {
 
 absl::Status SessionReactor::Take(const grpc::ByteBuffer& message) {
+  if (!session_.has_value()) {
+    absl::Status admitted = registry_.Admit(*this, Rpc::kSession, "", "");
+    if (!admitted.ok()) return admitted;
+  }
   auto taken = reader_.Take(StringOf(message));
   if (!taken.ok()) {
     return absl::Status(
@@ -28,8 +32,14 @@ absl::Status SessionReactor::Take(const grpc::ByteBuffer& message) {
           "A session began with a message other than Hello. Send a Hello first, and wait for the "
           "answer.");
     }
+    job_ = hello->job;
     who_ = absl::StrCat("worker ", hello->worker, " of job ", hello->job);
+    absl::Status admitted = registry_.Admit(*this, Rpc::kSession, job_, who_);
+    if (!admitted.ok()) return admitted;
     session_ = registry_.Open(std::static_pointer_cast<SessionReactor>(shared_from_this()));
+    // A revocation meanwhile may not have found it.
+    admitted = registry_.Admit(*this, Rpc::kSession, job_, who_);
+    if (!admitted.ok()) return admitted;
     ++counters().sessions;
     Introduced();
   }
@@ -51,6 +61,7 @@ void SessionReactor::Over(const absl::Status& ended) {
 }
 
 void SessionReactor::Count(const absl::Status& why) {
+  if (absl::IsUnauthenticated(why) || absl::IsPermissionDenied(why)) return;  // By the gatekeeper.
   ++counters().malformed_messages;
   registry_.ReportPeer(peer(), std::string(why.message()));
 }

@@ -33,6 +33,9 @@ class SessionReactor : public StreamReactor {
   // An encoded ToWorker, or the next piece of one.
   void Send(const grpc::ByteBuffer& message) { Write(message); }
 
+  // Of its hello. REQUIRES: it has been opened in the registry.
+  const std::string& job() const { return job_; }
+
  private:
   absl::Status Take(const grpc::ByteBuffer& message) override;
   void Over(const absl::Status& ended) override;
@@ -42,6 +45,7 @@ class SessionReactor : public StreamReactor {
   // For the receiving thread only; Over comes after it.
   wire::MessageReader<ToAggregator> reader_;
   std::optional<SessionId> session_;  // Set by its hello.
+  std::string job_;                   // Constant since then.
   std::string who_;                   // For errors.
 };
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "grpc/support/time.h"
 #include "proto/status/status.h"
+#include "runtime/grpc/credentials.h"
 
 namespace basin::aggregator {
 namespace {
@@ -24,12 +25,18 @@ uint64_t Cost(const grpc::ByteBuffer& message) {
   return message.Length() + kListBytes;
 }
 
+Credentials CredentialsIn(const grpc::CallbackServerContext& context) {
+  Presented presented = PresentedBy(context);
+  return CredentialsOf(presented.token, std::move(presented.sans));
+}
+
 }  // namespace
 
 StreamReactor::StreamReactor(grpc::CallbackServerContext* context, const StreamLimits& limits,
                              TransportCounters& counters, Newcomers& newcomers)
     : context_(context),
       peer_(context->peer()),
+      credentials_(CredentialsIn(*context)),
       limits_(limits),
       counters_(counters),
       newcomers_(newcomers) {}

@@ -32,6 +32,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "aggregator/auth/grants.h"
 #include "aggregator/transport/counters.h"
 #include "aggregator/transport/newcomers.h"
 #include "grpcpp/alarm.h"
@@ -77,6 +78,9 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   // gRPC's name for the other end.
   const std::string& peer() const { return peer_; }
+
+  // What the caller presented.
+  const Credentials& credentials() const { return credentials_; }
 
   uint64_t queued_bytes() const;
   uint64_t held_bytes() const;
@@ -130,6 +134,7 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   // Constant after construction.
   grpc::CallbackServerContext* const context_;  // Used until Finish.
   const std::string peer_;
+  const Credentials credentials_;
   const StreamLimits limits_;
   TransportCounters& counters_;
   Newcomers& newcomers_;

@@ -57,6 +57,7 @@ constexpr std::array kOptions = {
     Option{"tls_ca", Kind::kPath, ""},
     Option{"tls_cert", Kind::kPath, ""},
     Option{"tls_key", Kind::kPath, ""},
+    Option{"token_file", Kind::kPath, ""},
     Option{"log_level", Kind::kLevel, "warning"},
 };
 
@@ -247,6 +248,8 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
   if (auto credentials = basin::ChannelCredentialsOf(settings.tls); !credentials.ok()) {
     return credentials.status();
   }
+  settings.token_file = Text("token_file");
+  if (const auto token = basin::ReadToken(settings.token_file); !token.ok()) return token.status();
   basin::client::Config& core = settings.core;
   core.aggregator = settings.address;
   core.job = Text("job");

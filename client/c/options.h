@@ -43,6 +43,7 @@ struct Log {
 struct Settings {
   std::string address;
   ClientTls tls;
+  std::string token_file;
   client::Config core;
 };
 

@@ -112,7 +112,9 @@ basin_worker::basin_worker(const basin::c::Settings& settings, basin::c::Log log
       id_(settings.core.worker),
       event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       report_(log, absl::StrCat("worker ", id_, " of job ", settings.core.job)),
-      connector_(std::make_unique<basin::client::GrpcConnector>(settings.address, settings.tls)) {}
+      connector_(std::make_unique<basin::client::GrpcConnector>(
+          settings.address, settings.tls, basin::GrpcSettings{}, basin::client::CallWindow{},
+          settings.token_file)) {}
 
 basin_worker::~basin_worker() {
   worker_.reset();

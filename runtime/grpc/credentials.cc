@@ -2,9 +2,12 @@
 
 #include "runtime/grpc/credentials.h"
 
+#include <algorithm>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
@@ -12,6 +15,8 @@
 
 namespace basin {
 namespace {
+
+constexpr size_t kMostTokenBytes = 1024;
 
 // Stands in every PEM file.
 constexpr std::string_view kBegin = "-----BEGIN ";
@@ -42,6 +47,43 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const ServerTls& tl
     options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   }
   return grpc::experimental::TlsServerCredentials(options);
+}
+
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  if (path.empty()) return std::string();
+  const auto refused = [&](const std::string& why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token_file (BASIN_TOKEN_FILE) is ", path, ": ", why,
+                     "; name the file with the token that `basinctl token new` printed."));
+  };
+  const absl::StatusOr<std::string> text = ReadTextFile(path);
+  if (!text.ok()) return refused(std::string(text.status().message()));
+  const std::string token(absl::StripAsciiWhitespace(*text));
+  const bool good = !token.empty() && token.size() <= kMostTokenBytes &&
+                    std::all_of(token.begin(), token.end(),
+                                [](unsigned char c) { return absl::ascii_isgraph(c); });
+  if (!good) return refused("it must have one token and nothing else");
+  return token;
+}
+
+Presented PresentedBy(const grpc::ServerContextBase& context) {
+  Presented presented;
+  const auto& metadata = context.client_metadata();
+  // More than one is no valid request; none of them counts then.
+  if (metadata.count(kAuthorizationMetadata) == 1) {
+    const grpc::string_ref value = metadata.find(kAuthorizationMetadata)->second;
+    if (value.starts_with(kBearer)) {
+      const grpc::string_ref token = value.substr(std::strlen(kBearer));
+      presented.token.assign(token.data(), token.size());
+    }
+  }
+  const auto peer = context.auth_context();
+  if (peer != nullptr && peer->IsPeerAuthenticated()) {
+    for (const grpc::string_ref& name : peer->FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME)) {
+      presented.sans.emplace_back(name.data(), name.size());
+    }
+  }
+  return presented;
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentialsOf(

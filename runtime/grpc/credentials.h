@@ -14,10 +14,12 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_context.h"
 
 namespace basin {
 
@@ -44,6 +46,21 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const ServerTls& tl
 // Reads the files now.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentialsOf(
     const ClientTls& tls);
+
+// A token travels in the metadata of each call: "authorization: Bearer TOKEN".
+inline constexpr char kAuthorizationMetadata[] = "authorization";
+inline constexpr char kBearer[] = "Bearer ";
+
+// The token in the file of BASIN_TOKEN_FILE; empty for an empty path. Failure: INVALID_ARGUMENT, as
+// above.
+absl::StatusOr<std::string> ReadToken(const std::string& path);
+
+// What the caller presented: its token, and the names in its certificate if that was verified.
+struct Presented {
+  std::string token;
+  std::vector<std::string> sans;
+};
+Presented PresentedBy(const grpc::ServerContextBase& context);
 
 }  // namespace basin
 

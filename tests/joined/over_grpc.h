@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_reducer.h"
 #include "runtime/clock.h"
+#include "runtime/mutex.h"
 
 namespace basin::joined {
 
@@ -33,7 +34,8 @@ class Notes : public aggregator::Observer {
 
 class Aggregator {
  public:
-  explicit Aggregator(Term term, int port = 0, const ServerTls& tls = {}) {
+  explicit Aggregator(Term term, int port = 0, const ServerTls& tls = {},
+                      aggregator::Gatekeeper* gatekeeper = nullptr) {
     aggregator::EngineOptions options;
     options.core.term = term;
     options.core.lease = absl::Seconds(2);
@@ -41,6 +43,11 @@ class Aggregator {
     aggregator::ServerOptions at;
     at.address = "127.0.0.1:" + std::to_string(port);
     at.tls = tls;
+    at.gatekeeper = gatekeeper;
+    at.report = [this](const std::string&, const std::string& what) {
+      MutexLock lock(mutex_);
+      reports_.push_back(what);
+    };
     server_ = std::make_unique<aggregator::GrpcServer>(at);
     const absl::StatusOr<int> started = server_->Start(*engine_);
     EXPECT_TRUE(started.ok()) << started.status();
@@ -49,8 +56,16 @@ class Aggregator {
 
   int port() const { return server_->port(); }
   const aggregator::TransportCounters& counters() const { return server_->counters(); }
+  aggregator::GrpcServer& server() { return *server_; }
+  // What peers did wrong, as the operator sees it.
+  std::vector<std::string> reports() const {
+    MutexLock lock(mutex_);
+    return reports_;
+  }
 
  private:
+  mutable Mutex mutex_;
+  std::vector<std::string> reports_ ABSL_GUARDED_BY(mutex_);
   MonotonicClock clock_;
   Notes notes_;
   std::unique_ptr<kernels::Reducer> reducer_ = kernels::MakeCpuReducer();
@@ -60,8 +75,9 @@ class Aggregator {
 
 class Trainer {
  public:
-  Trainer(int port, const std::string& id, JobSettings settings, const ClientTls& tls = {})
-      : connector_("127.0.0.1:" + std::to_string(port), tls) {
+  Trainer(int port, const std::string& id, JobSettings settings, const ClientTls& tls = {},
+          const std::string& token_file = "")
+      : connector_("127.0.0.1:" + std::to_string(port), tls, {}, {}, token_file) {
     client::WorkerOptions options;
     options.core.job = "job";
     options.core.run = "run";

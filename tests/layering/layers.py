@@ -93,6 +93,12 @@ LAYERS = (
         links=("absl::", "libyaml::", "nlohmann_json::"),
     ),
     Layer(
+        "aggregator/auth",
+        uses=("proto/limits", "runtime"),
+        headers=("absl/", "openssl/"),
+        links=("absl::", "OpenSSL::"),
+    ),
+    Layer(
         "aggregator/tls",
         uses=("runtime",),
         headers=("absl/", "openssl/"),
@@ -130,7 +136,7 @@ LAYERS = (
     ),
     Layer(
         "aggregator/transport",
-        uses=("proto", "runtime", "aggregator/core", "aggregator/engine"),
+        uses=("proto", "runtime", "aggregator/auth", "aggregator/core", "aggregator/engine"),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", "Threads::", *_GRPC_LINKS),
         messages=True,
@@ -140,6 +146,7 @@ LAYERS = (
         uses=(
             "proto",
             "runtime",
+            "aggregator/auth",
             "aggregator/core",
             "aggregator/engine",
             "aggregator/observer",
@@ -156,7 +163,15 @@ LAYERS = (
     ),
     Layer(
         "aggregator/ctl",
-        uses=("proto", "runtime", "aggregator/config", "aggregator/admin", "aggregator/basind"),
+        uses=(
+            "proto",
+            "runtime",
+            "aggregator/admin",
+            "aggregator/auth",
+            "aggregator/basind",
+            "aggregator/config",
+            "aggregator/tls",
+        ),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", *_GRPC_LINKS),
         messages=True,

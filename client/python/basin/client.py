@@ -624,6 +624,7 @@ def connect(
     tls_ca: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
+    token_file: str | None = None,
     log_level: str | None = None,
     timeout: float | None = 600.0,
 ) -> Client:
@@ -656,6 +657,7 @@ def connect(
             "tls_ca": tls_ca,
             "tls_cert": tls_cert,
             "tls_key": tls_key,
+            "token_file": token_file,
             "log_level": log_level,
         }
     )

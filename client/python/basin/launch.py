@@ -313,8 +313,8 @@ def _environment(
     environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // workers))
     environment["PYTHONUNBUFFERED"] = "1"
     environment.update(os.environ)
-    # The aggregator that basin-run starts serves this machine alone, without TLS.
-    for name in ("BASIN_TLS_CA", "BASIN_TLS_CERT", "BASIN_TLS_KEY"):
+    # The aggregator that basin-run starts serves this machine alone, without TLS and tokens.
+    for name in ("BASIN_TLS_CA", "BASIN_TLS_CERT", "BASIN_TLS_KEY", "BASIN_TOKEN_FILE"):
         environment.pop(name, None)
     environment.update(
         BASIN_ADDRESS=address,

@@ -77,7 +77,8 @@ class Calls {
 
 struct CallOptions {
   std::string address;
-  ClientTls tls;  // Its files are read for each call.
+  ClientTls tls;           // Its files are read for each call,
+  std::string token_file;  // as is this one. Empty: without a token.
   GrpcSettings settings;
   CallWindow window;
   std::shared_ptr<Calls> calls;

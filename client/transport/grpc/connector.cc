@@ -136,8 +136,9 @@ class GrpcStream : public StreamChannel {
 }  // namespace
 
 GrpcConnector::GrpcConnector(std::string address, ClientTls tls, const GrpcSettings& settings,
-                             const CallWindow& window)
-    : options_{std::move(address), std::move(tls), settings, window, std::make_shared<Calls>()} {
+                             const CallWindow& window, std::string token_file)
+    : options_{std::move(address), std::move(tls), std::move(token_file),
+               settings,           window,         std::make_shared<Calls>()} {
   // Held while there are no channels either: gRPC stops its threads with the last of its objects,
   // and would do that, and wait for it, on the worker's loop between two connections.
   grpc_init();

@@ -27,10 +27,11 @@ namespace basin::client {
 class GrpcConnector : public Connector {
  public:
   // `address`: host:port, or another target that gRPC understands. Resolved anew for each
-  // connection, so an aggregator may move. `tls`: read for each connection, so certificates are
-  // rotated without a restart; a file that cannot be read ends the connection with the reason.
+  // connection, so an aggregator may move. `tls` and `token_file`: read for each connection, so
+  // they are rotated without a restart; a file that cannot be read ends the connection with the
+  // reason.
   explicit GrpcConnector(std::string address, ClientTls tls = {}, const GrpcSettings& settings = {},
-                         const CallWindow& window = {});
+                         const CallWindow& window = {}, std::string token_file = "");
   ~GrpcConnector() override;
   GrpcConnector(const GrpcConnector&) = delete;
   GrpcConnector& operator=(const GrpcConnector&) = delete;

@@ -132,11 +132,18 @@ class Trainer:
     """A worker in its own process that runs one command after the other; see trainer.cc."""
 
     def __init__(
-        self, program: Path, address: str, job: str, worker: str, least: int, most: int
+        self,
+        program: Path,
+        address: str,
+        job: str,
+        worker: str,
+        least: int,
+        most: int,
+        **variables: str,
     ) -> None:
         self.process = subprocess.Popen(
             [program, address, job, worker, str(least), str(most)],
-            env=clean_environment(),
+            env=clean_environment(**variables),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

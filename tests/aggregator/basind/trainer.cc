@@ -32,17 +32,19 @@ namespace {
 constexpr absl::Duration kLong = absl::Minutes(1);
 constexpr size_t kElements = 3 * kChunkBytes / sizeof(float) + 7;
 
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 ClientTls TlsOfEnvironment() {
-  const auto variable = [](const char* name) -> std::string {
-    const char* value = std::getenv(name);
-    return value == nullptr ? "" : value;
-  };
-  return {variable("BASIN_TLS_CA"), variable("BASIN_TLS_CERT"), variable("BASIN_TLS_KEY")};
+  return {Variable("BASIN_TLS_CA"), Variable("BASIN_TLS_CERT"), Variable("BASIN_TLS_KEY")};
 }
 
 class Trainer {
  public:
-  explicit Trainer(const std::string& address) : connector_(address, TlsOfEnvironment()) {}
+  explicit Trainer(const std::string& address)
+      : connector_(address, TlsOfEnvironment(), {}, {}, Variable("BASIN_TOKEN_FILE")) {}
 
   absl::Status Connect(const std::vector<std::string>& arguments) {
     client::WorkerOptions options;

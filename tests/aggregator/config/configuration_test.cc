@@ -253,8 +253,14 @@ TEST(Mistakes, AnAddressThatOthersReachNeedsAWord) {
   const std::string problems = ProblemsOf({{"--grpc-listen=0.0.0.0:29600"}, {}, ""});
   EXPECT_THAT(problems, AllOf(HasSubstr("0.0.0.0:29600"), HasSubstr("grpc.insecure")));
   EXPECT_EQ("", ProblemsOf({{"--grpc-listen=0.0.0.0:29600", "--grpc-insecure"}, {}, ""}));
-  EXPECT_EQ("",
-            ProblemsOf({{"--grpc-listen=0.0.0.0:29600", "--tls-cert=c", "--tls-key=k"}, {}, ""}));
+  const std::vector<std::string> tls = {"--grpc-listen=0.0.0.0:29600", "--tls-cert=c",
+                                        "--tls-key=k"};
+  EXPECT_THAT(ProblemsOf({tls, {}, ""}), HasSubstr("set auth.file or tls.client_ca"));
+  for (const char* more : {"--auth-file=f", "--tls-client-ca=ca"}) {
+    std::vector<std::string> flags = tls;
+    flags.push_back(more);
+    EXPECT_EQ("", ProblemsOf({flags, {}, ""}));
+  }
   EXPECT_EQ("", ProblemsOf({{"--http-listen=0.0.0.0:29601"}, {}, ""}));  // Only reads.
 }
 

@@ -1,0 +1,97 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/auth/access.h"
+
+#include <array>
+
+namespace basin::aggregator {
+namespace {
+
+struct Row {
+  Rpc rpc;
+  const char* name;
+  Scope scope;
+  std::array<bool, kRoles> roles;  // By Role.
+};
+
+// The authorisation table. A worker cannot look at jobs, and an operator cannot train: a token
+// that leaks gives no more than its holder needed.
+constexpr Row kTable[] = {
+    // rpc             name             scope             worker observer admin
+    {Rpc::kSession, "Session", Scope::kJob, {true, false, false}},
+    {Rpc::kExchange, "Exchange", Scope::kAny, {true, false, false}},
+    {Rpc::kGetStatus, "GetStatus", Scope::kAny, {false, true, true}},
+    {Rpc::kListJobs, "ListJobs", Scope::kAny, {false, true, true}},
+    {Rpc::kListMembers, "ListMembers", Scope::kJob, {false, true, true}},
+    {Rpc::kListRounds, "ListRounds", Scope::kJob, {false, true, true}},
+    {Rpc::kWatchEvents, "WatchEvents", Scope::kJob, {false, true, true}},
+    {Rpc::kGetLimits, "GetLimits", Scope::kAny, {false, true, true}},
+    {Rpc::kDump, "Dump", Scope::kJob, {false, true, true}},
+    {Rpc::kDrainWorker, "DrainWorker", Scope::kJob, {false, false, true}},
+    {Rpc::kDrainService, "DrainService", Scope::kService, {false, false, true}},
+    {Rpc::kEvict, "Evict", Scope::kJob, {false, false, true}},
+    {Rpc::kPause, "Pause", Scope::kJob, {false, false, true}},
+    {Rpc::kResume, "Resume", Scope::kJob, {false, false, true}},
+    {Rpc::kSetJob, "SetJob", Scope::kJob, {false, false, true}},
+    {Rpc::kRecover, "Recover", Scope::kJob, {false, false, true}},
+    // Also by the launcher of the job, which has the token of its workers.
+    {Rpc::kReportExit, "ReportExit", Scope::kJob, {true, false, true}},
+};
+static_assert(std::size(kTable) == kRpcs);
+
+const Row& RowOf(Rpc rpc) { return kTable[static_cast<size_t>(rpc)]; }
+
+}  // namespace
+
+const char* RoleName(Role role) {
+  switch (role) {
+    case Role::kWorker:
+      return "worker";
+    case Role::kObserver:
+      return "observer";
+    case Role::kAdmin:
+      return "admin";
+  }
+  return "unknown";
+}
+
+const char* RpcName(Rpc rpc) { return RowOf(rpc).name; }
+Scope ScopeOf(Rpc rpc) { return RowOf(rpc).scope; }
+bool Allows(Role role, Rpc rpc) { return RowOf(rpc).roles[static_cast<size_t>(role)]; }
+
+bool Grant::Covers(std::string_view job) const {
+  if (jobs.empty() || jobs.back() != '*') return job == jobs;
+  return job.substr(0, jobs.size() - 1) == std::string_view(jobs).substr(0, jobs.size() - 1);
+}
+
+const char* DecisionName(Decision decision) {
+  switch (decision) {
+    case Decision::kAllowed:
+      return "allowed";
+    case Decision::kNoCredential:
+      return "no_credential";
+    case Decision::kUnknownCredential:
+      return "unknown_credential";
+    case Decision::kWrongRole:
+      return "wrong_role";
+    case Decision::kWrongJob:
+      return "wrong_job";
+  }
+  return "unknown";
+}
+
+Decision Decide(const Grant& grant, Rpc rpc, std::string_view job) {
+  if (!Allows(grant.role, rpc)) return Decision::kWrongRole;
+  switch (ScopeOf(rpc)) {
+    case Scope::kAny:
+      return Decision::kAllowed;
+    case Scope::kService:
+      return grant.CoversAllJobs() ? Decision::kAllowed : Decision::kWrongJob;
+    case Scope::kJob:
+      if (job.empty() ? grant.CoversAllJobs() : grant.Covers(job)) return Decision::kAllowed;
+      return Decision::kWrongJob;
+  }
+  return Decision::kWrongJob;
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,75 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/auth/gatekeeper.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace basin::aggregator {
+namespace {
+
+absl::Status RefusalOf(Decision decision) {
+  switch (decision) {
+    case Decision::kAllowed:
+      return absl::OkStatus();
+    case Decision::kNoCredential:
+      return absl::UnauthenticatedError(
+          "This aggregator requires a token. Set BASIN_TOKEN_FILE to the file that has it.");
+    case Decision::kUnknownCredential:
+      return absl::UnauthenticatedError(
+          "The token or certificate is not valid here. Ask the operator of the aggregator for a "
+          "valid one.");
+    case Decision::kWrongRole:
+    case Decision::kWrongJob:
+      return absl::PermissionDeniedError(
+          "The token or certificate does not allow this. Check the name of the job, and ask the "
+          "operator of the aggregator.");
+  }
+  return absl::PermissionDeniedError("");
+}
+
+}  // namespace
+
+void Gatekeeper::Replace(Grants grants) {
+  auto fresh = std::make_shared<const Grants>(std::move(grants));
+  MutexLock lock(mutex_);
+  grants_.swap(fresh);
+}
+
+std::shared_ptr<const Grants> Gatekeeper::grants() const {
+  MutexLock lock(mutex_);
+  return grants_;
+}
+
+bool Gatekeeper::MayCall(const Credentials& credentials, Rpc rpc, std::string_view job) const {
+  const auto grants = this->grants();
+  return grants == nullptr || grants->Check(credentials, rpc, job).decision == Decision::kAllowed;
+}
+
+Gatekeeper::Ruling Gatekeeper::Check(const Credentials& credentials, Rpc rpc, std::string_view job,
+                                     std::string_view who) {
+  const auto grants = this->grants();
+  if (grants == nullptr) return {};
+  const Grants::Answer answer = grants->Check(credentials, rpc, job);
+  if (answer.decision == Decision::kAllowed) return {};
+  ++refused_[static_cast<size_t>(answer.decision)];
+  const auto text = [](std::string_view view) {
+    return absl::string_view(view.data(), view.size());
+  };
+  Ruling ruling;
+  ruling.for_peer = RefusalOf(answer.decision);
+  ruling.for_operator =
+      absl::StrCat(RpcName(rpc), who.empty() ? "" : " of ", text(who),
+                   who.empty() && !job.empty() ? " for job " : "", who.empty() ? text(job) : "",
+                   " was refused (", DecisionName(answer.decision), ")");
+  if (answer.grant != nullptr) {
+    absl::StrAppend(&ruling.for_operator, ": ", answer.grant->name, " has role ",
+                    RoleName(answer.grant->role), " for jobs ", answer.grant->jobs);
+  }
+  ruling.for_operator += ".";
+  return ruling;
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,199 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""TLS, tokens and roles from a user's view: basind, basinctl and a trainer as processes.
+
+Usage: test_access.py BASIND BASINCTL TRAINER
+"""
+
+import shutil
+import stat
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from programs import Basind, Trainer, run
+
+BASIND = Path()
+BASINCTL = Path()
+TRAINER = Path()
+
+DENIED = 4
+
+
+class Access(unittest.TestCase):
+    def setUp(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.certs = self.folder / "certs"
+        self.grants = self.folder / "grants"
+
+    def make_certs(self) -> None:
+        made = run(BASINCTL, "dev-certs", str(self.certs))
+        self.assertEqual(0, made.returncode, made.stderr)
+
+    def client_tls(self) -> dict[str, str]:
+        return {
+            "BASIN_TLS_CA": str(self.certs / "ca.crt"),
+            "BASIN_TLS_CERT": str(self.certs / "client.crt"),
+            "BASIN_TLS_KEY": str(self.certs / "client.key"),
+        }
+
+    def token(self, role: str, jobs: str) -> Path:
+        """Grants a new token, and writes it to a file."""
+        made = run(BASINCTL, "token", "new", f"--jobs={jobs}", f"--role={role}", "--name=a test")
+        self.assertEqual(0, made.returncode, made.stderr)
+        with self.grants.open("a") as grants:
+            grants.write(made.stderr)
+        file = self.folder / f"token-{role}"
+        file.write_text(made.stdout)
+        return file
+
+    def start(self, *arguments: str) -> Basind:
+        basind = Basind(BASIND, f"--auth-file={self.grants}", *arguments)
+        self.addCleanup(basind.__exit__, None, None, None)
+        basind.await_serving()
+        return basind
+
+    def ctl(self, basind: Basind, *arguments: str, token: Path | None, **tls: str) -> int:
+        held = {} if token is None else {"BASIN_TOKEN_FILE": str(token)}
+        done = run(BASINCTL, *arguments, f"--address={basind.admin}", **held, **tls)
+        if done.returncode == DENIED:
+            self.assertIn("oken", done.stderr)
+        return done.returncode
+
+    def test_a_new_token_and_its_line(self) -> None:
+        made = run(BASINCTL, "token", "new", "--jobs=team-a/*", "--name=team a")
+        self.assertEqual(0, made.returncode, made.stderr)
+        self.assertRegex(made.stdout, r"^basin_[A-Za-z0-9_-]{43}\n$")
+        self.assertRegex(made.stderr, r"^worker team-a/\* sha256:[0-9a-f]{64} team a\n$")
+        for wrong, word in (
+            ("--jobs=", "--jobs is missing"),
+            ("--jobs=A", "neither the name of a job"),
+            ("--role=root", "is no role"),
+        ):
+            refused = run(BASINCTL, "token", "new", "--jobs=a", wrong)
+            self.assertEqual(2, refused.returncode, wrong)
+            self.assertIn(word, refused.stderr)
+            self.assertEqual("", refused.stdout)
+
+    def test_certificates_are_made_once_and_for_their_owner(self) -> None:
+        self.make_certs()
+        for file in self.certs.iterdir():
+            self.assertEqual(0o600, stat.S_IMODE(file.stat().st_mode), file)
+        again = run(BASINCTL, "dev-certs", str(self.certs))
+        self.assertEqual(6, again.returncode)
+        self.assertIn("name a new folder", again.stderr)
+        wrong = run(BASINCTL, "dev-certs", str(self.folder / "b"), "--host=a,DNS:b")
+        self.assertEqual(2, wrong.returncode)
+
+    def test_mistakes_are_named_before_a_port_opens(self) -> None:
+        self.make_certs()
+        cert, key = self.certs / "server.crt", self.certs / "server.key"
+        self.grants.write_text("worker a sha256:12\n")
+        for arguments, words in (
+            ([f"--tls-cert={cert}"], ["tls.cert is", "tls.key is none"]),
+            ([f"--tls-cert={cert}", "--tls-key=/is/not/there"], ["tls.key", "No such file"]),
+            ([f"--tls-cert={cert}", f"--tls-key={self.certs}/client.key"], ["not the key of"]),
+            ([f"--tls-cert={self.certs}/client.crt", f"--tls-key={self.certs}/client.key"],
+             ["tls.cert", "not for servers"]),
+            (["--auth-file=/is/not/there"], ["auth.file is /is/not/there", "No such file"]),
+            ([f"--auth-file={self.grants}"], ["auth.file", "line 1", "sha256:"]),
+            ([f"--tls-cert={cert}", f"--tls-key={key}", "--grpc-listen=0.0.0.0:0"],
+             ["0.0.0.0:0", "auth.file or tls.client_ca"]),
+        ):  # fmt: skip
+            for command in ("serve", "check-config"):
+                with self.subTest(arguments, command=command):
+                    ended = run(BASIND, command, *arguments)
+                    self.assertEqual(2, ended.returncode, ended.stderr)
+                    self.assertEqual("", ended.stdout)
+                    self.assertEqual(1, ended.stderr.count("\n"))
+                    for word in words:
+                        self.assertIn(word, ended.stderr)
+
+    def test_a_job_trains_with_certificates_and_tokens(self) -> None:
+        self.make_certs()
+        worker = self.token("worker", "vision*")
+        observer = self.token("observer", "*")
+        admin = self.token("admin", "vision")
+        basind = self.start(
+            f"--tls-cert={self.certs}/server.crt",
+            f"--tls-key={self.certs}/server.key",
+            f"--tls-client-ca={self.certs}/ca.crt",
+        )
+        tls = self.client_tls()
+        trainer = Trainer(
+            TRAINER, basind.grpc, "vision", "a", 1, 1, BASIN_TOKEN_FILE=str(worker), **tls
+        )
+        self.addCleanup(trainer.kill)
+        self.assertEqual("member 0 of 1", trainer.ask("join"))
+        self.assertEqual("begun", trainer.ask("begin 3"))
+        self.assertEqual("round 1: COMMITTED over 1, 3", trainer.ask("finish"))
+        for token, arguments, code in (
+            (observer, ["members", "vision"], 0),
+            (observer, ["events"], 0),
+            (observer, ["evict", "vision", "a"], DENIED),
+            (worker, ["status"], DENIED),
+            (worker, ["evict", "vision", "a"], DENIED),
+            (admin, ["status"], 0),
+            (admin, ["pause", "vision"], 0),
+            (admin, ["resume", "vision"], 0),
+            (admin, ["members", "text"], DENIED),
+            (admin, ["events"], DENIED),  # Of all jobs.
+            (admin, ["events", "--job=vision"], 0),
+            (admin, ["drain", "service"], DENIED),
+            (None, ["status"], DENIED),  # Only with a certificate that nothing is granted to.
+            (worker, ["report-exit", "text", "a"], DENIED),
+            (worker, ["report-exit", "vision", "a"], 0),
+        ):
+            with self.subTest(arguments, token=token):
+                self.assertEqual(code, self.ctl(basind, *arguments, token=token, **tls))
+        self.assertEqual(3, self.ctl(basind, "status", token=admin))  # Without TLS.
+        _, page = basind.get("/metrics")
+        for sample in (
+            'basin_auth_refusals_total{reason="wrong_role"} 3',
+            'basin_auth_refusals_total{reason="wrong_job"} 4',
+            'basin_auth_refusals_total{reason="unknown_credential"} 1',
+            "basin_certificate_expiry_timestamp_seconds ",
+        ):
+            self.assertIn(sample, page)
+        self.assertEqual(0, basind.end())
+        log = str(basind.lines)
+        self.assertIn("a test has role observer", log)
+        for token in (worker, observer, admin):
+            self.assertNotIn(token.read_text().strip(), log)
+
+    def test_the_file_of_grants_is_read_again(self) -> None:
+        observer = self.token("observer", "*")
+        basind = self.start()
+        self.assertEqual(0, self.ctl(basind, "status", token=observer))
+        good = self.grants.read_text()
+        self.grants.write_text(good + "nonsense\n")
+        line = basind.await_event("auth_file_broken")
+        self.assertIn("line 2", line["reason"])
+        self.assertEqual(0, self.ctl(basind, "status", token=observer))
+        self.grants.write_text("# nobody\n")
+        basind.await_event("auth_file_changed")
+        self.assertEqual(DENIED, self.ctl(basind, "status", token=observer))
+        self.grants.write_text(good)
+        basind.await_event("auth_file_changed")
+        self.assertEqual(0, self.ctl(basind, "status", token=observer))
+
+    def test_an_observer_of_one_job_sees_only_that_one(self) -> None:
+        worker = self.token("worker", "*")
+        observer = self.token("observer", "text")
+        basind = self.start()
+        for job in ("vision", "text"):
+            trainer = Trainer(TRAINER, basind.grpc, job, "a", 1, 1, BASIN_TOKEN_FILE=str(worker))
+            self.addCleanup(trainer.kill)
+            self.assertEqual("member 0 of 1", trainer.ask("join"))
+        status = run(
+            BASINCTL, "status", f"--address={basind.admin}", BASIN_TOKEN_FILE=str(observer)
+        )
+        self.assertEqual(0, status.returncode, status.stderr)
+        self.assertIn("text", status.stdout)
+        self.assertNotIn("vision", status.stdout)
+
+
+if __name__ == "__main__":
+    BASIND, BASINCTL, TRAINER = (Path(argument) for argument in sys.argv[1:4])
+    unittest.main(argv=sys.argv[:1], verbosity=2)
