@@ -123,13 +123,13 @@ absl::Status AdminService::LookAtJob(const std::string& job, Response* response,
                                                          Response* found) {
     const Job* state = runner.core().FindJob(job);
     if (state == nullptr) return NoSuchJob(job);
-    return look(*state, now, found);
+    return look(*state, Clock{now, runner.core().Lived(now)}, found);
   });
 }
 
 absl::Status AdminService::FindWorker(const std::string& job, const std::string& worker) {
   v1::ChangeResponse unused;
-  return LookAtJob(job, &unused, [worker](const Job& state, absl::Time, v1::ChangeResponse*) {
+  return LookAtJob(job, &unused, [worker](const Job& state, const Clock&, v1::ChangeResponse*) {
     const std::optional<Slot> slot = state.workers().Find(worker);
     if (slot.has_value() && state.workers()[*slot].state != WorkerState::kLost) {
       return absl::OkStatus();
@@ -211,8 +211,8 @@ grpc::Status AdminService::ListMembers(grpc::ServerContext* context,
       !good.ok())
     return ToGrpc(good);
   return ToGrpc(LookAtJob(request->job(), response,
-                          [](const Job& job, absl::Time now, v1::ListMembersResponse* members) {
-                            *members = MembersOf(job, now);
+                          [](const Job& job, const Clock& clock, v1::ListMembersResponse* members) {
+                            *members = MembersOf(job, clock);
                             return absl::OkStatus();
                           }));
 }
@@ -226,8 +226,8 @@ grpc::Status AdminService::ListRounds(grpc::ServerContext* context,
   const RoundTimes times = TimesOf(request->job(), events_.After(0, kAllEvents));
   return ToGrpc(LookAtJob(request->job(), response,
                           [times, lane = request->lane(), last = request->last()](
-                              const Job& job, absl::Time now, v1::ListRoundsResponse* rounds) {
-                            *rounds = RoundsOf(job, lane, last, times, now);
+                              const Job& job, const Clock& clock, v1::ListRoundsResponse* rounds) {
+                            *rounds = RoundsOf(job, lane, last, times, clock);
                             if (!lane.empty() && rounds->lanes_size() == 0) {
                               return absl::NotFoundError(absl::StrCat(
                                   "Job ", job.name(), " has no lane ", QuoteForError(lane), "."));
@@ -353,7 +353,9 @@ grpc::Status AdminService::Evict(grpc::ServerContext* context, const v1::EvictRe
 grpc::Status AdminService::Pause(grpc::ServerContext* context, const v1::PauseRequest* request,
                                  v1::ChangeResponse* response) {
   absl::Status good = Begin(context, Rpc::kPause, *request, request->job());
-  const auto exists = [](const Job&, absl::Time, v1::ChangeResponse*) { return absl::OkStatus(); };
+  const auto exists = [](const Job&, const Clock&, v1::ChangeResponse*) {
+    return absl::OkStatus();
+  };
   if (good.ok()) good = LookAtJob(request->job(), response, exists);
   if (!good.ok()) return ToGrpc(good);
   return ToGrpc(Do(SuspendJob{request->job()},
@@ -364,7 +366,9 @@ grpc::Status AdminService::Pause(grpc::ServerContext* context, const v1::PauseRe
 grpc::Status AdminService::Resume(grpc::ServerContext* context, const v1::ResumeRequest* request,
                                   v1::ChangeResponse* response) {
   absl::Status good = Begin(context, Rpc::kResume, *request, request->job());
-  const auto exists = [](const Job&, absl::Time, v1::ChangeResponse*) { return absl::OkStatus(); };
+  const auto exists = [](const Job&, const Clock&, v1::ChangeResponse*) {
+    return absl::OkStatus();
+  };
   if (good.ok()) good = LookAtJob(request->job(), response, exists);
   if (!good.ok()) return ToGrpc(good);
   return ToGrpc(
@@ -374,7 +378,7 @@ grpc::Status AdminService::Resume(grpc::ServerContext* context, const v1::Resume
 grpc::Status AdminService::Recover(grpc::ServerContext* context, const v1::RecoverRequest* request,
                                    v1::ChangeResponse* response) {
   absl::Status good = Begin(context, Rpc::kRecover, *request, request->job());
-  const auto recovers = [](const Job& job, absl::Time, v1::ChangeResponse*) {
+  const auto recovers = [](const Job& job, const Clock&, v1::ChangeResponse*) {
     if (job.state() == JobState::kHalted || job.state() == JobState::kRecovering) {
       return absl::OkStatus();
     }
@@ -396,7 +400,7 @@ grpc::Status AdminService::ReportExit(grpc::ServerContext* context,
   absl::Status good = Begin(context, Rpc::kReportExit, *request, request->job());
   if (good.ok()) good = FindWorker(request->job(), request->worker());
   const auto is_that_process = [worker = request->worker(), nonce = request->nonce()](
-                                   const Job& job, absl::Time, v1::ChangeResponse*) {
+                                   const Job& job, const Clock&, v1::ChangeResponse*) {
     const std::optional<Slot> slot = job.workers().Find(worker);
     if (nonce == 0 || (slot.has_value() && job.workers()[*slot].nonce == nonce)) {
       return absl::OkStatus();

@@ -43,19 +43,19 @@ v1::Role RoleOf(WorkerState state) {
   }
 }
 
-v1::MemberStatus MemberOf(const Worker& worker, std::optional<uint32_t> rank, absl::Time now) {
+v1::MemberStatus MemberOf(const Worker& worker, std::optional<uint32_t> rank, absl::Time lived) {
   v1::MemberStatus status;
   status.set_worker(worker.id);
   status.set_role(RoleOf(worker.state));
   if (rank.has_value()) status.set_rank(*rank);
   wire::Encode(worker.incarnation, status.mutable_incarnation());
-  status.set_last_seen_ns(Nanoseconds(now - worker.last_heard));
+  status.set_last_seen_ns(Nanoseconds(lived - worker.last_heard));
   status.set_progress(worker.progress);
   status.set_connected(worker.connected());
   status.set_ready(worker.state != WorkerState::kAdmitted);
   status.set_finished(worker.finishing || worker.state == WorkerState::kFinished);
   status.set_draining(worker.draining);
-  if (worker.busy_until > now) status.set_busy(worker.busy);
+  if (worker.busy_until > lived) status.set_busy(worker.busy);
   return status;
 }
 
@@ -80,7 +80,7 @@ std::string NeededOf(const Round& round, const RoundMember& member, const Layout
   return member.begun ? MissingOf(member, layout) : "begin";
 }
 
-void AddWaiting(const Job& job, const Lane& lane, absl::Time now, v1::OpenRoundStatus& status) {
+void AddWaiting(const Job& job, const Lane& lane, absl::Time lived, v1::OpenRoundStatus& status) {
   for (const RoundMember& member : lane.round->members()) {
     const std::string what = NeededOf(*lane.round, member, lane.layout);
     if (what.empty()) continue;
@@ -88,7 +88,7 @@ void AddWaiting(const Job& job, const Lane& lane, absl::Time now, v1::OpenRoundS
     waiting.set_worker(member.id);
     waiting.set_what(what);
     if (const std::optional<Slot> slot = job.workers().Find(member.id); slot.has_value()) {
-      waiting.set_last_seen_ns(Nanoseconds(now - job.workers()[*slot].last_heard));
+      waiting.set_last_seen_ns(Nanoseconds(lived - job.workers()[*slot].last_heard));
     }
     if (lane.round->phase() == RoundPhase::kCollect) {
       waiting.set_missing_chunks(lane.layout.chunks() - member.have.count());
@@ -102,18 +102,19 @@ absl::Duration Between(const std::map<RoundTimes::Key, absl::Time>& from, absl::
   return found == from.end() ? absl::ZeroDuration() : until - found->second;
 }
 
-void AddOpen(const Job& job, const Lane& lane, const RoundTimes& times, absl::Time now,
+void AddOpen(const Job& job, const Lane& lane, const RoundTimes& times, const Clock& clock,
              v1::LaneRounds& rounds) {
   v1::OpenRoundStatus& status = *rounds.mutable_open();
   status.set_round(lane.round->number());
   status.set_phase(static_cast<v1::RoundPhase>(static_cast<int>(lane.round->phase()) + 1));
   wire::Encode(lane.round->ballot(), status.mutable_ballot());
-  status.set_open_ns(Nanoseconds(Between(times.opened, now, {lane.name, lane.round->number()})));
+  status.set_open_ns(
+      Nanoseconds(Between(times.opened, clock.now, {lane.name, lane.round->number()})));
   status.set_pull_mode(lane.round->pull_mode());
   for (const RoundMember& member : lane.round->members()) {
     if (member.begun) status.set_step_label(member.begin.step_label);
   }
-  AddWaiting(job, lane, now, status);
+  AddWaiting(job, lane, clock.lived, status);
 }
 
 void AddPast(const Lane& lane, uint32_t last, const RoundTimes& times, v1::LaneRounds& rounds) {
@@ -191,7 +192,7 @@ v1::JobStatus ViewOf(const Job& job, const RoundCounts& counts, bool draining) {
   return status;
 }
 
-v1::ListMembersResponse MembersOf(const Job& job, absl::Time now) {
+v1::ListMembersResponse MembersOf(const Job& job, const Clock& clock) {
   v1::ListMembersResponse response;
   wire::Encode(job.membership().generation, response.mutable_generation());
   std::map<WorkerId, uint32_t> ranks;
@@ -211,7 +212,7 @@ v1::ListMembersResponse MembersOf(const Job& job, absl::Time now) {
   for (const Worker* worker : workers) {
     std::optional<uint32_t> rank;
     if (ranks.count(worker->id) > 0) rank = rank_of(*worker);
-    *response.add_members() = MemberOf(*worker, rank, now);
+    *response.add_members() = MemberOf(*worker, rank, clock.lived);
   }
   for (const auto& [id, session] : job.waiting()) {
     v1::MemberStatus& status = *response.add_members();
@@ -224,7 +225,7 @@ v1::ListMembersResponse MembersOf(const Job& job, absl::Time now) {
 }
 
 v1::ListRoundsResponse RoundsOf(const Job& job, const std::string& lane_name, uint32_t last,
-                                const RoundTimes& times, absl::Time now) {
+                                const RoundTimes& times, const Clock& clock) {
   v1::ListRoundsResponse response;
   for (const Lane& lane : job.lanes()) {
     if (!lane_name.empty() && lane.name != lane_name) continue;
@@ -233,7 +234,7 @@ v1::ListRoundsResponse RoundsOf(const Job& job, const std::string& lane_name, ui
     rounds.set_kind(wire::EncodeEnum(lane.kind));
     rounds.set_tensors(lane.layout.version());
     rounds.set_bytes(lane.layout.bytes());
-    if (lane.Open()) AddOpen(job, lane, times, now, rounds);
+    if (lane.Open()) AddOpen(job, lane, times, clock, rounds);
     AddPast(lane, last, times, rounds);
   }
   return response;

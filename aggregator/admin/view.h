@@ -40,11 +40,18 @@ std::map<JobName, RoundCounts> CountsOf(const std::vector<RememberedEvent>& even
 
 v1::JobStatus ViewOf(const Job& job, const RoundCounts& counts, bool draining);
 
-v1::ListMembersResponse MembersOf(const Job& job, absl::Time now);
+// The time, and the same without the gaps in which this process did not run, which is the clock of
+// jobs and workers (Coordinator::Lived).
+struct Clock {
+  absl::Time now;
+  absl::Time lived;
+};
+
+v1::ListMembersResponse MembersOf(const Job& job, const Clock& clock);
 
 // All lanes when `lane` is empty; of each at most `last` past rounds.
 v1::ListRoundsResponse RoundsOf(const Job& job, const std::string& lane, uint32_t last,
-                                const RoundTimes& times, absl::Time now);
+                                const RoundTimes& times, const Clock& clock);
 
 v1::Event ViewOf(const RememberedEvent& event, Term term, absl::Time now);
 

@@ -31,7 +31,7 @@ struct Settings {
   std::string admin_address;
   std::string http_address;
   bool insecure = false;  // May serve without encryption where others can reach it.
-  ServerTls tls;          // Of grpc_address and admin_address.
+  ServerTls tls;          // For grpc_address and admin_address.
   std::string auth_path;  // The file of grants. Empty: every peer may do everything.
 
   std::string state_path;  // Empty: nothing is written down.

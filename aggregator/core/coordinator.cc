@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/history.h"
+#include "proto/vocabulary/overloaded.h"
 #include "proto/vocabulary/version.h"
 
 namespace basin::aggregator {
@@ -22,7 +23,10 @@ bool MayHurryDeadlines(const ToAggregator& message) {
 }  // namespace
 
 Coordinator::Coordinator(Config config, absl::Time start)
-    : config_(std::move(config)), started_(start), saved_(std::exchange(config_.saved, {})) {
+    : config_(std::move(config)),
+      started_(start),
+      lived_(start),
+      saved_(std::exchange(config_.saved, {})) {
   memory_.total = config_.memory_bytes;
   shortest_wait_ = std::min({config_.lease, config_.late_warning, config_.evict_late_after,
                              config_.pause_timeout, config_.start_timeout,
@@ -48,8 +52,22 @@ std::optional<JobId> Coordinator::OnWorker(SessionId session, F&& take) {
   return id;
 }
 
+template <typename F>
+std::optional<JobId> Coordinator::OnJob(JobId id, F&& take) {
+  const auto it = jobs_.find(id);
+  if (it == jobs_.end()) return std::nullopt;
+  take(it->second);
+  return id;
+}
+
+template <typename F>
+std::optional<JobId> Coordinator::OnJob(const JobName& name, F&& take) {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? std::nullopt : OnJob(it->second, std::forward<F>(take));
+}
+
 absl::Time Coordinator::NextDeadline() const {
-  return std::min(deadlines_.Next(), drained_ ? absl::InfiniteFuture() : drain_until_);
+  return std::min(deadlines_.Next(), drained_ ? absl::InfiniteFuture() : drain_until_) + stalled_;
 }
 
 // A deadline that has passed already is due now: only the time after this moment can be slept
@@ -59,122 +77,134 @@ void Coordinator::SetDeadline(const Job& job, absl::Time now) {
 }
 
 void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
-  // This process itself was stopped, or starved: nobody else is to blame for the silence. Every
-  // deadline moves by the gap, and what has arrived meanwhile is read before anyone is judged.
-  if (const absl::Time wake = NextDeadline();
-      wake != absl::InfiniteFuture() && now > wake + config_.stall_threshold) {
+  // This process itself was stopped, or starved: nobody else is to blame for the silence, and what
+  // has arrived meanwhile is read before anyone is judged.
+  const absl::Time wake = NextDeadline();
+  const bool stalled = wake != absl::InfiniteFuture() && now > wake + config_.stall_threshold;
+  if (stalled) {
     const absl::Duration gap = now - wake;
     actions.push_back(Note{NoteKind::kStalled, "", "", "", 0,
                            absl::StrCat("This process woke ", absl::FormatDuration(gap),
                                         " late; every deadline is extended by this time.")});
     // A little more than the gap, which is the time to read what has arrived meanwhile.
-    const absl::Duration shift = gap + config_.stall_threshold;
-    for (auto& [id, job] : jobs_) {
-      job.Shift(shift, config_, now);
-      SetDeadline(job, now);
-    }
-    started_ += shift;
-    drain_until_ += shift;
+    stalled_ += gap + config_.stall_threshold;
   }
-  Take(event, now, actions);
-}
-
-void Coordinator::Take(const Event& event, absl::Time now, std::vector<Action>& actions) {
+  lived_ = Lived(now);
+  if (stalled) {
+    for (auto& [id, job] : jobs_) job.NoteStall(now - wake, config_, lived_);
+  }
   const uint64_t reserved = memory_.reserved;
-  const JobScope scope{now, config_, memory_, actions, sessions_, started_, draining_};
-  // The job that the event is about, and whether it may start a wait that is shorter than the usual
-  // ones. Looking at every deadline of a job for every event would cost more than all the rest;
-  // what a frame or an ordinary message starts to wait for takes at least shortest_wait_, and
-  // looking early is harmless.
-  std::optional<JobId> about;
-  bool hurries = true;
-  const auto on_job = [&](const JobName& name, auto&& take) {
-    const auto it = by_name_.find(name);
-    if (it == by_name_.end()) return;
-    about = it->second;
-    take(jobs_.at(it->second));
-  };
-  const auto on_known = [&](JobId id, auto&& take) {
-    const auto it = jobs_.find(id);
-    if (it == jobs_.end()) return;
-    about = id;
-    take(it->second);
-  };
-  if (const auto* frame = std::get_if<FrameReceived>(&event)) {
-    about =
-        OnWorker(frame->session, [&](Job& job, Slot slot) { job.TakeFrame(scope, slot, *frame); });
-    hurries = false;
-  } else if (const auto* done = std::get_if<ReduceDone>(&event)) {
-    on_known(done->job, [&](Job& job) { job.TakeReduceDone(scope, *done); });
-    hurries = false;
-  } else if (const auto* received = std::get_if<MessageReceived>(&event)) {
-    if (const auto* hello = std::get_if<Hello>(&received->message)) {
-      about = TakeHello(received->session, *hello, scope);
-    } else {
-      about = OnWorker(received->session, [&](Job& job, Slot slot) {
-        job.TakeMessage(scope, slot, received->message);
-      });
-    }
-    hurries = MayHurryDeadlines(received->message);
-  } else if (const auto* value = std::get_if<ValueReceived>(&event)) {
-    about =
-        OnWorker(value->session, [&](Job& job, Slot slot) { job.TakeValue(scope, slot, *value); });
-    hurries = false;
-  } else if (const auto* opened = std::get_if<SessionOpened>(&event)) {
-    sessions_[opened->session] = Session{opened->token, std::nullopt, std::nullopt, {}};
-  } else if (const auto* lost = std::get_if<SessionLost>(&event)) {
-    const auto it = sessions_.find(lost->session);
-    if (it != sessions_.end()) {
-      const Session session = it->second;
-      sessions_.erase(it);
-      if (session.job.has_value()) {
-        on_known(*session.job, [&](Job& job) { job.LoseSession(scope, session.slot, *lost); });
-      }
-    }
-  } else if (const auto* saved = std::get_if<StateSaved>(&event)) {
-    on_known(saved->job, [&](Job& job) { job.TakeStateSaved(scope, *saved); });
-  } else if (const auto* evict = std::get_if<EvictWorker>(&event)) {
-    on_job(evict->job, [&](Job& job) {
-      job.Evict(scope, evict->worker, absl::StrCat("was evicted: ", evict->reason));
-    });
-  } else if (const auto* exited = std::get_if<WorkerExited>(&event)) {
-    on_job(exited->job, [&](Job& job) { job.Evict(scope, exited->worker, "has exited"); });
-  } else if (const auto* drain = std::get_if<DrainWorker>(&event)) {
-    on_job(drain->job, [&](Job& job) { job.DrainWorkerNow(scope, drain->worker); });
-  } else if (std::holds_alternative<DrainService>(event)) {
-    if (!draining_) {
-      draining_ = true;
-      drain_until_ = now + config_.drain_grace;
-      actions.push_back(Note{NoteKind::kDraining, "", "", "", 0,
-                             "Draining: open rounds end, and no worker is admitted."});
-      for (auto& [id, job] : jobs_) job.TellDraining(scope);
-    }
-  } else if (const auto* recover = std::get_if<RecoverJob>(&event)) {
-    on_job(recover->job, [&](Job& job) { job.Recover(scope); });
-  } else if (const auto* suspend = std::get_if<SuspendJob>(&event)) {
-    on_job(suspend->job, [&](Job& job) { job.Suspend(scope, true); });
-  } else if (const auto* resume = std::get_if<ResumeJob>(&event)) {
-    on_job(resume->job, [&](Job& job) { job.Suspend(scope, false); });
-  }
-  if (about.has_value()) {
-    if (hurries) {
-      Job& job = jobs_.at(*about);
+  const JobScope scope{lived_, config_, memory_, actions, sessions_, started_, draining_};
+  const About about = Take(event, scope);
+  if (about.job.has_value()) {
+    if (about.hurries) {
+      Job& job = jobs_.at(*about.job);
       job.RecoverOrphans(scope);  // Workers may have been lost.
-      SetDeadline(job, now);
+      SetDeadline(job, lived_);
     } else {
-      deadlines_.Hurry(*about, now + shortest_wait_);
+      deadlines_.Hurry(*about.job, lived_ + shortest_wait_);
     }
   }
-  if (now >= deadlines_.Next()) CheckDeadlines(scope);
+  if (lived_ >= deadlines_.Next()) CheckDeadlines(scope);
   if (draining_) CheckDrained(scope);
   const bool dropped = memory_.shortage;
   if (dropped) DropCached(scope);
   if (dropped || memory_.reserved < reserved) {
     for (auto& [id, job] : jobs_) {
       job.RetryMemory(scope);
-      deadlines_.Hurry(id, now + shortest_wait_);
+      deadlines_.Hurry(id, lived_ + shortest_wait_);
     }
   }
+}
+
+// Looking at every deadline of a job for every event would cost more than all the rest; what a
+// frame or an ordinary message starts to wait for takes at least shortest_wait_, and looking early
+// is harmless.
+Coordinator::About Coordinator::Take(const Event& event, const JobScope& scope) {
+  return std::visit(
+      Overloaded{
+          [](const Tick&) { return About{}; },
+          [&](const FrameReceived& frame) {
+            return About{OnWorker(frame.session,
+                                  [&](Job& job, Slot slot) { job.TakeFrame(scope, slot, frame); }),
+                         false};
+          },
+          [&](const ReduceDone& done) {
+            return About{OnJob(done.job, [&](Job& job) { job.TakeReduceDone(scope, done); }),
+                         false};
+          },
+          [&](const ValueReceived& value) {
+            return About{OnWorker(value.session,
+                                  [&](Job& job, Slot slot) { job.TakeValue(scope, slot, value); }),
+                         false};
+          },
+          [&](const MessageReceived& received) {
+            const auto* hello = std::get_if<Hello>(&received.message);
+            return About{hello != nullptr
+                             ? TakeHello(received.session, *hello, scope)
+                             : OnWorker(received.session,
+                                        [&](Job& job, Slot slot) {
+                                          job.TakeMessage(scope, slot, received.message);
+                                        }),
+                         MayHurryDeadlines(received.message)};
+          },
+          [&](const SessionOpened& opened) {
+            sessions_[opened.session] = Session{opened.token, std::nullopt, std::nullopt, {}};
+            return About{};
+          },
+          [&](const SessionLost& lost) {
+            const auto it = sessions_.find(lost.session);
+            if (it == sessions_.end()) return About{};
+            const Session session = it->second;
+            sessions_.erase(it);
+            if (!session.job.has_value()) return About{};
+            return About{
+                OnJob(*session.job, [&](Job& job) { job.LoseSession(scope, session.slot, lost); })};
+          },
+          [&](const StateSaved& saved) {
+            return About{OnJob(saved.job, [&](Job& job) { job.TakeStateSaved(scope, saved); })};
+          },
+          [&](const EvictWorker& evict) {
+            return About{OnJob(evict.job, [&](Job& job) {
+              job.Evict(scope, evict.worker, absl::StrCat("was evicted: ", evict.reason));
+            })};
+          },
+          [&](const WorkerExited& exited) {
+            return About{OnJob(exited.job,
+                               [&](Job& job) { job.Evict(scope, exited.worker, "has exited"); })};
+          },
+          [&](const DrainWorker& drain) {
+            return About{
+                OnJob(drain.job, [&](Job& job) { job.DrainWorkerNow(scope, drain.worker); })};
+          },
+          [&](const DrainService&) {
+            Drain(scope);
+            return About{};
+          },
+          [&](const RecoverJob& recover) {
+            return About{OnJob(recover.job, [&](Job& job) { job.Recover(scope); })};
+          },
+          [&](const SuspendJob& suspend) {
+            return About{OnJob(suspend.job, [&](Job& job) { job.Suspend(scope, true); })};
+          },
+          [&](const ResumeJob& resume) {
+            return About{OnJob(resume.job, [&](Job& job) { job.Suspend(scope, false); })};
+          },
+          // Delivery makes SessionLost of these.
+          [](const SessionClosed&) { return About{}; },
+          [](const StreamOpened&) { return About{}; },
+          [](const StreamLost&) { return About{}; },
+      },
+      event);
+}
+
+void Coordinator::Drain(const JobScope& scope) {
+  if (draining_) return;
+  draining_ = true;
+  drain_until_ = scope.now + config_.drain_grace;
+  scope.actions.push_back(Note{NoteKind::kDraining, "", "", "", 0,
+                               "Draining: open rounds end, and no worker is admitted."});
+  for (auto& [id, job] : jobs_) job.TellDraining(scope);
 }
 
 void Coordinator::Refuse(const JobScope& scope, SessionId session, const Hello& hello,

@@ -42,6 +42,10 @@ class Coordinator {
   // When Step(Tick) must be called at the latest; InfiniteFuture when nothing waits.
   absl::Time NextDeadline() const;
 
+  // The time as jobs, workers and rounds know it: without the gaps in which this process did not
+  // run. Every absolute time below a job is of this clock.
+  absl::Time Lived(absl::Time now) const { return std::max(lived_, now - stalled_); }
+
   // For status, tests and checkers.
   const Job* FindJob(const JobName& name) const;
   const std::map<JobId, Job>& jobs() const { return jobs_; }
@@ -54,18 +58,24 @@ class Coordinator {
   // Everything that later steps depend on, except the constant config; and except deadlines_, which
   // follows from the jobs but for how early it wakes them, and waking early changes nothing.
   auto Fields() const {
-    return std::tie(started_, memory_, next_job_, jobs_, by_name_, saved_, sessions_, draining_,
-                    drain_until_, drained_);
+    return std::tie(started_, lived_, stalled_, memory_, next_job_, jobs_, by_name_, saved_,
+                    sessions_, draining_, drain_until_, drained_);
   }
 
  private:
-  void Take(const Event& event, absl::Time now, std::vector<Action>& actions);
-  // Both return the job that the event was about.
+  // What an event asks for is done; the job it is about, and whether it may start a wait that is
+  // shorter than the usual ones.
+  struct About {
+    std::optional<JobId> job;
+    bool hurries = true;
+  };
+  About Take(const Event& event, const JobScope& scope);
   std::optional<JobId> TakeHello(SessionId session, const Hello& hello, const JobScope& scope);
   void CheckDeadlines(const JobScope& scope);
   void Forget(const JobScope& scope, std::map<JobId, Job>::iterator entry, const std::string& why);
   bool ForgetUnstarted(const JobScope& scope);
   void DropCached(const JobScope& scope);
+  void Drain(const JobScope& scope);
   void CheckDrained(const JobScope& scope);
   void Refuse(const JobScope& scope, SessionId session, const Hello& hello, ErrorCode code,
               const std::string& text);
@@ -75,11 +85,18 @@ class Coordinator {
   std::optional<JobId> OnWorker(SessionId session, F&& take);
   void SetDeadline(const Job& job, absl::Time now);
 
+  template <typename F>
+  std::optional<JobId> OnJob(const JobName& name, F&& take);
+  template <typename F>
+  std::optional<JobId> OnJob(JobId id, F&& take);
+
   // Constant after construction.
   Config config_;
   absl::Time started_;
   absl::Duration shortest_wait_;  // The shortest that a message or frame can start.
 
+  absl::Time lived_;        // At the last step.
+  absl::Duration stalled_;  // In all.
   Deadlines deadlines_;
   MemoryBudget memory_;
   JobId next_job_ = 0;

@@ -151,7 +151,7 @@ struct DrainWorker {
   WorkerId worker;
 };
 struct DrainService {};
-struct RecoverJob {  // Leave HALTED with whoever is back.
+struct RecoverJob {  // Leave HALTED with the workers that are back.
   JobName job;
 };
 struct SuspendJob {

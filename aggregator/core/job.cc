@@ -543,25 +543,9 @@ absl::Time Job::NextDeadline(const Config& config) const {
   return next;
 }
 
-void Job::Shift(absl::Duration gap, const Config& config, absl::Time now) {
-  for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    if (gap > config.silence()) workers_[slot].silent_until = now;
-    workers_[slot].last_heard += gap;
-    workers_[slot].waits_since += gap;
-    workers_[slot].lost_at += gap;
-    workers_[slot].busy_until += gap;
-  }
-  for (Lane& lane : lanes_) {
-    lane.last_used += gap;
-    if (lane.round.has_value()) lane.round->Shift(gap);
-  }
-  for (Write& write : writes_) write.due += gap;
-  values_.Shift(gap);
-  recovery_since_ += gap;
-  forming_since_ += gap;
-  paused_since_ += gap;
-  tell_why_ += gap;
-  idle_since_ += gap;
+void Job::NoteStall(absl::Duration gap, const Config& config, absl::Time now) {
+  if (gap <= config.silence()) return;
+  for (Slot slot = 0; slot < workers_.size(); ++slot) workers_[slot].silent_until = now;
 }
 
 }  // namespace basin::aggregator

@@ -144,7 +144,7 @@ class Job {
   void CheckDeadlines(const JobScope& scope);
   absl::Time NextDeadline(const Config& config) const;
   // This process slept through `gap`, until `now`.
-  void Shift(absl::Duration gap, const Config& config, absl::Time now);
+  void NoteStall(absl::Duration gap, const Config& config, absl::Time now);
   // Memory became free: lanes that wait for it try again.
   void RetryMemory(const JobScope& scope);
   void ReleaseMemory(const JobScope& scope);

@@ -19,7 +19,7 @@
 //     those without memory never were told that they are members: fresh, for nothing has happened;
 //   - nobody with memory, no state file, and the window is over: fresh;
 //   - the window is over otherwise: halted, until those who are missing come, or an operator (or
-//     policy `any`) says to go on with whoever is back.
+//     policy `any`) says to go on with those that are back.
 //
 // Thread contract: pure functions over plain values.
 

@@ -316,16 +316,6 @@ absl::Time Round::NextDeadline(const Config& config, const Workers& workers) con
   return next;
 }
 
-void Round::Shift(absl::Duration gap) {
-  wait_since_ += gap;
-  full_since_ += gap;
-  for (RoundMember& member : members_) {
-    member.progress += gap;
-    member.behind_since += gap;
-    member.free_since += gap;
-  }
-}
-
 uint64_t Round::parked_bytes() const {
   uint64_t bytes = 0;
   for (const RoundMember& member : members_) bytes += member.parked;

@@ -250,7 +250,6 @@ class Round {
   // Names who is waited for and gives up members that are overdue.
   void CheckDeadlines(const RoundScope& scope, std::vector<std::pair<Slot, std::string>>& overdue);
   absl::Time NextDeadline(const Config& config, const Workers& workers) const;
-  void Shift(absl::Duration gap);
 
   // "worker w-7: tensor layer3.weight", for errors and status; empty when nobody is waited for.
   std::string WaitsFor(const Layout& layout) const;

@@ -438,15 +438,4 @@ void Values::CheckDeadlines(const ValueScope& scope) {
   }
 }
 
-void Values::Shift(absl::Duration gap) {
-  decltype(deadlines_) shifted;
-  for (const auto& [due, key] : deadlines_) {
-    shifted.emplace(std::make_pair(due.first + gap, due.second), key);
-  }
-  deadlines_ = std::move(shifted);
-  for (auto& [key, entry] : entries_) {
-    for (Request& request : entry.requests) request.deadline += gap;
-  }
-}
-
 }  // namespace basin::aggregator

@@ -67,7 +67,6 @@ class Values {
   absl::Time NextDeadline() const {
     return deadlines_.empty() ? absl::InfiniteFuture() : deadlines_.begin()->first.first;
   }
-  void Shift(absl::Duration gap);
 
   // Gives the memory of kept chunks back.
   void DropCached(const ValueScope& scope);

@@ -17,7 +17,7 @@ namespace {
 constexpr std::align_val_t kAlignment{64};
 constexpr size_t kSmallest = 4096;
 
-// Sizes come in powers of two, so that a buffer fits whoever comes next. Frames are powers of two
+// Sizes come in powers of two, so that a buffer fits the next user. Frames are powers of two
 // but the last one of a tensor, so little is wasted.
 size_t Capacity(size_t size) {
   size_t capacity = kSmallest;

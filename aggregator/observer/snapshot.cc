@@ -61,7 +61,7 @@ LaneSnapshot LookAt(const Lane& lane) {
   return snapshot;
 }
 
-JobSnapshot LookAt(const Job& job, absl::Time now) {
+JobSnapshot LookAt(const Job& job, absl::Time lived) {
   JobSnapshot snapshot;
   snapshot.job = job.name();
   snapshot.state = StateOf(job);
@@ -74,7 +74,7 @@ JobSnapshot LookAt(const Job& job, absl::Time now) {
     if (snapshot.last_heard.size() == kMostWorkerSeries) break;
     const Worker& worker = job.workers()[slot];
     if (worker.state != WorkerState::kMember) continue;
-    snapshot.last_heard.emplace_back(id, now - worker.last_heard);
+    snapshot.last_heard.emplace_back(id, lived - worker.last_heard);
   }
   for (const Lane& lane : job.lanes()) {
     if (lane.kind == LaneKind::kGradient) snapshot.lanes.push_back(LookAt(lane));
@@ -101,7 +101,8 @@ ResultNorms NormsOf(const Layout& layout, const RoundValue& value) {
 
 Snapshot LookAt(const Runner& runner, absl::Time now) {
   Snapshot snapshot;
-  for (const auto& [id, job] : runner.core().jobs()) snapshot.jobs.push_back(LookAt(job, now));
+  const absl::Time lived = runner.core().Lived(now);
+  for (const auto& [id, job] : runner.core().jobs()) snapshot.jobs.push_back(LookAt(job, lived));
   snapshot.counters = runner.counters();
   snapshot.reserved_bytes = runner.core().reserved_bytes();
   snapshot.limit_bytes = runner.core().config().memory_bytes;

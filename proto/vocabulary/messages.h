@@ -73,7 +73,7 @@ struct Hello {
   WorkerId worker;
   Nonce nonce = 0;
   uint32_t protocol_version = kProtocolVersion;
-  uint32_t contract_version = kContractVersion;  // Of the arithmetic.
+  uint32_t contract_version = kContractVersion;  // That of the arithmetic.
   uint64_t features = 0;
   bool fresh = false;  // The launcher declares that the run is new.
   // The incarnation was welcomed before the run had any members. Without history it then certainly
@@ -305,7 +305,7 @@ struct Welcome {
   std::vector<LaneLayout> layouts;
   std::vector<OpenRound> open;
   std::vector<LastVerdicts> verdicts;
-  uint32_t contract_version = kContractVersion;  // Of the arithmetic.
+  uint32_t contract_version = kContractVersion;  // That of the arithmetic.
   uint64_t features = 0;                         // Those of Hello::features that are in use.
   auto Fields() const {
     return std::tie(token, incarnation, run, term, role, membership, settings, frame_bytes,

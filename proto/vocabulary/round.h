@@ -98,7 +98,7 @@ struct NonFinite {
 
 // Found out in the reduction pass, at no extra read. None of it changes the result.
 struct RoundFacts {
-  double squared_norm = 0;  // Of the results, without integers.
+  double squared_norm = 0;  // That of the results, without integers.
   bool overflow = false;
   std::optional<NonFinite> nonfinite;
   Counts totals;  // A total is absent if one contributor did not report it.

@@ -55,7 +55,7 @@ std::vector<Command> OperatorCommands() {
       {"drain", "[W] [name=N]", "Drains a worker, or the aggregator.", Drain},
       {"suspend", "", "Pauses the job.", Suspend},
       {"resume", "", "Lets a suspended job go on.", Resume},
-      {"recover", "", "Leaves HALTED with whoever is back.", Recover},
+      {"recover", "", "Leaves HALTED with the workers that are back.", Recover},
   };
 }
 

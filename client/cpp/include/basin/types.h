@@ -124,8 +124,8 @@ struct Place {
 struct Contributor {
   std::string worker;
   std::uint64_t weight = 1;  // 1 unless the round was weighted; with 0 it added nothing.
-  // Of its tensors, also with weight 0; infinite if a number was not finite. Absent if it is
-  // unknown, and for integers.
+  // The squared norm of its tensors, also with weight 0; infinite if a number was not finite.
+  // Absent if it is unknown, and for integers.
   std::optional<double> squared_norm;
 };
 
@@ -134,7 +134,7 @@ struct RoundInfo {
   std::uint64_t round = 0;
   Generation generation;               // When it was reduced.
   std::uint32_t world_size = 0;        // Members of that generation, contributors or not.
-  std::uint32_t contract_version = 0;  // Of the arithmetic.
+  std::uint32_t contract_version = 0;  // That of the arithmetic.
   // As used; the counts are sums over all contributors, absent if one is unknown.
   RoundSpec spec{Op::kSum};
   std::vector<Contributor> contributors;  // In byte order of their ids.
