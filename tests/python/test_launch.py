@@ -258,6 +258,13 @@ class Launch(unittest.TestCase):
             done.stderr.splitlines()[-1],
         )
 
+    def test_a_signal_without_a_name_has_its_number(self) -> None:
+        number = signal.SIGRTMIN + 3
+        script = f"import os; os.kill(os.getpid(), {number})"
+        done = run("-n", "1", "--", sys.executable, "-c", script)
+        self.assertEqual(128 + number, done.returncode)
+        self.assertIn(f"worker 0 was ended by signal {number}", done.stderr)
+
     def test_workers_go_on_while_enough_are_left(self) -> None:
         done = run("-n", "3", "--min-workers", "2", "--", sys.executable, "-c", RANK_0_IS_KILLED)
         self.assertEqual(0, done.returncode, done.stderr)

@@ -217,7 +217,11 @@ const char* PlantedBugName(PlantedBug bug) {
                                            "recover-with-first",
                                            "count-memoryless",
                                            "adopt-without-prepare",
-                                           "stage-without-state"};
+                                           "stage-without-state",
+                                           "forget-frame",
+                                           "send-elsewhere",
+                                           "acknowledge-twice",
+                                           "settle-early"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kPlantedBugs);
   return kNames[static_cast<uint32_t>(bug)];
 }

@@ -115,8 +115,12 @@ enum class PlantedBug : uint8_t {
   kCountMemoryless,   // Rules::memoryless_counts.
   kAdoptWithoutPrepare,
   kStageWithoutState,  // Rules::stages_without_state.
+  kForgetFrame,        // A frame that was lost with its stream is not sent again.
+  kSendElsewhere,      // It is sent to another session.
+  kAcknowledgeTwice,   // A frame is dropped though one receiver has not acknowledged it.
+  kSettleEarly,        // A closed session is lost at once.
 };
-inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kStageWithoutState) + 1;
+inline constexpr uint32_t kPlantedBugs = static_cast<uint32_t>(PlantedBug::kSettleEarly) + 1;
 
 const char* PlantedBugName(PlantedBug bug);
 

@@ -112,7 +112,11 @@ INSTANTIATE_TEST_SUITE_P(
                             {Invariant::kOneVerdict, Invariant::kSameBytes, Invariant::kLiveness,
                              Invariant::kContract},
                             20000},
-                    Planted{PlantedBug::kStageWithoutState, {Invariant::kSameBytes}, 3000}),
+                    Planted{PlantedBug::kStageWithoutState, {Invariant::kSameBytes}, 3000},
+                    Planted{PlantedBug::kForgetFrame, {Invariant::kContract}, 1000},
+                    Planted{PlantedBug::kSendElsewhere, {Invariant::kContract}, 1000},
+                    Planted{PlantedBug::kAcknowledgeTwice, {Invariant::kContract}, 200},
+                    Planted{PlantedBug::kSettleEarly, {Invariant::kContract}, 1000}),
     [](const testing::TestParamInfo<Planted>& param) {
       std::string name;
       bool upper = true;

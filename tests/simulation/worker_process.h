@@ -206,7 +206,7 @@ class WorkerProcess {
   std::optional<uint32_t> resolved_;  // The aggregator it talks to.
 
   Incarnation incarnation_;
-  Term term_ = 0;  // That of the aggregator it talks to.
+  Term term_ = 0;            // That of the aggregator it talks to.
   std::vector<Lane> lanes_;  // By LaneHandle.
   std::optional<WorkerId> donor_;
   SimTime loading_since_ = 0;

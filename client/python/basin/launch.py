@@ -334,6 +334,13 @@ def _environment(
     return environment
 
 
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # Most real-time signals have no name.
+        return f"signal {number}"
+
+
 @dataclass(frozen=True)
 class _Ended:
     """The end of a worker's process. A negative code is the signal that ended it."""
@@ -344,7 +351,7 @@ class _Ended:
     def __str__(self) -> str:
         if self.code >= 0:
             return f"worker {self.rank} ended with {self.code}"
-        return f"worker {self.rank} was ended by {signal.Signals(-self.code).name}"
+        return f"worker {self.rank} was ended by {_name_of(-self.code)}"
 
 
 class _Late:

@@ -1,0 +1,192 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "tests/simulation/delivery_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/vocabulary/overloaded.h"
+
+namespace basin::simulation {
+namespace {
+
+using aggregator::FrameId;
+using aggregator::SessionId;
+using aggregator::StreamId;
+
+constexpr absl::Duration kSettle = absl::Milliseconds(10);
+
+}  // namespace
+
+void DeliveryModel::Take(const aggregator::Event& event, absl::Time now,
+                         const aggregator::Coordinator& core) {
+  if (const auto* opened = std::get_if<aggregator::SessionOpened>(&event)) {
+    sessions_[opened->session] = {};
+  } else if (const auto* closed = std::get_if<aggregator::SessionClosed>(&event)) {
+    const auto session = sessions_.find(closed->session);
+    if (session == sessions_.end()) return;
+    session->second.results.clear();
+    session->second.values.clear();
+    session->second.closed_at = now;
+    session->second.known = core.JobOf(closed->session).has_value();
+  } else if (const auto* lost = std::get_if<aggregator::StreamLost>(&event)) {
+    if (Session* owner = OwnerOf(lost->stream)) owner->streams.erase(lost->stream);
+  }
+}
+
+DeliveryModel::Session* DeliveryModel::OwnerOf(StreamId stream) {
+  for (auto& [id, session] : sessions_) {
+    if (session.streams.count(stream) > 0) return &session;
+  }
+  return nullptr;
+}
+
+template <typename Useless>
+void DeliveryModel::Drop(Session& session, Useless&& useless) {
+  for (auto frame = session.results.begin(); frame != session.results.end();) {
+    if (!useless(results_.at(*frame))) {
+      ++frame;
+      continue;
+    }
+    for (auto& [stream, frames] : session.streams) frames.erase(*frame);
+    frame = session.results.erase(frame);
+  }
+}
+
+void DeliveryModel::Place(const aggregator::Route& route, const std::vector<SessionId>& receivers,
+                          const std::optional<Result>& result) {
+  for (const SessionId receiver : receivers) {
+    const auto found = sessions_.find(receiver);
+    if (found == sessions_.end() || found->second.closed_at.has_value()) continue;
+    Session& session = found->second;
+    if (result.has_value()) {
+      results_[route.frame] = *result;
+      session.results.insert(route.frame);
+    } else if (session.streams.empty()) {
+      session.values.insert(route.frame);
+    }
+  }
+  for (const StreamId stream : route.streams) {
+    Session* owner = OwnerOf(stream);
+    if (owner != nullptr && result.has_value()) owner->streams[stream].insert(route.frame);
+  }
+}
+
+std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions, absl::Time now,
+                                 const aggregator::Coordinator& core) {
+  if (actions.empty()) return "";
+  std::string wrong;
+  const auto decide = Overloaded{
+      [&](const aggregator::Publish& publish) {
+        for (const aggregator::Route& route : publish.routes) {
+          Place(route, publish.sessions,
+                Result{publish.job, publish.lane, publish.round, publish.ballot, route.range});
+        }
+      },
+      [&](const aggregator::RelayResult& relay) {
+        Place(relay.route, relay.sessions,
+              Result{relay.job, relay.lane, relay.round, relay.ballot, relay.range});
+      },
+      [&](const aggregator::RelayValue& relay) {
+        Place(relay.route, relay.sessions, std::nullopt);
+      },
+      [&](const aggregator::SendValue& send) { Place(send.route, {send.session}, std::nullopt); },
+      [&](const aggregator::ResultsTaken& taken) {
+        const auto found = sessions_.find(taken.session);
+        if (found == sessions_.end()) return;
+        Drop(found->second, [&](const Result& result) {
+          return result.job == taken.job && result.lane == taken.lane &&
+                 result.round == taken.round && result.ballot == taken.ballot &&
+                 std::any_of(taken.ranges.begin(), taken.ranges.end(),
+                             [&](const ChunkRange& range) {
+                               return aggregator::Covers(range, result.range);
+                             });
+        });
+      },
+      [&](const aggregator::StartAttempt& start) {
+        for (auto& [id, session] : sessions_) {
+          Drop(session, [&](const Result& result) {
+            return result.job == start.job && result.lane == start.lane &&
+                   result.round == start.round && result.ballot < start.ballot;
+          });
+        }
+      },
+      [&](const aggregator::EndRound& end) {
+        for (auto& [id, session] : sessions_) {
+          Drop(session, [&](const Result& result) {
+            return result.job == end.job && result.lane == end.lane && result.round == end.round;
+          });
+        }
+      },
+      [&](const aggregator::AcceptStream& accept) {
+        sessions_[accept.session].streams[accept.stream];
+      },
+      [&](const aggregator::CloseStream& close) {
+        if (Session* owner = OwnerOf(close.stream)) owner->streams.erase(close.stream);
+      },
+      [&](const aggregator::EndSession& end) { sessions_.erase(end.session); },
+      [&](const aggregator::SendFrame& send) {
+        Session* owner = OwnerOf(send.stream);
+        if (owner != nullptr && owner->values.erase(send.frame) > 0) return;
+        if (owner == nullptr || owner->results.count(send.frame) == 0) {
+          wrong = absl::StrCat("frame ", send.frame, " is sent to a session that it is not for");
+          return;
+        }
+        owner->streams[send.stream].insert(send.frame);
+      },
+      [&](const aggregator::ForgetFrames& forget) {
+        for (const FrameId frame : forget.frames) {
+          for (const auto& [id, session] : sessions_) {
+            if (session.results.count(frame) + session.values.count(frame) == 0) continue;
+            wrong = absl::StrCat("frame ", frame, " is forgotten, and session ", id, " needs it");
+          }
+          results_.erase(frame);
+        }
+      },
+      [](const auto&) {},
+  };
+  for (const aggregator::Action& action : actions) std::visit(decide, action);
+  for (auto it = sessions_.begin(); it != sessions_.end() && wrong.empty();) {
+    wrong = CheckSession(it->first, it->second, now, core);
+    const auto& closed_at = it->second.closed_at;
+    const bool over = closed_at.has_value() && now >= *closed_at + kSettle;
+    it = over ? sessions_.erase(it) : std::next(it);
+  }
+  return wrong;
+}
+
+std::string DeliveryModel::CheckSession(SessionId id, const Session& session, absl::Time now,
+                                        const aggregator::Coordinator& core) const {
+  if (session.closed_at.has_value()) {
+    const bool settles = now < *session.closed_at + kSettle;
+    if (!settles || !session.known || core.JobOf(id).has_value()) return "";
+    return absl::StrCat("session ", id, " is lost before it has settled");
+  }
+  if (session.streams.empty()) return "";
+  if (!session.values.empty()) return absl::StrCat("values for session ", id, " wait for a stream");
+  for (const FrameId frame : session.results) {
+    const bool sent =
+        std::any_of(session.streams.begin(), session.streams.end(),
+                    [&](const auto& stream) { return stream.second.count(frame) > 0; });
+    if (!sent) return absl::StrCat("frame ", frame, " is on no stream of session ", id);
+  }
+  return "";
+}
+
+std::optional<StreamId> DeliveryModel::StreamOfAnother(StreamId stream) const {
+  for (const auto& [id, session] : sessions_) {
+    if (session.streams.count(stream) > 0 || session.streams.empty()) continue;
+    return session.streams.begin()->first;
+  }
+  return std::nullopt;
+}
+
+std::optional<FrameId> DeliveryModel::NeededFrame() const {
+  for (const auto& [id, session] : sessions_) {
+    if (!session.results.empty()) return *session.results.begin();
+  }
+  return std::nullopt;
+}
+
+}  // namespace basin::simulation
