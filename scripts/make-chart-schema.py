@@ -15,7 +15,16 @@ from typing import Any
 PART = Path(__file__).resolve().parents[1] / "helm" / "values.schema.part.json"
 
 # helm/basin/templates/_helpers.tpl sets these, and overrides the user's values.
-SET_BY_THE_CHART = ("grpc.listen", "http.listen", "state.file", "drain.grace")
+SET_BY_THE_CHART = (
+    "grpc.listen",
+    "http.listen",
+    "state.file",
+    "drain.grace",
+    "tls.cert",
+    "tls.key",
+    "tls.client_ca",
+    "auth.file",
+)
 
 
 def chart_schema(options: dict[str, Any]) -> dict[str, Any]:

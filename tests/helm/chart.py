@@ -20,6 +20,12 @@ NAMESPACE = "training"
 
 TRUSTED = {"grpc": {"insecure": True}}
 
+# Their files exist in a pod only, so basind cannot check this configuration here.
+SECURED: Values = {
+    "tls": {"existingSecret": "basin-tls", "clientCertificates": True},
+    "auth": {"existingSecret": "basin-grants"},
+}
+
 # Typical user values, one set for each part of the templates.
 VALUE_SETS: dict[str, Values] = {
     "smallest": {"config": TRUSTED},

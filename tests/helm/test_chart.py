@@ -195,6 +195,35 @@ class SingleValues(unittest.TestCase):
                 template = self.pod_template({"config": TRUSTED, "image": image})
                 self.assertEqual(expected, template["spec"]["containers"][0]["image"])
 
+    def test_certificates_and_grants_are_mounted_from_secrets(self) -> None:
+        for version in HELMS:
+            manifests = chart.render(version, chart.SECURED)
+            options = yaml.safe_load(chart.configuration(manifests))
+            self.assertEqual(
+                {
+                    "cert": "/etc/basin-tls/tls.crt",
+                    "key": "/etc/basin-tls/tls.key",
+                    "client_ca": "/etc/basin-tls/ca.crt",
+                },
+                options["tls"],
+            )
+            self.assertEqual({"file": "/etc/basin-auth/grants"}, options["auth"])
+            pod = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+            secrets = {
+                volume["name"]: volume["secret"]["secretName"]
+                for volume in pod["volumes"]
+                if "secret" in volume
+            }
+            self.assertEqual({"tls": "basin-tls", "auth": "basin-grants"}, secrets)
+            # Not as single files, which Kubernetes would not update.
+            mounts = {
+                mount["name"]: mount["mountPath"]
+                for mount in pod["containers"][0]["volumeMounts"]
+                if "subPath" not in mount
+            }
+            self.assertEqual("/etc/basin-tls", mounts["tls"])
+            self.assertEqual("/etc/basin-auth", mounts["auth"])
+
     def test_volume_that_outlives_the_pod(self) -> None:
         found = chart.one(chart.render("helm-4", VALUE_SETS["persistent"]), "StatefulSet")["spec"]
         (claim,) = found["volumeClaimTemplates"]
@@ -242,7 +271,11 @@ class Refusals(unittest.TestCase):
                     self.assertIn(part, done.stderr)
 
     def test_network_that_nobody_declared_trusted(self) -> None:
-        self.assert_refused({}, "there is no encryption yet", "config.grpc.insecure")
+        self.assert_refused({}, "tls.existingSecret", "config.grpc.insecure")
+        tls = {"existingSecret": "basin-tls"}
+        self.assert_refused({"tls": tls}, "auth.existingSecret or tls.clientCertificates")
+        self.assert_refused({"auth": {"existingSecret": "grants"}}, "tls.existingSecret")
+        self.assert_refused({"config": {"tls": {"cert": "/a"}}}, "tls")
         self.assert_refused({"config": {"grpc": {"insecure": False}}}, "config.grpc.insecure")
 
     def test_unknown_keys_are_named(self) -> None:

@@ -43,6 +43,8 @@ class Schema(unittest.TestCase):
             "http": {"properties": {"listen": {}}},
             "state": {"properties": {"file": {}}},
             "drain": {"properties": {"grace": {}, "surprise": {"type": "string"}}},
+            "tls": {"properties": {"cert": {}, "key": {}, "client_ca": {}}},
+            "auth": {"properties": {"file": {}}},
         }
         schema = json.loads(made_from(json.dumps({"properties": owned})))
         config = schema["properties"]["config"]

@@ -38,13 +38,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The user's options, overridden by those that must agree with the rest of the pod. */}}
 {{- define "basin.config" -}}
-{{- if not (dig "grpc" "insecure" false .Values.config) }}
-{{- fail "there is no encryption yet: any peer that reaches the aggregator can read and change gradients. If you trust the network, set config.grpc.insecure to true" }}
+{{- $tls := .Values.tls.existingSecret }}
+{{- $peers := or .Values.auth.existingSecret (and $tls .Values.tls.clientCertificates) }}
+{{- if not (or (dig "grpc" "insecure" false .Values.config) (and $tls $peers)) }}
+{{- fail "any peer that reaches the aggregator could read and change gradients: set tls.existingSecret, and auth.existingSecret or tls.clientCertificates. If you trust the network, set config.grpc.insecure to true" }}
 {{- end }}
 {{- $own := dict
   "grpc" (dict "listen" (printf "%s:%v" .Values.listenHost .Values.ports.grpc))
   "http" (dict "listen" (printf "%s:%v" .Values.listenHost .Values.ports.http))
   "state" (dict "file" "/var/lib/basin/members")
   "drain" (dict "grace" (printf "%vs" .Values.drainSeconds)) }}
+{{- with $tls }}
+{{- $_ := set $own "tls" (dict "cert" "/etc/basin-tls/tls.crt" "key" "/etc/basin-tls/tls.key") }}
+{{- if $.Values.tls.clientCertificates }}
+{{- $_ := set $own.tls "client_ca" "/etc/basin-tls/ca.crt" }}
+{{- end }}
+{{- end }}
+{{- if .Values.auth.existingSecret }}
+{{- $_ := set $own "auth" (dict "file" "/etc/basin-auth/grants") }}
+{{- end }}
 {{- mergeOverwrite (deepCopy .Values.config) $own | toYaml }}
 {{- end }}
