@@ -28,10 +28,12 @@ void DeliveryModel::Take(const aggregator::Event& event, absl::Time now,
     if (session == sessions_.end()) return;
     session->second.results.clear();
     session->second.values.clear();
+    closed_ += !session->second.closed_at.has_value();
     session->second.closed_at = now;
     session->second.known = core.JobOf(closed->session).has_value();
   } else if (const auto* lost = std::get_if<aggregator::StreamLost>(&event)) {
     if (Session* owner = OwnerOf(lost->stream)) owner->streams.erase(lost->stream);
+    stream_lost_ = true;
   }
 }
 
@@ -77,6 +79,8 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
                                  const aggregator::Coordinator& core) {
   if (actions.empty()) return "";
   std::string wrong;
+  bool same = !stream_lost_ && closed_ == 0;  // Nothing changes what a session is owed.
+  stream_lost_ = false;
   const auto decide = Overloaded{
       [&](const aggregator::Publish& publish) {
         for (const aggregator::Route& route : publish.routes) {
@@ -125,7 +129,12 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
       [&](const aggregator::CloseStream& close) {
         if (Session* owner = OwnerOf(close.stream)) owner->streams.erase(close.stream);
       },
-      [&](const aggregator::EndSession& end) { sessions_.erase(end.session); },
+      [&](const aggregator::EndSession& end) {
+        const auto session = sessions_.find(end.session);
+        if (session == sessions_.end()) return;
+        closed_ -= session->second.closed_at.has_value();
+        sessions_.erase(session);
+      },
       [&](const aggregator::SendFrame& send) {
         Session* owner = OwnerOf(send.stream);
         if (owner != nullptr && owner->values.erase(send.frame) > 0) return;
@@ -146,11 +155,20 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
       },
       [](const auto&) {},
   };
-  for (const aggregator::Action& action : actions) std::visit(decide, action);
+  for (const aggregator::Action& action : actions) {
+    std::visit(decide, action);
+    same &= std::holds_alternative<aggregator::Send>(action) ||
+            std::holds_alternative<aggregator::SendAll>(action) ||
+            std::holds_alternative<aggregator::KeepChunks>(action) ||
+            std::holds_alternative<aggregator::Reduce>(action) ||
+            std::holds_alternative<aggregator::Note>(action);
+  }
+  if (same) return wrong;
   for (auto it = sessions_.begin(); it != sessions_.end() && wrong.empty();) {
     wrong = CheckSession(it->first, it->second, now, core);
     const auto& closed_at = it->second.closed_at;
     const bool over = closed_at.has_value() && now >= *closed_at + kSettle;
+    closed_ -= over;
     it = over ? sessions_.erase(it) : std::next(it);
   }
   return wrong;
