@@ -35,6 +35,7 @@
 #include "aggregator/state/disk_state_file.h"
 #include "aggregator/state/term.h"
 #include "aggregator/tls/files.h"
+#include "aggregator/transport/grpc_log.h"
 #include "aggregator/transport/server.h"
 #include "kernels/cpu/cpu_reducer.h"
 #include "proto/wire/protobuf_log.h"
@@ -342,6 +343,7 @@ class Service {
 absl::Status Serve(const Settings& settings, const std::string& version,
                    const std::function<void(const Endpoints&)>& serving) {
   KeepMemoryOfMessages();
+  SilenceGrpcLog();
   Service service(settings, version);
   const absl::StatusOr<Endpoints> endpoints = service.Start();
   if (!endpoints.ok()) return endpoints.status();

@@ -4,7 +4,10 @@
 Usage: test_access.py BASIND BASINCTL TRAINER
 """
 
+import contextlib
 import shutil
+import socket
+import ssl
 import stat
 import sys
 import tempfile
@@ -161,6 +164,28 @@ class Access(unittest.TestCase):
         self.assertIn("a test has role observer", log)
         for token in (worker, observer, admin):
             self.assertNotIn(token.read_text().strip(), log)
+
+    def test_a_stranger_is_counted_and_fills_no_log(self) -> None:
+        self.make_certs()
+        self.grants.touch()
+        basind = self.start(
+            f"--tls-cert={self.certs}/server.crt",
+            f"--tls-key={self.certs}/server.key",
+            f"--tls-client-ca={self.certs}/ca.crt",
+        )
+        context = ssl.create_default_context(cafile=str(self.certs / "ca.crt"))
+        host, port = basind.grpc.rsplit(":", 1)
+        for _ in range(20):
+            with (
+                socket.create_connection((host, int(port))) as plain,
+                context.wrap_socket(plain, server_hostname=host) as stranger,
+                contextlib.suppress(OSError),  # Or it is reset.
+            ):
+                self.assertEqual(b"", stranger.recv(1))  # It has no certificate.
+        line = basind.await_event("peer_refused")
+        self.assertIn("TLS handshake failed", line["reason"])
+        self.assertEqual(0, basind.end())
+        self.assertEqual("", basind.stderr())
 
     def test_the_file_of_grants_is_read_again(self) -> None:
         observer = self.token("observer", "*")
