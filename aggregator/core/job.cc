@@ -63,9 +63,9 @@ bool Job::Fits(const JobScope& scope, const JobSettings& settings, std::string& 
 
 RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
   const Lane& lane = lanes_[index];
-  return RoundScope{scope.now, scope.config,   scope.actions, id_,         name_,
-                    index,     lane.name,      lane.layout,   lane.memory, workers_,
-                    Paused(),  lane.last_spec, membership_,   lanes_};
+  return RoundScope{scope.now,      scope.config,   scope.actions, id_,         name_,
+                    index,          lane.name,      lane.layout,   lane.memory, workers_,
+                    PausedIn(lane), lane.last_spec, membership_,   lanes_};
 }
 
 ValueScope Job::ValuesScope(const JobScope& scope) const {
@@ -129,6 +129,20 @@ uint32_t Job::Present() const {
 }
 
 bool Job::Paused() const { return suspended_ || Present() < settings_.min_workers; }
+
+// Whether a round waits for more workers. A worker that was drained is no member of the job any
+// more and takes part in the rounds that are open; it leaves, and another one replaces it, when
+// they end.
+bool Job::PausedIn(const Lane& lane) const {
+  if (!Paused() || suspended_ || !lane.round.has_value()) return Paused();
+  uint32_t present = Present();
+  for (const RoundMember& member : lane.round->members()) {
+    const WorkerState state = workers_[member.slot].state;
+    const bool counted = state == WorkerState::kMember || state == WorkerState::kFinished;
+    present += !member.gone && !counted;
+  }
+  return present < settings_.min_workers;
+}
 
 // ---- messages
 

@@ -259,6 +259,7 @@ class Job {
   std::vector<StartRound> StartRounds() const;
   bool AnyRoundEver() const;
   bool NobodyGoesOn() const;
+  bool PausedIn(const Lane& lane) const;
   bool NobodyHoldsState() const;
   bool SomebodyLacksState() const;
   void ReleaseStateless(const JobScope& scope);

@@ -29,8 +29,8 @@ bool Job::IsBoundary(const Lane& lane) const {
 // Everyone has staged. Decides who is a member of what follows, writes it down if that is
 // configured, and tells the verdict.
 void Job::Settle(const JobScope& scope, LaneIndex index) {
-  if (Paused() || pending_.has_value()) return;
   Lane& lane = lanes_[index];
+  if (PausedIn(lane) || pending_.has_value()) return;
   const Membership next = IsBoundary(lane) ? NextMembership(MayAdmit(scope, lane)) : membership_;
   if (next == membership_ || !scope.config.state_file) {
     TellVerdict(scope, index, next);

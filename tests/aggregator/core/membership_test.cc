@@ -901,6 +901,24 @@ TEST(DrainWorker, EndsTheOpenRoundAndIsNotAmongTheNextMembers) {
   EXPECT_EQ(c.b.role, Role::kJoiner);
 }
 
+// It leaves when the call has ended, and its replacement comes when it has left.
+TEST(DrainWorker, ACallThatItIsInEndsThoughTheJobIsPausedWithoutIt) {
+  Cluster t(Settings(2, 3, 2));
+  constexpr char kCall[] = "call/x";
+  TestWorker& a = t.Join("a");
+  TestWorker& b = t.Join("b");
+  for (TestWorker* worker : {&a, &b}) worker->Register({Tensor("x")}, kCall, LaneKind::kCall);
+  a.Contribute(Spec(ReduceOp::kSum), kCall);
+  t.Step(DrainWorker{kJob, "b"});
+  for (TestWorker* worker : {&a, &b}) worker->Contribute();
+  ASSERT_TRUE(t.job().Paused()) << "a is the only member";
+  b.Contribute(Spec(ReduceOp::kSum), kCall);
+  EXPECT_EQ(b.lane(kCall).last, 1u);
+  EXPECT_EQ(a.lane(kCall).delivered[1].at({0, 0}).sum, 3u);
+  a.Contribute();
+  EXPECT_EQ(a.lane().last, 1u) << "a round of its own waits";
+}
+
 TEST(DrainWorker, BeforeTheFirstRoundItIsAMemberNoMore) {
   Cluster c(Settings(1, 2, 2));
   c.Join("a");
