@@ -291,8 +291,12 @@ grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
   writer->SendInitialMetadata();
   const uint64_t subscription = events_.Subscribe([this] { news_.NotifyAll(); });
   uint64_t after = request->after();
+  const Credentials caller = CallerOf(context);
   bool caller_there = true;
+  bool revoked = false;
   while (caller_there && !context->IsCancelled()) {
+    revoked = !MaySee(caller, Rpc::kWatchEvents, request->job());
+    if (revoked) break;
     const std::vector<RememberedEvent> events = events_.After(after, kEventsAtOnce);
     // One clock for all: the newest is new.
     const absl::Time now = events.empty() ? absl::Time() : events.back().time;
@@ -306,6 +310,11 @@ grpc::Status AdminService::WatchEvents(grpc::ServerContext* context,
   events_.Unsubscribe(subscription);
   MutexLock lock(mutex_);
   --watchers_;
+  if (revoked) {
+    return ToGrpc(absl::UnauthenticatedError(
+        "The token or certificate is not valid here any more. Ask the operator of the aggregator "
+        "for a valid one."));
+  }
   return stopped_ ? ToGrpc(absl::UnavailableError("The aggregator stops.")) : grpc::Status::OK;
 }
 

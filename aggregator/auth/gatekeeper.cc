@@ -6,9 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/limits/names.h"
 
 namespace basin::aggregator {
 namespace {
+
+// More of a job's name, which was not checked, is not logged.
+constexpr size_t kMostJobBytes = 128;
 
 absl::Status RefusalOf(Decision decision) {
   switch (decision) {
@@ -16,7 +20,8 @@ absl::Status RefusalOf(Decision decision) {
       return absl::OkStatus();
     case Decision::kNoCredential:
       return absl::UnauthenticatedError(
-          "This aggregator requires a token. Set BASIN_TOKEN_FILE to the file that has it.");
+          "This aggregator requires a token, or a certificate that was granted something. Set "
+          "BASIN_TOKEN_FILE to the file that has the token.");
     case Decision::kUnknownCredential:
       return absl::UnauthenticatedError(
           "The token or certificate is not valid here. Ask the operator of the aggregator for a "
@@ -60,10 +65,10 @@ Gatekeeper::Ruling Gatekeeper::Check(const Credentials& credentials, Rpc rpc, st
   };
   Ruling ruling;
   ruling.for_peer = RefusalOf(answer.decision);
-  ruling.for_operator =
-      absl::StrCat(RpcName(rpc), who.empty() ? "" : " of ", text(who),
-                   who.empty() && !job.empty() ? " for job " : "", who.empty() ? text(job) : "",
-                   " was refused (", DecisionName(answer.decision), ")");
+  ruling.for_operator = absl::StrCat(RpcName(rpc), who.empty() ? "" : " of ", text(who),
+                                     who.empty() && !job.empty() ? " for job " : "",
+                                     who.empty() ? PrintableText(job, kMostJobBytes) : "",
+                                     " was refused (", DecisionName(answer.decision), ")");
   if (answer.grant != nullptr) {
     absl::StrAppend(&ruling.for_operator, ": ", answer.grant->name, " has role ",
                     RoleName(answer.grant->role), " for jobs ", answer.grant->jobs);

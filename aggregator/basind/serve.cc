@@ -199,7 +199,8 @@ class Service {
     return options;
   }
 
-  // A file that became wrong changes nothing: the grants in force stay.
+  // A file that became wrong changes nothing: the grants in force stay. Nor does one that is being
+  // written: a change counts when it is read twice.
   void ReadGrantsAgain() {
     if (settings_.auth_path.empty()) return;
     absl::StatusOr<AuthFile> file = ReadAuthFile(settings_.auth_path);
@@ -210,6 +211,7 @@ class Service {
     }
     auth_problem_ = problem;
     if (!file.ok() || file->text == auth_text_) return;
+    if (std::exchange(auth_read_, file->text) != file->text) return;
     auth_text_ = std::move(file->text);
     const size_t grants = file->grants.size();
     gatekeeper_.Replace(std::move(file->grants));
@@ -332,7 +334,8 @@ class Service {
   std::unique_ptr<HttpServer> http_;
 
   // For one thread at a time: Start, then that of `files_`.
-  std::string auth_text_;
+  std::string auth_text_;     // In force,
+  std::string auth_read_;     // and read last.
   std::string auth_problem_;  // Already logged.
   std::string tls_problem_;   // Likewise.
   std::unique_ptr<EverySecond> files_;

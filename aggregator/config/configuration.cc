@@ -70,12 +70,16 @@ void CheckExposure(const Settings& settings, const char* key, const std::string&
                    Problems& problems) {
   const absl::StatusOr<Address> address = ParseAddress(text);
   if (!address.ok() || settings.insecure || IsLoopback(*address)) return;
-  const bool knows_peers = !settings.auth_path.empty() || !settings.tls.client_ca.empty();
+  // A certificate alone does not tell an operator from a worker.
+  const bool for_operators = std::string_view(key) == "admin.listen";
+  const bool knows_peers =
+      !settings.auth_path.empty() || (!for_operators && !settings.tls.client_ca.empty());
   if (settings.tls.on() && knows_peers) return;
   problems.push_back(absl::StrCat(
       key, " is ", text, ", which other machines can reach, and ",
-      settings.tls.on() ? "every peer may connect; set auth.file or tls.client_ca"
-                        : "connections are not encrypted; set tls.cert and tls.key",
+      !settings.tls.on() ? "connections are not encrypted; set tls.cert and tls.key"
+      : for_operators    ? "every peer may do everything; set auth.file"
+                         : "every peer may connect; set auth.file or tls.client_ca",
       ", listen on 127.0.0.1, or set grpc.insecure to true if the network is trusted"));
 }
 

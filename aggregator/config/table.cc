@@ -204,8 +204,8 @@ void AddAuth(std::vector<Option>& table) {
   table.push_back(Path(
       "auth.file", [](Settings& s) -> std::string& { return s.auth_path; },
       "File that grants roles (worker, observer, admin) for jobs to tokens and certificates; "
-      "`basinctl token new` prints a line. With it, every worker and operator needs one. It is "
-      "read again every second; what is removed is revoked at once."));
+      "`basinctl token new` prints a line. With it, every worker and operator needs a grant. It is "
+      "read again every second; calls without a grant end then."));
 }
 
 void AddWaits(std::vector<Option>& table) {

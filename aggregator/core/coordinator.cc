@@ -91,7 +91,9 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
   }
   lived_ = Lived(now);
   if (stalled) {
-    for (auto& [id, job] : jobs_) job.NoteStall(now - wake, config_, lived_);
+    for (auto& [id, job] : jobs_) {
+      job.NoteStall(now - wake + config_.stall_threshold, config_, lived_);
+    }
   }
   const uint64_t reserved = memory_.reserved;
   const JobScope scope{lived_, config_, memory_, actions, sessions_, started_, draining_};

@@ -575,7 +575,7 @@ ExitCode RunBasinctl(const std::vector<std::string>& arguments, const Environmen
   }
   const auto credentials = ChannelCredentialsOf(read->tls);
   if (!credentials.ok()) return Refuse(credentials.status());
-  const absl::StatusOr<std::string> token = ReadToken(read->token_file);
+  const absl::StatusOr<std::string> token = ReadToken(read->token_file, read->tls, read->address);
   if (!token.ok()) return Refuse(token.status());
   Client client(*std::move(read), *credentials, *token);
   const absl::Status run = command->run(client);

@@ -71,8 +71,7 @@ absl::StatusOr<absl::Time> CheckValidity(const Place& place,
     const absl::Time begins = TimeOf(X509_get0_notBefore(certificate.get()));
     const absl::Time ends = TimeOf(X509_get0_notAfter(certificate.get()));
     if (now < begins) {
-      return place.Refused(
-          absl::StrCat("it is not valid before ", Show(begins), ", and it is ", Show(now)));
+      return place.Refused(absl::StrCat("it is not valid before ", Show(begins)));
     }
     if (now > ends) return place.Refused(absl::StrCat("it expired at ", Show(ends)));
     first = std::min(first, ends);

@@ -249,7 +249,10 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
     return credentials.status();
   }
   settings.token_file = Text("token_file");
-  if (const auto token = basin::ReadToken(settings.token_file); !token.ok()) return token.status();
+  if (const auto token = basin::ReadToken(settings.token_file, settings.tls, settings.address);
+      !token.ok()) {
+    return token.status();
+  }
   basin::client::Config& core = settings.core;
   core.aggregator = settings.address;
   core.job = Text("job");

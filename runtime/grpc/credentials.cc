@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
 #include "runtime/text_file.h"
@@ -17,6 +19,16 @@ namespace basin {
 namespace {
 
 constexpr size_t kMostTokenBytes = 1024;
+
+bool IsOnThisMachine(std::string_view address) {
+  for (const std::string_view start : {"127.", "localhost:", "[::1]:", "unix:"}) {
+    if (absl::StartsWith(absl::string_view(address.data(), address.size()),
+                         absl::string_view(start.data(), start.size()))) {
+      return true;
+    }
+  }
+  return false;
+}
 
 // Stands in every PEM file.
 constexpr std::string_view kBegin = "-----BEGIN ";
@@ -49,8 +61,22 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const ServerTls& tl
   return grpc::experimental::TlsServerCredentials(options);
 }
 
-absl::StatusOr<std::string> ReadToken(const std::string& path) {
+absl::StatusOr<std::string> ReadToken(const std::string& path, const ClientTls& tls,
+                                      const std::string& address) {
   if (path.empty()) return std::string();
+  if (absl::StartsWith(path, "basin_")) {  // Not shown, because it may be a secret.
+    return absl::InvalidArgumentError(
+        "token_file (BASIN_TOKEN_FILE) has a token instead of the path of a file. Write the token "
+        "to a file that only you can read, and set token_file to its path.");
+  }
+  if (!tls.on() && !IsOnThisMachine(address)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "token_file (BASIN_TOKEN_FILE) is set, but tls_ca (BASIN_TLS_CA) is not, so the token "
+        "would "
+        "be sent to ",
+        address,
+        " without encryption. Set tls_ca, or no token_file if the aggregator has no TLS."));
+  }
   const auto refused = [&](const std::string& why) {
     return absl::InvalidArgumentError(
         absl::StrCat("token_file (BASIN_TOKEN_FILE) is ", path, ": ", why,

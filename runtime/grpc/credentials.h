@@ -51,9 +51,11 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentialsOf(
 inline constexpr char kAuthorizationMetadata[] = "authorization";
 inline constexpr char kBearer[] = "Bearer ";
 
-// The token in the file of BASIN_TOKEN_FILE; empty for an empty path. Failure: INVALID_ARGUMENT, as
-// above.
-absl::StatusOr<std::string> ReadToken(const std::string& path);
+// The token in the file of BASIN_TOKEN_FILE, for calls to `address`; empty for an empty path.
+// Failure: INVALID_ARGUMENT, as above; also without TLS, unless the address is on this machine,
+// because everybody on the way, and whoever answers there, could use the token.
+absl::StatusOr<std::string> ReadToken(const std::string& path, const ClientTls& tls,
+                                      const std::string& address);
 
 // What the caller presented: its token, and the names in its certificate if that was verified.
 struct Presented {

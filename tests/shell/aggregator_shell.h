@@ -365,7 +365,8 @@ template <typename Bytes>
 auto AggregatorShell<Bytes>::ResultOf(const aggregator::RelayResult& relay,
                                       const Push* arrived) const -> absl::StatusOr<Result> {
   if (arrived == nullptr || arrived->kind != aggregator::FrameKind::kSupply ||
-      !aggregator::Covers(arrived->range, relay.range)) {
+      arrived->lane != relay.lane || arrived->round != relay.round ||
+      !(arrived->ballot == relay.ballot) || !aggregator::Covers(arrived->range, relay.range)) {
     return Wrong(relay, "it relays a result that did not arrive");
   }
   Result frame{relay.lane, relay.round, relay.ballot, relay.range, {}};

@@ -77,7 +77,7 @@ void DeliveryModel::Place(const aggregator::Route& route, const std::vector<Sess
 
 std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions, absl::Time now,
                                  const aggregator::Coordinator& core) {
-  if (actions.empty()) return "";
+  if (actions.empty() && !stream_lost_) return "";
   std::string wrong;
   bool same = !stream_lost_ && closed_ == 0;  // Nothing changes what a session is owed.
   stream_lost_ = false;

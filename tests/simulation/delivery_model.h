@@ -62,7 +62,7 @@ class DeliveryModel {
   std::map<aggregator::SessionId, Session> sessions_;
   std::map<aggregator::FrameId, Result> results_;
   uint32_t closed_ = 0;       // Sessions that settle.
-  bool stream_lost_ = false;  // In the event that was taken last.
+  bool stream_lost_ = false;  // Since the last check.
 };
 
 }  // namespace basin::simulation

@@ -90,7 +90,9 @@ Call::Call(const CallOptions& options, const std::string& method, uint64_t max_q
       max_queued_bytes_(max_queued_bytes),
       calls_(options.calls),
       channel_(OpenChannel(options, sockets_, unusable_)) {
-  if (const absl::StatusOr<std::string> token = ReadToken(options.token_file); !token.ok()) {
+  if (const absl::StatusOr<std::string> token =
+          ReadToken(options.token_file, options.tls, options.address);
+      !token.ok()) {
     unusable_ = token.status();
   } else if (!token->empty()) {
     context_->AddMetadata(kAuthorizationMetadata, kBearer + *token);

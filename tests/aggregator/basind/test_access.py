@@ -5,16 +5,18 @@ Usage: test_access.py BASIND BASINCTL TRAINER
 """
 
 import contextlib
+import os
 import shutil
 import socket
 import ssl
 import stat
+import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-from programs import Basind, Trainer, run
+from programs import PATIENCE, Basind, Trainer, run
 
 BASIND = Path()
 BASINCTL = Path()
@@ -202,6 +204,39 @@ class Access(unittest.TestCase):
         self.grants.write_text(good)
         basind.await_event("auth_file_changed")
         self.assertEqual(0, self.ctl(basind, "status", token=observer))
+
+    def test_a_watcher_of_events_ends_when_its_grant_is_removed(self) -> None:
+        worker, observer = self.token("worker", "*"), self.token("observer", "*")
+        basind = self.start()
+        trainer = Trainer(TRAINER, basind.grpc, "j", "a", 1, 1, BASIN_TOKEN_FILE=str(worker))
+        self.addCleanup(trainer.kill)
+        self.assertEqual("member 0 of 1", trainer.ask("join"))
+        with subprocess.Popen(
+            [BASINCTL, "events", "--follow", f"--address={basind.admin}"],
+            env={**os.environ, "BASIN_TOKEN_FILE": str(observer)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as watcher:
+            self.addCleanup(watcher.kill)
+            assert watcher.stdout is not None
+            self.assertIn("job_admitted", watcher.stdout.readline())
+            self.grants.write_text("# nobody\n")
+            _, error = watcher.communicate(timeout=PATIENCE)
+        self.assertEqual(DENIED, watcher.returncode)
+        self.assertIn("not valid here any more", error)
+
+    def test_a_token_leaves_this_machine_only_encrypted(self) -> None:
+        token = str(self.token("observer", "*"))
+        plain = run(BASINCTL, "status", "--address=192.0.2.1:29602", BASIN_TOKEN_FILE=token)
+        self.assertEqual(2, plain.returncode, plain.stderr)
+        self.assertIn("without encryption. Set tls_ca", plain.stderr)
+
+    def test_a_token_in_place_of_its_path_is_not_shown(self) -> None:
+        done = run(BASINCTL, "status", BASIN_TOKEN_FILE="basin_secret")
+        self.assertEqual(2, done.returncode, done.stderr)
+        self.assertIn("instead of the path of a file", done.stderr)
+        self.assertNotIn("secret", done.stderr)
 
     def test_an_observer_of_one_job_sees_only_that_one(self) -> None:
         worker = self.token("worker", "*")
