@@ -2,6 +2,7 @@
 
 #include "aggregator/admin/admin_service.h"
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "proto/vocabulary/version.h"
 #include "proto/wire/admin.h"
 #include "runtime/grpc/credentials.h"
+#include "runtime/grpc/peer.h"
 
 namespace basin::aggregator {
 namespace {
@@ -38,13 +40,6 @@ constexpr size_t kAllEvents = std::numeric_limits<size_t>::max();
 absl::Status NoSuchJob(const std::string& job) {
   return absl::NotFoundError(
       absl::StrCat("There is no job ", job, ". `basinctl status` lists the jobs."));
-}
-
-// Of gRPC's name for a peer: without its kind and its port.
-std::string AddressIn(const std::string& peer) {
-  const size_t begin = peer.find(':') + 1;
-  const size_t end = peer.rfind(':');
-  return end == std::string::npos || end < begin ? peer : peer.substr(begin, end - begin);
 }
 
 v1::Limit LimitOf(const char* name, uint64_t limit, uint64_t in_use, const char* unit,
@@ -188,20 +183,25 @@ grpc::Status AdminService::ListJobs(grpc::ServerContext* context,
   if (const absl::Status good = Begin(context, Rpc::kListJobs, *request, ""); !good.ok())
     return ToGrpc(good);
   const auto counts = CountsOf(events_.After(0, kAllEvents));
-  return ToGrpc(
-      LookFor(response, [this, counts, caller = CallerOf(context)](const Runner& runner, absl::Time,
-                                                                   v1::ListJobsResponse* jobs) {
+  const absl::Status looked =
+      LookFor(response, [counts](const Runner& runner, absl::Time, v1::ListJobsResponse* jobs) {
         std::map<JobName, const Job*> by_name;
-        for (const auto& [id, job] : runner.core().jobs()) {
-          if (MaySee(caller, Rpc::kListMembers, job.name())) by_name.emplace(job.name(), &job);
-        }
+        for (const auto& [id, job] : runner.core().jobs()) by_name.emplace(job.name(), &job);
         for (const auto& [name, job] : by_name) {
           const auto found = counts.find(name);
           *jobs->add_jobs() = ViewOf(*job, found == counts.end() ? RoundCounts() : found->second,
                                      runner.core().draining());
         }
         return absl::OkStatus();
-      }));
+      });
+  const Credentials caller = CallerOf(context);
+  auto& jobs = *response->mutable_jobs();
+  jobs.erase(std::remove_if(jobs.begin(), jobs.end(),
+                            [&](const v1::JobStatus& job) {
+                              return !MaySee(caller, Rpc::kListMembers, job.job());
+                            }),
+             jobs.end());
+  return ToGrpc(looked);
 }
 
 grpc::Status AdminService::ListMembers(grpc::ServerContext* context,
@@ -241,16 +241,14 @@ grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
                                      v1::LimitsResponse* response) {
   if (const absl::Status good = Begin(context, Rpc::kGetLimits, *request, ""); !good.ok())
     return ToGrpc(good);
-  return ToGrpc(
-      LookFor(response, [this, caller = CallerOf(context)](const Runner& runner, absl::Time,
-                                                           v1::LimitsResponse* limits) {
+  const absl::Status looked =
+      LookFor(response, [](const Runner& runner, absl::Time, v1::LimitsResponse* limits) {
         const Coordinator& core = runner.core();
         const Config& config = core.config();
         *limits->add_limits() =
             LimitOf("memory.budget", config.memory_bytes, core.reserved_bytes(), "bytes");
         *limits->add_limits() = LimitOf("limits.jobs", config.max_jobs, core.jobs().size(), "jobs");
         for (const auto& [id, job] : core.jobs()) {
-          if (!MaySee(caller, Rpc::kListMembers, job.name())) continue;
           const uint64_t workers = job.workers().size() - job.workers().Count(WorkerState::kLost);
           *limits->add_limits() =
               LimitOf("limits.workers", config.max_workers, workers, "workers", job.name());
@@ -258,7 +256,16 @@ grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
               LimitOf("limits.lanes", config.max_lanes, job.lanes().size(), "lanes", job.name());
         }
         return absl::OkStatus();
-      }));
+      });
+  const Credentials caller = CallerOf(context);
+  auto& limits = *response->mutable_limits();
+  limits.erase(std::remove_if(limits.begin(), limits.end(),
+                              [&](const v1::Limit& limit) {
+                                return !limit.job().empty() &&
+                                       !MaySee(caller, Rpc::kListMembers, limit.job());
+                              }),
+               limits.end());
+  return ToGrpc(looked);
 }
 
 // ---- events

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Who may call what: the table of roles and RPCs, and the decision about one call.
+// Access control: the table of roles and RPCs, and the decision about one call.
 //
 // Thread contract: plain values and pure functions.
 

@@ -199,8 +199,8 @@ class Service {
     return options;
   }
 
-  // A file that became wrong changes nothing: the grants in force stay. Nor does one that is being
-  // written: a change counts when it is read twice.
+  // A file that became wrong changes nothing: the grants in force stay. A file may be read while it
+  // is being written, so a change counts when it is read twice.
   void ReadGrantsAgain() {
     if (settings_.auth_path.empty()) return;
     absl::StatusOr<AuthFile> file = ReadAuthFile(settings_.auth_path);

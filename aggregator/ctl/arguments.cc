@@ -27,9 +27,13 @@ struct Flag {
   std::function<absl::Status(const std::string& value, Arguments& arguments)> take;
 };
 
-absl::Status TakeText(const std::string& value, std::string& text) {
-  text = value;
-  return absl::OkStatus();
+// A flag whose value is any text.
+Flag Text(std::string name, bool of_all, std::string* (*place)(Arguments& arguments)) {
+  return {std::move(name), "", true, of_all,
+          [place](const std::string& value, Arguments& arguments) {
+            *place(arguments) = value;
+            return absl::OkStatus();
+          }};
 }
 
 absl::Status TakeNumber(const std::string& value, uint64_t most, uint64_t& number) {
@@ -81,34 +85,13 @@ std::vector<Flag> Flags() {
       {"--address", "", true, true, TakeAddress},
       {"--output", "-o", true, true, TakeOutput},
       {"--timeout", "", true, true, TakeTimeout},
-      {"--tls-ca", "", true, true,
-       [](const std::string& value, Arguments& arguments) {
-         return TakeText(value, arguments.tls.ca);
-       }},
-      {"--tls-cert", "", true, true,
-       [](const std::string& value, Arguments& arguments) {
-         return TakeText(value, arguments.tls.cert);
-       }},
-      {"--tls-key", "", true, true,
-       [](const std::string& value, Arguments& arguments) {
-         return TakeText(value, arguments.tls.key);
-       }},
-      {"--token-file", "", true, true,
-       [](const std::string& value, Arguments& arguments) {
-         return TakeText(value, arguments.token_file);
-       }},
-      {"--role", "", true, false,
-       [](const std::string& value, Arguments& arguments) {
-         return TakeText(value, arguments.role);
-       }},
-      {"--jobs", "", true, false,
-       [](const std::string& value, Arguments& arguments) {
-         return TakeText(value, arguments.jobs);
-       }},
-      {"--name", "", true, false,
-       [](const std::string& value, Arguments& arguments) {
-         return TakeText(value, arguments.name);
-       }},
+      Text("--tls-ca", true, [](Arguments& arguments) { return &arguments.tls.ca; }),
+      Text("--tls-cert", true, [](Arguments& arguments) { return &arguments.tls.cert; }),
+      Text("--tls-key", true, [](Arguments& arguments) { return &arguments.tls.key; }),
+      Text("--token-file", true, [](Arguments& arguments) { return &arguments.token_file; }),
+      Text("--role", false, [](Arguments& arguments) { return &arguments.role; }),
+      Text("--jobs", false, [](Arguments& arguments) { return &arguments.jobs; }),
+      Text("--name", false, [](Arguments& arguments) { return &arguments.name; }),
       {"--host", "", true, false,
        [](const std::string& value, Arguments& arguments) {
          arguments.names.push_back(value);
@@ -124,18 +107,9 @@ std::vector<Flag> Flags() {
        [](const std::string& value, Arguments& arguments) {
          return TakeNumber(value, ~uint64_t{0}, arguments.after);
        }},
-      {"--job", "", true, false,
-       [](const std::string& value, Arguments& arguments) {
-         return TakeText(value, arguments.job);
-       }},
-      {"--lane", "", true, false,
-       [](const std::string& value, Arguments& arguments) {
-         return TakeText(value, arguments.lane);
-       }},
-      {"--reason", "", true, false,
-       [](const std::string& value, Arguments& arguments) {
-         return TakeText(value, arguments.reason);
-       }},
+      Text("--job", false, [](Arguments& arguments) { return &arguments.job; }),
+      Text("--lane", false, [](Arguments& arguments) { return &arguments.lane; }),
+      Text("--reason", false, [](Arguments& arguments) { return &arguments.reason; }),
       {"--follow", "-f", false, false,
        [](const std::string&, Arguments& arguments) {
          arguments.follow = true;

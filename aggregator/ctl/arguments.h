@@ -46,7 +46,7 @@ struct Arguments {
   std::string role = "worker";
   std::string jobs;
   std::string name;
-  std::vector<std::string> names;  // Of a server, for its certificate.
+  std::vector<std::string> names;  // A server's, for its certificate.
   absl::Duration lifetime = absl::Hours(24 * 30);
 };
 

@@ -41,7 +41,7 @@
 namespace basin::aggregator {
 namespace {
 
-// Of a token, for the log.
+// The longest name of a token.
 constexpr size_t kMostNameBytes = 200;
 
 void Print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }

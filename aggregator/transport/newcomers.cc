@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/limits/limits.h"
+#include "runtime/grpc/peer.h"
 
 namespace basin::aggregator {
 namespace {
@@ -50,12 +51,6 @@ std::string PeerOf(int descriptor) {
   }
   inet_ntop(AF_INET6, &address.sin6_addr, text, sizeof text);
   return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(address.sin6_port));
-}
-
-// Without its kind and its port.
-std::string AddressIn(const std::string& peer) {
-  const size_t begin = peer.find(':') + 1;
-  return peer.substr(begin, peer.rfind(':') - begin);
 }
 
 // Bytes that the kernel has received; nothing when the connection is over.

@@ -8,6 +8,7 @@
 
 #include "aggregator/transport/exchange_reactor.h"
 #include "aggregator/transport/session_reactor.h"
+#include "runtime/grpc/peer.h"
 
 namespace basin::aggregator {
 namespace {
@@ -30,11 +31,7 @@ typename Map::mapped_type TakeFrom(Map& map, uint64_t connection) {
 }  // namespace
 
 void Registry::ReportPeer(const std::string& peer, const std::string& what) const {
-  if (report_ == nullptr) return;
-  // Without its kind and its port.
-  const size_t begin = peer.find(':') + 1;
-  const size_t end = peer.rfind(':');
-  report_(end == std::string::npos || end < begin ? peer : peer.substr(begin, end - begin), what);
+  if (report_ != nullptr) report_(AddressIn(peer), what);
 }
 
 absl::Status Registry::Admit(const StreamReactor& caller, Rpc rpc, const std::string& job,

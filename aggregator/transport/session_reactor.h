@@ -33,7 +33,7 @@ class SessionReactor : public StreamReactor {
   // An encoded ToWorker, or the next piece of one.
   void Send(const grpc::ByteBuffer& message) { Write(message); }
 
-  // Of its hello. REQUIRES: it has been opened in the registry.
+  // The job that its hello names. REQUIRES: it has been opened in the registry.
   const std::string& job() const { return job_; }
 
  private:

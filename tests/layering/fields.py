@@ -123,7 +123,7 @@ def records(text: str) -> Iterator[Record]:
         own = next((f for f in _FIELDS.finditer(body) if _outermost(body, f.start())), None)
         if own is None:
             continue
-        # Of begin_.spec, the member is begin_.
+        # In begin_.spec, the member is begin_.
         listed = tuple(re.findall(r"(?:^|,)\s*(\w+)", own.group(1)))
         line = code.count("\n", 0, head.start()) + 1
         yield Record(head.group(1), line, tuple(_members(body)), listed)

@@ -117,7 +117,7 @@ class AggregatorShell {
   using ValueId = std::tuple<aggregator::JobId, std::string, std::string, uint64_t>;
   struct Held {
     Chunk chunk;
-    uint64_t size = 0;  // Of the bytes that it stands for.
+    uint64_t size = 0;  // That of the bytes that it stands for.
     bool reducing = false;
     auto Fields() const { return std::tie(chunk, size, reducing); }
   };
@@ -150,9 +150,6 @@ class AggregatorShell {
   const Round* Find(const RoundKey& key) const {
     return const_cast<AggregatorShell*>(this)->Find(key);
   }
-  // The inputs of a chunk that the reduction uses, in the order of the contributors.
-  template <typename Use>
-  absl::Status ForInputs(Round& round, const aggregator::Reduce& reduce, uint32_t chunk, Use&& use);
 
   Bytes bytes_;
   std::map<std::pair<aggregator::JobId, LaneIndex>, uint32_t> tensors_;  // How many there are.
@@ -255,28 +252,6 @@ absl::Status AggregatorShell<Bytes>::Do(const aggregator::StartAttempt& start) {
 }
 
 template <typename Bytes>
-template <typename Use>
-absl::Status AggregatorShell<Bytes>::ForInputs(Round& round, const aggregator::Reduce& reduce,
-                                               uint32_t chunk, Use&& use) {
-  auto skipped = reduce.skipped.begin();
-  for (uint32_t position = 0; position < round.attempt.contributors.size(); ++position) {
-    if (skipped != reduce.skipped.end() && *skipped == position) {
-      ++skipped;
-      continue;
-    }
-    const Contributor& contributor = round.attempt.contributors[position];
-    const auto parked = round.parked.find(contributor.incarnation);
-    const ChunkKey key{reduce.range.tensor, chunk};
-    if (parked == round.parked.end() || parked->second.count(key) == 0) {
-      return Wrong(reduce, absl::StrCat("it reduces chunks of worker ", contributor.worker,
-                                        " that it lacks"));
-    }
-    use(contributor, parked->second.at(key));
-  }
-  return absl::OkStatus();
-}
-
-template <typename Bytes>
 auto AggregatorShell<Bytes>::Do(const aggregator::Reduce& reduce) -> absl::StatusOr<Reduction> {
   Round* round = Find(KeyOf(reduce));
   if (round == nullptr || !(round->attempt.ballot == reduce.ballot)) {
@@ -293,15 +268,24 @@ auto AggregatorShell<Bytes>::Do(const aggregator::Reduce& reduce) -> absl::Statu
     if (round->results.count({reduce.range.tensor, chunk}) > 0) {
       return Wrong(reduce, "it reduces chunks twice");
     }
-    std::vector<Given<Chunk>> given;
-    absl::Status status =
-        ForInputs(*round, reduce, chunk, [&](const Contributor& contributor, Held& held) {
-          if (!held.reducing) given.push_back({contributor, held.chunk});
-          held.reducing = true;
-        });
-    if (!status.ok()) return status;
-    if (given.size() + reduce.skipped.size() != round->attempt.contributors.size()) {
-      return Wrong(reduce, "it reduces chunks that are being reduced");
+    std::vector<Given<Chunk>> given;  // In the order of the contributors.
+    auto skipped = reduce.skipped.begin();
+    for (uint32_t position = 0; position < round->attempt.contributors.size(); ++position) {
+      if (skipped != reduce.skipped.end() && *skipped == position) {
+        ++skipped;
+        continue;
+      }
+      const Contributor& contributor = round->attempt.contributors[position];
+      const auto parked = round->parked.find(contributor.incarnation);
+      const ChunkKey key{reduce.range.tensor, chunk};
+      if (parked == round->parked.end() || parked->second.count(key) == 0) {
+        return Wrong(reduce, absl::StrCat("it reduces chunks of worker ", contributor.worker,
+                                          " that it lacks"));
+      }
+      Held& held = parked->second.at(key);
+      if (held.reducing) return Wrong(reduce, "it reduces chunks that are being reduced");
+      held.reducing = true;
+      given.push_back({contributor, held.chunk});
     }
     reduction.result.push_back(bytes_.Reduce(round->attempt.spec, reduce.divisor, given));
   }

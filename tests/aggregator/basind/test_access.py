@@ -143,7 +143,7 @@ class Access(unittest.TestCase):
             (admin, ["pause", "vision"], 0),
             (admin, ["resume", "vision"], 0),
             (admin, ["members", "text"], DENIED),
-            (admin, ["events"], DENIED),  # Of all jobs.
+            (admin, ["events"], DENIED),  # Those of all jobs.
             (admin, ["events", "--job=vision"], 0),
             (admin, ["drain", "service"], DENIED),
             (None, ["status"], DENIED),  # Only with a certificate that nothing is granted to.
