@@ -44,26 +44,29 @@ std::optional<JobId> Coordinator::JobOf(SessionId session) const {
 }
 
 template <typename F>
-std::optional<JobId> Coordinator::OnWorker(SessionId session, F&& take) {
+std::optional<JobId> Coordinator::OnWorker(const JobScope& scope, SessionId session, F&& take) {
   const auto it = sessions_.find(session);
   if (it == sessions_.end() || !it->second.slot.has_value()) return std::nullopt;
   const JobId id = *it->second.job;
-  take(jobs_.at(id), *it->second.slot);
+  Job& job = jobs_.at(id);
+  take(job, *it->second.slot);
+  job.Reconcile(scope);
   return id;
 }
 
 template <typename F>
-std::optional<JobId> Coordinator::OnJob(JobId id, F&& take) {
+std::optional<JobId> Coordinator::OnJob(const JobScope& scope, JobId id, F&& take) {
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return std::nullopt;
   take(it->second);
+  it->second.Reconcile(scope);
   return id;
 }
 
 template <typename F>
-std::optional<JobId> Coordinator::OnJob(const JobName& name, F&& take) {
+std::optional<JobId> Coordinator::OnJob(const JobScope& scope, const JobName& name, F&& take) {
   const auto it = by_name_.find(name);
-  return it == by_name_.end() ? std::nullopt : OnJob(it->second, std::forward<F>(take));
+  return it == by_name_.end() ? std::nullopt : OnJob(scope, it->second, std::forward<F>(take));
 }
 
 absl::Time Coordinator::NextDeadline() const {
@@ -114,6 +117,7 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
   if (dropped || memory_.reserved < reserved) {
     for (auto& [id, job] : jobs_) {
       job.RetryMemory(scope);
+      job.Reconcile(scope);
       deadlines_.Hurry(id, lived_ + shortest_wait_);
     }
   }
@@ -127,16 +131,16 @@ Coordinator::About Coordinator::Take(const Event& event, const JobScope& scope) 
       Overloaded{
           [](const Tick&) { return About{}; },
           [&](const FrameReceived& frame) {
-            return About{OnWorker(frame.session,
+            return About{OnWorker(scope, frame.session,
                                   [&](Job& job, Slot slot) { job.TakeFrame(scope, slot, frame); }),
                          false};
           },
           [&](const ReduceDone& done) {
-            return About{OnJob(done.job, [&](Job& job) { job.TakeReduceDone(scope, done); }),
+            return About{OnJob(scope, done.job, [&](Job& job) { job.TakeReduceDone(scope, done); }),
                          false};
           },
           [&](const ValueReceived& value) {
-            return About{OnWorker(value.session,
+            return About{OnWorker(scope, value.session,
                                   [&](Job& job, Slot slot) { job.TakeValue(scope, slot, value); }),
                          false};
           },
@@ -144,7 +148,7 @@ Coordinator::About Coordinator::Take(const Event& event, const JobScope& scope) 
             const auto* hello = std::get_if<Hello>(&received.message);
             return About{hello != nullptr
                              ? TakeHello(received.session, *hello, scope)
-                             : OnWorker(received.session,
+                             : OnWorker(scope, received.session,
                                         [&](Job& job, Slot slot) {
                                           job.TakeMessage(scope, slot, received.message);
                                         }),
@@ -160,37 +164,38 @@ Coordinator::About Coordinator::Take(const Event& event, const JobScope& scope) 
             const Session session = it->second;
             sessions_.erase(it);
             if (!session.job.has_value()) return About{};
-            return About{
-                OnJob(*session.job, [&](Job& job) { job.LoseSession(scope, session.slot, lost); })};
+            return About{OnJob(scope, *session.job,
+                               [&](Job& job) { job.LoseSession(scope, session.slot, lost); })};
           },
           [&](const StateSaved& saved) {
-            return About{OnJob(saved.job, [&](Job& job) { job.TakeStateSaved(scope, saved); })};
+            return About{
+                OnJob(scope, saved.job, [&](Job& job) { job.TakeStateSaved(scope, saved); })};
           },
           [&](const EvictWorker& evict) {
-            return About{OnJob(evict.job, [&](Job& job) {
+            return About{OnJob(scope, evict.job, [&](Job& job) {
               job.Evict(scope, evict.worker, absl::StrCat("was evicted: ", evict.reason));
             })};
           },
           [&](const WorkerExited& exited) {
-            return About{OnJob(exited.job,
+            return About{OnJob(scope, exited.job,
                                [&](Job& job) { job.Evict(scope, exited.worker, "has exited"); })};
           },
           [&](const DrainWorker& drain) {
-            return About{
-                OnJob(drain.job, [&](Job& job) { job.DrainWorkerNow(scope, drain.worker); })};
+            return About{OnJob(scope, drain.job,
+                               [&](Job& job) { job.DrainWorkerNow(scope, drain.worker); })};
           },
           [&](const DrainService&) {
             Drain(scope);
             return About{};
           },
           [&](const RecoverJob& recover) {
-            return About{OnJob(recover.job, [&](Job& job) { job.Recover(scope); })};
+            return About{OnJob(scope, recover.job, [&](Job& job) { job.Recover(scope); })};
           },
           [&](const SuspendJob& suspend) {
-            return About{OnJob(suspend.job, [&](Job& job) { job.Suspend(scope, true); })};
+            return About{OnJob(scope, suspend.job, [&](Job& job) { job.Suspend(true); })};
           },
           [&](const ResumeJob& resume) {
-            return About{OnJob(resume.job, [&](Job& job) { job.Suspend(scope, false); })};
+            return About{OnJob(scope, resume.job, [&](Job& job) { job.Suspend(false); })};
           },
           // Delivery makes SessionLost of these.
           [](const SessionClosed&) { return About{}; },
@@ -222,7 +227,8 @@ std::optional<JobId> Coordinator::TakeHello(SessionId session, const Hello& hell
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return std::nullopt;
   if (it->second.job.has_value()) {  // A second hello: the job says what is wrong with it.
-    return OnWorker(session, [&](Job& job, Slot slot) { job.TakeMessage(scope, slot, hello); });
+    return OnWorker(scope, session,
+                    [&](Job& job, Slot slot) { job.TakeMessage(scope, slot, hello); });
   }
   if (hello.protocol_version != kProtocolVersion || hello.contract_version != kContractVersion) {
     Refuse(scope, session, hello, ErrorCode::kVersionMismatch,
@@ -278,8 +284,7 @@ std::optional<JobId> Coordinator::TakeHello(SessionId session, const Hello& hell
                                  "The job is new to this aggregator."});
   }
   sessions_[session].job = known->second;  // Making room has ended others, and moved them.
-  jobs_.at(known->second).TakeHello(scope, session, hello);
-  return known->second;
+  return OnJob(scope, known->second, [&](Job& job) { job.TakeHello(scope, session, hello); });
 }
 
 void Coordinator::CheckDeadlines(const JobScope& scope) {
@@ -287,6 +292,7 @@ void Coordinator::CheckDeadlines(const JobScope& scope) {
     const auto it = jobs_.find(id);
     Job& job = it->second;
     job.CheckDeadlines(scope);
+    job.Reconcile(scope);
     if (job.Expired(scope)) {
       Forget(scope, it, "The job has had no connection for a long time, and is forgotten.");
       continue;

@@ -82,13 +82,13 @@ class Coordinator {
   // Runs take(job, slot) for the worker that the session belongs to; what comes on a session that
   // has ended, or whose hello waits, does not count.
   template <typename F>
-  std::optional<JobId> OnWorker(SessionId session, F&& take);
+  std::optional<JobId> OnWorker(const JobScope& scope, SessionId session, F&& take);
   void SetDeadline(const Job& job, absl::Time now);
 
   template <typename F>
-  std::optional<JobId> OnJob(const JobName& name, F&& take);
+  std::optional<JobId> OnJob(const JobScope& scope, const JobName& name, F&& take);
   template <typename F>
-  std::optional<JobId> OnJob(JobId id, F&& take);
+  std::optional<JobId> OnJob(const JobScope& scope, JobId id, F&& take);
 
   // Constant after construction.
   Config config_;

@@ -222,7 +222,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
               HoldsState(scope, slot);
               round.TakeWithdraw(in, slot, withdraw.reason);
             });
-            if (!paused_noted_) NotePause(scope);
+            HeldUpByPause();
           },
           [&](const Staged& staged) {
             in_round(staged.lane, staged.round, false, [&](Round& round, const RoundScope& in) {
@@ -275,8 +275,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
                 lane.round->TakeFinished(ScopeOf(scope, i), slot);
               }
             }
-            ReconsiderMembers(scope);
-            AdvanceAll(scope);
+            changed_ = true;
           },
           [&](const Leave&) {
             Lose(scope, slot, NoteKind::kWorkerLeft, "left",
@@ -287,7 +286,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
           [&](const Get& get) {
             LeaveOutOfCalls(scope, slot);  // It waits for a state to load, say.
             values_.Get(ValuesScope(scope), slot, get);
-            if (!paused_noted_) NotePause(scope);
+            HeldUpByPause();
           },
       },
       message);
@@ -375,7 +374,7 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
       round->TakeWithdraw(ScopeOf(scope, begin.lane), slot, absl::StrCat("its begin ", why));
       AdvanceLane(scope, begin.lane);
     }
-    if (!paused_noted_) NotePause(scope);
+    HeldUpByPause();
     return;
   }
   Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true);
@@ -383,7 +382,7 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   HoldsState(scope, slot);  // It computed a gradient with it.
   round->TakeBegin(ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
-  if (!paused_noted_) NotePause(scope);
+  HeldUpByPause();
 }
 
 // The worker takes part in a round, so its trainer has the job's state.
@@ -462,8 +461,9 @@ void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
   if (lane.round->Settled() || at_once) Settle(scope, index);
 }
 
+// Until the first verdict, which may change the members.
 void Job::AdvanceAll(const JobScope& scope) {
-  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+  for (LaneIndex i = 0; i < lanes_.size() && !changed_; ++i) {
     if (lanes_[i].round.has_value()) lanes_[i].round->Advance(ScopeOf(scope, i));
     AdvanceLane(scope, i);
   }
@@ -508,8 +508,7 @@ void Job::CheckDeadlines(const JobScope& scope) {
   values_.CheckDeadlines(ValuesScope(scope));
   if (state_ == JobState::kForming && !forming_timed_out_ &&
       scope.now >= forming_since_ + scope.config.start_timeout) {
-    forming_timed_out_ = true;
-    TryForm(scope);
+    forming_timed_out_ = changed_ = true;
   }
   if (state_ == JobState::kRecovering && !saving_recovery_ &&
       scope.now >= recovery_since_ + scope.config.recovery_window) {

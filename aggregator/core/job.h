@@ -134,9 +134,14 @@ class Job {
   void Evict(const JobScope& scope, const WorkerId& worker, const std::string& reason);
   void DrainWorkerNow(const JobScope& scope, const WorkerId& worker);
   void Recover(const JobScope& scope);
-  void Suspend(const JobScope& scope, bool suspended);
+  void Suspend(bool suspended);
   void TellDraining(const JobScope& scope);
   void EndAllSessions(const JobScope& scope, const Error& error);
+
+  // Draws the consequences of what a method above has changed, in one order: a lineage that has
+  // ended or lacks a donor, the members, the pause, and rounds that can go on. Called after each of
+  // them, by the coordinator.
+  void Reconcile(const JobScope& scope);
 
   // Workers may have been lost: recovers once more if the bytes of a value that an earlier recovery
   // adopted went with them.
@@ -179,13 +184,13 @@ class Job {
 
   auto Fields() const {
     return std::tie(id_, name_, run_, state_, term_, formed_, voided_, settings_, reason_,
-                    suspended_, over_, paused_noted_, settled_in_, told_verdict_, recovered_,
-                    membership_, written_, writes_, written_lives_, next_incarnation_, next_ready_,
-                    finished_and_gone_, workers_, lanes_, values_, hellos_, waiting_, held_bytes_,
-                    refused_, saved_, recovery_since_, forming_since_, forming_timed_out_, forced_,
-                    saving_recovery_, heard_more_, recovered_lanes_, orphans_, pending_, donor_,
-                    paused_since_, pause_named_, pause_told_, tell_why_, told_why_, deadlock_check_,
-                    idle_since_);
+                    suspended_, over_, changed_, ended_well_, paused_noted_, settled_in_,
+                    told_verdict_, recovered_, membership_, written_, writes_, written_lives_,
+                    next_incarnation_, next_ready_, finished_and_gone_, workers_, lanes_, values_,
+                    hellos_, waiting_, held_bytes_, refused_, saved_, recovery_since_,
+                    forming_since_, forming_timed_out_, forced_, saving_recovery_, heard_more_,
+                    recovered_lanes_, orphans_, pending_, donor_, paused_since_, pause_named_,
+                    pause_told_, tell_why_, told_why_, deadlock_check_, idle_since_);
   }
 
  private:
@@ -247,7 +252,8 @@ class Job {
                    const std::optional<WorkerId>& donor);
   void Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::string& reason,
             const Error& error);
-  void EndLineage(const JobScope& scope, bool over);
+  void RepairLineage(const JobScope& scope);
+  void EndLineage(const JobScope& scope);
   Membership NextMembership(bool admit, bool keep_all = false) const;
   void Activate(const JobScope& scope, const Membership& next, const std::optional<WorkerId>& donor,
                 bool tell_members);
@@ -260,11 +266,13 @@ class Job {
   bool AnyRoundEver() const;
   bool NobodyGoesOn() const;
   bool PausedIn(const Lane& lane) const;
+  bool DonorServes() const;
   bool NobodyHoldsState() const;
   bool SomebodyLacksState() const;
   void ReleaseStateless(const JobScope& scope);
   void ReplaceDonor(const JobScope& scope);
   void ReformIdleRounds(const JobScope& scope);
+  void HeldUpByPause() { changed_ |= state_ == JobState::kRunning && !paused_noted_ && Paused(); }
   void NotePause(const JobScope& scope);
   void TellPause(const JobScope& scope, const std::string& text) const;
   void NoteWaiting(const JobScope& scope);
@@ -339,6 +347,8 @@ class Job {
   std::string reason_;
   bool suspended_ = false;
   bool over_ = false;          // Its workers have finished; who is ready begins a new lineage.
+  bool changed_ = false;       // Reconcile has something to do; never between two steps.
+  bool ended_well_ = false;    // The last members to go had finished, or left in good order.
   bool paused_noted_ = false;  // Somebody is held up by the pause.
   bool settled_in_ = false;    // The first hello of the run has been taken.
   bool told_verdict_ = false;  // In this term.
@@ -369,7 +379,6 @@ class Job {
   std::vector<RecoveredLane> recovered_lanes_;  // Meanwhile.
   std::vector<Orphan> orphans_;                 // What the next recovery has to explain.
   std::optional<PendingChange> pending_;        // Likewise, of a change outside a verdict.
-  bool releasing_ = false;                      // Inside ReleaseStateless.
   std::optional<WorkerId> donor_;               // It gives its state to those who joined last.
   absl::Time paused_since_ = absl::InfiniteFuture();
   bool pause_named_ = false;  // To the workers, as the late are.

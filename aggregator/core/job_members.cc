@@ -54,10 +54,7 @@ void Job::TakeReady(const JobScope& scope, Slot slot, const Ready& ready) {
            : absl::StrCat("Spare: the job has its ", settings_.max_workers,
                           " workers (max_workers)."));
   if (!room) SendTo(scope, slot, MembershipChanged{membership_, Role::kSpare, std::nullopt, {}});
-  TryForm(scope);
-  ReconsiderMembers(scope);
-  if (paused_noted_) NotePause(scope);  // It is not missing any more.
-  NoteWaiting(scope);
+  changed_ = true;
 }
 
 // Somebody has come to a job that was over.
@@ -66,10 +63,22 @@ void Job::BeginAnew() {
   over_ = false;
 }
 
+void Job::Reconcile(const JobScope& scope) {
+  while (std::exchange(changed_, false)) {
+    RepairLineage(scope);
+    if (changed_) continue;  // What follows is for those who are left.
+    TryForm(scope);
+    ReconsiderMembers(scope);
+    if (changed_) continue;
+    NoteWaiting(scope);
+    if (!pending_.has_value()) NotePause(scope);  // Else it may end when that is on disk.
+    AdvanceAll(scope);
+  }
+}
+
 // Changes the members where that need not wait for a verdict.
 void Job::ReconsiderMembers(const JobScope& scope) {
-  // A worker that joined between two that are released would count as one that holds the state.
-  if (state_ != JobState::kRunning || releasing_) return;
+  if (state_ != JobState::kRunning) return;
   const Membership next = NextMembership(!scope.draining);
   if (next == membership_) return;
   if (!AnyRoundEver() || NobodyGoesOn()) {
@@ -235,9 +244,7 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
     }
     if (!joiners.empty()) lane.round->Admit(ScopeOf(scope, i), std::move(joiners));
   }
-  if (AnyRoundEver() && workers_.Count(WorkerState::kMember) == 0) EndLineage(scope, true);
-  NotePause(scope);
-  AdvanceAll(scope);
+  changed_ = true;
 }
 
 // Makes `next` the membership and tells whoever does not hear it with a verdict.
@@ -245,6 +252,7 @@ void Job::Activate(const JobScope& scope, const Membership& next,
                    const std::optional<WorkerId>& donor, bool tell_members) {
   membership_ = next;
   donor_ = donor;
+  ended_well_ = true;  // If it is empty: its last members have finished, or drain.
   std::set<WorkerId> members(next.members.begin(), next.members.end());
   const bool others_go_on = std::any_of(members.begin(), members.end(), [&](const WorkerId& id) {
     const std::optional<Slot> slot = workers_.Find(id);
@@ -305,6 +313,7 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
   if (worker.finishing) ++finished_and_gone_;
   workers_.SetState(slot, WorkerState::kLost);
   worker.left = kind == NoteKind::kWorkerLeft;
+  if (took_part) ended_well_ = worker.left || worker.finishing;
   Say(scope, kind, worker.id, absl::StrCat("Worker ", worker.id, " ", reason, "."));
   if (worker.connected()) {
     scope.sessions.erase(*worker.session);
@@ -317,27 +326,27 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
       lanes_[i].round->Lose(ScopeOf(scope, i), slot, reason);
     }
   }
-  if (state_ == JobState::kRunning && !pending_.has_value()) {
-    if (workers_.Count(WorkerState::kMember) == 0) {
-      EndLineage(scope, kind == NoteKind::kWorkerLeft || worker.finishing);
-    } else {
-      ReleaseStateless(scope);
-      ReplaceDonor(scope);
-    }
-  }
-  if (told_why_) NoteWaiting(scope);
-  NotePause(scope);
-  ReconsiderMembers(scope);
-  AdvanceAll(scope);
+  changed_ = true;
   if (Idle()) idle_since_ = scope.now;
+}
+
+// Members were lost, or a list of them could not be used: somebody must have the job's state, and
+// those who lack it must know who gives it to them.
+void Job::RepairLineage(const JobScope& scope) {
+  if (state_ != JobState::kRunning || pending_.has_value()) return;
+  if (workers_.Count(WorkerState::kMember) == 0) {
+    EndLineage(scope);
+  } else if (NobodyHoldsState()) {
+    ReleaseStateless(scope);
+  } else {
+    ReplaceDonor(scope);
+  }
 }
 
 // While somebody has not got the state yet, nothing is COMMITTED, and no verdict may come that
 // could name a donor in place of one that was lost. So it is named at once; the members stay.
 void Job::ReplaceDonor(const JobScope& scope) {
-  const std::optional<Slot> named = donor_.has_value() ? workers_.Find(*donor_) : std::nullopt;
-  if (named.has_value() && IsMember(workers_[*named])) return;
-  if (!SomebodyLacksState()) return;
+  if (DonorServes() || !SomebodyLacksState()) return;
   donor_ = ChooseDonor(membership_);
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     if (!IsMember(workers_[slot])) continue;
@@ -345,7 +354,15 @@ void Job::ReplaceDonor(const JobScope& scope) {
   }
 }
 
+// The donor may have finished, or drain, and serves all the same while it is here.
+bool Job::DonorServes() const {
+  const std::optional<Slot> slot = donor_.has_value() ? workers_.Find(*donor_) : std::nullopt;
+  return slot.has_value() && workers_[*slot].state != WorkerState::kLost &&
+         workers_[*slot].holds_state;
+}
+
 bool Job::NobodyHoldsState() const {
+  if (DonorServes()) return false;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     if (IsMember(workers_[slot]) && workers_[slot].holds_state) return false;
   }
@@ -362,15 +379,8 @@ bool Job::SomebodyLacksState() const {
 // The members that are left joined, and lost their donor before they had its state: they would
 // wait for it for ever. They come in again with a state of their own.
 void Job::ReleaseStateless(const JobScope& scope) {
-  if (state_ != JobState::kRunning || pending_.has_value()) return;
-  if (releasing_ || !NobodyHoldsState()) return;
-  releasing_ = true;
-  // With the last of them the lineage ends, and whoever waits may become a member of the next one.
-  std::vector<Slot> stateless;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    if (IsMember(workers_[slot])) stateless.push_back(slot);
-  }
-  for (const Slot slot : stateless) {
+    if (!IsMember(workers_[slot])) continue;
     Lose(scope, slot, NoteKind::kWorkerLost,
          "has no state, and no worker is left that could serve it",
          Error{ErrorCode::kEvicted,
@@ -378,12 +388,12 @@ void Job::ReleaseStateless(const JobScope& scope) {
                             " joined, but all workers that had the state were lost before it could "
                             "load it. Rejoin with the state of a checkpoint; no restart needed.")});
   }
-  releasing_ = false;
 }
 
 // Nobody is left who holds the state. What was open is aborted, with nobody there to hear it, and
-// whoever comes starts from a state of its own. `over`: they have finished, or left in good order.
-void Job::EndLineage(const JobScope& scope, bool over) {
+// whoever comes starts from a state of its own.
+void Job::EndLineage(const JobScope& scope) {
+  const bool over = std::exchange(ended_well_, false);
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
     lane.saving = false;
@@ -432,7 +442,6 @@ void Job::EndLineage(const JobScope& scope, bool over) {
   if (over && scope.config.state_file && !membership_.members.empty()) {
     Save(scope, Membership{NextGeneration(), {}});
   }
-  TryForm(scope);
 }
 
 // A pause is noted, and its time begins, when it holds somebody up: workers that leave one after
@@ -476,13 +485,17 @@ void Job::NoteWaiting(const JobScope& scope) {
 void Job::TellWhyNotRunning(const JobScope& scope) {
   tell_why_ = absl::InfiniteFuture();
   if (state_ == JobState::kRunning) return;
-  told_why_ = true;
-  const HeldUp why{0, 0, WhyNotRunning(scope)};
-  for (const auto& [id, session] : waiting_) scope.actions.push_back(Send{session, why});
+  SendAll all{{}, HeldUp{0, 0, WhyNotRunning(scope)}};
+  for (const auto& [id, session] : waiting_) all.sessions.push_back(session);
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    const WorkerState state = workers_[slot].state;
-    if (state == WorkerState::kCandidate || state == WorkerState::kSpare) SendTo(scope, slot, why);
+    const Worker& worker = workers_[slot];
+    const bool waits =
+        worker.state == WorkerState::kCandidate || worker.state == WorkerState::kSpare;
+    if (waits && worker.connected()) all.sessions.push_back(*worker.session);
   }
+  if (all.sessions.empty()) return;
+  told_why_ = true;
+  scope.actions.push_back(std::move(all));
 }
 
 std::string Job::WhyNotRunning(const JobScope& scope) const {
@@ -565,13 +578,12 @@ void Job::DrainWorkerNow(const JobScope& scope, const WorkerId& id) {
   Say(scope, NoteKind::kDraining, id,
       "It is draining, and the next generation does not include it.");
   SendTo(scope, *slot, Drain{false});
-  ReconsiderMembers(scope);
+  changed_ = true;
 }
 
-void Job::Suspend(const JobScope& scope, bool suspended) {
+void Job::Suspend(bool suspended) {
   suspended_ = suspended;
-  NotePause(scope);
-  AdvanceAll(scope);
+  changed_ = true;
 }
 
 void Job::TellDraining(const JobScope& scope) {

@@ -50,7 +50,7 @@ void Job::Forget(const JobScope& scope) {
   donor_.reset();
   saving_recovery_ = heard_more_ = told_verdict_ = recovered_ = forming_timed_out_ = false;
   finished_and_gone_ = 0;
-  over_ = paused_noted_ = pause_named_ = pause_told_ = false;
+  over_ = ended_well_ = paused_noted_ = pause_named_ = pause_told_ = false;
   paused_since_ = absl::InfiniteFuture();
 }
 
@@ -429,11 +429,7 @@ void Job::FinishRecovery(const JobScope& scope) {
     if (CheckLineage(scope, session, hellos.at(id))) Admit(scope, session, hellos.at(id));
   }
   reason_.clear();
-  if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope, false);
-  ReleaseStateless(scope);
-  NotePause(scope);
-  ReconsiderMembers(scope);
-  AdvanceAll(scope);
+  changed_ = true;
 }
 
 }  // namespace basin::aggregator

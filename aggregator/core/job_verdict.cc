@@ -112,15 +112,8 @@ void Job::EndWrite(const JobScope& scope, Generation generation, const std::stri
     }
     if (!donor_lost && StillMeant(change.next)) {
       ApplyChange(scope, change.next, change.donor);
-      ReleaseStateless(scope);
-      ReconsiderMembers(scope);
-    } else if (workers_.Count(WorkerState::kMember) > 0) {
-      ReleaseStateless(scope);
-      ReplaceDonor(scope);
-      ReconsiderMembers(scope);  // With those who are there now.
-    } else {
-      EndLineage(scope, false);
     }
+    changed_ = true;
     return;
   }
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
@@ -132,7 +125,7 @@ void Job::EndWrite(const JobScope& scope, Generation generation, const std::stri
       TellVerdict(scope, i, lane.saved_next);
     } else {
       AdvanceLane(scope, i);  // Nobody was told: the next members are chosen anew.
-      ReconsiderMembers(scope);
+      changed_ = true;
     }
     return;
   }
@@ -175,9 +168,7 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   told_verdict_ = true;
   orphans_.clear();  // Another lineage has begun.
   if (changes) Activate(scope, next, donor, false);
-  if (workers_.Count(WorkerState::kMember) == 0) EndLineage(scope, true);  // All have finished.
-  NotePause(scope);
-  ReconsiderMembers(scope);
+  changed_ = true;
 }
 
 // Names the workers whose contribution to a committed round is far from what is usual in its lane.

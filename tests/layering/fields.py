@@ -23,7 +23,6 @@ LEFT_OUT = {
     "aggregator/core/delivery.h: frame_chunks_": "constant",
     "aggregator/core/delivery.h: max_streams_": "constant",
     "aggregator/core/delivery.h: resent_": "counts, for observers",
-    "aggregator/core/job.h: releasing_": "false between two steps",
     "aggregator/core/layout.h: sizes_": "derived from the tensors",
     "aggregator/core/layout.h: bases_": "derived from the tensors",
     "aggregator/core/layout.h: by_name_": "derived from the tensors",

@@ -508,6 +508,19 @@ TEST(Finish, WhenAllHaveFinishedALateWorkerGetsTheState) {
   EXPECT_EQ(j.verdict().value.divisor, 1u);
 }
 
+// The donor has finished and serves its state; that another worker leaves changes nothing.
+TEST(Finish, ALateWorkerKeepsItsDonorWhenAnotherOneLeaves) {
+  Running c;
+  c.a.Say(Finished{});
+  TestWorker& j = c.Join("j");
+  c.b.Say(Finished{});
+  ASSERT_EQ(j.donor, "a");
+  c.b.Say(Leave{});
+  EXPECT_EQ(j.role, Role::kMember);
+  j.Contribute();
+  EXPECT_EQ(j.verdict().value.divisor, 1u);
+}
+
 TEST(Finish, WhenAllHaveFinishedAndNobodyWaitsTheNextWorkersStartAnew) {
   Running c;
   c.a.Say(Finished{});
