@@ -236,6 +236,7 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
     others.message = describe(before);
     scope.actions.push_back(std::move(others));
   }
+  if (lane.round.has_value()) lane.round->Advance(ScopeOf(scope, index));
   AdvanceLane(scope, index);
 }
 

@@ -106,6 +106,7 @@ void Round::GrowLayout(const RoundScope& scope) {
       member.missing += scope.layout.TensorSize(static_cast<TensorIndex>(tensor));
     }
     if (phase_ == RoundPhase::kPrepared) continue;
+    UpdateBlocked(scope, member);  // What room it has may be too small for what it lacks now.
     // A worker that has committed did not know these tensors, so it skips them.
     for (size_t tensor = before; member.committed && tensor < skip_counts_.size(); ++tensor) {
       MarkSkipped(scope, member, static_cast<TensorIndex>(tensor));

@@ -291,6 +291,7 @@ void Round::MarkSkipped(const RoundScope& scope, RoundMember& member, TensorInde
   if (!member.skipped.Set(tensor)) return;
   replan_ = true;
   member.missing -= scope.layout.TensorSize(tensor);
+  UpdateBlocked(scope, member);
   if (member.standing != Standing::kContributor) return;
   ++skip_counts_[tensor];
   for (uint32_t flat = scope.layout.FirstChunk(tensor); flat < scope.layout.FirstChunk(tensor + 1);

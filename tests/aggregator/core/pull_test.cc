@@ -74,6 +74,35 @@ TEST(Pull, OppositeOrdersWithSmallWindowsEnd) {
   EXPECT_FALSE(t.round()->pull_mode());
 }
 
+// What is left of a window was enough for all that a worker still had to send, until the layout
+// grew: then it is not, and a worker that only waits must not count as one that may send.
+TEST(Pull, ALayoutThatGrowsFillsAWindow) {
+  Config config;
+  config.frame_bytes = config.window_bytes = config.result_window_bytes = 3 * kChunkBytes;
+  constexpr int64_t kSmall = 16384;
+  const auto tensor = [](const std::string& name, int64_t elements) {
+    return TensorSpec{name, DType::kF32, {static_cast<uint64_t>(elements)}};
+  };
+  const int64_t large = static_cast<int64_t>(3 * kChunkBytes / 4) - kSmall;
+  Cluster t(Settings(1, 2, 2), config);
+  TestWorker& a = t.Worker("a");
+  TestWorker& b = t.Worker("b");
+  for (TestWorker* worker : {&a, &b}) {
+    worker->Connect();
+    worker->Register({tensor("t0", kSmall), tensor("t1", large)});
+    worker->Ready();
+  }
+  a.repushes = b.repushes = false;
+  a.Begin();
+  a.PushTensor(1);
+  b.Register({tensor("t2", 2 * large / 3)});
+  b.Begin();
+  b.PushTensor(2);
+  a.Skip({0});
+  b.Skip({0});
+  EXPECT_EQ(t.Notes(NoteKind::kPullMode), 1u) << "each has what the other one lacks, and no room";
+}
+
 TEST(Pull, AFrameThatWasNotAskedForIsRefused) {
   NarrowPair t(Narrow(2), 8);
   t.a.repushes = t.b.repushes = false;
