@@ -292,6 +292,7 @@ void Round::MarkSkipped(const RoundScope& scope, RoundMember& member, TensorInde
   replan_ = true;
   member.missing -= scope.layout.TensorSize(tensor);
   UpdateBlocked(scope, member);
+  TellWindow(scope, member);  // It may be enough now for what is left.
   if (member.standing != Standing::kContributor) return;
   ++skip_counts_[tensor];
   for (uint32_t flat = scope.layout.FirstChunk(tensor); flat < scope.layout.FirstChunk(tensor + 1);

@@ -103,6 +103,29 @@ TEST(Pull, ALayoutThatGrowsFillsAWindow) {
   EXPECT_EQ(t.Notes(NoteKind::kPullMode), 1u) << "each has what the other one lacks, and no room";
 }
 
+// Room that was too small for the next frame, and so was not worth a message, is enough once the
+// worker has less to send.
+TEST(Pull, AWorkerThatSkipsHearsOfTheRoomItHas) {
+  Config config;
+  config.frame_bytes = config.window_bytes = config.result_window_bytes = 3 * kChunkBytes;
+  Cluster t(Settings(1, 2, 2), config);
+  TestWorker& a = t.Worker("a");
+  TestWorker& b = t.Worker("b");
+  for (TestWorker* worker : {&a, &b}) {
+    worker->Connect();
+    worker->Register({Tensor("t0"), Tensor("t1", 2), Tensor("t2", 3), Tensor("t3")});
+    worker->Ready();
+  }
+  for (TestWorker* worker : {&a, &b}) worker->Begin();
+  a.PushTensor(0);
+  a.PushTensor(1);
+  ASSERT_EQ(a.Last<Credit>().window, 0u);
+  b.PushTensor(0);
+  EXPECT_EQ(a.Last<Credit>().window, 0u) << "a frame may have three chunks";
+  a.Skip({2});
+  EXPECT_EQ(a.Last<Credit>().window, kChunkBytes);
+}
+
 TEST(Pull, AFrameThatWasNotAskedForIsRefused) {
   NarrowPair t(Narrow(2), 8);
   t.a.repushes = t.b.repushes = false;
