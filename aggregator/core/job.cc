@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a job routes what its workers send to lanes and rounds, and its deadlines. Hellos are in
-// job_hello.cc, recovery in job_recovery.cc, membership in job_members.cc, lanes in job_lanes.cc,
-// and how a round's verdict is told in job_verdict.cc.
+// How a job routes what its workers send to lanes and rounds. Hellos are in job_hello.cc, recovery
+// in job_recovery.cc, membership in job_members.cc, pauses in job_pause.cc, lanes in job_lanes.cc,
+// timers in job_timers.cc, and how a round's verdict is told in job_verdict.cc.
 
 #include "aggregator/core/job.h"
 
@@ -95,8 +95,6 @@ void Job::Reject(const JobScope& scope, Slot slot, Rejected rejected) {
   SendTo(scope, slot, std::move(rejected));
 }
 
-bool Job::IsMember(const Worker& worker) const { return worker.state == WorkerState::kMember; }
-
 // Something of the worker has arrived.
 void Job::Hear(const JobScope& scope, Slot slot) {
   Worker& worker = workers_[slot];
@@ -110,18 +108,15 @@ bool Job::Unstarted() const {
 }
 
 bool Job::HasOpenRound() const {
-  return std::any_of(lanes_.begin(), lanes_.end(),
-                     [](const Lane& lane) { return lane.Open() || lane.saving; });
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.Open(); });
 }
 
 bool Job::Idle() const {
-  if (!waiting_.empty()) return false;
+  if (!held_.waiting().empty()) return false;
   return workers_.Count(WorkerState::kLost) == workers_.size();
 }
 
-bool Job::Expired(const JobScope& scope) const {
-  return Idle() && scope.now >= idle_since_ + scope.config.idle_job_timeout;
-}
+bool Job::Expired(const JobScope& scope) const { return scope.now >= IdleDue(scope.config); }
 
 uint32_t Job::Present() const {
   return workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kFinished) +
@@ -449,7 +444,7 @@ void Job::TakeReduceDone(const JobScope& scope, const ReduceDone& done) {
 
 void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
   Lane& lane = lanes_[index];
-  if (!lane.round.has_value() || lane.saving) return;
+  if (!lane.round.has_value() || IsSaving(index)) return;
   if (lane.round->WantsReconnect()) {
     EndAllSessions(scope, Error{ErrorCode::kUnavailable,
                                 absl::StrCat("Job ", name_, " repeats round ", lane.next,
@@ -467,98 +462,6 @@ void Job::AdvanceAll(const JobScope& scope) {
     if (lanes_[i].round.has_value()) lanes_[i].round->Advance(ScopeOf(scope, i));
     AdvanceLane(scope, i);
   }
-}
-
-// ---- time
-
-void Job::CheckDeadlines(const JobScope& scope) {
-  GiveUpWrites(scope);
-  for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    const Worker& worker = workers_[slot];
-    if (worker.state == WorkerState::kLost) continue;
-    if (worker.connected() && scope.now >= worker.last_heard + scope.config.lease) {
-      Lose(scope, slot, NoteKind::kWorkerLost, "was silent for longer than its lease",
-           Error{ErrorCode::kEvicted,
-                 absl::StrCat("Worker ", worker.id, " of job ", name_, " was silent for ",
-                              absl::FormatDuration(scope.now - worker.last_heard),
-                              ", longer than its lease. Rejoin with state; no restart needed.")});
-    } else if (!worker.connected() && scope.now >= worker.lost_at) {
-      Lose(scope, slot, NoteKind::kWorkerLost, "did not reconnect in time", Error{});
-    }
-  }
-  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
-    if (!lanes_[i].round.has_value()) continue;
-    std::vector<std::pair<Slot, std::string>> overdue;
-    lanes_[i].round->CheckDeadlines(ScopeOf(scope, i), overdue);
-    for (const auto& [slot, reason] : overdue) {
-      if (workers_[slot].state == WorkerState::kLost) continue;
-      Lose(scope, slot, NoteKind::kWorkerLost, reason,
-           Error{ErrorCode::kEvicted, absl::StrCat("Worker ", workers_[slot].id, " of job ", name_,
-                                                   " ", reason, ". Rejoin with state.")});
-    }
-  }
-  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
-    Lane& lane = lanes_[i];
-    const bool idle = lane.kind == LaneKind::kCall && !lane.expired && !lane.round.has_value() &&
-                      scope.now >= lane.last_used + scope.config.idle_lane_timeout;
-    if (!idle) continue;
-    lane.expired = true;
-    Release(scope, lane);
-  }
-  values_.CheckDeadlines(ValuesScope(scope));
-  if (state_ == JobState::kForming && !forming_timed_out_ &&
-      scope.now >= forming_since_ + scope.config.start_timeout) {
-    forming_timed_out_ = changed_ = true;
-  }
-  if (state_ == JobState::kRecovering && !saving_recovery_ &&
-      scope.now >= recovery_since_ + scope.config.recovery_window) {
-    TryRecover(scope);
-  }
-  if (scope.now >= tell_why_) TellWhyNotRunning(scope);
-  if (scope.now >= paused_since_ + scope.config.late_warning && !pause_named_) {
-    pause_named_ = true;
-    TellPause(scope, reason_);
-  }
-  if (scope.now >= paused_since_ + scope.config.pause_timeout && !pause_told_) {
-    pause_told_ = true;
-    for (Slot slot = 0; slot < workers_.size(); ++slot) {
-      if (workers_[slot].state == WorkerState::kLost) continue;
-      SendTo(scope, slot, Rejected{Error{ErrorCode::kPaused, reason_}, std::nullopt, 0});
-    }
-  }
-}
-
-absl::Time Job::NextDeadline(const Config& config) const {
-  absl::Time next = values_.NextDeadline();
-  for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    const Worker& worker = workers_[slot];
-    if (worker.state == WorkerState::kLost) continue;
-    next = std::min(next, worker.connected() ? worker.last_heard + config.lease : worker.lost_at);
-  }
-  for (const Lane& lane : lanes_) {
-    if (lane.round.has_value()) {
-      next = std::min(next, lane.round->NextDeadline(config, workers_));
-    } else if (lane.kind == LaneKind::kCall && !lane.expired) {
-      next = std::min(next, lane.last_used + config.idle_lane_timeout);
-    }
-  }
-  if (state_ == JobState::kForming && !forming_timed_out_) {
-    next = std::min(next, forming_since_ + config.start_timeout);
-  }
-  if (state_ == JobState::kRecovering && !saving_recovery_) {
-    next = std::min(next, recovery_since_ + config.recovery_window);
-  }
-  if (!writes_.empty()) next = std::min(next, writes_.front().due);
-  next = std::min(next, tell_why_);
-  if (!pause_named_) next = std::min(next, paused_since_ + config.late_warning);
-  if (!pause_told_) next = std::min(next, paused_since_ + config.pause_timeout);
-  if (Idle()) next = std::min(next, idle_since_ + config.idle_job_timeout);
-  return next;
-}
-
-void Job::NoteStall(absl::Duration gap, const Config& config, absl::Time now) {
-  if (gap <= config.silence()) return;
-  for (Slot slot = 0; slot < workers_.size(); ++slot) workers_[slot].silent_until = now;
 }
 
 }  // namespace basin::aggregator

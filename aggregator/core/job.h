@@ -27,9 +27,14 @@
 #include "aggregator/core/action.h"
 #include "aggregator/core/config.h"
 #include "aggregator/core/event.h"
+#include "aggregator/core/held_hellos.h"
 #include "aggregator/core/lane.h"
+#include "aggregator/core/membership.h"
 #include "aggregator/core/memory.h"
+#include "aggregator/core/notice.h"
+#include "aggregator/core/pause.h"
 #include "aggregator/core/recovery.h"
+#include "aggregator/core/state_writes.h"
 #include "aggregator/core/values.h"
 #include "aggregator/core/workers.h"
 #include "proto/vocabulary/messages.h"
@@ -167,7 +172,7 @@ class Job {
   const Membership& membership() const { return membership_; }
   const Workers& workers() const { return workers_; }
   // Workers with a session that wait until the job has recovered, and are not among workers() yet.
-  const std::map<WorkerId, SessionId>& waiting() const { return waiting_; }
+  const std::map<WorkerId, SessionId>& waiting() const { return held_.waiting(); }
   const std::vector<Lane>& lanes() const { return lanes_; }
   const std::string& reason() const { return reason_; }  // Why it is in this state, for status.
   bool suspended() const { return suspended_; }
@@ -184,28 +189,20 @@ class Job {
 
   auto Fields() const {
     return std::tie(id_, name_, run_, state_, term_, formed_, voided_, settings_, reason_,
-                    suspended_, over_, changed_, ended_well_, paused_noted_, settled_in_,
-                    told_verdict_, recovered_, membership_, written_, writes_, written_lives_,
-                    next_incarnation_, next_ready_, finished_and_gone_, workers_, lanes_, values_,
-                    hellos_, waiting_, held_bytes_, refused_, saved_, recovery_since_,
-                    forming_since_, forming_timed_out_, forced_, saving_recovery_, heard_more_,
-                    recovered_lanes_, orphans_, pending_, donor_, paused_since_, pause_named_,
-                    pause_told_, tell_why_, told_why_, deadlock_check_, idle_since_);
+                    suspended_, over_, changed_, ended_well_, settled_in_, told_verdict_,
+                    recovered_, membership_, writes_, pending_, next_incarnation_, next_ready_,
+                    finished_and_gone_, workers_, lanes_, values_, held_, saved_, recovery_since_,
+                    forming_since_, forming_timed_out_, forced_, heard_more_, recovered_lanes_,
+                    orphans_, donor_, pause_, why_not_running_, deadlock_check_, idle_since_);
   }
 
  private:
-  // A list of members that is on its way to the state file, and when nobody waits for it any more.
-  struct Write {
-    Generation generation;
-    absl::Time due;
-    auto Fields() const { return std::tie(generation, due); }
+  // Something that happens by itself when its time has come.
+  struct Timer {
+    absl::Time (Job::*due)(const Config&) const;  // InfiniteFuture while it does not run.
+    void (Job::*fire)(const JobScope&);
   };
-  // Members that are being written down.
-  struct PendingChange {
-    Membership next;
-    std::optional<WorkerId> donor;
-    auto Fields() const { return std::tie(next, donor); }
-  };
+  static const Timer kTimers[];
 
   // The only way to change the state. REQUIRES: MayFollow.
   void SetState(JobState state) {
@@ -231,9 +228,6 @@ class Job {
   void Forget(const JobScope& scope);
   void EnterRecovery(const JobScope& scope, const std::string& reason);
   void HoldHello(const JobScope& scope, SessionId session, const Hello& hello);
-  bool ChargeHello(const JobScope& scope, const Hello& hello, const Hello* before);
-  void RefuseHello(const JobScope& scope, SessionId session, const Hello& hello);
-  void ReleaseHellos(const JobScope& scope);
   void TryRecover(const JobScope& scope);
   void ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision);
   void NoteWhoIsOutOfStep();
@@ -257,24 +251,21 @@ class Job {
   Membership NextMembership(bool admit, bool keep_all = false) const;
   void Activate(const JobScope& scope, const Membership& next, const std::optional<WorkerId>& donor,
                 bool tell_members);
-  std::optional<WorkerId> ChooseDonor(const Membership& next) const;
-  std::optional<WorkerId> ChooseDonorByState(const Membership& next) const;
-  std::vector<Slot> Candidates() const;  // Ready, in the order in which they became so.
+  std::optional<WorkerId> DonorFor(const Membership& next) const;
   Generation NextGeneration() const;
-  bool Revived(const Membership& next) const;
   std::vector<StartRound> StartRounds() const;
   bool AnyRoundEver() const;
   bool NobodyGoesOn() const;
   bool PausedIn(const Lane& lane) const;
-  bool DonorServes() const;
-  bool NobodyHoldsState() const;
-  bool SomebodyLacksState() const;
   void ReleaseStateless(const JobScope& scope);
   void ReplaceDonor(const JobScope& scope);
   void ReformIdleRounds(const JobScope& scope);
-  void HeldUpByPause() { changed_ |= state_ == JobState::kRunning && !paused_noted_ && Paused(); }
+
+  // job_pause.cc
+  void HeldUpByPause() { changed_ |= state_ == JobState::kRunning && !pause_.noted() && Paused(); }
   void NotePause(const JobScope& scope);
   void TellPause(const JobScope& scope, const std::string& text) const;
+  void TellOfPause(const JobScope& scope);
   void NoteWaiting(const JobScope& scope);
   void TellWhyNotRunning(const JobScope& scope);
   std::string WhyNotRunning(const JobScope& scope) const;
@@ -282,7 +273,27 @@ class Job {
   std::string WhyPaused() const;
   std::string Missing() const;
 
+  // job_timers.cc
+  absl::Time LeaseEnd(const Worker& worker, const Config& config) const;
+  absl::Time WriteDue(const Config& config) const;
+  absl::Time LeaseDue(const Config& config) const;
+  absl::Time RoundDue(const Config& config) const;
+  absl::Time IdleLaneDue(const Config& config) const;
+  absl::Time ValueDue(const Config& config) const;
+  absl::Time StartDue(const Config& config) const;
+  absl::Time RecoveryDue(const Config& config) const;
+  absl::Time WhyNotRunningDue(const Config& config) const;
+  absl::Time PauseDue(const Config& config) const;
+  absl::Time IdleDue(const Config& config) const;
+  void GiveUpWrites(const JobScope& scope);
+  void LoseSilentWorkers(const JobScope& scope);
+  void CheckRounds(const JobScope& scope);
+  void ExpireIdleLanes(const JobScope& scope);
+  void CheckValues(const JobScope& scope);
+  void LowerStart(const JobScope& scope);
+
   // job_lanes.cc
+  const Lane* LaneNamed(const std::string& name) const;
   Lane* FindLane(const JobScope& scope, Slot slot, LaneIndex lane);
   void TakeRegister(const JobScope& scope, Slot slot, const Register& request);
   std::string WhyNoMoreLanes(const JobScope& scope) const;
@@ -298,9 +309,14 @@ class Job {
   // job_verdict.cc
   bool IsBoundary(const Lane& lane) const;
   bool MayAdmit(const JobScope& scope, const Lane& settled) const;
+  bool IsPending(PendingChange::Kind kind) const {
+    return pending_.has_value() && pending_->kind == kind;
+  }
+  bool IsSaving(LaneIndex lane) const {
+    return IsPending(PendingChange::Kind::kVerdict) && pending_->lane == lane;
+  }
   void Save(const JobScope& scope, const Membership& next);
-  bool StillMeant(const Membership& written) const;
-  void GiveUpWrites(const JobScope& scope);
+  void SavePending(const JobScope& scope, PendingChange change);
   void EndWrite(const JobScope& scope, Generation generation, const std::string& failure);
   void Settle(const JobScope& scope, LaneIndex index);
   void TellVerdict(const JobScope& scope, LaneIndex index, const Membership& next);
@@ -331,7 +347,6 @@ class Job {
   void Say(const JobScope& scope, NoteKind kind, const WorkerId& worker,
            const std::string& text) const;
   void SendTo(const JobScope& scope, Slot slot, ToWorker message) const;
-  bool IsMember(const Worker& worker) const;
   void Hear(const JobScope& scope, Slot slot);
 
   JobId id_;
@@ -349,14 +364,12 @@ class Job {
   bool over_ = false;          // Its workers have finished; who is ready begins a new lineage.
   bool changed_ = false;       // Reconcile has something to do; never between two steps.
   bool ended_well_ = false;    // The last members to go had finished, or left in good order.
-  bool paused_noted_ = false;  // Somebody is held up by the pause.
   bool settled_in_ = false;    // The first hello of the run has been taken.
   bool told_verdict_ = false;  // In this term.
   bool recovered_ = false;     // In this term.
   Membership membership_;
-  Generation written_;                      // The newest that was asked to be written down.
-  std::vector<Write> writes_;               // That were not answered; the oldest first.
-  std::vector<Incarnation> written_lives_;  // Those of its members at that time.
+  StateWrites writes_;
+  std::optional<PendingChange> pending_;
   uint64_t next_incarnation_ = 0;
   uint64_t next_ready_ = 0;
   uint32_t finished_and_gone_ = 0;  // Lost workers that had finished.
@@ -364,28 +377,20 @@ class Job {
   std::vector<Lane> lanes_;
   Values values_;
 
-  // While recovering: what was said, and on which session, as long as that is open.
-  std::map<WorkerId, Hello> hellos_;
-  std::map<WorkerId, SessionId> waiting_;
-  uint64_t held_bytes_ = 0;     // The part of the memory budget for hellos_.
-  std::set<WorkerId> refused_;  // Whose hello found no memory.
+  HeldHellos held_;  // While recovering.
   std::optional<SavedState> saved_;
   absl::Time recovery_since_ = absl::InfiniteFuture();
   absl::Time forming_since_ = absl::InfiniteFuture();
   bool forming_timed_out_ = false;
   bool forced_ = false;
-  bool saving_recovery_ = false;                // Decided; the generation is being written down.
-  bool heard_more_ = false;                     // Meanwhile, of somebody who remembers.
-  std::vector<RecoveredLane> recovered_lanes_;  // Meanwhile.
-  std::vector<Orphan> orphans_;                 // What the next recovery has to explain.
-  std::optional<PendingChange> pending_;        // Likewise, of a change outside a verdict.
-  std::optional<WorkerId> donor_;               // It gives its state to those who joined last.
-  absl::Time paused_since_ = absl::InfiniteFuture();
-  bool pause_named_ = false;  // To the workers, as the late are.
-  bool pause_told_ = false;   // As the typed error of the pause timeout.
-  // While the job does not run: when those who wait are told why, and whether they were.
-  absl::Time tell_why_ = absl::InfiniteFuture();
-  bool told_why_ = false;
+  // While a decided recovery is being written down: its lanes, and whether somebody else who
+  // remembers was heard.
+  std::vector<RecoveredLane> recovered_lanes_;
+  bool heard_more_ = false;
+  std::vector<Orphan> orphans_;    // What the next recovery has to explain.
+  std::optional<WorkerId> donor_;  // It gives its state to those who joined last.
+  Pause pause_;
+  Notice why_not_running_;                            // To those who wait for the job.
   absl::Time deadlock_check_ = absl::InfinitePast();  // When the next one may be.
   absl::Time idle_since_;                             // Meaningful while Idle().
 };

@@ -102,9 +102,8 @@ bool Job::TookPart(const Hello& hello) const {
     if (member && worker.nonce == hello.nonce) return true;
   }
   for (const LaneHistory& history : hello.lanes) {
-    const auto lane = std::find_if(lanes_.begin(), lanes_.end(),
-                                   [&](const Lane& l) { return l.name == history.name; });
-    if (lane == lanes_.end()) continue;
+    const Lane* lane = LaneNamed(history.name);
+    if (lane == nullptr) continue;
     if (lane->Remembers(history.last_verdict, history.chain)) return true;
     for (const VerdictRecord& record : history.verdicts) {
       if (lane->Remembers(record.round, record.chain)) return true;
@@ -156,7 +155,8 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
     return true;
   }
   // A worker that waits for recovery is present; so is one that said hello, within the window.
-  const bool waits = !waiting_.empty() || (!hellos_.empty() && state_ == JobState::kRecovering);
+  const bool waits =
+      !held_.waiting().empty() || (!held_.hellos().empty() && state_ == JobState::kRecovering);
   const bool present = waits || workers_.Count(WorkerState::kLost) < workers_.size();
   if (present) {
     Refuse(scope, session, hello.worker, ErrorCode::kRunConflict,
@@ -214,12 +214,10 @@ bool Job::CheckSettings(const JobScope& scope, SessionId session, const Hello& h
 // Holders are past that round, and neither its bytes nor the state of before it need be left.
 bool Job::KnowsMore(const Hello& hello) const {
   return std::any_of(hello.lanes.begin(), hello.lanes.end(), [&](const LaneHistory& history) {
-    return std::any_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-      return lane.name == history.name && history.last_verdict == lane.next &&
-             lane.round.has_value() && lane.round->adopted() &&
-             lane.round->phase() == RoundPhase::kPrepared &&
-             ExtendChain(lane.chain, lane.next, lane.round->value()) == history.chain;
-    });
+    const Lane* lane = LaneNamed(history.name);
+    return lane != nullptr && history.last_verdict == lane->next && lane->round.has_value() &&
+           lane->round->adopted() && lane->round->phase() == RoundPhase::kPrepared &&
+           ExtendChain(lane->chain, lane->next, lane->round->value()) == history.chain;
   });
 }
 
@@ -227,18 +225,17 @@ bool Job::CheckLineage(const JobScope& scope, SessionId session, const Hello& he
   if (!HasHistory(hello)) return true;
   for (const LaneHistory& history : hello.lanes) {
     if (history.last_verdict == 0) continue;
-    const auto lane = std::find_if(lanes_.begin(), lanes_.end(),
-                                   [&](const Lane& l) { return l.name == history.name; });
-    const bool ahead = lane == lanes_.end() || history.last_verdict >= lane->next;
+    const Lane* lane = LaneNamed(history.name);
+    const bool ahead = lane == nullptr || history.last_verdict >= lane->next;
     if (!ahead && lane->Agrees(history.last_verdict, history.chain)) continue;
     Refuse(scope, session, hello.worker, ErrorCode::kLineageConflict,
-           absl::StrCat("Job ", name_, ", lane ", history.name, ": worker ", hello.worker,
-                        " holds a verdict of round ", history.last_verdict,
-                        " that is not in this job's history",
-                        ahead ? absl::StrCat(", which ends at round ",
-                                             lane == lanes_.end() ? 0 : lane->next - 1)
-                              : std::string(),
-                        ". Its model differs: restart it, and it gets the state of the others."));
+           absl::StrCat(
+               "Job ", name_, ", lane ", history.name, ": worker ", hello.worker,
+               " holds a verdict of round ", history.last_verdict,
+               " that is not in this job's history",
+               ahead ? absl::StrCat(", which ends at round ", lane == nullptr ? 0 : lane->next - 1)
+                     : std::string(),
+               ". Its model differs: restart it, and it gets the state of the others."));
     return false;
   }
   return true;
@@ -327,7 +324,6 @@ std::optional<Slot> Job::SlotFor(const JobScope& scope, const WorkerId& id) {
     if (pending_->donor.has_value()) named.insert(*pending_->donor);
   }
   for (const Lane& lane : lanes_) {
-    if (lane.saving) named.insert(lane.saved_next.members.begin(), lane.saved_next.members.end());
     if (!lane.round.has_value()) continue;
     for (const RoundMember& member : lane.round->members()) named.insert(member.id);
   }
@@ -389,11 +385,11 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   SendTo(scope, slot, std::move(welcome));
   if (news) {
     SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, StartRounds()});
-  } else if (IsMember(worker) && SomebodyLacksState()) {
+  } else if (IsMember(worker) && AnyMemberLacksState(workers_)) {
     // It may not have heard that it serves its state, or who serves it.
     SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, {}});
   }
-  if (pause_named_ && state_ == JobState::kRunning) {
+  if (pause_.named() && state_ == JobState::kRunning) {
     const std::string before = std::exchange(reason_, WhyPaused());
     if (reason_ == before) {
       SendTo(scope, slot, HeldUp{0, 0, reason_});
@@ -414,11 +410,7 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
 }
 
 void Job::LoseSession(const JobScope& scope, std::optional<Slot> slot, const SessionLost& lost) {
-  for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
-    if (it->second != lost.session) continue;
-    waiting_.erase(it);  // What it said stays true.
-    break;
-  }
+  held_.LoseSession(lost.session);
   if (Idle()) idle_since_ = scope.now;
   if (!slot.has_value()) return;
   Worker& worker = workers_[*slot];

@@ -12,6 +12,12 @@
 
 namespace basin::aggregator {
 
+const Lane* Job::LaneNamed(const std::string& name) const {
+  const auto lane = std::find_if(lanes_.begin(), lanes_.end(),
+                                 [&name](const Lane& candidate) { return candidate.name == name; });
+  return lane == lanes_.end() ? nullptr : &*lane;
+}
+
 Lane* Job::FindLane(const JobScope& scope, Slot slot, LaneIndex lane) {
   if (lane < lanes_.size() && !lanes_[lane].name.empty()) {
     if (!lanes_[lane].expired) return &lanes_[lane];
@@ -287,7 +293,7 @@ void Job::RetryMemory(const JobScope& scope) {
 
 void Job::ReleaseMemory(const JobScope& scope) {
   DropCached(scope);
-  ReleaseHellos(scope);
+  held_.TakeHellos(scope.memory);
   DropLanes(scope);
 }
 

@@ -24,20 +24,6 @@ bool Job::AnyRoundEver() const {
                      [](const Lane& lane) { return lane.next > 1 || lane.Open(); });
 }
 
-std::vector<Slot> Job::Candidates() const {
-  std::vector<Slot> ready;
-  for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    const Worker& worker = workers_[slot];
-    if (worker.draining || worker.finishing) continue;
-    if (worker.state == WorkerState::kCandidate || worker.state == WorkerState::kSpare) {
-      ready.push_back(slot);
-    }
-  }
-  std::sort(ready.begin(), ready.end(),
-            [this](Slot a, Slot b) { return workers_[a].ready_order < workers_[b].ready_order; });
-  return ready;
-}
-
 void Job::TakeReady(const JobScope& scope, Slot slot, const Ready& ready) {
   Worker& worker = workers_[slot];
   if (worker.state != WorkerState::kAdmitted) return;  // Repeated on a new session.
@@ -71,7 +57,7 @@ void Job::Reconcile(const JobScope& scope) {
     ReconsiderMembers(scope);
     if (changed_) continue;
     NoteWaiting(scope);
-    if (!pending_.has_value()) NotePause(scope);  // Else it may end when that is on disk.
+    NotePause(scope);
     AdvanceAll(scope);
   }
 }
@@ -82,13 +68,13 @@ void Job::ReconsiderMembers(const JobScope& scope) {
   const Membership next = NextMembership(!scope.draining);
   if (next == membership_) return;
   if (!AnyRoundEver() || NobodyGoesOn()) {
-    RequestChange(scope, next, ChooseDonor(next));
+    RequestChange(scope, next, DonorFor(next));
   } else if (Present() < settings_.min_workers) {
     // Nobody is let go in a pause: who is drained or has finished goes at the next verdict.
     const Membership all = NextMembership(!scope.draining, true);
     const size_t finished = workers_.Count(WorkerState::kFinished) + finished_and_gone_;
     const bool enough = all.members.size() + finished >= settings_.min_workers;
-    if (enough && all != membership_) RequestChange(scope, all, ChooseDonor(all));
+    if (enough && all != membership_) RequestChange(scope, all, DonorFor(all));
   }
 }
 
@@ -102,107 +88,35 @@ bool Job::NobodyGoesOn() const {
 }
 
 void Job::TryForm(const JobScope& scope) {
-  if (state_ != JobState::kForming || scope.draining || pending_.has_value()) return;
+  if (state_ != JobState::kForming || scope.draining) return;
   const uint32_t least = forming_timed_out_ ? settings_.min_workers : settings_.start_workers;
   if (workers_.Count(WorkerState::kCandidate) + workers_.Count(WorkerState::kSpare) < least) return;
-  const std::vector<Slot> ready = Candidates();
-  const bool enough = ready.size() >= settings_.start_workers ||
-                      (forming_timed_out_ && ready.size() >= settings_.min_workers);
-  if (!enough || ready.empty()) return;
-  // Ranks of the first generation follow the worker ids, so that they do not depend on who was
-  // quick. Who does not fit stays a spare.
-  Membership next;
-  next.generation = NextGeneration();
-  for (const Slot slot : ready) {
-    if (next.members.size() < settings_.max_workers) next.members.push_back(workers_[slot].id);
-  }
-  std::sort(next.members.begin(), next.members.end());
+  const std::vector<Slot> ready = Candidates(workers_);
+  if (ready.size() < least || ready.empty()) return;
+  const Membership next{NextGeneration(), FirstMembers(ready, workers_, settings_.max_workers)};
   SetState(JobState::kRunning);
   reason_.clear();
   formed_ = next.generation;
-  RequestChange(scope, next, ChooseDonorByState(next));
-}
-
-// The donor among workers that form a job, each with its own state: nobody needs a donor when all
-// declare the same; else it is the one that is furthest, the lowest id among equals.
-std::optional<WorkerId> Job::ChooseDonorByState(const Membership& next) const {
-  if (next.members.empty()) return std::nullopt;
-  bool same = true;
-  const Worker* donor = &workers_[*workers_.Find(next.members.front())];
-  for (const WorkerId& id : next.members) {
-    const Worker& worker = workers_[*workers_.Find(id)];
-    same &= worker.step_label == donor->step_label && worker.state_hash == donor->state_hash;
-    const auto further = [](const Worker& a, const Worker& b) {
-      return a.step_label != b.step_label ? a.step_label > b.step_label : a.id < b.id;
-    };
-    if (further(worker, *donor)) donor = &worker;
-  }
-  if (same) return std::nullopt;
-  return donor->id;
+  RequestChange(scope, next, ChooseFirstDonor(next.members, workers_));
 }
 
 Generation Job::NextGeneration() const {
-  const Generation newest = std::max(membership_.generation, written_);
+  const Generation newest = std::max(membership_.generation, writes_.newest());
   return {term_, newest.term == term_ ? newest.counter + 1 : 1};
 }
 
-// Survivors keep their order, joiners are appended in the order in which they became ready.
 Membership Job::NextMembership(bool admit, bool keep_all) const {
   Membership next = membership_;
-  next.members.clear();
-  for (const WorkerId& id : membership_.members) {
-    const std::optional<Slot> slot = workers_.Find(id);
-    if (!slot.has_value()) continue;
-    const Worker& worker = workers_[*slot];
-    const bool stays = keep_all || (!worker.draining && !worker.finishing);
-    if (IsMember(worker) && stays) next.members.push_back(id);
+  next.members =
+      ChooseMembers(membership_.members, workers_, {admit, keep_all, settings_.max_workers});
+  if (next.members != membership_.members || AnyRevived(next.members, workers_)) {
+    next.generation = NextGeneration();
   }
-  if (admit) {
-    for (const Slot slot : Candidates()) {
-      if (next.members.size() >= settings_.max_workers) break;
-      next.members.push_back(workers_[slot].id);
-    }
-  }
-  if (next.members != membership_.members || Revived(next)) next.generation = NextGeneration();
   return next;
 }
 
-// Whether somebody in `next` has come back as another incarnation under the same rank.
-bool Job::Revived(const Membership& next) const {
-  return std::any_of(next.members.begin(), next.members.end(), [this](const WorkerId& id) {
-    return !IsMember(workers_[*workers_.Find(id)]);
-  });
-}
-
-// The donor in a job that has members: one that holds the state, while somebody in `next` lacks
-// it. A worker that joins before the first round and declares the same state does not lack it.
-std::optional<WorkerId> Job::ChooseDonor(const Membership& next) const {
-  std::optional<WorkerId> best;
-  int best_rank = -1;
-  for (const WorkerId& id : membership_.members) {
-    const std::optional<Slot> slot = workers_.Find(id);
-    if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
-    if (!workers_[*slot].holds_state) continue;
-    // One that still takes part, before one that has finished and may lack the last rounds; one
-    // that is here, before one that is away; one that stays, before one that is on its way out.
-    const bool stays =
-        std::find(next.members.begin(), next.members.end(), id) != next.members.end();
-    const int rank = 4 * !workers_[*slot].finishing + 2 * workers_[*slot].connected() + stays;
-    if (rank <= best_rank) continue;
-    best = id;
-    best_rank = rank;
-  }
-  if (!best.has_value()) return std::nullopt;
-  const Worker& donor = workers_[*workers_.Find(*best)];
-  const bool trained = AnyRoundEver();
-  const bool lacking =
-      std::any_of(next.members.begin(), next.members.end(), [&](const WorkerId& id) {
-        const Worker& worker = workers_[*workers_.Find(id)];
-        if (IsMember(worker)) return !worker.holds_state;
-        return trained || worker.step_label != donor.step_label ||
-               worker.state_hash != donor.state_hash;
-      });
-  return lacking ? best : std::nullopt;
+std::optional<WorkerId> Job::DonorFor(const Membership& next) const {
+  return ChooseDonor(membership_.members, next.members, workers_, AnyRoundEver());
 }
 
 std::vector<StartRound> Job::StartRounds() const {
@@ -217,15 +131,12 @@ std::vector<StartRound> Job::StartRounds() const {
 // Changes the members outside a verdict. With a state file, once they are written down.
 void Job::RequestChange(const JobScope& scope, const Membership& next,
                         std::optional<WorkerId> donor) {
-  const bool saving =
-      std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.saving; });
-  if (pending_.has_value() || saving) return;  // Reconsidered when that is done.
+  if (pending_.has_value()) return;  // Reconsidered when that is done.
   if (!scope.config.state_file) {
     ApplyChange(scope, next, donor);
     return;
   }
-  pending_ = PendingChange{next, std::move(donor)};
-  Save(scope, next);
+  SavePending(scope, {PendingChange::Kind::kMembers, next, std::move(donor), 0, {}});
 }
 
 void Job::ApplyChange(const JobScope& scope, const Membership& next,
@@ -333,10 +244,10 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
 // Members were lost, or a list of them could not be used: somebody must have the job's state, and
 // those who lack it must know who gives it to them.
 void Job::RepairLineage(const JobScope& scope) {
-  if (state_ != JobState::kRunning || pending_.has_value()) return;
+  if (state_ != JobState::kRunning || IsPending(PendingChange::Kind::kMembers)) return;
   if (workers_.Count(WorkerState::kMember) == 0) {
     EndLineage(scope);
-  } else if (NobodyHoldsState()) {
+  } else if (!AnyMemberHoldsState(workers_) && !DonorServes(donor_, workers_)) {
     ReleaseStateless(scope);
   } else {
     ReplaceDonor(scope);
@@ -346,34 +257,12 @@ void Job::RepairLineage(const JobScope& scope) {
 // While somebody has not got the state yet, nothing is COMMITTED, and no verdict may come that
 // could name a donor in place of one that was lost. So it is named at once; the members stay.
 void Job::ReplaceDonor(const JobScope& scope) {
-  if (DonorServes() || !SomebodyLacksState()) return;
-  donor_ = ChooseDonor(membership_);
+  if (DonorServes(donor_, workers_) || !AnyMemberLacksState(workers_)) return;
+  donor_ = DonorFor(membership_);
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     if (!IsMember(workers_[slot])) continue;
     SendTo(scope, slot, MembershipChanged{membership_, Role::kMember, donor_, {}});
   }
-}
-
-// The donor may have finished, or drain, and serves all the same while it is here.
-bool Job::DonorServes() const {
-  const std::optional<Slot> slot = donor_.has_value() ? workers_.Find(*donor_) : std::nullopt;
-  return slot.has_value() && workers_[*slot].state != WorkerState::kLost &&
-         workers_[*slot].holds_state;
-}
-
-bool Job::NobodyHoldsState() const {
-  if (DonorServes()) return false;
-  for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    if (IsMember(workers_[slot]) && workers_[slot].holds_state) return false;
-  }
-  return true;
-}
-
-bool Job::SomebodyLacksState() const {
-  for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    if (IsMember(workers_[slot]) && !workers_[slot].holds_state) return true;
-  }
-  return false;
 }
 
 // The members that are left joined, and lost their donor before they had its state: they would
@@ -394,9 +283,9 @@ void Job::ReleaseStateless(const JobScope& scope) {
 // whoever comes starts from a state of its own.
 void Job::EndLineage(const JobScope& scope) {
   const bool over = std::exchange(ended_well_, false);
+  pending_.reset();
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
-    lane.saving = false;
     if (lane.round.has_value()) {
       if (lane.Open()) {
         VerdictRecord record;
@@ -444,123 +333,6 @@ void Job::EndLineage(const JobScope& scope) {
   }
 }
 
-// A pause is noted, and its time begins, when it holds somebody up: workers that leave one after
-// the other at the end of a job, with nobody in a round, deserve no warning.
-void Job::NotePause(const JobScope& scope) {
-  const bool paused = state_ == JobState::kRunning && Paused();
-  if (!paused) {
-    if (state_ == JobState::kRunning) {
-      reason_.clear();
-      if (std::exchange(told_why_, false)) TellPause(scope, "");
-    }
-    if (!paused_noted_) return;
-    paused_noted_ = false;
-    paused_since_ = absl::InfiniteFuture();
-    if (std::exchange(pause_named_, false)) TellPause(scope, "");
-    if (state_ != JobState::kRunning) return;  // Not paused any more, but lost.
-    Say(scope, NoteKind::kResumed, "", "The job continues.");
-    return;
-  }
-  const std::string before = std::exchange(reason_, WhyPaused());
-  if (paused_noted_) {
-    if (pause_named_ && reason_ != before) TellPause(scope, reason_);
-    return;
-  }
-  const bool holds_up = suspended_ || HasOpenRound() || values_.AnybodyWaits() ||
-                        workers_.Count(WorkerState::kCandidate) > 0;
-  if (!holds_up) return;
-  paused_noted_ = true;
-  paused_since_ = scope.now;
-  pause_named_ = pause_told_ = false;
-  Say(scope, NoteKind::kPaused, "", reason_);
-}
-
-// Somebody waits for a job that does not run. It is told why a moment later, so that workers which
-// start together are not told of each other.
-void Job::NoteWaiting(const JobScope& scope) {
-  if (state_ == JobState::kRunning || tell_why_ != absl::InfiniteFuture()) return;
-  tell_why_ = scope.now + 0.3 * scope.config.late_warning;
-}
-
-void Job::TellWhyNotRunning(const JobScope& scope) {
-  tell_why_ = absl::InfiniteFuture();
-  if (state_ == JobState::kRunning) return;
-  SendAll all{{}, HeldUp{0, 0, WhyNotRunning(scope)}};
-  for (const auto& [id, session] : waiting_) all.sessions.push_back(session);
-  for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    const Worker& worker = workers_[slot];
-    const bool waits =
-        worker.state == WorkerState::kCandidate || worker.state == WorkerState::kSpare;
-    if (waits && worker.connected()) all.sessions.push_back(*worker.session);
-  }
-  if (all.sessions.empty()) return;
-  told_why_ = true;
-  scope.actions.push_back(std::move(all));
-}
-
-std::string Job::WhyNotRunning(const JobScope& scope) const {
-  if (state_ == JobState::kHalted) {
-    return absl::StrCat("Job ", name_, " is halted: ", HowToEndHalt());
-  }
-  if (state_ == JobState::kRecovering) {
-    const absl::Duration left = recovery_since_ + scope.config.recovery_window - scope.now;
-    return absl::StrCat(
-        "Job ", name_, " recovers because the aggregator may have been restarted, and waits up to ",
-        absl::FormatDuration(absl::Ceil(std::max(left, absl::ZeroDuration()), absl::Seconds(1))),
-        " more for its other workers: ", reason_, ".");
-  }
-  std::vector<WorkerId> ready;
-  for (const Slot slot : Candidates()) ready.push_back(workers_[slot].id);
-  std::sort(ready.begin(), ready.end());
-  return absl::StrCat(
-      "Job ", name_, " starts with ",
-      CountOf(forming_timed_out_ ? settings_.min_workers : settings_.start_workers, "worker"),
-      ", and ", ready.size(), ready.size() == 1 ? " is" : " are",
-      " ready: ", NamesOf(ready, kNamedMissing), ".");
-}
-
-std::string Job::WhyPaused() const {
-  if (suspended_) return absl::StrCat("Job ", name_, " is suspended by an operator.");
-  return absl::StrCat("Job ", name_, " is paused: ", Present(),
-                      Present() == 1 ? " worker is" : " workers are", " left and min_workers is ",
-                      settings_.min_workers, Missing(),
-                      ". It continues when more workers join; to let it shrink further, lower "
-                      "min_workers (--min-workers, BASIN_MIN_WORKERS).");
-}
-
-// " (missing: w-3, w-7; not ready yet: w-5)": the members that are gone, and those whose new
-// process is here; nothing when there are none.
-std::string Job::Missing() const {
-  std::vector<WorkerId> gone;
-  std::vector<WorkerId> unready;
-  for (const WorkerId& id : membership_.members) {
-    const std::optional<Slot> slot = workers_.Find(id);
-    const WorkerState state = slot.has_value() ? workers_[*slot].state : WorkerState::kLost;
-    if (slot.has_value() && (IsMember(workers_[*slot]) || workers_[*slot].finishing)) continue;
-    if (state == WorkerState::kLost) gone.push_back(id);
-    if (state == WorkerState::kAdmitted) unready.push_back(id);
-  }
-  std::vector<std::string> parts;
-  if (!gone.empty()) parts.push_back(absl::StrCat("missing: ", NamesOf(gone, kNamedMissing)));
-  if (!unready.empty()) {
-    parts.push_back(absl::StrCat("not ready yet: ", NamesOf(unready, kNamedMissing)));
-  }
-  return parts.empty() ? "" : absl::StrCat(" (", absl::StrJoin(parts, "; "), ")");
-}
-
-// To everybody who is here: what the log of a trainer that waits, and the text of a deadline that
-// it passes, say of the pause. Empty: the job goes on.
-void Job::TellPause(const JobScope& scope, const std::string& text) const {
-  SendAll all{{}, HeldUp{0, 0, text}};
-  for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    const Worker& worker = workers_[slot];
-    if (worker.state != WorkerState::kLost && worker.connected()) {
-      all.sessions.push_back(*worker.session);
-    }
-  }
-  if (!all.sessions.empty()) scope.actions.push_back(std::move(all));
-}
-
 // ---- commands
 
 void Job::Evict(const JobScope& scope, const WorkerId& id, const std::string& reason) {
@@ -600,7 +372,7 @@ void Job::EndAllSessions(const JobScope& scope, const Error& error) {
     worker.lost_at = scope.now + scope.config.lease;
     values_.ForgetRequests(ValuesScope(scope), slot);
   }
-  for (const auto& [id, session] : std::exchange(waiting_, {})) {
+  for (const auto& [id, session] : held_.TakeSessions()) {
     scope.sessions.erase(session);
     scope.actions.push_back(EndSession{session, error});
   }

@@ -43,15 +43,13 @@ void Job::Forget(const JobScope& scope) {
   ReleaseMemory(scope);
   values_.Clear(ValuesScope(scope));
   workers_.Clear();
-  waiting_.clear();
-  refused_.clear();
+  held_.TakeSessions();
   recovered_lanes_.clear();
   pending_.reset();
   donor_.reset();
-  saving_recovery_ = heard_more_ = told_verdict_ = recovered_ = forming_timed_out_ = false;
+  pause_ = Pause();
+  heard_more_ = told_verdict_ = recovered_ = forming_timed_out_ = over_ = ended_well_ = false;
   finished_and_gone_ = 0;
-  over_ = ended_well_ = paused_noted_ = pause_named_ = pause_told_ = false;
-  paused_since_ = absl::InfiniteFuture();
 }
 
 // Only who held the value, or was told its verdict, can say what the round came to: whatever else
@@ -83,75 +81,34 @@ void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& heard
     hello.membership = Membership{};
     hello.lanes.clear();
   }
-  const auto held = hellos_.find(hello.worker);
-  if (held != hellos_.end()) {
-    Hello& old_hello = held->second;
-    const auto waiting = waiting_.find(hello.worker);
-    const SessionId old_session = waiting == waiting_.end() ? 0 : waiting->second;
-    // A replacement without memory does not push out a process that remembers; it is heard again
-    // once the job has recovered.
-    const bool keep_old = old_hello.nonce != hello.nonce && HasHistory(old_hello) &&
-                          !HasHistory(hello) && old_session != 0;
-    const SessionId loser = keep_old ? session : old_session;
-    if (loser != 0 && loser != (keep_old ? 0 : session)) {
-      Refuse(scope, loser, hello.worker, ErrorCode::kUnavailable,
-             absl::StrCat("Job ", name_, " recovers, and another process has the id of worker ",
-                          hello.worker, ". The client retries."));
-    }
-    if (keep_old) return;
-    waiting_.erase(hello.worker);
-    if (!ChargeHello(scope, hello, &old_hello)) {
-      return RefuseHello(scope, session, hello);
-    }
-    // A process that restarted has lost its memory; that the one before it remembered is still
-    // true, but nobody can supply what it held.
-    heard_more_ |= saving_recovery_ && HasHistory(hello) && hello.lanes != old_hello.lanes;
-    old_hello = hello;
-  } else if (hellos_.size() >= scope.config.max_workers) {
+  const Hello* before = held_.Find(hello.worker);
+  if (before == nullptr && held_.hellos().size() >= scope.config.max_workers) {
     Refuse(scope, session, hello.worker, ErrorCode::kResourceExhausted,
-           absl::StrCat("Job ", name_, " recovers, and ", hellos_.size(),
+           absl::StrCat("Job ", name_, " recovers, and ", held_.hellos().size(),
                         " workers have sent a hello, which is its limit."));
     return;
+  }
+  const bool keeps_out = held_.KeepsOut(hello);
+  if (const std::optional<SessionId> other = held_.SessionOf(hello.worker); other.has_value()) {
+    Refuse(scope, keeps_out ? session : *other, hello.worker, ErrorCode::kUnavailable,
+           absl::StrCat("Job ", name_, " recovers, and another process has the id of worker ",
+                        hello.worker, ". The client retries."));
+  }
+  if (keeps_out) return;
+  // A process that restarted has lost its memory; that the one before it remembered is still true,
+  // but nobody can supply what it held.
+  const bool more = HasHistory(hello) && (before == nullptr || hello.lanes != before->lanes);
+  if (held_.Hold(scope.memory, session, hello)) {
+    heard_more_ |= more && IsPending(PendingChange::Kind::kRecovery);
   } else {
-    if (!ChargeHello(scope, hello, nullptr)) return RefuseHello(scope, session, hello);
-    heard_more_ |= saving_recovery_ && HasHistory(hello);
-    hellos_.emplace(hello.worker, hello);
+    Refuse(scope, session, hello.worker, ErrorCode::kUnavailable,
+           absl::StrCat("Job ", name_, " recovers, and the history that worker ", hello.worker,
+                        " sent needs ", Footprint::Of(hello), " bytes, but only ",
+                        scope.memory.free(), " are free: ", held_.bytes(), " of ",
+                        scope.memory.total, " hold the histories of ", held_.hellos().size(),
+                        " other workers. The client retries; give the aggregator more memory."));
   }
-  waiting_[hello.worker] = session;
-  refused_.erase(hello.worker);
   TryRecover(scope);
-}
-
-// A hello is held with all the history it tells; `before` is what it replaces. Returns whether
-// there is memory for that.
-bool Job::ChargeHello(const JobScope& scope, const Hello& hello, const Hello* before) {
-  const uint64_t freed = before == nullptr ? 0 : Footprint::Of(*before);
-  const uint64_t need = Footprint::Of(hello);
-  if (need > freed + scope.memory.free()) {
-    scope.memory.shortage |= scope.memory.cached > 0;  // The client retries.
-    return false;
-  }
-  scope.memory.reserved += need;
-  scope.memory.reserved -= freed;
-  held_bytes_ += need;
-  held_bytes_ -= freed;
-  return true;
-}
-
-void Job::RefuseHello(const JobScope& scope, SessionId session, const Hello& hello) {
-  refused_.insert(hello.worker);
-  Refuse(scope, session, hello.worker, ErrorCode::kUnavailable,
-         absl::StrCat("Job ", name_, " recovers, and the history that worker ", hello.worker,
-                      " sent needs ", Footprint::Of(hello), " bytes, but only ",
-                      scope.memory.free(), " are free: ", held_bytes_, " of ", scope.memory.total,
-                      " hold the histories of ", hellos_.size(),
-                      " other workers. The client retries; give the aggregator more memory."));
-  TryRecover(scope);  // Says what it lacks.
-}
-
-void Job::ReleaseHellos(const JobScope& scope) {
-  hellos_.clear();
-  scope.memory.reserved -= std::exchange(held_bytes_, 0);
 }
 
 void Job::Recover(const JobScope& scope) {
@@ -161,11 +118,11 @@ void Job::Recover(const JobScope& scope) {
 }
 
 void Job::TryRecover(const JobScope& scope) {
-  if (saving_recovery_) return;
+  if (IsPending(PendingChange::Kind::kRecovery)) return;
   bool vouched = !saved_.has_value();
   bool fresh = false;
   bool remembered = false;
-  for (const auto& [id, hello] : hellos_) {
+  for (const auto& [id, hello] : held_.hellos()) {
     fresh |= hello.fresh;
     remembered |= HasHistory(hello);
   }
@@ -175,7 +132,7 @@ void Job::TryRecover(const JobScope& scope) {
   const bool forced =
       forced_ || (window_over && scope.config.recovery_policy == RecoveryPolicy::kAny);
   RecoveryDecision decision = DecideRecovery(
-      hellos_, RecoveryFacts{saved_, orphans_, settings_.max_workers, window_over, forced},
+      held_.hellos(), RecoveryFacts{saved_, orphans_, settings_.max_workers, window_over, forced},
       scope.config.rules);
   if (fresh && vouched) {
     decision.step = RecoveryStep::kFresh;
@@ -198,9 +155,9 @@ void Job::TryRecover(const JobScope& scope) {
   if (decision.step == RecoveryStep::kRecover && !RecoveryFits(scope, decision)) {
     decision.step = RecoveryStep::kHalt;
   }
-  if (!refused_.empty()) {
-    absl::StrAppend(&decision.reason, "; there is no memory for the history of ", refused_.size(),
-                    refused_.size() == 1 ? " worker" : " workers");
+  if (held_.refused() > 0) {
+    absl::StrAppend(&decision.reason, "; there is no memory for the history of ",
+                    CountOf(held_.refused(), "worker"));
   }
   switch (decision.step) {
     case RecoveryStep::kWait:
@@ -240,13 +197,13 @@ bool Job::RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const 
   scope.memory.shortage |= scope.memory.cached > 0;
   decision.reason =
       absl::StrCat("its lanes need ", need, " bytes of bookkeeping, but ", scope.memory.free(),
-                   " of ", scope.memory.total, " are free, and ", held_bytes_,
+                   " of ", scope.memory.total, " are free, and ", held_.bytes(),
                    " hold the histories of the workers; give the aggregator more memory");
   return false;
 }
 
 void Job::StartFresh(const JobScope& scope, const std::string& reason) {
-  for (const auto& [id, hello] : hellos_) {
+  for (const auto& [id, hello] : held_.hellos()) {
     if (!HasHistory(hello)) continue;
     term_ = std::max(term_, HighestTerm(hello) + scope.config.term_step);
   }
@@ -258,16 +215,14 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
   saved_.reset();
   reason_ = reason;
   Say(scope, NoteKind::kRecovered, "", absl::StrCat("The run is new: ", reason, "."));
-  const auto hellos = std::move(hellos_);
-  ReleaseHellos(scope);
-  refused_.clear();
-  for (const auto& [id, session] : std::exchange(waiting_, {})) {
+  const std::map<WorkerId, Hello> hellos = held_.TakeHellos(scope.memory);
+  for (const auto& [id, session] : held_.TakeSessions()) {
     Admit(scope, session, hellos.at(id));
   }
 }
 
 void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision) {
-  for (const auto& [id, hello] : hellos_) {
+  for (const auto& [id, hello] : held_.hellos()) {
     term_ = std::max(term_, HighestTerm(hello) + scope.config.term_step);
   }
   membership_ = Membership{NextGeneration(), decision.members};
@@ -276,15 +231,15 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
   const std::set<WorkerId> conflicts(decision.conflicts.begin(), decision.conflicts.end());
   const std::set<WorkerId> members(decision.members.begin(), decision.members.end());
   std::set<Incarnation> incarnations;
-  for (const auto& [id, hello] : hellos_) {
+  for (const auto& [id, hello] : held_.hellos()) {
     if (conflicts.count(id) > 0) {
       const std::string text =
           absl::StrCat("Job ", name_, ": worker ", id,
                        " has verdicts that are not in the history with which the job continues. "
                        "Its model differs: restart it, and it gets the state of the others.");
-      if (const auto waiting = waiting_.find(id); waiting != waiting_.end()) {
-        Refuse(scope, waiting->second, id, ErrorCode::kLineageConflict, text);
-        waiting_.erase(waiting);
+      if (const std::optional<SessionId> session = held_.SessionOf(id); session.has_value()) {
+        Refuse(scope, *session, id, ErrorCode::kLineageConflict, text);
+        held_.LoseSessionOf(id);
       }
       continue;
     }
@@ -326,7 +281,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
       if (record.value.outcome == Outcome::kCommitted) lane.last_spec = AsBegun(record.value.spec);
     }
     const LaneIndex index = static_cast<LaneIndex>(lanes_.size() - 1);
-    for (const auto& [id, hello] : hellos_) {
+    for (const auto& [id, hello] : held_.hellos()) {
       const std::optional<Slot> slot = workers_.Find(id);
       if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
       for (const LaneHistory& history : hello.lanes) {
@@ -336,10 +291,9 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
       }
     }
   }
-  saving_recovery_ = true;
   recovered_lanes_ = decision.lanes;
   if (scope.config.state_file && !membership_.members.empty()) {
-    Save(scope, membership_);
+    SavePending(scope, {PendingChange::Kind::kRecovery, membership_, std::nullopt, 0, {}});
     return;
   }
   FinishRecovery(scope);
@@ -350,7 +304,7 @@ void Job::NoteWhoIsOutOfStep() {
   const bool told = std::any_of(lanes_.begin(), lanes_.end(),
                                 [](const Lane& lane) { return !lane.verdicts.empty(); });
   if (!told) return;
-  for (const auto& [id, hello] : hellos_) {
+  for (const auto& [id, hello] : held_.hellos()) {
     const std::optional<Slot> slot = workers_.Find(id);
     if (!slot.has_value() || !IsMember(workers_[*slot])) continue;
     Worker& worker = workers_[*slot];
@@ -365,18 +319,16 @@ void Job::NoteWhoIsOutOfStep() {
 
 // Whether the hello of the member says that its trainer takes part in the lane's next round.
 bool Job::TakesPart(const WorkerId& id, const Lane& lane) const {
-  const auto hello = hellos_.find(id);
-  if (hello == hellos_.end()) return false;
-  return std::any_of(
-      hello->second.lanes.begin(), hello->second.lanes.end(), [&](const LaneHistory& history) {
-        const bool staged = history.staged.has_value() && history.staged->round == lane.next;
-        return history.name == lane.name && (history.begun == lane.next || staged);
-      });
+  const Hello* hello = held_.Find(id);
+  if (hello == nullptr) return false;
+  return std::any_of(hello->lanes.begin(), hello->lanes.end(), [&](const LaneHistory& history) {
+    const bool staged = history.staged.has_value() && history.staged->round == lane.next;
+    return history.name == lane.name && (history.begun == lane.next || staged);
+  });
 }
 
 // The new generation is on disk, or need not be: everyone is told.
 void Job::FinishRecovery(const JobScope& scope) {
-  saving_recovery_ = false;
   if (std::exchange(heard_more_, false)) {  // Somebody may know more than what was decided on.
     workers_.Clear();
     DropLanes(scope);
@@ -395,8 +347,7 @@ void Job::FinishRecovery(const JobScope& scope) {
   NoteWhoIsOutOfStep();
   for (const RecoveredLane& recovered : recovered_lanes_) {
     if (!recovered.adopted.has_value()) continue;
-    LaneIndex index = 0;
-    while (lanes_[index].name != recovered.name) ++index;
+    const LaneIndex index = recovered.lane;
     Lane& lane = lanes_[index];
     std::vector<RoundMember> members = RoundMembers(lane.kind);
     for (RoundMember& member : members) {
@@ -413,9 +364,7 @@ void Job::FinishRecovery(const JobScope& scope) {
     lane.round->Adopt(ScopeOf(scope, index), *recovered.adopted, holders);
   }
   recovered_lanes_.clear();
-  const auto hellos = std::move(hellos_);
-  ReleaseHellos(scope);
-  refused_.clear();
+  const std::map<WorkerId, Hello> hellos = held_.TakeHellos(scope.memory);
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     if (!lanes_[i].expired && lanes_[i].layout.version() > 0) PlanMemory(scope, lanes_[i], i);
   }
@@ -425,7 +374,7 @@ void Job::FinishRecovery(const JobScope& scope) {
     worker.lost_at = scope.now + scope.config.lease;
   }
   // Also those who came while the decision was written down.
-  for (const auto& [id, session] : std::exchange(waiting_, {})) {
+  for (const auto& [id, session] : held_.TakeSessions()) {
     if (CheckLineage(scope, session, hellos.at(id))) Admit(scope, session, hellos.at(id));
   }
   reason_.clear();

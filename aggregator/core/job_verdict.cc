@@ -15,10 +15,10 @@
 namespace basin::aggregator {
 
 bool Job::IsBoundary(const Lane& lane) const {
+  if (pending_.has_value()) return false;  // One change of members at a time.
   bool gradient_lanes = false;
   bool others_open = false;
   for (const Lane& other : lanes_) {
-    if (&other != &lane && other.saving) return false;  // One change of members at a time.
     if (other.kind != LaneKind::kGradient) continue;
     gradient_lanes = true;
     others_open |= &other != &lane && other.Open();
@@ -30,15 +30,13 @@ bool Job::IsBoundary(const Lane& lane) const {
 // configured, and tells the verdict.
 void Job::Settle(const JobScope& scope, LaneIndex index) {
   Lane& lane = lanes_[index];
-  if (PausedIn(lane) || pending_.has_value()) return;
+  if (PausedIn(lane) || IsPending(PendingChange::Kind::kMembers)) return;
   const Membership next = IsBoundary(lane) ? NextMembership(MayAdmit(scope, lane)) : membership_;
   if (next == membership_ || !scope.config.state_file) {
     TellVerdict(scope, index, next);
     return;
   }
-  lane.saving = true;
-  lane.saved_next = next;
-  Save(scope, next);
+  SavePending(scope, {PendingChange::Kind::kVerdict, next, std::nullopt, index, {}});
 }
 
 // A joiner takes part in every round from here on, so none may be open that it is not in:
@@ -50,25 +48,16 @@ bool Job::MayAdmit(const JobScope& scope, const Lane& settled) const {
 }
 
 void Job::Save(const JobScope& scope, const Membership& next) {
-  written_ = next.generation;
-  writes_.push_back({next.generation, scope.now + scope.config.lease});
-  written_lives_.clear();
-  for (const WorkerId& id : next.members) {
-    written_lives_.push_back(workers_[*workers_.Find(id)].incarnation);
-  }
+  writes_.Begin(next.generation, scope.now + scope.config.lease);
   scope.actions.push_back(SaveState{id_, name_, run_, term_, next});
 }
 
-// Whether nobody in the list that was written last has come back meanwhile as another incarnation,
-// which is not ready yet and does not have the state of the one before.
-bool Job::StillMeant(const Membership& written) const {
-  for (size_t i = 0; i < written.members.size(); ++i) {
-    const std::optional<Slot> slot = workers_.Find(written.members[i]);
-    if (!slot.has_value()) return false;  // Lost, and its place was given to another.
-    const Worker& worker = workers_[*slot];
-    if (worker.state != WorkerState::kLost && worker.incarnation != written_lives_[i]) return false;
+void Job::SavePending(const JobScope& scope, PendingChange change) {
+  for (const WorkerId& id : change.next.members) {
+    change.lives.push_back(workers_[*workers_.Find(id)].incarnation);
   }
-  return true;
+  pending_ = std::move(change);
+  Save(scope, pending_->next);
 }
 
 void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
@@ -76,58 +65,35 @@ void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
   EndWrite(scope, saved.generation, "could not be written to the state file");
 }
 
-// A disk that hangs is as good as one that fails: nothing waits for it for ever.
-void Job::GiveUpWrites(const JobScope& scope) {
-  while (!writes_.empty() && scope.now >= writes_.front().due) {
-    EndWrite(scope, writes_.front().generation,
-             absl::StrCat("has not been written to the state file in ",
-                          absl::FormatDuration(scope.config.lease), "; its disk may hang"));
-  }
-}
-
 // What waited for the generation to be on disk goes on. `failure`: why it is not there; "" when it
 // is.
 void Job::EndWrite(const JobScope& scope, Generation generation, const std::string& failure) {
-  const auto write = std::find_if(writes_.begin(), writes_.end(), [&](const Write& candidate) {
-    return candidate.generation == generation;
-  });
-  if (write == writes_.end()) return;  // Given up before.
-  writes_.erase(write);
+  if (!writes_.End(generation)) return;  // Given up before.
   if (!failure.empty()) {
     Say(scope, NoteKind::kStateFileFailed, "",
         absl::StrCat("Generation ", ToString(generation), " ", failure,
                      "; training continues without it."));
   }
-  if (saving_recovery_ && generation == membership_.generation) {
-    FinishRecovery(scope);
-    return;
-  }
-  if (pending_.has_value() && pending_->next.generation == generation) {
-    const PendingChange change = *pending_;
-    pending_.reset();
-    bool donor_lost = false;
-    if (change.donor.has_value()) {
-      const std::optional<Slot> slot = workers_.Find(*change.donor);
-      donor_lost = !slot.has_value() || workers_[*slot].state == WorkerState::kLost;
+  if (!pending_.has_value() || pending_->next.generation != generation) return;
+  const PendingChange change = *std::exchange(pending_, std::nullopt);
+  changed_ = true;
+  const bool meant = change.StillMeant(workers_);
+  switch (change.kind) {
+    case PendingChange::Kind::kRecovery:
+      return FinishRecovery(scope);
+    case PendingChange::Kind::kMembers: {
+      const std::optional<Slot> donor =
+          change.donor.has_value() ? workers_.Find(*change.donor) : std::nullopt;
+      const bool donor_lost = change.donor.has_value() &&
+                              (!donor.has_value() || workers_[*donor].state == WorkerState::kLost);
+      if (meant && !donor_lost) ApplyChange(scope, change.next, change.donor);
+      return;  // Else the members are chosen again, among those who are there now.
     }
-    if (!donor_lost && StillMeant(change.next)) {
-      ApplyChange(scope, change.next, change.donor);
-    }
-    changed_ = true;
-    return;
-  }
-  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
-    Lane& lane = lanes_[i];
-    if (!lane.saving || lane.saved_next.generation != generation) continue;
-    lane.saving = false;
-    if (!lane.round.has_value()) return;
-    if (StillMeant(lane.saved_next)) {
-      TellVerdict(scope, i, lane.saved_next);
-    } else {
-      AdvanceLane(scope, i);  // Nobody was told: the next members are chosen anew.
-      changed_ = true;
-    }
-    return;
+    case PendingChange::Kind::kVerdict:
+      if (!lanes_[change.lane].round.has_value()) return;
+      // Else nobody was told, and the next members are chosen anew.
+      if (meant) return TellVerdict(scope, change.lane, change.next);
+      return AdvanceLane(scope, change.lane);
   }
 }
 
@@ -150,7 +116,7 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
                 : absl::StrCat("Round ", record.round, " is ABORTED: ", record.value.reason, ".")});
   if (committed) WatchNorms(scope, lane, record);
   const bool changes = next != membership_;
-  const std::optional<WorkerId> donor = changes ? ChooseDonor(next) : std::nullopt;
+  const std::optional<WorkerId> donor = changes ? DonorFor(next) : std::nullopt;
   SendAll all;
   for (const RoundMember& member : round.members()) {
     Worker& worker = workers_[member.slot];

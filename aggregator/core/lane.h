@@ -47,14 +47,18 @@ struct Lane {
   std::optional<RoundSpec> last_spec;                   // That of the last committed round.
   NormHistory norms;                                    // The norms of its contributions.
   std::optional<Round> round;
-  bool saving = false;  // Settled; the next generation is being written down.
-  Membership saved_next;
   absl::Time last_used;
 
   // A call lane that nobody used for long: it holds no memory until it is used again.
   bool expired = false;
 
   bool Open() const { return round.has_value() && round->begun(); }
+
+  // When the lane expires; InfiniteFuture when it cannot.
+  absl::Time IdleEnd(const Config& config) const {
+    const bool idle = kind == LaneKind::kCall && !expired && !round.has_value();
+    return idle ? last_used + config.idle_lane_timeout : absl::InfiniteFuture();
+  }
 
   void Remember(VerdictRecord record) {
     chain = record.chain;
@@ -92,7 +96,7 @@ struct Lane {
 
   auto Fields() const {
     return std::tie(name, kind, layout, memory, tracking, next, chain, verdicts, chains, last_spec,
-                    norms, round, saving, saved_next, last_used, expired);
+                    norms, round, last_used, expired);
   }
 };
 

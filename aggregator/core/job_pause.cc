@@ -1,0 +1,141 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What those who wait for a job hear: why it is paused, or does not run yet, and that it goes on.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "aggregator/core/job.h"
+#include "aggregator/core/names.h"
+#include "proto/vocabulary/plural.h"
+
+namespace basin::aggregator {
+
+// A pause is noted, and its time begins, when it holds somebody up: workers that leave one after
+// the other at the end of a job, with nobody in a round, deserve no warning.
+void Job::NotePause(const JobScope& scope) {
+  // It may end when the members that are being written down are told.
+  if (IsPending(PendingChange::Kind::kMembers)) return;
+  const bool runs = state_ == JobState::kRunning;
+  if (!runs || !Paused()) {
+    if (runs) {
+      reason_.clear();
+      if (why_not_running_.Retract()) TellPause(scope, "");
+    }
+    if (!pause_.noted()) return;
+    if (pause_.named()) TellPause(scope, "");
+    pause_.End();
+    if (runs) Say(scope, NoteKind::kResumed, "", "The job continues.");
+    return;
+  }
+  const std::string before = std::exchange(reason_, WhyPaused());
+  if (pause_.noted()) {
+    if (pause_.named() && reason_ != before) TellPause(scope, reason_);
+    return;
+  }
+  const bool holds_up = suspended_ || HasOpenRound() || values_.AnybodyWaits() ||
+                        workers_.Count(WorkerState::kCandidate) > 0;
+  if (!holds_up) return;
+  pause_.Begin(scope.now);
+  Say(scope, NoteKind::kPaused, "", reason_);
+}
+
+void Job::TellOfPause(const JobScope& scope) {
+  if (pause_.Tell() == PauseState::kNamed) return TellPause(scope, reason_);
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    if (workers_[slot].state == WorkerState::kLost) continue;
+    SendTo(scope, slot, Rejected{Error{ErrorCode::kPaused, reason_}, std::nullopt, 0});
+  }
+}
+
+// To everybody who is here: what the log of a trainer that waits, and the text of a deadline that
+// it passes, say of the pause. Empty: the job goes on.
+void Job::TellPause(const JobScope& scope, const std::string& text) const {
+  SendAll all{{}, HeldUp{0, 0, text}};
+  for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    const Worker& worker = workers_[slot];
+    if (worker.state != WorkerState::kLost && worker.connected()) {
+      all.sessions.push_back(*worker.session);
+    }
+  }
+  if (!all.sessions.empty()) scope.actions.push_back(std::move(all));
+}
+
+// Somebody waits for a job that does not run. It is told why a moment later, so that workers which
+// start together are not told of each other.
+void Job::NoteWaiting(const JobScope& scope) {
+  if (state_ == JobState::kRunning) return;
+  why_not_running_.Plan(scope.now + 0.3 * scope.config.late_warning);
+}
+
+void Job::TellWhyNotRunning(const JobScope& scope) {
+  SendAll all;
+  if (state_ != JobState::kRunning) {
+    all.message = HeldUp{0, 0, WhyNotRunning(scope)};
+    for (const auto& [id, session] : held_.waiting()) all.sessions.push_back(session);
+    for (Slot slot = 0; slot < workers_.size(); ++slot) {
+      const Worker& worker = workers_[slot];
+      const bool waits =
+          worker.state == WorkerState::kCandidate || worker.state == WorkerState::kSpare;
+      if (waits && worker.connected()) all.sessions.push_back(*worker.session);
+    }
+  }
+  why_not_running_.Tell(!all.sessions.empty());
+  if (!all.sessions.empty()) scope.actions.push_back(std::move(all));
+}
+
+std::string Job::WhyNotRunning(const JobScope& scope) const {
+  if (state_ == JobState::kHalted) {
+    return absl::StrCat("Job ", name_, " is halted: ", HowToEndHalt());
+  }
+  if (state_ == JobState::kRecovering) {
+    const absl::Duration left = recovery_since_ + scope.config.recovery_window - scope.now;
+    return absl::StrCat(
+        "Job ", name_, " recovers because the aggregator may have been restarted, and waits up to ",
+        absl::FormatDuration(absl::Ceil(std::max(left, absl::ZeroDuration()), absl::Seconds(1))),
+        " more for its other workers: ", reason_, ".");
+  }
+  std::vector<WorkerId> ready;
+  for (const Slot slot : Candidates(workers_)) ready.push_back(workers_[slot].id);
+  std::sort(ready.begin(), ready.end());
+  return absl::StrCat(
+      "Job ", name_, " starts with ",
+      CountOf(forming_timed_out_ ? settings_.min_workers : settings_.start_workers, "worker"),
+      ", and ", ready.size(), ready.size() == 1 ? " is" : " are",
+      " ready: ", NamesOf(ready, kNamedMissing), ".");
+}
+
+std::string Job::WhyPaused() const {
+  if (suspended_) return absl::StrCat("Job ", name_, " is suspended by an operator.");
+  return absl::StrCat("Job ", name_, " is paused: ", Present(),
+                      Present() == 1 ? " worker is" : " workers are", " left and min_workers is ",
+                      settings_.min_workers, Missing(),
+                      ". It continues when more workers join; to let it shrink further, lower "
+                      "min_workers (--min-workers, BASIN_MIN_WORKERS).");
+}
+
+// " (missing: w-3, w-7; not ready yet: w-5)": the members that are gone, and those whose new
+// process is here; nothing when there are none.
+std::string Job::Missing() const {
+  std::vector<WorkerId> gone;
+  std::vector<WorkerId> unready;
+  for (const WorkerId& id : membership_.members) {
+    const std::optional<Slot> slot = workers_.Find(id);
+    const WorkerState state = slot.has_value() ? workers_[*slot].state : WorkerState::kLost;
+    if (slot.has_value() && (IsMember(workers_[*slot]) || workers_[*slot].finishing)) continue;
+    if (state == WorkerState::kLost) gone.push_back(id);
+    if (state == WorkerState::kAdmitted) unready.push_back(id);
+  }
+  std::vector<std::string> parts;
+  if (!gone.empty()) parts.push_back(absl::StrCat("missing: ", NamesOf(gone, kNamedMissing)));
+  if (!unready.empty()) {
+    parts.push_back(absl::StrCat("not ready yet: ", NamesOf(unready, kNamedMissing)));
+  }
+  return parts.empty() ? "" : absl::StrCat(" (", absl::StrJoin(parts, "; "), ")");
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,123 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/membership.h"
+
+#include <algorithm>
+
+namespace basin::aggregator {
+
+std::vector<Slot> Candidates(const Workers& workers) {
+  std::vector<Slot> ready;
+  for (Slot slot = 0; slot < workers.size(); ++slot) {
+    const Worker& worker = workers[slot];
+    if (worker.draining || worker.finishing) continue;
+    if (worker.state == WorkerState::kCandidate || worker.state == WorkerState::kSpare) {
+      ready.push_back(slot);
+    }
+  }
+  std::sort(ready.begin(), ready.end(),
+            [&workers](Slot a, Slot b) { return workers[a].ready_order < workers[b].ready_order; });
+  return ready;
+}
+
+std::vector<WorkerId> ChooseMembers(const std::vector<WorkerId>& current, const Workers& workers,
+                                    const NextMembers& which) {
+  std::vector<WorkerId> next;
+  for (const WorkerId& id : current) {
+    const std::optional<Slot> slot = workers.Find(id);
+    if (!slot.has_value()) continue;
+    const Worker& worker = workers[*slot];
+    const bool stays = which.keep_all || (!worker.draining && !worker.finishing);
+    if (IsMember(worker) && stays) next.push_back(id);
+  }
+  if (!which.admit) return next;
+  for (const Slot slot : Candidates(workers)) {
+    if (next.size() >= which.most) break;
+    next.push_back(workers[slot].id);
+  }
+  return next;
+}
+
+std::vector<WorkerId> FirstMembers(const std::vector<Slot>& ready, const Workers& workers,
+                                   uint32_t most) {
+  std::vector<WorkerId> members;
+  for (const Slot slot : ready) {
+    if (members.size() < most) members.push_back(workers[slot].id);
+  }
+  std::sort(members.begin(), members.end());
+  return members;
+}
+
+bool AnyRevived(const std::vector<WorkerId>& next, const Workers& workers) {
+  return std::any_of(next.begin(), next.end(), [&workers](const WorkerId& id) {
+    return !IsMember(workers[*workers.Find(id)]);
+  });
+}
+
+std::optional<WorkerId> ChooseFirstDonor(const std::vector<WorkerId>& next,
+                                         const Workers& workers) {
+  if (next.empty()) return std::nullopt;
+  bool same = true;
+  const Worker* donor = &workers[*workers.Find(next.front())];
+  for (const WorkerId& id : next) {
+    const Worker& worker = workers[*workers.Find(id)];
+    same &= worker.step_label == donor->step_label && worker.state_hash == donor->state_hash;
+    const auto further = [](const Worker& a, const Worker& b) {
+      return a.step_label != b.step_label ? a.step_label > b.step_label : a.id < b.id;
+    };
+    if (further(worker, *donor)) donor = &worker;
+  }
+  if (same) return std::nullopt;
+  return donor->id;
+}
+
+std::optional<WorkerId> ChooseDonor(const std::vector<WorkerId>& current,
+                                    const std::vector<WorkerId>& next, const Workers& workers,
+                                    bool trained) {
+  const Worker* donor = nullptr;
+  int best_rank = -1;
+  for (const WorkerId& id : current) {
+    const std::optional<Slot> slot = workers.Find(id);
+    if (!slot.has_value()) continue;
+    const Worker& worker = workers[*slot];
+    if (!IsMember(worker) || !worker.holds_state) continue;
+    // One that still takes part, before one that has finished and may lack the last rounds; one
+    // that is here, before one that is away; one that stays, before one that is on its way out.
+    const bool stays = std::find(next.begin(), next.end(), id) != next.end();
+    const int rank = 4 * !worker.finishing + 2 * worker.connected() + stays;
+    if (rank <= best_rank) continue;
+    donor = &worker;
+    best_rank = rank;
+  }
+  if (donor == nullptr) return std::nullopt;
+  const bool lacking = std::any_of(next.begin(), next.end(), [&](const WorkerId& id) {
+    const Worker& worker = workers[*workers.Find(id)];
+    if (IsMember(worker)) return !worker.holds_state;
+    return trained || worker.step_label != donor->step_label ||
+           worker.state_hash != donor->state_hash;
+  });
+  if (!lacking) return std::nullopt;
+  return donor->id;
+}
+
+bool DonorServes(const std::optional<WorkerId>& donor, const Workers& workers) {
+  const std::optional<Slot> slot = donor.has_value() ? workers.Find(*donor) : std::nullopt;
+  return slot.has_value() && workers[*slot].state != WorkerState::kLost &&
+         workers[*slot].holds_state;
+}
+
+bool AnyMemberHoldsState(const Workers& workers) {
+  for (Slot slot = 0; slot < workers.size(); ++slot) {
+    if (IsMember(workers[slot]) && workers[slot].holds_state) return true;
+  }
+  return false;
+}
+
+bool AnyMemberLacksState(const Workers& workers) {
+  for (Slot slot = 0; slot < workers.size(); ++slot) {
+    if (IsMember(workers[slot]) && !workers[slot].holds_state) return true;
+  }
+  return false;
+}
+
+}  // namespace basin::aggregator

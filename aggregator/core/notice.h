@@ -1,0 +1,46 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Something that is to be told to workers if it is still so a while later, once; and taken back
+// when it no longer holds.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_AGGREGATOR_CORE_NOTICE_H_
+#define BASIN_AGGREGATOR_CORE_NOTICE_H_
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/time/time.h"
+
+namespace basin::aggregator {
+
+class Notice {
+ public:
+  // An earlier plan stands.
+  void Plan(absl::Time due) { due_ = std::min(due_, due); }
+  absl::Time due() const { return due_; }
+  bool told() const { return told_; }
+
+  // It was due, and has been told, or there was nobody to tell.
+  void Tell(bool told) {
+    due_ = absl::InfiniteFuture();
+    told_ |= told;
+  }
+  // It holds no longer. Returns whether it was told.
+  bool Retract() {
+    due_ = absl::InfiniteFuture();
+    return std::exchange(told_, false);
+  }
+
+  auto Fields() const { return std::tie(due_, told_); }
+
+ private:
+  absl::Time due_ = absl::InfiniteFuture();
+  bool told_ = false;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_NOTICE_H_

@@ -1,0 +1,91 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Generations on their way to the state file, and the one change that waits until its generation is
+// there. A disk that hangs is as good as one that fails: nothing waits for it for ever.
+//
+// Thread contract: plain values.
+
+#ifndef BASIN_AGGREGATOR_CORE_STATE_WRITES_H_
+#define BASIN_AGGREGATOR_CORE_STATE_WRITES_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "aggregator/core/workers.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::aggregator {
+
+class StateWrites {
+ public:
+  // The newest generation that was ever handed to the disk.
+  const Generation& newest() const { return newest_; }
+
+  void Begin(const Generation& generation, absl::Time due) {
+    newest_ = generation;
+    open_.push_back({generation, due});
+  }
+  // Returns whether anybody still waited for it.
+  bool End(const Generation& generation) {
+    const auto write = std::find_if(open_.begin(), open_.end(), [&](const Write& candidate) {
+      return candidate.generation == generation;
+    });
+    if (write == open_.end()) return false;
+    open_.erase(write);
+    return true;
+  }
+
+  // When the oldest is given up.
+  absl::Time due() const { return open_.empty() ? absl::InfiniteFuture() : open_.front().due; }
+  // REQUIRES: due() is finite.
+  const Generation& oldest() const { return open_.front().generation; }
+
+  auto Fields() const { return std::tie(newest_, open_); }
+
+ private:
+  struct Write {
+    Generation generation;
+    absl::Time due;
+    auto Fields() const { return std::tie(generation, due); }
+  };
+
+  Generation newest_;
+  std::vector<Write> open_;  // The oldest first.
+};
+
+// A change of members that is told when it is on disk. There is one at a time.
+struct PendingChange {
+  enum class Kind : uint8_t {
+    kRecovery = 0,  // The members with which a recovery goes on.
+    kMembers = 1,   // A change outside a verdict: genesis, or in a pause.
+    kVerdict = 2,   // The members after the round of `lane`.
+  };
+
+  Kind kind = Kind::kMembers;
+  Membership next;
+  std::optional<WorkerId> donor;   // Of kMembers.
+  LaneIndex lane = 0;              // Of kVerdict.
+  std::vector<Incarnation> lives;  // Those of the next members when the change was decided.
+
+  // Whether none of the next members has come back meanwhile as another incarnation, which is not
+  // ready yet and does not have the state of the one before.
+  bool StillMeant(const Workers& workers) const {
+    for (size_t i = 0; i < next.members.size(); ++i) {
+      const std::optional<Slot> slot = workers.Find(next.members[i]);
+      if (!slot.has_value()) return false;  // Lost, and its place was given to another.
+      const Worker& worker = workers[*slot];
+      if (worker.state != WorkerState::kLost && worker.incarnation != lives[i]) return false;
+    }
+    return true;
+  }
+
+  auto Fields() const { return std::tie(kind, next, donor, lane, lives); }
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_STATE_WRITES_H_
