@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a round is made of, who is in it, and its deadlines. How it collects is in round_collect.cc,
-// pull mode in round_pull.cc, how it is settled in round_settle.cc.
+// What a round is made of, who is in it, and its deadlines. What it takes in is in
+// round_intake.cc, who contributes in round_members.cc, what is reduced in round_attempt.cc, pull
+// mode in round_pull.cc, how it is settled in round_settle.cc.
 
 #include "aggregator/core/round.h"
 
@@ -106,11 +107,8 @@ void Round::GrowLayout(const RoundScope& scope) {
       member.missing += scope.layout.TensorSize(static_cast<TensorIndex>(tensor));
     }
     if (phase_ == RoundPhase::kPrepared) continue;
+    if (member.committed) SkipWhatIsNotCommitted(scope, member);
     UpdateBlocked(scope, member);  // What room it has may be too small for what it lacks now.
-    // A worker that has committed did not know these tensors, so it skips them.
-    for (size_t tensor = before; member.committed && tensor < skip_counts_.size(); ++tensor) {
-      MarkSkipped(scope, member, static_cast<TensorIndex>(tensor));
-    }
   }
 }
 

@@ -286,30 +286,36 @@ class Round {
   void IndexMembers();
   void CountMembers();
 
-  // round_collect.cc
+  // round_intake.cc
+  uint64_t WindowOf(const RoundScope& scope, const RoundMember& member) const;
+  void UpdateBlocked(const RoundScope& scope, RoundMember& member);
+  void TellWindow(const RoundScope& scope, RoundMember& member);
+  void HasLessToSend(const RoundScope& scope, RoundMember& member);
+  bool RefuseTensor(const RoundScope& scope, RoundMember& member, TensorIndex index);
+  void MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor);
+  void SkipWhatIsNotCommitted(const RoundScope& scope, RoundMember& member);
+  void CheckEffective(const RoundScope& scope, RoundMember& member);
+
+  // round_members.cc
   void TakePart(const RoundScope& scope, RoundMember& member);
-  void RemoveEarlierLives(const RoundScope& scope, const RoundMember& member);
-  void Compare(const RoundScope& scope);
-  void StartAttemptNow(const RoundScope& scope);
   bool Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
               const std::string& text);
   bool RemoveContribution(const RoundScope& scope, RoundMember& member, Standing standing);
   void AfterRemoval(const RoundScope& scope, bool restart, const std::string& reason);
+  void RemoveEarlierLives(const RoundScope& scope, const RoundMember& member);
+
+  // round_attempt.cc
+  void Compare(const RoundScope& scope);
+  void StartAttemptNow(const RoundScope& scope);
   void Restart(const RoundScope& scope, const std::string& reason,
                const RoundMember* refetched = nullptr);
   std::vector<ChunkRange> TakeBack(const RoundScope& scope, RoundMember& member,
                                    const std::vector<uint32_t>& redo, bool all);
-  void Rescan(const RoundScope& scope);
-  bool RefuseTensor(const RoundScope& scope, RoundMember& member, TensorIndex index);
-  void MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor);
   bool IsWhole(TensorIndex tensor, uint32_t flat) const;
   void CheckReady(TensorIndex tensor, uint32_t flat);
-  void CheckEffective(const RoundScope& scope, RoundMember& member);
-  void PumpReduce(const RoundScope& scope);
+  void Rescan(const RoundScope& scope);
   uint64_t DivisorOf(TensorIndex tensor) const;
-  void TellWindow(const RoundScope& scope, RoundMember& member);
-  uint64_t WindowOf(const RoundScope& scope, const RoundMember& member) const;
-  void UpdateBlocked(const RoundScope& scope, RoundMember& member);
+  void PumpReduce(const RoundScope& scope);
 
   // round_pull.cc
   bool Stuck() const;

@@ -424,6 +424,8 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
   value_ = RoundValue{};
   compared_ = false;
   for (RoundMember& member : members_) {
+    // The layout may have grown since the value was prepared.
+    if (member.committed) SkipWhatIsNotCommitted(scope, member);
     member.staged = member.holds = false;
     if (!member.gone) {
       member.begun = false;

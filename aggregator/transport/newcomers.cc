@@ -63,8 +63,8 @@ std::optional<uint64_t> ReceivedBytes(int descriptor) {
   return info.tcpi_bytes_received;
 }
 
-// Ends a connection with a reset as soon as gRPC closes it. After an orderly end the kernel would keep
-// what the peer had sent for a minute, and a peer that writes would wait for as long.
+// Ends a connection with a reset as soon as gRPC closes it. After an orderly end the kernel would
+// keep what the peer had sent for a minute, and a peer that writes would wait for as long.
 void CutOff(int descriptor) {
   const linger reset = {1, 0};
   setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);

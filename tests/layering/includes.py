@@ -10,7 +10,7 @@ from sources import blank_comments_and_literals, cpp_files
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 _CONDITIONAL = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b\s*(.*)")
-_ACCELERATOR = re.compile(r"CUDA|NVCC|NCCL|HIP|ROCM|GPU", re.I)
+_ACCELERATOR = re.compile(r"CUDA|NVCC|NCCL|\bHIP|_HIP|ROCM|GPU", re.I)
 
 # Patterns that make a core depend on more than its arguments: threads, clocks, randomness,
 # I/O, and the order of elements in a hash table.

@@ -650,6 +650,36 @@ TEST(Pause, AValueThatIsLostWithAllWhoHadItIsRunAgain) {
   EXPECT_EQ(t.a.lane().delivered[1].at({0, 0}), (Reduced{7, 3}));
 }
 
+// A commit of nothing outlives its worker. When the round is run again it leaves out as well what
+// was registered after the value had been prepared.
+TEST(Pause, ACommitOfNothingSkipsATensorThatCameWhenTheValueWasPrepared) {
+  Three t(Settings(3, 3, 3));
+  t.c.stages = false;
+  t.a.Contribute();
+  t.b.Contribute(Spec(ReduceOp::kAverage), kLane, {0, 1});
+  t.c.Contribute();
+  t.Lose("c");
+  t.c.Restart();
+  t.c.Connect();
+  t.c.Ready();
+  t.c.Register({Tensor("late")});
+  t.c.Begin();
+  const Prepared prepared = t.c.Last<Prepared>();
+  t.Lose("a");
+  t.Lose("b");
+  t.c.Say(Need{0, 1, prepared.value_ballot, {{0, 0, 1}, {1, 0, 1}}});
+  ASSERT_TRUE(t.c.ended.has_value()) << "the round is run again";
+  t.c.stages = true;
+  t.c.Connect();
+  t.a.Restart();
+  t.a.Connect();
+  t.a.Ready();
+  TestWorker& d = t.Join("d");
+  for (TestWorker* worker : {&t.a, &t.c, &d}) worker->Contribute();
+  ASSERT_EQ(t.c.lane().last, 1u);
+  EXPECT_EQ(t.c.verdict().value.contributors.size(), 4u) << "b skipped everything";
+}
+
 TEST(Pause, FinishedWorkersCountTowardsEnough) {
   Three t(Settings(3, 3, 3));
   t.c.Say(Finished{});

@@ -1,0 +1,347 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What a round takes in from its members: begin, frames, skips, commits, and how much room each
+// has for more.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/round.h"
+#include "aggregator/core/spec.h"
+#include "proto/vocabulary/plural.h"
+
+namespace basin::aggregator {
+namespace {
+
+// Appends a chunk to ranges of one tensor, joining neighbours.
+template <typename Ranges>
+void AppendChunk(Ranges& ranges, TensorIndex tensor, uint32_t chunk) {
+  if (!ranges.empty() && ranges.back().first + ranges.back().count == chunk) {
+    ++ranges.back().count;
+  } else {
+    ranges.push_back({tensor, chunk, 1});
+  }
+}
+
+}  // namespace
+
+uint64_t Round::WindowOf(const RoundScope& scope, const RoundMember& member) const {
+  return scope.memory.window > member.parked ? scope.memory.window - member.parked : 0;
+}
+
+void Round::UpdateBlocked(const RoundScope& scope, RoundMember& member) {
+  // A frame is never longer than what is missing, so this is enough for any.
+  const uint64_t next = std::min(scope.memory.frame, member.missing);
+  const bool blocked = member.gone || member.effective ||
+                       member.standing != Standing::kContributor || WindowOf(scope, member) < next;
+  if (blocked != member.blocked) {
+    member.blocked = blocked;
+    blocked ? --unblocked_ : ++unblocked_;
+    if (!blocked) member.free_since = scope.now;
+  }
+  const bool waits = blocked && Receives(member);
+  if (waits == member.waits) return;
+  member.waits = waits;
+  waits ? ++waiting_ : --waiting_;
+  wait_since_ = waiting_ == 0 ? absl::InfiniteFuture() : std::min(wait_since_, scope.now);
+}
+
+uint32_t Round::WithoutCredit() const {
+  return static_cast<uint32_t>(
+      std::count_if(members_.begin(), members_.end(), [](const RoundMember& member) {
+        return member.blocked && !member.gone && !member.effective && member.missing > 0 &&
+               member.standing == Standing::kContributor;
+      }));
+}
+
+void Round::TellWindow(const RoundScope& scope, RoundMember& member) {
+  const uint64_t window = WindowOf(scope, member);
+  // What lets the next frame go, as for UpdateBlocked: who counts as unblocked has been told so.
+  const uint64_t next = std::min(scope.memory.frame, member.missing);
+  if (member.told_window >= next) return;
+  // What is pulled may be shorter than a frame, so in pull mode any growth counts.
+  if (pull_ ? window <= member.told_window : window < next) return;
+  member.told_window = window;
+  SendTo(scope, member, Credit{scope.lane, number_, window, {}, {}});
+}
+
+// The room that it has may be enough now for what is left.
+void Round::HasLessToSend(const RoundScope& scope, RoundMember& member) {
+  UpdateBlocked(scope, member);
+  TellWindow(scope, member);
+}
+
+void Round::MemoryGrew(const RoundScope& scope) {
+  if (phase_ == RoundPhase::kPrepared) return;
+  replan_ = true;
+  for (RoundMember& member : members_) {
+    if (member.gone) continue;
+    UpdateBlocked(scope, member);
+    member.told_window = WindowOf(scope, member);
+    SendTo(scope, member, Credit{scope.lane, number_, member.told_window, {}, {}});
+  }
+  Advance(scope);
+}
+
+void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
+  RoundMember& member = At(slot);
+  if (phase_ == RoundPhase::kIdle) {
+    SetPhase(RoundPhase::kCollect);
+    Say(scope, NoteKind::kRoundOpened, member.id,
+        absl::StrCat("Round ", number_, " opened with ", CountOf(members_.size(), "member"), "."));
+  }
+  TakePart(scope, member);
+  // Repeated on a new session; or the value is fixed, and all it can do is take it.
+  if (member.begun || phase_ == RoundPhase::kPrepared) return;
+  member.begun = true;
+  // What it was told to pull before it had begun meant nothing to it.
+  member.asked.ClearAll();
+  replan_ = true;
+  member.begin = begin;
+  member.begin.spec = AsBegun(begin.spec);
+  begun_ += member.standing == Standing::kContributor;
+  for (uint32_t flat = 0; flat < member.known.size(); ++flat) {
+    if (!member.known.Test(flat)) continue;
+    if (RefuseTensor(scope, member, scope.layout.TensorOf(flat))) return;
+  }
+  Advance(scope);
+}
+
+// Withdraws a contribution that pushes a tensor which its own spec cannot reduce.
+bool Round::RefuseTensor(const RoundScope& scope, RoundMember& member, TensorIndex index) {
+  if (!member.begun || member.standing != Standing::kContributor) return false;
+  const TensorSpec& tensor = scope.layout.tensors()[index];
+  const std::string why = WhyNotReducible(member.begin.spec, tensor.dtype);
+  if (why.empty()) return false;
+  const bool restart =
+      Refuse(scope, member, ErrorCode::kInvalidArgument,
+             absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
+                          ": worker ", member.id, " pushed tensor ", tensor.name, ": ", why,
+                          ". It is not counted in this round."));
+  AfterRemoval(scope, restart,
+               absl::StrCat("worker ", member.id, " pushed a tensor that cannot be reduced"));
+  return true;
+}
+
+void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
+  RoundMember& member = At(slot);
+  const ChunkRange& range = frame.range;
+  TakePart(scope, member);
+  if (phase_ != RoundPhase::kPrepared) RefuseTensor(scope, member, range.tensor);
+  Credit credit{scope.lane, number_, 0, {}, {}};
+  const bool of_use = phase_ != RoundPhase::kPrepared && member.standing == Standing::kContributor;
+  const bool contradicts =
+      of_use && (member.skipped.Test(range.tensor) ||
+                 (member.committed && !member.commit.present.Test(range.tensor)));
+  absl::InlinedVector<ChunkRange, 4> kept;
+  uint32_t duplicates = 0;
+  bool changed = false;
+  if (contradicts) {
+    Reject(scope, member, ErrorCode::kInvalidArgument,
+           absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
+                        " pushed tensor ", scope.layout.tensors()[range.tensor].name,
+                        " after it had skipped it. The skip holds for this round."));
+  }
+  if (!of_use || contradicts) {
+    credit.acked.push_back(range);
+    Say(scope, of_use ? NoteKind::kFrameRefused : NoteKind::kFrameStale, member.id,
+        "A frame arrived that its round no longer needs.");
+  } else {
+    const uint32_t base = scope.layout.FirstChunk(range.tensor);
+    for (uint32_t i = 0; i < range.count; ++i) {
+      const uint32_t chunk = range.first + i;
+      const uint32_t flat = base + chunk;
+      if (member.known.Test(flat) && member.digests[flat] != frame.digests[i]) {
+        changed = true;
+        AppendChunk(credit.acked, range.tensor, chunk);
+      } else if (member.have.Test(flat)) {
+        ++duplicates;
+        AppendChunk(credit.acked, range.tensor, chunk);
+      } else if (const uint64_t size = ChunkSize(scope.layout.TensorSize(range.tensor), chunk);
+                 member.parked + size > scope.memory.window ||
+                 (pull_ && !member.asked.Test(flat))) {
+        AppendChunk(credit.refused, range.tensor, chunk);
+      } else {
+        member.have.Set(flat);
+        member.known.Set(flat);
+        member.digests[flat] = frame.digests[i];
+        member.digest += frame.digests[i];
+        member.parked += size;
+        member.missing -= size;
+        ++arrived_[flat];
+        AppendChunk(kept, range.tensor, chunk);
+        AppendChunk(credit.acked, range.tensor, chunk);
+        CheckReady(range.tensor, flat);
+      }
+    }
+  }
+  for (const ChunkRange& run : kept) {
+    scope.actions.push_back(KeepChunks{scope.job, scope.lane, number_, member.incarnation, run});
+  }
+  credit.window = member.told_window = WindowOf(scope, member);
+  if (duplicates > 0) {
+    Say(scope, NoteKind::kFrameDuplicate, member.id,
+        absl::StrCat(duplicates, " chunks arrived again, and were counted once."));
+  }
+  if (!credit.refused.empty()) {
+    Say(scope, NoteKind::kFrameRefused, member.id, "Chunks beyond the window arrived.");
+  }
+  SendTo(scope, member, std::move(credit));
+  if (changed) {
+    Reject(scope, member, ErrorCode::kContributionChanged,
+           absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
+                        " sent other bytes for tensor ", scope.layout.tensors()[range.tensor].name,
+                        " than before. The first bytes count; do not write to a gradient between "
+                        "its push and the end of the round."));
+  }
+  if (!of_use) return;
+  UpdateBlocked(scope, member);
+  CheckEffective(scope, member);
+  Advance(scope);
+}
+
+void Round::TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
+  RoundMember& member = At(slot);
+  if (phase_ == RoundPhase::kPrepared || member.committed) return;  // Repeated on a new session.
+  TakePart(scope, member);
+  for (const TensorIndex tensor : skip.tensors) {
+    bool pushed = false;
+    for (uint32_t flat = scope.layout.FirstChunk(tensor);
+         flat < scope.layout.FirstChunk(tensor + 1) && !pushed; ++flat) {
+      pushed = member.known.Test(flat);
+    }
+    if (pushed) {
+      Reject(scope, member, ErrorCode::kInvalidArgument,
+             absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
+                          " skips tensor ", scope.layout.tensors()[tensor].name,
+                          " after it had pushed it. The push holds for this round."));
+      continue;
+    }
+    MarkSkipped(scope, member, tensor);
+  }
+  HasLessToSend(scope, member);
+  Advance(scope);
+}
+
+void Round::MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor) {
+  if (!member.skipped.Set(tensor)) return;
+  replan_ = true;
+  member.missing -= scope.layout.TensorSize(tensor);
+  if (member.standing != Standing::kContributor) return;
+  ++skip_counts_[tensor];
+  for (uint32_t flat = scope.layout.FirstChunk(tensor); flat < scope.layout.FirstChunk(tensor + 1);
+       ++flat) {
+    CheckReady(tensor, flat);
+  }
+}
+
+// Also what its worker did not know yet.
+void Round::SkipWhatIsNotCommitted(const RoundScope& scope, RoundMember& member) {
+  for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
+    const bool present =
+        tensor < member.commit.layout_version && member.commit.present.Test(tensor);
+    if (!present) MarkSkipped(scope, member, tensor);
+  }
+}
+
+void Round::TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit) {
+  RoundMember& member = At(slot);
+  if (phase_ == RoundPhase::kPrepared || member.committed) return;  // Repeated on a new session.
+  if (member.standing != Standing::kContributor) return;            // Withdrawn meanwhile.
+  std::string wrong;
+  uint64_t chunks = 0;
+  uint64_t bytes = 0;
+  for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
+    const bool present = tensor < commit.layout_version && commit.present.Test(tensor);
+    if (present) {
+      chunks += scope.layout.TensorChunks(tensor);
+      bytes += scope.layout.TensorSize(tensor);
+      if (member.skipped.Test(tensor)) wrong = "claims a tensor that it skipped";
+      continue;
+    }
+    for (uint32_t flat = scope.layout.FirstChunk(tensor);
+         flat < scope.layout.FirstChunk(tensor + 1); ++flat) {
+      if (member.known.Test(flat)) wrong = "leaves out a tensor that it pushed";
+    }
+  }
+  if (!member.begun) wrong = "comes without a begin";
+  if (commit.layout_version > scope.layout.version()) wrong = "names a layout that does not exist";
+  if (chunks != commit.chunks || bytes != commit.bytes) {
+    wrong = absl::StrCat("claims ", commit.chunks, " chunks and ", commit.bytes,
+                         " bytes, but its tensors have ", chunks, " and ", bytes);
+  }
+  if (!wrong.empty()) {
+    const bool restart =
+        Refuse(scope, member, ErrorCode::kInvalidArgument,
+               absl::StrCat("Job ", scope.job_name, ", round ", number_, ": the commit of worker ",
+                            member.id, " ", wrong, ". It is not counted in this round."));
+    AfterRemoval(scope, restart, absl::StrCat("the commit of worker ", member.id, " was refused"));
+    return;
+  }
+  member.committed = true;
+  member.commit = commit;
+  SkipWhatIsNotCommitted(scope, member);
+  HasLessToSend(scope, member);
+  CheckEffective(scope, member);
+  Advance(scope);
+}
+
+void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
+  if (!member.committed || member.effective || member.standing != Standing::kContributor) return;
+  if (member.have.count() != member.commit.chunks) return;
+  if (member.digest == member.commit.digest) {
+    member.effective = true;
+    ++effective_;
+    straggler_ = Straggler{member.id, straggler_.until, scope.now};
+    UpdateBlocked(scope, member);
+    return;
+  }
+  const std::string text = absl::StrCat(
+      "Job ", scope.job_name, ", round ", number_, ": the contribution of worker ", member.id,
+      " has digest ", member.digest, ", but its commit has ", member.commit.digest);
+  // A commit of nothing leaves nothing to fetch again.
+  if (member.refetched || member.commit.chunks == 0) {
+    const bool restart = Refuse(
+        scope, member, ErrorCode::kDataCorrupt,
+        absl::StrCat(
+            text, member.refetched ? ", for the second time" : "",
+            ". It is not counted in this round; check the memory and network of that worker."));
+    AfterRemoval(scope, restart,
+                 absl::StrCat("the contribution of worker ", member.id, " is corrupt"));
+    return;
+  }
+  // Once, the bytes are fetched again: all of them, because a sum does not tell which are wrong.
+  member.refetched = true;
+  Say(scope, NoteKind::kContributionRejected, member.id,
+      absl::StrCat(text, "; it is fetched again."));
+  Restart(scope, absl::StrCat("the digest of worker ", member.id, " did not match"), &member);
+}
+
+void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& reason) {
+  RoundMember& member = At(slot);
+  if (member.standing != Standing::kContributor) return;
+  if (member.committed) {
+    Reject(scope, member, ErrorCode::kFailedPrecondition,
+           absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
+                        " withdrew after its commit. The commit holds."));
+    return;
+  }
+  // It is not counted if it has joined since, or repeats it for a value that was adopted.
+  if (phase_ == RoundPhase::kPrepared) return;
+  if (phase_ == RoundPhase::kIdle) SetPhase(RoundPhase::kCollect);
+  Say(scope, NoteKind::kContributionWithdrawn, member.id, reason);
+  const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
+  AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " withdrew: ", reason));
+}
+
+void Round::TakeFinished(const RoundScope& scope, Slot slot) {
+  RoundMember& member = At(slot);
+  if (member.standing != Standing::kContributor) return;
+  if (phase_ == RoundPhase::kIdle) SetPhase(RoundPhase::kCollect);
+  const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
+  AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " has finished"));
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,209 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Who contributes to a round: who takes part, is refused, left out, lost, or joins.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/round.h"
+
+namespace basin::aggregator {
+
+// The member makes this call: one that was away counts again while nothing is fixed. A frame says
+// so as well as the begin, which it may precede.
+void Round::TakePart(const RoundScope& scope, RoundMember& member) {
+  const bool prepared = phase_ == RoundPhase::kPrepared;
+  if (member.presence == Presence::kThere) return;
+  if (member.presence == Presence::kUndecided) {
+    member.presence = Presence::kThere;
+    member.standing = Standing::kContributor;  // When prepared: should the round be run again.
+    CountMembers();
+    if (prepared) TellPrepared(scope, member);
+    return;
+  }
+  if (prepared) return;  // Its client makes this call the next one, once it hears the verdict.
+  member.presence = Presence::kThere;
+  member.standing = Standing::kContributor;
+  RemoveEarlierLives(scope, member);
+  CountMembers();
+  UpdateBlocked(scope, member);
+  compared_ = false;
+  Restart(scope, absl::StrCat("worker ", member.id, " joined and has begun the call"));
+}
+
+void Round::LeaveOut(const RoundScope& scope, Slot slot) {
+  RoundMember& member = At(slot);
+  if (member.presence != Presence::kUndecided) return;
+  Say(scope, NoteKind::kContributionWithdrawn, member.id,
+      "It joined while the call was open, but waits for another call or value.");
+  // Before it is away: no result is held for it any more.
+  for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
+  member.owed = member.behind = 0;
+  member.presence = Presence::kAway;
+  const bool prepared = phase_ == RoundPhase::kPrepared;
+  const bool restart = !prepared && RemoveContribution(scope, member, Standing::kWithdrawn);
+  CountMembers();
+  UpdateBlocked(scope, member);
+  if (!prepared) {
+    AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " does not make this call"));
+  }
+}
+
+// Takes a contribution out for what its worker did, and tells it: also on a new session, should it
+// not have heard. Returns as RemoveContribution does.
+bool Round::Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
+                   const std::string& text) {
+  Reject(scope, member, code, text);
+  member.refusal = Error{code, text};
+  return RemoveContribution(scope, member, Standing::kWithdrawn);
+}
+
+// Takes a contribution out. Returns whether chunks that it is part of have been reduced.
+bool Round::RemoveContribution(const RoundScope& scope, RoundMember& member, Standing standing) {
+  if (member.standing != Standing::kContributor) return false;
+  member.standing = standing;
+  replan_ = true;
+  --contributors_;
+  begun_ -= member.begun;
+  if (member.effective) --effective_;
+  member.effective = false;
+  bool reduced = false;
+  RangeBuilder parked(scope.layout);
+  for (uint32_t flat = 0; flat < member.have.size(); ++flat) {
+    if (!member.have.Test(flat)) continue;
+    if (chunks_[flat] == ChunkState::kOpen) {
+      --arrived_[flat];
+      parked.Add(flat);
+    } else {
+      reduced = true;
+    }
+  }
+  // A tensor it skipped counted it out of the set, but the divisor counted it in.
+  for (TensorIndex tensor = 0; tensor < skip_counts_.size(); ++tensor) {
+    if (!member.skipped.Test(tensor)) continue;
+    --skip_counts_[tensor];
+    for (uint32_t flat = scope.layout.FirstChunk(tensor);
+         flat < scope.layout.FirstChunk(tensor + 1); ++flat) {
+      reduced |= chunks_[flat] != ChunkState::kOpen;
+    }
+  }
+  if (std::vector<ChunkRange> ranges = parked.Take(); !ranges.empty()) {
+    scope.actions.push_back(
+        DiscardChunks{scope.job, scope.lane, number_, member.incarnation, std::move(ranges)});
+  }
+  member.parked = 0;
+  member.digest = 0;
+  member.have.ClearAll();
+  UpdateBlocked(scope, member);
+  return reduced;
+}
+
+void Round::AfterRemoval(const RoundScope& scope, bool restart, const std::string& reason) {
+  if (restart) {
+    Restart(scope, reason);
+    return;
+  }
+  if (compared_) StartAttemptNow(scope);
+  Rescan(scope);
+  Advance(scope);
+}
+
+void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) {
+  RoundMember& member = At(slot);
+  // Before `gone` is set: nothing is owed to it any more.
+  for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
+  member.gone = true;
+  CountMembers();
+  UpdateBlocked(scope, member);
+  // Nothing is waited for from it any more, so it is of no account how far it came.
+  member.fetched = 0;
+  member.progress = member.behind_since = member.free_since = absl::Time();
+  for (auto it = wanted_.begin(); it != wanted_.end();) {
+    it->second.by.erase(slot);
+    it = it->second.by.empty() ? wanted_.erase(it) : std::next(it);
+  }
+  if (phase_ == RoundPhase::kPrepared) {
+    AskSupply(scope);
+    return;
+  }
+  if (scope.config.loss_policy == LossPolicy::kAbort && phase_ == RoundPhase::kCollect) {
+    if (AnyoneAlive()) {
+      PrepareAborted(scope, absl::StrCat("worker ", member.id, " was lost (", reason,
+                                         ") and the job's loss policy is abort"));
+    }
+    return;
+  }
+  if (member.effective || member.standing != Standing::kContributor) {
+    Advance(scope);
+    return;
+  }
+  Say(scope, NoteKind::kContributionDropped, member.id,
+      "It was lost before its contribution was effective.");
+  const bool restart = RemoveContribution(scope, member, Standing::kDropped);
+  AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " was lost: ", reason));
+}
+
+// A worker counts once in a round, also when it was lost and has come back.
+void Round::RemoveEarlierLives(const RoundScope& scope, const RoundMember& member) {
+  for (RoundMember& before : members_) {
+    if (before.id != member.id || before.incarnation == member.incarnation) continue;
+    if (before.standing != Standing::kContributor) continue;
+    Say(scope, NoteKind::kContributionDropped, before.id,
+        "It has returned, and can contribute again.");
+    RemoveContribution(scope, before, Standing::kDropped);
+  }
+}
+
+void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
+  for (RoundMember& joiner : joiners) {
+    joiner.progress = joiner.behind_since = joiner.free_since = scope.now;
+    joiner.have.Resize(scope.layout.chunks());
+    joiner.known.Resize(scope.layout.chunks());
+    joiner.digests.resize(scope.layout.chunks());
+    joiner.acked.Resize(scope.layout.chunks());
+    joiner.asked.Resize(scope.layout.chunks());
+    joiner.skipped.Resize(scope.layout.version());
+    joiner.missing = scope.layout.bytes();
+    if (phase_ == RoundPhase::kPrepared) {
+      // Nothing is held for it: it asks for what it needs.
+      for (uint32_t flat = 0; flat < chunks_.size(); ++flat) joiner.acked.Set(flat);
+    } else {
+      if (joiner.standing == Standing::kContributor) RemoveEarlierLives(scope, joiner);
+    }
+    members_.push_back(std::move(joiner));
+  }
+  std::sort(members_.begin(), members_.end(),
+            [](const RoundMember& a, const RoundMember& b) { return a.id < b.id; });
+  IndexMembers();
+  CountMembers();
+  if (phase_ == RoundPhase::kPrepared) {
+    // The value is fixed; the joiners get its bytes from those who have them.
+    ++ballot_.attempt;
+    SendPrepared(scope);
+    return;
+  }
+  compared_ = false;
+  if (phase_ == RoundPhase::kCollect) Restart(scope, "workers joined while the job was paused");
+}
+
+void Round::Reform(const RoundScope& scope, std::vector<RoundMember> members) {
+  for (RoundMember& member : members_) {
+    const bool stays = std::any_of(members.begin(), members.end(), [&](const RoundMember& other) {
+      return other.incarnation == member.incarnation;
+    });
+    if (stays || member.gone) continue;
+    RemoveContribution(scope, member, Standing::kDropped);
+    member.gone = true;
+    UpdateBlocked(scope, member);
+  }
+  IndexMembers();
+  CountMembers();
+  std::vector<RoundMember> joiners;
+  for (RoundMember& member : members) {
+    if (!Has(member.slot)) joiners.push_back(std::move(member));
+  }
+  if (!joiners.empty()) Admit(scope, std::move(joiners));
+}
+
+}  // namespace basin::aggregator
