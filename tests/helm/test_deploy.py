@@ -7,16 +7,19 @@ Usage: test_deploy.py [BASIND LIBBASIN]   with them, workers run with the variab
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import unittest
 import uuid
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import chart
 import yaml
 from chart import VALUE_SETS
 from tools import CHART, ROOT, require
+from trainers import DEPLOY, Manifest, Trainers, all_trainers, at, documents, kind_of
 
 PROGRAMS: list[str] = []
 
@@ -33,77 +36,351 @@ with basin.connect() as client:
     print(client.worker_id, client.world_size, client.allreduce(mine, "g", op=basin.Sum)[0])
     client.finished()
 """
+# It sums until worker 4 takes part in place of worker 3, prints every sum that differs from the one
+# before, and leaves after SIGTERM as docs/kubernetes.md describes.
+ELASTIC_TRAINER = """
+import os, signal, sys
+import basin
+import numpy
+leaving = []
+signal.signal(signal.SIGTERM, lambda number, frame: leaving.append(number))
+mine = numpy.full(4, 2.0 ** int(os.environ["JOB_COMPLETION_INDEX"]), numpy.float32)
+total = 0.0
+with basin.connect() as client:
+    while total != 23.0 and not leaving:
+        before, total = total, client.allreduce(mine, "g", op=basin.Sum)[0]
+        if total != before:
+            print(total)
+sys.exit(128 + leaving[0] if leaving else 0)
+"""
 PATIENCE_SECONDS = 60
 
+# The manifests whose pods come from a Job of Kubernetes.
+JOBS = (
+    "trainer-job-elastic.yaml",
+    "trainer-job.yaml",
+    "trainer-jobset.yaml",
+    "trainer-trainjob.yaml",
+)
 
-def trainer_job() -> dict[str, Any]:
-    text = (ROOT / "deploy/trainer-job.yaml").read_text(encoding="utf-8")
-    job: dict[str, Any] = yaml.safe_load(text)
-    return job
+# The number of pods in the last object of each manifest.
+SIZES: dict[str, Callable[[Manifest], int]] = {
+    "trainer-job-elastic.yaml": lambda job: same(job["spec"]),
+    "trainer-job.yaml": lambda job: same(job["spec"]),
+    "trainer-jobset.yaml": lambda set_: same(set_["spec"]["replicatedJobs"][0]["template"]["spec"]),
+    "trainer-pytorchjob.yaml": lambda job: job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"],
+    "trainer-statefulset.yaml": lambda set_: set_["spec"]["replicas"],
+    "trainer-trainjob.yaml": lambda job: job["spec"]["trainer"]["numNodes"],
+    "trainer-volcano.yaml": lambda job: job["spec"]["tasks"][0]["replicas"],
+}
 
 
-class TrainerJob(unittest.TestCase):
+def same(spec: Manifest) -> int:
+    """The number of pods of an indexed Job, which Kubernetes resizes only if both are equal."""
+    if spec["completionMode"] != "Indexed" or spec["completions"] != spec["parallelism"]:
+        raise AssertionError(f"not elastic: {spec}")
+    size: int = spec["completions"]
+    return size
+
+
+def policies(document: Any) -> list[Manifest]:
+    """Every podFailurePolicy in it."""
+    if isinstance(document, list):
+        return [one for part in document for one in policies(part)]
+    if not isinstance(document, dict):
+        return []
+    own = [document["podFailurePolicy"]] if "podFailurePolicy" in document else []
+    return own + [one for part in document.values() for one in policies(part)]
+
+
+class EveryTrainer(unittest.TestCase):
+    """What holds for each manifest of trainers."""
+
     def setUp(self) -> None:
-        self.job = trainer_job()
-        self.pod = self.job["spec"]["template"]["spec"]
-        (self.container,) = self.pod["containers"]
-        self.env = {variable["name"]: variable for variable in self.container["env"]}
+        self.trainers = all_trainers()
+        self.aggregator = chart.render("helm-4", VALUE_SETS["smallest"])
+
+    def test_there_is_one_for_each_kind(self) -> None:
+        kinds = {kind_of(manifest) for one in self.trainers.values() for manifest in one.manifests}
+        self.assertEqual(
+            {
+                ("batch/v1", "Job"),
+                ("apps/v1", "StatefulSet"),
+                ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+                ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"),
+                ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
+                ("kubeflow.org/v1", "PyTorchJob"),
+                ("batch.volcano.sh/v1alpha1", "Job"),
+            },
+            kinds,
+        )
 
     def test_address_is_the_one_of_the_chart(self) -> None:
-        aggregator = chart.render("helm-4", VALUE_SETS["smallest"])
-        service = chart.one(aggregator, "Service")
-        pod = chart.one(aggregator, "StatefulSet")["metadata"]["name"] + "-0"
+        service = chart.one(self.aggregator, "Service")
+        pod = chart.one(self.aggregator, "StatefulSet")["metadata"]["name"] + "-0"
         port = {port["name"]: port["port"] for port in service["spec"]["ports"]}["grpc"]
         expected = f"{pod}.{service['metadata']['name']}.{chart.NAMESPACE}.svc:{port}"
         # The same for a release that is called basin, like the chart.
         expected = expected.replace(f"{chart.RELEASE}-basin", "basin")
-        self.assertEqual(expected, self.env["BASIN_ADDRESS"]["value"])
-        self.assertEqual(chart.NAMESPACE, self.job["metadata"]["namespace"])
+        for name, trainers in self.trainers.items():
+            with self.subTest(name):
+                self.assertEqual(expected, trainers.env["BASIN_ADDRESS"]["value"])
+                for manifest in trainers.manifests:
+                    self.assertEqual(chart.NAMESPACE, manifest["metadata"]["namespace"])
 
     def test_variables_are_ones_that_clients_have(self) -> None:
         options = re.findall(r'Option\{"(\w+)"', CLIENT_OPTIONS.read_text(encoding="utf-8"))
         known = {f"BASIN_{option.upper()}" for option in options}
-        self.assertIn("BASIN_ADDRESS", known)
-        self.assertLessEqual({name for name in self.env if name.startswith("BASIN_")}, known)
+        needed = {"ADDRESS", "JOB", "RUN_ID", "WORKER_ID", "MAX_WORKERS", "MIN_WORKERS"}
+        for name, trainers in self.trainers.items():
+            with self.subTest(name):
+                self.assertLessEqual({f"BASIN_{key}" for key in needed}, trainers.env.keys())
+                # Controllers set the others, such as JOB_COMPLETION_INDEX; a manifest that also
+                # sets one would override that.
+                self.assertLessEqual(trainers.env.keys(), known)
 
-    def test_run_is_the_job_and_worker_is_the_pod(self) -> None:
-        self.assertEqual(
-            "metadata.labels['batch.kubernetes.io/controller-uid']",
-            self.env["BASIN_RUN_ID"]["valueFrom"]["fieldRef"]["fieldPath"],
-        )
-        self.assertEqual(
-            "metadata.name", self.env["BASIN_WORKER_ID"]["valueFrom"]["fieldRef"]["fieldPath"]
-        )
+    def test_worker_is_the_pod(self) -> None:
+        for name, trainers in self.trainers.items():
+            with self.subTest(name):
+                self.assertEqual(
+                    "metadata.name",
+                    trainers.env["BASIN_WORKER_ID"]["valueFrom"]["fieldRef"]["fieldPath"],
+                )
 
-    def test_every_worker_has_an_index(self) -> None:
-        spec = self.job["spec"]
-        self.assertEqual("Indexed", spec["completionMode"])
-        self.assertEqual(spec["completions"], spec["parallelism"])
-        self.assertEqual(spec["completions"], int(self.env["BASIN_MAX_WORKERS"]["value"]))
-        # The Job's controller sets it; a manifest that also sets it would override that.
-        self.assertNotIn("JOB_COMPLETION_INDEX", self.env)
+    def test_run_is_the_job_where_pods_have_its_uid(self) -> None:
+        for name, trainers in self.trainers.items():
+            # Their pods come from a Job of Kubernetes, which writes its uid into a label.
+            of_a_job = name in JOBS
+            with self.subTest(name):
+                run = trainers.env["BASIN_RUN_ID"]
+                if of_a_job:
+                    self.assertEqual(
+                        "metadata.labels['batch.kubernetes.io/controller-uid']",
+                        run["valueFrom"]["fieldRef"]["fieldPath"],
+                    )
+                else:
+                    self.assertEqual("1", run["value"])
+
+    def test_numbers_of_workers_fit_together(self) -> None:
+        for name, trainers in self.trainers.items():
+            with self.subTest(name):
+                most, least = (trainers.number(f"BASIN_{key}_WORKERS") for key in ("MAX", "MIN"))
+                size = SIZES[name](trainers.manifests[-1])
+                self.assertLess(least, size)
+                if "BASIN_START_WORKERS" in trainers.env:
+                    # A training that grows: it starts with the pods of the manifest.
+                    self.assertEqual(size, trainers.number("BASIN_START_WORKERS"))
+                    self.assertLess(size, most)
+                else:
+                    self.assertEqual(size, most)
+
+    def test_script_gets_sigterm_and_has_time_to_leave(self) -> None:
+        aggregator = chart.one(self.aggregator, "StatefulSet")["spec"]["template"]["spec"]
+        probe = aggregator["containers"][0]["startupProbe"]
+        # If both are on a node that is drained, the trainer must see the next aggregator, which
+        # gives its round a verdict.
+        move = (
+            aggregator["terminationGracePeriodSeconds"]
+            + probe["periodSeconds"] * probe["failureThreshold"]
+        )
+        for name, trainers in self.trainers.items():
+            with self.subTest(name):
+                self.assertGreater(trainers.pod["terminationGracePeriodSeconds"], move)
+                # A shell would be process 1 in place of the script, and would not forward it.
+                job = trainers.manifests[-1]
+                image = job["spec"]["trainer"] if job["kind"] == "TrainJob" else trainers.container
+                self.assertEqual("python3", image["command"][0])
 
     def test_meets_the_restricted_standard(self) -> None:
-        self.assertTrue(self.pod["securityContext"]["runAsNonRoot"])
-        self.assertEqual("RuntimeDefault", self.pod["securityContext"]["seccompProfile"]["type"])
-        self.assertFalse(self.container["securityContext"]["allowPrivilegeEscalation"])
-        self.assertEqual({"drop": ["ALL"]}, self.container["securityContext"]["capabilities"])
-        self.assertFalse(self.pod["automountServiceAccountToken"])
+        for name, trainers in self.trainers.items():
+            pod, container = trainers.pod, trainers.container
+            with self.subTest(name):
+                self.assertTrue(pod["securityContext"]["runAsNonRoot"])
+                self.assertEqual("RuntimeDefault", pod["securityContext"]["seccompProfile"]["type"])
+                self.assertFalse(container["securityContext"]["allowPrivilegeEscalation"])
+                self.assertEqual({"drop": ["ALL"]}, container["securityContext"]["capabilities"])
+                self.assertFalse(pod["automountServiceAccountToken"])
+
+    def test_a_job_ignores_the_loss_of_a_node(self) -> None:
+        rule = {
+            "action": "Ignore",
+            "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+        }
+        for name in JOBS:
+            with self.subTest(name):
+                text = (DEPLOY / name).read_text(encoding="utf-8")
+                (policy,) = policies(list(yaml.safe_load_all(text)))
+                # No rule is about an exit code, because trainers have none for each kind of error.
+                self.assertEqual([rule], policy["rules"])
+
+
+class Resizing(unittest.TestCase):
+    """The commands that resize: each is in the manifest and in both tables."""
+
+    def commands(self, name: str) -> list[str]:
+        """The commands in the comment at the top of a manifest, each on one line."""
+        text = (DEPLOY / name).read_text(encoding="utf-8")
+        head = text[: text.index("apiVersion")]
+        lines = "\n".join(line[4:] for line in head.splitlines() if line.startswith("#   "))
+        joined = re.sub(r"\\\n +", "", lines)
+        joined = re.sub(r"\n +", " ", joined).replace("[ ", "[")
+        return [line for line in joined.splitlines() if line.startswith("kubectl")]
+
+    def test_each_patch_changes_what_the_manifest_has(self) -> None:
+        patched = []
+        for name, trainers in all_trainers().items():
+            for command in self.commands(name):
+                found = re.search(r"--patch='(.*)'", command)
+                if found is None:
+                    continue
+                patched.append(name)
+                patch = json.loads(found[1])
+                with self.subTest(name):
+                    if "--type=merge" in command:
+                        spec = trainers.manifests[0]["spec"]
+                        self.assertLessEqual(patch["spec"].keys(), spec.keys())
+                        self.assertEqual(1, len(set(patch["spec"].values())))
+                        continue
+                    for step in patch:
+                        keys = step["path"].strip("/").split("/")
+                        path = tuple(int(key) if key.isdigit() else key for key in keys)
+                        self.assertEqual("replace", step["op"])
+                        self.assertEqual(4, at(trainers.manifests[0], path))
+        self.assertEqual(
+            ["trainer-job-elastic.yaml", "trainer-jobset.yaml", "trainer-volcano.yaml"], patched
+        )
+
+    def test_new_size_has_room(self) -> None:
+        for name, trainers in all_trainers().items():
+            for command in self.commands(name):
+                sizes = re.findall(r'--replicas=(\d+)|ism": (\d+)|"value": (\d+)', command)
+                with self.subTest(name):
+                    self.assertTrue(sizes)
+                    for size in sizes:
+                        new = int("".join(size))
+                        self.assertLessEqual(new, trainers.number("BASIN_MAX_WORKERS"))
+
+    def test_tables_have_every_manifest_and_command(self) -> None:
+        for page in (ROOT / "deploy/README.md", ROOT / "docs/kubernetes.md"):
+            rows = [
+                line for line in page.read_text(encoding="utf-8").splitlines() if line[:1] == "|"
+            ]
+            for name in all_trainers():
+                with self.subTest(name, page=page.name):
+                    (row,) = [row for row in rows if f"`{name}`" in row and "resize" not in row]
+                    for command in self.commands(name):
+                        self.assertIn(f"`{command.replace(' --namespace training', '')}`", row)
+                    self.assertEqual(not self.commands(name), "kubectl" not in row)
+
+
+class OtherProjects(unittest.TestCase):
+    """Kinds that Kubernetes itself does not have: only fields that their documentation has.
+
+    What they contain of Kubernetes, pods and Jobs, is checked with its types.
+    """
+
+    FIELDS: ClassVar[dict[str, dict[tuple[str | int, ...], set[str]]]] = {
+        "JobSet": {
+            (): {"network", "failurePolicy", "ttlSecondsAfterFinished", "replicatedJobs"},
+            ("network",): {"enableDNSHostnames"},
+            ("failurePolicy",): {"maxRestarts"},
+            ("replicatedJobs", 0): {"name", "replicas", "template"},
+        },
+        "TrainingRuntime": {
+            (): {"mlPolicy", "template"},
+            ("mlPolicy",): {"numNodes"},
+            ("template", "spec"): {"network", "failurePolicy", "replicatedJobs"},
+            ("template", "spec", "replicatedJobs", 0): {"name", "template"},
+        },
+        "TrainJob": {
+            (): {"runtimeRef", "trainer"},
+            ("runtimeRef",): {"apiGroup", "kind", "name"},
+            ("trainer",): {"numNodes", "image", "command", "env"},
+        },
+        "PyTorchJob": {
+            (): {"runPolicy", "pytorchReplicaSpecs"},
+            ("runPolicy",): {"cleanPodPolicy", "ttlSecondsAfterFinished"},
+            ("pytorchReplicaSpecs", "Worker"): {"replicas", "restartPolicy", "template"},
+        },
+        "Job": {
+            (): {
+                *("schedulerName", "queue", "minAvailable", "maxRetry"),
+                *("ttlSecondsAfterFinished", "tasks"),
+            },
+            ("tasks", 0): {"name", "replicas", "template"},
+        },
+    }
+
+    def test_fields(self) -> None:
+        checked = set()
+        for name, trainers in all_trainers().items():
+            for manifest in trainers.manifests:
+                if "." not in manifest["apiVersion"]:
+                    continue  # Of Kubernetes.
+                checked.add(manifest["kind"])
+                for path, fields in self.FIELDS[manifest["kind"]].items():
+                    with self.subTest(name, path=path):
+                        self.assertLessEqual(at(manifest["spec"], path).keys(), fields)
+        self.assertEqual(self.FIELDS.keys(), checked)
+
+    def test_job_of_kubeflow_uses_its_runtime(self) -> None:
+        runtime, job = all_trainers()["trainer-trainjob.yaml"].manifests
+        self.assertEqual(
+            {
+                "apiGroup": runtime["apiVersion"].split("/")[0],
+                "kind": runtime["kind"],
+                "name": runtime["metadata"]["name"],
+            },
+            job["spec"]["runtimeRef"],
+        )
+        (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+        # By the label and the name of the container, Kubeflow finds what the TrainJob sets.
+        labels = replicated["template"]["metadata"]["labels"]
+        self.assertEqual({"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}, labels)
+        (container,) = replicated["template"]["spec"]["template"]["spec"]["containers"]
+        self.assertEqual("node", container["name"])
+
+    def test_operator_finds_the_container_by_its_name(self) -> None:
+        self.assertEqual("pytorch", all_trainers()["trainer-pytorchjob.yaml"].container["name"])
+
+
+class Kueue(unittest.TestCase):
+    def test_queue_has_room_for_the_trainers(self) -> None:
+        queue = {one["kind"]: one for one in documents(DEPLOY / "kueue.yaml")}
+        self.assertEqual({"kueue.x-k8s.io/v1beta2"}, {one["apiVersion"] for one in queue.values()})
+        cluster, local = queue["ClusterQueue"], queue["LocalQueue"]
+        self.assertEqual(cluster["metadata"]["name"], local["spec"]["clusterQueue"])
+        self.assertEqual(chart.NAMESPACE, local["metadata"]["namespace"])
+        (group,) = cluster["spec"]["resourceGroups"]
+        (flavor,) = group["flavors"]
+        self.assertEqual(queue["ResourceFlavor"]["metadata"]["name"], flavor["name"])
+        quota = {one["name"]: one["nominalQuota"] for one in flavor["resources"]}
+        self.assertEqual(group["coveredResources"], list(quota))
+        for name, trainers in all_trainers().items():
+            with self.subTest(name):
+                requests = trainers.container["resources"]["requests"]
+                # Kueue does not start pods that request what the queue does not cover.
+                self.assertEqual(requests.keys(), quota.keys())
+                most = trainers.number("BASIN_MAX_WORKERS")
+                self.assertLessEqual(most * int(requests["cpu"]), int(quota["cpu"]))
+                gibibytes = [
+                    int(one.removesuffix("Gi")) for one in (requests["memory"], quota["memory"])
+                ]
+                self.assertLessEqual(most * gibibytes[0], gibibytes[1])
 
 
 class RealWorkers(unittest.TestCase):
-    def environment(self, index: int, uid: str, address: str) -> dict[str, str]:
+    def environment(self, trainers: Trainers, index: int, uid: str, address: str) -> dict[str, str]:
         """The environment of the pod with this index. Only the address differs: there is no DNS."""
         metadata = {
             "metadata.name": f"digits-{index}-x7k2p",
             "metadata.labels['batch.kubernetes.io/controller-uid']": uid,
         }
-        (container,) = trainer_job()["spec"]["template"]["spec"]["containers"]
         given = {
-            variable["name"]: variable["value"]
+            name: variable["value"]
             if "value" in variable
             else metadata[variable["valueFrom"]["fieldRef"]["fieldPath"]]
-            for variable in container["env"]
+            for name, variable in trainers.env.items()
         }
         return {**given, "BASIN_ADDRESS": address, "JOB_COMPLETION_INDEX": str(index)}
 
@@ -132,22 +409,64 @@ class RealWorkers(unittest.TestCase):
         if not PROGRAMS:
             self.skipTest("this build has no basind")
         address = self.start_basind()
-        workers = trainer_job()["spec"]["completions"]
+        trainers = all_trainers()["trainer-job.yaml"]
+        workers = trainers.manifests[0]["spec"]["completions"]
         # A recreated Job has another uid, so it is another run of the same training job.
         for uid in (str(uuid.uuid4()), str(uuid.uuid4())):
             package = {"BASIN_LIBRARY": PROGRAMS[1], "PYTHONPATH": str(ROOT / "client/python")}
-            trainers = [
+            processes = [
                 self.start(
                     [sys.executable, "-c", TRAINER],
-                    {**self.environment(index, uid, address), **package},
+                    {**self.environment(trainers, index, uid, address), **package},
                 )
                 for index in range(workers)
             ]
-            said = [trainer.communicate(timeout=PATIENCE_SECONDS)[0] for trainer in trainers]
+            said = [process.communicate(timeout=PATIENCE_SECONDS)[0] for process in processes]
             everybody = float(2**workers - 1)
             self.assertEqual(
                 [f"digits-{index}-x7k2p {workers} {everybody}\n" for index in range(workers)], said
             )
+
+    def test_resize_with_new_pods_of_an_elastic_job(self) -> None:
+        self.resize("trainer-job-elastic.yaml", next_pod=4)
+
+    def test_resize_with_a_pod_of_a_stateful_set_that_returns(self) -> None:
+        # It has the name of the one that left, and so its worker id.
+        self.resize("trainer-statefulset.yaml", next_pod=3)
+
+    def resize(self, manifest: str, next_pod: int) -> None:
+        """Four workers, then three after SIGTERM, then four again with `next_pod`."""
+        if not PROGRAMS:
+            self.skipTest("this build has no basind")
+        address, uid = self.start_basind(), str(uuid.uuid4())
+        trainers = all_trainers()[manifest]
+        package = {"BASIN_LIBRARY": PROGRAMS[1], "PYTHONPATH": str(ROOT / "client/python")}
+
+        def launch(pod: int, part: int) -> subprocess.Popen[str]:
+            environment = self.environment(trainers, pod, uid, address)
+            return self.start(
+                [sys.executable, "-u", "-c", ELASTIC_TRAINER],
+                {**environment, **package, "JOB_COMPLETION_INDEX": str(part)},
+            )
+
+        def next_line(process: subprocess.Popen[str]) -> str:
+            assert process.stdout is not None
+            return process.stdout.readline()
+
+        processes = [launch(index, index) for index in range(4)]
+        for process in processes:
+            self.assertEqual("15.0\n", next_line(process))
+        processes[3].terminate()
+        # It leaves between two steps, so every sum is with its part or without it.
+        self.assertEqual("", processes[3].communicate(timeout=PATIENCE_SECONDS)[0])
+        self.assertEqual(128 + signal.SIGTERM, processes[3].returncode)
+        for process in processes[:3]:
+            self.assertEqual("7.0\n", next_line(process))
+        processes[3] = launch(next_pod, 4)
+        for process in processes:
+            self.assertEqual("23.0\n", next_line(process))
+            process.communicate(timeout=PATIENCE_SECONDS)
+            self.assertEqual(0, process.returncode)
 
 
 class Notes(unittest.TestCase):

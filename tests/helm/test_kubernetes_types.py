@@ -6,17 +6,18 @@ import unittest
 from typing import Any
 
 import chart
-import yaml
 from chart import VALUE_SETS
 from kubernetes_types import complaints
-from tools import ROOT, require
+from tools import require
+from trainers import DEPLOY, documents, parts_that_kubernetes_knows
 
 
 def manifests_of_deploy() -> list[dict[str, Any]]:
     return [
-        document
-        for file in sorted((ROOT / "deploy").rglob("*.yaml"))
-        for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        part
+        for file in sorted(DEPLOY.rglob("*.yaml"))
+        for manifest in documents(file)
+        for part in parts_that_kubernetes_knows(manifest)
     ]
 
 
@@ -29,7 +30,8 @@ class Types(unittest.TestCase):
 
     def test_deploy(self) -> None:
         manifests = manifests_of_deploy()
-        self.assertIn("Job", [manifest["kind"] for manifest in manifests])
+        kinds = {manifest["kind"] for manifest in manifests}
+        self.assertEqual({"Job", "Pod", "PodTemplate", "StatefulSet"}, kinds)
         self.assertEqual("", complaints(manifests))
 
     def test_planted_mistakes_are_found(self) -> None:
