@@ -3,7 +3,6 @@
 #include "aggregator/admin/admin_service.h"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -34,8 +33,6 @@ constexpr int kMostWatchers = 16;
 
 // Events that are read at once; each is small.
 constexpr size_t kEventsAtOnce = 256;
-
-constexpr size_t kAllEvents = std::numeric_limits<size_t>::max();
 
 absl::Status NoSuchJob(const std::string& job) {
   return absl::NotFoundError(
@@ -118,13 +115,13 @@ absl::Status AdminService::LookAtJob(const std::string& job, Response* response,
                                                          Response* found) {
     const Job* state = runner.core().FindJob(job);
     if (state == nullptr) return NoSuchJob(job);
-    return look(*state, Clock{now, runner.core().Lived(now)}, found);
+    return look(*state, runner.core().Lived(now), found);
   });
 }
 
 absl::Status AdminService::FindWorker(const std::string& job, const std::string& worker) {
   v1::ChangeResponse unused;
-  return LookAtJob(job, &unused, [worker](const Job& state, const Clock&, v1::ChangeResponse*) {
+  return LookAtJob(job, &unused, [worker](const Job& state, absl::Time, v1::ChangeResponse*) {
     const std::optional<Slot> slot = state.workers().Find(worker);
     if (slot.has_value() && state.workers()[*slot].state != WorkerState::kLost) {
       return absl::OkStatus();
@@ -182,15 +179,12 @@ grpc::Status AdminService::ListJobs(grpc::ServerContext* context,
                                     v1::ListJobsResponse* response) {
   if (const absl::Status good = Begin(context, Rpc::kListJobs, *request, ""); !good.ok())
     return ToGrpc(good);
-  const auto counts = CountsOf(events_.After(0, kAllEvents));
   const absl::Status looked =
-      LookFor(response, [counts](const Runner& runner, absl::Time, v1::ListJobsResponse* jobs) {
+      LookFor(response, [](const Runner& runner, absl::Time, v1::ListJobsResponse* jobs) {
         std::map<JobName, const Job*> by_name;
         for (const auto& [id, job] : runner.core().jobs()) by_name.emplace(job.name(), &job);
         for (const auto& [name, job] : by_name) {
-          const auto found = counts.find(name);
-          *jobs->add_jobs() = ViewOf(*job, found == counts.end() ? RoundCounts() : found->second,
-                                     runner.core().draining());
+          *jobs->add_jobs() = ViewOf(*job, runner.core().draining());
         }
         return absl::OkStatus();
       });
@@ -211,8 +205,8 @@ grpc::Status AdminService::ListMembers(grpc::ServerContext* context,
       !good.ok())
     return ToGrpc(good);
   return ToGrpc(LookAtJob(request->job(), response,
-                          [](const Job& job, const Clock& clock, v1::ListMembersResponse* members) {
-                            *members = MembersOf(job, clock);
+                          [](const Job& job, absl::Time lived, v1::ListMembersResponse* members) {
+                            *members = MembersOf(job, lived);
                             return absl::OkStatus();
                           }));
 }
@@ -223,11 +217,10 @@ grpc::Status AdminService::ListRounds(grpc::ServerContext* context,
   if (const absl::Status good = Begin(context, Rpc::kListRounds, *request, request->job());
       !good.ok())
     return ToGrpc(good);
-  const RoundTimes times = TimesOf(request->job(), events_.After(0, kAllEvents));
   return ToGrpc(LookAtJob(request->job(), response,
-                          [times, lane = request->lane(), last = request->last()](
-                              const Job& job, const Clock& clock, v1::ListRoundsResponse* rounds) {
-                            *rounds = RoundsOf(job, lane, last, times, clock);
+                          [lane = request->lane(), last = request->last()](
+                              const Job& job, absl::Time lived, v1::ListRoundsResponse* rounds) {
+                            *rounds = RoundsOf(job, lane, last, lived);
                             if (!lane.empty() && rounds->lanes_size() == 0) {
                               return absl::NotFoundError(absl::StrCat(
                                   "Job ", job.name(), " has no lane ", QuoteForError(lane), "."));
@@ -369,9 +362,7 @@ grpc::Status AdminService::Evict(grpc::ServerContext* context, const v1::EvictRe
 grpc::Status AdminService::Pause(grpc::ServerContext* context, const v1::PauseRequest* request,
                                  v1::ChangeResponse* response) {
   absl::Status good = Begin(context, Rpc::kPause, *request, request->job());
-  const auto exists = [](const Job&, const Clock&, v1::ChangeResponse*) {
-    return absl::OkStatus();
-  };
+  const auto exists = [](const Job&, absl::Time, v1::ChangeResponse*) { return absl::OkStatus(); };
   if (good.ok()) good = LookAtJob(request->job(), response, exists);
   if (!good.ok()) return ToGrpc(good);
   return ToGrpc(Do(SuspendJob{request->job()},
@@ -382,9 +373,7 @@ grpc::Status AdminService::Pause(grpc::ServerContext* context, const v1::PauseRe
 grpc::Status AdminService::Resume(grpc::ServerContext* context, const v1::ResumeRequest* request,
                                   v1::ChangeResponse* response) {
   absl::Status good = Begin(context, Rpc::kResume, *request, request->job());
-  const auto exists = [](const Job&, const Clock&, v1::ChangeResponse*) {
-    return absl::OkStatus();
-  };
+  const auto exists = [](const Job&, absl::Time, v1::ChangeResponse*) { return absl::OkStatus(); };
   if (good.ok()) good = LookAtJob(request->job(), response, exists);
   if (!good.ok()) return ToGrpc(good);
   return ToGrpc(
@@ -394,7 +383,7 @@ grpc::Status AdminService::Resume(grpc::ServerContext* context, const v1::Resume
 grpc::Status AdminService::Recover(grpc::ServerContext* context, const v1::RecoverRequest* request,
                                    v1::ChangeResponse* response) {
   absl::Status good = Begin(context, Rpc::kRecover, *request, request->job());
-  const auto recovers = [](const Job& job, const Clock&, v1::ChangeResponse*) {
+  const auto recovers = [](const Job& job, absl::Time, v1::ChangeResponse*) {
     if (job.state() == JobState::kHalted || job.state() == JobState::kRecovering) {
       return absl::OkStatus();
     }
@@ -416,7 +405,7 @@ grpc::Status AdminService::ReportExit(grpc::ServerContext* context,
   absl::Status good = Begin(context, Rpc::kReportExit, *request, request->job());
   if (good.ok()) good = FindWorker(request->job(), request->worker());
   const auto is_that_process = [worker = request->worker(), nonce = request->nonce()](
-                                   const Job& job, const Clock&, v1::ChangeResponse*) {
+                                   const Job& job, absl::Time, v1::ChangeResponse*) {
     const std::optional<Slot> slot = job.workers().Find(worker);
     if (nonce == 0 || (slot.has_value() && job.workers()[*slot].nonce == nonce)) {
       return absl::OkStatus();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "aggregator/core/status.h"
 #include "aggregator/observer/snapshot.h"
 #include "proto/wire/session_types.h"
 #include "proto/wire/types.h"
@@ -15,20 +16,26 @@ uint64_t Nanoseconds(absl::Duration duration) {
   return static_cast<uint64_t>(absl::ToInt64Nanoseconds(std::max(duration, absl::ZeroDuration())));
 }
 
-v1::JobState StateOf(const Job& job, bool draining) {
-  switch (job.state()) {
-    case JobState::kRecovering:
+v1::JobState StateOf(JobStatus status) {
+  switch (status) {
+    case JobStatus::kStarting:
+      return v1::JOB_STATE_STARTING;
+    case JobStatus::kRunning:
+      return v1::JOB_STATE_RUNNING;
+    case JobStatus::kPaused:
+      return v1::JOB_STATE_PAUSED;
+    case JobStatus::kSuspended:
+      return v1::JOB_STATE_SUSPENDED;
+    case JobStatus::kDraining:
+      return v1::JOB_STATE_DRAINING;
+    case JobStatus::kRecovering:
       return v1::JOB_STATE_RECOVERING;
-    case JobState::kHalted:
+    case JobStatus::kHalted:
       return v1::JOB_STATE_HALTED;
-    case JobState::kForming:
-      return job.over() ? v1::JOB_STATE_FINISHED : v1::JOB_STATE_STARTING;
-    case JobState::kRunning:
-      break;
+    case JobStatus::kFinished:
+      return v1::JOB_STATE_FINISHED;
   }
-  if (job.suspended()) return v1::JOB_STATE_SUSPENDED;
-  if (job.Paused()) return v1::JOB_STATE_PAUSED;
-  return draining ? v1::JOB_STATE_DRAINING : v1::JOB_STATE_RUNNING;
+  return v1::JOB_STATE_UNSPECIFIED;
 }
 
 v1::Role RoleOf(WorkerState state) {
@@ -59,34 +66,35 @@ v1::MemberStatus MemberOf(const Worker& worker, std::optional<uint32_t> rank, ab
   return status;
 }
 
-// The first tensor of which something is missing, by name; "commit" when nothing is.
-std::string MissingOf(const RoundMember& member, const Layout& layout) {
-  for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
-    if (member.skipped.Test(tensor)) continue;
-    const uint32_t first = layout.FirstChunk(tensor);
-    for (uint32_t chunk = 0; chunk < layout.TensorChunks(tensor); ++chunk) {
-      if (!member.have.Test(first + chunk)) return layout.tensors()[tensor].name;
-    }
+std::string WordOf(const Awaited& awaited, const Layout& layout) {
+  switch (awaited.what) {
+    case Awaited::What::kNothing:
+      return "";
+    case Awaited::What::kBegin:
+    case Awaited::What::kBeginCall:
+      return "begin";
+    case Awaited::What::kState:
+      return "state";
+    case Awaited::What::kTensor:
+      return layout.tensors()[awaited.tensor].name;
+    case Awaited::What::kCommit:
+      return "commit";
+    case Awaited::What::kResults:
+      return "results";
+    case Awaited::What::kStage:
+      return "staged";
   }
-  return "commit";
-}
-
-// What the round still needs from a member; empty if nothing.
-std::string NeededOf(const Round& round, const RoundMember& member, const Layout& layout) {
-  if (member.gone) return "";
-  if (round.phase() == RoundPhase::kPrepared) return member.staged ? "" : "staged";
-  if (member.waits && round.Owes(member)) return "results";
-  if (member.standing != Standing::kContributor || member.effective) return "";
-  return member.begun ? MissingOf(member, layout) : "begin";
+  return "";
 }
 
 void AddWaiting(const Job& job, const Lane& lane, absl::Time lived, v1::OpenRoundStatus& status) {
   for (const RoundMember& member : lane.round->members()) {
-    const std::string what = NeededOf(*lane.round, member, lane.layout);
-    if (what.empty()) continue;
+    const Awaited awaited = lane.round->Awaits(lane.layout, member);
+    if (awaited.what == Awaited::What::kNothing) continue;
     v1::Waiting& waiting = *status.add_waiting();
     waiting.set_worker(member.id);
-    waiting.set_what(what);
+    waiting.set_what(WordOf(awaited, lane.layout));
+    waiting.set_waited_ns(Nanoseconds(lived - awaited.since));
     if (const std::optional<Slot> slot = job.workers().Find(member.id); slot.has_value()) {
       waiting.set_last_seen_ns(Nanoseconds(lived - job.workers()[*slot].last_heard));
     }
@@ -96,39 +104,29 @@ void AddWaiting(const Job& job, const Lane& lane, absl::Time lived, v1::OpenRoun
   }
 }
 
-absl::Duration Between(const std::map<RoundTimes::Key, absl::Time>& from, absl::Time until,
-                       const RoundTimes::Key& key) {
-  const auto found = from.find(key);
-  return found == from.end() ? absl::ZeroDuration() : until - found->second;
-}
-
-void AddOpen(const Job& job, const Lane& lane, const RoundTimes& times, const Clock& clock,
-             v1::LaneRounds& rounds) {
+void AddOpen(const Job& job, const Lane& lane, absl::Time lived, v1::LaneRounds& rounds) {
   v1::OpenRoundStatus& status = *rounds.mutable_open();
   status.set_round(lane.round->number());
   status.set_phase(static_cast<v1::RoundPhase>(static_cast<int>(lane.round->phase()) + 1));
   wire::Encode(lane.round->ballot(), status.mutable_ballot());
-  status.set_open_ns(
-      Nanoseconds(Between(times.opened, clock.now, {lane.name, lane.round->number()})));
+  status.set_open_ns(Nanoseconds(lived - lane.round->opened()));
   status.set_pull_mode(lane.round->pull_mode());
   for (const RoundMember& member : lane.round->members()) {
     if (member.begun) status.set_step_label(member.begin.step_label);
   }
-  AddWaiting(job, lane, clock.lived, status);
+  AddWaiting(job, lane, lived, status);
 }
 
-void AddPast(const Lane& lane, uint32_t last, const RoundTimes& times, v1::LaneRounds& rounds) {
+void AddPast(const Lane& lane, uint32_t last, v1::LaneRounds& rounds) {
   for (auto record = lane.verdicts.rbegin(); record != lane.verdicts.rend() && last > 0;
        ++record, --last) {
     v1::RoundStatus& status = *rounds.add_past();
     wire::Encode(*record, status.mutable_record());
-    const RoundTimes::Key key{lane.name, record->round};
-    if (const auto settled = times.settled.find(key); settled != times.settled.end()) {
-      status.set_duration_ns(Nanoseconds(Between(times.opened, settled->second, key)));
-    }
-    if (const auto last = times.stragglers.find(key); last != times.stragglers.end()) {
-      status.set_waited_for(last->second.first);
-      status.set_wait_ns(Nanoseconds(last->second.second));
+    for (const RoundTiming& timing : lane.timings) {
+      if (timing.round != record->round) continue;
+      status.set_duration_ns(Nanoseconds(timing.took));
+      status.set_waited_for(timing.waited_for);
+      status.set_wait_ns(Nanoseconds(timing.waited));
     }
     const std::optional<double> norm = NormsOf(lane.layout, record->value).all;
     if (norm.has_value()) status.set_gradient_norm(*norm);
@@ -137,37 +135,11 @@ void AddPast(const Lane& lane, uint32_t last, const RoundTimes& times, v1::LaneR
 
 }  // namespace
 
-RoundTimes TimesOf(const JobName& job, const std::vector<RememberedEvent>& events) {
-  RoundTimes times;
-  for (const RememberedEvent& event : events) {
-    if (event.note.job != job) continue;
-    const RoundTimes::Key key{event.note.lane, event.note.round};
-    if (event.note.kind == NoteKind::kRoundOpened) times.opened[key] = event.time;
-    if (event.note.kind == NoteKind::kRoundPrepared && !event.note.waited_for.empty()) {
-      times.stragglers[key] = {event.note.waited_for, event.note.waited};
-    }
-    if (event.note.kind == NoteKind::kRoundCommitted ||
-        event.note.kind == NoteKind::kRoundAborted) {
-      times.settled[key] = event.time;
-    }
-  }
-  return times;
-}
-
-std::map<JobName, RoundCounts> CountsOf(const std::vector<RememberedEvent>& events) {
-  std::map<JobName, RoundCounts> counts;
-  for (const RememberedEvent& event : events) {
-    if (event.note.kind == NoteKind::kRoundCommitted) ++counts[event.note.job].committed;
-    if (event.note.kind == NoteKind::kRoundAborted) ++counts[event.note.job].aborted;
-  }
-  return counts;
-}
-
-v1::JobStatus ViewOf(const Job& job, const RoundCounts& counts, bool draining) {
+v1::JobStatus ViewOf(const Job& job, bool draining) {
   v1::JobStatus status;
   status.set_job(job.name());
   status.set_run(job.run());
-  status.set_state(StateOf(job, draining));
+  status.set_state(StateOf(StatusOf(job, draining)));
   status.set_cause(job.reason());
   wire::Encode(job.membership().generation, status.mutable_generation());
   status.set_members(job.workers().Count(WorkerState::kMember));
@@ -176,8 +148,8 @@ v1::JobStatus ViewOf(const Job& job, const RoundCounts& counts, bool draining) {
                      static_cast<uint32_t>(job.waiting().size()));
   status.set_spares(job.workers().Count(WorkerState::kSpare));
   wire::Encode(job.settings(), status.mutable_settings());
-  status.set_committed_rounds(counts.committed);
-  status.set_aborted_rounds(counts.aborted);
+  status.set_committed_rounds(job.rounds().committed);
+  status.set_aborted_rounds(job.rounds().aborted);
   uint64_t bytes = 0;
   for (const Lane& lane : job.lanes()) {
     bytes += lane.memory.reserved + lane.tracking;
@@ -192,7 +164,7 @@ v1::JobStatus ViewOf(const Job& job, const RoundCounts& counts, bool draining) {
   return status;
 }
 
-v1::ListMembersResponse MembersOf(const Job& job, const Clock& clock) {
+v1::ListMembersResponse MembersOf(const Job& job, absl::Time lived) {
   v1::ListMembersResponse response;
   wire::Encode(job.membership().generation, response.mutable_generation());
   std::map<WorkerId, uint32_t> ranks;
@@ -212,7 +184,7 @@ v1::ListMembersResponse MembersOf(const Job& job, const Clock& clock) {
   for (const Worker* worker : workers) {
     std::optional<uint32_t> rank;
     if (ranks.count(worker->id) > 0) rank = rank_of(*worker);
-    *response.add_members() = MemberOf(*worker, rank, clock.lived);
+    *response.add_members() = MemberOf(*worker, rank, lived);
   }
   for (const auto& [id, session] : job.waiting()) {
     v1::MemberStatus& status = *response.add_members();
@@ -225,7 +197,7 @@ v1::ListMembersResponse MembersOf(const Job& job, const Clock& clock) {
 }
 
 v1::ListRoundsResponse RoundsOf(const Job& job, const std::string& lane_name, uint32_t last,
-                                const RoundTimes& times, const Clock& clock) {
+                                absl::Time lived) {
   v1::ListRoundsResponse response;
   for (const Lane& lane : job.lanes()) {
     if (!lane_name.empty() && lane.name != lane_name) continue;
@@ -234,8 +206,8 @@ v1::ListRoundsResponse RoundsOf(const Job& job, const std::string& lane_name, ui
     rounds.set_kind(wire::EncodeEnum(lane.kind));
     rounds.set_tensors(lane.layout.version());
     rounds.set_bytes(lane.layout.bytes());
-    if (lane.Open()) AddOpen(job, lane, times, clock, rounds);
-    AddPast(lane, last, times, rounds);
+    if (lane.Open()) AddOpen(job, lane, lived, rounds);
+    AddPast(lane, last, rounds);
   }
   return response;
 }

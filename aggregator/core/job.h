@@ -115,6 +115,12 @@ constexpr bool MayFollow(JobState from, JobState to) {
   return false;
 }
 
+// How many rounds got which verdict.
+struct RoundCounts {
+  uint64_t committed = 0;
+  uint64_t aborted = 0;
+};
+
 class Job {
  public:
   Job(JobId id, JobName name, Term term, std::optional<SavedState> saved, absl::Time now);
@@ -175,6 +181,8 @@ class Job {
   const std::map<WorkerId, SessionId>& waiting() const { return held_.waiting(); }
   const std::vector<Lane>& lanes() const { return lanes_; }
   const std::string& reason() const { return reason_; }  // Why it is in this state, for status.
+  // By this aggregator, for observers.
+  const RoundCounts& rounds() const { return rounds_; }
   bool suspended() const { return suspended_; }
   // All who trained have finished or left in good order, and nobody has begun anew.
   bool over() const { return over_ && state_ == JobState::kForming; }
@@ -375,6 +383,7 @@ class Job {
   uint32_t finished_and_gone_ = 0;  // Lost workers that had finished.
   Workers workers_;
   std::vector<Lane> lanes_;
+  RoundCounts rounds_;
   Values values_;
 
   HeldHellos held_;  // While recovering.

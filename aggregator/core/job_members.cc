@@ -297,7 +297,8 @@ void Job::EndLineage(const JobScope& scope) {
         record.chain = ExtendChain(lane.chain, record.round, record.value);
         scope.actions.push_back(Note{NoteKind::kRoundAborted, name_, "", lane.name, record.round,
                                      "Every member was lost."});
-        lane.Remember(std::move(record));
+        ++rounds_.aborted;
+        lane.Remember(std::move(record), scope.now);
       }
       scope.actions.push_back(EndRound{id_, i, lane.round->number()});
       lane.round.reset();

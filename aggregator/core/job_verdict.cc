@@ -127,7 +127,8 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
     all.message = Verdict{index, record, donor};
     scope.actions.push_back(std::move(all));
   }
-  lane.Remember(std::move(record));
+  ++(committed ? rounds_.committed : rounds_.aborted);
+  lane.Remember(std::move(record), scope.now);
   lane.round.reset();
   lane.last_used = scope.now;
   scope.actions.push_back(EndRound{id_, index, lane.next - 1});

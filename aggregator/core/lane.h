@@ -34,6 +34,14 @@ inline NormHistory NormsFor(LaneKind kind) {
   return NormHistory(kind == LaneKind::kCall ? kLeastDeviationOfCalls : kLeastDeviationOfGradients);
 }
 
+// How long a round took, for observers.
+struct RoundTiming {
+  RoundNumber round = 0;
+  absl::Duration took;  // From its first begin to its verdict.
+  WorkerId waited_for;  // The last one to contribute; empty if there was none before it.
+  absl::Duration waited;
+};
+
 struct Lane {
   std::string name;
   LaneKind kind = LaneKind::kGradient;
@@ -43,6 +51,7 @@ struct Lane {
   RoundNumber next = 1;                // The open round, or the one that opens next.
   uint64_t chain = 0;                  // After round next - 1.
   std::deque<VerdictRecord> verdicts;  // The last few, oldest first.
+  std::deque<RoundTiming> timings;     // Of these; nothing is decided by them.
   std::deque<std::pair<RoundNumber, uint64_t>> chains;  // The last many, oldest first.
   std::optional<RoundSpec> last_spec;                   // That of the last committed round.
   NormHistory norms;                                    // The norms of its contributions.
@@ -60,7 +69,12 @@ struct Lane {
     return idle ? last_used + config.idle_lane_timeout : absl::InfiniteFuture();
   }
 
-  void Remember(VerdictRecord record) {
+  // The verdict of the open round. REQUIRES: round.has_value().
+  void Remember(VerdictRecord record, absl::Time now) {
+    const Straggler& last = round->straggler();
+    timings.push_back({record.round, now - round->opened(), last.waited() ? last.worker : "",
+                       last.waited() ? last.until - last.since : absl::ZeroDuration()});
+    if (timings.size() > kRememberedVerdicts) timings.pop_front();
     chain = record.chain;
     next = record.round + 1;
     chains.emplace_back(record.round, record.chain);

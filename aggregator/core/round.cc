@@ -162,29 +162,53 @@ void Round::Resume(const RoundScope& scope, Slot slot, const LaneHistory* histor
   PumpReduce(scope);
 }
 
-std::string Round::WaitsFor(const Layout& layout, const RoundMember& member) const {
-  if (!Receives(member)) return "";
+Awaited Round::Awaits(const Layout& layout, const RoundMember& member) const {
+  using What = Awaited::What;
+  const auto awaits = [&](What what, TensorIndex tensor = 0) {
+    return Awaited{what, tensor, AwaitedSince(member)};
+  };
+  if (!Receives(member)) return {};
   if (phase_ == RoundPhase::kPrepared) {
-    if (member.staged) return "";
-    if (member.presence == Presence::kUndecided) {
-      return absl::StrCat("worker ", member.id, ": to begin the call");
-    }
-    return absl::StrCat("worker ", member.id, ": to ",
-                        member.told_prepared ? "stage the result" : "load the state and begin");
+    if (member.staged) return {};
+    if (member.presence == Presence::kUndecided) return awaits(What::kBeginCall);
+    return awaits(member.told_prepared ? What::kStage : What::kState);
   }
-  if (Owes(member) && !AwaitsContribution(member)) {
-    return absl::StrCat("worker ", member.id, ": to take its results");
-  }
-  if (member.standing != Standing::kContributor || member.effective) return "";
-  if (!member.begun) return absl::StrCat("worker ", member.id, ": to begin the round");
+  if (Owes(member) && !AwaitsContribution(member)) return awaits(What::kResults);
+  if (member.standing != Standing::kContributor || member.effective) return {};
+  if (!member.begun) return awaits(What::kBegin);
   for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
     if (member.skipped.Test(tensor)) continue;
     for (uint32_t flat = layout.FirstChunk(tensor); flat < layout.FirstChunk(tensor + 1); ++flat) {
-      if (member.have.Test(flat)) continue;
-      return absl::StrCat("worker ", member.id, ": tensor ", layout.tensors()[tensor].name);
+      if (!member.have.Test(flat)) return awaits(What::kTensor, tensor);
     }
   }
-  return absl::StrCat("worker ", member.id, ": to commit");
+  return awaits(What::kCommit);
+}
+
+std::string Round::WaitsFor(const Layout& layout, const RoundMember& member) const {
+  const Awaited awaited = Awaits(layout, member);
+  const auto text = [&](const std::string& what) {
+    return absl::StrCat("worker ", member.id, ": ", what);
+  };
+  switch (awaited.what) {
+    case Awaited::What::kNothing:
+      return "";
+    case Awaited::What::kBegin:
+      return text("to begin the round");
+    case Awaited::What::kBeginCall:
+      return text("to begin the call");
+    case Awaited::What::kState:
+      return text("to load the state and begin");
+    case Awaited::What::kTensor:
+      return text(absl::StrCat("tensor ", layout.tensors()[awaited.tensor].name));
+    case Awaited::What::kCommit:
+      return text("to commit");
+    case Awaited::What::kResults:
+      return text("to take its results");
+    case Awaited::What::kStage:
+      return text("to stage the result");
+  }
+  return "";
 }
 
 std::string Round::WaitsFor(const Layout& layout) const {

@@ -164,6 +164,32 @@ struct RoundMember {
   }
 };
 
+// What a round waits for from a member.
+struct Awaited {
+  enum class What : uint8_t {
+    kNothing = 0,
+    kBegin = 1,
+    kBeginCall = 2,  // Or to wait elsewhere: it joined while the call was open.
+    kState = 3,      // To load the job's state and begin.
+    kTensor = 4,
+    kCommit = 5,
+    kResults = 6,  // To take them.
+    kStage = 7,
+  };
+  What what = What::kNothing;
+  TensorIndex tensor = 0;                     // Of kTensor: the first that is not whole.
+  absl::Time since = absl::InfiniteFuture();  // Infinite while nobody has to wait for it.
+};
+
+// "worker-3 was the last one": who completed its contribution last, and how long the others waited
+// for that alone.
+struct Straggler {
+  WorkerId worker;
+  absl::Time since = absl::InfinitePast();  // When the one before it had; never: there was none.
+  absl::Time until = absl::InfinitePast();
+  bool waited() const { return since != absl::InfinitePast(); }
+};
+
 class Round {
  public:
   // `members` in byte order of the id. An adopted round starts prepared; see Adopt.
@@ -251,13 +277,19 @@ class Round {
   void CheckDeadlines(const RoundScope& scope, std::vector<std::pair<Slot, std::string>>& overdue);
   absl::Time NextDeadline(const Config& config, const Workers& workers) const;
 
-  // "worker w-7: tensor layer3.weight", for errors and status; empty when nobody is waited for.
+  // What the round waits for from the member.
+  Awaited Awaits(const Layout& layout, const RoundMember& member) const;
+  // "worker w-7: tensor layer3.weight", for errors; empty when nobody is waited for.
   std::string WaitsFor(const Layout& layout) const;
   // The same of one member; empty when nothing is waited for of it.
   std::string WaitsFor(const Layout& layout, const RoundMember& member) const;
   // Whether the member's process has to take or stage results before the others can go on. It has
   // one lease for each step of that.
   bool Owes(const RoundMember& member) const;
+
+  // For observers: when the first member began it, and who was last.
+  absl::Time opened() const { return opened_; }
+  const Straggler& straggler() const { return straggler_; }
 
   uint64_t parked_bytes() const;
   uint64_t result_bytes() const { return results_out_; }
@@ -352,7 +384,8 @@ class Round {
   void SendTo(const RoundScope& scope, const RoundMember& member, ToWorker message) const;
 
   // The only way to change the phase. REQUIRES: MayFollow.
-  void SetPhase(RoundPhase phase) {
+  void SetPhase(const RoundScope& scope, RoundPhase phase) {
+    if (phase_ == RoundPhase::kIdle) opened_ = scope.now;
     assert(MayFollow(phase_, phase));
     phase_ = phase;
   }
@@ -376,12 +409,8 @@ class Round {
   uint32_t receivers_ = 0;  // Members that get the results: alive, and not away.
   uint32_t there_ = 0;      // Live members that take part, see Presence.
   uint32_t awaited_ = 0;    // Receivers that have not staged.
-  // For observers: nothing is decided by it, so it is none of the fields that are compared.
-  struct Straggler {
-    WorkerId worker;                          // Completed its contribution last.
-    absl::Time since = absl::InfinitePast();  // When the one before it had; never: there was none.
-    absl::Time until = absl::InfinitePast();
-  };
+  // Nothing is decided by these, so they are none of the fields that are compared.
+  absl::Time opened_;
   Straggler straggler_;
   uint32_t unblocked_ = 0;  // Members that can still add something.
   uint32_t waiting_ = 0;    // Members that can do no more than wait.

@@ -88,7 +88,7 @@ void Round::MemoryGrew(const RoundScope& scope) {
 void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   RoundMember& member = At(slot);
   if (phase_ == RoundPhase::kIdle) {
-    SetPhase(RoundPhase::kCollect);
+    SetPhase(scope, RoundPhase::kCollect);
     Say(scope, NoteKind::kRoundOpened, member.id,
         absl::StrCat("Round ", number_, " opened with ", CountOf(members_.size(), "member"), "."));
   }
@@ -330,7 +330,7 @@ void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& 
   }
   // It is not counted if it has joined since, or repeats it for a value that was adopted.
   if (phase_ == RoundPhase::kPrepared) return;
-  if (phase_ == RoundPhase::kIdle) SetPhase(RoundPhase::kCollect);
+  if (phase_ == RoundPhase::kIdle) SetPhase(scope, RoundPhase::kCollect);
   Say(scope, NoteKind::kContributionWithdrawn, member.id, reason);
   const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " withdrew: ", reason));
@@ -339,7 +339,7 @@ void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& 
 void Round::TakeFinished(const RoundScope& scope, Slot slot) {
   RoundMember& member = At(slot);
   if (member.standing != Standing::kContributor) return;
-  if (phase_ == RoundPhase::kIdle) SetPhase(RoundPhase::kCollect);
+  if (phase_ == RoundPhase::kIdle) SetPhase(scope, RoundPhase::kCollect);
   const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " has finished"));
 }

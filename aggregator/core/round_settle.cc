@@ -207,7 +207,7 @@ void Round::PrepareCommitted(const RoundScope& scope) {
                 number_,
                 absl::StrCat("Round ", number_, " was reduced over ", value_.contributors.size(),
                              " contributors, ballot ", ToString(ballot_), ".")};
-  if (straggler_.since != absl::InfinitePast()) {
+  if (straggler_.waited()) {
     prepared.waited_for = straggler_.worker;
     prepared.waited = straggler_.until - straggler_.since;
   }
@@ -253,7 +253,7 @@ bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
 
 // At the current ballot, to everyone who may stage. The value's bytes are those of value_ballot_.
 void Round::SendPrepared(const RoundScope& scope) {
-  SetPhase(RoundPhase::kPrepared);
+  SetPhase(scope, RoundPhase::kPrepared);
   full_since_ = absl::InfiniteFuture();
   SendAll all;
   const bool aborted = value_.outcome == Outcome::kAborted;
@@ -402,7 +402,7 @@ void Round::TakeSupply(const RoundScope& scope, Slot slot, const FrameReceived& 
 
 void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
                   const std::set<Slot>& holders) {
-  SetPhase(RoundPhase::kPrepared);
+  SetPhase(scope, RoundPhase::kPrepared);
   adopted_ = true;
   value_ballot_ = staged.value_ballot;
   value_ = staged.value;
@@ -418,7 +418,7 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
 // The value is lost with everyone who held it: what the others own is pushed and reduced anew. They
 // take it for done, and say it all again on a new session.
 void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
-  SetPhase(RoundPhase::kCollect);
+  SetPhase(scope, RoundPhase::kCollect);
   wanted_.clear();
   supplier_.reset();
   value_ = RoundValue{};

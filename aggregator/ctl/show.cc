@@ -70,6 +70,7 @@ std::string WaitsFor(const v1::OpenRoundStatus& round) {
   const v1::Waiting& first = round.waiting(0);
   return absl::StrCat(
       first.worker(), " (last seen ", Span(first.last_seen_ns()), " ago): ", first.what(),
+      first.waited_ns() == 0 ? "" : absl::StrCat(" for ", Span(first.waited_ns())),
       round.waiting_size() == 1 ? "" : absl::StrCat(", and ", round.waiting_size() - 1, " more"));
 }
 

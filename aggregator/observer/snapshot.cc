@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "absl/strings/ascii.h"
+#include "aggregator/core/status.h"
 
 namespace basin::aggregator {
 namespace {
@@ -13,15 +14,6 @@ namespace {
 constexpr WorkerState kStates[] = {WorkerState::kAdmitted, WorkerState::kCandidate,
                                    WorkerState::kSpare, WorkerState::kMember,
                                    WorkerState::kFinished};
-
-// The words of basin.v1.JobState.
-std::string StateOf(const Job& job) {
-  if (job.over()) return "finished";
-  if (job.state() == JobState::kForming) return "starting";
-  if (job.state() == JobState::kRunning && job.suspended()) return "suspended";
-  if (job.state() == JobState::kRunning && job.Paused()) return "paused";
-  return absl::AsciiStrToLower(JobStateName(job.state()));
-}
 
 ResultSnapshot LookAt(const Layout& layout, const RoundValue& value) {
   ResultSnapshot snapshot;
@@ -61,10 +53,10 @@ LaneSnapshot LookAt(const Lane& lane) {
   return snapshot;
 }
 
-JobSnapshot LookAt(const Job& job, absl::Time lived) {
+JobSnapshot LookAt(const Job& job, bool draining, absl::Time lived) {
   JobSnapshot snapshot;
   snapshot.job = job.name();
-  snapshot.state = StateOf(job);
+  snapshot.state = JobStatusName(StatusOf(job, draining));
   snapshot.generation = job.membership().generation.counter;
   for (const WorkerState state : kStates) {
     snapshot.workers.emplace_back(absl::AsciiStrToLower(WorkerStateName(state)),
@@ -102,7 +94,9 @@ ResultNorms NormsOf(const Layout& layout, const RoundValue& value) {
 Snapshot LookAt(const Runner& runner, absl::Time now) {
   Snapshot snapshot;
   const absl::Time lived = runner.core().Lived(now);
-  for (const auto& [id, job] : runner.core().jobs()) snapshot.jobs.push_back(LookAt(job, lived));
+  for (const auto& [id, job] : runner.core().jobs()) {
+    snapshot.jobs.push_back(LookAt(job, runner.core().draining(), lived));
+  }
   snapshot.counters = runner.counters();
   snapshot.reserved_bytes = runner.core().reserved_bytes();
   snapshot.limit_bytes = runner.core().config().memory_bytes;

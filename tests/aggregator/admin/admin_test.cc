@@ -94,7 +94,7 @@ class Aggregator : public EngineNetwork {
   }
 
   ManualClock clock;
-  EventHistory events{1000};
+  EventHistory events{100};
   Recorder recorder;
   std::unique_ptr<kernels::Reducer> reducer = kernels::MakeCpuReducer();
   Engine engine;
@@ -215,11 +215,28 @@ TEST_F(AdminTest, AnOpenRoundNamesWhomItWaitsForAndForWhat) {
   EXPECT_EQ("b", open.waiting(0).worker());
   EXPECT_EQ("weight", open.waiting(0).what());
   EXPECT_EQ(1u, open.waiting(0).missing_chunks());
+  EXPECT_EQ(0u, open.waiting(0).waited_ns()) << "by a clock that stands still";
   EXPECT_THAT(Show(rounds), HasSubstr("b (last seen"));
+  aggregator_.clock.Advance(absl::Seconds(2));
+  const auto later =
+      aggregator_.Call<v1::ListRoundsResponse>(&v1::Admin::Stub::ListRounds, request);
+  EXPECT_EQ(2e9, static_cast<double>(later.lanes(0).open().waiting(0).waited_ns()));
+  EXPECT_EQ(2e9, static_cast<double>(later.lanes(0).open().open_ns()));
+  EXPECT_THAT(Show(later), HasSubstr("weight for 2"));
   aggregator_.Call<v1::ListRoundsResponse>(&v1::Admin::Stub::ListRounds,
                                            Aggregator::About<v1::ListRoundsRequest>());
   // For lane "gradients", which does not exist.
   EXPECT_TRUE(absl::IsNotFound(aggregator_.status)) << aggregator_.status;
+}
+
+// What is counted does not depend on how many events are remembered.
+TEST_F(AdminTest, RoundsAreCountedBeyondTheEventsThatAreRemembered) {
+  Join({&a_, &b_});
+  for (int round = 0; round < 60; ++round) CommitOneRound();
+  const auto jobs = aggregator_.Call<v1::ListJobsResponse>(
+      &v1::Admin::Stub::ListJobs, Aggregator::About<v1::ListJobsRequest>());
+  EXPECT_LE(aggregator_.events.After(0, 1000).size(), 100u);
+  EXPECT_EQ(60u, jobs.jobs(0).committed_rounds());
 }
 
 TEST_F(AdminTest, PastRoundsHaveTheirRecord) {
