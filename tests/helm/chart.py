@@ -53,11 +53,34 @@ VALUE_SETS: dict[str, Values] = {
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
         "grafanaDashboard": {"enabled": True},
     },
+    "closed network": {
+        "config": TRUSTED,
+        "networkPolicy": {
+            "enabled": True,
+            "trainers": [
+                {
+                    "podSelector": {"matchLabels": {"app.kubernetes.io/component": "trainer"}},
+                    "namespaceSelector": {"matchLabels": {"team": "vision"}},
+                },
+                {"ipBlock": {"cidr": "10.0.0.0/8"}},
+            ],
+            "monitoring": [
+                {
+                    "namespaceSelector": {
+                        "matchLabels": {"kubernetes.io/metadata.name": "monitoring"}
+                    }
+                }
+            ],
+        },
+        "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "serviceAccount": {"create": True, "annotations": {"example.com/team": "vision"}},
+    },
     "other ports and names": {
         "config": TRUSTED,
         "listenHost": "[::]",
         "ports": {"grpc": 30000, "http": 30001},
         "fullnameOverride": "averager",
+        "serviceAccount": {"create": False, "name": "trainers"},
     },
     "pinned and placed": {
         "config": TRUSTED,

@@ -15,6 +15,7 @@ import chart
 import yaml
 from chart import HELMS, TRUSTED, VALUE_SETS, Manifest, Values
 from tools import CHART, require
+from trainers import all_trainers
 
 BASIND = ""
 
@@ -30,7 +31,14 @@ class EveryValueSet(unittest.TestCase):
         return [(name, chart.one(found, "StatefulSet")) for name, found in self.rendered.items()]
 
     def pods(self) -> list[tuple[str, dict[str, Any]]]:
-        return [(name, found["spec"]["template"]["spec"]) for name, found in self.stateful_sets()]
+        """Those of the aggregator and of `helm test`."""
+        return [
+            *((name, found["spec"]["template"]["spec"]) for name, found in self.stateful_sets()),
+            *(
+                (f"{name}, test", chart.one(found, "Pod")["spec"])
+                for name, found in self.rendered.items()
+            ),
+        ]
 
     def test_passes_strict_lint(self) -> None:
         for version in HELMS:
@@ -59,13 +67,55 @@ class EveryValueSet(unittest.TestCase):
                     self.assertTrue(own["readOnlyRootFilesystem"])
                     self.assertFalse(own["allowPrivilegeEscalation"])
                     self.assertEqual({"drop": ["ALL"]}, own["capabilities"])
-                kinds = {kind for volume in pod["volumes"] for kind in volume} - {"name"}
+                volumes = pod.get("volumes", [])
+                kinds = {kind for volume in volumes for kind in volume} - {"name"}
                 self.assertLessEqual(kinds, {"configMap", "emptyDir"})
 
-    def test_memory_is_limited(self) -> None:
+    def test_memory_and_disk_are_limited(self) -> None:
         for name, pod in self.pods():
             with self.subTest(name):
-                self.assertIn("memory", pod["containers"][0]["resources"]["limits"])
+                limits = pod["containers"][0]["resources"]["limits"]
+                self.assertLessEqual({"memory", "ephemeral-storage"}, limits.keys())
+
+    def test_every_object_has_the_recommended_labels(self) -> None:
+        recommended = {"name", "instance", "component", "part-of", "version", "managed-by"}
+        expected = {f"app.kubernetes.io/{label}" for label in recommended} | {"helm.sh/chart"}
+        for name, manifests in self.rendered.items():
+            for manifest in manifests:
+                with self.subTest(name, kind=manifest["kind"]):
+                    self.assertLessEqual(expected, manifest["metadata"]["labels"].keys())
+
+    def test_account_has_no_token(self) -> None:
+        for name, manifests in self.rendered.items():
+            accounts = [one for one in manifests if one["kind"] == "ServiceAccount"]
+            with self.subTest(name):
+                for account in accounts:
+                    self.assertFalse(account["automountServiceAccountToken"])
+                names = [account["metadata"]["name"] for account in accounts] or ["trainers"]
+                used = {pod["serviceAccountName"] for where, pod in self.pods() if where == name}
+                self.assertEqual(set(names), used)
+
+    def test_test_pod_asks_under_the_name_that_workers_use(self) -> None:
+        for name, manifests in self.rendered.items():
+            with self.subTest(name):
+                pod = chart.one(manifests, "Pod")
+                self.assertEqual("test", pod["metadata"]["annotations"]["helm.sh/hook"])
+                (container,) = pod["spec"]["containers"]
+                service = chart.one(manifests, "Service")
+                host = service["metadata"]["name"]
+                port = {one["name"]: one["port"] for one in service["spec"]["ports"]}["http"]
+                self.assertEqual(
+                    [
+                        *("healthcheck", "--ready"),
+                        f"--http-listen={host}-0.{host}.{chart.NAMESPACE}.svc:{port}",
+                    ],
+                    container["args"],
+                )
+                found = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+                self.assertEqual(found["containers"][0]["image"], container["image"])
+                # Else it would be an endpoint of the Service, and workers would connect to it.
+                labels = pod["metadata"]["labels"]
+                self.assertFalse(service["spec"]["selector"].items() <= labels.items())
 
     def test_selector_never_changes(self) -> None:
         for name, found in self.stateful_sets():
@@ -235,7 +285,7 @@ class SingleValues(unittest.TestCase):
 
     def test_monitoring_is_opt_in_and_finds_the_service(self) -> None:
         kinds = {one["kind"] for one in chart.render("helm-4", {"config": TRUSTED})}
-        self.assertEqual({"ConfigMap", "Service", "StatefulSet"}, kinds)
+        self.assertEqual({"ConfigMap", "Pod", "Service", "ServiceAccount", "StatefulSet"}, kinds)
 
         rendered = chart.render("helm-4", VALUE_SETS["monitored"])
         monitor = chart.one(rendered, "ServiceMonitor")
@@ -249,6 +299,77 @@ class SingleValues(unittest.TestCase):
         (endpoint,) = monitor["spec"]["endpoints"]
         self.assertIn(endpoint["port"], [port["name"] for port in service["spec"]["ports"]])
         self.assertEqual("prometheus", monitor["metadata"]["labels"]["release"])
+
+    def test_pod_monitor_finds_the_pod(self) -> None:
+        rendered = chart.render("helm-4", VALUE_SETS["closed network"])
+        monitor = chart.one(rendered, "PodMonitor")
+        template = chart.one(rendered, "StatefulSet")["spec"]["template"]
+        labels = template["metadata"]["labels"]
+        self.assertLessEqual(monitor["spec"]["selector"]["matchLabels"].items(), labels.items())
+        self.assertEqual("basin", labels[monitor["spec"]["jobLabel"]])
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        ports = [port["name"] for port in template["spec"]["containers"][0]["ports"]]
+        self.assertIn(endpoint["port"], ports)
+        self.assertEqual("prometheus", monitor["metadata"]["labels"]["release"])
+
+    def network_policy(self, policy: Values) -> tuple[Manifest, dict[str, list[Manifest]]]:
+        """The spec, and who may reach each port."""
+        rendered = chart.render(
+            "helm-4", {"config": TRUSTED, "networkPolicy": {"enabled": True} | policy}
+        )
+        spec = chart.one(rendered, "NetworkPolicy")["spec"]
+        template = chart.one(rendered, "StatefulSet")["spec"]["template"]
+        self.assertLessEqual(
+            spec["podSelector"]["matchLabels"].items(), template["metadata"]["labels"].items()
+        )
+        peers = {rule["ports"][0]["port"]: rule["from"] for rule in spec["ingress"]}
+        self.assertEqual(len(peers), len(spec["ingress"]))
+        # An empty list would admit everybody.
+        self.assertNotIn([], peers.values())
+        test, *monitoring = peers["http"]
+        self.assertEqual(
+            {"app.kubernetes.io/name": "basin-test", "app.kubernetes.io/instance": "demo"},
+            test["podSelector"]["matchLabels"],
+        )
+        labels = chart.one(rendered, "Pod")["metadata"]["labels"]
+        self.assertLessEqual(test["podSelector"]["matchLabels"].items(), labels.items())
+        return spec, peers | {"http": monitoring}
+
+    def test_network_policy_admits_the_trainers_of_deploy(self) -> None:
+        spec, peers = self.network_policy({})
+        self.assertEqual(["Ingress", "Egress"], spec["policyTypes"])
+        self.assertEqual([], spec["egress"])
+        ((_, trainer),) = peers["grpc"][0].items()
+        for name, trainers in all_trainers().items():
+            with self.subTest(name):
+                labels = trainers.template["metadata"]["labels"]
+                self.assertLessEqual(trainer["matchLabels"].items(), labels.items())
+        self.assertEqual([], peers["http"])
+
+    def test_network_policy_admits_whom_it_names(self) -> None:
+        given = VALUE_SETS["closed network"]["networkPolicy"]
+        _, peers = self.network_policy(given)
+        self.assertEqual({"grpc": given["trainers"], "http": given["monitoring"]}, peers)
+
+    def test_network_policy_without_trainers_admits_none(self) -> None:
+        _, peers = self.network_policy({"trainers": []})
+        self.assertEqual({"http": []}, peers)
+
+    def test_account(self) -> None:
+        for account, expected in (
+            ({"create": True}, "demo-basin"),
+            ({"create": True, "name": "own"}, "own"),
+            ({"create": False}, "default"),
+            ({"create": False, "name": "other"}, "other"),
+        ):
+            with self.subTest(expected):
+                manifests = chart.render("helm-4", {"config": TRUSTED, "serviceAccount": account})
+                pod = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+                self.assertEqual(expected, pod["serviceAccountName"])
+                made = [one for one in manifests if one["kind"] == "ServiceAccount"]
+                self.assertEqual(
+                    account["create"], [expected] == [m["metadata"]["name"] for m in made]
+                )
 
     def test_alert_rules_and_dashboard_are_the_files(self) -> None:
         rendered = chart.render("helm-4", VALUE_SETS["monitored"])
@@ -298,6 +419,17 @@ class Refusals(unittest.TestCase):
         self.assert_refused({"config": TRUSTED | {"log": {"level": "loud"}}}, "level")
         self.assert_refused({"config": TRUSTED, "ports": {"grpc": "grpc"}}, "grpc")
         self.assert_refused({"config": TRUSTED, "image": {"digest": "sha256:12"}}, "digest")
+
+    def test_peers_and_monitors(self) -> None:
+        policy = {"enabled": True, "trainers": [{"podSelectr": {}}]}
+        self.assert_refused({"config": TRUSTED, "networkPolicy": policy}, "podSelectr")
+        # Kubernetes would refuse it only when it is installed.
+        policy = {"enabled": True, "monitoring": [{}]}
+        self.assert_refused({"config": TRUSTED, "networkPolicy": policy}, "monitoring")
+        both = {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}
+        self.assert_refused({"config": TRUSTED, **both}, "enable only one of them")
+        account = {"create": True, "name": "Not A Name"}
+        self.assert_refused({"config": TRUSTED, "serviceAccount": account}, "name")
 
 
 if __name__ == "__main__":

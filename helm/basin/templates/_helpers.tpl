@@ -25,7 +25,30 @@ app.kubernetes.io/component: aggregator
 app.kubernetes.io/part-of: basin
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+helm.sh/chart: {{ include "basin.chart" . }}
+{{- end }}
+
+{{- define "basin.chart" -}}
+{{- printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* Of the pod of `helm test`. With the aggregator's name it would become part of its Service. */}}
+{{- define "basin.testLabels" -}}
+app.kubernetes.io/name: {{ include "basin.name" . | trunc 58 | trimSuffix "-" }}-test
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "basin.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "basin.fullname" .) }}
+{{- else -}}
+{{ .Values.serviceAccount.name | default "default" }}
+{{- end }}
+{{- end }}
+
+{{/* The name by which workers find the pod. */}}
+{{- define "basin.host" -}}
+{{ include "basin.fullname" . }}-0.{{ include "basin.fullname" . }}.{{ .Release.Namespace }}.svc
 {{- end }}
 
 {{- define "basin.image" -}}
