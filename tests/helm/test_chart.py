@@ -4,6 +4,7 @@
 Usage: test_chart.py [BASIND]   with it, every configuration that the chart writes is checked
 """
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from typing import Any
 import chart
 import yaml
 from chart import HELMS, TRUSTED, VALUE_SETS, Manifest, Values
-from tools import CHART, require
+from tools import CHART, ROOT, require
 from trainers import all_trainers
 
 BASIND = ""
@@ -380,6 +381,14 @@ class SingleValues(unittest.TestCase):
             yaml.safe_load((CHART / "files/dashboard.json").read_text(encoding="utf-8")),
             yaml.safe_load(dashboard["data"]["basin.json"]),
         )
+
+
+class Documents(unittest.TestCase):
+    def test_oldest_kubernetes_is_the_one_of_the_documentation(self) -> None:
+        chart_file = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+        page = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+        (version,) = re.findall(r"a cluster of Kubernetes (1\.\d+) or newer", page)
+        self.assertEqual(f">={version}.0-0", chart_file["kubeVersion"])
 
 
 class Refusals(unittest.TestCase):
