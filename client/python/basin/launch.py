@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any, TextIO
 
 from basin import programs
@@ -216,10 +215,67 @@ class _Group:
         return self.process.wait()
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# The system drops a SIGUSR1 while another is pending, but queues real-time signals.
+_ADDS_WORKER = (signal.SIGUSR1, signal.SIGRTMIN)
+
+
+class _Signals:
+    """Takes the signals of this process on a thread. A Python handler would run too late if a
+    signal arrived just before the main thread begins to wait, or on another thread; and one that
+    raised an exception would break locks of the standard library. Until there are workers to which
+    signals are forwarded, the first one kills the aggregator, for which the main thread waits."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._number: int | None = None
+        self._aggregator: _Group | None = None
+        self._forward: Callable[[int], None] | None = None
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer)
+        for number in (*_SIGNALS, *_ADDS_WORKER):
+            signal.signal(number, lambda *_: None)
+
+        def listen() -> None:
+            while True:
+                for number in os.read(reader, 1):
+                    self._take(number)
+
+        threading.Thread(target=listen, daemon=True).start()
+
+    def _take(self, number: int) -> None:
+        with self._lock:
+            if self._forward is not None:
+                self._forward(number)
+            elif number in _SIGNALS:
+                self._number = self._number or number
+                if self._aggregator is not None:
+                    self._aggregator.signal(signal.SIGKILL)
+
+    def watch(self, aggregator: _Group) -> None:
+        """A signal kills the aggregator from now on; so does one that has arrived before."""
+        with self._lock:
+            self._aggregator = aggregator
+            if self._number is not None:
+                aggregator.signal(signal.SIGKILL)
+
+    def forward(self, to: Callable[[int], None]) -> None:
+        """Calls `to` with each signal from now on. Ends the program if one has arrived before."""
+        with self._lock:
+            self._forward = to
+        self.check()
+
+    def check(self) -> None:
+        """Ends the program if a signal has arrived before there were workers."""
+        if self._number is not None:
+            raise SystemExit(128 + self._number)
+
+
 class _Aggregator:
     """A running basind, which basin-run operates through basinctl."""
 
-    def __init__(self, program: str, output: _Output, verbose: bool) -> None:
+    def __init__(self, program: str, output: _Output, verbose: bool, signals: _Signals) -> None:
         """Returns when the aggregator serves."""
         self._output = output
         self._verbose = verbose
@@ -231,13 +287,14 @@ class _Aggregator:
             self._group = _Group([program, "serve", *listen, *leases, "--drain-grace=0s"], kept)
         except OSError as error:
             raise SystemExit(f"basin-run: {program} cannot be started: {error.strerror}") from error
+        signals.watch(self._group)
         try:
-            self._await_serving(program)
-        except BaseException:  # Includes Ctrl-C.
+            self._await_serving(program, signals)
+        except BaseException:
             self.close()
             raise
 
-    def _await_serving(self, program: str) -> None:
+    def _await_serving(self, program: str, signals: _Signals) -> None:
         process = self._group.process
         assert process.stdout is not None and process.stderr is not None
         self._output.relay("[basind] ", process.stderr, sys.stderr)
@@ -251,6 +308,7 @@ class _Aggregator:
                 return
         code = self._group.wait()
         self._output.drain()
+        signals.check()
         raise SystemExit(f"basin-run: {program} ended with {code} before it served.")
 
     def watch(self, on_entry: Callable[[dict[str, Any]], None]) -> None:
@@ -514,38 +572,6 @@ class _Job:
         )
 
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# The system drops a SIGUSR1 while another is pending, but queues real-time signals.
-_ADDS_WORKER = (signal.SIGUSR1, signal.SIGRTMIN)
-
-
-def _end_on_signals() -> None:
-    """Ends on signals until there are workers to which they can be forwarded."""
-
-    def end(number: int, _: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    for number in _SIGNALS:
-        signal.signal(number, end)
-
-
-def _listen_for_signals(on_signal: Callable[[int], None]) -> None:
-    """Calls `on_signal` with each signal, on a thread. A Python handler would run too late if the
-    signal arrived just before the main thread begins to wait, or on another thread."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer)
-    for number in (*_SIGNALS, *_ADDS_WORKER):
-        signal.signal(number, lambda *_: None)
-
-    def listen() -> None:
-        while True:
-            for number in os.read(reader, 1):
-                on_signal(number)
-
-    threading.Thread(target=listen, daemon=True).start()
-
-
 def _open_missing_streams() -> None:
     """Python has no stream for a descriptor that was closed when it started."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open until the end
@@ -556,12 +582,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_missing_streams()
     options = _parse(arguments)
     output = _Output()
-    _end_on_signals()
-    aggregator = _Aggregator(_find_basind(options.basind), output, options.verbose)
+    signals = _Signals()
+    aggregator = _Aggregator(_find_basind(options.basind), output, options.verbose, signals)
     job: _Job | None = None
     try:
         job = _Job(options, aggregator, output)
-        _listen_for_signals(job.on_signal)
+        signals.forward(job.on_signal)
         for _ in range(options.workers):
             job.start()
         return job.wait()
