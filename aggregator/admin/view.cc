@@ -3,6 +3,8 @@
 #include "aggregator/admin/view.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "aggregator/core/status.h"
 #include "aggregator/observer/snapshot.h"
@@ -87,19 +89,37 @@ std::string WordOf(const Awaited& awaited, const Layout& layout) {
   return "";
 }
 
+// Chunks that the member has neither sent nor skipped.
+uint32_t MissingChunks(const RoundMember& member, const Layout& layout) {
+  uint32_t missing = 0;
+  for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
+    if (member.skipped.Test(tensor)) continue;
+    for (uint32_t flat = layout.FirstChunk(tensor); flat < layout.FirstChunk(tensor + 1); ++flat) {
+      missing += !member.have.Test(flat);
+    }
+  }
+  return missing;
+}
+
+// Those first for whom the others have waited longest.
 void AddWaiting(const Job& job, const Lane& lane, absl::Time lived, v1::OpenRoundStatus& status) {
+  std::vector<std::pair<Awaited, const RoundMember*>> waiting;
   for (const RoundMember& member : lane.round->members()) {
     const Awaited awaited = lane.round->Awaits(lane.layout, member);
-    if (awaited.what == Awaited::What::kNothing) continue;
-    v1::Waiting& waiting = *status.add_waiting();
-    waiting.set_worker(member.id);
-    waiting.set_what(WordOf(awaited, lane.layout));
-    waiting.set_waited_ns(Nanoseconds(lived - awaited.since));
-    if (const std::optional<Slot> slot = job.workers().Find(member.id); slot.has_value()) {
-      waiting.set_last_seen_ns(Nanoseconds(lived - job.workers()[*slot].last_heard));
+    if (awaited.what != Awaited::What::kNothing) waiting.emplace_back(awaited, &member);
+  }
+  std::stable_sort(waiting.begin(), waiting.end(),
+                   [](const auto& a, const auto& b) { return a.first.since < b.first.since; });
+  for (const auto& [awaited, member] : waiting) {
+    v1::Waiting& entry = *status.add_waiting();
+    entry.set_worker(member->id);
+    entry.set_what(WordOf(awaited, lane.layout));
+    entry.set_waited_ns(Nanoseconds(lived - awaited.since));
+    if (const std::optional<Slot> slot = job.workers().Find(member->id); slot.has_value()) {
+      entry.set_last_seen_ns(Nanoseconds(lived - job.workers()[*slot].last_heard));
     }
     if (lane.round->phase() == RoundPhase::kCollect) {
-      waiting.set_missing_chunks(lane.layout.chunks() - member.have.count());
+      entry.set_missing_chunks(MissingChunks(*member, lane.layout));
     }
   }
 }

@@ -158,12 +158,12 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
   changed_ = true;
 }
 
-// Makes `next` the membership and tells whoever does not hear it with a verdict.
+// Makes `next` the membership and sends it to those who do not receive it with a verdict.
 void Job::Activate(const JobScope& scope, const Membership& next,
                    const std::optional<WorkerId>& donor, bool tell_members) {
   membership_ = next;
   donor_ = donor;
-  ended_well_ = true;  // If it is empty: its last members have finished, or drain.
+  ended_well_ = next.members.empty();  // The last ones have finished, or drain.
   std::set<WorkerId> members(next.members.begin(), next.members.end());
   const bool others_go_on = std::any_of(members.begin(), members.end(), [&](const WorkerId& id) {
     const std::optional<Slot> slot = workers_.Find(id);
@@ -218,13 +218,13 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
   Worker& worker = workers_[slot];
   if (worker.state == WorkerState::kLost) return;
   // A worker that has run out of data is not missed when it exits.
-  const bool took_part =
-      worker.state == WorkerState::kMember || worker.state == WorkerState::kFinished;
+  const bool was_member = IsMember(worker);
+  const bool took_part = was_member || worker.state == WorkerState::kFinished;
   worker.finishing &= took_part;
   if (worker.finishing) ++finished_and_gone_;
   workers_.SetState(slot, WorkerState::kLost);
   worker.left = kind == NoteKind::kWorkerLeft;
-  if (took_part) ended_well_ = worker.left || worker.finishing;
+  if (was_member) ended_well_ = worker.left || worker.finishing;
   Say(scope, kind, worker.id, absl::StrCat("Worker ", worker.id, " ", reason, "."));
   if (worker.connected()) {
     scope.sessions.erase(*worker.session);
@@ -241,8 +241,8 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
   if (Idle()) idle_since_ = scope.now;
 }
 
-// Members were lost, or a list of them could not be used: somebody must have the job's state, and
-// those who lack it must know who gives it to them.
+// Members were lost, or a list that was written is not used: somebody must have the job's state,
+// and those who lack it must know who gives it to them.
 void Job::RepairLineage(const JobScope& scope) {
   if (state_ != JobState::kRunning || IsPending(PendingChange::Kind::kMembers)) return;
   if (workers_.Count(WorkerState::kMember) == 0) {
@@ -283,6 +283,9 @@ void Job::ReleaseStateless(const JobScope& scope) {
 // whoever comes starts from a state of its own.
 void Job::EndLineage(const JobScope& scope) {
   const bool over = std::exchange(ended_well_, false);
+  const bool others_are_here = workers_.Count(WorkerState::kAdmitted) > 0 ||
+                               workers_.Count(WorkerState::kCandidate) > 0 ||
+                               workers_.Count(WorkerState::kSpare) > 0;
   pending_.reset();
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
@@ -319,10 +322,12 @@ void Job::EndLineage(const JobScope& scope) {
   SetState(JobState::kForming);
   forming_since_ = scope.now;
   forming_timed_out_ = false;
-  over_ = over;
-  reason_ =
-      over ? "its workers have finished"
-           : "no worker with state is left; waits for workers that can start from their own state";
+  over_ = over && !others_are_here;
+  reason_ = over_  ? "its workers have finished"
+            : over ? "its workers have finished; waits for workers that can start from their own "
+                     "state"
+                   : "no worker with state is left; waits for workers that can start from their "
+                     "own state";
   Say(scope, NoteKind::kNewLineage, "",
       absl::StrCat(over ? "All workers have finished or left."
                         : "No worker with the state of the past rounds is left.",

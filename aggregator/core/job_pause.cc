@@ -1,6 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What those who wait for a job hear: why it is paused, or does not run yet, and that it goes on.
+// Messages to workers that wait for a job: why it is paused, or does not run yet, and that it goes
+// on.
 
 #include <algorithm>
 #include <string>
@@ -21,13 +22,12 @@ void Job::NotePause(const JobScope& scope) {
   // It may end when the members that are being written down are told.
   if (IsPending(PendingChange::Kind::kMembers)) return;
   const bool runs = state_ == JobState::kRunning;
-  if (!runs || !Paused()) {
-    if (runs) {
-      reason_.clear();
-      if (why_not_running_.Retract()) TellPause(scope, "");
-    }
+  const bool runs_now = runs && why_not_running_.Retract();
+  const bool paused = runs && Paused();
+  if (runs_now || (!paused && pause_.named())) TellPause(scope, "");
+  if (!paused) {
+    if (runs) reason_.clear();
     if (!pause_.noted()) return;
-    if (pause_.named()) TellPause(scope, "");
     pause_.End();
     if (runs) Say(scope, NoteKind::kResumed, "", "The job continues.");
     return;

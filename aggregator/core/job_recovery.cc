@@ -47,7 +47,7 @@ void Job::Forget(const JobScope& scope) {
   recovered_lanes_.clear();
   pending_.reset();
   donor_.reset();
-  pause_ = Pause();
+  if (pause_.noted()) pause_.End();
   heard_more_ = told_verdict_ = recovered_ = forming_timed_out_ = over_ = ended_well_ = false;
   finished_and_gone_ = 0;
 }

@@ -91,8 +91,8 @@ void Job::EndWrite(const JobScope& scope, Generation generation, const std::stri
     }
     case PendingChange::Kind::kVerdict:
       if (!lanes_[change.lane].round.has_value()) return;
-      // Else nobody was told, and the next members are chosen anew.
       if (meant) return TellVerdict(scope, change.lane, change.next);
+      // No worker has received the verdict, so the next members are chosen again.
       return AdvanceLane(scope, change.lane);
   }
 }

@@ -38,7 +38,7 @@ inline NormHistory NormsFor(LaneKind kind) {
 struct RoundTiming {
   RoundNumber round = 0;
   absl::Duration took;  // From its first begin to its verdict.
-  WorkerId waited_for;  // The last one to contribute; empty if there was none before it.
+  WorkerId waited_for;  // The last of several to contribute to a committed round, or empty.
   absl::Duration waited;
 };
 
@@ -71,9 +71,13 @@ struct Lane {
 
   // The verdict of the open round. REQUIRES: round.has_value().
   void Remember(VerdictRecord record, absl::Time now) {
+    RoundTiming timing{record.round, now - round->opened(), "", absl::ZeroDuration()};
     const Straggler& last = round->straggler();
-    timings.push_back({record.round, now - round->opened(), last.waited() ? last.worker : "",
-                       last.waited() ? last.until - last.since : absl::ZeroDuration()});
+    if (record.value.outcome == Outcome::kCommitted && last.waited()) {
+      timing.waited_for = last.worker;
+      timing.waited = last.until - last.since;
+    }
+    timings.push_back(std::move(timing));
     if (timings.size() > kRememberedVerdicts) timings.pop_front();
     chain = record.chain;
     next = record.round + 1;

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Something that is to be told to workers if it is still so a while later, once; and taken back
-// when it no longer holds.
+// A message that is sent to workers if its cause lasts for a while, again after each change of the
+// cause, and taken back when the cause has gone.
 //
 // Thread contract: a plain value.
 

@@ -108,7 +108,7 @@ void Round::GrowLayout(const RoundScope& scope) {
     }
     if (phase_ == RoundPhase::kPrepared) continue;
     if (member.committed) SkipWhatIsNotCommitted(scope, member);
-    UpdateBlocked(scope, member);  // What room it has may be too small for what it lacks now.
+    ReviewRoom(scope, member);
   }
 }
 

@@ -322,7 +322,7 @@ class Round {
   uint64_t WindowOf(const RoundScope& scope, const RoundMember& member) const;
   void UpdateBlocked(const RoundScope& scope, RoundMember& member);
   void TellWindow(const RoundScope& scope, RoundMember& member);
-  void HasLessToSend(const RoundScope& scope, RoundMember& member);
+  void ReviewRoom(const RoundScope& scope, RoundMember& member);
   bool RefuseTensor(const RoundScope& scope, RoundMember& member, TensorIndex index);
   void MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor);
   void SkipWhatIsNotCommitted(const RoundScope& scope, RoundMember& member);

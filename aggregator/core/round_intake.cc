@@ -67,8 +67,9 @@ void Round::TellWindow(const RoundScope& scope, RoundMember& member) {
   SendTo(scope, member, Credit{scope.lane, number_, window, {}, {}});
 }
 
-// The room that it has may be enough now for what is left.
-void Round::HasLessToSend(const RoundScope& scope, RoundMember& member) {
+// It has more or less to send than before, so the room that it has may be too small, or enough. A
+// member that counts as unblocked must know of room for its next frame.
+void Round::ReviewRoom(const RoundScope& scope, RoundMember& member) {
   UpdateBlocked(scope, member);
   TellWindow(scope, member);
 }
@@ -221,7 +222,7 @@ void Round::TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
     }
     MarkSkipped(scope, member, tensor);
   }
-  HasLessToSend(scope, member);
+  ReviewRoom(scope, member);
   Advance(scope);
 }
 
@@ -283,7 +284,7 @@ void Round::TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit)
   member.committed = true;
   member.commit = commit;
   SkipWhatIsNotCommitted(scope, member);
-  HasLessToSend(scope, member);
+  ReviewRoom(scope, member);
   CheckEffective(scope, member);
   Advance(scope);
 }

@@ -29,7 +29,7 @@ class StateWrites {
     newest_ = generation;
     open_.push_back({generation, due});
   }
-  // Returns whether anybody still waited for it.
+  // Returns false if it was given up before.
   bool End(const Generation& generation) {
     const auto write = std::find_if(open_.begin(), open_.end(), [&](const Write& candidate) {
       return candidate.generation == generation;
@@ -61,8 +61,8 @@ class StateWrites {
 struct PendingChange {
   enum class Kind : uint8_t {
     kRecovery = 0,  // The members with which a recovery goes on.
-    kMembers = 1,   // A change outside a verdict: genesis, or in a pause.
-    kVerdict = 2,   // The members after the round of `lane`.
+    kMembers = 1,  // A change outside a verdict: genesis, in a pause, or when no verdict will come.
+    kVerdict = 2,  // The members after the round of `lane`.
   };
 
   Kind kind = Kind::kMembers;

@@ -529,6 +529,22 @@ TEST(Finish, WhenAllHaveFinishedAndNobodyWaitsTheNextWorkersStartAnew) {
   EXPECT_EQ(c.job().Present(), 0u);
 }
 
+// A worker that has finished and goes last does not make a job whose last member was lost one that
+// has ended in good order.
+TEST(Finish, AJobWhoseLastMemberIsLostIsNotOver) {
+  Three t(Settings(1, 3, 3));
+  t.c.Say(Finished{});
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
+  ASSERT_EQ(t.a.lane().last, 1u);
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    worker->heartbeats = false;
+    worker->Cut();
+  }
+  t.Sleep(absl::Seconds(60));
+  EXPECT_EQ(t.job().state(), JobState::kForming);
+  EXPECT_FALSE(t.job().over());
+}
+
 // ---- loss
 
 TEST(Loss, AClosedConnectionHasAShortGrace) {

@@ -103,6 +103,29 @@ TEST(Pull, ALayoutThatGrowsFillsAWindow) {
   EXPECT_EQ(t.Notes(NoteKind::kPullMode), 1u) << "each has what the other one lacks, and no room";
 }
 
+// A window that was enough for all that was left is too small when the layout has grown.
+TEST(Pull, AWorkerHearsOfItsRoomWhenTheLayoutGrows) {
+  Config config;
+  config.frame_bytes = config.window_bytes = config.result_window_bytes = 3 * kChunkBytes;
+  const TensorSpec small{"t0", DType::kF32, {16384}};
+  const TensorSpec large{"t1", DType::kF32, {3 * kChunkBytes / 4 - 16384}};
+  Cluster t(Settings(1, 2, 2), config);
+  TestWorker& a = t.Worker("a");
+  TestWorker& b = t.Worker("b");
+  for (TestWorker* worker : {&a, &b}) {
+    worker->Connect();
+    worker->Register({small, large});
+    worker->Ready();
+  }
+  for (TestWorker* worker : {&a, &b}) {
+    worker->Begin();
+    worker->PushTensor(1);
+  }
+  ASSERT_EQ(a.Last<Credit>().window, 4 * 16384u) << "what is left of it is enough for t0";
+  b.Register({Tensor("t2", 2)});
+  EXPECT_EQ(a.Last<Credit>().window, 3 * kChunkBytes);
+}
+
 // Room that was too small for the next frame, and so was not worth a message, is enough once the
 // worker has less to send.
 TEST(Pull, AWorkerThatSkipsHearsOfTheRoomItHas) {
