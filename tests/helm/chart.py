@@ -20,7 +20,6 @@ NAMESPACE = "training"
 
 TRUSTED = {"grpc": {"insecure": True}}
 
-# Their files exist in a pod only, so basind cannot check this configuration here.
 SECURED: Values = {
     "tls": {"existingSecret": "basin-tls", "clientCertificates": True},
     "auth": {"existingSecret": "basin-grants"},
@@ -29,6 +28,30 @@ SECURED: Values = {
 # Typical user values, one set for each part of the templates.
 VALUE_SETS: dict[str, Values] = {
     "smallest": {"config": TRUSTED},
+    "secured": SECURED,
+    "client certificates only": {
+        "tls": {"existingSecret": "basin-tls", "clientCertificates": True},
+    },
+    "issued certificate": {
+        "tls": {"issuer": {"name": "training-ca", "kind": "ClusterIssuer"}},
+        "auth": {"existingSecret": "basin-grants"},
+    },
+    "everything": {
+        "config": {"memory": {"budget": "4GiB"}},
+        "tls": {"issuer": {"name": "training-ca"}, "clientCertificates": True},
+        "auth": {"existingSecret": "basin-grants"},
+        "image": {"repository": "mirror/basin", "digest": "sha256:" + "1" * 64},
+        "persistence": {"enabled": True, "size": "64Mi"},
+        "networkPolicy": {"enabled": True},
+        "podMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+        "grafanaDashboard": {"enabled": True, "labels": {"grafana_dashboard": "1", "team": "ml"}},
+        "resources": {
+            "requests": {"cpu": "4", "memory": "16Gi", "ephemeral-storage": "128Mi"},
+            "limits": {"memory": "16Gi", "ephemeral-storage": "512Mi"},
+        },
+    },
+    "long name": {"config": TRUSTED, "nameOverride": "aggregator-of-gradients-" * 3},
     "options of each kind": {
         "config": {
             "grpc": {"insecure": True, "window": "1MiB"},

@@ -11,7 +11,7 @@ from tools import CHART, ROOT
 FILE = CHART / "files/dashboard.json"
 
 # The names of basind's metrics are literals in the code that writes them.
-_EXPORTERS = ROOT / "aggregator/observer"
+_EXPORTERS = (ROOT / "aggregator/observer", ROOT / "aggregator/basind")
 _METRIC = r"\b(?:basin|process)_[a-z0-9_]+\b"
 _OF_A_HISTOGRAM = ("_bucket", "_sum", "_count")
 
@@ -42,6 +42,6 @@ def metrics_in(query: str) -> set[str]:
 def exported_metrics() -> set[str]:
     """The names of all of basind's metrics, with those that a histogram adds."""
     names: set[str] = set()
-    for source in sorted(_EXPORTERS.rglob("*.cc")):
+    for source in sorted(file for folder in _EXPORTERS for file in folder.rglob("*.cc")):
         names |= set(re.findall(f'"({_METRIC})"', source.read_text(encoding="utf-8")))
     return names | {name + suffix for name in names for suffix in _OF_A_HISTOGRAM}

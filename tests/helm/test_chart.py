@@ -70,7 +70,7 @@ class EveryValueSet(unittest.TestCase):
                     self.assertEqual({"drop": ["ALL"]}, own["capabilities"])
                 volumes = pod.get("volumes", [])
                 kinds = {kind for volume in volumes for kind in volume} - {"name"}
-                self.assertLessEqual(kinds, {"configMap", "emptyDir"})
+                self.assertLessEqual(kinds, {"configMap", "emptyDir", "secret"})
 
     def test_memory_and_disk_are_limited(self) -> None:
         for name, pod in self.pods():
@@ -122,8 +122,9 @@ class EveryValueSet(unittest.TestCase):
         for name, found in self.stateful_sets():
             with self.subTest(name):
                 selector = found["spec"]["selector"]["matchLabels"]
+                chart_name = VALUE_SETS[name].get("nameOverride", "basin")[:63].rstrip("-")
                 self.assertEqual(
-                    {"app.kubernetes.io/name": "basin", "app.kubernetes.io/instance": "demo"},
+                    {"app.kubernetes.io/name": chart_name, "app.kubernetes.io/instance": "demo"},
                     selector,
                 )
                 labels = found["spec"]["template"]["metadata"]["labels"]
@@ -199,7 +200,12 @@ class EveryValueSet(unittest.TestCase):
     def test_configuration_is_what_basind_accepts(self) -> None:
         if not BASIND:
             self.skipTest("this build has no basind")
+        checked = 0
         for name, manifests in self.rendered.items():
+            # The files of certificates and grants are only in a pod.
+            if "tls" in VALUE_SETS[name]:
+                continue
+            checked += 1
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "basind.yaml"
                 file.write_text(chart.configuration(manifests), encoding="utf-8")
@@ -210,6 +216,7 @@ class EveryValueSet(unittest.TestCase):
                     text=True,
                 )
                 self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertGreater(checked, 5)
 
 
 class SingleValues(unittest.TestCase):
@@ -274,6 +281,35 @@ class SingleValues(unittest.TestCase):
             }
             self.assertEqual("/etc/basin-tls", mounts["tls"])
             self.assertEqual("/etc/basin-auth", mounts["auth"])
+
+    def test_issued_certificate(self) -> None:
+        for name, kind in (("issued certificate", "ClusterIssuer"), ("everything", "Issuer")):
+            with self.subTest(name):
+                manifests = chart.render("helm-4", VALUE_SETS[name])
+                certificate = chart.one(manifests, "Certificate")
+                self.assertEqual("cert-manager.io/v1", certificate["apiVersion"])
+                spec = certificate["spec"]
+                self.assertEqual(
+                    {"name": "training-ca", "kind": kind, "group": "cert-manager.io"},
+                    spec["issuerRef"],
+                )
+                service = chart.one(manifests, "Service")["metadata"]["name"]
+                self.assertEqual([f"{service}-0.{service}.training.svc"], spec["dnsNames"])
+                self.assertEqual(["127.0.0.1"], spec["ipAddresses"])
+                pod = chart.one(manifests, "StatefulSet")["spec"]["template"]["spec"]
+                (volume,) = [one for one in pod["volumes"] if one["name"] == "tls"]
+                self.assertEqual(spec["secretName"], volume["secret"]["secretName"])
+                options = yaml.safe_load(chart.configuration(manifests))
+                self.assertEqual("/etc/basin-tls/tls.crt", options["tls"]["cert"])
+                # cert-manager refuses a field that it does not know.
+                self.assertEqual(
+                    {
+                        *("secretName", "dnsNames", "ipAddresses", "usages"),
+                        *("privateKey", "issuerRef"),
+                    },
+                    spec.keys(),
+                )
+                self.assertEqual({"algorithm", "size", "rotationPolicy"}, spec["privateKey"].keys())
 
     def test_volume_that_outlives_the_pod(self) -> None:
         found = chart.one(chart.render("helm-4", VALUE_SETS["persistent"]), "StatefulSet")["spec"]
@@ -406,6 +442,11 @@ class Refusals(unittest.TestCase):
         self.assert_refused({"tls": tls}, "auth.existingSecret or tls.clientCertificates")
         self.assert_refused({"auth": {"existingSecret": "grants"}}, "tls.existingSecret")
         self.assert_refused({"config": {"tls": {"cert": "/a"}}}, "tls")
+        issuer = {"name": "ca"}
+        self.assert_refused({"tls": {"issuer": issuer}}, "auth.existingSecret")
+        both = {"existingSecret": "basin-tls", "issuer": issuer, "clientCertificates": True}
+        self.assert_refused({"tls": both}, "only one of them")
+        self.assert_refused({"tls": {"issuer": {"nmae": "ca"}}}, "nmae")
         self.assert_refused({"config": {"grpc": {"insecure": False}}}, "config.grpc.insecure")
 
     def test_unknown_keys_are_named(self) -> None:

@@ -1,18 +1,24 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """The manifests of deploy/ match the chart and the client.
 
-Usage: test_deploy.py [BASIND LIBBASIN]   with them, workers run with the variables of the manifest
+Usage: test_deploy.py [BASIND LIBBASIN BASINCTL]
+
+With them, the walk-through makes Secrets, and workers run with the variables of the manifests.
 """
 
 import json
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 import sys
+import tempfile
 import unittest
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import chart
@@ -54,6 +60,22 @@ with basin.connect() as client:
 sys.exit(128 + leaving[0] if leaving else 0)
 """
 PATIENCE_SECONDS = 60
+
+# In place of kubectl: it copies the files of a Secret that is created, each to SECRET/KEY.
+KUBECTL = """\
+import os, pathlib, shutil, sys
+arguments = sys.argv[1:]
+if arguments[:4] == ["--namespace", "training", "create", "secret"]:
+    kind, name = arguments[4:6]
+    files = dict(one.removeprefix("--").rsplit("=", 1) for one in arguments[6:])
+    os.makedirs(os.environ["SECRETS"] + "/" + name)
+    for key, file in files.items():
+        if kind == "tls":
+            key = {"cert": "tls.crt", "key": "tls.key"}[key]
+        else:
+            key = key.partition("=")[2] or pathlib.Path(file).name
+        shutil.copy(file, os.environ["SECRETS"] + "/" + name + "/" + key)
+"""
 
 # The manifests whose pods come from a Job of Kubernetes.
 JOBS = (
@@ -131,7 +153,10 @@ class EveryTrainer(unittest.TestCase):
     def test_variables_are_ones_that_clients_have(self) -> None:
         options = re.findall(r'Option\{"(\w+)"', CLIENT_OPTIONS.read_text(encoding="utf-8"))
         known = {f"BASIN_{option.upper()}" for option in options}
-        needed = {"ADDRESS", "JOB", "RUN_ID", "WORKER_ID", "MAX_WORKERS", "MIN_WORKERS"}
+        needed = {
+            *("ADDRESS", "TLS_CA", "TOKEN_FILE", "JOB", "RUN_ID", "WORKER_ID"),
+            *("MAX_WORKERS", "MIN_WORKERS"),
+        }
         for name, trainers in self.trainers.items():
             with self.subTest(name):
                 self.assertLessEqual({f"BASIN_{key}" for key in needed}, trainers.env.keys())
@@ -201,17 +226,28 @@ class EveryTrainer(unittest.TestCase):
                 self.assertEqual({"drop": ["ALL"]}, container["securityContext"]["capabilities"])
                 self.assertFalse(pod["automountServiceAccountToken"])
 
-    def test_a_job_ignores_the_loss_of_a_node(self) -> None:
-        rule = {
-            "action": "Ignore",
-            "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-        }
+    def test_a_job_distinguishes_failures(self) -> None:
         for name in JOBS:
             with self.subTest(name):
                 text = (DEPLOY / name).read_text(encoding="utf-8")
                 (policy,) = policies(list(yaml.safe_load_all(text)))
-                # No rule is about an exit code, because trainers have none for each kind of error.
-                self.assertEqual([rule], policy["rules"])
+                codes = {
+                    "containerName": self.trainers[name].container["name"],
+                    "operator": "In",
+                }
+                # The first rule that matches decides: a pod that its node has ended may have any
+                # exit code.
+                self.assertEqual(
+                    [
+                        {
+                            "action": "Ignore",
+                            "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                        },
+                        {"action": "FailJob", "onExitCodes": codes | {"values": [os.EX_CONFIG]}},
+                        {"action": "Ignore", "onExitCodes": codes | {"values": [os.EX_TEMPFAIL]}},
+                    ],
+                    policy["rules"],
+                )
 
 
 class Resizing(unittest.TestCase):
@@ -369,7 +405,47 @@ class Kueue(unittest.TestCase):
                 self.assertLessEqual(most * gibibytes[0], gibibytes[1])
 
 
+def make_secrets(folder: Path) -> Path:
+    """Runs the commands of the walk-through, with kubectl replaced. Returns a folder with the files
+    of each Secret."""
+    page = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+    (block,) = [one for one in re.findall(r"```sh\n(.*?)```", page, re.S) if "dev-certs" in one]
+    programs = folder / "programs"
+    programs.mkdir()
+    (programs / "basinctl").symlink_to(PROGRAMS[2])
+    (programs / "kubectl").write_text(f"#!{sys.executable}\n{KUBECTL}", encoding="utf-8")
+    (programs / "kubectl").chmod(0o755)
+    secrets = folder / "secrets"
+    subprocess.run(
+        ["bash", "-euc", block],
+        check=True,
+        capture_output=True,
+        cwd=folder,
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "SECRETS": str(secrets)},
+    )
+    return secrets
+
+
 class RealWorkers(unittest.TestCase):
+    def setUp(self) -> None:
+        if not PROGRAMS:
+            self.skipTest("this build has no basind")
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.secrets = make_secrets(self.folder)
+
+    def in_pod(self, trainers: Trainers, value: str) -> str:
+        """The value of a variable; a file of a mounted Secret is where make_secrets() put it."""
+        secrets = {
+            volume["name"]: volume["secret"]["secretName"]
+            for volume in trainers.pod["volumes"]
+            if "secret" in volume
+        }
+        for mount in trainers.container["volumeMounts"]:
+            if mount["name"] in secrets and value.startswith(mount["mountPath"] + "/"):
+                file = value.removeprefix(mount["mountPath"] + "/")
+                return str(self.secrets / secrets[mount["name"]] / file)
+        return value
+
     def environment(self, trainers: Trainers, index: int, uid: str, address: str) -> dict[str, str]:
         """The environment of the pod with this index. Only the address differs: there is no DNS."""
         metadata = {
@@ -377,7 +453,7 @@ class RealWorkers(unittest.TestCase):
             "metadata.labels['batch.kubernetes.io/controller-uid']": uid,
         }
         given = {
-            name: variable["value"]
+            name: self.in_pod(trainers, variable["value"])
             if "value" in variable
             else metadata[variable["valueFrom"]["fieldRef"]["fieldPath"]]
             for name, variable in trainers.env.items()
@@ -385,14 +461,22 @@ class RealWorkers(unittest.TestCase):
         return {**given, "BASIN_ADDRESS": address, "JOB_COMPLETION_INDEX": str(index)}
 
     def start_basind(self) -> str:
-        """The address for workers."""
+        """The address for workers. It has the certificate and the grants of the walk-through."""
         # Workers of an unknown run do not wait for others to come back.
-        flags = ["--grpc-listen=127.0.0.1:0", "--recovery-window=100ms"]
-        nothing_else = ["--http-listen=none", "--admin-listen=none"]
-        process = self.start([PROGRAMS[0], *flags, *nothing_else], {})
+        flags = ["--grpc-listen=127.0.0.1:0", "--recovery-window=100ms", "--http-listen=none"]
+        files = [
+            f"--tls-cert={self.secrets}/basin-tls/tls.crt",
+            f"--tls-key={self.secrets}/basin-tls/tls.key",
+            f"--auth-file={self.secrets}/basin-grants/grants",
+        ]
+        admin = "--admin-listen=127.0.0.1:0"
+        process = self.start([PROGRAMS[0], *flags, *files, admin], {})
         assert process.stdout is not None
         for line in process.stdout:
-            if found := re.search(r"workers on ([\d.:]+)", json.loads(line)["reason"]):
+            if found := re.search(
+                r"workers on ([\d.:]+),.* operators on ([\d.:]+)", json.loads(line)["reason"]
+            ):
+                self.operators = found[2]
                 return found[1]
         self.fail("basind ended")
 
@@ -406,8 +490,6 @@ class RealWorkers(unittest.TestCase):
         return process
 
     def test_meet_under_the_variables_of_the_manifest(self) -> None:
-        if not PROGRAMS:
-            self.skipTest("this build has no basind")
         address = self.start_basind()
         trainers = all_trainers()["trainer-job.yaml"]
         workers = trainers.manifests[0]["spec"]["completions"]
@@ -427,6 +509,32 @@ class RealWorkers(unittest.TestCase):
                 [f"digits-{index}-x7k2p {workers} {everybody}\n" for index in range(workers)], said
             )
 
+    def test_certificate_is_for_the_address_of_the_manifests(self) -> None:
+        address, port = self.start_basind().split(":")
+        trust = ssl.create_default_context(cafile=self.secrets / "basin-client/ca.crt")
+        trust.set_alpn_protocols(["h2"])
+        for name, trainers in all_trainers().items():
+            host = trainers.env["BASIN_ADDRESS"]["value"].split(":")[0]
+            with (
+                self.subTest(name),
+                socket.create_connection((address, int(port))) as connection,
+                trust.wrap_socket(connection, server_hostname=host) as encrypted,
+            ):
+                self.assertEqual("h2", encrypted.selected_alpn_protocol())
+
+    def test_operator_connects_with_the_files_of_the_walk_through(self) -> None:
+        self.start_basind()
+        files = {
+            "BASIN_TLS_CA": self.folder / "certs/ca.crt",
+            "BASIN_TOKEN_FILE": self.folder / "operator.token",
+        }
+        done = self.start(
+            [PROGRAMS[2], "status", f"--address={self.operators}"],
+            {name: str(file) for name, file in files.items()},
+        )
+        done.communicate(timeout=PATIENCE_SECONDS)
+        self.assertEqual(0, done.returncode)
+
     def test_resize_with_new_pods_of_an_elastic_job(self) -> None:
         self.resize("trainer-job-elastic.yaml", next_pod=4)
 
@@ -436,8 +544,6 @@ class RealWorkers(unittest.TestCase):
 
     def resize(self, manifest: str, next_pod: int) -> None:
         """Four workers, then three after SIGTERM, then four again with `next_pod`."""
-        if not PROGRAMS:
-            self.skipTest("this build has no basind")
         address, uid = self.start_basind(), str(uuid.uuid4())
         trainers = all_trainers()[manifest]
         package = {"BASIN_LIBRARY": PROGRAMS[1], "PYTHONPATH": str(ROOT / "client/python")}

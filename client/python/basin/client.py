@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from basin import _abi, dlpack
+from basin import _abi, dlpack, exit_code
 from basin.arguments import number_of, seconds, string_of, whole_number
 from basin.dlpack import SupportsDLPack
 from basin.errors import (
@@ -637,11 +637,15 @@ def connect(
 
     Within 2 seconds the log states what it waits for. After `timeout` seconds, which should be
     longer than start_timeout, it raises DeadlineExceeded with the same reason.
+
+    A script that ends with an error of Basin has the error's `exit_code` from now on, unless it has
+    set sys.excepthook.
     """
 
     def text(value: int | None) -> str | None:
         return None if value is None else str(value)
 
+    exit_code.install()
     seconds("timeout", timeout)
     worker = Worker(
         {

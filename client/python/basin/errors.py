@@ -5,6 +5,8 @@ All are subclasses of `basin.Error`. The message names job, worker, lane and ten
 what to do.
 """
 
+import os
+
 
 class Error(Exception):
     """Any error of Basin.
@@ -15,6 +17,14 @@ class Error(Exception):
 
     fatal = False
     restart_helps = False
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a script that does not handle this error: 75 if a restart helps, 78 if
+        something else must be corrected first, otherwise 1."""
+        if self.restart_helps:
+            return os.EX_TEMPFAIL
+        return os.EX_CONFIG if isinstance(self, _NEVER_HELPED_BY_A_RESTART) else 1
 
 
 class InvalidArgument(Error):
@@ -93,6 +103,8 @@ class NotFound(Error):
 class Unsupported(Error, NotImplementedError):
     """Basin cannot do this yet. The message says what to do instead."""
 
+
+_NEVER_HELPED_BY_A_RESTART = (InvalidArgument, Mismatch, VersionMismatch, Unsupported)
 
 # Indexed by the codes of the C interface.
 BY_CODE: dict[int, type[Error]] = {

@@ -51,6 +51,18 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "basin.fullname" . }}-0.{{ include "basin.fullname" . }}.{{ .Release.Namespace }}.svc
 {{- end }}
 
+{{/* The Secret with the certificate; empty without TLS. */}}
+{{- define "basin.tlsSecret" -}}
+{{- if .Values.tls.issuer.name -}}
+{{- if .Values.tls.existingSecret }}
+{{- fail "tls.existingSecret and tls.issuer.name are two certificates: set only one of them" }}
+{{- end -}}
+{{ include "basin.fullname" . }}-tls
+{{- else -}}
+{{ .Values.tls.existingSecret }}
+{{- end }}
+{{- end }}
+
 {{- define "basin.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
@@ -61,10 +73,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* The user's options, overridden by those that must agree with the rest of the pod. */}}
 {{- define "basin.config" -}}
-{{- $tls := .Values.tls.existingSecret }}
+{{- $tls := include "basin.tlsSecret" . }}
 {{- $peers := or .Values.auth.existingSecret (and $tls .Values.tls.clientCertificates) }}
 {{- if not (or (dig "grpc" "insecure" false .Values.config) (and $tls $peers)) }}
-{{- fail "any peer that reaches the aggregator could read and change gradients: set tls.existingSecret, and auth.existingSecret or tls.clientCertificates. If you trust the network, set config.grpc.insecure to true" }}
+{{- fail "any peer that reaches the aggregator could read and change gradients: set tls.existingSecret or tls.issuer.name, and auth.existingSecret or tls.clientCertificates. If you trust the network, set config.grpc.insecure to true" }}
 {{- end }}
 {{- $own := dict
   "grpc" (dict "listen" (printf "%s:%v" .Values.listenHost .Values.ports.grpc))

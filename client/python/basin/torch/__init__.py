@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-from basin import client
+from basin import client, exit_code
 from basin.arguments import seconds
 from basin.errors import FailedPrecondition
 from basin.spec import Counts, Op
@@ -68,6 +68,7 @@ def init(
     own_state:     if it joins late, this worker already has the state of the others and makes the
                    same calls as they do; otherwise it gets the state with the first broadcasts
     """
+    exit_code.install()
     seconds("round_timeout", round_timeout)
     if context.is_started():
         raise FailedPrecondition("Basin is initialized already. Call shutdown() first.")

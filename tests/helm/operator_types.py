@@ -1,9 +1,8 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Checks manifests against the types of the Kubernetes API.
+"""Checks manifests of the Prometheus operator's kinds against their types.
 
 Each manifest becomes a TypeScript literal with the type of its kind, which the compiler checks.
-This finds fields of a wrong type, missing fields, and fields that Kubernetes does not know,
-which an ordinary schema accepts.
+This finds fields of a wrong type, missing fields, and fields that the operator does not know.
 """
 
 import json
@@ -15,9 +14,8 @@ from typing import Any
 
 from tools import TOOLS
 
-_MODULES = {
-    "monitoring.coreos.com/v1": "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1",
-}
+VERSION = "monitoring.coreos.com/v1"
+_MODULE = f"@kubernetes-models/prometheus-operator/{VERSION}"
 
 _OPTIONS = {
     "compilerOptions": {
@@ -36,9 +34,8 @@ _OPTIONS = {
 def _source(manifests: Iterable[dict[str, Any]]) -> str:
     lines = []
     for number, manifest in enumerate(manifests):
-        version, kind = manifest["apiVersion"], manifest["kind"]
-        module = _MODULES.get(version, f"kubernetes-models/{version}")
-        lines.append(f'import type {{ I{kind} as T{number} }} from "{module}/{kind}";')
+        kind = manifest["kind"]
+        lines.append(f'import type {{ I{kind} as T{number} }} from "{_MODULE}/{kind}";')
         literal = json.dumps(manifest, indent=1)
         lines.append(f"export const m{number}: T{number} = {literal};")
     return "\n".join(lines) + "\n"
