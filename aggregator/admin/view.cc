@@ -93,9 +93,9 @@ std::string WordOf(const Awaited& awaited, const Layout& layout) {
 uint32_t MissingChunks(const RoundMember& member, const Layout& layout) {
   uint32_t missing = 0;
   for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
-    if (member.skipped.Test(tensor)) continue;
+    if (member.contribution.Skips(tensor)) continue;
     for (uint32_t flat = layout.FirstChunk(tensor); flat < layout.FirstChunk(tensor + 1); ++flat) {
-      missing += !member.have.Test(flat);
+      missing += !member.contribution.Has(flat);
     }
   }
   return missing;
@@ -132,7 +132,8 @@ void AddOpen(const Job& job, const Lane& lane, absl::Time lived, v1::LaneRounds&
   status.set_open_ns(Nanoseconds(lived - lane.round->opened()));
   status.set_pull_mode(lane.round->pull_mode());
   for (const RoundMember& member : lane.round->members()) {
-    if (member.begun) status.set_step_label(member.begin.step_label);
+    const Begin& begin = member.contribution.begin();
+    if (begin.step_label != 0) status.set_step_label(begin.step_label);
   }
   AddWaiting(job, lane, lived, status);
 }

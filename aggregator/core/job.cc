@@ -119,8 +119,7 @@ bool Job::Idle() const {
 bool Job::Expired(const JobScope& scope) const { return scope.now >= IdleDue(scope.config); }
 
 uint32_t Job::Present() const {
-  return workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kFinished) +
-         finished_and_gone_;
+  return workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kFinished) + credited_;
 }
 
 bool Job::Paused() const { return suspended_ || Present() < settings_.min_workers; }
@@ -217,7 +216,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
               HoldsState(scope, slot);
               round.TakeWithdraw(in, slot, withdraw.reason);
             });
-            HeldUpByPause();
+            NoteHeldUp();
           },
           [&](const Staged& staged) {
             in_round(staged.lane, staged.round, false, [&](Round& round, const RoundScope& in) {
@@ -281,7 +280,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
           [&](const Get& get) {
             LeaveOutOfCalls(scope, slot);  // It waits for a state to load, say.
             values_.Get(ValuesScope(scope), slot, get);
-            HeldUpByPause();
+            NoteHeldUp();
           },
       },
       message);
@@ -369,7 +368,7 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
       round->TakeWithdraw(ScopeOf(scope, begin.lane), slot, absl::StrCat("its begin ", why));
       AdvanceLane(scope, begin.lane);
     }
-    HeldUpByPause();
+    NoteHeldUp();
     return;
   }
   Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true);
@@ -377,7 +376,7 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   HoldsState(scope, slot);  // It computed a gradient with it.
   round->TakeBegin(ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
-  HeldUpByPause();
+  NoteHeldUp();
 }
 
 // The worker takes part in a round, so its trainer has the job's state.

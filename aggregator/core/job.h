@@ -5,8 +5,9 @@
 // Its states and how they follow each other are in the table below.
 //
 // While kRunning the job is paused when fewer than min_workers members are left, or an operator
-// suspended it: no round gets a verdict then. Members change at once before the first round, and
-// in a pause; otherwise at a verdict of a gradient lane that leaves no other gradient lane open.
+// suspended it: no round gets a verdict then. Members change at once before the first round, in a
+// pause, and when every member has finished; otherwise at a verdict of a gradient lane that leaves
+// no other gradient lane open, or at any verdict if the job has no gradient lane.
 //
 // Thread contract: a plain value; the methods append actions and have no other effect.
 
@@ -199,7 +200,7 @@ class Job {
     return std::tie(id_, name_, run_, state_, term_, formed_, voided_, settings_, reason_,
                     suspended_, over_, changed_, ended_well_, settled_in_, told_verdict_,
                     recovered_, membership_, writes_, pending_, next_incarnation_, next_ready_,
-                    finished_and_gone_, workers_, lanes_, values_, held_, saved_, recovery_since_,
+                    credited_, workers_, lanes_, values_, held_, saved_, recovery_since_,
                     forming_since_, forming_timed_out_, forced_, heard_more_, recovered_lanes_,
                     orphans_, donor_, pause_, why_not_running_, deadlock_check_, idle_since_);
   }
@@ -268,14 +269,15 @@ class Job {
   void ReleaseStateless(const JobScope& scope);
   void ReplaceDonor(const JobScope& scope);
   void ReformIdleRounds(const JobScope& scope);
+  void LimitCredit();
 
   // job_pause.cc
-  void HeldUpByPause() { changed_ |= state_ == JobState::kRunning && !pause_.noted() && Paused(); }
-  void NotePause(const JobScope& scope);
-  void TellPause(const JobScope& scope, const std::string& text) const;
-  void TellOfPause(const JobScope& scope);
+  void NoteHeldUp() { changed_ |= state_ == JobState::kRunning && !pause_.noted() && Paused(); }
+  void ReviewPause(const JobScope& scope);
+  void SendHeldUp(const JobScope& scope, const std::string& text) const;
+  void ReportPause(const JobScope& scope);
   void NoteWaiting(const JobScope& scope);
-  void TellWhyNotRunning(const JobScope& scope);
+  void ReportWhyNotRunning(const JobScope& scope);
   std::string WhyNotRunning(const JobScope& scope) const;
   std::string HowToEndHalt() const;
   std::string WhyPaused() const;
@@ -380,7 +382,7 @@ class Job {
   std::optional<PendingChange> pending_;
   uint64_t next_incarnation_ = 0;
   uint64_t next_ready_ = 0;
-  uint32_t finished_and_gone_ = 0;  // Lost workers that had finished.
+  uint32_t credited_ = 0;  // Workers that are credited.
   Workers workers_;
   std::vector<Lane> lanes_;
   RoundCounts rounds_;

@@ -294,8 +294,9 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
     BeginAnew();
     workers_.SetState(slot, WorkerState::kAdmitted);
     worker.incarnation = Incarnation{term_, ++next_incarnation_};
-    if (!lives && worker.finishing) --finished_and_gone_;
-    worker.finishing = worker.left = worker.holds_state = worker.out_of_step = false;
+    if (worker.credited) --credited_;
+    worker.credited = worker.finishing = worker.left = worker.holds_state = worker.out_of_step =
+        false;
     worker.member_since = Generation{};
     worker.busy.clear();
     worker.misfit.clear();
@@ -330,10 +331,8 @@ std::optional<Slot> Job::SlotFor(const JobScope& scope, const WorkerId& id) {
   std::optional<Slot> oldest;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     const Worker& worker = workers_[slot];
-    // A worker that has finished is still counted when it is gone.
-    if (worker.state != WorkerState::kLost || worker.finishing || named.count(worker.id) > 0) {
-      continue;
-    }
+    const bool counts = worker.state != WorkerState::kLost || worker.credited;
+    if (counts || named.count(worker.id) > 0) continue;
     if (!oldest.has_value() || worker.last_heard < workers_[*oldest].last_heard) oldest = slot;
   }
   if (oldest.has_value()) workers_.Reuse(*oldest, id);
@@ -394,7 +393,7 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
     if (reason_ == before) {
       SendTo(scope, slot, HeldUp{0, 0, reason_});
     } else {
-      TellPause(scope, reason_);
+      SendHeldUp(scope, reason_);
     }
   }
   // It may have been told on a session that was cut.

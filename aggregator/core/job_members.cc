@@ -6,10 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "aggregator/core/job.h"
 #include "aggregator/core/names.h"
-#include "proto/vocabulary/plural.h"
 
 namespace basin::aggregator {
 namespace {
@@ -57,7 +55,7 @@ void Job::Reconcile(const JobScope& scope) {
     ReconsiderMembers(scope);
     if (changed_) continue;
     NoteWaiting(scope);
-    NotePause(scope);
+    ReviewPause(scope);
     AdvanceAll(scope);
   }
 }
@@ -72,7 +70,7 @@ void Job::ReconsiderMembers(const JobScope& scope) {
   } else if (Present() < settings_.min_workers) {
     // Nobody is let go in a pause: who is drained or has finished goes at the next verdict.
     const Membership all = NextMembership(!scope.draining, true);
-    const size_t finished = workers_.Count(WorkerState::kFinished) + finished_and_gone_;
+    const size_t finished = workers_.Count(WorkerState::kFinished) + credited_;
     const bool enough = all.members.size() + finished >= settings_.min_workers;
     if (enough && all != membership_) RequestChange(scope, all, DonorFor(all));
   }
@@ -116,6 +114,8 @@ Membership Job::NextMembership(bool admit, bool keep_all) const {
 }
 
 std::optional<WorkerId> Job::DonorFor(const Membership& next) const {
+  // All members may still load the state of a worker that has left them and serves it.
+  if (!AnyMemberHoldsState(workers_) && DonorServes(donor_, workers_)) return donor_;
   return ChooseDonor(membership_.members, next.members, workers_, AnyRoundEver());
 }
 
@@ -150,7 +150,9 @@ void Job::ApplyChange(const JobScope& scope, const Membership& next,
     for (RoundMember& member : RoundMembers(lane.kind)) {
       if (lane.round->Has(member.slot)) continue;
       const bool fixed = lane.round->phase() == RoundPhase::kPrepared;
-      if (member.presence == Presence::kUndecided && fixed) member.standing = Standing::kWithdrawn;
+      if (member.presence == Presence::kUndecided && fixed) {
+        member.contribution.SetState(ContributionState::kWithdrawn);
+      }
       joiners.push_back(std::move(member));
     }
     if (!joiners.empty()) lane.round->Admit(ScopeOf(scope, i), std::move(joiners));
@@ -172,11 +174,13 @@ void Job::Activate(const JobScope& scope, const Membership& next,
   Say(scope, NoteKind::kGeneration, "",
       absl::StrCat("Generation ", ToString(next.generation), ": ",
                    next.members.empty() ? "nobody" : NamesOf(next.members, kNamedMembers), "."));
+  bool joined = false;
   for (const auto& [id, slot] : workers_.by_id()) {
     Worker& worker = workers_[slot];
     if (worker.state == WorkerState::kLost) continue;
     const bool was_member = IsMember(worker);
     const bool is_member = members.count(id) > 0;
+    joined |= is_member && !was_member;
     if (is_member) {
       workers_.SetState(slot, WorkerState::kMember);
       if (was_member && !tell_members) continue;
@@ -196,7 +200,21 @@ void Job::Activate(const JobScope& scope, const Membership& next,
     const Role role = worker.state == WorkerState::kSpare ? Role::kSpare : Role::kJoiner;
     SendTo(scope, slot, MembershipChanged{membership_, role, std::nullopt, {}});
   }
+  if (joined) LimitCredit();
   ReformIdleRounds(scope);
+}
+
+// A worker that finished and left counts only as far as the job would have fewer than min_workers
+// without it. A worker that joins may replace it, and if both counted, each such exchange would let
+// the job shrink by one more.
+void Job::LimitCredit() {
+  const uint32_t here =
+      workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kFinished);
+  const uint32_t lacking = settings_.min_workers - std::min(settings_.min_workers, here);
+  for (Slot slot = 0; slot < workers_.size() && credited_ > lacking; ++slot) {
+    credited_ -= workers_[slot].credited;
+    workers_[slot].credited = false;
+  }
 }
 
 // A round of which only frames have come, and no begin, is not open: its members are those of the
@@ -221,8 +239,12 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
   const bool was_member = IsMember(worker);
   const bool took_part = was_member || worker.state == WorkerState::kFinished;
   worker.finishing &= took_part;
-  if (worker.finishing) ++finished_and_gone_;
   workers_.SetState(slot, WorkerState::kLost);
+  if (worker.finishing) {
+    worker.credited = true;
+    ++credited_;
+    LimitCredit();
+  }
   worker.left = kind == NoteKind::kWorkerLeft;
   if (was_member) ended_well_ = worker.left || worker.finishing;
   Say(scope, kind, worker.id, absl::StrCat("Worker ", worker.id, " ", reason, "."));
@@ -310,8 +332,9 @@ void Job::EndLineage(const JobScope& scope) {
   }
   DropCached(scope);  // Versions count on, and may now name other content.
   // Workers that finished have no part in what begins now.
-  finished_and_gone_ = 0;
+  credited_ = 0;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
+    workers_[slot].credited = false;
     if (workers_[slot].state == WorkerState::kLost) workers_[slot].finishing = false;
     if (workers_[slot].state == WorkerState::kFinished) {
       workers_.SetState(slot, WorkerState::kAdmitted);

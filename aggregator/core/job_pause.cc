@@ -18,13 +18,13 @@ namespace basin::aggregator {
 
 // A pause is noted, and its time begins, when it holds somebody up: workers that leave one after
 // the other at the end of a job, with nobody in a round, deserve no warning.
-void Job::NotePause(const JobScope& scope) {
-  // It may end when the members that are being written down are told.
+void Job::ReviewPause(const JobScope& scope) {
+  // It may end when the members that are being written down are announced.
   if (IsPending(PendingChange::Kind::kMembers)) return;
   const bool runs = state_ == JobState::kRunning;
   const bool runs_now = runs && why_not_running_.Retract();
   const bool paused = runs && Paused();
-  if (runs_now || (!paused && pause_.named())) TellPause(scope, "");
+  if (runs_now || (!paused && pause_.named())) SendHeldUp(scope, "");
   if (!paused) {
     if (runs) reason_.clear();
     if (!pause_.noted()) return;
@@ -34,7 +34,7 @@ void Job::NotePause(const JobScope& scope) {
   }
   const std::string before = std::exchange(reason_, WhyPaused());
   if (pause_.noted()) {
-    if (pause_.named() && reason_ != before) TellPause(scope, reason_);
+    if (pause_.named() && reason_ != before) SendHeldUp(scope, reason_);
     return;
   }
   const bool holds_up = suspended_ || HasOpenRound() || values_.AnybodyWaits() ||
@@ -44,17 +44,17 @@ void Job::NotePause(const JobScope& scope) {
   Say(scope, NoteKind::kPaused, "", reason_);
 }
 
-void Job::TellOfPause(const JobScope& scope) {
-  if (pause_.Tell() == PauseState::kNamed) return TellPause(scope, reason_);
+void Job::ReportPause(const JobScope& scope) {
+  if (pause_.Tell() == PauseState::kNamed) return SendHeldUp(scope, reason_);
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     if (workers_[slot].state == WorkerState::kLost) continue;
     SendTo(scope, slot, Rejected{Error{ErrorCode::kPaused, reason_}, std::nullopt, 0});
   }
 }
 
-// To everybody who is here: what the log of a trainer that waits, and the text of a deadline that
-// it passes, say of the pause. Empty: the job goes on.
-void Job::TellPause(const JobScope& scope, const std::string& text) const {
+// To every worker that is here: the reason of the pause, for the log of a trainer that waits and
+// for the text of a deadline that passes. Empty: the job goes on.
+void Job::SendHeldUp(const JobScope& scope, const std::string& text) const {
   SendAll all{{}, HeldUp{0, 0, text}};
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     const Worker& worker = workers_[slot];
@@ -65,14 +65,14 @@ void Job::TellPause(const JobScope& scope, const std::string& text) const {
   if (!all.sessions.empty()) scope.actions.push_back(std::move(all));
 }
 
-// Somebody waits for a job that does not run. It is told why a moment later, so that workers which
-// start together are not told of each other.
+// A worker that waits for a job that does not run gets the reason a moment later, so that workers
+// that start together are not named to each other.
 void Job::NoteWaiting(const JobScope& scope) {
   if (state_ == JobState::kRunning) return;
   why_not_running_.Plan(scope.now + 0.3 * scope.config.late_warning);
 }
 
-void Job::TellWhyNotRunning(const JobScope& scope) {
+void Job::ReportWhyNotRunning(const JobScope& scope) {
   SendAll all;
   if (state_ != JobState::kRunning) {
     all.message = HeldUp{0, 0, WhyNotRunning(scope)};
@@ -114,8 +114,8 @@ std::string Job::WhyPaused() const {
   return absl::StrCat("Job ", name_, " is paused: ", Present(),
                       Present() == 1 ? " worker is" : " workers are", " left and min_workers is ",
                       settings_.min_workers, Missing(),
-                      ". It continues when more workers join; to let it shrink further, lower "
-                      "min_workers (--min-workers, BASIN_MIN_WORKERS).");
+                      ". It continues when more workers join. A run that may shrink further "
+                      "starts with a lower min_workers (--min-workers, BASIN_MIN_WORKERS).");
 }
 
 // " (missing: w-3, w-7; not ready yet: w-5)": the members that are gone, and those whose new

@@ -49,7 +49,7 @@ void Job::Forget(const JobScope& scope) {
   donor_.reset();
   if (pause_.noted()) pause_.End();
   heard_more_ = told_verdict_ = recovered_ = forming_timed_out_ = over_ = ended_well_ = false;
-  finished_and_gone_ = 0;
+  credited_ = 0;
 }
 
 // Only who held the value, or was told its verdict, can say what the round came to: whatever else
@@ -355,7 +355,7 @@ void Job::FinishRecovery(const JobScope& scope) {
       if (TakesPart(member.id, lane)) {
         member.presence = Presence::kThere;
       } else {
-        member.standing = Standing::kWithdrawn;
+        member.contribution.SetState(ContributionState::kWithdrawn);
       }
     }
     lane.round.emplace(lane.next, Ballot{term_, 1}, std::move(members), lane.layout, scope.now);

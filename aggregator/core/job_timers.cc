@@ -22,8 +22,8 @@ const Job::Timer Job::kTimers[] = {
     {&Job::ValueDue, &Job::CheckValues},
     {&Job::StartDue, &Job::LowerStart},
     {&Job::RecoveryDue, &Job::TryRecover},
-    {&Job::WhyNotRunningDue, &Job::TellWhyNotRunning},
-    {&Job::PauseDue, &Job::TellOfPause},
+    {&Job::WhyNotRunningDue, &Job::ReportWhyNotRunning},
+    {&Job::PauseDue, &Job::ReportPause},
     {&Job::IdleDue, nullptr},  // The coordinator forgets the job; see Expired.
 };
 

@@ -51,7 +51,7 @@ struct Lane {
   RoundNumber next = 1;                // The open round, or the one that opens next.
   uint64_t chain = 0;                  // After round next - 1.
   std::deque<VerdictRecord> verdicts;  // The last few, oldest first.
-  std::deque<RoundTiming> timings;     // Of these; nothing is decided by them.
+  std::deque<RoundTiming> timings;     // For these verdicts; for observers.
   std::deque<std::pair<RoundNumber, uint64_t>> chains;  // The last many, oldest first.
   std::optional<RoundSpec> last_spec;                   // That of the last committed round.
   NormHistory norms;                                    // The norms of its contributions.

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Who can be a member of the next generation of a job, in which order, and from whom those who join
-// get the job's state. When the members change is decided by the job.
+// Which workers can be members of a job's next generation, in which order, and which of them gives
+// the job's state to those that join. When the members change is decided by the job.
 //
 // Thread contract: pure functions over plain values.
 

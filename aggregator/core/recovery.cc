@@ -85,14 +85,25 @@ void SortByIndex(std::vector<RecoveredLane>& lanes) {
   std::stable_sort(lanes.begin(), lanes.end(), by_index);
 }
 
-// Whether `a` rather than `b` says how the lane is laid out: whoever staged `round` last, else the
-// longer layout.
-bool Outranks(const LaneHistory& a, const LaneHistory& b, RoundNumber round) {
-  const auto rank = [round](const LaneHistory& history) {
-    const bool staged = history.staged.has_value() && history.staged->round == round;
-    return std::make_pair(staged ? history.staged->ballot : Ballot{}, history.layout.size());
-  };
-  return rank(b) < rank(a);
+// The highest ballot at which this worker has staged the next round of any of the `lanes`.
+Ballot StagedLast(const Hello& hello, const std::map<std::string, RecoveredLane>& lanes) {
+  Ballot last;
+  for (const LaneHistory& history : hello.lanes) {
+    if (!history.staged.has_value()) continue;
+    if (history.staged->round != lanes.at(history.name).last_verdict + 1) continue;
+    last = std::max(last, history.staged->ballot);
+  }
+  return last;
+}
+
+// By the highest of these is decided how a lane is laid out: who staged its `round` last, else who
+// staged last in any lane (`staged_last`), because a worker with another layout joins anew and what
+// it staged is not adopted; else the longer layout.
+using LayoutRank = std::tuple<Ballot, Ballot, size_t>;
+
+LayoutRank RankOf(const LaneHistory& history, RoundNumber round, const Ballot& staged_last) {
+  const bool staged = history.staged.has_value() && history.staged->round == round;
+  return {staged ? history.staged->ballot : Ballot{}, staged_last, history.layout.size()};
 }
 
 // Whether one of two layouts continues the other, so that their tensors have the same indexes.
@@ -165,16 +176,23 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
     return it != hellos.end() && HasHistory(it->second) && behind.count(id) == 0 &&
            conflicts.count(id) == 0;
   };
+  std::map<WorkerId, Ballot> staged_last;
+  for (const WorkerId& id : list) {
+    if (current(id)) staged_last[id] = StagedLast(hellos.at(id), lanes);
+  }
   // Aggregators that did not know of each other may have laid a lane out differently. The value
   // that will be adopted names tensors by index, so its layout is the one to go on with; who
   // remembers another one joins anew.
   for (auto& [name, lane] : lanes) {
     const LaneHistory* base = nullptr;
+    LayoutRank highest;
     for (const WorkerId& id : list) {
       const LaneHistory* mine = current(id) ? FindLane(hellos.at(id), name) : nullptr;
-      if (mine != nullptr && (base == nullptr || Outranks(*mine, *base, lane.last_verdict + 1))) {
-        base = mine;
-      }
+      if (mine == nullptr) continue;
+      const LayoutRank rank = RankOf(*mine, lane.last_verdict + 1, staged_last.at(id));
+      if (base != nullptr && !(highest < rank)) continue;
+      base = mine;
+      highest = rank;
     }
     if (base == nullptr) base = NewestHistory(hellos, name);
     if (base == nullptr) continue;  // Nobody remembers it.

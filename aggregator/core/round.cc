@@ -24,21 +24,11 @@ constexpr size_t kNamedLate = 3;
 Round::Round(RoundNumber number, Ballot ballot, std::vector<RoundMember> members,
              const Layout& layout, absl::Time now)
     : number_(number), ballot_(ballot), value_ballot_(ballot), members_(std::move(members)) {
-  for (RoundMember& member : members_)
-    member.progress = member.behind_since = member.free_since = now;
-  chunks_.resize(layout.chunks());
-  arrived_.resize(layout.chunks());
+  attempt_.Grow(layout);
   unacked_.resize(layout.chunks());
-  result_digests_.resize(layout.chunks());
-  norms_.resize(layout.chunks());
-  skip_counts_.resize(layout.version());
   for (RoundMember& member : members_) {
-    member.have.Resize(layout.chunks());
-    member.known.Resize(layout.chunks());
-    member.digests.resize(layout.chunks());
-    member.acked.Resize(layout.chunks());
-    member.skipped.Resize(layout.version());
-    member.missing = layout.bytes();
+    member.progress = member.behind_since = member.free_since = now;
+    member.Grow(layout);
   }
   IndexMembers();
   CountMembers();
@@ -58,10 +48,9 @@ void Round::CountMembers() {
   contributors_ = begun_ = effective_ = alive_ = receivers_ = there_ = awaited_ = 0;
   unblocked_ = waiting_ = 0;
   for (const RoundMember& member : members_) {
-    const bool contributes = member.standing == Standing::kContributor;
-    contributors_ += contributes;
-    begun_ += contributes && member.begun;
-    effective_ += member.effective;
+    contributors_ += member.contribution.counts();
+    begun_ += member.contribution.begun();
+    effective_ += member.contribution.effective();
     alive_ += !member.gone;
     receivers_ += Receives(member);
     there_ += !member.gone && member.presence == Presence::kThere;
@@ -69,6 +58,17 @@ void Round::CountMembers() {
     unblocked_ += !member.blocked;
     waiting_ += member.waits;
   }
+}
+
+void Round::SetState(RoundMember& member, ContributionState state) {
+  Contribution& contribution = member.contribution;
+  contributors_ -= contribution.counts();
+  begun_ -= contribution.begun();
+  effective_ -= contribution.effective();
+  contribution.SetState(state);
+  contributors_ += contribution.counts();
+  begun_ += contribution.begun();
+  effective_ += contribution.effective();
 }
 
 void Round::SetStaged(RoundMember& member, bool staged) {
@@ -87,27 +87,13 @@ bool Round::Settled() const {
 }
 
 void Round::GrowLayout(const RoundScope& scope) {
-  const uint32_t chunks = scope.layout.chunks();
   replan_ = true;
-  chunks_.resize(chunks);
-  arrived_.resize(chunks);
-  unacked_.resize(chunks);
-  result_digests_.resize(chunks);
-  norms_.resize(chunks);
-  const size_t before = skip_counts_.size();
-  skip_counts_.resize(scope.layout.version());
+  attempt_.Grow(scope.layout);
+  unacked_.resize(scope.layout.chunks());
   for (RoundMember& member : members_) {
-    member.have.Resize(chunks);
-    member.known.Resize(chunks);
-    member.digests.resize(chunks);
-    member.acked.Resize(chunks);
-    member.asked.Resize(chunks);
-    member.skipped.Resize(scope.layout.version());
-    for (size_t tensor = before; tensor < skip_counts_.size(); ++tensor) {
-      member.missing += scope.layout.TensorSize(static_cast<TensorIndex>(tensor));
-    }
+    member.Grow(scope.layout);
     if (phase_ == RoundPhase::kPrepared) continue;
-    if (member.committed) SkipWhatIsNotCommitted(scope, member);
+    if (member.contribution.committed()) SkipWhatIsNotCommitted(scope, member);
     ReviewRoom(scope, member);
   }
 }
@@ -120,10 +106,10 @@ OpenRound Round::Describe(const RoundScope& scope, Slot slot) const {
   open.phase = phase_;
   open.ballot = ballot_;
   open.window = WindowOf(scope, member);
-  if (phase_ != RoundPhase::kPrepared && member.have.count() > 0) {
+  if (phase_ != RoundPhase::kPrepared && member.contribution.have().count() > 0) {
     RangeBuilder have(scope.layout);
-    for (uint32_t flat = 0; flat < member.have.size(); ++flat) {
-      if (member.have.Test(flat)) have.Add(flat);
+    for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
+      if (member.contribution.Has(flat)) have.Add(flat);
     }
     open.have = have.Take();
   }
@@ -174,12 +160,12 @@ Awaited Round::Awaits(const Layout& layout, const RoundMember& member) const {
     return awaits(member.told_prepared ? What::kStage : What::kState);
   }
   if (Owes(member) && !AwaitsContribution(member)) return awaits(What::kResults);
-  if (member.standing != Standing::kContributor || member.effective) return {};
-  if (!member.begun) return awaits(What::kBegin);
+  if (!member.contribution.incomplete()) return {};
+  if (!member.contribution.begun()) return awaits(What::kBegin);
   for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
-    if (member.skipped.Test(tensor)) continue;
+    if (member.contribution.Skips(tensor)) continue;
     for (uint32_t flat = layout.FirstChunk(tensor); flat < layout.FirstChunk(tensor + 1); ++flat) {
-      if (!member.have.Test(flat)) return awaits(What::kTensor, tensor);
+      if (!member.contribution.Has(flat)) return awaits(What::kTensor, tensor);
     }
   }
   return awaits(What::kCommit);
@@ -224,13 +210,14 @@ std::string Round::WaitsFor(const Layout& layout) const {
 // round, the workers make their calls in different orders, and wait for each other for ever. That
 // is not certain here: a trainer may begin this round before it waits for the other.
 std::string Round::WaitsElsewhere(const RoundScope& scope, const RoundMember& member) const {
-  if (phase_ == RoundPhase::kPrepared || member.begun) return "";
+  if (phase_ == RoundPhase::kPrepared) return "";
+  if (member.contribution.state() != ContributionState::kAwaited) return "";
   for (const Lane& lane : scope.lanes) {
     if (!lane.round.has_value() || &*lane.round == this || !lane.round->Has(member.slot)) continue;
     if (lane.round->phase() == RoundPhase::kPrepared) continue;
     const Round& round = *lane.round;
     const RoundMember& there = round.members_[static_cast<size_t>(round.IndexOf(member.slot))];
-    if (!there.effective) continue;
+    if (!there.contribution.effective()) continue;
     return absl::StrCat("it waits for others in round ", round.number_, " of lane ", lane.name,
                         "; ");
   }
@@ -267,8 +254,7 @@ bool Round::Owes(const RoundMember& member) const {
 
 // Whether others wait for what the member still has to send.
 bool Round::AwaitsContribution(const RoundMember& member) const {
-  return phase_ != RoundPhase::kPrepared && member.standing == Standing::kContributor &&
-         !member.waits;
+  return phase_ != RoundPhase::kPrepared && member.contribution.counts() && !member.waits;
 }
 
 // Since when the others wait for the member; InfiniteFuture when they do not. It may take as long
@@ -341,7 +327,7 @@ absl::Time Round::NextDeadline(const Config& config, const Workers& workers) con
 
 uint64_t Round::parked_bytes() const {
   uint64_t bytes = 0;
-  for (const RoundMember& member : members_) bytes += member.parked;
+  for (const RoundMember& member : members_) bytes += member.contribution.parked();
   return bytes;
 }
 

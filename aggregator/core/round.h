@@ -3,15 +3,8 @@
 // One round of one lane: who contributes, which chunks are there, what is reduced, and how the
 // value is settled. A round never decides alone who is a member of the job; it is told.
 //
-// Its phases and how they follow each other are in the table below.
-//
-// A member's contribution, while the round collects:
-//
-//   nothing -> begun -> committed -> effective        counts
-//      any -> withdrawn (its own wish, or MISMATCH, or DATA_CORRUPT)   not counted, stays, stages
-//      any but effective -> dropped (lost)                             not counted
-//      effective, lost   -> stays counted; dropped only if a later attempt needs bytes that are
-//      gone
+// Its phases and how they follow each other are in the table below; those of a member's
+// contribution are in contribution.h.
 //
 // Thread contract: a plain value; the methods append actions and have no other effect.
 
@@ -20,7 +13,6 @@
 
 #include <cassert>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -31,7 +23,9 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/action.h"
+#include "aggregator/core/attempt.h"
 #include "aggregator/core/config.h"
+#include "aggregator/core/contribution.h"
 #include "aggregator/core/event.h"
 #include "aggregator/core/layout.h"
 #include "aggregator/core/memory.h"
@@ -75,12 +69,10 @@ inline constexpr RoundTransition kRoundTransitions[] = {
     // from                  to
     {RoundPhase::kIdle, RoundPhase::kCollect, "the first begin or withdrawal",
      "each chunk that is whole is reduced, and its result published"},
-    {RoundPhase::kIdle, RoundPhase::kPrepared, "a value is adopted in recovery; loss under `abort`",
-     "Prepared"},
+    {RoundPhase::kIdle, RoundPhase::kPrepared, "a value is adopted in recovery", "Prepared"},
     {RoundPhase::kCollect, RoundPhase::kCollect,
-     "a contributor is lost or withdraws, and a chunk that it was part of has been reduced; "
-     "members "
-     "join in a pause",
+     "a contributor is lost or withdraws, and a chunk that it was part of has been reduced; a "
+     "digest is wrong; members join in a pause, or begin a call that was going on without them",
      "next attempt, at a higher ballot: AttemptRestarted; every reduced chunk is done again"},
     {RoundPhase::kCollect, RoundPhase::kPrepared, "every contribution is effective and reduced",
      "Prepared(COMMITTED)"},
@@ -102,16 +94,10 @@ constexpr bool MayFollow(RoundPhase from, RoundPhase to) {
   return false;
 }
 
-enum class Standing : uint8_t {
-  kContributor = 0,
-  kWithdrawn = 1,  // Not counted in this round; still stages and applies.
-  kDropped = 2,    // Lost before it counted.
-};
-
 // A worker that joins in a pause finds calls open, and its trainer may be elsewhere in its script.
 // A member of the job before that is in every round.
 enum class Presence : uint8_t {
-  kThere = 0,      // Contributes unless its standing says otherwise, and stages.
+  kThere = 0,      // Contributes unless it has withdrawn, and stages.
   kUndecided = 1,  // Joined while the call was open, and has not begun it: the call waits for it.
   kAway = 2,       // Waits for something else: neither contributes nor stages, hears the verdict.
 };
@@ -119,34 +105,22 @@ enum class Presence : uint8_t {
 // What every frame looks at comes first, so that it lies together in memory.
 struct RoundMember {
   Slot slot = 0;
-  Standing standing = Standing::kContributor;
   Presence presence = Presence::kThere;
-  bool gone = false;  // Lost: stages nothing, gets nothing.
-  bool begun = false;
-  bool committed = false;
-  bool effective = false;
+  bool gone = false;     // Lost: stages nothing, gets nothing.
   bool blocked = false;  // Can add nothing: effective, or no room for what it would send next.
   bool waits = false;    // Blocked and alive: all it can do is wait for the others.
   uint32_t owed = 0;     // Result chunks that are held for it.
   uint32_t behind = 0;   // How many of them were held for it at `behind_since` already.
-  uint64_t parked = 0;   // Bytes.
-  uint64_t missing = 0;  // Bytes it has neither sent nor skipped.
   uint64_t told_window = 0;
-  absl::Time progress;          // When it last took a result that it did not have, or staged.
-  absl::Time behind_since;      // See AwaitedSince.
-  absl::Time free_since;        // When it last began to have room for what it sends next.
-  Digest digest = 0;            // Sum over the chunks it has.
-  Bitmap have;                  // Chunks parked here, or reduced with them in this attempt.
-  Bitmap known;                 // Chunks whose digest is known, from whatever attempt.
-  std::vector<Digest> digests;  // By flat chunk.
-  Bitmap skipped;               // Tensors.
-  Bitmap acked;                 // Result chunks it has.
-  Bitmap asked;                 // Pull mode: chunks it was told to push.
+  Contribution contribution;
+  absl::Time progress;      // When it last took a result that it did not have, or staged.
+  absl::Time behind_since;  // See AwaitedSince.
+  absl::Time free_since;    // When it last began to have room for what it sends next.
+  Bitmap acked;             // Result chunks it has.
+  Bitmap asked;             // Pull mode: chunks it was told to push.
   Incarnation incarnation;
 
   WorkerId id;
-  Begin begin;
-  Commit commit;
   std::optional<Error> refusal;  // Why its contribution is not counted, if for its own doing.
   bool refetched = false;        // Its digest did not match once.
   bool staged = false;           // At the current ballot.
@@ -155,12 +129,17 @@ struct RoundMember {
   bool named_late = false;
   bool told_prepared = false;  // At the current ballot; see TellPrepared.
 
+  // The layout has grown, or the member is new.
+  void Grow(const Layout& layout) {
+    contribution.Grow(layout);
+    acked.Resize(layout.chunks());
+    asked.Resize(layout.chunks());
+  }
+
   auto Fields() const {
-    return std::tie(slot, id, incarnation, standing, presence, gone, begun, begin, have, known,
-                    digests, digest, skipped, committed, commit, effective, refusal, refetched,
-                    parked, missing, told_window, blocked, waits, asked, acked, owed, behind,
-                    staged, holds, progress, behind_since, free_since, fetched, named_late,
-                    told_prepared);
+    return std::tie(slot, id, incarnation, presence, gone, contribution, refusal, refetched,
+                    told_window, blocked, waits, asked, acked, owed, behind, staged, holds,
+                    progress, behind_since, free_since, fetched, named_late, told_prepared);
   }
 };
 
@@ -177,7 +156,7 @@ struct Awaited {
     kStage = 7,
   };
   What what = What::kNothing;
-  TensorIndex tensor = 0;                     // Of kTensor: the first that is not whole.
+  TensorIndex tensor = 0;                     // With kTensor: the first incomplete one.
   absl::Time since = absl::InfiniteFuture();  // Infinite while nobody has to wait for it.
 };
 
@@ -209,7 +188,9 @@ class Round {
   bool pull_mode() const { return pull_; }
   bool Has(Slot slot) const { return IndexOf(slot) >= 0; }
   bool begun() const { return phase_ != RoundPhase::kIdle; }
-  bool HasBegun(Slot slot) const { return members_[static_cast<size_t>(IndexOf(slot))].begun; }
+  bool HasBegun(Slot slot) const {
+    return members_[static_cast<size_t>(IndexOf(slot))].contribution.begun();
+  }
   // Whether it neither may begin elsewhere nor has done so.
   bool TakesPart(Slot slot) const {
     return members_[static_cast<size_t>(IndexOf(slot))].presence == Presence::kThere;
@@ -297,14 +278,11 @@ class Round {
   auto Fields() const {
     return std::tie(number_, ballot_, value_ballot_, phase_, value_, members_, spec_, compared_,
                     pull_, contributors_, begun_, effective_, alive_, receivers_, there_, awaited_,
-                    unblocked_, waiting_, dropped_, chunks_, arrived_, unacked_, result_digests_,
-                    norms_, skip_counts_, ready_, reducing_, results_out_, full_since_, overflow_,
-                    nonfinite_, wanted_, supplier_, reconnect_, adopted_, replan_, wait_since_);
+                    unblocked_, waiting_, dropped_, attempt_, unacked_, results_out_, full_since_,
+                    wanted_, supplier_, reconnect_, adopted_, replan_, wait_since_);
   }
 
  private:
-  enum class ChunkState : uint8_t { kOpen = 0, kReducing = 1, kReduced = 2 };
-
   static bool Receives(const RoundMember& member) {
     return !member.gone && member.presence != Presence::kAway;
   }
@@ -320,6 +298,7 @@ class Round {
 
   // round_intake.cc
   uint64_t WindowOf(const RoundScope& scope, const RoundMember& member) const;
+  static uint64_t NextBytes(const RoundScope& scope, const RoundMember& member);
   void UpdateBlocked(const RoundScope& scope, RoundMember& member);
   void TellWindow(const RoundScope& scope, RoundMember& member);
   void ReviewRoom(const RoundScope& scope, RoundMember& member);
@@ -332,7 +311,7 @@ class Round {
   void TakePart(const RoundScope& scope, RoundMember& member);
   bool Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
               const std::string& text);
-  bool RemoveContribution(const RoundScope& scope, RoundMember& member, Standing standing);
+  bool RemoveContribution(const RoundScope& scope, RoundMember& member, ContributionState state);
   void AfterRemoval(const RoundScope& scope, bool restart, const std::string& reason);
   void RemoveEarlierLives(const RoundScope& scope, const RoundMember& member);
 
@@ -370,9 +349,9 @@ class Round {
   bool ValueIsLost() const;
   void AskSupply(const RoundScope& scope);
   void RunAgain(const RoundScope& scope, const std::string& reason);
-  double SquaredNorm(const Layout& layout, TensorIndex tensor) const;
   RoundFacts Facts(const RoundScope& scope) const;
 
+  void SetState(RoundMember& member, ContributionState state);
   void SetStaged(RoundMember& member, bool staged);
   void Say(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
            const std::string& text) const;
@@ -416,20 +395,11 @@ class Round {
   uint32_t waiting_ = 0;    // Members that can do no more than wait.
   std::vector<WorkerId> dropped_;
 
-  // By flat chunk.
-  std::vector<ChunkState> chunks_;
-  std::vector<uint32_t> arrived_;  // Contributors that have it.
-  std::vector<uint32_t> unacked_;  // Receivers that do not have its result yet.
-  std::vector<Digest> result_digests_;
-  std::vector<ChunkNorm> norms_;
-  std::vector<uint32_t> skip_counts_;  // By tensor: contributors that skip it.
-  std::deque<uint32_t> ready_;         // Whole, not yet given to the reducer.
-  uint32_t reducing_ = 0;
-  uint64_t results_out_ = 0;  // Bytes reducing, or published and not acknowledged by all.
+  Attempt attempt_;
+  std::vector<uint32_t> unacked_;  // By flat chunk: receivers that do not have its result yet.
+  uint64_t results_out_ = 0;       // Bytes reducing, or published and not acknowledged by all.
   // Since when chunks are whole and have no room among the results.
   absl::Time full_since_ = absl::InfiniteFuture();
-  bool overflow_ = false;
-  std::optional<NonFinite> nonfinite_;
 
   // A result chunk that the aggregator does not hold and somebody needs.
   struct Wanted {

@@ -12,39 +12,28 @@
 
 namespace basin::aggregator {
 
-// Agrees on what is computed once everyone has said what it wants: the lane's last committed spec
-// if anyone asks for it, else the most common, ties going to the lowest worker id.
+// Agrees on what is computed once every contributor has begun.
 void Round::Compare(const RoundScope& scope) {
   if (compared_ || scope.paused || phase_ != RoundPhase::kCollect) return;
   if (contributors_ == 0 || begun_ < contributors_) return;
-  const RoundMember* reference = nullptr;
-  uint32_t best = 0;
-  for (const RoundMember& candidate : members_) {
-    if (candidate.standing != Standing::kContributor) continue;
-    if (reference != nullptr && candidate.begin.spec == reference->begin.spec) continue;
-    uint32_t votes = 0;
-    for (const RoundMember& member : members_) {
-      votes +=
-          member.standing == Standing::kContributor && member.begin.spec == candidate.begin.spec;
-    }
-    if (scope.last_spec.has_value() && candidate.begin.spec == *scope.last_spec) {
-      votes = contributors_ + 1;
-    }
-    if (votes > best) {
-      best = votes;
-      reference = &candidate;
-    }
-    if (votes == contributors_) break;  // Unanimous, the usual case.
+  std::vector<const RoundSpec*> specs;
+  std::vector<const RoundMember*> theirs;
+  for (const RoundMember& member : members_) {
+    if (!member.contribution.counts()) continue;
+    specs.push_back(&member.contribution.begin().spec);
+    theirs.push_back(&member);
   }
-  if (reference == nullptr) return;
-  spec_ = reference->begin.spec;
+  const size_t chosen = ChooseSpec(specs, scope.last_spec);
+  const WorkerId& reference = theirs[chosen]->id;
+  spec_ = *specs[chosen];
   compared_ = true;
   for (RoundMember& member : members_) {
-    if (member.standing != Standing::kContributor || member.begin.spec == spec_) continue;
+    if (!member.contribution.counts() || member.contribution.begin().spec == spec_) continue;
     Refuse(scope, member, ErrorCode::kMismatch,
            absl::StrCat("Job ", scope.job_name, ", lane ", scope.lane_name, ", round ", number_,
                         ": worker ", member.id, " began with ",
-                        DescribeDifference(member.begin.spec, spec_), " of worker ", reference->id,
+                        DescribeDifference(member.contribution.begin().spec, spec_), " of worker ",
+                        reference,
                         ". It is not counted in this round; make the workers agree and continue, a "
                         "restart is not needed."));
   }
@@ -55,9 +44,9 @@ void Round::Compare(const RoundScope& scope) {
 void Round::StartAttemptNow(const RoundScope& scope) {
   StartAttempt start{scope.job, scope.lane, number_, ballot_, Resolve(spec_, contributors_), {}};
   for (const RoundMember& member : members_) {
-    if (member.standing != Standing::kContributor) continue;
+    if (!member.contribution.counts()) continue;
     start.contributors.push_back(
-        {member.id, member.incarnation, WeightOf(spec_, member.begin.counts)});
+        {member.id, member.incarnation, WeightOf(spec_, member.contribution.begin().counts)});
   }
   scope.actions.push_back(std::move(start));
 }
@@ -70,37 +59,27 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
   ++ballot_.attempt;
   value_ballot_ = ballot_;
   replan_ = true;
-  std::vector<uint32_t> redo;
-  for (uint32_t flat = 0; flat < chunks_.size(); ++flat) {
-    if (chunks_[flat] != ChunkState::kOpen) redo.push_back(flat);
-  }
+  const std::vector<uint32_t> redo = attempt_.Started();
   std::vector<std::vector<ChunkRange>> again(members_.size());
   for (size_t i = 0; i < members_.size(); ++i) {
     again[i] = TakeBack(scope, members_[i], redo, &members_[i] == refetched);
   }
-  for (const uint32_t flat : redo) {
-    chunks_[flat] = ChunkState::kOpen;
-    unacked_[flat] = 0;
-    norms_[flat] = ChunkNorm{};  // Those who are left may all have skipped it.
-  }
-  ready_.clear();
-  reducing_ = 0;
+  attempt_.StartAgain();
+  for (const uint32_t flat : redo) unacked_[flat] = 0;
   results_out_ = 0;
   full_since_ = absl::InfiniteFuture();
-  overflow_ = false;
-  nonfinite_.reset();
   for (RoundMember& member : members_) {
-    if (!member.gone || member.effective || member.standing != Standing::kContributor) continue;
+    if (!member.gone || !member.contribution.incomplete()) continue;
     dropped_.push_back(member.id);
     Say(scope, NoteKind::kContributionDropped, member.id,
         "It was effective and left; a later attempt would need its bytes again.");
-    RemoveContribution(scope, member, Standing::kDropped);
+    RemoveContribution(scope, member, ContributionState::kDropped);
   }
-  std::fill(arrived_.begin(), arrived_.end(), 0);
+  attempt_.ClearArrived();
   for (const RoundMember& member : members_) {
-    if (member.standing != Standing::kContributor) continue;
-    for (uint32_t flat = 0; flat < member.have.size(); ++flat) {
-      arrived_[flat] += member.have.Test(flat);
+    if (!member.contribution.counts()) continue;
+    for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
+      if (member.contribution.Has(flat)) attempt_.Arrived(flat);
     }
   }
   Say(scope, NoteKind::kAttemptRestarted, "",
@@ -128,17 +107,15 @@ std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& me
   RangeBuilder ranges(scope.layout);
   RangeBuilder parked(scope.layout);
   const auto take = [&](uint32_t flat) {
-    if (!member.have.Clear(flat)) return;
-    member.digest -= member.digests[flat];
-    member.missing += scope.layout.SizeOf(flat);
+    const bool is_parked = !attempt_.IsReduced(flat);
+    if (!member.contribution.TakeBack(flat, scope.layout.SizeOf(flat), is_parked)) return;
     ranges.Add(flat);
-    if (member.asked.size() > flat) member.asked.Clear(flat);
-    if (chunks_[flat] != ChunkState::kReduced) member.parked -= scope.layout.SizeOf(flat);
-    if (chunks_[flat] == ChunkState::kOpen) parked.Add(flat);
+    member.asked.Clear(flat);
+    if (attempt_.IsOpen(flat)) parked.Add(flat);
   };
   if (all) {
-    for (uint32_t flat = 0; flat < member.have.size(); ++flat) take(flat);
-    member.known.ClearAll();
+    for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) take(flat);
+    member.contribution.ForgetDigests();
   } else {
     for (const uint32_t flat : redo) take(flat);
   }
@@ -149,26 +126,23 @@ std::vector<ChunkRange> Round::TakeBack(const RoundScope& scope, RoundMember& me
         DiscardChunks{scope.job, scope.lane, number_, member.incarnation, std::move(discarded)});
   }
   std::vector<ChunkRange> taken = ranges.Take();
-  if (!taken.empty() && member.effective) {
-    member.effective = false;
-    --effective_;
+  if (!taken.empty() && member.contribution.effective()) {
+    SetState(member, ContributionState::kCommitted);
   }
   return taken;
 }
 
-// Whether everyone who contributes to the chunk has pushed it, so that it can be reduced.
+// Whether the chunk can be reduced.
 bool Round::IsWhole(TensorIndex tensor, uint32_t flat) const {
-  if (!compared_ || chunks_[flat] != ChunkState::kOpen) return false;
-  const uint32_t needed = contributors_ - skip_counts_[tensor];
-  return needed > 0 && arrived_[flat] == needed;
+  return compared_ && attempt_.IsWhole(tensor, flat, contributors_);
 }
 
 void Round::CheckReady(TensorIndex tensor, uint32_t flat) {
-  if (IsWhole(tensor, flat)) ready_.push_back(flat);
+  if (IsWhole(tensor, flat)) attempt_.Queue(flat);
 }
 
 void Round::Rescan(const RoundScope& scope) {
-  ready_.clear();
+  attempt_.ClearQueue();
   if (!compared_) return;
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
     for (uint32_t flat = scope.layout.FirstChunk(tensor);
@@ -180,15 +154,15 @@ void Round::Rescan(const RoundScope& scope) {
 
 uint64_t Round::DivisorOf(TensorIndex tensor) const {
   const bool present = spec_.denominator == Denominator::kPresent;
-  const uint32_t skips = skip_counts_[tensor];
+  const uint32_t skips = attempt_.Skips(tensor);
   if (skips == contributors_) return 0;
   if (spec_.op == ReduceOp::kAverage) return present ? contributors_ - skips : contributors_;
   if (spec_.op != ReduceOp::kWeightedAverage) return 1;
   uint64_t weight = 0;
   for (const RoundMember& member : members_) {
-    if (member.standing != Standing::kContributor) continue;
-    if (present && member.skipped.Test(tensor)) continue;
-    weight += WeightOf(spec_, member.begin.counts);
+    if (!member.contribution.counts()) continue;
+    if (present && member.contribution.Skips(tensor)) continue;
+    weight += WeightOf(spec_, member.contribution.begin().counts);
   }
   return weight;
 }
@@ -197,15 +171,8 @@ void Round::PumpReduce(const RoundScope& scope) {
   if (phase_ != RoundPhase::kCollect) return;
   const uint32_t frame_chunks =
       static_cast<uint32_t>(std::max<uint64_t>(1, scope.config.frame_bytes / kChunkBytes));
-  while (!ready_.empty()) {
-    const TensorIndex tensor = scope.layout.TensorOf(ready_.front());
-    const uint32_t base = scope.layout.FirstChunk(tensor);
-    ChunkRange range{tensor, ready_.front() - base, 1};
-    while (range.count < frame_chunks && range.count < ready_.size() &&
-           ready_[range.count] == ready_.front() + range.count &&
-           range.first + range.count < scope.layout.TensorChunks(tensor)) {
-      ++range.count;
-    }
+  while (attempt_.AnyReady()) {
+    ChunkRange range = attempt_.Next(scope.layout, frame_chunks);
     while (range.count > 1 &&
            results_out_ + scope.layout.RangeBytes(range) > scope.memory.result_window) {
       --range.count;
@@ -215,20 +182,16 @@ void Round::PumpReduce(const RoundScope& scope) {
       full_since_ = std::min(full_since_, scope.now);
       return;
     }
-    Reduce reduce{scope.job, scope.lane, number_, ballot_, range, DivisorOf(tensor), {}};
-    if (skip_counts_[tensor] > 0) {
+    Reduce reduce{scope.job, scope.lane, number_, ballot_, range, DivisorOf(range.tensor), {}};
+    if (attempt_.Skips(range.tensor) > 0) {
       uint32_t position = 0;
       for (const RoundMember& member : members_) {
-        if (member.standing != Standing::kContributor) continue;
-        if (member.skipped.Test(tensor)) reduce.skipped.push_back(position);
+        if (!member.contribution.counts()) continue;
+        if (member.contribution.Skips(range.tensor)) reduce.skipped.push_back(position);
         ++position;
       }
     }
-    for (uint32_t i = 0; i < range.count; ++i) {
-      chunks_[ready_.front()] = ChunkState::kReducing;
-      ready_.pop_front();
-    }
-    reducing_ += range.count;
+    attempt_.Start(range.count);
     results_out_ += bytes;
     if (reduce.divisor == 0) reduce.divisor = 1;  // Weights sum to zero: the value says EMPTY.
     scope.actions.push_back(std::move(reduce));
@@ -244,24 +207,10 @@ void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
                                        "; correct this before a retry, or it fails again"));
     return;
   }
+  if (!attempt_.Finish(scope.layout, done)) return;
   const uint32_t base = scope.layout.FirstChunk(done.range.tensor) + done.range.first;
-  for (uint32_t i = 0; i < done.range.count; ++i) {
-    const uint32_t flat = base + i;
-    if (chunks_[flat] != ChunkState::kReducing) return;
-    chunks_[flat] = ChunkState::kReduced;
-    result_digests_[flat] = done.digests[i];
-    // By chunk, so that the norm does not depend on which chunks were reduced together.
-    norms_[flat] = i < done.facts.squared_norms.size() ? done.facts.squared_norms[i] : ChunkNorm{};
-    unacked_[flat] = receivers_;
-    --reducing_;
-  }
+  for (uint32_t i = 0; i < done.range.count; ++i) unacked_[base + i] = receivers_;
   replan_ = true;
-  overflow_ |= done.facts.overflow;
-  if (done.facts.nonfinite.has_value()) {
-    const NonFinite& found = *done.facts.nonfinite;
-    const auto order = [](const NonFinite& n) { return std::tie(n.tensor, n.worker, n.element); };
-    if (!nonfinite_.has_value() || order(found) < order(*nonfinite_)) nonfinite_ = found;
-  }
   Publish(scope, done.range);
   for (RoundMember& member : members_) {
     if (Receives(member)) {
@@ -271,12 +220,11 @@ void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
       }
       member.owed += done.range.count;
     }
-    if (member.parked == 0) continue;
+    if (member.contribution.parked() == 0) continue;
     for (uint32_t i = 0; i < done.range.count; ++i) {
-      if (member.have.Test(base + i)) member.parked -= scope.layout.SizeOf(base + i);
+      member.contribution.NoteReduced(base + i, scope.layout.SizeOf(base + i));
     }
-    UpdateBlocked(scope, member);
-    if (!member.gone) TellWindow(scope, member);
+    ReviewRoom(scope, member);
   }
   Advance(scope);
 }

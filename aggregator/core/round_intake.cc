@@ -28,14 +28,20 @@ void AppendChunk(Ranges& ranges, TensorIndex tensor, uint32_t chunk) {
 }  // namespace
 
 uint64_t Round::WindowOf(const RoundScope& scope, const RoundMember& member) const {
-  return scope.memory.window > member.parked ? scope.memory.window - member.parked : 0;
+  return scope.memory.window > member.contribution.parked()
+             ? scope.memory.window - member.contribution.parked()
+             : 0;
+}
+
+// Room for this many bytes is enough for whatever it sends next: a frame is never longer than what
+// is missing.
+uint64_t Round::NextBytes(const RoundScope& scope, const RoundMember& member) {
+  return std::min(scope.memory.frame, member.contribution.missing());
 }
 
 void Round::UpdateBlocked(const RoundScope& scope, RoundMember& member) {
-  // A frame is never longer than what is missing, so this is enough for any.
-  const uint64_t next = std::min(scope.memory.frame, member.missing);
-  const bool blocked = member.gone || member.effective ||
-                       member.standing != Standing::kContributor || WindowOf(scope, member) < next;
+  const bool blocked = member.gone || !member.contribution.incomplete() ||
+                       WindowOf(scope, member) < NextBytes(scope, member);
   if (blocked != member.blocked) {
     member.blocked = blocked;
     blocked ? --unblocked_ : ++unblocked_;
@@ -51,15 +57,14 @@ void Round::UpdateBlocked(const RoundScope& scope, RoundMember& member) {
 uint32_t Round::WithoutCredit() const {
   return static_cast<uint32_t>(
       std::count_if(members_.begin(), members_.end(), [](const RoundMember& member) {
-        return member.blocked && !member.gone && !member.effective && member.missing > 0 &&
-               member.standing == Standing::kContributor;
+        return member.blocked && !member.gone && member.contribution.incomplete() &&
+               member.contribution.missing() > 0;
       }));
 }
 
 void Round::TellWindow(const RoundScope& scope, RoundMember& member) {
   const uint64_t window = WindowOf(scope, member);
-  // What lets the next frame go, as for UpdateBlocked: who counts as unblocked has been told so.
-  const uint64_t next = std::min(scope.memory.frame, member.missing);
+  const uint64_t next = NextBytes(scope, member);
   if (member.told_window >= next) return;
   // What is pulled may be shorter than a frame, so in pull mode any growth counts.
   if (pull_ ? window <= member.told_window : window < next) return;
@@ -94,17 +99,17 @@ void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
         absl::StrCat("Round ", number_, " opened with ", CountOf(members_.size(), "member"), "."));
   }
   TakePart(scope, member);
-  // Repeated on a new session; or the value is fixed, and all it can do is take it.
-  if (member.begun || phase_ == RoundPhase::kPrepared) return;
-  member.begun = true;
+  // When the value is fixed, all it can do is take it. Otherwise it has withdrawn, or repeats this
+  // on a new session.
+  if (phase_ == RoundPhase::kPrepared) return;
+  if (member.contribution.state() != ContributionState::kAwaited) return;
+  member.contribution.TakeBegin(begin);
+  SetState(member, ContributionState::kBegun);
   // What it was told to pull before it had begun meant nothing to it.
   member.asked.ClearAll();
   replan_ = true;
-  member.begin = begin;
-  member.begin.spec = AsBegun(begin.spec);
-  begun_ += member.standing == Standing::kContributor;
-  for (uint32_t flat = 0; flat < member.known.size(); ++flat) {
-    if (!member.known.Test(flat)) continue;
+  for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) {
+    if (!member.contribution.Knows(flat)) continue;
     if (RefuseTensor(scope, member, scope.layout.TensorOf(flat))) return;
   }
   Advance(scope);
@@ -112,9 +117,9 @@ void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
 
 // Withdraws a contribution that pushes a tensor which its own spec cannot reduce.
 bool Round::RefuseTensor(const RoundScope& scope, RoundMember& member, TensorIndex index) {
-  if (!member.begun || member.standing != Standing::kContributor) return false;
+  if (!member.contribution.begun()) return false;
   const TensorSpec& tensor = scope.layout.tensors()[index];
-  const std::string why = WhyNotReducible(member.begin.spec, tensor.dtype);
+  const std::string why = WhyNotReducible(member.contribution.begin().spec, tensor.dtype);
   if (why.empty()) return false;
   const bool restart =
       Refuse(scope, member, ErrorCode::kInvalidArgument,
@@ -132,10 +137,10 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
   TakePart(scope, member);
   if (phase_ != RoundPhase::kPrepared) RefuseTensor(scope, member, range.tensor);
   Credit credit{scope.lane, number_, 0, {}, {}};
-  const bool of_use = phase_ != RoundPhase::kPrepared && member.standing == Standing::kContributor;
+  const bool of_use = phase_ != RoundPhase::kPrepared && member.contribution.counts();
   const bool contradicts =
-      of_use && (member.skipped.Test(range.tensor) ||
-                 (member.committed && !member.commit.present.Test(range.tensor)));
+      of_use && (member.contribution.Skips(range.tensor) ||
+                 (member.contribution.committed() && !member.contribution.Commits(range.tensor)));
   absl::InlinedVector<ChunkRange, 4> kept;
   uint32_t duplicates = 0;
   bool changed = false;
@@ -154,24 +159,20 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
     for (uint32_t i = 0; i < range.count; ++i) {
       const uint32_t chunk = range.first + i;
       const uint32_t flat = base + chunk;
-      if (member.known.Test(flat) && member.digests[flat] != frame.digests[i]) {
+      if (member.contribution.Knows(flat) &&
+          member.contribution.DigestOf(flat) != frame.digests[i]) {
         changed = true;
         AppendChunk(credit.acked, range.tensor, chunk);
-      } else if (member.have.Test(flat)) {
+      } else if (member.contribution.Has(flat)) {
         ++duplicates;
         AppendChunk(credit.acked, range.tensor, chunk);
       } else if (const uint64_t size = ChunkSize(scope.layout.TensorSize(range.tensor), chunk);
-                 member.parked + size > scope.memory.window ||
+                 member.contribution.parked() + size > scope.memory.window ||
                  (pull_ && !member.asked.Test(flat))) {
         AppendChunk(credit.refused, range.tensor, chunk);
       } else {
-        member.have.Set(flat);
-        member.known.Set(flat);
-        member.digests[flat] = frame.digests[i];
-        member.digest += frame.digests[i];
-        member.parked += size;
-        member.missing -= size;
-        ++arrived_[flat];
+        member.contribution.TakeChunk(flat, size, frame.digests[i]);
+        attempt_.Arrived(flat);
         AppendChunk(kept, range.tensor, chunk);
         AppendChunk(credit.acked, range.tensor, chunk);
         CheckReady(range.tensor, flat);
@@ -205,15 +206,11 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
 
 void Round::TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
   RoundMember& member = At(slot);
-  if (phase_ == RoundPhase::kPrepared || member.committed) return;  // Repeated on a new session.
+  // Repeated on a new session.
+  if (phase_ == RoundPhase::kPrepared || member.contribution.committed()) return;
   TakePart(scope, member);
   for (const TensorIndex tensor : skip.tensors) {
-    bool pushed = false;
-    for (uint32_t flat = scope.layout.FirstChunk(tensor);
-         flat < scope.layout.FirstChunk(tensor + 1) && !pushed; ++flat) {
-      pushed = member.known.Test(flat);
-    }
-    if (pushed) {
+    if (member.contribution.KnowsAny(scope.layout, tensor)) {
       Reject(scope, member, ErrorCode::kInvalidArgument,
              absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
                           " skips tensor ", scope.layout.tensors()[tensor].name,
@@ -227,11 +224,10 @@ void Round::TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
 }
 
 void Round::MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor) {
-  if (!member.skipped.Set(tensor)) return;
+  if (!member.contribution.TakeSkip(scope.layout, tensor)) return;
   replan_ = true;
-  member.missing -= scope.layout.TensorSize(tensor);
-  if (member.standing != Standing::kContributor) return;
-  ++skip_counts_[tensor];
+  if (!member.contribution.counts()) return;
+  attempt_.Skipped(tensor);
   for (uint32_t flat = scope.layout.FirstChunk(tensor); flat < scope.layout.FirstChunk(tensor + 1);
        ++flat) {
     CheckReady(tensor, flat);
@@ -241,38 +237,16 @@ void Round::MarkSkipped(const RoundScope& scope, RoundMember& member, TensorInde
 // Also what its worker did not know yet.
 void Round::SkipWhatIsNotCommitted(const RoundScope& scope, RoundMember& member) {
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
-    const bool present =
-        tensor < member.commit.layout_version && member.commit.present.Test(tensor);
-    if (!present) MarkSkipped(scope, member, tensor);
+    if (!member.contribution.Commits(tensor)) MarkSkipped(scope, member, tensor);
   }
 }
 
 void Round::TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit) {
   RoundMember& member = At(slot);
-  if (phase_ == RoundPhase::kPrepared || member.committed) return;  // Repeated on a new session.
-  if (member.standing != Standing::kContributor) return;            // Withdrawn meanwhile.
-  std::string wrong;
-  uint64_t chunks = 0;
-  uint64_t bytes = 0;
-  for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
-    const bool present = tensor < commit.layout_version && commit.present.Test(tensor);
-    if (present) {
-      chunks += scope.layout.TensorChunks(tensor);
-      bytes += scope.layout.TensorSize(tensor);
-      if (member.skipped.Test(tensor)) wrong = "claims a tensor that it skipped";
-      continue;
-    }
-    for (uint32_t flat = scope.layout.FirstChunk(tensor);
-         flat < scope.layout.FirstChunk(tensor + 1); ++flat) {
-      if (member.known.Test(flat)) wrong = "leaves out a tensor that it pushed";
-    }
-  }
-  if (!member.begun) wrong = "comes without a begin";
-  if (commit.layout_version > scope.layout.version()) wrong = "names a layout that does not exist";
-  if (chunks != commit.chunks || bytes != commit.bytes) {
-    wrong = absl::StrCat("claims ", commit.chunks, " chunks and ", commit.bytes,
-                         " bytes, but its tensors have ", chunks, " and ", bytes);
-  }
+  // Repeated on a new session, or withdrawn meanwhile.
+  if (phase_ == RoundPhase::kPrepared || member.contribution.committed()) return;
+  if (!member.contribution.counts()) return;
+  const std::string wrong = member.contribution.WhatIsWrongWith(scope.layout, commit);
   if (!wrong.empty()) {
     const bool restart =
         Refuse(scope, member, ErrorCode::kInvalidArgument,
@@ -281,8 +255,8 @@ void Round::TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit)
     AfterRemoval(scope, restart, absl::StrCat("the commit of worker ", member.id, " was refused"));
     return;
   }
-  member.committed = true;
-  member.commit = commit;
+  member.contribution.TakeCommit(commit);
+  SetState(member, ContributionState::kCommitted);
   SkipWhatIsNotCommitted(scope, member);
   ReviewRoom(scope, member);
   CheckEffective(scope, member);
@@ -290,20 +264,20 @@ void Round::TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit)
 }
 
 void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
-  if (!member.committed || member.effective || member.standing != Standing::kContributor) return;
-  if (member.have.count() != member.commit.chunks) return;
-  if (member.digest == member.commit.digest) {
-    member.effective = true;
-    ++effective_;
+  if (member.contribution.state() != ContributionState::kCommitted) return;
+  if (!member.contribution.Complete()) return;
+  if (member.contribution.digest() == member.contribution.commit().digest) {
+    SetState(member, ContributionState::kEffective);
     straggler_ = Straggler{member.id, straggler_.until, scope.now};
     UpdateBlocked(scope, member);
     return;
   }
-  const std::string text = absl::StrCat(
-      "Job ", scope.job_name, ", round ", number_, ": the contribution of worker ", member.id,
-      " has digest ", member.digest, ", but its commit has ", member.commit.digest);
+  const std::string text =
+      absl::StrCat("Job ", scope.job_name, ", round ", number_, ": the contribution of worker ",
+                   member.id, " has digest ", member.contribution.digest(), ", but its commit has ",
+                   member.contribution.commit().digest);
   // A commit of nothing leaves nothing to fetch again.
-  if (member.refetched || member.commit.chunks == 0) {
+  if (member.refetched || member.contribution.commit().chunks == 0) {
     const bool restart = Refuse(
         scope, member, ErrorCode::kDataCorrupt,
         absl::StrCat(
@@ -322,26 +296,28 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
 
 void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& reason) {
   RoundMember& member = At(slot);
-  if (member.standing != Standing::kContributor) return;
-  if (member.committed) {
+  // It makes the call, and stages what the others reduce.
+  if (member.presence == Presence::kUndecided) TakePart(scope, member);
+  if (!member.contribution.counts()) return;
+  if (member.contribution.committed()) {
     Reject(scope, member, ErrorCode::kFailedPrecondition,
            absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
                         " withdrew after its commit. The commit holds."));
     return;
   }
-  // It is not counted if it has joined since, or repeats it for a value that was adopted.
+  // The value is fixed: it joined later, or repeats a withdrawal that an adopted value contains.
   if (phase_ == RoundPhase::kPrepared) return;
   if (phase_ == RoundPhase::kIdle) SetPhase(scope, RoundPhase::kCollect);
   Say(scope, NoteKind::kContributionWithdrawn, member.id, reason);
-  const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
+  const bool restart = RemoveContribution(scope, member, ContributionState::kWithdrawn);
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " withdrew: ", reason));
 }
 
 void Round::TakeFinished(const RoundScope& scope, Slot slot) {
   RoundMember& member = At(slot);
-  if (member.standing != Standing::kContributor) return;
+  if (!member.contribution.counts()) return;
   if (phase_ == RoundPhase::kIdle) SetPhase(scope, RoundPhase::kCollect);
-  const bool restart = RemoveContribution(scope, member, Standing::kWithdrawn);
+  const bool restart = RemoveContribution(scope, member, ContributionState::kWithdrawn);
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " has finished"));
 }
 

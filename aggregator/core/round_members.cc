@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Who contributes to a round: who takes part, is refused, left out, lost, or joins.
+// The members of a round: which of them take part, are refused, left out or lost, and which join.
 
 #include <algorithm>
 #include <utility>
@@ -17,14 +17,15 @@ void Round::TakePart(const RoundScope& scope, RoundMember& member) {
   if (member.presence == Presence::kThere) return;
   if (member.presence == Presence::kUndecided) {
     member.presence = Presence::kThere;
-    member.standing = Standing::kContributor;  // When prepared: should the round be run again.
+    // When prepared: should the round be run again.
+    if (!member.contribution.counts()) SetState(member, ContributionState::kAwaited);
     CountMembers();
     if (prepared) TellPrepared(scope, member);
     return;
   }
   if (prepared) return;  // Its client makes this call the next one, once it hears the verdict.
   member.presence = Presence::kThere;
-  member.standing = Standing::kContributor;
+  SetState(member, ContributionState::kAwaited);
   RemoveEarlierLives(scope, member);
   CountMembers();
   UpdateBlocked(scope, member);
@@ -42,7 +43,8 @@ void Round::LeaveOut(const RoundScope& scope, Slot slot) {
   member.owed = member.behind = 0;
   member.presence = Presence::kAway;
   const bool prepared = phase_ == RoundPhase::kPrepared;
-  const bool restart = !prepared && RemoveContribution(scope, member, Standing::kWithdrawn);
+  const bool restart =
+      !prepared && RemoveContribution(scope, member, ContributionState::kWithdrawn);
   CountMembers();
   UpdateBlocked(scope, member);
   if (!prepared) {
@@ -56,45 +58,39 @@ bool Round::Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
                    const std::string& text) {
   Reject(scope, member, code, text);
   member.refusal = Error{code, text};
-  return RemoveContribution(scope, member, Standing::kWithdrawn);
+  return RemoveContribution(scope, member, ContributionState::kWithdrawn);
 }
 
 // Takes a contribution out. Returns whether chunks that it is part of have been reduced.
-bool Round::RemoveContribution(const RoundScope& scope, RoundMember& member, Standing standing) {
-  if (member.standing != Standing::kContributor) return false;
-  member.standing = standing;
+bool Round::RemoveContribution(const RoundScope& scope, RoundMember& member,
+                               ContributionState state) {
+  if (!member.contribution.counts()) return false;
   replan_ = true;
-  --contributors_;
-  begun_ -= member.begun;
-  if (member.effective) --effective_;
-  member.effective = false;
   bool reduced = false;
   RangeBuilder parked(scope.layout);
-  for (uint32_t flat = 0; flat < member.have.size(); ++flat) {
-    if (!member.have.Test(flat)) continue;
-    if (chunks_[flat] == ChunkState::kOpen) {
-      --arrived_[flat];
+  for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
+    if (!member.contribution.Has(flat)) continue;
+    if (attempt_.IsOpen(flat)) {
+      attempt_.Left(flat);
       parked.Add(flat);
     } else {
       reduced = true;
     }
   }
   // A tensor it skipped counted it out of the set, but the divisor counted it in.
-  for (TensorIndex tensor = 0; tensor < skip_counts_.size(); ++tensor) {
-    if (!member.skipped.Test(tensor)) continue;
-    --skip_counts_[tensor];
+  for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
+    if (!member.contribution.Skips(tensor)) continue;
+    attempt_.NoLongerSkipped(tensor);
     for (uint32_t flat = scope.layout.FirstChunk(tensor);
          flat < scope.layout.FirstChunk(tensor + 1); ++flat) {
-      reduced |= chunks_[flat] != ChunkState::kOpen;
+      reduced |= !attempt_.IsOpen(flat);
     }
   }
   if (std::vector<ChunkRange> ranges = parked.Take(); !ranges.empty()) {
     scope.actions.push_back(
         DiscardChunks{scope.job, scope.lane, number_, member.incarnation, std::move(ranges)});
   }
-  member.parked = 0;
-  member.digest = 0;
-  member.have.ClearAll();
+  SetState(member, state);
   UpdateBlocked(scope, member);
   return reduced;
 }
@@ -134,13 +130,13 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
     }
     return;
   }
-  if (member.effective || member.standing != Standing::kContributor) {
+  if (!member.contribution.incomplete()) {
     Advance(scope);
     return;
   }
   Say(scope, NoteKind::kContributionDropped, member.id,
       "It was lost before its contribution was effective.");
-  const bool restart = RemoveContribution(scope, member, Standing::kDropped);
+  const bool restart = RemoveContribution(scope, member, ContributionState::kDropped);
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " was lost: ", reason));
 }
 
@@ -148,28 +144,22 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
 void Round::RemoveEarlierLives(const RoundScope& scope, const RoundMember& member) {
   for (RoundMember& before : members_) {
     if (before.id != member.id || before.incarnation == member.incarnation) continue;
-    if (before.standing != Standing::kContributor) continue;
+    if (!before.contribution.counts()) continue;
     Say(scope, NoteKind::kContributionDropped, before.id,
         "It has returned, and can contribute again.");
-    RemoveContribution(scope, before, Standing::kDropped);
+    RemoveContribution(scope, before, ContributionState::kDropped);
   }
 }
 
 void Round::Admit(const RoundScope& scope, std::vector<RoundMember> joiners) {
   for (RoundMember& joiner : joiners) {
     joiner.progress = joiner.behind_since = joiner.free_since = scope.now;
-    joiner.have.Resize(scope.layout.chunks());
-    joiner.known.Resize(scope.layout.chunks());
-    joiner.digests.resize(scope.layout.chunks());
-    joiner.acked.Resize(scope.layout.chunks());
-    joiner.asked.Resize(scope.layout.chunks());
-    joiner.skipped.Resize(scope.layout.version());
-    joiner.missing = scope.layout.bytes();
+    joiner.Grow(scope.layout);
     if (phase_ == RoundPhase::kPrepared) {
       // Nothing is held for it: it asks for what it needs.
-      for (uint32_t flat = 0; flat < chunks_.size(); ++flat) joiner.acked.Set(flat);
+      for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) joiner.acked.Set(flat);
     } else {
-      if (joiner.standing == Standing::kContributor) RemoveEarlierLives(scope, joiner);
+      if (joiner.contribution.counts()) RemoveEarlierLives(scope, joiner);
     }
     members_.push_back(std::move(joiner));
   }
@@ -193,7 +183,7 @@ void Round::Reform(const RoundScope& scope, std::vector<RoundMember> members) {
       return other.incarnation == member.incarnation;
     });
     if (stays || member.gone) continue;
-    RemoveContribution(scope, member, Standing::kDropped);
+    RemoveContribution(scope, member, ContributionState::kDropped);
     member.gone = true;
     UpdateBlocked(scope, member);
   }

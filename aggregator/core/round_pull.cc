@@ -16,15 +16,13 @@
 namespace basin::aggregator {
 
 bool Round::Stuck() const {
-  return compared_ && unblocked_ == 0 && effective_ < contributors_ && ready_.empty() &&
-         reducing_ == 0;
+  return compared_ && unblocked_ == 0 && effective_ < contributors_ && attempt_.idle();
 }
 
 void Round::EnterPull(const RoundScope& scope) {
   pull_ = true;
   Say(scope, NoteKind::kPullMode, "",
       "No window has room and no chunk is complete, so chunks are pulled in layout order.");
-  for (RoundMember& member : members_) member.asked.Resize(scope.layout.chunks());
   PlanPull(scope);
 }
 
@@ -33,34 +31,31 @@ void Round::PlanPull(const RoundScope& scope) {
   // The front: chunks in layout order that somebody still has to push, one window of them.
   std::vector<uint32_t> front;
   uint64_t bytes = 0;
-  for (uint32_t flat = 0; flat < chunks_.size(); ++flat) {
-    if (chunks_[flat] == ChunkState::kReduced) continue;
-    if (skip_counts_[scope.layout.TensorOf(flat)] == contributors_) continue;
+  for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) {
+    if (attempt_.IsReduced(flat)) continue;
+    if (attempt_.Skips(scope.layout.TensorOf(flat)) == contributors_) continue;
     bytes += scope.layout.SizeOf(flat);
     if (bytes > scope.memory.window) break;
     front.push_back(flat);
   }
-  Bitmap in_front(chunks_.size());
+  Bitmap in_front(attempt_.chunks());
   for (const uint32_t flat : front) in_front.Set(flat);
 
   for (RoundMember& member : members_) {
-    if (member.gone || member.standing != Standing::kContributor || member.effective) continue;
+    if (member.gone || !member.contribution.incomplete()) continue;
     RangeBuilder discarded(scope.layout);
-    for (uint32_t flat = 0; flat < member.have.size(); ++flat) {
-      if (!member.have.Test(flat) || in_front.Test(flat)) continue;
-      if (chunks_[flat] != ChunkState::kOpen || IsWhole(scope.layout.TensorOf(flat), flat))
-        continue;
-      member.have.Clear(flat);
-      member.digest -= member.digests[flat];
-      --arrived_[flat];
-      member.parked -= scope.layout.SizeOf(flat);
-      member.missing += scope.layout.SizeOf(flat);
+    for (uint32_t flat = 0; flat < member.contribution.have().size(); ++flat) {
+      if (!member.contribution.Has(flat) || in_front.Test(flat)) continue;
+      if (!attempt_.IsOpen(flat) || IsWhole(scope.layout.TensorOf(flat), flat)) continue;
+      member.contribution.TakeBack(flat, scope.layout.SizeOf(flat), true);
+      attempt_.Left(flat);
       member.asked.Clear(flat);
       discarded.Add(flat);
     }
     RangeBuilder wanted(scope.layout);
     for (const uint32_t flat : front) {
-      if (member.have.Test(flat) || member.skipped.Test(scope.layout.TensorOf(flat))) continue;
+      if (member.contribution.Has(flat) || member.contribution.Skips(scope.layout.TensorOf(flat)))
+        continue;
       if (member.asked.Set(flat)) wanted.Add(flat);
     }
     Pull pull{scope.lane, number_, wanted.Take(), discarded.Take(), WindowOf(scope, member)};

@@ -50,8 +50,8 @@ void Round::PublishMissing(const RoundScope& scope, RoundMember& member) {
   if (!worker.connected() || !Receives(member)) return;
   RangeBuilder missing(scope.layout);
   const uint32_t seen = worker.LayoutSeen(scope.lane);
-  for (uint32_t flat = 0; flat < chunks_.size(); ++flat) {
-    if (chunks_[flat] != ChunkState::kReduced || member.acked.Test(flat)) continue;
+  for (uint32_t flat = 0; flat < attempt_.chunks(); ++flat) {
+    if (!attempt_.IsReduced(flat) || member.acked.Test(flat)) continue;
     if (scope.layout.TensorOf(flat) < seen) missing.Add(flat);
   }
   for (const ChunkRange& range : missing.Take()) {
@@ -66,7 +66,7 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
   RangeBuilder missing(scope.layout);
   for (uint32_t flat = scope.layout.FirstChunk(before);
        flat < scope.layout.FirstChunk(worker.LayoutSeen(scope.lane)); ++flat) {
-    if (chunks_[flat] == ChunkState::kReduced && !member.acked.Test(flat)) missing.Add(flat);
+    if (attempt_.IsReduced(flat) && !member.acked.Test(flat)) missing.Add(flat);
   }
   for (const ChunkRange& range : missing.Take()) {
     scope.actions.push_back(PublishTo(*worker.session, scope, range));
@@ -79,7 +79,7 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
 // A member has a result chunk, or will never need it.
 void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat) {
   // An acknowledgement of a chunk that has not been reduced would count once it is.
-  if (chunks_[flat] != ChunkState::kReduced || !Receives(member)) return;
+  if (!attempt_.IsReduced(flat) || !Receives(member)) return;
   if (!member.acked.Set(flat)) return;
   member.progress = scope.now;
   if (member.owed > 0) --member.owed;
@@ -105,7 +105,7 @@ void Round::TakeResultAck(const RoundScope& scope, Slot slot, const ResultAck& a
       const auto wanted = wanted_.find(base + i);
       if (wanted == wanted_.end()) continue;
       // A client fetches a chunk once, and once more when the digest was wrong.
-      if (wanted->second.by.erase(slot) > 0 && member.fetched < 2 * chunks_.size()) {
+      if (wanted->second.by.erase(slot) > 0 && member.fetched < 2 * attempt_.chunks()) {
         ++member.fetched;
         member.progress = scope.now;
       }
@@ -115,40 +115,14 @@ void Round::TakeResultAck(const RoundScope& scope, Slot slot, const ResultAck& a
   Advance(scope);
 }
 
-double Round::SquaredNorm(const Layout& layout, TensorIndex tensor) const {
-  const bool halves = ElementSize(layout.tensors()[tensor].dtype) == 8;  // Two chunks are a block.
-  const uint32_t end = layout.FirstChunk(tensor + 1);
-  double sum = 0;
-  for (uint32_t flat = layout.FirstChunk(tensor); flat < end; ++flat) {
-    double block = norms_[flat].first;
-    if (halves && flat + 1 < end) block += norms_[++flat].first;
-    sum += block;
-    sum += norms_[flat].second;  // +0 where there is none, which changes no sum of squares.
-  }
-  return sum;
-}
-
 RoundFacts Round::Facts(const RoundScope& scope) const {
-  RoundFacts facts;
-  facts.overflow = overflow_;
-  facts.nonfinite = nonfinite_;
-  // The sum has one order: tensors by name, blocks of 64 Ki elements in order. Anything else would
-  // make the norm depend on who registered first, or on how a dtype is cut into chunks.
-  std::map<std::string, TensorIndex> by_name;
-  for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
-    by_name.emplace(scope.layout.tensors()[tensor].name, tensor);
-  }
-  facts.tensor_squared_norms.resize(by_name.size());
-  for (const auto& [name, tensor] : by_name) {
-    facts.tensor_squared_norms[tensor] = SquaredNorm(scope.layout, tensor);
-    facts.squared_norm += facts.tensor_squared_norms[tensor];
-  }
+  RoundFacts facts = attempt_.Facts(scope.layout);
   facts.totals = Counts{0, 0, 0};
   for (const RoundMember& member : members_) {
-    if (member.standing != Standing::kContributor) continue;
-    Add(facts.totals.samples, member.begin.counts.samples);
-    Add(facts.totals.tokens, member.begin.counts.tokens);
-    Add(facts.totals.micro_batches, member.begin.counts.micro_batches);
+    if (!member.contribution.counts()) continue;
+    Add(facts.totals.samples, member.contribution.begin().counts.samples);
+    Add(facts.totals.tokens, member.contribution.begin().counts.tokens);
+    Add(facts.totals.micro_batches, member.contribution.begin().counts.micro_batches);
   }
   return facts;
 }
@@ -165,7 +139,7 @@ void Round::TryPrepare(const RoundScope& scope) {
     PrepareAborted(scope, "no contributor is left");
     return;
   }
-  if (!compared_ || effective_ < contributors_ || !ready_.empty() || reducing_ > 0) return;
+  if (!compared_ || effective_ < contributors_ || !attempt_.idle()) return;
   PrepareCommitted(scope);
 }
 
@@ -179,24 +153,24 @@ void Round::PrepareCommitted(const RoundScope& scope) {
   value_.world_size = static_cast<uint32_t>(scope.membership.members.size());
   value_.contract_version = kContractVersion;
   for (const RoundMember& member : members_) {
-    if (member.standing != Standing::kContributor) continue;
+    if (!member.contribution.counts()) continue;
     value_.contributors.push_back({member.id, member.incarnation,
-                                   WeightOf(spec_, member.begin.counts),
-                                   member.commit.squared_norm});
+                                   WeightOf(spec_, member.contribution.begin().counts),
+                                   member.contribution.commit().squared_norm});
     if (spec_.op == ReduceOp::kAverage) ++value_.divisor;
     if (spec_.op == ReduceOp::kWeightedAverage) value_.divisor += value_.contributors.back().weight;
   }
   const bool divides = spec_.op == ReduceOp::kAverage || spec_.op == ReduceOp::kWeightedAverage;
   if (!divides) value_.divisor = 1;
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
-    const bool skipped_by_all = skip_counts_[tensor] == contributors_;
-    const bool same = skip_counts_[tensor] == 0 || spec_.denominator == Denominator::kAll;
+    const bool skipped_by_all = attempt_.Skips(tensor) == contributors_;
+    const bool same = attempt_.Skips(tensor) == 0 || spec_.denominator == Denominator::kAll;
     const uint64_t divisor = skipped_by_all ? 0 : (same ? value_.divisor : DivisorOf(tensor));
     if (divisor != value_.divisor) value_.tensor_divisors.push_back({tensor, divisor});
     if (divisor == 0) continue;
     for (uint32_t flat = scope.layout.FirstChunk(tensor);
          flat < scope.layout.FirstChunk(tensor + 1); ++flat) {
-      value_.digest += result_digests_[flat];
+      value_.digest += attempt_.DigestOf(flat);
     }
   }
   value_.facts = Facts(scope);
@@ -220,11 +194,10 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
   value_.outcome = Outcome::kAborted;
   value_.reason = reason;
   value_.layout_version = scope.layout.version();
-  ready_.clear();
-  reducing_ = 0;
+  attempt_.Stop();
   results_out_ = 0;
   std::fill(unacked_.begin(), unacked_.end(), 0);
-  for (RoundMember& member : members_) member.parked = 0;
+  for (RoundMember& member : members_) member.contribution.ForgetParked();
   Say(scope, NoteKind::kRoundPrepared, "",
       absl::StrCat("Round ", number_, " is to be aborted: ", reason, "."));
   SendPrepared(scope);
@@ -233,7 +206,8 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
 void Round::EndDeadlock(const RoundScope& scope, const std::string& reason) {
   for (RoundMember& member : members_) {
     // It waits elsewhere, and may never name this lane.
-    const bool knows = member.begun || scope.workers[member.slot].HasRegistered(scope.lane);
+    const bool knows =
+        member.contribution.begun() || scope.workers[member.slot].HasRegistered(scope.lane);
     if (!knows) member.presence = Presence::kAway;
   }
   PrepareAborted(scope, reason);
@@ -321,7 +295,7 @@ void Round::TakeNeed(const RoundScope& scope, Slot slot, const Need& need) {
     for (uint32_t i = 0; i < range.count; ++i) flats.insert(base + i);
   }
   for (const uint32_t flat : flats) {
-    if (chunks_[flat] == ChunkState::kReduced && unacked_[flat] > 0) {
+    if (attempt_.IsReduced(flat) && unacked_[flat] > 0) {
       held.Add(flat);
     } else {
       Wanted& wanted = wanted_[flat];
@@ -424,19 +398,23 @@ void Round::RunAgain(const RoundScope& scope, const std::string& reason) {
   value_ = RoundValue{};
   compared_ = false;
   for (RoundMember& member : members_) {
-    // The layout may have grown since the value was prepared.
-    if (member.committed) SkipWhatIsNotCommitted(scope, member);
     member.staged = member.holds = false;
-    if (!member.gone) {
-      member.begun = false;
-      // It joined when the value was fixed.
-      if (member.presence == Presence::kUndecided) member.standing = Standing::kContributor;
-    } else if (!member.effective) {
-      RemoveContribution(scope, member, Standing::kDropped);
-    }  // Else it goes with its bytes, see Restart.
+    if (member.gone) {
+      // Restart drops an effective one whose bytes are gone. One without bytes stays, and skips the
+      // tensors that were registered since the value was prepared.
+      if (member.contribution.effective()) {
+        SkipWhatIsNotCommitted(scope, member);
+      } else {
+        RemoveContribution(scope, member, ContributionState::kDropped);
+      }
+      continue;
+    }
+    // A worker that was undecided joined when the value was fixed.
+    const bool joins = member.presence == Presence::kUndecided && !member.contribution.counts();
+    if (member.contribution.effective() || joins) SetState(member, ContributionState::kAwaited);
   }
   for (const RoundMember& member : members_) {
-    if (!member.gone && member.standing == Standing::kContributor) {
+    if (!member.gone && member.contribution.counts()) {
       RemoveEarlierLives(scope, member);
     }
   }

@@ -2,6 +2,7 @@
 
 #include "aggregator/core/spec.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string>
@@ -91,6 +92,20 @@ double AutoPredivide(uint64_t contributors) {
   double power = 1;
   while (4.0 * static_cast<double>(contributors) > 9.0 * power * power) power *= 2;
   return power;
+}
+
+size_t ChooseSpec(const std::vector<const RoundSpec*>& specs,
+                  const std::optional<RoundSpec>& last) {
+  size_t chosen = 0;
+  size_t best = 0;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (last.has_value() && *specs[i] == *last) return i;
+    if (i > 0 && *specs[i] == *specs[chosen]) continue;
+    const size_t votes = static_cast<size_t>(std::count_if(
+        specs.begin(), specs.end(), [&](const RoundSpec* other) { return *other == *specs[i]; }));
+    if (votes > best) chosen = i, best = votes;
+  }
+  return chosen;
 }
 
 RoundSpec Resolve(RoundSpec spec, uint64_t contributors) {

@@ -8,8 +8,11 @@
 #ifndef BASIN_AGGREGATOR_CORE_SPEC_H_
 #define BASIN_AGGREGATOR_CORE_SPEC_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "proto/vocabulary/messages.h"
 
@@ -34,6 +37,11 @@ std::string WhyNotReducible(const RoundSpec& spec, DType dtype);
 // smaller one on a tie; 1 for none. It keeps both the terms and their sum away from the ends of the
 // exponent range.
 double AutoPredivide(uint64_t contributors);
+// Which of the `specs` of the contributors a round computes: `last`, that of the lane's last
+// committed round, if anyone asks for it; else the most common, the first one among equals.
+// REQUIRES: !specs.empty().
+size_t ChooseSpec(const std::vector<const RoundSpec*>& specs, const std::optional<RoundSpec>& last);
+
 // The spec with what the aggregator chooses chosen.
 RoundSpec Resolve(RoundSpec spec, uint64_t contributors);
 // The same without what the aggregator chose, so that rounds of different sizes compare equal.

@@ -67,8 +67,8 @@ struct PendingChange {
 
   Kind kind = Kind::kMembers;
   Membership next;
-  std::optional<WorkerId> donor;   // Of kMembers.
-  LaneIndex lane = 0;              // Of kVerdict.
+  std::optional<WorkerId> donor;   // With kMembers.
+  LaneIndex lane = 0;              // With kVerdict.
   std::vector<Incarnation> lives;  // Those of the next members when the change was decided.
 
   // Whether none of the next members has come back meanwhile as another incarnation, which is not

@@ -78,6 +78,7 @@ struct Worker {
   // Joined others that go on, and has seen no round to its end since: its script may be elsewhere.
   bool out_of_step = false;
   bool finishing = false;   // Said finished; takes part in no round that opens from now on.
+  bool credited = false;    // Lost after it had finished; still counts for min_workers.
   bool left = false;        // In good order, so nobody waits for it to come back.
   Generation member_since;  // In which this incarnation became a member; zero before.
   std::optional<SessionId> session;
@@ -113,9 +114,9 @@ struct Worker {
   }
   auto Fields() const {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, out_of_step, finishing,
-                    left, member_since, session, last_heard, silent_until, lost_at, ready_order,
-                    step_label, state_hash, progress, waits, waits_since, busy, busy_until, misfit,
-                    superseded, layouts, registered);
+                    credited, left, member_since, session, last_heard, silent_until, lost_at,
+                    ready_order, step_label, state_hash, progress, waits, waits_since, busy,
+                    busy_until, misfit, superseded, layouts, registered);
   }
 };
 

@@ -40,7 +40,11 @@ AggregatorProcess::AggregatorProcess(World& world, uint32_t index, aggregator::C
     : world_(world),
       index_(index),
       core_(std::move(config), ToAbsl(world.queue.now())),
-      timer_at_(kNever) {}
+      timer_at_(kNever) {
+  if (core().config().state_file && world.state_file.has_value()) {
+    lists_[WorkerId()] = world.state_file->membership;
+  }
+}
 
 std::string AggregatorProcess::name() const { return absl::StrCat("agg", index_); }
 

@@ -124,7 +124,8 @@ class AggregatorProcess {
   // recovered because that was lost.
   std::map<WorkerId, Knowledge> heard_;
   Knowledge orphaned_;
-  std::map<WorkerId, Membership> lists_;     // From their last hellos before a recovery.
+  // From their last hellos before a recovery; that of no worker is from the state file.
+  std::map<WorkerId, Membership> lists_;
   uint32_t recoveries_ = 0;                  // Begun so far.
   bool recovering_ = false;                  // In this step it began to recover, or has recovered.
   bool refused_ = false;                     // In this step it refused a worker.

@@ -687,7 +687,7 @@ void Cluster::CheckInvariants() {
       if (!lane.round.has_value()) continue;
       EXPECT_LE(lane.round->result_bytes(), lane.memory.result_window);
       for (const RoundMember& member : lane.round->members()) {
-        EXPECT_LE(member.parked, lane.memory.window) << member.id;
+        EXPECT_LE(member.contribution.parked(), lane.memory.window) << member.id;
       }
     }
   }

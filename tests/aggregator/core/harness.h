@@ -287,6 +287,19 @@ class Cluster {
   Shell shell_;
 };
 
+// Workers a and b, members, with one round behind them; the job may shrink to one and grow to four.
+struct Running : Cluster {
+  explicit Running(JobSettings settings = Settings(1, 4, 2), Config config = {})
+      : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")) {
+    Round();
+  }
+  void Round() {
+    for (TestWorker* worker : {&a, &b}) worker->Contribute();
+  }
+  TestWorker& a;
+  TestWorker& b;
+};
+
 // A job that three have begun; a fourth may join.
 struct Three : Cluster {
   explicit Three(JobSettings settings = Settings(1, 4, 3), Config config = {})

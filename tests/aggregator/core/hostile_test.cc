@@ -266,8 +266,8 @@ class Peers {
         if (!lane.round.has_value()) continue;
         ASSERT_LE(lane.round->result_bytes(), lane.memory.result_window);
         for (const RoundMember& member : lane.round->members()) {
-          ASSERT_LE(member.parked, lane.memory.window);
-          ASSERT_LE(member.missing, lane.layout.bytes());
+          ASSERT_LE(member.contribution.parked(), lane.memory.window);
+          ASSERT_LE(member.contribution.missing(), lane.layout.bytes());
         }
       }
     }

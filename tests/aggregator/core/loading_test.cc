@@ -283,6 +283,43 @@ TEST(Loading, WhoWaitsBeginsAnewWhenThoseThatLoadAreReleased) {
   EXPECT_NE(t["f"].lane().chain, t["d"].lane().chain);
 }
 
+// All members have been replaced by one worker, which is given the state of one of them.
+struct Replaced : Running {
+  Replaced() : Running(Settings(2, 3, 2)), c(Joined()) {
+    for (TestWorker* worker : {&a, &b}) {
+      worker->PushTensor(0);
+      worker->PushTensor(1);
+      worker->Commit();
+    }
+    EXPECT_EQ(c.role, Role::kMember);
+    EXPECT_EQ(c.donor, "a");
+  }
+  TestWorker& Joined() {
+    for (TestWorker* worker : {&a, &b}) worker->Begin();
+    Step(DrainWorker{kJob, "a"});
+    Step(DrainWorker{kJob, "b"});
+    return Join("c");
+  }
+  TestWorker& c;
+};
+
+TEST(Loading, WhoJoinsWhenAMemberHasLoadedHasItAsDonor) {
+  Replaced t;
+  t.c.Begin();
+  TestWorker& d = t.Join("d");
+  ASSERT_EQ(d.role, Role::kMember) << "the job was paused without it";
+  EXPECT_EQ(d.donor, "c") << "that has begun, so it has loaded the state";
+}
+
+// Both get the state from the worker that is no member any more.
+TEST(Loading, WhoJoinsWhileAllMembersLoadHasTheirDonor) {
+  Replaced t;
+  TestWorker& d = t.Join("d");
+  ASSERT_EQ(d.role, Role::kMember) << "the job was paused without it";
+  EXPECT_EQ(d.donor, "a");
+  EXPECT_EQ(t.c.donor, "a");
+}
+
 TEST(Loading, SparesOfTheNextLineageAreNotReleased) {
   Cluster t(Settings(1, 2, 2));
   TestWorker& a = t.Join("a");

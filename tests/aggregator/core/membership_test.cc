@@ -15,19 +15,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Workers a and b, members, with one round behind them; the job may shrink to one and grow to four.
-struct Running : Cluster {
-  explicit Running(JobSettings settings = Settings(1, 4, 2), Config config = {})
-      : Cluster(settings, std::move(config)), a(Join("a")), b(Join("b")) {
-    Round();
-  }
-  void Round() {
-    for (TestWorker* worker : {&a, &b}) worker->Contribute();
-  }
-  TestWorker& a;
-  TestWorker& b;
-};
-
 // ---- join
 
 TEST(Join, Fault_W17_WaitsForTheVerdictAndCountsInTheNextRound) {
@@ -185,6 +172,20 @@ TEST(Join, Fault_W19_ACallDoesNotWaitForAJoinerThatWaitsForSomethingElse) {
   EXPECT_EQ(c.a.verdict("call/eval").value.contributors.size(), 2u);
   c.a.Contribute();
   EXPECT_EQ(j.lane().last, 2u);
+}
+
+TEST(Join, ACallThatAJoinerWithdrawsFromDoesNotWaitForItsBegin) {
+  PausedCall c;
+  TestWorker& j = c.Join("j");
+  ASSERT_EQ(j.role, Role::kMember);
+  j.Withdraw("its begin was refused", "call/eval");
+  EXPECT_EQ(c.a.lane("call/eval").last, 1u);
+  EXPECT_EQ(c.a.verdict("call/eval").value.contributors.size(), 1u);
+  EXPECT_EQ(j.lane("call/eval").last, 1u) << "it stages and gets the verdict";
+  PreparedCall prepared;
+  const size_t before = prepared.k.Count<Prepared>();
+  prepared.k.Withdraw("its begin was refused", "call/eval");
+  EXPECT_EQ(prepared.k.Count<Prepared>(), before + 1) << "it is asked to stage what is fixed";
 }
 
 // The survivors are in a call whose value is fixed, and the joiner's script begins elsewhere: it
@@ -527,6 +528,67 @@ TEST(Finish, WhenAllHaveFinishedAndNobodyWaitsTheNextWorkersStartAnew) {
   c.b.Say(Finished{});
   EXPECT_EQ(c.job().state(), JobState::kForming);
   EXPECT_EQ(c.job().Present(), 0u);
+}
+
+// Pods that leave in order and are replaced, one after the other, would otherwise let the job
+// shrink by one worker each time.
+TEST(Finish, AWorkerThatWasReplacedNoLongerCounts) {
+  Three t(Settings(3, 4, 3));
+  t.c.Say(Finished{});
+  t.c.Say(Leave{});
+  EXPECT_EQ(t.job().Present(), 3u) << "the others go on without it";
+  TestWorker& d = t.Join("d");
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
+  ASSERT_EQ(d.role, Role::kMember);
+  EXPECT_EQ(t.job().Present(), 3u);
+  t.Lose("d");
+  EXPECT_TRUE(t.job().Paused());
+}
+
+TEST(Finish, AWorkerThatLeavesAfterItWasReplacedDoesNotCount) {
+  Three t(Settings(3, 4, 3));
+  t.c.Say(Finished{});
+  t.Join("d");
+  for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
+  EXPECT_EQ(t.job().Present(), 4u) << "c is here";
+  t.c.Say(Leave{});
+  EXPECT_EQ(t.job().Present(), 3u);
+  t.Lose("d");
+  EXPECT_TRUE(t.job().Paused());
+}
+
+TEST(Finish, AWorkerThatComesBackTakesOnlyItsOwnCredit) {
+  Cluster t(Settings(4, 5, 4));
+  TestWorker& a = t.Join("a");
+  TestWorker& b = t.Join("b");
+  for (const char* id : {"c", "e"}) t.Join(id);
+  for (const char* id : {"c", "e"}) {
+    t[id].Say(Finished{});
+    t[id].Say(Leave{});
+  }
+  t.Join("d");
+  for (TestWorker* worker : {&a, &b}) worker->Contribute();
+  EXPECT_EQ(t.job().Present(), 4u) << "a, b, d, and one of those that have finished";
+  t["c"].Restart();
+  t["c"].Connect();
+  EXPECT_EQ(t.job().Present(), 4u) << "c was replaced, e counts";
+  t["e"].Restart();
+  t["e"].Connect();
+  EXPECT_TRUE(t.job().Paused()) << "until one of them is ready";
+}
+
+TEST(Finish, AWorkerStillCountsWhereTheJobWouldLackOne) {
+  Three t(Settings(3, 3, 3));
+  t.c.Say(Finished{});
+  t.c.Say(Leave{});
+  t.Lose("b");
+  EXPECT_TRUE(t.job().Paused());
+  t.b.Restart();
+  t.b.Connect();
+  t.b.Say(Ready{});
+  t.a.Begin();
+  EXPECT_EQ(t.b.role, Role::kMember);
+  EXPECT_FALSE(t.job().Paused()) << "a, b, and c, which has finished";
 }
 
 // A worker that has finished and goes last does not make a job whose last member was lost one that

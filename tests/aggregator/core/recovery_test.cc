@@ -372,6 +372,29 @@ TEST(Recovery, WhoIsLaidOutOtherwiseJoinsAnew) {
   EXPECT_THAT(decision.lanes[0].holders, ElementsAre("b"));
 }
 
+// The lane in which nobody staged anything does not decide against the only holder in another one.
+TEST(Recovery, WhoStagedSaysHowTheOtherLanesAreLaidOut) {
+  Committed t;
+  std::map<WorkerId, Hello> hellos;
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) {
+    Hello hello = worker->MakeHello();
+    hello.lanes.resize(1);
+    hello.lanes.push_back(hello.lanes[0]);
+    hello.lanes[1].name = "second";
+    hello.lanes[1].lane = 1;
+    hellos[worker->id] = std::move(hello);
+  }
+  Hello& b = hellos["b"];
+  std::swap(b.lanes[1].layout[0], b.lanes[1].layout[1]);
+  StagedValue staged{2, {1, 2}, {1, 2}, {}};
+  staged.value.outcome = Outcome::kCommitted;
+  b.lanes[0].staged = staged;
+  const RecoveryDecision decision = DecideRecovery(hellos, RecoveryFacts{}, Rules{});
+  EXPECT_THAT(decision.members, ElementsAre("b"));
+  EXPECT_TRUE(decision.lanes[0].adopted.has_value());
+  EXPECT_EQ(decision.lanes[1].layout, b.lanes[1].layout);
+}
+
 TEST(Recovery, TwoThatAreToldTheSameRuleInDifferentTerms) {
   std::vector<Term> terms;
   for (const Term step : {Term{7}, Term{1000}}) {

@@ -1,0 +1,88 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/contribution.h"
+
+#include "absl/strings/str_cat.h"
+#include "aggregator/core/spec.h"
+
+namespace basin::aggregator {
+
+bool Contribution::KnowsAny(const Layout& layout, TensorIndex tensor) const {
+  for (uint32_t flat = layout.FirstChunk(tensor); flat < layout.FirstChunk(tensor + 1); ++flat) {
+    if (known_.Test(flat)) return true;
+  }
+  return false;
+}
+
+void Contribution::Grow(const Layout& layout) {
+  for (size_t tensor = skipped_.size(); tensor < layout.version(); ++tensor) {
+    missing_ += layout.TensorSize(static_cast<TensorIndex>(tensor));
+  }
+  have_.Resize(layout.chunks());
+  known_.Resize(layout.chunks());
+  digests_.resize(layout.chunks());
+  skipped_.Resize(layout.version());
+}
+
+void Contribution::TakeBegin(const Begin& begin) {
+  begin_ = begin;
+  begin_.spec = AsBegun(begin.spec);
+}
+
+bool Contribution::TakeSkip(const Layout& layout, TensorIndex tensor) {
+  if (!skipped_.Set(tensor)) return false;
+  missing_ -= layout.TensorSize(tensor);
+  return true;
+}
+
+void Contribution::TakeChunk(uint32_t flat, uint64_t size, Digest digest) {
+  have_.Set(flat);
+  known_.Set(flat);
+  digests_[flat] = digest;
+  digest_ += digest;
+  parked_ += size;
+  missing_ -= size;
+}
+
+std::string Contribution::WhatIsWrongWith(const Layout& layout, const Commit& commit) const {
+  std::string wrong;
+  uint64_t chunks = 0;
+  uint64_t bytes = 0;
+  for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
+    if (Names(commit, tensor)) {
+      chunks += layout.TensorChunks(tensor);
+      bytes += layout.TensorSize(tensor);
+      if (Skips(tensor)) wrong = "claims a tensor that it skipped";
+    } else if (KnowsAny(layout, tensor)) {
+      wrong = "leaves out a tensor that it pushed";
+    }
+  }
+  if (!begun()) wrong = "comes without a begin";
+  if (commit.layout_version > layout.version()) wrong = "names a layout that does not exist";
+  if (chunks != commit.chunks || bytes != commit.bytes) {
+    wrong = absl::StrCat("claims ", commit.chunks, " chunks and ", commit.bytes,
+                         " bytes, but its tensors have ", chunks, " and ", bytes);
+  }
+  return wrong;
+}
+
+void Contribution::TakeCommit(const Commit& commit) { commit_ = commit; }
+
+bool Contribution::TakeBack(uint32_t flat, uint64_t size, bool parked) {
+  if (!have_.Clear(flat)) return false;
+  digest_ -= digests_[flat];
+  missing_ += size;
+  if (parked) parked_ -= size;
+  return true;
+}
+
+void Contribution::SetState(ContributionState state) {
+  assert(MayFollow(state_, state));
+  state_ = state;
+  if (counts()) return;
+  parked_ = 0;
+  digest_ = 0;
+  have_.ClearAll();
+}
+
+}  // namespace basin::aggregator

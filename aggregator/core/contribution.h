@@ -1,0 +1,163 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What one member contributes to a round: how far it has come, and which of its chunks are here.
+//
+// Whether it counts is decided by the round, in the steps of the table below. It does not know
+// whether its worker is lost: the round then drops it, unless it is effective.
+//
+// Thread contract: a plain value.
+
+#ifndef BASIN_AGGREGATOR_CORE_CONTRIBUTION_H_
+#define BASIN_AGGREGATOR_CORE_CONTRIBUTION_H_
+
+#include <cassert>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "aggregator/core/layout.h"
+#include "proto/vocabulary/bitmap.h"
+#include "proto/vocabulary/messages.h"
+
+namespace basin::aggregator {
+
+enum class ContributionState : uint8_t {
+  kAwaited = 0,    // Its worker has not begun the round; chunks may be here already.
+  kBegun = 1,      // The round knows what is computed, and with which weight.
+  kCommitted = 2,  // The round knows what belongs to it, but lacks bytes of it.
+  kEffective = 3,  // It is complete, and its digest is that of the commit.
+  kWithdrawn = 4,  // Not counted; its worker stages the result, unless it is away (see Presence).
+  kDropped = 5,    // Not counted: its worker is lost, or no member when the round begins.
+};
+
+struct ContributionTransition {
+  ContributionState from;
+  ContributionState to;
+  const char* when;
+};
+
+inline constexpr ContributionTransition kContributionTransitions[] = {
+    // from                           to
+    {ContributionState::kAwaited, ContributionState::kBegun, "its worker begins the round"},
+    {ContributionState::kBegun, ContributionState::kCommitted, "its worker commits it"},
+    {ContributionState::kCommitted, ContributionState::kEffective,
+     "all its chunks are here, and their digest is right"},
+    {ContributionState::kEffective, ContributionState::kCommitted,
+     "the next attempt needs bytes of it again"},
+    {ContributionState::kAwaited, ContributionState::kWithdrawn,
+     "its worker withdraws, finishes, waits for another round or a value, joined when the value "
+     "was "
+     "fixed, or commits without a begin"},
+    {ContributionState::kBegun, ContributionState::kWithdrawn,
+     "its worker withdraws; or it is refused: a spec that the others do not have, a tensor that "
+     "cannot be reduced, a wrong commit"},
+    {ContributionState::kCommitted, ContributionState::kWithdrawn,
+     "its digest is wrong for the second time, or that of a commit of nothing; or it is refused: a "
+     "spec that the others do not have, a tensor that cannot be reduced"},
+    {ContributionState::kEffective, ContributionState::kWithdrawn,
+     "the specs are compared again, and another one is chosen; it pushes a tensor that cannot be "
+     "reduced"},
+    {ContributionState::kWithdrawn, ContributionState::kAwaited,
+     "its worker takes part in the call after all; or the round is run again with a worker that "
+     "joined "
+     "when the value was fixed"},
+    {ContributionState::kEffective, ContributionState::kAwaited, "the round is run again"},
+    {ContributionState::kAwaited, ContributionState::kDropped,
+     "its worker is lost, or no member when the round begins"},
+    {ContributionState::kBegun, ContributionState::kDropped, "its worker is lost"},
+    {ContributionState::kCommitted, ContributionState::kDropped,
+     "its worker is lost; or was lost before, and the next attempt needs its bytes again"},
+    {ContributionState::kEffective, ContributionState::kDropped,
+     "its worker was lost, and has come back in a new life"},
+};
+
+constexpr bool MayFollow(ContributionState from, ContributionState to) {
+  for (const ContributionTransition& row : kContributionTransitions) {
+    if (row.from == from && row.to == to) return true;
+  }
+  return false;
+}
+
+// What every frame looks at comes first, so that it lies together in memory.
+class Contribution {
+ public:
+  ContributionState state() const { return state_; }
+  // Whether the round reduces it: it is one of the contributors.
+  bool counts() const { return state_ <= ContributionState::kEffective; }
+  bool begun() const { return counts() && state_ >= ContributionState::kBegun; }
+  bool committed() const { return counts() && state_ >= ContributionState::kCommitted; }
+  bool effective() const { return state_ == ContributionState::kEffective; }
+  // Counts, and is not complete yet.
+  bool incomplete() const { return state_ < ContributionState::kEffective; }
+
+  // What its worker wants to have computed. Empty before the first begin, and kept when the round
+  // is run again.
+  const Begin& begin() const { return begin_; }
+  const Commit& commit() const { return commit_; }
+
+  const Bitmap& have() const { return have_; }  // Chunks parked here, or reduced in this attempt.
+  bool Has(uint32_t flat) const { return have_.Test(flat); }
+  // Whether the chunk has come in any attempt, so that its digest is known.
+  bool Knows(uint32_t flat) const { return known_.Test(flat); }
+  bool Skips(TensorIndex tensor) const { return skipped_.Test(tensor); }
+  bool KnowsAny(const Layout& layout, TensorIndex tensor) const;
+  Digest DigestOf(uint32_t flat) const { return digests_[flat]; }
+  Digest digest() const { return digest_; }      // Sum over the chunks of have().
+  uint64_t parked() const { return parked_; }    // Bytes that wait for their reduction.
+  uint64_t missing() const { return missing_; }  // Bytes neither sent nor skipped.
+
+  // The layout has grown, or the round begins with it.
+  void Grow(const Layout& layout);
+
+  // ---- what its worker sends; the round sets the state that follows
+  void TakeBegin(const Begin& begin);
+  // Returns whether that changes anything.
+  bool TakeSkip(const Layout& layout, TensorIndex tensor);
+  // REQUIRES: !Has(flat).
+  void TakeChunk(uint32_t flat, uint64_t size, Digest digest);
+  // "claims a tensor that it skipped": why the commit cannot be right; empty when it can.
+  std::string WhatIsWrongWith(const Layout& layout, const Commit& commit) const;
+  void TakeCommit(const Commit& commit);
+  // Whether it names the tensor as a part. REQUIRES: a commit was taken.
+  bool Commits(TensorIndex tensor) const { return Names(commit_, tensor); }
+  bool Complete() const { return have_.count() == commit_.chunks; }
+
+  // ---- what the round does with it
+  // The bytes of a chunk are part of a sum, and no longer here.
+  void NoteReduced(uint32_t flat, uint64_t size) {
+    if (have_.Test(flat)) parked_ -= size;
+  }
+  // The chunk must be pushed again. `parked`: its bytes are here. Returns whether it was there.
+  bool TakeBack(uint32_t flat, uint64_t size, bool parked);
+  // Nothing that was sent says any more what belongs to it.
+  void ForgetDigests() { known_.ClearAll(); }
+  void ForgetParked() { parked_ = 0; }
+  // REQUIRES: MayFollow(state(), state). A contribution that no longer counts keeps no chunks.
+  void SetState(ContributionState state);
+
+  auto Fields() const {
+    return std::tie(state_, have_, known_, digests_, digest_, skipped_, parked_, missing_, begin_,
+                    commit_);
+  }
+
+ private:
+  static bool Names(const Commit& commit, TensorIndex tensor) {
+    return tensor < commit.layout_version && commit.present.Test(tensor);
+  }
+
+  ContributionState state_ = ContributionState::kAwaited;
+  uint64_t parked_ = 0;
+  uint64_t missing_ = 0;
+  Digest digest_ = 0;
+  Bitmap have_;
+  Bitmap known_;
+  std::vector<Digest> digests_;  // By flat chunk.
+  Bitmap skipped_;               // Tensors.
+  Begin begin_;
+  Commit commit_;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_CORE_CONTRIBUTION_H_

@@ -1,0 +1,139 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// A contribution by itself, and the spec that several of them agree on.
+
+#include "aggregator/core/contribution.h"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "aggregator/core/spec.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace basin::aggregator {
+namespace {
+
+using State = ContributionState;
+
+TEST(ContributionTable, HasEachRowOnceAndReachesEveryState) {
+  std::set<std::pair<State, State>> seen;
+  std::set<State> left;
+  std::set<State> reached = {State::kAwaited};
+  for (const ContributionTransition& row : kContributionTransitions) {
+    EXPECT_TRUE(seen.emplace(row.from, row.to).second) << row.when;
+    EXPECT_STRNE(row.when, "");
+    left.insert(row.from);
+    reached.insert(row.to);
+  }
+  EXPECT_EQ(reached.size(), 6u);
+  EXPECT_EQ(left.count(State::kDropped), 0u) << "a dropped contribution is never counted again";
+  EXPECT_FALSE(MayFollow(State::kAwaited, State::kCommitted)) << "a commit comes after a begin";
+  EXPECT_FALSE(MayFollow(State::kBegun, State::kEffective)) << "and counts only with a commit";
+}
+
+// One tensor of two chunks, and one of a single byte.
+struct Sent {
+  Sent() {
+    layout.Append({"large", DType::kU8, {kChunkBytes + 1}});
+    layout.Append({"small", DType::kU8, {1}});
+    contribution.Grow(layout);
+  }
+  Commit CommitOf(std::vector<TensorIndex> tensors) const {
+    Commit commit;
+    commit.layout_version = layout.version();
+    commit.present.Resize(layout.version());
+    for (const TensorIndex tensor : tensors) {
+      commit.present.Set(tensor);
+      commit.chunks += layout.TensorChunks(tensor);
+      commit.bytes += layout.TensorSize(tensor);
+    }
+    commit.digest = contribution.digest();
+    return commit;
+  }
+  Layout layout;
+  Contribution contribution;
+};
+
+TEST(ContributionTest, CountsWhatIsMissingAndWhatIsParked) {
+  Sent sent;
+  EXPECT_EQ(sent.contribution.missing(), kChunkBytes + 2);
+  sent.contribution.TakeChunk(0, kChunkBytes, 11);
+  EXPECT_EQ(sent.contribution.parked(), kChunkBytes);
+  EXPECT_TRUE(sent.contribution.TakeSkip(sent.layout, 1));
+  EXPECT_FALSE(sent.contribution.TakeSkip(sent.layout, 1)) << "once";
+  EXPECT_EQ(sent.contribution.missing(), 1u);
+  sent.contribution.TakeChunk(1, 1, 5);
+  EXPECT_EQ(sent.contribution.missing(), 0u);
+  EXPECT_EQ(sent.contribution.digest(), 16u);
+  sent.contribution.NoteReduced(0, kChunkBytes);
+  EXPECT_EQ(sent.contribution.parked(), 1u);
+  // The first chunk is reduced, so that only the second one gives bytes back.
+  EXPECT_TRUE(sent.contribution.TakeBack(0, kChunkBytes, false));
+  EXPECT_TRUE(sent.contribution.TakeBack(1, 1, true));
+  EXPECT_FALSE(sent.contribution.TakeBack(1, 1, true)) << "it is not there any more";
+  EXPECT_EQ(sent.contribution.parked(), 0u);
+  EXPECT_EQ(sent.contribution.missing(), kChunkBytes + 1);
+  EXPECT_EQ(sent.contribution.digest(), 0u);
+  EXPECT_TRUE(sent.contribution.Knows(0)) << "so that other bytes are noticed";
+}
+
+TEST(ContributionTest, GrowsByWhatIsNew) {
+  Sent sent;
+  sent.contribution.TakeChunk(2, 1, 7);
+  sent.layout.Append({"late", DType::kU8, {3}});
+  sent.contribution.Grow(sent.layout);
+  EXPECT_EQ(sent.contribution.missing(), kChunkBytes + 1 + 3);
+  EXPECT_TRUE(sent.contribution.Has(2));
+  EXPECT_FALSE(sent.contribution.Has(3));
+}
+
+TEST(ContributionTest, ACommitIsComparedWithWhatWasSent) {
+  Sent sent;
+  EXPECT_EQ(sent.contribution.WhatIsWrongWith(sent.layout, sent.CommitOf({0})),
+            "comes without a begin");
+  sent.contribution.SetState(State::kBegun);
+  EXPECT_EQ(sent.contribution.WhatIsWrongWith(sent.layout, sent.CommitOf({0})), "");
+  sent.contribution.TakeChunk(2, 1, 7);
+  EXPECT_EQ(sent.contribution.WhatIsWrongWith(sent.layout, sent.CommitOf({0})),
+            "leaves out a tensor that it pushed");
+  sent.contribution.TakeSkip(sent.layout, 0);
+  EXPECT_EQ(sent.contribution.WhatIsWrongWith(sent.layout, sent.CommitOf({0, 1})),
+            "claims a tensor that it skipped");
+  Commit commit = sent.CommitOf({1});
+  commit.bytes = 2;
+  EXPECT_EQ(sent.contribution.WhatIsWrongWith(sent.layout, commit),
+            "claims 1 chunks and 2 bytes, but its tensors have 1 and 1");
+  commit = sent.CommitOf({1});
+  ++commit.layout_version;
+  EXPECT_EQ(sent.contribution.WhatIsWrongWith(sent.layout, commit),
+            "names a layout that does not exist");
+}
+
+TEST(ContributionTest, OneThatNoLongerCountsKeepsNoChunks) {
+  Sent sent;
+  sent.contribution.SetState(State::kBegun);
+  sent.contribution.TakeChunk(2, 1, 7);
+  sent.contribution.SetState(State::kWithdrawn);
+  EXPECT_FALSE(sent.contribution.counts());
+  EXPECT_FALSE(sent.contribution.begun());
+  EXPECT_FALSE(sent.contribution.Has(2));
+  EXPECT_EQ(sent.contribution.parked(), 0u);
+}
+
+TEST(ChooseSpecTest, TakesTheMostCommonUnlessTheLanesLastIsAskedFor) {
+  RoundSpec average;
+  average.op = ReduceOp::kAverage;
+  RoundSpec sum;
+  sum.op = ReduceOp::kSum;
+  RoundSpec max;
+  max.op = ReduceOp::kMax;
+  EXPECT_EQ(ChooseSpec({&sum, &average, &average}, std::nullopt), 1u);
+  EXPECT_EQ(ChooseSpec({&sum, &average}, std::nullopt), 0u) << "the first one on a tie";
+  EXPECT_EQ(ChooseSpec({&average, &average, &sum}, sum), 2u);
+  EXPECT_EQ(ChooseSpec({&average, &sum, &sum}, max), 1u) << "nobody asks for it";
+}
+
+}  // namespace
+}  // namespace basin::aggregator
