@@ -63,9 +63,9 @@ bool Job::Fits(const JobScope& scope, const JobSettings& settings, std::string& 
 
 RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
   const Lane& lane = lanes_[index];
-  return RoundScope{scope.now,      scope.config,   scope.actions, id_,         name_,
-                    index,          lane.name,      lane.layout,   lane.memory, workers_,
-                    PausedIn(lane), lane.last_spec, membership_,   lanes_};
+  return RoundScope{scope.now,      scope.config,        scope.actions,  id_,         name_,
+                    index,          lane.name,           lane.layout,    lane.memory, workers_,
+                    PausedIn(lane), promises_.suffice(), lane.last_spec, membership_, lanes_};
 }
 
 ValueScope Job::ValuesScope(const JobScope& scope) const {
@@ -100,6 +100,7 @@ void Job::Hear(const JobScope& scope, Slot slot) {
   Worker& worker = workers_[slot];
   if (scope.now - worker.last_heard > scope.config.silence()) worker.silent_until = scope.now;
   worker.last_heard = scope.now;
+  TakePromise(scope, worker.id);
 }
 
 bool Job::Unstarted() const {
@@ -452,7 +453,7 @@ void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
   if (lane.round->phase() != RoundPhase::kPrepared) return;
   const Rules& rules = scope.config.rules;
   const bool at_once = !rules.two_phases || (!rules.second_prepare && lane.round->adopted());
-  if (lane.round->Settled() || at_once) Settle(scope, index);
+  if (at_once || (lane.round->Settled() && promises_.suffice())) Settle(scope, index);
 }
 
 // Until the first verdict, which may change the members.

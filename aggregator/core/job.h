@@ -34,6 +34,7 @@
 #include "aggregator/core/memory.h"
 #include "aggregator/core/notice.h"
 #include "aggregator/core/pause.h"
+#include "aggregator/core/promises.h"
 #include "aggregator/core/recovery.h"
 #include "aggregator/core/state_writes.h"
 #include "aggregator/core/values.h"
@@ -103,8 +104,9 @@ inline constexpr JobTransition kJobTransitions[] = {
     {JobState::kHalted, JobState::kRecovering, "another run"},
     {JobState::kRunning, JobState::kRecovering,
      "a hello names a higher term, or has the verdict of a value that recovery adopted (another "
-     "aggregator ruled); or such a value is lost with all its holders; or, before the first "
-     "verdict, a hello of somebody else with history; or another run"},
+     "aggregator ruled); or such a value is lost with all its holders; or, before a recovery "
+     "stands, a worker that it counted is lost, or a hello reports more than it knew; or, before "
+     "the first verdict, a hello of somebody else with history; or another run"},
     {JobState::kRunning, JobState::kForming,
      "nobody with state is left (a new lineage); or another run that is fresh"},
 };
@@ -202,7 +204,8 @@ class Job {
                     recovered_, membership_, writes_, pending_, next_incarnation_, next_ready_,
                     credited_, workers_, lanes_, values_, held_, saved_, recovery_since_,
                     forming_since_, forming_timed_out_, forced_, heard_more_, recovered_lanes_,
-                    orphans_, donor_, pause_, why_not_running_, deadlock_check_, idle_since_);
+                    orphans_, promises_, donor_, pause_, why_not_running_, deadlock_check_,
+                    idle_since_);
   }
 
  private:
@@ -242,6 +245,8 @@ class Job {
   void NoteWhoIsOutOfStep();
   bool TakesPart(const WorkerId& id, const Lane& lane) const;
   void FinishRecovery(const JobScope& scope);
+  void TakePromise(const JobScope& scope, const WorkerId& worker);
+  void RecoverWithoutPromise(const JobScope& scope);
   bool RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const;
   void StartFresh(const JobScope& scope, const std::string& reason);
 
@@ -399,6 +404,7 @@ class Job {
   std::vector<RecoveredLane> recovered_lanes_;
   bool heard_more_ = false;
   std::vector<Orphan> orphans_;    // What the next recovery has to explain.
+  Promises promises_;              // Of the workers that the last recovery counted.
   std::optional<WorkerId> donor_;  // It gives its state to those who joined last.
   Pause pause_;
   Notice why_not_running_;                            // To those who wait for the job.

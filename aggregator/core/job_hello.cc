@@ -209,12 +209,21 @@ bool Job::CheckSettings(const JobScope& scope, SessionId session, const Hello& h
   return false;
 }
 
-// Whether the worker has the verdict of a value that recovery has adopted and prepared again:
-// another aggregator has sent it, so this one recovered without knowing all that had happened.
-// Holders are past that round, and neither its bytes nor the state of before it need be left.
+// Whether the worker has what the recovery should have known: another aggregator went on meanwhile.
+// While the recovery does not stand, that is any later verdict or staged value. After that, it is
+// the verdict of a value that the recovery has adopted and that is prepared again: its holders are
+// past that round, and neither its bytes nor the state of before it need be left.
 bool Job::KnowsMore(const Hello& hello) const {
   return std::any_of(hello.lanes.begin(), hello.lanes.end(), [&](const LaneHistory& history) {
     const Lane* lane = LaneNamed(history.name);
+    if (!promises_.suffice()) {
+      const RoundNumber next = lane == nullptr ? 1 : lane->next;
+      if (history.last_verdict >= next) return true;
+      if (history.staged.has_value() && history.staged->round == next) {
+        const bool open = lane != nullptr && lane->round.has_value();
+        return !open || lane->round->IsNews(history.staged->ballot);
+      }
+    }
     return lane != nullptr && history.last_verdict == lane->next && lane->round.has_value() &&
            lane->round->adopted() && lane->round->phase() == RoundPhase::kPrepared &&
            ExtendChain(lane->chain, lane->next, lane->round->value()) == history.chain;

@@ -48,6 +48,7 @@ void Job::BeginAnew() {
 }
 
 void Job::Reconcile(const JobScope& scope) {
+  if (changed_) RecoverWithoutPromise(scope);
   while (std::exchange(changed_, false)) {
     RepairLineage(scope);
     if (changed_) continue;  // What follows is for those who are left.

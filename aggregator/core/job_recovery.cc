@@ -47,6 +47,7 @@ void Job::Forget(const JobScope& scope) {
   recovered_lanes_.clear();
   pending_.reset();
   donor_.reset();
+  promises_.Clear();
   if (pause_.noted()) pause_.End();
   heard_more_ = told_verdict_ = recovered_ = forming_timed_out_ = over_ = ended_well_ = false;
   credited_ = 0;
@@ -72,6 +73,29 @@ void Job::RecoverOrphans(const JobScope& scope) {
     orphans_.push_back(std::move(orphan));
   }
   if (!what.empty()) EnterRecovery(scope, what);
+}
+
+// The worker knows the term. When the recovery stands with it, the values that it has adopted are
+// prepared.
+void Job::TakePromise(const JobScope& scope, const WorkerId& worker) {
+  if (!promises_.Give(worker, settings_)) return;
+  for (LaneIndex i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i].round.has_value()) lanes_[i].round->TakeStanding(ScopeOf(scope, i));
+  }
+  changed_ = true;
+}
+
+// A worker that the recovery counted may have gone back to an older aggregator, and have staged
+// there what was not known here.
+void Job::RecoverWithoutPromise(const JobScope& scope) {
+  if (state_ != JobState::kRunning) return;
+  for (const WorkerId& id : promises_.awaited()) {
+    const std::optional<Slot> slot = workers_.Find(id);
+    if (slot.has_value() && workers_[*slot].state != WorkerState::kLost) continue;
+    EnterRecovery(
+        scope, absl::StrCat("worker ", id, " was lost before it knew that this aggregator leads"));
+    return;
+  }
 }
 
 void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& heard) {
@@ -292,6 +316,7 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
     }
   }
   recovered_lanes_ = decision.lanes;
+  promises_.Await(decision.counted);
   if (scope.config.state_file && !membership_.members.empty()) {
     SavePending(scope, {PendingChange::Kind::kRecovery, membership_, std::nullopt, 0, {}});
     return;

@@ -316,6 +316,7 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
   }
   std::vector<WorkerId> missing;
   uint32_t counted = 0;
+  std::set<WorkerId> promising;
   bool all_answered = true;
   for (const WorkerId& id : newest.members) {
     const auto it = hellos.find(id);
@@ -323,6 +324,7 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     const bool remembers = answered && HasHistory(it->second);
     counted += remembers || (answered && rules.memoryless_counts);
     all_answered &= answered;
+    if (remembers && !forced && !rules.hello_promises) promising.insert(id);
     if (!remembers) missing.push_back(id);
   }
   const bool everyone =
@@ -344,6 +346,8 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
                       : majority ? "a majority of the members is back with its memory"
                                  : "the job continues without the missing workers";
     Reconstruct(hellos, newest, facts, decision);
+    for (const WorkerId& id : decision.conflicts) promising.erase(id);
+    decision.counted = std::move(promising);
     if (!decision.members.empty() || newest_told == nullptr) return decision;
     // Every worker of the list has lost its memory. Others still hold a state, of an earlier list:
     // the job goes on from there rather than from nothing.
@@ -351,6 +355,7 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     earlier.step = decision.step;
     earlier.reason =
         absl::StrCat(decision.reason, ", but without memory; other workers have an older state");
+    earlier.counted = std::move(decision.counted);
     Reconstruct(hellos, *newest_told, facts, earlier);
     return earlier;
   }

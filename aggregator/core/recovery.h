@@ -60,6 +60,8 @@ struct RecoveryDecision {
   std::string reason;
   std::vector<WorkerId> members;    // With current state, in rank order.
   std::vector<WorkerId> conflicts;  // Their history is not the job's.
+  // The workers of the newest list whose history makes the decision valid; none if it was forced.
+  std::set<WorkerId> counted;
   std::vector<RecoveredLane> lanes;
 };
 

@@ -50,6 +50,7 @@ struct RoundScope {
   const LaneMemory& memory;
   const Workers& workers;
   bool paused;                                // Below min_workers, or suspended.
+  bool stands;                                // The job's last recovery; see Promises.
   const std::optional<RoundSpec>& last_spec;  // That of the lane's last committed round.
   const Membership& membership;               // That of the job.
   const std::vector<Lane>& lanes;             // Those of the job, to say what a late worker does.
@@ -181,7 +182,9 @@ class Round {
   Ballot value_ballot() const { return value_ballot_; }
   const RoundValue& value() const { return value_; }
   const std::vector<RoundMember>& members() const { return members_; }
-  bool adopted() const { return adopted_; }
+  bool adopted() const { return adopted_.has_value(); }
+  // Whether a value that was staged for this round at `ballot` is newer than what recovery knew.
+  bool IsNews(const Ballot& ballot) const { return !adopted_.has_value() || *adopted_ < ballot; }
   // A value that recovery adopted, so that its verdict may have been told, and that none of the
   // members who are left holds.
   bool Orphaned() const;
@@ -240,6 +243,8 @@ class Round {
 
   // The member's trainer has the state of before this round now, or will never need it.
   void TakeState(const RoundScope& scope, Slot slot);
+  // The job's last recovery stands from now on.
+  void TakeStanding(const RoundScope& scope);
 
   // The member's client knows the lane now.
   void TakeRegistered(const RoundScope& scope, Slot slot);
@@ -340,6 +345,7 @@ class Round {
   void SendPrepared(const RoundScope& scope);
   void TellPrepared(const RoundScope& scope, RoundMember& member);
   bool MayStage(const RoundScope& scope, const RoundMember& member) const;
+  void MayStageNow(const RoundScope& scope, RoundMember& member);
   void Publish(const RoundScope& scope, const ChunkRange& range);
   // Held result chunks for one session.
   aggregator::Publish PublishTo(SessionId session, const RoundScope& scope,
@@ -408,10 +414,11 @@ class Round {
     bool relayed = false;  // To those who needed it then.
     auto Fields() const { return std::tie(by, asked, relayed); }
   };
-  std::map<uint32_t, Wanted> wanted_;               // By flat chunk.
-  std::optional<Slot> supplier_;                    // The worker that is asked for them.
-  bool reconnect_ = false;                          // See WantsReconnect.
-  bool adopted_ = false;                            // The aggregator never had the value's bytes.
+  std::map<uint32_t, Wanted> wanted_;  // By flat chunk.
+  std::optional<Slot> supplier_;       // The worker that is asked for them.
+  bool reconnect_ = false;             // See WantsReconnect.
+  // The ballot at which recovery found the value staged. The aggregator never had its bytes.
+  std::optional<Ballot> adopted_;
   absl::Time wait_since_ = absl::InfiniteFuture();  // Since when somebody waits for the others.
 };
 

@@ -217,7 +217,7 @@ void Round::EndDeadlock(const RoundScope& scope, const std::string& reason) {
 // that holds it as it was before this round, because nobody has the verdict. Once everyone has
 // staged, the others would go on, and the joiner would load a state that has this round already.
 bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
-  if (member.presence != Presence::kThere) return false;
+  if (member.presence != Presence::kThere || !scope.stands) return false;
   const Worker& worker = scope.workers[member.slot];
   // Its client makes nothing of a lane that its trainer has not named.
   if (!worker.HasRegistered(scope.lane)) return false;
@@ -263,8 +263,16 @@ void Round::TakeRegistered(const RoundScope& scope, Slot slot) {
   TellPrepared(scope, member);
 }
 
-void Round::TakeState(const RoundScope& scope, Slot slot) {
-  RoundMember& member = At(slot);
+void Round::TakeState(const RoundScope& scope, Slot slot) { MayStageNow(scope, At(slot)); }
+
+void Round::TakeStanding(const RoundScope& scope) {
+  for (RoundMember& member : members_) {
+    if (!member.gone) MayStageNow(scope, member);
+  }
+}
+
+// What kept the member from staging may have ended.
+void Round::MayStageNow(const RoundScope& scope, RoundMember& member) {
   if (phase_ != RoundPhase::kPrepared || member.told_prepared) return;
   member.progress = member.behind_since = scope.now;
   member.named_late = false;
@@ -314,7 +322,7 @@ void Round::TakeNeed(const RoundScope& scope, Slot slot, const Need& need) {
 // who asks for a chunk does not have it, nor does the aggregator.
 bool Round::ValueIsLost() const {
   if (value_.outcome != Outcome::kCommitted) return false;
-  if (adopted_) {
+  if (adopted()) {
     return std::none_of(members_.begin(), members_.end(),
                         [](const RoundMember& member) { return !member.gone && member.holds; });
   }
@@ -327,14 +335,14 @@ bool Round::ValueIsLost() const {
 }
 
 bool Round::Orphaned() const {
-  return adopted_ && phase_ == RoundPhase::kPrepared && there_ > 0 && ValueIsLost();
+  return adopted() && phase_ == RoundPhase::kPrepared && there_ > 0 && ValueIsLost();
 }
 
 // Asks the first member that holds the value for what others want of it; all of it again when that
 // is another one than before. A chunk that comes twice is ignored by the client.
 void Round::AskSupply(const RoundScope& scope) {
   if (phase_ != RoundPhase::kPrepared || wanted_.empty()) return;
-  if (!adopted_ && ValueIsLost()) {
+  if (!adopted() && ValueIsLost()) {
     // Not everybody has staged it, so its verdict was not told.
     RunAgain(scope, "no worker with the prepared value is left");
     return;
@@ -377,7 +385,7 @@ void Round::TakeSupply(const RoundScope& scope, Slot slot, const FrameReceived& 
 void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
                   const std::set<Slot>& holders) {
   SetPhase(scope, RoundPhase::kPrepared);
-  adopted_ = true;
+  adopted_ = staged.ballot;
   value_ballot_ = staged.value_ballot;
   value_ = staged.value;
   for (RoundMember& member : members_) {

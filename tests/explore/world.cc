@@ -13,6 +13,10 @@ namespace {
 using aggregator::JobState;
 
 // Some 5 KB each.
+// An aggregator raises its term each time that it recovers once more. As in a cluster, where the
+// steps are drawn, two aggregators never have one term.
+constexpr Term kTermsOfOne = 16;
+
 constexpr size_t kCachedAggregators = 1 << 16;
 
 // Each life of the aggregator has a clock of its own.
@@ -527,7 +531,7 @@ void World::BreakLink(Work& work, uint32_t worker) {
 
 void World::Crash(Work& work) {
   work.state.aggregator =
-      FirstAggregator(aggregators_.SummaryOf(work.state.aggregator).term + 1, false);
+      FirstAggregator(aggregators_.SummaryOf(work.state.aggregator).term + kTermsOfOne, false);
   for (uint32_t w = 0; w < bounds_.workers; ++w) {
     const bool open = work.links[w].open;
     const bool wanted = work.links[w].wanted;

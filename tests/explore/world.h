@@ -106,6 +106,7 @@ inline constexpr RuleSwitch kRuleSwitches[] = {
     {"memory", &aggregator::Rules::memoryless_counts, true},
     {"majority", &aggregator::Rules::recover_with_first, true},
     {"live-frames", &aggregator::Rules::fence_by_generation, true},
+    {"promise", &aggregator::Rules::hello_promises, true},
     {"state-first", &aggregator::Rules::stages_without_state, true},
 };
 

@@ -11,6 +11,7 @@
 #include "aggregator/core/membership.h"
 #include "aggregator/core/notice.h"
 #include "aggregator/core/pause.h"
+#include "aggregator/core/promises.h"
 #include "aggregator/core/state_writes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,6 +24,33 @@ using testing::IsEmpty;
 
 const absl::Time kNow = absl::FromUnixSeconds(1000);
 const absl::Time kNever = absl::InfiniteFuture();
+
+// ---- promises
+
+TEST(Promises, AllWhoWereCountedGiveTheirs) {
+  const JobSettings settings{1, 3, 3};
+  Promises promises;
+  EXPECT_TRUE(promises.suffice());
+  promises.Await({"a", "b"});
+  EXPECT_FALSE(promises.Give("c", settings)) << "it was not counted";
+  EXPECT_FALSE(promises.Give("a", settings));
+  EXPECT_FALSE(promises.Give("a", settings)) << "once";
+  EXPECT_FALSE(promises.suffice());
+  EXPECT_TRUE(promises.Give("b", settings));
+  EXPECT_TRUE(promises.suffice());
+  EXPECT_FALSE(promises.Give("b", settings)) << "it stood before";
+}
+
+TEST(Promises, AsManySufficeAsAnOlderAggregatorCannotDoWithout) {
+  const JobSettings all{3, 3, 3};
+  Promises promises;
+  promises.Await({"a", "b", "c"});
+  EXPECT_TRUE(promises.Give("b", all)) << "the others are fewer than min_workers";
+  const JobSettings two_of_three{2, 3, 3};
+  promises.Await({"a", "b", "c"});
+  EXPECT_FALSE(promises.Give("b", two_of_three));
+  EXPECT_TRUE(promises.Give("c", two_of_three));
+}
 
 // ---- pause
 

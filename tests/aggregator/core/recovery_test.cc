@@ -742,6 +742,19 @@ TEST(Recovery, WhatWasSaidStaysTrueWhenTheSessionIsLost) {
 TEST(Recovery, WhoDoesNotComeBackIsLostAfterItsLease) {
   Committed t;
   t.Crash(5000);
+  t.ConnectAll();
+  t.a.Cut();
+  t.b.Contribute();
+  t.c.Contribute();
+  t.Sleep(t.config.lease + absl::Seconds(1));
+  EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
+}
+
+// ---- a hello is not a promise
+
+TEST(Promise, WhoIsLostWithoutOneMakesTheJobRecoverOnceMore) {
+  Committed t;
+  t.Crash(5000);
   t.a.Connect();
   t.a.Cut();
   t.b.Connect();
@@ -749,7 +762,108 @@ TEST(Recovery, WhoDoesNotComeBackIsLostAfterItsLease) {
   t.b.Contribute();
   t.c.Contribute();
   t.Sleep(t.config.lease + absl::Seconds(1));
-  EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u);
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  EXPECT_THAT(t.job().reason(), HasSubstr("worker a was lost before it knew"));
+  t.b.Connect();
+  t.c.Connect();
+  t.Sleep(t.config.recovery_window);
+  EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u) << "a majority is back";
+}
+
+// A second aggregator recovers with the hellos that all have sent it. Before they read its welcome,
+// a and b are back at the first one, where they have a verdict without c.
+struct GoneBack : Committed {
+  explicit GoneBack(bool c_has_staged = false, Config config = {})
+      : Committed(Settings(2, 4, 3), std::move(config)) {
+    if (c_has_staged) {
+      a.stages = b.stages = false;
+      Round();
+      a.stages = b.stages = true;
+    }
+    const Hello early_a = a.MakeHello();
+    const Hello early_b = b.MakeHello();
+    const Hello early_c = c.MakeHello();
+    Step(WorkerExited{kJob, "c"});
+    if (c_has_staged) {
+      a.Stage();
+      b.Stage();
+    } else {
+      a.Contribute();
+      b.Contribute();
+    }
+    EXPECT_EQ(b.lane().last, 2u);
+    late_a = a.MakeHello();
+    late_b = b.MakeHello();
+    Crash(5000);
+    for (TestWorker* worker : {&a, &b}) {
+      worker->sees_layouts = worker->repushes = worker->stages = worker->heartbeats = false;
+    }
+    prepared = c.Count<Prepared>();
+    a.Connect(early_a);
+    b.Connect(early_b);
+    c.Connect(early_c);
+    EXPECT_EQ(job().state(), JobState::kRunning);
+  }
+  void ExpectVerdictIsKept() {
+    c.Connect();
+    EXPECT_EQ(job().state(), JobState::kRunning);
+    EXPECT_EQ(job().lanes()[0].chain, late_a.lanes[0].chain);
+    EXPECT_NE(a.session, 0u) << a.ended->text;
+    EXPECT_NE(b.session, 0u) << b.ended->text;
+  }
+  Hello late_a;
+  Hello late_b;
+  size_t prepared = 0;  // How often c was asked to stage by the first aggregator.
+};
+
+Config AbortsOnLoss() {
+  Config config;
+  config.loss_policy = LossPolicy::kAbort;
+  return config;
+}
+
+TEST(Promise, Fault_A5_NobodyStagesWhatTheOthersMayNotKnowOf) {
+  GoneBack t(false, AbortsOnLoss());
+  t.c.Contribute();
+  t.a.Close();
+  t.b.Close();
+  t.Sleep(t.config.closed_lease + absl::Seconds(1));
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  EXPECT_EQ(t.c.Count<Prepared>(), t.prepared);
+  t.a.Connect(t.late_a);
+  t.b.Connect(t.late_b);
+  t.ExpectVerdictIsKept();
+}
+
+TEST(Promise, Fault_A5_ALaterVerdictIsHeardUntilTheRecoveryStands) {
+  GoneBack t;
+  t.a.Connect(t.late_a);
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+  t.b.Connect(t.late_b);
+  t.ExpectVerdictIsKept();
+}
+
+TEST(Promise, Fault_A5_ALaterStagedValueIsHeardUntilTheRecoveryStands) {
+  GoneBack t;
+  Hello staged = t.late_a;
+  LaneHistory& lane = staged.lanes[0];
+  const VerdictRecord verdict = lane.verdicts.back();
+  lane.verdicts.pop_back();
+  lane.last_verdict = 1;
+  lane.chain = lane.verdicts.back().chain;
+  lane.staged = StagedValue{2, verdict.ballot, verdict.value_ballot, verdict.value};
+  t.a.Connect(staged);
+  EXPECT_EQ(t.job().state(), JobState::kRecovering);
+}
+
+TEST(Promise, AnAdoptedValueIsPreparedOnceAllHavePromised) {
+  GoneBack t(true);
+  ASSERT_TRUE(t.round()->adopted());
+  EXPECT_EQ(t.c.Count<Prepared>(), t.prepared);
+  t.a.Say(Heartbeat{});
+  EXPECT_EQ(t.c.Count<Prepared>(), t.prepared) << "b may be gone";
+  t.b.Say(Heartbeat{});
+  EXPECT_EQ(t.c.Count<Prepared>(), t.prepared + 1);
 }
 
 TEST(Recovery, LanesKeepTheirNumbers) {
