@@ -103,9 +103,7 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
   const About about = Take(event, scope);
   if (about.job.has_value()) {
     if (about.hurries) {
-      Job& job = jobs_.at(*about.job);
-      job.RecoverOrphans(scope);  // Workers may have been lost.
-      SetDeadline(job, lived_);
+      SetDeadline(jobs_.at(*about.job), lived_);
     } else {
       deadlines_.Hurry(*about.job, lived_ + shortest_wait_);
     }
@@ -297,7 +295,6 @@ void Coordinator::CheckDeadlines(const JobScope& scope) {
       Forget(scope, it, "The job has had no connection for a long time, and is forgotten.");
       continue;
     }
-    job.RecoverOrphans(scope);
     SetDeadline(job, scope.now);
   }
 }

@@ -452,7 +452,8 @@ void Job::AdvanceLane(const JobScope& scope, LaneIndex index) {
   }
   if (lane.round->phase() != RoundPhase::kPrepared) return;
   const Rules& rules = scope.config.rules;
-  const bool at_once = !rules.two_phases || (!rules.second_prepare && lane.round->adopted());
+  const bool at_once =
+      !rules.two_phases || (!rules.second_prepare && lane.round->adopted().has_value());
   if (at_once || (lane.round->Settled() && promises_.suffice())) Settle(scope, index);
 }
 

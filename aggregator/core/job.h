@@ -152,14 +152,11 @@ class Job {
   void TellDraining(const JobScope& scope);
   void EndAllSessions(const JobScope& scope, const Error& error);
 
-  // Draws the consequences of what a method above has changed, in one order: a lineage that has
-  // ended or lacks a donor, the members, the pause, and rounds that can go on. Called after each of
-  // them, by the coordinator.
+  // Draws the consequences of what a method above has changed, in one order: a recovery that has
+  // lost what it relied on, a lineage that has ended or lacks a donor, the members, the pause, and
+  // rounds that can go on. Called after each of them, by the coordinator.
   void Reconcile(const JobScope& scope);
 
-  // Workers may have been lost: recovers once more if the bytes of a value that an earlier recovery
-  // adopted went with them.
-  void RecoverOrphans(const JobScope& scope);
   void CheckDeadlines(const JobScope& scope);
   absl::Time NextDeadline(const Config& config) const;
   // This process slept through `gap`, until `now`.
@@ -246,7 +243,7 @@ class Job {
   bool TakesPart(const WorkerId& id, const Lane& lane) const;
   void FinishRecovery(const JobScope& scope);
   void TakePromise(const JobScope& scope, const WorkerId& worker);
-  void RecoverWithoutPromise(const JobScope& scope);
+  void RecoverOnceMore(const JobScope& scope);
   bool RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const;
   void StartFresh(const JobScope& scope, const std::string& reason);
 

@@ -225,7 +225,7 @@ bool Job::KnowsMore(const Hello& hello) const {
       }
     }
     return lane != nullptr && history.last_verdict == lane->next && lane->round.has_value() &&
-           lane->round->adopted() && lane->round->phase() == RoundPhase::kPrepared &&
+           lane->round->adopted().has_value() && lane->round->phase() == RoundPhase::kPrepared &&
            ExtendChain(lane->chain, lane->next, lane->round->value()) == history.chain;
   });
 }

@@ -48,8 +48,8 @@ void Job::BeginAnew() {
 }
 
 void Job::Reconcile(const JobScope& scope) {
-  if (changed_) RecoverWithoutPromise(scope);
   while (std::exchange(changed_, false)) {
+    RecoverOnceMore(scope);
     RepairLineage(scope);
     if (changed_) continue;  // What follows is for those who are left.
     TryForm(scope);

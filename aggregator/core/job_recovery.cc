@@ -53,17 +53,26 @@ void Job::Forget(const JobScope& scope) {
   credited_ = 0;
 }
 
-// Only who held the value, or was told its verdict, can say what the round came to: whatever else
-// is back, the job does not go on without one of them, unless an operator or the policy says so.
-void Job::RecoverOrphans(const JobScope& scope) {
+// Workers may have been lost with something that the last recovery relied on.
+//
+// Only who held an adopted value, or was told its verdict, can say what the round came to: whatever
+// else is back, the job does not go on without one of them, unless an operator or the policy says
+// so. A counted worker that has not promised may have gone back to an older aggregator, and have
+// staged there what was not known here.
+void Job::RecoverOnceMore(const JobScope& scope) {
   if (state_ != JobState::kRunning) return;
   std::string what;
+  for (const WorkerId& id : promises_.awaited()) {
+    const std::optional<Slot> slot = workers_.Find(id);
+    if (slot.has_value() && workers_[*slot].state != WorkerState::kLost) continue;
+    what = absl::StrCat("worker ", id, " was lost before it knew that this aggregator leads");
+  }
   for (const Lane& lane : lanes_) {
     if (!lane.round.has_value() || !lane.round->Orphaned()) continue;
     const Round& round = *lane.round;
     Orphan orphan{lane.name,
                   round.number(),
-                  round.ballot(),
+                  promises_.suffice() ? round.ballot() : *round.adopted(),
                   ExtendChain(lane.chain, round.number(), round.value()),
                   {}};
     for (const RoundMember& member : round.members()) {
@@ -83,19 +92,6 @@ void Job::TakePromise(const JobScope& scope, const WorkerId& worker) {
     if (lanes_[i].round.has_value()) lanes_[i].round->TakeStanding(ScopeOf(scope, i));
   }
   changed_ = true;
-}
-
-// A worker that the recovery counted may have gone back to an older aggregator, and have staged
-// there what was not known here.
-void Job::RecoverWithoutPromise(const JobScope& scope) {
-  if (state_ != JobState::kRunning) return;
-  for (const WorkerId& id : promises_.awaited()) {
-    const std::optional<Slot> slot = workers_.Find(id);
-    if (slot.has_value() && workers_[*slot].state != WorkerState::kLost) continue;
-    EnterRecovery(
-        scope, absl::StrCat("worker ", id, " was lost before it knew that this aggregator leads"));
-    return;
-  }
 }
 
 void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& heard) {

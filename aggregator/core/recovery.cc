@@ -246,7 +246,10 @@ bool Explains(const RecoveryDecision& decision, const Orphan& orphan) {
   for (const RecoveredLane& lane : decision.lanes) {
     if (lane.name != orphan.lane) continue;
     if (lane.last_verdict > orphan.round) return true;  // A later one rests on its verdict.
-    if (lane.last_verdict == orphan.round) return lane.chain == orphan.chain;
+    if (lane.last_verdict == orphan.round) {
+      const bool later = !lane.verdicts.empty() && orphan.ballot < lane.verdicts.back().ballot;
+      return later || lane.chain == orphan.chain;
+    }
     if (lane.last_verdict + 1 != orphan.round || !lane.adopted.has_value()) return false;
     return orphan.ballot < lane.adopted->ballot ||
            ExtendChain(lane.chain, orphan.round, lane.adopted->value) == orphan.chain;

@@ -70,7 +70,7 @@ struct RecoveryDecision {
 struct Orphan {
   std::string lane;
   RoundNumber round = 0;
-  Ballot ballot;       // At which it was prepared last.
+  Ballot ballot;       // At which somebody may have staged it last.
   uint64_t chain = 0;  // After its verdict.
   std::set<WorkerId> holders;
   auto Fields() const { return std::tie(lane, round, ballot, chain, holders); }

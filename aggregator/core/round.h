@@ -182,7 +182,8 @@ class Round {
   Ballot value_ballot() const { return value_ballot_; }
   const RoundValue& value() const { return value_; }
   const std::vector<RoundMember>& members() const { return members_; }
-  bool adopted() const { return adopted_.has_value(); }
+  // The ballot at which recovery found the value staged; nothing if the round was reduced here.
+  const std::optional<Ballot>& adopted() const { return adopted_; }
   // Whether a value that was staged for this round at `ballot` is newer than what recovery knew.
   bool IsNews(const Ballot& ballot) const { return !adopted_.has_value() || *adopted_ < ballot; }
   // A value that recovery adopted, so that its verdict may have been told, and that none of the
@@ -417,8 +418,7 @@ class Round {
   std::map<uint32_t, Wanted> wanted_;  // By flat chunk.
   std::optional<Slot> supplier_;       // The worker that is asked for them.
   bool reconnect_ = false;             // See WantsReconnect.
-  // The ballot at which recovery found the value staged. The aggregator never had its bytes.
-  std::optional<Ballot> adopted_;
+  std::optional<Ballot> adopted_;      // See adopted(). The aggregator never had its bytes.
   absl::Time wait_since_ = absl::InfiniteFuture();  // Since when somebody waits for the others.
 };
 

@@ -322,7 +322,7 @@ void Round::TakeNeed(const RoundScope& scope, Slot slot, const Need& need) {
 // who asks for a chunk does not have it, nor does the aggregator.
 bool Round::ValueIsLost() const {
   if (value_.outcome != Outcome::kCommitted) return false;
-  if (adopted()) {
+  if (adopted_.has_value()) {
     return std::none_of(members_.begin(), members_.end(),
                         [](const RoundMember& member) { return !member.gone && member.holds; });
   }
@@ -335,14 +335,14 @@ bool Round::ValueIsLost() const {
 }
 
 bool Round::Orphaned() const {
-  return adopted() && phase_ == RoundPhase::kPrepared && there_ > 0 && ValueIsLost();
+  return adopted_.has_value() && phase_ == RoundPhase::kPrepared && there_ > 0 && ValueIsLost();
 }
 
 // Asks the first member that holds the value for what others want of it; all of it again when that
 // is another one than before. A chunk that comes twice is ignored by the client.
 void Round::AskSupply(const RoundScope& scope) {
   if (phase_ != RoundPhase::kPrepared || wanted_.empty()) return;
-  if (!adopted() && ValueIsLost()) {
+  if (!adopted_.has_value() && ValueIsLost()) {
     // Not everybody has staged it, so its verdict was not told.
     RunAgain(scope, "no worker with the prepared value is left");
     return;

@@ -179,7 +179,7 @@ TEST(Loading, Fault_A1_AnAggregatorThatComesBackIsToldByTheJoiner) {
   t.Crash(5000);
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->Connect();
   ASSERT_EQ(t.job().state(), JobState::kRunning);
-  ASSERT_TRUE(t.round()->adopted());
+  ASSERT_TRUE(t.round()->adopted().has_value());
   t.ExpectHeld();
   // It does not serve what it does not have.
   t.Lose("b");

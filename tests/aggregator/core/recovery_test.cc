@@ -119,7 +119,7 @@ TEST(Recovery, AWithdrawalIsRepeatedOfTheAdoptedValue) {
   for (TestWorker* worker : {&t.a, &t.b}) worker->Contribute();
   t.Crash(5000);
   t.ConnectAll();
-  ASSERT_TRUE(t.round()->adopted());
+  ASSERT_TRUE(t.round()->adopted().has_value());
   t.c.Withdraw();
   EXPECT_EQ(t.c.rejected(), ErrorCode::kOk);
   t.c.Stage();
@@ -780,8 +780,8 @@ struct GoneBack : Committed {
       Round();
       a.stages = b.stages = true;
     }
-    const Hello early_a = a.MakeHello();
-    const Hello early_b = b.MakeHello();
+    early_a = a.MakeHello();
+    early_b = b.MakeHello();
     const Hello early_c = c.MakeHello();
     Step(WorkerExited{kJob, "c"});
     if (c_has_staged) {
@@ -811,6 +811,8 @@ struct GoneBack : Committed {
     EXPECT_NE(a.session, 0u) << a.ended->text;
     EXPECT_NE(b.session, 0u) << b.ended->text;
   }
+  Hello early_a;
+  Hello early_b;
   Hello late_a;
   Hello late_b;
   size_t prepared = 0;  // How often c was asked to stage by the first aggregator.
@@ -856,9 +858,22 @@ TEST(Promise, Fault_A5_ALaterStagedValueIsHeardUntilTheRecoveryStands) {
   EXPECT_EQ(t.job().state(), JobState::kRecovering);
 }
 
+TEST(Promise, Fault_A5_TheHolderOfAnAdoptedValueThatIsLostWithoutOneIsWaitedFor) {
+  GoneBack t(true);
+  t.Step(WorkerExited{kJob, "c"});
+  EXPECT_THAT(t.NoteText(NoteKind::kRecovering), HasSubstr("its result was lost with c"));
+  t.a.Connect(t.early_a);
+  t.b.Connect(t.early_b);
+  t.Sleep(t.config.recovery_window);
+  EXPECT_EQ(t.job().state(), JobState::kHalted);
+  t.a.Connect(t.late_a);
+  t.b.Connect(t.late_b);
+  t.ExpectVerdictIsKept();
+}
+
 TEST(Promise, AnAdoptedValueIsPreparedOnceAllHavePromised) {
   GoneBack t(true);
-  ASSERT_TRUE(t.round()->adopted());
+  ASSERT_TRUE(t.round()->adopted().has_value());
   EXPECT_EQ(t.c.Count<Prepared>(), t.prepared);
   t.a.Say(Heartbeat{});
   EXPECT_EQ(t.c.Count<Prepared>(), t.prepared) << "b may be gone";
