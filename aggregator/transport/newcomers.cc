@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/limits/limits.h"
 #include "runtime/grpc/peer.h"
+#include "runtime/grpc/settings.h"
 
 namespace basin::aggregator {
 namespace {
@@ -25,10 +26,14 @@ namespace {
 constexpr std::chrono::milliseconds kLookEvery{50};
 
 // The preface, settings, and the headers of some calls.
-constexpr uint64_t kMostBeforeACall = 64 << 10;
+constexpr uint64_t kMostBesideData = 64 << 10;
+
+// A worker sends its first message behind the headers of its call. Where this process is short of
+// time, the kernel has as much of it as the window allows before gRPC has begun the call.
+constexpr uint64_t kMostBeforeACall = GrpcSettings().window_bytes + kMostBesideData;
 
 // In addition to the received messages: one in flight, and the bytes that HTTP/2 allows beyond it.
-constexpr uint64_t kMostBesideMessages = 2 * kMaxMessageBytes + kMostBeforeACall;
+constexpr uint64_t kMostBesideMessages = kMaxMessageBytes + kMostBeforeACall;
 
 // A worker begins one; a probe some.
 constexpr uint32_t kMostCalls = 64;

@@ -2,6 +2,9 @@
 
 #include "tests/aggregator/transport/loopback.h"
 
+#include <malloc.h>
+
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <utility>
@@ -184,10 +187,16 @@ Hello HelloOf(const WorkerId& worker, const Model& model) {
   return hello;
 }
 
-uint64_t ResidentBytes() { return StatusLine("VmRSS:"); }
+MemoryGrowth::MemoryGrowth()
+    : before_([] {
+        malloc_trim(0);
+        std::ofstream("/proc/self/clear_refs") << "5";  // The peak begins anew.
+        return StatusLine("VmRSS:");
+      }()) {}
 
-void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
-
-uint64_t PeakBytes() { return StatusLine("VmHWM:"); }
+uint64_t MemoryGrowth::Peak() const {
+  // The kernel sums up its counts per processor now and then, so that the peak may be lower.
+  return std::max(before_, StatusLine("VmHWM:")) - before_;
+}
 
 }  // namespace basin::aggregator

@@ -84,11 +84,16 @@ std::string Encoded(const ToAggregator& message);
 // A hello that would be welcomed.
 Hello HelloOf(const WorkerId& worker, const Model& model);
 
-// This process's memory that is resident now, in bytes; and the most there ever was since the last
-// ResetPeak.
-uint64_t ResidentBytes();
-void ResetPeak();
-uint64_t PeakBytes();
+// How much resident memory this process has gained at most, in bytes, since this was made. What
+// earlier tests freed is given back first: it would be used again, and not counted.
+class MemoryGrowth {
+ public:
+  MemoryGrowth();
+  uint64_t Peak() const;
+
+ private:
+  const uint64_t before_;
+};
 
 }  // namespace basin::aggregator
 

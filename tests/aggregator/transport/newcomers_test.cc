@@ -1,0 +1,117 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How much a connection may send before its first call and its first valid message.
+
+#include "aggregator/transport/newcomers.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <thread>
+
+#include "runtime/mutex.h"
+
+namespace basin::aggregator {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+// A connection of this process to itself: the peer sends, and what arrives is read at once.
+class Connection {
+ public:
+  Connection() {
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(listener, any, length), 0);
+    EXPECT_EQ(listen(listener, 1), 0);
+    EXPECT_EQ(getsockname(listener, any, &length), 0);
+    peer_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(connect(peer_, any, length), 0);
+    descriptor_ = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    close(listener);
+    reader_ = std::thread([this] {
+      std::string bytes(kMiB, 0);
+      while (recv(descriptor_, bytes.data(), bytes.size(), 0) > 0) {
+      }
+    });
+  }
+  ~Connection() {
+    shutdown(descriptor_, SHUT_RDWR);
+    reader_.join();
+    close(peer_);
+    close(descriptor_);
+  }
+
+  int descriptor() const { return descriptor_; }
+  // False when the connection is cut off before the peer has sent all of it.
+  bool Send(size_t bytes) const {
+    const std::string part(kMiB / 4, 'x');
+    while (bytes > 0) {
+      const ssize_t sent = send(peer_, part.data(), std::min(bytes, part.size()), MSG_NOSIGNAL);
+      if (sent <= 0) return false;
+      bytes -= static_cast<size_t>(sent);
+    }
+    return true;
+  }
+  bool IsOpen() const {
+    char byte = 0;
+    return recv(peer_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+           (errno == EAGAIN || errno == EWOULDBLOCK);
+  }
+
+ private:
+  int peer_ = -1;
+  int descriptor_ = -1;
+  std::thread reader_;
+};
+
+class NewcomersTest : public testing::Test {
+ protected:
+  std::string AwaitViolation() {
+    MutexLock lock(mutex_);
+    while (violation_.empty()) changed_.Wait(mutex_);
+    return violation_;
+  }
+
+  Mutex mutex_;
+  Condition changed_;
+  std::string violation_;
+  Newcomers newcomers_{[this](const std::string& address, const std::string& what) {
+                         EXPECT_EQ(address, "127.0.0.1");
+                         MutexLock lock(mutex_);
+                         violation_ = what;
+                         changed_.NotifyAll();
+                       },
+                       [](const std::string&) {}};
+};
+
+// A hello comes right behind the headers of its call. On a busy machine the kernel has all of it
+// before gRPC has begun the call.
+TEST_F(NewcomersTest, TheFirstMessageMayComeBeforeItsCall) {
+  Connection busy;
+  newcomers_.Add(busy.descriptor());
+  ASSERT_TRUE(busy.Send(4 * kMiB));
+  Connection flood;
+  newcomers_.Add(flood.descriptor());
+  while (flood.Send(kMiB)) {
+  }
+  // Both were looked at when this one was cut off.
+  EXPECT_THAT(AwaitViolation(), HasSubstr("only 0 of them are messages, of 0 calls"));
+  EXPECT_TRUE(busy.IsOpen());
+}
+
+}  // namespace
+}  // namespace basin::aggregator
