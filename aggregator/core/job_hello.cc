@@ -79,8 +79,9 @@ void Job::TakeHello(const JobScope& scope, SessionId session, const Hello& hello
       EnterRecovery(
           scope, absl::StrCat("worker ", hello.worker, " remembers a run that was started as new"));
     } else if (KnowsMore(hello)) {
-      EnterRecovery(scope, absl::StrCat("worker ", hello.worker,
-                                        " has the verdict of a round that was to be repeated"));
+      EnterRecovery(
+          scope, absl::StrCat("worker ", hello.worker,
+                              " has a verdict or a result that this aggregator did not know of"));
     }
   }
   if (state_ == JobState::kRecovering || state_ == JobState::kHalted) {

@@ -304,6 +304,12 @@ void Lane::StartAtLayout() {
   Start(told_round_, told_round_ == 1 ? std::optional<uint64_t>(0) : std::nullopt);
 }
 
+void Lane::Finish() {
+  finished_ = true;
+  // The trainer begins no round that could take it, and what the others reduce next comes here too.
+  if (!round_.has_value()) undelivered_.reset();
+}
+
 void Lane::Forget() {
   started_ = false;
   last_verdict_ = 0;

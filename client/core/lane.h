@@ -81,7 +81,7 @@ class Lane {
   // Starts at the round of the layout, unless the start is already known.
   void StartAtLayout();
   // The worker takes part in no further round: results it has not begun to ask for are not needed.
-  void Finish() { finished_ = true; }
+  void Finish();
   // The incarnation has ended: no information from the aggregator is valid any longer.
   void Forget();
 

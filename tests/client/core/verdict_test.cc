@@ -231,6 +231,17 @@ TEST(VerdictTest, AFinishedWorkerDoesNotNeedTheResultsOfOthers) {
   EXPECT_FALSE(worker.lane().undelivered().has_value());
 }
 
+TEST(VerdictTest, AFinishedWorkerTakesNoVerdictThatItHadNotBegunToAskFor) {
+  Harness worker;
+  worker.BecomeMember();
+  worker.Stage();
+  worker.Hear(worker.MakeVerdict(worker.Value()));
+  worker.Do(Finish{});
+  const Actions actions = worker.Do(worker.Result({1, 0, 1}, 1, 2));
+  EXPECT_FALSE(actions.Has<CloseSession>());
+  EXPECT_TRUE(actions.HasSent<ResultAck>());
+}
+
 TEST(VerdictTest, AFinishedWorkerStillGetsTheRoundItHasBegun) {
   Harness worker;
   worker.BecomeMember();
