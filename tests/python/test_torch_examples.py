@@ -54,11 +54,17 @@ def under_basin(script: Path, *arguments: str, workers: int = WORKERS) -> list[s
     return [line.partition("] ")[2] for line in done.stdout.splitlines()]
 
 
+# Runs a script and ends the process without the interpreter's own end: threads of Gloo that live
+# until then abort the process now and then, when the interpreter takes its lock from them.
+RUN_AND_EXIT = "import os, runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0]); os._exit(0)"
+
+
 def under_torchrun(script: Path, *arguments: str) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *(f"--nproc-per-node={WORKERS}", str(script), *arguments),
+            *(f"--nproc-per-node={WORKERS}", "--no-python"),
+            *(sys.executable, "-c", RUN_AND_EXIT, str(script), *arguments),
         ],
         env=environment(OMP_NUM_THREADS="1"),
         capture_output=True,
