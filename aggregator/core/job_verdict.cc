@@ -91,7 +91,10 @@ void Job::EndWrite(const JobScope& scope, Generation generation, const std::stri
     }
     case PendingChange::Kind::kVerdict:
       if (!lanes_[change.lane].round.has_value()) return;
-      if (meant) return TellVerdict(scope, change.lane, change.next);
+      // Not if a worker that joined has begun the call meanwhile: it has to get the value first.
+      if (meant && lanes_[change.lane].round->Settled()) {
+        return TellVerdict(scope, change.lane, change.next);
+      }
       // No worker has received the verdict, so the next members are chosen again.
       return AdvanceLane(scope, change.lane);
   }

@@ -295,6 +295,38 @@ TEST(StateFile, AVerdictThatChangesTheMembersWaitsForIt) {
   EXPECT_EQ(j.role, Role::kMember);
 }
 
+// Nobody who is left takes part in a call whose value is fixed, until a worker that has joined
+// does.
+TEST(StateFile, WhoBeginsACallMeanwhileGetsItsValueBeforeTheVerdict) {
+  constexpr char kCall[] = "call/x";
+  Cluster t(Settings(2, 2, 2), WithFile());
+  const auto join = [&](const char* id) {
+    TestWorker& worker = t.Worker(id);
+    worker.Connect();
+    worker.Register({Tensor("x")}, kCall, LaneKind::kCall);
+    worker.Ready();
+  };
+  for (const char* id : {"a", "b"}) join(id);
+  for (const char* id : {"a", "b"}) t[id].Contribute(Spec(ReduceOp::kSum), kCall);
+  t["a"].Say(Finished{});
+  t["b"].stages = false;
+  t["b"].Contribute(Spec(ReduceOp::kSum), kCall);
+  t.Step(WorkerExited{kJob, "b"});
+  t.saves = false;
+  join("k");
+  t.FinishSaves();
+  ASSERT_EQ(t["k"].role, Role::kMember);
+  ASSERT_EQ(t.saves_asked.size(), 1u) << "the verdict waits for the members that follow";
+  t["k"].Contribute(Spec(ReduceOp::kSum), kCall);
+  t.saves = true;
+  t.FinishSaves();
+  EXPECT_EQ(t["k"].lane(kCall).last, 1u);
+  t["k"].Say(Need{0, 2, t["k"].Last<Prepared>().value_ballot, {{0, 0, 1}}});
+  t["k"].Connect();  // Nobody is left who has the value, so the call is made again.
+  ASSERT_EQ(t["k"].lane(kCall).last, 2u);
+  EXPECT_EQ(t["k"].lane(kCall).delivered[2].at({0, 0}).sum, t["k"].value);
+}
+
 TEST(StateFile, WhoIsReplacedMeanwhileIsNotAmongTheNextMembers) {
   Pair t(WithFile());
   t.Round();
