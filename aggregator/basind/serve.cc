@@ -33,7 +33,6 @@
 #include "aggregator/observer/metrics.h"
 #include "aggregator/observer/reporter.h"
 #include "aggregator/state/disk_state_file.h"
-#include "aggregator/state/term.h"
 #include "aggregator/tls/files.h"
 #include "aggregator/transport/grpc_log.h"
 #include "aggregator/transport/server.h"
@@ -102,8 +101,8 @@ std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, Log& log,
     }
   }
   std::random_device random;
-  core.term_step = TermStep(random());
-  core.term = FirstTerm(absl::Now(), saved, core.term_step);
+  core.term_random = random();
+  core.term = FirstTerm(absl::Now(), saved, core.term_random);
   // The log has it already.
   if (file != nullptr && !file->Begin(core.term).ok()) metrics.CountStateFileFailure();
   return file;

@@ -44,9 +44,8 @@ struct SavedState {
 
 struct Config {
   Term term = 1;  // At least one higher than any term used before, or unix seconds.
-  // How much higher than the highest term it is told of this process makes its own. Random, from 1
-  // to 2^20, so that two which are told the same never rule in one term.
-  Term term_step = 1;
+  // Random, so that two processes which receive the same terms do not rule in one; see TermAbove().
+  uint64_t term_random = 0;
 
   uint32_t max_streams = 64;  // Data streams of a session. The engine sets the protocol's limit.
 

@@ -10,6 +10,7 @@
 #include "aggregator/core/footprint.h"
 #include "aggregator/core/job.h"
 #include "aggregator/core/spec.h"
+#include "aggregator/core/term.h"
 #include "proto/vocabulary/counted.h"
 #include "proto/vocabulary/plural.h"
 
@@ -225,7 +226,7 @@ bool Job::RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const 
 void Job::StartFresh(const JobScope& scope, const std::string& reason) {
   for (const auto& [id, hello] : held_.hellos()) {
     if (!HasHistory(hello)) continue;
-    term_ = std::max(term_, HighestTerm(hello) + scope.config.term_step);
+    term_ = std::max(term_, TermAbove(HighestTerm(hello), scope.config.term_random));
   }
   SetState(JobState::kForming);
   forming_since_ = scope.now;
@@ -243,7 +244,7 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
 
 void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision) {
   for (const auto& [id, hello] : held_.hellos()) {
-    term_ = std::max(term_, HighestTerm(hello) + scope.config.term_step);
+    term_ = std::max(term_, TermAbove(HighestTerm(hello), scope.config.term_random));
   }
   membership_ = Membership{NextGeneration(), decision.members};
   reason_ = decision.reason;

@@ -259,7 +259,7 @@ void World::StartAggregator() {
     const bool later = other->alive() || other->core().config().term == config.term;
     if (later) config.term = std::max(config.term, other->core().config().term + 1);
   }
-  config.term_step = 1 + Mix(Mix(scenario.seed, 0x7e6), aggregators_.size()) % (1 << 20);
+  config.term_random = Mix(Mix(scenario.seed, 0x7e6), aggregators_.size());
   config.rules = RulesOf(scenario.bug);
   const uint32_t index = static_cast<uint32_t>(aggregators_.size());
   aggregators_.push_back(std::make_unique<AggregatorProcess>(*this, index, std::move(config)));

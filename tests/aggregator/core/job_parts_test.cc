@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a job is made of: the pause, notices, writes of the state file, hellos that are held, and
-// who can be a member.
+// What a job is made of: its terms, the pause, notices, writes of the state file, hellos that are
+// held, and who can be a member.
 
 #include <set>
 #include <string>
@@ -13,6 +13,7 @@
 #include "aggregator/core/pause.h"
 #include "aggregator/core/promises.h"
 #include "aggregator/core/state_writes.h"
+#include "aggregator/core/term.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -24,6 +25,33 @@ using testing::IsEmpty;
 
 const absl::Time kNow = absl::FromUnixSeconds(1000);
 const absl::Time kNever = absl::InfiniteFuture();
+
+// ---- terms
+
+TEST(Terms, GoUpByTheClockAndByWhatWasWrittenDown) {
+  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
+  const Term first = FirstTerm(now, 0, 5);
+  EXPECT_GT(FirstTerm(now + absl::Seconds(2), 0, 0), first);
+  // A clock that was set back.
+  EXPECT_GT(FirstTerm(now - absl::Hours(9000), first, 0), first);
+  EXPECT_GT(FirstTerm(absl::InfinitePast(), first, 0), first);
+}
+
+TEST(Terms, OfTwoThatStartInTheSameSecondOrAboveTheSameTermAreDifferent) {
+  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
+  EXPECT_NE(FirstTerm(now, 0, 1), FirstTerm(now, 0, 2));
+  EXPECT_NE(FirstTerm(now, ~Term{0} / 2, 1), FirstTerm(now, ~Term{0} / 2, 2));
+  for (const uint64_t random : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 20, ~uint64_t{0}}) {
+    EXPECT_GT(TermAbove(1000, random), 1000u);
+    EXPECT_LE(TermAbove(1000, random), 1000 + (Term{1} << 20));
+  }
+}
+
+// One worker goes from the first to the second, another from the second to the first.
+TEST(Terms, Fault_A5_OfTwoThatStepAboveEachOtherAreDifferent) {
+  constexpr Term kTold = 1000;
+  EXPECT_NE(TermAbove(TermAbove(kTold, 1), 2), TermAbove(TermAbove(kTold, 2), 1));
+}
 
 // ---- promises
 

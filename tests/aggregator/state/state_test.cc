@@ -14,7 +14,6 @@
 
 #include "aggregator/state/disk_state_file.h"
 #include "aggregator/state/format.h"
-#include "aggregator/state/term.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -267,25 +266,6 @@ TEST_F(StateFileTest, Fault_A8_AFolderThatCannotBeWrittenIsSaidAtOnce) {
   const absl::Status failed = file.Begin(7);
   EXPECT_THAT(std::string(failed.message()), AllOf(HasSubstr(path()), HasSubstr("No such file")));
   EXPECT_THAT(reports_, SizeIs(1));
-}
-
-TEST(Terms, GoUpByTheClockAndByWhatWasWrittenDown) {
-  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
-  const Term first = FirstTerm(now, 0, TermStep(5));
-  EXPECT_GT(FirstTerm(now + absl::Seconds(2), 0, TermStep(0)), first);
-  // A clock that was set back.
-  EXPECT_GT(FirstTerm(now - absl::Hours(9000), first, TermStep(0)), first);
-  EXPECT_GT(FirstTerm(absl::InfinitePast(), first, TermStep(0)), first);
-}
-
-TEST(Terms, OfTwoThatStartInTheSameSecondOrAboveTheSameTermAreDifferent) {
-  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
-  EXPECT_NE(FirstTerm(now, 0, TermStep(1)), FirstTerm(now, 0, TermStep(2)));
-  EXPECT_NE(FirstTerm(now, ~Term{0} / 2, TermStep(1)), FirstTerm(now, ~Term{0} / 2, TermStep(2)));
-  for (const uint32_t random : {0u, 1u, 1u << 20, ~0u}) {
-    EXPECT_GE(TermStep(random), 1u);
-    EXPECT_LE(TermStep(random), Term{1} << 20);
-  }
 }
 
 TEST(StateFormat, WhatIsNotOursIsRefused) {
