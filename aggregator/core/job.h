@@ -239,6 +239,7 @@ class Job {
   void HoldHello(const JobScope& scope, SessionId session, const Hello& hello);
   void TryRecover(const JobScope& scope);
   void ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision);
+  void TakeUnusedTerm(const JobScope& scope);
   void NoteWhoIsOutOfStep();
   bool TakesPart(const WorkerId& id, const Lane& lane) const;
   void FinishRecovery(const JobScope& scope);

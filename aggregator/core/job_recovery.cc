@@ -223,11 +223,17 @@ bool Job::RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const 
   return false;
 }
 
+// A term above all that anybody remembers. It is not the one of an earlier recovery by this process
+// either: lanes and rounds begin anew, so what is still on its way from before, such as a staged
+// value or a reduction that is about to end, must not have their ballots.
+void Job::TakeUnusedTerm(const JobScope& scope) {
+  Term used = std::max(membership_.generation, writes_.newest()).term;
+  for (const auto& [id, hello] : held_.hellos()) used = std::max(used, HighestTerm(hello));
+  if (used >= term_) term_ = TermAbove(used, scope.config.term_random);
+}
+
 void Job::StartFresh(const JobScope& scope, const std::string& reason) {
-  for (const auto& [id, hello] : held_.hellos()) {
-    if (!HasHistory(hello)) continue;
-    term_ = std::max(term_, TermAbove(HighestTerm(hello), scope.config.term_random));
-  }
+  TakeUnusedTerm(scope);
   SetState(JobState::kForming);
   forming_since_ = scope.now;
   forming_timed_out_ = false;
@@ -243,9 +249,7 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
 }
 
 void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision) {
-  for (const auto& [id, hello] : held_.hellos()) {
-    term_ = std::max(term_, TermAbove(HighestTerm(hello), scope.config.term_random));
-  }
+  TakeUnusedTerm(scope);
   membership_ = Membership{NextGeneration(), decision.members};
   reason_ = decision.reason;
 

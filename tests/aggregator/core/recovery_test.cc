@@ -773,6 +773,34 @@ TEST(Promise, WhoIsLostWithoutOneMakesTheJobRecoverOnceMore) {
   EXPECT_EQ(t.b.verdict().value.contributors.size(), 2u) << "a majority is back";
 }
 
+// The loss lets the other two's chunks be reduced, and the job recovers at once. The round begins
+// anew with another worker, and the sum of before must not become a part of it.
+TEST(Promise, AReductionThatEndsAfterTheJobHasRecoveredOnceMoreIsOfNoUse) {
+  Committed t;
+  t.Crash(5000);
+  t.a.Connect();
+  t.a.Cut();
+  t.b.Connect();
+  t.c.Connect();
+  t.reduces = false;
+  t.b.Contribute();
+  t.c.Contribute();
+  const Term before = t.job().term();
+  t.Sleep(t.config.lease + absl::Seconds(1));
+  ASSERT_EQ(t.job().state(), JobState::kRecovering);
+  const std::vector<Shell::Reduction> late = std::exchange(t.reductions, {});
+  ASSERT_FALSE(late.empty());
+  t.a.Connect();
+  t.b.Connect();
+  t.Sleep(t.config.recovery_window);
+  EXPECT_GT(t.job().term(), before);
+  t.a.Contribute();
+  for (const Shell::Reduction& reduction : late) t.Finish(reduction);
+  t.FinishReduces();
+  ASSERT_EQ(t.a.lane().last, 2u);
+  EXPECT_EQ(t.a.lane().delivered[2].at({0, 0}), (Reduced{3, 2}));
+}
+
 // A second aggregator recovers with the hellos that all have sent it. Before they read its welcome,
 // a and b are back at the first one, where they have a verdict without c.
 struct GoneBack : Committed {
