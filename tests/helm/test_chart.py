@@ -4,6 +4,7 @@
 Usage: test_chart.py [BASIND]   with it, every configuration that the chart writes is checked
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import chart
+import dashboards
 import yaml
 from chart import HELMS, TRUSTED, VALUE_SETS, Manifest, Values
 from tools import CHART, ROOT, require
@@ -408,15 +410,15 @@ class SingleValues(unittest.TestCase):
                     account["create"], [expected] == [m["metadata"]["name"] for m in made]
                 )
 
-    def test_alert_rules_and_dashboard_are_the_files(self) -> None:
+    def test_alert_rules_and_dashboards_are_the_files(self) -> None:
         rendered = chart.render("helm-4", VALUE_SETS["monitored"])
         rules = yaml.safe_load((CHART / "files/alerts.yaml").read_text(encoding="utf-8"))
         self.assertEqual(rules, chart.one(rendered, "PrometheusRule")["spec"])
-        (dashboard,) = [one for one in rendered if "basin.json" in one.get("data", {})]
-        self.assertEqual(
-            yaml.safe_load((CHART / "files/dashboard.json").read_text(encoding="utf-8")),
-            yaml.safe_load(dashboard["data"]["basin.json"]),
-        )
+        (made,) = [one for one in rendered if "basin-job.json" in one.get("data", {})]
+        names = {f"basin-{name}.json" for name in dashboards.load()}
+        self.assertEqual(names, set(made["data"]))
+        for name, board in dashboards.load().items():
+            self.assertEqual(board, json.loads(made["data"][f"basin-{name}.json"]))
 
 
 class Documents(unittest.TestCase):

@@ -15,7 +15,12 @@ from tools import CHART, require
 GOLDENS = Path(__file__).resolve().parent / "goldens"
 
 # What the chart takes from these files as it is. The text has only their names.
-FILES = ("alerts.yaml", "dashboard.json")
+FILES = (
+    "alerts.yaml",
+    "dashboards/fleet.json",
+    "dashboards/internals.json",
+    "dashboards/job.json",
+)
 
 
 def name_of(values: str) -> str:

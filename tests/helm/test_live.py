@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import dashboard
+import dashboards
 from tools import CHART, ROOT, SKIPPED, require, tool
 
 BASIND = ""
@@ -124,14 +124,15 @@ class Live(unittest.TestCase):
         data = self.ask("query", query=query)
         return data is not None and len(data["result"]) > 0
 
-    def test_every_query_of_the_dashboard_has_series(self) -> None:
+    def test_every_query_of_the_dashboards_has_series(self) -> None:
         log = self.log_of("prometheus")
         # The job trains: the number of its rounds increases with each scrape.
         trains = 'rate(basin_rounds_total{training_job="digits", outcome="committed"}[1m]) > 0'
         await_that(lambda: self.has_series(trains), self.scraper, log)
-        for title, query in dashboard.queries(dashboard.load()):
-            with self.subTest(title, query=query):
-                self.assertTrue(self.has_series(query))
+        for board in dashboards.load().values():
+            for title, query in dashboards.queries(board):
+                with self.subTest(board["title"], panel=title, query=query):
+                    self.assertTrue(self.has_series(query))
         with self.subTest("a query for what is not there"):
             self.assertFalse(self.has_series("basin_surprise_total"))
         with self.subTest("the jobs to choose from"):

@@ -1,15 +1,16 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The alert rules fire when they should, and the dashboard queries existing metrics."""
+"""The alert rules fire when they should, and the dashboards query existing metrics."""
 
 import json
 import re
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
 
-import dashboard
+import dashboards
 import yaml
 from tools import CHART, ROOT, require, tool
 
@@ -82,67 +83,79 @@ class Alerts(unittest.TestCase):
         for rule in rules():
             with self.subTest(rule["alert"]):
                 self.assertLessEqual(
-                    dashboard.metrics_in(rule["expr"]), dashboard.exported_metrics()
+                    dashboards.metrics_in(rule["expr"]), dashboards.exported_metrics()
                 )
 
 
-class Dashboard(unittest.TestCase):
+class Dashboards(unittest.TestCase):
     def setUp(self) -> None:
-        self.board = dashboard.load()
+        self.boards = dashboards.load()
 
-    def test_is_the_same_one_after_an_upgrade(self) -> None:
-        self.assertEqual("basin", self.board["uid"])
+    def test_are_what_the_script_writes(self) -> None:
+        script = ROOT / "scripts/make-dashboards.py"
+        done = subprocess.run(
+            [sys.executable, script, "--check"], capture_output=True, text=True, check=False
+        )
+        self.assertEqual((0, ""), (done.returncode, done.stdout + done.stderr))
+
+    def test_are_the_same_ones_after_an_upgrade(self) -> None:
+        self.assertEqual(["fleet", "internals", "job"], list(self.boards))
+        for name, board in self.boards.items():
+            self.assertEqual(f"basin-{name}", board["uid"])
+            self.assertEqual(["basin"], board["tags"], "they link to each other by it")
 
     def test_panels_explain_themselves(self) -> None:
-        for panel in dashboard.panels(self.board):
-            with self.subTest(panel["title"]):
-                self.assertTrue(panel["description"].endswith("."))
-                self.assertTrue(panel["fieldConfig"]["defaults"]["unit"])
+        for board in self.boards.values():
+            for panel in dashboards.panels(board):
+                with self.subTest(board["title"], panel=panel["title"]):
+                    self.assertTrue(panel["description"].endswith("."))
+                    self.assertTrue(panel["fieldConfig"]["defaults"]["unit"])
 
-    def test_works_with_any_data_source(self) -> None:
-        uids = set(re.findall(r'"uid": "([^"]+)"', json.dumps(self.board["panels"])))
-        self.assertEqual({"${datasource}"}, uids)
-        variables = {variable["name"] for variable in self.board["templating"]["list"]}
-        used = set(re.findall(r"\$\{?(?!__)(\w+)", json.dumps(self.board["panels"])))
-        self.assertEqual(variables, used)
+    def test_work_with_any_data_source(self) -> None:
+        for board in self.boards.values():
+            with self.subTest(board["title"]):
+                text = json.dumps(board["panels"])
+                self.assertEqual({"${datasource}"}, set(re.findall(r'"uid": "([^"]+)"', text)))
+                variables = {variable["name"] for variable in board["templating"]["list"]}
+                self.assertEqual(variables, set(re.findall(r"\$\{?(?!__)(\w+)", text)))
 
     def test_panels_do_not_overlap(self) -> None:
-        taken: set[tuple[int, int]] = set()
-        for panel in self.board["panels"]:
-            at = panel["gridPos"]
-            cells = {
-                (x, y)
-                for x in range(at["x"], at["x"] + at["w"])
-                for y in range(at["y"], at["y"] + at["h"])
-            }
-            self.assertFalse(taken & cells, panel["title"])
-            self.assertLessEqual(at["x"] + at["w"], 24)
-            taken |= cells
-        ids = [panel["id"] for panel in self.board["panels"]]
-        self.assertEqual(len(ids), len(set(ids)))
+        for board in self.boards.values():
+            taken: set[tuple[int, int]] = set()
+            for panel in board["panels"]:
+                at = panel["gridPos"]
+                cells = {
+                    (x, y)
+                    for x in range(at["x"], at["x"] + at["w"])
+                    for y in range(at["y"], at["y"] + at["h"])
+                }
+                self.assertFalse(taken & cells, panel["title"])
+                self.assertLessEqual(at["x"] + at["w"], 24)
+                taken |= cells
+            ids = [panel["id"] for panel in board["panels"]]
+            self.assertEqual(len(ids), len(set(ids)))
 
-    def test_asks_for_what_is_exported(self) -> None:
-        exported = dashboard.exported_metrics()
+    def test_ask_for_what_is_exported(self) -> None:
+        exported = dashboards.exported_metrics()
         self.assertIn("basin_rounds_total", exported)
-        for title, query in dashboard.queries(self.board):
-            with self.subTest(title, query=query):
-                self.assertLessEqual(dashboard.metrics_in(query), exported)
+        for board in self.boards.values():
+            for title, query in dashboards.queries(board):
+                with self.subTest(board["title"], panel=title, query=query):
+                    self.assertLessEqual(dashboards.metrics_in(query), exported)
 
     def test_a_metric_that_nobody_exports_is_found(self) -> None:
         query = 'rate(basin_surprise_total{training_job=~".*"}[1m])'
-        self.assertEqual({"basin_surprise_total"}, dashboard.metrics_in(query))
-        self.assertNotIn("basin_surprise_total", dashboard.exported_metrics())
+        self.assertEqual({"basin_surprise_total"}, dashboards.metrics_in(query))
+        self.assertNotIn("basin_surprise_total", dashboards.exported_metrics())
 
     def test_queries_are_right(self) -> None:
-        recorded = [
-            {"record": f"query:{number}", "expr": query}
-            for number, (_, query) in enumerate(dashboard.queries(self.board))
-        ]
-        self.assertGreater(len(recorded), 10)
+        queries = [q for board in self.boards.values() for _, q in dashboards.queries(board)]
+        self.assertGreater(len(queries), 40)
+        recorded = [{"record": f"query:{i}", "expr": query} for i, query in enumerate(queries)]
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "rules.yaml"
             file.write_text(
-                json.dumps({"groups": [{"name": "dashboard", "rules": recorded}]}),
+                json.dumps({"groups": [{"name": "dashboards", "rules": recorded}]}),
                 encoding="utf-8",
             )
             done = promtool("check", "rules", file)

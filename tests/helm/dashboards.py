@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The dashboard's queries to Prometheus."""
+"""The dashboards' queries to Prometheus."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 from tools import CHART, ROOT
 
-FILE = CHART / "files/dashboard.json"
+FILES = CHART / "files/dashboards"
 
 # The names of basind's metrics are literals in the code that writes them.
 _EXPORTERS = (ROOT / "aggregator/observer", ROOT / "aggregator/basind")
@@ -16,9 +16,12 @@ _METRIC = r"\b(?:basin|process)_[a-z0-9_]+\b"
 _OF_A_HISTOGRAM = ("_bucket", "_sum", "_count")
 
 
-def load() -> dict[str, Any]:
-    dashboard: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-    return dashboard
+def load() -> dict[str, dict[str, Any]]:
+    """By name: fleet, internals, job."""
+    return {
+        file.stem: json.loads(file.read_text(encoding="utf-8"))
+        for file in sorted(FILES.glob("*.json"))
+    }
 
 
 def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
@@ -30,8 +33,8 @@ def queries(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Pairs of panel title and query, with Grafana's variables filled in."""
     for panel in panels(dashboard):
         for target in panel["targets"]:
-            query = target["expr"].replace("$__rate_interval", "1m").replace("$training_job", ".*")
-            yield panel["title"], query
+            query = target["expr"].replace("$__rate_interval", "1m")
+            yield panel["title"], re.sub(r"\$(training_job|instance)", ".*", query)
 
 
 def metrics_in(query: str) -> set[str]:
