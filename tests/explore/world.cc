@@ -6,17 +6,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/core/term.h"
 
 namespace basin::explore {
 namespace {
 
 using aggregator::JobState;
 
-// Some 5 KB each.
-// An aggregator raises its term each time that it recovers once more. As in a cluster, where the
-// steps are drawn, two aggregators never have one term.
-constexpr Term kTermsOfOne = 16;
+// How far apart the terms of two processes begin. Each raises its term whenever it recovers once
+// more, and stays below the next one, as in a cluster, where a term begins with the time.
+constexpr Term kTermsOfOne = Term{16} << aggregator::kRandomTermBits;
 
+// Some 5 KB each.
 constexpr size_t kCachedAggregators = 1 << 16;
 
 // Each life of the aggregator has a clock of its own.
