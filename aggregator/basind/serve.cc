@@ -27,6 +27,7 @@
 #include "aggregator/basind/signals.h"
 #include "aggregator/config/address.h"
 #include "aggregator/config/units.h"
+#include "aggregator/core/term.h"
 #include "aggregator/http/http_server.h"
 #include "aggregator/observer/events.h"
 #include "aggregator/observer/log.h"
