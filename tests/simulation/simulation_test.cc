@@ -66,7 +66,6 @@ struct Planted {
   PlantedBug bug;
   std::vector<Invariant> seen_as;  // One of these.
   uint64_t seeds;                  // Up to this one is enough.
-  uint64_t first = 1;  // Where a bug shows seldom, near a seed that is known to show it.
 };
 
 class PlantedBugTest : public testing::TestWithParam<Planted> {};
@@ -76,7 +75,7 @@ TEST_P(PlantedBugTest, IsSeen) {
   const Planted& planted = GetParam();
   Options options;
   options.bug = planted.bug;
-  for (options.seed = planted.first; options.seed <= planted.seeds; ++options.seed) {
+  for (options.seed = 1; options.seed <= planted.seeds; ++options.seed) {
     const Result result = Simulate(options, Detail::kNone);
     if (!result.failed()) continue;
     Options clean = options;
@@ -91,6 +90,8 @@ TEST_P(PlantedBugTest, IsSeen) {
   FAIL() << "no seed up to " << planted.seeds << " shows " << PlantedBugName(planted.bug);
 }
 
+// Not here: kRecoverWithFirst, which none of 700,000 seeds shows. The explorer shows it in a
+// second, see RecoveryWithWhoeverComesFirstForks in tests/explore.
 INSTANTIATE_TEST_SUITE_P(
     All, PlantedBugTest,
     testing::Values(Planted{PlantedBug::kLoseAck, {Invariant::kLiveness}, 200},
@@ -104,10 +105,6 @@ INSTANTIATE_TEST_SUITE_P(
                             {Invariant::kOneVerdict, Invariant::kSameBytes, Invariant::kLiveness,
                              Invariant::kContract},
                             3000},
-                    Planted{PlantedBug::kRecoverWithFirst,
-                            {Invariant::kOneVerdict, Invariant::kSameBytes, Invariant::kLiveness},
-                            384000,
-                            383000},
                     Planted{PlantedBug::kAdoptWithoutPrepare,
                             {Invariant::kOneVerdict, Invariant::kSameBytes, Invariant::kLiveness,
                              Invariant::kContract},
