@@ -199,7 +199,7 @@ class Job {
     return std::tie(id_, name_, run_, state_, term_, formed_, voided_, settings_, reason_,
                     suspended_, over_, changed_, ended_well_, settled_in_, told_verdict_,
                     recovered_, membership_, writes_, pending_, next_incarnation_, next_ready_,
-                    credited_, workers_, lanes_, values_, held_, saved_, recovery_since_,
+                    credited_, workers_, lanes_, values_, held_, saved_, led_, recovery_since_,
                     forming_since_, forming_timed_out_, forced_, heard_more_, recovered_lanes_,
                     orphans_, promises_, donor_, pause_, why_not_running_, deadlock_check_,
                     idle_since_);
@@ -393,6 +393,7 @@ class Job {
 
   HeldHellos held_;  // While recovering.
   std::optional<SavedState> saved_;
+  std::optional<Membership> led_;  // As in RecoveryFacts.
   absl::Time recovery_since_ = absl::InfiniteFuture();
   absl::Time forming_since_ = absl::InfiniteFuture();
   bool forming_timed_out_ = false;

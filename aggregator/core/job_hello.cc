@@ -171,6 +171,7 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
   membership_.members.clear();
   orphans_.clear();
   saved_.reset();
+  led_.reset();
   run_ = hello.run;
   settled_in_ = forced_ = false;
   return true;

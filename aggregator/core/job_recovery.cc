@@ -27,6 +27,8 @@ void Job::EnterRecovery(const JobScope& scope, const std::string& reason) {
   EndAllSessions(
       scope, Error{ErrorCode::kUnavailable, absl::StrCat("Job ", name_, " recovers: ", reason,
                                                          ". The client reconnects by itself.")});
+  // A run that was taken for new has no list if somebody does remember it.
+  if (state_ == JobState::kRunning && (told_verdict_ || recovered_)) led_ = membership_;
   Forget(scope);
   SetState(JobState::kRecovering);
   recovery_since_ = scope.now;
@@ -153,7 +155,8 @@ void Job::TryRecover(const JobScope& scope) {
   const bool forced =
       forced_ || (window_over && scope.config.recovery_policy == RecoveryPolicy::kAny);
   RecoveryDecision decision = DecideRecovery(
-      held_.hellos(), RecoveryFacts{saved_, orphans_, settings_.max_workers, window_over, forced},
+      held_.hellos(),
+      RecoveryFacts{saved_, led_, orphans_, settings_.max_workers, window_over, forced},
       scope.config.rules);
   if (fresh && vouched) {
     decision.step = RecoveryStep::kFresh;
@@ -240,6 +243,7 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
   // Somebody who remembers may still come and void this, and has to explain them then.
   if (std::exchange(forced_, false)) orphans_.clear();
   saved_.reset();
+  led_.reset();
   reason_ = reason;
   Say(scope, NoteKind::kRecovered, "", absl::StrCat("The run is new: ", reason, "."));
   const std::map<WorkerId, Hello> hellos = held_.TakeHellos(scope.memory);
@@ -365,6 +369,7 @@ void Job::FinishRecovery(const JobScope& scope) {
   forced_ = false;
   orphans_.clear();
   saved_.reset();
+  led_.reset();
   SetState(JobState::kRunning);
   recovered_ = true;
   Say(scope, NoteKind::kRecovered, "",

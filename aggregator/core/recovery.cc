@@ -293,13 +293,17 @@ bool NothingHappened(const std::map<WorkerId, Hello>& hellos, const Membership& 
 
 RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const RecoveryFacts& facts,
                                 const Rules& rules) {
-  const auto& [saved, orphans, max_workers, window_over, forced] = facts;
+  const auto& [saved, led, orphans, max_workers, window_over, forced] = facts;
   RecoveryDecision decision;
   Membership newest;
   bool from_file = false;
   if (saved.has_value()) {
     newest = saved->membership;
     from_file = true;
+  }
+  if (led.has_value() && newest.generation < led->generation) {
+    newest = *led;
+    from_file = false;
   }
   uint32_t remembering = 0;
   bool state = false;                       // Somebody has it.

@@ -85,6 +85,9 @@ bool Explains(const RecoveryDecision& decision, const Orphan& orphan);
 // What a recovery goes by, besides the hellos.
 struct RecoveryFacts {
   std::optional<SavedState> saved;
+  // The list with which this process led the job when the recovery began. Members that it names,
+  // and no other worker remembers, may have gone on from what the others remember.
+  std::optional<Membership> led;
   // A worker that can explain one of these is a member again, also when a later generation no
   // longer lists it: nobody else can say what the round came to.
   std::vector<Orphan> orphans;

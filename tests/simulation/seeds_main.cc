@@ -3,11 +3,13 @@
 // Many seeds: all invariants hold in every run, and the runs together show everything that can
 // happen to a job. The first seeds are the same in every run; fresh ones are drawn, and printed.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -15,6 +17,7 @@
 
 #include "absl/strings/numbers.h"
 #include "tests/simulation/run.h"
+#include "tests/simulation/scenario.h"
 
 namespace basin::simulation {
 namespace {
@@ -34,8 +37,24 @@ void Tell(const Options& options, const Result& result) {
   std::fflush(stdout);
 }
 
-// Runs the seeds from `first` on with as many threads as the machine has processors, or one.
-int Main(uint64_t first, uint64_t seeds, bool fresh) {
+// The kind of fault that has this name.
+std::optional<FaultKind> FaultKindNamed(const std::string& name) {
+  for (uint32_t k = 0; k < kFaultKinds; ++k) {
+    const auto kind = static_cast<FaultKind>(k);
+    if (name == FaultKindName(kind)) return kind;
+  }
+  return std::nullopt;
+}
+
+bool Draws(uint64_t seed, FaultKind kind) {
+  const std::vector<Fault> faults = DrawScenario(seed).faults;
+  return std::any_of(faults.begin(), faults.end(),
+                     [&](const Fault& fault) { return fault.kind == kind; });
+}
+
+// Runs the seeds from `first` on, or those of them that draw the fault `only`, with as many threads
+// as the machine has processors, or one.
+int Main(uint64_t first, uint64_t seeds, bool fresh, std::optional<FaultKind> only) {
   if (fresh) {
     std::printf("fresh seeds %llu to %llu\n", static_cast<unsigned long long>(first),
                 static_cast<unsigned long long>(first + seeds - 1));
@@ -51,6 +70,7 @@ int Main(uint64_t first, uint64_t seeds, bool fresh) {
     Options options;
     for (uint64_t taken = next++; taken < seeds; taken = next++) {
       options.seed = first + taken;
+      if (only.has_value() && !Draws(options.seed, *only)) continue;
       const Result result = Simulate(options, Detail::kNone);
       mine.Add(result.coverage);
       if (!result.failed()) continue;
@@ -70,15 +90,16 @@ int Main(uint64_t first, uint64_t seeds, bool fresh) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::printf("%s", Describe(total).c_str());
   std::printf(
-      "%llu seeds from %llu, %llu failed, %llu verdicts, %llu steps of the cores; %.1f s, %.0f "
+      "%llu of %llu seeds from %llu, %llu failed, %llu verdicts, %llu steps of the cores; %.1f s, "
+      "%.0f "
       "seeds a minute\n",
-      static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(first),
-      static_cast<unsigned long long>(failures), static_cast<unsigned long long>(total.verdicts),
-      static_cast<unsigned long long>(total.steps), seconds,
-      static_cast<double>(seeds) / seconds * 60);
+      static_cast<unsigned long long>(total.runs), static_cast<unsigned long long>(seeds),
+      static_cast<unsigned long long>(first), static_cast<unsigned long long>(failures),
+      static_cast<unsigned long long>(total.verdicts), static_cast<unsigned long long>(total.steps),
+      seconds, static_cast<double>(total.runs) / seconds * 60);
   const std::string missing = Missing(total);
   if (!missing.empty()) std::printf("never happened: %s\n", missing.c_str());
-  const bool must_show_all = !fresh && seeds >= kAllShown;
+  const bool must_show_all = !fresh && !only.has_value() && seeds >= kAllShown;
   return failures == 0 && (!must_show_all || missing.empty()) ? 0 : 1;
 }
 
@@ -95,22 +116,30 @@ uint64_t FirstFresh() {
 
 int main(int argc, char** argv) {
   const std::string usage =
-      "usage: simulation_seeds [--fresh] [SEEDS]\n\nRuns seeds 1 to SEEDS (default 20000); with "
-      "--fresh as many from FRESH_SEEDS_FROM on,\nor from a seed that is drawn. Fails on "
-      "a violated invariant, and with 20000 fixed seeds\nalso when something never "
-      "happened.\n\nexamples: simulation_seeds 1000\n          simulation_seeds --fresh "
-      "100000\n";
+      "usage: simulation_seeds [--fresh] [--with FAULT] [SEEDS]\n\nRuns seeds 1 to SEEDS (default "
+      "20000); with --fresh as many from FRESH_SEEDS_FROM on,\nor from a seed that is drawn; with "
+      "--with only those among them that draw this kind of fault.\nFails on a violated invariant, "
+      "and with 20000 fixed seeds also when something never\nhappened.\n\n"
+      "examples: simulation_seeds 1000\n          simulation_seeds --fresh 100000\n"
+      "          simulation_seeds --fresh --with TwoAggregators 1000000\n";
   uint64_t seeds = 20000;
   bool fresh = false;
+  std::optional<basin::simulation::FaultKind> only;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--fresh") {
       fresh = true;
+    } else if (argument == "--with" && i + 1 < argc) {
+      only = basin::simulation::FaultKindNamed(argv[++i]);
+      if (!only.has_value()) {
+        std::fprintf(stderr, "simulation_seeds: no fault is called %s\n", argv[i]);
+        return 2;
+      }
     } else if (!absl::SimpleAtoi(argument, &seeds)) {
       const bool help = argument == "--help" || argument == "-h";
       std::fputs(usage.c_str(), help ? stdout : stderr);
       return help ? 0 : 2;
     }
   }
-  return basin::simulation::Main(fresh ? basin::simulation::FirstFresh() : 1, seeds, fresh);
+  return basin::simulation::Main(fresh ? basin::simulation::FirstFresh() : 1, seeds, fresh, only);
 }

@@ -902,6 +902,34 @@ TEST(Promise, Fault_A5_TheHolderOfAnAdoptedValueThatIsLostWithoutOneIsWaitedFor)
   t.ExpectVerdictIsKept();
 }
 
+// Only a knows that it is the only member. When it is lost before it has promised, the others,
+// which remember an older list, must not go on below the verdict that a has.
+TEST(Promise, Fault_A5_TheListOfARecoveryThatDidNotStandIsKept) {
+  Committed t(Settings(1, 4, 3));
+  const Hello early_b = t.b.MakeHello();
+  const Hello early_c = t.c.MakeHello();
+  t.Step(WorkerExited{kJob, "b"});
+  t.Step(WorkerExited{kJob, "c"});
+  t.a.Contribute();
+  t.a.Contribute();
+  ASSERT_EQ(t.job().membership().members, std::vector<WorkerId>{"a"});
+  const uint64_t chain = t.job().lanes()[0].chain;
+  t.Crash(5000);
+  t.a.sees_layouts = t.a.repushes = t.a.stages = t.a.heartbeats = false;
+  t.a.Connect();
+  ASSERT_EQ(t.job().state(), JobState::kRunning);
+  t.Step(WorkerExited{kJob, "a"});
+  ASSERT_EQ(t.job().state(), JobState::kRecovering);
+  t.b.Connect(early_b);
+  t.c.Connect(early_c);
+  t.Sleep(t.config.recovery_window);
+  EXPECT_EQ(t.job().state(), JobState::kHalted);
+  EXPECT_THAT(t.job().reason(), HasSubstr("missing: a"));
+  t.a.Connect();
+  EXPECT_EQ(t.job().state(), JobState::kRunning);
+  EXPECT_EQ(t.job().lanes()[0].chain, chain);
+}
+
 TEST(Promise, AnAdoptedValueIsPreparedOnceAllHavePromised) {
   GoneBack t(true);
   ASSERT_TRUE(t.round()->adopted().has_value());
