@@ -293,7 +293,7 @@ JOB_BOARD = Dashboard(
                 [
                     (
                         "sum by (training_job, result) ("
-                        + lately("basin_contributions_total", JOB)
+                        + lately("basin_contributions_total", f'{JOB}, result!="accepted"')
                         + ")",
                         "{{training_job}} {{result}}",
                     )
@@ -319,6 +319,32 @@ JOB_BOARD = Dashboard(
                 "0 while rounds are slow, raise memory.window.",
                 "short",
                 [(of_job("basin_workers_without_credit"), "{{training_job}} {{lane}}")],
+            ),
+            Panel(
+                "Waits for window",
+                "How often a worker had to wait for memory.window before it could send more, in "
+                "the last five minutes.",
+                "short",
+                [
+                    (
+                        f"sum by (training_job) ({lately('basin_credit_stalls_total', JOB)})",
+                        "{{training_job}}",
+                    )
+                ],
+            ),
+            Panel(
+                "Frames without effect",
+                "Duplicate after a lost acknowledgement, stale of a round that has its verdict or "
+                "of an earlier life of the worker, or refused. In the last five minutes.",
+                "short",
+                [
+                    (
+                        "sum by (training_job, result) ("
+                        + lately("basin_contribution_frames_total", JOB)
+                        + ")",
+                        "{{training_job}} {{result}}",
+                    )
+                ],
             ),
         ],
         "Results": [

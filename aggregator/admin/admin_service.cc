@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "aggregator/admin/dump.h"
 #include "aggregator/admin/metadata.h"
 #include "aggregator/admin/view.h"
 #include "aggregator/observer/ask.h"
@@ -48,6 +49,22 @@ v1::Limit LimitOf(const char* name, uint64_t limit, uint64_t in_use, const char*
   message.set_unit(unit);
   message.set_job(job);
   return message;
+}
+
+SetJob SettingsIn(const v1::SetJobRequest& request) {
+  SetJob set;
+  set.job = request.job();
+  if (request.has_min_workers()) set.min_workers = request.min_workers();
+  if (request.has_max_workers()) set.max_workers = request.max_workers();
+  if (request.loss_policy() != v1::LOSS_POLICY_UNSPECIFIED) {
+    set.loss_policy =
+        request.loss_policy() == v1::LOSS_POLICY_ABORT ? LossPolicy::kAbort : LossPolicy::kShrink;
+  }
+  if (request.late_policy() != v1::LATE_POLICY_UNSPECIFIED) {
+    set.late_policy =
+        request.late_policy() == v1::LATE_POLICY_EVICT ? LatePolicy::kEvict : LatePolicy::kWait;
+  }
+  return set;
 }
 
 }  // namespace
@@ -151,18 +168,7 @@ grpc::Status AdminService::GetStatus(grpc::ServerContext* context,
     return ToGrpc(good);
   const absl::Status looked =
       LookFor(response, [](const Runner& runner, absl::Time, v1::ServiceStatus* status) {
-        const Coordinator& core = runner.core();
-        status->set_draining(core.draining());
-        status->set_serving(!core.draining());
-        status->set_jobs(static_cast<uint32_t>(core.jobs().size()));
-        uint32_t workers = 0;
-        for (const auto& [id, job] : core.jobs()) {
-          workers += job.workers().size() - job.workers().Count(WorkerState::kLost) +
-                     static_cast<uint32_t>(job.waiting().size());
-        }
-        status->set_workers(workers);
-        status->set_buffer_bytes(core.reserved_bytes());
-        status->set_buffer_limit_bytes(core.config().memory_bytes);
+        *status = ViewOf(runner.core());
         return absl::OkStatus();
       });
   response->set_version(options_.version);
@@ -181,11 +187,7 @@ grpc::Status AdminService::ListJobs(grpc::ServerContext* context,
     return ToGrpc(good);
   const absl::Status looked =
       LookFor(response, [](const Runner& runner, absl::Time, v1::ListJobsResponse* jobs) {
-        std::map<JobName, const Job*> by_name;
-        for (const auto& [id, job] : runner.core().jobs()) by_name.emplace(job.name(), &job);
-        for (const auto& [name, job] : by_name) {
-          *jobs->add_jobs() = ViewOf(*job, runner.core().draining());
-        }
+        *jobs = JobsOf(runner.core());
         return absl::OkStatus();
       });
   const Credentials caller = CallerOf(context);
@@ -245,6 +247,10 @@ grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
           const uint64_t workers = job.workers().size() - job.workers().Count(WorkerState::kLost);
           *limits->add_limits() =
               LimitOf("limits.workers", config.max_workers, workers, "workers", job.name());
+          if (config.max_job_bytes != 0) {
+            *limits->add_limits() = LimitOf("limits.job_memory", config.max_job_bytes,
+                                            ViewOf(job, core).buffer_bytes(), "bytes", job.name());
+          }
           *limits->add_limits() =
               LimitOf("limits.lanes", config.max_lanes, job.lanes().size(), "lanes", job.name());
         }
@@ -259,6 +265,19 @@ grpc::Status AdminService::GetLimits(grpc::ServerContext* context,
                               }),
                limits.end());
   return ToGrpc(looked);
+}
+
+grpc::Status AdminService::Dump(grpc::ServerContext* context, const v1::DumpRequest* request,
+                                v1::DumpResponse* response) {
+  if (const absl::Status good = Begin(context, Rpc::kDump, *request, request->job()); !good.ok())
+    return ToGrpc(good);
+  return ToGrpc(LookFor(response, [job = request->job()](const Runner& runner, absl::Time now,
+                                                         v1::DumpResponse* dump) {
+    const Coordinator& core = runner.core();
+    if (!job.empty() && core.FindJob(job) == nullptr) return NoSuchJob(job);
+    dump->set_text(basin::aggregator::Dump(core, job, core.Lived(now)));
+    return absl::OkStatus();
+  }));
 }
 
 // ---- events
@@ -378,6 +397,35 @@ grpc::Status AdminService::Resume(grpc::ServerContext* context, const v1::Resume
   if (!good.ok()) return ToGrpc(good);
   return ToGrpc(
       Do(ResumeJob{request->job()}, absl::StrCat("Job ", request->job(), " continues."), response));
+}
+
+grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request,
+                                  v1::ChangeResponse* response) {
+  if (const absl::Status good = Begin(context, Rpc::kSetJob, *request, request->job()); !good.ok())
+    return ToGrpc(good);
+  const basin::aggregator::SetJob set = SettingsIn(*request);
+  engine_.Command(set);
+  // Taken by now. What the core has set can be set once more; if it refused, it still refuses.
+  return ToGrpc(
+      LookFor(response, [set](const Runner& runner, absl::Time, v1::ChangeResponse* done) {
+        const Coordinator& core = runner.core();
+        const Job* job = core.FindJob(set.job);
+        if (job == nullptr) return NoSuchJob(set.job);
+        const std::string why =
+            job->WhyNotSet(core.config(), core.config().memory_bytes - core.reserved_bytes(), set);
+        if (!why.empty()) {
+          return absl::FailedPreconditionError(
+              absl::StrCat("Job ", set.job, " cannot be set: ", why, "."));
+        }
+        const v1::JobStatus status = ViewOf(*job, core);
+        done->set_text(absl::StrCat(
+            "Job ", set.job, " has min_workers = ", status.settings().min_workers(),
+            ", max_workers = ", status.settings().max_workers(),
+            ", loss_policy = ", status.loss_policy() == v1::LOSS_POLICY_ABORT ? "abort" : "shrink",
+            ", late_policy = ", status.late_policy() == v1::LATE_POLICY_EVICT ? "evict" : "wait",
+            " until the aggregator restarts or another run begins."));
+        return absl::OkStatus();
+      }));
 }
 
 grpc::Status AdminService::Recover(grpc::ServerContext* context, const v1::RecoverRequest* request,

@@ -40,6 +40,9 @@ class AdminService : public v1::Admin::Service {
   grpc::Status GetLimits(grpc::ServerContext* context, const v1::GetLimitsRequest* request,
                          v1::LimitsResponse* response) override;
 
+  grpc::Status Dump(grpc::ServerContext* context, const v1::DumpRequest* request,
+                    v1::DumpResponse* response) override;
+
   grpc::Status DrainWorker(grpc::ServerContext* context, const v1::DrainWorkerRequest* request,
                            v1::ChangeResponse* response) override;
   grpc::Status DrainService(grpc::ServerContext* context, const v1::DrainServiceRequest* request,
@@ -49,6 +52,8 @@ class AdminService : public v1::Admin::Service {
   grpc::Status Pause(grpc::ServerContext* context, const v1::PauseRequest* request,
                      v1::ChangeResponse* response) override;
   grpc::Status Resume(grpc::ServerContext* context, const v1::ResumeRequest* request,
+                      v1::ChangeResponse* response) override;
+  grpc::Status SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request,
                       v1::ChangeResponse* response) override;
   grpc::Status Recover(grpc::ServerContext* context, const v1::RecoverRequest* request,
                        v1::ChangeResponse* response) override;

@@ -3,11 +3,12 @@
 #include "aggregator/admin/view.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
+#include "aggregator/core/round_summary.h"
 #include "aggregator/core/status.h"
-#include "aggregator/observer/snapshot.h"
 #include "proto/wire/session_types.h"
 #include "proto/wire/types.h"
 
@@ -143,24 +144,66 @@ void AddPast(const Lane& lane, uint32_t last, v1::LaneRounds& rounds) {
        ++record, --last) {
     v1::RoundStatus& status = *rounds.add_past();
     wire::Encode(*record, status.mutable_record());
-    for (const RoundTiming& timing : lane.timings) {
-      if (timing.round != record->round) continue;
-      status.set_duration_ns(Nanoseconds(timing.took));
-      status.set_waited_for(timing.waited_for);
-      status.set_wait_ns(Nanoseconds(timing.waited));
+    for (const RoundSummary& summary : lane.past) {
+      if (summary.round != record->round) continue;
+      status.set_duration_ns(Nanoseconds(summary.took));
+      status.set_waited_for(summary.waited_for);
+      status.set_wait_ns(Nanoseconds(summary.waited));
     }
     const std::optional<double> norm = NormsOf(lane.layout, record->value).all;
     if (norm.has_value()) status.set_gradient_norm(*norm);
   }
 }
 
+void AddRecent(const Lane& lane, uint32_t last, v1::LaneRounds& rounds) {
+  for (auto summary = lane.past.rbegin(); summary != lane.past.rend() && last > 0;
+       ++summary, --last) {
+    v1::RoundSummary& view = *rounds.add_recent();
+    view.set_round(summary->round);
+    view.set_outcome(wire::EncodeEnum(summary->outcome));
+    view.set_contributors(summary->contributors);
+    view.set_world_size(summary->world_size);
+    view.set_duration_ns(Nanoseconds(summary->took));
+    view.set_gather_ns(Nanoseconds(summary->gathered));
+    view.set_wait_ns(Nanoseconds(summary->waited));
+    view.set_waited_for(summary->waited_for);
+    if (summary->norm.has_value()) view.set_gradient_norm(*summary->norm);
+    wire::Encode(summary->batch, view.mutable_effective_batch());
+  }
+}
+
 }  // namespace
 
-v1::JobStatus ViewOf(const Job& job, bool draining) {
+v1::ServiceStatus ViewOf(const Coordinator& core) {
+  v1::ServiceStatus status;
+  status.set_draining(core.draining());
+  status.set_serving(!core.draining());
+  status.set_jobs(static_cast<uint32_t>(core.jobs().size()));
+  uint32_t workers = 0;
+  for (const auto& [id, job] : core.jobs()) {
+    workers += job.workers().size() - job.workers().Count(WorkerState::kLost) +
+               static_cast<uint32_t>(job.waiting().size());
+  }
+  status.set_workers(workers);
+  status.set_buffer_bytes(core.reserved_bytes());
+  status.set_buffer_limit_bytes(core.config().memory_bytes);
+  return status;
+}
+
+v1::ListJobsResponse JobsOf(const Coordinator& core) {
+  v1::ListJobsResponse response;
+  std::map<JobName, const Job*> by_name;
+  for (const auto& [id, job] : core.jobs()) by_name.emplace(job.name(), &job);
+  for (const auto& [name, job] : by_name) *response.add_jobs() = ViewOf(*job, core);
+  return response;
+}
+
+v1::JobStatus ViewOf(const Job& job, const Coordinator& core) {
+  const Config& config = core.config();
   v1::JobStatus status;
   status.set_job(job.name());
   status.set_run(job.run());
-  status.set_state(StateOf(StatusOf(job, draining)));
+  status.set_state(StateOf(StatusOf(job, core.draining())));
   status.set_cause(job.reason());
   wire::Encode(job.membership().generation, status.mutable_generation());
   status.set_members(job.workers().Count(WorkerState::kMember));
@@ -182,6 +225,10 @@ v1::JobStatus ViewOf(const Job& job, bool draining) {
     }
   }
   status.set_buffer_bytes(bytes);
+  status.set_loss_policy(job.loss_policy(config) == LossPolicy::kAbort ? v1::LOSS_POLICY_ABORT
+                                                                       : v1::LOSS_POLICY_SHRINK);
+  status.set_late_policy(job.late_policy(config) == LatePolicy::kEvict ? v1::LATE_POLICY_EVICT
+                                                                       : v1::LATE_POLICY_WAIT);
   return status;
 }
 
@@ -229,6 +276,7 @@ v1::ListRoundsResponse RoundsOf(const Job& job, const std::string& lane_name, ui
     rounds.set_bytes(lane.layout.bytes());
     if (lane.Open()) AddOpen(job, lane, lived, rounds);
     AddPast(lane, last, rounds);
+    AddRecent(lane, last, rounds);
   }
   return response;
 }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "aggregator/core/coordinator.h"
 #include "aggregator/core/job.h"
 #include "aggregator/engine/runner.h"
 #include "aggregator/observer/events.h"
@@ -17,7 +18,11 @@
 
 namespace basin::aggregator {
 
-v1::JobStatus ViewOf(const Job& job, bool draining);
+// What the core knows of it; version, term and uptime are the caller's.
+v1::ServiceStatus ViewOf(const Coordinator& core);
+
+v1::ListJobsResponse JobsOf(const Coordinator& core);
+v1::JobStatus ViewOf(const Job& job, const Coordinator& core);
 
 // `lived` is the clock of jobs and workers (Coordinator::Lived).
 v1::ListMembersResponse MembersOf(const Job& job, absl::Time lived);

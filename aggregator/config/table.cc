@@ -182,7 +182,7 @@ void AddAddresses(std::vector<Option>& table) {
       "127.0.0.1:29602", true, "Address for operators. none: do not serve it."));
   table.push_back(Where(
       "http.listen", [](Settings& s) -> std::string& { return s.http_address; }, "127.0.0.1:29601",
-      true, "Address of /metrics, /livez and /readyz. none: do not serve it."));
+      true, "Address of /metrics, /statusz, /livez and /readyz. none: do not serve it."));
 }
 
 void AddTls(std::vector<Option>& table) {
@@ -327,6 +327,14 @@ void AddBounds(std::vector<Option>& table) {
   table.push_back(Count(
       "limits.workers", [](Settings& s) -> uint32_t& { return Core(s).max_workers; }, "10000",
       {1, kMaxWorkers}, "Workers of one job."));
+  table.push_back(Bytes(
+      "limits.job_memory", +[](Settings& s) -> uint64_t& { return Core(s).max_job_bytes; }, "0B",
+      {0, 1024 * kTiB},
+      "The part of memory.budget that one job may reserve. 0B: all of it that is free."));
+  table.push_back(Count(
+      "limits.job_rounds", [](Settings& s) -> uint32_t& { return Core(s).max_job_rounds; }, "0",
+      {0, 100000},
+      "Rounds of one job per second, calls included; a faster job waits. 0: any number."));
   table.push_back(Count(
       "limits.lanes", [](Settings& s) -> uint32_t& { return Core(s).max_lanes; }, "64",
       {1, kMaxLanes}, "Lanes of one job that are in use."));

@@ -228,6 +228,7 @@ enum class NoteKind : uint8_t {
   kJobAdmitted,
   kJobRefused,
   kJobEnded,
+  kJobSet,
   kWorkerAdmitted,
   kWorkerReconnected,
   kWorkerRefused,
@@ -284,6 +285,10 @@ struct Note {
   // With kRoundPrepared: the worker that contributed last, and how long after the one before it.
   WorkerId waited_for = {};
   absl::Duration waited = absl::ZeroDuration();
+  // With kRoundCommitted and kRoundAborted: how many contributions were counted, and how often a
+  // member had to wait for room.
+  uint64_t contributions = 0;
+  uint64_t credit_stalls = 0;
 };
 
 // The drain of the service is over: nothing is open, or its grace has passed.

@@ -77,6 +77,10 @@ struct Config {
   uint64_t window_bytes = uint64_t{16} << 20;  // Parked per worker and lane, when there is room.
   uint64_t result_window_bytes = uint64_t{8} << 20;  // Unacknowledged results per lane.
 
+  // Of each job, so that one cannot take everything. 0: no limit of its own.
+  uint64_t max_job_bytes = 0;   // Of memory_bytes, without broadcast values, which are dropped.
+  uint32_t max_job_rounds = 0;  // Verdicts per second, in all lanes together.
+
   uint32_t max_jobs = 64;
   uint32_t max_workers = 10000;                 // Per job.
   uint32_t max_lanes = 64;                      // Per job, without calls that were idle for long.

@@ -31,6 +31,9 @@ Coordinator::Coordinator(Config config, absl::Time start)
   shortest_wait_ = std::min({config_.lease, config_.late_warning, config_.evict_late_after,
                              config_.pause_timeout, config_.start_timeout,
                              config_.idle_lane_timeout, config_.idle_job_timeout});
+  if (config_.max_job_rounds != 0) {
+    shortest_wait_ = std::min(shortest_wait_, absl::Seconds(1) / config_.max_job_rounds);
+  }
 }
 
 const Job* Coordinator::FindJob(const JobName& name) const {
@@ -194,6 +197,9 @@ Coordinator::About Coordinator::Take(const Event& event, const JobScope& scope) 
           },
           [&](const ResumeJob& resume) {
             return About{OnJob(scope, resume.job, [&](Job& job) { job.Suspend(false); })};
+          },
+          [&](const SetJob& set) {
+            return About{OnJob(scope, set.job, [&](Job& job) { job.Set(scope, set); })};
           },
           // Delivery makes SessionLost of these.
           [](const SessionClosed&) { return About{}; },

@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "absl/container/inlined_vector.h"
+#include "aggregator/core/config.h"
 #include "proto/vocabulary/messages.h"
 
 namespace basin::aggregator {
@@ -161,13 +162,22 @@ struct ResumeJob {
   JobName job;
 };
 
+// Changes settings of a job, see Job::WhyNotSet. What is absent stays as it is.
+struct SetJob {
+  JobName job;
+  std::optional<uint32_t> min_workers;
+  std::optional<uint32_t> max_workers;
+  std::optional<LossPolicy> loss_policy;
+  std::optional<LatePolicy> late_policy;
+};
+
 // Nothing but the passing of time.
 struct Tick {};
 
-using Event =
-    std::variant<Tick, SessionOpened, SessionClosed, StreamOpened, StreamLost, MessageReceived,
-                 SessionLost, FrameReceived, ValueReceived, ReduceDone, StateSaved, EvictWorker,
-                 WorkerExited, DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob>;
+using Event = std::variant<Tick, SessionOpened, SessionClosed, StreamOpened, StreamLost,
+                           MessageReceived, SessionLost, FrameReceived, ValueReceived, ReduceDone,
+                           StateSaved, EvictWorker, WorkerExited, DrainWorker, DrainService,
+                           RecoverJob, SuspendJob, ResumeJob, SetJob>;
 
 }  // namespace basin::aggregator
 

@@ -54,6 +54,13 @@ Job::Job(JobId id, JobName name, Term term, std::optional<SavedState> saved, abs
 bool Job::Fits(const JobScope& scope, const JobSettings& settings, std::string& why) {
   const uint64_t workers = std::max<uint32_t>(settings.max_workers, 1);
   const uint64_t need = LeastLaneMemory(scope.config, workers, scope.config.frame_bytes).reserved;
+  const uint64_t quota = scope.config.max_job_bytes;
+  if (quota != 0 && need > quota) {
+    why = absl::StrCat("needs at least ", need, " bytes for ", workers, " workers with frames of ",
+                       scope.config.frame_bytes, " bytes, and a job may have ", quota,
+                       " (limits.job_memory)");
+    return false;
+  }
   if (need <= scope.memory.free()) return true;
   why = absl::StrCat("needs at least ", need, " bytes for ", workers, " workers with frames of ",
                      scope.config.frame_bytes, " bytes, and ", scope.memory.free(), " of ",
@@ -63,9 +70,23 @@ bool Job::Fits(const JobScope& scope, const JobSettings& settings, std::string& 
 
 RoundScope Job::ScopeOf(const JobScope& scope, LaneIndex index) const {
   const Lane& lane = lanes_[index];
-  return RoundScope{scope.now,      scope.config,        scope.actions,  id_,         name_,
-                    index,          lane.name,           lane.layout,    lane.memory, workers_,
-                    PausedIn(lane), promises_.suffice(), lane.last_spec, membership_, lanes_};
+  return RoundScope{scope.now,
+                    scope.config,
+                    scope.actions,
+                    id_,
+                    name_,
+                    index,
+                    lane.name,
+                    lane.layout,
+                    lane.memory,
+                    workers_,
+                    PausedIn(lane),
+                    promises_.suffice(),
+                    lane.last_spec,
+                    membership_,
+                    lanes_,
+                    loss_policy(scope.config),
+                    late_policy(scope.config)};
 }
 
 ValueScope Job::ValuesScope(const JobScope& scope) const {

@@ -149,6 +149,10 @@ class Job {
   void DrainWorkerNow(const JobScope& scope, const WorkerId& worker);
   void Recover(const JobScope& scope);
   void Suspend(bool suspended);
+  // Why an operator cannot change these settings now, as the end of a sentence about the job; empty
+  // when that is possible or has been done. `free`: of the memory budget.
+  std::string WhyNotSet(const Config& config, uint64_t free, const SetJob& set) const;
+  void Set(const JobScope& scope, const SetJob& set);
   void TellDraining(const JobScope& scope);
   void EndAllSessions(const JobScope& scope, const Error& error);
 
@@ -175,6 +179,12 @@ class Job {
   JobState state() const { return state_; }
   Term term() const { return term_; }
   const JobSettings& settings() const { return settings_; }
+  LossPolicy loss_policy(const Config& config) const {
+    return loss_policy_.value_or(config.loss_policy);
+  }
+  LatePolicy late_policy(const Config& config) const {
+    return late_policy_.value_or(config.late_policy);
+  }
   const Membership& membership() const { return membership_; }
   const Workers& workers() const { return workers_; }
   // Workers with a session that wait until the job has recovered, and are not among workers() yet.
@@ -196,13 +206,13 @@ class Job {
   bool Paused() const;
 
   auto Fields() const {
-    return std::tie(id_, name_, run_, state_, term_, formed_, voided_, settings_, reason_,
-                    suspended_, over_, changed_, ended_well_, settled_in_, told_verdict_,
-                    recovered_, membership_, writes_, pending_, next_incarnation_, next_ready_,
-                    credited_, workers_, lanes_, values_, held_, saved_, led_, recovery_since_,
-                    forming_since_, forming_timed_out_, forced_, heard_more_, recovered_lanes_,
-                    orphans_, promises_, donor_, pause_, why_not_running_, deadlock_check_,
-                    idle_since_);
+    return std::tie(id_, name_, run_, state_, term_, formed_, voided_, settings_, declared_,
+                    loss_policy_, late_policy_, paced_, reason_, suspended_, over_, changed_,
+                    ended_well_, settled_in_, told_verdict_, recovered_, membership_, writes_,
+                    pending_, next_incarnation_, next_ready_, credited_, workers_, lanes_, values_,
+                    held_, saved_, led_, recovery_since_, forming_since_, forming_timed_out_,
+                    forced_, heard_more_, recovered_lanes_, orphans_, promises_, donor_, pause_,
+                    why_not_running_, deadlock_check_, idle_since_);
   }
 
  private:
@@ -312,12 +322,25 @@ class Job {
   std::string WhyNoMoreLanes(const JobScope& scope) const;
   std::string Revive(const JobScope& scope, Lane& lane);
   std::string WhyNotTold(const JobScope& scope, const Lane& lane, const TensorSpec* next) const;
+  std::string WhyNotRemembered(const Config& config, uint64_t workers, const Lane* lane = nullptr,
+                               const TensorSpec* next = nullptr) const;
   std::string ChargeTensors(const JobScope& scope, Lane& lane, const TensorSpec* next);
   void Release(const JobScope& scope, Lane& lane);
   void DropLanes(const JobScope& scope);
   void NameTensors(const JobScope& scope, LaneIndex index, TensorIndex first) const;
   void PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index);
   bool NeedsMemory(const JobScope& scope, const Lane& lane) const;
+
+  // job_settings.cc
+  uint64_t ReservedFor(uint64_t workers) const;
+  void Recharge(const JobScope& scope, Lane& lane, uint64_t workers);
+  uint64_t RoomInQuota(const Config& config) const;
+  uint64_t Room(const JobScope& scope) const;
+  std::string DescribeRoom(const JobScope& scope) const;
+  absl::Time PaceEnd(const Config& config) const;
+  void CountVerdict(const JobScope& scope);
+  absl::Time PaceDue(const Config& config) const;
+  void TellPaced(const JobScope& scope);
 
   // job_verdict.cc
   bool IsBoundary(const Lane& lane) const;
@@ -371,7 +394,12 @@ class Job {
   // of those that were none, because somebody did remember before they had a verdict.
   Generation formed_;
   Generation voided_;
-  JobSettings settings_;  // Resolved.
+  JobSettings settings_;  // Resolved: as declared by the first hello, or set by an operator.
+  JobSettings declared_;
+  std::optional<LossPolicy> loss_policy_;  // Where an operator has set another one than the
+  std::optional<LatePolicy> late_policy_;  // configuration has.
+  // The verdicts so far take up the time until then, at the most that the job may have per second.
+  absl::Time paced_ = absl::InfinitePast();
   std::string reason_;
   bool suspended_ = false;
   bool over_ = false;          // Its workers have finished; who is ready begins a new lineage.

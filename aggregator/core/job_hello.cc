@@ -50,7 +50,9 @@ void Job::TakeHello(const JobScope& scope, SessionId session, const Hello& hello
   if (!settled_in_) {
     if (!CheckBounds(scope, session, hello)) return;
     settled_in_ = true;
-    settings_ = Resolve(hello.settings);
+    settings_ = declared_ = Resolve(hello.settings);
+    loss_policy_.reset();
+    late_policy_.reset();
     const bool long_up = scope.now >= scope.started + scope.config.recovery_window;
     const bool fresh = !remembers && !saved_.has_value() && (hello.fresh || long_up);
     if (fresh) {
@@ -191,16 +193,20 @@ bool Job::CheckBounds(const JobScope& scope, SessionId session, const Hello& hel
 }
 
 bool Job::CheckSettings(const JobScope& scope, SessionId session, const Hello& hello) {
-  const auto differs = [](uint32_t asked, uint32_t have) { return asked != 0 && asked != have; };
   const JobSettings& asked = hello.settings;
+  // An operator's changes are not known to the workers.
+  const auto differs = [&](uint32_t JobSettings::*setting) {
+    const uint32_t value = asked.*setting;
+    return value != 0 && value != declared_.*setting && value != settings_.*setting;
+  };
   const char* what = nullptr;
   uint32_t theirs = 0;
   uint32_t ours = 0;
-  if (differs(asked.max_workers, settings_.max_workers)) {
+  if (differs(&JobSettings::max_workers)) {
     what = "max_workers", theirs = asked.max_workers, ours = settings_.max_workers;
-  } else if (differs(asked.min_workers, settings_.min_workers)) {
+  } else if (differs(&JobSettings::min_workers)) {
     what = "min_workers", theirs = asked.min_workers, ours = settings_.min_workers;
-  } else if (differs(asked.start_workers, settings_.start_workers)) {
+  } else if (differs(&JobSettings::start_workers)) {
     what = "start_workers", theirs = asked.start_workers, ours = settings_.start_workers;
   }
   if (what == nullptr) return true;

@@ -56,15 +56,19 @@ std::string Job::Revive(const JobScope& scope, Lane& lane) {
 // Why no hello could tell of all lanes once `next` is in this one; empty when one can. Whoever
 // comes back must be able to say what it remembers, and be told what it missed.
 std::string Job::WhyNotTold(const JobScope& scope, const Lane& lane, const TensorSpec* next) const {
-  const uint64_t workers = std::max<uint32_t>(settings_.max_workers, 1);
+  return WhyNotRemembered(scope.config, std::max<uint32_t>(settings_.max_workers, 1), &lane, next);
+}
+
+std::string Job::WhyNotRemembered(const Config& config, uint64_t workers, const Lane* lane,
+                                  const TensorSpec* next) const {
   uint64_t bytes = HelloBytes(workers);
   for (const Lane& other : lanes_) {
-    bytes += HistoryBytes(other.layout, &other == &lane ? next : nullptr, workers);
+    bytes += HistoryBytes(other.layout, &other == lane ? next : nullptr, workers);
   }
-  if (bytes <= scope.config.max_history_bytes) return "";
+  if (bytes <= config.max_history_bytes) return "";
   return absl::StrCat("the hello of a returning worker could have ", bytes, " bytes for ",
                       CountOf(lanes_.size(), "lane"), " and ", CountOf(workers, "worker"),
-                      ", but the limit is ", scope.config.max_history_bytes,
+                      ", but the limit is ", config.max_history_bytes,
                       ". Use fewer lanes or tensors, shorter names, or a lower max_workers.");
 }
 
@@ -79,6 +83,12 @@ std::string Job::ChargeTensors(const JobScope& scope, Lane& lane, const TensorSp
   const uint64_t least =
       tracking + lane.layout.memory_bytes() + entry +
       LeastLaneMemory(scope.config, workers, lane.layout.bytes() + bytes).reserved;
+  const uint64_t quota = scope.config.max_job_bytes;
+  if (quota != 0 && least > quota) {
+    return absl::StrCat("would need at least ", least, " bytes for ", CountOf(workers, "worker"),
+                        ", but a job may have ", quota,
+                        " (limits.job_memory). Lower max_workers, or ask the operator for more.");
+  }
   if (least > scope.memory.total) {
     return absl::StrCat("would need at least ", least, " bytes for ", CountOf(workers, "worker"),
                         ", ", tracking, " of them to track ", chunks, " chunks and ",
@@ -88,12 +98,11 @@ std::string Job::ChargeTensors(const JobScope& scope, Lane& lane, const TensorSp
   }
   const uint64_t need = tracking + entry;
   if (need > lane.tracking + scope.memory.free()) DropCached(scope);
-  if (need > lane.tracking + scope.memory.free()) {
+  if (need > lane.tracking + Room(scope)) {
     scope.memory.shortage |= scope.memory.cached > 0;
     return absl::StrCat("needs ", need - lane.tracking, " more bytes to track its ", chunks,
-                        " chunks and describe its tensors, but only ", scope.memory.free(), " of ",
-                        scope.memory.total,
-                        " are free. Register it again when a call or a job has ended.");
+                        " chunks and describe its tensors, but only ", DescribeRoom(scope),
+                        ". Register it again when a call or a job has ended.");
   }
   scope.memory.reserved += need - lane.tracking;
   lane.tracking = tracking;
@@ -252,14 +261,14 @@ void Job::PlanMemory(const JobScope& scope, Lane& lane, LaneIndex index) {
   const LaneMemory before = lane.memory;
   const std::optional<LaneMemory> plan =
       PlanLaneMemory(scope.config, std::max<uint32_t>(settings_.max_workers, 1),
-                     lane.layout.bytes(), scope.memory.free(), lane.memory);
+                     lane.layout.bytes(), Room(scope), lane.memory);
   if (!plan.has_value()) {
     if (NeedsMemory(scope, lane) && scope.memory.cached > 0) {
       scope.memory.shortage = true;  // It is planned again when that has been dropped.
     } else if (NeedsMemory(scope, lane)) {
-      scope.actions.push_back(Note{NoteKind::kLaneWaitsForMemory, name_, "", lane.name, lane.next,
-                                   absl::StrCat("Lane ", lane.name, " waits for memory: ",
-                                                scope.memory.free(), " bytes are free.")});
+      scope.actions.push_back(
+          Note{NoteKind::kLaneWaitsForMemory, name_, "", lane.name, lane.next,
+               absl::StrCat("Lane ", lane.name, " waits for memory: ", DescribeRoom(scope), ".")});
     }
     return;
   }

@@ -24,6 +24,7 @@ const Job::Timer Job::kTimers[] = {
     {&Job::RecoveryDue, &Job::TryRecover},
     {&Job::WhyNotRunningDue, &Job::ReportWhyNotRunning},
     {&Job::PauseDue, &Job::ReportPause},
+    {&Job::PaceDue, &Job::TellPaced},
     {&Job::IdleDue, nullptr},  // The coordinator forgets the job; see Expired.
 };
 
@@ -95,7 +96,8 @@ void Job::NoteStall(absl::Duration gap, const Config& config, absl::Time now) {
 absl::Time Job::RoundDue(const Config& config) const {
   absl::Time next = absl::InfiniteFuture();
   for (const Lane& lane : lanes_) {
-    if (lane.round.has_value()) next = std::min(next, lane.round->NextDeadline(config, workers_));
+    if (lane.round.has_value())
+      next = std::min(next, lane.round->NextDeadline(config, late_policy(config), workers_));
   }
   return next;
 }

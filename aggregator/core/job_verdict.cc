@@ -31,6 +31,8 @@ bool Job::IsBoundary(const Lane& lane) const {
 void Job::Settle(const JobScope& scope, LaneIndex index) {
   Lane& lane = lanes_[index];
   if (PausedIn(lane) || IsPending(PendingChange::Kind::kMembers)) return;
+  lane.paced = scope.now < PaceEnd(scope.config);
+  if (lane.paced) return;
   const Membership next = IsBoundary(lane) ? NextMembership(MayAdmit(scope, lane)) : membership_;
   if (next == membership_ || !scope.config.state_file) {
     TellVerdict(scope, index, next);
@@ -111,12 +113,18 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   record.next = next;
   record.chain = ExtendChain(lane.chain, record.round, record.value);
   const bool committed = record.value.outcome == Outcome::kCommitted;
-  scope.actions.push_back(Note{
-      committed ? NoteKind::kRoundCommitted : NoteKind::kRoundAborted, name_, "", lane.name,
-      record.round,
-      committed ? absl::StrCat("Round ", record.round, " is COMMITTED over ",
+  Note note{committed ? NoteKind::kRoundCommitted : NoteKind::kRoundAborted,
+            name_,
+            "",
+            lane.name,
+            record.round,
+            committed
+                ? absl::StrCat("Round ", record.round, " is COMMITTED over ",
                                record.value.contributors.size(), " contributors.")
-                : absl::StrCat("Round ", record.round, " is ABORTED: ", record.value.reason, ".")});
+                : absl::StrCat("Round ", record.round, " is ABORTED: ", record.value.reason, ".")};
+  note.contributions = record.value.contributors.size();
+  note.credit_stalls = round.credit_stalls();
+  scope.actions.push_back(std::move(note));
   if (committed) WatchNorms(scope, lane, record);
   const bool changes = next != membership_;
   const std::optional<WorkerId> donor = changes ? DonorFor(next) : std::nullopt;
@@ -135,6 +143,7 @@ void Job::TellVerdict(const JobScope& scope, LaneIndex index, const Membership& 
   lane.round.reset();
   lane.last_used = scope.now;
   scope.actions.push_back(EndRound{id_, index, lane.next - 1});
+  CountVerdict(scope);
   told_verdict_ = true;
   orphans_.clear();  // Another lineage has begun.
   if (changes) Activate(scope, next, donor, false);

@@ -18,6 +18,7 @@
 #include "aggregator/core/memory.h"
 #include "aggregator/core/norm_history.h"
 #include "aggregator/core/round.h"
+#include "aggregator/core/round_summary.h"
 #include "aggregator/core/spec.h"
 #include "proto/vocabulary/messages.h"
 
@@ -34,14 +35,6 @@ inline NormHistory NormsFor(LaneKind kind) {
   return NormHistory(kind == LaneKind::kCall ? kLeastDeviationOfCalls : kLeastDeviationOfGradients);
 }
 
-// How long a round took, for observers.
-struct RoundTiming {
-  RoundNumber round = 0;
-  absl::Duration took;  // From its first begin to its verdict.
-  WorkerId waited_for;  // The last of several to contribute to a committed round, or empty.
-  absl::Duration waited;
-};
-
 struct Lane {
   std::string name;
   LaneKind kind = LaneKind::kGradient;
@@ -51,12 +44,15 @@ struct Lane {
   RoundNumber next = 1;                // The open round, or the one that opens next.
   uint64_t chain = 0;                  // After round next - 1.
   std::deque<VerdictRecord> verdicts;  // The last few, oldest first.
-  std::deque<RoundTiming> timings;     // For these verdicts; for observers.
+  std::deque<RoundSummary> past;       // The last rounds, oldest first; for observers.
   std::deque<std::pair<RoundNumber, uint64_t>> chains;  // The last many, oldest first.
   std::optional<RoundSpec> last_spec;                   // That of the last committed round.
   NormHistory norms;                                    // The norms of its contributions.
   std::optional<Round> round;
   absl::Time last_used;
+
+  // Everyone has staged its round, and the verdict waits for the job's pace (limits.job_rounds).
+  bool paced = false;
 
   // A call lane that nobody used for long: it holds no memory until it is used again.
   bool expired = false;
@@ -71,14 +67,10 @@ struct Lane {
 
   // The verdict of the open round. REQUIRES: round.has_value().
   void Remember(VerdictRecord record, absl::Time now) {
-    RoundTiming timing{record.round, now - round->opened(), "", absl::ZeroDuration()};
-    const Straggler& last = round->straggler();
-    if (record.value.outcome == Outcome::kCommitted && last.waited()) {
-      timing.waited_for = last.worker;
-      timing.waited = last.until - last.since;
+    past.push_back(Summarize(layout, *round, record, now));
+    if (past.size() > (kind == LaneKind::kCall ? kRememberedCalls : kRememberedRounds)) {
+      past.pop_front();
     }
-    timings.push_back(std::move(timing));
-    if (timings.size() > kRememberedVerdicts) timings.pop_front();
     chain = record.chain;
     next = record.round + 1;
     chains.emplace_back(record.round, record.chain);
@@ -114,7 +106,7 @@ struct Lane {
 
   auto Fields() const {
     return std::tie(name, kind, layout, memory, tracking, next, chain, verdicts, chains, last_spec,
-                    norms, round, last_used, expired);
+                    norms, round, last_used, paced, expired);
   }
 };
 

@@ -12,6 +12,8 @@ const char* NoteKindName(NoteKind kind) {
       return "job_refused";
     case NoteKind::kJobEnded:
       return "job_ended";
+    case NoteKind::kJobSet:
+      return "job_set";
     case NoteKind::kWorkerAdmitted:
       return "worker_admitted";
     case NoteKind::kWorkerReconnected:

@@ -296,7 +296,7 @@ void Round::CheckDeadlines(const RoundScope& scope,
       Say(scope, NoteKind::kWorkerLate, member.id,
           absl::StrCat("Round ", number_, " waits for ", late.back(), "."));
     }
-    if (scope.config.late_policy == LatePolicy::kEvict &&
+    if (scope.late_policy == LatePolicy::kEvict &&
         scope.now >= EvictionOf(scope.config, scope.workers, member)) {
       overdue.emplace_back(member.slot, "is late, and round.late_policy is evict");
     }
@@ -312,13 +312,14 @@ absl::Time Round::EvictionOf(const Config& config, const Workers& workers,
   return worker.busy.empty() ? late : std::max(late, worker.busy_until);
 }
 
-absl::Time Round::NextDeadline(const Config& config, const Workers& workers) const {
+absl::Time Round::NextDeadline(const Config& config, LatePolicy late_policy,
+                               const Workers& workers) const {
   absl::Time next = absl::InfiniteFuture();
   for (const RoundMember& member : members_) {
     if (member.gone) continue;
     if (Owes(member)) next = std::min(next, LeaseOf(config, member));
     if (!member.named_late) next = std::min(next, AwaitedSince(member) + config.late_warning);
-    if (config.late_policy == LatePolicy::kEvict) {
+    if (late_policy == LatePolicy::kEvict) {
       next = std::min(next, EvictionOf(config, workers, member));
     }
   }

@@ -54,6 +54,8 @@ struct RoundScope {
   const std::optional<RoundSpec>& last_spec;  // That of the lane's last committed round.
   const Membership& membership;               // That of the job.
   const std::vector<Lane>& lanes;             // Those of the job, to say what a late worker does.
+  LossPolicy loss_policy;
+  LatePolicy late_policy;
 };
 
 struct RoundTransition {
@@ -262,7 +264,8 @@ class Round {
 
   // Names who is waited for and gives up members that are overdue.
   void CheckDeadlines(const RoundScope& scope, std::vector<std::pair<Slot, std::string>>& overdue);
-  absl::Time NextDeadline(const Config& config, const Workers& workers) const;
+  absl::Time NextDeadline(const Config& config, LatePolicy late_policy,
+                          const Workers& workers) const;
 
   // What the round waits for from the member.
   Awaited Awaits(const Layout& layout, const RoundMember& member) const;
@@ -277,6 +280,8 @@ class Round {
   // For observers: when the first member began it, and who was last.
   absl::Time opened() const { return opened_; }
   const Straggler& straggler() const { return straggler_; }
+  // How often a member had more to send than there was room for, and had to wait.
+  uint64_t credit_stalls() const { return credit_stalls_; }
 
   uint64_t parked_bytes() const;
   uint64_t result_bytes() const { return results_out_; }
@@ -304,6 +309,7 @@ class Round {
 
   // round_intake.cc
   uint64_t WindowOf(const RoundScope& scope, const RoundMember& member) const;
+  static bool LacksRoom(const RoundMember& member);
   static uint64_t NextBytes(const RoundScope& scope, const RoundMember& member);
   void UpdateBlocked(const RoundScope& scope, RoundMember& member);
   void TellWindow(const RoundScope& scope, RoundMember& member);
@@ -398,6 +404,7 @@ class Round {
   // Nothing is decided by these, so they are none of the fields that are compared.
   absl::Time opened_;
   Straggler straggler_;
+  uint64_t credit_stalls_ = 0;
   uint32_t unblocked_ = 0;  // Members that can still add something.
   uint32_t waiting_ = 0;    // Members that can do no more than wait.
   std::vector<WorkerId> dropped_;

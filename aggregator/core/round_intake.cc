@@ -46,6 +46,7 @@ void Round::UpdateBlocked(const RoundScope& scope, RoundMember& member) {
     member.blocked = blocked;
     blocked ? --unblocked_ : ++unblocked_;
     if (!blocked) member.free_since = scope.now;
+    credit_stalls_ += LacksRoom(member);
   }
   const bool waits = blocked && Receives(member);
   if (waits == member.waits) return;
@@ -54,12 +55,14 @@ void Round::UpdateBlocked(const RoundScope& scope, RoundMember& member) {
   wait_since_ = waiting_ == 0 ? absl::InfiniteFuture() : std::min(wait_since_, scope.now);
 }
 
+// Whether it has more to send than there is room for.
+bool Round::LacksRoom(const RoundMember& member) {
+  return member.blocked && !member.gone && member.contribution.incomplete() &&
+         member.contribution.missing() > 0;
+}
+
 uint32_t Round::WithoutCredit() const {
-  return static_cast<uint32_t>(
-      std::count_if(members_.begin(), members_.end(), [](const RoundMember& member) {
-        return member.blocked && !member.gone && member.contribution.incomplete() &&
-               member.contribution.missing() > 0;
-      }));
+  return static_cast<uint32_t>(std::count_if(members_.begin(), members_.end(), LacksRoom));
 }
 
 void Round::TellWindow(const RoundScope& scope, RoundMember& member) {

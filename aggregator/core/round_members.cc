@@ -123,7 +123,7 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
     AskSupply(scope);
     return;
   }
-  if (scope.config.loss_policy == LossPolicy::kAbort && phase_ == RoundPhase::kCollect) {
+  if (scope.loss_policy == LossPolicy::kAbort && phase_ == RoundPhase::kCollect) {
     if (AnyoneAlive()) {
       PrepareAborted(scope, absl::StrCat("worker ", member.id, " was lost (", reason,
                                          ") and the job's loss policy is abort"));

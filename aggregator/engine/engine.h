@@ -78,7 +78,8 @@ class Engine {
   void CloseStream(StreamId stream);
 
   // ---- for operators
-  // EvictWorker, WorkerExited, DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob.
+  // EvictWorker, WorkerExited, DrainWorker, DrainService, RecoverJob, SuspendJob, ResumeJob,
+  // SetJob.
   void Command(Event command);
   // Calls `look` from the loop; it must not block.
   void Inspect(std::function<void(const Runner& runner, absl::Time now)> look);

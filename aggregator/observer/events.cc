@@ -6,11 +6,24 @@
 #include <utility>
 
 namespace basin::aggregator {
+namespace {
+
+// Every round has these.
+bool IsOrdinary(NoteKind kind) {
+  return kind == NoteKind::kRoundOpened || kind == NoteKind::kRoundPrepared ||
+         kind == NoteKind::kRoundCommitted;
+}
+
+}  // namespace
 
 void EventHistory::Add(const Note& note, absl::Time now) {
   MutexLock lock(mutex_);
   events_.push_back({++last_, now, note});
   if (events_.size() > capacity_) events_.pop_front();
+  if (!IsOrdinary(note.kind)) {
+    notable_.push_front(events_.back());
+    if (notable_.size() > kNotableEvents) notable_.pop_back();
+  }
   // Under the lock, so that no call follows Unsubscribe.
   for (const auto& [subscription, news] : listeners_) news();
 }
@@ -23,6 +36,11 @@ std::vector<RememberedEvent> EventHistory::After(uint64_t sequence, size_t most)
   size_t at = sequence > before_first ? sequence - before_first : 0;
   for (; at < events_.size() && found.size() < most; ++at) found.push_back(events_[at]);
   return found;
+}
+
+std::vector<RememberedEvent> EventHistory::Notable() const {
+  MutexLock lock(mutex_);
+  return {notable_.begin(), notable_.end()};
 }
 
 uint64_t EventHistory::Last(const std::string& job) const {

@@ -22,6 +22,9 @@
 
 namespace basin::aggregator {
 
+// Events that are kept apart for a short look; see EventHistory::Notable.
+inline constexpr size_t kNotableEvents = 64;
+
 struct RememberedEvent {
   uint64_t sequence = 0;
   absl::Time time;  // By the clock of the core.
@@ -38,6 +41,10 @@ class EventHistory {
   // The events after this number, oldest first, at most `most`.
   std::vector<RememberedEvent> After(uint64_t sequence, size_t most) const;
 
+  // The last few that are more than the ordinary course of a round, newest first. A job with fast
+  // rounds does not displace them.
+  std::vector<RememberedEvent> Notable() const;
+
   // The number of the newest of a job that is remembered, or of all when `job` is empty; 0: none.
   uint64_t Last(const std::string& job) const;
 
@@ -50,6 +57,7 @@ class EventHistory {
 
   mutable Mutex mutex_;
   std::deque<RememberedEvent> events_ ABSL_GUARDED_BY(mutex_);
+  std::deque<RememberedEvent> notable_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_subscription_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, std::function<void()>> listeners_ ABSL_GUARDED_BY(mutex_);

@@ -236,6 +236,11 @@ struct Metrics::JobSeries {
   Counter* committed = nullptr;
   Counter* aborted = nullptr;
   Counter* attempts = nullptr;
+  Counter* credit_stalls = nullptr;
+  Counter* accepted = nullptr;
+  Counter* duplicate = nullptr;
+  Counter* stale = nullptr;
+  Counter* refused = nullptr;
   Counter* lost = nullptr;
   Counter* superseded = nullptr;
   Counter* rejected = nullptr;
@@ -255,10 +260,16 @@ Metrics::Metrics(std::string version)
       rounds_(CounterFamily(registry_, "basin_rounds_total", "Rounds that have a verdict.")),
       attempts_(CounterFamily(registry_, "basin_attempts_restarted_total",
                               "Rounds that lost a worker and were reduced again.")),
+      credit_stalls_(CounterFamily(registry_, "basin_credit_stalls_total",
+                                   "Times that a worker had to wait for room before it could send "
+                                   "more to a round, counted at the verdict.")),
+      frames_(CounterFamily(registry_, "basin_contribution_frames_total",
+                            "Frames of gradients that had no effect, by reason.")),
       evictions_(CounterFamily(registry_, "basin_evictions_total",
                                "Workers that were lost, or replaced by a newer process.")),
-      contributions_(CounterFamily(registry_, "basin_contributions_total",
-                                   "Contributions that were not counted, by reason.")),
+      contributions_(
+          CounterFamily(registry_, "basin_contributions_total",
+                        "Contributions: counted in a committed round (accepted), or why not.")),
       unusual_(CounterFamily(registry_, "basin_contributions_unusual_total",
                              "Times that a worker's contributions became not finite or far from "
                              "the usual norm. They were counted.")),
@@ -299,6 +310,8 @@ void Metrics::CountForJob(JobSeries& series, const Note& note, absl::Time now) {
     case NoteKind::kRoundCommitted:
     case NoteKind::kRoundAborted: {
       (note.kind == NoteKind::kRoundCommitted ? series.committed : series.aborted)->Increment();
+      series.accepted->Increment(static_cast<double>(note.contributions));
+      series.credit_stalls->Increment(static_cast<double>(note.credit_stalls));
       const auto opened = series.opened.find(note.lane);
       if (opened == series.opened.end()) break;
       if (opened->second.first == note.round) {
@@ -334,6 +347,15 @@ void Metrics::CountForJob(JobSeries& series, const Note& note, absl::Time now) {
     case NoteKind::kWorkerLate:
       series.late->Increment();
       break;
+    case NoteKind::kFrameDuplicate:
+      series.duplicate->Increment();
+      break;
+    case NoteKind::kFrameStale:
+      series.stale->Increment();
+      break;
+    case NoteKind::kFrameRefused:
+      series.refused->Increment();
+      break;
     default:
       break;
   }
@@ -349,6 +371,11 @@ void Metrics::AddJob(const JobName& job) {
   series->committed = &rounds_.Add(labels("outcome", "committed"));
   series->aborted = &rounds_.Add(labels("outcome", "aborted"));
   series->attempts = &attempts_.Add({{kJob, job}});
+  series->credit_stalls = &credit_stalls_.Add({{kJob, job}});
+  series->duplicate = &frames_.Add(labels("result", "duplicate"));
+  series->stale = &frames_.Add(labels("result", "stale"));
+  series->refused = &frames_.Add(labels("result", "refused"));
+  series->accepted = &contributions_.Add(labels("result", "accepted"));
   series->lost = &evictions_.Add(labels("reason", "lost"));
   series->superseded = &evictions_.Add(labels("reason", "superseded"));
   series->rejected = &contributions_.Add(labels("result", "rejected"));
@@ -367,6 +394,11 @@ void Metrics::RemoveJob(const JobName& job) {
   rounds_.Remove(series.committed);
   rounds_.Remove(series.aborted);
   attempts_.Remove(series.attempts);
+  credit_stalls_.Remove(series.credit_stalls);
+  frames_.Remove(series.duplicate);
+  frames_.Remove(series.stale);
+  frames_.Remove(series.refused);
+  contributions_.Remove(series.accepted);
   evictions_.Remove(series.lost);
   evictions_.Remove(series.superseded);
   contributions_.Remove(series.rejected);

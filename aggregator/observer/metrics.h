@@ -67,6 +67,8 @@ class Metrics {
   prometheus::Family<prometheus::Counter>& events_;
   prometheus::Family<prometheus::Counter>& rounds_;
   prometheus::Family<prometheus::Counter>& attempts_;
+  prometheus::Family<prometheus::Counter>& credit_stalls_;
+  prometheus::Family<prometheus::Counter>& frames_;
   prometheus::Family<prometheus::Counter>& evictions_;
   prometheus::Family<prometheus::Counter>& contributions_;
   prometheus::Family<prometheus::Counter>& unusual_;

@@ -3,9 +3,9 @@
 #include "aggregator/observer/snapshot.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/ascii.h"
+#include "aggregator/core/round_summary.h"
 #include "aggregator/core/status.h"
 
 namespace basin::aggregator {
@@ -75,21 +75,6 @@ JobSnapshot LookAt(const Job& job, bool draining, absl::Time lived) {
 }
 
 }  // namespace
-
-ResultNorms NormsOf(const Layout& layout, const RoundValue& value) {
-  ResultNorms norms;
-  const std::vector<uint64_t> divisors = DivisorsOf(value);
-  norms.tensors.resize(layout.version());
-  for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
-    const bool exists = tensor < divisors.size() && divisors[tensor] != 0 &&
-                        tensor < value.facts.tensor_squared_norms.size() &&
-                        IsFloatingPoint(layout.tensors()[tensor].dtype);
-    if (!exists) continue;
-    norms.tensors[tensor] = std::sqrt(value.facts.tensor_squared_norms[tensor]);
-    norms.all = std::sqrt(value.facts.squared_norm);
-  }
-  return norms;
-}
 
 Snapshot LookAt(const Runner& runner, absl::Time now) {
   Snapshot snapshot;

@@ -53,7 +53,7 @@ struct LaneSnapshot {
 struct JobSnapshot {
   JobName job;
   std::string state;
-  uint64_t generation = 0;                                      // Its counter.
+  uint64_t generation = 0;  // Its counter.
   std::vector<std::pair<std::string, uint32_t>> workers;        // How many are in each state.
   std::vector<std::pair<WorkerId, absl::Duration>> last_heard;  // Members, at most so many.
   std::vector<LaneSnapshot> lanes;
@@ -72,14 +72,6 @@ struct Snapshot {
 };
 
 Snapshot LookAt(const Runner& runner, absl::Time now);
-
-// The 2-norms of a round's result: of the whole, and of each tensor of the layout. Absent without a
-// result, and for integers.
-struct ResultNorms {
-  std::optional<double> all;
-  std::vector<std::optional<double>> tensors;
-};
-ResultNorms NormsOf(const Layout& layout, const RoundValue& value);
 
 }  // namespace basin::aggregator
 

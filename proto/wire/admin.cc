@@ -81,8 +81,16 @@ absl::Status Check(const v1::ListRoundsRequest& request) {
 absl::Status Check(const v1::SetJobRequest& request) {
   return CheckWith(request, [&](Checker& checker) {
     checker.Job("job", request.job());
-    if (!request.has_min_workers() && !request.has_max_workers()) {
-      checker.Fail("min_workers", "or max_workers is required");
+    const bool policy = request.loss_policy() != v1::LOSS_POLICY_UNSPECIFIED ||
+                        request.late_policy() != v1::LATE_POLICY_UNSPECIFIED;
+    if (!request.has_min_workers() && !request.has_max_workers() && !policy) {
+      checker.Fail("min_workers", "or max_workers or a policy is required");
+    }
+    if (!v1::LossPolicy_IsValid(request.loss_policy())) {
+      checker.Fail("loss_policy", "is unknown");
+    }
+    if (!v1::LatePolicy_IsValid(request.late_policy())) {
+      checker.Fail("late_policy", "is unknown");
     }
     const auto workers = [&](const char* field, bool present, uint32_t count) {
       if (present) checker.AtMost(field, checker.Required(field, count), kMaxWorkers);

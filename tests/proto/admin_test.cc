@@ -116,6 +116,20 @@ TEST(AdminRules, SetJobNeedsNumbersThatFit) {
   EXPECT_FALSE(check(-1, kMaxWorkers + 1));
 }
 
+TEST(AdminRules, SetJobMayChangeAPolicyAlone) {
+  auto request = GoodRequest<v1::SetJobRequest>();
+  request.clear_min_workers();
+  request.clear_max_workers();
+  EXPECT_FALSE(Check(request).ok());
+  request.set_loss_policy(v1::LOSS_POLICY_ABORT);
+  EXPECT_TRUE(Check(request).ok());
+  request.set_loss_policy(static_cast<v1::LossPolicy>(17));
+  EXPECT_THAT(std::string(Check(request).message()), HasSubstr("loss_policy"));
+  request.set_loss_policy(v1::LOSS_POLICY_UNSPECIFIED);
+  request.set_late_policy(v1::LATE_POLICY_WAIT);
+  EXPECT_TRUE(Check(request).ok());
+}
+
 TEST(AdminRules, ExitStatusIsACodeOrASignal) {
   const auto check = [](int status) {
     auto request = GoodRequest<v1::ReportExitRequest>();

@@ -2,6 +2,7 @@
 //
 // The admin service over gRPC, in front of an engine with workers that the test drives.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "proto/limits/limits.h"
 #include "proto/status/status.h"
+#include "runtime/grpc/credentials.h"
 #include "tests/aggregator/engine/in_process.h"
 #include "tests/aggregator/transport/raw_stream.h"
 #include "tests/proto/admin_requests.h"
@@ -52,7 +54,7 @@ EngineOptions OptionsWithTerm() {
 // An engine without sockets, and the admin service with one.
 class Aggregator : public EngineNetwork {
  public:
-  Aggregator()
+  explicit Aggregator(Gatekeeper* gatekeeper = nullptr)
       : EngineNetwork(engine),
         recorder(events),
         engine(OptionsWithTerm(), clock, *reducer, recorder, nullptr) {
@@ -61,6 +63,7 @@ class Aggregator : public EngineNetwork {
     options.address = "127.0.0.1:0";
     options.version = "1.2.3";
     options.term = kTerm;
+    options.gatekeeper = gatekeeper;
     options.end = [this] { ended = true; };
     auto started = AdminServer::Start(std::move(options), engine, events);
     EXPECT_TRUE(started.ok()) << started.status();
@@ -89,6 +92,7 @@ class Aggregator : public EngineNetwork {
   Response Call(Method method, const Request& request) {
     Response response;
     grpc::ClientContext context;
+    if (!token.empty()) context.AddMetadata(kAuthorizationMetadata, kBearer + token);
     status = FromGrpc((stub.get()->*method)(&context, request, &response));
     return response;
   }
@@ -100,6 +104,7 @@ class Aggregator : public EngineNetwork {
   Engine engine;
   std::unique_ptr<AdminServer> admin;
   std::unique_ptr<v1::Admin::Stub> stub;
+  std::string token;    // Of the caller; empty: none.
   absl::Status status;  // Metadata of the last call.
   bool ended = false;
 };
@@ -413,6 +418,71 @@ TEST_F(AdminTest, ASuspendedJobGoesOnWhenItIsResumed) {
   EXPECT_EQ(v1::JOB_STATE_RUNNING, state());
 }
 
+TEST_F(AdminTest, SettingsOfARunningJobAreSetWithinTheBounds) {
+  Join({&a_, &b_});
+  const auto set = [&](auto change) {
+    auto request = Aggregator::About<v1::SetJobRequest>();
+    request.clear_min_workers();
+    request.clear_max_workers();
+    change(request);
+    return aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::SetJob, request).text();
+  };
+  const std::string text = set([](v1::SetJobRequest& request) {
+    request.set_min_workers(1);
+    request.set_max_workers(5);
+    request.set_loss_policy(v1::LOSS_POLICY_ABORT);
+  });
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  EXPECT_THAT(text, HasSubstr("min_workers = 1, max_workers = 5, loss_policy = abort"));
+  const auto jobs = aggregator_.Call<v1::ListJobsResponse>(
+      &v1::Admin::Stub::ListJobs, Aggregator::About<v1::ListJobsRequest>());
+  EXPECT_EQ(1u, jobs.jobs(0).settings().min_workers());
+  EXPECT_EQ(5u, jobs.jobs(0).settings().max_workers());
+  EXPECT_EQ(v1::LOSS_POLICY_ABORT, jobs.jobs(0).loss_policy());
+  EXPECT_EQ(v1::LATE_POLICY_WAIT, jobs.jobs(0).late_policy());
+
+  set([](v1::SetJobRequest& request) { request.set_max_workers(1); });
+  EXPECT_TRUE(absl::IsFailedPrecondition(aggregator_.status)) << aggregator_.status;
+  EXPECT_THAT(std::string(aggregator_.status.message()), HasSubstr("it has 2 workers"));
+  set([](v1::SetJobRequest& request) { request.set_late_policy(v1::LATE_POLICY_EVICT); });
+  EXPECT_THAT(std::string(aggregator_.status.message()), HasSubstr("round.evict_late_after"));
+  set([](v1::SetJobRequest&) {});
+  EXPECT_TRUE(absl::IsInvalidArgument(aggregator_.status)) << aggregator_.status;
+  set([](v1::SetJobRequest& request) {
+    request.set_job("nobody");
+    request.set_min_workers(1);
+  });
+  EXPECT_TRUE(absl::IsNotFound(aggregator_.status)) << aggregator_.status;
+}
+
+TEST_F(AdminTest, ADumpHasTheStateAndNothingSecret) {
+  Join({&a_, &b_});
+  CommitOneRound();
+  a_.round = b_.round = 2;
+  a_.Begin();
+  a_.Push(0, GradientOf(0, kElements));
+  const auto dump = [&](const std::string& job) {
+    return aggregator_
+        .Call<v1::DumpResponse>(&v1::Admin::Stub::Dump, Aggregator::About<v1::DumpRequest>(job))
+        .text();
+  };
+  const std::string text = dump("");
+  ASSERT_TRUE(aggregator_.status.ok()) << aggregator_.status;
+  EXPECT_THAT(text, AllOf(HasSubstr("service term=7 jobs=1"), HasSubstr("job job id="),
+                          HasSubstr("state=RUNNING"), HasSubstr("worker a state=MEMBER"),
+                          HasSubstr("verdict 1 COMMITTED"), HasSubstr("round 2 phase=COLLECT"),
+                          HasSubstr("member b"), HasSubstr("contribution=AWAITED")));
+  for (const RigWorker* worker : {&a_, &b_}) {
+    EXPECT_THAT(text, Not(HasSubstr(std::to_string(worker->welcome->token))))
+        << "a session's token";
+    EXPECT_THAT(text, Not(HasSubstr(std::to_string(std::hash<std::string>()(worker->id) | 1))))
+        << "a nonce";
+  }
+  EXPECT_THAT(dump(kJob), AllOf(HasSubstr("job job id="), Not(HasSubstr("service term"))));
+  dump("nobody");
+  EXPECT_TRUE(absl::IsNotFound(aggregator_.status)) << aggregator_.status;
+}
+
 TEST_F(AdminTest, WhatIsNotHaltedIsNotRecovered) {
   Join({&a_, &b_});
   aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::Recover,
@@ -472,6 +542,10 @@ TEST_F(AdminTest, ARequestOfZerosChangesNothing) {
   EXPECT_TRUE(refused()) << aggregator_.status;
   aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::Recover, v1::RecoverRequest());
   EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::SetJob, v1::SetJobRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
+  aggregator_.Call<v1::DumpResponse>(&v1::Admin::Stub::Dump, v1::DumpRequest());
+  EXPECT_TRUE(refused()) << aggregator_.status;
   aggregator_.Call<v1::ChangeResponse>(&v1::Admin::Stub::ReportExit, v1::ReportExitRequest());
   EXPECT_TRUE(refused()) << aggregator_.status;
   EXPECT_FALSE(aggregator_.ended);
@@ -498,6 +572,85 @@ TEST_F(AdminTest, ALoopThatDoesNotAnswerIsATimeout) {
   aggregator_.Call<v1::ListJobsResponse>(&v1::Admin::Stub::ListJobs,
                                          Aggregator::About<v1::ListJobsRequest>());
   EXPECT_TRUE(absl::IsDeadlineExceeded(aggregator_.status)) << aggregator_.status;
+}
+
+// The table is tested in tests/aggregator/auth; here, that each call asks it, about its own row.
+TEST(AdminServerTest, Fault_S2_EachCallIsAnsweredAsTheTableOfRolesSays) {
+  std::string lines;
+  const auto grant = [&](const std::string& role, const std::string& jobs) {
+    const std::string token = "basin_" + role + jobs;
+    absl::StrAppend(&lines, role, " ", jobs, " ", ToString(HashOf(token)), " test\n");
+    return token;
+  };
+  const std::string tokens[] = {grant("worker", "*"), grant("observer", "*"), grant("admin", "*")};
+  const std::string others[] = {grant("worker", "other"), grant("observer", "other"),
+                                grant("admin", "other")};
+  absl::StatusOr<Grants> grants = Grants::Parse(lines);
+  ASSERT_TRUE(grants.ok()) << grants.status();
+  Gatekeeper gatekeeper;
+  gatekeeper.Replace(*std::move(grants));
+  Aggregator aggregator(&gatekeeper);
+
+  int cells = 0;
+  const auto check = [&](Rpc rpc, const std::function<void()>& call) {
+    ++cells;
+    aggregator.token.clear();
+    call();
+    EXPECT_TRUE(absl::IsUnauthenticated(aggregator.status)) << RpcName(rpc);
+    for (const Role role : {Role::kWorker, Role::kObserver, Role::kAdmin}) {
+      const std::string what = absl::StrCat(RoleName(role), " ", RpcName(rpc));
+      aggregator.token = tokens[static_cast<size_t>(role)];
+      call();
+      EXPECT_EQ(absl::IsPermissionDenied(aggregator.status), !Allows(role, rpc))
+          << what << ": " << aggregator.status;
+      EXPECT_FALSE(absl::IsUnauthenticated(aggregator.status)) << what;
+      aggregator.token = others[static_cast<size_t>(role)];
+      call();
+      const bool may = Allows(role, rpc) && ScopeOf(rpc) == Scope::kAny;
+      EXPECT_EQ(absl::IsPermissionDenied(aggregator.status), !may)
+          << what << " of another job: " << aggregator.status;
+    }
+  };
+  const auto unary = [&](Rpc rpc, auto method, auto request, auto response) {
+    check(rpc, [&] { aggregator.Call<decltype(response)>(method, request); });
+  };
+  using Stub = v1::Admin::Stub;
+  using v1::ChangeResponse;
+  unary(Rpc::kGetStatus, &Stub::GetStatus, Aggregator::About<v1::GetStatusRequest>(),
+        v1::ServiceStatus());
+  unary(Rpc::kListJobs, &Stub::ListJobs, Aggregator::About<v1::ListJobsRequest>(),
+        v1::ListJobsResponse());
+  unary(Rpc::kListMembers, &Stub::ListMembers, Aggregator::About<v1::ListMembersRequest>(),
+        v1::ListMembersResponse());
+  unary(Rpc::kListRounds, &Stub::ListRounds, Aggregator::About<v1::ListRoundsRequest>(),
+        v1::ListRoundsResponse());
+  unary(Rpc::kGetLimits, &Stub::GetLimits, Aggregator::About<v1::GetLimitsRequest>(),
+        v1::LimitsResponse());
+  unary(Rpc::kDump, &Stub::Dump, Aggregator::About<v1::DumpRequest>(), v1::DumpResponse());
+  unary(Rpc::kDrainWorker, &Stub::DrainWorker, Aggregator::About<v1::DrainWorkerRequest>(),
+        ChangeResponse());
+  unary(Rpc::kDrainService, &Stub::DrainService, Aggregator::About<v1::DrainServiceRequest>(),
+        ChangeResponse());
+  unary(Rpc::kEvict, &Stub::Evict, Aggregator::About<v1::EvictRequest>(), ChangeResponse());
+  unary(Rpc::kPause, &Stub::Pause, Aggregator::About<v1::PauseRequest>(), ChangeResponse());
+  unary(Rpc::kResume, &Stub::Resume, Aggregator::About<v1::ResumeRequest>(), ChangeResponse());
+  unary(Rpc::kSetJob, &Stub::SetJob, Aggregator::About<v1::SetJobRequest>(), ChangeResponse());
+  unary(Rpc::kRecover, &Stub::Recover, Aggregator::About<v1::RecoverRequest>(), ChangeResponse());
+  unary(Rpc::kReportExit, &Stub::ReportExit, Aggregator::About<v1::ReportExitRequest>(),
+        ChangeResponse());
+  check(Rpc::kWatchEvents, [&] {
+    grpc::ClientContext context;
+    if (!aggregator.token.empty()) {
+      context.AddMetadata(kAuthorizationMetadata, kBearer + aggregator.token);
+    }
+    const auto reader =
+        aggregator.stub->WatchEvents(&context, Aggregator::About<v1::WatchEventsRequest>());
+    reader->WaitForInitialMetadata();
+    // A call that is served begins with it and does not end; one that is refused has ended.
+    if (context.GetServerInitialMetadata().count(kLastEventMetadata) > 0) context.TryCancel();
+    aggregator.status = FromGrpc(reader->Finish());
+  });
+  EXPECT_EQ(kRpcs - 2, cells) << "all but those of workers";
 }
 
 TEST(AdminServerTest, AnAddressThatCannotBeListenedOnIsAnErrorWithAWayOut) {

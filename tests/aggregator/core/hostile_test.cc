@@ -40,6 +40,8 @@ class Peers {
     config.evict_late_after = absl::Seconds(20);
     config.loss_policy = Coin() ? LossPolicy::kAbort : LossPolicy::kShrink;
     config.pause_timeout = absl::Seconds(30);
+    if (Coin()) config.max_job_rounds = 1 + Below(20);
+    if (Coin()) config.max_job_bytes = (30 + Below(100)) * kChunkBytes;
     config.recovery_policy = Coin() ? RecoveryPolicy::kAny : RecoveryPolicy::kMajority;
     return config;
   }
@@ -50,6 +52,15 @@ class Peers {
   // Mostly small, sometimes far out of range.
   uint32_t Index() { return Seldom() ? ~Below(3) : Below(3); }
   WorkerId Id() { return std::string(1, static_cast<char>('a' + Below(4))); }
+  SetJob Setting() {
+    SetJob set;
+    set.job = "job";
+    if (Coin()) set.min_workers = Index();
+    if (Coin()) set.max_workers = Index() + Below(20);
+    if (Seldom()) set.loss_policy = Coin() ? LossPolicy::kAbort : LossPolicy::kShrink;
+    if (Seldom()) set.late_policy = Coin() ? LatePolicy::kEvict : LatePolicy::kWait;
+    return set;
+  }
   RoundNumber Round() {
     const Job* job = core_.FindJob("job");
     if (job == nullptr || job->lanes().empty() || Seldom()) return Below(4);
@@ -229,7 +240,7 @@ class Peers {
     }
     if (what == 18) return ValueReceived{session, {"lane", "t0", Below(3)}, Index(), Index()};
     if (what == 19 && Seldom()) {
-      switch (Below(7)) {
+      switch (Below(8)) {
         case 0:
           return EvictWorker{"job", Id(), "why"};
         case 1:
@@ -242,6 +253,8 @@ class Peers {
           return SuspendJob{"job"};
         case 5:
           return ResumeJob{"job"};
+        case 6:
+          return Setting();
         default:
           return Seldom() ? Event{DrainService{}} : Event{Tick{}};
       }

@@ -193,6 +193,24 @@ TEST(Events, AreNumberedAndForgottenFromTheOldest) {
   EXPECT_EQ("w3", events.After(0, 1)[0].note.worker);
 }
 
+TEST(Events, NotableOnesOutliveTheRoundsOfAFastJob) {
+  EventHistory events(3);
+  events.Add(NoteOf(NoteKind::kWorkerLost, "a", "w"), kNow);
+  for (int i = 0; i < 1000; ++i) {
+    for (const NoteKind kind :
+         {NoteKind::kRoundOpened, NoteKind::kRoundPrepared, NoteKind::kRoundCommitted}) {
+      events.Add(NoteOf(kind, "a"), kNow);
+    }
+  }
+  events.Add(NoteOf(NoteKind::kRoundAborted, "a"), kNow);
+  const std::vector<RememberedEvent> notable = events.Notable();
+  ASSERT_THAT(notable, SizeIs(2));
+  EXPECT_EQ(NoteKind::kRoundAborted, notable[0].note.kind) << "newest first";
+  EXPECT_EQ(1u, notable[1].sequence);
+  for (int i = 0; i < 1000; ++i) events.Add(NoteOf(NoteKind::kWorkerLate, "a"), kNow);
+  EXPECT_THAT(events.Notable(), SizeIs(kNotableEvents));
+}
+
 TEST(Events, ListenersHearOfEachUntilTheyLeave) {
   EventHistory events(3);
   int heard = 0;
@@ -284,6 +302,30 @@ TEST(Metrics, CountRoundsAndTheirDuration) {
   EXPECT_EQ(2, samples.at("basin_events_total{event=\"round_opened\"}"));
   EXPECT_EQ(1, samples.at("basin_straggler_wait_seconds_count{training_job=\"a\"}"));
   EXPECT_EQ(0.25, samples.at("basin_straggler_wait_seconds_sum{training_job=\"a\"}"));
+}
+
+TEST(Metrics, CountContributionsFramesAndCreditStalls) {
+  Metrics metrics("1");
+  metrics.Count(NoteOf(NoteKind::kJobAdmitted, "a"), kNow);
+  Note committed = NoteOf(NoteKind::kRoundCommitted, "a", "", "default", 1);
+  committed.contributions = 3;
+  committed.credit_stalls = 5;
+  metrics.Count(committed, kNow);
+  metrics.Count(committed, kNow);
+  metrics.Count(NoteOf(NoteKind::kFrameDuplicate, "a", "w"), kNow);
+  metrics.Count(NoteOf(NoteKind::kFrameStale, "a", "w"), kNow);
+  metrics.Count(NoteOf(NoteKind::kFrameStale, "a", "w"), kNow);
+  metrics.Count(NoteOf(NoteKind::kFrameStale, "other", "w"), kNow);
+  const std::map<std::string, double> samples = Parse(metrics.Text({}, absl::ZeroDuration()));
+  EXPECT_EQ(6, samples.at("basin_contributions_total{result=\"accepted\",training_job=\"a\"}"));
+  EXPECT_EQ(10, samples.at("basin_credit_stalls_total{training_job=\"a\"}"));
+  const auto frames = [&](const std::string& result) {
+    return samples.at("basin_contribution_frames_total{result=\"" + result +
+                      "\",training_job=\"a\"}");
+  };
+  EXPECT_EQ(1, frames("duplicate"));
+  EXPECT_EQ(2, frames("stale"));
+  EXPECT_EQ(0, frames("refused"));
 }
 
 TEST(Metrics, OfAJobGoWhenItEnds) {

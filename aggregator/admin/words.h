@@ -1,0 +1,32 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// How the values of basin/v1/admin.proto are written for people, in tables and on pages.
+//
+// Thread contract: pure functions.
+
+#ifndef BASIN_AGGREGATOR_ADMIN_WORDS_H_
+#define BASIN_AGGREGATOR_ADMIN_WORDS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "basin/v1/admin.pb.h"
+
+namespace basin::aggregator {
+
+// "3.1s", "120ms", "2h3m0s".
+std::string Span(uint64_t ns);
+
+// "12.5MiB".
+std::string Size(uint64_t bytes);
+
+// "JOB_STATE_RUNNING" without the name of its enum: "running".
+std::string Word(v1::JobState state);
+std::string Word(v1::Role role);
+std::string Word(v1::RoundPhase phase);
+std::string Word(v1::Outcome outcome);
+std::string Word(v1::ReduceOp op);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_ADMIN_WORDS_H_

@@ -1,0 +1,46 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/core/round_summary.h"
+
+#include <cmath>
+
+namespace basin::aggregator {
+
+RoundSummary Summarize(const Layout& layout, const Round& round, const VerdictRecord& record,
+                       absl::Time now) {
+  RoundSummary summary;
+  summary.round = record.round;
+  summary.outcome = record.value.outcome;
+  summary.took = now - round.opened();
+  if (record.value.outcome != Outcome::kCommitted) return summary;
+  summary.contributors = static_cast<uint32_t>(record.value.contributors.size());
+  summary.world_size = record.value.world_size;
+  summary.norm = NormsOf(layout, record.value).all;
+  summary.batch = record.value.facts.totals;
+  const Straggler& last = round.straggler();
+  if (last.waited()) {
+    summary.gathered = last.since - round.opened();
+    summary.waited_for = last.worker;
+    summary.waited = last.until - last.since;
+  } else if (last.until != absl::InfinitePast()) {  // The only one.
+    summary.gathered = last.until - round.opened();
+  }
+  return summary;
+}
+
+ResultNorms NormsOf(const Layout& layout, const RoundValue& value) {
+  ResultNorms norms;
+  const std::vector<uint64_t> divisors = DivisorsOf(value);
+  norms.tensors.resize(layout.version());
+  for (TensorIndex tensor = 0; tensor < layout.version(); ++tensor) {
+    const bool exists = tensor < divisors.size() && divisors[tensor] != 0 &&
+                        tensor < value.facts.tensor_squared_norms.size() &&
+                        IsFloatingPoint(layout.tensors()[tensor].dtype);
+    if (!exists) continue;
+    norms.tensors[tensor] = std::sqrt(value.facts.tensor_squared_norms[tensor]);
+    norms.all = std::sqrt(value.facts.squared_norm);
+  }
+  return norms;
+}
+
+}  // namespace basin::aggregator
