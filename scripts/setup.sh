@@ -40,6 +40,8 @@ readonly TEST_PACKAGES=(
   clang-14 libclang-rt-14-dev llvm-14 clang-tidy-14 clang-format-14
   # Python
   python3-venv
+  # a browser, for the status page
+  chromium-headless-shell
   # simulated network failures, in network namespaces
   iproute2 nftables
   # container image: its base, its build and its run, without an engine or a registry

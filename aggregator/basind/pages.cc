@@ -3,6 +3,7 @@
 #include "aggregator/basind/pages.h"
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "aggregator/config/units.h"
 #include "aggregator/observer/ask.h"
 #include "aggregator/observer/snapshot.h"
+#include "aggregator/statusz/statusz.h"
 
 namespace basin::aggregator {
 namespace {
@@ -93,6 +95,11 @@ HttpServer::Pages PagesOf(const PageSources& sources) {
     return HttpPage{200, "text/plain; version=0.0.4; charset=utf-8",
                     sources.metrics.Text(snapshot, sources.engine.InboxDelay(), TotalsOf(sources))};
   };
+  pages["/statusz"] =
+      [statusz = std::make_shared<Statusz>(sources.engine, sources.events, sources.version)] {
+        const Statusz::Page& page = statusz->Look();
+        return HttpPage{page.ok ? 200 : 503, "text/html; charset=utf-8", page.html};
+      };
   return pages;
 }
 

@@ -3,6 +3,7 @@
 // The pages of the HTTP port.
 //
 //   /metrics   for Prometheus
+//   /statusz   for people
 //   /livez     200 while the event loop works; not "rounds progress", or a slow trainer would
 //              restart the aggregator
 //   /readyz    200 from when workers are served until the aggregator begins to end
@@ -14,12 +15,14 @@
 
 #include <atomic>
 #include <functional>
+#include <string>
 
 #include "absl/time/time.h"
 #include "aggregator/admin/admin_server.h"
 #include "aggregator/auth/gatekeeper.h"
 #include "aggregator/engine/engine.h"
 #include "aggregator/http/http_server.h"
+#include "aggregator/observer/events.h"
 #include "aggregator/observer/metrics.h"
 #include "aggregator/transport/counters.h"
 
@@ -28,6 +31,7 @@ namespace basin::aggregator {
 // The sources of the pages. REQUIRES: all of them outlive the server.
 struct PageSources {
   Engine& engine;
+  const EventHistory& events;
   const Metrics& metrics;
   const TransportCounters& transport;
   const Gatekeeper& gatekeeper;
@@ -35,6 +39,7 @@ struct PageSources {
   const AdminServer* admin;                        // Null: operators are not served.
   const std::atomic<bool>& ready;
   absl::Duration live_within;
+  const std::string& version;
 };
 
 HttpServer::Pages ProbesOf(const PageSources& sources);

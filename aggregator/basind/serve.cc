@@ -302,9 +302,16 @@ class Service {
   }
 
   absl::Status StartHttp(Endpoints& endpoints) {
-    const PageSources sources{
-        engine_,      metrics_, server_.counters(),   gatekeeper_, certificate_expiry_,
-        admin_.get(), ready_,   settings_.live_within};
+    const PageSources sources{engine_,
+                              events_,
+                              metrics_,
+                              server_.counters(),
+                              gatekeeper_,
+                              certificate_expiry_,
+                              admin_.get(),
+                              ready_,
+                              settings_.live_within,
+                              version_};
     absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
         *ParseAddress(settings_.http_address), ProbesOf(sources), PagesOf(sources));
     if (!http.ok()) return http.status();

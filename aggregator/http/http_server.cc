@@ -61,12 +61,15 @@ const char* ReasonOf(int status) {
 }
 
 std::string TextOf(const HttpPage& page, bool with_body) {
-  // A browser must not guess a type other than Content-Type.
+  // A browser must not guess a type other than Content-Type, and must neither run nor load anything
+  // but the page and its style sheet.
   const std::string head = absl::StrCat(
       "HTTP/1.1 ", page.status, " ", ReasonOf(page.status), "\r\nContent-Type: ", page.type,
       "\r\nContent-Length: ", page.body.size(), "\r\nCache-Control: no-store\r\n",
       page.status == 405 ? "Allow: GET, HEAD\r\n" : "",
-      "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n");
+      "X-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-src 'none'; style-src "
+      "'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors "
+      "'none'\r\nReferrer-Policy: no-referrer\r\nConnection: close\r\n\r\n");
   return with_body ? head + page.body : head;
 }
 

@@ -1,6 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A small HTTP server for probes and scrapers: a few fixed paths, read only, no state of peers.
+// A small HTTP server for probes, scrapers and people: a few fixed paths, read only, no state of
+// peers.
 //
 // One thread holds all connections and waits for none of them: a silent connection costs a
 // descriptor for a second, and when there are too many, from one address or in total, the one that

@@ -156,6 +156,19 @@ LAYERS = (
         messages=True,
     ),
     Layer(
+        "aggregator/statusz",
+        uses=(
+            "proto",
+            "aggregator/admin",
+            "aggregator/core",
+            "aggregator/engine",
+            "aggregator/observer",
+        ),
+        headers=("absl/",),
+        links=("absl::",),
+        messages=True,
+    ),
+    Layer(
         "aggregator/basind",
         uses=("proto/limits", "proto/vocabulary", "proto/wire", "kernels", "runtime", "aggregator"),
         headers=("absl/",),

@@ -5,6 +5,8 @@
 //
 //   usage: basin-test-trainer HOST:PORT JOB WORKER MIN MAX
 //
+// The variables TRAINER_LANE and TRAINER_TENSOR name its lane ("model") and tensor ("weight").
+//
 //   join          until it is a member         -> "member RANK of WORLD"
 //   begin VALUE   begins a round and pushes    -> "begun"
 //   finish        commits and waits            -> "round N: OUTCOME over COUNT, VALUE"
@@ -56,8 +58,11 @@ class Trainer {
     auto worker = client::Worker::Connect(std::move(options), connector_, clock_);
     if (!worker.ok()) return worker.status();
     worker_ = *std::move(worker);
+    const std::string lane = Variable("TRAINER_LANE");
+    const std::string tensor = Variable("TRAINER_TENSOR");
     const auto model =
-        worker_->Register("model", LaneKind::kGradient, {{"weight", DType::kF32, {kElements}}});
+        worker_->Register(lane.empty() ? "model" : lane, LaneKind::kGradient,
+                          {{tensor.empty() ? "weight" : tensor, DType::kF32, {kElements}}});
     if (!model.ok()) return model.status();
     lane_ = model->lane;
     return worker_->Ready();
@@ -92,6 +97,7 @@ class Trainer {
     client::BeginRound begin;
     begin.lane = lane_;
     begin.spec.op = ReduceOp::kSum;
+    begin.counts.samples = 32;
     absl::Status begun = worker_->Begin(begin);
     if (begun.ok()) begun = worker_->Push(lane_, 0, weight_.data(), weight_.size() * sizeof(float));
     return Told(begun, "begun");
