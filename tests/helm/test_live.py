@@ -4,75 +4,22 @@
 Usage: test_live.py BASIND
 """
 
-import contextlib
 import importlib.util
-import json
 import re
-import socket
-import subprocess
 import sys
-import tempfile
 import unittest
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import dashboards
-from tools import CHART, ROOT, SKIPPED, require, tool
+from live import Watched, await_that
+from tools import CHART, ROOT, SKIPPED, require
 
 BASIND = ""
 WORKER = ROOT / "examples/plain_python/worker.py"
 
-# Prometheus scrapes once a second; a rate needs two scrapes.
-ATTEMPTS = 240
-PAUSE_SECONDS = 0.25
 
-CONFIGURATION = """\
-global: {{scrape_interval: 1s, evaluation_interval: 1s}}
-rule_files: ["{rules}"]
-scrape_configs:
-  - job_name: basin
-    static_configs: [{{targets: ["{target}"]}}]
-"""
-
-
-@contextlib.contextmanager
-def program(*command: str | Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs until the end of the block."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-
-
-def await_that(holds: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    """Waits until it holds; AssertionError if `process` ends before that, or it never holds."""
-    for _ in range(ATTEMPTS):
-        if holds():
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=PAUSE_SECONDS)
-            break
-    raise AssertionError(f"{process.args!r}: what was waited for did not come:\n{log.read_text()}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-class Live(unittest.TestCase):
+class Live(Watched):
     def setUp(self) -> None:
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        super().setUp()
         grpc, http = self.start_basind()
         for worker in ("a", "b"):
             self.start(
@@ -82,24 +29,7 @@ class Live(unittest.TestCase):
                 *("--fresh", "--job=digits", "--workers=2", "--rounds=1000000", "--elements=1000"),
                 *(f"--address={grpc}", f"--worker={worker}"),
             )
-        self.prometheus = f"http://127.0.0.1:{free_port()}"
-        configuration = self.folder / "prometheus.yaml"
-        configuration.write_text(
-            CONFIGURATION.format(rules=CHART / "files/alerts.yaml", target=http), encoding="utf-8"
-        )
-        self.scraper = self.start(
-            "prometheus",
-            tool("prometheus"),
-            f"--config.file={configuration}",
-            f"--storage.tsdb.path={self.folder / 'data'}",
-            f"--web.listen-address={self.prometheus.removeprefix('http://')}",
-        )
-
-    def log_of(self, name: str) -> Path:
-        return self.folder / f"{name}.log"
-
-    def start(self, name: str, *command: str | Path) -> subprocess.Popen[bytes]:
-        return self.enterContext(program(*command, log=self.log_of(name)))
+        self.watch(http)
 
     def start_basind(self) -> tuple[str, str]:
         """The addresses for workers and for Prometheus."""
@@ -111,24 +41,10 @@ class Live(unittest.TestCase):
         assert found is not None
         return found[1], found[2]
 
-    def ask(self, path: str, **parameters: str) -> Any:
-        """The data of the answer; None while Prometheus does not answer."""
-        url = f"{self.prometheus}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                return json.load(answer)["data"]
-        except OSError:
-            return None
-
-    def has_series(self, query: str) -> bool:
-        data = self.ask("query", query=query)
-        return data is not None and len(data["result"]) > 0
-
     def test_every_query_of_the_dashboards_has_series(self) -> None:
-        log = self.log_of("prometheus")
         # The job trains: the number of its rounds increases with each scrape.
         trains = 'rate(basin_rounds_total{training_job="digits", outcome="committed"}[1m]) > 0'
-        await_that(lambda: self.has_series(trains), self.scraper, log)
+        self.await_scraped(lambda: self.has_series(trains))
         for board in dashboards.load().values():
             for title, query in dashboards.queries(board):
                 with self.subTest(board["title"], panel=title, query=query):

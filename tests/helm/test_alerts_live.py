@@ -1,0 +1,103 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Alerts fire and resolve in a real Prometheus, beside an aggregator whose trainers misbehave.
+
+Usage: test_alerts_live.py BASIND TRAINER
+
+The rules are the shipped ones with seconds in place of their minutes, so that the test need not
+wait for as long as an operator would.
+"""
+
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from live import Watched, await_that, free_port
+from tools import CHART, ROOT, SKIPPED, require
+
+sys.path.insert(0, str(ROOT / "tests/aggregator/basind"))
+from programs import Trainer
+
+BASIND = ""
+TRAINER = Path()
+
+
+def impatient(rules: str) -> str:
+    """The rules with waits of a second, over the last few seconds."""
+    rules, waits = re.subn(r"for: \w+", "for: 1s", rules)
+    rules, ranges = re.subn(r"\[\d+[mh]\]", "[5s]", rules)
+    assert waits > 5 and ranges > 5, "the rules are written in another way"
+    return rules
+
+
+class Alerts(Watched):
+    def setUp(self) -> None:
+        super().setUp()
+        self.grpc, self.http = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        self.basind = self.start_basind()
+        rules = self.folder / "alerts.yaml"
+        rules.write_text(
+            impatient((CHART / "files/alerts.yaml").read_text(encoding="utf-8")), encoding="utf-8"
+        )
+        self.watch(self.http, rules)
+        self.a, self.b = self.trainer("a"), self.trainer("b")
+        for trainer in (self.a, self.b):
+            trainer.say("join")
+        for trainer in (self.a, self.b):
+            self.assertIn("of 2", trainer.answer())
+        self.await_scraped(lambda: self.has_series('basin_job_state{state="running"}'))
+        self.await_firing()
+
+    def start_basind(self) -> subprocess.Popen[bytes]:
+        process = self.start(
+            "basind",
+            BASIND,
+            "serve",
+            f"--grpc-listen={self.grpc}",
+            f"--http-listen={self.http}",
+            "--admin-listen=none",
+        )
+        log = self.log_of("basind")
+        await_that(lambda: '"event":"serving"' in log.read_text(), process, log)
+        return process
+
+    def trainer(self, name: str) -> Trainer:
+        trainer = Trainer(TRAINER, self.grpc, "vision", name, 2, 2)
+        self.addCleanup(trainer.kill)
+        return trainer
+
+    def await_firing(self, *names: str) -> None:
+        """Until just these alerts fire."""
+        self.await_scraped(lambda: self.firing() == set(names))
+
+    def test_a_stalled_round(self) -> None:
+        self.assertEqual("begun", self.a.ask("begin 1"))
+        self.await_firing("BasinRoundStalled")
+        self.assertEqual("begun", self.b.ask("begin 2"))
+        for trainer in (self.a, self.b):
+            trainer.say("finish")
+        for trainer in (self.a, self.b):
+            self.assertIn("COMMITTED", trainer.answer())
+        self.await_firing()
+
+    def test_a_paused_job(self) -> None:
+        self.b.kill()
+        self.await_firing("BasinJobPaused")
+        self.assertIn("of 2", self.trainer("b").ask("join"))
+        self.await_firing()
+
+    def test_an_aggregator_that_is_gone(self) -> None:
+        self.basind.kill()
+        self.await_firing("BasinDown")
+        self.start_basind()
+        self.await_firing()
+
+
+if __name__ == "__main__":
+    require("prometheus")
+    if len(sys.argv) != 3:
+        print("skipped: there is no basind")
+        sys.exit(SKIPPED)
+    BASIND, TRAINER = sys.argv[1], Path(sys.argv[2])
+    unittest.main(argv=sys.argv[:1], verbosity=2)
