@@ -18,6 +18,7 @@
 #include "proto/vocabulary/version.h"
 #include "proto/wire/admin.h"
 #include "runtime/grpc/credentials.h"
+#include "runtime/grpc/greeting.h"
 #include "runtime/grpc/peer.h"
 
 namespace basin::aggregator {
@@ -166,6 +167,7 @@ grpc::Status AdminService::GetStatus(grpc::ServerContext* context,
                                      v1::ServiceStatus* response) {
   if (const absl::Status good = Begin(context, Rpc::kGetStatus, *request, ""); !good.ok())
     return ToGrpc(good);
+  Greet(*context, options_.version);
   const absl::Status looked =
       LookFor(response, [](const Runner& runner, absl::Time, v1::ServiceStatus* status) {
         *status = ViewOf(runner.core());

@@ -185,6 +185,7 @@ class Service {
  private:
   ServerOptions Options() {
     ServerOptions options;
+    options.version = version_;
     options.address = settings_.grpc_address;
     options.tls = settings_.tls;
     if (!settings_.auth_path.empty()) options.gatekeeper = &gatekeeper_;

@@ -17,6 +17,7 @@
 #include "proto/wire/session_stream.h"
 #include "runtime/failpoint.h"
 #include "runtime/grpc/byte_buffer.h"
+#include "runtime/grpc/greeting.h"
 
 namespace basin::aggregator {
 namespace {
@@ -46,6 +47,13 @@ class GrpcServer::SessionService
  public:
   explicit SessionService(GrpcServer& server) : server_(server) {}
   RawReactor* Run(grpc::CallbackServerContext* context) override {
+    // Strangers learn nothing of the aggregator.
+    Presented presented = PresentedBy(*context);
+    const Credentials caller = CredentialsOf(presented.token, std::move(presented.sans));
+    const Gatekeeper* gatekeeper = server_.options_.gatekeeper;
+    if (gatekeeper == nullptr || gatekeeper->MayCall(caller, Rpc::kExchange, "")) {
+      Greet(*context, server_.options_.version);
+    }
     return StartReactor<SessionReactor>(context, server_.options_.session, server_.counters_,
                                         server_.newcomers_, *server_.registry_,
                                         server_.reader_budgets_);

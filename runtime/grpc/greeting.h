@@ -1,0 +1,35 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// What an aggregator says of itself in the initial metadata of a call: its version and its clock.
+// Only `basinctl doctor` reads it; nothing depends on it.
+//
+// Thread contract: Greet before the call's first answer is sent; GreetingIn is a pure function.
+
+#ifndef BASIN_RUNTIME_GRPC_GREETING_H_
+#define BASIN_RUNTIME_GRPC_GREETING_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/server_context.h"
+
+namespace basin {
+
+struct Greeting {
+  std::string version;            // Of the program.
+  uint32_t protocol_version = 0;  // See proto/vocabulary/version.h.
+  absl::Time time;                // By the wall clock of the aggregator.
+};
+
+void Greet(grpc::ServerContextBase& context, const std::string& version);
+
+// Nothing if the aggregator sent none, or one that cannot be read. REQUIRES: the initial metadata
+// has arrived.
+std::optional<Greeting> GreetingIn(const grpc::ClientContext& context);
+
+}  // namespace basin
+
+#endif  // BASIN_RUNTIME_GRPC_GREETING_H_
