@@ -3,7 +3,9 @@
 #include "aggregator/ctl/arguments.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -19,19 +21,32 @@ namespace {
 
 absl::Status Wrong(const std::string& text) { return absl::InvalidArgumentError(text); }
 
-struct Flag {
-  std::string name;
-  std::string letter;  // "-o"; empty: none.
-  bool takes_value = false;
-  bool of_all = false;  // Every command has it.
-  std::function<absl::Status(const std::string& value, Arguments& arguments)> take;
+using Take = std::function<absl::Status(const std::string& value, Arguments& arguments)>;
+
+struct Flag : FlagName {
+  Flag(FlagName flag, Take taking) : FlagName(std::move(flag)), take(std::move(taking)) {}
+  Take take;
 };
 
 // A flag whose value is any text.
 Flag Text(std::string name, bool of_all, std::string* (*place)(Arguments& arguments)) {
-  return {std::move(name), "", true, of_all,
+  return {{std::move(name), "", true, of_all},
           [place](const std::string& value, Arguments& arguments) {
             *place(arguments) = value;
+            return absl::OkStatus();
+          }};
+}
+
+// A flag of single commands, with a value.
+Flag Value(std::string name, Take take) {
+  return {{std::move(name), "", true, false}, std::move(take)};
+}
+
+// A flag without a value.
+Flag Switch(std::string name, std::string letter, bool of_all, bool* (*place)(Arguments&)) {
+  return {{std::move(name), std::move(letter), false, of_all},
+          [place](const std::string&, Arguments& arguments) {
+            *place(arguments) = true;
             return absl::OkStatus();
           }};
 }
@@ -45,9 +60,13 @@ absl::Status TakeNumber(const std::string& value, uint64_t most, uint64_t& numbe
 }
 
 absl::Status TakeOutput(const std::string& value, Arguments& arguments) {
-  if (value != "table" && value != "json") return Wrong("it must be table or json");
-  arguments.json = value == "json";
-  return absl::OkStatus();
+  for (const auto& [name, format] :
+       {std::pair{"table", Format::kTable}, {"json", Format::kJson}, {"yaml", Format::kYaml}}) {
+    if (value != name) continue;
+    arguments.format = format;
+    return absl::OkStatus();
+  }
+  return Wrong("it must be table, json or yaml");
 }
 
 absl::Status TakeDuration(const std::string& value, absl::Duration& to) {
@@ -62,10 +81,50 @@ absl::Status TakeTimeout(const std::string& value, Arguments& arguments) {
   return TakeDuration(value, arguments.timeout);
 }
 
-absl::Status TakeAddress(const std::string& value, Arguments& arguments) {
-  if (const auto address = ParseAddress(value); !address.ok()) return address.status();
-  arguments.address = value;
+absl::Status TakeAddress(const std::string& value, std::string& address, bool& given) {
+  if (const auto parsed = ParseAddress(value); !parsed.ok()) return parsed.status();
+  address = value;
+  given = true;
   return absl::OkStatus();
+}
+
+absl::Status TakeOperatorsAddress(const std::string& value, Arguments& arguments) {
+  return TakeAddress(value, arguments.address, arguments.address_given);
+}
+
+absl::Status TakeWorkersAddress(const std::string& value, Arguments& arguments) {
+  return TakeAddress(value, arguments.workers_address, arguments.workers_address_given);
+}
+
+// A whole number from 1.
+absl::Status TakePositive(const std::string& value, uint32_t most, uint32_t& number) {
+  uint64_t taken = 0;
+  if (absl::Status good = TakeNumber(value, most, taken); !good.ok()) return good;
+  if (taken == 0) return Wrong("it must be at least 1");
+  number = static_cast<uint32_t>(taken);
+  return absl::OkStatus();
+}
+
+absl::Status TakeBytes(const std::string& value, uint64_t& bytes) {
+  const absl::StatusOr<uint64_t> parsed = ParseBytes(value);
+  if (!parsed.ok()) return parsed.status();
+  if (*parsed == 0) return Wrong("it must be more than 0");
+  bytes = *parsed;
+  return absl::OkStatus();
+}
+
+// "10Gbit", "2.5Gbit", "100Mbit": a second.
+absl::Status TakeBandwidth(const std::string& value, Arguments& arguments) {
+  for (const auto& [unit, bits] : {std::pair{"Gbit", 1e9}, {"Mbit", 1e6}}) {
+    double number = 0;
+    if (absl::EndsWith(value, unit) &&
+        absl::SimpleAtod(value.substr(0, value.size() - std::strlen(unit)), &number) &&
+        number > 0 && number <= 1e6) {
+      arguments.nic_bits = number * bits;
+      return absl::OkStatus();
+    }
+  }
+  return Wrong("write a number above 0 and a unit, Mbit or Gbit a second, for example 10Gbit");
 }
 
 absl::Status TakeLast(const std::string& value, Arguments& arguments) {
@@ -80,46 +139,75 @@ absl::Status TakeExitStatus(const std::string& value, Arguments& arguments) {
   return Wrong("it must be a number: 0 to 255, or minus the signal that ended the process");
 }
 
+// A lane may be larger; a plan for more is a mistake of units.
+constexpr uint32_t kMostPlannedWorkers = 10000;
+constexpr uint32_t kMostBenchRounds = 100000;
+
 std::vector<Flag> Flags() {
   return {
-      {"--address", "", true, true, TakeAddress},
-      {"--output", "-o", true, true, TakeOutput},
-      {"--timeout", "", true, true, TakeTimeout},
+      {{"--address", "", true, true}, TakeOperatorsAddress},
+      {{"--output", "-o", true, true}, TakeOutput},
+      {{"--timeout", "", true, true}, TakeTimeout},
       Text("--tls-ca", true, [](Arguments& arguments) { return &arguments.tls.ca; }),
       Text("--tls-cert", true, [](Arguments& arguments) { return &arguments.tls.cert; }),
       Text("--tls-key", true, [](Arguments& arguments) { return &arguments.tls.key; }),
       Text("--token-file", true, [](Arguments& arguments) { return &arguments.token_file; }),
+      Switch("--help", "-h", true, [](Arguments& arguments) { return &arguments.help; }),
+      Value("--workers-address", TakeWorkersAddress),
       Text("--role", false, [](Arguments& arguments) { return &arguments.role; }),
       Text("--jobs", false, [](Arguments& arguments) { return &arguments.jobs; }),
       Text("--name", false, [](Arguments& arguments) { return &arguments.name; }),
-      {"--host", "", true, false,
-       [](const std::string& value, Arguments& arguments) {
-         arguments.names.push_back(value);
-         return absl::OkStatus();
-       }},
-      {"--lifetime", "", true, false,
-       [](const std::string& value, Arguments& arguments) {
-         return TakeDuration(value, arguments.lifetime);
-       }},
-      {"--last", "", true, false, TakeLast},
-      {"--status", "", true, false, TakeExitStatus},
-      {"--after", "", true, false,
-       [](const std::string& value, Arguments& arguments) {
-         return TakeNumber(value, ~uint64_t{0}, arguments.after);
-       }},
+      Value("--host",
+            [](const std::string& value, Arguments& arguments) {
+              arguments.names.push_back(value);
+              return absl::OkStatus();
+            }),
+      Value("--lifetime",
+            [](const std::string& value, Arguments& arguments) {
+              return TakeDuration(value, arguments.lifetime);
+            }),
+      Value("--last", TakeLast),
+      Value("--status", TakeExitStatus),
+      Value("--after",
+            [](const std::string& value, Arguments& arguments) {
+              return TakeNumber(value, ~uint64_t{0}, arguments.after);
+            }),
       Text("--job", false, [](Arguments& arguments) { return &arguments.job; }),
       Text("--lane", false, [](Arguments& arguments) { return &arguments.lane; }),
       Text("--reason", false, [](Arguments& arguments) { return &arguments.reason; }),
-      {"--follow", "-f", false, false,
-       [](const std::string&, Arguments& arguments) {
-         arguments.follow = true;
-         return absl::OkStatus();
-       }},
-      {"--help", "-h", false, true,
-       [](const std::string&, Arguments& arguments) {
-         arguments.help = true;
-         return absl::OkStatus();
-       }},
+      Switch("--follow", "-f", false, [](Arguments& arguments) { return &arguments.follow; }),
+      Switch("--watch", "-w", false, [](Arguments& arguments) { return &arguments.watch; }),
+      Value("--interval",
+            [](const std::string& value, Arguments& arguments) {
+              return TakeDuration(value, arguments.interval);
+            }),
+      Value("--times",
+            [](const std::string& value, Arguments& arguments) {
+              return TakeNumber(value, ~uint64_t{0}, arguments.times);
+            }),
+      Value("--workers",
+            [](const std::string& value, Arguments& arguments) {
+              return TakePositive(value, kMostPlannedWorkers, arguments.workers);
+            }),
+      Value("--model",
+            [](const std::string& value, Arguments& arguments) {
+              return TakeBytes(value, arguments.model_bytes);
+            }),
+      Value("--nic", TakeBandwidth),
+      Value("--round-trip",
+            [](const std::string& value, Arguments& arguments) {
+              return TakeDuration(value, arguments.round_trip);
+            }),
+      Value("--memory",
+            [](const std::string& value, Arguments& arguments) {
+              return TakeBytes(value, arguments.memory_bytes);
+            }),
+      Value("--rounds",
+            [](const std::string& value, Arguments& arguments) {
+              return TakePositive(value, kMostBenchRounds, arguments.rounds);
+            }),
+      Switch("--beside-others", "", false,
+             [](Arguments& arguments) { return &arguments.beside_others; }),
   };
 }
 
@@ -141,9 +229,14 @@ absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& argument
   read.tls = environment.tls;
   read.token_file = environment.token_file;
   if (!environment.address.empty()) {
-    if (const absl::Status taken = TakeAddress(environment.address, read); !taken.ok()) {
+    if (const absl::Status taken = TakeOperatorsAddress(environment.address, read); !taken.ok()) {
       return Wrong(absl::StrCat("BASIN_ADMIN_ADDRESS: ", taken.message()));
     }
+  }
+  // Not checked: most commands do not use it, and for trainers it may be any target of gRPC.
+  if (!environment.workers_address.empty()) {
+    read.workers_address = environment.workers_address;
+    read.workers_address_given = true;
   }
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
@@ -157,7 +250,7 @@ absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& argument
       return known.name == name || (known.letter == name && !name.empty());
     });
     if (flag == flags.end()) return Unknown(name, flags);
-    if (!flag->of_all) read.own_flags.push_back(flag->letter.empty() ? flag->name : flag->letter);
+    if (!flag->of_all) read.own_flags.push_back(flag->shown());
     std::string value;
     if (equals != std::string::npos) {
       if (!flag->takes_value) return Wrong(absl::StrCat(name, " takes no value"));
@@ -171,6 +264,12 @@ absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& argument
     }
   }
   return read;
+}
+
+std::vector<FlagName> FlagNames() {
+  std::vector<FlagName> names;
+  for (const Flag& flag : Flags()) names.push_back(flag);
+  return names;
 }
 
 }  // namespace basin::aggregator

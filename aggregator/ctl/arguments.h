@@ -14,23 +14,28 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "aggregator/ctl/output.h"
 #include "runtime/grpc/credentials.h"
 
 namespace basin::aggregator {
 
 // What the environment of the program says; empty: nothing.
 struct Environment {
-  std::string address;     // BASIN_ADMIN_ADDRESS
-  ClientTls tls;           // BASIN_TLS_CA, BASIN_TLS_CERT, BASIN_TLS_KEY
-  std::string token_file;  // BASIN_TOKEN_FILE
+  std::string address;          // BASIN_ADMIN_ADDRESS
+  std::string workers_address;  // BASIN_ADDRESS
+  ClientTls tls;                // BASIN_TLS_CA, BASIN_TLS_CERT, BASIN_TLS_KEY
+  std::string token_file;       // BASIN_TOKEN_FILE
 };
 
 struct Arguments {
-  std::vector<std::string> words;  // The command and its arguments.
-  std::string address = "127.0.0.1:29602";
+  std::vector<std::string> words;                   // The command and its arguments.
+  std::string address = "127.0.0.1:29602";          // Of operators.
+  std::string workers_address = "127.0.0.1:29600";  // Of workers.
+  bool address_given = false;
+  bool workers_address_given = false;
   ClientTls tls;
   std::string token_file;
-  bool json = false;
+  Format format = Format::kTable;
   absl::Duration timeout = absl::Seconds(10);
   bool help = false;
 
@@ -43,16 +48,43 @@ struct Arguments {
   int32_t exit_status = 0;
   uint32_t last = 2;
   uint64_t after = 0;
+
+  // To show an answer again and again.
+  bool watch = false;
+  absl::Duration interval = absl::Seconds(2);
+  uint64_t times = 0;  // 0: until Ctrl-C.
+
+  // A token, and certificates.
   std::string role = "worker";
   std::string jobs;
   std::string name;
   std::vector<std::string> names;  // A server's, for its certificate.
   absl::Duration lifetime = absl::Hours(24 * 30);
+
+  // A job that is planned or measured. 0: not given.
+  uint32_t workers = 0;
+  uint64_t model_bytes = 0;
+  double nic_bits = 0;  // A second.
+  absl::Duration round_trip = absl::Milliseconds(1);
+  uint64_t memory_bytes = 0;
+  uint32_t rounds = 10;
+  bool beside_others = false;
 };
 
 // Flags override the environment, which overrides the defaults.
 absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& arguments,
                                         const Environment& environment);
+
+// For completion and the check of a command's flags.
+struct FlagName {
+  std::string name;
+  std::string letter;  // "-o"; empty: none.
+  bool takes_value = false;
+  bool of_all = false;  // Every command has it.
+
+  const std::string& shown() const { return letter.empty() ? name : letter; }
+};
+std::vector<FlagName> FlagNames();
 
 }  // namespace basin::aggregator
 

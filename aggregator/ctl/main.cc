@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   };
   basin::aggregator::Environment environment;
   environment.address = variable("BASIN_ADMIN_ADDRESS");
+  environment.workers_address = variable("BASIN_ADDRESS");
   environment.tls = {variable("BASIN_TLS_CA"), variable("BASIN_TLS_CERT"),
                      variable("BASIN_TLS_KEY")};
   environment.token_file = variable("BASIN_TOKEN_FILE");

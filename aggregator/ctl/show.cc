@@ -62,7 +62,6 @@ std::string Show(const v1::ServiceStatus& status) {
 }
 
 std::string Show(const v1::ListJobsResponse& jobs) {
-  if (jobs.jobs().empty()) return "";
   TextTable table({"JOB", "STATE", "MEMBERS", "JOINERS", "SPARES", "MIN", "MAX", "GENERATION",
                    "MEMORY", "CAUSE"});
   for (const v1::JobStatus& job : jobs.jobs()) {
@@ -72,7 +71,18 @@ std::string Show(const v1::ListJobsResponse& jobs) {
                absl::StrCat(job.settings().max_workers()), Generation(job.generation()),
                Size(job.buffer_bytes()), job.cause()});
   }
-  return "\n" + table.Text();
+  return table.Text();
+}
+
+std::string Show(const v1::LimitsResponse& limits) {
+  TextTable table({"LIMIT", "JOB", "IN USE", "OF", "UNIT"});
+  for (const v1::Limit& limit : limits.limits()) {
+    const bool bytes = limit.unit() == "bytes";
+    table.Add(
+        {limit.name(), limit.job(), bytes ? Size(limit.in_use()) : absl::StrCat(limit.in_use()),
+         bytes ? Size(limit.limit()) : absl::StrCat(limit.limit()), bytes ? "" : limit.unit()});
+  }
+  return table.Text();
 }
 
 std::string Show(const v1::ListMembersResponse& members) {

@@ -15,6 +15,7 @@ namespace basin::aggregator {
 
 std::string Show(const v1::ServiceStatus& status);
 std::string Show(const v1::ListJobsResponse& jobs);
+std::string Show(const v1::LimitsResponse& limits);
 std::string Show(const v1::ListMembersResponse& members);
 std::string Show(const v1::ListRoundsResponse& rounds);
 // With its line end.

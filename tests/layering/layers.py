@@ -183,10 +183,14 @@ LAYERS = (
             "aggregator/auth",
             "aggregator/basind",
             "aggregator/config",
+            "aggregator/core",
             "aggregator/tls",
+            # For `basinctl bench`, whose workers are real ones.
+            "client/core",
+            "client/transport",
         ),
-        headers=("absl/", *_GRPC_HEADERS),
-        links=("absl::", *_GRPC_LINKS),
+        headers=("absl/", "nlohmann/", *_GRPC_HEADERS),
+        links=("absl::", "nlohmann_json::", "Threads::", *_GRPC_LINKS),
         messages=True,
     ),
     Layer(

@@ -431,6 +431,19 @@ class Documentation(unittest.TestCase):
         told = set(re.findall(r"`([a-z_]+)`", section))
         self.assertEqual(set(), there - told)
 
+    def test_the_error_texts_of_the_page_are_in_the_code(self) -> None:
+        sources = [
+            *(SOURCE / "aggregator").rglob("*.cc"),
+            *(SOURCE / "client").rglob("*.cc"),
+            *(SOURCE / "runtime").rglob("*.cc"),
+        ]
+        # Adjacent literals are one text.
+        code = "".join(re.sub(r'"\s*"', "", path.read_text(encoding="utf-8")) for path in sources)
+        page = (SOURCE / "docs/troubleshooting.md").read_text(encoding="utf-8")
+        texts = re.findall(r"^\| `(.+?)` \|", page, re.M)
+        self.assertGreater(len(texts), 30)
+        self.assertEqual([], [text for text in texts if text not in code])
+
 
 if __name__ == "__main__":
     SOURCE = Path(sys.argv.pop()).resolve()

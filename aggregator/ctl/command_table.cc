@@ -1,0 +1,226 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/ctl/bench.h"
+#include "aggregator/ctl/changes.h"
+#include "aggregator/ctl/command.h"
+#include "aggregator/ctl/completion.h"
+#include "aggregator/ctl/doctor.h"
+#include "aggregator/ctl/plan.h"
+#include "aggregator/ctl/queries.h"
+#include "aggregator/ctl/secrets.h"
+#include "aggregator/ctl/top.h"
+
+namespace basin::aggregator {
+
+const std::vector<Command>& Commands() {
+  static const std::vector<Command>& commands = *new std::vector<Command>{
+      {"status",
+       "[-w] [--interval=DURATION] [--times=N]",
+       "show the service and its jobs",
+       "Shows the state of each job and, while it waits, the cause.",
+       {"basinctl status", "basinctl status -w", "basinctl status -o json"},
+       1,
+       1,
+       RunStatus},
+      {"jobs",
+       "[-w] [--interval=DURATION] [--times=N]",
+       "list the jobs",
+       "Shows what `basinctl status` does, without the service.",
+       {"basinctl jobs", "basinctl jobs -o yaml"},
+       1,
+       1,
+       RunJobs},
+      {"top",
+       "[--interval=DURATION] [--times=N]",
+       "watch the rounds of all jobs",
+       "Shows for each job its rounds per second, the mean time of a round since the last\n"
+       "look, its memory, and the worker that the open round waits for. On a terminal the\n"
+       "screen changes every 2 s, until Ctrl-C; elsewhere each look prints a line for each\n"
+       "job. --interval: another interval. --times: the number of looks.",
+       {"basinctl top", "basinctl top --interval=10s --times=6 > rounds.log"},
+       1,
+       1,
+       RunTop},
+      {"limits",
+       "[-w] [--interval=DURATION] [--times=N]",
+       "show the bounds in force, and what is in use of them",
+       "The names are those of the configuration (docs/configuration.md).",
+       {"basinctl limits", "basinctl limits -o json"},
+       1,
+       1,
+       RunLimits},
+      {"members",
+       "JOB [-w] [--interval=DURATION] [--times=N]",
+       "list the workers of a job",
+       "Lists the members by rank, then joiners, spares, and workers that have finished.",
+       {"basinctl members vision"},
+       2,
+       2,
+       RunMembers},
+      {"rounds",
+       "JOB [--lane=LANE] [--last=N] [-w] [--interval=DURATION] [--times=N]",
+       "show open rounds, what they wait for, and the last",
+       "Names a worker that each open round waits for, and the tensor. --last: the number of "
+       "past\n"
+       "rounds of each lane (2); the aggregator remembers only a few. -o json prints the whole\n"
+       "reply: op, scales, divisor, effective batch, norms, contributors.",
+       {"basinctl rounds vision", "basinctl rounds vision --lane=gradients --last=1 -o json"},
+       2,
+       2,
+       RunRounds},
+      {"events",
+       "[-f] [--job=JOB] [--after=N]",
+       "show past events; -f: and new ones",
+       "Shows the numbered decisions of the aggregator with their reasons. -f continues until "
+       "Ctrl-C,\n"
+       "or, with --job, until that job ends. --after: only events with a higher number.",
+       {"basinctl events --job=vision", "basinctl events -f --after=1500"},
+       1,
+       1,
+       RunEvents},
+      {"drain",
+       "worker JOB WORKER | service",
+       "stop a worker, or the aggregator, in order",
+       "A worker ends its open rounds and is not in the next generation. The service admits no "
+       "more\n"
+       "workers, ends the open rounds within drain.grace, and exits.",
+       {"basinctl drain worker vision w-7", "basinctl drain service"},
+       2,
+       4,
+       RunDrain},
+      {"evict",
+       "JOB WORKER [--reason=TEXT]",
+       "end a worker's membership now",
+       "The open round continues without a contribution that the worker has not sent in full. "
+       "The\n"
+       "worker receives the reason, and can rejoin with the state of the others.",
+       {"basinctl evict vision w-7 --reason='wrong data set'"},
+       3,
+       3,
+       RunEvict},
+      {"report-exit",
+       "JOB WORKER [--status=N]",
+       "report that a worker's process has ended",
+       "For launchers: without it the aggregator waits for the worker's lease. --status: the "
+       "exit\n"
+       "status of the process, or minus the signal that ended it.",
+       {"basinctl report-exit vision w-7 --status=-9"},
+       3,
+       3,
+       RunReportExit},
+      {"pause",
+       "JOB",
+       "suspend a job",
+       "No round opens or ends until `basinctl resume`. Nothing is lost.",
+       {"basinctl pause vision"},
+       2,
+       2,
+       RunPause},
+      {"resume",
+       "JOB",
+       "resume a suspended job",
+       "Ends a suspension by `basinctl pause`.",
+       {"basinctl resume vision"},
+       2,
+       2,
+       RunResume},
+      {"recover",
+       "JOB",
+       "end a halted recovery with the workers that are back",
+       "A restarted aggregator halts when too few workers are back to know the last round. "
+       "This\n"
+       "command continues with those that are back: what only the others had is lost, and is "
+       "reported.",
+       {"basinctl status", "basinctl recover vision"},
+       2,
+       2,
+       RunRecover},
+      {"token",
+       "new --jobs=JOBS [--role=ROLE] [--name=TEXT]",
+       "make a token, and its line for auth.file",
+       "Prints the token on standard output, for the file of BASIN_TOKEN_FILE, and the line for "
+       "the\n"
+       "aggregator's auth.file on standard error; the line has only a hash of the token. "
+       "--jobs: a\n"
+       "job, or the beginning of names before *. --role: worker (the default), observer, or "
+       "admin.\n"
+       "Needs no aggregator.",
+       {"basinctl token new --jobs='team-a/*' --name='team a' > token 2>> grants",
+        "basinctl token new --jobs='*' --role=admin"},
+       2,
+       2,
+       nullptr,
+       RunToken},
+      {"dev-certs",
+       "FOLDER [--host=HOST] [--lifetime=DURATION]",
+       "make a CA and certificates for development",
+       "Writes ca.crt, server.crt, server.key, client.crt and client.key into a new folder. "
+       "--host: a\n"
+       "name or address of the aggregator besides localhost; can be repeated. --lifetime: 720h "
+       "by\n"
+       "default. The key of the CA is not kept. Needs no aggregator.",
+       {"basinctl dev-certs certs --host=trainer-1 --host=10.0.0.5"},
+       2,
+       2,
+       nullptr,
+       RunDevCerts},
+      {"doctor",
+       "[--workers-address=HOST:PORT]",
+       "find out why an aggregator cannot be reached",
+       "Checks name, TCP, TLS, token, round trip, clock and version, and says what to do\n"
+       "about each that fails. It checks the address of operators (--address) and that of\n"
+       "workers (--workers-address, also BASIN_ADDRESS): those that are given, or both. The\n"
+       "exit code is that of the first failure. It changes nothing.",
+       {"basinctl doctor", "basinctl doctor --workers-address=basin-0.basin.training.svc:29600"},
+       1,
+       1,
+       nullptr,
+       RunDoctor},
+      {"bench",
+       "[--workers-address=HOST:PORT] [--job=JOB] [--workers=N] [--model=SIZE] [--rounds=N] "
+       "[--beside-others]",
+       "measure rounds from here",
+       "Trains nothing with a few workers (2) in this process and a model (64MiB):\n"
+       "all-reduces of ones. Shows the time of a round, also of one with 1 KiB, and\n"
+       "bandwidth. The job is new, with a name of its own: that of --job (basinctl-bench)\n"
+       "and a random end, for which a token must be valid. All workers leave it, and the\n"
+       "aggregator forgets it when it has been empty for ten minutes. --workers-address:\n"
+       "also BASIN_ADDRESS. Rounds take bandwidth from other jobs, so it refuses to run\n"
+       "while the aggregator has one, or does not show its jobs; --beside-others runs it\n"
+       "nevertheless.",
+       {"basinctl bench", "basinctl bench --model=256MiB --workers=4 --rounds=20 -o json",
+        "basinctl bench --job=team-a/bench --beside-others"},
+       1,
+       1,
+       nullptr,
+       RunBench},
+      {"plan",
+       "--workers=N --model=SIZE --nic=RATE [--round-trip=DURATION] [--memory=SIZE]",
+       "estimate rounds and memory of a job",
+       "Computes the time of a round, the memory of the aggregator, and how an all-reduce in\n"
+       "a ring compares. --model: the bytes of one gradient. --nic: the network of each\n"
+       "machine, for example 10Gbit. --round-trip: between worker and aggregator (1ms).\n"
+       "--memory: memory.budget of the aggregator. Computes only; `basinctl bench` measures.\n"
+       "Needs no aggregator.",
+       {"basinctl plan --workers=8 --model=100MiB --nic=10Gbit",
+        "basinctl plan --workers=64 --model=1GiB --nic=100Gbit --memory=8GiB -o yaml"},
+       1,
+       1,
+       nullptr,
+       RunPlan},
+      {"completion",
+       "bash | zsh | fish",
+       "print a script that completes commands and flags",
+       "Load the script when a shell starts.",
+       {"basinctl completion bash > /etc/bash_completion.d/basinctl",
+        "basinctl completion zsh > ~/.zfunc/_basinctl",
+        "basinctl completion fish > ~/.config/fish/completions/basinctl.fish"},
+       2,
+       2,
+       nullptr,
+       RunCompletion},
+  };
+  return commands;
+}
+
+}  // namespace basin::aggregator

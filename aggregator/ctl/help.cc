@@ -1,0 +1,93 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "aggregator/ctl/command.h"
+
+namespace basin::aggregator {
+
+std::string Usage(const Command& command) {
+  return absl::StrCat(command.name, command.usage.empty() ? "" : " ", command.usage);
+}
+
+namespace {
+
+constexpr char kFlagsOfAll[] = R"(
+flags:
+  --address=HOST:PORT   the aggregator's admin.listen (127.0.0.1:29602; also BASIN_ADMIN_ADDRESS)
+  --tls-ca=FILE         connect with TLS; the CA of the aggregator's certificate (also BASIN_TLS_CA)
+  --tls-cert=FILE       certificate of this operator, if required (also BASIN_TLS_CERT)
+  --tls-key=FILE        its private key (also BASIN_TLS_KEY)
+  --token-file=FILE     a token, if required (also BASIN_TOKEN_FILE)
+  -o, --output=FORMAT   table (the default), json or yaml, with the field names of the protocol
+  --timeout=DURATION    how long to wait for an answer (10s)
+)";
+
+// With the commands that take them.
+constexpr char kFlagsOfWatch[] = R"(
+to show an answer again and again:
+  -w, --watch           every 2 s, until Ctrl-C or an error
+  --interval=DURATION   another interval
+  --times=N             so many times
+)";
+
+std::string Examples(const std::vector<std::string>& examples) {
+  return absl::StrCat("\nexamples:\n  ", absl::StrJoin(examples, "\n  "), "\n");
+}
+
+// Whether `usage` has the flag, rather than one that begins like it.
+bool Has(const std::string& usage, const std::string& flag) {
+  for (size_t at = usage.find(flag); at != std::string::npos; at = usage.find(flag, at + 1)) {
+    const size_t end = at + flag.size();
+    if (end == usage.size() || (usage[end] != '-' && !absl::ascii_islower(usage[end]))) return true;
+  }
+  return false;
+}
+
+// The command and its arguments, without flags: what a list has room for.
+std::string ShortUsage(const Command& command) {
+  const std::string usage = Usage(command);
+  return usage.substr(0, std::min(usage.find(" ["), usage.find(" --")));
+}
+
+}  // namespace
+
+std::vector<FlagName> OwnFlags(const Command& command) {
+  std::vector<FlagName> own;
+  for (FlagName& flag : FlagNames()) {
+    if (!flag.of_all && Has(command.usage, flag.shown())) own.push_back(std::move(flag));
+  }
+  return own;
+}
+
+std::string HelpOf(const Command& command) {
+  return absl::StrCat("basinctl ", command.name, ": ", command.summary, "\n\nusage: basinctl ",
+                      Usage(command), "\n\n", command.details, "\n",
+                      Has(command.usage, "-w") ? kFlagsOfWatch : "", kFlagsOfAll,
+                      Examples(command.examples));
+}
+
+std::string Help() {
+  std::string text =
+      "basinctl shows and controls a running aggregator, and helps to plan and reach "
+      "one.\n\nusage: basinctl COMMAND ... "
+      "[flags]\n\ncommands:\n";
+  for (const Command& command : Commands()) {
+    const std::string usage = ShortUsage(command);
+    absl::StrAppend(&text, "  ", usage, std::string(usage.size() < 38 ? 38 - usage.size() : 1, ' '),
+                    command.summary, "\n");
+  }
+  return absl::StrCat(text, "\n`basinctl COMMAND --help` describes a command.\n", kFlagsOfAll,
+                      Examples({"basinctl doctor", "basinctl status", "basinctl top",
+                                "basinctl rounds vision -o yaml", "basinctl events -f --job=vision",
+                                "basinctl evict vision w-7 --reason='wrong data set'"}),
+                      "\nexit codes: 0 ok, 1 failed, 2 usage, 3 unreachable, 4 denied, 5 not "
+                      "found,\n6 precondition, 7 timeout\n");
+}
+
+}  // namespace basin::aggregator

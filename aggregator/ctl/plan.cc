@@ -1,0 +1,161 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/ctl/plan.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "aggregator/admin/words.h"
+#include "aggregator/core/memory.h"
+#include "aggregator/ctl/output.h"
+#include "aggregator/ctl/table.h"
+#include "nlohmann/json.hpp"
+
+namespace basin::aggregator {
+namespace {
+
+// From a contribution to its verdict: contribution, result, acknowledgement and verdict each cross
+// the network once.
+constexpr int kRoundTrips = 2;
+
+// Processor seconds of basind per GB that it receives or sends: docs/performance.md, "Where the CPU
+// time goes". On other machines it is another number.
+constexpr double kCpuSecondsPerByte = 0.41e-9;
+
+// A worker holds one model of results beside its gradient, and this (docs/client.md).
+constexpr uint64_t kWorkerBytes = uint64_t{20} << 20;
+
+// The part of a pod's memory limit that gradients get (aggregator/config/machine.h).
+constexpr double kShareOfLimit = 0.4;
+
+absl::Duration TimeOf(double bytes, double bits_per_second) {
+  return absl::Seconds(bytes * 8 / bits_per_second);
+}
+
+// What a lane is charged, with windows of this config.
+uint64_t MemoryOf(const Config& config, const PlannedJob& job, bool full) {
+  const uint64_t tracking = TrackingBytes(
+      job.workers, static_cast<uint32_t>((job.model_bytes + kChunkBytes - 1) / kChunkBytes));
+  // With free memory without end, the windows are as large as is useful.
+  constexpr uint64_t kPlenty = uint64_t{1} << 60;
+  const LaneMemory lane =
+      full ? *PlanLaneMemory(config, job.workers, job.model_bytes, kPlenty, LaneMemory())
+           : LeastLaneMemory(config, job.workers, job.model_bytes);
+  return lane.reserved + tracking;
+}
+
+std::string Bandwidth(double bits) {
+  return bits >= 1e9 ? absl::StrFormat("%.3gGbit/s", bits / 1e9)
+                     : absl::StrFormat("%.3gMbit/s", bits / 1e6);
+}
+
+std::string Milliseconds(absl::Duration duration) {
+  return absl::StrFormat("%.3g ms", absl::ToDoubleMilliseconds(duration));
+}
+
+std::string AsTable(const PlannedJob& job, const Plan& plan, uint64_t budget) {
+  TextTable table({"WHAT", "ESTIMATE", "WHY"});
+  table.Add({"time of a round", Milliseconds(plan.round),
+             absl::StrCat(job.workers, " x ", Size(job.model_bytes),
+                          " through the aggregator's network, and ", kRoundTrips,
+                          " round trips; hidden if a step computes for longer")});
+  table.Add({"the same in a ring", Milliseconds(plan.ring),
+             "2 (N-1) / N of a model through each worker's network, in 2 (N-1) hops"});
+  table.Add({"break-even: network of the aggregator",
+             plan.even_nic_bits.has_value() ? Bandwidth(*plan.even_nic_bits) : "none",
+             plan.even_nic_bits.has_value()
+                 ? "with this one a round takes as long as the ring"
+                 : "the ring is faster than the round trips to the aggregator alone"});
+  table.Add({"break-even: model", Size(plan.even_model_bytes),
+             "up to this size a round takes no longer than the ring"});
+  table.Add({"memory of the aggregator", Size(plan.full_memory),
+             "one lane with full windows; memory.budget needs this for each lane"});
+  table.Add({"at least", Size(plan.least_memory), "below it the job is refused, or waits"});
+  table.Add({"memory limit of a pod", Size(static_cast<uint64_t>(plan.full_memory / kShareOfLimit)),
+             "of which 40 % are memory.budget, for one such lane"});
+  table.Add({"memory of a worker", Size(job.model_bytes + kWorkerBytes),
+             "results and buffers, beside its gradients"});
+  table.Add({"processor of the aggregator", absl::StrFormat("%.1f cores", plan.cores),
+             absl::StrCat("busy during a round, ", Milliseconds(plan.cpu),
+                          " of processor time; with fewer cores a round takes longer")});
+  std::string text = table.Text();
+  if (budget == 0) return text;
+  return absl::StrCat(text, "\nA memory.budget of ", Size(budget),
+                      budget >= plan.full_memory    ? " is enough for full windows.\n"
+                      : budget >= plan.least_memory ? " is enough, with smaller windows.\n"
+                                                    : " is too small: the job would be refused.\n");
+}
+
+std::string AsJson(const PlannedJob& job, const Plan& plan) {
+  nlohmann::ordered_json json = {
+      {"workers", job.workers},
+      {"model_bytes", job.model_bytes},
+      {"nic_bits_per_second", job.nic_bits},
+      {"round_trip_seconds", absl::ToDoubleSeconds(job.round_trip)},
+      {"round_seconds", absl::ToDoubleSeconds(plan.round)},
+      {"ring_seconds", absl::ToDoubleSeconds(plan.ring)},
+  };
+  if (plan.even_nic_bits.has_value()) json["even_nic_bits_per_second"] = *plan.even_nic_bits;
+  json["even_model_bytes"] = plan.even_model_bytes;
+  json["memory_bytes"] = plan.full_memory;
+  json["least_memory_bytes"] = plan.least_memory;
+  json["worker_memory_bytes"] = job.model_bytes + kWorkerBytes;
+  json["cpu_seconds"] = absl::ToDoubleSeconds(plan.cpu);
+  json["cores"] = plan.cores;
+  return json.dump();
+}
+
+}  // namespace
+
+Plan PlanOf(const PlannedJob& job) {
+  const double workers = job.workers;
+  const double bytes = static_cast<double>(job.model_bytes);
+  const double hops = 2 * (workers - 1);
+  const double ring_share = hops / workers;  // Of a model, through each worker's network.
+  const absl::Duration round_latency = kRoundTrips * job.round_trip;
+  const absl::Duration ring_latency = hops / 2 * job.round_trip;
+
+  Plan plan;
+  plan.round = TimeOf(workers * bytes, job.nic_bits) + round_latency;
+  plan.ring = TimeOf(ring_share * bytes, job.nic_bits) + ring_latency;
+  if (plan.ring > round_latency) {
+    plan.even_nic_bits = workers * bytes * 8 / absl::ToDoubleSeconds(plan.ring - round_latency);
+  }
+  // workers * M / nic + round_latency = ring_share * M / nic + ring_latency, where the star always
+  // moves more than the ring does.
+  const double saved_bytes = absl::ToDoubleSeconds(ring_latency - round_latency) * job.nic_bits / 8;
+  plan.even_model_bytes =
+      static_cast<uint64_t>(std::max(0.0, saved_bytes / (workers - ring_share)));
+
+  const Config config;
+  plan.least_memory = MemoryOf(config, job, false);
+  plan.full_memory = MemoryOf(config, job, true);
+  plan.cpu = absl::Seconds(2 * workers * bytes * kCpuSecondsPerByte);
+  plan.cores = absl::FDivDuration(plan.cpu, plan.round);
+  return plan;
+}
+
+absl::Status RunPlan(const Arguments& arguments) {
+  for (const auto& [flag, given] : {std::pair{"--workers=8", arguments.workers > 0},
+                                    {"--model=100MiB", arguments.model_bytes > 0},
+                                    {"--nic=10Gbit", arguments.nic_bits > 0}}) {
+    if (given) continue;
+    const std::string text = flag;
+    return absl::InvalidArgumentError(
+        absl::StrCat(text.substr(0, text.find('=')), " is missing; write it, for example ", text));
+  }
+  PlannedJob job;
+  job.workers = arguments.workers;
+  job.model_bytes = arguments.model_bytes;
+  job.nic_bits = arguments.nic_bits;
+  job.round_trip = arguments.round_trip;
+  const Plan plan = PlanOf(job);
+  Print(arguments.format == Format::kTable ? AsTable(job, plan, arguments.memory_bytes)
+                                           : Structured(AsJson(job, plan), arguments.format));
+  return absl::OkStatus();
+}
+
+}  // namespace basin::aggregator

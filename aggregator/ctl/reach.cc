@@ -1,0 +1,73 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/ctl/reach.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin::aggregator {
+namespace {
+
+absl::Status SystemError(int number) { return absl::UnavailableError(std::strerror(number)); }
+
+// What became of a connection that was in progress.
+absl::Status Await(int socket, absl::Duration timeout) {
+  pollfd waiting = {socket, POLLOUT, 0};
+  const int ready = poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
+  if (ready < 0) return SystemError(errno);
+  if (ready == 0) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
+  }
+  int error = 0;
+  socklen_t size = sizeof(error);
+  if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return SystemError(errno);
+  return error == 0 ? absl::OkStatus() : SystemError(error);
+}
+
+}  // namespace
+
+std::string HostOf(const SocketAddress& address) {
+  char host[NI_MAXHOST] = "";
+  getnameinfo(reinterpret_cast<const sockaddr*>(&address.bytes), address.size, host, sizeof(host),
+              nullptr, 0, NI_NUMERICHOST);
+  return host;
+}
+
+absl::StatusOr<std::vector<SocketAddress>> Resolve(const Address& address) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int failed =
+      getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &list);
+  if (failed != 0) return absl::UnavailableError(gai_strerror(failed));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(list, &freeaddrinfo);
+  std::vector<SocketAddress> found;
+  for (const addrinfo* next = list; next != nullptr; next = next->ai_next) {
+    SocketAddress& one = found.emplace_back();
+    std::memcpy(&one.bytes, next->ai_addr, next->ai_addrlen);
+    one.size = next->ai_addrlen;
+  }
+  return found;
+}
+
+absl::Status Connect(const SocketAddress& address, absl::Duration timeout) {
+  const int opened = socket(address.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (opened < 0) return SystemError(errno);
+  absl::Status connected;
+  if (connect(opened, reinterpret_cast<const sockaddr*>(&address.bytes), address.size) != 0) {
+    connected = errno == EINPROGRESS ? Await(opened, timeout) : SystemError(errno);
+  }
+  close(opened);
+  return connected;
+}
+
+}  // namespace basin::aggregator

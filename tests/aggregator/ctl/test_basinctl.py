@@ -1,0 +1,402 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""basinctl from an operator's view: doctor, bench, plan, top, formats, completion.
+
+Usage: test_basinctl.py BASIND BASINCTL TRAINER
+"""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "basind"))
+from programs import PATIENCE, Basind, Trainer, clean_environment, run
+
+BASIND = Path()
+BASINCTL = Path()
+TRAINER = Path()
+
+
+def nobody() -> str:
+    """An address on which nothing listens."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{closed.getsockname()[1]}"
+
+
+class WithFolder(unittest.TestCase):
+    def setUp(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def start(self, *arguments: str) -> Basind:
+        basind = Basind(BASIND, *arguments)
+        self.addCleanup(basind.__exit__, None, None, None)
+        basind.await_serving()
+        return basind
+
+    def train(self, basind: Basind, job: str) -> Trainer:
+        """A job of one worker, with one round."""
+        trainer = Trainer(TRAINER, basind.grpc, job, "a", 1, 1)
+        self.addCleanup(trainer.kill)
+        self.assertEqual("member 0 of 1", trainer.ask("join"))
+        self.assertEqual("begun", trainer.ask("begin 1"))
+        self.assertIn("COMMITTED", trainer.ask("finish"))
+        return trainer
+
+
+class Doctor(WithFolder):
+    def diagnose(self, *arguments: str, **variables: str) -> tuple[int, dict[str, dict[str, Any]]]:
+        """The exit code, and the findings of the one address that is checked, by step."""
+        done = run(BASINCTL, "doctor", "-o", "json", "--timeout=5s", *arguments, **variables)
+        diagnoses = json.loads(done.stdout)["diagnoses"]
+        self.assertEqual(1, len(diagnoses))
+        return done.returncode, {finding["step"]: finding for finding in diagnoses[0]["findings"]}
+
+    def failure(self, code: int, step: str, words: str, *arguments: str, **variables: str) -> None:
+        """One failure, which is the last step, and says what to do."""
+        ended, findings = self.diagnose(*arguments, **variables)
+        self.assertEqual(code, ended, findings)
+        self.assertEqual(step, list(findings)[-1], findings)
+        self.assertEqual("failed", findings[step]["verdict"])
+        self.assertIn(words, findings[step]["what"] + findings[step]["fix"])
+
+    def test_a_healthy_aggregator_has_a_verdict_for_each_step(self) -> None:
+        basind = self.start()
+        done = run(
+            BASINCTL,
+            "doctor",
+            f"--address={basind.admin}",
+            f"--workers-address={basind.grpc}",
+        )
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertIn(f"operators at {basind.admin}", done.stdout)
+        self.assertIn(f"workers at {basind.grpc}", done.stdout)
+        for step in ("name", "tcp", "tls", "token", "round trip", "clock", "version"):
+            self.assertEqual(2, len(re.findall(rf"^  (?:ok|skipped) +{step} ", done.stdout, re.M)))
+        self.assertNotIn("fix:", done.stdout)
+
+    def test_only_the_given_address_is_checked(self) -> None:
+        basind = self.start()
+        for flag in (f"--address={basind.admin}", f"--workers-address={basind.grpc}"):
+            code, findings = self.diagnose(flag)
+            self.assertEqual(0, code)
+            self.assertEqual("ok", findings["version"]["verdict"])
+        code, _ = self.diagnose(BASIN_ADDRESS=basind.grpc)
+        self.assertEqual(0, code)
+
+    def test_what_cannot_be_reached(self) -> None:
+        self.failure(3, "name", "name server", "--address=no-such-host.invalid:1")
+        self.failure(3, "tcp", "Check that the aggregator runs", f"--address={nobody()}")
+        self.failure(3, "tcp", "log has a line", f"--workers-address={nobody()}")
+        self.failure(2, "name", "HOST:PORT", BASIN_ADDRESS="basin-0")
+
+    def test_something_else_listens_there(self) -> None:
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            address = f"--address=127.0.0.1:{silent.getsockname()[1]}"
+            self.failure(7, "answer", "", address, "--timeout=1s")
+
+    def test_the_doctor_leaves_no_trace(self) -> None:
+        basind = self.start()
+        self.diagnose(f"--workers-address={basind.grpc}")
+        self.diagnose(f"--address={basind.admin}")
+        _, metrics = basind.get("/metrics")
+        for counter in ("malformed_messages", "silent_calls", "foreign_connections", "floods"):
+            self.assertIn(f"basin_{counter}_total 0", metrics)
+        self.assertIn("basin_jobs 0", metrics)
+        basind.end()
+        self.assertNotIn("peer_refused", [line["event"] for line in basind.lines])
+
+    def test_tls_and_tokens(self) -> None:
+        certs = self.folder / "certs"
+        self.assertEqual(0, run(BASINCTL, "dev-certs", str(certs)).returncode)
+        made = run(BASINCTL, "token", "new", "--jobs=vision")
+        (self.folder / "grants").write_text(made.stderr)
+        worker = self.folder / "worker"
+        worker.write_text(made.stdout)
+        stranger = self.folder / "stranger"
+        stranger.write_text(run(BASINCTL, "token", "new", "--jobs=*").stdout)
+        basind = self.start(
+            f"--tls-cert={certs}/server.crt",
+            f"--tls-key={certs}/server.key",
+            f"--auth-file={self.folder}/grants",
+        )
+        workers = f"--workers-address={basind.grpc}"
+        operators = f"--address={basind.admin}"
+        ca = f"{certs}/ca.crt"
+        code, findings = self.diagnose(workers, BASIN_TLS_CA=ca, BASIN_TOKEN_FILE=str(worker))
+        self.assertEqual(0, code, findings)
+        for step in ("tls", "token", "clock", "version"):
+            self.assertEqual("ok", findings[step]["verdict"], findings)
+
+        self.failure(3, "answer", "BASIN_TLS_CA", workers)
+        others = self.folder / "others"
+        self.assertEqual(0, run(BASINCTL, "dev-certs", str(others)).returncode)
+        self.failure(3, "tls", "does not trust", workers, BASIN_TLS_CA=f"{others}/ca.crt")
+        name = f"--workers-address=localhost.localdomain:{basind.grpc.split(':')[1]}"
+        with contextlib.suppress(socket.gaierror):
+            socket.getaddrinfo("localhost.localdomain", 0)
+            self.failure(3, "tls", "certificate", name, BASIN_TLS_CA=ca)
+        self.failure(2, "tls", "No such file", workers, BASIN_TLS_CA="/is/not/there")
+        self.failure(4, "token", "BASIN_TOKEN_FILE", workers, BASIN_TLS_CA=ca)
+        self.failure(
+            4, "token", "auth.file", workers, BASIN_TLS_CA=ca, BASIN_TOKEN_FILE=str(stranger)
+        )
+        # The role of a worker does not suffice for the operators' address.
+        self.failure(
+            4,
+            "token",
+            "role of operators",
+            operators,
+            BASIN_TLS_CA=ca,
+            BASIN_TOKEN_FILE=str(worker),
+        )
+        # A stranger learns no version.
+        _, findings = self.diagnose(workers, BASIN_TLS_CA=ca, BASIN_TOKEN_FILE=str(stranger))
+        self.assertNotIn("version", findings)
+
+
+class Bench(WithFolder):
+    def test_it_measures_and_leaves(self) -> None:
+        basind = self.start()
+        done = run(
+            BASINCTL,
+            "bench",
+            f"--address={basind.admin}",
+            f"--workers-address={basind.grpc}",
+            "--model=1MiB",
+            "--rounds=3",
+            "-o",
+            "json",
+        )
+        self.assertEqual(0, done.returncode, done.stderr)
+        measured = json.loads(done.stdout)
+        self.assertEqual((2, 3, 1 << 20), tuple(
+            measured[key] for key in ("workers", "rounds", "model_bytes")
+        ))  # fmt: skip
+        for times in (measured["small_round"], measured["round"]):
+            self.assertGreater(times["median_seconds"], 0)
+            self.assertGreaterEqual(times["slowest_seconds"], times["median_seconds"])
+        members = json.loads(
+            run(BASINCTL, "status", f"--address={basind.admin}", "-o", "json").stdout
+        )
+        self.assertEqual(0, members["service"]["workers"])
+        for job in members["jobs"]:
+            self.assertEqual("JOB_STATE_FINISHED", job["state"], job)
+        # So another one can run.
+        again = run(
+            BASINCTL,
+            "bench",
+            f"--address={basind.admin}",
+            f"--workers-address={basind.grpc}",
+            "--model=64KiB",
+            "--rounds=1",
+        )
+        self.assertEqual(0, again.returncode, again.stderr)
+        self.assertIn("GB/s on the wire", again.stdout)
+
+    def test_it_does_not_disturb_another_job(self) -> None:
+        basind = self.start()
+        trainer = self.train(basind, "vision")
+        places = (f"--address={basind.admin}", f"--workers-address={basind.grpc}")
+        refused = run(BASINCTL, "bench", *places, "--model=64KiB", "--rounds=1")
+        self.assertEqual(6, refused.returncode)
+        self.assertIn("has the job vision (running)", refused.stderr)
+        beside = run(BASINCTL, "bench", *places, "--model=64KiB", "--rounds=1", "--beside-others")
+        self.assertEqual(0, beside.returncode, beside.stderr)
+        self.assertEqual("begun", trainer.ask("begin 2"))
+        self.assertIn("COMMITTED over 1", trainer.ask("finish"))
+
+    def test_it_refuses_what_it_cannot_see(self) -> None:
+        basind = self.start()
+        refused = run(
+            BASINCTL, "bench", f"--address={nobody()}", f"--workers-address={basind.grpc}"
+        )
+        self.assertEqual(3, refused.returncode)
+        self.assertIn("--beside-others", refused.stderr)
+        self.assertEqual(2, run(BASINCTL, "bench", "--workers=65").returncode)
+        self.assertEqual(2, run(BASINCTL, "bench", "--rounds=0").returncode)
+
+
+class Plan(unittest.TestCase):
+    def test_it_needs_no_aggregator(self) -> None:
+        flags = ("--workers=8", "--model=100MiB", "--nic=10Gbit", "--round-trip=2ms")
+        shown = run(BASINCTL, "plan", *flags, "--memory=64MiB")
+        self.assertEqual(0, shown.returncode, shown.stderr)
+        self.assertIn("time of a round", shown.stdout)
+        self.assertIn("with smaller windows", shown.stdout)
+        plan = json.loads(run(BASINCTL, "plan", *flags, "-o", "json").stdout)
+        expected = 8 * (100 << 20) * 8 / 10e9 + 2 * 0.002
+        self.assertAlmostEqual(expected, plan["round_seconds"], places=6)
+        self.assertLess(plan["ring_seconds"], plan["round_seconds"])
+
+    def test_mistakes(self) -> None:
+        for wrong, words in (
+            (("--model=1MiB", "--nic=10Gbit"), "--workers is missing"),
+            (("--workers=8", "--nic=10Gbit"), "--model is missing"),
+            (("--workers=8", "--model=1MiB"), "--nic is missing"),
+            (("--workers=0",), "at least 1"),
+            (("--workers=8", "--model=1MiB", "--nic=10"), "10Gbit"),
+            (("--workers=8", "--model=1MiB", "--nic=nanGbit"), "10Gbit"),
+            (("--model=100",), "--model is"),
+        ):
+            refused = run(BASINCTL, "plan", *wrong)
+            self.assertEqual(2, refused.returncode, wrong)
+            self.assertIn(words, refused.stderr)
+
+
+class Answers(WithFolder):
+    def ctl(self, basind: Basind, *arguments: str) -> str:
+        done = run(BASINCTL, *arguments, f"--address={basind.admin}")
+        self.assertEqual(0, done.returncode, done.stderr)
+        return done.stdout
+
+    def test_yaml_says_what_json_says(self) -> None:
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("PyYAML is not installed")
+        basind = self.start()
+        self.train(basind, "vision")
+        for command in (
+            ("status",),
+            ("jobs",),
+            ("members", "vision"),
+            ("rounds", "vision"),
+            ("limits",),
+        ):
+            as_json = json.loads(self.ctl(basind, *command, "-o", "json"))
+            as_yaml = yaml.safe_load(self.ctl(basind, *command, "-o", "yaml"))
+            for told in (as_json, as_yaml):  # What changes from one call to the next.
+                told.get("service", {}).pop("uptime_ns", None)
+                for member in told.get("members", []):
+                    member.pop("last_seen_ns")
+                    member.pop("progress")
+            self.assertEqual(as_json, as_yaml, command)
+        events = list(yaml.safe_load_all(self.ctl(basind, "events", "-o", "yaml")))
+        self.assertGreater(len(events), 3)
+        self.assertEqual({"jobs": []}, yaml.safe_load(self.ctl(self.start(), "jobs", "-o", "yaml")))
+
+    def test_jobs_and_limits(self) -> None:
+        basind = self.start("--limits-jobs=7")
+        self.assertEqual(1, self.ctl(basind, "jobs").count("\n"))
+        self.train(basind, "vision")
+        self.assertRegex(self.ctl(basind, "jobs"), r"\nvision +running ")
+        self.assertRegex(self.ctl(basind, "limits"), r"\nlimits.jobs +- +1 +7 +jobs\n")
+        self.assertRegex(self.ctl(basind, "limits"), r"\nlimits.workers +vision +1 ")
+
+    def test_watch_repeats(self) -> None:
+        basind = self.start()
+        shown = self.ctl(basind, "status", "-w", "--times=3", "--interval=10ms")
+        self.assertEqual(3, shown.count("basind "))
+        self.assertNotIn("\x1b", shown)
+        failed = run(BASINCTL, "members", "nobody", "--watch", f"--address={basind.admin}")
+        self.assertEqual(5, failed.returncode)
+
+    def test_top_prints_lines_for_programs_and_a_screen_for_people(self) -> None:
+        basind = self.start()
+        trainer = self.train(basind, "vision")
+        lines = self.ctl(basind, "top", "--times=2", "--interval=10ms").splitlines()
+        self.assertEqual(2, len(lines))
+        self.assertRegex(
+            lines[0],
+            r"^\S+Z job=vision state=running members=1 rounds=1 rounds_per_second=- ",
+        )
+        self.assertIn(" rounds_per_second=0.00 ", lines[1])
+        looks = self.ctl(basind, "top", "--times=2", "--interval=10ms", "-o", "json").splitlines()
+        self.assertNotIn("rounds_per_second", json.loads(looks[0])["jobs"][0])
+        self.assertEqual(0, json.loads(looks[1])["jobs"][0]["rounds_per_second"])
+
+        master, slave = pty.openpty()
+        with subprocess.Popen(
+            [BASINCTL, "top", "--interval=10ms", f"--address={basind.admin}"],
+            stdout=slave,
+            env=clean_environment(),
+        ) as top:
+            os.close(slave)
+            shown = b""
+            # It is live: a round that ends appears.
+            while not re.search(rb"vision +running +1 +1 ", shown):
+                shown += os.read(master, 4096)
+            self.assertEqual("begun", trainer.ask("begin 1"))
+            self.assertIn("COMMITTED", trainer.ask("finish"))
+            while not re.search(rb"vision +running +1 +2 ", shown):
+                shown += os.read(master, 4096)
+            top.kill()
+        os.close(master)
+        self.assertIn(b"\x1b[2J", shown)
+        self.assertIn(b"WAITS FOR", shown)
+
+
+class Completion(unittest.TestCase):
+    def script(self, shell: str) -> str:
+        made = run(BASINCTL, "completion", shell)
+        self.assertEqual(0, made.returncode, made.stderr)
+        return made.stdout
+
+    def complete(self, *words: str) -> list[str]:
+        """What bash offers for the last word."""
+        line = " ".join(f"'{word}'" for word in words)
+        probe = (
+            f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _basinctl; "
+            'printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(
+            ["bash", "--norc", "-c", f"{self.script('bash')}\n{probe}"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
+        )
+        self.assertEqual("", done.stderr)
+        return done.stdout.split()
+
+    def commands(self) -> set[str]:
+        listed = run(BASINCTL, "--help").stdout.split("commands:")[1].split("flags:")[0]
+        return set(re.findall(r"^  ([a-z-]+) ", listed, re.M))
+
+    def test_bash_completes_commands_flags_and_words(self) -> None:
+        self.assertEqual(self.commands() | {"--help"}, set(self.complete("basinctl", "")))
+        self.assertEqual(["drain"], self.complete("basinctl", "dr"))
+        self.assertEqual(
+            ["--lane=", "--last="], sorted(self.complete("basinctl", "rounds", "--la"))
+        )
+        self.assertEqual(["--beside-others"], self.complete("basinctl", "bench", "--b"))
+        self.assertEqual([], self.complete("basinctl", "status", "--lane"))
+        self.assertLessEqual({"worker", "service"}, set(self.complete("basinctl", "drain", "")))
+        self.assertEqual(["zsh"], self.complete("basinctl", "completion", "z"))
+        self.assertIn("--job=", self.complete("basinctl", "-o=json", "events", "--j"))
+
+    def test_each_shell_knows_every_command(self) -> None:
+        for shell in ("bash", "zsh", "fish"):
+            with self.subTest(shell):
+                script = self.script(shell)
+                for command in self.commands():
+                    self.assertIn(command, script)
+                found = shutil.which(shell)
+                if found is None:
+                    self.skipTest(f"{shell} is not installed, so its syntax is not checked")
+                subprocess.run([found, "-n"], input=script, text=True, check=True)
+
+    def test_another_shell_is_refused(self) -> None:
+        refused = run(BASINCTL, "completion", "tcsh")
+        self.assertEqual(2, refused.returncode)
+        self.assertIn("bash, zsh or fish", refused.stderr)
+
+
+if __name__ == "__main__":
+    TRAINER = Path(sys.argv.pop()).resolve()
+    BASINCTL = Path(sys.argv.pop()).resolve()
+    BASIND = Path(sys.argv.pop()).resolve()
+    unittest.main(verbosity=2)
