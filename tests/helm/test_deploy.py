@@ -489,6 +489,23 @@ class RealWorkers(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
+    def test_the_doctor_of_deploy_gets_where_trainers_get(self) -> None:
+        (manifest,) = documents(DEPLOY / "doctor.yaml")
+        doctor = Trainers(DEPLOY / "doctor.yaml", [manifest], manifest)
+        trainers = all_trainers()["trainer-job.yaml"]
+        for name, variable in doctor.env.items():
+            self.assertEqual(trainers.env[name], variable)
+        given = {name: self.in_pod(doctor, one["value"]) for name, one in doctor.env.items()}
+        program, *arguments = doctor.container["command"]
+        self.assertEqual("basinctl", Path(program).name)
+        process = self.start(
+            [PROGRAMS[2], *arguments], {**given, "BASIN_ADDRESS": self.start_basind()}
+        )
+        diagnosis, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        self.assertEqual(0, process.returncode, diagnosis)
+        for step in ("tls", "token", "version"):
+            self.assertRegex(diagnosis, f"ok +{step} ")
+
     def test_meet_under_the_variables_of_the_manifest(self) -> None:
         address = self.start_basind()
         trainers = all_trainers()["trainer-job.yaml"]
