@@ -139,8 +139,8 @@ absl::Status TakeExitStatus(const std::string& value, Arguments& arguments) {
   return Wrong("it must be a number: 0 to 255, or minus the signal that ended the process");
 }
 
-// A lane may be larger; a plan for more is a mistake of units.
-constexpr uint32_t kMostPlannedWorkers = 10000;
+// What the protocol allows a job.
+constexpr uint32_t kMostWorkers = 10000;
 constexpr uint32_t kMostBenchRounds = 100000;
 
 std::vector<Flag> Flags() {
@@ -185,9 +185,19 @@ std::vector<Flag> Flags() {
             [](const std::string& value, Arguments& arguments) {
               return TakeNumber(value, ~uint64_t{0}, arguments.times);
             }),
+      Value("--min",
+            [](const std::string& value, Arguments& arguments) {
+              return TakePositive(value, kMostWorkers, arguments.min_workers);
+            }),
+      Value("--max",
+            [](const std::string& value, Arguments& arguments) {
+              return TakePositive(value, kMostWorkers, arguments.max_workers);
+            }),
+      Text("--loss-policy", false, [](Arguments& arguments) { return &arguments.loss_policy; }),
+      Text("--late-policy", false, [](Arguments& arguments) { return &arguments.late_policy; }),
       Value("--workers",
             [](const std::string& value, Arguments& arguments) {
-              return TakePositive(value, kMostPlannedWorkers, arguments.workers);
+              return TakePositive(value, kMostWorkers, arguments.workers);
             }),
       Value("--model",
             [](const std::string& value, Arguments& arguments) {

@@ -61,6 +61,12 @@ struct Arguments {
   std::vector<std::string> names;  // A server's, for its certificate.
   absl::Duration lifetime = absl::Hours(24 * 30);
 
+  // What a job is set to; 0 and empty: stays as it is.
+  uint32_t min_workers = 0;
+  uint32_t max_workers = 0;
+  std::string loss_policy;
+  std::string late_policy;
+
   // A job that is planned or measured. 0: not given.
   uint32_t workers = 0;
   uint64_t model_bytes = 0;

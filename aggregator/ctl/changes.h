@@ -19,6 +19,8 @@ absl::Status RunReportExit(Client& client);
 absl::Status RunPause(Client& client);
 absl::Status RunResume(Client& client);
 absl::Status RunRecover(Client& client);
+// "job set JOB".
+absl::Status RunJob(Client& client);
 
 }  // namespace basin::aggregator
 

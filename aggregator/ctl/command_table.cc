@@ -124,6 +124,26 @@ const std::vector<Command>& Commands() {
        2,
        2,
        RunResume},
+      {"job",
+       "set JOB [--min=N] [--max=N] [--loss-policy=POLICY] [--late-policy=POLICY]",
+       "change the settings of a running job",
+       "--min: the job pauses below this number of workers. --max: workers beyond it wait as\n"
+       "spares. --loss-policy: shrink or abort, for a round that loses a worker.\n"
+       "--late-policy: wait or evict. Within the bounds of the configuration, and until the\n"
+       "aggregator restarts or another run of the job begins.",
+       {"basinctl job set vision --min=2", "basinctl job set vision --max=16 --loss-policy=abort"},
+       3,
+       3,
+       RunJob},
+      {"dump",
+       "[JOB]",
+       "print the state of the aggregator, for a bug report",
+       "The text is for people, and its form may change. It has names and numbers, but no\n"
+       "gradients and no tokens. Without a job it needs a grant for all jobs.",
+       {"basinctl dump > state.txt", "basinctl dump vision"},
+       1,
+       2,
+       RunDump},
       {"recover",
        "JOB",
        "end a halted recovery with the workers that are back",

@@ -106,4 +106,13 @@ absl::Status RunEvents(Client& client) {
   return FromGrpc(reader->Finish());
 }
 
+absl::Status RunDump(Client& client) {
+  auto request = Client::With<v1::DumpRequest>();
+  if (client.arguments().words.size() == 2) request.set_job(client.word(1));
+  v1::DumpResponse dump;
+  absl::Status called = client.Call(&v1::Admin::Stub::Dump, request, dump);
+  if (called.ok()) client.Answer(dump);
+  return called;
+}
+
 }  // namespace basin::aggregator

@@ -4,9 +4,12 @@
 
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "aggregator/admin/words.h"
 #include "aggregator/ctl/table.h"
 #include "proto/limits/limits.h"
@@ -136,6 +139,17 @@ std::string Show(const v1::Event& event) {
 
 std::string Show(const v1::ChangeResponse& change) {
   return PrintableText(change.text(), kMaxTextBytes) + "\n";
+}
+
+// Many lines, from whose names the aggregator has removed what cannot be printed. They are checked
+// once more, line by line, because a terminal obeys them.
+std::string Show(const v1::DumpResponse& dump) {
+  std::string text;
+  for (const absl::string_view line : absl::StrSplit(dump.text(), '\n')) {
+    absl::StrAppend(&text, PrintableText(std::string(line), line.size()), "\n");
+  }
+  if (absl::EndsWith(text, "\n\n")) text.pop_back();
+  return text;
 }
 
 }  // namespace basin::aggregator

@@ -21,6 +21,7 @@ std::string Show(const v1::ListRoundsResponse& rounds);
 // With its line end.
 std::string Show(const v1::Event& event);
 std::string Show(const v1::ChangeResponse& change);
+std::string Show(const v1::DumpResponse& dump);
 
 }  // namespace basin::aggregator
 

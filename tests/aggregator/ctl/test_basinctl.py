@@ -339,6 +339,66 @@ class Answers(WithFolder):
         self.assertIn(b"WAITS FOR", shown)
 
 
+class Changes(WithFolder):
+    def ctl(self, basind: Basind, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return run(BASINCTL, *arguments, f"--address={basind.admin}")
+
+    def settings(self, basind: Basind) -> dict[str, Any]:
+        (job,) = json.loads(self.ctl(basind, "jobs", "-o", "json").stdout)["jobs"]
+        settings: dict[str, Any] = {
+            **job["settings"],
+            "loss_policy": job["loss_policy"],
+            "late_policy": job["late_policy"],
+        }
+        return settings
+
+    def test_job_set_changes_a_running_job(self) -> None:
+        basind = self.start()
+        trainer = self.train(basind, "vision")
+        self.assertEqual("LOSS_POLICY_SHRINK", self.settings(basind)["loss_policy"])
+        done = self.ctl(basind, "job", "set", "vision", "--max=5", "--loss-policy=abort")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("vision", done.stdout)
+        after = self.settings(basind)
+        self.assertEqual(5, after["max_workers"])
+        self.assertEqual(1, after["min_workers"])
+        self.assertEqual("LOSS_POLICY_ABORT", after["loss_policy"])
+        self.assertEqual("LATE_POLICY_WAIT", after["late_policy"])
+        # The job goes on.
+        self.assertEqual("begun", trainer.ask("begin 2"))
+        self.assertIn("COMMITTED over 1", trainer.ask("finish"))
+
+    def test_job_set_refuses(self) -> None:
+        basind = self.start("--limits-workers=8")
+        self.train(basind, "vision")
+        before = self.settings(basind)
+        for code, words, arguments in (
+            (2, "nothing to set", ("set", "vision")),
+            (2, "write `basinctl job set", ("get", "vision")),
+            (2, "shrink or abort", ("set", "vision", "--loss-policy=ignore")),
+            (2, "at least 1", ("set", "vision", "--min=0")),
+            (5, "no job nobody", ("set", "nobody", "--min=1")),
+            (6, "limits.workers", ("set", "vision", "--max=9")),
+            (6, "min_workers", ("set", "vision", "--min=2")),
+            (6, "round.evict_late_after", ("set", "vision", "--late-policy=evict")),
+        ):
+            refused = self.ctl(basind, "job", *arguments)
+            self.assertEqual(code, refused.returncode, refused.stderr)
+            self.assertIn(words, refused.stderr)
+        self.assertEqual(before, self.settings(basind))
+
+    def test_dump_shows_the_state(self) -> None:
+        basind = self.start()
+        self.train(basind, "vision")
+        everything = self.ctl(basind, "dump")
+        self.assertEqual(0, everything.returncode, everything.stderr)
+        self.assertGreater(everything.stdout.count("\n"), 3)
+        self.assertIn("vision", everything.stdout)
+        self.assertIn("vision", self.ctl(basind, "dump", "vision").stdout)
+        self.assertIn("text", json.loads(self.ctl(basind, "dump", "-o", "json").stdout))
+        self.assertEqual(5, self.ctl(basind, "dump", "nobody").returncode)
+
+
 class Completion(unittest.TestCase):
     def script(self, shell: str) -> str:
         made = run(BASINCTL, "completion", shell)
