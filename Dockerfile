@@ -28,6 +28,11 @@ RUN if [ -n "$PREBUILT" ]; then \
     fi
 
 FROM ${BASE}
+LABEL org.opencontainers.image.title="Basin" \
+      org.opencontainers.image.description="The aggregator of Basin, which averages gradients of training jobs" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.vendor="The Basin Authors"
 COPY --from=build /image /
 # Any number but 0. It must be a number, because Kubernetes cannot check whether a name is root.
 USER 65532:65532

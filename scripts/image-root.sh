@@ -4,8 +4,8 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-Collects the files that the container image adds to its base: programs, and the shared libraries
-that they need. glibc comes from the base, and must be at least as new as the one that the programs
+Collects the files that the container image adds to its base: programs, without their symbols, and
+the shared libraries that they need. glibc comes from the base, and must be at least as new as the one that the programs
 were linked with.
 
 usage: scripts/image-root.sh FOLDER PROGRAM...
@@ -45,7 +45,7 @@ libraries_of() { # program
 
 mkdir -p "$folder/usr/bin"
 for program in "$@"; do
-  install -m 755 "$program" "$folder/usr/bin/"
+  install -m 755 --strip "$program" "$folder/usr/bin/"
   libraries="$(libraries_of "$program")"
   while read -r library; do
     # /lib is a link to usr/lib, here and in the base.

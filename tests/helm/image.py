@@ -103,6 +103,10 @@ class Images:
         configuration: dict[str, Any] = found["OCIv1"]["config"]
         return configuration
 
+    def save(self, name: str, archive: Path) -> None:
+        """Writes the image to a file that Docker and containerd can load."""
+        self._buildah("push", "--quiet", name, f"docker-archive:{archive}:localhost/{name}")
+
     def mount(self, name: str) -> Path:
         """A folder with the contents of the image."""
         return Path(self._buildah("mount", self._buildah("from", name)))

@@ -18,10 +18,20 @@ from typing import Any, ClassVar
 
 import chart
 import image
+import yaml
 from chart import VALUE_SETS
-from tools import ROOT, SKIPPED, require
+from tools import CHART, ROOT, SKIPPED, require
 
 PROGRAMS: list[Path] = []
+
+MEGABYTE = 1e6
+# The programs and the libraries of Debian that they need. Most of it is gRPC and protobuf.
+MOST_ADDED = 32 * MEGABYTE
+
+
+def size_of(root: Path) -> int:
+    """Of all files in it, links not followed."""
+    return sum(path.lstat().st_size for path in root.rglob("*") if not path.is_dir())
 
 
 class Image(unittest.TestCase):
@@ -59,6 +69,40 @@ class Image(unittest.TestCase):
         self.assertEqual(["/usr/bin/basind"], found["Entrypoint"])
         self.assertEqual(["serve"], found["Cmd"])
         self.assertEqual({"29600/tcp", "29601/tcp"}, set(found["ExposedPorts"]))
+
+    def test_says_what_it_is(self) -> None:
+        about = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+        self.assertEqual(
+            {
+                "title": "Basin",
+                "description": about["description"],
+                "version": about["appVersion"],
+                "licenses": "Apache-2.0",
+                "vendor": "The Basin Authors",
+            },
+            {
+                key.removeprefix("org.opencontainers.image."): value
+                for key, value in self.images.configuration("basin")["Labels"].items()
+                if key.startswith("org.opencontainers.image.")
+            },
+        )
+
+    def test_what_it_adds_to_its_base_is_small(self) -> None:
+        base = self.images.mount(image.RUNTIME.name)
+        whole, below = size_of(self.root), size_of(base)
+        print(f"image: {whole / MEGABYTE:.1f} MB, of which its base is {below / MEGABYTE:.1f} MB")
+        self.assertLess(whole - below, MOST_ADDED)
+
+    def test_programs_have_no_symbols(self) -> None:
+        for program in ("basind", "basinctl"):
+            sections = subprocess.run(
+                ["readelf", "--section-headers", "--wide", self.root / "usr/bin" / program],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+            self.assertIn(" .dynsym ", sections)
+            self.assertNotRegex(sections, r" \.(symtab|debug\w*) ")
 
     def test_has_the_programs_and_no_shell(self) -> None:
         for program in ("basind", "basinctl"):
