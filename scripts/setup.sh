@@ -46,6 +46,8 @@ readonly TEST_PACKAGES=(
   iproute2 nftables
   # container image: its base, its build and its run, without an engine or a registry
   mmdebstrap buildah runc
+  # a cluster in namespaces (tests/cluster), whose own programs are only unpacked or compiled
+  openssl
 )
 
 check_only=false

@@ -21,6 +21,13 @@ Line = dict[str, Any]
 MOST = 8  # The number of workers of a job.
 
 
+def bit_of(worker: str) -> int:
+    """What this worker is in a mask, by the number at the end of its id."""
+    found = re.search(r"\d+$", worker)
+    assert found is not None, worker
+    return 1 << int(found[0])
+
+
 class Oracle:
     """A trainer in its own process. Its output is read as it is written."""
 
@@ -239,7 +246,7 @@ class Jobs(unittest.TestCase):
             last = 0
             for line in trainer.find("applied"):
                 self.assertEqual(0, line["mixed"], (trainer.worker, line))
-                mask = sum(1 << int(worker[1:]) for worker in line["contributors"])
+                mask = sum(map(bit_of, line["contributors"]))
                 self.assertEqual(mask, line["mask"], (trainer.worker, line))
                 self.assertEqual(len(line["contributors"]), line["divisor"], line)
                 self.assertGreater(line["round"], last, (trainer.worker, line))

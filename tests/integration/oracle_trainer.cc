@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A trainer whose results show which workers were counted. Worker w<k> contributes 2^k, times an
-// odd number that is different in each step, in every element of every tensor; the average times
-// its divisor, divided by that number, is then a bit mask of the workers: exact for k < 22. A
-// contribution that is counted twice, is of another step, or is missing from one tensor only, shows
-// in it.
+// A trainer whose results show which workers were counted. The worker whose id ends with the number
+// k contributes 2^k, times an odd number that is different in each step, in every element of every
+// tensor; the average times its divisor, divided by that number, is then a bit mask of the workers:
+// exact for k < 22. A contribution that is counted twice, is of another step, or is missing from
+// one tensor only, shows in it.
 //
 //   oracle_trainer STEPS [--pace-ms=N] [--tensors=N] [--elements=N] [--stepwise]
 //                  [--nan-at=STEP] [--shape-off] [--f64] [--donor-only]
@@ -13,6 +13,8 @@
 // ends the reading. --nan-at: the first element of tensor 0 is NaN in that step. --shape-off:
 // tensor 0 has one element more than on the other workers; --f64: another dtype. --donor-only: it
 // serves its state only while it is the donor.
+//
+// After SIGTERM it leaves at the end of its step.
 //
 // On standard output it reports its events in JSON, one per line: member, begin, pushed, applied,
 // rejected, aborted, evicted, end, failed.
@@ -24,6 +26,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -92,6 +95,15 @@ struct State {
   std::array<std::uint64_t, (std::size_t{3} << 17) - 1> history = {};
 };
 
+// The number at the end of a worker's id.
+int Ordinal(const std::string& worker) {
+  return std::atoi(worker.c_str() + worker.find_last_not_of("0123456789") + 1);
+}
+
+// The number of the signal that asks this process to leave; 0 before it.
+volatile std::sig_atomic_t leaving = 0;
+void Leave(int signal) { leaving = signal; }
+
 std::uint64_t Mix(std::uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
@@ -131,7 +143,7 @@ class Trainer {
       : arguments_(arguments),
         worker_(std::move(worker)),
         lane_(std::move(lane)),
-        ordinal_(std::atoi(worker_.id().c_str() + 1)),
+        ordinal_(Ordinal(worker_.id())),
         stepwise_(arguments.stepwise) {
     // With room for a tensor that is larger than it should be.
     sent_.resize(arguments.tensors, std::vector<float>(2 * arguments.elements + 2));
@@ -324,6 +336,7 @@ int Fail(const basin::Status& status) {
 
 int main(int argc, char** argv) {
   const Arguments arguments = Parse(argc, argv);
+  std::signal(SIGTERM, Leave);
   basin::Result<basin::Worker> worker = basin::Worker::Connect(basin::Options());
   if (!worker.ok()) return Fail(worker.status());
   std::vector<basin::Tensor> tensors;
@@ -337,7 +350,7 @@ int main(int argc, char** argv) {
   Trainer trainer(arguments, *std::move(worker), *std::move(lane));
 
   bool joins = true;
-  while (joins || trainer.state().step < arguments.steps) {
+  while (leaving == 0 && (joins || trainer.state().step < arguments.steps)) {
     const basin::Status status = joins ? trainer.Join() : trainer.Step();
     joins = status.code() == basin::Code::kEvicted;
     const bool aborted = status.code() == basin::Code::kRoundAborted;
@@ -348,5 +361,6 @@ int main(int argc, char** argv) {
   Say("end",
       Field("step", trainer.state().step) + "," + Hex("history", trainer.state().history[0]));
   const basin::Status status = trainer.worker().Leave();
-  return status.ok() ? 0 : Fail(status);
+  if (!status.ok()) return Fail(status);
+  return leaving == 0 ? 0 : 128 + leaving;
 }
