@@ -6,8 +6,8 @@ usage() {
   cat <<'HELP'
 Makes the programs of a cluster from Debian 12's packages: Kubernetes 1.20.2 is compiled from its
 source package, which contains everything that it depends on; containerd, etcd and the network
-plugins are unpacked. Nothing is installed. It takes about 400 seconds of CPU time and 2 GB of disk,
-of which 400 MB stay.
+plugins are unpacked. Nothing is installed. It takes about 400 seconds of CPU time and 3 GB of disk,
+of which 540 MB stay.
 
 usage: tests/cluster/build-kubernetes.sh [--where] [--help]
 
@@ -60,20 +60,22 @@ readonly work
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{apt/lists/partial,apt/cache/archives/partial,result/bin}
 
-# The machine's own sources of Debian, as sources of source packages, in lists of our own.
-apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' \
-  'Created-By: Packages' 'Origin: Debian' >"$work/apt/sources.list"
-apt_source() {
-  apt-get -qq -o Dir::Etc::sourcelist="$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+# The machine's own sources of Debian, and their source packages, in lists of our own. As root, apt
+# would download as a user who cannot write here.
+# shellcheck disable=SC2016  # expanded by apt
+apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' \
+  'Created-By: Packages' 'Origin: Debian' | sed 'p; s/^deb /deb-src /' >"$work/apt/sources.list"
+apt() {
+  apt-get -qq -o APT::Sandbox::User=root \
+    -o Dir::Etc::sourcelist="$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null \
     -o Dir::State::lists="$work/apt/lists" -o Dir::Cache="$work/apt/cache" "$@"
 }
 
 fetch() {
   cd "$work"
-  apt_source update
-  # As root, apt would download as a user who cannot write here.
-  apt_source -o APT::Sandbox::User=root source --download-only kubernetes
-  apt-get -qq -o APT::Sandbox::User=root download "${COMPILER[@]}" "${UNPACKED[@]}"
+  apt update
+  apt source --download-only kubernetes
+  apt download "${COMPILER[@]}" "${UNPACKED[@]}"
   local package
   for package in "${COMPILER[@]}"; do
     dpkg-deb --extract "$package"_*.deb "$work/go"

@@ -158,6 +158,8 @@ class Cluster:
             check=False,
             capture_output=True,
             text=True,
+            # The peer of `openssl s_client` sends frames, not text.
+            errors="replace",
             input=stdin,
             cwd=folder,
             env=self.environment() | (env or {}),

@@ -35,17 +35,17 @@ from trainers import Manifest, Trainers, all_trainers
 
 BASIND, BASINCTL, TRAINER = Path(), Path(), Path()
 
-# Helm 3 still works with a Kubernetes that is older than those that the chart supports.
-HELM = "helm-3"
 PAGE = ROOT / "docs/kubernetes.md"
 REPOSITORY = "registry.example/basin"
 
-# Such a Kubernetes drops the fields that it does not know, but Helm would refuse them.
-HELM_WRAPPER = """\
+# In place of Helm. This Kubernetes is older than those that the chart and Helm 4 support: it drops
+# fields that it does not know, which Helm would refuse, and cannot apply a chart itself.
+HELM = """\
 #!/bin/sh
-case $1 in install | upgrade) set -- "$@" --disable-openapi-validation ;; esac
+case $1 in install | upgrade) set -- "$@" --disable-openapi-validation {more} ;; esac
 exec {helm} "$@"
 """
+MORE = {"helm-3": "", "helm-4": "--server-side=false"}
 PACE_MS = 20
 # Training has gone on when there are so many more steps.
 SOME_STEPS = 20
@@ -103,8 +103,11 @@ class Training(Jobs):
         programs = cls.cluster.folder / "programs"
         programs.mkdir()
         (programs / "basinctl").symlink_to(BASINCTL)
-        (programs / "helm").write_text(HELM_WRAPPER.format(helm=tool(HELM)), encoding="utf-8")
-        (programs / "helm").chmod(0o755)
+        # Helm 3 installs; Helm 4 does the rest.
+        for name, version in (("helm", "helm-3"), ("helm-4", "helm-4")):
+            text = HELM.format(helm=tool(version), more=MORE[version])
+            (programs / name).write_text(text, encoding="utf-8")
+            (programs / name).chmod(0o755)
         try:
             archives = make_images(cls.cluster.folder / "images", cls.cluster.programs / "pause")
         except image.CannotMakeBase as error:
@@ -252,7 +255,7 @@ class Training(Jobs):
             self.scale(2, 3)
         self.end()
         self.run_a_job()
-        self.shell("helm uninstall basin --namespace training")
+        self.shell("helm-4 uninstall basin --namespace training")
 
     def install(self) -> None:
         began = time.monotonic()
@@ -317,7 +320,7 @@ class Training(Jobs):
 
     def helm_upgrade(self, tag: str) -> None:
         self.shell(
-            "helm upgrade basin helm/basin --namespace training --reuse-values "
+            "helm-4 upgrade basin helm/basin --namespace training --reuse-values "
             f"--set image.tag={tag}"
         )
 
@@ -327,7 +330,8 @@ class Training(Jobs):
         leaving = Followed(self.cluster, "basin-0", before)
         self.addCleanup(leaving.close)
         self.helm_upgrade("next")
-        leaving.await_more(1, "ended")
+        leaving.await_end()
+        self.assertEqual(1, len(leaving.find("ended")))
         self.aggregator(but=before)
         self.expect_members(2)
 
@@ -340,7 +344,7 @@ class Training(Jobs):
             "--namespace=training",
             "--field-selector=metadata.name=basin-0",
         )
-        self.shell("helm rollback basin --namespace training")
+        self.shell("helm-4 rollback basin --namespace training")
         self.aggregator(but=before)
         self.expect_members(2)
 
@@ -450,7 +454,7 @@ def drop_version(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    require(HELM)
+    require("helm-3", "helm-4")
     if len(sys.argv) < 4:
         print("skipped: this build has no programs of a release")
         sys.exit(SKIPPED)
