@@ -5,8 +5,8 @@ set -euo pipefail
 usage() {
   cat <<'HELP'
 Collects the files that the container image adds to its base: programs, without their symbols, and
-the shared libraries that they need. glibc comes from the base, and must be at least as new as the one that the programs
-were linked with.
+the shared libraries that they need. glibc comes from the base, and must be at least as new as the
+one that the programs were linked with.
 
 usage: scripts/image-root.sh FOLDER PROGRAM...
 

@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import unittest
 from collections.abc import Iterator
@@ -324,20 +325,26 @@ class Training(Jobs):
             f"--set image.tag={tag}"
         )
 
-    def upgrade(self) -> None:
-        before = self.aggregator()
-        # It ends at the end of a round, and says so.
-        leaving = Followed(self.cluster, "basin-0", before)
+    @contextlib.contextmanager
+    def leaving_aggregator(self) -> Iterator[str]:
+        """The uid of the pod, which afterwards has ended at the end of a round, and said so."""
+        uid = self.aggregator()
+        leaving = Followed(self.cluster, "basin-0", uid)
         self.addCleanup(leaving.close)
-        self.helm_upgrade("next")
+        yield uid
         leaving.await_end()
-        self.assertEqual(1, len(leaving.find("ended")))
+        (begin,), (end,) = leaving.find("ending"), leaving.find("ended")
+        print(f"the aggregator drains in {end['time'] - begin['time']:.2f} s")
+
+    def upgrade(self) -> None:
+        with self.leaving_aggregator() as before:
+            self.helm_upgrade("next")
         self.aggregator(but=before)
         self.expect_members(2)
 
     def roll_back(self) -> None:
-        before = self.aggregator()
-        self.helm_upgrade("absent")
+        with self.leaving_aggregator() as before:
+            self.helm_upgrade("absent")
         self.cluster.watch(
             "pods",
             lambda pod: pod["metadata"]["uid"] != before and cannot_pull(pod),
@@ -349,10 +356,10 @@ class Training(Jobs):
         self.expect_members(2)
 
     def drain(self) -> None:
-        before = self.aggregator()
         # Other nodes would take the pod. Here is only one, so it waits for this one.
         selector = "--pod-selector=app.kubernetes.io/name=basin"
-        self.kubectl("drain", "node-1", selector, "--delete-emptydir-data")
+        with self.leaving_aggregator() as before:
+            self.kubectl("drain", "node-1", selector, "--delete-emptydir-data")
         self.kubectl("uncordon", "node-1")
         self.aggregator(but=before)
         self.expect_members(2)
@@ -402,7 +409,7 @@ class Training(Jobs):
             if done.returncode == 0:
                 return
             self.assertLess(time.monotonic(), deadline, done.stdout + done.stderr)
-            time.sleep(0.25)
+            threading.Event().wait(0.25)
 
     def end(self) -> None:
         """All leave, after the same steps."""
