@@ -60,7 +60,7 @@ struct Column {
 // A table with a row of titles.
 class Table {
  public:
-  explicit Table(std::initializer_list<Column> columns) : columns_(columns) {
+  Table(std::initializer_list<Column> columns) : columns_(columns) {
     html_.Tag("<div class=\"scroll\"><table><thead><tr>");
     for (const Column& column : columns_) {
       html_.Tag("<th class=\"").Text(column.Class()).Tag("\">").Text(column.title).Tag("</th>");
@@ -408,6 +408,7 @@ std::vector<StragglerRank> RankStragglers(const v1::ListRoundsResponse& rounds) 
     }
   }
   std::vector<StragglerRank> ranks;
+  ranks.reserve(by_worker.size());
   for (auto& [worker, rank] : by_worker) ranks.push_back(std::move(rank));
   std::stable_sort(ranks.begin(), ranks.end(),
                    [](const auto& a, const auto& b) { return a.waited_ns > b.waited_ns; });
