@@ -4,7 +4,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "kernels/cuda/launch.h"
@@ -22,6 +25,15 @@ std::optional<Failure> Check(cudaError_t error, const std::string& device, const
   return Failure{FailureCode::kDevice, device + ": " + call +
                                            " failed: " + cudaGetErrorString(error) + " (" +
                                            cudaGetErrorName(error) + ")"};
+}
+
+// Shared by a device, its queues and its memory: whether work on it has not ended.
+using Hangs = std::shared_ptr<std::atomic<bool>>;
+
+std::optional<Failure> CheckHangs(const std::atomic<bool>& hangs, const std::string& device) {
+  if (!hangs) return std::nullopt;
+  return Failure{FailureCode::kDevice, device + ": work has not ended within " +
+                                           std::to_string(kPatience.count()) + " s"};
 }
 
 // Makes a device current on this thread, and puts back which one was: the thread is the caller's.
@@ -48,10 +60,11 @@ class CurrentDevice {
 
 class CudaQueue final : public Queue {
  public:
-  CudaQueue(std::string device, int index, cudaStream_t stream)
-      : device_(std::move(device)), index_(index), stream_(stream) {}
+  CudaQueue(std::string device, int index, cudaStream_t stream, Hangs hangs)
+      : device_(std::move(device)), index_(index), stream_(stream), hangs_(std::move(hangs)) {}
 
   ~CudaQueue() override {
+    if (*hangs_) return;
     const CurrentDevice current(index_);
     cudaStreamDestroy(stream_);
   }
@@ -73,18 +86,45 @@ class CudaQueue final : public Queue {
                 [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
   }
 
+  std::optional<Failure> Run(const ReduceBatch& batch) override {
+    return Call("launch of a batch of reductions",
+                [&] { return static_cast<cudaError_t>(Launch(batch, stream_)); });
+  }
+
   std::optional<Failure> Run(const CastTask& task) override {
     return Call("launch of the cast",
                 [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
   }
 
+  // cudaStreamSynchronize would wait for good for a device that hangs.
   std::optional<Failure> Wait() override {
-    return Call("cudaStreamSynchronize", [&] { return cudaStreamSynchronize(stream_); });
+    std::optional<Failure> failure = Call("cudaStreamQuery", [&] {
+      const auto begun = std::chrono::steady_clock::now();
+      while (true) {
+        const cudaError_t state = cudaStreamQuery(stream_);
+        if (state != cudaErrorNotReady) return state;
+        cudaGetLastError();  // Not an error, but kept like one.
+        const auto waited = std::chrono::steady_clock::now() - begun;
+        if (waited > kPatience) *hangs_ = true;
+        if (*hangs_) return cudaSuccess;
+        if (waited < kQuick) {
+          std::this_thread::yield();
+        } else {
+          std::this_thread::sleep_for(kPause);
+        }
+      }
+    });
+    return failure ? failure : CheckHangs(*hangs_, device_);
   }
 
  private:
+  // Sleeping takes at least the 50 us of the kernel's timer slack, so short work is not slept for.
+  static constexpr std::chrono::microseconds kQuick{50};
+  static constexpr std::chrono::microseconds kPause{20};
+
   template <typename Function>
   std::optional<Failure> Call(const char* name, Function function) const {
+    if (auto failure = CheckHangs(*hangs_, device_)) return failure;
     const CurrentDevice current(index_);
     if (current.error() != cudaSuccess) return Check(current.error(), device_, "cudaSetDevice");
     return Check(function(), device_, name);
@@ -93,6 +133,7 @@ class CudaQueue final : public Queue {
   const std::string device_;
   const int index_;
   const cudaStream_t stream_;
+  const Hangs hangs_;
 };
 
 class CudaDevice final : public Device {
@@ -110,17 +151,19 @@ class CudaDevice final : public Device {
   }
 
   Result<std::unique_ptr<Queue>> MakeQueue() override {
+    if (auto failure = CheckHangs(*hangs_, name_)) return *std::move(failure);
     const CurrentDevice current(index_);
     if (auto failure = Check(current.error(), name_, "cudaSetDevice")) return *std::move(failure);
     cudaStream_t stream = nullptr;
     const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     if (auto failure = Check(error, name_, "cudaStreamCreateWithFlags")) return *std::move(failure);
-    return std::unique_ptr<Queue>(std::make_unique<CudaQueue>(name_, index_, stream));
+    return std::unique_ptr<Queue>(std::make_unique<CudaQueue>(name_, index_, stream, hangs_));
   }
 
  private:
   Result<Memory> Allocate(const char* call, size_t size, cudaError_t (*allocate)(void**, size_t),
                           cudaError_t (*release)(void*)) const {
+    if (auto failure = CheckHangs(*hangs_, name_)) return *std::move(failure);
     const CurrentDevice current(index_);
     if (auto failure = Check(current.error(), name_, "cudaSetDevice")) return *std::move(failure);
     void* data = nullptr;
@@ -128,7 +171,8 @@ class CudaDevice final : public Device {
     if (auto failure = Check(allocate(&data, size), name_, what.c_str())) {
       return *std::move(failure);
     }
-    return Memory(data, [index = index_, release](void* allocated) {
+    return Memory(data, [index = index_, hangs = hangs_, release](void* allocated) {
+      if (*hangs) return;
       const CurrentDevice owner(index);
       release(allocated);
     });
@@ -136,6 +180,7 @@ class CudaDevice final : public Device {
 
   const std::string name_;
   const int index_;
+  const Hangs hangs_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace

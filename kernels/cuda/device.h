@@ -6,11 +6,15 @@
 //
 // Failure: every call that can fail returns a Failure of code kDevice with the device, the call and
 // the text of the runtime. Nothing aborts. After a failure other calls may fail as well, but none
-// blocks forever. Thread contract: a Device from any thread; a Queue from one thread at a time.
+// blocks forever: Wait() gives up after kPatience. From then on every call of that device fails at
+// once, because the runtime could wait for the same work in any of them; and what its queues and
+// memory hold when they are dropped is never freed, because the device may still write to it.
+// Thread contract: a Device from any thread; a Queue from one thread at a time.
 
 #ifndef BASIN_KERNELS_CUDA_DEVICE_H_
 #define BASIN_KERNELS_CUDA_DEVICE_H_
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -25,6 +29,10 @@ namespace basin::kernels::cuda {
 // An allocation, released with the object. Aligned to kAlignment. Must not outlive its device.
 using Memory = std::unique_ptr<void, std::function<void(void*)>>;
 
+// The longest work takes milliseconds. Longer than a device that is shared, or that was reset by
+// its driver, needs to answer.
+constexpr std::chrono::seconds kPatience{10};
+
 // Work that runs in the order in which it was added, behind the caller's back.
 class Queue {
  public:
@@ -35,9 +43,11 @@ class Queue {
   virtual std::optional<Failure> CopyToDevice(void* device, const void* pinned, size_t size) = 0;
   virtual std::optional<Failure> CopyToHost(void* pinned, const void* device, size_t size) = 0;
   virtual std::optional<Failure> Run(const ReduceTask& task) = 0;
+  virtual std::optional<Failure> Run(const ReduceBatch& batch) = 0;
   virtual std::optional<Failure> Run(const CastTask& task) = 0;
 
-  // Returns when all added work is done or has become impossible; fails if any of it failed.
+  // Returns when all added work is done or has become impossible; fails if any of it failed, or if
+  // it has not ended within kPatience.
   virtual std::optional<Failure> Wait() = 0;
 };
 

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/cuda/staging.h"
+
 namespace basin::kernels::cuda {
 namespace {
 
@@ -23,42 +25,6 @@ constexpr size_t kLeavesOffset = kAlignment;
 constexpr size_t kResultOffset = kLeavesOffset + kMaxLeavesPerPiece * sizeof(double);
 constexpr size_t kOutputBytes = kResultOffset + kMaxPieceElements * kMaxElementSize;
 static_assert(sizeof(DeviceFacts) <= kLeavesOffset && kResultOffset % kAlignment == 0);
-
-constexpr size_t RoundUp(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
-
-unsigned char* At(const Memory& memory, size_t offset) {
-  return static_cast<unsigned char*>(memory.get()) + offset;
-}
-
-bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
-
-// Reads the slices of an input from front to back.
-class SliceReader {
- public:
-  explicit SliceReader(const Input& input)
-      : slice_(input.slices), end_(input.slices + input.slice_count) {}
-
-  void Read(unsigned char* destination, size_t size) {
-    while (size > 0 && slice_ != end_) {
-      const size_t piece = std::min(size, slice_->size - read_);
-      if (piece > 0) {
-        std::memcpy(destination, static_cast<const unsigned char*>(slice_->data) + read_, piece);
-      }
-      destination += piece;
-      size -= piece;
-      read_ += piece;
-      if (read_ == slice_->size) {
-        ++slice_;
-        read_ = 0;
-      }
-    }
-  }
-
- private:
-  const Slice* slice_;
-  const Slice* end_;
-  size_t read_ = 0;  // Bytes of *slice_.
-};
 
 // Terms of the plan among contributions [begin, end).
 std::vector<Term> TermsAmong(const ReductionPlan& plan, size_t begin, size_t end) {
@@ -78,39 +44,6 @@ Status CheckContributions(const ReductionPlan& plan, const std::string& name) {
   return Failure{FailureCode::kUnsupported,
                  name + " reduces at most " + std::to_string(kMaxContributions) +
                      " contributions, not " + std::to_string(plan.spec().contributions.size())};
-}
-
-// A task without terms, inputs and outputs.
-ReduceTask TaskOf(const ReductionPlan& plan) {
-  ReduceTask task = {};
-  task.accumulator_dtype = plan.accumulator_dtype();
-  task.combine = plan.combine();
-  task.finish = plan.finish();
-  task.finish_constant = plan.finish_constant();
-  task.result_dtype = plan.spec().result_dtype;
-  return task;
-}
-
-TaskTerm ToTaskTerm(const Term& term, const void* data) {
-  return TaskTerm{data, term.unscale, term.factor, static_cast<uint32_t>(term.contribution),
-                  term.wire_dtype};
-}
-
-bool HasNorm(const ReductionPlan& plan, const Output& output) {
-  return output.norm_leaves != nullptr && plan.accumulator_dtype() != DType::kI64;
-}
-
-// Merges the observations of a device for the elements from `first` on.
-void MergeFacts(const DeviceFacts& seen, uint64_t first, Facts* facts) {
-  Facts part;
-  if (seen.first_non_finite != kNoPlace) {
-    part.first_non_finite_input =
-        NonFiniteInput{static_cast<size_t>(seen.first_non_finite >> kElementBits),
-                       first + (seen.first_non_finite & (kMaxElements - 1))};
-  }
-  part.overflows = seen.overflows;
-  part.integer_wraps = seen.integer_wraps;
-  facts->Merge(part);
 }
 
 // A call on host memory: fold `terms` on top of `accumulator_in` (null: afresh), then give the

@@ -331,14 +331,21 @@ struct Reduction {
   }
 };
 
-// Calls visitor(Source{}) with the source that a task's terms have in common.
+// The dtype that a task's terms have in common; kUnspecified if they have none.
+inline DType SourceOf(const ReduceTask& task) {
+  const DType dtype = task.term_count > 0 ? task.terms[0].wire_dtype : task.accumulator_dtype;
+  for (uint32_t t = 1; t < task.term_count; ++t) {
+    if (task.terms[t].wire_dtype != dtype) return DType::kUnspecified;
+  }
+  return dtype;
+}
+
+// Calls visitor(Source{}) with the source of a task.
 template <typename Visitor>
 auto VisitSource(const ReduceTask& task, Visitor visitor) {
-  DType dtype = task.term_count > 0 ? task.terms[0].wire_dtype : task.accumulator_dtype;
-  for (uint32_t t = 1; t < task.term_count; ++t) {
-    if (task.terms[t].wire_dtype != dtype) return visitor(FromMixed{});
-  }
-  switch (dtype) {
+  switch (SourceOf(task)) {
+    case DType::kUnspecified:
+      return visitor(FromMixed{});
     case DType::kF64:
       return visitor(FromF64{});
     case DType::kF16:

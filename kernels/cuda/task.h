@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // One launch on a device, as plain data: what to reduce, or what to cast. All pointers are device
-// addresses.
+// addresses, except where a comment says otherwise.
 //
 // Thread contract: plain values.
 
@@ -62,6 +62,14 @@ struct ReduceTask {
   uint64_t count;  // Elements.
 };
 static_assert(sizeof(ReduceTask) <= 4096, "kernel arguments");
+
+// Several tasks in one launch. REQUIRES: all have the same source (SourceOf in reduce_body.h), and
+// all or none of them have norm leaves.
+struct ReduceBatch {
+  const ReduceTask* tasks;      // On the host, for as long as the call that adds the launch takes.
+  const ReduceTask* on_device;  // The same tasks, on the device when the launch runs.
+  uint32_t count;
+};
 
 // The casts of kernels/cast.h, on arrays that are aligned to their elements.
 struct CastTask {

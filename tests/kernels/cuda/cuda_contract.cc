@@ -52,18 +52,20 @@ class Tally {
   int failed_ = 0;
 };
 
-void RunSuite(const Arguments& arguments, const DeviceReducer& reducer, Tally* tally) {
+void RunSuite(const Arguments& arguments, const Reducer& reducer, const std::string& title,
+              Tally* tally) {
   std::vector<DType> dtypes = {DType::kF32, DType::kBF16};
   if (!arguments.quick) {
     dtypes = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16,
               DType::kI64, DType::kI32, DType::kU8};
   }
   for (DType dtype : dtypes) {
-    tally->Add(std::string("contract ") + DTypeName(dtype),
+    tally->Add(title + "contract " + DTypeName(dtype),
                contract::CheckAgainstReference(reducer, dtype));
   }
   for (const std::string& file : contract::GoldenFiles()) {
-    tally->Add("golden " + file, contract::CheckGolden(reducer, arguments.golden + "/" + file));
+    tally->Add(title + "golden " + file,
+               contract::CheckGolden(reducer, arguments.golden + "/" + file));
   }
 }
 
@@ -96,14 +98,17 @@ int Run(const Arguments& arguments) {
   const DeviceReducer reducer(std::move(own).value());
   std::printf("%s\n", std::string(reducer.name()).c_str());
   Tally tally;
-  RunSuite(arguments, reducer, &tally);
+  RunSuite(arguments, reducer, "", &tally);
   tally.Add("casts", CheckCasts(device.get()));
   tally.Add("out of memory", CheckOutOfMemory(device.get()));
   if (!arguments.quick) {
     tally.Add("more terms than a task", CheckManyTerms(reducer));
     tally.Add("spans of several pieces", CheckManyPieces(reducer));
     tally.Add("inputs on the device", CheckOnDevice(reducer, device.get()));
+    const PipelineReducer pipeline(device.get());
+    RunSuite(arguments, pipeline, "pipeline, ", &tally);
   }
+  tally.Add("passes through a pipeline", CheckPipeline(device.get()));
   return tally.Close();
 }
 

@@ -2,6 +2,7 @@
 
 #include "tests/kernels/cuda/device_checks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -273,6 +274,100 @@ contract::Report CheckOnDevice(const DeviceReducer& reducer, Device* device) {
                      false);
   CheckOnDevice(reducer, device, many, 1000, &report);
   return report;
+}
+
+namespace {
+
+// A problem on its way through a pipeline.
+struct Attempt {
+  explicit Attempt(Problem the_problem)
+      : problem(std::move(the_problem)),
+        result(problem.result.size()),
+        leaves(problem.leaves.size()) {}
+
+  HostPass Pass() {
+    return {&problem.plan, problem.inputs.data(), problem.span,
+            Output{result.data(), leaves.data()}, &facts};
+  }
+
+  Problem problem;
+  Bytes result;
+  std::vector<double> leaves;
+  Facts facts;
+};
+
+std::vector<std::unique_ptr<Attempt>> AttemptsOfManyKinds() {
+  std::vector<std::unique_ptr<Attempt>> attempts;
+  for (size_t count : {size_t{1}, size_t{4099}, 2 * kNormLeafElements, 3 * kNormLeafElements + 5}) {
+    for (DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64,
+                        DType::kI32, DType::kU8}) {
+      for (size_t contributors : {1u, 3u, 8u}) {
+        ReductionSpec spec = MakeSpec(ReduceOp::kSum, dtype, contributors);
+        // Some contributions of f32 tensors travel in a narrower dtype.
+        if (dtype == DType::kF32 && contributors == 8) {
+          spec.contributions[2].wire_dtype = DType::kBF16;
+          spec.contributions[3].wire_dtype = DType::kF16;
+          spec.contributions[3].wire_scale_exponent = 4;
+        }
+        attempts.push_back(std::make_unique<Attempt>(Problem(spec, count, count == 4099)));
+      }
+    }
+  }
+  return attempts;
+}
+
+}  // namespace
+
+contract::Report CheckPipeline(Device* device) {
+  contract::Report report;
+  size_t expected = 0;
+  size_t reported = 0;
+  // One leaf of eight contributions of f64, and room for many passes.
+  const size_t least = 9 * (kNormLeafElements * sizeof(double) + 2 * kAlignment) + 16384;
+  for (size_t lane_bytes : {least, size_t{16} << 20}) {
+    for (size_t lanes : {1u, 2u, 3u}) {
+      PipelineOptions options;
+      options.lanes = lanes;
+      options.lane_bytes = lane_bytes;
+      auto pipeline = DevicePipeline::Make(device, options);
+      if (!pipeline.ok()) {
+        report.Add(pipeline.failure().message);
+        continue;
+      }
+      std::vector<std::unique_ptr<Attempt>> attempts = AttemptsOfManyKinds();
+      DevicePipeline::Ticket last = 0;
+      constexpr size_t kPerStart = 5;
+      for (size_t begin = 0; begin < attempts.size(); begin += kPerStart) {
+        const size_t end = std::min(begin + kPerStart, attempts.size());
+        std::vector<HostPass> passes;
+        for (size_t i = begin; i < end; ++i) passes.push_back(attempts[i]->Pass());
+        last = pipeline.value()->Start(std::move(passes), [&, begin, end](const auto& failure) {
+          for (size_t i = begin; i < end; ++i) {
+            const Attempt& a = *attempts[i];
+            report.Add(a.problem.Difference(failure, a.result, a.leaves, a.facts));
+            ++reported;
+          }
+        });
+      }
+      pipeline.value()->Finish(last);
+      expected += attempts.size();
+      report.Add(reported == expected ? "" : "not every pass was reported once");
+    }
+  }
+  return report;
+}
+
+std::optional<Failure> PipelineReducer::Reduce(const ReductionPlan& plan, const Input* inputs,
+                                               size_t begin, const void* accumulator,
+                                               const Span& span, const Output& output,
+                                               Facts* facts) const {
+  if (begin > 0 || !pipeline_->Fits(plan)) {
+    return reference_->Reduce(plan, inputs, begin, accumulator, span, output, facts);
+  }
+  std::optional<Failure> failure;
+  const auto done = [&failure](const std::optional<Failure>& why) { failure = why; };
+  pipeline_->Finish(pipeline_->Start({{&plan, inputs, span, output, facts}}, done));
+  return failure;
 }
 
 contract::Report CheckCasts(Device* device) {

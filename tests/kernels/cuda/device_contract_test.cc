@@ -68,6 +68,38 @@ TEST_F(DeviceReducerTest, InputsOnTheDevice) {
   EXPECT_TRUE(report.ok()) << report.Summary();
 }
 
+class PipelineContractTest : public DeviceReducerTest,
+                             public ::testing::WithParamInterface<DType> {};
+
+TEST_P(PipelineContractTest, BitEqualToTheReference) {
+  const std::unique_ptr<Device> device = MakeEmulatedDevice(faults_);
+  const PipelineReducer reducer(device.get());
+  const contract::Report report = contract::CheckAgainstReference(reducer, GetParam());
+  EXPECT_TRUE(report.ok()) << report.Summary();
+  EXPECT_EQ(faults_->running, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, PipelineContractTest,
+                         ::testing::Values(DType::kF64, DType::kF32, DType::kF16, DType::kBF16,
+                                           DType::kI64, DType::kI32, DType::kU8),
+                         [](const auto& info) { return std::string(DTypeName(info.param)); });
+
+TEST_F(DeviceReducerTest, Criterion_5_7_GoldenVectorsThroughAPipeline) {
+  const std::unique_ptr<Device> device = MakeEmulatedDevice(faults_);
+  const PipelineReducer reducer(device.get());
+  for (const std::string& file : contract::GoldenFiles()) {
+    const contract::Report report = contract::CheckGolden(reducer, golden_folder + "/" + file);
+    EXPECT_TRUE(report.ok()) << file << ": " << report.Summary();
+  }
+}
+
+TEST_F(DeviceReducerTest, PassesThroughAPipeline) {
+  const std::unique_ptr<Device> device = MakeEmulatedDevice(faults_);
+  const contract::Report report = CheckPipeline(device.get());
+  EXPECT_TRUE(report.ok()) << report.Summary();
+  EXPECT_GT(report.comparisons(), 400u);
+}
+
 TEST_F(DeviceReducerTest, Casts) {
   const std::unique_ptr<Device> device = MakeEmulatedDevice(faults_);
   const contract::Report report = CheckCasts(device.get());

@@ -82,11 +82,21 @@ class Calls {
   explicit Calls(std::shared_ptr<FaultPlan> faults) : faults_(std::move(faults)) {}
 
   std::optional<Failure> Make(const char* call) const {
-    if (faults_->calls++ != faults_->failing_call) return std::nullopt;
+    if (faults_->hung) return Hangs();
+    const int64_t number = faults_->calls++;
+    const int64_t from = faults_->failing_from;
+    const bool fails =
+        number == faults_->failing_call || (from != FaultPlan::kNever && number >= from);
+    if (!fails) return std::nullopt;
     return Failure{FailureCode::kDevice, std::string("emulated device: ") + call + " failed"};
   }
 
+  static Failure Hangs() {
+    return Failure{FailureCode::kDevice, "emulated device: work has not ended"};
+  }
+
   FaultPlan& faults() const { return *faults_; }
+  const std::shared_ptr<FaultPlan>& shared() const { return faults_; }
 
  private:
   std::shared_ptr<FaultPlan> faults_;
@@ -97,7 +107,8 @@ class EmulatedQueue final : public Queue {
   explicit EmulatedQueue(Calls calls) : calls_(std::move(calls)) {}
 
   ~EmulatedQueue() override {
-    if (!work_.empty()) std::abort();  // Broke the REQUIRES of the destructor.
+    const bool hung = calls_.faults().hung;
+    if (!work_.empty() && !hung) std::abort();  // Broke the REQUIRES of the destructor.
   }
 
   std::optional<Failure> CopyToDevice(void* device, const void* pinned, size_t size) override {
@@ -109,7 +120,20 @@ class EmulatedQueue final : public Queue {
   }
 
   std::optional<Failure> Run(const ReduceTask& task) override {
+    ++calls_.faults().launches;
     return Add("reduction", [task] { RunNow(task); });
+  }
+
+  std::optional<Failure> Run(const ReduceBatch& batch) override {
+    ++calls_.faults().launches;
+    for (uint32_t i = 0; i < batch.count; ++i) {
+      const bool alike = SourceOf(batch.tasks[i]) == SourceOf(batch.tasks[0]) &&
+                         ThreadsOf(batch.tasks[i]) == ThreadsOf(batch.tasks[0]);
+      if (!alike) std::abort();  // Broke the REQUIRES of a batch.
+    }
+    return Add("batch of reductions", [tasks = batch.on_device, count = batch.count] {
+      for (uint32_t i = 0; i < count; ++i) RunNow(tasks[i]);
+    });
   }
 
   std::optional<Failure> Run(const CastTask& task) override {
@@ -117,11 +141,14 @@ class EmulatedQueue final : public Queue {
   }
 
   std::optional<Failure> Wait() override {
+    if (calls_.faults().hangs && !work_.empty()) calls_.faults().hung = true;
     auto failure = calls_.Make("wait");
     for (const auto& work : work_) {
       if (!failure) work();
     }
+    if (calls_.faults().hung) return failure;
     calls_.faults().running -= static_cast<int64_t>(work_.size());
+    if (!work_.empty()) --calls_.faults().busy_queues;
     work_.clear();
     return failure;
   }
@@ -129,6 +156,10 @@ class EmulatedQueue final : public Queue {
  private:
   std::optional<Failure> Add(const char* call, std::function<void()> work) {
     if (auto failure = calls_.Make(call)) return failure;
+    if (work_.empty()) {
+      FaultPlan& faults = calls_.faults();
+      faults.most_busy = std::max<int64_t>(faults.most_busy, ++faults.busy_queues);
+    }
     work_.push_back(std::move(work));
     ++calls_.faults().running;
     return std::nullopt;
@@ -144,8 +175,12 @@ class EmulatedDevice final : public Device {
 
   std::string_view name() const override { return "emulated device"; }
 
-  Result<Memory> AllocateOnDevice(size_t size) override { return Allocate("allocation", size); }
-  Result<Memory> AllocatePinned(size_t size) override { return Allocate("pinned memory", size); }
+  Result<Memory> AllocateOnDevice(size_t size) override {
+    return Allocate("allocation", size, &FaultPlan::device_bytes);
+  }
+  Result<Memory> AllocatePinned(size_t size) override {
+    return Allocate("pinned memory", size, &FaultPlan::pinned_bytes);
+  }
 
   Result<std::unique_ptr<Queue>> MakeQueue() override {
     if (auto failure = calls_.Make("queue")) return *std::move(failure);
@@ -153,17 +188,36 @@ class EmulatedDevice final : public Device {
   }
 
  private:
-  Result<Memory> Allocate(const char* call, size_t size) const {
+  Result<Memory> Allocate(const char* call, size_t size,
+                          std::atomic<int64_t> FaultPlan::*left) const {
     if (auto failure = calls_.Make(call)) return *std::move(failure);
-    const size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
-    void* const data = std::aligned_alloc(kAlignment, rounded);
-    return Memory(data, [](void* allocated) { std::free(allocated); });
+    FaultPlan& faults = calls_.faults();
+    const auto bytes = static_cast<int64_t>((size + kAlignment - 1) / kAlignment * kAlignment);
+    if ((faults.*left -= bytes) < 0) {
+      faults.*left += bytes;
+      return Failure{FailureCode::kDevice,
+                     std::string("emulated device: ") + call + " failed: out of memory"};
+    }
+    void* const data = std::aligned_alloc(kAlignment, static_cast<size_t>(bytes));
+    const std::lock_guard<std::mutex> lock(faults.mutex);
+    faults.allocated.insert(data);
+    return Memory(data, [plan = calls_.shared(), left, bytes](void* allocated) {
+      if (plan->hung) return;
+      (*plan).*left += bytes;
+      const std::lock_guard<std::mutex> guard(plan->mutex);
+      plan->allocated.erase(allocated);
+      std::free(allocated);
+    });
   }
 
   const Calls calls_;
 };
 
 }  // namespace
+
+FaultPlan::~FaultPlan() {
+  for (void* const data : allocated) std::free(data);
+}
 
 std::unique_ptr<Device> MakeEmulatedDevice(std::shared_ptr<FaultPlan> faults) {
   return std::make_unique<EmulatedDevice>(Calls(std::move(faults)));

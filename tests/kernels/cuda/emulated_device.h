@@ -5,8 +5,9 @@
 // atomics.
 //
 // It is as late as a device may be: work that is added to a queue runs in Wait() and not before, so
-// that a caller who reads results or overwrites inputs too early gets wrong bits. And any call can
-// be made to fail.
+// that a caller who reads results or overwrites inputs too early gets wrong bits. Any call can be
+// made to fail, all calls from one on, as after an error that a CUDA context does not survive, and
+// a Wait() can find that the work hangs. Memory is as large as the test wants.
 //
 // Thread contract: as Device.
 
@@ -16,6 +17,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <set>
 
 #include "kernels/cuda/device.h"
 
@@ -23,9 +26,27 @@ namespace basin::kernels::cuda {
 
 // Counts the calls of a device, and decides which one fails. Shared with the test.
 struct FaultPlan {
+  static constexpr int64_t kNever = -1;
+
+  ~FaultPlan();  // Frees what a device that hung has not.
+
+  // Calls from 0, or kNever.
+  std::atomic<int64_t> failing_call{kNever};
+  std::atomic<int64_t> failing_from{kNever};
+  std::atomic<bool> hangs{false};  // The next work that is waited for.
+  std::atomic<int64_t> device_bytes{int64_t{1} << 40};
+  std::atomic<int64_t> pinned_bytes{int64_t{1} << 40};
+
+  // What the device saw.
+  std::atomic<bool> hung{false};
   std::atomic<int64_t> calls{0};
-  std::atomic<int64_t> failing_call{-1};  // From 0; -1 for none.
-  std::atomic<int64_t> running{0};        // Work that was added and neither ran nor was dropped.
+  std::atomic<int64_t> running{0};      // Work that was added and neither ran nor was dropped.
+  std::atomic<int64_t> launches{0};     // Of reductions, a batch counts once.
+  std::atomic<int64_t> busy_queues{0};  // Queues with such work,
+  std::atomic<int64_t> most_busy{0};    // and the most at one time.
+
+  std::mutex mutex;
+  std::set<void*> allocated;  // Guarded by mutex.
 };
 
 std::unique_ptr<Device> MakeEmulatedDevice(std::shared_ptr<FaultPlan> faults);

@@ -1,0 +1,20 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// cuda_device.h in a build without CUDA.
+
+#include "kernels/cuda/cuda_device.h"
+
+namespace basin::kernels::cuda {
+namespace {
+
+Failure WithoutCuda() {
+  return {FailureCode::kDevice, "CUDA: this build has no CUDA kernels (BASIN_CUDA)"};
+}
+
+}  // namespace
+
+Result<int> CountCudaDevices() { return WithoutCuda(); }
+
+Result<std::unique_ptr<Device>> OpenCudaDevice(int) { return WithoutCuda(); }
+
+}  // namespace basin::kernels::cuda
