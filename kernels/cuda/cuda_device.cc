@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "kernels/cuda/launch.h"
@@ -64,7 +66,10 @@ class CudaQueue final : public Queue {
       : device_(std::move(device)), index_(index), stream_(stream), hangs_(std::move(hangs)) {}
 
   ~CudaQueue() override {
-    if (*hangs_) return;
+    if (*hangs_) {
+      (void)arrivals_.release();  // The work may still end, and arrive.
+      return;
+    }
     const CurrentDevice current(index_);
     cudaStreamDestroy(stream_);
   }
@@ -98,29 +103,45 @@ class CudaQueue final : public Queue {
 
   // cudaStreamSynchronize would wait for good for a device that hangs.
   std::optional<Failure> Wait() override {
-    std::optional<Failure> failure = Call("cudaStreamQuery", [&] {
-      const auto begun = std::chrono::steady_clock::now();
-      while (true) {
-        const cudaError_t state = cudaStreamQuery(stream_);
-        if (state != cudaErrorNotReady) return state;
-        cudaGetLastError();  // Not an error, but kept like one.
-        const auto waited = std::chrono::steady_clock::now() - begun;
-        if (waited > kPatience) *hangs_ = true;
-        if (*hangs_) return cudaSuccess;
-        if (waited < kQuick) {
-          std::this_thread::yield();
-        } else {
-          std::this_thread::sleep_for(kPause);
-        }
-      }
+    std::optional<Failure> failure = Call("cudaLaunchHostFunc", [&] {
+      const cudaError_t error = cudaLaunchHostFunc(stream_, Arrive, arrivals_.get());
+      if (error == cudaSuccess) ++added_;
+      return error;
     });
+    if (failure) return failure;
+    failure = Call("cudaStreamQuery", [&] { return AwaitArrival(); });
     return failure ? failure : CheckHangs(*hangs_, device_);
   }
 
  private:
-  // Sleeping takes at least the 50 us of the kernel's timer slack, so short work is not slept for.
-  static constexpr std::chrono::microseconds kQuick{50};
-  static constexpr std::chrono::microseconds kPause{20};
+  // The end of the work that was added so far, as a callback of the runtime reports it.
+  struct Arrivals {
+    std::mutex mutex;
+    std::condition_variable changed;
+    uint64_t count = 0;  // Guarded by mutex.
+  };
+
+  static void Arrive(void* arrivals) {
+    auto* const queue = static_cast<Arrivals*>(arrivals);
+    const std::lock_guard<std::mutex> lock(queue->mutex);
+    ++queue->count;
+    queue->changed.notify_all();
+  }
+
+  // After an error of the device nobody arrives, so its state is looked at now and then.
+  cudaError_t AwaitArrival() {
+    constexpr std::chrono::milliseconds kLook{50};
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    std::unique_lock<std::mutex> lock(arrivals_->mutex);
+    while (!arrivals_->changed.wait_for(lock, kLook, [&] { return arrivals_->count == added_; })) {
+      const cudaError_t state = cudaStreamQuery(stream_);
+      if (state != cudaSuccess && state != cudaErrorNotReady) return state;
+      cudaGetLastError();  // "Not ready" is no error, but is kept like one.
+      if (std::chrono::steady_clock::now() > deadline) *hangs_ = true;
+      if (*hangs_) return cudaSuccess;
+    }
+    return cudaSuccess;
+  }
 
   template <typename Function>
   std::optional<Failure> Call(const char* name, Function function) const {
@@ -134,6 +155,8 @@ class CudaQueue final : public Queue {
   const int index_;
   const cudaStream_t stream_;
   const Hangs hangs_;
+  std::unique_ptr<Arrivals> arrivals_ = std::make_unique<Arrivals>();
+  uint64_t added_ = 0;  // Arrivals that are due.
 };
 
 class CudaDevice final : public Device {
