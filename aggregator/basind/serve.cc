@@ -28,6 +28,7 @@
 #include "aggregator/config/address.h"
 #include "aggregator/config/units.h"
 #include "aggregator/core/term.h"
+#include "aggregator/engine/choose_device.h"
 #include "aggregator/http/http_server.h"
 #include "aggregator/observer/events.h"
 #include "aggregator/observer/log.h"
@@ -38,6 +39,7 @@
 #include "aggregator/transport/grpc_log.h"
 #include "aggregator/transport/server.h"
 #include "kernels/cpu/cpu_reducer.h"
+#include "kernels/cuda/cuda_device.h"
 #include "proto/wire/protobuf_log.h"
 #include "runtime/clock.h"
 
@@ -109,6 +111,10 @@ std::unique_ptr<DiskStateFile> OpenStateFile(const Settings& settings, Log& log,
   return file;
 }
 
+DeviceSource CudaDevices() {
+  return {kernels::cuda::CountCudaDevices, kernels::cuda::OpenCudaDevice, MeasureReduction};
+}
+
 std::string WithPort(const std::string& text, int port) {
   const absl::StatusOr<Address> address = ParseAddress(text);
   return address.ok() ? ToString({address->host, static_cast<uint16_t>(port)}) : text;
@@ -117,7 +123,8 @@ std::string WithPort(const std::string& text, int port) {
 // The parts in the order in which they depend on each other; they end the other way round.
 class Service {
  public:
-  Service(const Settings& settings, std::string version)
+  Service(const Settings& settings, std::string version, std::unique_ptr<kernels::Reducer> reducer,
+          ReduceChoice choice)
       : descriptors_(RaiseDescriptors()),
         settings_(settings),
         version_(std::move(version)),
@@ -127,9 +134,12 @@ class Service {
         events_(kRememberedEvents),
         reporter_(log_, metrics_, events_),
         state_file_(OpenStateFile(settings, log_, metrics_, settings_.engine.core)),
-        reducer_(kernels::MakeCpuReducer()),
-        engine_(settings_.engine, clock_, *reducer_, reporter_, state_file_.get()),
-        server_(Options()) {}
+        reducer_(std::move(reducer)),
+        devices_(std::move(choice.devices)),
+        engine_(settings_.engine, clock_, *reducer_, reporter_, state_file_.get(), devices_.get()),
+        server_(Options()) {
+    if (!choice.why.empty()) Say(log_, LogLevel::kInfo, "reduce_device", choice.why);
+  }
 
   absl::StatusOr<Endpoints> Start() {
     Endpoints endpoints;
@@ -336,6 +346,7 @@ class Service {
   std::atomic<int64_t> certificate_expiry_{0};
   std::unique_ptr<DiskStateFile> state_file_;
   std::unique_ptr<kernels::Reducer> reducer_;
+  std::unique_ptr<ReduceDevices> devices_;
   Engine engine_;
   GrpcServer server_;
   std::unique_ptr<AdminServer> admin_;
@@ -355,7 +366,15 @@ absl::Status Serve(const Settings& settings, const std::string& version,
                    const std::function<void(const Endpoints&)>& serving) {
   KeepMemoryOfMessages();
   SilenceGrpcLog();
-  Service service(settings, version);
+  std::unique_ptr<kernels::Reducer> reducer = kernels::MakeCpuReducer();
+  absl::StatusOr<ReduceChoice> choice =
+      ChooseReduceDevices(settings.engine.reduce_device, settings.engine.reduce_threads,
+                          settings.engine.core.memory_bytes, CudaDevices(), *reducer);
+  if (!choice.ok()) return choice.status();
+  // Jobs share what the devices leave.
+  Settings rest = settings;
+  if (choice->devices != nullptr) rest.engine.core.memory_bytes -= choice->devices->pinned_bytes();
+  Service service(rest, version, std::move(reducer), *std::move(choice));
   const absl::StatusOr<Endpoints> endpoints = service.Start();
   if (!endpoints.ok()) return endpoints.status();
   serving(*endpoints);

@@ -55,6 +55,9 @@ Json SchemaOf(const ChoiceType& type) {
 
 Json SchemaOf(const TextType& type) {
   if (type.form == TextType::Form::kPath) return {{"type", "string"}, {"minLength", 1}};
+  if (type.form == TextType::Form::kReduceDevice) {
+    return {{"type", "string"}, {"pattern", "^(cpu|auto|cuda(:[0-9]{1,4})?)$"}};
+  }
   const char* address = "(\\[[0-9a-fA-F:.]+\\]|[A-Za-z0-9._-]+):[0-9]{1,5}";
   return {{"type", "string"},
           {"pattern", type.may_be_none ? absl::StrCat("^(none|", address, ")$")

@@ -14,6 +14,7 @@
 #include "aggregator/config/address.h"
 #include "aggregator/config/nearest.h"
 #include "aggregator/config/units.h"
+#include "aggregator/engine/choose_device.h"
 #include "proto/limits/limits.h"
 #include "proto/limits/names.h"
 
@@ -98,6 +99,8 @@ absl::Status PutValue(const TextType& type, std::string_view text, const Machine
     if (const absl::StatusOr<Address> address = ParseAddress(text); !address.ok()) {
       return address.status();
     }
+  } else if (type.form == TextType::Form::kReduceDevice) {
+    if (const auto device = ParseReduceDevice(text); !device.ok()) return device.status();
   } else if (text.empty() || text.size() > kMaxTextBytes || !IsPrintable(text)) {
     return Invalid("write the path of a file in printable characters");
   }
@@ -143,6 +146,7 @@ std::string Describe(const ChoiceType& type) {
 }
 
 std::string Describe(const TextType& type) {
+  if (type.form == TextType::Form::kReduceDevice) return "cpu, cuda, cuda:N, or auto";
   return absl::StrCat(type.form == TextType::Form::kAddress ? "host:port" : "path",
                       type.may_be_none ? ", or none" : "");
 }

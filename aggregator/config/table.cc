@@ -37,7 +37,7 @@ constexpr Section kSections[] = {
     {"state", "State that survives a restart of the aggregator."},
     {"memory", "The memory budget and its parts."},
     {"limits", "Upper limits."},
-    {"reduce", "Threads that add up gradients."},
+    {"reduce", "Threads and devices that add up gradients."},
     {"health", "Thresholds for the health of the aggregator."},
     {"log", "Output on standard output."},
 };
@@ -126,6 +126,13 @@ Option Path(std::string key, std::string& (*at)(Settings&), std::string help) {
   type.at = at;
   type.may_be_none = true;
   return {std::move(key), type, "none", std::move(help)};
+}
+
+Option Device(std::string key, std::string& (*at)(Settings&), std::string help) {
+  TextType type;
+  type.form = TextType::Form::kReduceDevice;
+  type.at = at;
+  return {std::move(key), type, "cpu", std::move(help)};
 }
 
 Config& Core(Settings& settings) { return settings.engine.core; }
@@ -358,6 +365,11 @@ void AddBounds(std::vector<Option>& table) {
       "Threads that add up gradients. auto: half of the processors of the control group or the "
       "machine.",
       AutomaticThreads));
+  table.push_back(Device(
+      "reduce.device", [](Settings& s) -> std::string& { return s.engine.reduce_device; },
+      "The device that adds up gradients. cuda: all GPUs; cuda:0: the first one; auto: measures "
+      "both at the start and takes the faster, which is the CPU on most machines. A GPU takes up "
+      "to a quarter of memory.budget as pinned memory. The results have the same bits."));
   table.push_back(Duration(
       "health.stall", [](Settings& s) -> absl::Duration& { return Core(s).stall_threshold; },
       "500ms", kShortest, absl::Minutes(1),

@@ -267,9 +267,10 @@ enum class NoteKind : uint8_t {
   kStalled,
   kNewLineage,
   kDraining,
-  // Not of the core: what basind says of its process.
+  // Not of the core: what engine and basind say of their process.
   kDescriptorsShort,
   kDescriptorsFree,
+  kReduceDeviceFailed,
 };
 
 const char* NoteKindName(NoteKind kind);

@@ -94,6 +94,8 @@ const char* NoteKindName(NoteKind kind) {
       return "descriptors_short";
     case NoteKind::kDescriptorsFree:
       return "descriptors_free";
+    case NoteKind::kReduceDeviceFailed:
+      return "reduce_device_failed";
   }
   return "unknown";
 }

@@ -6,6 +6,9 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "aggregator/engine/device_reduction.h"
+
 namespace basin::aggregator {
 namespace {
 
@@ -40,18 +43,20 @@ uint64_t InputBytes(const Reduction& reduction) {
 }  // namespace
 
 Engine::Engine(EngineOptions options, Clock& clock, const kernels::Reducer& reducer,
-               Observer& observer, StateFile* state_file)
+               Observer& observer, StateFile* state_file, ReduceDevices* devices)
     : options_(std::move(options)),
       clock_(clock),
       reducer_(reducer),
       observer_(observer),
       state_file_(state_file),
+      devices_(devices),
       pool_(options_.idle_buffer_bytes) {}
 
 Engine::~Engine() { Stop(); }
 
 void Engine::Start(Transport& transport) {
-  reduce_workers_ = std::make_unique<WorkerThreads>("basin-reduce", options_.reduce_threads);
+  reduce_workers_ = std::make_unique<WorkerThreads>(
+      "basin-reduce", devices_ == nullptr ? options_.reduce_threads : devices_->threads());
   if (state_file_ != nullptr) state_worker_ = std::make_unique<WorkerThreads>("basin-state", 1);
   runner_ = std::make_unique<Runner>(options_.core, DependenciesFor(transport), clock_.Now());
   {
@@ -86,12 +91,13 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
   dependencies.reduce = [this](std::unique_ptr<Reduction> reduction) {
     // A std::function must be copyable.
     const std::shared_ptr<Reduction> shared = std::move(reduction);
-    const auto reduce = [this, shared] {
-      Run(*shared, reducer_, pool_);
-      Post(kNow, [shared](Runner& runner, absl::Time now) { runner.Reduced(shared, now); });
-    };
-    if (InputBytes(*shared) <= kReducedByLoop) return reduce();
-    reduce_workers_->Submit(PlaceOf(shared->action), reduce);
+    if (InputBytes(*shared) <= kReducedByLoop) return ReduceOnCpu(shared);
+    const uint64_t place = PlaceOf(shared->action);
+    // While the threads end, they still submit, and are no longer in reduce_workers_.
+    WorkerThreads& workers = *reduce_workers_;
+    workers.Submit(place, [this, &workers, place, shared] {
+      devices_ == nullptr ? ReduceOnCpu(shared) : ReduceOnDevice(workers, place, shared);
+    });
   };
   dependencies.save = [this](const SaveState& state) {
     state_worker_->Submit(0, [this, state] {
@@ -105,6 +111,37 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
     if (drained_) drained_();
   };
   return dependencies;
+}
+
+void Engine::ReduceOnCpu(const std::shared_ptr<Reduction>& reduction) {
+  Run(*reduction, reducer_, pool_);
+  Post(kNow, [reduction](Runner& runner, absl::Time now) { runner.Reduced(reduction, now); });
+}
+
+void Engine::ReduceOnDevice(WorkerThreads& workers, uint64_t place,
+                            const std::shared_ptr<Reduction>& reduction) {
+  DeviceThread& thread = devices_->thread(workers.ThreadOf(place));
+  if (thread.failed()) return ReduceOnCpu(reduction);
+  const auto done = [this, &thread, reduction](const std::optional<kernels::Failure>& failure) {
+    if (failure.has_value() && thread.Fail()) {
+      Note note;
+      note.kind = NoteKind::kReduceDeviceFailed;
+      note.text = absl::StrCat(failure->message,
+                               ". The CPU reduces instead, with the same results. Restart basind "
+                               "to use the device again.");
+      Post(kNow, [this, note](Runner&, absl::Time now) { observer_.OnNote(note, now); });
+    }
+    reduction->seconds = thread.TakeSeconds();
+    Post(kNow, [reduction](Runner& runner, absl::Time now) { runner.Reduced(reduction, now); });
+  };
+  thread.Time([&](kernels::cuda::DevicePipeline& pipeline) {
+    const auto ticket = StartOnDevice(reduction, pipeline, thread.device(), reducer_, pool_, done);
+    // Behind what this thread has to start meanwhile. By then it may be done, because its lane was
+    // needed.
+    workers.Submit(place, [&thread, ticket] {
+      thread.Time([ticket](kernels::cuda::DevicePipeline& p) { p.Finish(ticket); });
+    });
+  });
 }
 
 void Engine::Post(uint64_t connection, Task task) {

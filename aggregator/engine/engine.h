@@ -25,11 +25,13 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "aggregator/core/config.h"
 #include "aggregator/engine/buffer_pool.h"
+#include "aggregator/engine/reduce_devices.h"
 #include "aggregator/engine/runner.h"
 #include "aggregator/engine/transport.h"
 #include "aggregator/engine/turns.h"
@@ -50,15 +52,18 @@ class StateFile {
 
 struct EngineOptions {
   Config core;
-  uint32_t reduce_threads = 1;
+  uint32_t reduce_threads = 1;        // With devices, they decide: ReduceDevices::threads().
+  std::string reduce_device = "cpu";  // As ParseReduceDevice reads it.
   uint64_t idle_buffer_bytes = uint64_t{256} << 20;  // Kept for the next results.
 };
 
 class Engine {
  public:
-  // REQUIRES: all of them outlive the engine; `state_file` is null unless options.core.state_file.
+  // `devices`: what reduces in place of `reducer`, which takes over what a device cannot do or
+  // fails at; null for none. REQUIRES: all of them outlive the engine; `state_file` is null unless
+  // options.core.state_file.
   Engine(EngineOptions options, Clock& clock, const kernels::Reducer& reducer, Observer& observer,
-         StateFile* state_file);
+         StateFile* state_file, ReduceDevices* devices = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -108,6 +113,10 @@ class Engine {
   // Moves what was posted to where it waits for its turn.
   void TakeInbox(Turns<Posted>& turns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   RunnerDependencies DependenciesFor(Transport& transport);
+  // On the reduce thread of `place`.
+  void ReduceOnDevice(WorkerThreads& workers, uint64_t place,
+                      const std::shared_ptr<Reduction>& reduction);
+  void ReduceOnCpu(const std::shared_ptr<Reduction>& reduction);
 
   // Constant after construction.
   const EngineOptions options_;
@@ -115,6 +124,7 @@ class Engine {
   const kernels::Reducer& reducer_;
   Observer& observer_;
   StateFile* const state_file_;
+  ReduceDevices* const devices_;
 
   // Synchronise themselves.
   BufferPool pool_;

@@ -53,77 +53,29 @@ ChunkNorm NormOf(const std::vector<double>& leaves, size_t elements) {
   return norm;
 }
 
-// Reduces chunk `index` of the range to where it belongs in the result.
+void AddDigest(Reduction& reduction, const ChunkWork& work) {
+  kernels::ContentDigest content;
+  content.Update(work.output.data, work.bytes);
+  reduction.done.digests.push_back(
+      kernels::TermOf(reduction.key, work.chunk, content.Finish()).low);
+}
+
 std::optional<kernels::Failure> RunChunk(Reduction& reduction, const kernels::Reducer& reducer,
-                                         uint32_t index, uint64_t offset, uint64_t bytes,
-                                         kernels::Facts& facts) {
-  const std::vector<ChunkInput>& inputs = reduction.inputs[index];
-  auto plan = kernels::ReductionPlan::Make(SpecOf(reduction, inputs));
-  if (!plan.ok()) return plan.failure();
-  const uint32_t chunk = reduction.action.range.first + index;
-  const auto add_digest = [&] {
-    kernels::ContentDigest content;
-    content.Update(reduction.result->data() + offset, bytes);
-    reduction.done.digests.push_back(kernels::TermOf(reduction.key, chunk, content.Finish()).low);
-  };
-  // The worker that pushed this has weight 0, and the others are averaged as zeros (ALL) or the
-  // value says that there is no result.
-  if (plan.value().outcome() != kernels::PlanOutcome::kReduce) {
-    std::memset(reduction.result->data() + offset, 0, bytes);
-    add_digest();
-    reduction.done.facts.squared_norms.emplace_back();
-    return std::nullopt;
+                                         uint32_t index, kernels::Facts& facts) {
+  ChunkWork work;
+  if (auto failure = PrepareChunk(reduction, index, work); failure.has_value()) return failure;
+  if (work.plan.has_value()) {
+    auto failure =
+        reducer.Reduce(*work.plan, work.inputs.data(), 0, nullptr, work.span, work.output, &facts);
+    if (failure.has_value()) return failure;
   }
-
-  std::vector<kernels::Slice> slices;
-  std::vector<size_t> begins;
-  for (const ChunkInput& input : inputs) {
-    begins.push_back(slices.size());
-    if (input.part.owner == nullptr) continue;
-    ForEachPiece(input.part, [&](std::string_view piece) {
-      slices.push_back({piece.data(), piece.size()});
-    });
-  }
-  begins.push_back(slices.size());
-  std::vector<kernels::Input> gathered(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    gathered[i] = {slices.data() + begins[i], begins[i + 1] - begins[i]};
-  }
-
-  const DType dtype = reduction.tensor.dtype;
-  const size_t element = ElementSize(dtype);
-  kernels::Span span;
-  span.first = uint64_t{chunk} * (kChunkBytes / element);
-  span.count = bytes / element;
-  // The kernels read what the plan says, whatever came.
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const kernels::Contribution& contribution = plan.value().spec().contributions[i];
-    const uint64_t expected = span.count * ElementSize(contribution.wire_dtype);
-    if (contribution.skipped || inputs[i].part.size == expected) continue;
-    return kernels::Failure{
-        kernels::FailureCode::kInvalidArgument,
-        absl::StrCat("chunk ", chunk, " of tensor ", reduction.tensor.name, " has ",
-                     inputs[i].part.size, " bytes from worker ",
-                     reduction.terms->contributors[i].worker, ", not ", expected)};
-  }
-  std::vector<double> leaves(IsFloatingPoint(dtype) ? kernels::NormLeaves(span.count) : 0);
-  kernels::Output output;
-  output.data = reduction.result->data() + offset;
-  output.norm_leaves = leaves.empty() ? nullptr : leaves.data();
-  if (auto failure =
-          reducer.Reduce(plan.value(), gathered.data(), 0, nullptr, span, output, &facts);
-      failure.has_value()) {
-    return failure;
-  }
-  add_digest();
-  if (!leaves.empty()) reduction.done.facts.squared_norms.push_back(NormOf(leaves, span.count));
+  CompleteChunk(reduction, work);
   return std::nullopt;
 }
 
 }  // namespace
 
-void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool) {
-  const auto began = std::chrono::steady_clock::now();
+void OpenReduction(Reduction& reduction, BufferPool& pool) {
   const Reduce& action = reduction.action;
   ReduceDone& done = reduction.done;
   done.job = action.job;
@@ -131,27 +83,95 @@ void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool
   done.round = action.round;
   done.ballot = action.ballot;
   done.range = action.range;
-
   const uint64_t tensor_bytes = TensorBytes(reduction.tensor).value_or(0);
   const uint64_t begin = uint64_t{action.range.first} * kChunkBytes;
   const uint64_t end = std::min(begin + uint64_t{action.range.count} * kChunkBytes, tensor_bytes);
   reduction.result = pool.Take(end - begin);
-  kernels::Facts facts;
-  for (uint32_t i = 0; i < action.range.count; ++i) {
-    const uint64_t bytes = ChunkSize(tensor_bytes, action.range.first + i);
-    if (auto failure = RunChunk(reduction, reducer, i, uint64_t{i} * kChunkBytes, bytes, facts);
-        failure.has_value()) {
-      done.failure = std::move(failure->message);
-      break;
-    }
+}
+
+std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, uint32_t index,
+                                             ChunkWork& work) {
+  const std::vector<ChunkInput>& inputs = reduction.inputs[index];
+  auto plan = kernels::ReductionPlan::Make(SpecOf(reduction, inputs));
+  if (!plan.ok()) return plan.failure();
+  work.chunk = reduction.action.range.first + index;
+  work.bytes = ChunkSize(TensorBytes(reduction.tensor).value_or(0), work.chunk);
+  work.output.data = reduction.result->data() + uint64_t{index} * kChunkBytes;
+  // The worker that pushed this has weight 0, and the others are averaged as zeros (ALL) or the
+  // value says that there is no result.
+  if (plan.value().outcome() != kernels::PlanOutcome::kReduce) {
+    std::memset(work.output.data, 0, work.bytes);
+    return std::nullopt;
   }
+
+  std::vector<size_t> begins;
+  for (const ChunkInput& input : inputs) {
+    begins.push_back(work.slices.size());
+    if (input.part.owner == nullptr) continue;
+    ForEachPiece(input.part, [&](std::string_view piece) {
+      work.slices.push_back({piece.data(), piece.size()});
+    });
+  }
+  begins.push_back(work.slices.size());
+  work.inputs.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    work.inputs[i] = {work.slices.data() + begins[i], begins[i + 1] - begins[i]};
+  }
+
+  const DType dtype = reduction.tensor.dtype;
+  const size_t element = ElementSize(dtype);
+  work.span.first = uint64_t{work.chunk} * (kChunkBytes / element);
+  work.span.count = work.bytes / element;
+  // The kernels read what the plan says, whatever came.
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const kernels::Contribution& contribution = plan.value().spec().contributions[i];
+    const uint64_t expected = work.span.count * ElementSize(contribution.wire_dtype);
+    if (contribution.skipped || inputs[i].part.size == expected) continue;
+    return kernels::Failure{
+        kernels::FailureCode::kInvalidArgument,
+        absl::StrCat("chunk ", work.chunk, " of tensor ", reduction.tensor.name, " has ",
+                     inputs[i].part.size, " bytes from worker ",
+                     reduction.terms->contributors[i].worker, ", not ", expected)};
+  }
+  work.plan = std::move(plan).value();
+  if (IsFloatingPoint(dtype)) {
+    work.leaves.resize(kernels::NormLeaves(work.span.count));
+    work.output.norm_leaves = work.leaves.data();
+  }
+  return std::nullopt;
+}
+
+void CompleteChunk(Reduction& reduction, const ChunkWork& work) {
+  AddDigest(reduction, work);
+  if (!work.plan.has_value()) {
+    reduction.done.facts.squared_norms.emplace_back();
+  } else if (!work.leaves.empty()) {
+    reduction.done.facts.squared_norms.push_back(NormOf(work.leaves, work.span.count));
+  }
+}
+
+void CloseReduction(Reduction& reduction, const kernels::Facts& facts) {
+  ReduceDone& done = reduction.done;
   done.facts.overflow = facts.overflows > 0 || facts.integer_wraps > 0;
   if (facts.first_non_finite_input.has_value()) {
     const auto& found = *facts.first_non_finite_input;
     done.facts.nonfinite = NonFinite{reduction.terms->contributors[found.contribution].worker,
-                                     action.range.tensor, found.element};
+                                     reduction.action.range.tensor, found.element};
   }
   reduction.inputs.clear();
+}
+
+void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool) {
+  const auto began = std::chrono::steady_clock::now();
+  OpenReduction(reduction, pool);
+  kernels::Facts facts;
+  for (uint32_t i = 0; i < reduction.action.range.count; ++i) {
+    if (auto failure = RunChunk(reduction, reducer, i, facts); failure.has_value()) {
+      reduction.done.failure = std::move(failure->message);
+      break;
+    }
+  }
+  CloseReduction(reduction, facts);
   reduction.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }

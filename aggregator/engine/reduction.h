@@ -3,7 +3,7 @@
 // One Reduce action with everything it needs, to be carried out on any thread: inputs by reference
 // in, one buffer of results, its digests and facts out.
 //
-// Ownership: a Reduction owns its inputs until Run has read them.
+// Ownership: a Reduction owns its inputs until it is closed.
 // Thread contract: one thread at a time.
 // Failure: a plan that cannot be made or a device that fails is told in ReduceDone::failure.
 
@@ -11,6 +11,8 @@
 #define BASIN_AGGREGATOR_ENGINE_REDUCTION_H_
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "aggregator/core/action.h"
@@ -48,11 +50,32 @@ struct Reduction {
   // What came of it.
   std::shared_ptr<Buffer> result;
   ReduceDone done;
-  double seconds = 0;  // That it took.
+  double seconds = 0;          // That a reduce thread spent on it.
+  std::string device = "cpu";  // What reduced it, as the metrics name it.
 };
 
 // Carries the reduction out and lets go of its inputs.
 void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool);
+
+// ---- The steps of Run, for a device on which several reductions are in flight: Open, Prepare of
+// each chunk, a pass of a reducer for each that has a plan, Complete of each chunk in order, Close.
+
+// A chunk between Prepare and Complete. It refers to the reduction's inputs and result.
+struct ChunkWork {
+  uint32_t chunk = 0;  // Its number in the tensor.
+  uint64_t bytes = 0;
+  std::optional<kernels::ReductionPlan> plan;  // Absent: the result is zeros, and is written.
+  std::vector<kernels::Slice> slices;
+  std::vector<kernels::Input> inputs;
+  kernels::Span span;
+  std::vector<double> leaves;
+  kernels::Output output;
+};
+
+void OpenReduction(Reduction& reduction, BufferPool& pool);
+std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, uint32_t index, ChunkWork& work);
+void CompleteChunk(Reduction& reduction, const ChunkWork& work);
+void CloseReduction(Reduction& reduction, const kernels::Facts& facts);
 
 }  // namespace basin::aggregator
 

@@ -121,7 +121,7 @@ void Runner::StreamClosed(StreamId stream, absl::Time now) {
 
 void Runner::Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Time now) {
   ++counters_.reductions;
-  counters_.reduce_seconds += reduction->seconds;
+  counters_.reduce_seconds[reduction->device] += reduction->seconds;
   if (reduction->done.facts.nonfinite.has_value()) ++counters_.nonfinite_reductions;
   const Reduce& action = reduction->action;
   const auto round = rounds_.find({action.job, action.lane, action.round});

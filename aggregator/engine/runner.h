@@ -61,7 +61,8 @@ struct RunnerCounters {
   uint64_t corrupt_frames = 0;      // A chunk's digest did not match its bytes.
   uint64_t results_resent = 0;      // Frames, after a data stream was lost.
   uint64_t reductions = 0;
-  double reduce_seconds = 0;          // By all reduce workers together.
+  // By device, of all reduce threads together.
+  std::map<std::string, double> reduce_seconds = {{"cpu", 0}};
   uint64_t nonfinite_reductions = 0;  // With an input that is not a number, or infinite.
 };
 

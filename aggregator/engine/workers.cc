@@ -44,8 +44,12 @@ WorkerThreads::~WorkerThreads() {
   for (const auto& lane : lanes_) lane->thread.join();
 }
 
+uint32_t WorkerThreads::ThreadOf(uint64_t key) const {
+  return static_cast<uint32_t>(Mix(key) % lanes_.size());
+}
+
 void WorkerThreads::Submit(uint64_t key, std::function<void()> task) {
-  Lane& lane = *lanes_[Mix(key) % lanes_.size()];
+  Lane& lane = *lanes_[ThreadOf(key)];
   {
     MutexLock lock(lane.mutex);
     lane.tasks.push_back(std::move(task));

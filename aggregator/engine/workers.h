@@ -32,6 +32,9 @@ class WorkerThreads {
 
   void Submit(uint64_t key, std::function<void()> task);
 
+  // The thread of a key, from 0.
+  uint32_t ThreadOf(uint64_t key) const;
+
   uint32_t count() const { return static_cast<uint32_t>(lanes_.size()); }
 
  private:

@@ -203,10 +203,13 @@ void AddService(const Snapshot& snapshot, std::vector<MetricFamily>& families) {
   families.push_back(Sum("basin_reductions_total", "Ranges of chunks that were added up.")
                          .Add(number(counters.reductions))
                          .Take());
-  families.push_back(
-      Sum("basin_reduce_seconds_total", "Time spent on reductions, summed over all reduce threads.")
-          .Add({{"device", "cpu"}}, counters.reduce_seconds)
-          .Take());
+  Scraped reduce_seconds = Sum(
+      "basin_reduce_seconds_total",
+      "Time spent on reductions, waiting for a device included, summed over all reduce threads.");
+  for (const auto& [device, seconds] : counters.reduce_seconds) {
+    reduce_seconds.Add({{"device", device}}, seconds);
+  }
+  families.push_back(reduce_seconds.Take());
   families.push_back(
       Sum("basin_nonfinite_total", "Ranges of chunks with an input that was NaN or infinite.")
           .Add(number(counters.nonfinite_reductions))

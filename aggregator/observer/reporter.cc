@@ -28,6 +28,7 @@ LogLevel LevelOf(NoteKind kind) {
     case NoteKind::kFrameDuplicate:
     case NoteKind::kFrameStale:
       return LogLevel::kDebug;
+    case NoteKind::kReduceDeviceFailed:
     case NoteKind::kJobRefused:
     case NoteKind::kWorkerRefused:
     case NoteKind::kWorkerSuperseded:

@@ -189,6 +189,7 @@ class Configuration(unittest.TestCase):
             (["--log-level=loud"], ["log.level", "debug, info, warning, error"]),
             (["--memory-frame=300KiB"], ["memory.frame", "multiple of 256KiB"]),
             (["--grpc-listen=0.0.0.0:0"], ["0.0.0.0:0", "grpc.insecure"]),
+            (["--reduce-device=gpu"], ["reduce.device", '"gpu"', "cuda:0"]),
             (["sreve"], ["did you mean serve?"]),
             (["--config=/is/not/there"], ["/is/not/there", "No such file"]),
         ):
@@ -276,6 +277,38 @@ class Configuration(unittest.TestCase):
         refused = run(BASINCTL, "evict", "vision", "w-7", "--lane=gradients")
         self.assertEqual(2, refused.returncode)
         self.assertIn("evict takes no --lane; write `basinctl evict JOB WORKER", refused.stderr)
+
+
+class ReduceDevice(unittest.TestCase):
+    """A machine without a GPU. tests/aggregator/engine has the reductions themselves."""
+
+    def setUp(self) -> None:
+        if Path("/dev/nvidiactl").exists():
+            self.skipTest("this machine has a GPU")
+
+    def test_Fault_A13_cuda_without_a_device_is_refused_before_a_port_opens(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            # The taken port would be the error if it were opened first.
+            listen = f"--grpc-listen=127.0.0.1:{taken.getsockname()[1]}"
+            for value in ("cuda", "cuda:3"):
+                with self.subTest(value):
+                    ended = run(BASIND, f"--reduce-device={value}", listen)
+                    self.assertEqual(1, ended.returncode)
+                    self.assertEqual("", ended.stdout)
+                    self.assertRegex(
+                        ended.stderr,
+                        f"^basind: reduce.device is {value}: CUDA.*; install a driver and make "
+                        "the GPU visible to this process, or set reduce.device to cpu or auto\n$",
+                    )
+
+    def test_auto_takes_the_cpu_and_says_why(self) -> None:
+        with Basind(BASIND, "--reduce-device=auto") as basind:
+            basind.await_serving()
+            said = [line for line in basind.lines if line["event"] == "reduce_device"]
+            self.assertEqual(1, len(said))
+            self.assertIn("auto: the CPU reduces, because CUDA", said[0]["reason"])
 
 
 class Healthcheck(unittest.TestCase):

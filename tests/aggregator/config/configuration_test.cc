@@ -227,6 +227,8 @@ TEST(Mistakes, AWrongValueIsNamedWithItsPlaceAndTheWayOut) {
   EXPECT_THAT(ProblemsOf({{"--limits-workers=10001"}, {}, ""}), HasSubstr("at most 10000"));
   EXPECT_THAT(ProblemsOf({{"--worker-lease=1ms"}, {}, ""}), HasSubstr("at least 50ms"));
   EXPECT_THAT(ProblemsOf({{"--grpc-listen=29600"}, {}, ""}), HasSubstr("host:port"));
+  EXPECT_THAT(ProblemsOf({{"--reduce-device=gpu"}, {}, ""}),
+              HasSubstr("reduce.device is \"gpu\": it must be cpu, cuda (all GPUs), cuda:N"));
 }
 
 TEST(Mistakes, AreToldAllAtOnce) {

@@ -842,7 +842,7 @@ TEST(Core, Fault_W16_AThousandJoinsAndLeavesLeaveNothingBehind) {
 
 TEST(Names, AreDistinct) {
   std::set<std::string> names;
-  for (int i = 0; i <= static_cast<int>(NoteKind::kDescriptorsFree); ++i) {
+  for (int i = 0; i <= static_cast<int>(NoteKind::kReduceDeviceFailed); ++i) {
     EXPECT_TRUE(names.insert(NoteKindName(static_cast<NoteKind>(i))).second) << i;
   }
   EXPECT_EQ(names.count("unknown"), 0u);

@@ -339,8 +339,9 @@ void RigWorker::LoseSession() { network_.CloseSession(session); }
 
 // ---- rig
 
-Rig::Rig(EngineOptions options, StateFile* state_file)
-    : EngineNetwork(engine), engine(std::move(options), clock, *reducer, notes, state_file) {
+Rig::Rig(EngineOptions options, StateFile* state_file, ReduceDevices* devices)
+    : EngineNetwork(engine),
+      engine(std::move(options), clock, *reducer, notes, state_file, devices) {
   engine.Start(transport);
 }
 

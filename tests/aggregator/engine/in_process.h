@@ -210,7 +210,8 @@ class EngineNetwork : public Network {
 
 class Rig : public EngineNetwork {
  public:
-  explicit Rig(EngineOptions options = {}, StateFile* state_file = nullptr);
+  explicit Rig(EngineOptions options = {}, StateFile* state_file = nullptr,
+               ReduceDevices* devices = nullptr);
   ~Rig() override;
 
   // Time passes, and the engine has noticed.

@@ -1,0 +1,68 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Decides at the start what reduces: the CPU, or devices (reduce.device).
+//
+// Thread contract: one thread, before there is an engine. Failure: a wish that the machine cannot
+// fulfil is FAILED_PRECONDITION, in one line with the key, its value and what to do; "auto" takes
+// the CPU then, and says why.
+
+#ifndef BASIN_AGGREGATOR_ENGINE_CHOOSE_DEVICE_H_
+#define BASIN_AGGREGATOR_ENGINE_CHOOSE_DEVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "aggregator/engine/reduce_devices.h"
+#include "kernels/cuda/device.h"
+#include "kernels/reducer.h"
+
+namespace basin::aggregator {
+
+// The value of reduce.device: cpu, cuda (all devices), cuda:N, or auto.
+struct ReduceDeviceOption {
+  enum class Kind : uint8_t { kCpu, kCuda, kAuto };
+  Kind kind = Kind::kCpu;
+  std::optional<int> index;  // With kCuda: only this device.
+};
+
+absl::StatusOr<ReduceDeviceOption> ParseReduceDevice(std::string_view text);
+
+// Seconds for the same reduction, by one thread.
+struct MeasuredReduction {
+  double cpu = 0;
+  double device = 0;
+};
+
+// Where devices come from, and how they are judged.
+struct DeviceSource {
+  std::function<kernels::Result<int>()> count;
+  std::function<kernels::Result<std::unique_ptr<kernels::cuda::Device>>(int index)> open;
+  std::function<kernels::Result<MeasuredReduction>(const kernels::Reducer& cpu,
+                                                   DeviceThread& thread)>
+      measure;
+};
+
+// Reduces a few MiB, from host memory to host memory, by the CPU and by a device; the faster of
+// several times each.
+kernels::Result<MeasuredReduction> MeasureReduction(const kernels::Reducer& cpu,
+                                                    DeviceThread& thread);
+
+struct ReduceChoice {
+  std::unique_ptr<ReduceDevices> devices;  // Null: the CPU.
+  std::string why;                         // A sentence for the log; empty if there was no choice.
+};
+
+// `option` is the text of reduce.device; `threads` and `budget` are reduce.threads and
+// memory.budget.
+absl::StatusOr<ReduceChoice> ChooseReduceDevices(const std::string& option, uint32_t threads,
+                                                 uint64_t budget, const DeviceSource& source,
+                                                 const kernels::Reducer& cpu);
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_ENGINE_CHOOSE_DEVICE_H_
