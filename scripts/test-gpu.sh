@@ -4,45 +4,67 @@ set -uo pipefail
 
 usage() {
   cat <<'HELP'
-Builds and runs the tests of the CUDA backend. It needs only a GPU, nvcc, a C++ compiler and CMake,
-none of Basin's other dependencies, and no network.
+Builds and runs the tests that need a GPU.
 
-  contract   the contract suite and the golden vectors, bit for bit against the scalar reference
-  sanitizer  part of that under compute-sanitizer (memcheck, racecheck, synccheck), if it is
-             installed and allowed to run
-  bench      bandwidth of the reduction, as a share of the device's own copy bandwidth
+  contract    the contract suite and the golden vectors, bit for bit against the scalar reference,
+              for the reducer and for the pipeline of an aggregator
+  sanitizer   part of that under compute-sanitizer (memcheck, racecheck, synccheck), if it is
+              installed and allowed to run
+  aggregator  whole rounds through an engine that reduces on the GPU, with the bits of the CPU, and
+              what reduce.device auto chooses here
+  bench       bandwidth of the reduction, as a share of the device's own copy bandwidth, and of the
+              pipeline, as a share of a copy to the device and of a copy within the host
 
 usage: scripts/test-gpu.sh [--build DIR] [--arch LIST] [--build-only] [--no-sanitizer] [--no-bench]
+       scripts/test-gpu.sh --carry DIR
+       DIR/test-gpu.sh --carried [--no-sanitizer] [--no-bench]
 
   --build DIR    where to build (default: build/gpu)
   --arch LIST    CUDA architectures, as CMake takes them (default: all shipped ones)
   --build-only   stop after the build; needs no GPU
+  --carry DIR    put everything that a machine with a GPU needs into DIR, from build/release, and
+                 stop; needs no GPU. DIR has at most 64 MiB, and needs a driver and libstdc++
+  --carried      run what lies beside this script
 
-All output goes to the terminal and to DIR/report.txt.
-Exit status: 0 passed, 1 failed, 2 usage, 77 built, but there is no GPU.
+Without --carry, contract, sanitizer and bench need only a GPU, nvcc, a C++ compiler and CMake, none
+of Basin's other dependencies, and no network. The test of the aggregator is that of build/release;
+it is skipped where it was not built.
+
+All output goes to the terminal and to report.txt in DIR.
+Exit status: 0 passed, 1 failed, 2 usage, 77 what needs no GPU passed, but there is no GPU.
 
 examples:
-  scripts/test-gpu.sh --arch native    # quick: only for this machine's GPU
-  scripts/test-gpu.sh                  # all shipped architectures
+  scripts/test-gpu.sh --arch native       # quick: only for this machine's GPU
+  scripts/test-gpu.sh                     # all shipped architectures
+  scripts/test-gpu.sh --carry /tmp/gpu    # here; then copy /tmp/gpu to the machine with a GPU, and
+  /tmp/gpu/test-gpu.sh --carried          # there
 HELP
 }
 
-root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+root="$(dirname "$here")"
 build="$root/build/gpu"
 arch=""
+carry=""
+carried=false
 build_only=false
 with_sanitizer=true
 with_bench=true
 while (($#)); do
   case "$1" in
-    --build | --arch)
+    --build | --arch | --carry)
       if [[ -z "${2-}" ]]; then
         echo "test-gpu: $1 needs a value" >&2
         exit 2
       fi
-      if [[ "$1" == --build ]]; then build="$2"; else arch="$2"; fi
+      case "$1" in
+        --build) build="$2" ;;
+        --arch) arch="$2" ;;
+        --carry) carry="$2" ;;
+      esac
       shift
       ;;
+    --carried) carried=true ;;
     --build-only) build_only=true ;;
     --no-sanitizer) with_sanitizer=false ;;
     --no-bench) with_bench=false ;;
@@ -58,6 +80,15 @@ while (($#)); do
   shift
 done
 
+readonly most_carried_kib=$((64 * 1024))
+device_test="$root/build/release/tests/aggregator/basin_aggregator_device_test"
+golden="$root/tests/golden"
+if "$carried"; then
+  export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+  build="$here"
+  device_test="$here/basin_aggregator_device_test"
+  golden="$here/golden"
+fi
 mkdir -p "$build"
 report="$build/report.txt"
 : >"$report"
@@ -69,29 +100,68 @@ run() {
   return "${PIPESTATUS[0]}"
 }
 
-configure=(cmake -S "$root/tests/kernels/cuda/standalone" -B "$build")
-[[ -n "$arch" ]] && configure+=("-DCMAKE_CUDA_ARCHITECTURES=$arch")
-say "== build"
-run "${configure[@]}" || exit 1
-run cmake --build "$build" --parallel "$(nproc)" || exit 1
+build_all() {
+  local configure=(cmake -S "$root/tests/kernels/cuda/standalone" -B "$build")
+  [[ -n "$arch" ]] && configure+=("-DCMAKE_CUDA_ARCHITECTURES=$arch")
+  say "== build"
+  run "${configure[@]}" || return 1
+  run cmake --build "$build" --parallel "$(nproc)"
+}
+
+# Puts the programs of the release build into $carry.
+pack() {
+  say "== carry"
+  (cd "$root" && run cmake --preset release && run cmake --build build/release --target \
+    basin_aggregator_device_test kernels_cuda_bench kernels_cuda_contract_test) || return 1
+  mkdir -p "$carry/golden" || return 1
+  cp "$golden"/*.txt "$carry/golden/" || return 1
+  cp "$root/scripts/test-gpu.sh" "$carry/" || return 1
+  local kernels="$root/build/release/tests/kernels/cuda"
+  strip -o "$carry/cuda_contract" "$kernels/kernels_cuda_contract_test" || return 1
+  strip -o "$carry/cuda_bench" "$kernels/kernels_cuda_bench" || return 1
+  strip -o "$carry/basin_aggregator_device_test" "$device_test" || return 1
+  # The machine with a GPU has the libraries of C and C++, and no others.
+  mkdir -p "$carry/lib" || return 1
+  ldd "$carry"/{cuda_contract,cuda_bench,basin_aggregator_device_test} |
+    awk '/=> \// { print $3 }' | sort -u |
+    grep -v -E '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so' |
+    xargs -r cp -L -t "$carry/lib" || return 1
+  local size
+  size="$(du -sk "$carry" | cut -f1)"
+  say "$carry: $size KiB"
+  if ((size > most_carried_kib)); then
+    say "failed: that is more than $most_carried_kib KiB"
+    return 1
+  fi
+}
+
+if [[ -n "$carry" ]]; then
+  pack || exit 1
+  exit 0
+fi
+if ! "$carried"; then build_all || exit 1; fi
 "$build_only" && exit 0
+
+status=0
+has_gpu=true
 
 say "== contract"
 if command -v nvidia-smi >/dev/null; then
   run nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 fi
-run "$build/cuda_contract" "--golden=$root/tests/golden"
-status=$?
-if ((status == 77)); then
-  exit 77
-fi
+run "$build/cuda_contract" "--golden=$golden"
+case "$?" in
+  0) ;;
+  77) has_gpu=false ;;
+  *) status=1 ;;
+esac
 
 # A tool that cannot run (a container may forbid it) is skipped, with its own message as the reason.
 # A tool that reports an error is a failure.
 sanitize() {
   local tool="$1" log="$build/sanitizer-$1.txt"
   compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/cuda_contract" --quick \
-    "--golden=$root/tests/golden" >"$log" 2>&1
+    "--golden=$golden" >"$log" 2>&1
   local code=$?
   if grep -q "ERROR SUMMARY: 0 errors\|RACECHECK SUMMARY: 0 hazards" "$log" && ((code == 0)); then
     say "$tool: no errors ($(grep -c ' ok$' "$log") checks)"
@@ -104,7 +174,7 @@ sanitize() {
   fi
 }
 
-if "$with_sanitizer"; then
+if "$with_sanitizer" && "$has_gpu"; then
   say "== sanitizer"
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck synccheck; do sanitize "$tool"; done
@@ -113,10 +183,25 @@ if "$with_sanitizer"; then
   fi
 fi
 
-if "$with_bench"; then
+# Without a GPU its cases on the emulated device run, and show that it can run here.
+say "== aggregator"
+if [[ -x "$device_test" ]]; then
+  run "$device_test" || status=1
+else
+  say "skipped: $device_test was not built"
+fi
+
+if "$with_bench" && "$has_gpu"; then
   say "== bench"
   run "$build/cuda_bench" || status=1
 fi
 
-if ((status == 0)); then say "== passed"; else say "== failed"; fi
+if ((status != 0)); then
+  say "== failed"
+elif ! "$has_gpu"; then
+  say "== passed without a GPU: nothing of CUDA has run"
+  exit 77
+else
+  say "== passed"
+fi
 exit "$((status != 0))"

@@ -5,20 +5,30 @@
 // from device to device. Each figure is the median of kRuns runs, timed with events, after a
 // warm-up.
 //
+// Then that of a pipeline, from host memory to host memory, in frames of 1 MiB as an aggregator has
+// them: bytes of contributions per second, as a share of a copy from pinned memory to the device
+// and of a copy within the host by one thread, which is what the thread of a pipeline does.
+//
 // usage: cuda_bench [--device=<index>]
 // Exit status: 0, 1 on an error, 77 skipped: no device.
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/device_pipeline.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/task.h"
 #include "kernels/facts.h"
@@ -115,6 +125,109 @@ ReduceTask AverageTask(const Arrays& arrays, DType dtype, int contributors, bool
   return task;
 }
 
+// ---- From host memory to host memory
+
+constexpr size_t kFrameBytes = size_t{1} << 20;
+constexpr size_t kFrames = 256;
+constexpr size_t kHostBytes = kFrames * kFrameBytes;  // Of one contribution.
+
+template <typename Function>
+double MedianSeconds(Function run) {
+  run();
+  std::vector<double> times;
+  for (int i = 0; i < 5; ++i) {
+    const auto began = std::chrono::steady_clock::now();
+    run();
+    times.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// GB/s from pinned memory to the device.
+double CopyRate() {
+  void* pinned = nullptr;
+  void* on_device = nullptr;
+  Check(cudaMallocHost(&pinned, kHostBytes), "cudaMallocHost");
+  Check(cudaMalloc(&on_device, kHostBytes), "cudaMalloc");
+  const double seconds = MedianSeconds([&] {
+    Check(cudaMemcpy(on_device, pinned, kHostBytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  });
+  Check(cudaFree(on_device), "cudaFree");
+  Check(cudaFreeHost(pinned), "cudaFreeHost");
+  return 1e-9 * kHostBytes / seconds;
+}
+
+ReductionPlan AverageOf(size_t contributors) {
+  ReductionSpec spec;
+  spec.op = ReduceOp::kAverage;
+  spec.tensor_dtype = spec.result_dtype = DType::kF32;
+  spec.divisor = contributors;
+  spec.contributions.resize(contributors);
+  for (Contribution& contribution : spec.contributions) contribution.wire_dtype = DType::kF32;
+  return ReductionPlan::Make(std::move(spec)).value();
+}
+
+// Seconds for all frames of `contributors` arrays, with `lanes` lanes.
+double PipelineSeconds(Device* device, const std::vector<std::vector<float>>& arrays,
+                       size_t contributors, size_t lanes, std::vector<float>* result) {
+  PipelineOptions options;
+  options.lanes = lanes;
+  options.lane_bytes = size_t{20} << 20;
+  const auto made = DevicePipeline::Make(device, options);
+  if (!made.ok()) {
+    std::printf("failed: %s\n", made.failure().message.c_str());
+    std::exit(1);
+  }
+  DevicePipeline& pipeline = *made.value();
+  const ReductionPlan plan = AverageOf(contributors);
+  constexpr size_t kElements = kFrameBytes / sizeof(float);
+  Facts facts;
+  std::vector<double> leaves(NormLeaves(kFrames * kElements));
+  return MedianSeconds([&] {
+    DevicePipeline::Ticket last = 0;
+    for (size_t first = 0; first < kFrames * kElements; first += kElements) {
+      std::vector<Slice> slices;
+      std::vector<Input> inputs;
+      for (size_t i = 0; i < contributors; ++i) {
+        slices.push_back({arrays[i].data() + first, kFrameBytes});
+      }
+      for (const Slice& slice : slices) inputs.push_back({&slice, 1});
+      const Output output = {result->data() + first, leaves.data() + first / kNormLeafElements};
+      last = pipeline.Start({{&plan, inputs.data(), {first, kElements}, output, &facts}},
+                            [](const std::optional<Failure>& failure) {
+                              if (!failure) return;
+                              std::printf("failed: %s\n", failure->message.c_str());
+                              std::exit(1);
+                            });
+    }
+    pipeline.Finish(last);
+  });
+}
+
+int BenchPipeline(Device* device) {
+  const std::vector<std::vector<float>> arrays(
+      kMostContributions, std::vector<float>(kHostBytes / sizeof(float), 1.25F));
+  std::vector<float> result(kHostBytes / sizeof(float));
+  const double to_device = CopyRate();
+  const double host = 1e-9 * kHostBytes / MedianSeconds([&] {
+                        std::memcpy(result.data(), arrays[0].data(), kHostBytes);
+                      });
+  std::printf("copy from pinned memory to the device: %.1f GB/s\n", to_device);
+  std::printf("copy within the host, one thread: %.1f GB/s\n", host);
+  std::printf("%3s %6s %9s %14s %13s\n", "N", "lanes", "GB/s in", "of pinned copy", "of host copy");
+  for (size_t contributors : {2, 4, 8, 16}) {
+    for (size_t lanes : {1, 2}) {
+      const double seconds = PipelineSeconds(device, arrays, contributors, lanes, &result);
+      const double rate = 1e-9 * kHostBytes * static_cast<double>(contributors) / seconds;
+      std::printf("%3zu %6zu %9.1f %13.1f%% %12.1f%%\n", contributors, lanes, rate,
+                  100 * rate / to_device, 100 * rate / host);
+    }
+  }
+  return result[1] == 1.25F ? 0 : 1;
+}
+
 int Run(int device) {
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
@@ -148,7 +261,12 @@ int Run(int device) {
       }
     }
   }
-  return 0;
+  const Result<std::unique_ptr<Device>> opened = OpenCudaDevice(device);
+  if (!opened.ok()) {
+    std::printf("failed: %s\n", opened.failure().message.c_str());
+    return 1;
+  }
+  return BenchPipeline(opened.value().get());
 }
 
 }  // namespace
