@@ -14,6 +14,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "kernels/checksum.h"
+#include "proto/vocabulary/frame.h"
 
 namespace basin {
 
@@ -23,6 +24,11 @@ using ChunkContents = absl::InlinedVector<kernels::Digest, 4>;
 // last.
 // REQUIRES: chunk_bytes > 0.
 ChunkContents HashChunks(absl::Span<const std::string_view> pieces, uint64_t chunk_bytes);
+
+// The same for the chunks of several tensors: the last chunk of each is short.
+// REQUIRES: the runs have as many bytes as `pieces`.
+ChunkContents HashRuns(absl::Span<const std::string_view> pieces, const ChunkRuns& runs,
+                       uint64_t chunk_bytes);
 
 }  // namespace basin
 

@@ -26,7 +26,7 @@ using FrameId = uint64_t;
 
 // The streams that a frame is to be sent on. Filled in by Delivery (delivery.h); empty before.
 struct Route {
-  ChunkRange range;  // The chunks of this frame, if it is of a result.
+  ChunkRanges ranges;  // The chunks of this frame, if it is of a result.
   std::vector<StreamId> streams;
   FrameId frame = 0;  // To keep the frame under, until ForgetFrames; 0: it is not kept.
 };
@@ -65,13 +65,13 @@ struct EndJob {
 };
 
 // Keep these chunks of the frame that this Step was given, as part of the contribution of
-// `contributor`. Chunks of the frame that no KeepChunks names are dropped.
+// `contributor`. The other chunks of the frame are dropped.
 struct KeepChunks {
   JobId job = 0;
   LaneIndex lane = 0;
   RoundNumber round = 0;
   Incarnation contributor;
-  ChunkRange range;
+  ChunkRanges ranges;
 };
 
 // Drop kept chunks of a contribution.
@@ -103,18 +103,19 @@ struct Reduce {
   LaneIndex lane = 0;
   RoundNumber round = 0;
   Ballot ballot;
-  ChunkRange range;
+  ChunkRanges ranges;
   uint64_t divisor = 1;
   std::vector<uint32_t> skipped;
 };
 
-// Send held result chunks to these sessions, in one frame per route.
+// Send held result chunks to these sessions, in one frame per route. Those of several tensors are
+// one frame.
 struct Publish {
   JobId job = 0;
   LaneIndex lane = 0;
   RoundNumber round = 0;
   Ballot ballot;
-  ChunkRange range;
+  ChunkRanges ranges;
   uint64_t bytes = 0;  // The size of the chunks.
   std::vector<SessionId> sessions;
   std::vector<Route> routes = {};
@@ -135,7 +136,7 @@ struct RelayResult {
   LaneIndex lane = 0;
   RoundNumber round = 0;
   Ballot ballot;
-  ChunkRange range;
+  ChunkRanges ranges;
   uint64_t bytes = 0;
   std::vector<SessionId> sessions;
   Route route = {};

@@ -18,15 +18,33 @@ void Attempt::Grow(const Layout& layout) {
 
 void Attempt::ClearArrived() { std::fill(arrived_.begin(), arrived_.end(), 0); }
 
-ChunkRange Attempt::Next(const Layout& layout, uint32_t most) const {
-  const TensorIndex tensor = layout.TensorOf(ready_.front());
-  ChunkRange range{tensor, ready_.front() - layout.FirstChunk(tensor), 1};
-  while (range.count < most && range.count < ready_.size() &&
-         ready_[range.count] == ready_.front() + range.count &&
-         range.first + range.count < layout.TensorChunks(tensor)) {
-    ++range.count;
+ChunkRanges Attempt::Next(const Layout& layout, uint64_t bytes, uint32_t tensors,
+                          absl::FunctionRef<bool(TensorIndex, TensorIndex)> alike) const {
+  ChunkRanges ranges;
+  uint64_t taken = 0;
+  const auto has = [&ranges](TensorIndex tensor) {
+    return std::any_of(ranges.begin(), ranges.end(),
+                       [tensor](const ChunkRange& range) { return range.tensor == tensor; });
+  };
+  for (const uint32_t flat : ready_) {
+    taken += layout.SizeOf(flat);
+    if (!ranges.empty() && taken > bytes) break;
+    const TensorIndex tensor = layout.TensorOf(flat);
+    const uint32_t chunk = flat - layout.FirstChunk(tensor);
+    if (!ranges.empty() && ranges.back().tensor == tensor) {
+      if (ranges.back().first + ranges.back().count != chunk) break;
+      ++ranges.back().count;
+      continue;
+    }
+    if (!ranges.empty()) {
+      if (ranges.size() == tensors || !alike(ranges.front().tensor, tensor)) break;
+      if (layout.TensorChunks(tensor) > 1 && has(tensor)) break;  // With a gap between them.
+    }
+    ranges.push_back({tensor, chunk, 1});
   }
-  return range;
+  std::sort(ranges.begin(), ranges.end(),
+            [](const ChunkRange& a, const ChunkRange& b) { return a.tensor < b.tensor; });
+  return ranges;
 }
 
 void Attempt::Start(uint32_t count) {
@@ -38,15 +56,18 @@ void Attempt::Start(uint32_t count) {
 }
 
 bool Attempt::Finish(const Layout& layout, const ReduceDone& done) {
-  const uint32_t base = layout.FirstChunk(done.range.tensor) + done.range.first;
-  for (uint32_t i = 0; i < done.range.count; ++i) {
-    const uint32_t flat = base + i;
-    if (states_[flat] != State::kReducing) return false;
-    states_[flat] = State::kReduced;
-    digests_[flat] = done.digests[i];
-    // By chunk, so that the norm does not depend on which chunks were reduced together.
-    norms_[flat] = i < done.facts.squared_norms.size() ? done.facts.squared_norms[i] : ChunkNorm{};
-    --reducing_;
+  size_t index = 0;
+  for (const ChunkRange& range : done.ranges) {
+    const uint32_t base = layout.FirstChunk(range.tensor) + range.first;
+    for (uint32_t flat = base; flat < base + range.count; ++flat, ++index) {
+      if (states_[flat] != State::kReducing) return false;
+      states_[flat] = State::kReduced;
+      digests_[flat] = done.digests[index];
+      // By chunk, so that the norm does not depend on which chunks were reduced together.
+      norms_[flat] =
+          index < done.facts.squared_norms.size() ? done.facts.squared_norms[index] : ChunkNorm{};
+      --reducing_;
+    }
   }
   overflow_ |= done.facts.overflow;
   if (!done.facts.nonfinite.has_value()) return true;

@@ -14,6 +14,8 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+
 #include "aggregator/core/event.h"
 #include "aggregator/core/layout.h"
 #include "proto/vocabulary/messages.h"
@@ -52,8 +54,11 @@ class Attempt {
   // Queues a chunk that is whole.
   void Queue(uint32_t flat) { ready_.push_back(flat); }
   void ClearQueue() { ready_.clear(); }
-  // The chunks at the head of the queue that lie next to each other. REQUIRES: AnyReady().
-  ChunkRange Next(const Layout& layout, uint32_t most) const;
+  // The chunks at the head of the queue that can be reduced together: at least one, and otherwise
+  // at most `bytes` bytes of at most `tensors` tensors, which `alike` compares with the first.
+  // REQUIRES: AnyReady().
+  ChunkRanges Next(const Layout& layout, uint64_t bytes, uint32_t tensors,
+                   absl::FunctionRef<bool(TensorIndex, TensorIndex)> alike) const;
   // The chunks at the head of the queue go to the reducer.
   void Start(uint32_t count);
   // False when they were not with the reducer.

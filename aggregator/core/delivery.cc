@@ -139,7 +139,7 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
       [&](Publish& publish) { RoutePublish(publish); },
       [&](RelayResult& relay) {
         relay.route = Send(relay.sessions,
-                           ResultId{relay.job, relay.lane, relay.round, relay.ballot, relay.range},
+                           ResultId{relay.job, relay.lane, relay.round, relay.ballot, relay.ranges},
                            relay.bytes);
       },
       [&](RelayValue& relay) { relay.route = Send(relay.sessions, std::nullopt, 0); },
@@ -159,25 +159,31 @@ void Delivery::Route(std::vector<Action>& actions, size_t first) {
   Append(std::move(forgotten), actions);
 }
 
-// Cuts the result into frames of at most the usual size.
+// Cuts the result of one tensor into frames of at most the usual size. Those of several are a frame
+// already.
 void Delivery::RoutePublish(Publish& publish) {
-  for (uint32_t done = 0; done < publish.range.count; done += frame_chunks_) {
-    ChunkRange range = publish.range;
-    range.first += done;
-    range.count = std::min(frame_chunks_, publish.range.count - done);
-    // All chunks but the last one of a tensor are whole.
-    const uint64_t bytes = std::min(publish.bytes - done * kChunkBytes, range.count * kChunkBytes);
+  const auto add = [&](ChunkRanges ranges, uint64_t bytes) {
     aggregator::Route route =
         Send(publish.sessions,
-             ResultId{publish.job, publish.lane, publish.round, publish.ballot, range}, bytes);
+             ResultId{publish.job, publish.lane, publish.round, publish.ballot, std::move(ranges)},
+             bytes);
     if (route.frame != 0) publish.routes.push_back(std::move(route));
+  };
+  if (publish.ranges.size() > 1) return add(publish.ranges, publish.bytes);
+  const ChunkRange whole = publish.ranges.front();
+  for (uint32_t done = 0; done < whole.count; done += frame_chunks_) {
+    ChunkRange range = whole;
+    range.first += done;
+    range.count = std::min(frame_chunks_, whole.count - done);
+    // All chunks but the last one of a tensor are whole.
+    add({range}, std::min(publish.bytes - done * kChunkBytes, range.count * kChunkBytes));
   }
 }
 
 aggregator::Route Delivery::Send(const std::vector<SessionId>& sessions,
                                  const std::optional<ResultId>& result, uint64_t bytes) {
   aggregator::Route route;
-  if (result.has_value()) route.range = result->range;
+  if (result.has_value()) route.ranges = result->ranges;
   Frame frame{result, bytes, 0};
   const FrameId id = last_frame_ + 1;
   for (const SessionId receiver : sessions) {
@@ -214,13 +220,15 @@ StreamId Delivery::Place(Session& session, FrameId id, const Frame& frame) {
 void Delivery::Acknowledge(const ResultsTaken& taken, std::vector<FrameId>& forgotten) {
   const auto found = sessions_.find(taken.session);
   if (found == sessions_.end()) return;
+  // A worker may name them in any order.
+  ChunkRanges ranges(taken.ranges.begin(), taken.ranges.end());
+  std::sort(ranges.begin(), ranges.end(),
+            [](const ChunkRange& a, const ChunkRange& b) { return a.tensor < b.tensor; });
   Drop(found->second, forgotten, [&](const Frame& frame) {
     if (!frame.result.has_value()) return false;
     const ResultId& result = *frame.result;
     return result.job == taken.job && result.lane == taken.lane && result.round == taken.round &&
-           result.ballot == taken.ballot &&
-           std::any_of(taken.ranges.begin(), taken.ranges.end(),
-                       [&](const ChunkRange& range) { return Covers(range, result.range); });
+           result.ballot == taken.ballot && Covers(ranges, result.ranges);
   });
 }
 

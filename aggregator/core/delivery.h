@@ -20,6 +20,7 @@
 #ifndef BASIN_AGGREGATOR_CORE_DELIVERY_H_
 #define BASIN_AGGREGATOR_CORE_DELIVERY_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -42,6 +43,19 @@ namespace basin::aggregator {
 inline bool Covers(const ChunkRange& outer, const ChunkRange& inner) {
   return outer.tensor == inner.tensor && inner.first >= outer.first &&
          inner.first + inner.count <= outer.first + outer.count;
+}
+// The same. REQUIRES: the tensors of `outer` do not descend, as in a frame.
+inline bool Covers(const ChunkRanges& outer, const ChunkRanges& inner) {
+  return std::all_of(inner.begin(), inner.end(), [&outer](const ChunkRange& range) {
+    const auto by_tensor = [](const ChunkRange& at, TensorIndex tensor) {
+      return at.tensor < tensor;
+    };
+    auto at = std::lower_bound(outer.begin(), outer.end(), range.tensor, by_tensor);
+    while (at != outer.end() && at->tensor == range.tensor) {
+      if (Covers(*at++, range)) return true;
+    }
+    return false;
+  });
 }
 
 class Delivery {
@@ -89,8 +103,8 @@ class Delivery {
     LaneIndex lane = 0;
     RoundNumber round = 0;
     Ballot ballot;
-    ChunkRange range;
-    auto Fields() const { return std::tie(job, lane, round, ballot, range); }
+    ChunkRanges ranges;
+    auto Fields() const { return std::tie(job, lane, round, ballot, ranges); }
   };
   // A frame that the runner keeps.
   struct Frame {

@@ -85,7 +85,7 @@ struct FrameReceived {
   LaneIndex lane = 0;
   RoundNumber round = 0;
   Ballot ballot;  // kSupply: the value's.
-  ChunkRange range;
+  ChunkRanges ranges;
   uint64_t bytes = 0;
   ChunkDigests digests;
 };
@@ -124,10 +124,11 @@ struct ReduceDone {
   LaneIndex lane = 0;
   RoundNumber round = 0;
   Ballot ballot;
-  ChunkRange range;
+  ChunkRanges ranges;
   ChunkDigests digests;  // Those of the result.
   ChunkFacts facts;
   std::optional<std::string> failure = std::nullopt;
+  TensorIndex failed = 0;  // The tensor that could not be reduced.
 };
 
 // A SaveState action has been carried out, or failed (which is told and survived).

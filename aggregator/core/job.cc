@@ -416,17 +416,23 @@ void Job::TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame
   Hear(scope, slot);
   Lane* lane = FindLane(scope, slot, frame.lane);
   if (lane == nullptr) return;
-  const bool well_formed = lane->layout.Contains(frame.range) &&
-                           frame.digests.size() == frame.range.count &&
-                           frame.bytes == lane->layout.RangeBytes(frame.range) &&
-                           frame.bytes <= scope.config.frame_bytes;
+  const bool well_formed = lane->layout.ContainsFrame(frame.ranges) &&
+                           frame.digests.size() == CountChunks(frame.ranges) &&
+                           frame.bytes == lane->layout.RangeBytes(frame.ranges) &&
+                           frame.bytes <= scope.config.frame_bytes &&
+                           frame.ranges.size() <= workers_[slot].frame_tensors;
   if (!well_formed) {
-    RejectMessage(scope, slot, ErrorCode::kInvalidArgument,
-                  absl::StrCat("Job ", name_, ", lane ", lane->name, ": a frame of worker ",
-                               workers_[slot].id, " does not fit the layout: ", frame.bytes,
-                               " bytes for ", frame.range.count, " chunks from ", frame.range.first,
-                               " of tensor ", frame.range.tensor, "."),
-                  frame.lane, frame.round);
+    const ChunkRange first = frame.ranges.empty() ? ChunkRange{} : frame.ranges.front();
+    RejectMessage(
+        scope, slot, ErrorCode::kInvalidArgument,
+        absl::StrCat("Job ", name_, ", lane ", lane->name, ": a frame of worker ",
+                     workers_[slot].id, " does not fit the layout: ", frame.bytes, " bytes for ",
+                     first.count, " chunks from ", first.first, " of tensor ", first.tensor,
+                     frame.ranges.size() > 1
+                         ? absl::StrCat(" and of ", frame.ranges.size() - 1, " more")
+                         : "",
+                     "."),
+        frame.lane, frame.round);
     return;
   }
   if (frame.kind == FrameKind::kSupply) {
@@ -441,7 +447,12 @@ void Job::TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame
     // The round has its verdict: the bytes are of no further use, and the client may let go.
     scope.actions.push_back(Note{NoteKind::kFrameStale, name_, workers_[slot].id, lane->name,
                                  frame.round, "A frame arrived for a round that has a verdict."});
-    SendTo(scope, slot, Credit{frame.lane, frame.round, lane->memory.window, {frame.range}, {}});
+    SendTo(scope, slot,
+           Credit{frame.lane,
+                  frame.round,
+                  lane->memory.window,
+                  {frame.ranges.begin(), frame.ranges.end()},
+                  {}});
     return;
   }
   Round* round = RoundFor(scope, slot, *lane, frame.lane, frame.round, true);

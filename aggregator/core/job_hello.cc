@@ -370,6 +370,8 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   welcome.settings = settings_;
   welcome.frame_bytes = scope.config.frame_bytes;
   welcome.heartbeat = scope.config.heartbeat;
+  if (scope.config.frame_tensors > 1) welcome.features = hello.features & kFeatureRuns;
+  worker.frame_tensors = welcome.features != 0 ? scope.config.frame_tensors : 1;
 
   // One who became a member while it was away does not know it: it starts where the lanes are.
   const auto& heard = hello.membership.members;

@@ -50,6 +50,38 @@ uint64_t Layout::RangeBytes(const ChunkRange& range) const {
   return std::min(end, sizes_[range.tensor]) - begin;
 }
 
+bool Layout::ContainsFrame(const ChunkRanges& ranges) const {
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    if (!Contains(ranges[i])) return false;
+    if (i > 0 && ranges[i].tensor <= ranges[i - 1].tensor) return false;
+  }
+  return !ranges.empty();
+}
+
+uint64_t Layout::RangeBytes(const ChunkRanges& ranges) const {
+  uint64_t bytes = 0;
+  for (const ChunkRange& range : ranges) bytes += RangeBytes(range);
+  return bytes;
+}
+
+std::vector<ChunkRanges> Layout::Frames(const std::vector<ChunkRange>& ranges, uint64_t bytes,
+                                        uint32_t tensors) const {
+  std::vector<ChunkRanges> frames;
+  uint64_t filled = 0;
+  for (const ChunkRange& range : ranges) {
+    const uint64_t size = RangeBytes(range);
+    const bool fits = !frames.empty() && filled + size <= bytes && frames.back().size() < tensors &&
+                      frames.back().back().tensor < range.tensor;
+    if (!fits) {
+      frames.emplace_back();
+      filled = 0;
+    }
+    frames.back().push_back(range);
+    filled += size;
+  }
+  return frames;
+}
+
 void RangeBuilder::Add(uint32_t flat) {
   if (!ranges_.empty()) {
     ChunkRange& last = ranges_.back();

@@ -62,6 +62,13 @@ class Layout {
   // Whether the range names chunks that exist.
   bool Contains(const ChunkRange& range) const;
   uint64_t RangeBytes(const ChunkRange& range) const;
+  // Whether the ranges are the chunks of a frame: they exist, and their tensors ascend.
+  bool ContainsFrame(const ChunkRanges& ranges) const;
+  uint64_t RangeBytes(const ChunkRanges& ranges) const;
+  // Packs ranges, whose tensors do not descend, into frames of at most `bytes` bytes and `tensors`
+  // tensors. A longer range is a frame of its own.
+  std::vector<ChunkRanges> Frames(const std::vector<ChunkRange>& ranges, uint64_t bytes,
+                                  uint32_t tensors) const;
 
   auto Fields() const { return std::tie(tensors_); }
 

@@ -315,6 +315,9 @@ class Round {
   void TellWindow(const RoundScope& scope, RoundMember& member);
   void ReviewRoom(const RoundScope& scope, RoundMember& member);
   bool RefuseTensor(const RoundScope& scope, RoundMember& member, TensorIndex index);
+  struct Intake;
+  void TakeRange(const RoundScope& scope, RoundMember& member, const ChunkRange& range,
+                 const Digest* digests, Intake& intake);
   void MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor);
   void SkipWhatIsNotCommitted(const RoundScope& scope, RoundMember& member);
   void CheckEffective(const RoundScope& scope, RoundMember& member);
@@ -338,6 +341,8 @@ class Round {
   void CheckReady(TensorIndex tensor, uint32_t flat);
   void Rescan(const RoundScope& scope);
   uint64_t DivisorOf(TensorIndex tensor) const;
+  // The positions of the contributors that skip the tensor.
+  std::vector<uint32_t> SkippersOf(TensorIndex tensor) const;
   void PumpReduce(const RoundScope& scope);
 
   // round_pull.cc
@@ -353,10 +358,10 @@ class Round {
   void TellPrepared(const RoundScope& scope, RoundMember& member);
   bool MayStage(const RoundScope& scope, const RoundMember& member) const;
   void MayStageNow(const RoundScope& scope, RoundMember& member);
-  void Publish(const RoundScope& scope, const ChunkRange& range);
+  void Publish(const RoundScope& scope, const ChunkRanges& ranges);
   // Held result chunks for one session.
-  aggregator::Publish PublishTo(SessionId session, const RoundScope& scope,
-                                const ChunkRange& range) const;
+  void PublishTo(const Worker& worker, const RoundScope& scope,
+                 const std::vector<ChunkRange>& ranges) const;
   void PublishMissing(const RoundScope& scope, RoundMember& member);
   void Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t flat);
   bool ValueIsLost() const;

@@ -167,34 +167,42 @@ uint64_t Round::DivisorOf(TensorIndex tensor) const {
   return weight;
 }
 
+std::vector<uint32_t> Round::SkippersOf(TensorIndex tensor) const {
+  std::vector<uint32_t> skippers;
+  if (attempt_.Skips(tensor) == 0) return skippers;
+  uint32_t position = 0;
+  for (const RoundMember& member : members_) {
+    if (!member.contribution.counts()) continue;
+    if (member.contribution.Skips(tensor)) skippers.push_back(position);
+    ++position;
+  }
+  return skippers;
+}
+
 void Round::PumpReduce(const RoundScope& scope) {
   if (phase_ != RoundPhase::kCollect) return;
-  const uint32_t frame_chunks =
-      static_cast<uint32_t>(std::max<uint64_t>(1, scope.config.frame_bytes / kChunkBytes));
+  // Tensors that everyone, or everyone but the same workers, has pushed have the same divisor.
+  const auto alike = [this](TensorIndex a, TensorIndex b) {
+    return attempt_.Skips(a) == attempt_.Skips(b) &&
+           (attempt_.Skips(a) == 0 || SkippersOf(a) == SkippersOf(b));
+  };
   while (attempt_.AnyReady()) {
-    ChunkRange range = attempt_.Next(scope.layout, frame_chunks);
-    while (range.count > 1 &&
-           results_out_ + scope.layout.RangeBytes(range) > scope.memory.result_window) {
-      --range.count;
-    }
-    const uint64_t bytes = scope.layout.RangeBytes(range);
-    if (results_out_ + bytes > scope.memory.result_window && results_out_ > 0) {
+    const uint64_t room =
+        scope.memory.result_window > results_out_ ? scope.memory.result_window - results_out_ : 0;
+    ChunkRanges ranges = attempt_.Next(scope.layout, std::min(scope.config.frame_bytes, room),
+                                       scope.config.frame_tensors, alike);
+    const uint64_t bytes = scope.layout.RangeBytes(ranges);
+    if (bytes > room && results_out_ > 0) {
       full_since_ = std::min(full_since_, scope.now);
       return;
     }
-    Reduce reduce{scope.job, scope.lane, number_, ballot_, range, DivisorOf(range.tensor), {}};
-    if (attempt_.Skips(range.tensor) > 0) {
-      uint32_t position = 0;
-      for (const RoundMember& member : members_) {
-        if (!member.contribution.counts()) continue;
-        if (member.contribution.Skips(range.tensor)) reduce.skipped.push_back(position);
-        ++position;
-      }
-    }
-    attempt_.Start(range.count);
+    const TensorIndex tensor = ranges.front().tensor;
+    attempt_.Start(CountChunks(ranges));
     results_out_ += bytes;
-    if (reduce.divisor == 0) reduce.divisor = 1;  // Weights sum to zero: the value says EMPTY.
-    scope.actions.push_back(std::move(reduce));
+    // Weights that sum to zero: the value says EMPTY.
+    const uint64_t divisor = std::max<uint64_t>(1, DivisorOf(tensor));
+    scope.actions.push_back(Reduce{scope.job, scope.lane, number_, ballot_, std::move(ranges),
+                                   divisor, SkippersOf(tensor)});
   }
   full_since_ = absl::InfiniteFuture();
 }
@@ -202,27 +210,32 @@ void Round::PumpReduce(const RoundScope& scope) {
 void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
   if (!(done.ballot == ballot_) || phase_ != RoundPhase::kCollect) return;  // An older attempt.
   if (done.failure.has_value()) {
-    PrepareAborted(scope, absl::StrCat("tensor ", scope.layout.tensors()[done.range.tensor].name,
+    PrepareAborted(scope, absl::StrCat("tensor ", scope.layout.tensors()[done.failed].name,
                                        " cannot be reduced: ", *done.failure,
                                        "; correct this before a retry, or it fails again"));
     return;
   }
   if (!attempt_.Finish(scope.layout, done)) return;
-  const uint32_t base = scope.layout.FirstChunk(done.range.tensor) + done.range.first;
-  for (uint32_t i = 0; i < done.range.count; ++i) unacked_[base + i] = receivers_;
+  std::vector<uint32_t> reduced;  // Flat chunks.
+  for (const ChunkRange& range : done.ranges) {
+    const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
+    for (uint32_t i = 0; i < range.count; ++i) reduced.push_back(base + i);
+  }
+  for (const uint32_t flat : reduced) unacked_[flat] = receivers_;
   replan_ = true;
-  Publish(scope, done.range);
+  Publish(scope, done.ranges);
   for (RoundMember& member : members_) {
     if (Receives(member)) {
+      const auto count = static_cast<uint32_t>(reduced.size());
       if (member.owed == 0) {
         member.progress = member.behind_since = scope.now;
-        member.behind = done.range.count;
+        member.behind = count;
       }
-      member.owed += done.range.count;
+      member.owed += count;
     }
     if (member.contribution.parked() == 0) continue;
-    for (uint32_t i = 0; i < done.range.count; ++i) {
-      member.contribution.NoteReduced(base + i, scope.layout.SizeOf(base + i));
+    for (const uint32_t flat : reduced) {
+      member.contribution.NoteReduced(flat, scope.layout.SizeOf(flat));
     }
     ReviewRoom(scope, member);
   }

@@ -4,9 +4,9 @@
 // has for more.
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/round.h"
 #include "aggregator/core/spec.h"
@@ -15,10 +15,11 @@
 namespace basin::aggregator {
 namespace {
 
-// Appends a chunk to ranges of one tensor, joining neighbours.
+// Appends a chunk, and joins it to its neighbour.
 template <typename Ranges>
 void AppendChunk(Ranges& ranges, TensorIndex tensor, uint32_t chunk) {
-  if (!ranges.empty() && ranges.back().first + ranges.back().count == chunk) {
+  if (!ranges.empty() && ranges.back().tensor == tensor &&
+      ranges.back().first + ranges.back().count == chunk) {
     ++ranges.back().count;
   } else {
     ranges.push_back({tensor, chunk, 1});
@@ -134,77 +135,102 @@ bool Round::RefuseTensor(const RoundScope& scope, RoundMember& member, TensorInd
   return true;
 }
 
+// What becomes of the chunks of one frame.
+struct Round::Intake {
+  Credit credit;
+  ChunkRanges kept;
+  uint32_t duplicates = 0;
+  bool refused = false;                // It has a tensor that its worker skips.
+  std::optional<TensorIndex> changed;  // A tensor with other bytes than before.
+};
+
 void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
   RoundMember& member = At(slot);
-  const ChunkRange& range = frame.range;
   TakePart(scope, member);
-  if (phase_ != RoundPhase::kPrepared) RefuseTensor(scope, member, range.tensor);
-  Credit credit{scope.lane, number_, 0, {}, {}};
-  const bool of_use = phase_ != RoundPhase::kPrepared && member.contribution.counts();
-  const bool contradicts =
-      of_use && (member.contribution.Skips(range.tensor) ||
-                 (member.contribution.committed() && !member.contribution.Commits(range.tensor)));
-  absl::InlinedVector<ChunkRange, 4> kept;
-  uint32_t duplicates = 0;
-  bool changed = false;
-  if (contradicts) {
-    Reject(scope, member, ErrorCode::kInvalidArgument,
-           absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
-                        " pushed tensor ", scope.layout.tensors()[range.tensor].name,
-                        " after it had skipped it. The skip holds for this round."));
+  for (const ChunkRange& range : frame.ranges) {
+    if (phase_ != RoundPhase::kPrepared && RefuseTensor(scope, member, range.tensor)) break;
   }
-  if (!of_use || contradicts) {
-    credit.acked.push_back(range);
+  Intake intake;
+  Credit& credit = intake.credit;
+  credit.lane = scope.lane;
+  credit.round = number_;
+  const bool of_use = phase_ != RoundPhase::kPrepared && member.contribution.counts();
+  if (of_use) {
+    const Digest* digests = frame.digests.data();
+    for (const ChunkRange& range : frame.ranges) {
+      TakeRange(scope, member, range, digests, intake);
+      digests += range.count;
+    }
+  } else {
+    credit.acked.assign(frame.ranges.begin(), frame.ranges.end());
+  }
+  if (!of_use || intake.refused) {
     Say(scope, of_use ? NoteKind::kFrameRefused : NoteKind::kFrameStale, member.id,
         "A frame arrived that its round no longer needs.");
-  } else {
-    const uint32_t base = scope.layout.FirstChunk(range.tensor);
-    for (uint32_t i = 0; i < range.count; ++i) {
-      const uint32_t chunk = range.first + i;
-      const uint32_t flat = base + chunk;
-      if (member.contribution.Knows(flat) &&
-          member.contribution.DigestOf(flat) != frame.digests[i]) {
-        changed = true;
-        AppendChunk(credit.acked, range.tensor, chunk);
-      } else if (member.contribution.Has(flat)) {
-        ++duplicates;
-        AppendChunk(credit.acked, range.tensor, chunk);
-      } else if (const uint64_t size = ChunkSize(scope.layout.TensorSize(range.tensor), chunk);
-                 member.contribution.parked() + size > scope.memory.window ||
-                 (pull_ && !member.asked.Test(flat))) {
-        AppendChunk(credit.refused, range.tensor, chunk);
-      } else {
-        member.contribution.TakeChunk(flat, size, frame.digests[i]);
-        attempt_.Arrived(flat);
-        AppendChunk(kept, range.tensor, chunk);
-        AppendChunk(credit.acked, range.tensor, chunk);
-        CheckReady(range.tensor, flat);
-      }
-    }
   }
-  for (const ChunkRange& run : kept) {
-    scope.actions.push_back(KeepChunks{scope.job, scope.lane, number_, member.incarnation, run});
+  if (!intake.kept.empty()) {
+    scope.actions.push_back(
+        KeepChunks{scope.job, scope.lane, number_, member.incarnation, std::move(intake.kept)});
   }
   credit.window = member.told_window = WindowOf(scope, member);
-  if (duplicates > 0) {
+  if (intake.duplicates > 0) {
     Say(scope, NoteKind::kFrameDuplicate, member.id,
-        absl::StrCat(duplicates, " chunks arrived again, and were counted once."));
+        absl::StrCat(intake.duplicates, " chunks arrived again, and were counted once."));
   }
   if (!credit.refused.empty()) {
     Say(scope, NoteKind::kFrameRefused, member.id, "Chunks beyond the window arrived.");
   }
   SendTo(scope, member, std::move(credit));
-  if (changed) {
-    Reject(scope, member, ErrorCode::kContributionChanged,
-           absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
-                        " sent other bytes for tensor ", scope.layout.tensors()[range.tensor].name,
-                        " than before. The first bytes count; do not write to a gradient between "
-                        "its push and the end of the round."));
+  if (intake.changed.has_value()) {
+    Reject(
+        scope, member, ErrorCode::kContributionChanged,
+        absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
+                     " sent other bytes for tensor ", scope.layout.tensors()[*intake.changed].name,
+                     " than before. The first bytes count; do not write to a gradient between "
+                     "its push and the end of the round."));
   }
   if (!of_use) return;
   UpdateBlocked(scope, member);
   CheckEffective(scope, member);
   Advance(scope);
+}
+
+// Takes the chunks of one tensor. REQUIRES: the contribution counts, and the round collects.
+void Round::TakeRange(const RoundScope& scope, RoundMember& member, const ChunkRange& range,
+                      const Digest* digests, Intake& intake) {
+  Contribution& contribution = member.contribution;
+  if (contribution.Skips(range.tensor) ||
+      (contribution.committed() && !contribution.Commits(range.tensor))) {
+    intake.refused = true;
+    intake.credit.acked.push_back(range);
+    Reject(scope, member, ErrorCode::kInvalidArgument,
+           absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
+                        " pushed tensor ", scope.layout.tensors()[range.tensor].name,
+                        " after it had skipped it. The skip holds for this round."));
+    return;
+  }
+  const uint32_t base = scope.layout.FirstChunk(range.tensor);
+  for (uint32_t i = 0; i < range.count; ++i) {
+    const uint32_t chunk = range.first + i;
+    const uint32_t flat = base + chunk;
+    if (contribution.Knows(flat) && contribution.DigestOf(flat) != digests[i]) {
+      intake.changed = range.tensor;
+      AppendChunk(intake.credit.acked, range.tensor, chunk);
+    } else if (contribution.Has(flat)) {
+      ++intake.duplicates;
+      AppendChunk(intake.credit.acked, range.tensor, chunk);
+    } else if (const uint64_t size = ChunkSize(scope.layout.TensorSize(range.tensor), chunk);
+               contribution.parked() + size > scope.memory.window ||
+               (pull_ && !member.asked.Test(flat))) {
+      AppendChunk(intake.credit.refused, range.tensor, chunk);
+    } else {
+      contribution.TakeChunk(flat, size, digests[i]);
+      attempt_.Arrived(flat);
+      AppendChunk(intake.kept, range.tensor, chunk);
+      AppendChunk(intake.credit.acked, range.tensor, chunk);
+      CheckReady(range.tensor, flat);
+    }
+  }
 }
 
 void Round::TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip) {

@@ -24,24 +24,45 @@ void Add(std::optional<uint64_t>& total, const std::optional<uint64_t>& count) {
 
 }  // namespace
 
-void Round::Publish(const RoundScope& scope, const ChunkRange& range) {
+// Sends chunks that were reduced to those who know their tensors, as one frame to all that can take
+// it.
+void Round::Publish(const RoundScope& scope, const ChunkRanges& ranges) {
   aggregator::Publish publish{
-      scope.job, scope.lane, number_, ballot_, range, scope.layout.RangeBytes(range), {}};
+      scope.job, scope.lane, number_, ballot_, ranges, scope.layout.RangeBytes(ranges), {}};
   publish.sessions.reserve(receivers_);
+  std::vector<const Worker*> others;
   for (const RoundMember& member : members_) {
     if (!Receives(member)) continue;
     const Worker& worker = scope.workers[member.slot];
-    if (worker.connected() && worker.LayoutSeen(scope.lane) > range.tensor) {
+    if (!worker.connected()) continue;
+    if (ranges.size() <= worker.frame_tensors &&
+        worker.LayoutSeen(scope.lane) > ranges.back().tensor) {
       publish.sessions.push_back(*worker.session);
+    } else if (ranges.size() > 1) {
+      others.push_back(&worker);
     }
   }
   if (!publish.sessions.empty()) scope.actions.push_back(std::move(publish));
+  if (others.empty()) return;
+  for (const ChunkRange& range : ranges) {
+    aggregator::Publish part{
+        scope.job, scope.lane, number_, ballot_, {range}, scope.layout.RangeBytes(range), {}};
+    for (const Worker* worker : others) {
+      if (worker->LayoutSeen(scope.lane) > range.tensor) part.sessions.push_back(*worker->session);
+    }
+    if (!part.sessions.empty()) scope.actions.push_back(std::move(part));
+  }
 }
 
-aggregator::Publish Round::PublishTo(SessionId session, const RoundScope& scope,
-                                     const ChunkRange& range) const {
-  return {scope.job, scope.lane, number_, value_ballot_, range, scope.layout.RangeBytes(range),
-          {session}};
+// REQUIRES: the worker is connected, and knows the tensors, which do not descend.
+void Round::PublishTo(const Worker& worker, const RoundScope& scope,
+                      const std::vector<ChunkRange>& ranges) const {
+  for (ChunkRanges& frame :
+       scope.layout.Frames(ranges, scope.config.frame_bytes, worker.frame_tensors)) {
+    const uint64_t bytes = scope.layout.RangeBytes(frame);
+    scope.actions.push_back(aggregator::Publish{
+        scope.job, scope.lane, number_, value_ballot_, std::move(frame), bytes, {*worker.session}});
+  }
 }
 
 // Sends a member the result chunks that are held for it and that it may not have been sent.
@@ -54,9 +75,7 @@ void Round::PublishMissing(const RoundScope& scope, RoundMember& member) {
     if (!attempt_.IsReduced(flat) || member.acked.Test(flat)) continue;
     if (scope.layout.TensorOf(flat) < seen) missing.Add(flat);
   }
-  for (const ChunkRange& range : missing.Take()) {
-    scope.actions.push_back(PublishTo(*worker.session, scope, range));
-  }
+  PublishTo(worker, scope, missing.Take());
 }
 
 void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
@@ -68,9 +87,7 @@ void Round::LayoutSeen(const RoundScope& scope, Slot slot, uint32_t before) {
        flat < scope.layout.FirstChunk(worker.LayoutSeen(scope.lane)); ++flat) {
     if (attempt_.IsReduced(flat) && !member.acked.Test(flat)) missing.Add(flat);
   }
-  for (const ChunkRange& range : missing.Take()) {
-    scope.actions.push_back(PublishTo(*worker.session, scope, range));
-  }
+  PublishTo(worker, scope, missing.Take());
   if (phase_ != RoundPhase::kPrepared || member.told_prepared) return;
   member.progress = scope.now;
   TellPrepared(scope, member);
@@ -311,9 +328,7 @@ void Round::TakeNeed(const RoundScope& scope, Slot slot, const Need& need) {
       if (wanted.relayed) wanted.asked = wanted.relayed = false;
     }
   }
-  for (const ChunkRange& range : held.Take()) {
-    scope.actions.push_back(PublishTo(*worker.session, scope, range));
-  }
+  PublishTo(worker, scope, held.Take());
   AskSupply(scope);
 }
 
@@ -366,20 +381,30 @@ void Round::AskSupply(const RoundScope& scope) {
 void Round::TakeSupply(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
   if (phase_ != RoundPhase::kPrepared || !(frame.ballot == value_ballot_)) return;
   if (!At(slot).holds) return;  // Nobody asked it, and it has nothing to give.
-  const uint32_t base = scope.layout.FirstChunk(frame.range.tensor) + frame.range.first;
   std::set<Slot> wanting;
-  for (uint32_t i = 0; i < frame.range.count; ++i) {
-    const auto wanted = wanted_.find(base + i);
-    if (wanted == wanted_.end()) continue;
-    wanted->second.relayed = true;
-    wanting.insert(wanted->second.by.begin(), wanted->second.by.end());
+  for (const ChunkRange& range : frame.ranges) {
+    const uint32_t base = scope.layout.FirstChunk(range.tensor) + range.first;
+    for (uint32_t i = 0; i < range.count; ++i) {
+      const auto wanted = wanted_.find(base + i);
+      if (wanted == wanted_.end()) continue;
+      wanted->second.relayed = true;
+      wanting.insert(wanted->second.by.begin(), wanted->second.by.end());
+    }
   }
-  RelayResult relay{scope.job, scope.lane, number_, value_ballot_, frame.range, frame.bytes, {}};
-  for (const Slot slot : wanting) {
-    const Worker& worker = scope.workers[slot];
-    if (worker.connected()) relay.sessions.push_back(*worker.session);
+  const auto relay = [&](const ChunkRanges& ranges, uint64_t bytes, bool lists) {
+    RelayResult whole{scope.job, scope.lane, number_, value_ballot_, ranges, bytes, {}};
+    for (const Slot to : wanting) {
+      const Worker& worker = scope.workers[to];
+      if (!worker.connected() || (worker.frame_tensors >= frame.ranges.size()) != lists) continue;
+      whole.sessions.push_back(*worker.session);
+    }
+    if (!whole.sessions.empty()) scope.actions.push_back(std::move(whole));
+  };
+  relay(frame.ranges, frame.bytes, true);
+  if (frame.ranges.size() == 1) return;
+  for (const ChunkRange& range : frame.ranges) {
+    relay({range}, scope.layout.RangeBytes(range), false);
   }
-  if (!relay.sessions.empty()) scope.actions.push_back(std::move(relay));
 }
 
 void Round::Adopt(const RoundScope& scope, const StagedValue& staged,

@@ -86,8 +86,9 @@ struct Worker {
   // When the last silence of several heartbeats on this session ended, its own or that of this
   // process.
   absl::Time silent_until = absl::InfinitePast();
-  absl::Time lost_at;        // While disconnected: when it counts as lost.
-  uint64_t ready_order = 0;  // Candidates join in this order.
+  absl::Time lost_at;          // While disconnected: when it counts as lost.
+  uint32_t frame_tensors = 1;  // That a frame to it or from it may have, in this session.
+  uint64_t ready_order = 0;    // Candidates join in this order.
   uint64_t step_label = 0;
   uint64_t state_hash = 0;
   uint64_t progress = 0;
@@ -115,8 +116,8 @@ struct Worker {
   auto Fields() const {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, out_of_step, finishing,
                     credited, left, member_since, session, last_heard, silent_until, lost_at,
-                    ready_order, step_label, state_hash, progress, waits, waits_since, busy,
-                    busy_until, misfit, superseded, layouts, registered);
+                    frame_tensors, ready_order, step_label, state_hash, progress, waits,
+                    waits_since, busy, busy_until, misfit, superseded, layouts, registered);
   }
 };
 

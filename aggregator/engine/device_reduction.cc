@@ -19,15 +19,13 @@ struct DeviceReduction {
 
   std::shared_ptr<Reduction> reduction;
   std::vector<Chunk> chunks;
-  kernels::Facts facts;
 
   void Prepare(const DevicePipeline& pipeline) {
-    const uint32_t count = reduction->action.range.count;
-    chunks.resize(count);
-    for (uint32_t i = 0; i < count; ++i) {
+    chunks.resize(reduction->chunks.size());
+    for (size_t i = 0; i < chunks.size(); ++i) {
       ChunkWork& work = chunks[i].work;
       if (auto failure = PrepareChunk(*reduction, i, work); failure.has_value()) {
-        reduction->done.failure = std::move(failure->message);
+        FailChunk(*reduction, i, *std::move(failure));
         return;
       }
       chunks[i].on_device = work.plan.has_value() && pipeline.Fits(*work.plan);
@@ -37,28 +35,28 @@ struct DeviceReduction {
   std::vector<HostPass> Passes() {
     std::vector<HostPass> passes;
     if (reduction->done.failure.has_value()) return passes;
-    for (const Chunk& chunk : chunks) {
+    for (Chunk& chunk : chunks) {
       if (!chunk.on_device) continue;
-      const ChunkWork& work = chunk.work;
-      passes.push_back({&*work.plan, work.inputs.data(), work.span, work.output, &facts});
+      ChunkWork& work = chunk.work;
+      passes.push_back({&*work.plan, work.inputs.data(), work.span, work.output, &work.facts});
     }
     return passes;
   }
 
   // `lost`: the device failed, so that nothing it has written counts.
   void Complete(bool lost, const kernels::Reducer& cpu) {
-    if (lost) facts = {};
-    for (const Chunk& chunk : chunks) {
-      if (reduction->done.failure.has_value()) break;
-      const ChunkWork& work = chunk.work;
-      if (work.plan.has_value() && (lost || !chunk.on_device)) {
-        auto failure =
-            cpu.Reduce(*work.plan, work.inputs.data(), 0, nullptr, work.span, work.output, &facts);
-        if (failure.has_value()) reduction->done.failure = std::move(failure->message);
+    for (size_t i = 0; i < chunks.size() && !reduction->done.failure.has_value(); ++i) {
+      ChunkWork& work = chunks[i].work;
+      if (lost || !chunks[i].on_device) {
+        work.facts = {};
+        if (auto failure = ReduceChunk(cpu, work); failure.has_value()) {
+          FailChunk(*reduction, i, *std::move(failure));
+          break;
+        }
       }
       CompleteChunk(*reduction, work);
     }
-    CloseReduction(*reduction, facts);
+    CloseReduction(*reduction);
   }
 };
 

@@ -21,7 +21,8 @@ SessionToken NewToken() {
 }
 
 uint64_t PlaceOf(const Reduce& reduce) {
-  return uint64_t{reduce.lane} << 48 ^ uint64_t { reduce.range.tensor } << 24 ^ reduce.range.first;
+  const ChunkRange& first = reduce.ranges.front();
+  return uint64_t{reduce.lane} << 48 ^ uint64_t { first.tensor } << 24 ^ first.first;
 }
 
 // What takes less time to reduce than to hand to another thread and back: 64 KiB are 3 us.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,12 +14,15 @@
 namespace basin::aggregator {
 namespace {
 
-kernels::ReductionSpec SpecOf(const Reduction& reduction, const std::vector<ChunkInput>& inputs) {
+constexpr uint64_t kTensorAlignment = 64;  // A line of the cache.
+
+kernels::ReductionSpec SpecOf(const Reduction& reduction, DType dtype,
+                              const std::vector<ChunkInput>& inputs) {
   const RoundSpec& round = reduction.terms->spec;
   kernels::ReductionSpec spec;
   spec.op = round.op;
-  spec.tensor_dtype = reduction.tensor.dtype;
-  spec.result_dtype = reduction.tensor.dtype;
+  spec.tensor_dtype = dtype;
+  spec.result_dtype = dtype;
   spec.prescale = round.prescale;
   spec.postscale = round.postscale;
   spec.predivide = round.predivide;
@@ -27,7 +31,7 @@ kernels::ReductionSpec SpecOf(const Reduction& reduction, const std::vector<Chun
   for (size_t i = 0; i < inputs.size(); ++i) {
     kernels::Contribution& contribution = spec.contributions[i];
     contribution.wire_dtype =
-        inputs[i].wire_dtype == DType::kUnspecified ? reduction.tensor.dtype : inputs[i].wire_dtype;
+        inputs[i].wire_dtype == DType::kUnspecified ? dtype : inputs[i].wire_dtype;
     contribution.wire_scale_exponent = inputs[i].wire_exponent;
     contribution.weight = reduction.terms->contributors[i].weight;
     contribution.kind = round.kind == ContributionKind::kMean ? kernels::ContributionKind::kMean
@@ -53,24 +57,36 @@ ChunkNorm NormOf(const std::vector<double>& leaves, size_t elements) {
   return norm;
 }
 
-void AddDigest(Reduction& reduction, const ChunkWork& work) {
-  kernels::ContentDigest content;
-  content.Update(work.output.data, work.bytes);
-  reduction.done.digests.push_back(
-      kernels::TermOf(reduction.key, work.chunk, content.Finish()).low);
+// Where the chunks go in the result, and its size. Chunks of a tensor follow each other, as in a
+// frame; tensors begin where any element may.
+uint64_t PlaceChunks(Reduction& reduction) {
+  uint64_t end = 0;
+  for (size_t i = 0; i < reduction.tensors.size(); ++i) {
+    const ChunkRange& range = reduction.action.ranges[i];
+    const uint64_t tensor_bytes = TensorBytes(reduction.tensors[i].spec).value_or(0);
+    end = (end + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+    for (uint32_t chunk = range.first; chunk < range.first + range.count; ++chunk) {
+      reduction.chunks.push_back({i, chunk, end, ChunkSize(tensor_bytes, chunk)});
+      end += reduction.chunks.back().bytes;
+    }
+  }
+  return end;
 }
 
-std::optional<kernels::Failure> RunChunk(Reduction& reduction, const kernels::Reducer& reducer,
-                                         uint32_t index, kernels::Facts& facts) {
-  ChunkWork work;
-  if (auto failure = PrepareChunk(reduction, index, work); failure.has_value()) return failure;
-  if (work.plan.has_value()) {
-    auto failure =
-        reducer.Reduce(*work.plan, work.inputs.data(), 0, nullptr, work.span, work.output, &facts);
-    if (failure.has_value()) return failure;
-  }
-  CompleteChunk(reduction, work);
-  return std::nullopt;
+// Of what two chunks saw, what counts as the first; see Attempt.
+bool ComesFirst(const NonFinite& a, const std::optional<NonFinite>& b) {
+  return !b.has_value() ||
+         std::tie(a.tensor, a.worker, a.element) < std::tie(b->tensor, b->worker, b->element);
+}
+
+void NoteFacts(Reduction& reduction, TensorIndex tensor, const kernels::Facts& facts) {
+  ChunkFacts& noted = reduction.done.facts;
+  noted.overflow |= facts.overflows > 0 || facts.integer_wraps > 0;
+  if (!facts.first_non_finite_input.has_value()) return;
+  const auto& found = *facts.first_non_finite_input;
+  NonFinite nonfinite{reduction.terms->contributors[found.contribution].worker, tensor,
+                      found.element};
+  if (ComesFirst(nonfinite, noted.nonfinite)) noted.nonfinite = std::move(nonfinite);
 }
 
 }  // namespace
@@ -82,25 +98,22 @@ void OpenReduction(Reduction& reduction, BufferPool& pool) {
   done.lane = action.lane;
   done.round = action.round;
   done.ballot = action.ballot;
-  done.range = action.range;
-  const uint64_t tensor_bytes = TensorBytes(reduction.tensor).value_or(0);
-  const uint64_t begin = uint64_t{action.range.first} * kChunkBytes;
-  const uint64_t end = std::min(begin + uint64_t{action.range.count} * kChunkBytes, tensor_bytes);
-  reduction.result = pool.Take(end - begin);
+  done.ranges = action.ranges;
+  reduction.result = pool.Take(PlaceChunks(reduction));
 }
 
-std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, uint32_t index,
-                                             ChunkWork& work) {
+std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index, ChunkWork& work) {
+  const Reduction::Place& place = reduction.chunks[index];
+  const TensorSpec& tensor = reduction.tensors[place.tensor].spec;
   const std::vector<ChunkInput>& inputs = reduction.inputs[index];
-  auto plan = kernels::ReductionPlan::Make(SpecOf(reduction, inputs));
+  auto plan = kernels::ReductionPlan::Make(SpecOf(reduction, tensor.dtype, inputs));
   if (!plan.ok()) return plan.failure();
-  work.chunk = reduction.action.range.first + index;
-  work.bytes = ChunkSize(TensorBytes(reduction.tensor).value_or(0), work.chunk);
-  work.output.data = reduction.result->data() + uint64_t{index} * kChunkBytes;
+  work.place = place;
+  work.output.data = reduction.result->data() + place.offset;
   // The worker that pushed this has weight 0, and the others are averaged as zeros (ALL) or the
   // value says that there is no result.
   if (plan.value().outcome() != kernels::PlanOutcome::kReduce) {
-    std::memset(work.output.data, 0, work.bytes);
+    std::memset(work.output.data, 0, place.bytes);
     return std::nullopt;
   }
 
@@ -118,10 +131,9 @@ std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, uint32_t inde
     work.inputs[i] = {work.slices.data() + begins[i], begins[i + 1] - begins[i]};
   }
 
-  const DType dtype = reduction.tensor.dtype;
-  const size_t element = ElementSize(dtype);
-  work.span.first = uint64_t{work.chunk} * (kChunkBytes / element);
-  work.span.count = work.bytes / element;
+  const size_t element = ElementSize(tensor.dtype);
+  work.span.first = uint64_t{place.chunk} * (kChunkBytes / element);
+  work.span.count = place.bytes / element;
   // The kernels read what the plan says, whatever came.
   for (size_t i = 0; i < inputs.size(); ++i) {
     const kernels::Contribution& contribution = plan.value().spec().contributions[i];
@@ -129,49 +141,57 @@ std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, uint32_t inde
     if (contribution.skipped || inputs[i].part.size == expected) continue;
     return kernels::Failure{
         kernels::FailureCode::kInvalidArgument,
-        absl::StrCat("chunk ", work.chunk, " of tensor ", reduction.tensor.name, " has ",
+        absl::StrCat("chunk ", place.chunk, " of tensor ", tensor.name, " has ",
                      inputs[i].part.size, " bytes from worker ",
                      reduction.terms->contributors[i].worker, ", not ", expected)};
   }
   work.plan = std::move(plan).value();
-  if (IsFloatingPoint(dtype)) {
+  if (IsFloatingPoint(tensor.dtype)) {
     work.leaves.resize(kernels::NormLeaves(work.span.count));
     work.output.norm_leaves = work.leaves.data();
   }
   return std::nullopt;
 }
 
-void CompleteChunk(Reduction& reduction, const ChunkWork& work) {
-  AddDigest(reduction, work);
-  if (!work.plan.has_value()) {
-    reduction.done.facts.squared_norms.emplace_back();
-  } else if (!work.leaves.empty()) {
-    reduction.done.facts.squared_norms.push_back(NormOf(work.leaves, work.span.count));
-  }
+std::optional<kernels::Failure> ReduceChunk(const kernels::Reducer& reducer, ChunkWork& work) {
+  if (!work.plan.has_value()) return std::nullopt;
+  return reducer.Reduce(*work.plan, work.inputs.data(), 0, nullptr, work.span, work.output,
+                        &work.facts);
 }
 
-void CloseReduction(Reduction& reduction, const kernels::Facts& facts) {
-  ReduceDone& done = reduction.done;
-  done.facts.overflow = facts.overflows > 0 || facts.integer_wraps > 0;
-  if (facts.first_non_finite_input.has_value()) {
-    const auto& found = *facts.first_non_finite_input;
-    done.facts.nonfinite = NonFinite{reduction.terms->contributors[found.contribution].worker,
-                                     reduction.action.range.tensor, found.element};
-  }
-  reduction.inputs.clear();
+void CompleteChunk(Reduction& reduction, const ChunkWork& work) {
+  kernels::ContentDigest content;
+  content.Update(work.output.data, work.place.bytes);
+  reduction.done.digests.push_back(
+      kernels::TermOf(reduction.tensors[work.place.tensor].key, work.place.chunk, content.Finish())
+          .low);
+  // Integers have no norm, and that of zeros is zero.
+  reduction.done.facts.squared_norms.push_back(
+      work.leaves.empty() ? ChunkNorm{} : NormOf(work.leaves, work.span.count));
+  NoteFacts(reduction, reduction.action.ranges[work.place.tensor].tensor, work.facts);
 }
+
+void FailChunk(Reduction& reduction, size_t index, kernels::Failure failure) {
+  reduction.done.failure = std::move(failure.message);
+  reduction.done.failed = reduction.action.ranges[reduction.chunks[index].tensor].tensor;
+}
+
+void CloseReduction(Reduction& reduction) { reduction.inputs.clear(); }
 
 void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool) {
   const auto began = std::chrono::steady_clock::now();
   OpenReduction(reduction, pool);
-  kernels::Facts facts;
-  for (uint32_t i = 0; i < reduction.action.range.count; ++i) {
-    if (auto failure = RunChunk(reduction, reducer, i, facts); failure.has_value()) {
-      reduction.done.failure = std::move(failure->message);
+  for (size_t i = 0; i < reduction.chunks.size(); ++i) {
+    ChunkWork work;
+    std::optional<kernels::Failure> failure = PrepareChunk(reduction, i, work);
+    if (!failure.has_value()) failure = ReduceChunk(reducer, work);
+    if (failure.has_value()) {
+      FailChunk(reduction, i, *std::move(failure));
       break;
     }
+    CompleteChunk(reduction, work);
   }
-  CloseReduction(reduction, facts);
+  CloseReduction(reduction);
   reduction.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }

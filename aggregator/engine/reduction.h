@@ -38,17 +38,31 @@ struct AttemptTerms {
   std::vector<Contributor> contributors;  // In the order in which they are folded.
 };
 
+// A tensor with the key of its digests, which is made from the name.
+struct KeyedTensor {
+  TensorSpec spec;
+  kernels::TensorKey key{""};
+};
+
 struct Reduction {
+  // Which chunk of which tensor, and where it is in the result.
+  struct Place {
+    size_t tensor = 0;   // In `tensors`.
+    uint32_t chunk = 0;  // Its number in the tensor.
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+  };
+
   // What to do.
   Reduce action;
   std::shared_ptr<const AttemptTerms> terms;
-  TensorSpec tensor;
-  kernels::TensorKey key{""};
-  // By chunk of the range, then by contributor; empty parts for those who skipped the tensor.
+  std::vector<KeyedTensor> tensors;  // By range.
+  // By chunk of the ranges, then by contributor; empty parts for those who skipped the tensor.
   std::vector<std::vector<ChunkInput>> inputs;
 
   // What came of it.
   std::shared_ptr<Buffer> result;
+  std::vector<Place> chunks;  // Of the ranges.
   ReduceDone done;
   double seconds = 0;          // That a reduce thread spent on it.
   std::string device = "cpu";  // What reduced it, as the metrics name it.
@@ -59,23 +73,28 @@ void Run(Reduction& reduction, const kernels::Reducer& reducer, BufferPool& pool
 
 // ---- The steps of Run, for a device on which several reductions are in flight: Open, Prepare of
 // each chunk, a pass of a reducer for each that has a plan, Complete of each chunk in order, Close.
+// A chunk that fails is passed to FailChunk, and no other chunk is reduced or completed after it.
 
 // A chunk between Prepare and Complete. It refers to the reduction's inputs and result.
 struct ChunkWork {
-  uint32_t chunk = 0;  // Its number in the tensor.
-  uint64_t bytes = 0;
+  Reduction::Place place;
   std::optional<kernels::ReductionPlan> plan;  // Absent: the result is zeros, and is written.
   std::vector<kernels::Slice> slices;
   std::vector<kernels::Input> inputs;
   kernels::Span span;
   std::vector<double> leaves;
   kernels::Output output;
+  kernels::Facts facts;
 };
 
 void OpenReduction(Reduction& reduction, BufferPool& pool);
-std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, uint32_t index, ChunkWork& work);
+// `index`: of the chunk among those of all ranges.
+std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index, ChunkWork& work);
+// The pass of the chunk, if it has a plan.
+std::optional<kernels::Failure> ReduceChunk(const kernels::Reducer& reducer, ChunkWork& work);
 void CompleteChunk(Reduction& reduction, const ChunkWork& work);
-void CloseReduction(Reduction& reduction, const kernels::Facts& facts);
+void FailChunk(Reduction& reduction, size_t index, kernels::Failure failure);
+void CloseReduction(Reduction& reduction);
 
 }  // namespace basin::aggregator
 

@@ -16,25 +16,29 @@ PayloadPart CopyOf(const PayloadPart& part) {
 
 }  // namespace
 
-void RoundStore::Keep(const Incarnation& contributor, const ChunkRange& range,
-                      const ContributionFrame& frame, const IncomingFrame& incoming) {
-  const uint64_t chunk_bytes = WireChunkBytes(frame.wire_dtype);
+void RoundStore::Keep(const Incarnation& contributor, const ChunkRanges& ranges,
+                      const ContributionHeader& frame, const IncomingFrame& incoming) {
+  const uint64_t chunk_bytes = WireChunkBytes(incoming.encoding.wire_dtype);
   auto& chunks = parked_[contributor];
   // A frame stays in memory as a whole: of one that brought less than it has, only that is kept.
-  const bool whole = range == frame.range;
-  for (uint32_t i = 0; i < range.count; ++i) {
-    const uint64_t offset = uint64_t{range.first + i - frame.range.first} * chunk_bytes;
-    ChunkInput input;
-    input.part.owner = incoming.payload;
-    input.part.offset = offset;
-    input.part.size = std::min(chunk_bytes, incoming.bytes - offset);
-    if (!whole) input.part = CopyOf(input.part);
-    input.wire_dtype = frame.wire_dtype;
-    input.wire_exponent = frame.wire_exponent;
-    parked_bytes_ += input.part.size;
-    ChunkInput& place = chunks[PlaceOf(range.tensor, range.first + i)];
-    parked_bytes_ -= place.part.size;
-    place = std::move(input);
+  const bool whole = ranges == RangesOf(frame.runs);
+  auto run = frame.runs.begin();
+  uint64_t begin = 0;  // Of the run in the payload.
+  for (const ChunkRange& range : ranges) {
+    while (run->range.tensor != range.tensor) begin += run++->bytes;
+    const uint64_t end = frame.runs.size() == 1 ? incoming.bytes : begin + run->bytes;
+    for (uint32_t i = 0; i < range.count; ++i) {
+      const uint64_t offset = begin + uint64_t{range.first + i - run->range.first} * chunk_bytes;
+      ChunkInput input;
+      input.part = {incoming.payload, offset, std::min(chunk_bytes, end - offset)};
+      if (!whole) input.part = CopyOf(input.part);
+      input.wire_dtype = incoming.encoding.wire_dtype;
+      input.wire_exponent = incoming.encoding.wire_exponent;
+      parked_bytes_ += input.part.size;
+      ChunkInput& place = chunks[PlaceOf(range.tensor, range.first + i)];
+      parked_bytes_ -= place.part.size;
+      place = std::move(input);
+    }
   }
 }
 
@@ -70,7 +74,7 @@ std::unique_ptr<Reduction> RoundStore::TakeInputs(const Reduce& reduce) {
   auto reduction = std::make_unique<Reduction>();
   reduction->action = reduce;
   reduction->terms = terms_;
-  reduction->inputs.resize(reduce.range.count);
+  reduction->inputs.resize(CountChunks(reduce.ranges));
   const std::vector<Contributor>& contributors = terms_->contributors;
   for (auto& inputs : reduction->inputs) inputs.resize(contributors.size());
   size_t skip = 0;
@@ -81,12 +85,15 @@ std::unique_ptr<Reduction> RoundStore::TakeInputs(const Reduce& reduce) {
     }
     const auto found = parked_.find(contributors[position].incarnation);
     if (found == parked_.end()) return nullptr;
-    for (uint32_t i = 0; i < reduce.range.count; ++i) {
-      const auto chunk = found->second.find(PlaceOf(reduce.range.tensor, reduce.range.first + i));
-      if (chunk == found->second.end()) return nullptr;
-      parked_bytes_ -= chunk->second.part.size;
-      reduction->inputs[i][position] = std::move(chunk->second);
-      found->second.erase(chunk);
+    size_t index = 0;
+    for (const ChunkRange& range : reduce.ranges) {
+      for (uint32_t i = 0; i < range.count; ++i, ++index) {
+        const auto chunk = found->second.find(PlaceOf(range.tensor, range.first + i));
+        if (chunk == found->second.end()) return nullptr;
+        parked_bytes_ -= chunk->second.part.size;
+        reduction->inputs[index][position] = std::move(chunk->second);
+        found->second.erase(chunk);
+      }
     }
   }
   return reduction;
@@ -94,27 +101,35 @@ std::unique_ptr<Reduction> RoundStore::TakeInputs(const Reduce& reduce) {
 
 void RoundStore::Hold(const Reduction& reduction) {
   if (terms_ == nullptr || terms_->ballot != reduction.action.ballot) return;
-  const ChunkRange& range = reduction.action.range;
-  const uint64_t bytes = reduction.result->size();
-  for (uint32_t i = 0; i < range.count; ++i) {
-    const uint64_t offset = uint64_t{i} * kChunkBytes;
-    Result& result = results_[PlaceOf(range.tensor, range.first + i)];
-    result.part = {reduction.result, offset, std::min(kChunkBytes, bytes - offset)};
-    result.digest = reduction.done.digests[i];
-    result_bytes_ += result.part.size;
+  size_t index = 0;
+  for (const ChunkRange& range : reduction.action.ranges) {
+    for (uint32_t i = 0; i < range.count; ++i, ++index) {
+      Result& result = results_[PlaceOf(range.tensor, range.first + i)];
+      result.part = {reduction.result, reduction.chunks[index].offset,
+                     reduction.chunks[index].bytes};
+      result.digest = reduction.done.digests[index];
+      result_bytes_ += result.part.size;
+    }
   }
 }
 
 std::optional<OutgoingFrame> RoundStore::FrameOf(LaneIndex lane, RoundNumber round,
-                                                 const ChunkRange& range) const {
+                                                 const ChunkRanges& ranges) const {
   if (terms_ == nullptr) return std::nullopt;
-  OutgoingFrame frame{ResultFrame{lane, round, terms_->ballot, range}, {}, {}};
-  for (uint32_t i = 0; i < range.count; ++i) {
-    const auto found = results_.find(PlaceOf(range.tensor, range.first + i));
-    if (found == results_.end()) return std::nullopt;
-    frame.digests.push_back(found->second.digest);
-    frame.payload.Append(found->second.part);
+  OutgoingFrame frame;
+  ResultHeader header{lane, round, terms_->ballot, {}};
+  for (const ChunkRange& range : ranges) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < range.count; ++i) {
+      const auto found = results_.find(PlaceOf(range.tensor, range.first + i));
+      if (found == results_.end()) return std::nullopt;
+      frame.digests.push_back(found->second.digest);
+      frame.payload.Append(found->second.part);
+      bytes += found->second.part.size;
+    }
+    header.runs.push_back({range, ranges.size() == 1 ? 0 : static_cast<uint32_t>(bytes)});
   }
+  frame.what = std::move(header);
   return frame;
 }
 

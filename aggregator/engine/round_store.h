@@ -25,9 +25,10 @@ namespace basin::aggregator {
 
 class RoundStore {
  public:
-  // Keeps chunks of a contribution frame. REQUIRES: range lies within the frame's.
-  void Keep(const Incarnation& contributor, const ChunkRange& range, const ContributionFrame& frame,
-            const IncomingFrame& incoming);
+  // Keeps chunks of a contribution frame. REQUIRES: the frame has them, and the runs of a list have
+  // their sizes.
+  void Keep(const Incarnation& contributor, const ChunkRanges& ranges,
+            const ContributionHeader& frame, const IncomingFrame& incoming);
   // Returns whether all of them were here.
   bool Discard(const Incarnation& contributor, const std::vector<ChunkRange>& ranges);
 
@@ -42,9 +43,9 @@ class RoundStore {
   // REQUIRES: the reduction did not fail.
   void Hold(const Reduction& reduction);
 
-  // A frame with the results in `range`, or nothing when one of them is not here.
+  // A frame with the results in `ranges`, or nothing when one of them is not here.
   std::optional<OutgoingFrame> FrameOf(LaneIndex lane, RoundNumber round,
-                                       const ChunkRange& range) const;
+                                       const ChunkRanges& ranges) const;
   bool Release(const Ballot& ballot, const ChunkRange& range);
 
   const std::shared_ptr<const AttemptTerms>& terms() const { return terms_; }

@@ -17,26 +17,9 @@ void Require(bool condition) {
   if (!condition) std::abort();
 }
 
-struct FrameRange {
-  uint32_t first = 0;
-  uint32_t count = 0;
-};
-
-FrameRange RangeOf(const IncomingFrame& frame) {
-  if (const auto* value = std::get_if<ValueFrame>(&frame.what)) return {value->first, value->count};
-  const auto* contribution = std::get_if<ContributionFrame>(&frame.what);
-  const ChunkRange& range =
-      contribution != nullptr ? contribution->range : std::get<ResultFrame>(frame.what).range;
-  return {range.first, range.count};
-}
-
-uint64_t WireChunkBytesOf(const IncomingFrame& frame) {
-  const auto* contribution = std::get_if<ContributionFrame>(&frame.what);
-  return contribution == nullptr ? kChunkBytes : WireChunkBytes(contribution->wire_dtype);
-}
-
 Config WithLimits(Config config) {
   config.max_streams = kMaxStreams;
+  config.frame_tensors = kMaxRunsPerFrame;
   return config;
 }
 
@@ -92,20 +75,22 @@ void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now)
   }
   frame_ = &frame;
   digests_ = &*digests;
-  if (const auto* contribution = std::get_if<ContributionFrame>(&frame.what)) {
+  if (const auto* contribution = std::get_if<ContributionHeader>(&frame.what)) {
     counters_.contribution_bytes += frame.bytes;
     // The core counts in the tensor's own bytes, however narrow they came.
-    const uint64_t widening = kChunkBytes / WireChunkBytes(contribution->wire_dtype);
+    const uint64_t widening = kChunkBytes / WireChunkBytes(frame.encoding.wire_dtype);
     Step(basin::aggregator::FrameReceived{session, FrameKind::kContribution, contribution->lane,
-                                          contribution->round, Ballot{}, contribution->range,
-                                          frame.bytes * widening, *digests},
+                                          contribution->round, Ballot{},
+                                          RangesOf(contribution->runs), frame.bytes * widening,
+                                          *digests},
          now);
-  } else if (const auto* supply = std::get_if<ResultFrame>(&frame.what)) {
+  } else if (const auto* supply = std::get_if<SupplyHeader>(&frame.what)) {
     Step(basin::aggregator::FrameReceived{session, FrameKind::kSupply, supply->lane, supply->round,
-                                          supply->ballot, supply->range, frame.bytes, *digests},
+                                          supply->ballot, RangesOf(supply->runs), frame.bytes,
+                                          *digests},
          now);
   } else {
-    const ValueFrame& value = std::get<ValueFrame>(frame.what);
+    const ValueHeader& value = std::get<ValueHeader>(frame.what);
     Step(ValueReceived{session, value.key, value.first, value.count, frame.bytes}, now);
   }
   frame_ = nullptr;
@@ -152,64 +137,103 @@ uint64_t Runner::result_bytes() const {
 
 // ---- frames
 
-const Runner::NamedTensor* Runner::FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const {
+const KeyedTensor* Runner::FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const {
   const auto found = tensors_.find({job, lane});
   if (found == tensors_.end() || tensor >= found->second.size()) return nullptr;
   return &found->second[tensor];
 }
 
+std::string Runner::Named(JobId job, const std::string& tensor) const {
+  // A session that settles may outlive its job by a moment.
+  const auto found = core().jobs().find(job);
+  return absl::StrCat("A data frame of job ",
+                      found == core().jobs().end() ? JobName() : found->second.name(),
+                      " for tensor ", tensor);
+}
+
 absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, const IncomingFrame& frame) {
-  const FrameRange range = RangeOf(frame);
-  // For the text of an error. A session that settles may outlive its job by a moment.
-  const auto job_name = [&] {
-    const auto found = core().jobs().find(job);
-    return found == core().jobs().end() ? JobName() : found->second.name();
-  };
-  std::optional<kernels::TensorKey> of_value;
-  const kernels::TensorKey* key = nullptr;
-  std::string name;
-  if (const auto* value = std::get_if<ValueFrame>(&frame.what)) {
-    of_value.emplace(value->key.tensor);
-    key = &*of_value;
-    name = value->key.tensor;
-  } else {
-    const auto* contribution = std::get_if<ContributionFrame>(&frame.what);
-    const LaneIndex lane =
-        contribution != nullptr ? contribution->lane : std::get<ResultFrame>(frame.what).lane;
-    const TensorIndex tensor = contribution != nullptr
-                                   ? contribution->range.tensor
-                                   : std::get<ResultFrame>(frame.what).range.tensor;
-    const NamedTensor* named = FindTensor(job, lane, tensor);
-    if (named == nullptr) {
+  if (const auto* value = std::get_if<ValueHeader>(&frame.what)) {
+    return DigestsOfValue(job, *value, frame);
+  }
+  if (const auto* supply = std::get_if<SupplyHeader>(&frame.what)) {
+    return DigestsOf(job, supply->lane, supply->runs, frame);
+  }
+  const auto& contribution = std::get<ContributionHeader>(frame.what);
+  return DigestsOf(job, contribution.lane, contribution.runs, frame);
+}
+
+absl::StatusOr<ChunkDigests> Runner::DigestsOfValue(JobId job, const ValueHeader& value,
+                                                    const IncomingFrame& frame) {
+  const std::string& name = value.key.tensor;
+  if (frame.contents.size() != value.count) {
+    return absl::InvalidArgumentError(absl::StrCat(Named(job, name), " claims ", value.count,
+                                                   " chunks and has the bytes of ",
+                                                   frame.contents.size(), "."));
+  }
+  const kernels::TensorKey key(name);
+  ChunkDigests digests;
+  for (uint32_t i = 0; i < value.count; ++i) {
+    digests.push_back(kernels::TermOf(key, value.first + i, frame.contents[i]).low);
+  }
+  return Compared(std::move(digests), frame, Named(job, name));
+}
+
+absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const ChunkRuns& runs,
+                                               const IncomingFrame& frame) {
+  const bool narrow = frame.encoding.wire_dtype != DType::kUnspecified;
+  const uint64_t widening = kChunkBytes / WireChunkBytes(frame.encoding.wire_dtype);
+  ChunkDigests digests;
+  std::string first;
+  for (const ChunkRun& run : runs) {
+    const KeyedTensor* tensor = FindTensor(job, lane, run.range.tensor);
+    if (tensor == nullptr) {
+      const auto found = core().jobs().find(job);
       return absl::InvalidArgumentError(absl::StrCat(
-          "A data frame of job ", job_name(), " names tensor ", tensor, " of lane ", lane,
+          "A data frame of job ", found == core().jobs().end() ? JobName() : found->second.name(),
+          " names tensor ", run.range.tensor, " of lane ", lane,
           ", which the job does not have. Register it, and use the index that "
           "the layout gives it."));
     }
-    const TensorSpec& spec = named->spec;
-    key = &named->key;
-    name = spec.name;
-    if (contribution != nullptr && contribution->wire_dtype != DType::kUnspecified &&
-        spec.dtype != DType::kF32) {
+    const TensorSpec& spec = tensor->spec;
+    if (first.empty()) first = spec.name;
+    if (narrow && spec.dtype != DType::kF32) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          Named(job, spec.name), " is sent as ", DTypeName(frame.encoding.wire_dtype),
+          ", but the tensor is ", DescribeSpec(spec), ". Only f32 tensors can be sent narrower."));
+    }
+    const uint64_t whole = TensorBytes(spec).value_or(0);
+    const uint64_t begin = std::min(whole, run.range.first * kChunkBytes);
+    const uint64_t end =
+        std::min(whole, (uint64_t{run.range.first} + run.range.count) * kChunkBytes);
+    if (runs.size() > 1 && run.bytes * widening != end - begin) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          Named(job, spec.name), " has ", run.bytes, " bytes for ", run.range.count,
+          " chunks from ", run.range.first, ", but these have ", (end - begin) / widening, "."));
+    }
+    // Those of a list are as many as its sizes say, which were just compared.
+    const uint32_t count = runs.size() == 1 ? run.range.count : ChunkCount(end - begin);
+    if (count != run.range.count || digests.size() + count > frame.contents.size() ||
+        (runs.size() == 1 && count != frame.contents.size())) {
       return absl::InvalidArgumentError(
-          absl::StrCat("A data frame of job ", job_name(), " for tensor ", name, " is sent as ",
-                       DTypeName(contribution->wire_dtype), ", but the tensor is ",
-                       DescribeSpec(spec), ". Only f32 tensors can be sent narrower."));
+          absl::StrCat(Named(job, spec.name), " claims ", run.range.count,
+                       " chunks and has the bytes of ", frame.contents.size(), "."));
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+      const size_t index = digests.size();
+      digests.push_back(
+          kernels::TermOf(tensor->key, run.range.first + i, frame.contents[index]).low);
     }
   }
-  if (frame.contents.size() != range.count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("A data frame of job ", job_name(), " for tensor ", name, " claims ",
-                     range.count, " chunks and has the bytes of ", frame.contents.size(), "."));
-  }
-  ChunkDigests digests;
-  for (uint32_t i = 0; i < range.count; ++i) {
-    digests.push_back(kernels::TermOf(*key, range.first + i, frame.contents[i]).low);
-  }
+  return Compared(std::move(digests), frame, Named(job, first));
+}
+
+absl::StatusOr<ChunkDigests> Runner::Compared(ChunkDigests digests, const IncomingFrame& frame,
+                                              const std::string& what) {
   if (!frame.claimed.empty() && frame.claimed != digests) {
     ++counters_.corrupt_frames;
+    const std::string& text = what;
     return absl::DataLossError(
-        absl::StrCat("The bytes of a data frame of job ", job_name(), " for tensor ", name,
+        absl::StrCat("The bytes of a", text.substr(1),
                      " are not those that were sent: a chunk's digest differs. Send them again on "
                      "another stream; if it happens often, check memory and network of the host."));
   }
@@ -218,19 +242,17 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, const IncomingFrame& f
 
 void Runner::Send(const Route& route, OutgoingFrame&& frame) {
   if (!route.streams.empty()) dependencies_.transport->Send(route.streams, frame);
-  if (std::holds_alternative<ResultFrame>(frame.what)) {
+  if (std::holds_alternative<ResultHeader>(frame.what)) {
     counters_.result_bytes += route.streams.size() * frame.payload.bytes();
   }
   if (route.frame != 0) kept_.emplace(route.frame, std::move(frame));
 }
 
-OutgoingFrame Runner::PartOfFrame(uint32_t skip, uint32_t count) const {
+OutgoingFrame Runner::PartOfFrame(uint64_t begin, uint64_t bytes, uint32_t skip,
+                                  uint32_t count) const {
   OutgoingFrame part;
-  const uint64_t chunk_bytes = WireChunkBytesOf(*frame_);
-  const uint64_t begin = skip * chunk_bytes;
-  const uint64_t end = std::min<uint64_t>(begin + count * chunk_bytes, frame_->bytes);
   part.digests.assign(digests_->begin() + skip, digests_->begin() + skip + count);
-  part.payload.Append({frame_->payload, begin, end - begin});
+  part.payload.Append({frame_->payload, begin, bytes});
   return part;
 }
 
@@ -248,7 +270,7 @@ void Runner::Do(const EndSession& end) {
 }
 
 void Runner::Do(const NameTensors& names) {
-  std::vector<NamedTensor>& tensors = tensors_[{names.job, names.lane}];
+  std::vector<KeyedTensor>& tensors = tensors_[{names.job, names.lane}];
   Require(names.first <= tensors.size());
   tensors.erase(tensors.begin() + names.first, tensors.end());
   for (const TensorSpec& spec : names.tensors) {
@@ -268,9 +290,9 @@ void Runner::Do(const EndJob& end) {
 }
 
 void Runner::Do(const KeepChunks& keep) {
-  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<ContributionFrame>(&frame_->what);
-  Require(frame != nullptr && Covers(frame->range, keep.range));
-  rounds_[{keep.job, keep.lane, keep.round}].Keep(keep.contributor, keep.range, *frame, *frame_);
+  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<ContributionHeader>(&frame_->what);
+  Require(frame != nullptr && Covers(RangesOf(frame->runs), keep.ranges));
+  rounds_[{keep.job, keep.lane, keep.round}].Keep(keep.contributor, keep.ranges, *frame, *frame_);
 }
 
 void Runner::Do(const DiscardChunks& discard) {
@@ -286,10 +308,12 @@ void Runner::Do(const Reduce& reduce) {
   std::unique_ptr<Reduction> reduction =
       rounds_[{reduce.job, reduce.lane, reduce.round}].TakeInputs(reduce);
   Require(reduction != nullptr);
-  const NamedTensor* tensor = FindTensor(reduce.job, reduce.lane, reduce.range.tensor);
-  Require(tensor != nullptr);
-  reduction->tensor = tensor->spec;
-  reduction->key = tensor->key;
+  reduction->tensors.reserve(reduce.ranges.size());
+  for (const ChunkRange& range : reduce.ranges) {
+    const KeyedTensor* tensor = FindTensor(reduce.job, reduce.lane, range.tensor);
+    Require(tensor != nullptr);
+    reduction->tensors.push_back(*tensor);
+  }
   dependencies_.reduce(std::move(reduction));
 }
 
@@ -298,7 +322,7 @@ void Runner::Do(const Publish& publish) {
   Require(round != rounds_.end());
   for (const Route& route : publish.routes) {
     std::optional<OutgoingFrame> frame =
-        round->second.FrameOf(publish.lane, publish.round, route.range);
+        round->second.FrameOf(publish.lane, publish.round, route.ranges);
     Require(frame.has_value());
     Send(route, *std::move(frame));
   }
@@ -309,22 +333,42 @@ void Runner::Do(const ReleaseResult& release) {
   Require(round != rounds_.end() && round->second.Release(release.ballot, release.range));
 }
 
+// All of the frame, or, for a worker that takes one tensor in a frame, one run of it.
 void Runner::Do(const RelayResult& relay) {
-  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<ResultFrame>(&frame_->what);
-  Require(frame != nullptr && Covers(frame->range, relay.range));
-  OutgoingFrame part = PartOfFrame(relay.range.first - frame->range.first, relay.range.count);
-  part.what = ResultFrame{relay.lane, relay.round, relay.ballot, relay.range};
+  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<SupplyHeader>(&frame_->what);
+  Require(frame != nullptr);
+  OutgoingFrame part;
+  if (relay.ranges == RangesOf(frame->runs)) {
+    part = PartOfFrame(0, frame_->bytes, 0, CountChunks(frame->runs));
+    part.what = ResultHeader{relay.lane, relay.round, relay.ballot, frame->runs};
+  } else {
+    uint64_t begin = 0;
+    uint32_t skip = 0;
+    const auto found =
+        std::find_if(frame->runs.begin(), frame->runs.end(), [&](const ChunkRun& run) {
+          if (relay.ranges == ChunkRanges{run.range}) return true;
+          begin += run.bytes;
+          skip += run.range.count;
+          return false;
+        });
+    Require(found != frame->runs.end());
+    part = PartOfFrame(begin, found->bytes, skip, found->range.count);
+    part.what = ResultHeader{relay.lane, relay.round, relay.ballot, found->range};
+  }
   Send(relay.route, std::move(part));
 }
 
 void Runner::Do(const EndRound& end) { rounds_.erase({end.job, end.lane, end.round}); }
 
 void Runner::Do(const RelayValue& relay) {
-  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<ValueFrame>(&frame_->what);
+  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<ValueHeader>(&frame_->what);
   Require(frame != nullptr && relay.first >= frame->first &&
           relay.first + relay.count <= frame->first + frame->count);
-  OutgoingFrame part = PartOfFrame(relay.first - frame->first, relay.count);
-  part.what = ValueFrame{relay.key, relay.first, relay.count};
+  const uint32_t skip = relay.first - frame->first;
+  const uint64_t from = skip * kChunkBytes;
+  const uint64_t to = std::min(from + relay.count * kChunkBytes, frame_->bytes);
+  OutgoingFrame part = PartOfFrame(from, to - from, skip, relay.count);
+  part.what = ValueHeader{relay.key, relay.first, relay.count};
   if (relay.cache) {
     Value& value = values_[IdOf(relay.job, relay.key)];
     const uint64_t begin = uint64_t{relay.first - frame->first} * kChunkBytes;
@@ -342,7 +386,7 @@ void Runner::Do(const SendValue& send) {
   const auto value = values_.find(IdOf(send.job, send.key));
   Require(value != values_.end());
   OutgoingFrame frame;
-  frame.what = ValueFrame{send.key, send.first, send.count};
+  frame.what = ValueHeader{send.key, send.first, send.count};
   for (uint32_t i = 0; i < send.count; ++i) {
     const auto chunk = value->second.find(send.first + i);
     Require(chunk != value->second.end());
@@ -369,7 +413,7 @@ void Runner::Do(const SendFrame& send) {
   Require(kept != kept_.end());
   const OutgoingFrame& frame = kept->second;
   dependencies_.transport->Send({send.stream}, frame);
-  if (std::holds_alternative<ResultFrame>(frame.what)) {
+  if (std::holds_alternative<ResultHeader>(frame.what)) {
     counters_.result_bytes += frame.payload.bytes();
   }
 }

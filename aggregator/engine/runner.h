@@ -104,10 +104,6 @@ class Runner {
     SessionId session = 0;
     JobId job = 0;
   };
-  struct NamedTensor {
-    TensorSpec spec;
-    kernels::TensorKey key;  // Made from the name.
-  };
   struct ChunkOfValue {
     PayloadPart part;
     Digest digest = 0;
@@ -148,11 +144,22 @@ class Runner {
   // The digests of an incoming frame, or why the stream that brought it must end.
   absl::StatusOr<ChunkDigests> DigestsOf(JobId job, const IncomingFrame& frame);
   // Null: the job has no such tensor.
-  const NamedTensor* FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const;
+  const KeyedTensor* FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const;
   // Sends a frame on its route, and keeps it where the route says so.
   void Send(const Route& route, OutgoingFrame&& frame);
-  // Chunks [first, first + count) of the frame of this Step, as a frame of their own.
-  OutgoingFrame PartOfFrame(uint32_t skip, uint32_t count) const;
+  // The digests of the chunks of a round's frame.
+  absl::StatusOr<ChunkDigests> DigestsOf(JobId job, LaneIndex lane, const ChunkRuns& runs,
+                                         const IncomingFrame& frame);
+  absl::StatusOr<ChunkDigests> DigestsOfValue(JobId job, const ValueHeader& value,
+                                              const IncomingFrame& frame);
+  // Compares them with those that the sender claims; `what` names the frame.
+  absl::StatusOr<ChunkDigests> Compared(ChunkDigests digests, const IncomingFrame& frame,
+                                        const std::string& what);
+  // "A data frame of job j for tensor t".
+  std::string Named(JobId job, const std::string& tensor) const;
+  // `count` chunks of the frame of this Step, after `skip` others and their `begin` bytes, as a
+  // frame of their own.
+  OutgoingFrame PartOfFrame(uint64_t begin, uint64_t bytes, uint32_t skip, uint32_t count) const;
 
   const RunnerDependencies dependencies_;
   Aggregator core_;
@@ -163,7 +170,7 @@ class Runner {
   absl::flat_hash_map<FrameId, OutgoingFrame> kept_;
   std::map<RoundKey, RoundStore> rounds_;
   std::map<ValueId, Value> values_;
-  std::map<std::pair<JobId, LaneIndex>, std::vector<NamedTensor>> tensors_;
+  std::map<std::pair<JobId, LaneIndex>, std::vector<KeyedTensor>> tensors_;
 
   std::vector<Action> actions_;            // From the Step in progress; kept for its memory.
   const IncomingFrame* frame_ = nullptr;   // In the Step in progress.

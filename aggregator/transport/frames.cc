@@ -12,9 +12,8 @@ namespace {
 using FrameContent = decltype(IncomingFrame::what);
 
 absl::StatusOr<FrameContent> ContentOf(wire::FrameHeader&& header) {
-  if (const auto* contribution = std::get_if<wire::ContributionHeader>(&header.kind)) {
-    return ContributionFrame{contribution->lane, contribution->round, contribution->range,
-                             header.encoding.wire_dtype, header.encoding.wire_exponent};
+  if (auto* contribution = std::get_if<ContributionHeader>(&header.kind)) {
+    return std::move(*contribution);
   }
   if (header.encoding.wire_dtype != DType::kUnspecified) {
     return absl::InvalidArgumentError(
@@ -22,23 +21,21 @@ absl::StatusOr<FrameContent> ContentOf(wire::FrameHeader&& header) {
                      "; supplied results travel in the tensor's own dtype. Update the "
                      "client library."));
   }
-  if (const auto* supply = std::get_if<wire::SupplyHeader>(&header.kind)) {
-    return ResultFrame{supply->lane, supply->round, supply->ballot, supply->range};
-  }
-  if (auto* value = std::get_if<wire::ValueHeader>(&header.kind)) {
-    return ValueFrame{std::move(value->key), value->first, value->count};
-  }
+  if (auto* supply = std::get_if<SupplyHeader>(&header.kind)) return std::move(*supply);
+  if (auto* value = std::get_if<ValueHeader>(&header.kind)) return std::move(*value);
   return absl::InvalidArgumentError(
       "A worker sent a data frame of a kind that only the aggregator may send. Update the client "
       "library.");
 }
 
-wire::FrameKind KindOf(const OutgoingFrame& frame) {
-  if (const auto* result = std::get_if<ResultFrame>(&frame.what)) {
-    return wire::ResultHeader{result->lane, result->round, result->ballot, result->range};
-  }
-  const auto& value = std::get<ValueFrame>(frame.what);
-  return wire::ValueHeader{value.key, value.first, value.count};
+// The runs of a frame of several tensors; null for a frame of one.
+const ChunkRuns* ListOf(const FrameContent& content) {
+  const auto* contribution = std::get_if<ContributionHeader>(&content);
+  const auto* supply = std::get_if<SupplyHeader>(&content);
+  const ChunkRuns* runs = contribution != nullptr ? &contribution->runs
+                          : supply != nullptr     ? &supply->runs
+                                                  : nullptr;
+  return runs != nullptr && runs->size() > 1 ? runs : nullptr;
 }
 
 }  // namespace
@@ -62,14 +59,17 @@ absl::StatusOr<FrameReader::Taken> FrameReader::Take(PayloadPtr message) {
   sequence_ = decoded->sequence;
   if (const auto* ack = std::get_if<wire::Ack>(&decoded->header.kind)) return *ack;
 
-  const uint64_t chunk_bytes = WireChunkBytes(decoded->header.encoding.wire_dtype);
   IncomingFrame frame;
+  frame.encoding = decoded->header.encoding;
+  const uint64_t chunk_bytes = WireChunkBytes(frame.encoding.wire_dtype);
   frame.claimed = std::move(decoded->header.chunk_digests);
   absl::StatusOr<FrameContent> content = ContentOf(std::move(decoded->header));
   if (!content.ok()) return content.status();
   frame.what = *std::move(content);
   frame.bytes = decoded->payload_bytes;
-  frame.contents = HashChunks(decoded->payload, chunk_bytes);
+  const ChunkRuns* list = ListOf(frame.what);
+  frame.contents = list != nullptr ? HashRuns(decoded->payload, *list, chunk_bytes)
+                                   : HashChunks(decoded->payload, chunk_bytes);
   frame.payload = Within(std::move(message), std::move(decoded->payload));
   return frame;
 }
@@ -78,7 +78,7 @@ std::string EncodeBound() { return *wire::EncodeFrame({wire::Bound{}, {}, {}}, {
 
 absl::StatusOr<std::string> EncodeHead(const OutgoingFrame& frame) {
   wire::FrameHeader header;
-  header.kind = KindOf(frame);
+  std::visit([&header](const auto& what) { header.kind = what; }, frame.what);
   header.chunk_digests = frame.digests;
   return wire::EncodeFrame(header, frame.payload.Pieces());
 }

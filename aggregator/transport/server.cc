@@ -229,7 +229,7 @@ void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& f
   const SharedFrame shared(*std::move(head), frame.payload);
   for (const StreamId stream : streams) {
     if (const auto reactor = registry_->FindStream(stream)) reactor->Send(shared);
-    if (std::holds_alternative<ResultFrame>(frame.what)) BASIN_FAILPOINT("result.sent");
+    if (std::holds_alternative<ResultHeader>(frame.what)) BASIN_FAILPOINT("result.sent");
   }
 }
 

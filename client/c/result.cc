@@ -126,6 +126,25 @@ basin_code basin_result_copy(const basin_result* result, uint32_t tensor, void* 
   return basin::c::Return(result->round->CopyTo(tensor, to, bytes), error);
 }
 
+basin_code basin_result_copy_many(const basin_result* result, const basin_buffer* buffers,
+                                  size_t count, basin_error** error) {
+  if (result == nullptr || (buffers == nullptr && count > 0)) {
+    return basin::c::Return(
+        absl::InvalidArgumentError("The result or the list of destinations is null. Pass both."),
+        error);
+  }
+  std::vector<basin::client::RoundResult::Destination> destinations;
+  destinations.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (buffers[i].out == nullptr && buffers[i].bytes > 0) {
+      return basin::c::Return(
+          absl::InvalidArgumentError("A destination of the result is null. Set out."), error);
+    }
+    destinations.push_back({buffers[i].tensor, buffers[i].out, buffers[i].bytes});
+  }
+  return basin::c::Return(result->round->CopyTo(destinations), error);
+}
+
 int basin_result_piece(const basin_result* result, uint32_t tensor, size_t index, const void** data,
                        size_t* bytes) {
   if (result == nullptr || data == nullptr || bytes == nullptr) return 0;

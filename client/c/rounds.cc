@@ -129,6 +129,32 @@ basin_code basin_push_narrow(basin_worker* worker, uint32_t lane, uint32_t tenso
   return Return(worker->client().Push(lane, tensor, data, bytes, {*dtype, exponent}), error);
 }
 
+basin_code basin_push_many(basin_worker* worker, uint32_t lane, const basin_pushed* tensors,
+                           size_t count, basin_error** error) {
+  if (absl::Status status = Check(worker); !status.ok()) return Return(status, error);
+  if (tensors == nullptr && count > 0) {
+    return Return(absl::InvalidArgumentError(absl::StrCat("The list of ", count,
+                                                          " tensors to push (lane handle ", lane,
+                                                          ") is null. Pass one entry for each.")),
+                  error);
+  }
+  std::vector<basin::client::Worker::PushedTensor> pushed;
+  pushed.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const basin_pushed& in = tensors[i];
+    basin::Encoding encoding;
+    if (in.as != BASIN_SAME_DTYPE) {
+      const auto dtype = EnumOf<basin::DType>(
+          absl::StrCat("The dtype to send tensor ", in.tensor, " of lane handle ", lane, " in"),
+          in.as, BASIN_U8);
+      if (!dtype.ok()) return Return(dtype.status(), error);
+      encoding = {*dtype, in.exponent};
+    }
+    pushed.push_back({in.tensor, in.data, in.bytes, encoding});
+  }
+  return Return(worker->client().PushMany(lane, pushed), error);
+}
+
 basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor, basin_error** error) {
   absl::Status status = Check(worker);
   if (status.ok()) status = worker->client().Skip(lane, tensor);

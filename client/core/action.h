@@ -38,14 +38,14 @@ struct Send {
   ToAggregator message;
 };
 
-// Send chunks of this round's contribution from the trainer's own buffer.
+// Send chunks of this round's contribution from the trainer's own buffers, as one frame.
 struct SendContribution {
   uint32_t stream = 0;
   LaneHandle lane = 0;
-  TensorHandle tensor = 0;  // The lane whose buffer it is.
+  absl::InlinedVector<TensorHandle, 1> tensors;  // Whose buffers they are, by range.
   LaneIndex lane_index = 0;
   RoundNumber round = 0;
-  ChunkRange range;  // By layout index.
+  ChunkRanges ranges;  // By layout index.
 };
 // Send staged result chunks to the aggregator.
 struct SendSupply {
@@ -54,7 +54,7 @@ struct SendSupply {
   LaneIndex lane_index = 0;
   RoundNumber round = 0;
   Ballot ballot;
-  ChunkRange range;
+  ChunkRanges ranges;
 };
 // Send chunks of an announced value. The runner waits for its gate (no optimizer step in progress).
 struct SendValue {

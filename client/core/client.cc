@@ -226,6 +226,10 @@ void Client::TakeCall(const Scope& scope, const PushTensor& push) {
   OnLane(scope, push.lane, [&](Lane& lane) { return lane.PushTensor(scope, push); });
 }
 
+void Client::TakeCall(const Scope& scope, const PushTensors& push) {
+  OnLane(scope, push.lane, [&](Lane& lane) { return lane.PushTensors(scope, push); });
+}
+
 void Client::TakeCall(const Scope& scope, const SkipTensor& skip) {
   OnLane(scope, skip.lane, [&](Lane& lane) { return lane.SkipTensor(scope, skip); });
 }

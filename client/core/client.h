@@ -99,6 +99,7 @@ class Client {
                  session_.welcomed(),
                  pause_,
                  session_.frame_chunks(),
+                 session_.lists() ? config_.frame_tensors : 1,
                  session_.streams(),
                  actions};
   }
@@ -108,6 +109,7 @@ class Client {
   void TakeCall(const Scope& scope, const RegisterTensors& request);
   void TakeCall(const Scope& scope, const BeginRound& begin);
   void TakeCall(const Scope& scope, const PushTensor& push);
+  void TakeCall(const Scope& scope, const PushTensors& push);
   void TakeCall(const Scope& scope, const SkipTensor& skip);
   void TakeCall(const Scope& scope, const CommitRound& commit);
   void TakeCall(const Scope& scope, const WithdrawRound& withdraw);

@@ -21,9 +21,10 @@ struct Config {
   Nonce nonce = 0;     // Random, chosen once per process.
   bool fresh = false;  // The launcher vouches that the run is new.
   JobSettings settings;
-  uint64_t features = 0;
+  uint64_t features = 0;  // The runner sets those that it has.
 
-  uint32_t streams = 2;      // Data streams, each on its own connection; at least 1.
+  uint32_t frame_tensors = 1024;  // In one frame, where the aggregator has the feature.
+  uint32_t streams = 2;           // Data streams, each on its own connection; at least 1.
   uint64_t jitter_seed = 1;  // Spreads the reconnects of workers that lost the same aggregator.
 
   std::string aggregator;                                  // Its address, for texts.

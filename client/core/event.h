@@ -62,7 +62,7 @@ struct ResultReceived {
   LaneIndex lane = 0;
   RoundNumber round = 0;
   Ballot ballot;
-  ChunkRange range;
+  ChunkRanges ranges;
   ChunkDigests digests;
 };
 struct ValueReceived {
@@ -100,6 +100,11 @@ struct PushTensor {
   Digest digest = 0;
   // Infinite when a number is not finite. Absent: integers have none.
   std::optional<double> squared_norm = std::nullopt;
+};
+// Many at once, so that small ones share frames. If one of them cannot be pushed, none is.
+struct PushTensors {
+  LaneHandle lane = 0;
+  std::vector<PushTensor> tensors;  // Of this lane.
 };
 struct SkipTensor {
   LaneHandle lane = 0;
@@ -151,11 +156,11 @@ struct GetValue {
 
 struct Tick {};
 
-using Event =
-    std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
-                 ResultReceived, ValueReceived, DeclareReady, RegisterTensors, BeginRound,
-                 PushTensor, SkipTensor, CommitRound, WithdrawRound, WaitRound, AbandonRounds,
-                 SetBusy, Progress, Finish, LeaveJob, AnnounceValue, StopServing, GetValue>;
+using Event = std::variant<Tick, SessionUp, SessionDown, StreamUp, StreamDown, MessageReceived,
+                           ResultReceived, ValueReceived, DeclareReady, RegisterTensors, BeginRound,
+                           PushTensor, PushTensors, SkipTensor, CommitRound, WithdrawRound,
+                           WaitRound, AbandonRounds, SetBusy, Progress, Finish, LeaveJob,
+                           AnnounceValue, StopServing, GetValue>;
 
 }  // namespace basin::client
 

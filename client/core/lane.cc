@@ -156,16 +156,40 @@ Error Lane::WhyNotTensor(TensorHandle tensor) const {
   return {};
 }
 
-Error Lane::PushTensor(const Scope& scope, const client::PushTensor& push) {
-  if (Error error = WhyNotTensor(push.tensor); error.code != ErrorCode::kOk) return error;
+Error Lane::WhyNotPush(TensorHandle tensor) const {
+  if (Error error = WhyNotTensor(tensor); error.code != ErrorCode::kOk) return error;
+  const Error& refusal = tensors_[tensor].refusal;
+  if (refusal.code != ErrorCode::kMismatch) return refusal;
+  return RefuseCall(ErrorCode::kMismatch, refusal.text);
+}
+
+// REQUIRES: it can be pushed.
+void Lane::AddPush(const Scope& scope, const client::PushTensor& push) {
+  if (round_->state() == RoundState::kRefused) return;  // Nothing of it is sent.
   const RegisteredTensor& tensor = tensors_[push.tensor];
-  if (tensor.refusal.code == ErrorCode::kMismatch) {
-    return RefuseCall(ErrorCode::kMismatch, tensor.refusal.text);
-  }
-  if (tensor.refusal.code != ErrorCode::kOk) return tensor.refusal;
-  if (round_->state() == RoundState::kRefused) return {};  // Nothing of it is sent.
   round_->PushTensor(push.tensor, *TensorBytes(tensor.spec), push.digest, push.squared_norm);
   if (tensor.index.has_value()) round_->SetIndex(scope, Id(), push.tensor, *tensor.index);
+}
+
+Error Lane::PushTensor(const Scope& scope, const client::PushTensor& push) {
+  if (Error error = WhyNotPush(push.tensor); error.code != ErrorCode::kOk) return error;
+  AddPush(scope, push);
+  Advance(scope);
+  return {};
+}
+
+Error Lane::PushTensors(const Scope& scope, const client::PushTensors& push) {
+  std::vector<bool> named(tensors_.size());
+  for (const client::PushTensor& tensor : push.tensors) {
+    if (Error error = WhyNotPush(tensor.tensor); error.code != ErrorCode::kOk) return error;
+    if (named[tensor.tensor]) {
+      return RefuseCall(ErrorCode::kFailedPrecondition,
+                        absl::StrCat("tensor ", tensors_[tensor.tensor].spec.name,
+                                     " was pushed already in this round."));
+    }
+    named[tensor.tensor] = true;
+  }
+  for (const client::PushTensor& tensor : push.tensors) AddPush(scope, tensor);
   Advance(scope);
   return {};
 }

@@ -63,6 +63,7 @@ class Lane {
   void Register(const Scope& scope, const std::vector<TensorSpec>& tensors);
   Error Begin(const Scope& scope, const BeginRound& begin);
   Error PushTensor(const Scope& scope, const client::PushTensor& push);
+  Error PushTensors(const Scope& scope, const client::PushTensors& push);
   Error SkipTensor(const Scope& scope, const client::SkipTensor& skip);
   Error Commit(const Scope& scope);
   Error Withdraw(const Scope& scope, const std::string& reason);
@@ -131,6 +132,8 @@ class Lane {
   Error RefuseCall(ErrorCode code, const std::string& why) const;
   // Why a tensor cannot be pushed or skipped now; kOk when it can.
   Error WhyNotTensor(TensorHandle tensor) const;
+  Error WhyNotPush(TensorHandle tensor) const;
+  void AddPush(const Scope& scope, const client::PushTensor& push);
   // The tensor has this index, unless the job has another tensor by that name.
   void MapTensor(const Scope& scope, TensorHandle tensor, TensorIndex index);
   // The tensor gets no index, so its pushed bytes cannot be sent.

@@ -6,6 +6,36 @@
 
 namespace basin::client {
 
+std::vector<ChunkRanges> Layout::Frames(const std::vector<Interval>& flat, uint32_t chunks,
+                                        uint32_t tensors) const {
+  std::vector<ChunkRanges> frames;
+  uint64_t left = 0;  // Bytes that the last frame has room for.
+  for (const Interval& run : flat) {
+    for (const ChunkRange& range : Ranges(run, chunks)) {
+      const uint64_t whole = TensorBytes(tensors_[range.tensor]).value_or(0);
+      const uint64_t end = std::min(whole, (uint64_t{range.first} + range.count) * kChunkBytes);
+      const uint64_t size = end - range.first * kChunkBytes;
+      const bool fits = !frames.empty() && size <= left && frames.back().size() < tensors &&
+                        frames.back().back().tensor < range.tensor;
+      if (!fits) {
+        frames.emplace_back();
+        left = chunks * kChunkBytes;
+      }
+      frames.back().push_back(range);
+      left -= size;
+    }
+  }
+  return frames;
+}
+
+bool Layout::ContainsFrame(const ChunkRanges& ranges) const {
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    if (!Contains(ranges[i])) return false;
+    if (i > 0 && ranges[i].tensor <= ranges[i - 1].tensor) return false;
+  }
+  return !ranges.empty();
+}
+
 bool HasUsableSize(const TensorSpec& spec) {
   const std::optional<uint64_t> bytes = TensorBytes(spec);
   return bytes.has_value() && *bytes <= kMaxTensorBytes;

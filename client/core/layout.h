@@ -45,6 +45,12 @@ class Layout {
   Interval Flat(const ChunkRange& range) const;
   // Cuts a flat interval into ranges within tensors, of at most `most` chunks each.
   std::vector<ChunkRange> Ranges(Interval flat, uint32_t most = UINT32_MAX) const;
+  // Packs the chunks of ascending intervals into frames of at most `chunks` whole chunks and
+  // `tensors` tensors.
+  std::vector<ChunkRanges> Frames(const std::vector<Interval>& flat, uint32_t chunks,
+                                  uint32_t tensors) const;
+  // Whether the ranges are the chunks of a frame: they exist, and their tensors ascend.
+  bool ContainsFrame(const ChunkRanges& ranges) const;
 
   auto Fields() const { return std::tie(tensors_); }
 

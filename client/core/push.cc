@@ -179,31 +179,70 @@ void Push::ForgetIndexes(Streams& streams) {
   waiting_ = static_cast<uint32_t>(tensors_.size());
 }
 
+// The chunks of the next frame: the first that are ready, whole tensors as far as they fit, and of
+// each tensor chunks that follow each other.
+std::vector<Interval> Push::NextFrame(const Scope& scope) const {
+  std::vector<Interval> parts;  // Each within one tensor.
+  const uint64_t most = scope.frame_chunks * kChunkBytes;
+  uint64_t bytes = 0;
+  for (Interval run = ready_.First(); !run.empty(); run = ready_.FirstFrom(run.end)) {
+    while (!run.empty()) {
+      const Tensor& tensor = TensorOf(run.begin);
+      if (parts.size() == scope.frame_tensors) return parts;
+      if (!parts.empty() && tensor.base <= parts.back().begin) return parts;  // With a gap.
+      Interval part{run.begin, std::min(run.end, NumbersOf(tensor).end)};
+      while (!part.empty() && bytes + BytesOf(part) > most) --part.end;
+      if (part.empty()) return parts;
+      bytes += BytesOf(part);
+      const bool whole = part.end == std::min(run.end, NumbersOf(tensor).end);
+      parts.push_back(part);
+      if (!whole) return parts;
+      run.begin = part.end;
+    }
+  }
+  return parts;
+}
+
 void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumber round) {
   while (!ready_.empty()) {
     const std::optional<uint32_t> stream = scope.streams.Pick();
     if (!stream.has_value()) return;
-    const Interval first = ready_.First();
-    const Tensor& tensor = TensorOf(first.begin);
-    Interval frame{first.begin,
-                   std::min({first.end, first.begin + scope.frame_chunks, NumbersOf(tensor).end})};
+    std::vector<Interval> parts = NextFrame(scope);
+    uint64_t bytes = 0;
+    for (const Interval& part : parts) bytes += BytesOf(part);
     // Frames are cut to the window only when nothing else could open it.
-    while (unacked_bytes_ + BytesOf(frame) > window_) {
-      if (unacked_bytes_ > 0 || frame.size() == 1) return;
-      --frame.end;
+    while (unacked_bytes_ + bytes > window_) {
+      Interval& last = parts.back();
+      if (unacked_bytes_ > 0 || (parts.size() == 1 && last.size() == 1)) return;
+      bytes -= BytesOf({last.end - 1, last.end});
+      if (--last.end == last.begin) parts.pop_back();
     }
-    const uint64_t bytes = BytesOf(frame);
-    ready_.Remove(frame);
-    unsent_.Remove(frame);
     unacked_.resize(scope.streams.size());
-    unacked_[*stream].Add(frame);
+    for (const Interval& part : parts) {
+      ready_.Remove(part);
+      unsent_.Remove(part);
+      unacked_[*stream].Add(part);
+    }
     unacked_bytes_ += bytes;
     scope.streams.Charge(*stream, bytes);
-    scope.actions.push_back(
-        SendContribution{*stream, lane, tensor.handle, index, round,
-                         ChunkRange{*tensor.index, static_cast<uint32_t>(frame.begin - tensor.base),
-                                    static_cast<uint32_t>(frame.size())}});
+    scope.actions.push_back(FrameOf(std::move(parts), *stream, lane, index, round));
   }
+}
+
+SendContribution Push::FrameOf(std::vector<Interval> parts, uint32_t stream, LaneHandle lane,
+                               LaneIndex index, RoundNumber round) const {
+  const auto by_index = [this](const Interval& a, const Interval& b) {
+    return *TensorOf(a.begin).index < *TensorOf(b.begin).index;
+  };
+  if (parts.size() > 1) std::sort(parts.begin(), parts.end(), by_index);
+  SendContribution send{stream, lane, {}, index, round, {}};
+  for (const Interval& part : parts) {
+    const Tensor& tensor = TensorOf(part.begin);
+    send.tensors.push_back(tensor.handle);
+    send.ranges.push_back({*tensor.index, static_cast<uint32_t>(part.begin - tensor.base),
+                           static_cast<uint32_t>(part.size())});
+  }
+  return send;
 }
 
 }  // namespace basin::client

@@ -100,6 +100,9 @@ class Push {
   Interval NumbersOf(const Tensor& tensor) const {
     return {tensor.base, tensor.base + ChunkCount(tensor.bytes)};
   }
+  std::vector<Interval> NextFrame(const Scope& scope) const;
+  SendContribution FrameOf(std::vector<Interval> parts, uint32_t stream, LaneHandle lane,
+                           LaneIndex index, RoundNumber round) const;
   void MakeReady(const Tensor& tensor, Interval numbers, const Layout& layout);
   // Takes the chunks out of every place; afterwards they count as done.
   void Settle(Interval numbers, Streams& streams);

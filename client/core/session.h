@@ -87,6 +87,7 @@ class Session {
   // Why the worker is not in session, or was not the last time.
   const Error& trouble() const { return trouble_; }
   uint32_t frame_chunks() const { return frame_chunks_; }
+  bool lists() const { return lists_; }  // Frames of several tensors are in use.
   uint64_t progress() const { return progress_; }
 
   // Takes one input; returns whether the table has it. The caller sends the hello on kUp, and the
@@ -112,7 +113,7 @@ class Session {
   absl::Time NextDeadline() const { return welcomed() ? next_beat_ : absl::InfiniteFuture(); }
 
   auto Fields() const {
-    return std::tie(phase_, streams_, jitter_, failures_, trouble_, token_, frame_chunks_,
+    return std::tie(phase_, streams_, jitter_, failures_, trouble_, token_, frame_chunks_, lists_,
                     heartbeat_, next_beat_, progress_);
   }
 
@@ -127,6 +128,7 @@ class Session {
   Error trouble_;
   SessionToken token_ = 0;
   uint32_t frame_chunks_ = 1;
+  bool lists_ = false;
   absl::Duration heartbeat_;
   absl::Time next_beat_ = absl::InfiniteFuture();
   uint64_t progress_ = 0;

@@ -45,12 +45,17 @@ void Settlement::Unprepare() {
 
 Finding Settlement::TakeResult(const Scope& scope, const LaneId& lane, RoundNumber current,
                                const ResultReceived& frame) {
-  if (!lane.layout.Contains(frame.range) || frame.digests.size() != frame.range.count) {
+  if (!lane.layout.ContainsFrame(frame.ranges) || frame.ranges.size() > scope.frame_tensors ||
+      frame.digests.size() != CountChunks(frame.ranges)) {
+    const ChunkRange first = frame.ranges.empty() ? ChunkRange{} : frame.ranges.front();
     return {Consequence::kReconnect,
             {ErrorCode::kInvalidArgument,
-             absl::StrCat("A result frame for lane ", lane.name, " names chunks ",
-                          frame.range.first, "+", frame.range.count, " of tensor ",
-                          frame.range.tensor, ", which do not exist.")}};
+             absl::StrCat("A result frame for lane ", lane.name, " names chunks ", first.first, "+",
+                          first.count, " of tensor ", first.tensor,
+                          frame.ranges.size() > 1
+                              ? absl::StrCat(" and chunks of ", frame.ranges.size() - 1, " more")
+                              : "",
+                          ", which do not exist.")}};
   }
   if (frame.round != current) return {};  // Late, for a round that has a verdict.
   if (prepared_.has_value() && prepared_->ballot < frame.ballot) {
@@ -65,24 +70,28 @@ Finding Settlement::TakeResult(const Scope& scope, const LaneId& lane, RoundNumb
     return {};
   }
 
-  const TensorIndex tensor = frame.range.tensor;
-  const Interval flat = lane.layout.Flat(frame.range);
-  if (digests_.size() <= tensor) digests_.resize(lane.layout.version());
-  uint64_t added = 0;
-  for (const Interval& part : held_.Outside(flat)) {
-    for (const ChunkRange& range : lane.layout.Ranges(part)) {
-      scope.actions.push_back(KeepResult{lane.handle, current, range});
+  if (digests_.size() < lane.layout.version()) digests_.resize(lane.layout.version());
+  uint64_t added = 0;  // Chunks that the prepared value lacked.
+  const Digest* digests = frame.digests.data();
+  for (const ChunkRange& range : frame.ranges) {
+    const Interval flat = lane.layout.Flat(range);
+    for (const Interval& part : held_.Outside(flat)) {
+      for (const ChunkRange& fresh : lane.layout.Ranges(part)) {
+        scope.actions.push_back(KeepResult{lane.handle, current, fresh});
+      }
+      for (uint64_t i = part.begin; i < part.end; ++i) {
+        digests_[range.tensor] += digests[i - flat.begin];
+      }
+      if (prepared_.has_value() && expected_.Test(range.tensor)) added += part.size();
     }
-    for (uint64_t i = part.begin; i < part.end; ++i) {
-      digests_[tensor] += frame.digests[i - flat.begin];
-    }
-    added += part.size();
+    held_.Add(flat);
+    digests += range.count;
   }
-  held_.Add(flat);
   if (scope.welcomed) {
-    scope.Tell(ResultAck{lane.index, current, frame.ballot, {frame.range}});
+    scope.Tell(
+        ResultAck{lane.index, current, frame.ballot, {frame.ranges.begin(), frame.ranges.end()}});
   }
-  if (!prepared_.has_value() || added == 0 || !expected_.Test(tensor)) return {};
+  if (added == 0) return {};
   missing_ -= added;
   return missing_ == 0 ? Complete(scope, lane) : Finding{};
 }
@@ -190,13 +199,12 @@ void Settlement::PumpSupply(const Scope& scope, const LaneId& lane) {
   const std::optional<uint32_t> stream = scope.streams.Pick();
   if (!stream.has_value()) return;
   supplied_.resize(scope.streams.size());
-  for (const Interval& run : to_supply_.Runs()) {
-    for (const ChunkRange& range : lane.layout.Ranges(run, scope.frame_chunks)) {
-      scope.actions.push_back(
-          SendSupply{*stream, lane.handle, lane.index, held_round_, held_ballot_, range});
-    }
-    supplied_[*stream].Add(run);
+  const std::vector<Interval> runs = to_supply_.Runs();
+  for (ChunkRanges& ranges : lane.layout.Frames(runs, scope.frame_chunks, scope.frame_tensors)) {
+    scope.actions.push_back(
+        SendSupply{*stream, lane.handle, lane.index, held_round_, held_ballot_, std::move(ranges)});
   }
+  for (const Interval& run : runs) supplied_[*stream].Add(run);
   to_supply_.Clear();
 }
 

@@ -93,6 +93,7 @@ struct Scope {
   bool welcomed;             // Messages may be sent.
   const std::string& pause;  // Why the job is paused, as a sentence; empty when it is not.
   uint32_t frame_chunks;     // Chunks of the largest frame.
+  uint32_t frame_tensors;    // Tensors that one frame may have.
   Streams& streams;
   std::vector<Action>& actions;
 

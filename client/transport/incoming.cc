@@ -51,7 +51,10 @@ absl::StatusOr<IncomingFrame> FrameReader::Take(PayloadPtr message) {
   sequence_ = decoded->sequence;
   frame.kind = std::move(decoded->header.kind);
   frame.payload_bytes = decoded->payload_bytes;
-  frame.contents = HashChunks(decoded->payload, kChunkBytes);
+  const auto* result = std::get_if<wire::ResultHeader>(&frame.kind);
+  frame.contents = result != nullptr && result->runs.size() > 1
+                       ? HashRuns(decoded->payload, result->runs, kChunkBytes)
+                       : HashChunks(decoded->payload, kChunkBytes);
   frame.claimed = std::move(decoded->header.chunk_digests);
   if (frame.payload_bytes > 0) {
     frame.payload = Within(std::move(message), std::move(decoded->payload));

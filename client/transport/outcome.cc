@@ -87,6 +87,13 @@ absl::Status RoundResult::CopyTo(TensorHandle tensor, void* to, uint64_t size) c
                                   status.message(), "."));
 }
 
+absl::Status RoundResult::CopyTo(absl::Span<const Destination> destinations) const {
+  for (const Destination& one : destinations) {
+    if (absl::Status status = CopyTo(one.tensor, one.to, one.size); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 std::vector<std::string_view> RoundResult::Pieces(TensorHandle tensor) const {
   if (!Has(tensor) || *tensors_[tensor].index >= staged_->tensors.size()) return {};
   return staged_->tensors[*tensors_[tensor].index].Pieces();

@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "client/core/event.h"
 #include "client/transport/staging.h"
 #include "proto/vocabulary/messages.h"
@@ -67,6 +68,13 @@ class RoundResult {
   // Copies the tensor's result, `size` bytes in C order and the tensor's dtype.
   // Failure: NOT_FOUND without a result, INVALID_ARGUMENT for another size.
   absl::Status CopyTo(TensorHandle tensor, void* to, uint64_t size) const;
+  struct Destination {
+    TensorHandle tensor = 0;
+    void* to = nullptr;
+    uint64_t size = 0;
+  };
+  // The same for many; stops at the first failure.
+  absl::Status CopyTo(absl::Span<const Destination> destinations) const;
   // The tensor where it was received, in pieces that follow each other; valid as long as this is.
   // None without a result.
   std::vector<std::string_view> Pieces(TensorHandle tensor) const;

@@ -26,10 +26,15 @@ absl::Status NoLane(LaneHandle lane) {
       {ErrorCode::kNotFound, absl::StrCat("Lane handle ", lane, " is not registered.")});
 }
 
+Config WithFeatures(Config config) {
+  config.features |= kFeatureRuns;
+  return config;
+}
+
 }  // namespace
 
 Runner::Runner(Config config, RunnerDependencies dependencies)
-    : dependencies_(std::move(dependencies)), core_(std::move(config)) {
+    : dependencies_(std::move(dependencies)), core_(WithFeatures(std::move(config))) {
   streams_.resize(core_.session().streams().size());
 }
 
@@ -241,6 +246,35 @@ void Runner::Push(LaneHandle handle, TensorHandle tensor, Contribution contribut
   // The step may have ended the round, and `round` with it; a refusal never does.
   if (!refused.has_value()) return;
   if (fresh) round.pushed.erase(at);
+  if (round.refused.ok()) round.refused = wire::ToStatus(*refused);
+}
+
+void Runner::PushMany(LaneHandle handle, Contributions contributions, absl::Time now) {
+  LaneShell* lane = Find(handle);
+  if (lane == nullptr || !lane->round.has_value() || lane->round->outcome.has_value()) return;
+  RoundShell& round = *lane->round;
+  PushTensors push{handle, {}};
+  push.tensors.reserve(contributions.size());
+  std::vector<TensorHandle> fresh;
+  for (auto& [tensor, contribution] : contributions) {
+    PayloadPtr payload = contribution.narrow;
+    if (payload == nullptr) {
+      payload =
+          std::make_shared<LentPayload>(round.loan, contribution.data, contribution.wire_bytes);
+    }
+    PushTensor& one = push.tensors.emplace_back();
+    one = {handle, tensor, 0, contribution.squared_norm};
+    for (const Digest digest : contribution.digests) one.digest += digest;
+    const bool added =
+        round.pushed
+            .emplace(tensor, RoundShell::Pushed{std::move(payload), std::move(contribution)})
+            .second;
+    if (added) fresh.push_back(tensor);
+  }
+  const std::optional<Error> refused = Step(push, now);
+  // As in Push.
+  if (!refused.has_value()) return;
+  for (const TensorHandle tensor : fresh) round.pushed.erase(tensor);
   if (round.refused.ok()) round.refused = wire::ToStatus(*refused);
 }
 

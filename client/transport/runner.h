@@ -107,6 +107,9 @@ class Runner {
   absl::Status Begin(const BeginRound& begin, absl::Time now);
   // Commit returns the error of an invalid push or skip.
   void Push(LaneHandle lane, TensorHandle tensor, Contribution contribution, absl::Time now);
+  // Many at once, which share frames; if one cannot be pushed, none is.
+  using Contributions = std::vector<std::pair<TensorHandle, Contribution>>;
+  void PushMany(LaneHandle lane, Contributions contributions, absl::Time now);
   void Skip(LaneHandle lane, TensorHandle tensor, absl::Time now);
   // `ended`, which may be null, is called with the outcome unless a thread waits for it.
   absl::Status Commit(LaneHandle lane, RoundDone ended, absl::Time now);
@@ -210,7 +213,9 @@ class Runner {
   void ObserveLayout(const LaneLayout& layout);
   void TakeResult(const wire::ResultHeader& header, const IncomingFrame& frame, absl::Time now);
   void TakeValue(const wire::ValueHeader& header, const IncomingFrame& frame, absl::Time now);
-  ChunkDigests DigestsOf(const IncomingFrame& frame, const kernels::TensorKey& key, uint32_t first);
+  // That of chunk `index` of the frame, which is `chunk` of its tensor.
+  Digest DigestOf(const IncomingFrame& frame, const kernels::TensorKey& key, uint32_t chunk,
+                  size_t index);
   PayloadPart PartOf(uint32_t skip) const;
 
   // Rounds and waits; runner.cc.
@@ -256,6 +261,14 @@ class Runner {
   const IncomingFrame* frame_ = nullptr;
   const ChunkDigests* digests_ = nullptr;
   uint32_t frame_first_ = 0;
+  // A run of the result frame: where its digests and its bytes begin.
+  struct FramePart {
+    ChunkRange range;
+    size_t digest = 0;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+  };
+  std::vector<FramePart> parts_;
   std::optional<Error> refused_;
   std::string broken_;  // Why the session cannot go on.
 };

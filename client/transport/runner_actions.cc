@@ -24,6 +24,50 @@ uint64_t RangeBytes(const TensorSpec& spec, const ChunkRange& range) {
   return std::min(bytes, (uint64_t{range.first} + range.count) * kChunkBytes) - begin;
 }
 
+// What is shorter is copied into one piece with its neighbours, which costs less than a piece of
+// its own in every layer below.
+constexpr uint64_t kCopiedBytes = uint64_t{16} << 10;
+
+// The tensors of a frame that is to be sent.
+struct ContributionPart {
+  wire::Encoding encoding;
+  wire::ChunkRuns runs;
+  ChunkDigests digests;
+
+  void Add(const ChunkRange& range, const Contribution& contribution, const PayloadPtr& payload,
+           bool several) {
+    const uint64_t chunk_bytes = contribution.wire_chunk_bytes();
+    const uint64_t begin = range.first * chunk_bytes;
+    const uint64_t end =
+        std::min(contribution.wire_bytes, (uint64_t{range.first} + range.count) * chunk_bytes);
+    runs.push_back({range, static_cast<uint32_t>(end - begin)});
+    const auto first = contribution.digests.begin() + range.first;
+    digests.insert(digests.end(), first, first + range.count);
+    const PayloadPart part{payload, begin, end - begin};
+    if (!several || part.size > kCopiedBytes) {
+      Flush();
+      parts_.Append(part);
+    } else {
+      copied_.resize(copied_.size() + part.size);
+      CopyBytes(part, copied_.data() + copied_.size() - part.size);
+    }
+  }
+  PayloadParts TakePayload() {
+    Flush();
+    return std::move(parts_);
+  }
+
+ private:
+  void Flush() {
+    if (copied_.empty()) return;
+    const uint64_t size = copied_.size();
+    parts_.Append({std::make_shared<OwnPayload>(std::exchange(copied_, {})), 0, size});
+  }
+
+  PayloadParts parts_;
+  std::string copied_;
+};
+
 }  // namespace
 
 // Returns the trainer's error when the event was refused.
@@ -104,40 +148,56 @@ void Runner::SendFrame(uint32_t stream, const wire::FrameHeader& header, Payload
 void Runner::Do(const SendContribution& send) {
   const LaneShell& lane = lanes_[send.lane];
   if (!lane.round.has_value()) return;
-  const auto found = lane.round->pushed.find(send.tensor);
-  if (found == lane.round->pushed.end()) return;
-  const Contribution& contribution = found->second.contribution;
-  const uint64_t chunk_bytes = contribution.wire_chunk_bytes();
-  const uint64_t begin = send.range.first * chunk_bytes;
-  const uint64_t end = std::min(contribution.wire_bytes,
-                                (uint64_t{send.range.first} + send.range.count) * chunk_bytes);
-
-  wire::FrameHeader header;
-  header.kind = wire::ContributionHeader{send.lane_index, send.round, send.range};
-  header.encoding = contribution.encoding;
-  const auto first = contribution.digests.begin() + send.range.first;
-  header.chunk_digests.assign(first, first + send.range.count);
-  PayloadParts payload;
-  payload.Append({found->second.payload, begin, end - begin});
-  counters_.contribution_bytes += end - begin;
-  SendFrame(send.stream, header, std::move(payload));
+  // Tensors of different encodings travel apart; the core counts chunks, whatever their frames.
+  std::vector<ContributionPart> frames;
+  for (size_t i = 0; i < send.ranges.size(); ++i) {
+    const auto found = lane.round->pushed.find(send.tensors[i]);
+    if (found == lane.round->pushed.end()) return;
+    const Contribution& contribution = found->second.contribution;
+    const auto same = [&](const ContributionPart& part) {
+      return part.encoding == contribution.encoding;
+    };
+    auto frame = std::find_if(frames.begin(), frames.end(), same);
+    if (frame == frames.end()) {
+      frames.emplace_back();
+      frame = std::prev(frames.end());
+      frame->encoding = contribution.encoding;
+    }
+    frame->Add(send.ranges[i], contribution, found->second.payload, send.ranges.size() > 1);
+  }
+  for (ContributionPart& frame : frames) {
+    if (frame.runs.size() == 1) frame.runs.front().bytes = 0;
+    PayloadParts payload = frame.TakePayload();
+    counters_.contribution_bytes += payload.bytes();
+    wire::FrameHeader header;
+    header.kind = wire::ContributionHeader{send.lane_index, send.round, std::move(frame.runs)};
+    header.encoding = frame.encoding;
+    header.chunk_digests = std::move(frame.digests);
+    SendFrame(send.stream, header, std::move(payload));
+  }
   BASIN_FAILPOINT("contribution.sent");
 }
 
 void Runner::Do(const SendSupply& send) {
   const LaneShell& lane = lanes_[send.lane];
   if (lane.staged == nullptr || lane.staged->round != send.round) return;
-  if (send.range.tensor >= lane.staged->tensors.size()) return;
-  const StagedTensor& tensor = lane.staged->tensors[send.range.tensor];
   wire::FrameHeader header;
-  header.kind = wire::SupplyHeader{send.lane_index, send.round, send.ballot, send.range};
+  wire::SupplyHeader supply{send.lane_index, send.round, send.ballot, {}};
   PayloadParts payload;
-  for (uint32_t i = 0; i < send.range.count; ++i) {
-    const StagedChunk* chunk = tensor.Find(send.range.first + i);
-    if (chunk == nullptr) return;
-    header.chunk_digests.push_back(chunk->digest);
-    payload.Append(chunk->part);
+  for (const ChunkRange& range : send.ranges) {
+    if (range.tensor >= lane.staged->tensors.size()) return;
+    const StagedTensor& tensor = lane.staged->tensors[range.tensor];
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < range.count; ++i) {
+      const StagedChunk* chunk = tensor.Find(range.first + i);
+      if (chunk == nullptr) return;
+      header.chunk_digests.push_back(chunk->digest);
+      payload.Append(chunk->part);
+      bytes += chunk->part.size;
+    }
+    supply.runs.push_back({range, send.ranges.size() == 1 ? 0 : static_cast<uint32_t>(bytes)});
   }
+  header.kind = std::move(supply);
   SendFrame(send.stream, header, std::move(payload));
 }
 
@@ -198,15 +258,11 @@ void Runner::ObserveLayout(const LaneLayout& layout) { lane_names_[layout.lane] 
 
 // The digests of the actual bytes, not those of the sender: the digest of the round then reveals a
 // mistake.
-ChunkDigests Runner::DigestsOf(const IncomingFrame& frame, const kernels::TensorKey& key,
-                               uint32_t first) {
-  ChunkDigests digests;
-  for (uint32_t i = 0; i < frame.contents.size(); ++i) {
-    const Digest digest = kernels::TermOf(key, uint64_t{first} + i, frame.contents[i]).low;
-    if (i < frame.claimed.size() && frame.claimed[i] != digest) ++counters_.corrupt_chunks;
-    digests.push_back(digest);
-  }
-  return digests;
+Digest Runner::DigestOf(const IncomingFrame& frame, const kernels::TensorKey& key, uint32_t chunk,
+                        size_t index) {
+  const Digest digest = kernels::TermOf(key, uint64_t{chunk}, frame.contents[index]).low;
+  if (index < frame.claimed.size() && frame.claimed[index] != digest) ++counters_.corrupt_chunks;
+  return digest;
 }
 
 void Runner::TakeResult(const wire::ResultHeader& header, const IncomingFrame& frame,
@@ -216,22 +272,35 @@ void Runner::TakeResult(const wire::ResultHeader& header, const IncomingFrame& f
   if (name == lane_names_.end()) return;
   const client::Lane* lane = core_.FindLane(name->second);
   if (lane == nullptr) return;  // A lane of others.
+  auto& keys = lanes_[static_cast<size_t>(lane - core_.lanes().data())].keys;
+  const std::vector<TensorSpec>& layout = lane->layout().tensors();
+  while (keys.size() < layout.size()) keys.emplace_back("", kernels::TensorKey(""));
   // Without digests the core sees a frame that names chunks which do not exist.
   ChunkDigests digests;
-  const std::vector<TensorSpec>& layout = lane->layout().tensors();
-  if (header.range.tensor < layout.size() &&
-      frame.payload_bytes == RangeBytes(layout[header.range.tensor], header.range)) {
-    const std::string& tensor = layout[header.range.tensor].name;
-    auto& keys = lanes_[static_cast<size_t>(lane - core_.lanes().data())].keys;
-    while (keys.size() < layout.size()) keys.emplace_back("", kernels::TensorKey(""));
-    auto& key = keys[header.range.tensor];
-    if (key.first != tensor) key = {tensor, kernels::TensorKey(tensor)};
-    digests = DigestsOf(frame, key.second, header.range.first);
+  parts_.clear();
+  uint64_t offset = 0;
+  for (const wire::ChunkRun& run : header.runs) {
+    const TensorIndex index = run.range.tensor;
+    const uint64_t bytes = header.runs.size() == 1 ? frame.payload_bytes : run.bytes;
+    if (index >= layout.size() || bytes != RangeBytes(layout[index], run.range) ||
+        digests.size() + run.range.count > frame.contents.size()) {
+      digests.clear();
+      break;
+    }
+    auto& key = keys[index];
+    if (key.first != layout[index].name) {
+      key = {layout[index].name, kernels::TensorKey(layout[index].name)};
+    }
+    parts_.push_back({run.range, digests.size(), offset, bytes});
+    for (uint32_t i = 0; i < run.range.count; ++i) {
+      digests.push_back(DigestOf(frame, key.second, run.range.first + i, digests.size()));
+    }
+    offset += bytes;
   }
   frame_ = &frame;
   digests_ = &digests;
-  frame_first_ = header.range.first;
-  Step(ResultReceived{header.lane, header.round, header.ballot, header.range, digests}, now);
+  Step(ResultReceived{header.lane, header.round, header.ballot, RangesOf(header.runs), digests},
+       now);
   frame_ = nullptr;
   digests_ = nullptr;
 }
@@ -239,8 +308,11 @@ void Runner::TakeResult(const wire::ResultHeader& header, const IncomingFrame& f
 void Runner::TakeValue(const wire::ValueHeader& header, const IncomingFrame& frame,
                        absl::Time now) {
   if (fetches_.count(header.key) == 0) return;
-  const ChunkDigests digests =
-      DigestsOf(frame, kernels::TensorKey(header.key.tensor), header.first);
+  const kernels::TensorKey key(header.key.tensor);
+  ChunkDigests digests;
+  for (size_t i = 0; i < frame.contents.size(); ++i) {
+    digests.push_back(DigestOf(frame, key, header.first + static_cast<uint32_t>(i), i));
+  }
   frame_ = &frame;
   digests_ = &digests;
   frame_first_ = header.first;
@@ -262,10 +334,16 @@ void Runner::Do(const KeepResult& keep) {
     lane.staged->round = keep.round;
     lane.sealed = false;
   }
+  const auto part = std::lower_bound(
+      parts_.begin(), parts_.end(), keep.range.tensor,
+      [](const FramePart& at, TensorIndex tensor) { return at.range.tensor < tensor; });
   for (uint32_t i = 0; i < keep.range.count; ++i) {
-    const uint32_t chunk = keep.range.first + i;
-    const uint32_t skip = chunk - frame_first_;
-    lane.staged->Keep(keep.range.tensor, chunk, {PartOf(skip), (*digests_)[skip]});
+    const uint32_t skip = keep.range.first + i - part->range.first;
+    const uint64_t begin = skip * kChunkBytes;
+    const uint64_t size = std::min(kChunkBytes, part->bytes - begin);
+    lane.staged->Keep(
+        keep.range.tensor, keep.range.first + i,
+        {{frame_->payload, part->offset + begin, size}, (*digests_)[part->digest + skip]});
   }
 }
 

@@ -115,15 +115,13 @@ constexpr uint64_t kFrameBytes = uint64_t{1} << 20;
 // A round in one call, as the loop sees it: it begins with the first tensors that are ready.
 class RoundCall {
  public:
-  using Tensors = std::vector<std::pair<TensorHandle, Contribution>>;
+  using Tensors = Runner::Contributions;
   explicit RoundCall(BeginRound begin) : begin_(std::move(begin)) {}
 
   void Push(Runner& runner, Tensors& tensors, absl::Time now) {
     if (!begun_.has_value()) begun_ = runner.Begin(begin_, now);
     if (!begun_->ok()) return;
-    for (auto& [tensor, contribution] : tensors) {
-      runner.Push(begin_.lane, tensor, std::move(contribution), now);
-    }
+    runner.PushMany(begin_.lane, std::move(tensors), now);
   }
 
   // Commits, unless something was `wrong` with a tensor, and waits. REQUIRES: Push was called.
@@ -274,6 +272,11 @@ absl::StatusOr<Registration> Worker::Register(const std::string& lane, LaneKind 
 absl::StatusOr<std::shared_ptr<const Worker::TensorInfo>> Worker::Find(LaneHandle lane,
                                                                        TensorHandle tensor) const {
   MutexLock lock(mutex_);
+  return FindLocked(lane, tensor);
+}
+
+absl::StatusOr<std::shared_ptr<const Worker::TensorInfo>> Worker::FindLocked(
+    LaneHandle lane, TensorHandle tensor) const {
   const auto found = tensors_.find(lane);
   if (found != tensors_.end() && tensor < found->second.size() &&
       found->second[tensor] != nullptr) {
@@ -303,6 +306,36 @@ absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data
                contribution = Prepare((*info)->key, (*info)->spec.dtype, (*info)->bytes, data,
                                       encoding)](Runner& runner, absl::Time now) mutable {
     runner.Push(lane, tensor, std::move(contribution), now);
+  });
+}
+
+absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> tensors) {
+  std::vector<std::shared_ptr<const TensorInfo>> infos;
+  infos.reserve(tensors.size());
+  {
+    MutexLock lock(mutex_);
+    for (const PushedTensor& tensor : tensors) {
+      auto info = FindLocked(lane, tensor.tensor);
+      if (!info.ok()) return info.status();
+      infos.push_back(*std::move(info));
+    }
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    absl::Status status = CheckEncoding(infos[i]->spec, tensors[i].encoding);
+    if (status.ok()) {
+      status = CheckData(infos[i]->spec, infos[i]->bytes, tensors[i].data, tensors[i].bytes);
+    }
+    if (!status.ok()) return status;
+  }
+  Runner::Contributions ready;
+  ready.reserve(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    ready.emplace_back(tensors[i].tensor,
+                       Prepare(infos[i]->key, infos[i]->spec.dtype, infos[i]->bytes,
+                               tensors[i].data, tensors[i].encoding));
+  }
+  return Post([lane, ready = std::move(ready)](Runner& runner, absl::Time now) mutable {
+    runner.PushMany(lane, std::move(ready), now);
   });
 }
 

@@ -116,6 +116,15 @@ class Worker {
   // tensor, or if the encoding is impossible for it.
   absl::Status Push(LaneHandle lane, TensorHandle tensor, const void* data, uint64_t bytes,
                     wire::Encoding encoding = {});
+  struct PushedTensor {
+    TensorHandle tensor = 0;
+    const void* data = nullptr;
+    uint64_t bytes = 0;
+    wire::Encoding encoding;
+  };
+  // The same for many tensors: small ones share frames, and the loop wakes up once. An error of one
+  // is the call's, and then none is pushed.
+  absl::Status PushMany(LaneHandle lane, absl::Span<const PushedTensor> tensors);
   absl::Status Skip(LaneHandle lane, TensorHandle tensor);
   // Failure: the error of a Push or a Skip, after which the round is as before: withdraw it; or the
   // error with which the round has ended meanwhile: Wait returns it again, when the memory is free.
@@ -185,6 +194,9 @@ class Worker {
   absl::Status Post(Task task);
   absl::StatusOr<std::shared_ptr<const TensorInfo>> Find(LaneHandle lane,
                                                          TensorHandle tensor) const;
+  absl::StatusOr<std::shared_ptr<const TensorInfo>> FindLocked(LaneHandle lane,
+                                                               TensorHandle tensor) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Gate gate_;  // Synchronises itself.
 

@@ -44,8 +44,14 @@ inline constexpr uint32_t kMaxChunksPerFrame = 15;
 inline constexpr size_t kMaxPayloadBytes = kMaxChunksPerFrame * kChunkBytes;
 inline constexpr size_t kDefaultFrameBytes = 4 * kChunkBytes;
 
-// Holds two names, a digest per chunk, codec parameters and a bitmap over the ranks.
-inline constexpr size_t kMaxFrameHeaderBytes = 4096;
+// Tensors in one frame. A frame of the usual size is full with tensors of 1 KiB each.
+inline constexpr uint32_t kMaxRunsPerFrame = 1024;
+// Chunks in one frame of several tensors: the last chunk of each, and the whole ones before.
+inline constexpr uint32_t kMaxChunksInRuns = kMaxRunsPerFrame + kMaxChunksPerFrame;
+
+// Holds a list of tensors, two names, a digest per chunk, codec parameters and a bitmap over the
+// ranks.
+inline constexpr size_t kMaxFrameHeaderBytes = size_t{40} << 10;
 
 // Field tags, lengths, sequence number and checksum around header and payload.
 inline constexpr size_t kMaxFrameOverheadBytes = 64;
@@ -103,8 +109,8 @@ static_assert(kMaxPayloadBytes + kMaxFrameHeaderBytes + kMaxFrameOverheadBytes <
 static_assert(kMaxPayloadBytes + kChunkBytes >= kMaxMessageBytes,
               "the largest frame leaves less than a chunk unused");
 static_assert(kDefaultFrameBytes <= kMaxPayloadBytes, "the default frame is allowed");
-static_assert(2 * (kMaxNameBytes + 8) + kMaxChunksPerFrame * 8 + kMaxCodecParameterBytes +
-                      kMaxWorkers / 8 + 256 <=
+static_assert(kMaxRunsPerFrame * (2 + 4 + 5 + 3 + 5) + kMaxChunksInRuns * 8 +
+                      2 * (kMaxNameBytes + 8) + kMaxCodecParameterBytes + kMaxWorkers / 8 + 256 <=
                   kMaxFrameHeaderBytes,
               "every header fits");
 static_assert(kMaxTensorBytes % kChunkBytes == 0 &&

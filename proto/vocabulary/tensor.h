@@ -16,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "proto/vocabulary/dtype.h"
 #include "proto/vocabulary/fields.h"
 #include "proto/vocabulary/ids.h"
@@ -40,6 +41,16 @@ struct ChunkRange {
   uint32_t count = 0;
   auto Fields() const { return std::tie(tensor, first, count); }
 };
+
+// The chunks of a frame: ranges of different tensors, in the order of the layout. A frame of a
+// large tensor has one.
+using ChunkRanges = absl::InlinedVector<ChunkRange, 1>;
+
+inline uint32_t CountChunks(const ChunkRanges& ranges) {
+  uint32_t count = 0;
+  for (const ChunkRange& range : ranges) count += range.count;
+  return count;
+}
 
 // Bytes of the tensor, or nullopt when the product overflows 2^63 or the dtype has no size.
 std::optional<uint64_t> TensorBytes(const TensorSpec& spec);

@@ -49,10 +49,66 @@ Ack Decode(const v1::Ack& in, Checker& checker) {
   return {checker.Required("sequence", in.sequence())};
 }
 
+namespace {
+
+// A frame of one tensor has `range`, as before there were lists.
+template <typename Out>
+void EncodeRuns(const ChunkRuns& in, Out* out) {
+  if (in.size() == 1) return Encode(in.front().range, out->mutable_range());
+  for (const ChunkRun& run : in) {
+    v1::ChunkRun* to = out->add_runs();
+    to->set_tensor(run.range.tensor);
+    to->set_first(run.range.first);
+    to->set_count(run.range.count);
+    to->set_bytes(run.bytes);
+  }
+}
+
+ChunkRun Decode(const v1::ChunkRun& in, Checker& checker) {
+  CheckChunks(in.first(), in.count(), checker);
+  return {{DecodeTensor("tensor", in.tensor(), checker), in.first(),
+           checker.Required("count", in.count())},
+          checker.Required("bytes", in.bytes())};
+}
+
+template <typename In>
+ChunkRuns DecodeRuns(const In& in, Checker& checker) {
+  ChunkRuns out;
+  if (in.runs().empty()) {
+    out.push_back({DecodeRequired("range", in.has_range(), in.range(), checker), 0});
+    return out;
+  }
+  if (in.has_range()) checker.Fail("range", "stands beside runs");
+  if (!checker.Count("runs", in.runs_size(), kMaxRunsPerFrame)) return out;
+  if (in.runs_size() == 1) checker.Fail("runs", "is a list of one; use range");
+  for (const auto& run : in.runs()) {
+    Checker::Scope scope(checker, "runs", static_cast<ptrdiff_t>(out.size()));
+    out.push_back(Decode(run, checker));
+  }
+  return out;
+}
+
+// ResultHeader and SupplyHeader have the same fields.
+template <typename In, typename Out>
+void EncodeBallotAndRuns(const In& in, Out* out) {
+  out->set_lane(in.lane);
+  out->set_round(in.round);
+  Encode(in.ballot, out->mutable_ballot());
+  EncodeRuns(in.runs, out);
+}
+
+template <typename Out, typename In>
+Out DecodeBallotAndRuns(const In& in, Checker& checker) {
+  return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
+          DecodeField("ballot", in.ballot(), checker), DecodeRuns(in, checker)};
+}
+
+}  // namespace
+
 void Encode(const ContributionHeader& in, v1::ContributionHeader* out) {
   out->set_lane(in.lane);
   out->set_round(in.round);
-  Encode(in.range, out->mutable_range());
+  EncodeRuns(in.runs, out);
 }
 
 ContributionHeader Decode(const v1::ContributionHeader& in, Checker& checker) {
@@ -60,39 +116,19 @@ ContributionHeader Decode(const v1::ContributionHeader& in, Checker& checker) {
     checker.Fail("partial_sum", "is not in use in this session");
   }
   return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
-          DecodeRequired("range", in.has_range(), in.range(), checker)};
+          DecodeRuns(in, checker)};
 }
 
-namespace {
-
-// ResultHeader and SupplyHeader have the same fields.
-template <typename In, typename Out>
-void EncodeBallotAndRange(const In& in, Out* out) {
-  out->set_lane(in.lane);
-  out->set_round(in.round);
-  Encode(in.ballot, out->mutable_ballot());
-  Encode(in.range, out->mutable_range());
-}
-
-template <typename Out, typename In>
-Out DecodeBallotAndRange(const In& in, Checker& checker) {
-  return {DecodeLane("lane", in.lane(), checker), checker.Required("round", in.round()),
-          DecodeField("ballot", in.ballot(), checker),
-          DecodeRequired("range", in.has_range(), in.range(), checker)};
-}
-
-}  // namespace
-
-void Encode(const ResultHeader& in, v1::ResultHeader* out) { EncodeBallotAndRange(in, out); }
+void Encode(const ResultHeader& in, v1::ResultHeader* out) { EncodeBallotAndRuns(in, out); }
 
 ResultHeader Decode(const v1::ResultHeader& in, Checker& checker) {
-  return DecodeBallotAndRange<ResultHeader>(in, checker);
+  return DecodeBallotAndRuns<ResultHeader>(in, checker);
 }
 
-void Encode(const SupplyHeader& in, v1::SupplyHeader* out) { EncodeBallotAndRange(in, out); }
+void Encode(const SupplyHeader& in, v1::SupplyHeader* out) { EncodeBallotAndRuns(in, out); }
 
 SupplyHeader Decode(const v1::SupplyHeader& in, Checker& checker) {
-  return DecodeBallotAndRange<SupplyHeader>(in, checker);
+  return DecodeBallotAndRuns<SupplyHeader>(in, checker);
 }
 
 void Encode(const ValueHeader& in, v1::ValueHeader* out) {
@@ -172,20 +208,52 @@ FrameKind TakeKind(const v1::FrameHeader& in, Checker& checker) {
   return {};
 }
 
-struct CountChunks {
-  uint32_t operator()(const Bind&) const { return 0; }
-  uint32_t operator()(const Bound&) const { return 0; }
-  uint32_t operator()(const Ack&) const { return 0; }
-  uint32_t operator()(const ContributionHeader& kind) const { return kind.range.count; }
-  uint32_t operator()(const ResultHeader& kind) const { return kind.range.count; }
-  uint32_t operator()(const SupplyHeader& kind) const { return kind.range.count; }
-  uint32_t operator()(const ValueHeader& kind) const { return kind.count; }
+// The runs of a frame that has them.
+struct FindRuns {
+  const ChunkRuns* operator()(const ContributionHeader& kind) const { return &kind.runs; }
+  const ChunkRuns* operator()(const ResultHeader& kind) const { return &kind.runs; }
+  const ChunkRuns* operator()(const SupplyHeader& kind) const { return &kind.runs; }
+  template <typename Other>
+  const ChunkRuns* operator()(const Other&) const {
+    return nullptr;
+  }
 };
+
+// Whether `chunks` chunks of one tensor, whole but the last of the tensor, can have this size.
+// A narrower wire dtype has fewer bytes, by how much depends on the tensor.
+bool CanHave(uint64_t chunks, uint64_t bytes, bool as_is) {
+  const uint64_t most = chunks * kChunkBytes;
+  const uint64_t least = chunks == 0 ? 0 : as_is ? most - kChunkBytes + 1 : 1;
+  return least <= bytes && bytes <= most;
+}
+
+// A list names each tensor once, in ascending order, and its parts make up the payload.
+void CheckList(const ChunkRuns& runs, size_t payload_bytes, bool as_is, Checker& checker) {
+  uint64_t bytes = 0;
+  checker.AtMost("size(runs)", runs.size(), size_t{kMaxRunsPerFrame});
+  checker.AtMost("payload_bytes", payload_bytes, kMaxPayloadBytes);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    Checker::Scope scope(checker, "runs", static_cast<ptrdiff_t>(i));
+    const ChunkRun& run = runs[i];
+    if (i > 0 && run.range.tensor <= runs[i - 1].range.tensor) {
+      checker.Fail("tensor", absl::StrCat("is ", run.range.tensor, " after ",
+                                          runs[i - 1].range.tensor, "; they must ascend"));
+    }
+    if (!CanHave(run.range.count, run.bytes, as_is)) {
+      checker.Fail("bytes", absl::StrCat("is ", run.bytes, ", but ", run.range.count,
+                                         " chunks cannot have it"));
+    }
+    bytes += run.bytes;
+  }
+  if (bytes != payload_bytes) {
+    checker.Fail("runs", absl::StrCat("have ", bytes, " bytes, but the payload ", payload_bytes));
+  }
+}
 
 // Checks the claims of a header about the payload against the actual payload.
 void CheckPayload(const FrameHeader& header, size_t payload_bytes, Checker& checker) {
   const uint32_t chunks = FrameChunks(header.kind);
-  checker.AtMost("count", chunks, kMaxChunksPerFrame);
+  const ChunkRuns* runs = std::visit(FindRuns{}, header.kind);
   const bool as_is = header.encoding == Encoding{};
   if (!as_is && (chunks == 0 || std::holds_alternative<ValueHeader>(header.kind))) {
     checker.Fail("encoding", "is not for frames of this kind");
@@ -193,11 +261,9 @@ void CheckPayload(const FrameHeader& header, size_t payload_bytes, Checker& chec
   if (!header.chunk_digests.empty()) {
     checker.Equal("size(chunk_digests)", header.chunk_digests.size(), size_t{chunks});
   }
-  // All chunks but the last are whole. A narrower wire dtype has fewer bytes, by how much depends
-  // on the tensor.
-  const uint64_t most = chunks * kChunkBytes;
-  const uint64_t least = chunks == 0 ? 0 : as_is ? most - kChunkBytes + 1 : 1;
-  if (payload_bytes < least || payload_bytes > most) {
+  if (runs != nullptr && runs->size() > 1) return CheckList(*runs, payload_bytes, as_is, checker);
+  checker.AtMost("count", chunks, kMaxChunksPerFrame);
+  if (!CanHave(chunks, payload_bytes, as_is)) {
     checker.Fail("payload_bytes",
                  absl::StrCat("is ", payload_bytes, ", but ", chunks, " chunks cannot have it"));
   }
@@ -209,7 +275,7 @@ absl::StatusOr<FrameHeader> DecodeHeader(const v1::FrameHeader& in, size_t paylo
   FrameHeader out;
   out.kind = TakeKind(in, checker);
   out.encoding = DecodeField("encoding", in.encoding(), checker);
-  if (checker.Count("chunk_digests", in.chunk_digests_size(), kMaxChunksPerFrame)) {
+  if (checker.Count("chunk_digests", in.chunk_digests_size(), kMaxChunksInRuns)) {
     out.chunk_digests.assign(in.chunk_digests().begin(), in.chunk_digests().end());
   }
   checker.Equal("payload_bytes", in.payload_bytes(), payload_bytes);
@@ -304,7 +370,11 @@ absl::StatusOr<RawFrame> ReadFields(absl::Span<const std::string_view> message) 
 
 }  // namespace
 
-uint32_t FrameChunks(const FrameKind& kind) { return std::visit(CountChunks{}, kind); }
+uint32_t FrameChunks(const FrameKind& kind) {
+  if (const auto* value = std::get_if<ValueHeader>(&kind)) return value->count;
+  const ChunkRuns* runs = std::visit(FindRuns{}, kind);
+  return runs == nullptr ? 0 : CountChunks(*runs);
+}
 
 absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header,
                                         absl::Span<const std::string_view> payload) {

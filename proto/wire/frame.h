@@ -22,14 +22,12 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <variant>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "proto/limits/limits.h"
-#include "proto/vocabulary/messages.h"
-#include "proto/vocabulary/version.h"
+#include "proto/vocabulary/frame.h"
 
 namespace basin::wire {
 
@@ -40,69 +38,23 @@ using basin::operator!=;
 // Bytes in pieces, in order. The caller owns the memory.
 using Slices = absl::InlinedVector<std::string_view, 4>;
 
-// ---- kinds of frames; exchange.proto says which side sends which
-
-struct Bind {
-  SessionToken token = 0;
-  uint32_t stream = 0;
-  uint32_t protocol_version = kProtocolVersion;
-  auto Fields() const { return std::tie(token, stream, protocol_version); }
-};
-
-struct Bound {
-  auto Fields() const { return std::tuple<>(); }
-};
-
-struct Ack {
-  uint64_t sequence = 0;
-  auto Fields() const { return std::tie(sequence); }
-};
-
-struct ContributionHeader {
-  LaneIndex lane = 0;
-  RoundNumber round = 0;
-  ChunkRange range;
-  auto Fields() const { return std::tie(lane, round, range); }
-};
-
-struct ResultHeader {
-  LaneIndex lane = 0;
-  RoundNumber round = 0;
-  Ballot ballot;
-  ChunkRange range;
-  auto Fields() const { return std::tie(lane, round, ballot, range); }
-};
-
-struct SupplyHeader {
-  LaneIndex lane = 0;
-  RoundNumber round = 0;
-  Ballot ballot;  // The value's.
-  ChunkRange range;
-  auto Fields() const { return std::tie(lane, round, ballot, range); }
-};
-
-struct ValueHeader {
-  ValueKey key;
-  uint32_t first = 0;
-  uint32_t count = 0;
-  auto Fields() const { return std::tie(key, first, count); }
-};
-
-using FrameKind =
-    std::variant<Bind, Bound, Ack, ContributionHeader, ResultHeader, SupplyHeader, ValueHeader>;
-
-// How the payload stands for the tensor's bytes; the default is: as they are.
-struct Encoding {
-  DType wire_dtype = DType::kUnspecified;  // kUnspecified: the tensor's.
-  int32_t wire_exponent = 0;
-  auto Fields() const { return std::tie(wire_dtype, wire_exponent); }
-};
+using basin::Ack;
+using basin::Bind;
+using basin::Bound;
+using basin::ChunkRun;
+using basin::ChunkRuns;
+using basin::ContributionHeader;
+using basin::Encoding;
+using basin::ResultHeader;
+using basin::SupplyHeader;
+using basin::ValueHeader;
+using FrameKind = AnyHeader;
 
 struct FrameHeader {
   FrameKind kind;
   Encoding encoding;
-  // None, or one per chunk of the range. With them, the payload is vouched for by its digests,
-  // which the receiver compares; without, by the checksum, which DecodeFrame() compares.
+  // None, or one per chunk, in the order of the runs. With them, the payload is vouched for by its
+  // digests, which the receiver compares; without, by the checksum, which DecodeFrame() compares.
   absl::InlinedVector<Digest, 4> chunk_digests;
   auto Fields() const { return std::tie(kind, encoding, chunk_digests); }
 };

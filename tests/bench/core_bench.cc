@@ -45,12 +45,12 @@ class Bench {
       const uint32_t chunks = ChunkCount(bytes);
       for (uint32_t first = 0; first < chunks; first += 4) {
         FrameReceived frame;
-        frame.range = {tensor, first, std::min(4u, chunks - first)};
-        for (uint32_t i = 0; i < frame.range.count; ++i) {
+        frame.ranges = {{tensor, first, std::min(4u, chunks - first)}};
+        for (uint32_t i = 0; i < frame.ranges[0].count; ++i) {
           frame.bytes += ChunkSize(bytes, first + i);
           frame.digests.push_back(1);
         }
-        chunks_ += frame.range.count;
+        chunks_ += frame.ranges[0].count;
         bytes_ += frame.bytes;
         frames_.push_back(std::move(frame));
       }
@@ -120,12 +120,15 @@ class Bench {
                         reduce->lane,
                         reduce->round,
                         reduce->ballot,
-                        reduce->range,
-                        ChunkDigests(reduce->range.count, 1),
+                        reduce->ranges,
+                        ChunkDigests(CountChunks(reduce->ranges), 1),
                         {}};
         reduced_.push_back(std::move(done));
       } else if (const auto* publish = std::get_if<Publish>(&action)) {
-        published_.push_back({publish->lane, publish->round, publish->ballot, {publish->range}});
+        published_.push_back({publish->lane,
+                              publish->round,
+                              publish->ballot,
+                              {publish->ranges.begin(), publish->ranges.end()}});
       } else if (const auto* all = std::get_if<SendAll>(&action)) {
         Read(all->message, static_cast<uint32_t>(all->sessions.size()));
       } else if (const auto* send = std::get_if<Send>(&action)) {

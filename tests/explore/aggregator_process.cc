@@ -25,7 +25,7 @@ void AggregatorProcess::Take(aggregator::SessionId session, const Item& item) {
                                  frame.lane,
                                  frame.round,
                                  frame.ballot,
-                                 frame.range,
+                                 frame.ranges,
                                  frame.bytes,
                                  {DigestOf(frame.chunks[0])}},
        &frame);
@@ -109,7 +109,7 @@ void AggregatorProcess::Do(aggregator::Action& action, const PushFrame* arrived)
             if (reduction.ok()) reductions_.push_back(*std::move(reduction));
           },
           [&](const aggregator::Publish& publish) {
-            SendResult(publish.sessions, shell_.ResultOf(publish, publish.range));
+            SendResult(publish.sessions, shell_.ResultOf(publish, publish.ranges));
           },
           [&](const aggregator::RelayResult& relay) {
             SendResult(relay.sessions, shell_.ResultOf(relay, arrived));

@@ -60,7 +60,7 @@ void WorkerProcess::Take(const Item& item) {
     const ResultFrame& frame = std::get<ResultFrame>(item);
     Step(
         client::ResultReceived{
-            frame.lane, frame.round, frame.ballot, frame.range, {DigestOf(frame.chunks[0])}},
+            frame.lane, frame.round, frame.ballot, frame.ranges, {DigestOf(frame.chunks[0])}},
         &frame);
   }
 }
@@ -154,11 +154,13 @@ void WorkerProcess::Do(const client::Action& action, const ResultFrame* arrived)
                                             what.lane_index,
                                             what.round,
                                             Ballot{},
-                                            what.range,
+                                            what.ranges,
                                             kChunkBytes,
-                                            {ContributionOf(worker_, life_, what.round)}})});
+                                            {ContributionOf(worker_, life_, what.round)},
+                                            {}})});
         } else if constexpr (std::is_same_v<T, client::SendSupply>) {
-          absl::StatusOr<PushFrame> frame = shell_.FrameOf(what, TheTensor());
+          absl::StatusOr<PushFrame> frame =
+              shell_.FrameOf(what, [](TensorIndex) -> const TensorSpec& { return TheTensor(); });
           if (!frame.ok()) return Wrong(std::string(frame.status().message()));
           outputs_.push_back({Kind::kFrame, Item(*std::move(frame))});
         } else if constexpr (std::is_same_v<T, client::KeepResult>) {

@@ -344,6 +344,54 @@ TEST(FrameRules, PayloadAndHeaderAgree) {
                 "count is 16, more than 15");
 }
 
+// The frame with a list of two tensors, 3 and 4 bytes long.
+v1::ContributionHeader* WithList(H header) {
+  auto* contribution = header->mutable_contribution();
+  contribution->clear_range();
+  for (const uint32_t tensor : {2u, 5u}) {
+    v1::ChunkRun* run = contribution->add_runs();
+    run->set_tensor(tensor);
+    run->set_count(1);
+    run->set_bytes(tensor == 2 ? 3 : 4);
+  }
+  return contribution;
+}
+
+TEST(FrameRules, AFrameMayHaveChunksOfSeveralTensors) {
+  EXPECT_TRUE(Spoilt([](F, H h) { WithList(h); }).ok());
+  EXPECT_TRUE(Spoilt([](F, H h) {
+                WithList(h);
+                h->add_chunk_digests(1);
+                h->add_chunk_digests(2);
+              }).ok());
+}
+
+TEST(FrameRules, Fault_N10_AListThatOverlapsOrIsOutOfOrderOrTooLongIsRefused) {
+  const auto list = [](auto change) { return [change](F, H h) { change(WithList(h)); }; };
+  using C = v1::ContributionHeader*;
+  ExpectRefused(list([](C c) { c->mutable_runs(1)->set_tensor(2); }), "tensor is 2 after 2");
+  ExpectRefused(list([](C c) { c->mutable_runs(1)->set_tensor(1); }), "tensor is 1 after 2");
+  ExpectRefused(list([](C c) { c->mutable_runs(1)->set_bytes(5); }),
+                "runs have 8 bytes, but the payload 7");
+  ExpectRefused(list([](C c) { c->mutable_runs(1)->set_bytes(~0u); }), "bytes is 4294967295");
+  ExpectRefused(list([](C c) { c->mutable_runs(0)->clear_bytes(); }), "bytes is required");
+  ExpectRefused(list([](C c) { c->mutable_runs(0)->clear_count(); }), "count is required");
+  ExpectRefused(list([](C c) { c->mutable_runs(0)->set_count(2); }), "2 chunks cannot have it");
+  ExpectRefused(list([](C c) { c->mutable_range()->set_count(1); }), "stands beside runs");
+  ExpectRefused(list([](C c) { c->mutable_runs()->RemoveLast(); }), "is a list of one");
+  ExpectRefused(list([](C c) { c->mutable_runs(1)->set_tensor(kMaxTensors); }), "tensor is 65536");
+  ExpectRefused(list([](C c) {
+                  for (uint32_t i = 0; i < kMaxRunsPerFrame; ++i) c->add_runs();
+                }),
+                "runs is 1026, more than 1024");
+  ExpectRefused(
+      [](F, H h) {
+        WithList(h);
+        h->add_chunk_digests(1);
+      },
+      "size(chunk_digests) is 1 instead of 2");
+}
+
 TEST(FrameRules, DigestsAreOnePerChunk) {
   EXPECT_TRUE(Spoilt([](F, H h) { h->add_chunk_digests(1); }).ok());
   ExpectRefused(
@@ -370,7 +418,7 @@ TEST(FrameRules, HeadersAreCompleteAndBounded) {
                 "header.contribution.lane is 1024, more than 1023");
   ExpectRefused([](F f, H) { f->set_header("\xff\xff"); }, "not a basin.v1.FrameHeader");
   ExpectRefused([](F f, H) { f->set_header(std::string(kMaxFrameHeaderBytes + 1, 'x')); },
-                "the header has 4097 bytes");
+                "the header has 40961 bytes");
 }
 
 TEST(FrameRules, StreamsOpenWithoutSequenceNumbers) {
@@ -454,6 +502,23 @@ TEST(FrameLimits, TheLargestFrameIsAMessage) {
       {name, name, ~uint64_t{0}}, kMaxChunksPerTensor - kMaxChunksPerFrame, kMaxChunksPerFrame};
   frame.header.chunk_digests.assign(kMaxChunksPerFrame, ~uint64_t{0});
   frame.payload = payload;
+  const std::string bytes = frame.Encode();
+  EXPECT_LE(bytes.size(), kMaxMessageBytes);
+  const absl::StatusOr<DecodedFrame> decoded = DecodeWhole(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ExpectSame(*decoded, frame);
+}
+
+TEST(FrameLimits, TheLongestListIsAHeader) {
+  RandomFrame frame;
+  frame.sequence = ~uint64_t{0};
+  ContributionHeader header{kMaxLanes - 1, ~uint64_t{0}, {}};
+  for (uint32_t i = 0; i < kMaxRunsPerFrame; ++i) {
+    header.runs.push_back({{kMaxTensors - kMaxRunsPerFrame + i, kMaxChunksPerTensor - 1, 1}, 3840});
+  }
+  frame.header.chunk_digests.assign(kMaxRunsPerFrame, ~uint64_t{0});
+  frame.payload.assign(kMaxRunsPerFrame * 3840, 'p');
+  frame.header.kind = std::move(header);
   const std::string bytes = frame.Encode();
   EXPECT_LE(bytes.size(), kMaxMessageBytes);
   const absl::StatusOr<DecodedFrame> decoded = DecodeWhole(bytes);

@@ -45,6 +45,34 @@ wire::FrameKind KindWithIndex(size_t index, std::index_sequence<I...>) {
   return out;
 }
 
+template <typename Kind>
+std::nullptr_t FindRuns(const Kind&) {
+  return nullptr;
+}
+const wire::ChunkRuns* FindRuns(const wire::ContributionHeader& kind) { return &kind.runs; }
+const wire::ChunkRuns* FindRuns(const wire::ResultHeader& kind) { return &kind.runs; }
+const wire::ChunkRuns* FindRuns(const wire::SupplyHeader& kind) { return &kind.runs; }
+
+// The same frame with chunks of several small tensors.
+RandomFrame WithList(RandomMessages& random, RandomFrame frame) {
+  wire::ChunkRuns runs;
+  const size_t tensors = 2 + random.Below(5);
+  TensorIndex tensor = 0;
+  for (size_t i = 0; i < tensors; ++i) {
+    tensor += 1 + static_cast<TensorIndex>(random.Below(9));
+    const auto bytes = static_cast<uint32_t>(1 + random.Below(40));
+    runs.push_back({{tensor, static_cast<uint32_t>(random.Below(3)), 1}, bytes});
+    frame.payload += random.Bytes(bytes);
+    frame.header.chunk_digests.push_back(random.Number());
+  }
+  if (random.Coin()) frame.header.chunk_digests.clear();
+  const auto put = [&runs](auto& kind) {
+    if constexpr (!std::is_same_v<decltype(FindRuns(kind)), std::nullptr_t>) kind.runs = runs;
+  };
+  std::visit(put, frame.header.kind);
+  return frame;
+}
+
 }  // namespace
 
 std::string RandomFrame::Encode() const {
@@ -68,6 +96,9 @@ RandomFrame MakeFrame(RandomMessages& random, size_t kind, bool small) {
     out.header.encoding = {
         random.Coin() ? DType::kBF16 : DType::kF16,
         static_cast<int32_t>(random.UpTo(2 * kMaxWireExponent)) - kMaxWireExponent};
+  }
+  if (random.Below(3) == 0 && !std::holds_alternative<wire::ValueHeader>(out.header.kind)) {
+    return WithList(random, std::move(out));
   }
   if (random.Coin()) {
     for (uint32_t i = 0; i < chunks; ++i) out.header.chunk_digests.push_back(random.Number());

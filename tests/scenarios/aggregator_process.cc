@@ -40,7 +40,7 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
 void AggregatorProcess::TakeFrame(aggregator::SessionId session, const PushFrame& frame) {
   frame_ = &frame;
   Step(aggregator::FrameReceived{session, frame.kind, frame.lane, frame.round, frame.ballot,
-                                 frame.range, frame.bytes, DigestsOf(frame)});
+                                 frame.ranges, frame.bytes, DigestsOf(frame)});
 }
 
 void AggregatorProcess::TakeValue(aggregator::SessionId session, const ValueFrame& frame) {
@@ -73,7 +73,7 @@ void AggregatorProcess::CarryOut(const aggregator::Action& action) {
                    if (reduction.ok()) follow_ups_.push_back(shell_.Finish(*reduction));
                  },
                  [&](const aggregator::Publish& publish) {
-                   SendFrame(publish.sessions, shell_.ResultOf(publish, publish.range));
+                   SendFrame(publish.sessions, shell_.ResultOf(publish, publish.ranges));
                  },
                  [&](const aggregator::RelayResult& relay) {
                    SendFrame(relay.sessions, shell_.ResultOf(relay, frame_));

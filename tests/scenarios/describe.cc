@@ -57,8 +57,14 @@ std::string Where(const Names& names, LaneIndex lane, RoundNumber round) {
 
 template <typename Frame>
 std::string Chunks(const Names& names, const Frame& frame) {
-  return absl::StrCat(Where(names, frame.lane, frame.round), " ", frame.chunks.front().tensor, "[",
-                      frame.range.first, ",", frame.range.first + frame.range.count, ")");
+  std::string text = Where(names, frame.lane, frame.round);
+  size_t index = 0;
+  for (const ChunkRange& range : frame.ranges) {
+    absl::StrAppend(&text, " ", frame.chunks[index].tensor, "[", range.first, ",",
+                    range.first + range.count, ")");
+    index += range.count;
+  }
+  return text;
 }
 
 // "COMMITTED over {w1,w2}" or "ABORTED (reason)".

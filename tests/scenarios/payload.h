@@ -47,10 +47,9 @@ using shell::ValueFrame;
 template <typename Frame>
 aggregator::ChunkDigests DigestsOf(const Frame& frame) {
   aggregator::ChunkDigests digests;
-  for (uint32_t i = 0; i < frame.range.count; ++i) {
-    const uint32_t chunk = frame.range.first + i;
-    digests.push_back(Elements::DigestOf(frame.range.tensor, chunk, frame.At(chunk)));
-  }
+  shell::ForEachChunk(frame.ranges, [&](TensorIndex tensor, uint32_t chunk) {
+    digests.push_back(Elements::DigestOf(tensor, chunk, frame.At(tensor, chunk)));
+  });
   return digests;
 }
 

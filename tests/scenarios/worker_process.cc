@@ -58,8 +58,8 @@ void WorkerProcess::TakeMessage(const ToWorker& message) {
 
 void WorkerProcess::TakeFrame(const ResultFrame& frame) {
   frame_ = &frame;
-  Step(
-      client::ResultReceived{frame.lane, frame.round, frame.ballot, frame.range, DigestsOf(frame)});
+  Step(client::ResultReceived{frame.lane, frame.round, frame.ballot, frame.ranges,
+                              DigestsOf(frame)});
   frame_ = nullptr;
 }
 
@@ -196,21 +196,24 @@ void WorkerProcess::Require(const absl::Status& status) {
 void WorkerProcess::SendContribution(const client::SendContribution& send) {
   Link* link = world_.network().OpenLinkOf(this);
   if (link == nullptr) return;
-  const TensorSpec& spec = lanes_[send.lane].tensors[send.tensor];
   PushFrame frame;
   frame.lane = send.lane_index;
   frame.round = send.round;
-  frame.range = send.range;
-  frame.bytes = shell::SizeOf(spec, send.range);
-  frame.chunks.assign(send.range.count, Element{spec.name, GradientOf(number_)});
+  for (size_t i = 0; i < send.ranges.size(); ++i) {
+    const TensorSpec& spec = lanes_[send.lane].tensors[send.tensors[i]];
+    shell::AddRange(frame, spec, send.ranges[i], send.ranges.size() > 1);
+    frame.chunks.insert(frame.chunks.end(), send.ranges[i].count,
+                        Element{spec.name, GradientOf(number_)});
+  }
   world_.network().SendFrameUp(*link, send.stream, std::move(frame));
 }
 
 void WorkerProcess::SendSupply(const client::SendSupply& send) {
   Link* link = world_.network().OpenLinkOf(this);
   if (link == nullptr) return;
-  absl::StatusOr<PushFrame> frame =
-      shell_.FrameOf(send, layouts_[send.lane_index][send.range.tensor]);
+  absl::StatusOr<PushFrame> frame = shell_.FrameOf(
+      send,
+      [&](TensorIndex tensor) -> const TensorSpec& { return layouts_[send.lane_index][tensor]; });
   if (!frame.ok()) return Require(frame.status());
   world_.network().SendFrameUp(*link, send.stream, *std::move(frame));
 }

@@ -61,7 +61,7 @@ class AggregatorShell {
     aggregator::Reduce what;
     Chunks<Chunk> result;
     auto Fields() const {
-      return std::tie(what.job, what.lane, what.round, what.ballot, what.range, result);
+      return std::tie(what.job, what.lane, what.round, what.ballot, what.ranges, result);
     }
   };
 
@@ -83,7 +83,7 @@ class AggregatorShell {
   aggregator::ReduceDone Finish(const Reduction& reduction);
   // Held result chunks, as a frame.
   absl::StatusOr<Result> ResultOf(const aggregator::Publish& publish,
-                                  const ChunkRange& range) const;
+                                  const ChunkRanges& ranges) const;
   // Result chunks that the Step was given, as a frame.
   absl::StatusOr<Result> ResultOf(const aggregator::RelayResult& relay, const Push* arrived) const;
 
@@ -137,11 +137,14 @@ class AggregatorShell {
   static ValueId IdOf(aggregator::JobId job, const ValueKey& key) {
     return {job, key.lane, key.tensor, key.version};
   }
-  template <typename Action>
-  static absl::Status Wrong(const Action& action, const std::string& what) {
+  static const ChunkRange& FirstOf(const ChunkRange& range) { return range; }
+  static const ChunkRange& FirstOf(const ChunkRanges& ranges) { return ranges.front(); }
+  template <typename Action, typename Ranges>
+  static absl::Status Wrong(const Action& action, const Ranges& ranges, const std::string& what) {
+    const ChunkRange& range = FirstOf(ranges);
     return absl::InternalError(absl::StrCat(what, " (lane ", action.lane, ", round ", action.round,
-                                            ", tensor ", action.range.tensor, ", chunks ",
-                                            action.range.first, "+", action.range.count, ")"));
+                                            ", tensor ", range.tensor, ", chunks ", range.first,
+                                            "+", range.count, ")"));
   }
   Round* Find(const RoundKey& key) {
     const auto found = rounds_.find(key);
@@ -184,17 +187,20 @@ template <typename Bytes>
 absl::Status AggregatorShell<Bytes>::Do(const aggregator::KeepChunks& keep, const Push* arrived) {
   if (arrived == nullptr || arrived->kind != aggregator::FrameKind::kContribution ||
       arrived->round != keep.round || arrived->lane != keep.lane ||
-      !aggregator::Covers(arrived->range, keep.range)) {
-    return Wrong(keep, "it keeps chunks that did not arrive");
+      !aggregator::Covers(arrived->ranges, keep.ranges)) {
+    return Wrong(keep, keep.ranges, "it keeps chunks that did not arrive");
   }
   auto& parked = rounds_[KeyOf(keep)].parked[keep.contributor];
-  for (uint32_t i = 0; i < keep.range.count; ++i) {
-    const uint32_t chunk = keep.range.first + i;
-    const Held held{arrived->At(chunk), arrived->SizeOf(chunk), false};
-    if (!parked.emplace(ChunkKey{keep.range.tensor, chunk}, held).second) {
-      return Wrong(keep, "it keeps chunks that it already has");
+  for (const ChunkRange& range : keep.ranges) {
+    for (uint32_t i = 0; i < range.count; ++i) {
+      const uint32_t chunk = range.first + i;
+      const Held held{arrived->At(range.tensor, chunk), arrived->SizeOf(range.tensor, chunk),
+                      false};
+      if (!parked.emplace(ChunkKey{range.tensor, chunk}, held).second) {
+        return Wrong(keep, range, "it keeps chunks that it already has");
+      }
+      parked_bytes_ += held.size;
     }
-    parked_bytes_ += held.size;
   }
   return absl::OkStatus();
 }
@@ -255,19 +261,22 @@ template <typename Bytes>
 auto AggregatorShell<Bytes>::Do(const aggregator::Reduce& reduce) -> absl::StatusOr<Reduction> {
   Round* round = Find(KeyOf(reduce));
   if (round == nullptr || !(round->attempt.ballot == reduce.ballot)) {
-    return Wrong(reduce, absl::StrCat("it reduces at ballot ", ToString(reduce.ballot),
-                                      ", which it has not started"));
+    return Wrong(reduce, reduce.ranges,
+                 absl::StrCat("it reduces at ballot ", ToString(reduce.ballot),
+                              ", which it has not started"));
   }
   const auto tensors = tensors_.find({reduce.job, reduce.lane});
-  if (tensors == tensors_.end() || reduce.range.tensor >= tensors->second) {
-    return Wrong(reduce, "it reduces a tensor that it has not named");
-  }
   Reduction reduction{reduce, {}};
-  for (uint32_t i = 0; i < reduce.range.count; ++i) {
-    const uint32_t chunk = reduce.range.first + i;
-    if (round->results.count({reduce.range.tensor, chunk}) > 0) {
-      return Wrong(reduce, "it reduces chunks twice");
+  absl::Status status = absl::OkStatus();
+  ForEachChunk(reduce.ranges, [&](TensorIndex tensor, uint32_t chunk) {
+    const ChunkRange range{tensor, chunk, 1};
+    const auto wrong = [&](const std::string& what) {
+      if (status.ok()) status = Wrong(reduce, range, what);
+    };
+    if (tensors == tensors_.end() || tensor >= tensors->second) {
+      return wrong("it reduces a tensor that it has not named");
     }
+    if (round->results.count({tensor, chunk}) > 0) return wrong("it reduces chunks twice");
     std::vector<Given<Chunk>> given;  // In the order of the contributors.
     auto skipped = reduce.skipped.begin();
     for (uint32_t position = 0; position < round->attempt.contributors.size(); ++position) {
@@ -277,18 +286,19 @@ auto AggregatorShell<Bytes>::Do(const aggregator::Reduce& reduce) -> absl::Statu
       }
       const Contributor& contributor = round->attempt.contributors[position];
       const auto parked = round->parked.find(contributor.incarnation);
-      const ChunkKey key{reduce.range.tensor, chunk};
+      const ChunkKey key{tensor, chunk};
       if (parked == round->parked.end() || parked->second.count(key) == 0) {
-        return Wrong(reduce, absl::StrCat("it reduces chunks of worker ", contributor.worker,
-                                          " that it lacks"));
+        return wrong(
+            absl::StrCat("it reduces chunks of worker ", contributor.worker, " that it lacks"));
       }
       Held& held = parked->second.at(key);
-      if (held.reducing) return Wrong(reduce, "it reduces chunks that are being reduced");
+      if (held.reducing) return wrong("it reduces chunks that are being reduced");
       held.reducing = true;
       given.push_back({contributor, held.chunk});
     }
     reduction.result.push_back(bytes_.Reduce(round->attempt.spec, reduce.divisor, given));
-  }
+  });
+  if (!status.ok()) return status;
   return reduction;
 }
 
@@ -302,14 +312,14 @@ template <typename Bytes>
 aggregator::ReduceDone AggregatorShell<Bytes>::Finish(const Reduction& reduction) {
   const aggregator::Reduce& what = reduction.what;
   const bool live = IsLive(reduction);
-  aggregator::ReduceDone done{what.job, what.lane, what.round, what.ballot, what.range, {}, {}};
-  for (uint32_t i = 0; i < what.range.count; ++i) {
-    const uint32_t chunk = what.range.first + i;
-    const ChunkKey key{what.range.tensor, chunk};
-    const Chunk& result = reduction.result[i];
-    done.digests.push_back(bytes_.DigestOf(what.range.tensor, chunk, result));
+  aggregator::ReduceDone done{what.job, what.lane, what.round, what.ballot, what.ranges, {}, {}};
+  size_t index = 0;
+  ForEachChunk(what.ranges, [&](TensorIndex tensor, uint32_t chunk) {
+    const ChunkKey key{tensor, chunk};
+    const Chunk& result = reduction.result[index++];
+    done.digests.push_back(bytes_.DigestOf(tensor, chunk, result));
     done.facts.squared_norms.push_back({bytes_.SquaredNormOf(result), 0});
-    if (!live) continue;
+    if (!live) return;
     Round& round = *Find(KeyOf(what));
     uint64_t size = 0;
     for (auto contribution = round.parked.begin(); contribution != round.parked.end();) {
@@ -324,24 +334,25 @@ aggregator::ReduceDone AggregatorShell<Bytes>::Finish(const Reduction& reduction
     }
     round.results[key] = {result, size, false};
     result_bytes_ += size;
-  }
+  });
   return done;
 }
 
 template <typename Bytes>
 auto AggregatorShell<Bytes>::ResultOf(const aggregator::Publish& publish,
-                                      const ChunkRange& range) const -> absl::StatusOr<Result> {
+                                      const ChunkRanges& ranges) const -> absl::StatusOr<Result> {
   const Round* round = Find(KeyOf(publish));
-  Result frame{publish.lane, publish.round, publish.ballot, range, {}};
-  for (uint32_t i = 0; i < range.count; ++i) {
-    const auto held = round == nullptr ? typename std::map<ChunkKey, Held>::const_iterator()
-                                       : round->results.find({range.tensor, range.first + i});
-    if (round == nullptr || held == round->results.end() ||
-        !(round->attempt.ballot == publish.ballot)) {
-      return Wrong(publish, "it publishes a result that it lacks");
-    }
-    frame.chunks.push_back(held->second.chunk);
+  if (round == nullptr || !(round->attempt.ballot == publish.ballot)) {
+    return Wrong(publish, ranges, "it publishes a result that it lacks");
   }
+  Result frame{publish.lane, publish.round, publish.ballot, ranges, {}};
+  bool lacks = false;
+  ForEachChunk(ranges, [&](TensorIndex tensor, uint32_t chunk) {
+    const auto held = round->results.find({tensor, chunk});
+    lacks = lacks || held == round->results.end();
+    if (!lacks) frame.chunks.push_back(held->second.chunk);
+  });
+  if (lacks) return Wrong(publish, ranges, "it publishes a result that it lacks");
   return frame;
 }
 
@@ -350,13 +361,13 @@ auto AggregatorShell<Bytes>::ResultOf(const aggregator::RelayResult& relay,
                                       const Push* arrived) const -> absl::StatusOr<Result> {
   if (arrived == nullptr || arrived->kind != aggregator::FrameKind::kSupply ||
       arrived->lane != relay.lane || arrived->round != relay.round ||
-      !(arrived->ballot == relay.ballot) || !aggregator::Covers(arrived->range, relay.range)) {
-    return Wrong(relay, "it relays a result that did not arrive");
+      !(arrived->ballot == relay.ballot) || !aggregator::Covers(arrived->ranges, relay.ranges)) {
+    return Wrong(relay, relay.ranges, "it relays a result that did not arrive");
   }
-  Result frame{relay.lane, relay.round, relay.ballot, relay.range, {}};
-  for (uint32_t i = 0; i < relay.range.count; ++i) {
-    frame.chunks.push_back(arrived->At(relay.range.first + i));
-  }
+  Result frame{relay.lane, relay.round, relay.ballot, relay.ranges, {}};
+  ForEachChunk(relay.ranges, [&](TensorIndex tensor, uint32_t chunk) {
+    frame.chunks.push_back(arrived->At(tensor, chunk));
+  });
   return frame;
 }
 
@@ -366,7 +377,7 @@ absl::Status AggregatorShell<Bytes>::Do(const aggregator::ReleaseResult& release
   for (uint32_t i = 0; i < release.range.count; ++i) {
     const ChunkKey key{release.range.tensor, release.range.first + i};
     if (round == nullptr || round->results.count(key) == 0) {
-      return Wrong(release, "it frees a result that it lacks");
+      return Wrong(release, release.range, "it frees a result that it lacks");
     }
     result_bytes_ -= round->results.at(key).size;
     round->results.erase(key);

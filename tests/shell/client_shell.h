@@ -49,14 +49,25 @@ inline uint64_t SizeOf(const TensorSpec& spec, const ChunkRange& range) {
   return size;
 }
 
+// Adds a range, whose stand-ins are there already, to a frame of one tensor or of `several`.
+template <typename C>
+void AddRange(PushFrame<C>& frame, const TensorSpec& spec, const ChunkRange& range, bool several) {
+  frame.ranges.push_back(range);
+  frame.bytes += SizeOf(spec, range);
+  if (!several) return;
+  for (uint32_t i = 0; i < range.count; ++i) {
+    frame.sizes.push_back(ChunkSize(*TensorBytes(spec), range.first + i));
+  }
+}
+
 template <typename C>
 class ClientShell {
  public:
   // `arrived`: the frame that the Step was given; null when there was none.
   absl::Status Do(const client::KeepResult& keep, const ResultFrame<C>* arrived);
-  // `tensor`: as the job knows it.
-  absl::StatusOr<PushFrame<C>> FrameOf(const client::SendSupply& send,
-                                       const TensorSpec& tensor) const;
+  // `spec_of(index)`: the tensor as the job knows it.
+  template <typename SpecOf>
+  absl::StatusOr<PushFrame<C>> FrameOf(const client::SendSupply& send, SpecOf&& spec_of) const;
   absl::Status Do(const client::KeepValue& keep, const ValueFrame* arrived);
   // The content of a value that was received whole.
   absl::StatusOr<uint64_t> ContentOf(const ValueKey& key, const TensorSpec& tensor) const;
@@ -80,7 +91,7 @@ class ClientShell {
 template <typename C>
 absl::Status ClientShell<C>::Do(const client::KeepResult& keep, const ResultFrame<C>* arrived) {
   if (arrived == nullptr || arrived->round != keep.round ||
-      !aggregator::Covers(arrived->range, keep.range)) {
+      !aggregator::Covers(arrived->ranges, {keep.range})) {
     return absl::InternalError("it keeps a result that did not arrive");
   }
   StagedChunks<C>& staged = staged_[keep.lane];
@@ -90,30 +101,33 @@ absl::Status ClientShell<C>::Do(const client::KeepResult& keep, const ResultFram
   }
   for (uint32_t i = 0; i < keep.range.count; ++i) {
     const uint32_t chunk = keep.range.first + i;
-    staged.chunks[{keep.range.tensor, chunk}] = arrived->At(chunk);
+    staged.chunks[{keep.range.tensor, chunk}] = arrived->At(keep.range.tensor, chunk);
   }
   return absl::OkStatus();
 }
 
 template <typename C>
+template <typename SpecOf>
 absl::StatusOr<PushFrame<C>> ClientShell<C>::FrameOf(const client::SendSupply& send,
-                                                     const TensorSpec& tensor) const {
+                                                     SpecOf&& spec_of) const {
   const StagedChunks<C>& held = staged(send.lane);
-  PushFrame<C> frame{aggregator::FrameKind::kSupply,
-                     send.lane_index,
-                     send.round,
-                     send.ballot,
-                     send.range,
-                     SizeOf(tensor, send.range),
-                     {}};
-  for (uint32_t i = 0; i < send.range.count; ++i) {
-    const C* chunk = held.Find(send.range.tensor, send.range.first + i);
-    if (held.round != send.round || !(held.ballot == send.ballot) || chunk == nullptr) {
-      return absl::InternalError(absl::StrCat("it supplies chunk ", send.range.first + i,
-                                              " of tensor ", tensor.name, " of round ", send.round,
-                                              ", which it lacks"));
+  PushFrame<C> frame;
+  frame.kind = aggregator::FrameKind::kSupply;
+  frame.lane = send.lane_index;
+  frame.round = send.round;
+  frame.ballot = send.ballot;
+  for (const ChunkRange& range : send.ranges) {
+    const TensorSpec& tensor = spec_of(range.tensor);
+    for (uint32_t i = 0; i < range.count; ++i) {
+      const C* chunk = held.Find(range.tensor, range.first + i);
+      if (held.round != send.round || !(held.ballot == send.ballot) || chunk == nullptr) {
+        return absl::InternalError(absl::StrCat("it supplies chunk ", range.first + i,
+                                                " of tensor ", tensor.name, " of round ",
+                                                send.round, ", which it lacks"));
+      }
+      frame.chunks.push_back(*chunk);
     }
-    frame.chunks.push_back(*chunk);
+    AddRange(frame, tensor, range, send.ranges.size() > 1);
   }
   return frame;
 }

@@ -21,6 +21,26 @@ namespace basin::shell {
 template <typename C>
 using Chunks = absl::InlinedVector<C, 4>;
 
+// Where a chunk is among those of a frame. REQUIRES: it is one of them.
+inline size_t IndexIn(const ChunkRanges& ranges, TensorIndex tensor, uint32_t chunk) {
+  size_t index = 0;
+  for (const ChunkRange& range : ranges) {
+    if (range.tensor == tensor && chunk - range.first < range.count) {
+      return index + chunk - range.first;
+    }
+    index += range.count;
+  }
+  return index;
+}
+
+// Calls take(tensor, chunk) for each chunk of a frame, in order.
+template <typename Take>
+void ForEachChunk(const ChunkRanges& ranges, Take&& take) {
+  for (const ChunkRange& range : ranges) {
+    for (uint32_t i = 0; i < range.count; ++i) take(range.tensor, range.first + i);
+  }
+}
+
 // Worker to aggregator.
 template <typename C>
 struct PushFrame {
@@ -28,16 +48,21 @@ struct PushFrame {
   LaneIndex lane = 0;
   RoundNumber round = 0;
   Ballot ballot;  // kSupply: the value's.
-  ChunkRange range;
+  ChunkRanges ranges;
   uint64_t bytes = 0;
   Chunks<C> chunks;
-  auto Fields() const { return std::tie(kind, lane, round, ballot, range, bytes, chunks); }
+  Chunks<uint64_t> sizes;  // Of the chunks. Empty in a frame of one tensor.
+  auto Fields() const { return std::tie(kind, lane, round, ballot, ranges, bytes, chunks, sizes); }
 
-  // The stand-in of a chunk of the tensor, and its size. REQUIRES: it is in `range`.
-  const C& At(uint32_t chunk) const { return chunks[chunk - range.first]; }
-  uint64_t SizeOf(uint32_t chunk) const {
-    // All chunks of a frame are whole but, at most, the last.
-    return std::min(kChunkBytes, bytes - (chunk - range.first) * kChunkBytes);
+  // The stand-in of a chunk, and its size. REQUIRES: it is in `ranges`.
+  const C& At(TensorIndex tensor, uint32_t chunk) const {
+    return chunks[IndexIn(ranges, tensor, chunk)];
+  }
+  uint64_t SizeOf(TensorIndex tensor, uint32_t chunk) const {
+    const size_t index = IndexIn(ranges, tensor, chunk);
+    if (!sizes.empty()) return sizes[index];
+    // All chunks of one tensor are whole but, at most, the last.
+    return std::min(kChunkBytes, bytes - index * kChunkBytes);
   }
 };
 
@@ -47,11 +72,13 @@ struct ResultFrame {
   LaneIndex lane = 0;
   RoundNumber round = 0;
   Ballot ballot;
-  ChunkRange range;
+  ChunkRanges ranges;
   Chunks<C> chunks;
-  auto Fields() const { return std::tie(lane, round, ballot, range, chunks); }
+  auto Fields() const { return std::tie(lane, round, ballot, ranges, chunks); }
 
-  const C& At(uint32_t chunk) const { return chunks[chunk - range.first]; }
+  const C& At(TensorIndex tensor, uint32_t chunk) const {
+    return chunks[IndexIn(ranges, tensor, chunk)];
+  }
 };
 
 // Chunks of a broadcast value, either way. Its whole content is one word.

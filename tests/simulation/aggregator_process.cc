@@ -147,7 +147,7 @@ void AggregatorProcess::TakePush(ConnectionId id, const PushFrame& frame) {
   event.lane = frame.lane;
   event.round = frame.round;
   event.ballot = frame.ballot;
-  event.range = frame.range;
+  event.ranges = frame.ranges;
   event.bytes = frame.bytes;
   for (const Chunk& chunk : frame.chunks) event.digests.push_back(DigestOf(chunk));
   frame_ = &frame;
@@ -460,7 +460,7 @@ void AggregatorProcess::PlantIn(std::vector<aggregator::Action>& actions) {
 
 void AggregatorProcess::Do(aggregator::Publish& publish) {
   for (const aggregator::Route& route : publish.routes) {
-    Send(route, shell_.ResultOf(publish, route.range));
+    Send(route, shell_.ResultOf(publish, route.ranges));
     if (!alive_) return;
   }
 }

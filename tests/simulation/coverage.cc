@@ -55,6 +55,7 @@ const char* SightName(Sight sight) {
                                            "prepared again, ABORTED",
                                            "aggregator died between verdicts",
                                            "result resent on another stream",
+                                           "frame of several tensors",
                                            "chunk pushed again",
                                            "reduction ended after its attempt",
                                            "state loaded from a donor",

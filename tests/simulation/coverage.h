@@ -30,6 +30,7 @@ enum class Sight : uint8_t {
   kAdoptedAborted,
   kCrashBetweenVerdicts,  // The aggregator died after some workers were told, before others.
   kResultResent,          // On another stream, because its own was lost.
+  kManyTensors,           // A frame with chunks of several tensors.
   kPushResent,            // A chunk that was pushed before, in the same round.
   kStaleReduction,        // A reduction ended after its attempt.
   kStateLoaded,           // A joiner took over a donor's state.

@@ -85,12 +85,12 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
       [&](const aggregator::Publish& publish) {
         for (const aggregator::Route& route : publish.routes) {
           Place(route, publish.sessions,
-                Result{publish.job, publish.lane, publish.round, publish.ballot, route.range});
+                Result{publish.job, publish.lane, publish.round, publish.ballot, route.ranges});
         }
       },
       [&](const aggregator::RelayResult& relay) {
         Place(relay.route, relay.sessions,
-              Result{relay.job, relay.lane, relay.round, relay.ballot, relay.range});
+              Result{relay.job, relay.lane, relay.round, relay.ballot, relay.ranges});
       },
       [&](const aggregator::RelayValue& relay) {
         Place(relay.route, relay.sessions, std::nullopt);
@@ -102,9 +102,12 @@ std::string DeliveryModel::Check(const std::vector<aggregator::Action>& actions,
         Drop(found->second, [&](const Result& result) {
           return result.job == taken.job && result.lane == taken.lane &&
                  result.round == taken.round && result.ballot == taken.ballot &&
-                 std::any_of(taken.ranges.begin(), taken.ranges.end(),
-                             [&](const ChunkRange& range) {
-                               return aggregator::Covers(range, result.range);
+                 std::all_of(result.ranges.begin(), result.ranges.end(),
+                             [&](const ChunkRange& sent) {
+                               return std::any_of(taken.ranges.begin(), taken.ranges.end(),
+                                                  [&](const ChunkRange& range) {
+                                                    return aggregator::Covers(range, sent);
+                                                  });
                              });
         });
       },

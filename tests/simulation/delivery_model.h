@@ -40,7 +40,7 @@ class DeliveryModel {
     LaneIndex lane = 0;
     RoundNumber round = 0;
     Ballot ballot;
-    ChunkRange range;
+    ChunkRanges ranges;
   };
   struct Session {
     std::set<aggregator::FrameId> results;                                  // Not acknowledged.

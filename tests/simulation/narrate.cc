@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "proto/vocabulary/overloaded.h"
 #include "tests/simulation/coverage.h"
 
@@ -14,7 +15,7 @@ std::string Text(const ChunkRange& range) {
   return absl::StrCat("t", range.tensor, "[", range.first, "..", range.first + range.count, ")");
 }
 
-std::string Text(const std::vector<ChunkRange>& ranges) {
+std::string Text(absl::Span<const ChunkRange> ranges) {
   return absl::StrJoin(ranges, " ", [](std::string* out, const ChunkRange& range) {
     absl::StrAppend(out, Text(range));
   });
@@ -57,12 +58,12 @@ std::string Narrate(const client::MembershipNow& now) {
 
 std::string Narrate(const PushFrame& frame) {
   return absl::StrCat(frame.kind == aggregator::FrameKind::kSupply ? "supply" : "push",
-                      Round(frame.lane, frame.round), " ", Text(frame.range));
+                      Round(frame.lane, frame.round), " ", Text(frame.ranges));
 }
 
 std::string Narrate(const ResultFrame& frame) {
   return absl::StrCat("result", Round(frame.lane, frame.round), " ballot ", ToString(frame.ballot),
-                      " ", Text(frame.range));
+                      " ", Text(frame.ranges));
 }
 
 std::string Narrate(const ToAggregator& message) {

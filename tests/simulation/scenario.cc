@@ -55,6 +55,7 @@ void DrawKinds(Random random, std::vector<LaneModel>& lanes) {
 void DrawLimits(Random& random, Scenario& scenario) {
   aggregator::Config& config = scenario.config;
   config.frame_bytes = kChunkBytes * static_cast<uint64_t>(random.Between(1, 4));
+  config.frame_tensors = scenario.seed % 4 == 0 ? 2 : 1024;
   const bool tight = random.Chance(40);
   const uint64_t some = static_cast<uint64_t>(random.Between(1, 12)) * kChunkBytes;
   config.window_bytes = tight ? config.frame_bytes : config.frame_bytes + some;

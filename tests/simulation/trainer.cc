@@ -233,16 +233,26 @@ void WorkerProcess::PushNext(uint32_t handle) {
     Step(client::CommitRound{handle});
     return Wait(handle, lane.patience);
   }
-  const client::TensorHandle tensor = lane.order[lane.next++];
-  if (random_.Chance(world_.scenario.skip_percent)) {
-    // Said, or left to the commit.
-    if (random_.Chance(50)) Step(client::SkipTensor{handle, tensor});
-    return;
-  }
+  client::PushTensors push{handle, {}};
+  do {
+    const client::TensorHandle tensor = lane.order[lane.next++];
+    if (push.tensors.empty() && random_.Chance(world_.scenario.skip_percent)) {
+      // Said, or left to the commit.
+      if (random_.Chance(50)) Step(client::SkipTensor{handle, tensor});
+      return;
+    }
+    push.tensors.push_back(ToPush(handle, tensor));
+  } while (lane.next < lane.order.size() && random_.Chance(50));
+  Record(lane);
+  if (push.tensors.size() == 1) return Step(push.tensors.front());
+  Step(push);
+}
+
+client::PushTensor WorkerProcess::ToPush(uint32_t handle, client::TensorHandle tensor) {
+  Lane& lane = lanes_[handle];
   const uint32_t position = lane.known[tensor];
   const TensorSpec& spec = world_.scenario.lanes[lane.model].tensors[position];
   lane.given.pushed |= uint32_t{1} << position;
-  Record(lane);
   const uint64_t tensor_hash = HashName(spec.name);
   Digest digest = lane.corrupt ? 1 : 0;
   lane.corrupt = false;
@@ -251,7 +261,7 @@ void WorkerProcess::PushNext(uint32_t handle) {
   }
   // Now and then one that is not finite, which is told.
   const double squared_norm = digest % 4096 == 0 ? std::numeric_limits<double>::infinity() : 1.0;
-  Step(client::PushTensor{handle, tensor, digest, squared_norm});
+  return {handle, tensor, digest, squared_norm};
 }
 
 void WorkerProcess::Wait(uint32_t handle, SimTime patience) {

@@ -94,7 +94,7 @@ void WorkerProcess::Arrive(ConnectionId id, Item item) {
     return Step(client::MessageReceived{std::move(*message)});
   }
   if (auto* frame = std::get_if<ResultFrame>(&item)) {
-    client::ResultReceived event{frame->lane, frame->round, frame->ballot, frame->range, {}};
+    client::ResultReceived event{frame->lane, frame->round, frame->ballot, frame->ranges, {}};
     for (const Chunk& chunk : frame->chunks) event.digests.push_back(DigestOf(chunk));
     frame_ = frame;
     Step(event);
@@ -306,17 +306,22 @@ void WorkerProcess::Do(client::SendContribution& send) {
   }
   lane.round = send.round;
   Record(lane);
-  const TensorSpec& spec = world_.scenario.lanes[lane.model].tensors[lane.known[send.tensor]];
-  const uint64_t tensor_hash = HashName(spec.name);
   PushFrame frame;
   frame.lane = send.lane_index;
   frame.round = send.round;
-  frame.range = send.range;
-  frame.bytes = shell::SizeOf(spec, send.range);
-  for (uint32_t i = 0; i < send.range.count; ++i) {
-    frame.chunks.push_back(ContributionChunk(worker_, lane.key, tensor_hash, send.range.first + i));
+  uint64_t places = 0;
+  for (size_t at = 0; at < send.ranges.size(); ++at) {
+    const ChunkRange& range = send.ranges[at];
+    const TensorSpec& spec =
+        world_.scenario.lanes[lane.model].tensors[lane.known[send.tensors[at]]];
+    const uint64_t tensor_hash = HashName(spec.name);
+    shell::AddRange(frame, spec, range, send.ranges.size() > 1);
+    for (uint32_t i = 0; i < range.count; ++i) {
+      frame.chunks.push_back(ContributionChunk(worker_, lane.key, tensor_hash, range.first + i));
+    }
+    places |= PlacesOf(range);
   }
-  const uint64_t places = PlacesOf(send.range);
+  if (send.ranges.size() > 1) world_.coverage.Saw(Sight::kManyTensors);
   if ((lane.pushed_places & places) != 0) world_.coverage.Saw(Sight::kPushResent);
   lane.pushed_places |= places;
   world_.Notice(Trigger::kPush, index_, kNobody);
@@ -335,9 +340,10 @@ void WorkerProcess::Require(const absl::Status& status) {
 
 void WorkerProcess::Do(client::SendSupply& send) {
   const Lane& lane = lanes_[send.lane];
-  const TensorSpec& tensor =
-      world_.scenario.lanes[lane.model].tensors[lane.layout[send.range.tensor]];
-  absl::StatusOr<PushFrame> frame = shell_.FrameOf(send, tensor);
+  absl::StatusOr<PushFrame> frame =
+      shell_.FrameOf(send, [&](TensorIndex tensor) -> const TensorSpec& {
+        return world_.scenario.lanes[lane.model].tensors[lane.layout[tensor]];
+      });
   if (!frame.ok()) return Require(frame.status());
   if (const auto& stream = streams_[send.stream]; stream.has_value()) {
     world_.network.SendUp(*stream, *std::move(frame));

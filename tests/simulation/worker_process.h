@@ -165,6 +165,8 @@ class WorkerProcess {
   void Train();
   void BeginLane(uint32_t handle);
   void PushNext(uint32_t handle);
+  // Notes that the tensor is pushed.
+  client::PushTensor ToPush(uint32_t handle, client::TensorHandle tensor);
   void Finish(uint32_t handle);
   void Wait(uint32_t handle, SimTime patience);
   void EndRound(uint32_t handle, const VerdictRecord& record);

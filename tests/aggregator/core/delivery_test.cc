@@ -68,8 +68,13 @@ class DeliveryTest : public testing::Test {
   // The routes of a result in tensor 0 of round 1.
   std::vector<Route> Publish(std::vector<SessionId> sessions, uint32_t first = 0,
                              uint32_t count = 1, Ballot ballot = {1, 1}, JobId job = kThisJob) {
-    return Pass(aggregator::Publish{
-                    job, 0, 1, ballot, {0, first, count}, count * kChunkBytes, std::move(sessions)})
+    return Pass(aggregator::Publish{job,
+                                    0,
+                                    1,
+                                    ballot,
+                                    {{0, first, count}},
+                                    count * kChunkBytes,
+                                    std::move(sessions)})
         .routes;
   }
   void Acknowledge(SessionId session, ChunkRange range, Ballot ballot = {1, 1},
@@ -137,8 +142,8 @@ TEST_F(DeliveryTest, AResultIsSentInFrames) {
   Open(11, kTokenA);
   const std::vector<Route> routes = Publish({kA}, 4, 5);
   ASSERT_EQ(routes.size(), 3u);
-  EXPECT_EQ(routes[0].range, (ChunkRange{0, 4, 2}));
-  EXPECT_EQ(routes[2].range, (ChunkRange{0, 8, 1}));
+  EXPECT_EQ(routes[0].ranges, (ChunkRanges{{0, 4, 2}}));
+  EXPECT_EQ(routes[2].ranges, (ChunkRanges{{0, 8, 1}}));
   EXPECT_NE(routes[0].frame, routes[1].frame);
 }
 

@@ -98,6 +98,7 @@ Hello TestWorker::MakeHello() const {
   hello.nonce = nonce;
   hello.fresh = fresh;
   hello.settings = settings;
+  hello.features = features;
   hello.incarnation = incarnation;
   hello.from_start = from_start;
   if (role != Role::kMember) return hello;  // It has no history before it is one.
@@ -178,6 +179,34 @@ void TestWorker::Begin(const RoundSpec& spec, const std::string& name, const Cou
   Say(*view.begun);
 }
 
+void TestWorker::SendTensors(RoundNumber round, const ChunkRanges& ranges,
+                             const std::string& name) {
+  if (session == 0) return;
+  FrameReceived frame;
+  frame.session = session;
+  frame.lane = lane(name).index;
+  frame.round = round;
+  frame.ranges = ranges;
+  for (const uint64_t size : SizesOf(frame.lane, ranges)) frame.bytes += size;
+  shell::ForEachChunk(ranges, [&](TensorIndex tensor, uint32_t chunk) {
+    frame.digests.push_back(DigestOf({tensor, chunk}, value));
+  });
+  cluster_->Step(std::move(frame), shell::Chunks<Reduced>(CountChunks(ranges), Reduced{value, 0}));
+}
+
+shell::Chunks<uint64_t> TestWorker::SizesOf(LaneIndex index, const ChunkRanges& ranges) const {
+  shell::Chunks<uint64_t> sizes;
+  for (const auto& [name, view] : lanes) {
+    if (view.index != index) continue;
+    shell::ForEachChunk(ranges, [&, &tensors = view.tensors](TensorIndex tensor, uint32_t chunk) {
+      if (tensor < tensors.size()) {
+        sizes.push_back(ChunkSize(*TensorBytes(tensors[tensor]), chunk));
+      }
+    });
+  }
+  return sizes;
+}
+
 void TestWorker::SendFrame(RoundNumber round, ChunkRange range, const std::string& name) {
   if (session == 0) return;
   LaneView& view = lane(name);
@@ -185,7 +214,7 @@ void TestWorker::SendFrame(RoundNumber round, ChunkRange range, const std::strin
   frame.session = session;
   frame.lane = view.index;
   frame.round = round;
-  frame.range = range;
+  frame.ranges = {range};
   const uint64_t bytes = *TensorBytes(view.tensors[range.tensor]);
   for (const Chunk& chunk : ChunksOf(range)) {
     frame.digests.push_back(DigestOf(chunk, value));
@@ -262,7 +291,7 @@ void TestWorker::TakeEnded(const Error& error) {
 }
 
 void TestWorker::TakeResults(const Shell::Result& frame) {
-  const auto& [lane_index, round, ballot, range, chunks] = frame;
+  const auto& [lane_index, round, ballot, ranges, chunks] = frame;
   LaneView* view = ByIndex(lane_index);
   if (view == nullptr) {
     ADD_FAILURE() << id << " got results of a lane it does not know";
@@ -275,9 +304,11 @@ void TestWorker::TakeResults(const Shell::Result& frame) {
     view->result_ballot = ballot;
   }
   if (!(view->result_ballot == ballot)) return;
-  for (const Chunk& chunk : ChunksOf(range)) view->results[chunk] = frame.At(chunk.second);
+  shell::ForEachChunk(ranges, [&, &all = frame](TensorIndex tensor, uint32_t chunk) {
+    view->results[{tensor, chunk}] = all.At(tensor, chunk);
+  });
   const LaneIndex index = view->index;
-  if (acks) Say(ResultAck{index, round, ballot, {range}});
+  if (acks) Say(ResultAck{index, round, ballot, {ranges.begin(), ranges.end()}});
   if (stages) TryStage(*ByIndex(index));
 }
 
@@ -469,7 +500,7 @@ void TestWorker::Take(const ToWorker& message) {
       frame.lane = supply->lane;
       frame.round = supply->round;
       frame.ballot = supply->ballot;
-      frame.range = range;
+      frame.ranges = {range};
       shell::Chunks<Reduced> chunks;
       for (const Chunk& chunk : ChunksOf(range)) {
         chunks.push_back(view->results.at(chunk));
@@ -522,8 +553,13 @@ void Cluster::Step(Event event, shell::Chunks<Reduced> chunks) {
 void Cluster::StepOne(const Event& event, shell::Chunks<Reduced> chunks) {
   std::optional<Shell::Push> push;
   if (const auto* frame = std::get_if<FrameReceived>(&event); frame != nullptr && !chunks.empty()) {
-    push = Shell::Push{frame->kind,  frame->lane,  frame->round,     frame->ballot,
-                       frame->range, frame->bytes, std::move(chunks)};
+    push = Shell::Push{frame->kind,   frame->lane,  frame->round,      frame->ballot,
+                       frame->ranges, frame->bytes, std::move(chunks), {}};
+    // As the worker knows them, whose frame this is.
+    const TestWorker* sender = BySession(frame->session);
+    if (sender != nullptr && frame->ranges.size() > 1) {
+      push->sizes = sender->SizesOf(frame->lane, frame->ranges);
+    }
   }
   std::optional<shell::ValueFrame> value;
   if (const auto* received = std::get_if<ValueReceived>(&event)) {
@@ -615,7 +651,7 @@ void Cluster::Do(const Action& action, const Shell::Push* push, const shell::Val
                  [&](const KeepChunks& keep) { check(shell_.Do(keep, push)); },
                  [&](const Reduce& reduce) { Do(reduce); },
                  [&](const Publish& publish) {
-                   SendResults(publish.sessions, shell_.ResultOf(publish, publish.range));
+                   SendResults(publish.sessions, shell_.ResultOf(publish, publish.ranges));
                  },
                  [&](const RelayResult& relay) {
                    SendResults(relay.sessions, shell_.ResultOf(relay, push));

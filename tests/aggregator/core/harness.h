@@ -98,6 +98,7 @@ class TestWorker {
   JobName job = kJob;
   bool fresh = true;
   JobSettings settings;
+  uint64_t features = 0;
 
   // ---- what it knows
   struct LaneView {
@@ -183,6 +184,10 @@ class TestWorker {
              const Counts& counts = {});
   void Push(TensorIndex tensor, uint32_t first, uint32_t count, const std::string& lane = kLane);
   void PushTensor(TensorIndex tensor, const std::string& lane = kLane);
+  // One frame with the first chunks of several tensors.
+  void SendTensors(RoundNumber round, const ChunkRanges& ranges, const std::string& name = kLane);
+  // The sizes of the chunks of a frame.
+  shell::Chunks<uint64_t> SizesOf(LaneIndex lane, const ChunkRanges& ranges) const;
   void Skip(const std::vector<TensorIndex>& tensors, const std::string& lane = kLane);
   void Commit(const std::string& lane = kLane);
   void Withdraw(const std::string& reason = "backward raised", const std::string& lane = kLane);

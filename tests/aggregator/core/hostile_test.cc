@@ -233,7 +233,8 @@ class Peers {
       frame.lane = Index();
       frame.round = Round();
       frame.ballot = SomeBallot();
-      frame.range = Range();
+      frame.ranges = {Range()};
+      if (Seldom()) frame.ranges.push_back(Range());
       frame.bytes = kChunkBytes;
       frame.digests = {Seldom() ? Digest{8} : Digest{1}};
       return frame;
@@ -289,9 +290,9 @@ class Peers {
   void Take(const std::vector<Action>& actions) {
     for (const Action& action : actions) {
       if (const auto* reduce = std::get_if<Reduce>(&action)) {
-        ReduceDone done{reduce->job, reduce->lane, reduce->round, reduce->ballot, reduce->range, {},
-                        {}};
-        done.digests.assign(reduce->range.count, 1);
+        ReduceDone done{
+            reduce->job, reduce->lane, reduce->round, reduce->ballot, reduce->ranges, {}, {}};
+        done.digests.assign(CountChunks(reduce->ranges), 1);
         pending_.push_back(std::move(done));
       } else if (const auto* save = std::get_if<SaveState>(&action)) {
         pending_.push_back(StateSaved{save->job, save->membership.generation, Coin()});

@@ -749,7 +749,7 @@ TEST(Loss, Fault_W8_FramesOfAnEndedSessionHaveNoEffect) {
   FrameReceived late;
   late.session = old;
   late.round = 2;
-  late.range = {0, 0, 1};
+  late.ranges = {{0, 0, 1}};
   late.bytes = kChunkBytes;
   late.digests = {1};
   c.Step(late);

@@ -399,7 +399,7 @@ TEST(Results, NeighboursAreReducedTogetherUpToAFrame) {
   t.ClearLog();
   t["a"].Begin();
   std::vector<ChunkRange> ranges;
-  for (const Reduce& reduce : t.Actions<Reduce>()) ranges.push_back(reduce.range);
+  for (const Reduce& reduce : t.Actions<Reduce>()) ranges.push_back(reduce.ranges.front());
   EXPECT_THAT(ranges, ElementsAre(ChunkRange{0, 0, 2}, ChunkRange{0, 2, 2}, ChunkRange{0, 4, 1}));
 }
 

@@ -218,7 +218,7 @@ TEST(Recovery, OnlyAHolderMaySupply) {
   frame.kind = FrameKind::kSupply;
   frame.round = 2;
   frame.ballot = value;
-  frame.range = {0, 0, 1};
+  frame.ranges = {{0, 0, 1}};
   frame.bytes = kChunkBytes;
   frame.digests = {1};
   t.ClearLog();

@@ -77,7 +77,7 @@ TEST(Round, IsReducedChunkByChunkAsSoonAsEveryoneHasPushedIt) {
   t.ClearLog();
   for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->PushTensor(1);
   ASSERT_EQ(t.Actions<Reduce>().size(), 1u);
-  EXPECT_EQ(t.Actions<Reduce>()[0].range, (ChunkRange{1, 0, 1}));
+  EXPECT_EQ(t.Actions<Reduce>()[0].ranges, (ChunkRanges{{1, 0, 1}}));
   EXPECT_EQ(t.Actions<Publish>().size(), 1u) << "published before anyone has committed";
 }
 
@@ -90,6 +90,109 @@ TEST(Round, NothingIsReducedBeforeEveryoneHasBegun) {
   t.c.Begin();
   t.c.lane().pushed = {{0, 0}};
   EXPECT_EQ(t.Actions<Reduce>().size(), 1u);
+}
+
+// ---- frames of several tensors
+
+Config WithLists() {
+  Config config;
+  config.frame_tensors = 1024;
+  return config;
+}
+
+// Three whose clients take frames of several tensors, and have begun a round of many small ones.
+struct Many : Cluster {
+  explicit Many(uint64_t features_of_c = kFeatureRuns)
+      : Cluster(Settings(1, 4, 3), WithLists()),
+        a(Add("a", kFeatureRuns)),
+        b(Add("b", kFeatureRuns)),
+        c(Add("c", features_of_c)) {
+    for (TestWorker* worker : {&a, &b, &c}) worker->Begin();
+    ClearLog();
+  }
+  TestWorker& Add(const char* id, uint64_t features) {
+    TestWorker& worker = Worker(id);
+    worker.features = features;
+    worker.Connect();
+    worker.Register(
+        {{"t0", DType::kF32, {10}}, {"t1", DType::kF32, {20}}, {"t2", DType::kF32, {30}}});
+    worker.Ready();
+    return worker;
+  }
+  TestWorker& a;
+  TestWorker& b;
+  TestWorker& c;
+};
+
+const ChunkRanges kAllThree = {{0, 0, 1}, {1, 0, 1}, {2, 0, 1}};
+
+TEST(Lists, AFrameOfSmallTensorsIsOneOfEverything) {
+  Many t;
+  t.a.inbox.clear();
+  for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->SendTensors(1, kAllThree);
+  EXPECT_EQ(t.a.Count<Credit>(), 1u);
+  EXPECT_EQ(t.a.Last<Credit>().acked.size(), 3u);
+  ASSERT_EQ(t.Actions<Reduce>().size(), 1u);
+  EXPECT_EQ(t.Actions<Reduce>()[0].ranges, kAllThree);
+  ASSERT_EQ(t.Actions<Publish>().size(), 1u);
+  EXPECT_EQ(t.Actions<Publish>()[0].ranges, kAllThree);
+  EXPECT_EQ(t.Actions<Publish>()[0].bytes, 240u);
+  EXPECT_EQ(t.Actions<Publish>()[0].sessions.size(), 3u);
+}
+
+TEST(Lists, AWorkerWithoutThemGetsOneFrameForEachTensor) {
+  Many t(0);
+  for (TestWorker* worker : {&t.a, &t.b}) worker->SendTensors(1, kAllThree);
+  for (const ChunkRange& range : kAllThree) t.c.SendFrame(1, range);
+  std::map<size_t, size_t> receivers;  // By the number of tensors.
+  for (const Publish& publish : t.Actions<Publish>()) {
+    receivers[publish.ranges.size()] += publish.sessions.size();
+  }
+  EXPECT_EQ(receivers[1], 9u) << "what c sent one by one was reduced one by one";
+  t.c.inbox.clear();
+  t.c.SendTensors(1, kAllThree);
+  EXPECT_EQ(t.c.rejected(), ErrorCode::kInvalidArgument);
+}
+
+TEST(Lists, Fault_N10_OnesThatDoNotFitTheLayoutAreRefused) {
+  Many t;
+  for (const ChunkRanges& wrong :
+       {ChunkRanges{{1, 0, 1}, {0, 0, 1}}, ChunkRanges{{1, 0, 1}, {1, 0, 1}},
+        ChunkRanges{{0, 0, 1}, {1, 1, 1}}, ChunkRanges{{0, 0, 1}, {3, 0, 1}}, ChunkRanges{}}) {
+    FrameReceived frame;
+    frame.session = t.a.session;
+    frame.round = 1;
+    frame.ranges = wrong;
+    frame.bytes = 120;
+    frame.digests = ChunkDigests(wrong.size(), 1);
+    t.a.inbox.clear();
+    t.Step(frame);
+    EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
+  }
+  EXPECT_EQ(t.kept_chunks(), 0u);
+}
+
+TEST(Lists, TensorsThatOthersSkipAreReducedApart) {
+  Many t;
+  t.c.Skip({1});
+  for (TestWorker* worker : {&t.a, &t.b}) worker->SendTensors(1, kAllThree);
+  t.c.SendTensors(1, {{0, 0, 1}, {2, 0, 1}});
+  std::vector<ChunkRanges> reduced;
+  for (const Reduce& reduce : t.Actions<Reduce>()) {
+    reduced.push_back(reduce.ranges);
+    EXPECT_EQ(reduce.skipped.size(), reduce.ranges.front().tensor == 1 ? 1u : 0u);
+  }
+  EXPECT_THAT(reduced, ElementsAre(ChunkRanges{{1, 0, 1}}, ChunkRanges{{0, 0, 1}, {2, 0, 1}}));
+}
+
+TEST(Lists, ASkippedTensorOfAFrameIsRefusedAndTheOthersCount) {
+  Many t;
+  t.a.Skip({1});
+  t.a.inbox.clear();
+  t.a.SendTensors(1, kAllThree);
+  EXPECT_EQ(t.a.rejected(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(t.kept_chunks(), 2u);
+  EXPECT_EQ(t.a.Last<Credit>().acked.size(), 3u);
 }
 
 // ---- skips and divisors
@@ -542,7 +645,7 @@ TEST(Frames, Fault_W10_ThatDoNotFitTheLayoutAreRefused) {
     FrameReceived frame;
     frame.session = t.a.session;
     frame.round = 1;
-    frame.range = {0, 0, 1};
+    frame.ranges = {{0, 0, 1}};
     frame.bytes = kChunkBytes;
     frame.digests = {1};
     change(frame);
@@ -550,11 +653,11 @@ TEST(Frames, Fault_W10_ThatDoNotFitTheLayoutAreRefused) {
     t.Step(frame);
     return t.a.rejected();
   };
-  EXPECT_EQ(send([](FrameReceived& f) { f.range.tensor = 9; }), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(send([](FrameReceived& f) { f.range.first = 1; }), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(send([](FrameReceived& f) { f.range.count = 2; }), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(send([](FrameReceived& f) { f.range.count = 0; }), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(send([](FrameReceived& f) { f.range.count = ~0u; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(send([](FrameReceived& f) { f.ranges[0].tensor = 9; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(send([](FrameReceived& f) { f.ranges[0].first = 1; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(send([](FrameReceived& f) { f.ranges[0].count = 2; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(send([](FrameReceived& f) { f.ranges[0].count = 0; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(send([](FrameReceived& f) { f.ranges[0].count = ~0u; }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(send([](FrameReceived& f) { f.bytes = 4; }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(send([](FrameReceived& f) { f.digests = {}; }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(send([](FrameReceived& f) { f.lane = 7; }), ErrorCode::kNotFound);

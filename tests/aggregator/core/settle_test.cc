@@ -226,9 +226,9 @@ TEST(Settle, Fault_W12_TheFirstNonFiniteInputIsReported) {
   const std::vector<Reduce> asked = std::exchange(t.reduces_asked, {});
   ASSERT_EQ(asked.size(), 2u);
   for (size_t i = asked.size(); i-- > 0;) {
-    ReduceDone done{asked[i].job, 0, 1, asked[i].ballot, asked[i].range, {1}, {}};
+    ReduceDone done{asked[i].job, 0, 1, asked[i].ballot, asked[i].ranges, {1}, {}};
     done.facts.overflow = i == 0;
-    done.facts.nonfinite = NonFinite{i == 0 ? "c" : "b", asked[i].range.tensor, 5};
+    done.facts.nonfinite = NonFinite{i == 0 ? "c" : "b", asked[i].ranges.front().tensor, 5};
     for (TestWorker* worker : {&t.a, &t.b, &t.c}) worker->stages = worker->acks = false;
     std::vector<Action> actions;
     t.core->Step(done, t.now, actions);

@@ -164,7 +164,8 @@ void RigWorker::PushFrame(StreamId stream, TensorIndex tensor, uint32_t first, u
                           const std::string& bytes, bool break_digest) {
   const uint64_t chunk_bytes = WireChunkBytes(wire_dtype);
   IncomingFrame frame;
-  frame.what = ContributionFrame{lane, round, {tensor, first, count}, wire_dtype, wire_exponent};
+  frame.what = ContributionHeader{lane, round, {tensor, first, count}};
+  frame.encoding = {wire_dtype, wire_exponent};
   std::string part = bytes.substr(first * chunk_bytes, count * chunk_bytes);
   frame.bytes = part.size();
   frame.payload = std::make_shared<StringPayload>(std::move(part), piece_bytes);
@@ -240,18 +241,28 @@ bool RigWorker::TakeResults() {
     });
     for (const OutgoingFrame& outgoing : frames) {
       any = true;
-      const auto* frame = std::get_if<ResultFrame>(&outgoing.what);
+      const auto* frame = std::get_if<ResultHeader>(&outgoing.what);
       if (frame == nullptr || frame->round != round) continue;
       ++result_frames;
       if (frame->ballot < result_ballot_) continue;
       if (result_ballot_ < frame->ballot) held_.clear();
       result_ballot_ = frame->ballot;
-      char* to = results[frame->range.tensor].data() + uint64_t{frame->range.first} * kChunkBytes;
+      std::string bytes(outgoing.payload.bytes(), '\0');
+      char* to = bytes.data();
       for (const PayloadPart& part : outgoing.payload.parts()) to = CopyBytes(part, to);
-      for (uint32_t i = 0; i < frame->range.count; ++i) {
-        held_[{frame->range.tensor, frame->range.first + i}] = outgoing.digests[i];
+      ResultAck ack{lane, round, frame->ballot, {}};
+      size_t index = 0;
+      uint64_t begin = 0;
+      for (const ChunkRun& run : frame->runs) {
+        const uint64_t size = frame->runs.size() == 1 ? bytes.size() : run.bytes;
+        results[run.range.tensor].replace(run.range.first * kChunkBytes, size, bytes, begin, size);
+        begin += size;
+        for (uint32_t i = 0; i < run.range.count; ++i) {
+          held_[{run.range.tensor, run.range.first + i}] = outgoing.digests[index++];
+        }
+        ack.ranges.push_back(run.range);
       }
-      Say(ResultAck{lane, round, frame->ballot, {frame->range}});
+      Say(std::move(ack));
     }
   }
   return any;

@@ -189,12 +189,12 @@ class RoundStoreTest : public ::testing::Test {
   // Keeps `count` chunks of tensor 0 from `first`, all of the byte `fill`.
   void Keep(const Incarnation& who, uint32_t first, uint32_t count, char fill) {
     IncomingFrame incoming;
-    const ContributionFrame frame{0, 1, {0, first, count}, DType::kUnspecified, 0};
+    const ContributionHeader frame{0, 1, {0, first, count}};
     incoming.payload =
         std::make_shared<StringPayload>(std::string(count * kChunkBytes, fill), 1 << 20);
     incoming.bytes = count * kChunkBytes;
     incoming.what = frame;
-    store_.Keep(who, frame.range, frame, incoming);
+    store_.Keep(who, RangesOf(frame.runs), frame, incoming);
   }
   static StartAttempt Attempt(uint64_t number) {
     StartAttempt start;
@@ -207,15 +207,14 @@ class RoundStoreTest : public ::testing::Test {
                          std::vector<uint32_t> skipped = {}) {
     Reduce reduce;
     reduce.ballot = {1, attempt};
-    reduce.range = {0, first, count};
+    reduce.ranges = {{0, first, count}};
     reduce.skipped = std::move(skipped);
     return reduce;
   }
   std::unique_ptr<Reduction> Reduced(const Reduce& reduce) {
     auto reduction = store_.TakeInputs(reduce);
     if (reduction == nullptr) return nullptr;
-    reduction->tensor = {"t", DType::kU8, {8 * kChunkBytes}};
-    reduction->key = kernels::TensorKey("t");
+    reduction->tensors = {{{"t", DType::kU8, {8 * kChunkBytes}}, kernels::TensorKey("t")}};
     aggregator::Run(*reduction, *reducer_, pool_);
     return reduction;
   }
@@ -251,13 +250,13 @@ TEST_F(RoundStoreTest, KeepingAChunkAgainCountsItOnce) {
 
 // Overlapping frames would otherwise pin more than their worker is charged for.
 TEST_F(RoundStoreTest, Fault_N11_OfAFrameThatIsNotAllNewOnlyThatIsKept) {
-  const ContributionFrame frame{0, 1, {0, 0, 4}, DType::kUnspecified, 0};
+  const ContributionHeader frame{0, 1, {0, 0, 4}};
   IncomingFrame incoming;
   incoming.what = frame;
   incoming.payload = std::make_shared<StringPayload>(
       std::string(3 * kChunkBytes, 1) + std::string(kChunkBytes, 2), 1 << 20);
   incoming.bytes = 4 * kChunkBytes;
-  store_.Keep({1, 1}, {0, 3, 1}, frame, incoming);
+  store_.Keep({1, 1}, {{0, 3, 1}}, frame, incoming);
   const std::weak_ptr<const Payload> whole = incoming.payload;
   incoming.payload.reset();
   EXPECT_TRUE(whole.expired());
@@ -271,16 +270,16 @@ TEST_F(RoundStoreTest, Fault_N11_OfAFrameThatIsNotAllNewOnlyThatIsKept) {
 TEST_F(RoundStoreTest, AnInputOfAnotherSizeFailsTheReductionAndIsNotRead) {
   store_.Start(Attempt(1));
   Keep({1, 2}, 0, 1, 7);
-  const ContributionFrame frame{0, 1, {0, 0, 1}, DType::kBF16, 0};
+  const ContributionHeader frame{0, 1, {0, 0, 1}};
   IncomingFrame incoming;
+  incoming.encoding = {DType::kBF16, 0};
   incoming.what = frame;
   incoming.payload = std::make_shared<StringPayload>(std::string(100, 1), 1 << 20);
   incoming.bytes = 100;
-  store_.Keep({1, 1}, frame.range, frame, incoming);
+  store_.Keep({1, 1}, RangesOf(frame.runs), frame, incoming);
   auto reduction = store_.TakeInputs(ReduceOf(1, 0, 1));
   ASSERT_NE(reduction, nullptr);
-  reduction->tensor = {"t", DType::kF32, {8 * kChunkFloats}};
-  reduction->key = kernels::TensorKey("t");
+  reduction->tensors = {{{"t", DType::kF32, {8 * kChunkFloats}}, kernels::TensorKey("t")}};
   aggregator::Run(*reduction, *reducer_, pool_);
   ASSERT_TRUE(reduction->done.failure.has_value());
   EXPECT_NE(reduction->done.failure->find("has 100 bytes from worker a, not 131072"),
@@ -311,18 +310,57 @@ TEST_F(RoundStoreTest, ANewBallotFreesResultsAndVoidsReductions) {
   EXPECT_FALSE(store_.Release({1, 1}, {0, 0, 1}));
 }
 
+TEST_F(RoundStoreTest, ChunksOfSeveralTensorsAreReducedAndFramedTogether) {
+  store_.Start(Attempt(1));
+  const std::vector<uint64_t> sizes = {5, 100, kChunkBytes + 7};
+  for (const uint64_t who : {1, 2}) {
+    ContributionHeader frame{0, 1, {}};
+    IncomingFrame incoming;
+    std::string bytes;
+    for (TensorIndex tensor = 0; tensor < 3; ++tensor) {
+      frame.runs.push_back(
+          {{2 * tensor, 0, ChunkCount(sizes[tensor])}, static_cast<uint32_t>(sizes[tensor])});
+      bytes += std::string(sizes[tensor], static_cast<char>(10 * (tensor + 1) + who));
+    }
+    incoming.what = frame;
+    incoming.bytes = bytes.size();
+    incoming.payload = std::make_shared<StringPayload>(bytes, 70);
+    store_.Keep({1, who}, RangesOf(frame.runs), frame, incoming);
+  }
+  Reduce reduce;
+  reduce.ballot = {1, 1};
+  reduce.ranges = {{0, 0, 1}, {2, 0, 1}, {4, 0, 2}};
+  auto reduction = store_.TakeInputs(reduce);
+  ASSERT_NE(reduction, nullptr);
+  for (const uint64_t size : sizes) {
+    const std::string name = std::string("t") + std::to_string(size);
+    reduction->tensors.push_back({{name, DType::kU8, {size}}, kernels::TensorKey(name)});
+  }
+  aggregator::Run(*reduction, *reducer_, pool_);
+  ASSERT_EQ(reduction->done.failure, std::nullopt);
+  EXPECT_EQ(reduction->done.digests.size(), 4u);
+  store_.Hold(*reduction);
+  EXPECT_EQ(store_.result_bytes(), 112 + kChunkBytes);
+  const std::optional<OutgoingFrame> frame = store_.FrameOf(0, 1, {{0, 0, 1}, {4, 0, 2}});
+  ASSERT_TRUE(frame.has_value());
+  EXPECT_EQ(Join(frame->payload), std::string(5, 23) + std::string(kChunkBytes + 7, 63));
+  const ChunkRuns& runs = std::get<ResultHeader>(frame->what).runs;
+  EXPECT_EQ(runs[0].bytes, 5u);
+  EXPECT_EQ(runs[1].bytes, kChunkBytes + 7);
+}
+
 TEST_F(RoundStoreTest, ResultsAreFramedAndReleased) {
   store_.Start(Attempt(1));
   for (const uint64_t who : {1, 2}) Keep({1, who}, 0, 5, static_cast<char>(who));
   store_.Hold(*Reduced(ReduceOf(1, 0, 3)));
   store_.Hold(*Reduced(ReduceOf(1, 3, 2)));
-  const std::optional<OutgoingFrame> frame = store_.FrameOf(0, 1, {0, 2, 2});
+  const std::optional<OutgoingFrame> frame = store_.FrameOf(0, 1, {{0, 2, 2}});
   ASSERT_TRUE(frame.has_value());
-  EXPECT_EQ(std::get<ResultFrame>(frame->what).range, (ChunkRange{0, 2, 2}));
+  EXPECT_EQ(RangesOf(std::get<ResultHeader>(frame->what).runs), (ChunkRanges{{0, 2, 2}}));
   EXPECT_EQ(frame->payload.parts().size(), 2u) << "of two buffers";
   EXPECT_EQ(Join(frame->payload), std::string(2 * kChunkBytes, 3));
-  EXPECT_EQ(store_.FrameOf(0, 1, {0, 4, 1})->payload.bytes(), kChunkBytes);
-  EXPECT_FALSE(store_.FrameOf(0, 1, {0, 4, 2}).has_value()) << "the second is not here";
+  EXPECT_EQ(store_.FrameOf(0, 1, {{0, 4, 1}})->payload.bytes(), kChunkBytes);
+  EXPECT_FALSE(store_.FrameOf(0, 1, {{0, 4, 2}}).has_value()) << "the second is not here";
   EXPECT_TRUE(store_.Release({1, 1}, {0, 0, 5}));
   EXPECT_FALSE(store_.Release({1, 1}, {0, 0, 1}));
   EXPECT_EQ(store_.result_bytes(), 0u);

@@ -51,10 +51,10 @@ TEST(FrameReader, HashesEachChunkOfAContribution) {
   const auto taken = Take(reader, Contribution(1, bytes, 2));
   ASSERT_TRUE(taken.ok()) << taken.status();
   const auto& frame = std::get<IncomingFrame>(*taken);
-  const auto& what = std::get<ContributionFrame>(frame.what);
+  const auto& what = std::get<ContributionHeader>(frame.what);
   EXPECT_EQ(what.lane, 1u);
   EXPECT_EQ(what.round, 7u);
-  EXPECT_EQ(what.range, (ChunkRange{2, 5, 2}));
+  EXPECT_EQ(RangesOf(what.runs), (ChunkRanges{{2, 5, 2}}));
   EXPECT_EQ(frame.bytes, bytes.size());
   ASSERT_THAT(frame.contents, SizeIs(2));
   EXPECT_EQ(frame.contents, HashChunks({bytes}, kChunkBytes));
@@ -124,13 +124,13 @@ TEST(FrameReader, TakesSuppliesValuesAndAcks) {
   const auto supply =
       Take(reader, Message({wire::SupplyHeader{1, 2, {3, 4}, {5, 6, 1}}, {}, {}}, 1, "bytes"));
   ASSERT_TRUE(supply.ok()) << supply.status();
-  const auto& result = std::get<ResultFrame>(std::get<IncomingFrame>(*supply).what);
+  const auto& result = std::get<SupplyHeader>(std::get<IncomingFrame>(*supply).what);
   EXPECT_EQ(result.ballot, (Ballot{3, 4}));
-  EXPECT_EQ(result.range, (ChunkRange{5, 6, 1}));
+  EXPECT_EQ(RangesOf(result.runs), (ChunkRanges{{5, 6, 1}}));
   const auto value =
       Take(reader, Message({wire::ValueHeader{{"lane", "t", 1}, 3, 1}, {}, {}}, 2, "bytes"));
   ASSERT_TRUE(value.ok()) << value.status();
-  EXPECT_EQ(std::get<ValueFrame>(std::get<IncomingFrame>(*value).what).first, 3u);
+  EXPECT_EQ(std::get<ValueHeader>(std::get<IncomingFrame>(*value).what).first, 3u);
   const auto ack = Take(reader, Message({wire::Ack{1}, {}, {}}, 3));
   ASSERT_TRUE(ack.ok()) << ack.status();
   EXPECT_TRUE(std::holds_alternative<wire::Ack>(*ack));
@@ -139,7 +139,7 @@ TEST(FrameReader, TakesSuppliesValuesAndAcks) {
 TEST(EncodeHead, IsReadByTheWireLayer) {
   const std::string bytes = "result";
   OutgoingFrame frame;
-  frame.what = ResultFrame{1, 2, {3, 4}, {5, 6, 1}};
+  frame.what = ResultHeader{1, 2, {3, 4}, {5, 6, 1}};
   frame.digests = {42};
   frame.payload.Append({std::make_shared<OwnPayload>(bytes), 0, bytes.size()});
   const absl::StatusOr<std::string> head = EncodeHead(frame);

@@ -19,16 +19,8 @@ namespace {
 
 wire::FrameHeader HeaderOf(const IncomingFrame& frame) {
   wire::FrameHeader header;
-  if (const auto* contribution = std::get_if<ContributionFrame>(&frame.what)) {
-    header.kind =
-        wire::ContributionHeader{contribution->lane, contribution->round, contribution->range};
-    header.encoding = {contribution->wire_dtype, contribution->wire_exponent};
-  } else if (const auto* supply = std::get_if<ResultFrame>(&frame.what)) {
-    header.kind = wire::SupplyHeader{supply->lane, supply->round, supply->ballot, supply->range};
-  } else {
-    const ValueFrame& value = std::get<ValueFrame>(frame.what);
-    header.kind = wire::ValueHeader{value.key, value.first, value.count};
-  }
+  std::visit([&header](const auto& what) { header.kind = what; }, frame.what);
+  header.encoding = frame.encoding;
   header.chunk_digests = frame.claimed;
   return header;
 }
@@ -132,10 +124,9 @@ void Loopback::TakeFrameFrom(StreamId stream, const grpc::ByteBuffer& message) {
   }
   OutgoingFrame frame;
   if (const auto* result = std::get_if<wire::ResultHeader>(&decoded->header.kind)) {
-    frame.what = ResultFrame{result->lane, result->round, result->ballot, result->range};
+    frame.what = *result;
   } else {
-    const auto& value = std::get<wire::ValueHeader>(decoded->header.kind);
-    frame.what = ValueFrame{value.key, value.first, value.count};
+    frame.what = std::get<wire::ValueHeader>(decoded->header.kind);
   }
   frame.digests = decoded->header.chunk_digests;
   std::string payload;

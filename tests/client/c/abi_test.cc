@@ -295,6 +295,40 @@ TEST_F(Abi, NarrowTensorsAreSummedInF32AndMayBeWrittenToAtOnce) {
   });
 }
 
+TEST_F(Abi, ManyTensorsArePushedAndTakenInOneCallEach) {
+  const auto members = Launch(2);
+  Together(members, [](Trainer& t, size_t) {
+    const basin_round_spec spec = Trainer::Spec(BASIN_SUM);
+    ASSERT_EQ(basin_begin(t.worker, t.lane, &spec, t.failure.out()), BASIN_OK);
+    std::vector<float> weight(Trainer::kWeights, 2);
+    std::vector<float> bias = {1.5F, 4.0F, -3};
+    const basin_pushed wrong[] = {
+        {t.handles[0], weight.data(), 4 * Trainer::kWeights, BASIN_SAME_DTYPE, 0},
+        {t.handles[1], bias.data(), 8, BASIN_SAME_DTYPE, 0}};
+    EXPECT_EQ(basin_push_many(t.worker, t.lane, wrong, 2, t.failure.out()), BASIN_INVALID_ARGUMENT);
+    EXPECT_THAT(t.failure.message(), HasSubstr("tensor bias"));
+    EXPECT_EQ(basin_push_many(t.worker, t.lane, nullptr, 2, t.failure.out()),
+              BASIN_INVALID_ARGUMENT);
+    const basin_pushed both[] = {
+        {t.handles[1], bias.data(), 12, BASIN_BF16, 0},
+        {t.handles[0], weight.data(), 4 * Trainer::kWeights, BASIN_SAME_DTYPE, 0}};
+    ASSERT_EQ(basin_push_many(t.worker, t.lane, both, 2, t.failure.out()), BASIN_OK)
+        << t.failure.message();
+    t.Commit();
+    basin_result* result = nullptr;
+    ASSERT_EQ(basin_wait(t.worker, t.lane, BASIN_SECONDS(60), &result, t.failure.out()), BASIN_OK)
+        << t.failure.message();
+    const basin_buffer out[] = {{t.handles[0], nullptr, weight.data(), 4 * Trainer::kWeights},
+                                {t.handles[1], nullptr, bias.data(), 12}};
+    ASSERT_EQ(basin_result_copy_many(result, out, 2, t.failure.out()), BASIN_OK)
+        << t.failure.message();
+    EXPECT_EQ(weight, std::vector<float>(Trainer::kWeights, 4));
+    EXPECT_EQ(bias, (std::vector<float>{3, 8, -6}));
+    EXPECT_EQ(basin_result_copy_many(result, nullptr, 2, t.failure.out()), BASIN_INVALID_ARGUMENT);
+    basin_result_free(result);
+  });
+}
+
 TEST_F(Abi, AWithdrawnContributionIsNotCountedAndGetsTheResult) {
   const auto members = Launch(3);
   Together(members, [](Trainer& t, size_t i) {

@@ -561,7 +561,7 @@ TEST(CallsTest, AnExpiredCallLaneIsNamedAgainOnce) {
   layout.tensors = {F32("z", 5), F32("x", 5)};
   const Actions again = worker.Hear(layout);
   EXPECT_EQ(again.MessageNames(), "LayoutSeen Begin");
-  EXPECT_EQ(again.One<SendContribution>().range, (ChunkRange{1, 0, 1}));
+  EXPECT_EQ(again.One<SendContribution>().ranges, (ChunkRanges{{1, 0, 1}}));
 }
 
 }  // namespace

@@ -30,7 +30,9 @@ Config TestConfig() {
 
 std::vector<ChunkRange> Ranges(const Actions& actions) {
   std::vector<ChunkRange> ranges;
-  for (const SendContribution& send : actions.Of<SendContribution>()) ranges.push_back(send.range);
+  for (const SendContribution& send : actions.Of<SendContribution>()) {
+    ranges.insert(ranges.end(), send.ranges.begin(), send.ranges.end());
+  }
   return ranges;
 }
 
@@ -167,7 +169,7 @@ Prepared Harness::MakePrepared(uint64_t attempt, RoundNumber round) const {
 }
 
 ResultReceived Harness::Result(ChunkRange range, uint64_t attempt, RoundNumber round) const {
-  ResultReceived result{kLane, round, {kTerm, attempt}, range, {}};
+  ResultReceived result{kLane, round, {kTerm, attempt}, {range}, {}};
   for (uint32_t i = 0; i < range.count; ++i) {
     result.digests.push_back(ResultDigest(range.tensor, range.first + i));
   }

@@ -114,7 +114,7 @@ TEST(JoiningTest, BeginWaitsForTheLanesIndex) {
   EXPECT_TRUE(worker.Do(CommitRound{0}).all.empty());
   const Actions actions = worker.Hear(worker.MakeLayout());
   EXPECT_EQ(actions.MessageNames(), "LayoutSeen Begin Commit");
-  EXPECT_EQ(actions.One<SendContribution>().range, (ChunkRange{1, 0, 1}));
+  EXPECT_EQ(actions.One<SendContribution>().ranges, (ChunkRanges{{1, 0, 1}}));
   EXPECT_EQ(worker.lane().round()->number(), 1u);
 }
 

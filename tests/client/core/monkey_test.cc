@@ -132,7 +132,7 @@ class Monkey {
         ResultReceived frame =
             worker.Result(tensor == 0 ? ChunkRange{0, Pick(2), 1 + Pick(2)} : ChunkRange{1, 0, 1},
                           1 + Pick(2), Round(worker));
-        if (Pick(12) == 0) frame.range = Range();
+        if (Pick(12) == 0) frame.ranges = {Range()};
         if (Pick(12) == 0 && !frame.digests.empty()) ++frame.digests[0];
         return frame;
       }

@@ -29,18 +29,65 @@ TEST(PushTest, FramesAreCutAndSpreadOverTheStreams) {
   Harness worker = Begun(kWindow);
   const std::vector<SendContribution> frames = worker.PushOne(kA).Of<SendContribution>();
   ASSERT_EQ(frames.size(), 2u);
-  EXPECT_EQ(frames[0].range, (ChunkRange{0, 0, 2}));
+  EXPECT_EQ(frames[0].ranges, (ChunkRanges{{0, 0, 2}}));
   EXPECT_EQ(frames[0].stream, 0u);
   EXPECT_EQ(frames[0].lane, 0u);
-  EXPECT_EQ(frames[0].tensor, kA);
+  EXPECT_EQ(frames[0].tensors[0], kA);
   EXPECT_EQ(frames[0].lane_index, kLane);
   EXPECT_EQ(frames[0].round, 1u);
-  EXPECT_EQ(frames[1].range, (ChunkRange{0, 2, 1}));
+  EXPECT_EQ(frames[1].ranges, (ChunkRanges{{0, 2, 1}}));
   EXPECT_EQ(frames[1].stream, 1u) << "the least loaded";
   EXPECT_EQ(worker.PushOne(kB).One<SendContribution>().stream, 1u);
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 2 * kChunkBytes + kShort + 400);
   EXPECT_EQ(worker.client.session().streams().unacked(1), kShort + 400);
   EXPECT_TRUE(worker.PushOne(kC).all.empty()) << "an empty tensor has no frame";
+}
+
+// ---- frames of several tensors
+
+TEST(PushTest, SmallTensorsShareAFrameInTheOrderOfTheLayout) {
+  Harness worker;
+  Welcome welcome = worker.MakeWelcome();
+  welcome.features = kFeatureRuns;
+  worker.Connect(welcome);
+  const std::vector<TensorSpec> model = {F32("a", 10), F32("b", 2 * kChunkBytes / 4 + 5),
+                                         F32("c", 20), F32("d", 30)};
+  worker.Do(RegisterTensors{"g", LaneKind::kGradient, model});
+  LaneLayout layout = worker.MakeLayout();
+  layout.tensors = model;
+  worker.Hear(layout);
+  worker.Hear(
+      MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
+  worker.Begin();
+  PushTensors push{0, {}};
+  for (const TensorHandle tensor : {3u, 2u, 1u, 0u}) push.tensors.push_back({0, tensor, tensor, 1});
+  const std::vector<SendContribution> frames = worker.Do(push).Of<SendContribution>();
+  ASSERT_EQ(frames.size(), 2u) << "a frame has two chunks of bytes";
+  EXPECT_EQ(frames[0].ranges, (ChunkRanges{{1, 0, 1}, {2, 0, 1}, {3, 0, 1}}));
+  EXPECT_THAT(frames[0].tensors, testing::ElementsAre(1, 2, 3));
+  EXPECT_EQ(frames[1].ranges, (ChunkRanges{{0, 0, 1}, {1, 1, 2}}));
+  const uint64_t all = 40 + 2 * kChunkBytes + 20 + 80 + 120;
+  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), all);
+  worker.Hear(Credit{kLane, 1, kWindow, {{1, 0, 1}, {2, 0, 1}, {3, 0, 1}}, {}});
+  EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 40 + kChunkBytes + 20);
+  // What a lost stream had is sent again, together.
+  const Actions lost = worker.Do(StreamDown{frames[1].stream});
+  EXPECT_EQ(Ranges(lost), (Chunks{{0, 0, 1}, {1, 1, 2}}));
+  EXPECT_EQ(lost.Of<SendContribution>().size(), 1u);
+}
+
+TEST(PushTest, OfManyNoneIsPushedWhenOneCannotBe) {
+  Harness worker = Begun(kWindow);
+  worker.PushOne(kB);
+  for (const std::vector<TensorHandle>& wrong :
+       {std::vector<TensorHandle>{kA, kB}, {kA, kA}, {kA, 99}}) {
+    PushTensors push{0, {}};
+    for (const TensorHandle tensor : wrong) push.tensors.push_back({0, tensor, 1, 1});
+    const Actions refused = worker.Do(push);
+    EXPECT_TRUE(refused.Has<Refused>());
+    EXPECT_FALSE(refused.Has<SendContribution>());
+  }
+  EXPECT_EQ(Ranges(worker.PushOne(kA)), (Chunks{{0, 0, 2}, {0, 2, 1}}));
 }
 
 TEST(PushTest, OrderIsThatOfThePushes) {
@@ -144,7 +191,7 @@ TEST(PushTest, ATensorWaitsForItsIndex) {
   layout.tensors = {F32("e", 5), F32("d", 5)};
   const Actions actions = worker.Hear(layout);
   EXPECT_EQ(Ranges(actions), (Chunks{{4, 0, 1}}));
-  EXPECT_EQ(actions.One<SendContribution>().tensor, 3u);
+  EXPECT_EQ(actions.One<SendContribution>().tensors[0], 3u);
   const Commit commit = actions.OneSent<Commit>();
   EXPECT_EQ(commit.layout_version, 5u);
   EXPECT_TRUE(commit.present.Test(4));
@@ -314,8 +361,8 @@ TEST(PushTest, AFullRoundOfALargeModelKeepsItsBooks) {
   worker.Do(CommitRound{0});
   uint64_t sent = 0;
   for (size_t i = 0; i < frames.size(); ++i) {
-    sent += frames[i].range.count;
-    const Actions more = worker.Hear(worker.Acked({frames[i].range}));
+    sent += frames[i].ranges[0].count;
+    const Actions more = worker.Hear(worker.Acked({frames[i].ranges[0]}));
     for (const SendContribution& send : more.Of<SendContribution>()) frames.push_back(send);
   }
   EXPECT_EQ(sent, 4096u);

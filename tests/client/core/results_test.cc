@@ -56,6 +56,42 @@ TEST(ResultsTest, OtherRoundsLanesAndBallotsAreIgnored) {
   EXPECT_TRUE(worker.Do(worker.Result({0, 0, 2}, 1)).all.empty()) << "a lower ballot";
 }
 
+TEST(ResultsTest, AFrameOfSeveralTensorsIsOneAcknowledgement) {
+  Harness worker;
+  Welcome welcome = worker.MakeWelcome();
+  welcome.features = kFeatureRuns;
+  worker.Connect(welcome);
+  worker.RegisterModel();
+  worker.Hear(
+      MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
+  worker.Contribute();
+  ResultReceived both = worker.Result({0, 1, 2});
+  both.ranges.push_back({1, 0, 1});
+  both.digests.push_back(worker.Result({1, 0, 1}).digests[0]);
+  const Actions actions = worker.Do(both);
+  EXPECT_EQ(actions.Of<KeepResult>().size(), 2u);
+  EXPECT_EQ(actions.OneSent<ResultAck>().ranges, (std::vector<ChunkRange>{{0, 1, 2}, {1, 0, 1}}));
+  worker.Hear(worker.MakePrepared());
+  EXPECT_TRUE(worker.Do(worker.Result({0, 0, 1})).HasSent<Staged>());
+}
+
+TEST(ResultsTest, Fault_N10_AListThatIsOutOfOrderOrNotInUseEndsTheSession) {
+  for (const uint64_t features : {uint64_t{0}, kFeatureRuns}) {
+    Harness worker;
+    Welcome welcome = worker.MakeWelcome();
+    welcome.features = features;
+    worker.Connect(welcome);
+    worker.RegisterModel();
+    worker.Hear(
+        MembershipChanged{worker.Members(), Role::kMember, std::nullopt, {{"g", kLane, 1, 0}}});
+    worker.Contribute();
+    ResultReceived wrong = worker.Result({1, 0, 1});
+    wrong.ranges.push_back({features == 0 ? 2u : 0u, 0, 1});
+    wrong.digests.push_back(1);
+    EXPECT_TRUE(worker.Do(wrong).Has<CloseSession>());
+  }
+}
+
 TEST(ResultsTest, AHigherBallotReplacesEverything) {
   Harness worker = Contributed();
   worker.HearAllResults(1);
@@ -282,9 +318,9 @@ TEST(SupplyTest, AHolderSendsWhatItStaged) {
   const Supply supply{kLane, 1, {kTerm, 1}, {{0, 0, 3}, {1, 0, 1}, {9, 0, 1}}};
   const std::vector<SendSupply> frames = worker.Hear(supply).Of<SendSupply>();
   ASSERT_EQ(frames.size(), 3u);
-  EXPECT_EQ(frames[0].range, (ChunkRange{0, 0, 2}));
-  EXPECT_EQ(frames[1].range, (ChunkRange{0, 2, 1}));
-  EXPECT_EQ(frames[2].range, (ChunkRange{1, 0, 1}));
+  EXPECT_EQ(frames[0].ranges, (ChunkRanges{{0, 0, 2}}));
+  EXPECT_EQ(frames[1].ranges, (ChunkRanges{{0, 2, 1}}));
+  EXPECT_EQ(frames[2].ranges, (ChunkRanges{{1, 0, 1}}));
   for (const SendSupply& frame : frames) {
     EXPECT_EQ(frame.lane, 0u);
     EXPECT_EQ(frame.lane_index, kLane);
@@ -302,7 +338,7 @@ TEST(SupplyTest, OnlyWhatIsHeldIsSupplied) {
   Harness worker = Contributed();
   worker.Do(worker.Result({0, 1, 1}));
   const Supply supply{kLane, 1, {kTerm, 1}, {{0, 0, 3}}};
-  EXPECT_EQ(worker.Hear(supply).One<SendSupply>().range, (ChunkRange{0, 1, 1}));
+  EXPECT_EQ(worker.Hear(supply).One<SendSupply>().ranges, (ChunkRanges{{0, 1, 1}}));
   EXPECT_TRUE(worker.Hear(Supply{kLane, 1, {kTerm, 2}, {{0, 0, 3}}}).all.empty());
   EXPECT_TRUE(worker.Hear(Supply{kLane, 2, {kTerm, 1}, {{0, 0, 3}}}).all.empty());
   EXPECT_TRUE(worker.Hear(Supply{77, 1, {kTerm, 1}, {{0, 0, 3}}}).all.empty());

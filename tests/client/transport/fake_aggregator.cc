@@ -473,18 +473,26 @@ std::map<TensorIndex, std::string> Rig::TakeContribution(uint32_t chunks, RoundN
     if (header == nullptr) return taken;
     EXPECT_EQ(header->lane, kLane);
     EXPECT_EQ(header->round, round);
-    const std::string& tensor = model[header->range.tensor].name;
-    EXPECT_EQ(frame.header.chunk_digests.size(), header->range.count);
-    for (uint32_t i = 0; i < header->range.count; ++i) {
-      EXPECT_EQ(frame.header.chunk_digests[i],
-                DigestOf(tensor, frame.payload.substr(i * kChunkBytes, kChunkBytes),
-                         header->range.first + i));
+    EXPECT_EQ(frame.header.chunk_digests.size(), CountChunks(header->runs));
+    Credit credit{kLane, round, window, {}, {}};
+    size_t index = 0;
+    uint64_t begin = 0;
+    for (const ChunkRun& run : header->runs) {
+      const std::string& tensor = model[run.range.tensor].name;
+      const uint64_t size = header->runs.size() == 1 ? frame.payload.size() : run.bytes;
+      const std::string part = frame.payload.substr(begin, size);
+      begin += size;
+      for (uint32_t i = 0; i < run.range.count; ++i) {
+        EXPECT_EQ(frame.header.chunk_digests[index++],
+                  DigestOf(tensor, part.substr(i * kChunkBytes, kChunkBytes), run.range.first + i));
+      }
+      std::string& bytes = taken[run.range.tensor];
+      bytes.resize(*TensorBytes(model[run.range.tensor]));
+      bytes.replace(run.range.first * kChunkBytes, part.size(), part);
+      left -= std::min(left, run.range.count);
+      credit.acked.push_back(run.range);
     }
-    std::string& bytes = taken[header->range.tensor];
-    bytes.resize(*TensorBytes(model[header->range.tensor]));
-    bytes.replace(header->range.first * kChunkBytes, frame.payload.size(), frame.payload);
-    left -= std::min(left, header->range.count);
-    aggregator.Say(Credit{kLane, round, window, {header->range}, {}});
+    aggregator.Say(std::move(credit));
   }
   return taken;
 }

@@ -243,8 +243,8 @@ TEST(Round, NarrowTensorsTravelAsCast) {
     EXPECT_EQ(frame.header.encoding.wire_dtype, DType::kBF16);
     EXPECT_EQ(frame.header.encoding.wire_exponent, 3);
     taken += frame.payload;
-    rig.aggregator.Say(Credit{
-        kLane, 1, rig.window, {std::get<wire::ContributionHeader>(frame.header.kind).range}, {}});
+    const auto& sent = std::get<wire::ContributionHeader>(frame.header.kind);
+    rig.aggregator.Say(Credit{kLane, 1, rig.window, {sent.runs.front().range}, {}});
   }
   EXPECT_EQ(taken, wire);
   // Digests cover the sent bytes.
@@ -334,7 +334,7 @@ TEST(Round, StagedResultsAreSuppliedUntilTheNextRoundsFirstResult) {
   rig.aggregator.Say(Supply{kLane, 1, {kTerm, 1}, {{0, 1, 2}}});
   const TakenFrame frame = rig.aggregator.AwaitFrame();
   const auto& header = std::get<wire::SupplyHeader>(frame.header.kind);
-  EXPECT_EQ(header.range, (ChunkRange{0, 1, 2}));
+  EXPECT_EQ(RangesOf(header.runs), (ChunkRanges{{0, 1, 2}}));
   EXPECT_EQ(header.ballot, (Ballot{kTerm, 1}));
   EXPECT_EQ(frame.payload, results.at(0).substr(kChunkBytes));
   ASSERT_EQ(frame.header.chunk_digests.size(), 2u);

@@ -305,6 +305,20 @@ BASIN_API basin_code basin_push(basin_worker* worker, uint32_t lane, uint32_t te
 BASIN_API basin_code basin_push_narrow(basin_worker* worker, uint32_t lane, uint32_t tensor,
                                        const void* data, size_t bytes, basin_dtype as,
                                        int32_t exponent, basin_error** error);
+/* A tensor of basin_push_many. `as` and `exponent` are those of basin_push_narrow; BASIN_SAME_DTYPE
+ * and 0 send the tensor as it is. */
+typedef struct basin_pushed {
+  uint32_t tensor;
+  const void* data;
+  size_t bytes;
+  basin_dtype as;
+  int32_t exponent;
+} basin_pushed;
+/* Pushes many tensors. Small ones share frames, so that this costs much less than one call for
+ * each. If it fails, none of them is pushed. */
+BASIN_API basin_code basin_push_many(basin_worker* worker, uint32_t lane,
+                                     const basin_pushed* tensors, size_t count,
+                                     basin_error** error);
 /* Skips a tensor. Tensors that are neither pushed nor skipped before the commit are skipped too. */
 BASIN_API basin_code basin_skip(basin_worker* worker, uint32_t lane, uint32_t tensor,
                                 basin_error** error);
@@ -415,6 +429,9 @@ BASIN_API size_t basin_result_tensors(const basin_result* result, size_t count, 
 /* Copies the tensor, in C order and its own dtype. Fails with BASIN_NOT_FOUND without a result. */
 BASIN_API basin_code basin_result_copy(const basin_result* result, uint32_t tensor, void* to,
                                        size_t bytes, basin_error** error);
+/* Copies many tensors, each to `out`; `in` is not used. Stops at the first that fails. */
+BASIN_API basin_code basin_result_copy_many(const basin_result* result, const basin_buffer* buffers,
+                                            size_t count, basin_error** error);
 /* Gives access to the received tensor without a copy, as consecutive pieces. They are valid as long
  * as the result. Returns 0 beyond the last piece. */
 BASIN_API int basin_result_piece(const basin_result* result, uint32_t tensor, size_t index,

@@ -295,7 +295,7 @@ TEST(GrpcStream, FramesArriveBitForBitBothWays) {
     const std::string message = stream.call->AwaitMessage();
     const wire::DecodedFrame frame = Decode(message);
     EXPECT_EQ(frame.sequence, i + 1);
-    EXPECT_EQ(std::get<wire::ContributionHeader>(frame.header.kind).range.first, i);
+    EXPECT_EQ(std::get<wire::ContributionHeader>(frame.header.kind).runs.front().range.first, i);
     EXPECT_EQ(Joined(frame.payload), expected);
   }
   uint64_t sequence = 0;
@@ -305,7 +305,7 @@ TEST(GrpcStream, FramesArriveBitForBitBothWays) {
     stream.call->Send(message);
     const auto frame = stream.ears->frames.Await();
     ASSERT_TRUE(std::holds_alternative<wire::ResultHeader>(frame->kind));
-    EXPECT_EQ(std::get<wire::ResultHeader>(frame->kind).range.first, sequence);
+    EXPECT_EQ(std::get<wire::ResultHeader>(frame->kind).runs.front().range.first, sequence);
     std::string got;
     for (const std::string_view piece : frame->payload->pieces()) got.append(piece);
     EXPECT_EQ(got, payload);
@@ -377,7 +377,7 @@ TEST(GrpcStream, ReadsNoMoreThanItsWindowUntilItIsConsumed) {
     held.push_back(*stream.ears->frames.Await());
     ++heard;
   }
-  EXPECT_EQ(std::get<wire::ResultHeader>(held.back().kind).range.first, kFrames);
+  EXPECT_EQ(std::get<wire::ResultHeader>(held.back().kind).runs.front().range.first, kFrames);
 }
 
 TEST(GrpcStream, AStreamThatDoesNotBeginWithBoundEnds) {
