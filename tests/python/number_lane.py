@@ -228,12 +228,16 @@ class NumberLane(Lane[Parameter, Number]):
         }
         self._last_was_zero = not any(self._result.values())
 
-    def has_result(self, parameter: Parameter) -> bool:
-        return parameter.name in self._result
+    def receive(
+        self, parameters: list[Parameter], sent: list[Number | None]
+    ) -> list[Number | None]:
+        return [
+            Number(self._result[each.name]) if each.name in self._result else None
+            for each in parameters
+        ]
 
-    def deliver(self, parameter: Parameter, sent: Number | None, before: Number | None) -> None:
-        value = self._result[parameter.name] + (before.value if before else 0)
-        parameter.grad = Number(value)
+    def deliver(self, parameter: Parameter, result: Number, before: Number | None) -> None:
+        parameter.grad = Number(result.value + (before.value if before else 0))
 
     def delivered(self, micro_batches: int, refusal: Exception | None) -> None:
         if refusal is not None:

@@ -29,6 +29,7 @@ READ_ENVIRONMENT = 1
 MEMBER = 2
 GRADIENT, CALL = 0, 1
 COPY, IN_PLACE = 0, 1
+SAME_DTYPE = 0
 F64, F32, F16, BF16, I64, I32, U8 = 1, 2, 3, 4, 5, 6, 7
 DEADLINE_EXCEEDED = 14
 OUTCOME_UNKNOWN = 13
@@ -58,6 +59,29 @@ class Tensor(Structure):
         ("dtype", c_int),
         ("rank", c_uint32),
         ("shape", POINTER(c_uint64)),
+    )
+
+
+class Pushed(Structure):
+    """A tensor of push_many()."""
+
+    _fields_ = (
+        ("tensor", c_uint32),
+        ("data", c_void_p),
+        ("bytes", c_size_t),
+        ("dtype", c_int),
+        ("exponent", c_int32),
+    )
+
+
+class Buffer(Structure):
+    """A tensor of result_copy_many(), which uses only `out`."""
+
+    _fields_ = (
+        ("tensor", c_uint32),
+        ("into", c_void_p),
+        ("out", c_void_p),
+        ("bytes", c_size_t),
     )
 
 
@@ -163,6 +187,7 @@ _FUNCTIONS = (
         _CODE,
         (_WORKER, c_uint32, c_uint32, c_void_p, c_size_t, c_int, c_int32, _ERROR),
     ),
+    ("push_many", _CODE, (_WORKER, c_uint32, POINTER(Pushed), c_size_t, _ERROR)),
     ("commit", _CODE, (_WORKER, c_uint32, c_void_p, c_void_p, _ERROR)),
     ("withdraw", _CODE, (_WORKER, c_uint32, c_char_p, c_void_p, c_void_p, _ERROR)),
     ("wait", _CODE, (_WORKER, c_uint32, c_int64, POINTER(c_void_p), _ERROR)),
@@ -183,6 +208,7 @@ _FUNCTIONS = (
     ("result_rejection", c_void_p, (c_void_p,)),
     ("result_has", c_int, (c_void_p, c_uint32)),
     ("result_copy", _CODE, (c_void_p, c_uint32, c_void_p, c_size_t, _ERROR)),
+    ("result_copy_many", _CODE, (c_void_p, POINTER(Buffer), c_size_t, _ERROR)),
     ("result_free", None, (c_void_p,)),
     (
         "announce",

@@ -239,9 +239,8 @@ class Result:
 
     def _reduced(self) -> list[tuple[TensorSpec, int, float]]:
         """The tensors that have a result: each with its divisor and its squared norm."""
-        count = lib.basin_result_tensors(self._pointer, 0, None, None)
-        divisors, squares = (c_uint64 * count)(), (c_double * count)()
-        lib.basin_result_tensors(self._pointer, count, divisors, squares)
+        divisors, squares = self.results()
+        count = len(divisors)
         return [
             (tensor, divisors[handle], squares[handle])
             for handle, tensor in list(self._tensors.items())
@@ -269,6 +268,18 @@ class Result:
     def copy(self, tensor: int, address: int, size: int) -> None:
         """Copies the tensor, `size` bytes in C order."""
         _call("result_copy", self._pointer, tensor, address, size)
+
+    def copy_many(self, buffers: "ctypes.Array[_abi.Buffer]", count: int) -> None:
+        """Copies the first `count` of these, each to its `out`."""
+        _call("result_copy_many", self._pointer, buffers, count)
+
+    def results(self) -> tuple["ctypes.Array[c_uint64]", "ctypes.Array[c_double]"]:
+        """By handle: the divisor of each tensor, 0 without a result, and its squared norm, negative
+        for integers."""
+        count = lib.basin_result_tensors(self._pointer, 0, None, None)
+        divisors, squares = (c_uint64 * count)(), (c_double * count)()
+        lib.basin_result_tensors(self._pointer, count, divisors, squares)
+        return divisors, squares
 
 
 class Worker:
@@ -386,6 +397,12 @@ class Worker:
         dtype."""
         with contextlib.suppress(RoundAborted):
             _call("push_narrow", self._pointer, lane, tensor, address, size, dtype, exponent)
+
+    def push_many(self, lane: int, tensors: "ctypes.Array[_abi.Pushed]", count: int) -> None:
+        """Pushes the first `count` of these in one call. Small tensors then share frames. If one is
+        wrong, none is pushed."""
+        with contextlib.suppress(RoundAborted):
+            _call("push_many", self._pointer, lane, tensors, count)
 
     def commit(self, lane: int) -> Error | None:
         """Declares this worker's contribution complete. If it is refused, it is withdrawn, so that

@@ -135,11 +135,13 @@ class Lane(ABC, Generic[P, G]):
         another Error if no worker applies it."""
 
     @abstractmethod
-    def has_result(self, parameter: P) -> bool: ...
+    def receive(self, parameters: list[P], sent: list[G | None]) -> list[G | None]:
+        """Returns the result of each parameter; None without one. What was `sent` for it may be
+        overwritten."""
 
     @abstractmethod
-    def deliver(self, parameter: P, sent: G | None, before: G | None) -> None:
-        """Writes the result plus `before` to .grad. `sent` may be overwritten."""
+    def deliver(self, parameter: P, result: G, before: G | None) -> None:
+        """Writes the result plus `before` to .grad."""
 
     @abstractmethod
     def delivered(self, micro_batches: int, refusal: Exception | None) -> None:
@@ -510,15 +512,18 @@ class Lane(ABC, Generic[P, G]):
                 raise cause from error
             raise
         self.usage.take(Event.END)
-        for each in gradients:
-            self._place(each)
+        received = self.receive(
+            [each.parameter for each in gradients], [each.sent for each in gradients]
+        )
+        for each, result in zip(gradients, received, strict=True):
+            self._place(each, result)
         self._rounds += 1
         self.delivered(self._sent.micro_batches, self._refusal)
 
-    def _place(self, each: Gradient[P, G]) -> None:
-        if self.has_result(each.parameter):
+    def _place(self, each: Gradient[P, G], result: G | None) -> None:
+        if result is not None:
             before, each.aside = each.aside, None
-            self.deliver(each.parameter, each.sent, before)
+            self.deliver(each.parameter, result, before)
             each.take(gradient.Event.DELIVER, self)
         else:
             each.take(gradient.Event.MISS, self)

@@ -19,7 +19,8 @@ from basin.arguments import seconds
 from basin.errors import Error, FailedPrecondition, InvalidArgument
 from basin.lane.lane import Lane
 from basin.spec import Counts, RoundSpec
-from basin.torch import narrow, tensors
+from basin.torch import forks, narrow, tensors
+from basin.torch.batch import Batch
 from basin.torch.buffers import BufferLane
 from basin.torch.delivered import Delivered
 from basin.torch.divided_again import DividedAgain
@@ -84,18 +85,20 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         super().__init__(name, spec, passes, owner, own_hooks)
         self._worker = worker
         self._state = state
-        self._process = os.getpid()
+        self._forks = forks.count()
         self._wire_dtype = wire_dtype
         self._timeout = timeout
         self._optimizer = optimizer
         self._buffers = buffers
 
         self._lane, _ = worker.register(name, _abi.GRADIENT, [])
+        self._batch = Batch(worker, self._lane)
         self._parameters = Parameters(worker, name, names, self._ready, modules, optimizer)
         self._layout = LayoutCheck(worker, name, compared)
 
         self._expected_round: int | None = None  # The first round of a late joiner.
         self._outcome: Result | None = None  # The result that is being delivered.
+        self._squared_norms: Sequence[float] = ()  # By handle, of that result.
         self._outcome_seconds = 0.0  # How long the last wait took.
         self._buffers_refusal: Error | None = None
         self.totals = Totals()
@@ -202,11 +205,11 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
     def _ready(self, parameter: torch.Tensor) -> None:
         """The hook: a gradient has been accumulated."""
-        if os.getpid() == self._process:  # The client stayed with the parent.
+        if forks.count() == self._forks:  # Otherwise the client stayed with the parent.
             self.come(parameter)
 
     def push_ready(self, parameters: Iterable[torch.Tensor]) -> None:
-        if os.getpid() == self._process:
+        if forks.count() == self._forks:
             super().push_ready(parameters)
 
     # ---- one round
@@ -250,20 +253,22 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         if self._wire_dtype is not None and memory.dtype == torch.float32:
             wire_dtype = tensors.DTYPES[self._wire_dtype]
             exponent = narrow.exponent_of(memory, self._wire_dtype)
-            self._worker.push_narrow(
-                self._lane, handle, memory.data_ptr(), size, wire_dtype, exponent
-            )
+            self._batch.add(handle, memory.data_ptr(), size, wire_dtype, exponent)
             self.totals.bytes_pushed += size // 2
         else:
-            self._worker.push(self._lane, handle, memory.data_ptr(), size)
+            self._batch.add(handle, memory.data_ptr(), size)
             self.totals.bytes_pushed += size
         self.totals.push_seconds += time.perf_counter() - began
 
     def commit(self) -> Error | None:
+        began = time.perf_counter()
+        self._batch.push()
+        self.totals.push_seconds += time.perf_counter() - began
         self._send_buffers()
         return self._worker.commit(self._lane)
 
     def withdraw_round(self, reason: str) -> None:
+        self._batch.drop()
         try:
             self._send_buffers()
         finally:
@@ -296,29 +301,46 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                 "those of the others: start it again."
             )
 
-    def has_result(self, parameter: torch.Tensor) -> bool:
+    def receive(
+        self, parameters: list[torch.Tensor], sent: list[torch.Tensor | None]
+    ) -> list[torch.Tensor | None]:
         assert self._outcome is not None
-        return self._outcome.has(self._parameters.handle(parameter))
+        divisors, squared_norms = self._outcome.results()
+        self._squared_norms = list(squared_norms)
+        handles = [self._parameters.handle(each) for each in parameters]
+        results: list[torch.Tensor | None] = []
+        buffers = (_abi.Buffer * len(handles))()
+        count = 0
+        for parameter, handle, memory in zip(parameters, handles, sent, strict=True):
+            if handle >= len(divisors) or divisors[handle] == 0:
+                results.append(None)
+                continue
+            if memory is None:
+                dtype, shape = self._parameters.registered_as(parameter)
+                memory = torch.empty(shape, dtype=dtype)
+            results.append(memory)
+            size = tensors.bytes_of(memory)
+            self.totals.bytes_received += size
+            buffer = buffers[count]
+            buffer.tensor, buffer.out, buffer.bytes = handle, memory.data_ptr(), size
+            count += 1
+        self._outcome.copy_many(buffers, count)
+        return results
 
     def deliver(
-        self, parameter: torch.Tensor, sent: torch.Tensor | None, before: torch.Tensor | None
+        self, parameter: torch.Tensor, result: torch.Tensor, before: torch.Tensor | None
     ) -> None:
-        assert self._outcome is not None
-        handle = self._parameters.handle(parameter)
-        dtype, shape = self._parameters.registered_as(parameter)
-        memory = torch.empty(shape, dtype=dtype) if sent is None else sent
-        with torch.no_grad():
-            self._outcome.copy(handle, memory.data_ptr(), tensors.bytes_of(memory))
-            self.totals.bytes_received += tensors.bytes_of(memory)
-            result = memory
-            if not parameter.is_contiguous():
-                result = torch.empty_like(parameter).copy_(memory)
-            if before is not None:
-                result.add_(before)
+        whole = result.dtype == parameter.dtype
+        if not parameter.is_contiguous() or before is not None:
+            with torch.no_grad():
+                if not parameter.is_contiguous():
+                    result = torch.empty_like(parameter).copy_(result)
+                if before is not None:
+                    whole = whole and not before.any()
+                    result.add_(before)
         self.set_grad(parameter, result)
-        squared_norm = self._outcome.squared_norm(handle)
-        whole = dtype == parameter.dtype and (before is None or not before.any())
-        if squared_norm is not None and whole:
+        squared_norm = self._squared_norms[self._parameters.handle(parameter)]
+        if squared_norm >= 0 and whole:
             self.results.put(parameter, squared_norm)
         else:
             self.results.drop(parameter)
@@ -411,6 +433,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         return ((self.name_of(parameter), parameter) for parameter in self._parameters)
 
     def start_again(self) -> None:
+        self._batch.drop()
         if self.usage.in_round:
             self._worker.abandon()
         super().start_again()

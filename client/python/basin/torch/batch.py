@@ -1,0 +1,49 @@
+# Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+"""Collects the gradients of a round that are ready, and pushes many of them in one call: a call for
+each costs more than the bytes of a small one."""
+
+from basin import _abi
+from basin.worker import Worker
+
+# A batch of this many bytes fills a frame; there is nothing to wait for.
+_FULL_BYTES = 1 << 20
+_CAPACITY = 1024
+
+
+class Batch:
+    """The gradients of one lane that are ready and not pushed yet. The memory of each is the
+    caller's to keep, unchanged, until the outcome of the round."""
+
+    def __init__(self, worker: Worker, lane: int) -> None:
+        self._worker = worker
+        self._lane = lane
+        self._tensors = (_abi.Pushed * _CAPACITY)()
+        self._count = 0
+        self._bytes = 0
+
+    def add(
+        self,
+        tensor: int,
+        address: int,
+        size: int,
+        dtype: int = _abi.SAME_DTYPE,
+        exponent: int = 0,
+    ) -> None:
+        """Adds a tensor, to be sent in `dtype`, and pushes the batch if it is full."""
+        entry = self._tensors[self._count]
+        entry.tensor, entry.data, entry.bytes = tensor, address, size
+        entry.dtype, entry.exponent = dtype, exponent
+        self._count += 1
+        self._bytes += size
+        if self._bytes >= _FULL_BYTES or self._count == _CAPACITY:
+            self.push()
+
+    def push(self) -> None:
+        """Pushes what was added."""
+        count, self._count, self._bytes = self._count, 0, 0
+        if count > 0:
+            self._worker.push_many(self._lane, self._tensors, count)
+
+    def drop(self) -> None:
+        """Forgets what was added: the round is withdrawn."""
+        self._count = self._bytes = 0
