@@ -6,14 +6,16 @@
   basin  basin.torch.DistributedOptimizer, through basind
   gloo   torch's DistributedDataParallel over Gloo
 
-Models are perceptrons of 5 and 50 million parameters in float32, one thread for each worker. The
-processes share the cores, so the CPU time of communication adds to the step, overlapped or not;
-only the ratios are meaningful. "early" is the fraction of a backward that was still to come when an
-average byte of its gradients was pushed; 0 means that all was pushed at the end.
+Models are perceptrons of 5 and 50 million parameters in float32 (5M, 50M), one of 600 tensors of
+32x32 and 32 (600x32), and the tensors of ResNet-50 and of BERT-base (resnet50, bert), whose
+gradients cost next to nothing to compute; one thread for each worker. The processes share the
+cores, so the CPU time of communication adds to the step, overlapped or not; only the ratios are
+meaningful. "early" is the fraction of a backward that was still to come when an average byte of its
+gradients was pushed; 0 means that all was pushed at the end.
 
 examples:
   step_time.py --build build/release
-  step_time.py --build build/release --workers 2 --millions 5 --steps 50
+  step_time.py --build build/release --workers 2 --models 600x32,resnet50 --steps 50
 """
 
 import argparse
@@ -34,7 +36,7 @@ THROUGH = ("alone", "basin", "gloo")
 @dataclass
 class Case:
     build: Path
-    millions: int
+    model: str
     workers: int
     steps: int
     batch: int
@@ -53,7 +55,7 @@ def run_workers(case: Case, through: str, *arguments: str) -> Result:
                 sys.executable,
                 str(HERE / "step_worker.py"),
                 f"--through={through}",
-                f"--millions={case.millions}",
+                f"--model={case.model}",
                 f"--rank={rank}",
                 f"--workers={case.workers}",
                 f"--steps={case.steps}",
@@ -90,24 +92,24 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--build", type=Path, default=Path("build/release"))
-    parser.add_argument("--millions", type=numbers, default=[5, 50], help="of parameters")
+    parser.add_argument("--models", default="600x32,resnet50,bert,5M,50M", help="names, by commas")
     parser.add_argument("--workers", type=numbers, default=[2, 4])
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--batch", type=int, default=64, help="samples of each worker")
     options = parser.parse_args()
 
-    print("| parameters | workers | through | ms per step | of alone | early |")
+    print("| model | workers | through | ms per step | of alone | early |")
     print("|---|---|---|---|---|---|")
-    for millions in options.millions:
+    for model in options.models.split(","):
         for workers in options.workers:
-            case = Case(options.build.resolve(), millions, workers, options.steps, options.batch)
+            case = Case(options.build.resolve(), model, workers, options.steps, options.batch)
             alone = 0.0
             for through in THROUGH:
                 result = run(case, through)
                 alone = alone or result.seconds
                 early = "" if result.early is None else f"{result.early:.2f}"
                 print(
-                    f"| {millions} M | {workers} | {through} | {result.seconds * 1e3:.0f} "
+                    f"| {model} | {workers} | {through} | {result.seconds * 1e3:.0f} "
                     f"| {result.seconds / alone:.2f} | {early} |",
                     flush=True,
                 )

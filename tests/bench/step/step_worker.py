@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""One worker of step_time.py: trains a multilayer perceptron on noise, and prints a line of JSON.
+"""One worker of step_time.py: trains a model on noise, and prints a line of JSON.
 
 seconds  of each counted step: forward, backward, waits, and the optimizer's step
 early    the fraction of its backward that was still to come when an average byte was pushed;
@@ -19,8 +19,12 @@ from typing import Any
 import torch
 from torch import nn
 
-# Widths of the layers, by millions of parameters.
-LAYERS = {5: (784, 1600, 1600, 800), 50: (1024, 4096, 4096, 4096, 3000)}
+# Widths of the layers of the perceptrons.
+LAYERS = {
+    "5M": (784, 1600, 1600, 800),
+    "50M": (1024, 4096, 4096, 4096, 3000),
+    "600x32": (32,) * 301,  # 600 tensors of 32x32 and of 32.
+}
 WARM_UP = 2
 
 
@@ -33,7 +37,7 @@ class Pushes:
         self._times: list[tuple[float, int]] = []
         self._begin = 0.0
         self.early: list[float] = []
-        push, commit = worker.push, worker.commit
+        push, push_many, commit = worker.push, worker.push_many, worker.commit
 
         def pushing(lane: int, tensor: int, address: int, size: int) -> None:
             self._times.append((time.perf_counter(), size))
@@ -47,17 +51,63 @@ class Pushes:
             self._times.clear()
             commit(lane)
 
-        worker.push, worker.commit = pushing, committing
+        def pushing_many(lane: int, tensors: Any, count: int) -> None:
+            size = sum(tensors[i].bytes for i in range(count))
+            self._times.append((time.perf_counter(), size))
+            push_many(lane, tensors, count)
+
+        worker.push, worker.push_many, worker.commit = pushing, pushing_many, committing
 
     def backward_begins(self) -> None:
         self._begin = time.perf_counter()
 
 
-def make_model(millions: int) -> nn.Sequential:
+class Shapes(nn.Module):
+    """Parameters of given shapes, each with a gradient that costs next to nothing to compute: the
+    tensors of a model without its arithmetic."""
+
+    def __init__(self, shapes: list[tuple[int, ...]]) -> None:
+        super().__init__()
+        self.tensors = nn.ParameterList(torch.randn(shape) * 0.01 for shape in shapes)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        total = inputs.mean()
+        return torch.stack([each.sum() * total for each in self.tensors]).sum()
+
+
+def resnet50() -> list[tuple[int, ...]]:
+    """The 161 tensors of ResNet-50, 25.6 million parameters, in the order of the model."""
+    shapes: list[tuple[int, ...]] = [(64, 3, 7, 7), (64,), (64,)]
+    before = 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            for shape in ((width, before, 1, 1), (width, width, 3, 3), (4 * width, width, 1, 1)):
+                shapes += [shape, (shape[0],), (shape[0],)]
+            if block == 0:
+                shapes += [(4 * width, before, 1, 1), (4 * width,), (4 * width,)]
+            before = 4 * width
+    return [*shapes, (1000, 2048), (1000,)]
+
+
+def bert_base() -> list[tuple[int, ...]]:
+    """The 199 tensors of BERT-base, 109.5 million parameters, in the order of the model."""
+    shapes: list[tuple[int, ...]] = [(30522, 768), (512, 768), (2, 768), (768,), (768,)]
+    for _ in range(12):
+        for rows, columns in ((768, 768), (768, 768), (768, 768), (768, 768)):
+            shapes += [(rows, columns), (rows,)]
+        shapes += [(768,), (768,), (3072, 768), (3072,), (768, 3072), (768,), (768,), (768,)]
+    return [*shapes, (768, 768), (768,)]
+
+
+SHAPES = {"resnet50": resnet50, "bert": bert_base}
+
+
+def make_model(name: str) -> nn.Module:
     torch.manual_seed(1)
-    widths = LAYERS[millions]
+    if name in SHAPES:
+        return Shapes(SHAPES[name]())
     layers: list[nn.Module] = []
-    for inputs, outputs in itertools.pairwise(widths):
+    for inputs, outputs in itertools.pairwise(LAYERS[name]):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -71,7 +121,7 @@ def end_gloo(store: torch.distributed.Store, options: argparse.Namespace) -> Non
 
 
 def train(options: argparse.Namespace) -> tuple[list[float], float | None]:
-    model: nn.Module = make_model(options.millions)
+    model = make_model(options.model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     pushes: Pushes | None = None
     end: Callable[[], None] = lambda: None  # noqa: E731
@@ -98,14 +148,15 @@ def train(options: argparse.Namespace) -> tuple[list[float], float | None]:
         end = lambda: end_gloo(store, options)  # noqa: E731
 
     torch.manual_seed(options.rank)
-    widths = LAYERS[options.millions]
+    widths = LAYERS.get(options.model, (1, 1))
     inputs = torch.randn(options.batch, widths[0])
     targets = torch.randint(widths[-1], (options.batch,))
     seconds = []
     for _ in range(WARM_UP + options.steps):
         begin = time.perf_counter()
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(inputs), targets)
+        output = model(inputs)
+        loss = nn.functional.cross_entropy(output, targets) if output.dim() > 0 else output
         if pushes is not None:
             pushes.backward_begins()
         loss.backward()
@@ -119,7 +170,7 @@ def train(options: argparse.Namespace) -> tuple[list[float], float | None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--through", choices=("alone", "basin", "gloo"), required=True)
-    parser.add_argument("--millions", type=int, required=True)
+    parser.add_argument("--model", choices=(*LAYERS, *SHAPES), required=True)
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
