@@ -35,7 +35,8 @@ class ChunkRuns : public absl::InlinedVector<ChunkRun, 1> {
   using InlinedVector::InlinedVector;
   ChunkRuns() = default;
   // A frame of one tensor.
-  ChunkRuns(const ChunkRange& only) : InlinedVector({ChunkRun{only, 0}}) {}  // NOLINT
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  ChunkRuns(const ChunkRange& only) : InlinedVector({ChunkRun{only, 0}}) {}
   ChunkRuns(TensorIndex tensor, uint32_t first, uint32_t count)
       : ChunkRuns(ChunkRange{tensor, first, count}) {}
 };
