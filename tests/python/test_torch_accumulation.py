@@ -113,15 +113,15 @@ def traced(rank: int) -> Any:
 
     with session() as bt:
         torch.manual_seed(1)
-        net = nn.Sequential(*(nn.Linear(32, 32) for _ in range(6))).double()
+        net = nn.Sequential(*(nn.Linear(256, 256) for _ in range(6))).double()
         optimizer = sgd(net, bt)
         trace: list[str] = []
         bytes_at: list[int] = []
-        push, commit = Worker.push, Worker.commit
+        push_many, commit = Worker.push_many, Worker.commit
 
-        def noted_push(self: Any, lane: int, tensor: int, address: int, size: int) -> None:
-            trace.append("push")
-            push(self, lane, tensor, address, size)
+        def noted_push(self: Any, lane: int, tensors: Any, count: int) -> None:
+            trace.extend(["push"] * count)
+            push_many(self, lane, tensors, count)
 
         def noted_commit(self: Any, lane: int) -> None:
             trace.append("commit")
@@ -136,11 +136,11 @@ def traced(rank: int) -> Any:
         outputs: list[weakref.ref[torch.Tensor]] = []
 
         def run() -> None:
-            output = net(torch.ones(4, 32, dtype=torch.float64))
+            output = net(torch.ones(4, 256, dtype=torch.float64))
             outputs.append(weakref.ref(output))
             output.sum().backward()
 
-        with mock.patch.multiple(Worker, push=noted_push, commit=noted_commit):
+        with mock.patch.multiple(Worker, push_many=noted_push, commit=noted_commit):
             with optimizer.no_sync():
                 run()
                 alive = [output() is not None for output in outputs]
@@ -603,7 +603,7 @@ class AccumulationTest(TorchTest):
                     self.assertEqual([], [name for name in within if name != "get_place"])
                     self.assertEqual(0, bytes_within)
                     self.assertEqual(
-                        [1, 4, 1], [called.count(n) for n in ("begin", "push", "commit")]
+                        [1, 1, 1], [called.count(n) for n in ("begin", "push_many", "commit")]
                     )
                     self.assertEqual(1, totals.rounds)
                     self.assertEqual(3 * WORKERS, micro_batches)

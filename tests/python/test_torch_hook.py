@@ -192,16 +192,16 @@ def failing_push(rank: int) -> Any:
         text = ""
         if rank == 1:
             worker = bt.context.current().client.worker
-            push = worker.push
+            push_many = worker.push_many
 
             def refused(*_: Any) -> None:
                 import basin
 
                 raise basin.ResourceExhausted("no room")
 
-            worker.push = refused
+            worker.push_many = refused
             text = expect("ResourceExhausted", loss_of(ddp, rank).backward)
-            worker.push = push
+            worker.push_many = push_many
         else:
             loss_of(ddp, rank).backward()
         contributors = state.last_round().contributors

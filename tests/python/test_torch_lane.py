@@ -100,13 +100,13 @@ def push_fails(rank: int, by_hand: bool) -> Any:
     from basin.worker import Worker
 
     pushes = []
-    push = Worker.push
+    push_many = Worker.push_many
 
     def failing_push(self: Any, *arguments: Any) -> None:
         pushes.append(arguments)
-        if len(pushes) == 2:
+        if len(pushes) == 1:
             raise MemoryError("no room")
-        push(self, *arguments)
+        push_many(self, *arguments)
 
     with session() as bt:
         net = model()
@@ -114,7 +114,7 @@ def push_fails(rank: int, by_hand: bool) -> Any:
         with optimizer.no_sync():
             loss_of(net, rank).backward()
         text = ""
-        with mock.patch.object(Worker, "push", failing_push if rank == 0 else push):
+        with mock.patch.object(Worker, "push_many", failing_push if rank == 0 else push_many):
             try:
                 if by_hand:
                     optimizer.sync_gradients()

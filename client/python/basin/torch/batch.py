@@ -5,8 +5,8 @@ each costs more than the bytes of a small one."""
 from basin import _abi
 from basin.worker import Worker
 
-# A batch of this many bytes fills a frame; there is nothing to wait for.
-_FULL_BYTES = 1 << 20
+# Enough for a call to cost little, and little enough that most is sent during the backward.
+_FULL_BYTES = 256 << 10
 _CAPACITY = 1024
 
 
