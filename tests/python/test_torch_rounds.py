@@ -129,7 +129,9 @@ def made_in_another_order(rank: int) -> Any:
         return [None if b is None else b.tolist() for b in biases], optimizer.last_round().divisor
 
 
-LATE_LAYERS, LATE_BYTES = 8, 8 * 64 * 64
+# Each is larger than a batch, so that it is sent when it is ready.
+LATE_LAYERS, LATE_SIZE = 8, 256
+LATE_BYTES = 8 * LATE_SIZE * LATE_SIZE
 
 
 def late_layer(rank: int, metrics: str) -> Any:
@@ -153,7 +155,9 @@ def late_layer(rank: int, metrics: str) -> Any:
         names = own_order(rank, LATE_LAYERS)
         if rank == 0:  # The backward reaches last what the forward used first.
             names = [3, *(name for name in names if name != 3)]
-        weights = [nn.Parameter(torch.zeros(64, 64).double()) for _ in range(LATE_LAYERS)]
+        weights = [
+            nn.Parameter(torch.zeros(LATE_SIZE, LATE_SIZE).double()) for _ in range(LATE_LAYERS)
+        ]
         net = nn.ParameterList(weights)
         sgd(net, bt)
         before, seen = sent(), []
