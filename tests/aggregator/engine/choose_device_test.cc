@@ -22,7 +22,7 @@ using kernels::cuda::FaultPlan;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr uint64_t kBudget = uint64_t{1} << 30;
+constexpr uint64_t kLargeBudget = uint64_t{1} << 30;
 
 class ChooseDevice : public testing::Test {
  protected:
@@ -40,7 +40,7 @@ class ChooseDevice : public testing::Test {
   }
 
   absl::StatusOr<ReduceChoice> Choose(const std::string& option, const DeviceSource& source,
-                                      uint32_t threads = 2, uint64_t budget = kBudget) {
+                                      uint32_t threads = 2, uint64_t budget = kLargeBudget) {
     return ChooseReduceDevices(option, threads, budget, source, *cpu_);
   }
 
