@@ -6,7 +6,7 @@ usage() {
   cat <<'HELP'
 Makes the programs of a cluster from Debian 12's packages: Kubernetes 1.20.2 is compiled from its
 source package, which contains everything that it depends on; containerd, etcd and the network
-plugins are unpacked. Nothing is installed. It takes about 400 seconds of CPU time and 3 GB of disk,
+plugins are unpacked. Nothing is installed. It takes several minutes of CPU time and 3 GB of disk,
 of which 540 MB stay.
 
 usage: tests/cluster/build-kubernetes.sh [--where] [--help]
