@@ -113,6 +113,8 @@ class Training(Jobs):
             archives = make_images(cls.cluster.folder / "images", cls.cluster.programs / "pause")
         except image.CannotMakeBase as error:
             print(f"skipped: no base image can be made here:\n{error}")
+            # The end of the program does not clean up.
+            cls.doClassCleanups()
             sys.exit(SKIPPED)
         cls.cluster.await_node()
         for archive in archives:
