@@ -20,8 +20,11 @@ void RoundStore::Keep(const Incarnation& contributor, const ChunkRanges& ranges,
                       const ContributionHeader& frame, const IncomingFrame& incoming) {
   const uint64_t chunk_bytes = WireChunkBytes(incoming.encoding.wire_dtype);
   auto& chunks = parked_[contributor];
-  // A frame stays in memory as a whole: of one that brought less than it has, only that is kept.
+  // A frame stays in memory as a whole while a part of it is kept. One that brought less than it
+  // has is copied, and so are the small parts of a list: one that waits for another worker would
+  // hold the large ones beside it, which the window no longer counts once they are reduced.
   const bool whole = ranges == RangesOf(frame.runs);
+  const uint64_t small = frame.runs.size() > 1 ? chunk_bytes / 4 : 0;
   auto run = frame.runs.begin();
   uint64_t begin = 0;  // Of the run in the payload.
   for (const ChunkRange& range : ranges) {
@@ -31,7 +34,7 @@ void RoundStore::Keep(const Incarnation& contributor, const ChunkRanges& ranges,
       const uint64_t offset = begin + uint64_t{range.first + i - run->range.first} * chunk_bytes;
       ChunkInput input;
       input.part = {incoming.payload, offset, std::min(chunk_bytes, end - offset)};
-      if (!whole) input.part = CopyOf(input.part);
+      if (!whole || input.part.size < small) input.part = CopyOf(input.part);
       input.wire_dtype = incoming.encoding.wire_dtype;
       input.wire_exponent = incoming.encoding.wire_exponent;
       parked_bytes_ += input.part.size;

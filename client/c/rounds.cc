@@ -142,15 +142,11 @@ basin_code basin_push_many(basin_worker* worker, uint32_t lane, const basin_push
   pushed.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     const basin_pushed& in = tensors[i];
-    basin::Encoding encoding;
-    if (in.as != BASIN_SAME_DTYPE) {
-      const auto dtype = EnumOf<basin::DType>(
-          absl::StrCat("The dtype to send tensor ", in.tensor, " of lane handle ", lane, " in"),
-          in.as, BASIN_U8);
-      if (!dtype.ok()) return Return(dtype.status(), error);
-      encoding = {*dtype, in.exponent};
-    }
-    pushed.push_back({in.tensor, in.data, in.bytes, encoding});
+    const auto dtype = EnumOf<basin::DType>(
+        absl::StrCat("The dtype to send tensor ", in.tensor, " of lane handle ", lane, " in"),
+        in.as, BASIN_U8);
+    if (!dtype.ok()) return Return(dtype.status(), error);
+    pushed.push_back({in.tensor, in.data, in.bytes, {*dtype, in.exponent}});
   }
   return Return(worker->client().PushMany(lane, pushed), error);
 }

@@ -191,7 +191,11 @@ std::vector<Interval> Push::NextFrame(const Scope& scope) const {
       if (parts.size() == scope.frame_tensors) return parts;
       if (!parts.empty() && tensor.base <= parts.back().begin) return parts;  // With a gap.
       Interval part{run.begin, std::min(run.end, NumbersOf(tensor).end)};
-      while (!part.empty() && bytes + BytesOf(part) > most) --part.end;
+      // All chunks but the last one of the tensor are whole, so at most that one is too much.
+      part.end = std::min(
+          part.end,
+          part.begin + static_cast<uint32_t>((most - bytes + kChunkBytes - 1) / kChunkBytes));
+      if (bytes + BytesOf(part) > most) --part.end;
       if (part.empty()) return parts;
       bytes += BytesOf(part);
       const bool whole = part.end == std::min(run.end, NumbersOf(tensor).end);

@@ -231,6 +231,9 @@ bool CanHave(uint64_t chunks, uint64_t bytes, bool as_is) {
 void CheckList(const ChunkRuns& runs, size_t payload_bytes, bool as_is, Checker& checker) {
   uint64_t bytes = 0;
   checker.AtMost("size(runs)", runs.size(), size_t{kMaxRunsPerFrame});
+  uint64_t chunks = 0;
+  for (const ChunkRun& run : runs) chunks += run.range.count;
+  checker.AtMost("count(runs)", chunks, uint64_t{kMaxChunksInRuns});
   checker.AtMost("payload_bytes", payload_bytes, kMaxPayloadBytes);
   for (size_t i = 0; i < runs.size(); ++i) {
     Checker::Scope scope(checker, "runs", static_cast<ptrdiff_t>(i));

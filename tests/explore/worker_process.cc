@@ -160,7 +160,7 @@ void WorkerProcess::Do(const client::Action& action, const ResultFrame* arrived)
                                             {}})});
         } else if constexpr (std::is_same_v<T, client::SendSupply>) {
           absl::StatusOr<PushFrame> frame =
-              shell_.FrameOf(what, [](TensorIndex) -> const TensorSpec& { return TheTensor(); });
+              shell_.FrameOf(what, [](TensorIndex) { return TheTensor(); });
           if (!frame.ok()) return Wrong(std::string(frame.status().message()));
           outputs_.push_back({Kind::kFrame, Item(*std::move(frame))});
         } else if constexpr (std::is_same_v<T, client::KeepResult>) {

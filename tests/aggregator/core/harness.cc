@@ -194,8 +194,8 @@ void TestWorker::SendTensors(RoundNumber round, const ChunkRanges& ranges,
   cluster_->Step(std::move(frame), shell::Chunks<Reduced>(CountChunks(ranges), Reduced{value, 0}));
 }
 
-shell::Chunks<uint64_t> TestWorker::SizesOf(LaneIndex index, const ChunkRanges& ranges) const {
-  shell::Chunks<uint64_t> sizes;
+std::vector<uint64_t> TestWorker::SizesOf(LaneIndex index, const ChunkRanges& ranges) const {
+  std::vector<uint64_t> sizes;
   for (const auto& [name, view] : lanes) {
     if (view.index != index) continue;
     shell::ForEachChunk(ranges, [&, &tensors = view.tensors](TensorIndex tensor, uint32_t chunk) {

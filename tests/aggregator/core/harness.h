@@ -187,7 +187,7 @@ class TestWorker {
   // One frame with the first chunks of several tensors.
   void SendTensors(RoundNumber round, const ChunkRanges& ranges, const std::string& name = kLane);
   // The sizes of the chunks of a frame.
-  shell::Chunks<uint64_t> SizesOf(LaneIndex lane, const ChunkRanges& ranges) const;
+  std::vector<uint64_t> SizesOf(LaneIndex lane, const ChunkRanges& ranges) const;
   void Skip(const std::vector<TensorIndex>& tensors, const std::string& lane = kLane);
   void Commit(const std::string& lane = kLane);
   void Withdraw(const std::string& reason = "backward raised", const std::string& lane = kLane);

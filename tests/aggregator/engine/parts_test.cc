@@ -267,6 +267,25 @@ TEST_F(RoundStoreTest, Fault_N11_OfAFrameThatIsNotAllNewOnlyThatIsKept) {
   EXPECT_EQ(reduction->result->data()[kChunkBytes - 1], 2);
 }
 
+// The window counts no chunk that was reduced, so a small one that waits must not keep its frame.
+TEST_F(RoundStoreTest, Fault_N11_ASmallTensorThatWaitsDoesNotKeepTheLargeOnesOfItsFrame) {
+  constexpr uint32_t kSmall = 1000;
+  ContributionHeader frame;
+  frame.runs = {{{0, 0, 2}, 2 * kChunkBytes}, {{1, 0, 1}, kSmall}};
+  IncomingFrame incoming;
+  incoming.what = frame;
+  incoming.bytes = 2 * kChunkBytes + kSmall;
+  incoming.payload = std::make_shared<StringPayload>(std::string(incoming.bytes, 1), 1 << 20);
+  store_.Keep({1, 1}, RangesOf(frame.runs), frame, incoming);
+  const std::weak_ptr<const Payload> whole = incoming.payload;
+  incoming.payload.reset();
+  incoming = {};
+  EXPECT_FALSE(whole.expired());
+  EXPECT_TRUE(store_.Discard({1, 1}, {{0, 0, 2}}));
+  EXPECT_TRUE(whole.expired());
+  EXPECT_EQ(store_.parked_bytes(), kSmall);
+}
+
 TEST_F(RoundStoreTest, AnInputOfAnotherSizeFailsTheReductionAndIsNotRead) {
   store_.Start(Attempt(1));
   Keep({1, 2}, 0, 1, 7);

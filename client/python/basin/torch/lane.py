@@ -218,6 +218,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self._expected_round = self._state.before_round(self.name)
 
     def begin(self, counts: Counts) -> None:
+        self._batch.drop()  # A signal may have left gradients of a round that has ended.
         spec = replace(
             self._spec,
             counts=counts,
@@ -340,7 +341,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                     result.add_(before)
         self.set_grad(parameter, result)
         squared_norm = self._squared_norms[self._parameters.handle(parameter)]
-        if squared_norm >= 0 and whole:
+        known = not squared_norm < 0  # The norm of a result with a NaN is a NaN.
+        if known and whole:
             self.results.put(parameter, squared_norm)
         else:
             self.results.drop(parameter)
