@@ -20,7 +20,8 @@ namespace basin::aggregator {
 // A message has at most 4 MiB, and nobody reads more.
 inline constexpr size_t kMostDumpBytes = size_t{1} << 20;
 
-// Of one job, or of all jobs and the service when `job` is empty. `lived` is Coordinator::Lived.
+// The state of one job, or of all jobs and the service when `job` is empty. `lived` is
+// Coordinator::Lived.
 std::string Dump(const Coordinator& core, const std::string& job, absl::Time lived);
 
 }  // namespace basin::aggregator

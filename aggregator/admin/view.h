@@ -18,7 +18,7 @@
 
 namespace basin::aggregator {
 
-// What the core knows of it; version, term and uptime are the caller's.
+// What the core knows of the service; the caller adds version, term and uptime.
 v1::ServiceStatus ViewOf(const Coordinator& core);
 
 v1::ListJobsResponse JobsOf(const Coordinator& core);

@@ -28,7 +28,7 @@ constexpr Section kSections[] = {
     {"tls", "Encryption of the connections of workers and of `basinctl`."},
     {"auth", "Tokens and roles."},
     {"admin", "The address for `basinctl`."},
-    {"http", "The address for probes and Prometheus."},
+    {"http", "The address for probes, Prometheus and the status page."},
     {"worker", "Heartbeats, and the time after which a silent worker counts as lost."},
     {"round", "Late and lost workers, deadlocks, and unusual gradients."},
     {"job", "Timeouts of jobs."},

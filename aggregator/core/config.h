@@ -78,7 +78,7 @@ struct Config {
   uint64_t window_bytes = uint64_t{16} << 20;  // Parked per worker and lane, when there is room.
   uint64_t result_window_bytes = uint64_t{8} << 20;  // Unacknowledged results per lane.
 
-  // Of each job, so that one cannot take everything. 0: no limit of its own.
+  // Limits of each job, so that one cannot take everything. 0: no limit of its own.
   uint64_t max_job_bytes = 0;   // Of memory_bytes, without broadcast values, which are dropped.
   uint32_t max_job_rounds = 0;  // Verdicts per second, in all lanes together.
 

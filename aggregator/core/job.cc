@@ -329,7 +329,7 @@ std::vector<RoundMember> Job::RoundMembers(LaneKind kind) const {
 }
 
 // The round `number` of a lane if this worker may act in it. With `open`, the first who acts makes
-// it. Who is behind is told the verdict it has missed.
+// it. A worker that is behind is told the verdict that it has missed.
 Round* Job::RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex index,
                      RoundNumber number, bool open) {
   if (number < lane.next) {

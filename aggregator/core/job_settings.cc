@@ -39,7 +39,7 @@ JobSettings Changed(JobSettings settings, const SetJob& set) {
 
 std::string Job::WhyNotSet(const Config& config, uint64_t free, const SetJob& set) const {
   const JobSettings next = Changed(settings_, set);
-  if (!settled_in_) return "no worker has told it its settings yet; set them when one has";
+  if (!settled_in_) return "no worker has sent its settings yet; try again when one has";
   if (next.min_workers == 0 || next.min_workers > next.max_workers) {
     return absl::StrCat("min_workers would be ", next.min_workers, " and max_workers ",
                         next.max_workers, "; choose 1 <= min_workers <= max_workers");
@@ -146,7 +146,7 @@ std::string Job::DescribeRoom(const JobScope& scope) const {
 
 // ---- its pace
 
-// When the next verdict may be told.
+// The earliest time of the next verdict.
 absl::Time Job::PaceEnd(const Config& config) const {
   return config.max_job_rounds == 0 ? absl::InfinitePast() : paced_ - kPaceBurst;
 }

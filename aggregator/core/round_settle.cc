@@ -230,8 +230,8 @@ void Round::EndDeadlock(const RoundScope& scope, const std::string& reason) {
   PrepareAborted(scope, reason);
 }
 
-// Whether the member may be asked to stage. Who has joined without the state gets it from a member
-// that holds it as it was before this round, because nobody has the verdict. Once everyone has
+// Whether the member may be asked to stage. A joiner without the state gets it from a member that
+// holds it as it was before this round, because nobody has the verdict. Once everyone has
 // staged, the others would go on, and the joiner would load a state that has this round already.
 bool Round::MayStage(const RoundScope& scope, const RoundMember& member) const {
   if (member.presence != Presence::kThere || !scope.stands) return false;

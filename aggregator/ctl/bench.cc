@@ -141,7 +141,7 @@ std::string NameOfJob(const Arguments& arguments) {
 
 // Rounds of a bench take bandwidth and processors from other jobs.
 absl::Status CheckThatNobodyTrains(const Arguments& arguments) {
-  const std::string nevertheless = "`basinctl bench --beside-others` runs nevertheless.";
+  const std::string nevertheless = "`basinctl bench --beside-others` runs anyway.";
   absl::StatusOr<Client> client = Client::Open(arguments);
   if (!client.ok()) return client.status();
   v1::ListJobsResponse jobs;

@@ -18,7 +18,7 @@ absl::StatusOr<Client> Client::Open(Arguments arguments) {
       ReadToken(arguments.token_file, arguments.tls, arguments.address);
   if (!token.ok()) return token.status();
   grpc::ChannelArguments channel;
-  // A proxy that the environment names is for the world outside.
+  // A proxy that the environment names is for the internet, not for the aggregator.
   channel.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   auto stub =
       v1::Admin::NewStub(grpc::CreateCustomChannel(arguments.address, *credentials, channel));

@@ -200,14 +200,13 @@ const std::vector<Command>& Commands() {
        "[--workers-address=HOST:PORT] [--job=JOB] [--workers=N] [--model=SIZE] [--rounds=N] "
        "[--beside-others]",
        "measure rounds from here",
-       "Trains nothing with a few workers (2) in this process and a model (64MiB):\n"
-       "all-reduces of ones. Shows the time of a round, also of one with 1 KiB, and\n"
-       "bandwidth. The job is new, with a name of its own: that of --job (basinctl-bench)\n"
-       "and a random end, for which a token must be valid. All workers leave it, and the\n"
-       "aggregator forgets it when it has been empty for ten minutes. --workers-address:\n"
-       "also BASIN_ADDRESS. Rounds take bandwidth from other jobs, so it refuses to run\n"
-       "while the aggregator has one, or does not show its jobs; --beside-others runs it\n"
-       "nevertheless.",
+       "Runs all-reduces of ones with a few workers (2) in this process and a model (64MiB).\n"
+       "Shows the time of a round, also of one with 1 KiB, and the bandwidth. The job is\n"
+       "new: its name is that of --job (basinctl-bench) with a random suffix, and a token\n"
+       "must be valid for it. All workers leave it, and the aggregator forgets it when it has\n"
+       "been empty for ten minutes. --workers-address: also BASIN_ADDRESS. Rounds take\n"
+       "bandwidth from other jobs, so it refuses to run while the aggregator has one, or does\n"
+       "not show its jobs; --beside-others runs it anyway.",
        {"basinctl bench", "basinctl bench --model=256MiB --workers=4 --rounds=20 -o json",
         "basinctl bench --job=team-a/bench --beside-others"},
        1,

@@ -141,10 +141,9 @@ absl::Status RunCompletion(const Arguments& arguments) {
   } else if (shell == "fish") {
     Print(Fish());
   } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat(QuoteForError(shell),
-                     " is no shell that is known here; write bash, zsh or "
-                     "fish"));
+    return absl::InvalidArgumentError(absl::StrCat(QuoteForError(shell),
+                                                   " is not a known shell; write bash, zsh or "
+                                                   "fish"));
   }
   return absl::OkStatus();
 }

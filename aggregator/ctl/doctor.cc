@@ -32,7 +32,7 @@ constexpr absl::Duration kMostClockSkew = absl::Seconds(5);
 // Calls to measure the round trip with; the median counts.
 constexpr int kCalls = 5;
 
-// What a call that changes nothing has shown.
+// The outcome of a call that changes nothing.
 struct Answer {
   absl::Status status;
   std::optional<Greeting> greeting;

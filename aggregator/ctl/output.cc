@@ -13,7 +13,7 @@ namespace basin::aggregator {
 namespace {
 
 // The lines of an object or a list. A string of JSON is a string of YAML too, and stays quoted, so
-// that no reader takes the name "no" for a truth value. `begun`: the first line has its indent.
+// that no reader takes the name "no" for a boolean. `begun`: the first line has its indent.
 void AppendYaml(const nlohmann::ordered_json& value, size_t indent, bool begun, std::string& text) {
   for (const auto& [key, item] : value.items()) {
     if (!begun) text.append(indent, ' ');

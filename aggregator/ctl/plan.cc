@@ -39,7 +39,7 @@ absl::Duration TimeOf(double bytes, double bits_per_second) {
 uint64_t MemoryOf(const Config& config, const PlannedJob& job, bool full) {
   const uint64_t tracking = TrackingBytes(
       job.workers, static_cast<uint32_t>((job.model_bytes + kChunkBytes - 1) / kChunkBytes));
-  // With free memory without end, the windows are as large as is useful.
+  // With unlimited free memory, the windows are as large as is useful.
   constexpr uint64_t kPlenty = uint64_t{1} << 60;
   const LaneMemory lane =
       full ? *PlanLaneMemory(config, job.workers, job.model_bytes, kPlenty, LaneMemory())

@@ -17,7 +17,7 @@ namespace {
 
 absl::Status SystemError(int number) { return absl::UnavailableError(std::strerror(number)); }
 
-// What became of a connection that was in progress.
+// Waits for a connection in progress, and returns its outcome.
 absl::Status Await(int socket, absl::Duration timeout) {
   pollfd waiting = {socket, POLLOUT, 0};
   const int ready = poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout)));

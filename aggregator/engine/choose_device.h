@@ -2,9 +2,9 @@
 //
 // Decides at the start what reduces: the CPU, or devices (reduce.device).
 //
-// Thread contract: one thread, before there is an engine. Failure: a wish that the machine cannot
-// fulfil is FAILED_PRECONDITION, in one line with the key, its value and what to do; "auto" takes
-// the CPU then, and says why.
+// Thread contract: one thread, before there is an engine. Failure: a value that this machine
+// cannot satisfy is FAILED_PRECONDITION, in one line with the key, its value and what to do; "auto"
+// takes the CPU then, and says why.
 
 #ifndef BASIN_AGGREGATOR_ENGINE_CHOOSE_DEVICE_H_
 #define BASIN_AGGREGATOR_ENGINE_CHOOSE_DEVICE_H_

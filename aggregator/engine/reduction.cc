@@ -72,7 +72,7 @@ uint64_t PlaceChunks(Reduction& reduction) {
   return end;
 }
 
-// Of what two chunks saw, what counts as the first; see Attempt.
+// Whether `a` counts as the first value that was not finite; see Attempt.
 bool ComesFirst(const NonFinite& a, const std::optional<NonFinite>& b) {
   return !b.has_value() ||
          std::tie(a.tensor, a.worker, a.element) < std::tie(b->tensor, b->worker, b->element);

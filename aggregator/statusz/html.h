@@ -32,7 +32,7 @@ class Html {
     body_ += EscapedForHtml(text);
     return *this;
   }
-  // What has been written by another one.
+  // The content of another Html.
   Html& Add(const Html& part) {
     body_ += part.body_;
     return *this;

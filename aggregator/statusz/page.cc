@@ -40,7 +40,7 @@ std::string Time(uint64_t ns) {
   return ns < 1000000 ? "<1ms" : Span(ns);
 }
 
-// Of something that is always there.
+// How long ago something was; "now" below a millisecond.
 std::string Ago(uint64_t ns) { return ns < 1000000 ? "now" : absl::StrCat(Span(ns), " ago"); }
 
 enum class Kind : uint8_t { kName, kShort, kNumber };

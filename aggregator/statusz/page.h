@@ -19,7 +19,7 @@
 
 namespace basin::aggregator {
 
-// Of one worker, over the rounds that are remembered.
+// How often and how long the remembered rounds waited for one worker.
 struct StragglerRank {
   std::string worker;
   uint32_t rounds = 0;     // How many waited for it alone ...

@@ -21,7 +21,7 @@
 
 namespace basin::aggregator {
 
-// Jobs in detail. A page for people is of no use beyond; basinctl shows the others.
+// Jobs in detail. People do not read a longer page; basinctl shows the others.
 inline constexpr size_t kMostJobsInDetail = 16;
 
 struct JobView {

@@ -47,7 +47,7 @@ class GrpcServer::SessionService
  public:
   explicit SessionService(GrpcServer& server) : server_(server) {}
   RawReactor* Run(grpc::CallbackServerContext* context) override {
-    // Strangers learn nothing of the aggregator.
+    // A caller without a valid credential learns nothing about the aggregator.
     Presented presented = PresentedBy(*context);
     const Credentials caller = CredentialsOf(presented.token, std::move(presented.sans));
     const Gatekeeper* gatekeeper = server_.options_.gatekeeper;

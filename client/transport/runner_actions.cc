@@ -24,7 +24,7 @@ uint64_t RangeBytes(const TensorSpec& spec, const ChunkRange& range) {
   return std::min(bytes, (uint64_t{range.first} + range.count) * kChunkBytes) - begin;
 }
 
-// What is shorter is copied into one piece with its neighbours, which costs less than a piece of
+// A shorter tensor is copied into one piece with its neighbours, which costs less than a piece of
 // its own in every layer below.
 constexpr uint64_t kCopiedBytes = uint64_t{16} << 10;
 

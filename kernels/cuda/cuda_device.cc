@@ -101,7 +101,7 @@ class CudaQueue final : public Queue {
                 [&] { return static_cast<cudaError_t>(Launch(task, stream_)); });
   }
 
-  // cudaStreamSynchronize would wait for good for a device that hangs.
+  // cudaStreamSynchronize would wait forever for a device that hangs.
   std::optional<Failure> Wait() override {
     std::optional<Failure> failure = Call("cudaLaunchHostFunc", [&] {
       const cudaError_t error = cudaLaunchHostFunc(stream_, Arrive, arrivals_.get());
@@ -128,7 +128,7 @@ class CudaQueue final : public Queue {
     queue->changed.notify_all();
   }
 
-  // After an error of the device nobody arrives, so its state is looked at now and then.
+  // After an error of the device no callback comes, so its state is checked now and then.
   cudaError_t AwaitArrival() {
     constexpr std::chrono::milliseconds kLook{50};
     const auto deadline = std::chrono::steady_clock::now() + kPatience;

@@ -23,8 +23,8 @@ size_t InputBytes(const ReductionPlan& plan, size_t count) {
   return bytes;
 }
 
-// What a piece takes of a lane besides its inputs. The leaves are counted whether there are any or
-// not.
+// The bytes of a lane that a piece takes besides its inputs. Leaves are counted even if there are
+// none.
 size_t OtherBytes(const ReductionPlan& plan, size_t count) {
   return sizeof(ReduceTask) + sizeof(DeviceFacts) + RoundUp(NormLeaves(count) * sizeof(double)) +
          RoundUp(count * ElementSize(plan.spec().result_dtype));

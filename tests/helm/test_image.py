@@ -30,7 +30,7 @@ MOST_ADDED = 32 * MEGABYTE
 
 
 def size_of(root: Path) -> int:
-    """Of all files in it, links not followed."""
+    """The bytes of all files in it, without following links."""
     return sum(path.lstat().st_size for path in root.rglob("*") if not path.is_dir())
 
 

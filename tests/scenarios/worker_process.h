@@ -50,7 +50,7 @@ class WorkerProcess {
   bool stopped = false;               // By SIGSTOP.
   bool cut_up = false;                // Nothing it sends arrives.
   bool cut_down = false;              // Nothing arrives at it.
-  std::string target = "aggregator";  // Whom it connects to.
+  std::string target = "aggregator";  // What it connects to.
 
  private:
   struct TrainerLane {

@@ -86,7 +86,7 @@ struct Fault {
   FaultKind kind = FaultKind::kCutStream;
   Trigger trigger = Trigger::kTime;
   SimTime at = 0;        // A time, or a count.
-  uint32_t worker = 0;   // Whom it strikes, where it strikes a worker.
+  uint32_t worker = 0;   // The worker that it strikes, if it strikes one.
   SimTime duration = 0;  // How long a stop, a partition or a death lasts.
   uint64_t salt = 0;     // Which stream, which direction, which way to die.
 };

@@ -555,7 +555,7 @@ void Cluster::StepOne(const Event& event, shell::Chunks<Reduced> chunks) {
   if (const auto* frame = std::get_if<FrameReceived>(&event); frame != nullptr && !chunks.empty()) {
     push = Shell::Push{frame->kind,   frame->lane,  frame->round,      frame->ballot,
                        frame->ranges, frame->bytes, std::move(chunks), {}};
-    // As the worker knows them, whose frame this is.
+    // The sizes that the sender of this frame knows.
     const TestWorker* sender = BySession(frame->session);
     if (sender != nullptr && frame->ranges.size() > 1) {
       push->sizes = sender->SizesOf(frame->lane, frame->ranges);
