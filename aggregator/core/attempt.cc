@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <utility>
-
-#include "aggregator/core/result_alignment.h"
 
 namespace basin::aggregator {
 
@@ -24,20 +21,15 @@ void Attempt::ClearArrived() { std::fill(arrived_.begin(), arrived_.end(), 0); }
 ChunkRanges Attempt::Next(const Layout& layout, uint64_t bytes, uint32_t tensors,
                           absl::FunctionRef<bool(TensorIndex, TensorIndex)> alike) const {
   ChunkRanges ranges;
-  // Each tensor begins at a multiple of kResultAlignment in the result, whatever their order.
-  uint64_t before = 0;  // Up to the last tensor.
-  uint64_t taken = 0;   // Of the last tensor.
+  uint64_t taken = 0;
   const auto has = [&ranges](TensorIndex tensor) {
     return std::any_of(ranges.begin(), ranges.end(),
                        [tensor](const ChunkRange& range) { return range.tensor == tensor; });
   };
   for (const uint32_t flat : ready_) {
-    const TensorIndex tensor = layout.TensorOf(flat);
-    if (!ranges.empty() && ranges.back().tensor != tensor) {
-      before += AlignedResult(std::exchange(taken, 0));
-    }
     taken += layout.SizeOf(flat);
-    if (!ranges.empty() && before + AlignedResult(taken) > bytes) break;
+    if (!ranges.empty() && taken > bytes) break;
+    const TensorIndex tensor = layout.TensorOf(flat);
     const uint32_t chunk = flat - layout.FirstChunk(tensor);
     if (!ranges.empty() && ranges.back().tensor == tensor) {
       if (ranges.back().first + ranges.back().count != chunk) break;

@@ -9,11 +9,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "aggregator/core/result_alignment.h"
 #include "kernels/plan.h"
 
 namespace basin::aggregator {
 namespace {
+
+constexpr uint64_t kTensorAlignment = 64;  // A line of the cache.
 
 kernels::ReductionSpec SpecOf(const Reduction& reduction, DType dtype,
                               const std::vector<ChunkInput>& inputs) {
@@ -57,13 +58,13 @@ ChunkNorm NormOf(const std::vector<double>& leaves, size_t elements) {
 }
 
 // Where the chunks go in the result, and its size. Chunks of a tensor follow each other, as in a
-// frame; tensors are aligned.
+// frame; tensors begin where any element may.
 uint64_t PlaceChunks(Reduction& reduction) {
   uint64_t end = 0;
   for (size_t i = 0; i < reduction.tensors.size(); ++i) {
     const ChunkRange& range = reduction.action.ranges[i];
     const uint64_t tensor_bytes = TensorBytes(reduction.tensors[i].spec).value_or(0);
-    end = AlignedResult(end);
+    end = (end + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
     for (uint32_t chunk = range.first; chunk < range.first + range.count; ++chunk) {
       reduction.chunks.push_back({i, chunk, end, ChunkSize(tensor_bytes, chunk)});
       end += reduction.chunks.back().bytes;

@@ -6,6 +6,7 @@ Usage: test_torch_arithmetic.py BASIND LIBBASIN
 
 import contextlib
 import functools
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -359,6 +360,14 @@ def clipped(rank: int) -> Any:
                 own = [p.grad for p in twin]
                 results.append((float(norm), float(expected), float(again), own, gradients(net)))
         return results
+
+
+def clipped_with_a_nan(rank: int) -> Any:
+    with session() as bt:
+        net = model().float()
+        optimizer = sgd(net, bt)
+        net(torch.randn(4, 5)).square().mean().mul(math.nan if rank == 0 else 1.0).backward()
+        return float(bt.clip_grad_norm_(optimizer, 1.0))
 
 
 def not_the_result(rank: int) -> Any:
@@ -811,6 +820,10 @@ class TorchArithmeticTest(TorchTest):
                 for a, b in zip(own, got):
                     self.assertLessEqual(float((a - b).abs().max()), 1e-6 * float(a.abs().max()))
         self.assert_same_bits([[g for *_, got in results for g in got] for results in each])
+
+    def test_the_norm_of_a_result_with_a_nan_is_a_nan(self) -> None:
+        for norm in self.run_job(clipped_with_a_nan):
+            self.assertTrue(math.isnan(norm))
 
     def test_clipping_what_is_not_the_result_of_one_round_is_refused(self) -> None:
         for said, stranger, good, norm in self.run_job(not_the_result):

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/utility/utility.h"
 #include "aggregator/core/delivery.h"
 #include "client/core/action.h"
 #include "proto/vocabulary/counted.h"
@@ -111,7 +112,8 @@ template <typename SpecOf>
 absl::StatusOr<PushFrame<C>> ClientShell<C>::FrameOf(const client::SendSupply& send,
                                                      SpecOf&& spec_of) const {
   const StagedChunks<C>& held = staged(send.lane);
-  PushFrame<C> frame;
+  absl::StatusOr<PushFrame<C>> made(absl::in_place);
+  PushFrame<C>& frame = *made;
   frame.kind = aggregator::FrameKind::kSupply;
   frame.lane = send.lane_index;
   frame.round = send.round;
@@ -121,15 +123,16 @@ absl::StatusOr<PushFrame<C>> ClientShell<C>::FrameOf(const client::SendSupply& s
     for (uint32_t i = 0; i < range.count; ++i) {
       const C* chunk = held.Find(range.tensor, range.first + i);
       if (held.round != send.round || !(held.ballot == send.ballot) || chunk == nullptr) {
-        return absl::InternalError(absl::StrCat("it supplies chunk ", range.first + i,
+        made = absl::InternalError(absl::StrCat("it supplies chunk ", range.first + i,
                                                 " of tensor ", tensor.name, " of round ",
                                                 send.round, ", which it lacks"));
+        return made;
       }
       frame.chunks.push_back(*chunk);
     }
     AddRange(frame, tensor, range, send.ranges.size() > 1);
   }
-  return frame;
+  return made;
 }
 
 template <typename C>

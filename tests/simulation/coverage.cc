@@ -117,8 +117,9 @@ std::string Describe(const Coverage& coverage) {
 std::string Missing(const Coverage& coverage) {
   // A job ends after ten idle minutes; a lane that waits for memory would wait for the whole run;
   // members that lost their donor before they had its state are released; a trainer calls at the
-  // wrong time once in some ten thousand jobs.
-  static constexpr const char* kOutOfReach[] = {"note job_ended", "note lane_waits_for_memory",
+  // wrong time once in some ten thousand jobs; no fault changes the settings of a job.
+  static constexpr const char* kOutOfReach[] = {"note job_ended", "note job_set",
+                                                "note lane_waits_for_memory",
                                                 "state lost with its donors", "call refused"};
   std::vector<std::string> missing;
   for (const auto& [name, count] : Counters(coverage)) {

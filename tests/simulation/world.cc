@@ -238,6 +238,7 @@ void World::StartWorker(uint32_t worker) {
   config.settings = scenario.settings;
   config.streams = scenario.streams;
   config.jitter_seed = config.nonce;
+  config.frame_tensors = scenario.config.frame_tensors;  // Both have the limit of the protocol.
   // Also older clients, beside newer ones.
   if (scenario.seed % 8 != 7 || worker % 2 == 0) config.features = kFeatureRuns;
   workers_.push_back(std::make_unique<WorkerProcess>(
