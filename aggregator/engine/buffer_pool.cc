@@ -17,8 +17,8 @@ namespace {
 constexpr std::align_val_t kAlignment{64};
 constexpr size_t kSmallest = 4096;
 
-// Sizes come in powers of two, so that a buffer fits the next user. So do full frames; only the last
-// one of a tensor, and lists that do not fill one, waste memory, at most as much as they need.
+// Sizes come in powers of two, so that a buffer fits the next user. Full frames of one tensor do
+// as well, and other frames waste at most as much as they need.
 size_t Capacity(size_t size) {
   size_t capacity = kSmallest;
   while (capacity < size) capacity *= 2;
