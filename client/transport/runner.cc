@@ -249,7 +249,7 @@ void Runner::Push(LaneHandle handle, TensorHandle tensor, Contribution contribut
   if (round.refused.ok()) round.refused = wire::ToStatus(*refused);
 }
 
-void Runner::PushMany(LaneHandle handle, Contributions contributions, absl::Time now) {
+void Runner::PushMany(LaneHandle handle, Contributions&& contributions, absl::Time now) {
   LaneShell* lane = Find(handle);
   if (lane == nullptr || !lane->round.has_value() || lane->round->outcome.has_value()) return;
   RoundShell& round = *lane->round;

@@ -109,7 +109,7 @@ class Runner {
   void Push(LaneHandle lane, TensorHandle tensor, Contribution contribution, absl::Time now);
   // Many at once, which share frames; if one cannot be pushed, none is.
   using Contributions = std::vector<std::pair<TensorHandle, Contribution>>;
-  void PushMany(LaneHandle lane, Contributions contributions, absl::Time now);
+  void PushMany(LaneHandle lane, Contributions&& contributions, absl::Time now);
   void Skip(LaneHandle lane, TensorHandle tensor, absl::Time now);
   // `ended`, which may be null, is called with the outcome unless a thread waits for it.
   absl::Status Commit(LaneHandle lane, RoundDone ended, absl::Time now);
