@@ -25,8 +25,9 @@ from tools import CHART, ROOT, SKIPPED, require
 PROGRAMS: list[Path] = []
 
 MEGABYTE = 1e6
-# The programs and the libraries of Debian that they need. Most of it is gRPC and protobuf.
-MOST_ADDED = 32 * MEGABYTE
+# The programs and the libraries of Debian that they need. Most of it is gRPC and protobuf. Programs
+# that were built where nvcc is have 7 MB more: CUDA's runtime, and kernels for each architecture.
+MOST_ADDED = 37 * MEGABYTE
 
 
 def size_of(root: Path) -> int:
