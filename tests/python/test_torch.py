@@ -165,7 +165,8 @@ def aborted_midway(rank: int, folder: str) -> Any:
     with session() as bt:
         torch.manual_seed(7)
         first = nn.Linear(5, 4)
-        net = nn.Sequential(first, nn.Linear(4, 3))
+        # The last layer is larger than a batch of gradients, so it is sent at once.
+        net = nn.Sequential(first, nn.Linear(4, 20000))
         alone = copy.deepcopy(net)
         optimizer = sgd(net, bt, postscale_factor=1e300)
         known = Path(folder) / "known"  # This is a FIFO.
