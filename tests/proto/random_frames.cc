@@ -3,6 +3,7 @@
 #include "tests/proto/random_frames.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <variant>
 
 namespace basin::testing {
@@ -46,12 +47,9 @@ wire::FrameKind KindWithIndex(size_t index, std::index_sequence<I...>) {
 }
 
 template <typename Kind>
-std::nullptr_t FindRuns(const Kind&) {
-  return nullptr;
-}
-const wire::ChunkRuns* FindRuns(const wire::ContributionHeader& kind) { return &kind.runs; }
-const wire::ChunkRuns* FindRuns(const wire::ResultHeader& kind) { return &kind.runs; }
-const wire::ChunkRuns* FindRuns(const wire::SupplyHeader& kind) { return &kind.runs; }
+constexpr bool kHasRuns =
+    std::is_same_v<Kind, wire::ContributionHeader> || std::is_same_v<Kind, wire::ResultHeader> ||
+    std::is_same_v<Kind, wire::SupplyHeader>;
 
 // The same frame with chunks of several small tensors.
 RandomFrame WithList(RandomMessages& random, RandomFrame frame) {
@@ -67,7 +65,7 @@ RandomFrame WithList(RandomMessages& random, RandomFrame frame) {
   }
   if (random.Coin()) frame.header.chunk_digests.clear();
   const auto put = [&runs](auto& kind) {
-    if constexpr (!std::is_same_v<decltype(FindRuns(kind)), std::nullptr_t>) kind.runs = runs;
+    if constexpr (kHasRuns<std::decay_t<decltype(kind)>>) kind.runs = runs;
   };
   std::visit(put, frame.header.kind);
   return frame;
