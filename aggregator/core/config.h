@@ -79,7 +79,7 @@ struct Config {
   uint64_t result_window_bytes = uint64_t{8} << 20;  // Unacknowledged results per lane.
 
   // Limits of each job, so that one cannot take everything. 0: no limit of its own.
-  uint64_t max_job_bytes = 0;   // Of memory_bytes, without broadcast values, which are dropped.
+  uint64_t max_job_bytes = 0;   // Its share of memory_bytes, without broadcast values.
   uint32_t max_job_rounds = 0;  // Verdicts per second, in all lanes together.
 
   uint32_t max_jobs = 64;

@@ -36,7 +36,7 @@ struct RoundSummary {
   absl::Duration gathered;  // Until the last contribution but one was complete.
   absl::Duration waited;
   WorkerId waited_for;         // The last of several to contribute to a committed round, or empty.
-  std::optional<double> norm;  // Of the result; absent if there is none.
+  std::optional<double> norm;  // The result's; absent if there is none.
   Counts batch;
 };
 

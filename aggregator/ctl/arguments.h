@@ -29,8 +29,8 @@ struct Environment {
 
 struct Arguments {
   std::vector<std::string> words;                   // The command and its arguments.
-  std::string address = "127.0.0.1:29602";          // Of operators.
-  std::string workers_address = "127.0.0.1:29600";  // Of workers.
+  std::string address = "127.0.0.1:29602";          // For operators.
+  std::string workers_address = "127.0.0.1:29600";  // For workers.
   bool address_given = false;
   bool workers_address_given = false;
   ClientTls tls;

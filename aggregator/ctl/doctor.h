@@ -25,7 +25,7 @@ struct Finding {
   Verdict verdict = Verdict::kOk;
   std::string what;
   std::string fix;      // What to do about it; empty if nothing.
-  absl::Status status;  // Of a failed step: its code becomes the exit code.
+  absl::Status status;  // A failed step's: its code becomes the exit code.
 };
 
 // The findings about one address.

@@ -114,7 +114,7 @@ Plan PlanOf(const PlannedJob& job) {
   const double workers = job.workers;
   const double bytes = static_cast<double>(job.model_bytes);
   const double hops = 2 * (workers - 1);
-  const double ring_share = hops / workers;  // Of a model, through each worker's network.
+  const double ring_share = hops / workers;  // The part of a model on each link.
   const absl::Duration round_latency = kRoundTrips * job.round_trip;
   const absl::Duration ring_latency = hops / 2 * job.round_trip;
 

@@ -20,7 +20,7 @@ namespace basin::aggregator {
 struct PlannedJob {
   uint32_t workers = 0;      // At least 1.
   uint64_t model_bytes = 0;  // One gradient; at least 1.
-  double nic_bits = 0;       // Of each machine, a second, in each direction; above 0.
+  double nic_bits = 0;       // Each machine's, per second and direction; above 0.
   absl::Duration round_trip;
 };
 

@@ -29,7 +29,7 @@ struct Row {
   uint64_t rounds = 0;                      // Since the job began.
   std::optional<double> rounds_per_second;  // Since the last look; absent in the first.
   uint64_t memory = 0;
-  std::string waits_for;  // Of the open round that waits for longest.
+  std::string waits_for;  // What the open round with the longest wait waits for.
 };
 
 // The rounds that the jobs had ended at a look.

@@ -62,7 +62,7 @@ struct Reduction {
 
   // What came of it.
   std::shared_ptr<Buffer> result;
-  std::vector<Place> chunks;  // Of the ranges.
+  std::vector<Place> chunks;  // Those of the ranges.
   ReduceDone done;
   double seconds = 0;          // That a reduce thread spent on it.
   std::string device = "cpu";  // What reduced it, as the metrics name it.

@@ -26,7 +26,7 @@ void RoundStore::Keep(const Incarnation& contributor, const ChunkRanges& ranges,
   const bool whole = ranges == RangesOf(frame.runs);
   const uint64_t small = frame.runs.size() > 1 ? chunk_bytes / 4 : 0;
   auto run = frame.runs.begin();
-  uint64_t begin = 0;  // Of the run in the payload.
+  uint64_t begin = 0;  // Where the run is in the payload.
   for (const ChunkRange& range : ranges) {
     while (run->range.tensor != range.tensor) begin += run++->bytes;
     const uint64_t end = frame.runs.size() == 1 ? incoming.bytes : begin + run->bytes;

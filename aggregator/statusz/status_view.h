@@ -33,7 +33,7 @@ struct JobView {
 struct StatusView {
   v1::ServiceStatus service;
   std::vector<v1::JobStatus> jobs;  // All: those that do not go on first, then by name.
-  std::vector<JobView> details;     // Of the first of them.
+  std::vector<JobView> details;     // Those of the first jobs.
   std::vector<v1::Event> events;    // Newest first, of these jobs and of the service.
 };
 

@@ -58,7 +58,7 @@ uint64_t ExpandingFor(uint64_t memory_bytes);
 struct ServerOptions {
   std::string address = "127.0.0.1:0";  // Port 0: any that is free.
   ServerTls tls;                        // Checked (aggregator/tls/files.h).
-  std::string version;                  // Of the program, for clients.
+  std::string version;                  // The program's, for clients.
   Gatekeeper* gatekeeper = nullptr;     // Outlives the server. Null: everything is allowed.
   GrpcServerSettings grpc;
 

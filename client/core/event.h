@@ -104,7 +104,7 @@ struct PushTensor {
 // Many at once, so that small ones share frames. If one of them cannot be pushed, none is.
 struct PushTensors {
   LaneHandle lane = 0;
-  std::vector<PushTensor> tensors;  // Of this lane.
+  std::vector<PushTensor> tensors;  // All in this lane.
 };
 struct SkipTensor {
   LaneHandle lane = 0;

@@ -19,7 +19,7 @@
 namespace basin {
 
 struct Greeting {
-  std::string version;            // Of the program.
+  std::string version;            // The program's.
   uint32_t protocol_version = 0;  // See proto/vocabulary/version.h.
   absl::Time time;                // By the wall clock of the aggregator.
 };

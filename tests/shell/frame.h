@@ -52,7 +52,7 @@ struct PushFrame {
   ChunkRanges ranges;
   uint64_t bytes = 0;
   Chunks<C> chunks;
-  std::vector<uint64_t> sizes;  // Of the chunks. Empty in a frame of one tensor.
+  std::vector<uint64_t> sizes;  // The chunks'. Empty in a frame of one tensor.
   auto Fields() const { return std::tie(kind, lane, round, ballot, ranges, bytes, chunks, sizes); }
 
   // The stand-in of a chunk, and its size. REQUIRES: it is in `ranges`.

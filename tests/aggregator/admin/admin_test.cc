@@ -104,7 +104,7 @@ class Aggregator : public EngineNetwork {
   Engine engine;
   std::unique_ptr<AdminServer> admin;
   std::unique_ptr<v1::Admin::Stub> stub;
-  std::string token;    // Of the caller; empty: none.
+  std::string token;    // The caller's; empty: none.
   absl::Status status;  // Metadata of the last call.
   bool ended = false;
 };

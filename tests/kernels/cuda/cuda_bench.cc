@@ -129,7 +129,7 @@ ReduceTask AverageTask(const Arrays& arrays, DType dtype, int contributors, bool
 
 constexpr size_t kFrameBytes = size_t{1} << 20;
 constexpr size_t kFrames = 256;
-constexpr size_t kHostBytes = kFrames * kFrameBytes;  // Of one contribution.
+constexpr size_t kHostBytes = kFrames * kFrameBytes;  // One contribution's.
 
 template <typename Function>
 double MedianSeconds(Function run) {

@@ -41,7 +41,7 @@ struct FaultPlan {
   std::atomic<bool> hung{false};
   std::atomic<int64_t> calls{0};
   std::atomic<int64_t> running{0};      // Work that was added and neither ran nor was dropped.
-  std::atomic<int64_t> launches{0};     // Of reductions, a batch counts once.
+  std::atomic<int64_t> launches{0};     // Launches of reductions; a batch counts once.
   std::atomic<int64_t> busy_queues{0};  // Queues with such work,
   std::atomic<int64_t> most_busy{0};    // and the most at one time.
 
