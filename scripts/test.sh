@@ -303,7 +303,7 @@ stage_bench() {
   required build ninja -C build/release -j "$jobs" benchmarks allreduce || return
   local library=(--benchmark_min_time=0.05) kernels=(--rounds=1 --mib=96 --n=2,8)
   local allreduce=(--mib 64 --rounds 3) latency=(--latency --rounds 300)
-  local step=(--millions 5 --steps 8) drops=8
+  local step=(--models 5M,600x32 --steps 8) drops=8
   if [[ "$mode" == nightly ]]; then
     library=() kernels=() allreduce=(--rounds 15 --repeats 3) latency=(--latency --rounds 3000)
     step=(--steps 30) drops=30
