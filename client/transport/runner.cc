@@ -228,24 +228,32 @@ absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
   return absl::OkStatus();
 }
 
-void Runner::Push(LaneHandle handle, TensorHandle tensor, Contribution contribution,
-                  absl::Time now) {
-  LaneShell* lane = Find(handle);
-  // The round has failed meanwhile: Commit reports it.
-  if (lane == nullptr || !lane->round.has_value() || lane->round->outcome.has_value()) return;
-  RoundShell& round = *lane->round;
+// Takes the memory of a contribution into the round; `fresh` says whether the tensor had none yet.
+PushTensor Runner::Lend(RoundShell& round, LaneHandle handle, TensorHandle tensor,
+                        Contribution&& contribution, bool& fresh) {
   PayloadPtr payload = contribution.narrow;
   if (payload == nullptr) {
     payload = std::make_shared<LentPayload>(round.loan, contribution.data, contribution.wire_bytes);
   }
   PushTensor push{handle, tensor, 0, contribution.squared_norm};
   for (const Digest digest : contribution.digests) push.digest += digest;
-  const auto [at, fresh] =
-      round.pushed.emplace(tensor, RoundShell::Pushed{std::move(payload), std::move(contribution)});
+  RoundShell::Pushed pushed{std::move(payload), std::move(contribution)};
+  fresh = round.pushed.emplace(tensor, std::move(pushed)).second;
+  return push;
+}
+
+void Runner::Push(LaneHandle handle, TensorHandle tensor, Contribution contribution,
+                  absl::Time now) {
+  LaneShell* lane = Find(handle);
+  // The round has failed meanwhile: Commit reports it.
+  if (lane == nullptr || !lane->round.has_value() || lane->round->outcome.has_value()) return;
+  RoundShell& round = *lane->round;
+  bool fresh = false;
+  const PushTensor push = Lend(round, handle, tensor, std::move(contribution), fresh);
   const std::optional<Error> refused = Step(push, now);
   // The step may have ended the round, and `round` with it; a refusal never does.
   if (!refused.has_value()) return;
-  if (fresh) round.pushed.erase(at);
+  if (fresh) round.pushed.erase(tensor);
   if (round.refused.ok()) round.refused = wire::ToStatus(*refused);
 }
 
@@ -257,18 +265,8 @@ void Runner::PushMany(LaneHandle handle, Contributions&& contributions, absl::Ti
   push.tensors.reserve(contributions.size());
   std::vector<TensorHandle> fresh;
   for (auto& [tensor, contribution] : contributions) {
-    PayloadPtr payload = contribution.narrow;
-    if (payload == nullptr) {
-      payload =
-          std::make_shared<LentPayload>(round.loan, contribution.data, contribution.wire_bytes);
-    }
-    PushTensor& one = push.tensors.emplace_back();
-    one = {handle, tensor, 0, contribution.squared_norm};
-    for (const Digest digest : contribution.digests) one.digest += digest;
-    const bool added =
-        round.pushed
-            .emplace(tensor, RoundShell::Pushed{std::move(payload), std::move(contribution)})
-            .second;
+    bool added = false;
+    push.tensors.push_back(Lend(round, handle, tensor, std::move(contribution), added));
     if (added) fresh.push_back(tensor);
   }
   const std::optional<Error> refused = Step(push, now);

@@ -220,6 +220,8 @@ class Runner {
 
   // Rounds and waits; runner.cc.
   LaneShell* Find(LaneHandle lane);
+  static PushTensor Lend(RoundShell& round, LaneHandle handle, TensorHandle tensor,
+                         Contribution&& contribution, bool& fresh);
   absl::Status EndTrainerSide(LaneHandle lane, RoundDone ended, const Event& call, absl::Time now);
   void Decide(LaneHandle lane, RoundOutcome outcome);
   void Tell(LaneShell& lane);
