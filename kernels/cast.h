@@ -21,7 +21,7 @@
 
 #include <cstddef>
 
-#include "proto/vocabulary/dtype.h"
+#include "protocol/dtype.h"
 
 namespace basin::kernels {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/facts.h"
-#include "proto/vocabulary/dtype.h"
+#include "protocol/dtype.h"
 
 namespace basin::kernels {
 

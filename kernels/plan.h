@@ -44,7 +44,7 @@
 #include <vector>
 
 #include "kernels/failure.h"
-#include "proto/vocabulary/dtype.h"
+#include "protocol/dtype.h"
 
 namespace basin::kernels {
 

@@ -14,7 +14,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "kernels/checksum.h"
-#include "proto/vocabulary/frame.h"
+#include "protocol/frame.h"
 
 namespace basin {
 

@@ -12,7 +12,7 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/support/server_interceptor.h"
-#include "proto/limits/names.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {

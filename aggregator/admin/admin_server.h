@@ -22,7 +22,7 @@
 #include "absl/status/statusor.h"
 #include "aggregator/auth/gatekeeper.h"
 #include "aggregator/engine/engine.h"
-#include "aggregator/observer/events.h"
+#include "aggregator/telemetry/events.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "runtime/grpc/credentials.h"

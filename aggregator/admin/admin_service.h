@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "aggregator/admin/admin_server.h"
 #include "aggregator/engine/engine.h"
-#include "aggregator/observer/events.h"
+#include "aggregator/telemetry/events.h"
 #include "basin/v1/admin.grpc.pb.h"
 #include "runtime/mutex.h"
 

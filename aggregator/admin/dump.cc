@@ -8,8 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "aggregator/core/status.h"
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {

@@ -13,7 +13,7 @@
 #include "aggregator/core/coordinator.h"
 #include "aggregator/core/job.h"
 #include "aggregator/engine/runner.h"
-#include "aggregator/observer/events.h"
+#include "aggregator/telemetry/events.h"
 #include "basin/v1/admin.pb.h"
 
 namespace basin::aggregator {

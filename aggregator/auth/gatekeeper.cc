@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "proto/limits/names.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {

@@ -18,18 +18,18 @@
 #include "aggregator/auth/file.h"
 #include "aggregator/basind/serve.h"
 #include "aggregator/basind/signals.h"
-#include "aggregator/config/address.h"
 #include "aggregator/config/configuration.h"
 #include "aggregator/config/describe.h"
 #include "aggregator/config/given.h"
 #include "aggregator/config/machine.h"
-#include "aggregator/config/nearest.h"
 #include "aggregator/config/table.h"
 #include "aggregator/http/http_client.h"
+#include "aggregator/text/address.h"
+#include "aggregator/text/nearest.h"
 #include "aggregator/tls/files.h"
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
-#include "proto/vocabulary/version.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
+#include "protocol/version.h"
 
 namespace basin::aggregator {
 namespace {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "aggregator/config/units.h"
-#include "aggregator/observer/ask.h"
-#include "aggregator/observer/snapshot.h"
 #include "aggregator/statusz/statusz.h"
+#include "aggregator/telemetry/ask.h"
+#include "aggregator/telemetry/snapshot.h"
+#include "aggregator/text/units.h"
 
 namespace basin::aggregator {
 namespace {

@@ -22,8 +22,8 @@
 #include "aggregator/auth/gatekeeper.h"
 #include "aggregator/engine/engine.h"
 #include "aggregator/http/http_server.h"
-#include "aggregator/observer/events.h"
-#include "aggregator/observer/metrics.h"
+#include "aggregator/telemetry/events.h"
+#include "aggregator/telemetry/metrics.h"
 #include "aggregator/transport/counters.h"
 
 namespace basin::aggregator {

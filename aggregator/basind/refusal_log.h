@@ -16,7 +16,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "aggregator/observer/rate_limit.h"
+#include "aggregator/telemetry/rate_limit.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {

@@ -13,10 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "aggregator/config/address.h"
-#include "aggregator/config/units.h"
 #include "aggregator/config/yaml.h"
-#include "proto/limits/names.h"
+#include "aggregator/text/address.h"
+#include "aggregator/text/units.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "aggregator/config/nearest.h"
-#include "proto/limits/names.h"
+#include "aggregator/text/nearest.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {
@@ -78,7 +78,7 @@ class Arguments {
     return true;
   }
   // The value behind '=', or else the next argument unless it is a flag itself.
-  bool TakeValue() {
+  bool OnValue() {
     if (has_value_) return true;
     if (at_ == rest_.size() || absl::StartsWith(rest_[at_], "--")) return false;
     value_ = rest_[at_++];
@@ -105,7 +105,7 @@ void ReadOptionFlag(const Option& option, Arguments& arguments, std::set<std::st
   }
   if (IsSwitch(option) && !arguments.has_value()) {
     findings.given.push_back({option.key, "true", Source::kFlag, flag});
-  } else if (arguments.TakeValue()) {
+  } else if (arguments.OnValue()) {
     findings.given.push_back({option.key, arguments.value(), Source::kFlag, flag});
   } else {
     findings.problems.push_back(
@@ -115,7 +115,7 @@ void ReadOptionFlag(const Option& option, Arguments& arguments, std::set<std::st
 
 void ReadOwnFlag(const ProgramFlag& flag, Arguments& arguments,
                  std::map<std::string, std::string>& own, Findings& findings) {
-  if (flag.takes_value ? !arguments.TakeValue() : arguments.has_value()) {
+  if (flag.takes_value ? !arguments.OnValue() : arguments.has_value()) {
     findings.problems.push_back(flag.name +
                                 (flag.takes_value ? " needs a value" : " takes no value"));
     return;
@@ -188,7 +188,7 @@ std::map<std::string, std::string> ReadFlags(const std::vector<Option>& table,
     } else if (absl::StartsWith(rest.name(), "--")) {
       findings.problems.push_back(absl::StrCat(QuoteForError(rest.name()), " is not a flag",
                                                DidYouMean("--", rest.name(), known)));
-      rest.TakeValue();  // Most likely its own.
+      rest.OnValue();  // Most likely its own.
     } else {
       findings.problems.push_back(
           absl::StrCat(QuoteForError(rest.name()), " is not a flag; flags begin with --"));

@@ -11,12 +11,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "aggregator/config/address.h"
-#include "aggregator/config/nearest.h"
-#include "aggregator/config/units.h"
 #include "aggregator/engine/choose_device.h"
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
+#include "aggregator/text/address.h"
+#include "aggregator/text/nearest.h"
+#include "aggregator/text/units.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "aggregator/config/units.h"
-#include "proto/limits/limits.h"
+#include "aggregator/text/units.h"
+#include "protocol/limits/limits.h"
 
 namespace basin::aggregator {
 namespace {

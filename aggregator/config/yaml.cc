@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "aggregator/config/nearest.h"
 #include "aggregator/config/table.h"
-#include "proto/limits/names.h"
+#include "aggregator/text/nearest.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {
@@ -148,11 +148,11 @@ class Reader {
       return true;
     }
     expected_ = Expected::kKey;
-    TakeValue(absl::StrJoin(path_, "."), event);
+    OnValue(absl::StrJoin(path_, "."), event);
     return true;
   }
 
-  void TakeValue(const std::string& key, const YamlEvent& event) {
+  void OnValue(const std::string& key, const YamlEvent& event) {
     if (std::find(keys_.begin(), keys_.end(), key) == keys_.end()) {
       if (!event.is_null() || SectionHelp(key).empty()) SayUnknown(key, event.line());
       return;

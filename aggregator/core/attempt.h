@@ -18,7 +18,7 @@
 
 #include "aggregator/core/event.h"
 #include "aggregator/core/layout.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 

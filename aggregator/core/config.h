@@ -13,8 +13,8 @@
 #include <tuple>
 
 #include "absl/time/time.h"
-#include "proto/vocabulary/ids.h"
-#include "proto/vocabulary/round.h"
+#include "protocol/ids.h"
+#include "protocol/round.h"
 
 namespace basin::aggregator {
 

@@ -24,18 +24,18 @@ void Contribution::Grow(const Layout& layout) {
   skipped_.Resize(layout.version());
 }
 
-void Contribution::TakeBegin(const Begin& begin) {
+void Contribution::OnBegin(const Begin& begin) {
   begin_ = begin;
   begin_.spec = AsBegun(begin.spec);
 }
 
-bool Contribution::TakeSkip(const Layout& layout, TensorIndex tensor) {
+bool Contribution::OnSkip(const Layout& layout, TensorIndex tensor) {
   if (!skipped_.Set(tensor)) return false;
   missing_ -= layout.TensorSize(tensor);
   return true;
 }
 
-void Contribution::TakeChunk(uint32_t flat, uint64_t size, Digest digest) {
+void Contribution::OnChunk(uint32_t flat, uint64_t size, Digest digest) {
   have_.Set(flat);
   known_.Set(flat);
   digests_[flat] = digest;
@@ -66,7 +66,7 @@ std::string Contribution::WhatIsWrongWith(const Layout& layout, const Commit& co
   return wrong;
 }
 
-void Contribution::TakeCommit(const Commit& commit) { commit_ = commit; }
+void Contribution::OnCommit(const Commit& commit) { commit_ = commit; }
 
 bool Contribution::TakeBack(uint32_t flat, uint64_t size, bool parked) {
   if (!have_.Clear(flat)) return false;

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "aggregator/core/layout.h"
-#include "proto/vocabulary/bitmap.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/bitmap.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 
@@ -111,14 +111,14 @@ class Contribution {
   void Grow(const Layout& layout);
 
   // ---- what its worker sends; the round sets the state that follows
-  void TakeBegin(const Begin& begin);
+  void OnBegin(const Begin& begin);
   // Returns whether that changes anything.
-  bool TakeSkip(const Layout& layout, TensorIndex tensor);
+  bool OnSkip(const Layout& layout, TensorIndex tensor);
   // REQUIRES: !Has(flat).
-  void TakeChunk(uint32_t flat, uint64_t size, Digest digest);
+  void OnChunk(uint32_t flat, uint64_t size, Digest digest);
   // "claims a tensor that it skipped": why the commit cannot be right; empty when it can.
   std::string WhatIsWrongWith(const Layout& layout, const Commit& commit) const;
-  void TakeCommit(const Commit& commit);
+  void OnCommit(const Commit& commit);
   // Whether it names the tensor as a part. REQUIRES: a commit was taken.
   bool Commits(TensorIndex tensor) const { return Names(commit_, tensor); }
   bool Complete() const { return have_.count() == commit_.chunks; }

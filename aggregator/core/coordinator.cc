@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "aggregator/core/history.h"
-#include "proto/vocabulary/overloaded.h"
-#include "proto/vocabulary/version.h"
+#include "aggregator/core/plausibility.h"
+#include "protocol/overloaded.h"
+#include "protocol/version.h"
 
 namespace basin::aggregator {
 namespace {
@@ -47,7 +47,7 @@ std::optional<JobId> Coordinator::JobOf(SessionId session) const {
 }
 
 template <typename F>
-std::optional<JobId> Coordinator::OnWorker(const JobScope& scope, SessionId session, F&& take) {
+std::optional<JobId> Coordinator::WithWorker(const JobScope& scope, SessionId session, F&& take) {
   const auto it = sessions_.find(session);
   if (it == sessions_.end() || !it->second.slot.has_value()) return std::nullopt;
   const JobId id = *it->second.job;
@@ -58,7 +58,7 @@ std::optional<JobId> Coordinator::OnWorker(const JobScope& scope, SessionId sess
 }
 
 template <typename F>
-std::optional<JobId> Coordinator::OnJob(const JobScope& scope, JobId id, F&& take) {
+std::optional<JobId> Coordinator::WithJob(const JobScope& scope, JobId id, F&& take) {
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return std::nullopt;
   take(it->second);
@@ -67,9 +67,9 @@ std::optional<JobId> Coordinator::OnJob(const JobScope& scope, JobId id, F&& tak
 }
 
 template <typename F>
-std::optional<JobId> Coordinator::OnJob(const JobScope& scope, const JobName& name, F&& take) {
+std::optional<JobId> Coordinator::WithJob(const JobScope& scope, const JobName& name, F&& take) {
   const auto it = by_name_.find(name);
-  return it == by_name_.end() ? std::nullopt : OnJob(scope, it->second, std::forward<F>(take));
+  return it == by_name_.end() ? std::nullopt : WithJob(scope, it->second, std::forward<F>(take));
 }
 
 absl::Time Coordinator::NextDeadline() const {
@@ -103,7 +103,7 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
   }
   const uint64_t reserved = memory_.reserved;
   const JobScope scope{lived_, config_, memory_, actions, sessions_, started_, draining_};
-  const About about = Take(event, scope);
+  const About about = Apply(event, scope);
   if (about.job.has_value()) {
     if (about.hurries) {
       SetDeadline(jobs_.at(*about.job), lived_);
@@ -127,32 +127,32 @@ void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& 
 // Looking at every deadline of a job for every event would cost more than all the rest; what a
 // frame or an ordinary message starts to wait for takes at least shortest_wait_, and looking early
 // is harmless.
-Coordinator::About Coordinator::Take(const Event& event, const JobScope& scope) {
+Coordinator::About Coordinator::Apply(const Event& event, const JobScope& scope) {
   return std::visit(
       Overloaded{
           [](const Tick&) { return About{}; },
           [&](const FrameReceived& frame) {
-            return About{OnWorker(scope, frame.session,
-                                  [&](Job& job, Slot slot) { job.TakeFrame(scope, slot, frame); }),
+            return About{WithWorker(scope, frame.session,
+                                    [&](Job& job, Slot slot) { job.OnFrame(scope, slot, frame); }),
                          false};
           },
           [&](const ReduceDone& done) {
-            return About{OnJob(scope, done.job, [&](Job& job) { job.TakeReduceDone(scope, done); }),
+            return About{WithJob(scope, done.job, [&](Job& job) { job.OnReduceDone(scope, done); }),
                          false};
           },
           [&](const ValueReceived& value) {
-            return About{OnWorker(scope, value.session,
-                                  [&](Job& job, Slot slot) { job.TakeValue(scope, slot, value); }),
+            return About{WithWorker(scope, value.session,
+                                    [&](Job& job, Slot slot) { job.OnValue(scope, slot, value); }),
                          false};
           },
           [&](const MessageReceived& received) {
             const auto* hello = std::get_if<Hello>(&received.message);
             return About{hello != nullptr
-                             ? TakeHello(received.session, *hello, scope)
-                             : OnWorker(scope, received.session,
-                                        [&](Job& job, Slot slot) {
-                                          job.TakeMessage(scope, slot, received.message);
-                                        }),
+                             ? OnHello(received.session, *hello, scope)
+                             : WithWorker(scope, received.session,
+                                          [&](Job& job, Slot slot) {
+                                            job.OnMessage(scope, slot, received.message);
+                                          }),
                          MayHurryDeadlines(received.message)};
           },
           [&](const SessionOpened& opened) {
@@ -165,41 +165,41 @@ Coordinator::About Coordinator::Take(const Event& event, const JobScope& scope) 
             const Session session = it->second;
             sessions_.erase(it);
             if (!session.job.has_value()) return About{};
-            return About{OnJob(scope, *session.job,
-                               [&](Job& job) { job.LoseSession(scope, session.slot, lost); })};
+            return About{WithJob(scope, *session.job,
+                                 [&](Job& job) { job.LoseSession(scope, session.slot, lost); })};
           },
           [&](const StateSaved& saved) {
             return About{
-                OnJob(scope, saved.job, [&](Job& job) { job.TakeStateSaved(scope, saved); })};
+                WithJob(scope, saved.job, [&](Job& job) { job.OnStateSaved(scope, saved); })};
           },
           [&](const EvictWorker& evict) {
-            return About{OnJob(scope, evict.job, [&](Job& job) {
+            return About{WithJob(scope, evict.job, [&](Job& job) {
               job.Evict(scope, evict.worker, absl::StrCat("was evicted: ", evict.reason));
             })};
           },
           [&](const WorkerExited& exited) {
-            return About{OnJob(scope, exited.job,
-                               [&](Job& job) { job.Evict(scope, exited.worker, "has exited"); })};
+            return About{WithJob(scope, exited.job,
+                                 [&](Job& job) { job.Evict(scope, exited.worker, "has exited"); })};
           },
           [&](const DrainWorker& drain) {
-            return About{OnJob(scope, drain.job,
-                               [&](Job& job) { job.DrainWorkerNow(scope, drain.worker); })};
+            return About{WithJob(scope, drain.job,
+                                 [&](Job& job) { job.DrainWorkerNow(scope, drain.worker); })};
           },
           [&](const DrainService&) {
             Drain(scope);
             return About{};
           },
           [&](const RecoverJob& recover) {
-            return About{OnJob(scope, recover.job, [&](Job& job) { job.Recover(scope); })};
+            return About{WithJob(scope, recover.job, [&](Job& job) { job.Recover(scope); })};
           },
           [&](const SuspendJob& suspend) {
-            return About{OnJob(scope, suspend.job, [&](Job& job) { job.Suspend(true); })};
+            return About{WithJob(scope, suspend.job, [&](Job& job) { job.Suspend(true); })};
           },
           [&](const ResumeJob& resume) {
-            return About{OnJob(scope, resume.job, [&](Job& job) { job.Suspend(false); })};
+            return About{WithJob(scope, resume.job, [&](Job& job) { job.Suspend(false); })};
           },
           [&](const SetJob& set) {
-            return About{OnJob(scope, set.job, [&](Job& job) { job.Set(scope, set); })};
+            return About{WithJob(scope, set.job, [&](Job& job) { job.Set(scope, set); })};
           },
           // Delivery makes SessionLost of these.
           [](const SessionClosed&) { return About{}; },
@@ -226,13 +226,13 @@ void Coordinator::Refuse(const JobScope& scope, SessionId session, const Hello& 
   scope.actions.push_back(EndSession{session, Error{code, text}});
 }
 
-std::optional<JobId> Coordinator::TakeHello(SessionId session, const Hello& hello,
-                                            const JobScope& scope) {
+std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
+                                          const JobScope& scope) {
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return std::nullopt;
   if (it->second.job.has_value()) {  // A second hello: the job says what is wrong with it.
-    return OnWorker(scope, session,
-                    [&](Job& job, Slot slot) { job.TakeMessage(scope, slot, hello); });
+    return WithWorker(scope, session,
+                      [&](Job& job, Slot slot) { job.OnMessage(scope, slot, hello); });
   }
   if (hello.protocol_version != kProtocolVersion || hello.contract_version != kContractVersion) {
     Refuse(scope, session, hello, ErrorCode::kVersionMismatch,
@@ -288,7 +288,7 @@ std::optional<JobId> Coordinator::TakeHello(SessionId session, const Hello& hell
                                  "The job is new to this aggregator."});
   }
   sessions_[session].job = known->second;  // Making room has ended others, and moved them.
-  return OnJob(scope, known->second, [&](Job& job) { job.TakeHello(scope, session, hello); });
+  return WithJob(scope, known->second, [&](Job& job) { job.OnHello(scope, session, hello); });
 }
 
 void Coordinator::CheckDeadlines(const JobScope& scope) {

@@ -26,7 +26,7 @@
 #include "aggregator/core/deadlines.h"
 #include "aggregator/core/event.h"
 #include "aggregator/core/job.h"
-#include "proto/vocabulary/fingerprint.h"
+#include "protocol/fingerprint.h"
 
 namespace basin::aggregator {
 
@@ -69,8 +69,8 @@ class Coordinator {
     std::optional<JobId> job;
     bool hurries = true;
   };
-  About Take(const Event& event, const JobScope& scope);
-  std::optional<JobId> TakeHello(SessionId session, const Hello& hello, const JobScope& scope);
+  About Apply(const Event& event, const JobScope& scope);
+  std::optional<JobId> OnHello(SessionId session, const Hello& hello, const JobScope& scope);
   void CheckDeadlines(const JobScope& scope);
   void Forget(const JobScope& scope, std::map<JobId, Job>::iterator entry, const std::string& why);
   bool ForgetUnstarted(const JobScope& scope);
@@ -82,13 +82,13 @@ class Coordinator {
   // Runs take(job, slot) for the worker that the session belongs to; what comes on a session that
   // has ended, or whose hello waits, does not count.
   template <typename F>
-  std::optional<JobId> OnWorker(const JobScope& scope, SessionId session, F&& take);
+  std::optional<JobId> WithWorker(const JobScope& scope, SessionId session, F&& take);
   void SetDeadline(const Job& job, absl::Time now);
 
   template <typename F>
-  std::optional<JobId> OnJob(const JobScope& scope, const JobName& name, F&& take);
+  std::optional<JobId> WithJob(const JobScope& scope, const JobName& name, F&& take);
   template <typename F>
-  std::optional<JobId> OnJob(const JobScope& scope, JobId id, F&& take);
+  std::optional<JobId> WithJob(const JobScope& scope, JobId id, F&& take);
 
   // Constant after construction.
   Config config_;

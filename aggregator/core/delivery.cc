@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "proto/vocabulary/overloaded.h"
+#include "protocol/overloaded.h"
 
 namespace basin::aggregator {
 namespace {

@@ -35,7 +35,7 @@
 #include "aggregator/core/action.h"
 #include "aggregator/core/config.h"
 #include "aggregator/core/event.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 

@@ -16,7 +16,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "aggregator/core/config.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 

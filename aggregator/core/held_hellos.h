@@ -20,7 +20,7 @@
 #include "aggregator/core/footprint.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/recovery.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 

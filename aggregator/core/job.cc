@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/spec.h"
-#include "proto/vocabulary/overloaded.h"
+#include "protocol/overloaded.h"
 
 namespace basin::aggregator {
 const char* JobStateName(JobState state) {
@@ -121,7 +121,7 @@ void Job::Hear(const JobScope& scope, Slot slot) {
   Worker& worker = workers_[slot];
   if (scope.now - worker.last_heard > scope.config.silence()) worker.silent_until = scope.now;
   worker.last_heard = scope.now;
-  TakePromise(scope, worker.id);
+  OnPromise(scope, worker.id);
 }
 
 bool Job::Unstarted() const {
@@ -162,7 +162,7 @@ bool Job::PausedIn(const Lane& lane) const {
 
 // ---- messages
 
-void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& message) {
+void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& message) {
   Worker& worker = workers_[slot];
   Hear(scope, slot);
 
@@ -199,12 +199,12 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
             RejectMessage(scope, slot, ErrorCode::kInvalidArgument,
                           "A session takes one hello; open another session.");
           },
-          [&](const Ready& ready) { TakeReady(scope, slot, ready); },
+          [&](const Ready& ready) { OnReady(scope, slot, ready); },
           [&](const Heartbeat& heartbeat) {
             worker.progress = heartbeat.progress;
-            TakeWaits(scope, slot, heartbeat.waits);
+            OnWaits(scope, slot, heartbeat.waits);
           },
-          [&](const Register& request) { TakeRegister(scope, slot, request); },
+          [&](const Register& request) { OnRegister(scope, slot, request); },
           [&](const LayoutSeen& seen) {
             Lane* lane = FindLane(scope, slot, seen.lane);
             if (lane == nullptr || seen.version > lane->layout.version()) return;
@@ -215,7 +215,7 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
               lane->round->LayoutSeen(ScopeOf(scope, seen.lane), slot, before);
             }
           },
-          [&](const Begin& begin) { TakeBegin(scope, slot, begin); },
+          [&](const Begin& begin) { OnBegin(scope, slot, begin); },
           [&](const Skip& skip) {
             for (const TensorIndex tensor : skip.tensors) {
               if (skip.lane < lanes_.size() && tensor < lanes_[skip.lane].layout.version())
@@ -223,27 +223,25 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
               return refuse_ranges(skip.lane, skip.round);
             }
             in_round(skip.lane, skip.round, true,
-                     [&](Round& round, const RoundScope& in) { round.TakeSkip(in, slot, skip); });
+                     [&](Round& round, const RoundScope& in) { round.OnSkip(in, slot, skip); });
           },
           [&](const Commit& commit) {
             if (commit.present.size() > commit.layout_version) {
               return refuse_ranges(commit.lane, commit.round);
             }
-            in_round(commit.lane, commit.round, false, [&](Round& round, const RoundScope& in) {
-              round.TakeCommit(in, slot, commit);
-            });
+            in_round(commit.lane, commit.round, false,
+                     [&](Round& round, const RoundScope& in) { round.OnCommit(in, slot, commit); });
           },
           [&](const Withdraw& withdraw) {
             in_round(withdraw.lane, withdraw.round, true, [&](Round& round, const RoundScope& in) {
               HoldsState(scope, slot);
-              round.TakeWithdraw(in, slot, withdraw.reason);
+              round.OnWithdraw(in, slot, withdraw.reason);
             });
             NoteHeldUp();
           },
           [&](const Staged& staged) {
-            in_round(staged.lane, staged.round, false, [&](Round& round, const RoundScope& in) {
-              round.TakeStaged(in, slot, staged);
-            });
+            in_round(staged.lane, staged.round, false,
+                     [&](Round& round, const RoundScope& in) { round.OnStaged(in, slot, staged); });
           },
           [&](const ResultAck& ack) {
             if (ack.lane >= lanes_.size() || !valid(ack.lane, ack.ranges)) {
@@ -256,13 +254,13 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
             }
             scope.actions.push_back(
                 ResultsTaken{*worker.session, id_, ack.lane, ack.round, ack.ballot, ack.ranges});
-            lane.round->TakeResultAck(ScopeOf(scope, ack.lane), slot, ack);
+            lane.round->OnResultAck(ScopeOf(scope, ack.lane), slot, ack);
             AdvanceLane(scope, ack.lane);
           },
           [&](const Need& need) {
             if (!valid(need.lane, need.ranges)) return refuse_ranges(need.lane, need.round);
             in_round(need.lane, need.round, false,
-                     [&](Round& round, const RoundScope& in) { round.TakeNeed(in, slot, need); });
+                     [&](Round& round, const RoundScope& in) { round.OnNeed(in, slot, need); });
           },
           [&](const Busy& busy) {
             worker.busy = busy.expected > absl::ZeroDuration() ? busy.reason : "";
@@ -286,9 +284,9 @@ void Job::TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& mess
               Lane& lane = lanes_[i];
               if (!lane.round.has_value() || !lane.round->Has(slot)) continue;
               if (lane.round->phase() == RoundPhase::kPrepared) {
-                lane.round->TakeState(ScopeOf(scope, i), slot);
+                lane.round->OnState(ScopeOf(scope, i), slot);
               } else if (!lane.round->HasBegun(slot)) {
-                lane.round->TakeFinished(ScopeOf(scope, i), slot);
+                lane.round->OnFinished(ScopeOf(scope, i), slot);
               }
             }
             changed_ = true;
@@ -376,7 +374,7 @@ void Job::TellVerdictAgain(const JobScope& scope, Slot slot, const Lane& lane, L
   }
 }
 
-void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
+void Job::OnBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   Lane* lane = FindLane(scope, slot, begin.lane);
   if (lane == nullptr) return;
   if (const std::string why = WhyNotAllowed(begin.spec, begin.counts); !why.empty()) {
@@ -387,7 +385,7 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
     // It has said that it is there; a contribution that cannot be computed is not counted.
     if (Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true)) {
       HoldsState(scope, slot);
-      round->TakeWithdraw(ScopeOf(scope, begin.lane), slot, absl::StrCat("its begin ", why));
+      round->OnWithdraw(ScopeOf(scope, begin.lane), slot, absl::StrCat("its begin ", why));
       AdvanceLane(scope, begin.lane);
     }
     NoteHeldUp();
@@ -396,7 +394,7 @@ void Job::TakeBegin(const JobScope& scope, Slot slot, const Begin& begin) {
   Round* round = RoundFor(scope, slot, *lane, begin.lane, begin.round, true);
   if (round == nullptr) return;
   HoldsState(scope, slot);  // It computed a gradient with it.
-  round->TakeBegin(ScopeOf(scope, begin.lane), slot, begin);
+  round->OnBegin(ScopeOf(scope, begin.lane), slot, begin);
   AdvanceLane(scope, begin.lane);
   NoteHeldUp();
 }
@@ -407,12 +405,12 @@ void Job::HoldsState(const JobScope& scope, Slot slot) {
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
     if (lane.round.has_value() && lane.round->Has(slot)) {
-      lane.round->TakeState(ScopeOf(scope, i), slot);
+      lane.round->OnState(ScopeOf(scope, i), slot);
     }
   }
 }
 
-void Job::TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame) {
+void Job::OnFrame(const JobScope& scope, Slot slot, const FrameReceived& frame) {
   Hear(scope, slot);
   Lane* lane = FindLane(scope, slot, frame.lane);
   if (lane == nullptr) return;
@@ -437,7 +435,7 @@ void Job::TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame
   }
   if (frame.kind == FrameKind::kSupply) {
     if (lane->round.has_value() && lane->round->number() == frame.round && lane->round->Has(slot)) {
-      lane->round->TakeSupply(ScopeOf(scope, frame.lane), slot, frame);
+      lane->round->OnSupply(ScopeOf(scope, frame.lane), slot, frame);
     }
     return;
   }
@@ -457,20 +455,20 @@ void Job::TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame
   }
   Round* round = RoundFor(scope, slot, *lane, frame.lane, frame.round, true);
   if (round == nullptr) return;
-  round->TakeFrame(ScopeOf(scope, frame.lane), slot, frame);
+  round->OnFrame(ScopeOf(scope, frame.lane), slot, frame);
   AdvanceLane(scope, frame.lane);
 }
 
-void Job::TakeValue(const JobScope& scope, Slot slot, const ValueReceived& received) {
+void Job::OnValue(const JobScope& scope, Slot slot, const ValueReceived& received) {
   Hear(scope, slot);
   values_.Received(ValuesScope(scope), slot, received);
 }
 
-void Job::TakeReduceDone(const JobScope& scope, const ReduceDone& done) {
+void Job::OnReduceDone(const JobScope& scope, const ReduceDone& done) {
   if (done.lane >= lanes_.size()) return;
   Lane& lane = lanes_[done.lane];
   if (!lane.round.has_value() || lane.round->number() != done.round) return;
-  lane.round->TakeReduceDone(ScopeOf(scope, done.lane), done);
+  lane.round->OnReduceDone(ScopeOf(scope, done.lane), done);
   AdvanceLane(scope, done.lane);
 }
 

@@ -39,7 +39,7 @@
 #include "aggregator/core/state_writes.h"
 #include "aggregator/core/values.h"
 #include "aggregator/core/workers.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 
@@ -133,17 +133,17 @@ class Job {
 
   // Takes a hello on a session that belongs to no worker yet. Welcomes it, holds it (recovery), or
   // ends the session.
-  void TakeHello(const JobScope& scope, SessionId session, const Hello& hello);
+  void OnHello(const JobScope& scope, SessionId session, const Hello& hello);
   // Whether this is the process of a worker without which an open round cannot end.
   bool Expects(const Hello& hello) const;
   // What the worker in `slot` sends on its current session.
-  void TakeMessage(const JobScope& scope, Slot slot, const ToAggregator& message);
-  void TakeFrame(const JobScope& scope, Slot slot, const FrameReceived& frame);
-  void TakeValue(const JobScope& scope, Slot slot, const ValueReceived& received);
+  void OnMessage(const JobScope& scope, Slot slot, const ToAggregator& message);
+  void OnFrame(const JobScope& scope, Slot slot, const FrameReceived& frame);
+  void OnValue(const JobScope& scope, Slot slot, const ValueReceived& received);
   // `slot` is absent when the session's hello still waits.
   void LoseSession(const JobScope& scope, std::optional<Slot> slot, const SessionLost& lost);
-  void TakeReduceDone(const JobScope& scope, const ReduceDone& done);
-  void TakeStateSaved(const JobScope& scope, const StateSaved& saved);
+  void OnReduceDone(const JobScope& scope, const ReduceDone& done);
+  void OnStateSaved(const JobScope& scope, const StateSaved& saved);
 
   void Evict(const JobScope& scope, const WorkerId& worker, const std::string& reason);
   void DrainWorkerNow(const JobScope& scope, const WorkerId& worker);
@@ -253,13 +253,13 @@ class Job {
   void NoteWhoIsOutOfStep();
   bool TakesPart(const WorkerId& id, const Lane& lane) const;
   void FinishRecovery(const JobScope& scope);
-  void TakePromise(const JobScope& scope, const WorkerId& worker);
+  void OnPromise(const JobScope& scope, const WorkerId& worker);
   void RecoverOnceMore(const JobScope& scope);
   bool RecoveryFits(const JobScope& scope, RecoveryDecision& decision) const;
   void StartFresh(const JobScope& scope, const std::string& reason);
 
   // job_members.cc
-  void TakeReady(const JobScope& scope, Slot slot, const Ready& ready);
+  void OnReady(const JobScope& scope, Slot slot, const Ready& ready);
   void BeginAnew();
   void TryForm(const JobScope& scope);
   void ReconsiderMembers(const JobScope& scope);
@@ -318,7 +318,7 @@ class Job {
   // job_lanes.cc
   const Lane* LaneNamed(const std::string& name) const;
   Lane* FindLane(const JobScope& scope, Slot slot, LaneIndex lane);
-  void TakeRegister(const JobScope& scope, Slot slot, const Register& request);
+  void OnRegister(const JobScope& scope, Slot slot, const Register& request);
   std::string WhyNoMoreLanes(const JobScope& scope) const;
   std::string Revive(const JobScope& scope, Lane& lane);
   std::string WhyNotTold(const JobScope& scope, const Lane& lane, const TensorSpec* next) const;
@@ -359,14 +359,14 @@ class Job {
   void WatchNorms(const JobScope& scope, Lane& lane, const VerdictRecord& record) const;
 
   // job_waits.cc
-  void TakeWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits);
+  void OnWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits);
   void LeaveOutOfStep(const JobScope& scope, Slot slot);
   void LeaveOutOfCalls(const JobScope& scope, Slot slot);
   void EndDeadlock(const JobScope& scope);
   const Round* RoundOf(const RoundWait& wait) const;
 
   // job.cc
-  void TakeBegin(const JobScope& scope, Slot slot, const Begin& begin);
+  void OnBegin(const JobScope& scope, Slot slot, const Begin& begin);
   void HoldsState(const JobScope& scope, Slot slot);
   Round* RoundFor(const JobScope& scope, Slot slot, Lane& lane, LaneIndex index, RoundNumber number,
                   bool open);

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/job.h"
-#include "proto/vocabulary/plural.h"
+#include "protocol/plural.h"
 
 namespace basin::aggregator {
 namespace {
@@ -44,7 +44,7 @@ bool Job::Expects(const Hello& hello) const {
          workers_[*slot].state != WorkerState::kLost;
 }
 
-void Job::TakeHello(const JobScope& scope, SessionId session, const Hello& hello) {
+void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) {
   if (!CheckRun(scope, session, hello)) return;
   const bool remembers = HasHistory(hello);
   if (!settled_in_) {

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "aggregator/core/history.h"
 #include "aggregator/core/job.h"
-#include "proto/vocabulary/plural.h"
+#include "aggregator/core/plausibility.h"
+#include "protocol/plural.h"
 
 namespace basin::aggregator {
 
@@ -132,7 +132,7 @@ void Job::NameTensors(const JobScope& scope, LaneIndex index, TensorIndex first)
       aggregator::NameTensors{id_, index, first, {tensors.begin() + first, tensors.end()}});
 }
 
-void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request) {
+void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) {
   Worker& worker = workers_[slot];
   LaneIndex index = 0;
   while (index < lanes_.size() && lanes_[index].name != request.lane) ++index;
@@ -237,7 +237,7 @@ void Job::TakeRegister(const JobScope& scope, Slot slot, const Register& request
   if (!worker.HasRegistered(index)) {
     worker.NoteRegistered(index);
     if (lane.round.has_value() && lane.round->Has(slot)) {
-      lane.round->TakeRegistered(ScopeOf(scope, index), slot);
+      lane.round->OnRegistered(ScopeOf(scope, index), slot);
     }
   }
   if (!grew) return;

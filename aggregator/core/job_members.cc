@@ -22,7 +22,7 @@ bool Job::AnyRoundEver() const {
                      [](const Lane& lane) { return lane.next > 1 || lane.Open(); });
 }
 
-void Job::TakeReady(const JobScope& scope, Slot slot, const Ready& ready) {
+void Job::OnReady(const JobScope& scope, Slot slot, const Ready& ready) {
   Worker& worker = workers_[slot];
   if (worker.state != WorkerState::kAdmitted) return;  // Repeated on a new session.
   worker.step_label = ready.step_label;

@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "aggregator/core/job.h"
 #include "aggregator/core/names.h"
-#include "proto/vocabulary/plural.h"
+#include "protocol/plural.h"
 
 namespace basin::aggregator {
 

@@ -11,8 +11,8 @@
 #include "aggregator/core/job.h"
 #include "aggregator/core/spec.h"
 #include "aggregator/core/term.h"
-#include "proto/vocabulary/counted.h"
-#include "proto/vocabulary/plural.h"
+#include "protocol/counted.h"
+#include "protocol/plural.h"
 
 namespace basin::aggregator {
 
@@ -89,10 +89,10 @@ void Job::RecoverOnceMore(const JobScope& scope) {
 
 // The worker knows the term. When the recovery stands with it, the values that it has adopted are
 // prepared.
-void Job::TakePromise(const JobScope& scope, const WorkerId& worker) {
+void Job::OnPromise(const JobScope& scope, const WorkerId& worker) {
   if (!promises_.Give(worker, settings_)) return;
   for (LaneIndex i = 0; i < lanes_.size(); ++i) {
-    if (lanes_[i].round.has_value()) lanes_[i].round->TakeStanding(ScopeOf(scope, i));
+    if (lanes_[i].round.has_value()) lanes_[i].round->OnStanding(ScopeOf(scope, i));
   }
   changed_ = true;
 }

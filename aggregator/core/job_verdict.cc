@@ -62,7 +62,7 @@ void Job::SavePending(const JobScope& scope, PendingChange change) {
   Save(scope, pending_->next);
 }
 
-void Job::TakeStateSaved(const JobScope& scope, const StateSaved& saved) {
+void Job::OnStateSaved(const JobScope& scope, const StateSaved& saved) {
   if (saved.ok) return EndWrite(scope, saved.generation, "");
   EndWrite(scope, saved.generation, "could not be written to the state file");
 }

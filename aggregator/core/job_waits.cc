@@ -20,7 +20,7 @@ constexpr size_t kNamedWaiting = 3;
 
 }  // namespace
 
-void Job::TakeWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits) {
+void Job::OnWaits(const JobScope& scope, Slot slot, const std::vector<RoundWait>& waits) {
   Worker& worker = workers_[slot];
   if (waits != worker.waits) {
     // A trainer waits for a lane once, so a longer list is that of a broken client.

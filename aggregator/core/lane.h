@@ -20,7 +20,7 @@
 #include "aggregator/core/round.h"
 #include "aggregator/core/round_summary.h"
 #include "aggregator/core/spec.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 

@@ -17,8 +17,8 @@
 
 #include "absl/container/btree_map.h"
 #include "aggregator/core/footprint.h"
-#include "proto/vocabulary/bitmap.h"
-#include "proto/vocabulary/tensor.h"
+#include "protocol/bitmap.h"
+#include "protocol/tensor.h"
 
 namespace basin::aggregator {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "aggregator/core/workers.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 

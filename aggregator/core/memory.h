@@ -17,7 +17,7 @@
 #include <tuple>
 
 #include "aggregator/core/config.h"
-#include "proto/vocabulary/tensor.h"
+#include "protocol/tensor.h"
 
 namespace basin::aggregator {
 

@@ -20,7 +20,7 @@
 #include <tuple>
 #include <vector>
 
-#include "proto/vocabulary/round.h"
+#include "protocol/round.h"
 
 namespace basin::aggregator {
 

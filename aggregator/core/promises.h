@@ -22,8 +22,8 @@
 #include <tuple>
 #include <utility>
 
-#include "proto/vocabulary/ids.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/ids.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "aggregator/core/lane.h"
 #include "aggregator/core/names.h"
-#include "proto/vocabulary/plural.h"
+#include "protocol/plural.h"
 
 namespace basin::aggregator {
 namespace {

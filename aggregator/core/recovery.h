@@ -34,7 +34,7 @@
 #include <vector>
 
 #include "aggregator/core/config.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 

@@ -30,8 +30,8 @@
 #include "aggregator/core/layout.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/workers.h"
-#include "proto/vocabulary/bitmap.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/bitmap.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 
@@ -211,21 +211,21 @@ class Round {
   bool WantsReconnect() { return std::exchange(reconnect_, false); }
 
   // ---- from the members; the member of `slot` belongs to the round and is not gone
-  void TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin);
-  void TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame);
-  void TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip);
-  void TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit);
-  void TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& reason);
+  void OnBegin(const RoundScope& scope, Slot slot, const Begin& begin);
+  void OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame);
+  void OnSkip(const RoundScope& scope, Slot slot, const Skip& skip);
+  void OnCommit(const RoundScope& scope, Slot slot, const Commit& commit);
+  void OnWithdraw(const RoundScope& scope, Slot slot, const std::string& reason);
   // It is out of data, and has not begun this round: nothing is missed of it. REQUIRES: the round
   // is not prepared.
-  void TakeFinished(const RoundScope& scope, Slot slot);
-  void TakeResultAck(const RoundScope& scope, Slot slot, const ResultAck& ack);
-  void TakeNeed(const RoundScope& scope, Slot slot, const Need& need);
-  void TakeSupply(const RoundScope& scope, Slot slot, const FrameReceived& frame);
-  void TakeStaged(const RoundScope& scope, Slot slot, const Staged& staged);
+  void OnFinished(const RoundScope& scope, Slot slot);
+  void OnResultAck(const RoundScope& scope, Slot slot, const ResultAck& ack);
+  void OnNeed(const RoundScope& scope, Slot slot, const Need& need);
+  void OnSupply(const RoundScope& scope, Slot slot, const FrameReceived& frame);
+  void OnStaged(const RoundScope& scope, Slot slot, const Staged& staged);
 
   // ---- from the runner and the job
-  void TakeReduceDone(const RoundScope& scope, const ReduceDone& done);
+  void OnReduceDone(const RoundScope& scope, const ReduceDone& done);
   void Lose(const RoundScope& scope, Slot slot, const std::string& reason);
   void Admit(const RoundScope& scope, std::vector<RoundMember> joiners);
   // Sets the members of a round that nobody has begun. REQUIRES: phase() is kIdle.
@@ -245,12 +245,12 @@ class Round {
   void EndDeadlock(const RoundScope& scope, const std::string& reason);
 
   // The member's trainer has the state of before this round now, or will never need it.
-  void TakeState(const RoundScope& scope, Slot slot);
+  void OnState(const RoundScope& scope, Slot slot);
   // The job's last recovery stands from now on.
-  void TakeStanding(const RoundScope& scope);
+  void OnStanding(const RoundScope& scope);
 
   // The member's client knows the lane now.
-  void TakeRegistered(const RoundScope& scope, Slot slot);
+  void OnRegistered(const RoundScope& scope, Slot slot);
 
   // The lane was given more memory: everyone hears of its larger window.
   void MemoryGrew(const RoundScope& scope);
@@ -316,14 +316,14 @@ class Round {
   void ReviewRoom(const RoundScope& scope, RoundMember& member);
   bool RefuseTensor(const RoundScope& scope, RoundMember& member, TensorIndex index);
   struct Intake;
-  void TakeRange(const RoundScope& scope, RoundMember& member, const ChunkRange& range,
-                 const Digest* digests, Intake& intake);
+  void OnRange(const RoundScope& scope, RoundMember& member, const ChunkRange& range,
+               const Digest* digests, Intake& intake);
   void MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor);
   void SkipWhatIsNotCommitted(const RoundScope& scope, RoundMember& member);
   void CheckEffective(const RoundScope& scope, RoundMember& member);
 
   // round_members.cc
-  void TakePart(const RoundScope& scope, RoundMember& member);
+  void OnPart(const RoundScope& scope, RoundMember& member);
   bool Refuse(const RoundScope& scope, RoundMember& member, ErrorCode code,
               const std::string& text);
   bool RemoveContribution(const RoundScope& scope, RoundMember& member, ContributionState state);

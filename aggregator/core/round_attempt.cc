@@ -207,7 +207,7 @@ void Round::PumpReduce(const RoundScope& scope) {
   full_since_ = absl::InfiniteFuture();
 }
 
-void Round::TakeReduceDone(const RoundScope& scope, const ReduceDone& done) {
+void Round::OnReduceDone(const RoundScope& scope, const ReduceDone& done) {
   if (!(done.ballot == ballot_) || phase_ != RoundPhase::kCollect) return;  // An older attempt.
   if (done.failure.has_value()) {
     PrepareAborted(scope, absl::StrCat("tensor ", scope.layout.tensors()[done.failed].name,

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/round.h"
 #include "aggregator/core/spec.h"
-#include "proto/vocabulary/plural.h"
+#include "protocol/plural.h"
 
 namespace basin::aggregator {
 namespace {
@@ -95,19 +95,19 @@ void Round::MemoryGrew(const RoundScope& scope) {
   Advance(scope);
 }
 
-void Round::TakeBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
+void Round::OnBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   RoundMember& member = At(slot);
   if (phase_ == RoundPhase::kIdle) {
     SetPhase(scope, RoundPhase::kCollect);
     Say(scope, NoteKind::kRoundOpened, member.id,
         absl::StrCat("Round ", number_, " opened with ", CountOf(members_.size(), "member"), "."));
   }
-  TakePart(scope, member);
+  OnPart(scope, member);
   // When the value is fixed, all it can do is take it. Otherwise it has withdrawn, or repeats this
   // on a new session.
   if (phase_ == RoundPhase::kPrepared) return;
   if (member.contribution.state() != ContributionState::kAwaited) return;
-  member.contribution.TakeBegin(begin);
+  member.contribution.OnBegin(begin);
   SetState(member, ContributionState::kBegun);
   // What it was told to pull before it had begun meant nothing to it.
   member.asked.ClearAll();
@@ -144,9 +144,9 @@ struct Round::Intake {
   std::optional<TensorIndex> changed;  // A tensor with other bytes than before.
 };
 
-void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
+void Round::OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
   RoundMember& member = At(slot);
-  TakePart(scope, member);
+  OnPart(scope, member);
   for (const ChunkRange& range : frame.ranges) {
     if (phase_ != RoundPhase::kPrepared && RefuseTensor(scope, member, range.tensor)) break;
   }
@@ -158,7 +158,7 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
   if (of_use) {
     const Digest* digests = frame.digests.data();
     for (const ChunkRange& range : frame.ranges) {
-      TakeRange(scope, member, range, digests, intake);
+      OnRange(scope, member, range, digests, intake);
       digests += range.count;
     }
   } else {
@@ -196,8 +196,8 @@ void Round::TakeFrame(const RoundScope& scope, Slot slot, const FrameReceived& f
 }
 
 // Takes the chunks of one tensor. REQUIRES: the contribution counts, and the round collects.
-void Round::TakeRange(const RoundScope& scope, RoundMember& member, const ChunkRange& range,
-                      const Digest* digests, Intake& intake) {
+void Round::OnRange(const RoundScope& scope, RoundMember& member, const ChunkRange& range,
+                    const Digest* digests, Intake& intake) {
   Contribution& contribution = member.contribution;
   if (contribution.Skips(range.tensor) ||
       (contribution.committed() && !contribution.Commits(range.tensor))) {
@@ -224,7 +224,7 @@ void Round::TakeRange(const RoundScope& scope, RoundMember& member, const ChunkR
                (pull_ && !member.asked.Test(flat))) {
       AppendChunk(intake.credit.refused, range.tensor, chunk);
     } else {
-      contribution.TakeChunk(flat, size, digests[i]);
+      contribution.OnChunk(flat, size, digests[i]);
       attempt_.Arrived(flat);
       AppendChunk(intake.kept, range.tensor, chunk);
       AppendChunk(intake.credit.acked, range.tensor, chunk);
@@ -233,11 +233,11 @@ void Round::TakeRange(const RoundScope& scope, RoundMember& member, const ChunkR
   }
 }
 
-void Round::TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
+void Round::OnSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
   RoundMember& member = At(slot);
   // Repeated on a new session.
   if (phase_ == RoundPhase::kPrepared || member.contribution.committed()) return;
-  TakePart(scope, member);
+  OnPart(scope, member);
   for (const TensorIndex tensor : skip.tensors) {
     if (member.contribution.KnowsAny(scope.layout, tensor)) {
       Reject(scope, member, ErrorCode::kInvalidArgument,
@@ -253,7 +253,7 @@ void Round::TakeSkip(const RoundScope& scope, Slot slot, const Skip& skip) {
 }
 
 void Round::MarkSkipped(const RoundScope& scope, RoundMember& member, TensorIndex tensor) {
-  if (!member.contribution.TakeSkip(scope.layout, tensor)) return;
+  if (!member.contribution.OnSkip(scope.layout, tensor)) return;
   replan_ = true;
   if (!member.contribution.counts()) return;
   attempt_.Skipped(tensor);
@@ -270,7 +270,7 @@ void Round::SkipWhatIsNotCommitted(const RoundScope& scope, RoundMember& member)
   }
 }
 
-void Round::TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit) {
+void Round::OnCommit(const RoundScope& scope, Slot slot, const Commit& commit) {
   RoundMember& member = At(slot);
   // Repeated on a new session, or withdrawn meanwhile.
   if (phase_ == RoundPhase::kPrepared || member.contribution.committed()) return;
@@ -284,7 +284,7 @@ void Round::TakeCommit(const RoundScope& scope, Slot slot, const Commit& commit)
     AfterRemoval(scope, restart, absl::StrCat("the commit of worker ", member.id, " was refused"));
     return;
   }
-  member.contribution.TakeCommit(commit);
+  member.contribution.OnCommit(commit);
   SetState(member, ContributionState::kCommitted);
   SkipWhatIsNotCommitted(scope, member);
   ReviewRoom(scope, member);
@@ -323,10 +323,10 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
   Restart(scope, absl::StrCat("the digest of worker ", member.id, " did not match"), &member);
 }
 
-void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& reason) {
+void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& reason) {
   RoundMember& member = At(slot);
   // It makes the call, and stages what the others reduce.
-  if (member.presence == Presence::kUndecided) TakePart(scope, member);
+  if (member.presence == Presence::kUndecided) OnPart(scope, member);
   if (!member.contribution.counts()) return;
   if (member.contribution.committed()) {
     Reject(scope, member, ErrorCode::kFailedPrecondition,
@@ -342,7 +342,7 @@ void Round::TakeWithdraw(const RoundScope& scope, Slot slot, const std::string& 
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " withdrew: ", reason));
 }
 
-void Round::TakeFinished(const RoundScope& scope, Slot slot) {
+void Round::OnFinished(const RoundScope& scope, Slot slot) {
   RoundMember& member = At(slot);
   if (!member.contribution.counts()) return;
   if (phase_ == RoundPhase::kIdle) SetPhase(scope, RoundPhase::kCollect);

@@ -12,7 +12,7 @@ namespace basin::aggregator {
 
 // The member makes this call: one that was away counts again while nothing is fixed. A frame says
 // so as well as the begin, which it may precede.
-void Round::TakePart(const RoundScope& scope, RoundMember& member) {
+void Round::OnPart(const RoundScope& scope, RoundMember& member) {
   const bool prepared = phase_ == RoundPhase::kPrepared;
   if (member.presence == Presence::kThere) return;
   if (member.presence == Presence::kUndecided) {

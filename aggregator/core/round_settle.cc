@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "aggregator/core/round.h"
 #include "aggregator/core/spec.h"
-#include "proto/vocabulary/version.h"
+#include "protocol/version.h"
 
 namespace basin::aggregator {
 namespace {
@@ -112,7 +112,7 @@ void Round::Acknowledge(const RoundScope& scope, RoundMember& member, uint32_t f
   scope.actions.push_back(ReleaseResult{scope.job, scope.lane, number_, value_ballot_, range});
 }
 
-void Round::TakeResultAck(const RoundScope& scope, Slot slot, const ResultAck& ack) {
+void Round::OnResultAck(const RoundScope& scope, Slot slot, const ResultAck& ack) {
   if (!(ack.ballot == value_ballot_)) return;  // An older attempt.
   RoundMember& member = At(slot);
   for (const ChunkRange& range : ack.ranges) {
@@ -272,7 +272,7 @@ void Round::TellPrepared(const RoundScope& scope, RoundMember& member) {
   SendTo(scope, member, Prepared{scope.lane, number_, ballot_, value_ballot_, value_});
 }
 
-void Round::TakeRegistered(const RoundScope& scope, Slot slot) {
+void Round::OnRegistered(const RoundScope& scope, Slot slot) {
   if (phase_ != RoundPhase::kPrepared) return;
   RoundMember& member = At(slot);
   member.progress = member.behind_since = scope.now;
@@ -280,9 +280,9 @@ void Round::TakeRegistered(const RoundScope& scope, Slot slot) {
   TellPrepared(scope, member);
 }
 
-void Round::TakeState(const RoundScope& scope, Slot slot) { MayStageNow(scope, At(slot)); }
+void Round::OnState(const RoundScope& scope, Slot slot) { MayStageNow(scope, At(slot)); }
 
-void Round::TakeStanding(const RoundScope& scope) {
+void Round::OnStanding(const RoundScope& scope) {
   for (RoundMember& member : members_) {
     if (!member.gone) MayStageNow(scope, member);
   }
@@ -296,7 +296,7 @@ void Round::MayStageNow(const RoundScope& scope, RoundMember& member) {
   TellPrepared(scope, member);
 }
 
-void Round::TakeStaged(const RoundScope& scope, Slot slot, const Staged& staged) {
+void Round::OnStaged(const RoundScope& scope, Slot slot, const Staged& staged) {
   if (phase_ != RoundPhase::kPrepared || !(staged.ballot == ballot_)) return;
   RoundMember& member = At(slot);
   SetStaged(member, true);
@@ -309,7 +309,7 @@ void Round::TakeStaged(const RoundScope& scope, Slot slot, const Staged& staged)
   AskSupply(scope);
 }
 
-void Round::TakeNeed(const RoundScope& scope, Slot slot, const Need& need) {
+void Round::OnNeed(const RoundScope& scope, Slot slot, const Need& need) {
   if (phase_ != RoundPhase::kPrepared || !(need.ballot == value_ballot_)) return;
   if (!TakesPart(slot)) return;
   const Worker& worker = scope.workers[slot];
@@ -378,7 +378,7 @@ void Round::AskSupply(const RoundScope& scope) {
   }
 }
 
-void Round::TakeSupply(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
+void Round::OnSupply(const RoundScope& scope, Slot slot, const FrameReceived& frame) {
   if (phase_ != RoundPhase::kPrepared || !(frame.ballot == value_ballot_)) return;
   if (!At(slot).holds) return;  // Nobody asked it, and it has nothing to give.
   std::set<Slot> wanting;

@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "aggregator/core/layout.h"
 #include "aggregator/core/round.h"
-#include "proto/vocabulary/round.h"
+#include "protocol/round.h"
 
 namespace basin::aggregator {
 

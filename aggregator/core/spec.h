@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 

@@ -16,7 +16,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/workers.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 

@@ -14,8 +14,8 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "proto/vocabulary/ids.h"
-#include "proto/vocabulary/round.h"
+#include "protocol/ids.h"
+#include "protocol/round.h"
 
 namespace basin::aggregator {
 

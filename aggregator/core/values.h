@@ -31,8 +31,8 @@
 #include "aggregator/core/config.h"
 #include "aggregator/core/memory.h"
 #include "aggregator/core/workers.h"
-#include "proto/vocabulary/bitmap.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/bitmap.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 

@@ -20,7 +20,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/event.h"
-#include "proto/vocabulary/ids.h"
+#include "protocol/ids.h"
 
 namespace basin::aggregator {
 

@@ -10,11 +10,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "aggregator/config/address.h"
-#include "aggregator/config/nearest.h"
-#include "aggregator/config/units.h"
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
+#include "aggregator/text/address.h"
+#include "aggregator/text/nearest.h"
+#include "aggregator/text/units.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {

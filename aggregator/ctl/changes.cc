@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "proto/limits/names.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {

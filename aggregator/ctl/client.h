@@ -17,9 +17,9 @@
 #include "aggregator/ctl/output.h"
 #include "aggregator/ctl/show.h"
 #include "basin/v1/admin.grpc.pb.h"
-#include "proto/limits/limits.h"
 #include "proto/status/status.h"
-#include "proto/vocabulary/version.h"
+#include "protocol/limits/limits.h"
+#include "protocol/version.h"
 
 namespace basin::aggregator {
 

@@ -7,13 +7,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "aggregator/config/nearest.h"
 #include "aggregator/ctl/client.h"
 #include "aggregator/ctl/command.h"
 #include "aggregator/ctl/output.h"
 #include "aggregator/ctl/watch.h"
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
+#include "aggregator/text/nearest.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "aggregator/ctl/command.h"
 #include "aggregator/ctl/output.h"
-#include "proto/limits/names.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {

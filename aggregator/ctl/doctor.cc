@@ -19,7 +19,7 @@
 #include "client/transport/grpc/failure.h"
 #include "grpcpp/create_channel.h"
 #include "nlohmann/json.hpp"
-#include "proto/limits/names.h"
+#include "protocol/limits/names.h"
 #include "runtime/grpc/credentials.h"
 #include "runtime/grpc/greeting.h"
 

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "aggregator/config/address.h"
+#include "aggregator/text/address.h"
 
 namespace basin::aggregator {
 

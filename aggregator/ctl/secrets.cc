@@ -17,7 +17,7 @@
 #include "aggregator/auth/grants.h"
 #include "aggregator/ctl/output.h"
 #include "aggregator/tls/mint.h"
-#include "proto/limits/names.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {

@@ -12,9 +12,9 @@
 #include "absl/strings/string_view.h"
 #include "aggregator/admin/words.h"
 #include "aggregator/ctl/table.h"
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
-#include "proto/vocabulary/plural.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
+#include "protocol/plural.h"
 
 namespace basin::aggregator {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 

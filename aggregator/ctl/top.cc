@@ -15,8 +15,8 @@
 #include "aggregator/ctl/table.h"
 #include "aggregator/ctl/watch.h"
 #include "nlohmann/json.hpp"
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "kernels/plan.h"
-#include "proto/limits/limits.h"
+#include "protocol/limits/limits.h"
 
 namespace basin::aggregator {
 namespace {

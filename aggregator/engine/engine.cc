@@ -44,11 +44,11 @@ uint64_t InputBytes(const Reduction& reduction) {
 }  // namespace
 
 Engine::Engine(EngineOptions options, Clock& clock, const kernels::Reducer& reducer,
-               Observer& observer, StateFile* state_file, ReduceDevices* devices)
+               NoteSink& notes, StateFile* state_file, ReduceDevices* devices)
     : options_(std::move(options)),
       clock_(clock),
       reducer_(reducer),
-      observer_(observer),
+      notes_(notes),
       state_file_(state_file),
       devices_(devices),
       pool_(options_.idle_buffer_bytes) {}
@@ -56,9 +56,9 @@ Engine::Engine(EngineOptions options, Clock& clock, const kernels::Reducer& redu
 Engine::~Engine() { Stop(); }
 
 void Engine::Start(Transport& transport) {
-  reduce_workers_ = std::make_unique<WorkerThreads>(
+  reduce_threads_ = std::make_unique<ThreadPool>(
       "basin-reduce", devices_ == nullptr ? options_.reduce_threads : devices_->threads());
-  if (state_file_ != nullptr) state_worker_ = std::make_unique<WorkerThreads>("basin-state", 1);
+  if (state_file_ != nullptr) state_thread_ = std::make_unique<ThreadPool>("basin-state", 1);
   runner_ = std::make_unique<Runner>(options_.core, DependenciesFor(transport), clock_.Now());
   {
     MutexLock lock(mutex_);
@@ -78,8 +78,8 @@ void Engine::Stop() {
   }
   if (loop_.joinable()) loop_.join();
   // What they still finish is posted to an inbox that nobody reads.
-  reduce_workers_.reset();
-  state_worker_.reset();
+  reduce_threads_.reset();
+  state_thread_.reset();
   MutexLock lock(mutex_);
   inbox_.clear();
 }
@@ -87,21 +87,21 @@ void Engine::Stop() {
 RunnerDependencies Engine::DependenciesFor(Transport& transport) {
   RunnerDependencies dependencies;
   dependencies.transport = &transport;
-  dependencies.observer = &observer_;
+  dependencies.notes = &notes_;
   dependencies.new_token = NewToken;
   dependencies.reduce = [this](std::unique_ptr<Reduction> reduction) {
     // A std::function must be copyable.
     const std::shared_ptr<Reduction> shared = std::move(reduction);
     if (InputBytes(*shared) <= kReducedByLoop) return ReduceOnCpu(shared);
     const uint64_t place = PlaceOf(shared->action);
-    // While the threads end, they still submit, and are no longer in reduce_workers_.
-    WorkerThreads& workers = *reduce_workers_;
+    // While the threads end, they still submit, and are no longer in reduce_threads_.
+    ThreadPool& workers = *reduce_threads_;
     workers.Submit(place, [this, &workers, place, shared] {
       devices_ == nullptr ? ReduceOnCpu(shared) : ReduceOnDevice(workers, place, shared);
     });
   };
   dependencies.save = [this](const SaveState& state) {
-    state_worker_->Submit(0, [this, state] {
+    state_thread_->Submit(0, [this, state] {
       const bool ok = state_file_->Save(state).ok();
       Post(kNow, [state, ok](Runner& runner, absl::Time now) {
         runner.Saved({state.job, state.membership.generation, ok}, now);
@@ -119,7 +119,7 @@ void Engine::ReduceOnCpu(const std::shared_ptr<Reduction>& reduction) {
   Post(kNow, [reduction](Runner& runner, absl::Time now) { runner.Reduced(reduction, now); });
 }
 
-void Engine::ReduceOnDevice(WorkerThreads& workers, uint64_t place,
+void Engine::ReduceOnDevice(ThreadPool& workers, uint64_t place,
                             const std::shared_ptr<Reduction>& reduction) {
   DeviceThread& thread = devices_->thread(workers.ThreadOf(place));
   if (thread.failed()) return ReduceOnCpu(reduction);
@@ -130,7 +130,7 @@ void Engine::ReduceOnDevice(WorkerThreads& workers, uint64_t place,
       note.text = absl::StrCat(failure->message,
                                ". The CPU reduces instead, with the same results. Restart basind "
                                "to use the device again.");
-      Post(kNow, [this, note](Runner&, absl::Time now) { observer_.OnNote(note, now); });
+      Post(kNow, [this, note](Runner&, absl::Time now) { notes_.OnNote(note, now); });
     }
     reduction->seconds = thread.TakeSeconds();
     Post(kNow, [reduction](Runner& runner, absl::Time now) { runner.Reduced(reduction, now); });
@@ -218,7 +218,7 @@ SessionId Engine::OpenSession() {
   return session;
 }
 
-void Engine::TakeMessage(SessionId session, ToAggregator message, uint64_t bytes) {
+void Engine::OnMessage(SessionId session, ToAggregator message, uint64_t bytes) {
   Post(session,
        [session, message = std::move(message), bytes](Runner& runner, absl::Time now) mutable {
          runner.MessageReceived(session, std::move(message), bytes, now);
@@ -239,7 +239,7 @@ StreamId Engine::OpenStream(SessionToken token) {
   return stream;
 }
 
-void Engine::TakeFrame(StreamId stream, IncomingFrame frame) {
+void Engine::OnFrame(StreamId stream, IncomingFrame frame) {
   Post(stream, [stream, frame = std::move(frame)](Runner& runner, absl::Time now) mutable {
     runner.FrameReceived(stream, std::move(frame), now);
   });

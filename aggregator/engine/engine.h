@@ -7,7 +7,7 @@
 //
 //   transport threads --+                                  +--> transport (Send, Consumed, ...)
 //   reduce workers -----+--> inbox --> loop: Runner (core) +--> reduce workers
-//   operator, signals --+                                  +--> observer, state file
+//   operator, signals --+                                  +--> notes, state file
 //
 // The loop takes one event of each connection in turn (turns.h), and of one whose events take long,
 // fewer: a flood from one worker delays the other workers, of whatever job, by one event.
@@ -33,9 +33,9 @@
 #include "aggregator/engine/buffer_pool.h"
 #include "aggregator/engine/reduce_devices.h"
 #include "aggregator/engine/runner.h"
+#include "aggregator/engine/thread_pool.h"
 #include "aggregator/engine/transport.h"
 #include "aggregator/engine/turns.h"
-#include "aggregator/engine/workers.h"
 #include "kernels/reducer.h"
 #include "runtime/clock.h"
 #include "runtime/mutex.h"
@@ -62,7 +62,7 @@ class Engine {
   // `devices`: what reduces in place of `reducer`, which takes over what a device cannot do or
   // fails at; null for none. REQUIRES: all of them outlive the engine; `state_file` is null unless
   // options.core.state_file.
-  Engine(EngineOptions options, Clock& clock, const kernels::Reducer& reducer, Observer& observer,
+  Engine(EngineOptions options, Clock& clock, const kernels::Reducer& reducer, NoteSink& notes,
          StateFile* state_file, ReduceDevices* devices = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
@@ -75,11 +75,11 @@ class Engine {
 
   // ---- for the transport
   SessionId OpenSession();
-  void TakeMessage(SessionId session, ToAggregator message, uint64_t bytes);
+  void OnMessage(SessionId session, ToAggregator message, uint64_t bytes);
   // `ended`: why the transport ended it, as a sentence; empty when the other side did.
   void CloseSession(SessionId session, std::string ended = "");
   StreamId OpenStream(SessionToken token);
-  void TakeFrame(StreamId stream, IncomingFrame frame);
+  void OnFrame(StreamId stream, IncomingFrame frame);
   void CloseStream(StreamId stream);
 
   // ---- for operators
@@ -114,7 +114,7 @@ class Engine {
   void TakeInbox(Turns<Posted>& turns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   RunnerDependencies DependenciesFor(Transport& transport);
   // On the reduce thread of `place`.
-  void ReduceOnDevice(WorkerThreads& workers, uint64_t place,
+  void ReduceOnDevice(ThreadPool& workers, uint64_t place,
                       const std::shared_ptr<Reduction>& reduction);
   void ReduceOnCpu(const std::shared_ptr<Reduction>& reduction);
 
@@ -122,7 +122,7 @@ class Engine {
   const EngineOptions options_;
   Clock& clock_;
   const kernels::Reducer& reducer_;
-  Observer& observer_;
+  NoteSink& notes_;
   StateFile* const state_file_;
   ReduceDevices* const devices_;
 
@@ -134,8 +134,8 @@ class Engine {
   std::atomic<int64_t> turn_posted_ns_{kNoTurn};  // When the event that has its turn was posted.
 
   std::function<void()> drained_;  // Constant after Start.
-  std::unique_ptr<WorkerThreads> reduce_workers_;
-  std::unique_ptr<WorkerThreads> state_worker_;
+  std::unique_ptr<ThreadPool> reduce_threads_;
+  std::unique_ptr<ThreadPool> state_thread_;
   std::unique_ptr<Runner> runner_;
   std::thread loop_;
 

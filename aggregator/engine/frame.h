@@ -12,7 +12,7 @@
 #include <variant>
 
 #include "aggregator/core/event.h"
-#include "proto/vocabulary/frame.h"
+#include "protocol/frame.h"
 #include "runtime/contents.h"
 #include "runtime/payload.h"
 

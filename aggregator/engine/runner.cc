@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "proto/limits/limits.h"
+#include "protocol/limits/limits.h"
 
 namespace basin::aggregator {
 namespace {
@@ -424,7 +424,7 @@ void Runner::Do(const ForgetFrames& forget) {
 
 void Runner::Do(const SaveState& save) { dependencies_.save(save); }
 
-void Runner::Do(const Note& note) { dependencies_.observer->OnNote(note, now_); }
+void Runner::Do(const Note& note) { dependencies_.notes->OnNote(note, now_); }
 
 void Runner::Do(const Drained&) { dependencies_.drained(); }
 

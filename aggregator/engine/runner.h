@@ -34,16 +34,16 @@
 namespace basin::aggregator {
 
 // What happened, for logs, metrics and status. Called from the engine's loop.
-class Observer {
+class NoteSink {
  public:
-  virtual ~Observer() = default;
+  virtual ~NoteSink() = default;
   virtual void OnNote(const Note& note, absl::Time now) = 0;
 };
 
 // What the runner hands to other threads, and what comes back through it.
 struct RunnerDependencies {
   Transport* transport = nullptr;
-  Observer* observer = nullptr;
+  NoteSink* notes = nullptr;
   // Fresh and random, never 0.
   std::function<SessionToken()> new_token;
   // Runs it on a reduce worker; then Runner::Reduced is called with it.

@@ -20,7 +20,7 @@
 #include "absl/types/span.h"
 #include "aggregator/core/event.h"
 #include "aggregator/engine/frame.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::aggregator {
 

@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "aggregator/config/address.h"
 #include "aggregator/http/http_server.h"
+#include "aggregator/text/address.h"
 
 namespace basin::aggregator {
 

@@ -25,7 +25,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "aggregator/config/address.h"
+#include "aggregator/text/address.h"
 #include "runtime/grpc/listener.h"
 
 namespace basin::aggregator {

@@ -24,7 +24,7 @@
 
 #include "absl/status/statusor.h"
 #include "aggregator/core/config.h"
-#include "proto/vocabulary/ids.h"
+#include "protocol/ids.h"
 
 namespace basin::aggregator {
 

@@ -2,8 +2,8 @@
 
 #include "aggregator/statusz/html.h"
 
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 

@@ -16,7 +16,7 @@
 #include "aggregator/statusz/html.h"
 #include "aggregator/statusz/page_style.h"
 #include "aggregator/statusz/plot.h"
-#include "proto/vocabulary/plural.h"
+#include "protocol/plural.h"
 
 namespace basin::aggregator {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "aggregator/admin/view.h"
 #include "aggregator/core/round_summary.h"
-#include "aggregator/observer/ask.h"
+#include "aggregator/telemetry/ask.h"
 
 namespace basin::aggregator {
 namespace {

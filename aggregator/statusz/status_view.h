@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "aggregator/engine/engine.h"
-#include "aggregator/observer/events.h"
+#include "aggregator/telemetry/events.h"
 #include "basin/v1/admin.pb.h"
 
 namespace basin::aggregator {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "aggregator/engine/engine.h"
-#include "aggregator/observer/events.h"
+#include "aggregator/telemetry/events.h"
 
 namespace basin::aggregator {
 

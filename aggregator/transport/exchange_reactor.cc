@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/limits/limits.h"
-#include "proto/vocabulary/version.h"
 #include "proto/wire/status_detail.h"
+#include "protocol/limits/limits.h"
+#include "protocol/version.h"
 
 namespace basin::aggregator {
 namespace {
@@ -24,7 +24,7 @@ absl::Status CheckVersion(const wire::Bind& bind) {
 
 }  // namespace
 
-absl::Status ExchangeReactor::Take(const grpc::ByteBuffer& message) {
+absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
   absl::StatusOr<FrameReader::Taken> taken = reader_.Take(PayloadOf(message));
   if (!taken.ok()) return taken.status();
   if (const auto* bind = std::get_if<wire::Bind>(&*taken)) {
@@ -38,7 +38,7 @@ absl::Status ExchangeReactor::Take(const grpc::ByteBuffer& message) {
     ++counters().streams;
   } else if (auto* frame = std::get_if<IncomingFrame>(&*taken)) {
     Hold(frame->bytes);
-    registry_.engine().TakeFrame(*stream_, std::move(*frame));
+    registry_.engine().OnFrame(*stream_, std::move(*frame));
   }
   return absl::OkStatus();
 }

@@ -34,7 +34,7 @@ class ExchangeReactor : public StreamReactor {
   void Send(const SharedFrame& frame) { Write(frame.WithSequence(++sequence_)); }
 
  private:
-  absl::Status Take(const grpc::ByteBuffer& message) override;
+  absl::Status OnMessage(const grpc::ByteBuffer& message) override;
   void Over(const absl::Status& ended) override;
   void Count(const absl::Status& why) override;
 

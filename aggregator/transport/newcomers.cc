@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/limits/limits.h"
+#include "protocol/limits/limits.h"
 #include "runtime/grpc/peer.h"
 #include "runtime/grpc/settings.h"
 

@@ -11,7 +11,7 @@
 
 namespace basin::aggregator {
 
-absl::Status SessionReactor::Take(const grpc::ByteBuffer& message) {
+absl::Status SessionReactor::OnMessage(const grpc::ByteBuffer& message) {
   if (!session_.has_value()) {
     absl::Status admitted = registry_.Admit(*this, Rpc::kSession, "", "");
     if (!admitted.ok()) return admitted;
@@ -47,7 +47,7 @@ absl::Status SessionReactor::Take(const grpc::ByteBuffer& message) {
   const uint64_t bytes = std::max((*taken)->bytes, (*taken)->expanded);
   Hold(bytes);
   Engine& engine = registry_.engine();
-  engine.TakeMessage(*session_, std::move(decoded), bytes);
+  engine.OnMessage(*session_, std::move(decoded), bytes);
   if ((*taken)->charge != nullptr) {
     // The loop takes one thing after the other: when it comes to this, it has dealt with the
     // message, also where the session is over by then.

@@ -37,7 +37,7 @@ class SessionReactor : public StreamReactor {
   const std::string& job() const { return job_; }
 
  private:
-  absl::Status Take(const grpc::ByteBuffer& message) override;
+  absl::Status OnMessage(const grpc::ByteBuffer& message) override;
   void Over(const absl::Status& ended) override;
   void Count(const absl::Status& why) override;
 

@@ -161,7 +161,7 @@ void StreamReactor::OnReadDone(bool ok) {
     if (!introduced_) introduction_bytes_ += message.Length();
   }
   if (!introduced) newcomers_.Came(peer_, message.Length());
-  const absl::Status taken = Take(message);
+  const absl::Status taken = OnMessage(message);
   bool over;
   {
     MutexLock lock(mutex_);

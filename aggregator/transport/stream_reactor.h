@@ -93,7 +93,7 @@ class StreamReactor : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
  protected:
   // Handles a message; in order, never two at once, and none after Close. An error ends the stream.
-  virtual absl::Status Take(const grpc::ByteBuffer& message) = 0;
+  virtual absl::Status OnMessage(const grpc::ByteBuffer& message) = 0;
 
   // The stream is over, or will be; called exactly once, on a thread of gRPC. `ended`: why it was
   // closed here; OK if the peer or the network ended it.

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "client/c/include/basin/basin.h"
-#include "proto/vocabulary/error.h"
+#include "protocol/error.h"
 
 struct basin_error {
   basin_code code = BASIN_OK;

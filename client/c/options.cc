@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/c/error.h"
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
 #include "runtime/grpc/credentials.h"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/vocabulary/plural.h"
+#include "protocol/plural.h"
 
 namespace basin::c {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/c/error.h"
 #include "client/c/worker.h"
-#include "proto/vocabulary/plural.h"
+#include "protocol/plural.h"
 
 using basin::c::Check;
 using basin::c::Return;

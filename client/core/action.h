@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "client/core/event.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::client {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/vocabulary/overloaded.h"
+#include "protocol/overloaded.h"
 
 namespace basin::client {
 namespace {
@@ -55,7 +55,7 @@ std::optional<uint32_t> Client::rank() const {
 
 void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
   if (session_.phase() == SessionPhase::kNew) {
-    session_.Take(config_, SessionInput::kStart, Error{}, actions);
+    session_.Apply(config_, SessionInput::kStart, Error{}, actions);
     answer_by_ = now + config_.answer_warning;
   }
   const Scope scope = MakeScope(now, actions);
@@ -69,20 +69,20 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
   }
   std::visit(Overloaded{
                  [&](const client::Tick&) { Tick(scope); },
-                 [&](const SessionUp&) { TakeSessionUp(scope); },
-                 [&](const SessionDown& down) { TakeSessionDown(scope, down.reason); },
-                 [&](const StreamUp& up) { TakeStreamUp(scope, up.stream); },
-                 [&](const StreamDown& down) { TakeStreamDown(scope, down); },
-                 [&](const MessageReceived& received) { TakeMessage(scope, received.message); },
+                 [&](const SessionUp&) { OnSessionUp(scope); },
+                 [&](const SessionDown& down) { OnSessionDown(scope, down.reason); },
+                 [&](const StreamUp& up) { OnStreamUp(scope, up.stream); },
+                 [&](const StreamDown& down) { OnStreamDown(scope, down); },
+                 [&](const MessageReceived& received) { OnMessage(scope, received.message); },
                  [&](const ResultReceived& frame) {
-                   if (Lane* lane = Find(frame.lane)) Heed(scope, lane->TakeResult(scope, frame));
+                   if (Lane* lane = Find(frame.lane)) Heed(scope, lane->OnResult(scope, frame));
                  },
                  [&](const ValueReceived& received) {
-                   if (scope.welcomed) broadcast_.TakeChunks(scope, received);
+                   if (scope.welcomed) values_.OnChunks(scope, received);
                  },
                  [&](const auto& call) {
                    session_.Progress();
-                   TakeCall(scope, call);
+                   OnCall(scope, call);
                  },
              },
              event);
@@ -91,7 +91,7 @@ void Client::Step(const Event& event, absl::Time now, std::vector<Action>& actio
 absl::Time Client::NextDeadline() const {
   if (session_.phase() == SessionPhase::kNew) return absl::InfinitePast();
   if (session_.phase() == SessionPhase::kOver) return absl::InfiniteFuture();
-  absl::Time next = std::min(session_.NextDeadline(), broadcast_.NextDeadline());
+  absl::Time next = std::min(session_.NextDeadline(), values_.NextDeadline());
   next = std::min({next, leave_by_.value_or(absl::InfiniteFuture()), answer_by_});
   for (const Lane& lane : lanes_) next = std::min(next, lane.NextDeadline());
   return next;
@@ -104,7 +104,7 @@ void Client::Tick(const Scope& scope) {
   }
   if (session_.BeatIsDue(scope.now)) session_.Beat(scope.now, Waits(scope.now), scope.actions);
   for (Lane& lane : lanes_) lane.EndWaits(scope, std::nullopt);
-  broadcast_.Tick(scope);
+  values_.Tick(scope);
   if (scope.now >= answer_by_) {
     answer_by_ = absl::InfiniteFuture();
     if (!session_.welcomed() && pause_.empty()) {
@@ -136,7 +136,7 @@ void Client::Refuse(const Scope& scope, Error error) const {
 }
 
 template <typename F>
-void Client::OnLane(const Scope& scope, LaneHandle handle, F&& call) {
+void Client::WithLane(const Scope& scope, LaneHandle handle, F&& call) {
   if (handle >= lanes_.size()) {
     Refuse(scope, {ErrorCode::kNotFound,
                    absl::StrCat("lane handle ", handle, " is not registered; there are ",
@@ -146,7 +146,7 @@ void Client::OnLane(const Scope& scope, LaneHandle handle, F&& call) {
   Refuse(scope, call(lanes_[handle]));
 }
 
-void Client::TakeCall(const Scope& scope, const DeclareReady& ready) {
+void Client::OnCall(const Scope& scope, const DeclareReady& ready) {
   if (role_ == Role::kMember) {
     Refuse(scope, {ErrorCode::kFailedPrecondition,
                    "declared ready, but it is a member already and has no state to load."});
@@ -157,7 +157,7 @@ void Client::TakeCall(const Scope& scope, const DeclareReady& ready) {
   if (scope.welcomed) scope.Tell(*ready_);
 }
 
-void Client::TakeCall(const Scope& scope, const RegisterTensors& request) {
+void Client::OnCall(const Scope& scope, const RegisterTensors& request) {
   const auto known = std::find_if(lanes_.begin(), lanes_.end(),
                                   [&](const Lane& lane) { return lane.name() == request.lane; });
   const bool names = IsUsableName(request.lane) &&
@@ -196,7 +196,7 @@ void Client::TakeCall(const Scope& scope, const RegisterTensors& request) {
   lanes_[handle].Register(scope, request.tensors);
 }
 
-void Client::TakeCall(const Scope& scope, const BeginRound& begin) {
+void Client::OnCall(const Scope& scope, const BeginRound& begin) {
   if (finished_ || leave_by_.has_value()) {
     Refuse(scope, {ErrorCode::kFailedPrecondition,
                    "began a round after it had declared itself finished. Declare finished only "
@@ -215,60 +215,60 @@ void Client::TakeCall(const Scope& scope, const BeginRound& begin) {
                    "it is one."});
     return;
   }
-  OnLane(scope, begin.lane, [&](Lane& lane) {
+  WithLane(scope, begin.lane, [&](Lane& lane) {
     Error error = lane.Begin(scope, begin);
     if (error.code == ErrorCode::kOk) lacks_state_ = false;  // It computes a gradient with it.
     return error;
   });
 }
 
-void Client::TakeCall(const Scope& scope, const PushTensor& push) {
-  OnLane(scope, push.lane, [&](Lane& lane) { return lane.PushTensor(scope, push); });
+void Client::OnCall(const Scope& scope, const PushTensor& push) {
+  WithLane(scope, push.lane, [&](Lane& lane) { return lane.PushTensor(scope, push); });
 }
 
-void Client::TakeCall(const Scope& scope, const PushTensors& push) {
-  OnLane(scope, push.lane, [&](Lane& lane) { return lane.PushTensors(scope, push); });
+void Client::OnCall(const Scope& scope, const PushTensors& push) {
+  WithLane(scope, push.lane, [&](Lane& lane) { return lane.PushTensors(scope, push); });
 }
 
-void Client::TakeCall(const Scope& scope, const SkipTensor& skip) {
-  OnLane(scope, skip.lane, [&](Lane& lane) { return lane.SkipTensor(scope, skip); });
+void Client::OnCall(const Scope& scope, const SkipTensor& skip) {
+  WithLane(scope, skip.lane, [&](Lane& lane) { return lane.SkipTensor(scope, skip); });
 }
 
-void Client::TakeCall(const Scope& scope, const CommitRound& commit) {
-  OnLane(scope, commit.lane, [&](Lane& lane) { return lane.Commit(scope); });
+void Client::OnCall(const Scope& scope, const CommitRound& commit) {
+  WithLane(scope, commit.lane, [&](Lane& lane) { return lane.Commit(scope); });
 }
 
-void Client::TakeCall(const Scope& scope, const WithdrawRound& withdraw) {
-  OnLane(scope, withdraw.lane, [&](Lane& lane) { return lane.Withdraw(scope, withdraw.reason); });
+void Client::OnCall(const Scope& scope, const WithdrawRound& withdraw) {
+  WithLane(scope, withdraw.lane, [&](Lane& lane) { return lane.Withdraw(scope, withdraw.reason); });
 }
 
-void Client::TakeCall(const Scope& scope, const WaitRound& wait) {
-  OnLane(scope, wait.lane, [&](Lane& lane) { return lane.Wait(scope.now, wait.deadline); });
+void Client::OnCall(const Scope& scope, const WaitRound& wait) {
+  WithLane(scope, wait.lane, [&](Lane& lane) { return lane.Wait(scope.now, wait.deadline); });
 }
 
-void Client::TakeCall(const Scope& scope, const AbandonRounds&) {
+void Client::OnCall(const Scope& scope, const AbandonRounds&) {
   GiveUp(scope, {ErrorCode::kEvicted,
                  absl::StrCat("Worker ", config_.worker, " of job ", config_.job,
                               " abandoned its rounds. Declare ready and rejoin with state.")});
 }
 
-void Client::TakeCall(const Scope& scope, const SetBusy& busy) {
+void Client::OnCall(const Scope& scope, const SetBusy& busy) {
   const Busy message{busy.reason, busy.expected};
   busy_.reset();
   if (busy.expected > absl::ZeroDuration()) busy_ = message;
   if (scope.welcomed) scope.Tell(message);
 }
 
-void Client::TakeCall(const Scope&, const Progress&) {}
+void Client::OnCall(const Scope&, const Progress&) {}
 
-void Client::TakeCall(const Scope& scope, const Finish&) {
+void Client::OnCall(const Scope& scope, const Finish&) {
   if (finished_) return;
   finished_ = true;
   for (Lane& lane : lanes_) lane.Finish();
   if (scope.welcomed) scope.Tell(Finished{});
 }
 
-void Client::TakeCall(const Scope& scope, const LeaveJob&) {
+void Client::OnCall(const Scope& scope, const LeaveJob&) {
   if (leave_by_.has_value()) return;
   leave_by_ = scope.now + config_.leave_timeout;
   if (scope.welcomed) scope.Tell(Leave{});
@@ -277,16 +277,16 @@ void Client::TakeCall(const Scope& scope, const LeaveJob&) {
   for (Lane& lane : lanes_) lane.FailRoundInFlight(scope, error);
 }
 
-void Client::TakeCall(const Scope& scope, const AnnounceValue& announce) {
-  Refuse(scope, broadcast_.Announce(scope, announce));
+void Client::OnCall(const Scope& scope, const AnnounceValue& announce) {
+  Refuse(scope, values_.Announce(scope, announce));
 }
 
-void Client::TakeCall(const Scope&, const StopServing& stop) {
-  broadcast_.StopServing(stop.lane, stop.tensor);
+void Client::OnCall(const Scope&, const StopServing& stop) {
+  values_.StopServing(stop.lane, stop.tensor);
 }
 
-void Client::TakeCall(const Scope& scope, const GetValue& get) {
-  Refuse(scope, broadcast_.Get(scope, get));
+void Client::OnCall(const Scope& scope, const GetValue& get) {
+  Refuse(scope, values_.Get(scope, get));
 }
 
 }  // namespace basin::client

@@ -9,9 +9,9 @@
 //
 // How it fits together: session.h connects, sends the hello and reconnects; lane.h is the history
 // and the round in flight of one lane, with round.h for the contribution, push.h for the order of
-// frames, and settlement.h for results, staging and verdicts; broadcast.h moves values. This class
-// routes events to them and decides what concerns the worker as a whole: its identity, whether it
-// is a member of the job, and when its incarnation ends.
+// frames, and settlement.h for results, staging and verdicts; values.h moves broadcast values. This
+// class routes events to them and decides what concerns the worker as a whole: its identity,
+// whether it is a member of the job, and when its incarnation ends.
 //
 //   role       when                                                 to         trainer is told
 //   ---------  ---------------------------------------------------  ---------  ----------------
@@ -39,12 +39,12 @@
 
 #include "absl/time/time.h"
 #include "client/core/action.h"
-#include "client/core/broadcast.h"
 #include "client/core/config.h"
 #include "client/core/event.h"
 #include "client/core/lane.h"
 #include "client/core/session.h"
-#include "proto/vocabulary/fingerprint.h"
+#include "client/core/values.h"
+#include "protocol/fingerprint.h"
 
 namespace basin::client {
 
@@ -66,7 +66,7 @@ class Client {
   bool connected() const { return session_.welcomed(); }
   const std::vector<Lane>& lanes() const { return lanes_; }  // By handle.
   const Lane* FindLane(const std::string& name) const;
-  const Broadcast& broadcast() const { return broadcast_; }
+  const Values& values() const { return values_; }
   const RunId& run() const { return run_; }
   Incarnation incarnation() const { return incarnation_; }
   const Membership& membership() const { return membership_; }
@@ -85,7 +85,7 @@ class Client {
 
   // The whole state; the config is constant and not part of it.
   auto Fields() const {
-    return std::tie(session_, lanes_, by_index_, starts_, broadcast_, run_, term_, incarnation_,
+    return std::tie(session_, lanes_, by_index_, starts_, values_, run_, term_, incarnation_,
                     from_start_, membership_, role_, donor_, has_history_, lacks_state_, ready_,
                     saw_members_, evicted_, busy_, draining_, pause_, finished_, abandoned_,
                     leave_by_, left_, fatal_, answer_by_);
@@ -105,39 +105,39 @@ class Client {
   }
 
   // client.cc: the trainer's side
-  void TakeCall(const Scope& scope, const DeclareReady& ready);
-  void TakeCall(const Scope& scope, const RegisterTensors& request);
-  void TakeCall(const Scope& scope, const BeginRound& begin);
-  void TakeCall(const Scope& scope, const PushTensor& push);
-  void TakeCall(const Scope& scope, const PushTensors& push);
-  void TakeCall(const Scope& scope, const SkipTensor& skip);
-  void TakeCall(const Scope& scope, const CommitRound& commit);
-  void TakeCall(const Scope& scope, const WithdrawRound& withdraw);
-  void TakeCall(const Scope& scope, const WaitRound& wait);
-  void TakeCall(const Scope& scope, const AbandonRounds& abandon);
-  void TakeCall(const Scope& scope, const SetBusy& busy);
-  void TakeCall(const Scope& scope, const Progress& progress);
-  void TakeCall(const Scope& scope, const Finish& finish);
-  void TakeCall(const Scope& scope, const LeaveJob& leave);
-  void TakeCall(const Scope& scope, const AnnounceValue& announce);
-  void TakeCall(const Scope& scope, const StopServing& stop);
-  void TakeCall(const Scope& scope, const GetValue& get);
+  void OnCall(const Scope& scope, const DeclareReady& ready);
+  void OnCall(const Scope& scope, const RegisterTensors& request);
+  void OnCall(const Scope& scope, const BeginRound& begin);
+  void OnCall(const Scope& scope, const PushTensor& push);
+  void OnCall(const Scope& scope, const PushTensors& push);
+  void OnCall(const Scope& scope, const SkipTensor& skip);
+  void OnCall(const Scope& scope, const CommitRound& commit);
+  void OnCall(const Scope& scope, const WithdrawRound& withdraw);
+  void OnCall(const Scope& scope, const WaitRound& wait);
+  void OnCall(const Scope& scope, const AbandonRounds& abandon);
+  void OnCall(const Scope& scope, const SetBusy& busy);
+  void OnCall(const Scope& scope, const Progress& progress);
+  void OnCall(const Scope& scope, const Finish& finish);
+  void OnCall(const Scope& scope, const LeaveJob& leave);
+  void OnCall(const Scope& scope, const AnnounceValue& announce);
+  void OnCall(const Scope& scope, const StopServing& stop);
+  void OnCall(const Scope& scope, const GetValue& get);
   void Refuse(const Scope& scope, Error error) const;
   template <typename F>
-  void OnLane(const Scope& scope, LaneHandle handle, F&& call);
+  void WithLane(const Scope& scope, LaneHandle handle, F&& call);
   void Tick(const Scope& scope);
   std::vector<RoundWait> Waits(absl::Time now) const;
 
   // client_session.cc: the session as a whole. After EndSession and its callers, an older scope
   // must not be used to send.
-  void TakeSessionUp(const Scope& scope);
-  void TakeSessionDown(const Scope& scope, const std::string& reason);
-  void TakeStreamUp(const Scope& scope, uint32_t stream);
-  void TakeStreamDown(const Scope& scope, const StreamDown& down);
+  void OnSessionUp(const Scope& scope);
+  void OnSessionDown(const Scope& scope, const std::string& reason);
+  void OnStreamUp(const Scope& scope, uint32_t stream);
+  void OnStreamDown(const Scope& scope, const StreamDown& down);
   Hello MakeHello() const;
-  void TakeWelcome(const Scope& scope, const Welcome& welcome);
+  void OnWelcome(const Scope& scope, const Welcome& welcome);
   void Resume(const Scope& scope, const Welcome& welcome);
-  void TakeEnded(const Scope& scope, const Error& error);
+  void OnEnded(const Scope& scope, const Error& error);
   void EndSession(const Scope& scope, SessionInput input, Error error);
   // Returns whether the session continues.
   bool Heed(const Scope& scope, const Finding& finding);
@@ -147,13 +147,13 @@ class Client {
   void FinishLeave(const Scope& scope);
 
   // client_message.cc: messages within a session
-  void TakeMessage(const Scope& scope, const ToWorker& message);
-  bool TakeLayout(const Scope& scope, const LaneLayout& layout);
-  bool TakeVerdict(const Scope& scope, LaneIndex index, const VerdictRecord& record,
-                   const std::optional<WorkerId>& donor, bool late);
-  void TakeMembership(const Scope& scope, const MembershipChanged& changed);
-  void TakeRejected(const Scope& scope, const Rejected& rejected);
-  void TakePause(const Scope& scope, const std::string& text);
+  void OnMessage(const Scope& scope, const ToWorker& message);
+  bool OnLayout(const Scope& scope, const LaneLayout& layout);
+  bool OnVerdict(const Scope& scope, LaneIndex index, const VerdictRecord& record,
+                 const std::optional<WorkerId>& donor, bool late);
+  void OnMembership(const Scope& scope, const MembershipChanged& changed);
+  void OnRejected(const Scope& scope, const Rejected& rejected);
+  void OnPause(const Scope& scope, const std::string& text);
   void SetMembership(const Scope& scope, const Membership& membership, Role role, bool joined,
                      const std::optional<WorkerId>& donor);
   Lane* Find(LaneIndex index);
@@ -163,7 +163,7 @@ class Client {
   std::vector<Lane> lanes_;
   std::map<LaneIndex, LaneHandle> by_index_;
   std::map<std::string, StartRound> starts_;  // The starts of lanes that are not registered yet.
-  Broadcast broadcast_;
+  Values values_;
 
   RunId run_;
   Term term_ = 0;  // The highest that welcomed this worker.

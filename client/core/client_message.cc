@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/core/client.h"
-#include "proto/vocabulary/overloaded.h"
+#include "protocol/overloaded.h"
 
 namespace basin::client {
 
@@ -17,49 +17,49 @@ Lane* Client::Find(LaneIndex index) {
   return it == by_index_.end() ? nullptr : &lanes_[it->second];
 }
 
-void Client::TakeMessage(const Scope& scope, const ToWorker& message) {
-  if (const auto* welcome = std::get_if<Welcome>(&message)) return TakeWelcome(scope, *welcome);
-  if (const auto* ended = std::get_if<Ended>(&message)) return TakeEnded(scope, ended->error);
+void Client::OnMessage(const Scope& scope, const ToWorker& message) {
+  if (const auto* welcome = std::get_if<Welcome>(&message)) return OnWelcome(scope, *welcome);
+  if (const auto* ended = std::get_if<Ended>(&message)) return OnEnded(scope, ended->error);
   // A job that recovers welcomes no worker until then, and reports why.
   if (const auto* held_up = std::get_if<HeldUp>(&message);
       held_up != nullptr && held_up->round == 0) {
-    return TakePause(scope, held_up->text);
+    return OnPause(scope, held_up->text);
   }
   if (!scope.welcomed) return;
   std::visit(Overloaded{
                  [](const Welcome&) {},
                  [](const Ended&) {},
-                 [&](const MembershipChanged& changed) { TakeMembership(scope, changed); },
+                 [&](const MembershipChanged& changed) { OnMembership(scope, changed); },
                  [&](const LaneLayout& layout) {
-                   if (!TakeLayout(scope, layout)) return;
+                   if (!OnLayout(scope, layout)) return;
                    if (Lane* lane = Find(layout.lane)) lane->Advance(scope);
                  },
                  [&](const Credit& credit) {
-                   if (Lane* lane = Find(credit.lane)) lane->TakeCredit(scope, credit);
+                   if (Lane* lane = Find(credit.lane)) lane->OnCredit(scope, credit);
                  },
                  [&](const Pull& pull) {
-                   if (Lane* lane = Find(pull.lane)) lane->TakePull(scope, pull);
+                   if (Lane* lane = Find(pull.lane)) lane->OnPull(scope, pull);
                  },
                  [&](const AttemptRestarted& restart) {
-                   if (Lane* lane = Find(restart.lane)) lane->TakeRestart(scope, restart);
+                   if (Lane* lane = Find(restart.lane)) lane->OnRestart(scope, restart);
                  },
                  [&](const Prepared& prepared) {
                    if (Lane* lane = Find(prepared.lane))
-                     Heed(scope, lane->TakePrepared(scope, prepared));
+                     Heed(scope, lane->OnPrepared(scope, prepared));
                  },
                  [&](const Supply& supply) {
-                   if (Lane* lane = Find(supply.lane)) lane->TakeSupply(scope, supply);
+                   if (Lane* lane = Find(supply.lane)) lane->OnSupply(scope, supply);
                  },
                  [&](const Verdict& verdict) {
-                   TakeVerdict(scope, verdict.lane, verdict.record, verdict.donor, false);
+                   OnVerdict(scope, verdict.lane, verdict.record, verdict.donor, false);
                  },
-                 [&](const Rejected& rejected) { TakeRejected(scope, rejected); },
+                 [&](const Rejected& rejected) { OnRejected(scope, rejected); },
                  [&](const Drain& drain) { draining_ |= !drain.service; },
-                 [&](const Ask& ask) { broadcast_.TakeAsk(scope, ask); },
-                 [&](const ValueKnown& known) { broadcast_.TakeKnown(scope, known); },
-                 [&](const GetFailed& failed) { broadcast_.TakeFailed(scope, failed); },
+                 [&](const Ask& ask) { values_.OnAsk(scope, ask); },
+                 [&](const ValueKnown& known) { values_.OnKnown(scope, known); },
+                 [&](const GetFailed& failed) { values_.OnFailed(scope, failed); },
                  [&](const HeldUp& held_up) {
-                   if (Lane* lane = Find(held_up.lane)) lane->TakeHeldUp(scope, held_up);
+                   if (Lane* lane = Find(held_up.lane)) lane->OnHeldUp(scope, held_up);
                  },
              },
              message);
@@ -67,12 +67,12 @@ void Client::TakeMessage(const Scope& scope, const ToWorker& message) {
 
 // Returns whether the session continues. The caller sends the frames that the layout allows,
 // because a welcome has more to handle first.
-bool Client::TakeLayout(const Scope& scope, const LaneLayout& layout) {
+bool Client::OnLayout(const Scope& scope, const LaneLayout& layout) {
   const auto it = std::find_if(lanes_.begin(), lanes_.end(),
                                [&](const Lane& lane) { return lane.name() == layout.name; });
   if (it == lanes_.end()) return true;  // A lane of others; sent again if it is registered here.
   const std::optional<LaneIndex> before = it->index();
-  if (!Heed(scope, it->TakeLayout(scope, layout))) return false;
+  if (!Heed(scope, it->OnLayout(scope, layout))) return false;
   const auto handle = static_cast<LaneHandle>(it - lanes_.begin());
   if (before.has_value() && before != it->index()) {
     // Another lane may have got the number meanwhile.
@@ -85,11 +85,11 @@ bool Client::TakeLayout(const Scope& scope, const LaneLayout& layout) {
 }
 
 // Returns whether the session continues.
-bool Client::TakeVerdict(const Scope& scope, LaneIndex index, const VerdictRecord& record,
-                         const std::optional<WorkerId>& donor, bool late) {
+bool Client::OnVerdict(const Scope& scope, LaneIndex index, const VerdictRecord& record,
+                       const std::optional<WorkerId>& donor, bool late) {
   Lane* lane = Find(index);
   if (lane == nullptr) return true;
-  if (!Heed(scope, lane->TakeVerdict(scope, record, late))) return false;
+  if (!Heed(scope, lane->OnVerdict(scope, record, late))) return false;
   // A verdict that was missed comes in a welcome, which has newer members.
   const bool news = !late && has_history_ && lane->last_verdict() >= record.round &&
                     membership_.generation < record.next.generation;
@@ -103,7 +103,7 @@ bool Client::TakeVerdict(const Scope& scope, LaneIndex index, const VerdictRecor
   return true;
 }
 
-void Client::TakeMembership(const Scope& scope, const MembershipChanged& changed) {
+void Client::OnMembership(const Scope& scope, const MembershipChanged& changed) {
   if (changed.membership.generation < membership_.generation) return;
   const bool joined = changed.role == Role::kMember && role_ != Role::kMember;
   if (joined) {
@@ -134,7 +134,7 @@ void Client::TakeMembership(const Scope& scope, const MembershipChanged& changed
   }
 }
 
-void Client::TakePause(const Scope& scope, const std::string& text) {
+void Client::OnPause(const Scope& scope, const std::string& text) {
   if (text == pause_) return;
   pause_ = text;
   scope.actions.push_back(JobPaused{text});
@@ -151,7 +151,7 @@ void Client::SetMembership(const Scope& scope, const Membership& membership, Rol
   scope.actions.push_back(MembershipNow{membership_, role_, rank(), joined, donor});
 }
 
-void Client::TakeRejected(const Scope& scope, const Rejected& rejected) {
+void Client::OnRejected(const Scope& scope, const Rejected& rejected) {
   const Error& error = rejected.error;
   if (!rejected.lane_name.empty()) {
     const auto named = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
@@ -160,7 +160,7 @@ void Client::TakeRejected(const Scope& scope, const Rejected& rejected) {
     // The layout shows that a tensor differs in the job, whichever worker was first.
     const bool in_layout = error.code == ErrorCode::kMismatch && !rejected.tensor.empty();
     if (named != lanes_.end() && !in_layout) {
-      named->TakeRegistrationRefused(scope, rejected.tensor, error);
+      named->OnRegistrationRefused(scope, rejected.tensor, error);
     }
     scope.actions.push_back(Refused{error});
     return;
@@ -190,7 +190,7 @@ void Client::TakeRejected(const Scope& scope, const Rejected& rejected) {
       lane->FailRoundInFlight(scope, error);
       return;
     default:
-      if (!lane->TakeRefusal(error)) return;
+      if (!lane->OnRefusal(error)) return;
       scope.actions.push_back(
           RoundRejected{static_cast<LaneHandle>(lane - lanes_.data()), rejected.round, error});
       return;

@@ -21,11 +21,11 @@ bool IsFinal(ErrorCode code) {
 
 // ---- up and down
 
-void Client::TakeSessionUp(const Scope& scope) {
-  if (session_.Take(config_, SessionInput::kUp, Error{}, scope.actions)) scope.Tell(MakeHello());
+void Client::OnSessionUp(const Scope& scope) {
+  if (session_.Apply(config_, SessionInput::kUp, Error{}, scope.actions)) scope.Tell(MakeHello());
 }
 
-void Client::TakeSessionDown(const Scope& scope, const std::string& reason) {
+void Client::OnSessionDown(const Scope& scope, const std::string& reason) {
   if (leave_by_.has_value() && session_.welcomed()) {
     FinishLeave(scope);
     return;
@@ -33,13 +33,13 @@ void Client::TakeSessionDown(const Scope& scope, const std::string& reason) {
   EndSession(scope, SessionInput::kDown, {ErrorCode::kUnavailable, reason});
 }
 
-void Client::TakeStreamUp(const Scope& scope, uint32_t stream) {
+void Client::OnStreamUp(const Scope& scope, uint32_t stream) {
   if (!scope.welcomed || stream >= session_.streams().size()) return;
   session_.StreamUp(stream, scope.now);
   for (Lane& lane : lanes_) lane.Advance(scope);
 }
 
-void Client::TakeStreamDown(const Scope& scope, const StreamDown& down) {
+void Client::OnStreamDown(const Scope& scope, const StreamDown& down) {
   if (!scope.welcomed || down.stream >= session_.streams().size()) return;
   for (Lane& lane : lanes_) lane.LoseStream(scope, down.stream);
   session_.StreamDown(config_, scope.now, down.stream, down.reason, scope.actions);
@@ -69,13 +69,13 @@ Hello Client::MakeHello() const {
 }
 
 void Client::EndSession(const Scope& scope, SessionInput input, Error error) {
-  if (!session_.Take(config_, input, std::move(error), scope.actions)) return;
+  if (!session_.Apply(config_, input, std::move(error), scope.actions)) return;
   for (Lane& lane : lanes_) lane.EndSession();
-  broadcast_.EndSession();
-  TakePause(scope, "");  // Told again, if it lasts.
+  values_.EndSession();
+  OnPause(scope, "");  // Told again, if it lasts.
 }
 
-void Client::TakeEnded(const Scope& scope, const Error& error) {
+void Client::OnEnded(const Scope& scope, const Error& error) {
   if (leave_by_.has_value()) {
     FinishLeave(scope);
   } else if (IsFinal(error.code)) {
@@ -92,7 +92,7 @@ void Client::TakeEnded(const Scope& scope, const Error& error) {
 
 // ---- welcome
 
-void Client::TakeWelcome(const Scope& scope, const Welcome& welcome) {
+void Client::OnWelcome(const Scope& scope, const Welcome& welcome) {
   if (session_.phase() != SessionPhase::kGreeting) return;
   if (has_history_ && welcome.term < term_) {
     EndSession(scope, SessionInput::kRetry,
@@ -107,9 +107,9 @@ void Client::TakeWelcome(const Scope& scope, const Welcome& welcome) {
                                                       welcome.run, ", not run ", run_, ".")});
     return;
   }
-  session_.Take(config_, SessionInput::kWelcome, Error{}, scope.actions);
+  session_.Apply(config_, SessionInput::kWelcome, Error{}, scope.actions);
   answer_by_ = absl::InfiniteFuture();
-  TakePause(scope, "");
+  OnPause(scope, "");
   const Scope in_session = MakeScope(scope.now, scope.actions);
   const bool same = welcome.incarnation == incarnation_;
   if (abandoned_ && same) {
@@ -136,11 +136,11 @@ void Client::TakeWelcome(const Scope& scope, const Welcome& welcome) {
 // Applies the welcome, and repeats the messages that the new session lacks.
 void Client::Resume(const Scope& scope, const Welcome& welcome) {
   for (const LaneLayout& layout : welcome.layouts) {
-    if (!TakeLayout(scope, layout)) return;
+    if (!OnLayout(scope, layout)) return;
   }
   for (const LastVerdicts& last : welcome.verdicts) {
     for (const VerdictRecord& record : last.verdicts) {
-      if (!TakeVerdict(scope, last.lane, record, std::nullopt, true)) return;
+      if (!OnVerdict(scope, last.lane, record, std::nullopt, true)) return;
     }
   }
   // A worker that has become a member meanwhile gets a message with the rounds to start at.
@@ -156,7 +156,7 @@ void Client::Resume(const Scope& scope, const Welcome& welcome) {
     Lane* lane = Find(open.lane);
     if (lane == nullptr) continue;
     open_lanes.insert(lane);
-    lane->TakeOpen(scope, open);
+    lane->OnOpen(scope, open);
   }
   for (Lane& lane : lanes_) {
     if (dropped && open_lanes.count(&lane) == 0) lane.EndMembership(scope);
@@ -166,7 +166,7 @@ void Client::Resume(const Scope& scope, const Welcome& welcome) {
   if (busy_.has_value()) scope.Tell(*busy_);
   if (finished_) scope.Tell(Finished{});
   for (Lane& lane : lanes_) lane.Advance(scope);
-  broadcast_.StartSession(scope);
+  values_.StartSession(scope);
   if (leave_by_.has_value()) scope.Tell(Leave{});
 }
 
@@ -205,14 +205,14 @@ void Client::LoseIncarnation(const Scope& scope, const Error& error) {
     lane.Forget();
   }
   // The state that it was loading is no longer available either.
-  if (has_history_) broadcast_.FailAll(scope, error);
+  if (has_history_) values_.FailAll(scope, error);
   by_index_.clear();
   starts_.clear();
   // A worker that never was a member is as ready as before, and declares it again after the
   // welcome.
   if (has_history_) ready_.reset();
   evicted_ = evicted_ || has_history_;
-  broadcast_.EndIncarnation();
+  values_.EndIncarnation();
   has_history_ = lacks_state_ = false;
   draining_ = false;
   SetMembership(scope, Membership{}, Role::kJoiner, false, std::nullopt);
@@ -220,7 +220,7 @@ void Client::LoseIncarnation(const Scope& scope, const Error& error) {
 
 void Client::Stop(const Scope& scope, Error error) {
   for (Lane& lane : lanes_) lane.FailRoundInFlight(scope, error);
-  broadcast_.FailAll(scope, error);
+  values_.FailAll(scope, error);
   EndSession(scope, SessionInput::kStop, error);
   fatal_ = error;
   scope.actions.push_back(Fatal{std::move(error)});
@@ -229,7 +229,7 @@ void Client::Stop(const Scope& scope, Error error) {
 void Client::FinishLeave(const Scope& scope) {
   const Error error{ErrorCode::kOk,
                     absl::StrCat("Worker ", config_.worker, " left job ", config_.job, ".")};
-  broadcast_.FailAll(scope, {ErrorCode::kFailedPrecondition, error.text});
+  values_.FailAll(scope, {ErrorCode::kFailedPrecondition, error.text});
   EndSession(scope, SessionInput::kStop, error);
   left_ = true;
   scope.actions.push_back(Left{});

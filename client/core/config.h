@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::client {
 

@@ -21,11 +21,11 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/time/time.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::client {
 
-// So that values of this namespace compare wherever they are nested, see vocabulary/fields.h.
+// So that values of this namespace compare wherever they are nested, see protocol/fields.h.
 using basin::operator==;
 using basin::operator!=;
 

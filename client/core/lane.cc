@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "proto/vocabulary/counted.h"
+#include "protocol/counted.h"
 
 namespace basin::client {
 
@@ -116,11 +116,11 @@ Error Lane::Begin(const Scope& scope, const BeginRound& begin) {
   RoundNumber number = started_ ? next() : 0;
   if (undelivered_.has_value()) number = undelivered_->round;
   round_.emplace(number, begin);
-  round_->TakeWindow(window_);
+  round_->SetWindow(window_);
   if (undelivered_.has_value()) {
-    round_->Take(RoundInput::kCommittedVerdict);
+    round_->Apply(RoundInput::kCommittedVerdict);
   } else if (settlement_.phase() != SettlePhase::kCollecting) {
-    round_->TakePrepared();
+    round_->OnPrepared();
   }
   Advance(scope);
   return {};
@@ -206,7 +206,7 @@ Error Lane::Commit(const Scope& scope) {
   if (!round_.has_value()) {
     return RefuseCall(ErrorCode::kFailedPrecondition, "commit without begin; begin a round first.");
   }
-  if (!round_->Take(RoundInput::kCommit)) {
+  if (!round_->Apply(RoundInput::kCommit)) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       round_->state() == RoundState::kWithdrawn
                           ? "the round is withdrawn; wait for its outcome instead of a commit."
@@ -226,7 +226,7 @@ Error Lane::Withdraw(const Scope& scope, const std::string& reason) {
                       "withdraw without begin; begin a round first.");
   }
   const bool refused = round_->state() == RoundState::kRefused;  // The aggregator knows it.
-  if (!round_->Take(RoundInput::kWithdraw)) {
+  if (!round_->Apply(RoundInput::kWithdraw)) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       round_->state() == RoundState::kWithdrawn
                           ? "it is already withdrawn; wait for its outcome."
@@ -256,7 +256,7 @@ Error Lane::Wait(absl::Time now, absl::Time until) {
 
 void Lane::FailRoundInFlight(const Scope& scope, const Error& error) {
   if (!round_.has_value()) return;
-  round_->Take(RoundInput::kFail);
+  round_->Apply(RoundInput::kFail);
   round_->Stop(scope);
   scope.actions.push_back(FailRound{handle_, round_->number(), error});
   round_.reset();
@@ -303,7 +303,7 @@ std::optional<RoundWait> Lane::TrainerWaits(absl::Time now) const {
   return RoundWait{*index_, round_->number()};
 }
 
-void Lane::TakeHeldUp(const Scope& scope, const HeldUp& held_up) {
+void Lane::OnHeldUp(const Scope& scope, const HeldUp& held_up) {
   if (!round_.has_value() || round_->number() != held_up.round) return;
   round_->SetHeldUpBy(held_up.text);
   scope.actions.push_back(RoundHeldUp{
@@ -355,7 +355,7 @@ void Lane::Forget() {
 
 // ---- the aggregator's side
 
-Finding Lane::TakeLayout(const Scope& scope, const LaneLayout& layout) {
+Finding Lane::OnLayout(const Scope& scope, const LaneLayout& layout) {
   // Additions by others while this worker's own registration is in flight; its answer has the whole
   // layout.
   if (!index_.has_value() && layout.first > layout_.version()) return {};
@@ -391,14 +391,14 @@ Finding Lane::TakeLayout(const Scope& scope, const LaneLayout& layout) {
   window_ = layout.window;
   told_round_ = layout.round;
   if (round_.has_value() && (!round_->said() || round_->push().window() == 0)) {
-    round_->TakeWindow(window_);
+    round_->SetWindow(window_);
   }
   for (TensorIndex index = layout.first; index < layout_.version(); ++index) {
     const auto it = by_name_.find(layout_.tensors()[index].name);
     if (it != by_name_.end()) MapTensor(scope, it->second, index);
   }
   scope.Tell(LayoutSeen{*index_, layout_.version()});
-  return TakeEarly(scope, settlement_.TakeLayout(scope, Id()));
+  return OnEarly(scope, settlement_.OnLayout(scope, Id()));
 }
 
 void Lane::MapTensor(const Scope& scope, TensorHandle handle, TensorIndex index) {
@@ -418,8 +418,8 @@ void Lane::MapTensor(const Scope& scope, TensorHandle handle, TensorIndex index)
                     DescribeSpec(theirs), " in the job. Build the same model on every worker.")});
 }
 
-void Lane::TakeRegistrationRefused(const Scope& scope, const std::string& tensor,
-                                   const Error& error) {
+void Lane::OnRegistrationRefused(const Scope& scope, const std::string& tensor,
+                                 const Error& error) {
   for (TensorHandle handle = 0; handle < tensors_.size(); ++handle) {
     const RegisteredTensor& known = tensors_[handle];
     if (known.index.has_value() || known.refusal.code != ErrorCode::kOk) continue;
@@ -432,62 +432,62 @@ void Lane::TakeRegistrationRefused(const Scope& scope, const std::string& tensor
 void Lane::RefuseTensor(const Scope& scope, TensorHandle handle, const Error& why) {
   tensors_[handle].refusal = why;
   if (!index_.has_value() || !round_.has_value() || !round_->push().Has(handle)) return;
-  if (!round_->Take(RoundInput::kRefused)) return;
+  if (!round_->Apply(RoundInput::kRefused)) return;
   const Error error =
       why.code == ErrorCode::kMismatch ? RefuseCall(ErrorCode::kMismatch, why.text) : why;
   scope.actions.push_back(RoundRejected{handle_, round_->number(), error});
-  round_->TakeRefusal(error.text);
+  round_->OnRefusal(error.text);
   round_->SetReason(error.text);
   round_->Stop(scope);
   round_->SayWithdraw(scope, Id());
 }
 
-void Lane::TakeOpen(const Scope& scope, const OpenRound& open) {
+void Lane::OnOpen(const Scope& scope, const OpenRound& open) {
   if (!started_) return;
   if (open.round != next()) return;
   if (open.phase == RoundPhase::kPrepared) {
     settlement_.AskWhenPrepared();
   } else {
-    settlement_.TakeRestart(next(), open.ballot);
+    settlement_.OnRestart(next(), open.ballot);
   }
-  if (round_.has_value() && round_->number() == open.round) round_->TakeOpen(scope, Id(), open);
+  if (round_.has_value() && round_->number() == open.round) round_->OnOpen(scope, Id(), open);
 }
 
-void Lane::TakeCredit(const Scope& scope, const Credit& credit) {
+void Lane::OnCredit(const Scope& scope, const Credit& credit) {
   const bool in_flight = round_.has_value() && round_->number() == credit.round;
-  if (in_flight) round_->TakeCredit(scope, Id(), credit);
+  if (in_flight) round_->OnCredit(scope, Id(), credit);
   // A window that arrived without a frame is the initial window of a round.
   if (credit.acked.empty() && credit.refused.empty()) window_ = std::max(window_, credit.window);
   if (in_flight) Advance(scope);
 }
 
-void Lane::TakePull(const Scope& scope, const Pull& pull) {
+void Lane::OnPull(const Scope& scope, const Pull& pull) {
   if (!round_.has_value() || round_->number() != pull.round) return;
-  round_->TakePull(scope, Id(), pull);
+  round_->OnPull(scope, Id(), pull);
   Advance(scope);
 }
 
-Finding Lane::TakeRestart(const Scope& scope, const AttemptRestarted& restart) {
+Finding Lane::OnRestart(const Scope& scope, const AttemptRestarted& restart) {
   if (!started_ || restart.round != next()) return {};
-  settlement_.TakeRestart(next(), restart.ballot);
+  settlement_.OnRestart(next(), restart.ballot);
   if (round_.has_value() && round_->number() == restart.round) {
-    round_->TakeRestart(scope, Id(), restart);
+    round_->OnRestart(scope, Id(), restart);
     Advance(scope);
   }
   return {};
 }
 
-Finding Lane::TakeResult(const Scope& scope, const ResultReceived& frame) {
+Finding Lane::OnResult(const Scope& scope, const ResultReceived& frame) {
   if (!started_ || !in_session_) return {};
   if (undelivered_.has_value() && frame.round == next()) {
     return {Consequence::kReconnect,
             {ErrorCode::kInvalidArgument,
              absl::StrCat(Where(), ": a result arrived before this worker began the round.")}};
   }
-  return TakeEarly(scope, settlement_.TakeResult(scope, Id(), next(), frame));
+  return OnEarly(scope, settlement_.OnResult(scope, Id(), next(), frame));
 }
 
-Finding Lane::TakePrepared(const Scope& scope, const Prepared& prepared) {
+Finding Lane::OnPrepared(const Scope& scope, const Prepared& prepared) {
   if (!started_ || !in_session_) return {};
   if (prepared.round < next()) return {};
   if (prepared.round > next()) {
@@ -496,12 +496,12 @@ Finding Lane::TakePrepared(const Scope& scope, const Prepared& prepared) {
              absl::StrCat(Where(), ": round ", prepared.round,
                           " was prepared before the verdict of this round arrived.")}};
   }
-  if (round_.has_value() && round_->number() == prepared.round) round_->TakePrepared();
-  return settlement_.TakePrepared(scope, Id(), prepared);
+  if (round_.has_value() && round_->number() == prepared.round) round_->OnPrepared();
+  return settlement_.OnPrepared(scope, Id(), prepared);
 }
 
-void Lane::TakeSupply(const Scope& scope, const Supply& supply) {
-  if (in_session_) settlement_.TakeSupply(scope, Id(), supply);
+void Lane::OnSupply(const Scope& scope, const Supply& supply) {
+  if (in_session_) settlement_.OnSupply(scope, Id(), supply);
 }
 
 bool Lane::Holds(const VerdictRecord& record) const {
@@ -510,7 +510,7 @@ bool Lane::Holds(const VerdictRecord& record) const {
          staged->value_ballot == record.value_ballot;
 }
 
-Finding Lane::TakeVerdict(const Scope& scope, const VerdictRecord& record, bool late) {
+Finding Lane::OnVerdict(const Scope& scope, const VerdictRecord& record, bool late) {
   if (!started_) return {};
   const auto conflict = [&] {
     return Finding{
@@ -554,12 +554,12 @@ Finding Lane::TakeVerdict(const Scope& scope, const VerdictRecord& record, bool 
              " is COMMITTED, but this worker does not have its result. It rejoins with state.")}};
   }
   early_ = record;
-  return TakeEarly(scope, settlement_.TakePrepared(scope, Id(),
-                                                   Prepared{*index_, record.round, record.ballot,
-                                                            record.value_ballot, record.value}));
+  return OnEarly(scope, settlement_.OnPrepared(scope, Id(),
+                                               Prepared{*index_, record.round, record.ballot,
+                                                        record.value_ballot, record.value}));
 }
 
-Finding Lane::TakeEarly(const Scope& scope, Finding finding) {
+Finding Lane::OnEarly(const Scope& scope, Finding finding) {
   if (finding.consequence == Consequence::kNone && early_.has_value() && Holds(*early_)) {
     const VerdictRecord record = *early_;
     Record(scope, record);
@@ -581,7 +581,7 @@ void Lane::Pass(const Scope& scope, const VerdictRecord& record) {
   Extend(record);
   if (!round_.has_value() || round_->number() != record.round) return;
   round_->Postpone(scope, next());
-  round_->TakeWindow(window_);
+  round_->SetWindow(window_);
   Advance(scope);
 }
 
@@ -613,7 +613,7 @@ void Lane::Record(const Scope& scope, const VerdictRecord& record) {
     if (!finished_) undelivered_ = record;
     return;
   }
-  round_->Take(RoundInput::kCommittedVerdict);
+  round_->Apply(RoundInput::kCommittedVerdict);
   round_->Stop(scope);
   if (round_->state() == RoundState::kEnded) {
     Deliver(scope, record);

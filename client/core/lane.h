@@ -87,21 +87,21 @@ class Lane {
   void Forget();
 
   // ---- the aggregator's side
-  Finding TakeLayout(const Scope& scope, const LaneLayout& layout);
-  void TakeOpen(const Scope& scope, const OpenRound& open);
-  void TakeCredit(const Scope& scope, const Credit& credit);
-  void TakePull(const Scope& scope, const Pull& pull);
-  void TakeHeldUp(const Scope& scope, const HeldUp& held_up);
-  Finding TakeRestart(const Scope& scope, const AttemptRestarted& restart);
-  Finding TakeResult(const Scope& scope, const ResultReceived& frame);
-  Finding TakePrepared(const Scope& scope, const Prepared& prepared);
+  Finding OnLayout(const Scope& scope, const LaneLayout& layout);
+  void OnOpen(const Scope& scope, const OpenRound& open);
+  void OnCredit(const Scope& scope, const Credit& credit);
+  void OnPull(const Scope& scope, const Pull& pull);
+  void OnHeldUp(const Scope& scope, const HeldUp& held_up);
+  Finding OnRestart(const Scope& scope, const AttemptRestarted& restart);
+  Finding OnResult(const Scope& scope, const ResultReceived& frame);
+  Finding OnPrepared(const Scope& scope, const Prepared& prepared);
   // The aggregator refuses to register the tensor; "": every one that has no index.
-  void TakeRegistrationRefused(const Scope& scope, const std::string& tensor, const Error& error);
+  void OnRegistrationRefused(const Scope& scope, const std::string& tensor, const Error& error);
   // Whether a refusal of the round in flight is news to the trainer.
-  bool TakeRefusal(const Error& error) { return round_->TakeRefusal(error.text); }
-  void TakeSupply(const Scope& scope, const Supply& supply);
+  bool OnRefusal(const Error& error) { return round_->OnRefusal(error.text); }
+  void OnSupply(const Scope& scope, const Supply& supply);
   // `late`: it was in a welcome, so no result can be in flight.
-  Finding TakeVerdict(const Scope& scope, const VerdictRecord& record, bool late);
+  Finding OnVerdict(const Scope& scope, const VerdictRecord& record, bool late);
   // The lane was expired by the aggregator: names it again, once for each round.
   void RegisterAgain(const Scope& scope);
 
@@ -142,7 +142,7 @@ class Lane {
   // Whether the checked bytes of a committed value are here.
   bool Holds(const VerdictRecord& record) const;
   // A verdict that arrived before its results is recorded once they are here.
-  Finding TakeEarly(const Scope& scope, Finding finding);
+  Finding OnEarly(const Scope& scope, Finding finding);
   bool WentWithout(const Scope& scope, const VerdictRecord& record) const;
   void Pass(const Scope& scope, const VerdictRecord& record);
   void Extend(const VerdictRecord& record);

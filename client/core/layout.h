@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "client/core/intervals.h"
-#include "proto/vocabulary/tensor.h"
+#include "protocol/tensor.h"
 
 namespace basin::client {
 

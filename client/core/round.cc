@@ -6,7 +6,7 @@
 
 namespace basin::client {
 
-bool Round::Take(RoundInput input) {
+bool Round::Apply(RoundInput input) {
   for (const RoundTransition& row : kRoundTransitions) {
     if (row.from != state_ || row.input != input) continue;
     state_ = row.to;
@@ -27,7 +27,7 @@ void Round::SetIndex(const Scope& scope, const LaneId& lane, TensorHandle tensor
   if (said_ && state_ == RoundState::kPushing) scope.Tell(Skip{lane.index, number_, {index}});
 }
 
-void Round::TakeCredit(const Scope& scope, const LaneId& lane, const Credit& credit) {
+void Round::OnCredit(const Scope& scope, const LaneId& lane, const Credit& credit) {
   push_.SetWindow(credit.window);
   for (const ChunkRange& range : credit.acked) {
     push_.Acknowledge(lane.layout, range, scope.streams);
@@ -35,7 +35,7 @@ void Round::TakeCredit(const Scope& scope, const LaneId& lane, const Credit& cre
   for (const ChunkRange& range : credit.refused) push_.Refuse(lane.layout, range, scope.streams);
 }
 
-void Round::TakePull(const Scope& scope, const LaneId& lane, const Pull& pull) {
+void Round::OnPull(const Scope& scope, const LaneId& lane, const Pull& pull) {
   push_.SetWindow(pull.window);
   push_.EnterPull();
   for (const ChunkRange& range : pull.discarded) {
@@ -44,7 +44,7 @@ void Round::TakePull(const Scope& scope, const LaneId& lane, const Pull& pull) {
   for (const ChunkRange& range : pull.wanted) push_.Want(lane.layout, range);
 }
 
-void Round::TakeRestart(const Scope& scope, const LaneId& lane, const AttemptRestarted& restart) {
+void Round::OnRestart(const Scope& scope, const LaneId& lane, const AttemptRestarted& restart) {
   push_.SetWindow(restart.window);
   push_.RestartPull();
   for (const ChunkRange& range : restart.redo) push_.TakeBack(lane.layout, range, scope.streams);
@@ -53,10 +53,10 @@ void Round::TakeRestart(const Scope& scope, const LaneId& lane, const AttemptRes
   prepared_ = false;
   said_ = false;
   rest_said_ = 0;
-  Take(RoundInput::kSayAgain);
+  Apply(RoundInput::kSayAgain);
 }
 
-void Round::TakeOpen(const Scope& scope, const LaneId& lane, const OpenRound& open) {
+void Round::OnOpen(const Scope& scope, const LaneId& lane, const OpenRound& open) {
   push_.SetWindow(open.window);
   prepared_ = open.phase == RoundPhase::kPrepared;
   for (const ChunkRange& range : open.have) push_.Acknowledge(lane.layout, range, scope.streams);
@@ -67,7 +67,7 @@ void Round::EndSession() {
   said_ = false;
   rest_said_ = 0;
   prepared_ = false;
-  Take(RoundInput::kSayAgain);
+  Apply(RoundInput::kSayAgain);
 }
 
 void Round::ForgetIndexes(const Scope& scope) {
@@ -75,7 +75,7 @@ void Round::ForgetIndexes(const Scope& scope) {
   for (auto& [tensor, index] : skipped_) index.reset();
   said_ = false;
   rest_said_ = 0;
-  Take(RoundInput::kSayAgain);
+  Apply(RoundInput::kSayAgain);
 }
 
 void Round::Postpone(const Scope& scope, RoundNumber number) {
@@ -91,7 +91,7 @@ void Round::Advance(const Scope& scope, const LaneId& lane) {
   if (!said_) SayBegin(scope, lane);
   if (prepared_ || IsWithdrawn()) return;
   push_.Pump(scope, lane.handle, lane.index, number_);
-  if (push_.AllSentOnce() && Take(RoundInput::kAllSent)) {
+  if (push_.AllSentOnce() && Apply(RoundInput::kAllSent)) {
     SayCommit(scope, lane);
   } else if (state_ == RoundState::kCommitting) {
     SayRest(scope, lane);

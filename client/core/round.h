@@ -113,7 +113,7 @@ class Round {
   std::optional<absl::Time> wait_until() const { return wait_until_; }
 
   // Takes one input; returns whether the table knows it in this state.
-  bool Take(RoundInput input);
+  bool Apply(RoundInput input);
 
   // ---- the trainer's side; REQUIRES: IsPushing()
   void PushTensor(TensorHandle tensor, uint64_t bytes, Digest digest,
@@ -123,7 +123,7 @@ class Round {
   void SkipTensor(TensorHandle tensor) { skipped_.emplace(tensor, std::nullopt); }
   void SetReason(std::string reason) { reason_ = std::move(reason); }
   // Returns whether this is news: a refusal is repeated on a new session.
-  bool TakeRefusal(const std::string& text) { return std::exchange(refusal_, text) != text; }
+  bool OnRefusal(const std::string& text) { return std::exchange(refusal_, text) != text; }
   // The last refusal of a part of the contribution, with what to do; empty: none.
   const std::string& refusal() const { return refusal_; }
   void Wait(absl::Time now, absl::Time until) {
@@ -149,16 +149,16 @@ class Round {
   // ---- the aggregator's side
   // A pushed or skipped tensor now has its index.
   void SetIndex(const Scope& scope, const LaneId& lane, TensorHandle tensor, TensorIndex index);
-  void TakeWindow(uint64_t window) { push_.SetWindow(window); }
-  void TakeCredit(const Scope& scope, const LaneId& lane, const Credit& credit);
-  void TakePull(const Scope& scope, const LaneId& lane, const Pull& pull);
-  void TakePrepared() {
+  void SetWindow(uint64_t window) { push_.SetWindow(window); }
+  void OnCredit(const Scope& scope, const LaneId& lane, const Credit& credit);
+  void OnPull(const Scope& scope, const LaneId& lane, const Pull& pull);
+  void OnPrepared() {
     prepared_ = true;
     held_up_by_.clear();
   }
-  void TakeRestart(const Scope& scope, const LaneId& lane, const AttemptRestarted& restart);
+  void OnRestart(const Scope& scope, const LaneId& lane, const AttemptRestarted& restart);
   // Where the round stands for this worker on a new session.
-  void TakeOpen(const Scope& scope, const LaneId& lane, const OpenRound& open);
+  void OnOpen(const Scope& scope, const LaneId& lane, const OpenRound& open);
 
   void EndSession();
   void LoseStream(const Scope& scope, const LaneId& lane, uint32_t stream) {

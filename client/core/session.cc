@@ -42,8 +42,8 @@ absl::Duration Session::Backoff(const Config& config, uint32_t failures) {
   return delay / 2 + absl::Nanoseconds(static_cast<int64_t>(z % (half + 1)));
 }
 
-bool Session::Take(const Config& config, SessionInput input, Error trouble,
-                   std::vector<Action>& actions) {
+bool Session::Apply(const Config& config, SessionInput input, Error trouble,
+                    std::vector<Action>& actions) {
   const SessionTransition* row = Find(phase_, input);
   if (row == nullptr) return false;
   phase_ = row->to;

@@ -92,7 +92,7 @@ class Session {
 
   // Takes one input; returns whether the table has it. The caller sends the hello on kUp, and the
   // messages after the welcome. `trouble` is the reason of all inputs but kStart, kUp and kWelcome.
-  bool Take(const Config& config, SessionInput input, Error trouble, std::vector<Action>& actions);
+  bool Apply(const Config& config, SessionInput input, Error trouble, std::vector<Action>& actions);
 
   // The settings of the session in the welcome. REQUIRES: welcomed().
   void Configure(absl::Time now, const Welcome& welcome, std::vector<Action>& actions);

@@ -43,8 +43,8 @@ void Settlement::Unprepare() {
   answered_ = false;
 }
 
-Finding Settlement::TakeResult(const Scope& scope, const LaneId& lane, RoundNumber current,
-                               const ResultReceived& frame) {
+Finding Settlement::OnResult(const Scope& scope, const LaneId& lane, RoundNumber current,
+                             const ResultReceived& frame) {
   if (!lane.layout.ContainsFrame(frame.ranges) || frame.ranges.size() > scope.frame_tensors ||
       frame.digests.size() != CountChunks(frame.ranges)) {
     const ChunkRange first = frame.ranges.empty() ? ChunkRange{} : frame.ranges.front();
@@ -96,7 +96,7 @@ Finding Settlement::TakeResult(const Scope& scope, const LaneId& lane, RoundNumb
   return missing_ == 0 ? Complete(scope, lane) : Finding{};
 }
 
-Finding Settlement::TakePrepared(const Scope& scope, const LaneId& lane, const Prepared& prepared) {
+Finding Settlement::OnPrepared(const Scope& scope, const LaneId& lane, const Prepared& prepared) {
   if (prepared_.has_value() && prepared.ballot < prepared_->ballot) return {};
   Unprepare();
   prepared_ = prepared;
@@ -109,14 +109,14 @@ Finding Settlement::TakePrepared(const Scope& scope, const LaneId& lane, const P
   return Evaluate(scope, lane);
 }
 
-Finding Settlement::TakeLayout(const Scope& scope, const LaneId& lane) {
+Finding Settlement::OnLayout(const Scope& scope, const LaneId& lane) {
   const bool waits =
       prepared_.has_value() && !answered_ && expected_.size() < prepared_->value.layout_version;
   return waits ? Evaluate(scope, lane) : Finding{};
 }
 
 Finding Settlement::Evaluate(const Scope& scope, const LaneId& lane) {
-  if (lane.layout.version() < prepared_->value.layout_version) return {};  // See TakeLayout.
+  if (lane.layout.version() < prepared_->value.layout_version) return {};  // See OnLayout.
   Expect(lane.layout);
   if (missing_ == 0) return Complete(scope, lane);
   if (ask_) SendNeed(scope, lane);
@@ -178,14 +178,14 @@ Finding Settlement::Complete(const Scope& scope, const LaneId& lane) {
   return {};
 }
 
-void Settlement::TakeRestart(RoundNumber current, Ballot ballot) {
+void Settlement::OnRestart(RoundNumber current, Ballot ballot) {
   if (prepared_.has_value() && prepared_->ballot < ballot) Unprepare();
   if (prepared_.has_value()) return;  // Older than the prepared value.
   if (staged_.has_value() && staged_->ballot < ballot) staged_.reset();
   if (held_round_ == current && held_ballot_ < ballot) Restage(current, ballot);
 }
 
-void Settlement::TakeSupply(const Scope& scope, const LaneId& lane, const Supply& supply) {
+void Settlement::OnSupply(const Scope& scope, const LaneId& lane, const Supply& supply) {
   if (supply.round != held_round_ || supply.ballot != held_ballot_) return;
   for (const ChunkRange& range : supply.ranges) {
     if (!lane.layout.Contains(range)) continue;

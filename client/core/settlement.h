@@ -35,7 +35,7 @@
 #include "client/core/intervals.h"
 #include "client/core/layout.h"
 #include "client/core/streams.h"
-#include "proto/vocabulary/bitmap.h"
+#include "protocol/bitmap.h"
 
 namespace basin::client {
 
@@ -75,13 +75,13 @@ class Settlement {
   const IntervalSet& held() const { return held_; }
 
   // `current` is the lane's next round: last verdict + 1.
-  Finding TakeResult(const Scope& scope, const LaneId& lane, RoundNumber current,
-                     const ResultReceived& frame);
-  Finding TakePrepared(const Scope& scope, const LaneId& lane, const Prepared& prepared);
-  void TakeRestart(RoundNumber current, Ballot ballot);
+  Finding OnResult(const Scope& scope, const LaneId& lane, RoundNumber current,
+                   const ResultReceived& frame);
+  Finding OnPrepared(const Scope& scope, const LaneId& lane, const Prepared& prepared);
+  void OnRestart(RoundNumber current, Ballot ballot);
   // The layout grew: a prepared value that was ahead of it may be complete now.
-  Finding TakeLayout(const Scope& scope, const LaneId& lane);
-  void TakeSupply(const Scope& scope, const LaneId& lane, const Supply& supply);
+  Finding OnLayout(const Scope& scope, const LaneId& lane);
+  void OnSupply(const Scope& scope, const LaneId& lane, const Supply& supply);
 
   void LoseStream(uint32_t stream);
   void PumpSupply(const Scope& scope, const LaneId& lane);

@@ -25,7 +25,7 @@
 
 #include "absl/status/status.h"
 #include "client/transport/incoming.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 #include "runtime/payload.h"
 
 namespace basin::client {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "kernels/checksum.h"
-#include "proto/vocabulary/tensor.h"
 #include "proto/wire/frame.h"
+#include "protocol/tensor.h"
 #include "runtime/payload.h"
 
 namespace basin::client {

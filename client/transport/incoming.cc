@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/vocabulary/tensor.h"
+#include "protocol/tensor.h"
 
 namespace basin::client {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include "proto/limits/limits.h"
+#include "protocol/limits/limits.h"
 
 namespace basin::client {
 

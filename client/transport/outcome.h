@@ -22,7 +22,7 @@
 #include "absl/types/span.h"
 #include "client/core/event.h"
 #include "client/transport/staging.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::client {
 

@@ -83,9 +83,9 @@ void Runner::FrameReceived(uint64_t connection, uint32_t stream, IncomingFrame f
                            absl::Time now) {
   if (connection != streams_[stream].connection) return;
   if (const auto* result = std::get_if<wire::ResultHeader>(&frame.kind)) {
-    TakeResult(*result, frame, now);
+    OnResult(*result, frame, now);
   } else if (const auto* value = std::get_if<wire::ValueHeader>(&frame.kind)) {
-    TakeValue(*value, frame, now);
+    OnValue(*value, frame, now);
   }
   if (connection == streams_[stream].connection) {
     streams_[stream].channel->Consumed(frame.message_bytes);

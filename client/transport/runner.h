@@ -211,8 +211,8 @@ class Runner {
   // Results and values that came in; runner_actions.cc.
   void Observe(const ToWorker& message);
   void ObserveLayout(const LaneLayout& layout);
-  void TakeResult(const wire::ResultHeader& header, const IncomingFrame& frame, absl::Time now);
-  void TakeValue(const wire::ValueHeader& header, const IncomingFrame& frame, absl::Time now);
+  void OnResult(const wire::ResultHeader& header, const IncomingFrame& frame, absl::Time now);
+  void OnValue(const wire::ValueHeader& header, const IncomingFrame& frame, absl::Time now);
   // That of chunk `index` of the frame, which is `chunk` of its tensor.
   Digest DigestOf(const IncomingFrame& frame, const kernels::TensorKey& key, uint32_t chunk,
                   size_t index);

@@ -265,8 +265,8 @@ Digest Runner::DigestOf(const IncomingFrame& frame, const kernels::TensorKey& ke
   return digest;
 }
 
-void Runner::TakeResult(const wire::ResultHeader& header, const IncomingFrame& frame,
-                        absl::Time now) {
+void Runner::OnResult(const wire::ResultHeader& header, const IncomingFrame& frame,
+                      absl::Time now) {
   counters_.result_bytes += frame.payload_bytes;
   const auto name = lane_names_.find(header.lane);
   if (name == lane_names_.end()) return;
@@ -305,8 +305,7 @@ void Runner::TakeResult(const wire::ResultHeader& header, const IncomingFrame& f
   digests_ = nullptr;
 }
 
-void Runner::TakeValue(const wire::ValueHeader& header, const IncomingFrame& frame,
-                       absl::Time now) {
+void Runner::OnValue(const wire::ValueHeader& header, const IncomingFrame& frame, absl::Time now) {
   if (fetches_.count(header.key) == 0) return;
   const kernels::TensorKey key(header.key.tensor);
   ChunkDigests digests;

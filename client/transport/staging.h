@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 #include "runtime/payload.h"
 
 namespace basin::client {

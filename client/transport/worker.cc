@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cast.h"
-#include "proto/limits/names.h"
 #include "proto/wire/session.h"
 #include "proto/wire/status_detail.h"
+#include "protocol/limits/names.h"
 
 namespace basin::client {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "basin/v1/admin.pb.h"
-#include "proto/limits/limits.h"
-#include "proto/vocabulary/version.h"
 #include "proto/wire/checker.h"
+#include "protocol/limits/limits.h"
+#include "protocol/version.h"
 
 namespace basin::wire {
 namespace {

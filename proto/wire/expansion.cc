@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "basin/v1/session.pb.h"
 #include "google/protobuf/message.h"
-#include "proto/limits/limits.h"
 #include "proto/wire/checker.h"
 #include "proto/wire/slice_reader.h"
+#include "protocol/limits/limits.h"
 
 namespace basin::wire {
 namespace {
@@ -28,13 +28,13 @@ using google::protobuf::FieldDescriptor;
 // themselves.
 constexpr uint64_t kEntryBytes = 32;
 
-// A string, and its copy in the vocabulary, besides their characters.
+// A string, and its copy in the plain type, besides their characters.
 constexpr uint64_t kStringBytes = 112;
 
 // A field that this version does not know, and which protobuf keeps.
 constexpr uint64_t kUnknownBytes = 128;
 
-// A message, and the struct of the vocabulary that it becomes, which contains its parts.
+// A message, and the plain struct that it becomes, which contains its parts.
 uint64_t BytesOf(const Descriptor& type) {
   const google::protobuf::Message* prototype =
       google::protobuf::MessageFactory::generated_factory()->GetPrototype(&type);

@@ -10,10 +10,10 @@
 #include "basin/v1/exchange.pb.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
-#include "proto/limits/limits.h"
 #include "proto/wire/bytes.h"
 #include "proto/wire/slice_reader.h"
 #include "proto/wire/types.h"
+#include "protocol/limits/limits.h"
 
 namespace basin::wire {
 

@@ -26,8 +26,8 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "proto/limits/limits.h"
-#include "proto/vocabulary/frame.h"
+#include "protocol/frame.h"
+#include "protocol/limits/limits.h"
 
 namespace basin::wire {
 

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The messages of a session: vocabulary <-> basin/v1/session.proto.
+// The messages of a session: protocol/messages.h <-> basin/v1/session.proto.
 //
 // Decoding checks every name, enum, number and count against the rules of session.proto before it
 // allocates memory for it. A decoded value could have been encoded. The cores decide whether it
@@ -18,7 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::v1 {
 class ToAggregator;

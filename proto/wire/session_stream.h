@@ -26,8 +26,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/limits/limits.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/limits/limits.h"
+#include "protocol/messages.h"
 
 namespace google::protobuf {
 class Message;

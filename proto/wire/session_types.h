@@ -10,9 +10,9 @@
 #define BASIN_PROTO_WIRE_SESSION_TYPES_H_
 
 #include "basin/v1/session.pb.h"
-#include "proto/vocabulary/messages.h"
 #include "proto/wire/checker.h"
 #include "proto/wire/types.h"
+#include "protocol/messages.h"
 
 namespace basin::wire {
 

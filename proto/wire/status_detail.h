@@ -9,7 +9,7 @@
 #define BASIN_PROTO_WIRE_STATUS_DETAIL_H_
 
 #include "absl/status/status.h"
-#include "proto/vocabulary/error.h"
+#include "protocol/error.h"
 
 namespace basin::wire {
 

@@ -18,12 +18,12 @@
 
 #include "absl/time/time.h"
 #include "basin/v1/types.pb.h"
-#include "proto/vocabulary/messages.h"
 #include "proto/wire/checker.h"
+#include "protocol/messages.h"
 
 namespace basin::wire {
 
-// ---- enums: the wire has 0 for "unspecified", which the vocabulary has only where it helps
+// ---- enums: the wire has 0 for "unspecified", which the plain types have only where it helps
 
 template <typename E>
 struct EnumOnWire;

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
-#include "proto/vocabulary/version.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
+#include "protocol/version.h"
 
 namespace basin {
 namespace {

@@ -20,7 +20,7 @@ namespace basin {
 
 struct Greeting {
   std::string version;            // The program's.
-  uint32_t protocol_version = 0;  // See proto/vocabulary/version.h.
+  uint32_t protocol_version = 0;  // See protocol/version.h.
   absl::Time time;                // By the wall clock of the aggregator.
 };
 

@@ -4,7 +4,7 @@
 
 #include "grpc/grpc.h"
 #include "grpcpp/resource_quota.h"
-#include "proto/limits/limits.h"
+#include "protocol/limits/limits.h"
 
 namespace basin {
 namespace {

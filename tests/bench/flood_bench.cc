@@ -48,7 +48,7 @@ std::vector<TensorSpec> Tensors(uint32_t first, uint32_t count) {
   return tensors;
 }
 
-class Silent : public Observer {
+class Silent : public NoteSink {
  public:
   void OnNote(const Note&, absl::Time) override {}
 };
@@ -172,7 +172,7 @@ class Flood {
  private:
   void Say(size_t session, ToAggregator message) {
     ++sent_[session];
-    aggregator_.engine.TakeMessage(first_ + session, std::move(message), 1);
+    aggregator_.engine.OnMessage(first_ + session, std::move(message), 1);
   }
 
   Aggregator& aggregator_;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <variant>
 
-#include "proto/vocabulary/overloaded.h"
+#include "protocol/overloaded.h"
 
 namespace basin::explore {
 

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "proto/vocabulary/fingerprint.h"
+#include "protocol/fingerprint.h"
 #include "tests/explore/aggregator_process.h"
 
 namespace basin::explore {

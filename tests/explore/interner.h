@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "proto/vocabulary/fingerprint.h"
+#include "protocol/fingerprint.h"
 
 namespace basin::explore {
 

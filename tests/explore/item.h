@@ -13,7 +13,7 @@
 #include <variant>
 
 #include "aggregator/core/event.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 #include "tests/shell/sums.h"
 
 namespace basin::explore {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/vocabulary/fingerprint.h"
+#include "protocol/fingerprint.h"
 
 namespace basin::explore {
 

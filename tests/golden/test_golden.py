@@ -16,7 +16,7 @@ import typing
 import unittest
 
 GOLDEN = pathlib.Path(__file__).resolve().parent
-VERSIONS = GOLDEN.parent.parent / "proto" / "vocabulary" / "version.h"
+VERSIONS = GOLDEN.parent.parent / "protocol" / "version.h"
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 INTEGERS = ("i64", "i32", "u8")

@@ -11,7 +11,7 @@ from tools import CHART, ROOT
 FILES = CHART / "files/dashboards"
 
 # The names of basind's metrics are literals in the code that writes them.
-_EXPORTERS = (ROOT / "aggregator/observer", ROOT / "aggregator/basind")
+_EXPORTERS = (ROOT / "aggregator/telemetry", ROOT / "aggregator/basind")
 _METRIC = r"\b(?:basin|process)_[a-z0-9_]+\b"
 _OF_A_HISTOGRAM = ("_bucket", "_sum", "_count")
 

@@ -31,7 +31,7 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kLong = absl::Minutes(1);
 constexpr char kLane[] = "model";
 
-class Notes : public aggregator::Observer {
+class Notes : public aggregator::NoteSink {
  public:
   void OnNote(const aggregator::Note&, absl::Time) override {}
 };

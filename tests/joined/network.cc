@@ -57,8 +57,7 @@ class Network::SessionEnd : public client::SessionChannel {
         link_->to_engine,
         [link = link_, message = std::move(message)](aggregator::Engine* engine) {
           if (engine == nullptr) return;
-          engine->TakeMessage(link->number, Valid(wire::DecodeToAggregator(message)),
-                              message.size());
+          engine->OnMessage(link->number, Valid(wire::DecodeToAggregator(message)), message.size());
         },
         bytes);
   }
@@ -418,7 +417,7 @@ void Network::FrameAtEngine(const LinkPtr& link, std::string message, aggregator
     MutexLock lock(mutex_);
     Number(link, engine->OpenStream(bind->token));
   } else if (auto* frame = std::get_if<aggregator::IncomingFrame>(&*taken)) {
-    engine->TakeFrame(link->number, std::move(*frame));
+    engine->OnFrame(link->number, std::move(*frame));
   }
 }
 

@@ -27,7 +27,7 @@ inline constexpr absl::Duration kLong = absl::Minutes(1);
 // Several frames and a rest.
 inline constexpr size_t kElements = 9 * kChunkBytes / sizeof(float) + 1234;
 
-class Notes : public aggregator::Observer {
+class Notes : public aggregator::NoteSink {
  public:
   void OnNote(const aggregator::Note&, absl::Time) override {}
 };

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sources import blank_comments_and_literals, files, read_text
 
-FOLDERS = ("aggregator/core", "client/core", "proto/vocabulary")
+FOLDERS = ("aggregator/core", "client/core", "protocol")
 
 # Members that Fields() may lack, and why.
 LEFT_OUT = {
@@ -42,7 +42,7 @@ LEFT_OUT = {
     "client/core/intervals.h: count_": "derived from the runs",
     "client/core/layout.h: bases_": "derived from the tensors",
     "client/core/layout.h: by_name_": "derived from the tensors",
-    "proto/vocabulary/bitmap.h: count_": "derived from the bits",
+    "protocol/bitmap.h: count_": "derived from the bits",
 }
 
 _HEAD = re.compile(r"\b(?:class|struct)\s+(\w+)(?:\s+final)?\s*(?::[^{;]*)?\{")

@@ -9,7 +9,7 @@ every include and every link line against it.
 from dataclasses import dataclass
 
 # The folders whose code is layered. Tests may use everything.
-PRODUCT_FOLDERS = ("proto", "kernels", "runtime", "aggregator", "client")
+PRODUCT_FOLDERS = ("protocol", "proto", "kernels", "runtime", "aggregator", "client")
 
 
 @dataclass(frozen=True)
@@ -35,66 +35,71 @@ _GRPC_HEADERS = ("grpc/", "grpcpp/", "google/protobuf/")
 _GRPC_LINKS = ("gRPC::", "protobuf::")
 
 LAYERS = (
-    Layer("proto/vocabulary", headers=("absl/",), links=("absl::",)),
+    Layer("protocol", headers=("absl/",), links=("absl::",)),
+    Layer("protocol/limits", uses=("protocol",), headers=("absl/",), links=("absl::",)),
     Layer("proto/basin", headers=_GRPC_HEADERS, links=_GRPC_LINKS, messages=True),
     Layer(
         "proto/wire",
-        uses=("proto",),
+        uses=("protocol", "proto"),
         headers=("absl/", "xxhash.h", "xxh_x86dispatch.h", "google/protobuf/"),
         links=("absl::", "xxHash::", "protobuf::"),
         messages=True,
     ),
     Layer(
         "proto/status",
-        uses=("proto/vocabulary",),
+        uses=("protocol",),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", *_GRPC_LINKS),
     ),
-    Layer("proto/limits", uses=("proto/vocabulary",), headers=("absl/",), links=("absl::",)),
     Layer("proto", headers=_GRPC_HEADERS, links=_GRPC_LINKS, messages=True),
-    Layer(
-        "kernels/cuda", uses=("proto/vocabulary", "kernels"), headers=("cuda",), links=("CUDA::",)
-    ),
+    Layer("kernels/cuda", uses=("protocol", "kernels"), headers=("cuda",), links=("CUDA::",)),
     Layer(
         "kernels",
-        uses=("proto/vocabulary",),
+        uses=("protocol",),
         headers=("absl/", "hwy/"),
         links=("absl::", "hwy::", "xxHash::"),
     ),
     Layer(
         "runtime",
-        uses=("proto/vocabulary", "kernels"),
+        uses=("protocol", "kernels"),
         headers=("absl/",),
         links=("absl::", "Threads::"),
     ),
     Layer(
         "runtime/grpc",
-        uses=("proto", "runtime"),
+        uses=("protocol", "proto", "runtime"),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", *_GRPC_LINKS),
     ),
     Layer(
         "aggregator/core",
-        uses=("proto/vocabulary",),
+        uses=("protocol",),
         headers=("absl/",),
         links=("absl::",),
         pure=True,
     ),
     Layer(
         "aggregator/engine",
-        uses=("proto/vocabulary", "proto/limits", "kernels", "runtime", "aggregator/core"),
+        uses=("protocol", "protocol/limits", "kernels", "runtime", "aggregator/core"),
         headers=("absl/", "xxhash.h"),
         links=("absl::", "xxHash::", "Threads::"),
     ),
+    Layer("aggregator/text", uses=("protocol/limits",), headers=("absl/",), links=("absl::",)),
     Layer(
         "aggregator/config",
-        uses=("proto/limits", "runtime", "aggregator/core", "aggregator/engine"),
+        uses=(
+            "protocol/limits",
+            "runtime",
+            "aggregator/text",
+            "aggregator/core",
+            "aggregator/engine",
+        ),
         headers=("absl/", "yaml.h", "nlohmann/"),
         links=("absl::", "libyaml::", "nlohmann_json::"),
     ),
     Layer(
         "aggregator/auth",
-        uses=("proto/limits", "runtime"),
+        uses=("protocol/limits", "runtime"),
         headers=("absl/", "openssl/"),
         links=("absl::", "OpenSSL::"),
     ),
@@ -106,14 +111,14 @@ LAYERS = (
     ),
     Layer(
         "aggregator/http",
-        uses=("runtime", "aggregator/config"),
+        uses=("runtime", "aggregator/text"),
         headers=("absl/", "civetweb.h"),
         links=("absl::", "civetweb::", "Threads::"),
     ),
     Layer(
-        "aggregator/observer",
+        "aggregator/telemetry",
         uses=(
-            "proto/vocabulary",
+            "protocol",
             "runtime",
             "aggregator/core",
             "aggregator/engine",
@@ -125,8 +130,8 @@ LAYERS = (
     Layer(
         "aggregator/state",
         uses=(
-            "proto/vocabulary",
-            "proto/limits",
+            "protocol",
+            "protocol/limits",
             "kernels",
             "aggregator/core",
             "aggregator/engine",
@@ -136,7 +141,14 @@ LAYERS = (
     ),
     Layer(
         "aggregator/transport",
-        uses=("proto", "runtime", "aggregator/auth", "aggregator/core", "aggregator/engine"),
+        uses=(
+            "protocol",
+            "proto",
+            "runtime",
+            "aggregator/auth",
+            "aggregator/core",
+            "aggregator/engine",
+        ),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", "Threads::", *_GRPC_LINKS),
         messages=True,
@@ -144,12 +156,13 @@ LAYERS = (
     Layer(
         "aggregator/admin",
         uses=(
+            "protocol",
             "proto",
             "runtime",
             "aggregator/auth",
             "aggregator/core",
             "aggregator/engine",
-            "aggregator/observer",
+            "aggregator/telemetry",
         ),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", *_GRPC_LINKS),
@@ -158,11 +171,12 @@ LAYERS = (
     Layer(
         "aggregator/statusz",
         uses=(
+            "protocol",
             "proto",
             "aggregator/admin",
             "aggregator/core",
             "aggregator/engine",
-            "aggregator/observer",
+            "aggregator/telemetry",
         ),
         headers=("absl/",),
         links=("absl::",),
@@ -170,13 +184,14 @@ LAYERS = (
     ),
     Layer(
         "aggregator/basind",
-        uses=("proto/limits", "proto/vocabulary", "proto/wire", "kernels", "runtime", "aggregator"),
+        uses=("protocol/limits", "protocol", "proto/wire", "kernels", "runtime", "aggregator"),
         headers=("absl/",),
         links=("absl::", "Threads::"),
     ),
     Layer(
         "aggregator/ctl",
         uses=(
+            "protocol",
             "proto",
             "runtime",
             "aggregator/admin",
@@ -184,6 +199,7 @@ LAYERS = (
             "aggregator/basind",
             "aggregator/config",
             "aggregator/core",
+            "aggregator/text",
             "aggregator/tls",
             # For `basinctl bench`, whose workers are real ones.
             "client/core",
@@ -195,7 +211,7 @@ LAYERS = (
     ),
     Layer(
         "client/core",
-        uses=("proto/vocabulary",),
+        uses=("protocol",),
         headers=("absl/",),
         links=("absl::",),
         pure=True,
@@ -203,8 +219,8 @@ LAYERS = (
     Layer(
         "client/transport",
         uses=(
-            "proto/vocabulary",
-            "proto/limits",
+            "protocol",
+            "protocol/limits",
             "proto/wire",
             "kernels",
             "runtime",
@@ -215,7 +231,7 @@ LAYERS = (
     ),
     Layer(
         "client/transport/grpc",
-        uses=("proto", "runtime", "client/core", "client/transport"),
+        uses=("protocol", "proto", "runtime", "client/core", "client/transport"),
         headers=("absl/", *_GRPC_HEADERS),
         links=("absl::", "Threads::", *_GRPC_LINKS),
         messages=True,
@@ -223,8 +239,8 @@ LAYERS = (
     Layer(
         "client/c",
         uses=(
-            "proto/vocabulary",
-            "proto/limits",
+            "protocol",
+            "protocol/limits",
             "proto/wire",
             "runtime",
             "client/core",

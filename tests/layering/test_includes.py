@@ -14,7 +14,7 @@ class TheTree(unittest.TestCase):
         self.assertEqual([], list(includes.violations(ROOT)))
 
     def test_is_not_empty(self) -> None:
-        self.assertTrue((ROOT / "proto/vocabulary/dtype.h").exists())
+        self.assertTrue((ROOT / "protocol/dtype.h").exists())
 
 
 class PlantedBreaches(PlantedTree):
@@ -57,7 +57,7 @@ class PlantedBreaches(PlantedTree):
         self.one("client/cpp/a.h", '#include "absl/status/status.h"\n', "may not include")
 
     def test_relative_include(self) -> None:
-        self.one("kernels/a.cc", '#include "../proto/vocabulary/dtype.h"\n', "rooted")
+        self.one("kernels/a.cc", '#include "../protocol/dtype.h"\n', "rooted")
 
     def test_folder_without_layer(self) -> None:
         self.one("aggregator/surprise/a.cc", "int a;\n", "no layer")
@@ -113,7 +113,7 @@ class PlantedBreaches(PlantedTree):
             "// Never <thread>; std::mutex and absl::Now() are for others. Why? time (it passes).\n"
             '#include <map>\n#include <vector>\n#include "absl/status/status.h"\n'
             '#include "absl/time/time.h"\n#include "aggregator/core/b.h"\n'
-            '#include "proto/vocabulary/ids.h"\n'
+            '#include "protocol/ids.h"\n'
             'inline const char* Text() { return "rand() and std::thread"; }\n#endif\n',
         )
         self.none("kernels/a.cc", "#include <immintrin.h>\n#include <hwy/highway.h>\n")

@@ -9,10 +9,10 @@
 #include <string>
 
 #include "basin/v1/admin.pb.h"
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
-#include "proto/vocabulary/version.h"
 #include "proto/wire/admin.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
+#include "protocol/version.h"
 #include "tests/proto/admin_requests.h"
 #include "tests/proto/quiet_protobuf.h"
 

@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "basin/v1/admin.pb.h"
-#include "proto/limits/limits.h"
-#include "proto/vocabulary/version.h"
+#include "protocol/limits/limits.h"
+#include "protocol/version.h"
 
 namespace basin::testing {
 

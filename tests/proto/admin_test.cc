@@ -7,7 +7,7 @@
 #include "basin/v1/admin.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/limits/limits.h"
+#include "protocol/limits/limits.h"
 #include "tests/proto/admin_requests.h"
 
 namespace basin::wire {

@@ -20,9 +20,9 @@
 #include "basin/v1/session.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/limits/limits.h"
 #include "proto/wire/session.h"
 #include "proto/wire/session_stream.h"
+#include "protocol/limits/limits.h"
 #include "tests/proto/quiet_protobuf.h"
 #include "tests/proto/random_messages.h"
 

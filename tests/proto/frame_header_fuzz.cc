@@ -12,8 +12,8 @@
 #include <string_view>
 
 #include "basin/v1/exchange.pb.h"
-#include "proto/limits/limits.h"
 #include "proto/wire/frame.h"
+#include "protocol/limits/limits.h"
 #include "tests/proto/quiet_protobuf.h"
 
 namespace {

@@ -13,7 +13,7 @@
 #include "basin/v1/exchange.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/limits/limits.h"
+#include "protocol/limits/limits.h"
 #include "tests/proto/quiet_protobuf.h"
 #include "tests/proto/random_frames.h"
 

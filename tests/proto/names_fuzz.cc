@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "proto/limits/limits.h"
-#include "proto/limits/names.h"
+#include "protocol/limits/limits.h"
+#include "protocol/limits/names.h"
 
 namespace {
 

@@ -1,13 +1,13 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 
-#include "proto/limits/names.h"
+#include "protocol/limits/names.h"
 
 #include <regex>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/limits/limits.h"
+#include "protocol/limits/limits.h"
 #include "tests/proto/random_messages.h"
 
 namespace basin {

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "proto/limits/limits.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/limits/limits.h"
+#include "protocol/messages.h"
 
 namespace basin::testing {
 
@@ -24,7 +24,7 @@ class RandomMessages {
  public:
   explicit RandomMessages(uint64_t seed) : random_(seed) {}
 
-  // A value of any struct of the vocabulary that travels.
+  // A value of any struct of protocol that travels.
   template <typename T>
   T Make() {
     T value;

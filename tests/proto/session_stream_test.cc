@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "aggregator/core/history.h"
+#include "aggregator/core/plausibility.h"
 #include "basin/v1/session.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

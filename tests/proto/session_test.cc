@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "gtest/gtest.h"
-#include "proto/limits/limits.h"
+#include "protocol/limits/limits.h"
 #include "tests/proto/quiet_protobuf.h"
 #include "tests/proto/random_messages.h"
 
@@ -86,7 +86,7 @@ std::string CamelCase(std::string_view snake) {
   return out;
 }
 
-// Fails when an alternative of the vocabulary has no field in the oneof, a field no alternative, or
+// Fails when an alternative of protocol has no field in the oneof, a field no alternative, or
 // two of them are crossed.
 TYPED_TEST(SessionMessages, OneofAndVariantHaveTheSameAlternatives) {
   const google::protobuf::Descriptor* proto = TypeParam::Proto::descriptor();

@@ -7,9 +7,9 @@
 #include "absl/strings/cord.h"
 #include "basin/v1/admin.pb.h"
 #include "gtest/gtest.h"
-#include "proto/limits/limits.h"
 #include "proto/status/detail.h"
 #include "proto/wire/status_detail.h"
+#include "protocol/limits/limits.h"
 #include "tests/proto/random_messages.h"
 
 namespace basin {

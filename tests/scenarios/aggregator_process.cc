@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/vocabulary/overloaded.h"
+#include "protocol/overloaded.h"
 #include "tests/scenarios/world.h"
 
 namespace basin::scenarios {
@@ -37,13 +37,13 @@ void AggregatorProcess::Step(const aggregator::Event& event) {
   }
 }
 
-void AggregatorProcess::TakeFrame(aggregator::SessionId session, const PushFrame& frame) {
+void AggregatorProcess::OnFrame(aggregator::SessionId session, const PushFrame& frame) {
   frame_ = &frame;
   Step(aggregator::FrameReceived{session, frame.kind, frame.lane, frame.round, frame.ballot,
                                  frame.ranges, frame.bytes, DigestsOf(frame)});
 }
 
-void AggregatorProcess::TakeValue(aggregator::SessionId session, const ValueFrame& frame) {
+void AggregatorProcess::OnValue(aggregator::SessionId session, const ValueFrame& frame) {
   value_frame_ = &frame;
   Step(aggregator::ValueReceived{session, frame.key, frame.first, frame.count, frame.bytes});
 }

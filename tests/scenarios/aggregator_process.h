@@ -26,8 +26,8 @@ class AggregatorProcess {
   AggregatorProcess(World& world, std::string name, aggregator::Config config);
 
   void Step(const aggregator::Event& event);
-  void TakeFrame(aggregator::SessionId session, const PushFrame& frame);
-  void TakeValue(aggregator::SessionId session, const ValueFrame& frame);
+  void OnFrame(aggregator::SessionId session, const PushFrame& frame);
+  void OnValue(aggregator::SessionId session, const ValueFrame& frame);
 
   const std::string& name() const { return name_; }
   aggregator::Coordinator& core() { return core_; }

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "proto/vocabulary/overloaded.h"
+#include "protocol/overloaded.h"
 
 namespace basin::scenarios {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 #include "tests/scenarios/payload.h"
 
 namespace basin::scenarios {

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "proto/vocabulary/round.h"
+#include "protocol/round.h"
 
 namespace basin::scenarios {
 

@@ -20,7 +20,7 @@
 
 #include "absl/time/time.h"
 #include "aggregator/core/event.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 #include "tests/scenarios/payload.h"
 
 namespace basin::scenarios {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "aggregator/core/action.h"
-#include "proto/vocabulary/round.h"
+#include "protocol/round.h"
 
 namespace basin::scenarios {
 

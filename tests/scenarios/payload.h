@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "aggregator/core/event.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 #include "tests/scenarios/oracle.h"
 #include "tests/shell/aggregator_shell.h"
 

@@ -3,7 +3,7 @@
 // Verbs about worker processes: how they start, join, stop, break and leave.
 
 #include "absl/strings/str_cat.h"
-#include "proto/vocabulary/round.h"
+#include "protocol/round.h"
 #include "tests/scenarios/commands.h"
 #include "tests/scenarios/oracle.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "proto/vocabulary/overloaded.h"
+#include "protocol/overloaded.h"
 #include "tests/scenarios/oracle.h"
 #include "tests/scenarios/world.h"
 
@@ -41,7 +41,7 @@ void WorkerProcess::Step(const client::Event& event) {
   for (const client::Action& action : actions) CarryOut(action);
 }
 
-void WorkerProcess::TakeMessage(const ToWorker& message) {
+void WorkerProcess::OnMessage(const ToWorker& message) {
   const auto learn = [this](const LaneLayout& layout) {
     std::vector<TensorSpec>& known = layouts_[layout.lane];
     if (known.size() < layout.first + layout.tensors.size()) {
@@ -56,14 +56,14 @@ void WorkerProcess::TakeMessage(const ToWorker& message) {
   Step(client::MessageReceived{message});
 }
 
-void WorkerProcess::TakeFrame(const ResultFrame& frame) {
+void WorkerProcess::OnFrame(const ResultFrame& frame) {
   frame_ = &frame;
   Step(client::ResultReceived{frame.lane, frame.round, frame.ballot, frame.ranges,
                               DigestsOf(frame)});
   frame_ = nullptr;
 }
 
-void WorkerProcess::TakeValue(const ValueFrame& frame) {
+void WorkerProcess::OnValue(const ValueFrame& frame) {
   value_frame_ = &frame;
   Step(client::ValueReceived{frame.key, frame.first, frame.count,
                              ValueDigests(frame.key, frame.first, frame.count, frame.content)});

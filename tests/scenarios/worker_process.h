@@ -27,9 +27,9 @@ class WorkerProcess {
   WorkerProcess(World& world, std::string name, uint32_t number, client::Config config);
 
   void Step(const client::Event& event);
-  void TakeMessage(const ToWorker& message);
-  void TakeFrame(const ResultFrame& frame);
-  void TakeValue(const ValueFrame& frame);
+  void OnMessage(const ToWorker& message);
+  void OnFrame(const ResultFrame& frame);
+  void OnValue(const ValueFrame& frame);
 
   // What the trainer calls. Lanes and tensors by name; unknown names are an error of the script.
   void Register(const std::string& lane, LaneKind kind, const std::vector<TensorSpec>& tensors);

@@ -227,10 +227,10 @@ void World::DeliverUp(Link& link, Item item, int) {
   } else if (auto* frame = std::get_if<PushFrame>(&item.what)) {
     if (std::exchange(corrupt_next_, false)) frame->chunks.front().value += 1;
     say(Describe(names_, *frame));
-    aggregator.TakeFrame(link.session, *frame);
+    aggregator.OnFrame(link.session, *frame);
   } else if (const auto* value = std::get_if<ValueFrame>(&item.what)) {
     say(Describe(*value));
-    aggregator.TakeValue(link.session, *value);
+    aggregator.OnValue(link.session, *value);
   } else if (link.aggregator_open) {
     say("closes");
     link.aggregator_open = false;
@@ -246,14 +246,14 @@ void World::DeliverDown(Link& link, Item item, int) {
   };
   if (const auto* message = std::get_if<ToWorker>(&item.what)) {
     say(Describe(names_, *message));
-    worker.TakeMessage(*message);
+    worker.OnMessage(*message);
   } else if (auto* frame = std::get_if<ResultFrame>(&item.what)) {
     if (std::exchange(corrupt_next_, false)) frame->chunks.front().value += 1;
     say(Describe(names_, *frame));
-    worker.TakeFrame(*frame);
+    worker.OnFrame(*frame);
   } else if (const auto* value = std::get_if<ValueFrame>(&item.what)) {
     say(Describe(*value));
-    worker.TakeValue(*value);
+    worker.OnValue(*value);
   } else {
     say("closes");
     link.worker_open = false;

@@ -23,7 +23,7 @@
 #include "absl/utility/utility.h"
 #include "aggregator/core/delivery.h"
 #include "client/core/action.h"
-#include "proto/vocabulary/counted.h"
+#include "protocol/counted.h"
 #include "tests/shell/frame.h"
 
 namespace basin::shell {

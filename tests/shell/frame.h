@@ -15,7 +15,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "aggregator/core/event.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 
 namespace basin::shell {
 

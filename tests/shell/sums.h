@@ -18,7 +18,7 @@
 #include <tuple>
 #include <vector>
 
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 #include "tests/shell/aggregator_shell.h"
 
 namespace basin::shell {

@@ -53,14 +53,14 @@ const aggregator::Job* AggregatorProcess::job() const { return core().FindJob(kJ
 // ---- what happens to it
 
 void AggregatorProcess::Arrive(ConnectionId connection, Item item) {
-  if (auto* open = std::get_if<OpenRequest>(&item)) return TakeOpen(connection, *open);
+  if (auto* open = std::get_if<OpenRequest>(&item)) return OnOpen(connection, *open);
   if (std::holds_alternative<Closing>(item)) return SeesClose(connection);
-  if (auto* message = std::get_if<ToAggregator>(&item)) return TakeMessage(connection, *message);
-  if (auto* frame = std::get_if<PushFrame>(&item)) return TakePush(connection, *frame);
-  if (auto* frame = std::get_if<ValueFrame>(&item)) return TakeValue(connection, *frame);
+  if (auto* message = std::get_if<ToAggregator>(&item)) return OnMessage(connection, *message);
+  if (auto* frame = std::get_if<PushFrame>(&item)) return OnPush(connection, *frame);
+  if (auto* frame = std::get_if<ValueFrame>(&item)) return OnValue(connection, *frame);
 }
 
-void AggregatorProcess::TakeOpen(ConnectionId id, const OpenRequest& request) {
+void AggregatorProcess::OnOpen(ConnectionId id, const OpenRequest& request) {
   Network::Connection& connection = world_.network[id];
   connection.aggregator_open = true;
   if (connection.stream == kSessionStream) {
@@ -85,7 +85,7 @@ void AggregatorProcess::SeesClose(ConnectionId id) {
   if (core_.delivery().resent() > before) world_.coverage.Saw(Sight::kResultResent);
 }
 
-void AggregatorProcess::TakeMessage(ConnectionId id, ToAggregator& message) {
+void AggregatorProcess::OnMessage(ConnectionId id, ToAggregator& message) {
   Network::Connection& connection = world_.network[id];
   ++world_.coverage.to_aggregator[message.index()];
   world_.Narrate(Detail::kAll, name(),
@@ -137,7 +137,7 @@ void AggregatorProcess::ForgetUnlisted() {
   lists_.clear();
 }
 
-void AggregatorProcess::TakePush(ConnectionId id, const PushFrame& frame) {
+void AggregatorProcess::OnPush(ConnectionId id, const PushFrame& frame) {
   Network::Connection& connection = world_.network[id];
   world_.Narrate(Detail::kAll, name(),
                  [&] { return absl::StrCat("<- p", connection.worker, " ", Narrate(frame)); });
@@ -155,7 +155,7 @@ void AggregatorProcess::TakePush(ConnectionId id, const PushFrame& frame) {
   frame_ = nullptr;
 }
 
-void AggregatorProcess::TakeValue(ConnectionId id, const ValueFrame& frame) {
+void AggregatorProcess::OnValue(ConnectionId id, const ValueFrame& frame) {
   Network::Connection& connection = world_.network[id];
   value_frame_ = &frame;
   Step(aggregator::ValueReceived{connection.session, frame.key, frame.first, frame.count,

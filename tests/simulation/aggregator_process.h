@@ -91,10 +91,10 @@ class AggregatorProcess {
   void Do(aggregator::Note& note);
   void Do(aggregator::Drained&);
 
-  void TakeOpen(ConnectionId connection, const OpenRequest& request);
-  void TakeMessage(ConnectionId connection, ToAggregator& message);
-  void TakePush(ConnectionId connection, const PushFrame& frame);
-  void TakeValue(ConnectionId connection, const ValueFrame& frame);
+  void OnOpen(ConnectionId connection, const OpenRequest& request);
+  void OnMessage(ConnectionId connection, ToAggregator& message);
+  void OnPush(ConnectionId connection, const PushFrame& frame);
+  void OnValue(ConnectionId connection, const ValueFrame& frame);
   // Sends a frame on its route, and keeps it where the route says so.
   template <typename Frame>
   void Send(const aggregator::Route& route, const absl::StatusOr<Frame>& frame);

@@ -33,7 +33,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 #include "tests/shell/client_shell.h"
 #include "tests/simulation/payload.h"
 #include "tests/simulation/scenario.h"

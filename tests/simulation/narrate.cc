@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "proto/vocabulary/overloaded.h"
+#include "protocol/overloaded.h"
 #include "tests/simulation/coverage.h"
 
 namespace basin::simulation {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "client/core/action.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 #include "tests/simulation/payload.h"
 
 namespace basin::simulation {

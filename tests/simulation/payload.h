@@ -11,7 +11,7 @@
 #include <string_view>
 #include <variant>
 
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 #include "tests/shell/sums.h"
 #include "tests/simulation/random.h"
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "aggregator/core/config.h"
-#include "proto/vocabulary/messages.h"
+#include "protocol/messages.h"
 #include "tests/simulation/event_queue.h"
 
 namespace basin::simulation {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/vocabulary/counted.h"
+#include "protocol/counted.h"
 #include "tests/simulation/narrate.h"
 #include "tests/simulation/worker_process.h"
 #include "tests/simulation/world.h"

@@ -211,7 +211,7 @@ void Call::OnReadDone(bool ok) {
   if (!deaf) {
     grpc::ByteBuffer message;
     message.Swap(&incoming_);
-    if (const absl::Status taken = Take(message); !taken.ok()) Fail(taken);
+    if (const absl::Status taken = OnMessage(message); !taken.ok()) Fail(taken);
   }
   if (ok) {
     const uint64_t bytes = deaf ? incoming_.Length() : 0;

@@ -121,7 +121,7 @@ class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
  protected:
   // Handles a message; in order, never two at once, and none after Finish or Cut. Its bytes are
   // held until they are Consumed. An error ends the stream.
-  virtual absl::Status Take(const grpc::ByteBuffer& message) = 0;
+  virtual absl::Status OnMessage(const grpc::ByteBuffer& message) = 0;
 
   // The stream is over, unless Finish or Cut has been called. The last thing that is called.
   virtual void Over(const absl::Status& why) = 0;

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "client/transport/incoming.h"
 #include "grpc/grpc.h"
-#include "proto/limits/limits.h"
 #include "proto/wire/frame.h"
 #include "proto/wire/session_stream.h"
+#include "protocol/limits/limits.h"
 #include "runtime/grpc/byte_buffer.h"
 
 namespace basin::client {
@@ -34,7 +34,7 @@ class SessionCall : public Call {
         listener_(std::move(listener)) {}
 
  private:
-  absl::Status Take(const grpc::ByteBuffer& message) override {
+  absl::Status OnMessage(const grpc::ByteBuffer& message) override {
     auto taken = reader_.Take(StringOf(message));
     if (!taken.ok()) return Broken(taken.status(), address_);
     if (taken->has_value()) {
@@ -59,7 +59,7 @@ class StreamCall : public Call {
         listener_(std::move(listener)) {}
 
  private:
-  absl::Status Take(const grpc::ByteBuffer& message) override {
+  absl::Status OnMessage(const grpc::ByteBuffer& message) override {
     absl::StatusOr<IncomingFrame> frame = reader_.Take(PayloadOf(message));
     if (!frame.ok()) return Broken(frame.status(), address_);
     if (std::holds_alternative<wire::Bound>(frame->kind)) {

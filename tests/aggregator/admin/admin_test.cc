@@ -18,8 +18,8 @@
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
-#include "proto/limits/limits.h"
 #include "proto/status/status.h"
+#include "protocol/limits/limits.h"
 #include "runtime/grpc/credentials.h"
 #include "tests/aggregator/engine/in_process.h"
 #include "tests/aggregator/transport/raw_stream.h"
@@ -36,7 +36,7 @@ constexpr Term kTerm = 7;
 constexpr size_t kElements = 2 * kChunkFloats;
 
 // Remembers the events.
-class Recorder : public Observer {
+class Recorder : public NoteSink {
  public:
   explicit Recorder(EventHistory& events) : events_(events) {}
   void OnNote(const Note& note, absl::Time now) override { events_.Add(note, now); }
@@ -179,7 +179,7 @@ TEST_F(AdminTest, WorkersOfAJobThatRecoversAreShown) {
   hello.settings = model_.settings;
   hello.incarnation = {1, 1};
   hello.membership = {{1, 1}, {"a", "b"}};
-  aggregator_.TakeMessage(aggregator_.OpenSession(), hello);
+  aggregator_.OnMessage(aggregator_.OpenSession(), hello);
 
   const auto jobs = aggregator_.Call<v1::ListJobsResponse>(
       &v1::Admin::Stub::ListJobs, Aggregator::About<v1::ListJobsRequest>());

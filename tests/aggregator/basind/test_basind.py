@@ -442,7 +442,7 @@ class Documentation(unittest.TestCase):
 
     def test_the_metrics_in_the_documentation_are_those_there_are(self) -> None:
         sources = [
-            *(SOURCE / "aggregator/observer").glob("*.cc"),
+            *(SOURCE / "aggregator/telemetry").glob("*.cc"),
             SOURCE / "aggregator/basind/pages.cc",
         ]
         code = "".join(path.read_text(encoding="utf-8") for path in sources)
@@ -455,7 +455,7 @@ class Documentation(unittest.TestCase):
     def test_the_events_in_the_documentation_are_those_there_are(self) -> None:
         notes = (SOURCE / "aggregator/core/note.cc").read_text(encoding="utf-8")
         serve = (SOURCE / "aggregator/basind/serve.cc").read_text(encoding="utf-8")
-        log = (SOURCE / "aggregator/observer/log.cc").read_text(encoding="utf-8")
+        log = (SOURCE / "aggregator/telemetry/log.cc").read_text(encoding="utf-8")
         there = set(re.findall(r'return "([a-z_]+)";', notes)) - {"unknown"}
         there |= set(re.findall(r'LogLevel::k\w+, "([a-z_]+)"', serve))
         there |= set(re.findall(r'event = "([a-z_]+)"', log))

@@ -13,8 +13,8 @@
 
 #include "aggregator/config/describe.h"
 #include "aggregator/config/table.h"
-#include "aggregator/config/units.h"
 #include "aggregator/config/yaml.h"
+#include "aggregator/text/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

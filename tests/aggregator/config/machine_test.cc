@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "aggregator/config/units.h"
+#include "aggregator/text/units.h"
 #include "gtest/gtest.h"
 
 namespace basin::aggregator {

@@ -14,7 +14,7 @@
 #include "aggregator/config/describe.h"
 #include "aggregator/config/table.h"
 #include "aggregator/config/yaml.h"
-#include "proto/limits/names.h"
+#include "protocol/limits/names.h"
 
 namespace basin::aggregator {
 namespace {

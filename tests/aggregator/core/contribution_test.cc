@@ -59,12 +59,12 @@ struct Sent {
 TEST(ContributionTest, CountsWhatIsMissingAndWhatIsParked) {
   Sent sent;
   EXPECT_EQ(sent.contribution.missing(), kChunkBytes + 2);
-  sent.contribution.TakeChunk(0, kChunkBytes, 11);
+  sent.contribution.OnChunk(0, kChunkBytes, 11);
   EXPECT_EQ(sent.contribution.parked(), kChunkBytes);
-  EXPECT_TRUE(sent.contribution.TakeSkip(sent.layout, 1));
-  EXPECT_FALSE(sent.contribution.TakeSkip(sent.layout, 1)) << "once";
+  EXPECT_TRUE(sent.contribution.OnSkip(sent.layout, 1));
+  EXPECT_FALSE(sent.contribution.OnSkip(sent.layout, 1)) << "once";
   EXPECT_EQ(sent.contribution.missing(), 1u);
-  sent.contribution.TakeChunk(1, 1, 5);
+  sent.contribution.OnChunk(1, 1, 5);
   EXPECT_EQ(sent.contribution.missing(), 0u);
   EXPECT_EQ(sent.contribution.digest(), 16u);
   sent.contribution.NoteReduced(0, kChunkBytes);
@@ -81,7 +81,7 @@ TEST(ContributionTest, CountsWhatIsMissingAndWhatIsParked) {
 
 TEST(ContributionTest, GrowsByWhatIsNew) {
   Sent sent;
-  sent.contribution.TakeChunk(2, 1, 7);
+  sent.contribution.OnChunk(2, 1, 7);
   sent.layout.Append({"late", DType::kU8, {3}});
   sent.contribution.Grow(sent.layout);
   EXPECT_EQ(sent.contribution.missing(), kChunkBytes + 1 + 3);
@@ -95,10 +95,10 @@ TEST(ContributionTest, ACommitIsComparedWithWhatWasSent) {
             "comes without a begin");
   sent.contribution.SetState(State::kBegun);
   EXPECT_EQ(sent.contribution.WhatIsWrongWith(sent.layout, sent.CommitOf({0})), "");
-  sent.contribution.TakeChunk(2, 1, 7);
+  sent.contribution.OnChunk(2, 1, 7);
   EXPECT_EQ(sent.contribution.WhatIsWrongWith(sent.layout, sent.CommitOf({0})),
             "leaves out a tensor that it pushed");
-  sent.contribution.TakeSkip(sent.layout, 0);
+  sent.contribution.OnSkip(sent.layout, 0);
   EXPECT_EQ(sent.contribution.WhatIsWrongWith(sent.layout, sent.CommitOf({0, 1})),
             "claims a tensor that it skipped");
   Commit commit = sent.CommitOf({1});
@@ -114,7 +114,7 @@ TEST(ContributionTest, ACommitIsComparedWithWhatWasSent) {
 TEST(ContributionTest, OneThatNoLongerCountsKeepsNoChunks) {
   Sent sent;
   sent.contribution.SetState(State::kBegun);
-  sent.contribution.TakeChunk(2, 1, 7);
+  sent.contribution.OnChunk(2, 1, 7);
   sent.contribution.SetState(State::kWithdrawn);
   EXPECT_FALSE(sent.contribution.counts());
   EXPECT_FALSE(sent.contribution.begun());

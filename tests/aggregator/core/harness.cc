@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "proto/vocabulary/counted.h"
-#include "proto/vocabulary/overloaded.h"
+#include "protocol/counted.h"
+#include "protocol/overloaded.h"
 
 namespace basin::aggregator {
 namespace {
@@ -285,7 +285,7 @@ void TestWorker::Contribute(const RoundSpec& spec, const std::string& name,
   Commit(name);
 }
 
-void TestWorker::TakeEnded(const Error& error) {
+void TestWorker::OnEnded(const Error& error) {
   session = 0;
   ended = error;
 }
@@ -335,7 +335,7 @@ void TestWorker::TryStage(LaneView& view) {
   }
 }
 
-void TestWorker::TakeVerdict(LaneView& view, const VerdictRecord& record) {
+void TestWorker::OnVerdict(LaneView& view, const VerdictRecord& record) {
   if (record.round <= view.last) return;
   EXPECT_EQ(record.round, view.next()) << id << " missed a verdict";
   EXPECT_EQ(record.chain, ExtendChain(view.chain, record.round, record.value))
@@ -412,7 +412,7 @@ void TestWorker::Take(const ToWorker& message) {
     }
     for (const LastVerdicts& missed : told->verdicts) {
       for (const VerdictRecord& record : missed.verdicts) {
-        TakeVerdict(*ByIndex(missed.lane), record);
+        OnVerdict(*ByIndex(missed.lane), record);
       }
     }
     for (const OpenRound& open : told->open) {
@@ -510,7 +510,7 @@ void TestWorker::Take(const ToWorker& message) {
       cluster_->Step(std::move(frame), std::move(chunks));
     }
   } else if (const auto* verdict = std::get_if<Verdict>(&message)) {
-    TakeVerdict(*ByIndex(verdict->lane), verdict->record);
+    OnVerdict(*ByIndex(verdict->lane), verdict->record);
   }
 }
 
@@ -646,7 +646,7 @@ void Cluster::Do(const Action& action, const Shell::Push* push, const shell::Val
                    for (const SessionId session : send.sessions) Do(Send{session, send.message});
                  },
                  [&](const EndSession& end) {
-                   if (TestWorker* worker = BySession(end.session)) worker->TakeEnded(end.error);
+                   if (TestWorker* worker = BySession(end.session)) worker->OnEnded(end.error);
                  },
                  [&](const KeepChunks& keep) { check(shell_.Do(keep, push)); },
                  [&](const Reduce& reduce) { Do(reduce); },

@@ -203,13 +203,13 @@ class TestWorker {
   // ---- from the shell
   void Take(const ToWorker& message);
   void TakeResults(const Shell::Result& frame);
-  void TakeEnded(const Error& error);
+  void OnEnded(const Error& error);
 
  private:
   friend class Cluster;
   LaneView* ByIndex(LaneIndex index);
   void TryStage(LaneView& lane);
-  void TakeVerdict(LaneView& lane, const VerdictRecord& record);
+  void OnVerdict(LaneView& lane, const VerdictRecord& record);
   void PushRanges(LaneView& lane, RoundNumber round, const std::vector<ChunkRange>& ranges);
 
   Cluster* cluster_;

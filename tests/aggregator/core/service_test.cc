@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "proto/vocabulary/fingerprint.h"
+#include "protocol/fingerprint.h"
 #include "tests/aggregator/core/harness.h"
 
 namespace basin::aggregator {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "proto/vocabulary/version.h"
+#include "protocol/version.h"
 #include "tests/aggregator/core/harness.h"
 
 namespace basin::aggregator {

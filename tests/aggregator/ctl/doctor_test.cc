@@ -16,7 +16,7 @@
 #include "basin/v1/admin.grpc.pb.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
-#include "proto/vocabulary/version.h"
+#include "protocol/version.h"
 #include "runtime/grpc/greeting.h"
 
 namespace basin::aggregator {

@@ -16,7 +16,7 @@
 #include "absl/time/clock.h"
 #include "kernels/float16.h"
 #include "kernels/reference.h"
-#include "proto/limits/limits.h"
+#include "protocol/limits/limits.h"
 #include "tests/aggregator/engine/in_process.h"
 
 namespace basin::aggregator {
@@ -169,7 +169,7 @@ TEST(Engine, Fault_N10_FrameOfNoTensorEndsItsStreamAndNothingElse) {
   frame.payload = std::make_shared<StringPayload>("12345678", 8);
   frame.bytes = 8;
   frame.contents = HashChunks(frame.payload->pieces(), kChunkBytes);
-  rig.engine.TakeFrame(wrong, std::move(frame));
+  rig.engine.OnFrame(wrong, std::move(frame));
   absl::Status why;
   ASSERT_TRUE(rig.transport.Await(wrong, [&](QueueTransport::Connection& connection) {
     why = connection.why;
@@ -351,7 +351,7 @@ TEST(Engine, ValuesAreCountedAsNeitherContributionsNorResults) {
   frame.payload = std::make_shared<StringPayload>(GradientOf(0, kChunkFloats), kChunkBytes);
   frame.bytes = kChunkBytes;
   frame.contents = HashChunks(frame.payload->pieces(), kChunkBytes);
-  rig.TakeFrame(a.streams[0], std::move(frame));
+  rig.OnFrame(a.streams[0], std::move(frame));
   EXPECT_NE(0u, rig.transport.AwaitAny(b.streams, [](QueueTransport::Connection& connection) {
     if (connection.frames.empty()) return false;
     EXPECT_TRUE(std::holds_alternative<ValueHeader>(connection.frames.front().what));

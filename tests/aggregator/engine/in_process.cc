@@ -111,7 +111,7 @@ std::vector<Note> NoteBook::All() const {
 RigWorker::RigWorker(Network& network, WorkerId the_id, const Model& model)
     : id(std::move(the_id)), results(model.tensors.size()), network_(network), model_(model) {}
 
-void RigWorker::Say(ToAggregator message) { network_.TakeMessage(session, std::move(message)); }
+void RigWorker::Say(ToAggregator message) { network_.OnMessage(session, std::move(message)); }
 
 void RigWorker::Connect() {
   session = network_.OpenSession();
@@ -175,7 +175,7 @@ void RigWorker::PushFrame(StreamId stream, TensorIndex tensor, uint32_t first, u
     const Digest digest = kernels::TermOf(key, first + i, frame.contents[i]).low;
     frame.claimed.push_back(break_digest ? digest + 1 : digest);
   }
-  network_.TakeFrame(stream, std::move(frame));
+  network_.OnFrame(stream, std::move(frame));
 }
 
 void RigWorker::Push(TensorIndex tensor, const std::string& bytes, uint32_t chunks,

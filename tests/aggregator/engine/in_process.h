@@ -74,7 +74,7 @@ class QueueTransport : public Transport {
 };
 
 // Keeps the notes.
-class NoteBook : public Observer {
+class NoteBook : public NoteSink {
  public:
   void OnNote(const Note& note, absl::Time now) override;
   std::vector<Note> OfKind(NoteKind kind) const;
@@ -98,10 +98,10 @@ class Network {
  public:
   virtual ~Network() = default;
   virtual SessionId OpenSession() = 0;
-  virtual void TakeMessage(SessionId session, ToAggregator message) = 0;
+  virtual void OnMessage(SessionId session, ToAggregator message) = 0;
   virtual void CloseSession(SessionId session) = 0;
   virtual StreamId OpenStream(SessionToken token) = 0;
-  virtual void TakeFrame(StreamId stream, IncomingFrame frame) = 0;
+  virtual void OnFrame(StreamId stream, IncomingFrame frame) = 0;
   virtual void CloseStream(StreamId stream) = 0;
 
   QueueTransport transport;
@@ -194,13 +194,13 @@ class EngineNetwork : public Network {
   explicit EngineNetwork(Engine& engine) : engine_(engine) {}
 
   SessionId OpenSession() override { return engine_.OpenSession(); }
-  void TakeMessage(SessionId session, ToAggregator message) override {
-    engine_.TakeMessage(session, std::move(message), 1);
+  void OnMessage(SessionId session, ToAggregator message) override {
+    engine_.OnMessage(session, std::move(message), 1);
   }
   void CloseSession(SessionId session) override { engine_.CloseSession(session); }
   StreamId OpenStream(SessionToken token) override { return engine_.OpenStream(token); }
-  void TakeFrame(StreamId stream, IncomingFrame frame) override {
-    engine_.TakeFrame(stream, std::move(frame));
+  void OnFrame(StreamId stream, IncomingFrame frame) override {
+    engine_.OnFrame(stream, std::move(frame));
   }
   void CloseStream(StreamId stream) override { engine_.CloseStream(stream); }
 

@@ -12,8 +12,8 @@
 #include "aggregator/engine/buffer_pool.h"
 #include "aggregator/engine/frame.h"
 #include "aggregator/engine/round_store.h"
+#include "aggregator/engine/thread_pool.h"
 #include "aggregator/engine/turns.h"
-#include "aggregator/engine/workers.h"
 #include "runtime/payload.h"
 #include "tests/aggregator/engine/in_process.h"
 
@@ -97,11 +97,11 @@ TEST(Frame, ContentsAreThoseOfTheChunksWhateverThePieces) {
   EXPECT_EQ(kernels::TermOf(key, 1, whole[1]), range.Finish());
 }
 
-TEST(WorkerThreads, RunEverythingInOrderPerKey) {
+TEST(ThreadPool, RunEverythingInOrderPerKey) {
   std::atomic<int> ran{0};
   std::vector<std::vector<int>> seen(5);
   {
-    WorkerThreads threads("test", 3);
+    ThreadPool threads("test", 3);
     EXPECT_EQ(threads.count(), 3u);
     for (int i = 0; i < 500; ++i) {
       threads.Submit(i % 5, [&, i] {

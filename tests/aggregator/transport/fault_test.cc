@@ -13,9 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "basin/v1/session.pb.h"
-#include "proto/vocabulary/version.h"
 #include "proto/wire/frame.h"
 #include "proto/wire/status_detail.h"
+#include "protocol/version.h"
 #include "runtime/mutex.h"
 #include "tests/aggregator/transport/loopback.h"
 #include "tests/aggregator/transport/raw_http2.h"

@@ -94,7 +94,7 @@ SessionId Loopback::OpenSession() {
   });
 }
 
-void Loopback::TakeMessage(SessionId session, ToAggregator message) {
+void Loopback::OnMessage(SessionId session, ToAggregator message) {
   const auto pieces = wire::EncodePieces(message);
   ASSERT_TRUE(pieces.ok()) << pieces.status();
   for (const std::string& piece : *pieces) raw(session).Write(piece);
@@ -150,7 +150,7 @@ std::string Loopback::Encode(StreamId stream, const IncomingFrame& frame) {
   return bytes;
 }
 
-void Loopback::TakeFrame(StreamId stream, IncomingFrame frame) {
+void Loopback::OnFrame(StreamId stream, IncomingFrame frame) {
   raw(stream).Write(Encode(stream, frame));
 }
 

@@ -37,10 +37,10 @@ class Loopback : public Network {
 
   // Each on a connection of its own.
   SessionId OpenSession() override;
-  void TakeMessage(SessionId session, ToAggregator message) override;
+  void OnMessage(SessionId session, ToAggregator message) override;
   void CloseSession(SessionId session) override;
   StreamId OpenStream(SessionToken token) override;
-  void TakeFrame(StreamId stream, IncomingFrame frame) override;
+  void OnFrame(StreamId stream, IncomingFrame frame) override;
   void CloseStream(StreamId stream) override;
 
   // The stream below a session or data stream, to misuse.

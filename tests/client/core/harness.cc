@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
-#include "proto/vocabulary/overloaded.h"
+#include "protocol/overloaded.h"
 
 namespace basin::client {
 

@@ -53,11 +53,11 @@ TEST(TablesTest, SessionGoesByItsTable) {
     for (uint8_t input = 0; input < 7; ++input) {
       Session session(config);
       std::vector<Action> actions;
-      for (const SessionInput step : paths[from]) session.Take(config, step, {}, actions);
+      for (const SessionInput step : paths[from]) session.Apply(config, step, {}, actions);
       ASSERT_EQ(static_cast<size_t>(session.phase()), from);
       const Session before = session;
       actions.clear();
-      const bool taken = session.Take(config, static_cast<SessionInput>(input), {}, actions);
+      const bool taken = session.Apply(config, static_cast<SessionInput>(input), {}, actions);
       const SessionTransition* row = nullptr;
       for (const SessionTransition& candidate : kSessionTransitions) {
         if (static_cast<size_t>(candidate.from) == from &&
@@ -94,7 +94,7 @@ TEST(TablesTest, RoundGoesByItsTable) {
   for (size_t from = 0; from < paths.size(); ++from) {
     for (uint8_t input = 0; input < 7; ++input) {
       Round round(1, BeginRound{});
-      for (const RoundInput step : paths[from]) ASSERT_TRUE(round.Take(step));
+      for (const RoundInput step : paths[from]) ASSERT_TRUE(round.Apply(step));
       ASSERT_EQ(static_cast<size_t>(round.state()), from);
       bool listed = false;
       RoundState to = round.state();
@@ -105,7 +105,7 @@ TEST(TablesTest, RoundGoesByItsTable) {
         listed = true;
         to = row.to;
       }
-      EXPECT_EQ(round.Take(static_cast<RoundInput>(input)), listed);
+      EXPECT_EQ(round.Apply(static_cast<RoundInput>(input)), listed);
       EXPECT_EQ(round.state(), to);
     }
   }

@@ -1,0 +1,71 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "aggregator/telemetry/reporter.h"
+
+#include <optional>
+
+namespace basin::aggregator {
+namespace {
+
+// For one kind of event: a job of a few hundred workers can start at once, but a peer that
+// reconnects in a loop cannot fill a disk.
+constexpr double kBurst = 500;
+constexpr double kPerSecond = 20;
+
+// For notes about single frames, of which watchers do not need each.
+bool IsAboutAFrame(NoteKind kind) {
+  return kind == NoteKind::kFrameDuplicate || kind == NoteKind::kFrameStale ||
+         kind == NoteKind::kFrameRefused;
+}
+
+}  // namespace
+
+LogLevel LevelOf(NoteKind kind) {
+  switch (kind) {
+    case NoteKind::kRoundOpened:
+    case NoteKind::kRoundPrepared:
+    case NoteKind::kRoundCommitted:
+    case NoteKind::kFrameDuplicate:
+    case NoteKind::kFrameStale:
+      return LogLevel::kDebug;
+    case NoteKind::kReduceDeviceFailed:
+    case NoteKind::kJobRefused:
+    case NoteKind::kWorkerRefused:
+    case NoteKind::kWorkerSuperseded:
+    case NoteKind::kWorkerLost:
+    case NoteKind::kWorkerLate:
+    case NoteKind::kAttemptRestarted:
+    case NoteKind::kRoundAborted:
+    case NoteKind::kContributionWithdrawn:
+    case NoteKind::kContributionRejected:
+    case NoteKind::kContributionDropped:
+    case NoteKind::kContributionUnusual:
+    case NoteKind::kFrameRefused:
+    case NoteKind::kPaused:
+    case NoteKind::kSteppedDown:
+    case NoteKind::kLaneWaitsForMemory:
+    case NoteKind::kValueFailed:
+    case NoteKind::kStalled:
+      return LogLevel::kWarning;
+    case NoteKind::kHalted:
+    case NoteKind::kStateFileFailed:
+    case NoteKind::kDescriptorsShort:
+      return LogLevel::kError;
+    default:
+      return LogLevel::kInfo;
+  }
+}
+
+void Reporter::OnNote(const Note& note, absl::Time now) {
+  metrics_.Count(note, now);
+  if (!IsAboutAFrame(note.kind)) events_.Add(note, now);
+  const LogLevel level = LevelOf(note.kind);
+  if (!log_.Wants(level)) return;
+  RateLimit& limit = limits_.try_emplace(note.kind, kBurst, kPerSecond).first->second;
+  const std::optional<uint64_t> left_out = limit.Pass(now);
+  if (!left_out.has_value()) return;
+  log_.Write({level, NoteKindName(note.kind), note.job, note.worker, note.lane, note.round,
+              note.text, *left_out});
+}
+
+}  // namespace basin::aggregator

@@ -1,0 +1,447 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The control messages of a session, as plain values. The wire layer translates them to and from
+// basin/v1; both cores consume and produce them and never see protobuf.
+//
+// Thread contract: plain values.
+
+#ifndef BASIN_PROTOCOL_MESSAGES_H_
+#define BASIN_PROTOCOL_MESSAGES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "protocol/bitmap.h"
+#include "protocol/error.h"
+#include "protocol/fields.h"
+#include "protocol/ids.h"
+#include "protocol/round.h"
+#include "protocol/tensor.h"
+#include "protocol/version.h"
+
+namespace basin {
+
+enum class LaneKind : uint8_t { kGradient = 0, kCall = 1 };
+
+// ---------------------------------------------------------------- worker -> aggregator
+
+// Settings that are equal on all workers of a job. Zero means the default: max_workers is the
+// number of launched workers, min_workers = start_workers = max_workers.
+struct JobSettings {
+  uint32_t min_workers = 0;
+  uint32_t max_workers = 0;
+  uint32_t start_workers = 0;
+  auto Fields() const { return std::tie(min_workers, max_workers, start_workers); }
+};
+
+// A value that the worker holds completely, but without a verdict.
+struct StagedValue {
+  RoundNumber round = 0;
+  Ballot ballot;
+  Ballot value_ballot;
+  RoundValue value;
+  auto Fields() const { return std::tie(round, ballot, value_ballot, value); }
+};
+
+// What a worker remembers of one lane.
+struct LaneHistory {
+  std::string name;
+  LaneKind kind = LaneKind::kGradient;
+  LaneIndex lane = 0;
+  std::vector<TensorSpec> layout;       // In index order, as last seen.
+  std::vector<VerdictRecord> verdicts;  // The last two, oldest first.
+  RoundNumber last_verdict = 0;         // 0 before the first.
+  uint64_t chain = 0;                   // After last_verdict.
+  std::optional<StagedValue> staged;
+  RoundNumber begun = 0;  // The round in flight, 0 when none.
+  Ballot held_ballot;     // The ballot of the chunks in `held`, of the round last_verdict + 1.
+  std::vector<ChunkRange> held;
+  auto Fields() const {
+    return std::tie(name, kind, lane, layout, verdicts, last_verdict, chain, staged, begun,
+                    held_ballot, held);
+  }
+};
+
+struct Hello {
+  JobName job;
+  RunId run;  // Empty: the run in progress.
+  WorkerId worker;
+  Nonce nonce = 0;
+  uint32_t protocol_version = kProtocolVersion;
+  uint32_t contract_version = kContractVersion;  // That of the arithmetic.
+  uint64_t features = 0;
+  bool fresh = false;  // The launcher declares that the run is new.
+  // The incarnation was welcomed before the run had any members. Without history it then certainly
+  // received no verdict, whereas a restarted process may have forgotten one.
+  bool from_start = false;
+  // A member that joined with a donor and has begun no round since: its trainer may lack the state.
+  bool lacks_state = false;
+  JobSettings settings;
+  Incarnation incarnation;  // Zero before the first welcome.
+  Membership membership;    // The last membership that it received; generation zero: no history.
+  std::vector<LaneHistory> lanes;
+  auto Fields() const {
+    return std::tie(job, run, worker, nonce, protocol_version, contract_version, features, fresh,
+                    from_start, lacks_state, settings, incarnation, membership, lanes);
+  }
+};
+
+// The model is built and state can be loaded: the worker may become a member. `step_label` and
+// `state_hash` identify the state that it has loaded, and determine the donor of a new lineage.
+struct Ready {
+  uint64_t step_label = 0;
+  uint64_t state_hash = 0;
+  auto Fields() const { return std::tie(step_label, state_hash); }
+};
+
+// A round whose outcome the trainer waits for.
+struct RoundWait {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  auto Fields() const { return std::tie(lane, round); }
+};
+
+struct Heartbeat {
+  uint64_t progress = 0;  // Increases while the trainer works; shown in status.
+  std::vector<RoundWait> waits;
+  auto Fields() const { return std::tie(progress, waits); }
+};
+
+// Names a lane and tensors of it. Idempotent; answered by LaneLayout.
+struct Register {
+  std::string lane;
+  LaneKind kind = LaneKind::kGradient;
+  std::vector<TensorSpec> tensors;
+  auto Fields() const { return std::tie(lane, kind, tensors); }
+};
+
+struct LayoutSeen {
+  LaneIndex lane = 0;
+  uint32_t version = 0;
+  auto Fields() const { return std::tie(lane, version); }
+};
+
+struct Begin {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  RoundSpec spec;
+  Counts counts;
+  uint64_t step_label = 0;
+  std::vector<SampleRange> samples;
+  auto Fields() const { return std::tie(lane, round, spec, counts, step_label, samples); }
+};
+
+// Tensors that this worker will not push in this round.
+struct Skip {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  std::vector<TensorIndex> tensors;
+  auto Fields() const { return std::tie(lane, round, tensors); }
+};
+
+// Declares the contribution complete. Tensors that are not in `present`, and those from
+// `layout_version` on, are skipped.
+struct Commit {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  uint32_t layout_version = 0;
+  Bitmap present;
+  uint64_t chunks = 0;
+  uint64_t bytes = 0;
+  Digest digest = 0;
+  // The norm of the pushed tensors; infinite if a number is not finite. Absent for integers only.
+  std::optional<double> squared_norm = std::nullopt;
+  auto Fields() const {
+    return std::tie(lane, round, layout_version, present, chunks, bytes, digest, squared_norm);
+  }
+};
+
+struct Withdraw {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  std::string reason;
+  auto Fields() const { return std::tie(lane, round, reason); }
+};
+
+// The worker holds every result chunk of the prepared value, digest checked.
+struct Staged {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  auto Fields() const { return std::tie(lane, round, ballot); }
+};
+
+// Acknowledges result frames: the ranges arrived and were checked.
+struct ResultAck {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  std::vector<ChunkRange> ranges;
+  auto Fields() const { return std::tie(lane, round, ballot, ranges); }
+};
+
+// Result chunks of the prepared value that the worker lacks.
+struct Need {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;  // The value's.
+  std::vector<ChunkRange> ranges;
+  auto Fields() const { return std::tie(lane, round, ballot, ranges); }
+};
+
+struct Busy {
+  std::string reason;
+  absl::Duration expected;  // Zero: no longer busy.
+  auto Fields() const { return std::tie(reason, expected); }
+};
+
+// Gives the incarnation up: the process must rejoin with state.
+struct Abandon {
+  auto Fields() const { return std::tuple<>(); }
+};
+
+// Has run out of data: counts for min_workers, contributes to no further round.
+struct Finished {
+  auto Fields() const { return std::tuple<>(); }
+};
+
+struct Leave {
+  auto Fields() const { return std::tuple<>(); }
+};
+
+// A value that can be broadcast: one tensor of a lane at a version.
+struct ValueKey {
+  std::string lane;
+  std::string tensor;
+  uint64_t version = 0;
+  auto Fields() const { return std::tie(lane, tensor, version); }
+};
+
+// This worker can serve the value until the next version replaces it.
+struct Announce {
+  ValueKey key;
+  TensorSpec spec;
+  Digest digest = 0;
+  auto Fields() const { return std::tie(key, spec, digest); }
+};
+
+// Asks for chunks of a value. `timeout` runs at the aggregator from arrival.
+struct Get {
+  ValueKey key;
+  std::optional<TensorSpec> expected;
+  std::optional<WorkerId> source;  // Only from this worker (root); absent: from any holder.
+  uint32_t first = 0;
+  uint32_t count = 0;  // 0: only the description of the value.
+  absl::Duration timeout;
+  auto Fields() const { return std::tie(key, expected, source, first, count, timeout); }
+};
+
+using ToAggregator =
+    std::variant<Hello, Ready, Heartbeat, Register, LayoutSeen, Begin, Skip, Commit, Withdraw,
+                 Staged, ResultAck, Need, Busy, Abandon, Finished, Leave, Announce, Get>;
+
+// ---------------------------------------------------------------- aggregator -> worker
+
+// The role of a worker in the job. Members belong to the generation; the others wait.
+enum class Role : uint8_t { kJoiner = 0, kSpare = 1, kMember = 2 };
+
+struct StartRound {
+  std::string lane;
+  LaneIndex index = 0;
+  RoundNumber round = 0;
+  uint64_t chain = 0;  // After round - 1: the start of the joiner's history.
+  auto Fields() const { return std::tie(lane, index, round, chain); }
+};
+
+enum class RoundPhase : uint8_t {
+  kIdle = 0,      // No begin yet.
+  kCollect = 1,   // Contributions arrive and are reduced.
+  kPrepared = 2,  // The value is fixed; members stage it.
+};
+
+// Where an open round of a lane stands for the worker that is welcomed.
+struct OpenRound {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  RoundPhase phase = RoundPhase::kIdle;
+  Ballot ballot;
+  std::vector<ChunkRange> have;  // Chunks of this worker that need not be pushed again.
+  uint64_t window = 0;           // Bytes that may be unacknowledged at once.
+  auto Fields() const { return std::tie(lane, round, phase, ballot, have, window); }
+};
+
+struct LaneLayout {
+  LaneIndex lane = 0;
+  std::string name;
+  LaneKind kind = LaneKind::kGradient;
+  uint32_t first = 0;  // Index of tensors[0]; the layout's version is first + tensors.size().
+  std::vector<TensorSpec> tensors;
+  RoundNumber round = 0;  // The lane's next or open round.
+  uint64_t window = 0;
+  auto Fields() const { return std::tie(lane, name, kind, first, tensors, round, window); }
+};
+
+struct LastVerdicts {
+  LaneIndex lane = 0;
+  std::vector<VerdictRecord> verdicts;  // Oldest first.
+  auto Fields() const { return std::tie(lane, verdicts); }
+};
+
+struct Welcome {
+  SessionToken token = 0;
+  Incarnation incarnation;
+  RunId run;
+  Term term = 0;
+  Role role = Role::kJoiner;
+  Membership membership;
+  JobSettings settings;  // As resolved.
+  uint64_t frame_bytes = 0;
+  absl::Duration heartbeat;
+  std::vector<LaneLayout> layouts;
+  std::vector<OpenRound> open;
+  std::vector<LastVerdicts> verdicts;
+  uint32_t contract_version = kContractVersion;  // That of the arithmetic.
+  uint64_t features = 0;                         // Those of Hello::features that are in use.
+  auto Fields() const {
+    return std::tie(token, incarnation, run, term, role, membership, settings, frame_bytes,
+                    heartbeat, layouts, open, verdicts, contract_version, features);
+  }
+};
+
+// The membership changed outside a verdict (genesis, pause), or the receiver is not a member. As
+// with a verdict, every member learns the donor: the donor serves its state, even if it has just
+// joined; other new members load it; the rest keep their state. A new member also learns where each
+// lane starts.
+struct MembershipChanged {
+  Membership membership;
+  Role role = Role::kJoiner;
+  std::optional<WorkerId> donor;  // Absent: every member keeps its state.
+  std::vector<StartRound> start;  // Only for a new member.
+  auto Fields() const { return std::tie(membership, role, donor, start); }
+};
+
+// Acknowledges frames of the data streams and sets how many bytes may be unacknowledged from now
+// on. One message has both, because both hold at the same moment.
+struct Credit {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  uint64_t window = 0;
+  std::vector<ChunkRange> acked;    // Held by the aggregator, or of no further use to it.
+  std::vector<ChunkRange> refused;  // Arrived but were not kept: push again when there is room.
+  auto Fields() const { return std::tie(lane, round, window, acked, refused); }
+};
+
+// Pull mode: push these chunks of the open round, and no others.
+struct Pull {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  std::vector<ChunkRange> wanted;     // All that may be pushed now.
+  std::vector<ChunkRange> discarded;  // Acknowledged before, no longer held.
+  uint64_t window = 0;
+  auto Fields() const { return std::tie(lane, round, wanted, discarded, window); }
+};
+
+// The round is reduced again by the remaining members.
+struct AttemptRestarted {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  std::string reason;
+  std::vector<ChunkRange> redo;  // Push these again; the rest is still held.
+  uint64_t window = 0;
+  auto Fields() const { return std::tie(lane, round, ballot, reason, redo, window); }
+};
+
+struct Prepared {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;
+  Ballot value_ballot;
+  RoundValue value;
+  auto Fields() const { return std::tie(lane, round, ballot, value_ballot, value); }
+};
+
+// Send these result chunks, which you staged, to the aggregator.
+struct Supply {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  Ballot ballot;  // The value's.
+  std::vector<ChunkRange> ranges;
+  auto Fields() const { return std::tie(lane, round, ballot, ranges); }
+};
+
+struct Verdict {
+  LaneIndex lane = 0;
+  VerdictRecord record;
+  std::optional<WorkerId> donor;  // Serves the state to members that join with this verdict.
+  auto Fields() const { return std::tie(lane, record, donor); }
+};
+
+// A request was refused; the session continues. The fields name the refused item if possible.
+struct Rejected {
+  Error error;
+  std::optional<LaneIndex> lane;
+  RoundNumber round = 0;
+  // For a registration. Without a tensor: all tensors of the lane that have no index.
+  std::string lane_name{};
+  std::string tensor{};
+  auto Fields() const { return std::tie(error, lane, round, lane_name, tensor); }
+};
+
+// The session is over; the error says whether the client may open a new one.
+struct Ended {
+  Error error;  // kOk: as the worker asked (Leave).
+  auto Fields() const { return std::tie(error); }
+};
+
+// Drain: of this worker (it is not among the next members), or of the whole aggregator.
+struct Drain {
+  bool service = false;
+  auto Fields() const { return std::tie(service); }
+};
+
+// Send chunks of a value you announced.
+struct Ask {
+  ValueKey key;
+  uint32_t first = 0;
+  uint32_t count = 0;
+  auto Fields() const { return std::tie(key, first, count); }
+};
+
+// Describes a requested value; its chunks follow on the data streams.
+struct ValueKnown {
+  ValueKey key;
+  TensorSpec spec;
+  Digest digest = 0;
+  WorkerId source;
+  auto Fields() const { return std::tie(key, spec, digest, source); }
+};
+
+struct GetFailed {
+  ValueKey key;
+  Error error;
+  auto Fields() const { return std::tie(key, error); }
+};
+
+// What waiting workers wait for, for their logs and errors: in a round, the late workers; with
+// round 0, the cause for which the job is paused, or does not run yet or again.
+struct HeldUp {
+  LaneIndex lane = 0;
+  RoundNumber round = 0;
+  std::string text;  // "worker b: to begin the round (last seen 5s ago)", or why the job does not
+                     // go on; empty: it does.
+  auto Fields() const { return std::tie(lane, round, text); }
+};
+
+using ToWorker =
+    std::variant<Welcome, MembershipChanged, LaneLayout, Credit, Pull, AttemptRestarted, Prepared,
+                 Supply, Verdict, Rejected, Ended, Drain, Ask, ValueKnown, GetFailed, HeldUp>;
+
+}  // namespace basin
+
+#endif  // BASIN_PROTOCOL_MESSAGES_H_

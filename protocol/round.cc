@@ -1,0 +1,80 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "protocol/round.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace basin {
+
+const char* OutcomeName(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kCommitted:
+      return "COMMITTED";
+    case Outcome::kAborted:
+      return "ABORTED";
+    case Outcome::kUnspecified:
+      break;
+  }
+  return "UNSPECIFIED";
+}
+
+std::string WhyNotCounted(const Counts& counts) {
+  const std::pair<const std::optional<uint64_t>&, const char*> all[] = {
+      {counts.samples, "samples"},
+      {counts.tokens, "tokens"},
+      {counts.micro_batches, "micro-batches"},
+  };
+  for (const auto& [count, name] : all) {
+    if (count.value_or(0) <= kMaxCount) continue;
+    return absl::StrCat("counts ", *count, " ", name, ", more than 2^48, ", kMaxCount,
+                        ", which is the limit; count in a coarser unit");
+  }
+  return "";
+}
+
+uint64_t DivisorOf(const RoundValue& value, TensorIndex tensor) {
+  if (value.outcome != Outcome::kCommitted || tensor >= value.layout_version) return 0;
+  for (const TensorDivisor& entry : value.tensor_divisors) {
+    if (entry.tensor == tensor) return entry.divisor;
+  }
+  return value.divisor;
+}
+
+std::vector<uint64_t> DivisorsOf(const RoundValue& value) {
+  if (value.outcome != Outcome::kCommitted) return std::vector<uint64_t>(value.layout_version);
+  std::vector<uint64_t> divisors(value.layout_version, value.divisor);
+  for (const TensorDivisor& entry : value.tensor_divisors) {
+    if (entry.tensor < divisors.size()) divisors[entry.tensor] = entry.divisor;
+  }
+  return divisors;
+}
+
+uint64_t SumOfWeights(const RoundValue& value) {
+  uint64_t sum = 0;
+  for (const Contributor& contributor : value.contributors) sum += contributor.weight;
+  return sum;
+}
+
+uint64_t MixChain(uint64_t chain, uint64_t word) {
+  uint64_t z = (chain ^ word) * 0x9e3779b97f4a7c15 + 0x632be59bd9b4e019;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+uint64_t ExtendChain(uint64_t chain, RoundNumber round, const RoundValue& value) {
+  chain = MixChain(chain, round);
+  chain = MixChain(chain, static_cast<uint64_t>(value.outcome));
+  chain = MixChain(chain, value.contributors.size());
+  for (const Contributor& contributor : value.contributors) {
+    chain = MixChain(chain, contributor.worker.size());
+    for (const char c : contributor.worker) chain = MixChain(chain, static_cast<uint8_t>(c));
+    chain = MixChain(chain, contributor.incarnation.term);
+    chain = MixChain(chain, contributor.incarnation.counter);
+  }
+  return MixChain(chain, value.digest);
+}
+
+}  // namespace basin

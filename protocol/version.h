@@ -1,0 +1,22 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The versions that both ends of a session must share.
+
+#ifndef BASIN_PROTOCOL_VERSION_H_
+#define BASIN_PROTOCOL_VERSION_H_
+
+#include <cstdint>
+
+namespace basin {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+
+// The version of the arithmetic, which determines the bits of a result.
+inline constexpr uint32_t kContractVersion = 1;
+
+// Features of basin/v1/types.proto that this version has: frames of several tensors.
+inline constexpr uint64_t kFeatureRuns = uint64_t{1} << 9;
+
+}  // namespace basin
+
+#endif  // BASIN_PROTOCOL_VERSION_H_

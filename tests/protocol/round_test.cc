@@ -1,0 +1,128 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "protocol/round.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "protocol/ids.h"
+
+namespace basin {
+namespace {
+
+RoundValue Value() {
+  RoundValue value;
+  value.outcome = Outcome::kCommitted;
+  value.contributors = {{"w-0", {1700000000, 1}, 1}, {"w-1", {1700000000, 2}, 3}};
+  value.divisor = 4;
+  value.layout_version = 3;
+  value.digest = 0x0123456789abcdef;
+  return value;
+}
+
+// Chains are kept by workers across releases, so these numbers may never change.
+TEST(Chain, IsStableAcrossVersions) {
+  EXPECT_EQ(MixChain(0, 0), 0x6db6ca64564daeaa);
+  EXPECT_EQ(MixChain(1, 2), 0xfccac7c96d3a1e78);
+  EXPECT_EQ(ExtendChain(0, 1, Value()), 0xe7094761052f7d11);
+  EXPECT_EQ(ExtendChain(ExtendChain(0, 1, Value()), 2, Value()), 0xfee03d232664bc1b);
+}
+
+TEST(Chain, CommitsToWhatWasDecided) {
+  const uint64_t chain = ExtendChain(7, 1, Value());
+  EXPECT_EQ(ExtendChain(7, 1, Value()), chain);
+  EXPECT_NE(ExtendChain(8, 1, Value()), chain);
+  EXPECT_NE(ExtendChain(7, 2, Value()), chain);
+  const auto differs = [&](auto&& change) {
+    RoundValue value = Value();
+    change(value);
+    return ExtendChain(7, 1, value) != chain;
+  };
+  EXPECT_TRUE(differs([](RoundValue& v) { v.outcome = Outcome::kAborted; }));
+  EXPECT_TRUE(differs([](RoundValue& v) { v.digest ^= 1; }));
+  EXPECT_TRUE(differs([](RoundValue& v) { v.contributors.pop_back(); }));
+  EXPECT_TRUE(differs([](RoundValue& v) { v.contributors[0].worker = "w-2"; }));
+  EXPECT_TRUE(differs([](RoundValue& v) { v.contributors[0].incarnation.term += 1; }));
+  EXPECT_TRUE(differs([](RoundValue& v) { v.contributors[0].incarnation.counter += 1; }));
+  // Names are delimited: "a" + "bc" is not "ab" + "c".
+  RoundValue left = Value();
+  RoundValue right = Value();
+  left.contributors = {{"a", {}, 1}, {"bc", {}, 1}};
+  right.contributors = {{"ab", {}, 1}, {"c", {}, 1}};
+  EXPECT_NE(ExtendChain(0, 1, left), ExtendChain(0, 1, right));
+}
+
+TEST(HasResult, OnlyWhereACommittedRoundHasADivisor) {
+  RoundValue value = Value();
+  value.tensor_divisors = {{1, 0}, {2, 3}};
+  EXPECT_TRUE(HasResult(value, 0));
+  EXPECT_FALSE(HasResult(value, 1)) << "everyone skipped it";
+  EXPECT_TRUE(HasResult(value, 2));
+  EXPECT_FALSE(HasResult(value, 3)) << "not part of this round";
+  value.divisor = 0;
+  EXPECT_FALSE(HasResult(value, 0)) << "the weights sum to zero";
+  value = Value();
+  value.outcome = Outcome::kAborted;
+  EXPECT_FALSE(HasResult(value, 0));
+}
+
+TEST(Divisors, OfOneTensorAndOfAllAreTheSame) {
+  RoundValue value = Value();
+  value.divisor = 5;
+  value.tensor_divisors = {{1, 0}, {2, 3}, {9, 7}};
+  EXPECT_EQ(DivisorsOf(value), (std::vector<uint64_t>{5, 0, 3})) << "9 is not part of this round";
+  for (const Outcome outcome : {Outcome::kCommitted, Outcome::kAborted}) {
+    value.outcome = outcome;
+    const std::vector<uint64_t> all = DivisorsOf(value);
+    ASSERT_EQ(all.size(), value.layout_version);
+    for (TensorIndex tensor = 0; tensor < all.size(); ++tensor) {
+      EXPECT_EQ(DivisorOf(value, tensor), all[tensor]);
+    }
+    EXPECT_EQ(DivisorOf(value, 9), 0u);
+  }
+  EXPECT_EQ(DivisorsOf(value), (std::vector<uint64_t>{0, 0, 0})) << "aborted";
+}
+
+TEST(SumOfWeights, IsOverTheContributorsAlone) {
+  RoundValue value;
+  EXPECT_EQ(SumOfWeights(value), 0u);
+  value.contributors = {{"a", {}, 3}, {"b", {}, 0}, {"c", {}, 4}};
+  EXPECT_EQ(SumOfWeights(value), 7u);
+}
+
+TEST(SumOfWeights, DoesNotWrapForTheMostWorkersOfTheHighestWeight) {
+  RoundValue value;
+  value.contributors.assign(10000, {"a", {}, kMaxCount});
+  EXPECT_EQ(SumOfWeights(value) / 10000, kMaxCount);
+}
+
+TEST(Counts, Fault_W11_TheOneThatIsTooHighIsNamedWithItsValue) {
+  EXPECT_EQ(WhyNotCounted({}), "");
+  EXPECT_EQ(WhyNotCounted({kMaxCount, kMaxCount, kMaxCount}), "");
+  const std::string limit =
+      ", more than 2^48, 281474976710656, which is the limit; count in a coarser unit";
+  EXPECT_EQ(WhyNotCounted({kMaxCount + 1, {}, {}}), "counts 281474976710657 samples" + limit);
+  EXPECT_EQ(WhyNotCounted({0, ~uint64_t{0}, 0}), "counts 18446744073709551615 tokens" + limit);
+  EXPECT_EQ(WhyNotCounted({{}, {}, kMaxCount + 1}), "counts 281474976710657 micro-batches" + limit);
+}
+
+TEST(Outcomes, HaveNames) {
+  EXPECT_STREQ(OutcomeName(Outcome::kCommitted), "COMMITTED");
+  EXPECT_STREQ(OutcomeName(Outcome::kAborted), "ABORTED");
+  EXPECT_STREQ(OutcomeName(Outcome::kUnspecified), "UNSPECIFIED");
+}
+
+TEST(Ids, CompareTheTermFirst) {
+  EXPECT_TRUE((Generation{1, 9} < Generation{2, 1}));
+  EXPECT_FALSE((Generation{2, 1} < Generation{1, 9}));
+  EXPECT_TRUE((Ballot{1, 1} < Ballot{1, 2}));
+  EXPECT_TRUE((Incarnation{1, 1} < Incarnation{1, 2}));
+  EXPECT_FALSE((Incarnation{1, 2} < Incarnation{1, 2}));
+  EXPECT_EQ(ToString(Generation{3, 4}), "3.4");
+  EXPECT_EQ(ToString(Incarnation{3, 4}), "3.4");
+  EXPECT_EQ(ToString(Ballot{3, 4}), "3.4");
+}
+
+}  // namespace
+}  // namespace basin
