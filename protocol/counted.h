@@ -16,10 +16,13 @@ namespace basin {
 // In this life: an earlier or a later one with the same id is another contributor.
 inline bool IsCounted(const RoundValue& value, const WorkerId& worker,
                       const Incarnation& incarnation) {
-  return std::any_of(
-      value.contributors.begin(), value.contributors.end(), [&](const Contributor& contributor) {
-        return contributor.worker == worker && contributor.incarnation == incarnation;
-      });
+  const auto by_id = [](const Contributor& contributor, const WorkerId& id) {
+    return contributor.worker < id;
+  };
+  const auto found =
+      std::lower_bound(value.contributors.begin(), value.contributors.end(), worker, by_id);
+  return found != value.contributors.end() && found->worker == worker &&
+         found->incarnation == incarnation;
 }
 
 }  // namespace basin

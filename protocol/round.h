@@ -16,6 +16,7 @@
 #include "protocol/dtype.h"
 #include "protocol/fields.h"
 #include "protocol/ids.h"
+#include "protocol/member_list.h"
 
 namespace basin {
 
@@ -152,10 +153,9 @@ inline bool HasResult(const RoundValue& value, TensorIndex tensor) {
 // Over the contributors; their number where nothing is weighted. No weight is above kMaxCount.
 uint64_t SumOfWeights(const RoundValue& value);
 
-// Members of a generation in rank order: the position is the rank.
 struct Membership {
   Generation generation;
-  std::vector<WorkerId> members;
+  MemberList members;
   auto Fields() const { return std::tie(generation, members); }
 };
 

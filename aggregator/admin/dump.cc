@@ -56,7 +56,7 @@ void AddWorker(Lines& lines, const Worker& worker, absl::Time lived) {
   flag(worker.holds_state, "holds_state");
   flag(worker.out_of_step, "out_of_step");
   flag(worker.finishing, "finishing");
-  flag(worker.credited, "credited");
+  flag(worker.still_counts, "still_counts");
   flag(worker.left, "left");
   flag(worker.busy_until > lived, "busy");
   const auto describe = [](std::string* text, const RoundWait& wait) {

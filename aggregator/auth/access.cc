@@ -11,7 +11,7 @@ struct Row {
   Rpc rpc;
   const char* name;
   Scope scope;
-  std::array<bool, kRoles> roles;  // By Role.
+  std::array<bool, kRoles> roles;  // By CallerRole.
 };
 
 // The authorisation table. A worker cannot look at jobs, and an operator cannot train: a token
@@ -43,13 +43,13 @@ const Row& RowOf(Rpc rpc) { return kTable[static_cast<size_t>(rpc)]; }
 
 }  // namespace
 
-const char* RoleName(Role role) {
+const char* RoleName(CallerRole role) {
   switch (role) {
-    case Role::kWorker:
+    case CallerRole::kWorker:
       return "worker";
-    case Role::kObserver:
+    case CallerRole::kObserver:
       return "observer";
-    case Role::kAdmin:
+    case CallerRole::kAdmin:
       return "admin";
   }
   return "unknown";
@@ -57,7 +57,7 @@ const char* RoleName(Role role) {
 
 const char* RpcName(Rpc rpc) { return RowOf(rpc).name; }
 Scope ScopeOf(Rpc rpc) { return RowOf(rpc).scope; }
-bool Allows(Role role, Rpc rpc) { return RowOf(rpc).roles[static_cast<size_t>(role)]; }
+bool Allows(CallerRole role, Rpc rpc) { return RowOf(rpc).roles[static_cast<size_t>(role)]; }
 
 bool Grant::Covers(std::string_view job) const {
   if (jobs.empty() || jobs.back() != '*') return job == jobs;

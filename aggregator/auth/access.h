@@ -13,14 +13,14 @@
 
 namespace basin::aggregator {
 
-enum class Role : uint8_t {
+enum class CallerRole : uint8_t {
   kWorker = 0,    // Trains.
   kObserver = 1,  // Looks.
   kAdmin = 2,     // Looks, and changes.
 };
 inline constexpr int kRoles = 3;
 
-const char* RoleName(Role role);
+const char* RoleName(CallerRole role);
 
 // The calls of basin.v1.
 enum class Rpc : uint8_t {
@@ -56,7 +56,7 @@ enum class Scope : uint8_t {
 // One line of the file of grants.
 struct Grant {
   std::string name;  // For the log. Never the token.
-  Role role = Role::kWorker;
+  CallerRole role = CallerRole::kWorker;
   std::string jobs;  // A job's name, or the beginning of names before "*"; "*" is every job.
 
   bool CoversAllJobs() const { return jobs == "*"; }
@@ -79,7 +79,7 @@ const char* DecisionName(Decision decision);
 Decision Decide(const Grant& grant, Rpc rpc, std::string_view job);
 
 // Whether the role may make the call at all.
-bool Allows(Role role, Rpc rpc);
+bool Allows(CallerRole role, Rpc rpc);
 Scope ScopeOf(Rpc rpc);
 
 }  // namespace basin::aggregator

@@ -78,9 +78,9 @@ absl::Status CheckJobs(std::string_view jobs) {
                    "(\"vision\", \"team-a/*\", \"*\")"));
 }
 
-absl::StatusOr<Role> ParseRole(std::string_view text) {
+absl::StatusOr<CallerRole> ParseRole(std::string_view text) {
   for (int i = 0; i < kRoles; ++i) {
-    if (text == RoleName(static_cast<Role>(i))) return static_cast<Role>(i);
+    if (text == RoleName(static_cast<CallerRole>(i))) return static_cast<CallerRole>(i);
   }
   return absl::InvalidArgumentError(
       absl::StrCat(QuoteForError(text), " is no role; write worker, observer or admin"));
@@ -96,7 +96,7 @@ absl::StatusOr<Grants> Grants::Parse(std::string_view text) {
     if (words.empty() || words[0][0] == '#') continue;
     if (words.size() < 3) return Wrong(number, "write ROLE JOBS CREDENTIAL [NAME]");
     Entry entry;
-    const absl::StatusOr<Role> role = ParseRole(words[0]);
+    const absl::StatusOr<CallerRole> role = ParseRole(words[0]);
     if (!role.ok()) return Wrong(number, std::string(role.status().message()));
     entry.grant.role = *role;
     if (const absl::Status jobs = CheckJobs(words[1]); !jobs.ok()) {

@@ -38,7 +38,7 @@ absl::StatusOr<std::string> NewToken();
 
 // "vision", "team-a/*", "*". INVALID_ARGUMENT says what is allowed.
 absl::Status CheckJobs(std::string_view jobs);
-absl::StatusOr<Role> ParseRole(std::string_view text);
+absl::StatusOr<CallerRole> ParseRole(std::string_view text);
 
 // What a caller presented; the token itself is not kept.
 struct Credentials {

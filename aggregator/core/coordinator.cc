@@ -214,7 +214,7 @@ void Coordinator::Drain(const JobScope& scope) {
   draining_ = true;
   drain_until_ = scope.now + config_.drain_grace;
   scope.actions.push_back(Note{NoteKind::kDraining, "", "", "", 0,
-                               "Draining: open rounds end, and no worker is admitted."});
+                               "Draining: open rounds finish; no new worker is admitted."});
   for (auto& [id, job] : jobs_) job.TellDraining(scope);
 }
 
@@ -328,10 +328,10 @@ bool Coordinator::ForgetUnstarted(const JobScope& scope) {
     if (chosen == jobs_.end() || (it->second.Idle() && !chosen->second.Idle())) chosen = it;
   }
   if (chosen == jobs_.end()) return false;
-  const std::string text =
-      absl::StrCat("Job ", chosen->second.name(),
-                   " has not begun, and another job takes its place: ", "this aggregator has ",
-                   jobs_.size(), " jobs, which is its limit (limits.jobs)");
+  const std::string text = absl::StrCat(
+      "Job ", chosen->second.name(),
+      " has not started and was removed to make room for another job: this aggregator has ",
+      jobs_.size(), " jobs, which is its limit (limits.jobs)");
   chosen->second.EndAllSessions(
       scope, Error{ErrorCode::kUnavailable, absl::StrCat(text, ". The client retries.")});
   Forget(scope, chosen, absl::StrCat(text, "."));

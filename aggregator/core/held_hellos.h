@@ -38,6 +38,8 @@ class HeldHellos {
     if (it == waiting_.end()) return std::nullopt;
     return it->second;
   }
+  // The list of the newest generation that anybody remembers.
+  const Membership& newest() const { return newest_; }
   uint64_t bytes() const { return bytes_; }           // Charged to the memory budget.
   size_t refused() const { return refused_.size(); }  // Workers whose hello found no memory.
 
@@ -63,9 +65,17 @@ class HeldHellos {
       return false;
     }
     Charge(memory, need, freed);
+    const bool replaces = before != nullptr;
     hellos_[hello.worker] = hello;
+    Share(hellos_[hello.worker].membership);
     waiting_[hello.worker] = session;
     refused_.erase(hello.worker);
+    if (replaces) {
+      newest_ = Membership{};
+      for (const auto& [id, held] : hellos_) NoteNewest(held.membership);
+    } else {
+      NoteNewest(hello.membership);
+    }
     return true;
   }
 
@@ -83,12 +93,22 @@ class HeldHellos {
   std::map<WorkerId, Hello> TakeHellos(MemoryBudget& memory) {
     Charge(memory, 0, bytes_);
     refused_.clear();
+    newest_ = Membership{};
     return std::exchange(hellos_, {});
   }
 
-  auto Fields() const { return std::tie(hellos_, waiting_, bytes_, refused_); }
+  auto Fields() const { return std::tie(hellos_, waiting_, newest_, bytes_, refused_); }
 
  private:
+  void NoteNewest(const Membership& membership) {
+    if (newest_.generation < membership.generation) newest_ = membership;
+  }
+
+  // Most workers remember the same list, which is then held once.
+  void Share(Membership& membership) const {
+    if (membership == newest_) membership = newest_;
+  }
+
   void Charge(MemoryBudget& memory, uint64_t more, uint64_t less) {
     memory.reserved += more;
     memory.reserved -= less;
@@ -98,6 +118,7 @@ class HeldHellos {
 
   std::map<WorkerId, Hello> hellos_;
   std::map<WorkerId, SessionId> waiting_;
+  Membership newest_;
   uint64_t bytes_ = 0;
   std::set<WorkerId> refused_;
 };

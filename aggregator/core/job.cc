@@ -95,8 +95,8 @@ ValueScope Job::ValuesScope(const JobScope& scope) const {
                     id_,       name_,        workers_,     paused ? reason_ : std::string()};
 }
 
-void Job::Say(const JobScope& scope, NoteKind kind, const WorkerId& worker,
-              const std::string& text) const {
+void Job::AddNote(const JobScope& scope, NoteKind kind, const WorkerId& worker,
+                  const std::string& text) const {
   scope.actions.push_back(Note{kind, name_, worker, "", 0, text});
 }
 
@@ -111,8 +111,8 @@ void Job::RejectMessage(const JobScope& scope, Slot slot, ErrorCode code, const 
 }
 
 void Job::Reject(const JobScope& scope, Slot slot, Rejected rejected) {
-  Say(scope, NoteKind::kContributionRejected, workers_[slot].id,
-      absl::StrCat(ErrorCodeName(rejected.error.code), ": ", rejected.error.text));
+  AddNote(scope, NoteKind::kContributionRejected, workers_[slot].id,
+          absl::StrCat(ErrorCodeName(rejected.error.code), ": ", rejected.error.text));
   SendTo(scope, slot, std::move(rejected));
 }
 
@@ -139,26 +139,6 @@ bool Job::Idle() const {
 }
 
 bool Job::Expired(const JobScope& scope) const { return scope.now >= IdleDue(scope.config); }
-
-uint32_t Job::Present() const {
-  return workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kFinished) + credited_;
-}
-
-bool Job::Paused() const { return suspended_ || Present() < settings_.min_workers; }
-
-// Whether a round waits for more workers. A worker that was drained is no member of the job any
-// more and takes part in the rounds that are open; it leaves, and another one replaces it, when
-// they end.
-bool Job::PausedIn(const Lane& lane) const {
-  if (!Paused() || suspended_ || !lane.round.has_value()) return Paused();
-  uint32_t present = Present();
-  for (const RoundMember& member : lane.round->members()) {
-    const WorkerState state = workers_[member.slot].state;
-    const bool counted = state == WorkerState::kMember || state == WorkerState::kFinished;
-    present += !member.gone && !counted;
-  }
-  return present < settings_.min_workers;
-}
 
 // ---- messages
 
@@ -265,8 +245,8 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
           [&](const Busy& busy) {
             worker.busy = busy.expected > absl::ZeroDuration() ? busy.reason : "";
             worker.busy_until = scope.now + busy.expected;
-            Say(scope, NoteKind::kWorkerBusy, worker.id,
-                worker.busy.empty() ? "It is no longer busy." : worker.busy);
+            AddNote(scope, NoteKind::kWorkerBusy, worker.id,
+                    worker.busy.empty() ? "It is no longer busy." : worker.busy);
           },
           [&](const Abandon&) {
             Lose(scope, slot, NoteKind::kWorkerLost, "gave up its incarnation (abandon)",
@@ -277,7 +257,7 @@ void Job::OnMessage(const JobScope& scope, Slot slot, const ToAggregator& messag
           [&](const Finished&) {
             if (worker.finishing) return;
             worker.finishing = true;
-            Say(scope, NoteKind::kWorkerFinished, worker.id, "It has run out of data.");
+            AddNote(scope, NoteKind::kWorkerFinished, worker.id, "It has run out of data.");
             LeaveOutOfCalls(scope, slot);
             // It takes part in no further round; in one that is open, only if it has begun it.
             for (LaneIndex i = 0; i < lanes_.size(); ++i) {

@@ -209,10 +209,10 @@ class Job {
     return std::tie(id_, name_, run_, state_, term_, formed_, voided_, settings_, declared_,
                     loss_policy_, late_policy_, paced_, reason_, suspended_, over_, changed_,
                     ended_well_, settled_in_, told_verdict_, recovered_, membership_, writes_,
-                    pending_, next_incarnation_, next_ready_, credited_, workers_, lanes_, values_,
-                    held_, saved_, led_, recovery_since_, forming_since_, forming_timed_out_,
-                    forced_, heard_more_, recovered_lanes_, orphans_, promises_, donor_, pause_,
-                    why_not_running_, deadlock_check_, idle_since_);
+                    pending_, next_incarnation_, next_ready_, still_counting_, workers_, lanes_,
+                    values_, held_, saved_, led_, recovery_since_, forming_since_,
+                    forming_timed_out_, forced_, heard_more_, recovered_lanes_, orphans_, promises_,
+                    donor_, pause_, why_not_running_, deadlock_check_, idle_since_);
   }
 
  private:
@@ -247,6 +247,8 @@ class Job {
   void Forget(const JobScope& scope);
   void EnterRecovery(const JobScope& scope, const std::string& reason);
   void HoldHello(const JobScope& scope, SessionId session, const Hello& hello);
+  bool MayDecide(const JobScope& scope) const;
+  bool WindowIsOver(const JobScope& scope) const;
   void TryRecover(const JobScope& scope);
   void ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision);
   void TakeUnusedTerm(const JobScope& scope);
@@ -282,7 +284,7 @@ class Job {
   void ReleaseStateless(const JobScope& scope);
   void ReplaceDonor(const JobScope& scope);
   void ReformIdleRounds(const JobScope& scope);
-  void LimitCredit();
+  void LimitStillCounting();
 
   // job_pause.cc
   void NoteHeldUp() { changed_ |= state_ == JobState::kRunning && !pause_.noted() && Paused(); }
@@ -380,8 +382,8 @@ class Job {
   void AdvanceAll(const JobScope& scope);
   RoundScope ScopeOf(const JobScope& scope, LaneIndex index) const;
   ValueScope ValuesScope(const JobScope& scope) const;
-  void Say(const JobScope& scope, NoteKind kind, const WorkerId& worker,
-           const std::string& text) const;
+  void AddNote(const JobScope& scope, NoteKind kind, const WorkerId& worker,
+               const std::string& text) const;
   void SendTo(const JobScope& scope, Slot slot, ToWorker message) const;
   void Hear(const JobScope& scope, Slot slot);
 
@@ -413,7 +415,7 @@ class Job {
   std::optional<PendingChange> pending_;
   uint64_t next_incarnation_ = 0;
   uint64_t next_ready_ = 0;
-  uint32_t credited_ = 0;  // Workers that are credited.
+  uint32_t still_counting_ = 0;  // Workers that are still_counts.
   Workers workers_;
   std::vector<Lane> lanes_;
   RoundCounts rounds_;

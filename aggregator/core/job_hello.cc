@@ -1,6 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a worker comes in: which run, which life of it, whether its history fits, and its welcome.
+// How a worker is admitted: which run it belongs to, which life of it this is, whether its history
+// fits, and its welcome.
 
 #include <algorithm>
 #include <optional>
@@ -33,7 +34,7 @@ bool Contains(const std::vector<Nonce>& nonces, Nonce nonce) {
 
 void Job::Refuse(const JobScope& scope, SessionId session, const WorkerId& worker, ErrorCode code,
                  const std::string& text) {
-  Say(scope, NoteKind::kWorkerRefused, worker, absl::StrCat(ErrorCodeName(code), ": ", text));
+  AddNote(scope, NoteKind::kWorkerRefused, worker, absl::StrCat(ErrorCodeName(code), ": ", text));
   scope.sessions.erase(session);
   scope.actions.push_back(EndSession{session, Error{code, text}});
 }
@@ -71,10 +72,10 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
   if (decided && remembers && !was_superseded) {
     if (HighestTerm(hello) > term_) {
       if (!CheckTerm(scope, session, hello)) return;
-      Say(scope, NoteKind::kSteppedDown, hello.worker,
-          absl::StrCat("The worker has been in term ", HighestTerm(hello),
-                       ", this aggregator in term ", term_,
-                       ": another aggregator has served this job."));
+      AddNote(scope, NoteKind::kSteppedDown, hello.worker,
+              absl::StrCat("The worker has been in term ", HighestTerm(hello),
+                           ", this aggregator in term ", term_,
+                           ": another aggregator has served this job."));
       EnterRecovery(scope, "another aggregator has served this job meanwhile");
     } else if (!told_verdict_ && !recovered_ && !same_process) {
       if (state_ == JobState::kRunning) voided_ = formed_;
@@ -83,7 +84,7 @@ void Job::OnHello(const JobScope& scope, SessionId session, const Hello& hello) 
     } else if (KnowsMore(hello)) {
       EnterRecovery(
           scope, absl::StrCat("worker ", hello.worker,
-                              " has a verdict or a result that this aggregator did not know of"));
+                              " reports a verdict or a result that this aggregator has not seen"));
     }
   }
   if (state_ == JobState::kRecovering || state_ == JobState::kHalted) {
@@ -141,8 +142,8 @@ bool Job::CheckTerm(const JobScope& scope, SessionId session, const Hello& hello
   if (2 * steady > members) {
     Refuse(scope, session, hello.worker, ErrorCode::kLineageConflict,
            absl::StrCat(text,
-                        "Its state belongs to another run of this name: restart it, and it gets "
-                        "the state of the others."));
+                        "Its state is from another run with this name. Restart it; it then loads "
+                        "the state of the other workers."));
   } else {
     Refuse(scope, session, hello.worker, ErrorCode::kUnavailable,
            absl::StrCat(text, "The client retries."));
@@ -168,9 +169,9 @@ bool Job::CheckRun(const JobScope& scope, SessionId session, const Hello& hello)
                         ". Wait until its workers are gone, or use another job name."));
     return false;
   }
-  Say(scope, NoteKind::kJobAdmitted, "", absl::StrCat("The new run is ", hello.run, "."));
+  AddNote(scope, NoteKind::kJobAdmitted, "", absl::StrCat("The new run is ", hello.run, "."));
   Forget(scope);
-  membership_.members.clear();
+  membership_.members = MemberList();
   orphans_.clear();
   saved_.reset();
   led_.reset();
@@ -188,7 +189,7 @@ bool Job::CheckBounds(const JobScope& scope, SessionId session, const Hello& hel
          absl::StrCat("Job ", name_, ": worker ", hello.worker, " asks for min_workers = ",
                       asked.min_workers, ", start_workers = ", asked.start_workers,
                       ", max_workers = ", asked.max_workers,
-                      "; they must not decrease in this order."));
+                      "; required is min_workers <= start_workers <= max_workers."));
   return false;
 }
 
@@ -252,7 +253,7 @@ bool Job::CheckLineage(const JobScope& scope, SessionId session, const Hello& he
                " that is not in this job's history",
                ahead ? absl::StrCat(", which ends at round ", lane == nullptr ? 0 : lane->next - 1)
                      : std::string(),
-               ". Its model differs: restart it, and it gets the state of the others."));
+               ". Its model differs. Restart it; it then loads the state of the other workers."));
     return false;
   }
   return true;
@@ -311,8 +312,8 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
     BeginAnew();
     workers_.SetState(slot, WorkerState::kAdmitted);
     worker.incarnation = Incarnation{term_, ++next_incarnation_};
-    if (worker.credited) --credited_;
-    worker.credited = worker.finishing = worker.left = worker.holds_state = worker.out_of_step =
+    if (worker.still_counts) --still_counting_;
+    worker.still_counts = worker.finishing = worker.left = worker.holds_state = worker.out_of_step =
         false;
     worker.member_since = Generation{};
     worker.busy.clear();
@@ -325,8 +326,8 @@ void Job::Admit(const JobScope& scope, SessionId session, const Hello& hello) {
   worker.last_heard = scope.now;
   worker.silent_until = absl::InfinitePast();
   scope.sessions[session].slot = slot;
-  Say(scope, lives ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,
-      absl::StrCat("Incarnation ", ToString(worker.incarnation), "."));
+  AddNote(scope, lives ? NoteKind::kWorkerReconnected : NoteKind::kWorkerAdmitted, worker.id,
+          absl::StrCat("Incarnation ", ToString(worker.incarnation), "."));
   WelcomeWorker(scope, slot, hello);
 }
 
@@ -348,7 +349,7 @@ std::optional<Slot> Job::SlotFor(const JobScope& scope, const WorkerId& id) {
   std::optional<Slot> oldest;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
     const Worker& worker = workers_[slot];
-    const bool counts = worker.state != WorkerState::kLost || worker.credited;
+    const bool counts = worker.state != WorkerState::kLost || worker.still_counts;
     if (counts || named.count(worker.id) > 0) continue;
     if (!oldest.has_value() || worker.last_heard < workers_[*oldest].last_heard) oldest = slot;
   }
@@ -425,28 +426,6 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
     lane.round->Resume(ScopeOf(scope, i), slot, history == hello.lanes.end() ? nullptr : &*history);
   }
   values_.Resume(ValuesScope(scope), slot);
-}
-
-void Job::LoseSession(const JobScope& scope, std::optional<Slot> slot, const SessionLost& lost) {
-  held_.LoseSession(lost.session);
-  if (Idle()) idle_since_ = scope.now;
-  if (!slot.has_value()) return;
-  Worker& worker = workers_[*slot];
-  worker.session.reset();
-  values_.ForgetRequests(ValuesScope(scope), *slot);
-  // A live client is back at once; a kernel closes every connection only when the process is gone.
-  // But a network that was interrupted delivers at once what was said meanwhile, and that a worker
-  // gave its connections up: such a worker lives, and is on its way back.
-  const bool heard_lately = scope.now - worker.last_heard <= scope.config.silence() &&
-                            scope.now - worker.silent_until >= scope.config.lease;
-  const absl::Time by_silence = worker.last_heard + scope.config.lease;
-  worker.lost_at = lost.closed_by_peer && heard_lately
-                       ? std::min(by_silence, scope.now + scope.config.closed_lease)
-                       : by_silence;
-  Say(scope, NoteKind::kWorkerDisconnected, worker.id,
-      !lost.ended.empty()   ? absl::StrCat("The aggregator ended its session. ", lost.ended)
-      : lost.closed_by_peer ? "It closed its connections."
-                            : "Its connection broke.");
 }
 
 }  // namespace basin::aggregator

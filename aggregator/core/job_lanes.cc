@@ -39,9 +39,9 @@ std::string Job::WhyNoMoreLanes(const JobScope& scope) const {
   const auto used =
       std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.expired; });
   if (static_cast<uint64_t>(used) < scope.config.max_lanes) return "";
-  return absl::StrCat("the job has ", CountOf(static_cast<uint64_t>(used), "lane"),
-                      ", which is its limit. Reuse the names of calls; a lane that is idle for a "
-                      "long time does not count.");
+  return absl::StrCat("the job has reached its limit of ",
+                      CountOf(static_cast<uint64_t>(used), "lane"),
+                      ". Reuse the names of calls; lanes that have long been idle do not count.");
 }
 
 // Takes an idle call lane into use again. Returns why that cannot be; empty when it is in use.
@@ -66,7 +66,7 @@ std::string Job::WhyNotRemembered(const Config& config, uint64_t workers, const 
     bytes += HistoryBytes(other.layout, &other == lane ? next : nullptr, workers);
   }
   if (bytes <= config.max_history_bytes) return "";
-  return absl::StrCat("the hello of a returning worker could have ", bytes, " bytes for ",
+  return absl::StrCat("the hello of a returning worker could reach ", bytes, " bytes for ",
                       CountOf(lanes_.size(), "lane"), " and ", CountOf(workers, "worker"),
                       ", but the limit is ", config.max_history_bytes,
                       ". Use fewer lanes or tensors, shorter names, or a lower max_workers.");
@@ -181,7 +181,7 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
       refuse(ErrorCode::kMismatch,
              absl::StrCat("worker ", worker.id, " registers tensor ", spec.name, " as ",
                           DescribeSpec(spec), ", but the job has ", DescribeSpec(mine),
-                          ". Build the same model on every worker; the others go on."),
+                          ". Build the same model on every worker; the other workers continue."),
              spec.name);
       continue;
     }

@@ -33,10 +33,10 @@ void Job::OnReady(const JobScope& scope, Slot slot, const Ready& ready) {
       workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kCandidate);
   const bool room = taken < settings_.max_workers;
   workers_.SetState(slot, room ? WorkerState::kCandidate : WorkerState::kSpare);
-  Say(scope, room ? NoteKind::kWorkerReady : NoteKind::kWorkerSpare, worker.id,
-      room ? "Ready."
-           : absl::StrCat("Spare: the job has its ", settings_.max_workers,
-                          " workers (max_workers)."));
+  AddNote(scope, room ? NoteKind::kWorkerReady : NoteKind::kWorkerSpare, worker.id,
+          room ? "Ready."
+               : absl::StrCat("Spare: the job has its ", settings_.max_workers,
+                              " workers (max_workers)."));
   if (!room) SendTo(scope, slot, MembershipChanged{membership_, Role::kSpare, std::nullopt, {}});
   changed_ = true;
 }
@@ -71,7 +71,7 @@ void Job::ReconsiderMembers(const JobScope& scope) {
   } else if (Present() < settings_.min_workers) {
     // Nobody is let go in a pause: who is drained or has finished goes at the next verdict.
     const Membership all = NextMembership(!scope.draining, true);
-    const size_t finished = workers_.Count(WorkerState::kFinished) + credited_;
+    const size_t finished = workers_.Count(WorkerState::kFinished) + still_counting_;
     const bool enough = all.members.size() + finished >= settings_.min_workers;
     if (enough && all != membership_) RequestChange(scope, all, DonorFor(all));
   }
@@ -172,7 +172,8 @@ void Job::Activate(const JobScope& scope, const Membership& next,
     const std::optional<Slot> slot = workers_.Find(id);
     return slot.has_value() && IsMember(workers_[*slot]);
   });
-  Say(scope, NoteKind::kGeneration, "",
+  AddNote(
+      scope, NoteKind::kGeneration, "",
       absl::StrCat("Generation ", ToString(next.generation), ": ",
                    next.members.empty() ? "nobody" : NamesOf(next.members, kNamedMembers), "."));
   bool joined = false;
@@ -201,20 +202,20 @@ void Job::Activate(const JobScope& scope, const Membership& next,
     const Role role = worker.state == WorkerState::kSpare ? Role::kSpare : Role::kJoiner;
     SendTo(scope, slot, MembershipChanged{membership_, role, std::nullopt, {}});
   }
-  if (joined) LimitCredit();
+  if (joined) LimitStillCounting();
   ReformIdleRounds(scope);
 }
 
 // A worker that finished and left counts only as far as the job would have fewer than min_workers
 // without it. A worker that joins may replace it, and if both counted, each such exchange would let
 // the job shrink by one more.
-void Job::LimitCredit() {
+void Job::LimitStillCounting() {
   const uint32_t here =
       workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kFinished);
   const uint32_t lacking = settings_.min_workers - std::min(settings_.min_workers, here);
-  for (Slot slot = 0; slot < workers_.size() && credited_ > lacking; ++slot) {
-    credited_ -= workers_[slot].credited;
-    workers_[slot].credited = false;
+  for (Slot slot = 0; slot < workers_.size() && still_counting_ > lacking; ++slot) {
+    still_counting_ -= workers_[slot].still_counts;
+    workers_[slot].still_counts = false;
   }
 }
 
@@ -242,13 +243,13 @@ void Job::Lose(const JobScope& scope, Slot slot, NoteKind kind, const std::strin
   worker.finishing &= took_part;
   workers_.SetState(slot, WorkerState::kLost);
   if (worker.finishing) {
-    worker.credited = true;
-    ++credited_;
-    LimitCredit();
+    worker.still_counts = true;
+    ++still_counting_;
+    LimitStillCounting();
   }
   worker.left = kind == NoteKind::kWorkerLeft;
   if (was_member) ended_well_ = worker.left || worker.finishing;
-  Say(scope, kind, worker.id, absl::StrCat("Worker ", worker.id, " ", reason, "."));
+  AddNote(scope, kind, worker.id, absl::StrCat("Worker ", worker.id, " ", reason, "."));
   if (worker.connected()) {
     scope.sessions.erase(*worker.session);
     scope.actions.push_back(EndSession{*worker.session, error});
@@ -333,9 +334,9 @@ void Job::EndLineage(const JobScope& scope) {
   }
   DropCached(scope);  // Versions count on, and may now name other content.
   // Workers that finished have no part in what begins now.
-  credited_ = 0;
+  still_counting_ = 0;
   for (Slot slot = 0; slot < workers_.size(); ++slot) {
-    workers_[slot].credited = false;
+    workers_[slot].still_counts = false;
     if (workers_[slot].state == WorkerState::kLost) workers_[slot].finishing = false;
     if (workers_[slot].state == WorkerState::kFinished) {
       workers_.SetState(slot, WorkerState::kAdmitted);
@@ -352,7 +353,8 @@ void Job::EndLineage(const JobScope& scope) {
                      "state"
                    : "no worker with state is left; waits for workers that can start from their "
                      "own state";
-  Say(scope, NoteKind::kNewLineage, "",
+  AddNote(
+      scope, NoteKind::kNewLineage, "",
       absl::StrCat(over ? "All workers have finished or left."
                         : "No worker with the state of the past rounds is left.",
                    " The next workers start from their own states; if these differ, all load the "
@@ -377,8 +379,8 @@ void Job::DrainWorkerNow(const JobScope& scope, const WorkerId& id) {
   const std::optional<Slot> slot = workers_.Find(id);
   if (!slot.has_value() || workers_[*slot].state == WorkerState::kLost) return;
   workers_[*slot].draining = true;
-  Say(scope, NoteKind::kDraining, id,
-      "It is draining, and the next generation does not include it.");
+  AddNote(scope, NoteKind::kDraining, id,
+          "It is draining, and the next generation does not include it.");
   SendTo(scope, *slot, Drain{false});
   changed_ = true;
 }

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Messages to workers that wait for a job: why it is paused, or does not run yet, and that it goes
-// on.
+// When a job is paused, and what its workers are sent about it: why it is paused or does not run
+// yet, and that it continues.
 
 #include <algorithm>
 #include <string>
@@ -16,6 +16,27 @@
 
 namespace basin::aggregator {
 
+uint32_t Job::Present() const {
+  return workers_.Count(WorkerState::kMember) + workers_.Count(WorkerState::kFinished) +
+         still_counting_;
+}
+
+bool Job::Paused() const { return suspended_ || Present() < settings_.min_workers; }
+
+// Whether a round waits for more workers. A worker that was drained is no member of the job any
+// more and takes part in the rounds that are open; it leaves, and another one replaces it, when
+// they end.
+bool Job::PausedIn(const Lane& lane) const {
+  if (!Paused() || suspended_ || !lane.round.has_value()) return Paused();
+  uint32_t present = Present();
+  for (const RoundMember& member : lane.round->members()) {
+    const WorkerState state = workers_[member.slot].state;
+    const bool counted = state == WorkerState::kMember || state == WorkerState::kFinished;
+    present += !member.gone && !counted;
+  }
+  return present < settings_.min_workers;
+}
+
 // A pause is noted, and its time begins, when it holds somebody up: workers that leave one after
 // the other at the end of a job, with nobody in a round, deserve no warning.
 void Job::ReviewPause(const JobScope& scope) {
@@ -29,7 +50,7 @@ void Job::ReviewPause(const JobScope& scope) {
     if (runs) reason_.clear();
     if (!pause_.noted()) return;
     pause_.End();
-    if (runs) Say(scope, NoteKind::kResumed, "", "The job continues.");
+    if (runs) AddNote(scope, NoteKind::kResumed, "", "The job continues.");
     return;
   }
   const std::string before = std::exchange(reason_, WhyPaused());
@@ -41,7 +62,7 @@ void Job::ReviewPause(const JobScope& scope) {
                         workers_.Count(WorkerState::kCandidate) > 0;
   if (!holds_up) return;
   pause_.Begin(scope.now);
-  Say(scope, NoteKind::kPaused, "", reason_);
+  AddNote(scope, NoteKind::kPaused, "", reason_);
 }
 
 void Job::ReportPause(const JobScope& scope) {
@@ -95,9 +116,10 @@ std::string Job::WhyNotRunning(const JobScope& scope) const {
   if (state_ == JobState::kRecovering) {
     const absl::Duration left = recovery_since_ + scope.config.recovery_window - scope.now;
     return absl::StrCat(
-        "Job ", name_, " recovers because the aggregator may have been restarted, and waits up to ",
+        "Job ", name_,
+        " is recovering because the aggregator may have been restarted; it waits up to ",
         absl::FormatDuration(absl::Ceil(std::max(left, absl::ZeroDuration()), absl::Seconds(1))),
-        " more for its other workers: ", reason_, ".");
+        " longer for the other workers: ", reason_, ".");
   }
   std::vector<WorkerId> ready;
   for (const Slot slot : Candidates(workers_)) ready.push_back(workers_[slot].id);
@@ -114,8 +136,8 @@ std::string Job::WhyPaused() const {
   return absl::StrCat("Job ", name_, " is paused: ", Present(),
                       Present() == 1 ? " worker is" : " workers are", " left and min_workers is ",
                       settings_.min_workers, Missing(),
-                      ". It continues when more workers join. A run that may shrink further "
-                      "starts with a lower min_workers (--min-workers, BASIN_MIN_WORKERS).");
+                      ". It continues when more workers join. To let a run shrink further, "
+                      "start it with a lower min_workers (--min-workers, BASIN_MIN_WORKERS).");
 }
 
 // " (missing: w-3, w-7; not ready yet: w-5)": the members that are gone, and those whose new

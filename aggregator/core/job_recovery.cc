@@ -33,7 +33,7 @@ void Job::EnterRecovery(const JobScope& scope, const std::string& reason) {
   SetState(JobState::kRecovering);
   recovery_since_ = scope.now;
   reason_ = reason;
-  Say(scope, NoteKind::kRecovering, "", absl::StrCat("Recovering: ", reason, "."));
+  AddNote(scope, NoteKind::kRecovering, "", absl::StrCat("Recovering: ", reason, "."));
 }
 
 // Everything but the name, the run, its settings and the generation, which never goes back.
@@ -53,7 +53,7 @@ void Job::Forget(const JobScope& scope) {
   promises_.Clear();
   if (pause_.noted()) pause_.End();
   heard_more_ = told_verdict_ = recovered_ = forming_timed_out_ = over_ = ended_well_ = false;
-  credited_ = 0;
+  still_counting_ = 0;
 }
 
 // Workers may have been lost with something that the last recovery relied on.
@@ -107,14 +107,14 @@ void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& heard
   const Hello* before = held_.Find(hello.worker);
   if (before == nullptr && held_.hellos().size() >= scope.config.max_workers) {
     Refuse(scope, session, hello.worker, ErrorCode::kResourceExhausted,
-           absl::StrCat("Job ", name_, " recovers, and ", held_.hellos().size(),
+           absl::StrCat("Job ", name_, " is recovering, and ", held_.hellos().size(),
                         " workers have sent a hello, which is its limit."));
     return;
   }
   const bool keeps_out = held_.KeepsOut(hello);
   if (const std::optional<SessionId> other = held_.SessionOf(hello.worker); other.has_value()) {
     Refuse(scope, keeps_out ? session : *other, hello.worker, ErrorCode::kUnavailable,
-           absl::StrCat("Job ", name_, " recovers, and another process has the id of worker ",
+           absl::StrCat("Job ", name_, " is recovering, and another process uses the id of worker ",
                         hello.worker, ". The client retries."));
   }
   if (keeps_out) return;
@@ -125,13 +125,31 @@ void Job::HoldHello(const JobScope& scope, SessionId session, const Hello& heard
     heard_more_ |= more && IsPending(PendingChange::Kind::kRecovery);
   } else {
     Refuse(scope, session, hello.worker, ErrorCode::kUnavailable,
-           absl::StrCat("Job ", name_, " recovers, and the history that worker ", hello.worker,
+           absl::StrCat("Job ", name_, " is recovering, and the history that worker ", hello.worker,
                         " sent needs ", Footprint::Of(hello), " bytes, but only ",
                         scope.memory.free(), " are free: ", held_.bytes(), " of ",
                         scope.memory.total, " hold the histories of ", held_.hellos().size(),
                         " other workers. The client retries; give the aggregator more memory."));
   }
-  TryRecover(scope);
+  if (MayDecide(scope)) TryRecover(scope);
+}
+
+// Whether the hellos are worth a decision, which reads all of them. Before the window is over, it
+// needs everybody of the newest list; a large job, in which many are missing, is looked at now and
+// then, so that what it waits for is up to date.
+bool Job::MayDecide(const JobScope& scope) const {
+  constexpr size_t kDecideEvery = 64;
+  if (forced_ || WindowIsOver(scope)) return true;
+  const Membership* newest = &held_.newest();
+  if (saved_ && newest->generation < saved_->membership.generation) newest = &saved_->membership;
+  if (led_ && newest->generation < led_->generation) newest = &*led_;
+  const size_t needed = newest->members.size();
+  const size_t here = held_.hellos().size();
+  return needed <= kDecideEvery || here >= needed || here % kDecideEvery == 0;
+}
+
+bool Job::WindowIsOver(const JobScope& scope) const {
+  return state_ == JobState::kHalted || scope.now >= recovery_since_ + scope.config.recovery_window;
 }
 
 void Job::Recover(const JobScope& scope) {
@@ -150,8 +168,7 @@ void Job::TryRecover(const JobScope& scope) {
     remembered |= HasHistory(hello);
   }
   vouched &= !remembered;
-  const bool window_over =
-      state_ == JobState::kHalted || scope.now >= recovery_since_ + scope.config.recovery_window;
+  const bool window_over = WindowIsOver(scope);
   const bool forced =
       forced_ || (window_over && scope.config.recovery_policy == RecoveryPolicy::kAny);
   RecoveryDecision decision = DecideRecovery(
@@ -191,7 +208,7 @@ void Job::TryRecover(const JobScope& scope) {
     case RecoveryStep::kHalt:
       if (state_ != JobState::kHalted || reason_ != decision.reason) {
         reason_ = decision.reason;
-        Say(scope, NoteKind::kHalted, "", absl::StrCat("Halted: ", HowToEndHalt()));
+        AddNote(scope, NoteKind::kHalted, "", absl::StrCat("Halted: ", HowToEndHalt()));
       }
       SetState(JobState::kHalted);
       NoteWaiting(scope);
@@ -245,7 +262,7 @@ void Job::StartFresh(const JobScope& scope, const std::string& reason) {
   saved_.reset();
   led_.reset();
   reason_ = reason;
-  Say(scope, NoteKind::kRecovered, "", absl::StrCat("The run is new: ", reason, "."));
+  AddNote(scope, NoteKind::kRecovered, "", absl::StrCat("The run is new: ", reason, "."));
   const std::map<WorkerId, Hello> hellos = held_.TakeHellos(scope.memory);
   for (const auto& [id, session] : held_.TakeSessions()) {
     Admit(scope, session, hellos.at(id));
@@ -262,10 +279,10 @@ void Job::ApplyRecovery(const JobScope& scope, const RecoveryDecision& decision)
   std::set<Incarnation> incarnations;
   for (const auto& [id, hello] : held_.hellos()) {
     if (conflicts.count(id) > 0) {
-      const std::string text =
-          absl::StrCat("Job ", name_, ": worker ", id,
-                       " has verdicts that are not in the history with which the job continues. "
-                       "Its model differs: restart it, and it gets the state of the others.");
+      const std::string text = absl::StrCat(
+          "Job ", name_, ": worker ", id,
+          " has verdicts that are not in the history with which the job continues. "
+          "Its model differs. Restart it; it then loads the state of the other workers.");
       if (const std::optional<SessionId> session = held_.SessionOf(id); session.has_value()) {
         Refuse(scope, *session, id, ErrorCode::kLineageConflict, text);
         held_.LoseSessionOf(id);
@@ -372,9 +389,9 @@ void Job::FinishRecovery(const JobScope& scope) {
   led_.reset();
   SetState(JobState::kRunning);
   recovered_ = true;
-  Say(scope, NoteKind::kRecovered, "",
-      absl::StrCat("Recovered as generation ", ToString(membership_.generation), " with ",
-                   CountOf(membership_.members.size(), "member"), ": ", reason_, "."));
+  AddNote(scope, NoteKind::kRecovered, "",
+          absl::StrCat("Recovered as generation ", ToString(membership_.generation), " with ",
+                       CountOf(membership_.members.size(), "member"), ": ", reason_, "."));
   NoteWhoIsOutOfStep();
   for (const RecoveredLane& recovered : recovered_lanes_) {
     if (!recovered.adopted.has_value()) continue;

@@ -93,9 +93,9 @@ void Job::Set(const JobScope& scope, const SetJob& set) {
   for (Lane& lane : lanes_) Recharge(scope, lane, next.max_workers);
   settings_ = next;
   changed_ = true;
-  Say(scope, NoteKind::kJobSet, "",
-      absl::StrCat("An operator has set ", absl::StrJoin(changes, ", "),
-                   "; this holds until the aggregator restarts or another run begins."));
+  AddNote(scope, NoteKind::kJobSet, "",
+          absl::StrCat("An operator has set ", absl::StrJoin(changes, ", "),
+                       "; this holds until the aggregator restarts or another run begins."));
 }
 
 // ---- its share of the memory

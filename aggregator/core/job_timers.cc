@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What a job does by itself when its time has come. Each timer is one row: when it is due, and what
-// happens then.
+// What a job does by itself when its time has come: among others, when a silent worker is lost.
+// Each timer is one row: when it is due, and what happens then.
 
 #include <algorithm>
 #include <string>
@@ -56,7 +56,29 @@ void Job::GiveUpWrites(const JobScope& scope) {
 
 // ---- workers
 
-// When the worker counts as lost.
+void Job::LoseSession(const JobScope& scope, std::optional<Slot> slot, const SessionLost& lost) {
+  held_.LoseSession(lost.session);
+  if (Idle()) idle_since_ = scope.now;
+  if (!slot.has_value()) return;
+  Worker& worker = workers_[*slot];
+  worker.session.reset();
+  values_.ForgetRequests(ValuesScope(scope), *slot);
+  // A live client is back at once; a kernel closes every connection only when the process is gone.
+  // But a network that was interrupted delivers at once what was said meanwhile, and that a worker
+  // gave its connections up: such a worker lives, and is on its way back.
+  const bool heard_lately = scope.now - worker.last_heard <= scope.config.silence() &&
+                            scope.now - worker.silent_until >= scope.config.lease;
+  const absl::Time by_silence = worker.last_heard + scope.config.lease;
+  worker.lost_at = lost.closed_by_peer && heard_lately
+                       ? std::min(by_silence, scope.now + scope.config.closed_lease)
+                       : by_silence;
+  AddNote(scope, NoteKind::kWorkerDisconnected, worker.id,
+          !lost.ended.empty()   ? absl::StrCat("The aggregator ended its session. ", lost.ended)
+          : lost.closed_by_peer ? "It closed its connections."
+                                : "Its connection broke.");
+}
+
+// When the worker counts as lost. `lost_at` is set when its session ends, in LoseSession.
 absl::Time Job::LeaseEnd(const Worker& worker, const Config& config) const {
   if (worker.state == WorkerState::kLost) return absl::InfiniteFuture();
   return worker.connected() ? worker.last_heard + config.lease : worker.lost_at;

@@ -72,9 +72,9 @@ void Job::OnStateSaved(const JobScope& scope, const StateSaved& saved) {
 void Job::EndWrite(const JobScope& scope, Generation generation, const std::string& failure) {
   if (!writes_.End(generation)) return;  // Given up before.
   if (!failure.empty()) {
-    Say(scope, NoteKind::kStateFileFailed, "",
-        absl::StrCat("Generation ", ToString(generation), " ", failure,
-                     "; training continues without it."));
+    AddNote(scope, NoteKind::kStateFileFailed, "",
+            absl::StrCat("Generation ", ToString(generation), " ", failure,
+                         "; training continues without it."));
   }
   if (!pending_.has_value() || pending_->next.generation != generation) return;
   const PendingChange change = *std::exchange(pending_, std::nullopt);

@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Which workers can be members of a job's next generation, in which order, and which of them gives
-// the job's state to those that join. When the members change is decided by the job.
+// the job's state to those that join. When they change is decided in
+// job_verdict.cc (at a verdict) and in Job::ReconsiderMembers (job_members.cc).
 //
 // Thread contract: pure functions over plain values.
 

@@ -81,7 +81,7 @@ std::string WhyNotPlausible(const Hello& hello, Term term, const Config& config)
   for (const LaneHistory& lane : hello.lanes) {
     if (lane.name.empty() || lane.lane >= config.max_lane_names ||
         !names.insert(lane.name).second || !indexes.insert(lane.lane).second) {
-      return absl::StrCat("has an impossible start of lane ", lane.name);
+      return absl::StrCat("reports an impossible first round for lane ", lane.name);
     }
     if (const std::string why = WhyNotLayout(lane, config); !why.empty()) {
       return absl::StrCat("remembers a lane ", lane.name, " that ", why);

@@ -1,8 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Whether what a worker says it remembers can be so. Recovery builds lanes, terms and members from
-// hellos alone, so nothing in one may lead it outside its bounds. And how much that can come to, so
-// that a job never grows beyond what a hello may tell.
+// Checks that a worker's history is possible: recovery builds lanes, terms and members from hellos
+// alone. Also computes how large a hello can become, so that no job outgrows it.
 //
 // Thread contract: pure functions.
 

@@ -125,12 +125,15 @@ bool CanExplain(const Hello& hello, const Orphan& orphan) {
 // Fills in lanes, members and conflicts from everybody who remembers.
 void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newest_members,
                  const RecoveryFacts& facts, RecoveryDecision& decision) {
-  auto [generation, list] = newest_members;
+  const Generation& generation = newest_members.generation;
+  std::vector<WorkerId> list = newest_members.members;
+  std::set<WorkerId> listed(list.begin(), list.end());
   for (const Orphan& orphan : facts.orphans) {
     for (const auto& [id, hello] : hellos) {
-      const bool listed = std::find(list.begin(), list.end(), id) != list.end();
-      if (listed || list.size() >= facts.max_workers || !CanExplain(hello, orphan)) continue;
+      if (list.size() >= facts.max_workers || listed.count(id) > 0) continue;
+      if (!CanExplain(hello, orphan)) continue;
       list.push_back(id);
+      listed.insert(id);
     }
   }
   std::map<std::string, RecoveredLane> lanes;

@@ -1,11 +1,11 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What to make of the hellos that arrive after the aggregator has lost its memory.
+// Decides what to do with the hellos that arrive after the aggregator lost its memory.
 //
-// The job is as far as the newest verdict that anybody with memory reports. For the round after
-// it, a value that anybody has staged may have been told to somebody who is not here, so the one
-// with the highest ballot is adopted; if nobody staged one, nobody was told, and the round is run
-// again. A process without memory says nothing about what was told, so it never counts towards the
+// The job resumes after the newest verdict that any worker with memory reports. A value staged for
+// the next round may already have a verdict at a worker that is missing, so the one with the
+// highest ballot is adopted. If no worker staged one, no verdict was sent, and the round runs
+// again. A process without memory knows nothing about verdicts, so it never counts towards the
 // majority that has to be back.
 //
 // What is decided, by who is back:

@@ -293,8 +293,8 @@ void Round::CheckDeadlines(const RoundScope& scope,
     if (scope.now >= AwaitedSince(member) + scope.config.late_warning && !member.named_late) {
       member.named_late = true;
       late.push_back(DescribeLate(scope, member));
-      Say(scope, NoteKind::kWorkerLate, member.id,
-          absl::StrCat("Round ", number_, " waits for ", late.back(), "."));
+      AddNote(scope, NoteKind::kWorkerLate, member.id,
+              absl::StrCat("Round ", number_, " waits for ", late.back(), "."));
     }
     if (scope.late_policy == LatePolicy::kEvict &&
         scope.now >= EvictionOf(scope.config, scope.workers, member)) {
@@ -332,8 +332,8 @@ uint64_t Round::parked_bytes() const {
   return bytes;
 }
 
-void Round::Say(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
-                const std::string& text) const {
+void Round::AddNote(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
+                    const std::string& text) const {
   scope.actions.push_back(Note{kind, scope.job_name, worker, scope.lane_name, number_, text});
 }
 
@@ -345,8 +345,8 @@ void Round::SendTo(const RoundScope& scope, const RoundMember& member, ToWorker 
 
 void Round::Reject(const RoundScope& scope, const RoundMember& member, ErrorCode code,
                    const std::string& text) const {
-  Say(scope, NoteKind::kContributionRejected, member.id,
-      absl::StrCat(ErrorCodeName(code), ": ", text));
+  AddNote(scope, NoteKind::kContributionRejected, member.id,
+          absl::StrCat(ErrorCodeName(code), ": ", text));
   SendTo(scope, member, Rejected{Error{code, text}, scope.lane, number_});
 }
 

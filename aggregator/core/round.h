@@ -340,7 +340,10 @@ class Round {
   bool IsWhole(TensorIndex tensor, uint32_t flat) const;
   void CheckReady(TensorIndex tensor, uint32_t flat);
   void Rescan(const RoundScope& scope);
-  uint64_t DivisorOf(TensorIndex tensor) const;
+  // By which the sums of tensors that nobody skips are divided.
+  uint64_t RoundDivisor() const;
+  // That of one tensor; 0 if nobody pushed it.
+  uint64_t DivisorOf(TensorIndex tensor, uint64_t round_divisor) const;
   // The positions of the contributors that skip the tensor.
   std::vector<uint32_t> SkippersOf(TensorIndex tensor) const;
   void PumpReduce(const RoundScope& scope);
@@ -371,8 +374,8 @@ class Round {
 
   void SetState(RoundMember& member, ContributionState state);
   void SetStaged(RoundMember& member, bool staged);
-  void Say(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
-           const std::string& text) const;
+  void AddNote(const RoundScope& scope, NoteKind kind, const WorkerId& worker,
+               const std::string& text) const;
   std::string DescribeLate(const RoundScope& scope, const RoundMember& member) const;
   std::string WaitsElsewhere(const RoundScope& scope, const RoundMember& member) const;
   void TellThoseWhoWait(const RoundScope& scope, const std::vector<std::string>& late) const;

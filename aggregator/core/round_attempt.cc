@@ -71,8 +71,8 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
   for (RoundMember& member : members_) {
     if (!member.gone || !member.contribution.incomplete()) continue;
     dropped_.push_back(member.id);
-    Say(scope, NoteKind::kContributionDropped, member.id,
-        "It was effective and left; a later attempt would need its bytes again.");
+    AddNote(scope, NoteKind::kContributionDropped, member.id,
+            "It was complete, but its worker has left, and the new attempt needs its bytes again.");
     RemoveContribution(scope, member, ContributionState::kDropped);
   }
   attempt_.ClearArrived();
@@ -82,9 +82,9 @@ void Round::Restart(const RoundScope& scope, const std::string& reason,
       if (member.contribution.Has(flat)) attempt_.Arrived(flat);
     }
   }
-  Say(scope, NoteKind::kAttemptRestarted, "",
-      absl::StrCat("Round ", number_, " is reduced again in attempt ", ToString(ballot_), ": ",
-                   reason, "."));
+  AddNote(scope, NoteKind::kAttemptRestarted, "",
+          absl::StrCat("Round ", number_, " is reduced again in attempt ", ToString(ballot_), ": ",
+                       reason, "."));
   for (size_t i = 0; i < members_.size(); ++i) {
     RoundMember& member = members_[i];
     member.asked.ClearAll();  // In pull mode the front is chosen anew.
@@ -152,17 +152,27 @@ void Round::Rescan(const RoundScope& scope) {
   }
 }
 
-uint64_t Round::DivisorOf(TensorIndex tensor) const {
-  const bool present = spec_.denominator == Denominator::kPresent;
-  const uint32_t skips = attempt_.Skips(tensor);
-  if (skips == contributors_) return 0;
-  if (spec_.op == ReduceOp::kAverage) return present ? contributors_ - skips : contributors_;
+uint64_t Round::RoundDivisor() const {
+  if (spec_.op == ReduceOp::kAverage) return contributors_;
   if (spec_.op != ReduceOp::kWeightedAverage) return 1;
   uint64_t weight = 0;
   for (const RoundMember& member : members_) {
     if (!member.contribution.counts()) continue;
-    if (present && member.contribution.Skips(tensor)) continue;
     weight += WeightOf(spec_, member.contribution.begin().counts);
+  }
+  return weight;
+}
+
+uint64_t Round::DivisorOf(TensorIndex tensor, uint64_t round_divisor) const {
+  const uint32_t skips = attempt_.Skips(tensor);
+  if (skips == contributors_) return 0;
+  if (skips == 0 || spec_.denominator == Denominator::kAll) return round_divisor;
+  if (spec_.op == ReduceOp::kAverage) return round_divisor - skips;
+  if (spec_.op != ReduceOp::kWeightedAverage) return round_divisor;
+  uint64_t weight = round_divisor;
+  for (const RoundMember& member : members_) {
+    if (!member.contribution.counts() || !member.contribution.Skips(tensor)) continue;
+    weight -= WeightOf(spec_, member.contribution.begin().counts);
   }
   return weight;
 }
@@ -200,7 +210,7 @@ void Round::PumpReduce(const RoundScope& scope) {
     attempt_.Start(CountChunks(ranges));
     results_out_ += bytes;
     // Weights that sum to zero: the value says EMPTY.
-    const uint64_t divisor = std::max<uint64_t>(1, DivisorOf(tensor));
+    const uint64_t divisor = std::max<uint64_t>(1, DivisorOf(tensor, RoundDivisor()));
     scope.actions.push_back(Reduce{scope.job, scope.lane, number_, ballot_, std::move(ranges),
                                    divisor, SkippersOf(tensor)});
   }

@@ -99,7 +99,8 @@ void Round::OnBegin(const RoundScope& scope, Slot slot, const Begin& begin) {
   RoundMember& member = At(slot);
   if (phase_ == RoundPhase::kIdle) {
     SetPhase(scope, RoundPhase::kCollect);
-    Say(scope, NoteKind::kRoundOpened, member.id,
+    AddNote(
+        scope, NoteKind::kRoundOpened, member.id,
         absl::StrCat("Round ", number_, " opened with ", CountOf(members_.size(), "member"), "."));
   }
   OnPart(scope, member);
@@ -165,8 +166,8 @@ void Round::OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& fra
     credit.acked.assign(frame.ranges.begin(), frame.ranges.end());
   }
   if (!of_use || intake.refused) {
-    Say(scope, of_use ? NoteKind::kFrameRefused : NoteKind::kFrameStale, member.id,
-        "A frame arrived that its round no longer needs.");
+    AddNote(scope, of_use ? NoteKind::kFrameRefused : NoteKind::kFrameStale, member.id,
+            "A frame arrived that its round no longer needs.");
   }
   if (!intake.kept.empty()) {
     scope.actions.push_back(
@@ -174,11 +175,11 @@ void Round::OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& fra
   }
   credit.window = member.told_window = WindowOf(scope, member);
   if (intake.duplicates > 0) {
-    Say(scope, NoteKind::kFrameDuplicate, member.id,
-        absl::StrCat(intake.duplicates, " chunks arrived again, and were counted once."));
+    AddNote(scope, NoteKind::kFrameDuplicate, member.id,
+            absl::StrCat(intake.duplicates, " chunks arrived again, and were counted once."));
   }
   if (!credit.refused.empty()) {
-    Say(scope, NoteKind::kFrameRefused, member.id, "Chunks beyond the window arrived.");
+    AddNote(scope, NoteKind::kFrameRefused, member.id, "Chunks beyond the window arrived.");
   }
   SendTo(scope, member, std::move(credit));
   if (intake.changed.has_value()) {
@@ -186,8 +187,8 @@ void Round::OnFrame(const RoundScope& scope, Slot slot, const FrameReceived& fra
         scope, member, ErrorCode::kContributionChanged,
         absl::StrCat("Job ", scope.job_name, ", round ", number_, ": worker ", member.id,
                      " sent other bytes for tensor ", scope.layout.tensors()[*intake.changed].name,
-                     " than before. The first bytes count; do not write to a gradient between "
-                     "its push and the end of the round."));
+                     " than before. The bytes that it sent first are used; do not modify a "
+                     "gradient between its push and the end of the round."));
   }
   if (!of_use) return;
   UpdateBlocked(scope, member);
@@ -318,8 +319,8 @@ void Round::CheckEffective(const RoundScope& scope, RoundMember& member) {
   }
   // Once, the bytes are fetched again: all of them, because a sum does not tell which are wrong.
   member.refetched = true;
-  Say(scope, NoteKind::kContributionRejected, member.id,
-      absl::StrCat(text, "; it is fetched again."));
+  AddNote(scope, NoteKind::kContributionRejected, member.id,
+          absl::StrCat(text, "; it is fetched again."));
   Restart(scope, absl::StrCat("the digest of worker ", member.id, " did not match"), &member);
 }
 
@@ -337,7 +338,7 @@ void Round::OnWithdraw(const RoundScope& scope, Slot slot, const std::string& re
   // The value is fixed: it joined later, or repeats a withdrawal that an adopted value contains.
   if (phase_ == RoundPhase::kPrepared) return;
   if (phase_ == RoundPhase::kIdle) SetPhase(scope, RoundPhase::kCollect);
-  Say(scope, NoteKind::kContributionWithdrawn, member.id, reason);
+  AddNote(scope, NoteKind::kContributionWithdrawn, member.id, reason);
   const bool restart = RemoveContribution(scope, member, ContributionState::kWithdrawn);
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " withdrew: ", reason));
 }

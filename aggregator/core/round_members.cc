@@ -36,8 +36,8 @@ void Round::OnPart(const RoundScope& scope, RoundMember& member) {
 void Round::LeaveOut(const RoundScope& scope, Slot slot) {
   RoundMember& member = At(slot);
   if (member.presence != Presence::kUndecided) return;
-  Say(scope, NoteKind::kContributionWithdrawn, member.id,
-      "It joined while the call was open, but waits for another call or value.");
+  AddNote(scope, NoteKind::kContributionWithdrawn, member.id,
+          "It joined while the call was open, but waits for another call or value.");
   // Before it is away: no result is held for it any more.
   for (uint32_t flat = 0; flat < member.acked.size(); ++flat) Acknowledge(scope, member, flat);
   member.owed = member.behind = 0;
@@ -134,8 +134,8 @@ void Round::Lose(const RoundScope& scope, Slot slot, const std::string& reason) 
     Advance(scope);
     return;
   }
-  Say(scope, NoteKind::kContributionDropped, member.id,
-      "It was lost before its contribution was effective.");
+  AddNote(scope, NoteKind::kContributionDropped, member.id,
+          "It was lost before its contribution was effective.");
   const bool restart = RemoveContribution(scope, member, ContributionState::kDropped);
   AfterRemoval(scope, restart, absl::StrCat("worker ", member.id, " was lost: ", reason));
 }
@@ -145,8 +145,8 @@ void Round::RemoveEarlierLives(const RoundScope& scope, const RoundMember& membe
   for (RoundMember& before : members_) {
     if (before.id != member.id || before.incarnation == member.incarnation) continue;
     if (!before.contribution.counts()) continue;
-    Say(scope, NoteKind::kContributionDropped, before.id,
-        "It has returned, and can contribute again.");
+    AddNote(scope, NoteKind::kContributionDropped, before.id,
+            "Its worker has returned in a new life, which contributes instead.");
     RemoveContribution(scope, before, ContributionState::kDropped);
   }
 }

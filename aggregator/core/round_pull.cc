@@ -21,8 +21,8 @@ bool Round::Stuck() const {
 
 void Round::EnterPull(const RoundScope& scope) {
   pull_ = true;
-  Say(scope, NoteKind::kPullMode, "",
-      "No window has room and no chunk is complete, so chunks are pulled in layout order.");
+  AddNote(scope, NoteKind::kPullMode, "",
+          "No window has room and no chunk is complete, so chunks are pulled in layout order.");
   PlanPull(scope);
 }
 

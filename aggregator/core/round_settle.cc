@@ -174,15 +174,10 @@ void Round::PrepareCommitted(const RoundScope& scope) {
     value_.contributors.push_back({member.id, member.incarnation,
                                    WeightOf(spec_, member.contribution.begin().counts),
                                    member.contribution.commit().squared_norm});
-    if (spec_.op == ReduceOp::kAverage) ++value_.divisor;
-    if (spec_.op == ReduceOp::kWeightedAverage) value_.divisor += value_.contributors.back().weight;
   }
-  const bool divides = spec_.op == ReduceOp::kAverage || spec_.op == ReduceOp::kWeightedAverage;
-  if (!divides) value_.divisor = 1;
+  value_.divisor = RoundDivisor();
   for (TensorIndex tensor = 0; tensor < scope.layout.version(); ++tensor) {
-    const bool skipped_by_all = attempt_.Skips(tensor) == contributors_;
-    const bool same = attempt_.Skips(tensor) == 0 || spec_.denominator == Denominator::kAll;
-    const uint64_t divisor = skipped_by_all ? 0 : (same ? value_.divisor : DivisorOf(tensor));
+    const uint64_t divisor = DivisorOf(tensor, value_.divisor);
     if (divisor != value_.divisor) value_.tensor_divisors.push_back({tensor, divisor});
     if (divisor == 0) continue;
     for (uint32_t flat = scope.layout.FirstChunk(tensor);
@@ -206,6 +201,9 @@ void Round::PrepareCommitted(const RoundScope& scope) {
   SendPrepared(scope);
 }
 
+// Called wherever a round is aborted: no contributor is left (TryPrepare), a loss under the policy
+// `abort` (Lose), a reduction that cannot be made (OnReduceDone), a deadlock (EndDeadlock). Only
+// Job::EndLineage aborts without it, because no member is left to stage.
 void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
   value_ = RoundValue{};
   value_.outcome = Outcome::kAborted;
@@ -215,8 +213,8 @@ void Round::PrepareAborted(const RoundScope& scope, const std::string& reason) {
   results_out_ = 0;
   std::fill(unacked_.begin(), unacked_.end(), 0);
   for (RoundMember& member : members_) member.contribution.ForgetParked();
-  Say(scope, NoteKind::kRoundPrepared, "",
-      absl::StrCat("Round ", number_, " is to be aborted: ", reason, "."));
+  AddNote(scope, NoteKind::kRoundPrepared, "",
+          absl::StrCat("Round ", number_, " will be aborted: ", reason, "."));
   SendPrepared(scope);
 }
 
@@ -417,9 +415,9 @@ void Round::Adopt(const RoundScope& scope, const StagedValue& staged,
     member.holds = holders.count(member.slot) > 0;
     member.told_prepared = MayStage(scope, member);  // On its next session; see Resume.
   }
-  Say(scope, NoteKind::kRoundPrepared, "",
-      absl::StrCat("Round ", number_, " was staged at ballot ", ToString(staged.ballot),
-                   " and is prepared again at ", ToString(ballot_), "."));
+  AddNote(scope, NoteKind::kRoundPrepared, "",
+          absl::StrCat("Round ", number_, " was staged at ballot ", ToString(staged.ballot),
+                       " and is prepared again at ", ToString(ballot_), "."));
 }
 
 // The value is lost with everyone who held it: what the others own is pushed and reduced anew. They

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // What a begin asks for: whether it is allowed, how two of them differ, and what a contribution
-// weighs.
+// weighs. The divisor is computed in round_attempt.cc.
 //
 // Thread contract: pure functions.
 

@@ -211,10 +211,10 @@ bool Values::FailIfSourceLeft(const ValueScope& scope, const Key& key, const Req
   const std::optional<Slot> source = scope.workers.Find(*request.source);
   if (!source.has_value() || !scope.workers[*source].left) return false;
   Fail(scope, key, request, ErrorCode::kUnavailable,
-       absl::StrCat(
-           "Job ", scope.job_name, ": worker ", scope.workers[request.slot].id, " requests ",
-           Describe(ToValueKey(key)), " from worker ", *request.source,
-           ", which has left the job. A root has to stay until every worker has its value."));
+       absl::StrCat("Job ", scope.job_name, ": worker ", scope.workers[request.slot].id,
+                    " requests ", Describe(ToValueKey(key)), " from worker ", *request.source,
+                    ", which has left the job. The root must stay in the job until every worker "
+                    "has its value."));
   return true;
 }
 

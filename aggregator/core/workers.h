@@ -77,10 +77,10 @@ struct Worker {
   bool holds_state = false;  // A member that can give the job's state to another.
   // Joined others that go on, and has seen no round to its end since: its script may be elsewhere.
   bool out_of_step = false;
-  bool finishing = false;   // Said finished; takes part in no round that opens from now on.
-  bool credited = false;    // Lost after it had finished; still counts for min_workers.
-  bool left = false;        // In good order, so nobody waits for it to come back.
-  Generation member_since;  // In which this incarnation became a member; zero before.
+  bool finishing = false;     // Said finished; takes part in no round that opens from now on.
+  bool still_counts = false;  // Lost after it had finished; still counts for min_workers.
+  bool left = false;          // In good order, so nobody waits for it to come back.
+  Generation member_since;    // In which this incarnation became a member; zero before.
   std::optional<SessionId> session;
   absl::Time last_heard;  // While connected: when something of it last arrived.
   // When the last silence of several heartbeats on this session ended, its own or that of this
@@ -115,7 +115,7 @@ struct Worker {
   }
   auto Fields() const {
     return std::tie(id, nonce, incarnation, state, draining, holds_state, out_of_step, finishing,
-                    credited, left, member_since, session, last_heard, silent_until, lost_at,
+                    still_counts, left, member_since, session, last_heard, silent_until, lost_at,
                     frame_tensors, ready_order, step_label, state_hash, progress, waits,
                     waits_since, busy, busy_until, misfit, superseded, layouts, registered);
   }

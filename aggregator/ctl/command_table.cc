@@ -25,7 +25,7 @@ const std::vector<Command>& Commands() {
       {"jobs",
        "[-w] [--interval=DURATION] [--times=N]",
        "list the jobs",
-       "Shows what `basinctl status` does, without the service.",
+       "Like `basinctl status`, without the line of the service.",
        {"basinctl jobs", "basinctl jobs -o yaml"},
        1,
        1,
@@ -34,16 +34,16 @@ const std::vector<Command>& Commands() {
        "[--interval=DURATION] [--times=N]",
        "watch the rounds of all jobs",
        "Shows for each job its rounds per second, the mean time of a round since the last\n"
-       "look, its memory, and the worker that the open round waits for. On a terminal the\n"
-       "screen changes every 2 s, until Ctrl-C; elsewhere each look prints a line for each\n"
-       "job. --interval: another interval. --times: the number of looks.",
+       "refresh, its memory, and the worker that the open round waits for. On a terminal\n"
+       "the screen changes every 2 s, until Ctrl-C; elsewhere each refresh prints a line\n"
+       "for each job. --interval: another interval. --times: the number of refreshes.",
        {"basinctl top", "basinctl top --interval=10s --times=6 > rounds.log"},
        1,
        1,
        RunTop},
       {"limits",
        "[-w] [--interval=DURATION] [--times=N]",
-       "show the bounds in force, and what is in use of them",
+       "show the limits, and how much of each is used",
        "The names are those of the configuration (docs/configuration.md).",
        {"basinctl limits", "basinctl limits -o json"},
        1,
@@ -59,7 +59,7 @@ const std::vector<Command>& Commands() {
        RunMembers},
       {"rounds",
        "JOB [--lane=LANE] [--last=N] [-w] [--interval=DURATION] [--times=N]",
-       "show open rounds, what they wait for, and the last",
+       "show open rounds and what they wait for, and past rounds",
        "Names a worker that each open round waits for, and the tensor. --last: the number of "
        "past\n"
        "rounds of each lane (2); the aggregator remembers only a few. -o json prints the whole\n"
@@ -70,7 +70,7 @@ const std::vector<Command>& Commands() {
        RunRounds},
       {"events",
        "[-f] [--job=JOB] [--after=N]",
-       "show past events; -f: and new ones",
+       "show past events; with -f, follow new ones",
        "Shows the numbered decisions of the aggregator with their reasons. -f continues until "
        "Ctrl-C,\n"
        "or, with --job, until that job ends. --after: only events with a higher number.",
@@ -80,10 +80,10 @@ const std::vector<Command>& Commands() {
        RunEvents},
       {"drain",
        "worker JOB WORKER | service",
-       "stop a worker, or the aggregator, in order",
-       "A worker ends its open rounds and is not in the next generation. The service admits no "
-       "more\n"
-       "workers, ends the open rounds within drain.grace, and exits.",
+       "stop a worker or the aggregator gracefully",
+       "A drained worker finishes its open rounds and is left out of the next generation.\n"
+       "The service admits no more workers, ends the open rounds within drain.grace, and\n"
+       "exits.",
        {"basinctl drain worker vision w-7", "basinctl drain service"},
        2,
        4,
@@ -91,9 +91,8 @@ const std::vector<Command>& Commands() {
       {"evict",
        "JOB WORKER [--reason=TEXT]",
        "end a worker's membership now",
-       "The open round continues without a contribution that the worker has not sent in full. "
-       "The\n"
-       "worker receives the reason, and can rejoin with the state of the others.",
+       "If the worker has not sent its whole contribution, the open round continues without\n"
+       "it. The worker receives the reason, and can rejoin with the state of the others.",
        {"basinctl evict vision w-7 --reason='wrong data set'"},
        3,
        3,
@@ -101,9 +100,8 @@ const std::vector<Command>& Commands() {
       {"report-exit",
        "JOB WORKER [--status=N]",
        "report that a worker's process has ended",
-       "For launchers: without it the aggregator waits for the worker's lease. --status: the "
-       "exit\n"
-       "status of the process, or minus the signal that ended it.",
+       "For launchers: without this report, the aggregator waits until the worker's lease\n"
+       "expires. --status: the exit status of the process, or minus the signal that ended it.",
        {"basinctl report-exit vision w-7 --status=-9"},
        3,
        3,
@@ -138,7 +136,7 @@ const std::vector<Command>& Commands() {
       {"dump",
        "[JOB]",
        "print the state of the aggregator, for a bug report",
-       "The text is for people, and its form may change. It has names and numbers, but no\n"
+       "The format is for people and may change. It contains names and numbers, but no\n"
        "gradients and no tokens. Without a job it needs a grant for all jobs.",
        {"basinctl dump > state.txt", "basinctl dump vision"},
        1,
@@ -147,10 +145,9 @@ const std::vector<Command>& Commands() {
       {"recover",
        "JOB",
        "end a halted recovery with the workers that are back",
-       "A restarted aggregator halts when too few workers are back to know the last round. "
-       "This\n"
-       "command continues with those that are back: what only the others had is lost, and is "
-       "reported.",
+       "A restarted aggregator halts when too few workers have returned to establish how the\n"
+       "last round ended. This command continues with those that are back: anything that only\n"
+       "the missing workers held is lost, and the events report what.",
        {"basinctl status", "basinctl recover vision"},
        2,
        2,
@@ -162,7 +159,7 @@ const std::vector<Command>& Commands() {
        "the\n"
        "aggregator's auth.file on standard error; the line has only a hash of the token. "
        "--jobs: a\n"
-       "job, or the beginning of names before *. --role: worker (the default), observer, or "
+       "job name, or a prefix followed by *. --role: worker (the default), observer, or "
        "admin.\n"
        "Needs no aggregator.",
        {"basinctl token new --jobs='team-a/*' --name='team a' > token 2>> grants",
@@ -187,8 +184,8 @@ const std::vector<Command>& Commands() {
       {"doctor",
        "[--workers-address=HOST:PORT]",
        "find out why an aggregator cannot be reached",
-       "Checks name, TCP, TLS, token, round trip, clock and version, and says what to do\n"
-       "about each that fails. It checks the address of operators (--address) and that of\n"
+       "Checks name, TCP, TLS, token, round trip, clock and version, and says how to\n"
+       "fix each failed check. It checks the address of operators (--address) and that of\n"
        "workers (--workers-address, also BASIN_ADDRESS): those that are given, or both. The\n"
        "exit code is that of the first failure. It changes nothing.",
        {"basinctl doctor", "basinctl doctor --workers-address=basin-0.basin.training.svc:29600"},
@@ -199,14 +196,14 @@ const std::vector<Command>& Commands() {
       {"bench",
        "[--workers-address=HOST:PORT] [--job=JOB] [--workers=N] [--model=SIZE] [--rounds=N] "
        "[--beside-others]",
-       "measure rounds from here",
+       "measure round times from this machine",
        "Runs all-reduces of ones with a few workers (2) in this process and a model (64MiB).\n"
        "Shows the time of a round, also of one with 1 KiB, and the bandwidth. The job is\n"
        "new: its name is that of --job (basinctl-bench) with a random suffix, and a token\n"
        "must be valid for it. All workers leave it, and the aggregator forgets it when it has\n"
        "been empty for ten minutes. --workers-address: also BASIN_ADDRESS. Rounds take\n"
-       "bandwidth from other jobs, so it refuses to run while the aggregator has one, or does\n"
-       "not show its jobs; --beside-others runs it anyway.",
+       "bandwidth from other jobs, so it refuses to run while the aggregator has other jobs,\n"
+       "or if it may not list them; --beside-others runs it anyway.",
        {"basinctl bench", "basinctl bench --model=256MiB --workers=4 --rounds=20 -o json",
         "basinctl bench --job=team-a/bench --beside-others"},
        1,

@@ -61,7 +61,8 @@ absl::Status RunToken(const Arguments& arguments) {
   if (arguments.jobs.empty()) {
     return absl::InvalidArgumentError("--jobs is missing; write the name of a job, or '*' for all");
   }
-  if (const absl::StatusOr<Role> role = ParseRole(arguments.role); !role.ok()) return role.status();
+  if (const absl::StatusOr<CallerRole> role = ParseRole(arguments.role); !role.ok())
+    return role.status();
   if (absl::Status jobs = CheckJobs(arguments.jobs); !jobs.ok()) return jobs;
   if (!IsPrintable(arguments.name) || arguments.name.size() > kMostNameBytes) {
     return absl::InvalidArgumentError("--name must be a short text of printable characters");

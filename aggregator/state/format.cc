@@ -81,12 +81,14 @@ absl::Status ReadJob(Lines& lines, WrittenState& state) {
                     ReadGeneration(word[7], job.membership.generation) && word[8] == "members" &&
                     ReadNumber(word[9], members) && members <= kMaxWorkers;
   if (!good) return lines.Wrong("it is not a job");
+  std::vector<WorkerId> list;
   for (uint64_t i = 0; i < members; ++i) {
     absl::StatusOr<std::string> worker = lines.Next();
     if (!worker.ok()) return worker.status();
     if (!CheckWorkerId(*worker).ok()) return lines.Wrong("it is not a worker");
-    job.membership.members.push_back(*std::move(worker));
+    list.push_back(*std::move(worker));
   }
+  job.membership.members = std::move(list);
   if (!state.jobs.emplace(word[1], std::move(job)).second) return lines.Wrong("it has a job twice");
   return absl::OkStatus();
 }

@@ -37,7 +37,7 @@ void Report::Take(const client::Place& place) {
   }
   if (place.draining && !last_.draining) {
     say(BASIN_LOG_WARNING,
-        "An operator drains this worker: the next generation does not include it.");
+        "An operator is draining this worker; it will not be in the next generation.");
   }
   if (place.held_up != last_.held_up) say(BASIN_LOG_WARNING, place.held_up);
   if (!place.paused.empty() && place.paused != last_.paused) say(BASIN_LOG_WARNING, place.paused);

@@ -198,9 +198,10 @@ void Client::OnCall(const Scope& scope, const RegisterTensors& request) {
 
 void Client::OnCall(const Scope& scope, const BeginRound& begin) {
   if (finished_ || leave_by_.has_value()) {
-    Refuse(scope, {ErrorCode::kFailedPrecondition,
-                   "began a round after it had declared itself finished. Declare finished only "
-                   "after the last round, or begin a new run."});
+    Refuse(scope,
+           {ErrorCode::kFailedPrecondition,
+            "began a round after it had finished or left. Finish or leave only after the last "
+            "round, or begin a new run."});
     return;
   }
   if (evicted_) {

@@ -119,9 +119,11 @@ void Client::OnMembership(const Scope& scope, const MembershipChanged& changed) 
       }
       // A round left over from an earlier membership cannot go on from other state.
       it->FailRoundInFlight(
-          scope, {ErrorCode::kEvicted,
-                  absl::StrCat("Worker ", config_.worker, " of job ", config_.job,
-                               " joined anew, with state, before the verdict of this round.")});
+          scope,
+          {ErrorCode::kEvicted,
+           absl::StrCat(
+               "Worker ", config_.worker, " of job ", config_.job,
+               " rejoined and must load the state again, before this round had a verdict.")});
       it->Start(start.round, start.chain);
     }
     for (Lane& lane : lanes_) lane.StartAtLayout();

@@ -516,9 +516,11 @@ Finding Lane::OnVerdict(const Scope& scope, const VerdictRecord& record, bool la
     return Finding{
         Consequence::kFatal,
         {ErrorCode::kLineageConflict,
-         absl::StrCat("Lane ", name_, ": the verdict of round ", record.round,
-                      " contradicts the verdicts that this worker received before. Two versions of "
-                      "the job exist; restart this worker from a checkpoint of the other.")}};
+         absl::StrCat(
+             "Lane ", name_, ": the verdict of round ", record.round,
+             " contradicts the verdicts that this worker received before. Two histories of "
+             "this job exist. Restart this worker; it then loads the state of the other "
+             "workers.")}};
   };
   if (record.round <= last_verdict_) {
     for (const VerdictRecord& known : verdicts_) {

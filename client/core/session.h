@@ -2,7 +2,8 @@
 //
 // The connection to the aggregator: when it is opened, greeted, given up and tried again, and the
 // heartbeat that keeps it alive. Its phases are the table below; a pair of phase and input that is
-// not in the table is not for this session and has no effect.
+// not in the table is not for this session and has no effect. The connector knows the address, and
+// client_session.cc which errors are final.
 //
 // Thread contract: a plain value.
 

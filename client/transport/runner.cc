@@ -495,7 +495,8 @@ void Runner::PublishPlace() {
 std::string Runner::WhyNoMember() const {
   if (!place_.paused.empty()) return place_.paused;
   if (!core_.connected()) return place_.trouble.text;
-  return "The aggregator waits for other workers, or has no place for this worker: see `basinctl "
+  return "The aggregator waits for other workers, or the job already has max_workers: see "
+         "`basinctl "
          "status`. Wait longer, or start the missing workers; a restart of this worker does not "
          "help.";
 }

@@ -14,9 +14,6 @@
 namespace basin::client {
 namespace {
 
-// Tensors whose registration is checked as one message, as the core sends them.
-constexpr uint32_t kRegisterBatch = 1024;
-
 // The same in memory of its own. Statuses share theirs among copies, which is as good, but for
 // ThreadSanitizer, which does not see how Abseil counts them where it comes built from the system.
 absl::Status Unshared(const absl::Status& status) { return wire::ToStatus(wire::ToError(status)); }
@@ -67,26 +64,13 @@ absl::Status CheckNames(const Config& config) {
 
 // A call that would send an invalid message is refused here, because the aggregator would end the
 // session.
-absl::Status CheckSayable(const ToAggregator& message) {
-  const absl::StatusOr<std::string> encoded = wire::Encode(message);
-  absl::Status status = encoded.status();
-  if (encoded.ok()) status = wire::DecodeToAggregator(*encoded).status();
+template <typename Call>
+absl::Status CheckCall(const Call& call) {
+  const absl::Status status = wire::Check(call);
   if (status.ok()) return status;
   return wire::ToStatus({ErrorCode::kInvalidArgument,
                          absl::StrCat("The protocol does not allow this call: ", status.message(),
                                       ". Correct the argument.")});
-}
-
-// In parts that are messages.
-absl::Status CheckSayable(const RegisterTensors& request, uint32_t batch) {
-  size_t first = 0;
-  do {
-    basin::Register message{request.lane, request.kind, {}};
-    const size_t end = std::min<size_t>(request.tensors.size(), first + batch);
-    for (; first < end; ++first) message.tensors.push_back(request.tensors[first]);
-    if (absl::Status status = CheckSayable(message); !status.ok()) return status;
-  } while (first < request.tensors.size());
-  return absl::OkStatus();
 }
 
 absl::Status Closed() {
@@ -250,7 +234,9 @@ absl::StatusOr<Registration> Worker::Register(const std::string& lane, LaneKind 
                                               const std::vector<TensorSpec>& tensors) {
   using Registered = absl::StatusOr<Registration>;
   const RegisterTensors request{lane, kind, tensors};
-  if (absl::Status status = CheckSayable(request, kRegisterBatch); !status.ok()) return status;
+  if (absl::Status status = CheckCall(basin::Register{lane, kind, tensors}); !status.ok()) {
+    return status;
+  }
   Registered registered =
       Ask<Registered>([&request](Runner& runner, absl::Time now,
                                  const std::function<void(const Registered&)>& done) {
@@ -291,7 +277,7 @@ absl::StatusOr<std::shared_ptr<const Worker::TensorInfo>> Worker::FindLocked(
 
 absl::Status Worker::Begin(const BeginRound& begin) {
   const basin::Begin message{0, 1, begin.spec, begin.counts, begin.step_label, begin.samples};
-  if (absl::Status status = CheckSayable(message); !status.ok()) return status;
+  if (absl::Status status = CheckCall(message); !status.ok()) return status;
   return Do([&begin](Runner& runner, absl::Time now) { return runner.Begin(begin, now); });
 }
 
@@ -373,7 +359,7 @@ absl::StatusOr<bool> Worker::Outstanding(LaneHandle lane) {
 RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTensor> tensors,
                                absl::Duration timeout) {
   const basin::Begin message{0, 1, begin.spec, begin.counts, begin.step_label, begin.samples};
-  absl::Status status = CheckSayable(message);
+  absl::Status status = CheckCall(message);
   if (status.ok() && loop_.InLoop()) status = CannotWait();
   // Errors of the tensors are reported before the round begins, so that the call can be repeated.
   for (const CallTensor& tensor : tensors) {
@@ -432,7 +418,7 @@ absl::Status Worker::Announce(const ValueKey& key, const TensorSpec& spec, const
         {ErrorCode::kInvalidArgument, absl::StrCat("Cannot announce tensor ", key.tensor, ": ",
                                                    DescribeSpec(spec), " has no usable size.")});
   }
-  absl::Status status = CheckSayable(basin::Announce{key, spec, 0});
+  absl::Status status = CheckCall(basin::Announce{key, spec, 0});
   if (status.ok()) status = CheckData(spec, *needed, data, bytes);
   if (!status.ok()) return status;
   ServedValue value;
@@ -465,7 +451,7 @@ void Worker::EndStep() {
 ValueOutcome Worker::Get(const ValueKey& key, const std::optional<TensorSpec>& expected,
                          const std::optional<WorkerId>& source, absl::Duration timeout) {
   const basin::Get message{key, expected, source, 0, 0, absl::Seconds(1)};
-  if (absl::Status status = CheckSayable(message); !status.ok()) return status;
+  if (absl::Status status = CheckCall(message); !status.ok()) return status;
   return Ask<ValueOutcome>([&](Runner& runner, absl::Time now, ValueDone done) {
     runner.Get(GetValue{key, expected, source, now + timeout}, std::move(done), now);
   });
@@ -475,7 +461,7 @@ absl::Status Worker::StartGet(const ValueKey& key, const std::optional<TensorSpe
                               const std::optional<WorkerId>& source, absl::Duration timeout,
                               ValueDone done) {
   const basin::Get message{key, expected, source, 0, 0, absl::Seconds(1)};
-  if (absl::Status status = CheckSayable(message); !status.ok()) return status;
+  if (absl::Status status = CheckCall(message); !status.ok()) return status;
   return Post([=, done = std::move(done)](Runner& runner, absl::Time now) {
     runner.Get(GetValue{key, expected, source, now + timeout}, done, now);
   });

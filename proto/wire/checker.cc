@@ -32,6 +32,10 @@ void Checker::FailAbove(const char* field, uint64_t value, uint64_t bound) {
   Fail(field, absl::StrCat("is ", value, ", more than ", bound));
 }
 
+void Checker::FailEntries(const char* field, uint64_t bound) {
+  Fail(field, absl::StrCat("has more than ", bound, " entries"));
+}
+
 void Checker::FailUnequal(const char* field, uint64_t value, uint64_t expected) {
   Fail(field, absl::StrCat("is ", value, " instead of ", expected));
 }

@@ -99,6 +99,9 @@ class Checker {
     return size <= bound;
   }
 
+  // A list with more entries than its bound.
+  void FailEntries(const char* field, uint64_t bound);
+
   // Fails when `name_of` gives the same name for two entries.
   template <typename List, typename NameOf>
   void Distinct(const char* field, const List& list, NameOf name_of) {

@@ -178,8 +178,8 @@ class Scale {
     // Numbers and strings that stand twice replace each other.
     if (field.list ? more > field.most - seen
                    : seen > 0 && field.what == FieldShape::What::kMessage) {
-      checker_.Fail(field.name, field.list ? absl::StrCat("has more than ", field.most, " entries")
-                                           : std::string("stands twice"));
+      field.list ? checker_.FailEntries(field.name, field.most)
+                 : checker_.Fail(field.name, "appears twice");
       return true;
     }
     const Checker::Scope scope(checker_, field.name, field.list ? ptrdiff_t{seen} : -1);

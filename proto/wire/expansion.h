@@ -9,7 +9,7 @@
 //
 // Thread contract: pure functions.
 // Failure: INVALID_ARGUMENT, with the path of the field, for a list with more entries than it may
-// have, and for a field that stands twice and is no list, which protobuf would merge into a longer
+// have, and for a field that appears twice and is no list, which protobuf would merge into a longer
 // one.
 
 #ifndef BASIN_PROTO_WIRE_EXPANSION_H_

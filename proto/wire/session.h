@@ -27,6 +27,13 @@ class ToWorker;
 
 namespace basin::wire {
 
+// The rules for what a trainer gives, before anything is sent: whether the aggregator would decode
+// the message. Its lane and its round come from the client, and are not looked at.
+absl::Status Check(const Register& call);
+absl::Status Check(const Begin& call);
+absl::Status Check(const Announce& call);
+absl::Status Check(const Get& call);
+
 // As generated classes. REQUIRES: no list is longer than its bound. Lists are not counted here,
 // because they already have their memory; Weigh (bytes.h) counts them before they are read.
 absl::Status Encode(const ToAggregator& in, v1::ToAggregator* out);

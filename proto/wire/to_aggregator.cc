@@ -382,6 +382,41 @@ ToAggregator Take(const v1::ToAggregator& in, Checker& checker) {
 
 }  // namespace
 
+absl::Status Check(const Register& call) {
+  Checker checker;
+  const Checker::Scope scope(checker, "register");
+  checker.Name("lane", call.lane);
+  CheckEnum("kind", call.kind, checker);
+  CheckList("tensors", call.tensors, kMaxTensors, checker);
+  CheckDistinct("tensors", call.tensors, checker);
+  return checker.status();
+}
+
+absl::Status Check(const Begin& call) {
+  Checker checker;
+  const Checker::Scope scope(checker, "begin");
+  CheckField("spec", call.spec, checker);
+  CheckList("samples", call.samples, kMaxSampleRanges, checker);
+  return checker.status();
+}
+
+absl::Status Check(const Announce& call) {
+  Checker checker;
+  const Checker::Scope scope(checker, "announce");
+  CheckField("key", call.key, checker);
+  CheckField("spec", call.spec, checker);
+  return checker.status();
+}
+
+absl::Status Check(const Get& call) {
+  Checker checker;
+  const Checker::Scope scope(checker, "get");
+  CheckField("key", call.key, checker);
+  if (call.expected) CheckField("expected", *call.expected, checker);
+  if (call.source) checker.Worker("source", *call.source);
+  return checker.status();
+}
+
 absl::Status Encode(const ToAggregator& in, v1::ToAggregator* out) {
   std::visit(PutToAggregator{out}, in);
   return CheckSize(*out, kMaxAssembledBytes);

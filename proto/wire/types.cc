@@ -76,16 +76,28 @@ void Encode(const Membership& in, v1::Membership* out) {
 Membership Decode(const v1::Membership& in, Checker& checker) {
   Membership out;
   out.generation = DecodeField("generation", in.generation(), checker);
-  out.members.reserve(in.members_size());
+  std::vector<WorkerId> members;
+  members.reserve(in.members_size());
   for (const std::string& member : in.members()) {
-    out.members.push_back(checker.Worker("members", member));
+    members.push_back(checker.Worker("members", member));
   }
-  checker.Distinct("members", out.members,
-                   [](const WorkerId& id) -> const std::string& { return id; });
+  checker.Distinct("members", members, [](const WorkerId& id) -> const std::string& { return id; });
+  out.members = std::move(members);
   return out;
 }
 
 // ----------------------------------------------------------------------------------- tensors
+
+void Check(const TensorSpec& spec, Checker& checker) {
+  checker.Name("name", spec.name);
+  CheckEnum("dtype", spec.dtype, checker);
+  if (spec.shape.size() > kMaxRank) checker.FailEntries("shape", kMaxRank);
+  const std::optional<uint64_t> bytes = TensorBytes(spec);
+  if (checker.ok() && (!bytes || *bytes > kMaxTensorBytes)) {
+    checker.Fail("shape", absl::StrCat("of tensor ", QuoteForError(spec.name),
+                                       " makes it larger than ", kMaxTensorBytes, " bytes"));
+  }
+}
 
 void Encode(const TensorSpec& in, v1::TensorSpec* out) {
   out->set_name(in.name);
@@ -95,14 +107,10 @@ void Encode(const TensorSpec& in, v1::TensorSpec* out) {
 
 TensorSpec Decode(const v1::TensorSpec& in, Checker& checker) {
   TensorSpec out;
-  out.name = checker.Name("name", in.name());
+  out.name = in.name();
   out.dtype = DecodeEnum<DType>("dtype", in.dtype(), checker);
   out.shape.assign(in.shape().begin(), in.shape().end());
-  const std::optional<uint64_t> bytes = TensorBytes(out);
-  if (checker.ok() && (!bytes || *bytes > kMaxTensorBytes)) {
-    checker.Fail("shape", absl::StrCat("of tensor ", QuoteForError(out.name),
-                                       " makes it larger than ", kMaxTensorBytes, " bytes"));
-  }
+  Check(out, checker);
   return out;
 }
 
@@ -143,6 +151,11 @@ Bitmap Decode(const v1::Bitmap& in, Checker& checker) {
   return out;
 }
 
+void Check(const ValueKey& key, Checker& checker) {
+  checker.Name("lane", key.lane);
+  checker.Name("tensor", key.tensor);
+}
+
 void Encode(const ValueKey& in, v1::ValueKey* out) {
   out->set_lane(in.lane);
   out->set_tensor(in.tensor);
@@ -150,10 +163,30 @@ void Encode(const ValueKey& in, v1::ValueKey* out) {
 }
 
 ValueKey Decode(const v1::ValueKey& in, Checker& checker) {
-  return {checker.Name("lane", in.lane()), checker.Name("tensor", in.tensor()), in.version()};
+  ValueKey out{in.lane(), in.tensor(), in.version()};
+  Check(out, checker);
+  return out;
 }
 
 // ------------------------------------------------------------------------------------ rounds
+
+void Check(const RoundSpec& spec, Checker& checker) {
+  const auto scale = [&checker](const char* field, double value) {
+    checker.Required(field, checker.Finite(field, value));
+  };
+  const auto positive = [&](const char* field, double value) {
+    if (value < 0) checker.Fail(field, "is negative");
+    scale(field, value);
+  };
+  CheckEnum("op", spec.op, checker);
+  scale("prescale", spec.prescale);
+  scale("postscale", spec.postscale);
+  positive("predivide", spec.predivide);
+  CheckEnum("kind", spec.kind, checker);
+  CheckEnum("weight_by", spec.weight_by, checker);
+  CheckEnum("denominator", spec.denominator, checker);
+  positive("loss_scale", spec.loss_scale);
+}
 
 void Encode(const RoundSpec& in, v1::RoundSpec* out) {
   out->set_op(EncodeEnum(in.op));
@@ -169,24 +202,18 @@ void Encode(const RoundSpec& in, v1::RoundSpec* out) {
 }
 
 RoundSpec Decode(const v1::RoundSpec& in, Checker& checker) {
-  const auto scale = [&](const char* field, double value) {
-    return checker.Required(field, checker.Finite(field, value));
-  };
-  const auto positive = [&](const char* field, double value) {
-    if (value < 0) checker.Fail(field, "is negative");
-    return scale(field, value);
-  };
   RoundSpec out;
   out.op = DecodeEnum<ReduceOp>("op", in.op(), checker);
-  out.prescale = scale("prescale", in.prescale());
-  out.postscale = scale("postscale", in.postscale());
-  out.predivide = positive("predivide", in.predivide());
+  out.prescale = in.prescale();
+  out.postscale = in.postscale();
+  out.predivide = in.predivide();
   out.auto_predivide = in.auto_predivide();
   out.kind = DecodeEnum<ContributionKind>("kind", in.kind(), checker);
   out.weight_by = DecodeEnum<WeightBy>("weight_by", in.weight_by(), checker);
   out.denominator = DecodeEnum<Denominator>("denominator", in.denominator(), checker);
-  out.loss_scale = positive("loss_scale", in.loss_scale());
+  out.loss_scale = in.loss_scale();
   out.layout = in.layout();
+  Check(out, checker);
   return out;
 }
 
@@ -204,14 +231,19 @@ Counts Decode(const v1::Counts& in, Checker&) {
   return out;
 }
 
+void Check(const SampleRange& range, Checker& checker) {
+  if (range.end <= range.begin) checker.Fail("end", "is not above begin");
+}
+
 void Encode(const SampleRange& in, v1::SampleRange* out) {
   out->set_begin(in.begin);
   out->set_end(in.end);
 }
 
 SampleRange Decode(const v1::SampleRange& in, Checker& checker) {
-  if (in.end() <= in.begin()) checker.Fail("end", "is not above begin");
-  return {in.begin(), in.end()};
+  SampleRange out{in.begin(), in.end()};
+  Check(out, checker);
+  return out;
 }
 
 void Encode(const Contributor& in, v1::Contributor* out) {

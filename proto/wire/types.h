@@ -5,6 +5,12 @@
 //   void Encode(const X& in, v1::X* out);       out is empty before
 //   X Decode(const v1::X& in, Checker& checker);
 //
+// and for what a trainer gives also
+//
+//   void Check(const X& value, Checker& checker);
+//
+// whose rules hold for what was decoded and for a call that nothing has been sent of yet.
+//
 // Internal to the wire layer.
 //
 // Thread contract: pure functions.
@@ -51,6 +57,10 @@ template <typename E>
 E DecodeEnum(const char* field, typename EnumOnWire<E>::Wire value, Checker& checker) {
   return checker.Enum<E>(field, value, EnumOnWire<E>::kLast, EnumOnWire<E>::kShift);
 }
+template <typename E>
+void CheckEnum(const char* field, E value, Checker& checker) {
+  DecodeEnum<E>(field, EncodeEnum(value), checker);
+}
 
 // ---- single fields
 
@@ -84,6 +94,22 @@ auto DecodeList(const char* field, const List& in, Checker& checker) {
   return out;
 }
 
+// Checks each entry of a list of at most `most`.
+template <typename T>
+void CheckList(const char* field, const std::vector<T>& list, size_t most, Checker& checker) {
+  if (list.size() > most) checker.FailEntries(field, most);
+  for (size_t i = 0; i < list.size() && checker.ok(); ++i) {
+    Checker::Scope scope(checker, field, static_cast<ptrdiff_t>(i));
+    Check(list[i], checker);
+  }
+}
+
+template <typename T>
+void CheckField(const char* field, const T& value, Checker& checker) {
+  Checker::Scope scope(checker, field);
+  Check(value, checker);
+}
+
 template <typename Message>
 auto DecodeField(const char* field, const Message& in, Checker& checker) {
   Checker::Scope scope(checker, field);
@@ -109,19 +135,23 @@ Error Decode(const v1::Error& in, Checker& checker);  // Fails for OK.
 void Encode(const Membership& in, v1::Membership* out);
 Membership Decode(const v1::Membership& in, Checker& checker);
 
+void Check(const TensorSpec& spec, Checker& checker);
 void Encode(const TensorSpec& in, v1::TensorSpec* out);
 TensorSpec Decode(const v1::TensorSpec& in, Checker& checker);
 void Encode(const ChunkRange& in, v1::ChunkRange* out);
 ChunkRange Decode(const v1::ChunkRange& in, Checker& checker);
 void Encode(const Bitmap& in, v1::Bitmap* out);
 Bitmap Decode(const v1::Bitmap& in, Checker& checker);  // At most kMaxTensors bits.
+void Check(const ValueKey& key, Checker& checker);
 void Encode(const ValueKey& in, v1::ValueKey* out);
 ValueKey Decode(const v1::ValueKey& in, Checker& checker);
 
+void Check(const RoundSpec& spec, Checker& checker);
 void Encode(const RoundSpec& in, v1::RoundSpec* out);
 RoundSpec Decode(const v1::RoundSpec& in, Checker& checker);
 void Encode(const Counts& in, v1::Counts* out);
 Counts Decode(const v1::Counts& in, Checker& checker);
+void Check(const SampleRange& range, Checker& checker);
 void Encode(const SampleRange& in, v1::SampleRange* out);
 SampleRange Decode(const v1::SampleRange& in, Checker& checker);
 void Encode(const Contributor& in, v1::Contributor* out);
@@ -137,12 +167,16 @@ RoundValue Decode(const v1::RoundValue& in, Checker& checker);
 void Encode(const VerdictRecord& in, v1::VerdictRecord* out);
 VerdictRecord Decode(const v1::VerdictRecord& in, Checker& checker);
 
-// A list of tensor specs: no name twice.
+// The names of a list of tensors: none appears twice.
+inline void CheckDistinct(const char* field, const std::vector<TensorSpec>& specs,
+                          Checker& checker) {
+  checker.Distinct(field, specs,
+                   [](const TensorSpec& spec) -> const std::string& { return spec.name; });
+}
 template <typename List>
 std::vector<TensorSpec> DecodeSpecs(const char* field, const List& in, Checker& checker) {
   std::vector<TensorSpec> specs = DecodeList(field, in, checker);
-  checker.Distinct(field, specs,
-                   [](const TensorSpec& spec) -> const std::string& { return spec.name; });
+  CheckDistinct(field, specs, checker);
   return specs;
 }
 

@@ -201,8 +201,9 @@ void CoreRecovery(benchmark::State& state) {
   hello.job = "bench";
   hello.settings = {workers, workers, workers};
   hello.membership.generation = {1, 1};
+  std::vector<WorkerId> members;
   for (uint32_t worker = 1; worker <= workers; ++worker) {
-    hello.membership.members.push_back(absl::StrFormat("w%05d", worker));
+    members.push_back(absl::StrFormat("w%05d", worker));
   }
   LaneHistory lane;
   lane.name = "gradients";
@@ -219,7 +220,8 @@ void CoreRecovery(benchmark::State& state) {
     std::vector<Action> actions;
     for (uint32_t worker = 1; worker <= workers; ++worker) {
       core.Step(SessionOpened{worker, worker}, now, actions);
-      hello.worker = hello.membership.members[worker - 1];
+      hello.worker = members[worker - 1];
+      hello.membership.members = members;  // Decoded from the hello of each.
       hello.nonce = worker;
       hello.incarnation = {1, worker};
       actions.clear();

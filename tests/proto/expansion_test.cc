@@ -121,8 +121,8 @@ std::vector<std::pair<std::string, std::string>> Bombs() {
       {"begin.samples has more than 4096 entries", Field(6, Repeated(Field(6, ""), kMost))},
       {"result_ack.ranges has more than 65536 entries", Field(11, Repeated(Field(4, ""), kMost))},
       // Fields that protobuf would merge into one.
-      {"hello stands twice", Repeated(Field(kHello, Repeated(Field(13, ""), 1024)), kMost)},
-      {"hello.membership stands twice",
+      {"hello appears twice", Repeated(Field(kHello, Repeated(Field(13, ""), 1024)), kMost)},
+      {"hello.membership appears twice",
        Field(kHello, Repeated(Field(12, Repeated(Field(2, ""), 4096)), kMost))},
   };
 }

@@ -186,9 +186,9 @@ WorkerId LongestId(uint32_t index) {
 }
 
 Membership LargestMembership(uint32_t workers) {
-  Membership membership{{kHuge, kHuge}, {}};
-  for (uint32_t i = 0; i < workers; ++i) membership.members.push_back(LongestId(i));
-  return membership;
+  std::vector<WorkerId> members;
+  for (uint32_t i = 0; i < workers; ++i) members.push_back(LongestId(i));
+  return {{kHuge, kHuge}, std::move(members)};
 }
 
 RoundValue LargestValue(uint32_t workers, uint32_t tensors) {

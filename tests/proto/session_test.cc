@@ -376,6 +376,70 @@ TEST(SessionRules, Criterion_1_1_OpAndKindAreDeclared) {
                        "begin.spec.op is 7, which is not in 1 to 6");
 }
 
+// What the aggregator says of the message of a call; the client says the same without sending it.
+template <typename Call>
+void ExpectSameAnswer(const Call& call, bool allowed) {
+  const absl::StatusOr<std::string> bytes = Encode(ToAggregator(call));
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(Check(call), DecodeToAggregator(*bytes).status());
+  EXPECT_EQ(Check(call).ok(), allowed) << Check(call);
+}
+
+// Breaks one thing in a call that was allowed.
+template <typename Call, typename Break>
+void ExpectSameRefusal(uint64_t seed, Break break_it) {
+  auto call = RandomMessages(seed).Make<Call>();
+  break_it(call);
+  ExpectSameAnswer(call, false);
+}
+
+TEST(SessionRules, ACallIsCheckedAsItsMessageIs) {
+  const double nan = std::nan("");
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    RandomMessages random(seed);
+    ExpectSameAnswer(random.Make<Register>(), true);
+    ExpectSameAnswer(random.Make<Begin>(), true);
+    ExpectSameAnswer(random.Make<Announce>(), true);
+    ExpectSameAnswer(random.Make<Get>(), true);
+
+    const TensorSpec spec = random.Make<TensorSpec>();
+    TensorSpec bad = spec;
+    switch (seed % 4) {
+      case 0:
+        bad.name = "two\nlines";
+        break;
+      case 1:
+        bad.dtype = static_cast<DType>(77);
+        break;
+      case 2:
+        bad.shape.assign(kMaxRank + 1, 1);
+        break;
+      default:
+        bad.shape = {kMaxTensorBytes, kMaxTensorBytes};
+    }
+    ExpectSameRefusal<Register>(seed, [&](Register& call) { call.tensors = {spec, bad}; });
+    ExpectSameRefusal<Register>(seed, [&](Register& call) { call.tensors = {spec, spec}; });
+    ExpectSameRefusal<Register>(seed, [](Register& call) { call.lane.clear(); });
+    ExpectSameRefusal<Register>(seed, [](Register& call) { call.kind = static_cast<LaneKind>(9); });
+    ExpectSameRefusal<Announce>(seed, [&](Announce& call) { call.spec = bad; });
+    ExpectSameRefusal<Announce>(seed, [](Announce& call) { call.key.tensor.clear(); });
+    ExpectSameRefusal<Get>(seed, [&](Get& call) { call.expected = bad; });
+    ExpectSameRefusal<Get>(seed, [](Get& call) { call.source = "No Worker"; });
+    ExpectSameRefusal<Get>(seed, [](Get& call) { call.key.lane = "\x01"; });
+    ExpectSameRefusal<Begin>(seed, [](Begin& call) { call.spec.op = ReduceOp::kUnspecified; });
+    ExpectSameRefusal<Begin>(
+        seed, [](Begin& call) { call.spec.kind = static_cast<ContributionKind>(9); });
+    ExpectSameRefusal<Begin>(seed, [&](Begin& call) { call.spec.prescale = nan; });
+    ExpectSameRefusal<Begin>(seed, [](Begin& call) { call.spec.postscale = 0; });
+    ExpectSameRefusal<Begin>(seed, [](Begin& call) { call.spec.predivide = -1; });
+    ExpectSameRefusal<Begin>(seed, [](Begin& call) { call.spec.loss_scale = -1; });
+    ExpectSameRefusal<Begin>(seed, [](Begin& call) { call.samples = {{0, 1}, {5, 5}}; });
+    ExpectSameRefusal<Begin>(seed, [](Begin& call) {
+      call.samples.assign(kMaxSampleRanges + 1, {0, 1});
+    });
+  }
+}
+
 TEST(SessionRules, TensorSizesDoNotOverflow) {
   using P = v1::ToAggregator*;
   const auto with_shape = [](std::vector<uint64_t> shape) {
@@ -548,12 +612,14 @@ TEST(SessionLimits, TheLargestVerdictFits) {
   value.outcome = Outcome::kCommitted;
   value.spec.op = ReduceOp::kSum;
   constexpr uint64_t kMost = ~uint64_t{0};
+  std::vector<WorkerId> members;
   for (uint32_t i = 0; i < kMaxWorkers; ++i) {
     std::string worker = absl::StrCat("w", 100000 + i);
     worker.resize(kMaxWorkerIdBytes, 'x');
     value.contributors.push_back({worker, {kMost, kMost}, kMaxCount, 1.0});
-    verdict.record.next.members.push_back(worker);
+    members.push_back(worker);
   }
+  verdict.record.next.members = members;
   for (uint32_t i = 0; i < kMaxTensors; ++i) value.tensor_divisors.push_back({i, kMost});
   value.facts.tensor_squared_norms.assign(kMaxTensors, 1.0);
   const absl::StatusOr<std::string> bytes = Encode(ToWorker(verdict));

@@ -43,9 +43,9 @@ constexpr Cell kCells[] = {
 TEST(Access, Fault_S2_EveryCellOfTheTable) {
   ASSERT_EQ(std::size(kCells), kRpcs);
   for (const Cell& cell : kCells) {
-    for (const auto& [role, allowed] :
-         {std::pair{Role::kWorker, cell.worker}, std::pair{Role::kObserver, cell.observer},
-          std::pair{Role::kAdmin, cell.admin}}) {
+    for (const auto& [role, allowed] : {std::pair{CallerRole::kWorker, cell.worker},
+                                        std::pair{CallerRole::kObserver, cell.observer},
+                                        std::pair{CallerRole::kAdmin, cell.admin}}) {
       const std::string what = absl::StrCat(RoleName(role), " ", RpcName(cell.rpc));
       EXPECT_EQ(Allows(role, cell.rpc), allowed) << what;
       const Decision decision = allowed ? Decision::kAllowed : Decision::kWrongRole;
@@ -72,13 +72,13 @@ TEST(Access, EveryRpcOfTheProtocolIsInTheTable) {
 }
 
 TEST(Access, AGrantCoversAJobOrABeginningOfNames) {
-  EXPECT_TRUE((Grant{"", Role::kWorker, "a"}).Covers("a"));
-  EXPECT_FALSE((Grant{"", Role::kWorker, "a"}).Covers("ab"));
-  EXPECT_FALSE((Grant{"", Role::kWorker, "ab"}).Covers("a"));
-  EXPECT_TRUE((Grant{"", Role::kWorker, "team-a/*"}).Covers("team-a/vision"));
-  EXPECT_FALSE((Grant{"", Role::kWorker, "team-a/*"}).Covers("team-b/vision"));
-  EXPECT_FALSE((Grant{"", Role::kWorker, "team-a/*"}).Covers("team-a"));
-  EXPECT_TRUE((Grant{"", Role::kWorker, "*"}).Covers("anything"));
+  EXPECT_TRUE((Grant{"", CallerRole::kWorker, "a"}).Covers("a"));
+  EXPECT_FALSE((Grant{"", CallerRole::kWorker, "a"}).Covers("ab"));
+  EXPECT_FALSE((Grant{"", CallerRole::kWorker, "ab"}).Covers("a"));
+  EXPECT_TRUE((Grant{"", CallerRole::kWorker, "team-a/*"}).Covers("team-a/vision"));
+  EXPECT_FALSE((Grant{"", CallerRole::kWorker, "team-a/*"}).Covers("team-b/vision"));
+  EXPECT_FALSE((Grant{"", CallerRole::kWorker, "team-a/*"}).Covers("team-a"));
+  EXPECT_TRUE((Grant{"", CallerRole::kWorker, "*"}).Covers("anything"));
 }
 
 // ---- the file

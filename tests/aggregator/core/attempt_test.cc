@@ -720,7 +720,7 @@ TEST(Pause, Fault_W19_AllWorkersDieAndTheJobIsKeptForAWhile) {
   EXPECT_EQ(t.core->NextDeadline(), absl::InfiniteFuture()) << "nothing is left to wake for";
 }
 
-// Its script has not come to the call, whose round is to be aborted. A message before its
+// Its script has not come to the call, whose round will be aborted. A message before its
 // client knows the lane is lost on it, so it owes no answer until then.
 TEST(Attempt, Fault_W1_AWorkerThatHasNotNamedTheLaneStagesOnceItDoes) {
   Config config;

@@ -208,8 +208,9 @@ TEST(Loading, Fault_A5_AHolderThatIsPastTheRoundEndsTheLoading) {
   t.a.Connect();
   EXPECT_EQ(t.job().state(), JobState::kRecovering);
   ASSERT_TRUE(t.c.ended.has_value());
-  EXPECT_THAT(t.c.ended->text,
-              HasSubstr("worker a has a verdict or a result that this aggregator did not know of"));
+  EXPECT_THAT(
+      t.c.ended->text,
+      HasSubstr("worker a reports a verdict or a result that this aggregator has not seen"));
   t.b.Connect();
   t.c.Connect();
   EXPECT_EQ(t.c.role, Role::kJoiner);

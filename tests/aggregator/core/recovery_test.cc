@@ -429,7 +429,7 @@ TEST(Recovery, AMinorityIsNotEnough) {
   t.a.Connect();
   t.Sleep(absl::Seconds(2));
   EXPECT_THAT(t.a.Last<HeldUp>().text,
-              AllOf(HasSubstr("waits up to 7s more for its other workers: 1 of 3 members"),
+              AllOf(HasSubstr("waits up to 7s longer for the other workers: 1 of 3 members"),
                     HasSubstr("missing: b, c")));
   t.Sleep(t.config.recovery_window);
   EXPECT_EQ(t.job().state(), JobState::kHalted);
@@ -984,10 +984,11 @@ TEST(Recovery, HellosThatCannotBeAreRefused) {
          h.membership.members = {"a", "a"};
        },
        "names a member twice"},
-      {[](Hello& h) { h.membership.members.assign(20000, "x"); }, "too many members"},
-      {[](Hello& h) { h.lanes[0].name = ""; }, "an impossible start"},
-      {[](Hello& h) { h.lanes[0].lane = ~0u; }, "an impossible start"},
-      {[](Hello& h) { h.lanes.push_back(h.lanes[0]); }, "an impossible start"},
+      {[](Hello& h) { h.membership.members = std::vector<WorkerId>(20000, "x"); },
+       "too many members"},
+      {[](Hello& h) { h.lanes[0].name = ""; }, "an impossible first round"},
+      {[](Hello& h) { h.lanes[0].lane = ~0u; }, "an impossible first round"},
+      {[](Hello& h) { h.lanes.push_back(h.lanes[0]); }, "an impossible first round"},
       {[](Hello& h) { h.lanes.resize(2000); }, "too many lanes"},
       {[](Hello& h) { h.lanes[0].layout[0].dtype = DType::kUnspecified; }, "without a size"},
       {[](Hello& h) { h.lanes[0].layout[1] = h.lanes[0].layout[0]; }, "has two tensors w"},

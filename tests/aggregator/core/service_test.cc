@@ -114,14 +114,14 @@ TEST(Admission, ACallThatIsIdleForLongMakesRoomForAnother) {
   a.Register({Tensor("x")}, "call/1", LaneKind::kCall);
   a.Contribute(Spec(ReduceOp::kSum), "call/1");
   a.Register({Tensor("x")}, "call/2", LaneKind::kCall);
-  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("2 lanes, which is its limit"));
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("reached its limit of 2 lanes"));
   t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
   a.Register({Tensor("x")}, "call/2", LaneKind::kCall);
   a.Contribute(Spec(ReduceOp::kSum), "call/2");
   EXPECT_EQ(a.lane("call/2").last, 1u);
   // The first has to wait for its turn, and has kept its number.
   a.Begin(Spec(ReduceOp::kSum), "call/1");
-  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("2 lanes, which is its limit"));
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("reached its limit of 2 lanes"));
   t.Sleep(config.idle_lane_timeout + absl::Seconds(1));
   a.Contribute(Spec(ReduceOp::kSum), "call/1");
   EXPECT_EQ(a.lane("call/1").last, 2u);
@@ -138,7 +138,7 @@ TEST(Admission, LanesTensorsAndBytesAreBounded) {
   Cluster t(Settings(1, 1, 1), config);
   TestWorker& a = t.Join("a");
   a.Register({Tensor("x")}, "second");
-  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("1 lane, which is its limit"));
+  EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("reached its limit of 1 lane"));
   a.Register({Tensor("large", 3)});
   EXPECT_THAT(a.Last<Rejected>().error.text, HasSubstr("more than 1048576 bytes"));
   a.Register({{"huge", DType::kF32, {uint64_t{1} << 60}}});
@@ -160,7 +160,7 @@ TEST(Admission, WhatNoHelloCouldTellIsNotRegistered) {
   a.Register(many);
   EXPECT_THAT(a.Last<Rejected>().error.text,
               HasSubstr("lane model: with tensor tensor536 as f32[65536] the hello of a returning "
-                        "worker could have 100076 bytes for "));
+                        "worker could reach 100076 bytes for "));
   EXPECT_THAT(a.Last<Rejected>().error.text,
               HasSubstr("1 lane and 10 workers, but the limit is 100000"));
   const size_t tensors = a.lane().tensors.size();

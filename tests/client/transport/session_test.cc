@@ -172,7 +172,9 @@ TEST(Session, AnEvictedWorkerFailsItsRoundAndRejoins) {
   // Somebody joins, and is served by this worker; it is not when it is evicted itself.
   Membership grown = rig.membership;
   ++grown.generation.counter;
-  grown.members.push_back("w9");
+  std::vector<WorkerId> members = grown.members;
+  members.push_back("w9");
+  grown.members = members;
   rig.aggregator.Say(MembershipChanged{grown, Role::kMember, "w0", {}});
   rig.aggregator.Say(Ended{{ErrorCode::kEvicted, "lost for 5 s"}});
   rig.aggregator.AcceptSession();
