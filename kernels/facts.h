@@ -5,8 +5,8 @@
 // the result.
 //
 // Facts obey the same law as the result: they depend on the contributions and the plan alone, not
-// on chunking, folding, threads or backend. Hence they count steps of the computation, each of
-// which is seen exactly once, wherever the work is cut.
+// on chunking, threads or backend. Hence they count steps of the computation, each of which is seen
+// exactly once, wherever the work is cut.
 //
 // Thread contract: plain values and pure functions.
 
@@ -39,7 +39,7 @@ struct Facts {
   // does not fit, plus results that lost bits when they were narrowed to the result dtype.
   uint64_t integer_wraps = 0;
 
-  // Takes in the facts of another part of the same tensor, or of another fold of the same part.
+  // Takes in the facts of other elements or other contributions of the same reduction.
   void Merge(const Facts& other);
 };
 

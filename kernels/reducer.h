@@ -3,13 +3,13 @@
 // A backend of the canonical reduction (plan.h): scalar reference, CPU vectors, CUDA. All give the
 // same bits for the same plan and inputs; one contract suite in tests/kernels checks each of them.
 //
-// A reducer works on a span of a tensor: `count` elements from element `first`. It reads each input
-// byte once and writes each output byte once.
+// A reducer works on a span of a tensor: `count` elements from element `first`. It takes all
+// contributions in one pass, which reads each input byte once and writes each output byte once.
 //
 // Ownership: the caller owns all buffers; a reducer keeps no pointer after a call returns.
 // Thread contract: calls on one reducer are safe from several threads at once as long as their
-// output and accumulator buffers do not overlap. The caller's floating-point mode does not matter:
-// a reducer sets round-to-nearest without flushing of subnormals for itself and restores the mode.
+// output buffers do not overlap. The caller's floating-point mode does not matter: a reducer sets
+// round-to-nearest without flushing of subnormals for itself and restores the mode.
 // Failure: only a backend's device can fail; a broken REQUIRES is a bug of the caller.
 
 #ifndef BASIN_KERNELS_REDUCER_H_
@@ -66,25 +66,12 @@ class Reducer {
   // For logs and reports: "reference", "cpu/AVX3", "cuda".
   virtual std::string_view name() const = 0;
 
-  // Folds the plan's terms among contributions [begin, end) into `accumulator`, which holds
-  // span.count elements of plan.accumulator_dtype(), aligned to that type. It continues from what
-  // `accumulator` holds if the plan has a term before `begin` and starts afresh otherwise; without
-  // a term in the range it does nothing. `inputs` is indexed by contribution; only the entries of
-  // folded terms are read. The observations are merged into *facts. REQUIRES: plan.outcome() ==
-  // kReduce; begin <= end <= number of contributions; the terms before `begin` have been folded
-  // into `accumulator` by this or another reducer.
-  virtual std::optional<Failure> Fold(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                                      size_t end, const Span& span, void* accumulator,
-                                      Facts* facts) const = 0;
-
-  // Folds the plan's terms from contribution `begin` on top of `accumulator` and finishes: after
-  // Folds up to `begin` it gives the bits of one pass. In one pass `begin` is 0 and `accumulator`
-  // is null. `begin` may be the number of contributions, which only finishes. `accumulator` is not
-  // changed. The observations are merged into *facts. REQUIRES: as Fold; `accumulator` is not null
-  // if the plan has a term before `begin`.
+  // Folds all terms of the plan, finishes, and writes the result. `inputs` is indexed by
+  // contribution; only the entries of terms are read. The observations are merged into *facts.
+  // REQUIRES: plan.outcome() == kReduce.
   virtual std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs,
-                                        size_t begin, const void* accumulator, const Span& span,
-                                        const Output& output, Facts* facts) const = 0;
+                                        const Span& span, const Output& output,
+                                        Facts* facts) const = 0;
 };
 
 }  // namespace basin::kernels

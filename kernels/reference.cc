@@ -127,12 +127,10 @@ struct Column {
   std::vector<unsigned char> bytes;
 };
 
-// The terms of the plan among contributions [begin, end).
-std::vector<Column> Gather(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                           size_t end) {
+// One for each term of the plan, in its order.
+std::vector<Column> Gather(const ReductionPlan& plan, const Input* inputs) {
   std::vector<Column> columns;
   for (const Term& term : plan.terms()) {
-    if (term.contribution < begin || term.contribution >= end) continue;
     Column column{&term, {}};
     const Input& input = inputs[term.contribution];
     for (size_t i = 0; i < input.slice_count; ++i) {
@@ -144,29 +142,25 @@ std::vector<Column> Gather(const ReductionPlan& plan, const Input* inputs, size_
   return columns;
 }
 
-// An accumulator, which is nothing before the first term.
+// acc after all terms, for element `index` of the span, which begins at element `first`.
 template <typename A>
-struct Accumulator {
-  bool started;
-  A value;
-};
-
-// acc after the terms in `columns`, for element `index` of the span.
-template <typename A>
-Accumulator<A> FoldElement(Combine combine, const std::vector<Column>& columns, size_t index,
-                           uint64_t first, Accumulator<A> acc, Facts* facts) {
+A FoldElement(Combine combine, const std::vector<Column>& columns, size_t index, uint64_t first,
+              Facts* facts) {
+  A acc = {};
+  bool started = false;  // acc is nothing before the first term.
   for (const Column& column : columns) {
     const A x = Widen<A>(column.term->wire_dtype, column.bytes.data(), index);
     const A p = Scale(x, *column.term);
-    const A next = acc.started ? CombineStep(combine, acc.value, p, facts) : p;
+    const A next = started ? CombineStep(combine, acc, p, facts) : p;
     if (!IsFinite(x)) {
       Facts seen;
       seen.first_non_finite_input = NonFiniteInput{column.term->contribution, first + index};
       facts->Merge(seen);
-    } else if ((!acc.started || IsFinite(acc.value)) && !IsFinite(next)) {
+    } else if ((!started || IsFinite(acc)) && !IsFinite(next)) {
       ++facts->overflows;
     }
-    acc = {true, next};
+    acc = next;
+    started = true;
   }
   return acc;
 }
@@ -271,36 +265,15 @@ class NormLeafSums {
   double lanes_[kNormLanes] = {};
 };
 
-bool HasTermBefore(const ReductionPlan& plan, size_t begin) {
-  return plan.terms().front().contribution < begin;
-}
-
 template <typename A>
-void FoldSpan(const ReductionPlan& plan, const Input* inputs, size_t begin, size_t end,
-              const Span& span, void* accumulator, Facts* facts) {
-  const std::vector<Column> columns = Gather(plan, inputs, begin, end);
-  if (columns.empty()) return;
-  const bool started = HasTermBefore(plan, begin);
-  for (size_t i = 0; i < span.count; ++i) {
-    const A before = started ? ValueAt<A>(accumulator, i) : A{};
-    const Accumulator<A> after =
-        FoldElement<A>(plan.combine(), columns, i, span.first, {started, before}, facts);
-    SetValueAt(accumulator, i, after.value);
-  }
-}
-
-template <typename A>
-void ReduceSpan(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                const void* accumulator, const Span& span, const Output& output, Facts* facts) {
+void ReduceSpan(const ReductionPlan& plan, const Input* inputs, const Span& span,
+                const Output& output, Facts* facts) {
   const DType result_dtype = plan.spec().result_dtype;
-  const std::vector<Column> columns = Gather(plan, inputs, begin, plan.spec().contributions.size());
-  const bool started = HasTermBefore(plan, begin);
+  const std::vector<Column> columns = Gather(plan, inputs);
   const bool with_norm = output.norm_leaves != nullptr && !std::is_integral_v<A>;
   NormLeafSums norm(output.norm_leaves);
   for (size_t i = 0; i < span.count; ++i) {
-    const A before = started ? ValueAt<A>(accumulator, i) : A{};
-    const A acc =
-        FoldElement<A>(plan.combine(), columns, i, span.first, {started, before}, facts).value;
+    const A acc = FoldElement<A>(plan.combine(), columns, i, span.first, facts);
     const A y = FinishElement(plan, acc);
     bool narrowed = false;
     const double out = StoreElement(result_dtype, y, output.data, i, &narrowed);
@@ -315,36 +288,18 @@ class ReferenceReducer final : public Reducer {
  public:
   std::string_view name() const override { return "reference"; }
 
-  std::optional<Failure> Fold(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                              size_t end, const Span& span, void* accumulator,
-                              Facts* facts) const override {
+  std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs, const Span& span,
+                                const Output& output, Facts* facts) const override {
     const ScopedFloatEnvironment environment;
     switch (plan.accumulator_dtype()) {
       case DType::kF32:
-        FoldSpan<float>(plan, inputs, begin, end, span, accumulator, facts);
+        ReduceSpan<float>(plan, inputs, span, output, facts);
         break;
       case DType::kF64:
-        FoldSpan<double>(plan, inputs, begin, end, span, accumulator, facts);
+        ReduceSpan<double>(plan, inputs, span, output, facts);
         break;
       default:
-        FoldSpan<int64_t>(plan, inputs, begin, end, span, accumulator, facts);
-    }
-    return std::nullopt;
-  }
-
-  std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                                const void* accumulator, const Span& span, const Output& output,
-                                Facts* facts) const override {
-    const ScopedFloatEnvironment environment;
-    switch (plan.accumulator_dtype()) {
-      case DType::kF32:
-        ReduceSpan<float>(plan, inputs, begin, accumulator, span, output, facts);
-        break;
-      case DType::kF64:
-        ReduceSpan<double>(plan, inputs, begin, accumulator, span, output, facts);
-        break;
-      default:
-        ReduceSpan<int64_t>(plan, inputs, begin, accumulator, span, output, facts);
+        ReduceSpan<int64_t>(plan, inputs, span, output, facts);
     }
     return std::nullopt;
   }

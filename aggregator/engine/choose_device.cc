@@ -63,8 +63,7 @@ class Sample {
 
   std::optional<Failure> RunOn(const kernels::Reducer& cpu) {
     for (const HostPass& pass : passes_) {
-      auto failure =
-          cpu.Reduce(*pass.plan, pass.inputs, 0, nullptr, pass.span, pass.output, pass.facts);
+      auto failure = cpu.Reduce(*pass.plan, pass.inputs, pass.span, pass.output, pass.facts);
       if (failure.has_value()) return failure;
     }
     return std::nullopt;

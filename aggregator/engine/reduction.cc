@@ -155,8 +155,7 @@ std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index,
 
 std::optional<kernels::Failure> ReduceChunk(const kernels::Reducer& reducer, ChunkWork& work) {
   if (!work.plan.has_value()) return std::nullopt;
-  return reducer.Reduce(*work.plan, work.inputs.data(), 0, nullptr, work.span, work.output,
-                        &work.facts);
+  return reducer.Reduce(*work.plan, work.inputs.data(), work.span, work.output, &work.facts);
 }
 
 void CompleteChunk(Reduction& reduction, const ChunkWork& work) {

@@ -120,27 +120,22 @@ struct Group {
 // Folds a span piece by piece. One object per call; it lives on the caller's stack.
 class Folder {
  public:
-  Folder(const KernelTable& kernels, const ReductionPlan& plan, const Input* inputs, size_t begin,
-         size_t end, const Span& span, const void* accumulator, Facts* facts)
+  Folder(const KernelTable& kernels, const ReductionPlan& plan, const Input* inputs,
+         const Span& span, Facts* facts)
       : kernels_(kernels), plan_(plan), span_(span), facts_(facts) {
     for (const Term& term : plan.terms()) {
-      if (term.contribution < begin || term.contribution >= end) continue;
       streams_.push_back(Stream{&term, inputs[term.contribution]});
-    }
-    if (plan.terms().front().contribution < begin) {
-      before_ = static_cast<const unsigned char*>(accumulator);
     }
     for (size_t first = 0; first < streams_.size(); first += GroupSize(first)) last_group_ = first;
   }
 
-  bool HasTerms() const { return !streams_.empty(); }
   const void* acc() const { return acc_; }
 
-  // The wire dtype of the last group. REQUIRES: HasTerms().
+  // The wire dtype of the last group.
   DType LastWireDType() const { return streams_[last_group_].term->wire_dtype; }
 
-  // Whether all terms are one group and nothing was folded before.
-  bool IsOneGroup() const { return before_ == nullptr && last_group_ == 0; }
+  // Whether all terms are one group.
+  bool IsOneGroup() const { return last_group_ == 0; }
 
   // How many of the next `limit` elements to take at once in one pass: as many as lie in one piece
   // if IsOneGroup(), else a block.
@@ -164,22 +159,15 @@ class Folder {
   // Folds all groups but the last one into acc(); returns what the last one starts from, null for
   // nothing.
   const void* FoldHead(cpu::Watch* watch) {
-    return ForGroups(last_group_, [&](const Group& group, bool fresh) {
-      Lookup(kernels_.fold, group)(group.terms, group.count, fresh, RoundUpToUnit(count_), acc_,
-                                   watch);
-    });
+    FoldGroups(last_group_, watch);
+    return IsOneGroup() ? nullptr : acc_;
   }
 
-  // The last group, gathered. FoldHead comes first. REQUIRES: HasTerms().
+  // The last group, gathered. FoldHead comes first.
   Group LastGroup() { return Gather(last_group_); }
 
   // Folds all terms into acc(), whose length is rounded up to a unit, filled with what zeros give.
-  void FoldAll(cpu::Watch* watch) {
-    ForGroups(streams_.size(), [&](const Group& group, bool fresh) {
-      Lookup(kernels_.fold, group)(group.terms, group.count, fresh, RoundUpToUnit(count_), acc_,
-                                   watch);
-    });
-  }
+  void FoldAll(cpu::Watch* watch) { FoldGroups(streams_.size(), watch); }
 
   // The same, counting what is not finite into the facts. Integers have nothing to count.
   void CountAll() {
@@ -218,23 +206,22 @@ class Folder {
     return size;
   }
 
-  // Starts acc() from the earlier folds and calls fold(group, fresh) for each group before stream
-  // `end`. Returns acc() if there is anything in it, else null.
+  // Calls fold(group, fresh) for each group before stream `end`; the first one is fresh.
   template <typename FoldGroup>
-  const void* ForGroups(size_t end, const FoldGroup& fold) {
-    bool fresh = before_ == nullptr;
-    if (!fresh) {
-      const size_t size = ElementSize(plan_.accumulator_dtype());
-      std::memcpy(acc_, before_ + done_ * size, count_ * size);
-      std::memset(acc_ + count_ * size, 0, (RoundUpToUnit(count_) - count_) * size);
-    }
+  void ForGroups(size_t end, const FoldGroup& fold) {
     for (size_t first = 0; first < end;) {
       const Group group = Gather(first);
-      fold(group, fresh);
-      fresh = false;
+      fold(group, /*fresh=*/first == 0);
       first += group.count;
     }
-    return fresh ? nullptr : acc_;
+  }
+
+  // Folds the groups before stream `end` into acc().
+  void FoldGroups(size_t end, cpu::Watch* watch) {
+    ForGroups(end, [&](const Group& group, bool fresh) {
+      Lookup(kernels_.fold, group)(group.terms, group.count, fresh, RoundUpToUnit(count_), acc_,
+                                   watch);
+    });
   }
 
   Group Gather(size_t first) {
@@ -283,7 +270,6 @@ class Folder {
   const ReductionPlan& plan_;
   const Span span_;
   Facts* const facts_;
-  const unsigned char* before_ = nullptr;  // Accumulators of earlier folds, from the span's start.
   std::vector<Stream> streams_;
   size_t last_group_ = 0;  // Its first stream.
   size_t done_ = 0;        // Elements before the piece.
@@ -348,7 +334,7 @@ class Reduction {
         facts_(facts),
         norm_(IsFloatingPoint(plan.spec().result_dtype) ? output.norm_leaves : nullptr) {
     const bool may_start_from_acc = IsFloatingPoint(plan.spec().result_dtype);
-    if (folder_.HasTerms() && folder_.LastWireDType() == plan.spec().result_dtype &&
+    if (folder_.LastWireDType() == plan.spec().result_dtype &&
         (may_start_from_acc || folder_.IsOneGroup())) {
       one_pass_ = kernels.reduce[result_type_][static_cast<size_t>(plan.combine())];
     }
@@ -445,34 +431,10 @@ class CpuReducer final : public Reducer {
 
   std::string_view name() const override { return name_; }
 
-  std::optional<Failure> Fold(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                              size_t end, const Span& span, void* accumulator,
-                              Facts* facts) const override {
+  std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs, const Span& span,
+                                const Output& output, Facts* facts) const override {
     const ScopedFloatEnvironment environment;
-    Folder folder(kernels_, plan, inputs, begin, end, span, accumulator, facts);
-    if (!folder.HasTerms()) return std::nullopt;
-    const size_t size = ElementSize(plan.accumulator_dtype());
-    auto* to = static_cast<unsigned char*>(accumulator);
-    for (size_t done = 0; done < span.count;) {
-      const size_t count = WholeUnits(kBlockElements, span.count - done);
-      cpu::Watch watch;
-      folder.Begin(count);
-      folder.FoldAll(&watch);
-      if (watch.non_finite) folder.CountAll();
-      facts->integer_wraps += watch.integer_wraps;
-      folder.Advance();
-      std::memcpy(to + done * size, folder.acc(), count * size);
-      done += count;
-    }
-    return std::nullopt;
-  }
-
-  std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                                const void* accumulator, const Span& span, const Output& output,
-                                Facts* facts) const override {
-    const ScopedFloatEnvironment environment;
-    Folder folder(kernels_, plan, inputs, begin, plan.spec().contributions.size(), span,
-                  accumulator, facts);
+    Folder folder(kernels_, plan, inputs, span, facts);
     Reduction(kernels_, plan, span, output, &folder, facts).Run();
     return std::nullopt;
   }

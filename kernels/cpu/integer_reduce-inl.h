@@ -250,7 +250,7 @@ class U8Product {
 
 // ---- The loop ----------------------------------------------------------------------------------
 
-// A ReduceFunction. REQUIRES: `before` is null; integers have no earlier folds here.
+// A ReduceFunction. REQUIRES: `before` is null; integers have no earlier groups here.
 template <class T, class Op>
 void ReduceInteger(const FoldTerm* HWY_RESTRICT terms, size_t term_count, const void* /*before*/,
                    Finish /*finish*/, double /*constant*/, size_t count, const Sink& sink,

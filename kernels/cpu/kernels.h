@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The inner loops of the CPU reducer, one table of functions per instruction set. They work on a
-// few Ki contiguous elements; the reducer does everything else (slices, tails, folds, facts by
+// few Ki contiguous elements; the reducer does everything else (slices, tails, groups, facts by
 // name).
 
 #ifndef BASIN_KERNELS_CPU_KERNELS_H_

@@ -29,7 +29,7 @@
 
 namespace basin::kernels::cuda {
 
-// One pass over a span in host memory, with the arguments of Reducer::Reduce from contribution 0.
+// One pass over a span in host memory: the arguments of Reducer::Reduce.
 // REQUIRES: plan->outcome() == kReduce.
 struct HostPass {
   const ReductionPlan* plan = nullptr;

@@ -20,24 +20,11 @@ constexpr size_t kMaxPieceElements = kMaxLeavesPerPiece * kNormLeafElements;
 constexpr size_t kLeastStagingBytes =
     kMaxTermsPerTask * (kNormLeafElements * kMaxElementSize + kAlignment);
 
-// The output of a piece, in one copy: facts, leaves, then the result or the accumulator.
+// The output of a piece, in one copy: facts, leaves, then the result.
 constexpr size_t kLeavesOffset = kAlignment;
 constexpr size_t kResultOffset = kLeavesOffset + kMaxLeavesPerPiece * sizeof(double);
 constexpr size_t kOutputBytes = kResultOffset + kMaxPieceElements * kMaxElementSize;
 static_assert(sizeof(DeviceFacts) <= kLeavesOffset && kResultOffset % kAlignment == 0);
-
-// Terms of the plan among contributions [begin, end).
-std::vector<Term> TermsAmong(const ReductionPlan& plan, size_t begin, size_t end) {
-  std::vector<Term> terms;
-  for (const Term& term : plan.terms()) {
-    if (term.contribution >= begin && term.contribution < end) terms.push_back(term);
-  }
-  return terms;
-}
-
-bool HasTermBefore(const ReductionPlan& plan, size_t begin) {
-  return plan.terms().front().contribution < begin;
-}
 
 Status CheckContributions(const ReductionPlan& plan, const std::string& name) {
   if (plan.spec().contributions.size() <= kMaxContributions) return std::nullopt;
@@ -46,27 +33,20 @@ Status CheckContributions(const ReductionPlan& plan, const std::string& name) {
                      " contributions, not " + std::to_string(plan.spec().contributions.size())};
 }
 
-// A call on host memory: fold `terms` on top of `accumulator_in` (null: afresh), then give the
-// accumulator to `accumulator_out` or, if that is null, the result to `output`.
+// A call on host memory.
 struct HostWork {
   const ReductionPlan& plan;
   const Span& span;
-  std::vector<Term> terms;
+  const Output& output;
+  Facts* const facts;
   std::vector<SliceReader> readers;  // One per term.
-  const void* accumulator_in;
-  void* accumulator_out;
-  Output output;
-  Facts* facts;
 
-  HostWork(const ReductionPlan& the_plan, const Input* inputs, size_t begin, size_t end,
-           const Span& the_span, Facts* the_facts)
-      : plan(the_plan), span(the_span), terms(TermsAmong(the_plan, begin, end)), facts(the_facts) {
-    for (const Term& term : terms) readers.emplace_back(inputs[term.contribution]);
-    accumulator_in = nullptr;
-    accumulator_out = nullptr;
+  HostWork(const ReductionPlan& the_plan, const Input* inputs, const Span& the_span,
+           const Output& the_output, Facts* the_facts)
+      : plan(the_plan), span(the_span), output(the_output), facts(the_facts) {
+    for (const Term& term : plan.terms()) readers.emplace_back(inputs[term.contribution]);
   }
 
-  size_t accumulator_size() const { return ElementSize(plan.accumulator_dtype()); }
   size_t result_size() const { return ElementSize(plan.spec().result_dtype); }
 };
 
@@ -78,11 +58,9 @@ class PieceRunner {
     Result<std::unique_ptr<Queue>> queue = device->MakeQueue();
     if (!queue.ok()) return queue.failure();
     runner->queue_ = std::move(queue).value();
-    const std::pair<Pair*, size_t> buffers[] = {
-        {&runner->input_, staging_bytes},
-        {&runner->accumulator_, kMaxPieceElements * kMaxElementSize},
-        {&runner->output_, kOutputBytes}};
-    for (const auto& [pair, size] : buffers) {
+    const std::pair<Pair*, size_t> pairs[] = {{&runner->input_, staging_bytes},
+                                              {&runner->output_, kOutputBytes}};
+    for (const auto& [pair, size] : pairs) {
       Result<Memory> pinned = device->AllocatePinned(size);
       if (!pinned.ok()) return pinned.failure();
       Result<Memory> on_device = device->AllocateOnDevice(size);
@@ -90,6 +68,9 @@ class PieceRunner {
       pair->pinned = std::move(pinned).value();
       pair->device = std::move(on_device).value();
     }
+    Result<Memory> accumulator = device->AllocateOnDevice(kMaxPieceElements * kMaxElementSize);
+    if (!accumulator.ok()) return accumulator.failure();
+    runner->accumulator_ = std::move(accumulator).value();
     return runner;
   }
 
@@ -97,19 +78,19 @@ class PieceRunner {
   Status Start(HostWork* work, size_t first, size_t count) {
     first_ = first;
     count_ = count;
-    if (Status failure = PutFactsAndAccumulator(*work)) return failure;
-    size_t done = 0;  // Terms.
-    do {
+    if (Status failure = ResetFacts()) return failure;
+    const size_t terms = work->plan.terms().size();
+    for (size_t begin = 0; begin < terms; begin += kMaxTermsPerTask) {
       // The staging is used again for each further group of terms.
-      if (done > 0) {
+      if (begin > 0) {
         if (Status failure = queue_->Wait()) return failure;
       }
-      const size_t group = std::min(work->terms.size() - done, kMaxTermsPerTask);
-      if (Status failure = RunGroup(work, done, group)) return failure;
-      done += group;
-    } while (done < work->terms.size());
+      const size_t group = std::min(terms - begin, kMaxTermsPerTask);
+      if (Status failure = RunGroup(work, begin, group)) return failure;
+    }
     started_ = true;
-    return queue_->CopyToHost(output_.pinned.get(), output_.device.get(), OutputBytes(*work));
+    return queue_->CopyToHost(output_.pinned.get(), output_.device.get(),
+                              kResultOffset + count_ * work->result_size());
   }
 
   // Waits for the started piece, if any, and delivers its output.
@@ -120,16 +101,9 @@ class PieceRunner {
     DeviceFacts seen;
     std::memcpy(&seen, At(output_.pinned, 0), sizeof(seen));
     MergeFacts(seen, work.span.first + first_, work.facts);
-    const unsigned char* result = At(output_.pinned, kResultOffset);
-    if (work.accumulator_out != nullptr) {
-      const size_t size = work.accumulator_size();
-      std::memcpy(static_cast<unsigned char*>(work.accumulator_out) + first_ * size, result,
-                  count_ * size);
-      return std::nullopt;
-    }
     const size_t size = work.result_size();
-    std::memcpy(static_cast<unsigned char*>(work.output.data) + first_ * size, result,
-                count_ * size);
+    std::memcpy(static_cast<unsigned char*>(work.output.data) + first_ * size,
+                At(output_.pinned, kResultOffset), count_ * size);
     if (HasNorm(work.plan, work.output)) {
       std::memcpy(work.output.norm_leaves + first_ / kNormLeafElements,
                   At(output_.pinned, kLeavesOffset), NormLeaves(count_) * sizeof(double));
@@ -148,9 +122,9 @@ class PieceRunner {
       PutTermsInPlace(&terms[begin], group, inputs, first, &task);
       task.count = count;
       task.facts = static_cast<DeviceFacts*>(output_.device.get());
-      if (begin > 0) task.accumulator_in = accumulator_.device.get();
+      if (begin > 0) task.accumulator_in = accumulator_.get();
       if (begin + group < terms.size()) {
-        task.accumulator_out = accumulator_.device.get();
+        task.accumulator_out = accumulator_.get();
       } else {
         const size_t size = ElementSize(plan.spec().result_dtype);
         task.output = static_cast<unsigned char*>(output.data) + first * size;
@@ -200,44 +174,27 @@ class PieceRunner {
     }
   }
 
-  Status PutFactsAndAccumulator(const HostWork& work) {
-    if (Status failure = ResetFacts()) return failure;
-    if (work.accumulator_in == nullptr) return std::nullopt;
-    const size_t size = work.accumulator_size();
-    const auto* from = static_cast<const unsigned char*>(work.accumulator_in) + first_ * size;
-    std::memcpy(accumulator_.pinned.get(), from, count_ * size);
-    return queue_->CopyToDevice(accumulator_.device.get(), accumulator_.pinned.get(),
-                                count_ * size);
-  }
-
-  // Gathers the inputs of a group of terms, and reduces them on top of what there is.
+  // Gathers the inputs of a group of terms, and reduces them on top of the groups before.
   Status RunGroup(HostWork* work, size_t begin, size_t group) {
+    const std::vector<Term>& terms = work->plan.terms();
     ReduceTask task = TaskOf(work->plan);
     size_t used = 0;
     for (size_t i = 0; i < group; ++i) {
-      const Term& term = work->terms[begin + i];
+      const Term& term = terms[begin + i];
       const size_t size = count_ * ElementSize(term.wire_dtype);
       work->readers[begin + i].Read(At(input_.pinned, used), size);
       task.terms[i] = ToTaskTerm(term, At(input_.device, used));
       used += RoundUp(size);
     }
-    if (used > 0) {
-      Status failure = queue_->CopyToDevice(input_.device.get(), input_.pinned.get(), used);
-      if (failure) return failure;
-    }
-    const bool is_first = begin == 0;
-    const bool is_last = begin + group == work->terms.size();
+    Status failure = queue_->CopyToDevice(input_.device.get(), input_.pinned.get(), used);
+    if (failure) return failure;
     task.term_count = static_cast<uint32_t>(group);
     task.aligned = true;
     task.count = count_;
     task.facts = reinterpret_cast<DeviceFacts*>(At(output_.device, 0));
-    if (!is_first || work->accumulator_in != nullptr) {
-      task.accumulator_in = accumulator_.device.get();
-    }
-    if (!is_last) {
-      task.accumulator_out = accumulator_.device.get();
-    } else if (work->accumulator_out != nullptr) {
-      task.accumulator_out = At(output_.device, kResultOffset);
+    if (begin > 0) task.accumulator_in = accumulator_.get();
+    if (begin + group < terms.size()) {
+      task.accumulator_out = accumulator_.get();
     } else {
       task.output = At(output_.device, kResultOffset);
       if (HasNorm(work->plan, work->output)) {
@@ -247,15 +204,10 @@ class PieceRunner {
     return queue_->Run(task);
   }
 
-  size_t OutputBytes(const HostWork& work) const {
-    const bool folds = work.accumulator_out != nullptr;
-    return kResultOffset + count_ * (folds ? work.accumulator_size() : work.result_size());
-  }
-
   std::unique_ptr<Queue> queue_;
   Pair input_;
-  Pair accumulator_;
   Pair output_;
+  Memory accumulator_;    // On the device, between two groups of terms.
   bool started_ = false;  // A piece is on its way:
   size_t first_ = 0;      // its first element in the span,
   size_t count_ = 0;      // and its elements.
@@ -263,7 +215,7 @@ class PieceRunner {
 
 // Elements of a piece: as many leaves as the staging holds of the widest group of terms.
 size_t PieceElements(const std::vector<Term>& terms, size_t staging_bytes) {
-  size_t widest = 1;
+  size_t widest = 0;
   for (size_t begin = 0; begin < terms.size(); begin += kMaxTermsPerTask) {
     size_t bytes = 0;  // The size of one element.
     for (size_t i = begin; i < std::min(terms.size(), begin + kMaxTermsPerTask); ++i) {
@@ -283,7 +235,7 @@ struct DeviceReducer::Workspace {
 
   // Runs the pieces of `work`, on the halves by turns.
   std::optional<Failure> Run(HostWork* work, size_t staging_bytes) {
-    const size_t piece = PieceElements(work->terms, staging_bytes);
+    const size_t piece = PieceElements(work->plan.terms(), staging_bytes);
     size_t turn = 0;
     for (size_t first = 0; first < work->span.count; first += piece, ++turn) {
       PieceRunner& half = *halves[turn % 2];
@@ -308,26 +260,11 @@ DeviceReducer::DeviceReducer(std::unique_ptr<Device> device, DeviceReducerOption
 
 DeviceReducer::~DeviceReducer() = default;
 
-std::optional<Failure> DeviceReducer::Fold(const ReductionPlan& plan, const Input* inputs,
-                                           size_t begin, size_t end, const Span& span,
-                                           void* accumulator, Facts* facts) const {
-  if (Status failure = CheckContributions(plan, name_)) return failure;
-  HostWork work(plan, inputs, begin, end, span, facts);
-  if (work.terms.empty()) return std::nullopt;
-  if (HasTermBefore(plan, begin)) work.accumulator_in = accumulator;
-  work.accumulator_out = accumulator;
-  return WithWorkspace(
-      [&](Workspace* workspace) { return workspace->Run(&work, options_.staging_bytes); });
-}
-
 std::optional<Failure> DeviceReducer::Reduce(const ReductionPlan& plan, const Input* inputs,
-                                             size_t begin, const void* accumulator,
                                              const Span& span, const Output& output,
                                              Facts* facts) const {
   if (Status failure = CheckContributions(plan, name_)) return failure;
-  HostWork work(plan, inputs, begin, plan.spec().contributions.size(), span, facts);
-  if (HasTermBefore(plan, begin)) work.accumulator_in = accumulator;
-  work.output = output;
+  HostWork work(plan, inputs, span, output, facts);
   return WithWorkspace(
       [&](Workspace* workspace) { return workspace->Run(&work, options_.staging_bytes); });
 }

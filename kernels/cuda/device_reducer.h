@@ -30,8 +30,8 @@
 namespace basin::kernels::cuda {
 
 struct DeviceReducerOptions {
-  // Calls that may run at once; each holds two halves of staging_bytes and some 16 MiB, in pinned
-  // and again in device memory.
+  // Calls that may run at once; each holds two halves of staging_bytes and some 8 MiB in pinned
+  // memory, and two halves of staging_bytes and some 16 MiB in device memory.
   size_t parallel_calls = 2;
   // Inputs in flight per half of a call. Raised to what one leaf of a full task needs, 17 MiB.
   size_t staging_bytes = size_t{32} << 20;
@@ -45,15 +45,10 @@ class DeviceReducer final : public Reducer {
 
   std::string_view name() const override { return name_; }
 
-  std::optional<Failure> Fold(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                              size_t end, const Span& span, void* accumulator,
-                              Facts* facts) const override;
+  std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs, const Span& span,
+                                const Output& output, Facts* facts) const override;
 
-  std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                                const void* accumulator, const Span& span, const Output& output,
-                                Facts* facts) const override;
-
-  // One pass over contributions on the device: inputs[i] is the device address of span.count
+  // The same over contributions on the device: inputs[i] is the device address of span.count
   // elements of contribution i, aligned to its elements (to 16 bytes for full speed); the buffers
   // of `output` are on the device too, the result aligned to its elements. Returns when the result
   // is there. REQUIRES: plan.outcome() == kReduce; what wrote the inputs has finished.

@@ -333,7 +333,7 @@ struct Reduction {
 
 // The dtype that a task's terms have in common; kUnspecified if they have none.
 inline DType SourceOf(const ReduceTask& task) {
-  const DType dtype = task.term_count > 0 ? task.terms[0].wire_dtype : task.accumulator_dtype;
+  const DType dtype = task.terms[0].wire_dtype;
   for (uint32_t t = 1; t < task.term_count; ++t) {
     if (task.terms[t].wire_dtype != dtype) return DType::kUnspecified;
   }

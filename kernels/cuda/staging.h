@@ -60,7 +60,6 @@ class SliceReader {
 // A task without terms, inputs and outputs.
 inline ReduceTask TaskOf(const ReductionPlan& plan) {
   ReduceTask task = {};
-  task.accumulator_dtype = plan.accumulator_dtype();
   task.combine = plan.combine();
   task.finish = plan.finish();
   task.finish_constant = plan.finish_constant();

@@ -45,10 +45,10 @@ constexpr uint64_t kNoPlace = ~uint64_t{0};
 
 // Folds the terms, in order, on top of `accumulator_in` (null: afresh). Then writes acc to
 // `accumulator_out`, or finishes and writes the result to `output`; the other one is null.
+// REQUIRES: term_count > 0.
 struct ReduceTask {
   TaskTerm terms[kMaxTermsPerTask];
   uint32_t term_count;
-  DType accumulator_dtype;
   Combine combine;
   Finish finish;
   DType result_dtype;

@@ -216,7 +216,7 @@ void ReduceChunks(const Reducer& reducer, const ReductionPlan& plan, const Strea
       slices[k] = Slice{streams.inputs[k].get() + at, kChunkBytes};
     }
     const auto failure = reducer.Reduce(
-        plan, inputs.data(), 0, nullptr, Span{at / size, kChunkBytes / size},
+        plan, inputs.data(), Span{at / size, kChunkBytes / size},
         Output{streams.output.get() + at, norm ? leaves.data() : nullptr, true}, &facts);
     if (failure) std::abort();
   }

@@ -97,7 +97,7 @@ struct Reduction {
     for (const Slice& slice : slices) inputs.push_back(Input{&slice, 1});
     std::vector<R> result(count);
     Facts seen;
-    const auto failure = reducer.Reduce(plan.value(), inputs.data(), 0, nullptr, Span{0, count},
+    const auto failure = reducer.Reduce(plan.value(), inputs.data(), Span{0, count},
                                         Output{result.data(), nullptr}, &seen);
     EXPECT_FALSE(failure.has_value());
     if (facts != nullptr) *facts = seen;

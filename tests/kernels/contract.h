@@ -64,8 +64,9 @@ std::string Describe(const Case& c);
 std::vector<Case> MakeCases(DType tensor_dtype);
 
 // Runs a case on each of `reducers` and on the reference, and compares result, norm leaves and
-// facts bit by bit: in one pass, in one pass over misaligned buffers cut into slices, as a chain of
-// folds, and leaf by leaf. Bytes around each output must stay untouched.
+// facts bit by bit: over whole inputs, over misaligned ones that are cut into slices, and leaf by
+// leaf; to aligned and misaligned results, in the cache and past it. Bytes around each output must
+// stay untouched.
 void CheckCase(const std::vector<const Reducer*>& reducers, const Case& c, Report* report);
 
 // The same with given bytes, one vector per contribution; empty for skipped ones.

@@ -76,15 +76,9 @@ class WrongReducer final : public Reducer {
   explicit WrongReducer(Error error) : error_(error) {}
 
   std::string_view name() const override { return "wrong"; }
-  std::optional<Failure> Fold(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                              size_t end, const Span& span, void* accumulator,
-                              Facts* facts) const override {
-    return right_->Fold(plan, inputs, begin, end, span, accumulator, facts);
-  }
-  std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                                const void* accumulator, const Span& span, const Output& output,
-                                Facts* facts) const override {
-    auto failure = right_->Reduce(plan, inputs, begin, accumulator, span, output, facts);
+  std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs, const Span& span,
+                                const Output& output, Facts* facts) const override {
+    auto failure = right_->Reduce(plan, inputs, span, output, facts);
     if (span.count == 0) return failure;
     auto* bytes = static_cast<unsigned char*>(output.data);
     const size_t size = span.count * ElementSize(plan.spec().result_dtype);

@@ -209,7 +209,7 @@ class GoldenRun {
     Bytes result(count * size);
     std::vector<double> leaves(NormLeaves(count));
     Facts facts;
-    const auto failure = reducer_.Reduce(plan, inputs.data(), 0, nullptr, Span{0, count},
+    const auto failure = reducer_.Reduce(plan, inputs.data(), Span{0, count},
                                          Output{result.data(), leaves.data()}, &facts);
     if (failure) return Expect("reduction", "done", failure->message);
 

@@ -106,7 +106,7 @@ std::string Answer(std::istream& line) {
   for (const Slice& slice : slices) inputs.push_back(Input{&slice, 1});
   Bytes result(elements * result_size);
   Facts facts;
-  const auto failure = reducer->Reduce(plan.value(), inputs.data(), 0, nullptr, Span{0, elements},
+  const auto failure = reducer->Reduce(plan.value(), inputs.data(), Span{0, elements},
                                        Output{result.data()}, &facts);
   return failure ? "error " + failure->message : ToHex(result);
 }

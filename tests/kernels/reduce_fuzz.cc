@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Differential fuzzing of the reduction: any spec and any bytes give either a refusal or the same
-// bits on every CPU target and the reference, in one pass, over slices, in folds and in chunks.
+// bits on every CPU target and the reference, over whole inputs, over slices and in chunks.
 
 #include <algorithm>
 #include <cstdint>

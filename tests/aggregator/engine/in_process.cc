@@ -413,8 +413,8 @@ std::string ReferenceAverage(const std::vector<std::string>& contributions) {
   kernels::Facts facts;
   const auto oracle = kernels::MakeReferenceReducer();
   const auto failure =
-      oracle->Reduce(plan.value(), inputs.data(), 0, nullptr,
-                     {0, contributions[0].size() / sizeof(float)}, {result.data()}, &facts);
+      oracle->Reduce(plan.value(), inputs.data(), {0, contributions[0].size() / sizeof(float)},
+                     {result.data()}, &facts);
   EXPECT_FALSE(failure.has_value());
   return result;
 }

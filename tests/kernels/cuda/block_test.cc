@@ -125,7 +125,6 @@ void CheckBlocks(DType dtype, size_t count, bool with_norm) {
   for (const Slice& slice : slices) inputs.push_back({&slice, 1});
   std::vector<double> leaves(NormLeaves(count));
   task.term_count = 3;
-  task.accumulator_dtype = plan.accumulator_dtype();
   task.combine = plan.combine();
   task.finish = plan.finish();
   task.finish_constant = plan.finish_constant();
@@ -145,7 +144,7 @@ void CheckBlocks(DType dtype, size_t count, bool with_norm) {
   std::vector<double> expected_leaves(leaves.size());
   Facts facts;
   const auto failure = MakeReferenceReducer()->Reduce(
-      plan, inputs.data(), 0, nullptr, Span{0, count},
+      plan, inputs.data(), Span{0, count},
       Output{result.data(), with_norm ? expected_leaves.data() : nullptr}, &facts);
   ASSERT_FALSE(failure);
   EXPECT_EQ(std::memcmp(result.data(), data[3].data(), result.size()), 0);

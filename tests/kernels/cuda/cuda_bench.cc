@@ -112,7 +112,6 @@ ReduceTask AverageTask(const Arrays& arrays, DType dtype, int contributors, bool
   for (int i = 0; i < contributors; ++i) {
     task.terms[i] = TaskTerm{arrays.contributions[i], 1.0, 1.0, static_cast<uint32_t>(i), dtype};
   }
-  task.accumulator_dtype = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
   task.combine = Combine::kAdd;
   task.finish = Finish::kDivide;
   task.finish_constant = contributors;

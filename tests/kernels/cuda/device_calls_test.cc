@@ -17,40 +17,38 @@
 namespace basin::kernels::cuda {
 namespace {
 
-// A fold and a reduction of two contributions, in two pieces.
+// A sum of one contribution more than a task takes, in two pieces: of so many contributions of f64,
+// the staging holds one leaf.
 class SmallSum {
  public:
   SmallSum() {
     ReductionSpec spec;
     spec.op = ReduceOp::kSum;
-    spec.tensor_dtype = spec.result_dtype = DType::kF32;
-    spec.contributions.resize(2);
-    for (Contribution& contribution : spec.contributions) contribution.wire_dtype = DType::kF32;
+    spec.tensor_dtype = spec.result_dtype = DType::kF64;
+    spec.contributions.resize(kContributors);
+    for (Contribution& contribution : spec.contributions) contribution.wire_dtype = DType::kF64;
     plan_ = std::make_unique<ReductionPlan>(ReductionPlan::Make(spec).value());
   }
 
   // Fails, or gives the expected result.
   std::optional<Failure> Run(const DeviceReducer& reducer) const {
-    const Slice slices[] = {{ones_.data(), ones_.size() * 4}, {twos_.data(), twos_.size() * 4}};
-    const Input inputs[] = {{&slices[0], 1}, {&slices[1], 1}};
-    std::vector<float> accumulator(ones_.size());
-    std::vector<float> result(ones_.size());
-    const Span span{0, ones_.size()};
+    const Slice slice = {ones_.data(), ones_.size() * sizeof(double)};
+    const std::vector<Input> inputs(kContributors, Input{&slice, 1});
+    std::vector<double> result(ones_.size());
     Facts facts;
-    auto failure = reducer.Fold(*plan_, inputs, 0, 1, span, accumulator.data(), &facts);
-    if (failure) return failure;
-    failure = reducer.Reduce(*plan_, inputs, 1, accumulator.data(), span,
-                             Output{result.data(), nullptr}, &facts);
+    auto failure = reducer.Reduce(*plan_, inputs.data(), Span{0, ones_.size()},
+                                  Output{result.data(), nullptr}, &facts);
     if (!failure) {
-      EXPECT_EQ(result, std::vector<float>(ones_.size(), 3.0f));
+      EXPECT_EQ(result, std::vector<double>(ones_.size(), kContributors));
     }
     return failure;
   }
 
  private:
+  static constexpr size_t kContributors = kMaxTermsPerTask + 1;
+
   std::unique_ptr<ReductionPlan> plan_;
-  std::vector<float> ones_ = std::vector<float>(33 * kNormLeafElements, 1.0f);  // Two pieces.
-  std::vector<float> twos_ = std::vector<float>(33 * kNormLeafElements, 2.0f);
+  std::vector<double> ones_ = std::vector<double>(kNormLeafElements + 1, 1.0);
 };
 
 class DeviceCallsTest : public ::testing::Test {
@@ -59,9 +57,8 @@ class DeviceCallsTest : public ::testing::Test {
   DeviceReducer reducer_{MakeEmulatedDevice(faults_)};
 };
 
-// Every call that a fold and a reduction make of their device fails once. Each time the caller gets
-// a typed failure that names the device and the call, nothing is left running, and the next attempt
-// works.
+// Every call that a reduction makes of its device fails once. Each time the caller gets a typed
+// failure that names the device and the call, nothing is left running, and the next attempt works.
 TEST_F(DeviceCallsTest, Fault_A13_AnyCallOfTheDeviceMayFail) {
   const SmallSum sum;
   ASSERT_FALSE(sum.Run(reducer_));
@@ -116,8 +113,7 @@ TEST_F(DeviceCallsTest, RefusesMoreContributionsThanItCanName) {
   const ReductionPlan plan = ReductionPlan::Make(std::move(spec)).value();
   unsigned char result = 0;
   Facts facts;
-  const auto failure =
-      reducer_.Reduce(plan, nullptr, 0, nullptr, Span{0, 1}, Output{&result, nullptr}, &facts);
+  const auto failure = reducer_.Reduce(plan, nullptr, Span{0, 1}, Output{&result, nullptr}, &facts);
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code, FailureCode::kUnsupported);
 }

@@ -64,8 +64,8 @@ struct Problem {
     for (const Bytes& bytes : contributions) slices.push_back({bytes.data(), bytes.size()});
     for (const Slice& slice : slices) inputs.push_back({&slice, 1});
     const std::unique_ptr<Reducer> reference = MakeReferenceReducer();
-    (void)reference->Reduce(plan, inputs.data(), 0, nullptr, span,
-                            Output{result.data(), leaves.data()}, &facts);
+    (void)reference->Reduce(plan, inputs.data(), span, Output{result.data(), leaves.data()},
+                            &facts);
   }
 
   std::string Describe() const {
@@ -103,24 +103,8 @@ void CheckOnHost(const DeviceReducer& reducer, const Problem& problem, contract:
   Bytes result(problem.result.size());
   std::vector<double> leaves(problem.leaves.size());
   Facts facts;
-  const auto failure = reducer.Reduce(problem.plan, problem.inputs.data(), 0, nullptr, problem.span,
+  const auto failure = reducer.Reduce(problem.plan, problem.inputs.data(), problem.span,
                                       Output{result.data(), leaves.data()}, &facts);
-  report->Add(problem.Difference(failure, result, leaves, facts));
-}
-
-// As CheckOnHost, after a fold of the first half of the contributions.
-void CheckFolded(const DeviceReducer& reducer, const Problem& problem, contract::Report* report) {
-  Bytes result(problem.result.size());
-  std::vector<double> leaves(problem.leaves.size());
-  Bytes accumulator(problem.span.count * ElementSize(problem.plan.accumulator_dtype()));
-  Facts facts;
-  const size_t half = problem.contributions.size() / 2;
-  auto failure = reducer.Fold(problem.plan, problem.inputs.data(), 0, half, problem.span,
-                              accumulator.data(), &facts);
-  if (!failure) {
-    failure = reducer.Reduce(problem.plan, problem.inputs.data(), half, accumulator.data(),
-                             problem.span, Output{result.data(), leaves.data()}, &facts);
-  }
   report->Add(problem.Difference(failure, result, leaves, facts));
 }
 
@@ -232,7 +216,6 @@ contract::Report CheckManyTerms(const DeviceReducer& reducer) {
         const bool any_bits = contributors % 2 == 1;
         const Problem problem(MakeSpec(op, dtype, contributors), 1500 + contributors, any_bits);
         CheckOnHost(reducer, problem, &report);
-        CheckFolded(reducer, problem, &report);
       }
     }
   }
@@ -241,17 +224,15 @@ contract::Report CheckManyTerms(const DeviceReducer& reducer) {
 
 contract::Report CheckManyPieces(const DeviceReducer& reducer) {
   contract::Report report;
-  // 70 contributions of f64 leave one leaf to a piece.
+  // More contributions of f64 than a task takes leave one leaf to a piece.
   for (size_t count : {kNormLeafElements, 2 * kNormLeafElements, 5 * kNormLeafElements + 77}) {
-    const Problem problem(MakeSpec(ReduceOp::kAverage, DType::kF64, 70), count, true);
+    const Problem problem(MakeSpec(ReduceOp::kAverage, DType::kF64, 80), count, true);
     CheckOnHost(reducer, problem, &report);
-    CheckFolded(reducer, problem, &report);
   }
   // Two contributions: a piece is as long as the output buffer allows.
   for (size_t count : {32 * kNormLeafElements - 1, 65 * kNormLeafElements + 3}) {
     const Problem problem(MakeSpec(ReduceOp::kSum, DType::kBF16, 2), count, true);
     CheckOnHost(reducer, problem, &report);
-    CheckFolded(reducer, problem, &report);
   }
   return report;
 }
@@ -358,12 +339,9 @@ contract::Report CheckPipeline(Device* device) {
 }
 
 std::optional<Failure> PipelineReducer::Reduce(const ReductionPlan& plan, const Input* inputs,
-                                               size_t begin, const void* accumulator,
                                                const Span& span, const Output& output,
                                                Facts* facts) const {
-  if (begin > 0 || !pipeline_->Fits(plan)) {
-    return reference_->Reduce(plan, inputs, begin, accumulator, span, output, facts);
-  }
+  if (!pipeline_->Fits(plan)) return reference_->Reduce(plan, inputs, span, output, facts);
   std::optional<Failure> failure;
   const auto done = [&failure](const std::optional<Failure>& why) { failure = why; };
   pipeline_->Finish(pipeline_->Start({{&plan, inputs, span, output, facts}}, done));

@@ -23,7 +23,7 @@ namespace basin::kernels::cuda {
 // Up to 200 contributions, in host memory.
 contract::Report CheckManyTerms(const DeviceReducer& reducer);
 
-// Spans that take several pieces, in host memory, folded and reduced.
+// Spans that take several pieces, in host memory.
 contract::Report CheckManyPieces(const DeviceReducer& reducer);
 
 // ReduceOnDevice over aligned and unaligned arrays. `device` is the reducer's, or one that shares
@@ -35,7 +35,7 @@ contract::Report CheckOnDevice(const DeviceReducer& reducer, Device* device);
 contract::Report CheckPipeline(Device* device);
 
 // Reduces in a pipeline, as one pass after another, for the contract suite. The reference does what
-// a pipeline does not do: folds, and what does not fit into a lane. One thread at a time.
+// does not fit into a lane. One thread at a time.
 class PipelineReducer final : public Reducer {
  public:
   // REQUIRES: `device` outlives it, and has memory.
@@ -43,14 +43,8 @@ class PipelineReducer final : public Reducer {
       : pipeline_(DevicePipeline::Make(device, {}).value()), reference_(MakeReferenceReducer()) {}
 
   std::string_view name() const override { return "pipeline"; }
-  std::optional<Failure> Fold(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                              size_t end, const Span& span, void* accumulator,
-                              Facts* facts) const override {
-    return reference_->Fold(plan, inputs, begin, end, span, accumulator, facts);
-  }
-  std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs, size_t begin,
-                                const void* accumulator, const Span& span, const Output& output,
-                                Facts* facts) const override;
+  std::optional<Failure> Reduce(const ReductionPlan& plan, const Input* inputs, const Span& span,
+                                const Output& output, Facts* facts) const override;
 
  private:
   const std::unique_ptr<DevicePipeline> pipeline_;
