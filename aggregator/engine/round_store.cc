@@ -29,7 +29,7 @@ void RoundStore::Keep(const Incarnation& contributor, const ChunkRanges& ranges,
   uint64_t begin = 0;  // Where the run is in the payload.
   for (const ChunkRange& range : ranges) {
     while (run->range.tensor != range.tensor) begin += run++->bytes;
-    const uint64_t end = frame.runs.size() == 1 ? incoming.bytes : begin + run->bytes;
+    const uint64_t end = frame.runs.size() == 1 ? incoming.payload_bytes : begin + run->bytes;
     for (uint32_t i = 0; i < range.count; ++i) {
       const uint64_t offset = begin + uint64_t{range.first + i - run->range.first} * chunk_bytes;
       ChunkInput input;
@@ -132,7 +132,7 @@ std::optional<OutgoingFrame> RoundStore::FrameOf(LaneIndex lane, RoundNumber rou
     }
     header.runs.push_back({range, ranges.size() == 1 ? 0 : static_cast<uint32_t>(bytes)});
   }
-  frame.what = std::move(header);
+  frame.header = std::move(header);
   return frame;
 }
 

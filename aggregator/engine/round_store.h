@@ -18,8 +18,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "aggregator/core/action.h"
-#include "aggregator/engine/frame.h"
 #include "aggregator/engine/reduction.h"
+#include "runtime/frames/frame.h"
 
 namespace basin::aggregator {
 

@@ -75,27 +75,27 @@ void Runner::FrameReceived(StreamId stream, IncomingFrame frame, absl::Time now)
   }
   frame_ = &frame;
   digests_ = &*digests;
-  if (const auto* contribution = std::get_if<ContributionHeader>(&frame.what)) {
-    counters_.contribution_bytes += frame.bytes;
+  if (const auto* contribution = std::get_if<ContributionHeader>(&frame.header)) {
+    counters_.contribution_bytes += frame.payload_bytes;
     // The core counts in the tensor's own bytes, however narrow they came.
     const uint64_t widening = kChunkBytes / WireChunkBytes(frame.encoding.wire_dtype);
     Step(basin::aggregator::FrameReceived{session, FrameKind::kContribution, contribution->lane,
                                           contribution->round, Ballot{},
-                                          RangesOf(contribution->runs), frame.bytes * widening,
-                                          *digests},
+                                          RangesOf(contribution->runs),
+                                          frame.payload_bytes * widening, *digests},
          now);
-  } else if (const auto* supply = std::get_if<SupplyHeader>(&frame.what)) {
+  } else if (const auto* supply = std::get_if<SupplyHeader>(&frame.header)) {
     Step(basin::aggregator::FrameReceived{session, FrameKind::kSupply, supply->lane, supply->round,
-                                          supply->ballot, RangesOf(supply->runs), frame.bytes,
-                                          *digests},
+                                          supply->ballot, RangesOf(supply->runs),
+                                          frame.payload_bytes, *digests},
          now);
   } else {
-    const ValueHeader& value = std::get<ValueHeader>(frame.what);
-    Step(ValueReceived{session, value.key, value.first, value.count, frame.bytes}, now);
+    const ValueHeader& value = std::get<ValueHeader>(frame.header);
+    Step(ValueReceived{session, value.key, value.first, value.count, frame.payload_bytes}, now);
   }
   frame_ = nullptr;
   digests_ = nullptr;
-  dependencies_.transport->Consumed(stream, frame.bytes);
+  dependencies_.transport->Consumed(stream, frame.payload_bytes);
 }
 
 void Runner::StreamClosed(StreamId stream, absl::Time now) {
@@ -152,13 +152,13 @@ std::string Runner::Named(JobId job, const std::string& tensor) const {
 }
 
 absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, const IncomingFrame& frame) {
-  if (const auto* value = std::get_if<ValueHeader>(&frame.what)) {
+  if (const auto* value = std::get_if<ValueHeader>(&frame.header)) {
     return DigestsOfValue(job, *value, frame);
   }
-  if (const auto* supply = std::get_if<SupplyHeader>(&frame.what)) {
+  if (const auto* supply = std::get_if<SupplyHeader>(&frame.header)) {
     return DigestsOf(job, supply->lane, supply->runs, frame);
   }
-  const auto& contribution = std::get<ContributionHeader>(frame.what);
+  const auto& contribution = std::get<ContributionHeader>(frame.header);
   return DigestsOf(job, contribution.lane, contribution.runs, frame);
 }
 
@@ -242,7 +242,7 @@ absl::StatusOr<ChunkDigests> Runner::Compared(ChunkDigests digests, const Incomi
 
 void Runner::Send(const Route& route, OutgoingFrame&& frame) {
   if (!route.streams.empty()) dependencies_.transport->Send(route.streams, frame);
-  if (std::holds_alternative<ResultHeader>(frame.what)) {
+  if (std::holds_alternative<ResultHeader>(frame.header)) {
     counters_.result_bytes += route.streams.size() * frame.payload.bytes();
   }
   if (route.frame != 0) kept_.emplace(route.frame, std::move(frame));
@@ -290,7 +290,8 @@ void Runner::Do(const EndJob& end) {
 }
 
 void Runner::Do(const KeepChunks& keep) {
-  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<ContributionHeader>(&frame_->what);
+  const auto* frame =
+      frame_ == nullptr ? nullptr : std::get_if<ContributionHeader>(&frame_->header);
   Require(frame != nullptr && Covers(RangesOf(frame->runs), keep.ranges));
   rounds_[{keep.job, keep.lane, keep.round}].Keep(keep.contributor, keep.ranges, *frame, *frame_);
 }
@@ -335,12 +336,12 @@ void Runner::Do(const ReleaseResult& release) {
 
 // All of the frame, or, for a worker that takes one tensor in a frame, one run of it.
 void Runner::Do(const RelayResult& relay) {
-  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<SupplyHeader>(&frame_->what);
+  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<SupplyHeader>(&frame_->header);
   Require(frame != nullptr);
   OutgoingFrame part;
   if (relay.ranges == RangesOf(frame->runs)) {
-    part = PartOfFrame(0, frame_->bytes, 0, CountChunks(frame->runs));
-    part.what = ResultHeader{relay.lane, relay.round, relay.ballot, frame->runs};
+    part = PartOfFrame(0, frame_->payload_bytes, 0, CountChunks(frame->runs));
+    part.header = ResultHeader{relay.lane, relay.round, relay.ballot, frame->runs};
   } else {
     uint64_t begin = 0;
     uint32_t skip = 0;
@@ -353,7 +354,7 @@ void Runner::Do(const RelayResult& relay) {
         });
     Require(found != frame->runs.end());
     part = PartOfFrame(begin, found->bytes, skip, found->range.count);
-    part.what = ResultHeader{relay.lane, relay.round, relay.ballot, found->range};
+    part.header = ResultHeader{relay.lane, relay.round, relay.ballot, found->range};
   }
   Send(relay.route, std::move(part));
 }
@@ -361,21 +362,21 @@ void Runner::Do(const RelayResult& relay) {
 void Runner::Do(const EndRound& end) { rounds_.erase({end.job, end.lane, end.round}); }
 
 void Runner::Do(const RelayValue& relay) {
-  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<ValueHeader>(&frame_->what);
+  const auto* frame = frame_ == nullptr ? nullptr : std::get_if<ValueHeader>(&frame_->header);
   Require(frame != nullptr && relay.first >= frame->first &&
           relay.first + relay.count <= frame->first + frame->count);
   const uint32_t skip = relay.first - frame->first;
   const uint64_t from = skip * kChunkBytes;
-  const uint64_t to = std::min(from + relay.count * kChunkBytes, frame_->bytes);
+  const uint64_t to = std::min(from + relay.count * kChunkBytes, frame_->payload_bytes);
   OutgoingFrame part = PartOfFrame(from, to - from, skip, relay.count);
-  part.what = ValueHeader{relay.key, relay.first, relay.count};
+  part.header = ValueHeader{relay.key, relay.first, relay.count};
   if (relay.cache) {
     Value& value = values_[IdOf(relay.job, relay.key)];
     const uint64_t begin = uint64_t{relay.first - frame->first} * kChunkBytes;
     for (uint32_t i = 0; i < relay.count; ++i) {
       const uint64_t offset = begin + uint64_t{i} * kChunkBytes;
       value[relay.first + i] = {
-          {frame_->payload, offset, std::min(kChunkBytes, frame_->bytes - offset)},
+          {frame_->payload, offset, std::min(kChunkBytes, frame_->payload_bytes - offset)},
           part.digests[i]};
     }
   }
@@ -386,7 +387,7 @@ void Runner::Do(const SendValue& send) {
   const auto value = values_.find(IdOf(send.job, send.key));
   Require(value != values_.end());
   OutgoingFrame frame;
-  frame.what = ValueHeader{send.key, send.first, send.count};
+  frame.header = ValueHeader{send.key, send.first, send.count};
   for (uint32_t i = 0; i < send.count; ++i) {
     const auto chunk = value->second.find(send.first + i);
     Require(chunk != value->second.end());
@@ -413,7 +414,7 @@ void Runner::Do(const SendFrame& send) {
   Require(kept != kept_.end());
   const OutgoingFrame& frame = kept->second;
   dependencies_.transport->Send({send.stream}, frame);
-  if (std::holds_alternative<ResultHeader>(frame.what)) {
+  if (std::holds_alternative<ResultHeader>(frame.header)) {
     counters_.result_bytes += frame.payload.bytes();
   }
 }

@@ -26,10 +26,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "aggregator/core/aggregator.h"
-#include "aggregator/engine/frame.h"
 #include "aggregator/engine/reduction.h"
 #include "aggregator/engine/round_store.h"
 #include "aggregator/engine/transport.h"
+#include "runtime/frames/frame.h"
 
 namespace basin::aggregator {
 

@@ -19,8 +19,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "aggregator/core/event.h"
-#include "aggregator/engine/frame.h"
 #include "protocol/messages.h"
+#include "runtime/frames/frame.h"
 
 namespace basin::aggregator {
 

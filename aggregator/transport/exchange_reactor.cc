@@ -14,7 +14,7 @@
 namespace basin::aggregator {
 namespace {
 
-absl::Status CheckVersion(const wire::Bind& bind) {
+absl::Status CheckVersion(const Bind& bind) {
   if (bind.protocol_version == kProtocolVersion) return absl::OkStatus();
   return wire::ToStatus(Error{
       ErrorCode::kVersionMismatch,
@@ -25,9 +25,9 @@ absl::Status CheckVersion(const wire::Bind& bind) {
 }  // namespace
 
 absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
-  absl::StatusOr<FrameReader::Taken> taken = reader_.Take(PayloadOf(message));
-  if (!taken.ok()) return taken.status();
-  if (const auto* bind = std::get_if<wire::Bind>(&*taken)) {
+  absl::StatusOr<IncomingFrame> frame = reader_.Take(PayloadOf(message));
+  if (!frame.ok()) return frame.status();
+  if (const auto* bind = std::get_if<Bind>(&frame->header)) {
     if (absl::Status status = CheckVersion(*bind); !status.ok()) return status;
     absl::Status admitted = registry_.Admit(*this, Rpc::kExchange, "", "");
     if (!admitted.ok()) return admitted;
@@ -36,15 +36,15 @@ absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
     stream_ =
         registry_.Open(std::static_pointer_cast<ExchangeReactor>(shared_from_this()), bind->token);
     ++counters().streams;
-  } else if (auto* frame = std::get_if<IncomingFrame>(&*taken)) {
-    Hold(frame->bytes);
-    registry_.engine().OnFrame(*stream_, std::move(*frame));
+  } else if (!std::holds_alternative<Ack>(frame->header)) {
+    Hold(frame->payload_bytes);
+    registry_.engine().OnFrame(*stream_, *std::move(frame));
   }
   return absl::OkStatus();
 }
 
 void ExchangeReactor::Accept() {
-  Write(BufferOf(EncodeBound()));
+  Write(BufferOf(*EncodeHead({Bound{}})));
   Resume();
 }
 

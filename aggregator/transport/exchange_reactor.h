@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "aggregator/transport/frames.h"
 #include "aggregator/transport/registry.h"
 #include "aggregator/transport/stream_reactor.h"
+#include "runtime/frames/reader.h"
 #include "runtime/grpc/byte_buffer.h"
 
 namespace basin::aggregator {
@@ -41,7 +41,7 @@ class ExchangeReactor : public StreamReactor {
   Registry& registry_;
   uint64_t sequence_ = 0;  // The last sent frame; for the sending thread only.
   // For the receiving thread only; Over comes after it.
-  FrameReader reader_;
+  FrameReader reader_{FrameSender::kWorker};
   std::optional<StreamId> stream_;  // Once it has presented a token.
 };
 

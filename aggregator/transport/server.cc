@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "aggregator/transport/exchange_reactor.h"
-#include "aggregator/transport/frames.h"
 #include "aggregator/transport/session_reactor.h"
 #include "basin/v1/exchange.grpc.pb.h"
 #include "basin/v1/session.grpc.pb.h"
@@ -16,6 +15,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "proto/wire/session_stream.h"
 #include "runtime/failpoint.h"
+#include "runtime/frames/reader.h"
 #include "runtime/grpc/byte_buffer.h"
 #include "runtime/grpc/greeting.h"
 
@@ -229,7 +229,7 @@ void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& f
   const SharedFrame shared(*std::move(head), frame.payload);
   for (const StreamId stream : streams) {
     if (const auto reactor = registry_->FindStream(stream)) reactor->Send(shared);
-    if (std::holds_alternative<ResultHeader>(frame.what)) BASIN_FAILPOINT("result.sent");
+    if (std::holds_alternative<ResultHeader>(frame.header)) BASIN_FAILPOINT("result.sent");
   }
 }
 

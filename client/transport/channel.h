@@ -24,18 +24,10 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "client/transport/incoming.h"
 #include "protocol/messages.h"
-#include "runtime/payload.h"
+#include "runtime/frames/frame.h"
 
 namespace basin::client {
-
-// The channel releases lent memory with its last frame: soon after the frame was written, or soon
-// after Close.
-struct OutgoingFrame {
-  std::string head;  // By wire::EncodeFrame. The channel writes the sequence number before it.
-  PayloadParts payload;
-};
 
 class SessionListener {
  public:
@@ -69,8 +61,10 @@ class StreamListener {
 class StreamChannel {
  public:
   virtual ~StreamChannel() = default;
-  // In the order of the calls. The worker itself limits the queue of this channel.
-  virtual void Send(OutgoingFrame frame) = 0;
+  // In the order of the calls. The worker itself limits the queue of this channel, which releases
+  // lent memory with its last frame: soon after the frame was written, or soon after Close.
+  // Failure: INVALID_ARGUMENT, and nothing is sent, when the aggregator would refuse the frame.
+  virtual absl::Status Send(OutgoingFrame frame) = 0;
   // Payload of frames that the channel still holds.
   virtual uint64_t queued_bytes() const = 0;
   virtual void Consumed(uint64_t bytes) = 0;

@@ -82,9 +82,9 @@ void Runner::StreamDown(uint64_t connection, uint32_t stream, const std::string&
 void Runner::FrameReceived(uint64_t connection, uint32_t stream, IncomingFrame frame,
                            absl::Time now) {
   if (connection != streams_[stream].connection) return;
-  if (const auto* result = std::get_if<wire::ResultHeader>(&frame.kind)) {
+  if (const auto* result = std::get_if<wire::ResultHeader>(&frame.header)) {
     OnResult(*result, frame, now);
-  } else if (const auto* value = std::get_if<wire::ValueHeader>(&frame.kind)) {
+  } else if (const auto* value = std::get_if<wire::ValueHeader>(&frame.header)) {
     OnValue(*value, frame, now);
   }
   if (connection == streams_[stream].connection) {

@@ -203,7 +203,7 @@ class Runner {
   void Do(const ValueFailed& failed);
   void Do(const Fatal& fatal);
   void Do(const Left& left);
-  void SendFrame(uint32_t stream, const wire::FrameHeader& header, PayloadParts payload);
+  void SendFrame(uint32_t stream, OutgoingFrame frame);
   void ServeNow(const SendValue& send, const ServedValue& value);
   void CloseConnections();
   void EndValue(const ValueKey& key, const ValueOutcome& outcome);

@@ -131,16 +131,12 @@ void Runner::Do(const Send& send) {
   for (std::string& piece : *pieces) session_->Send(std::move(piece));
 }
 
-void Runner::SendFrame(uint32_t stream, const wire::FrameHeader& header, PayloadParts payload) {
+void Runner::SendFrame(uint32_t stream, OutgoingFrame frame) {
   const std::shared_ptr<StreamChannel>& channel = streams_[stream].channel;
   if (channel == nullptr) return;
-  const wire::Slices pieces = payload.Pieces();
-  absl::StatusOr<std::string> head = wire::EncodeFrame(header, pieces);
-  if (!head.ok()) {
-    broken_ = absl::StrCat("A frame to the aggregator cannot be sent: ", head.status().message());
-    return;
-  }
-  channel->Send({*std::move(head), std::move(payload)});
+  const absl::Status sent = channel->Send(std::move(frame));
+  if (sent.ok()) return;
+  broken_ = absl::StrCat("A frame to the aggregator cannot be sent: ", sent.message());
 }
 
 // ---- outgoing
@@ -169,11 +165,8 @@ void Runner::Do(const SendContribution& send) {
     if (frame.runs.size() == 1) frame.runs.front().bytes = 0;
     PayloadParts payload = frame.TakePayload();
     counters_.contribution_bytes += payload.bytes();
-    wire::FrameHeader header;
-    header.kind = wire::ContributionHeader{send.lane_index, send.round, std::move(frame.runs)};
-    header.encoding = frame.encoding;
-    header.chunk_digests = std::move(frame.digests);
-    SendFrame(send.stream, header, std::move(payload));
+    SendFrame(send.stream, {ContributionHeader{send.lane_index, send.round, std::move(frame.runs)},
+                            frame.encoding, std::move(frame.digests), std::move(payload)});
   }
   BASIN_FAILPOINT("contribution.sent");
 }
@@ -181,9 +174,8 @@ void Runner::Do(const SendContribution& send) {
 void Runner::Do(const SendSupply& send) {
   const LaneShell& lane = lanes_[send.lane];
   if (lane.staged == nullptr || lane.staged->round != send.round) return;
-  wire::FrameHeader header;
-  wire::SupplyHeader supply{send.lane_index, send.round, send.ballot, {}};
-  PayloadParts payload;
+  OutgoingFrame frame;
+  SupplyHeader supply{send.lane_index, send.round, send.ballot, {}};
   for (const ChunkRange& range : send.ranges) {
     if (range.tensor >= lane.staged->tensors.size()) return;
     const StagedTensor& tensor = lane.staged->tensors[range.tensor];
@@ -191,14 +183,14 @@ void Runner::Do(const SendSupply& send) {
     for (uint32_t i = 0; i < range.count; ++i) {
       const StagedChunk* chunk = tensor.Find(range.first + i);
       if (chunk == nullptr) return;
-      header.chunk_digests.push_back(chunk->digest);
-      payload.Append(chunk->part);
+      frame.digests.push_back(chunk->digest);
+      frame.payload.Append(chunk->part);
       bytes += chunk->part.size;
     }
     supply.runs.push_back({range, send.ranges.size() == 1 ? 0 : static_cast<uint32_t>(bytes)});
   }
-  header.kind = std::move(supply);
-  SendFrame(send.stream, header, std::move(payload));
+  frame.header = std::move(supply);
+  SendFrame(send.stream, std::move(frame));
 }
 
 void Runner::Do(const SendValue& send) {
@@ -219,13 +211,12 @@ void Runner::ServeNow(const SendValue& send, const ServedValue& value) {
   if (channel == nullptr || channel->queued_bytes() > kMaxQueuedValueBytes) return;
   const uint64_t begin = send.first * kChunkBytes;
   const uint64_t end = std::min(value.bytes, (uint64_t{send.first} + send.count) * kChunkBytes);
-  wire::FrameHeader header;
-  header.kind = wire::ValueHeader{send.key, send.first, send.count};
+  OutgoingFrame frame;
+  frame.header = ValueHeader{send.key, send.first, send.count};
   const auto first = value.digests.begin() + send.first;
-  header.chunk_digests.assign(first, first + send.count);
-  PayloadParts payload;
+  frame.digests.assign(first, first + send.count);
   if (value.own != nullptr) {
-    payload.Append({value.own, begin, end - begin});
+    frame.payload.Append({value.own, begin, end - begin});
   } else {
     std::string copy(value.data + begin, end - begin);
     kernels::ContentDigest content;
@@ -237,9 +228,9 @@ void Runner::ServeNow(const SendValue& send, const ServedValue& value) {
       ++counters_.values_changed;
       return;
     }
-    payload.Append({std::make_shared<OwnPayload>(std::move(copy)), 0, end - begin});
+    frame.payload.Append({std::make_shared<OwnPayload>(std::move(copy)), 0, end - begin});
   }
-  SendFrame(send.stream, header, std::move(payload));
+  SendFrame(send.stream, std::move(frame));
   BASIN_FAILPOINT("value.sent");
 }
 

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "gtest/gtest.h"
+#include "proto/wire/frame.h"
 #include "proto/wire/session.h"
 
 namespace basin::joined {
@@ -29,16 +30,16 @@ class Pieces : public Payload {
   std::vector<std::string_view> pieces_;
 };
 
-std::string Joined(uint64_t sequence, const std::string& head, const PayloadParts& payload) {
-  std::string message = wire::EncodeSequence(sequence) + head;
-  for (const std::string_view piece : payload.Pieces()) message.append(piece);
-  return message;
-}
-
 template <typename T>
 T Valid(absl::StatusOr<T> result) {
   EXPECT_TRUE(result.ok()) << result.status();
   return result.ok() ? *std::move(result) : T{};
+}
+
+std::string Encoded(uint64_t sequence, const OutgoingFrame& frame) {
+  std::string message = wire::EncodeSequence(sequence) + Valid(EncodeHead(frame));
+  for (const std::string_view piece : frame.payload.Pieces()) message.append(piece);
+  return message;
 }
 
 }  // namespace
@@ -83,10 +84,10 @@ class Network::StreamEnd : public client::StreamChannel {
   StreamEnd(Network& network, LinkPtr link) : network_(network), link_(std::move(link)) {}
   ~StreamEnd() override { StreamEnd::Close(); }
 
-  void Send(client::OutgoingFrame frame) override {
+  absl::Status Send(OutgoingFrame frame) override {
     const uint64_t bytes = frame.payload.bytes();
     MutexLock lock(network_.mutex_);
-    if (link_->to_engine.ended) return;
+    if (link_->to_engine.ended) return absl::OkStatus();
     link_->queued += bytes;
     network_.Put(
         link_->to_engine,
@@ -96,9 +97,10 @@ class Network::StreamEnd : public client::StreamChannel {
             MutexLock lock(network->mutex_);
             link->queued -= std::min(link->queued, bytes);
           }
-          network->FrameAtEngine(link, Joined(sequence, frame.head, frame.payload), engine);
+          network->FrameAtEngine(link, Encoded(sequence, frame), engine);
         },
         bytes);
+    return absl::OkStatus();
   }
   uint64_t queued_bytes() const override {
     MutexLock lock(network_.mutex_);
@@ -155,7 +157,7 @@ class Network::Connector : public client::Connector {
     link->stream = stream;
     MutexLock lock(network_.mutex_);
     network_.links_.push_back(link);
-    std::string bind = Valid(wire::EncodeFrame({wire::Bind{token, stream}, {}, {}}, {}));
+    std::string bind = Encoded(0, {Bind{token, stream}});
     network_.Put(link->to_engine,
                  [network = &network_, link, bind = std::move(bind)](aggregator::Engine* engine) {
                    network->FrameAtEngine(link, bind, engine);
@@ -202,17 +204,15 @@ void Network::AcceptStream(aggregator::StreamId stream) {
   const LinkPtr link = Find(stream);
   if (link == nullptr) return;
   Put(link->to_client,
-      [this, link](aggregator::Engine*) { FrameAtClient(link, aggregator::EncodeBound()); });
+      [this, link](aggregator::Engine*) { FrameAtClient(link, Encoded(0, {Bound{}})); });
 }
 
-void Network::Send(absl::Span<const aggregator::StreamId> streams,
-                   const aggregator::OutgoingFrame& frame) {
-  const std::string head = Valid(aggregator::EncodeHead(frame));
+void Network::Send(absl::Span<const aggregator::StreamId> streams, const OutgoingFrame& frame) {
   MutexLock lock(mutex_);
   for (const aggregator::StreamId stream : streams) {
     const LinkPtr link = Find(stream);
     if (link == nullptr) continue;
-    std::string message = Joined(++link->to_client.sequence, head, frame.payload);
+    std::string message = Encoded(++link->to_client.sequence, frame);
     const uint64_t bytes = message.size();
     Put(
         link->to_client,
@@ -413,18 +413,18 @@ void Network::FrameAtEngine(const LinkPtr& link, std::string message, aggregator
   if (engine == nullptr) return;
   auto taken = link->engine_reader.Take(InPieces(std::move(message)));
   ASSERT_TRUE(taken.ok()) << taken.status();
-  if (const auto* bind = std::get_if<wire::Bind>(&*taken)) {
+  if (const auto* bind = std::get_if<Bind>(&taken->header)) {
     MutexLock lock(mutex_);
     Number(link, engine->OpenStream(bind->token));
-  } else if (auto* frame = std::get_if<aggregator::IncomingFrame>(&*taken)) {
-    engine->OnFrame(link->number, std::move(*frame));
+  } else {
+    engine->OnFrame(link->number, *std::move(taken));
   }
 }
 
 void Network::FrameAtClient(const LinkPtr& link, std::string message) {
   auto taken = link->client_reader.Take(InPieces(std::move(message)));
   ASSERT_TRUE(taken.ok()) << taken.status();
-  if (std::holds_alternative<wire::Bound>(taken->kind)) {
+  if (std::holds_alternative<Bound>(taken->header)) {
     link->data->OnUp();
   } else {
     link->data->OnFrame(*std::move(taken));

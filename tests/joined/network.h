@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "aggregator/engine/engine.h"
-#include "aggregator/transport/frames.h"
 #include "client/transport/channel.h"
+#include "runtime/frames/reader.h"
 #include "runtime/mutex.h"
 
 namespace basin::joined {
@@ -56,8 +56,7 @@ class Network : public aggregator::Transport {
   void Send(absl::Span<const aggregator::SessionId> sessions, const ToWorker& message) override;
   void CloseSession(aggregator::SessionId session) override;
   void AcceptStream(aggregator::StreamId stream) override;
-  void Send(absl::Span<const aggregator::StreamId> streams,
-            const aggregator::OutgoingFrame& frame) override;
+  void Send(absl::Span<const aggregator::StreamId> streams, const OutgoingFrame& frame) override;
   void CloseStream(aggregator::StreamId stream, const absl::Status& why) override;
   void Consumed(uint64_t connection, uint64_t bytes) override;
 
@@ -88,8 +87,8 @@ class Network : public aggregator::Transport {
     Pipe to_client;
     uint64_t queued = 0;  // Payload bytes of frames in to_engine.
     // For the network's thread only.
-    aggregator::FrameReader engine_reader;
-    client::FrameReader client_reader;
+    FrameReader engine_reader{FrameSender::kWorker};
+    FrameReader client_reader{FrameSender::kAggregator};
   };
   using LinkPtr = std::shared_ptr<Link>;
   using Items = std::deque<Item>;

@@ -66,6 +66,12 @@ LAYERS = (
         links=("absl::", "Threads::"),
     ),
     Layer(
+        "runtime/frames",
+        uses=("protocol", "proto/wire", "kernels", "runtime"),
+        headers=("absl/",),
+        links=("absl::",),
+    ),
+    Layer(
         "runtime/grpc",
         uses=("protocol", "proto", "runtime"),
         headers=("absl/", *_GRPC_HEADERS),

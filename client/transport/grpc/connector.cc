@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/transport/incoming.h"
 #include "grpc/grpc.h"
-#include "proto/wire/frame.h"
 #include "proto/wire/session_stream.h"
 #include "protocol/limits/limits.h"
+#include "runtime/frames/reader.h"
 #include "runtime/grpc/byte_buffer.h"
 
 namespace basin::client {
@@ -62,7 +61,7 @@ class StreamCall : public Call {
   absl::Status OnMessage(const grpc::ByteBuffer& message) override {
     absl::StatusOr<IncomingFrame> frame = reader_.Take(PayloadOf(message));
     if (!frame.ok()) return Broken(frame.status(), address_);
-    if (std::holds_alternative<wire::Bound>(frame->kind)) {
+    if (std::holds_alternative<Bound>(frame->header)) {
       Consumed(frame->message_bytes);
       listener_->OnUp();
     } else {
@@ -74,7 +73,7 @@ class StreamCall : public Call {
 
   const std::string address_;
   const std::shared_ptr<StreamListener> listener_;
-  FrameReader reader_;  // Belongs to the read in flight.
+  FrameReader reader_{FrameSender::kAggregator};  // Belongs to the read in flight.
 };
 
 // The worker's reference to a stream must not keep the call alive: gRPC keeps the unsent messages
@@ -108,11 +107,14 @@ class GrpcStream : public StreamChannel {
  public:
   explicit GrpcStream(std::weak_ptr<Call> call) : call_(std::move(call)) {}
   ~GrpcStream() override { Cut(); }
-  void Send(OutgoingFrame frame) override {
+  absl::Status Send(OutgoingFrame frame) override {
+    absl::StatusOr<std::string> head = EncodeHead(frame);
+    if (!head.ok()) return head.status();
     IfAlive(call_, [&](Call& call) {
-      const SharedFrame shared(std::move(frame.head), frame.payload);
+      const SharedFrame shared(*std::move(head), frame.payload);
       call.Write(shared.WithSequence(++sequence_));
     });
+    return absl::OkStatus();
   }
   uint64_t queued_bytes() const override {
     uint64_t bytes = 0;
@@ -163,9 +165,7 @@ std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, Sessio
                                                          std::shared_ptr<StreamListener> listener) {
   options_.calls->Sweep();
   const auto call = std::make_shared<StreamCall>(options_, std::move(listener));
-  wire::FrameHeader header;
-  header.kind = wire::Bind{token, stream};
-  const absl::StatusOr<std::string> bind = wire::EncodeFrame(header, {});
+  const absl::StatusOr<std::string> bind = EncodeHead({Bind{token, stream}});
   // A stream without it is refused by the aggregator, and opened again.
   if (bind.ok()) call->Write(BufferOf(*bind));
   call->Start();

@@ -165,9 +165,9 @@ TEST(Engine, Fault_N10_FrameOfNoTensorEndsItsStreamAndNothingElse) {
   b.Begin();
   const StreamId wrong = b.streams[0];
   IncomingFrame frame;
-  frame.what = ContributionHeader{b.lane, 1, {17, 0, 1}};
+  frame.header = ContributionHeader{b.lane, 1, {17, 0, 1}};
   frame.payload = std::make_shared<StringPayload>("12345678", 8);
-  frame.bytes = 8;
+  frame.payload_bytes = 8;
   frame.contents = HashChunks(frame.payload->pieces(), kChunkBytes);
   rig.engine.OnFrame(wrong, std::move(frame));
   absl::Status why;
@@ -347,14 +347,14 @@ TEST(Engine, ValuesAreCountedAsNeitherContributionsNorResults) {
   b.Say(Get{key, std::nullopt, std::nullopt, 0, 1, absl::Minutes(1)});
   a.Await<basin::Ask>();
   IncomingFrame frame;
-  frame.what = ValueHeader{key, 0, 1};
+  frame.header = ValueHeader{key, 0, 1};
   frame.payload = std::make_shared<StringPayload>(GradientOf(0, kChunkFloats), kChunkBytes);
-  frame.bytes = kChunkBytes;
+  frame.payload_bytes = kChunkBytes;
   frame.contents = HashChunks(frame.payload->pieces(), kChunkBytes);
   rig.OnFrame(a.streams[0], std::move(frame));
   EXPECT_NE(0u, rig.transport.AwaitAny(b.streams, [](QueueTransport::Connection& connection) {
     if (connection.frames.empty()) return false;
-    EXPECT_TRUE(std::holds_alternative<ValueHeader>(connection.frames.front().what));
+    EXPECT_TRUE(std::holds_alternative<ValueHeader>(connection.frames.front().header));
     connection.frames.clear();
     return true;
   }));

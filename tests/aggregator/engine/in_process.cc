@@ -164,10 +164,10 @@ void RigWorker::PushFrame(StreamId stream, TensorIndex tensor, uint32_t first, u
                           const std::string& bytes, bool break_digest) {
   const uint64_t chunk_bytes = WireChunkBytes(wire_dtype);
   IncomingFrame frame;
-  frame.what = ContributionHeader{lane, round, {tensor, first, count}};
+  frame.header = ContributionHeader{lane, round, {tensor, first, count}};
   frame.encoding = {wire_dtype, wire_exponent};
   std::string part = bytes.substr(first * chunk_bytes, count * chunk_bytes);
-  frame.bytes = part.size();
+  frame.payload_bytes = part.size();
   frame.payload = std::make_shared<StringPayload>(std::move(part), piece_bytes);
   frame.contents = HashChunks(frame.payload->pieces(), chunk_bytes);
   const kernels::TensorKey key(model_.tensors[tensor].name);
@@ -241,7 +241,7 @@ bool RigWorker::TakeResults() {
     });
     for (const OutgoingFrame& outgoing : frames) {
       any = true;
-      const auto* frame = std::get_if<ResultHeader>(&outgoing.what);
+      const auto* frame = std::get_if<ResultHeader>(&outgoing.header);
       if (frame == nullptr || frame->round != round) continue;
       ++result_frames;
       if (frame->ballot < result_ballot_) continue;

@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "aggregator/engine/buffer_pool.h"
-#include "aggregator/engine/frame.h"
 #include "aggregator/engine/round_store.h"
 #include "aggregator/engine/thread_pool.h"
 #include "aggregator/engine/turns.h"
@@ -192,8 +191,8 @@ class RoundStoreTest : public ::testing::Test {
     const ContributionHeader frame{0, 1, {0, first, count}};
     incoming.payload =
         std::make_shared<StringPayload>(std::string(count * kChunkBytes, fill), 1 << 20);
-    incoming.bytes = count * kChunkBytes;
-    incoming.what = frame;
+    incoming.payload_bytes = count * kChunkBytes;
+    incoming.header = frame;
     store_.Keep(who, RangesOf(frame.runs), frame, incoming);
   }
   static StartAttempt Attempt(uint64_t number) {
@@ -252,10 +251,10 @@ TEST_F(RoundStoreTest, KeepingAChunkAgainCountsItOnce) {
 TEST_F(RoundStoreTest, Fault_N11_OfAFrameThatIsNotAllNewOnlyThatIsKept) {
   const ContributionHeader frame{0, 1, {0, 0, 4}};
   IncomingFrame incoming;
-  incoming.what = frame;
+  incoming.header = frame;
   incoming.payload = std::make_shared<StringPayload>(
       std::string(3 * kChunkBytes, 1) + std::string(kChunkBytes, 2), 1 << 20);
-  incoming.bytes = 4 * kChunkBytes;
+  incoming.payload_bytes = 4 * kChunkBytes;
   store_.Keep({1, 1}, {{0, 3, 1}}, frame, incoming);
   const std::weak_ptr<const Payload> whole = incoming.payload;
   incoming.payload.reset();
@@ -273,9 +272,10 @@ TEST_F(RoundStoreTest, Fault_N11_ASmallTensorThatWaitsDoesNotKeepTheLargeOnesOfI
   ContributionHeader frame;
   frame.runs = {{{0, 0, 2}, 2 * kChunkBytes}, {{1, 0, 1}, kSmall}};
   IncomingFrame incoming;
-  incoming.what = frame;
-  incoming.bytes = 2 * kChunkBytes + kSmall;
-  incoming.payload = std::make_shared<StringPayload>(std::string(incoming.bytes, 1), 1 << 20);
+  incoming.header = frame;
+  incoming.payload_bytes = 2 * kChunkBytes + kSmall;
+  incoming.payload =
+      std::make_shared<StringPayload>(std::string(incoming.payload_bytes, 1), 1 << 20);
   store_.Keep({1, 1}, RangesOf(frame.runs), frame, incoming);
   const std::weak_ptr<const Payload> whole = incoming.payload;
   incoming.payload.reset();
@@ -292,9 +292,9 @@ TEST_F(RoundStoreTest, AnInputOfAnotherSizeFailsTheReductionAndIsNotRead) {
   const ContributionHeader frame{0, 1, {0, 0, 1}};
   IncomingFrame incoming;
   incoming.encoding = {DType::kBF16, 0};
-  incoming.what = frame;
+  incoming.header = frame;
   incoming.payload = std::make_shared<StringPayload>(std::string(100, 1), 1 << 20);
-  incoming.bytes = 100;
+  incoming.payload_bytes = 100;
   store_.Keep({1, 1}, RangesOf(frame.runs), frame, incoming);
   auto reduction = store_.TakeInputs(ReduceOf(1, 0, 1));
   ASSERT_NE(reduction, nullptr);
@@ -341,8 +341,8 @@ TEST_F(RoundStoreTest, ChunksOfSeveralTensorsAreReducedAndFramedTogether) {
           {{2 * tensor, 0, ChunkCount(sizes[tensor])}, static_cast<uint32_t>(sizes[tensor])});
       bytes += std::string(sizes[tensor], static_cast<char>(10 * (tensor + 1) + who));
     }
-    incoming.what = frame;
-    incoming.bytes = bytes.size();
+    incoming.header = frame;
+    incoming.payload_bytes = bytes.size();
     incoming.payload = std::make_shared<StringPayload>(bytes, 70);
     store_.Keep({1, who}, RangesOf(frame.runs), frame, incoming);
   }
@@ -363,7 +363,7 @@ TEST_F(RoundStoreTest, ChunksOfSeveralTensorsAreReducedAndFramedTogether) {
   const std::optional<OutgoingFrame> frame = store_.FrameOf(0, 1, {{0, 0, 1}, {4, 0, 2}});
   ASSERT_TRUE(frame.has_value());
   EXPECT_EQ(Join(frame->payload), std::string(5, 23) + std::string(kChunkBytes + 7, 63));
-  const ChunkRuns& runs = std::get<ResultHeader>(frame->what).runs;
+  const ChunkRuns& runs = std::get<ResultHeader>(frame->header).runs;
   EXPECT_EQ(runs[0].bytes, 5u);
   EXPECT_EQ(runs[1].bytes, kChunkBytes + 7);
 }
@@ -375,7 +375,7 @@ TEST_F(RoundStoreTest, ResultsAreFramedAndReleased) {
   store_.Hold(*Reduced(ReduceOf(1, 3, 2)));
   const std::optional<OutgoingFrame> frame = store_.FrameOf(0, 1, {{0, 2, 2}});
   ASSERT_TRUE(frame.has_value());
-  EXPECT_EQ(RangesOf(std::get<ResultHeader>(frame->what).runs), (ChunkRanges{{0, 2, 2}}));
+  EXPECT_EQ(RangesOf(std::get<ResultHeader>(frame->header).runs), (ChunkRanges{{0, 2, 2}}));
   EXPECT_EQ(frame->payload.parts().size(), 2u) << "of two buffers";
   EXPECT_EQ(Join(frame->payload), std::string(2 * kChunkBytes, 3));
   EXPECT_EQ(store_.FrameOf(0, 1, {{0, 4, 1}})->payload.bytes(), kChunkBytes);

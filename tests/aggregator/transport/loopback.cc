@@ -17,14 +17,6 @@
 namespace basin::aggregator {
 namespace {
 
-wire::FrameHeader HeaderOf(const IncomingFrame& frame) {
-  wire::FrameHeader header;
-  std::visit([&header](const auto& what) { header.kind = what; }, frame.what);
-  header.encoding = frame.encoding;
-  header.chunk_digests = frame.claimed;
-  return header;
-}
-
 uint64_t StatusLine(const std::string& name) {
   std::ifstream file("/proc/self/status");
   std::string word;
@@ -106,34 +98,22 @@ StreamId Loopback::OpenStream(SessionToken token) {
   const StreamId stream =
       Open(kExchangeMethod,
            [this](uint64_t id, const grpc::ByteBuffer& message) { TakeFrameFrom(id, message); });
-  raw(stream).Write(*wire::EncodeFrame({wire::Bind{token, 0}, {}, {}}, {}));
+  raw(stream).Write(*EncodeHead({Bind{token, 0}}));
   return stream;
 }
 
 void Loopback::TakeFrameFrom(StreamId stream, const grpc::ByteBuffer& message) {
-  const PayloadPtr bytes = PayloadOf(message);
-  const absl::StatusOr<wire::DecodedFrame> decoded = wire::DecodeFrame(bytes->pieces());
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
-  if (std::holds_alternative<wire::Bound>(decoded->header.kind)) {
-    transport.AcceptStream(stream);
-    return;
-  }
+  absl::StatusOr<IncomingFrame> frame = absl::UnknownError("");
   {
     MutexLock lock(mutex_);
-    EXPECT_EQ(decoded->sequence, ++received_[stream]);
+    FrameReader& reader = readers_.try_emplace(stream, FrameSender::kAggregator).first->second;
+    frame = reader.Take(PayloadOf(message));
   }
-  OutgoingFrame frame;
-  if (const auto* result = std::get_if<wire::ResultHeader>(&decoded->header.kind)) {
-    frame.what = *result;
-  } else {
-    frame.what = std::get<wire::ValueHeader>(decoded->header.kind);
-  }
-  frame.digests = decoded->header.chunk_digests;
-  std::string payload;
-  for (const std::string_view piece : decoded->payload) payload += piece;
-  const uint64_t size = payload.size();
-  frame.payload.Append({std::make_shared<OwnPayload>(std::move(payload)), 0, size});
-  transport.Send({stream}, frame);
+  ASSERT_TRUE(frame.ok()) << frame.status();
+  if (std::holds_alternative<Bound>(frame->header)) return transport.AcceptStream(stream);
+  OutgoingFrame taken{frame->header, frame->encoding, frame->claimed};
+  taken.payload.Append({frame->payload, 0, frame->payload_bytes});
+  transport.Send({stream}, taken);
 }
 
 std::string Loopback::Encode(StreamId stream, const IncomingFrame& frame) {
@@ -142,8 +122,9 @@ std::string Loopback::Encode(StreamId stream, const IncomingFrame& frame) {
     MutexLock lock(mutex_);
     sequence = ++sent_[stream];
   }
-  const absl::StatusOr<std::string> head =
-      wire::EncodeFrame(HeaderOf(frame), frame.payload->pieces());
+  OutgoingFrame sent{frame.header, frame.encoding, frame.claimed};
+  sent.payload.Append({frame.payload, 0, frame.payload_bytes});
+  const absl::StatusOr<std::string> head = EncodeHead(sent);
   EXPECT_TRUE(head.ok()) << head.status();
   std::string bytes = wire::EncodeSequence(sequence) + head.value_or("");
   for (const std::string_view piece : frame.payload->pieces()) bytes += piece;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "aggregator/transport/server.h"
+#include "runtime/frames/reader.h"
 #include "tests/aggregator/engine/in_process.h"
 #include "tests/aggregator/transport/raw_stream.h"
 #include "tests/runtime/await.h"
@@ -74,8 +75,8 @@ class Loopback : public Network {
   Mutex mutex_;
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, std::shared_ptr<RawStream>> streams_ ABSL_GUARDED_BY(mutex_);
-  std::map<StreamId, uint64_t> sent_ ABSL_GUARDED_BY(mutex_);      // Sequence numbers.
-  std::map<StreamId, uint64_t> received_ ABSL_GUARDED_BY(mutex_);  // Likewise.
+  std::map<StreamId, uint64_t> sent_ ABSL_GUARDED_BY(mutex_);  // Sequence numbers.
+  std::map<StreamId, FrameReader> readers_ ABSL_GUARDED_BY(mutex_);
 };
 
 // An encoded ToAggregator.

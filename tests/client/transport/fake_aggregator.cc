@@ -46,11 +46,12 @@ class FakeStream : public StreamChannel {
   FakeStream(std::shared_ptr<State> state, uint32_t stream, uint64_t connection)
       : state_(std::move(state)), stream_(stream), connection_(connection) {}
   ~FakeStream() override { FakeStream::Close(); }
-  void Send(OutgoingFrame frame) override {
+  absl::Status Send(OutgoingFrame frame) override {
     MutexLock lock(state_->mutex);
     const uint64_t sequence = ++state_->streams[connection_].received;
     state_->frames.push_back({stream_, connection_, sequence, std::move(frame)});
     state_->changed.NotifyAll();
+    return absl::OkStatus();
   }
   uint64_t queued_bytes() const override {
     MutexLock lock(state_->mutex);
@@ -163,10 +164,8 @@ std::pair<uint64_t, std::shared_ptr<StreamListener>> FakeAggregator::AwaitStream
 void FakeAggregator::AcceptStream(uint32_t stream, SessionToken token) {
   const auto [connection, listener] = AwaitStream(stream, token);
   if (listener == nullptr) return;
-  sending_[stream] = Sending{connection, {}, 0};
-  wire::FrameHeader bound;
-  bound.kind = wire::Bound{};
-  const auto message = std::make_shared<OwnPayload>(*wire::EncodeFrame(bound, {}));
+  sending_[stream] = Sending{connection};
+  const auto message = std::make_shared<OwnPayload>(*EncodeHead({Bound{}}));
   EXPECT_TRUE(sending_[stream].reader.Take(message).ok());
   listener->OnUp();
 }
@@ -268,7 +267,10 @@ TakenFrame FakeAggregator::AwaitFrame() {
   if (!came) return {};
   // In the pieces in which a channel would write them.
   const std::string sequence = wire::EncodeSequence(queued.sequence);
-  wire::Slices message = {sequence, queued.frame.head};
+  const absl::StatusOr<std::string> head = EncodeHead(queued.frame);
+  EXPECT_TRUE(head.ok()) << head.status();
+  if (!head.ok()) return {};
+  wire::Slices message = {sequence, *head};
   for (const std::string_view piece : queued.frame.payload.Pieces()) message.push_back(piece);
   const absl::StatusOr<wire::DecodedFrame> decoded = wire::DecodeFrame(message);
   EXPECT_TRUE(decoded.ok()) << decoded.status();

@@ -28,6 +28,7 @@
 #include "client/transport/worker.h"
 #include "proto/wire/frame.h"
 #include "proto/wire/session_stream.h"
+#include "runtime/frames/reader.h"
 #include "tests/runtime/manual_clock.h"
 
 namespace basin::client {
@@ -132,7 +133,7 @@ class FakeAggregator : public Connector {
 
   struct Sending {
     uint64_t connection = 0;
-    FrameReader reader;
+    FrameReader reader{FrameSender::kAggregator};
     uint64_t sequence = 0;
   };
 

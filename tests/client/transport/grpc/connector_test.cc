@@ -75,13 +75,8 @@ std::string Result(uint64_t sequence, const std::string& payload) {
 OutgoingFrame Contribution(uint32_t chunk, const std::vector<PayloadPart>& parts) {
   OutgoingFrame frame;
   for (const PayloadPart& part : parts) frame.payload.Append(part);
-  wire::FrameHeader header;
-  header.kind = wire::ContributionHeader{1, 2, {0, chunk, 1}};
-  header.chunk_digests = {chunk + 1};
-  const Pieces pieces = frame.payload.Pieces();
-  absl::StatusOr<std::string> head = wire::EncodeFrame(header, pieces);
-  EXPECT_TRUE(head.ok()) << head.status();
-  frame.head = head.value_or("");
+  frame.header = ContributionHeader{1, 2, {0, chunk, 1}};
+  frame.digests = {chunk + 1};
   return frame;
 }
 
@@ -291,7 +286,7 @@ TEST(GrpcStream, FramesArriveBitForBitBothWays) {
     for (const PayloadPart& part : frames[i]) {
       ForEachPiece(part, [&](std::string_view piece) { expected.append(piece); });
     }
-    stream.channel->Send(Contribution(i, frames[i]));
+    EXPECT_TRUE(stream.channel->Send(Contribution(i, frames[i])).ok());
     const std::string message = stream.call->AwaitMessage();
     const wire::DecodedFrame frame = Decode(message);
     EXPECT_EQ(frame.sequence, i + 1);
@@ -304,8 +299,8 @@ TEST(GrpcStream, FramesArriveBitForBitBothWays) {
     const std::string message = Result(++sequence, payload);
     stream.call->Send(message);
     const auto frame = stream.ears->frames.Await();
-    ASSERT_TRUE(std::holds_alternative<wire::ResultHeader>(frame->kind));
-    EXPECT_EQ(std::get<wire::ResultHeader>(frame->kind).runs.front().range.first, sequence);
+    ASSERT_TRUE(std::holds_alternative<wire::ResultHeader>(frame->header));
+    EXPECT_EQ(std::get<wire::ResultHeader>(frame->header).runs.front().range.first, sequence);
     std::string got;
     for (const std::string_view piece : frame->payload->pieces()) got.append(piece);
     EXPECT_EQ(got, payload);
@@ -323,12 +318,11 @@ TEST(GrpcStream, TheLargestFrameFits) {
   const Lender lender(Pattern(kMaxPayloadBytes, 4));
   OutgoingFrame frame;
   frame.payload.Append({lender.Lend(), 0, kMaxPayloadBytes});
-  wire::FrameHeader header;
-  header.kind = wire::ContributionHeader{1, 2, {0, 0, kMaxChunksPerFrame}};
-  frame.head = *wire::EncodeFrame(header, frame.payload.Pieces());
-  stream.channel->Send(std::move(frame));
+  frame.header = ContributionHeader{1, 2, {0, 0, kMaxChunksPerFrame}};
+  EXPECT_TRUE(stream.channel->Send(std::move(frame)).ok());
   EXPECT_TRUE(Joined(Decode(stream.call->AwaitMessage()).payload) == lender.bytes());
 
+  wire::FrameHeader header;
   header.kind = wire::ResultHeader{1, 2, {3, 4}, {0, 0, kMaxChunksPerFrame}};
   stream.call->Send(Encoded(1, header, lender.bytes()));
   const auto result = stream.ears->frames.Await();
@@ -341,7 +335,7 @@ TEST(GrpcStream, SendsFromTheTrainersMemoryAndLetsGoOfWhatWasWritten) {
   const BoundStream stream(connector, server);
   Lender lender(Pattern(kChunkBytes, 5));
   for (uint32_t i = 0; i < 16; ++i) {
-    stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+    EXPECT_TRUE(stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}})).ok());
   }
   lender.Recall();
   for (uint32_t i = 0; i < 16; ++i) {
@@ -377,7 +371,7 @@ TEST(GrpcStream, ReadsNoMoreThanItsWindowUntilItIsConsumed) {
     held.push_back(*stream.ears->frames.Await());
     ++heard;
   }
-  EXPECT_EQ(std::get<wire::ResultHeader>(held.back().kind).runs.front().range.first, kFrames);
+  EXPECT_EQ(std::get<wire::ResultHeader>(held.back().header).runs.front().range.first, kFrames);
 }
 
 TEST(GrpcStream, AStreamThatDoesNotBeginWithBoundEnds) {
@@ -407,7 +401,7 @@ TEST(GrpcStream, AServerThatGoesAwayEndsItAndGivesTheMemoryBack) {
   const BoundStream stream(connector, *server);
   Lender lender(Pattern(kChunkBytes, 7));
   for (uint32_t i = 0; i < 200; ++i) {
-    stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+    EXPECT_TRUE(stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}})).ok());
   }
   lender.Recall();
   server.reset();
@@ -415,7 +409,7 @@ TEST(GrpcStream, AServerThatGoesAwayEndsItAndGivesTheMemoryBack) {
   lender.free.Await();
   // Later frames are released as well.
   Lender late(Pattern(kChunkBytes, 8));
-  stream.channel->Send(Contribution(0, {{late.Lend(), 0, kChunkBytes}}));
+  EXPECT_TRUE(stream.channel->Send(Contribution(0, {{late.Lend(), 0, kChunkBytes}})).ok());
   late.Recall();
   late.free.Await();
   EXPECT_EQ(stream.channel->queued_bytes(), 0u);
@@ -442,7 +436,7 @@ TEST(GrpcStream, CloseGivesTheMemoryBackWhenTheStreamIsNotRead) {
   Lender lender(Pattern(kMaxPayloadBytes, 9));
   relay.Freeze();
   for (uint32_t i = 0; i < 64; ++i) {
-    stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+    EXPECT_TRUE(stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}})).ok());
   }
   EXPECT_GT(stream.channel->queued_bytes(), 32 * kChunkBytes);
   lender.Recall();
@@ -460,7 +454,7 @@ TEST(GrpcStream, CloseGivesTheMemoryBackWhenTheConnectionIsNotRead) {
   Lender lender(Pattern(kMaxPayloadBytes, 10));
   relay.Freeze();
   for (uint32_t i = 0; i < 64; ++i) {
-    stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+    EXPECT_TRUE(stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}})).ok());
   }
   relay.AwaitStuck();
   lender.Recall();
@@ -477,7 +471,7 @@ TEST(GrpcStream, LettingGoOfTheChannelGivesTheMemoryBack) {
   Lender lender(Pattern(kMaxPayloadBytes, 11));
   relay.Freeze();
   for (uint32_t i = 0; i < 64; ++i) {
-    stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+    EXPECT_TRUE(stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}})).ok());
   }
   relay.AwaitStuck();
   lender.Recall();
@@ -495,7 +489,7 @@ TEST(GrpcStream, CloseBeforeThereIsAConnectionGivesTheMemoryBack) {
   const auto channel = connector.OpenStream(0, kToken, ears);
   Lender lender(Pattern(kChunkBytes, 12));
   for (uint32_t i = 0; i < 8; ++i) {
-    channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+    EXPECT_TRUE(channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}})).ok());
   }
   lender.Recall();
   channel->Close();
@@ -514,7 +508,7 @@ TEST(GrpcConnector, ItsEndEndsWhatIsStillOpen) {
   Lender lender(Pattern(kMaxPayloadBytes, 13));
   relay.Freeze();
   for (uint32_t i = 0; i < 64; ++i) {
-    stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}}));
+    EXPECT_TRUE(stream.channel->Send(Contribution(i, {{lender.Lend(), 0, kChunkBytes}})).ok());
   }
   relay.AwaitStuck();
   lender.Recall();
@@ -533,7 +527,8 @@ TEST(GrpcConnector, ManyStreamsAreOpenedSentToAndClosedAtOnce) {
     for (uint32_t i = 0; i < 4; ++i) {
       channels.push_back(connector.OpenStream(i, kToken, std::make_shared<DataEars>()));
       for (uint32_t chunk = 0; chunk < 8; ++chunk) {
-        channels.back()->Send(Contribution(chunk, {{lender.Lend(), 0, kChunkBytes}}));
+        EXPECT_TRUE(
+            channels.back()->Send(Contribution(chunk, {{lender.Lend(), 0, kChunkBytes}})).ok());
       }
     }
     // Some before their connection, some in the middle of it, some not at all.

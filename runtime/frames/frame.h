@@ -1,0 +1,41 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Data frames as plain values, on both sides: what they are about, and their bytes by reference.
+// reader.h takes them from messages and writes their heads.
+//
+// Thread contract: plain values.
+
+#ifndef BASIN_RUNTIME_FRAMES_FRAME_H_
+#define BASIN_RUNTIME_FRAMES_FRAME_H_
+
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
+#include "protocol/frame.h"
+#include "runtime/contents.h"
+#include "runtime/payload.h"
+
+namespace basin {
+
+// A frame that arrived whole.
+struct IncomingFrame {
+  AnyHeader header;    // Of a kind that the sender may send.
+  Encoding encoding;   // That of a contribution; the others are as they are.
+  PayloadPtr payload;  // Null if there is none. Keeps the memory in which the payload lies.
+  uint64_t payload_bytes = 0;
+  uint64_t message_bytes = 0;  // Of the message that brought it.
+  ChunkContents contents;      // The contents of its chunks.
+  // What the sender says of each chunk; empty if a checksum over the payload was right.
+  absl::InlinedVector<Digest, 4> claimed;
+};
+
+struct OutgoingFrame {
+  AnyHeader header;
+  Encoding encoding = {};
+  absl::InlinedVector<Digest, 4> digests = {};  // One per chunk.
+  PayloadParts payload = {};
+};
+
+}  // namespace basin
+
+#endif  // BASIN_RUNTIME_FRAMES_FRAME_H_

@@ -1,0 +1,45 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The frames of a data stream as both ends read and write them. A frame is checked and hashed on
+// the thread that received it, while its bytes are in the cache. There is no gRPC here, so that
+// other transports and tests with ThreadSanitizer use the same code.
+//
+// Thread contract: a reader belongs to one stream, and is used by one thread at a time; EncodeHead
+// is a pure function. Failure: a status that ends the stream: INVALID_ARGUMENT for violations of
+// the protocol, DATA_LOSS for a wrong checksum and for a gap in the sequence.
+
+#ifndef BASIN_RUNTIME_FRAMES_READER_H_
+#define BASIN_RUNTIME_FRAMES_READER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/frames/frame.h"
+#include "runtime/payload.h"
+
+namespace basin {
+
+enum class FrameSender : uint8_t { kWorker, kAggregator };
+
+class FrameReader {
+ public:
+  explicit FrameReader(FrameSender sender) : sender_(sender) {}
+
+  // Takes the next message of the stream. The first must be the sender's opening (Bind of a worker,
+  // Bound of the aggregator), and no other may.
+  absl::StatusOr<IncomingFrame> Take(PayloadPtr message);
+
+ private:
+  FrameSender sender_;
+  bool open_ = false;
+  uint64_t sequence_ = 0;  // The number of the last frame.
+};
+
+// A frame but for its sequence number and its payload; the same for every receiver.
+// Failure: INVALID_ARGUMENT when the receiver would refuse the frame.
+absl::StatusOr<std::string> EncodeHead(const OutgoingFrame& frame);
+
+}  // namespace basin
+
+#endif  // BASIN_RUNTIME_FRAMES_READER_H_

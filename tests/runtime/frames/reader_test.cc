@@ -1,0 +1,216 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Frames as each side reads them, and as both write them.
+
+#include "runtime/frames/reader.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/checksum.h"
+#include "proto/wire/frame.h"
+
+namespace basin {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+// A message in pieces of `piece` bytes.
+class InPieces : public Payload {
+ public:
+  InPieces(std::string bytes, size_t piece) : bytes_(std::move(bytes)) {
+    for (size_t at = 0; at < bytes_.size(); at += piece) {
+      pieces_.push_back(std::string_view(bytes_).substr(at, piece));
+    }
+  }
+  absl::Span<const std::string_view> pieces() const override { return pieces_; }
+
+ private:
+  const std::string bytes_;
+  std::vector<std::string_view> pieces_;
+};
+
+std::string Message(OutgoingFrame frame, uint64_t sequence, const std::string& payload = "") {
+  frame.payload.Append({std::make_shared<OwnPayload>(payload), 0, payload.size()});
+  const absl::StatusOr<std::string> head = EncodeHead(frame);
+  EXPECT_TRUE(head.ok()) << head.status();
+  return wire::EncodeSequence(sequence) + head.value_or("") + payload;
+}
+
+std::string Contribution(uint64_t sequence, const std::string& payload, uint32_t chunks,
+                         DType wire_dtype = DType::kUnspecified) {
+  return Message({ContributionHeader{1, 7, {2, 5, chunks}}, {wire_dtype, 0}}, sequence, payload);
+}
+
+absl::StatusOr<IncomingFrame> Take(FrameReader& reader, std::string message, size_t piece = 1000) {
+  return reader.Take(std::make_shared<InPieces>(std::move(message), piece));
+}
+
+// The aggregator's reader of a stream that was bound.
+FrameReader FromWorker() {
+  FrameReader reader(FrameSender::kWorker);
+  const auto bind = Take(reader, Message({Bind{99, 3}}, 0));
+  EXPECT_TRUE(bind.ok()) << bind.status();
+  EXPECT_EQ(std::get<Bind>(bind->header).token, 99u);
+  return reader;
+}
+
+// A worker's.
+FrameReader FromAggregator() {
+  FrameReader reader(FrameSender::kAggregator);
+  EXPECT_TRUE(Take(reader, Message({Bound{}}, 0)).ok());
+  return reader;
+}
+
+TEST(FrameReader, HashesEachChunkOfAContribution) {
+  FrameReader reader = FromWorker();
+  const std::string bytes = std::string(kChunkBytes, 'a') + "rest";
+  const auto taken = Take(reader, Contribution(1, bytes, 2));
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  const IncomingFrame& frame = *taken;
+  const auto& what = std::get<ContributionHeader>(frame.header);
+  EXPECT_EQ(what.lane, 1u);
+  EXPECT_EQ(what.round, 7u);
+  EXPECT_EQ(RangesOf(what.runs), (ChunkRanges{{2, 5, 2}}));
+  EXPECT_EQ(frame.payload_bytes, bytes.size());
+  ASSERT_THAT(frame.contents, SizeIs(2));
+  EXPECT_EQ(frame.contents, HashChunks({bytes}, kChunkBytes));
+  EXPECT_THAT(frame.claimed, SizeIs(0)) << "the checksum vouches for the payload";
+}
+
+TEST(FrameReader, ChunksOfANarrowContributionAreHalfAsLong) {
+  FrameReader reader = FromWorker();
+  const std::string bytes(kChunkBytes, 'a');
+  const auto taken = Take(reader, Contribution(1, bytes, 2, DType::kBF16));
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(taken->contents, HashChunks({bytes}, kChunkBytes / 2));
+}
+
+TEST(FrameReader, KeepsThePayloadAsLongAsTheFrame) {
+  FrameReader reader = FromWorker();
+  absl::StatusOr<IncomingFrame> taken = Take(reader, Contribution(1, "bytes", 1));
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  const PayloadPtr payload = taken->payload;
+  taken = absl::CancelledError();
+  EXPECT_THAT(payload->pieces(), testing::ElementsAre("bytes"));
+}
+
+TEST(FrameReader, Fault_N10_BeginsWithBindAndOnlyOnce) {
+  FrameReader unbound(FrameSender::kWorker);
+  const auto early = Take(unbound, Contribution(1, "bytes", 1));
+  EXPECT_EQ(early.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(early.status().message(), HasSubstr("did not begin with Bind"));
+  FrameReader reader = FromWorker();
+  const auto again = Take(reader, Message({Bind{99, 3}}, 0));
+  EXPECT_EQ(again.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(again.status().message(), HasSubstr("twice"));
+}
+
+TEST(FrameReader, Fault_N9_AGapInTheSequenceEndsTheStream) {
+  FrameReader reader = FromWorker();
+  ASSERT_TRUE(Take(reader, Contribution(1, "bytes", 1)).ok());
+  for (const uint64_t sequence : {uint64_t{1}, uint64_t{3}}) {
+    FrameReader copy = reader;
+    const auto taken = Take(copy, Contribution(sequence, "bytes", 1));
+    EXPECT_EQ(taken.status().code(), absl::StatusCode::kDataLoss) << sequence;
+  }
+  EXPECT_TRUE(Take(reader, Contribution(2, "bytes", 1)).ok());
+}
+
+TEST(FrameReader, Fault_N8_AWrongChecksumEndsTheStream) {
+  FrameReader reader = FromWorker();
+  std::string message = Contribution(1, "bytes", 1);
+  message.back() ^= 1;
+  EXPECT_EQ(Take(reader, message).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(FrameReader, Fault_N10_RefusesWhatOnlyTheAggregatorSends) {
+  FrameReader reader = FromWorker();
+  const auto result = Take(reader, Message({ResultHeader{1, 2, {3, 4}, {5, 6, 1}}}, 1, "bytes"));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+  FrameReader other = FromWorker();
+  const auto narrow =
+      Take(other, Message({SupplyHeader{1, 2, {3, 4}, {5, 6, 1}}, {DType::kF16, 0}}, 1, "bytes"));
+  EXPECT_EQ(narrow.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(narrow.status().message(), HasSubstr("f16"));
+}
+
+TEST(FrameReader, TakesSuppliesValuesAndAcks) {
+  FrameReader reader = FromWorker();
+  const auto supply = Take(reader, Message({SupplyHeader{1, 2, {3, 4}, {5, 6, 1}}}, 1, "bytes"));
+  ASSERT_TRUE(supply.ok()) << supply.status();
+  const auto& result = std::get<SupplyHeader>(supply->header);
+  EXPECT_EQ(result.ballot, (Ballot{3, 4}));
+  EXPECT_EQ(RangesOf(result.runs), (ChunkRanges{{5, 6, 1}}));
+  const auto value = Take(reader, Message({ValueHeader{{"lane", "t", 1}, 3, 1}}, 2, "bytes"));
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(std::get<ValueHeader>(value->header).first, 3u);
+  const auto ack = Take(reader, Message({Ack{1}}, 3));
+  ASSERT_TRUE(ack.ok()) << ack.status();
+  EXPECT_TRUE(std::holds_alternative<Ack>(ack->header));
+}
+
+TEST(EncodeHead, IsReadByTheWireLayer) {
+  const std::string bytes = "result";
+  OutgoingFrame frame;
+  frame.header = ResultHeader{1, 2, {3, 4}, {5, 6, 1}};
+  frame.digests = {42};
+  frame.payload.Append({std::make_shared<OwnPayload>(bytes), 0, bytes.size()});
+  const absl::StatusOr<std::string> head = EncodeHead(frame);
+  ASSERT_TRUE(head.ok()) << head.status();
+  const std::string message = wire::EncodeSequence(9) + *head + bytes;
+  const std::string_view slice = message;
+  const auto decoded = wire::DecodeFrame({&slice, 1});
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->sequence, 9u);
+  EXPECT_EQ(decoded->header.kind, AnyHeader(ResultHeader{1, 2, {3, 4}, {5, 6, 1}}));
+  EXPECT_EQ(decoded->header.chunk_digests, frame.digests);
+}
+
+TEST(FrameReader, HashesEachChunkOfAResultWhateverThePieces) {
+  std::string payload(kChunkBytes + 1000, '\0');
+  for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<char>(i * 131 + i / 4096);
+  const ResultHeader header{3, 1, {5, 1}, {0, 1, 2}};
+  for (const size_t piece : {size_t{1000}, size_t{65536}, 2 * kChunkBytes}) {
+    FrameReader reader = FromAggregator();
+    const auto frame = Take(reader, Message({header}, 1, payload), piece);
+    ASSERT_TRUE(frame.ok()) << frame.status();
+    EXPECT_EQ(frame->header, AnyHeader(header));
+    EXPECT_EQ(frame->payload_bytes, payload.size());
+    EXPECT_GT(frame->message_bytes, payload.size());
+    EXPECT_EQ(frame->contents, HashChunks({payload}, kChunkBytes));
+    std::string copy(500, '\0');
+    EXPECT_EQ(CopyBytes({frame->payload, kChunkBytes - 100, 500}, copy.data()),
+              copy.data() + copy.size());
+    EXPECT_EQ(copy, payload.substr(kChunkBytes - 100, 500));
+  }
+}
+
+TEST(FrameReader, AWorkerRefusesWhatIsOutOfPlace) {
+  const ResultHeader header{3, 1, {5, 1}, {0, 1, 2}};
+  const std::string payload(kChunkBytes + 1000, 'x');
+  FrameReader unbound(FrameSender::kAggregator);
+  const auto early = Take(unbound, Message({header}, 1, payload));
+  EXPECT_EQ(early.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(early.status().message(), HasSubstr("did not begin with Bound"));
+  FrameReader reader = FromAggregator();
+  EXPECT_EQ(Take(reader, Message({Bound{}}, 0)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Take(reader, Message({header}, 2, payload)).status().code(),
+            absl::StatusCode::kDataLoss);  // A gap.
+  EXPECT_EQ(Take(reader, Contribution(1, "bytes", 1)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  std::string damaged = Message({header}, 1, payload);
+  damaged.back() = static_cast<char>(damaged.back() ^ 1);
+  EXPECT_EQ(Take(reader, damaged).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(Take(reader, Message({header}, 1, payload)).ok());
+}
+
+}  // namespace
+}  // namespace basin
