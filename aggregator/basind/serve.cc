@@ -115,6 +115,13 @@ DeviceSource CudaDevices() {
   return {kernels::cuda::CountCudaDevices, kernels::cuda::OpenCudaDevice, MeasureReduction};
 }
 
+// Other machines could not use the socket anyway.
+bool UsesLocalSocket(const Settings& settings) {
+  if (settings.local_socket != kAutomatic) return !settings.local_socket.empty();
+  const absl::StatusOr<Address> address = ParseAddress(settings.grpc_address);
+  return address.ok() && IsLoopback(*address);
+}
+
 std::string WithPort(const std::string& text, int port) {
   const absl::StatusOr<Address> address = ParseAddress(text);
   return address.ok() ? ToString({address->host, static_cast<uint16_t>(port)}) : text;
@@ -198,6 +205,8 @@ class Service {
     options.version = version_;
     options.address = settings_.grpc_address;
     options.tls = settings_.tls;
+    options.local = UsesLocalSocket(settings_);
+    if (settings_.local_socket != kAutomatic) options.local_socket = settings_.local_socket;
     if (!settings_.auth_path.empty()) options.gatekeeper = &gatekeeper_;
     options.grpc = settings_.grpc;
     options.grpc.quota_bytes = QuotaFor(settings_.engine.core.memory_bytes);

@@ -24,6 +24,9 @@ namespace {
 constexpr std::string_view kNone = "none";
 constexpr std::string_view kAuto = "auto";
 
+// That of a Unix socket, as the system has it.
+constexpr size_t kMaxSocketPath = 107;
+
 absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
 
 absl::Status PutValue(const DurationType& type, std::string_view text, const Machine&,
@@ -103,6 +106,10 @@ absl::Status PutValue(const TextType& type, std::string_view text, const Machine
     if (const auto device = ParseReduceDevice(text); !device.ok()) return device.status();
   } else if (text.empty() || text.size() > kMaxTextBytes || !IsPrintable(text)) {
     return Invalid("write the path of a file in printable characters");
+  } else if (type.form == TextType::Form::kLocalSocket && text != kAuto &&
+             (text[0] != '/' || text.size() > kMaxSocketPath)) {
+    return Invalid(absl::StrCat("write auto, none, or an absolute path of at most ", kMaxSocketPath,
+                                " bytes"));
   }
   type.at(settings) = std::string(text);
   return absl::OkStatus();
@@ -147,6 +154,7 @@ std::string Describe(const ChoiceType& type) {
 
 std::string Describe(const TextType& type) {
   if (type.form == TextType::Form::kReduceDevice) return "cpu, cuda, cuda:N, or auto";
+  if (type.form == TextType::Form::kLocalSocket) return "auto, path, or none";
   return absl::StrCat(type.form == TextType::Form::kAddress ? "host:port" : "path",
                       type.may_be_none ? ", or none" : "");
 }

@@ -20,6 +20,9 @@ namespace basin::aggregator {
 
 enum class LogLevel : uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
+// Of local_socket.
+inline constexpr char kAutomatic[] = "auto";
+
 struct Settings {
   // The term is no option: each process chooses its own.
   EngineOptions engine;
@@ -31,6 +34,7 @@ struct Settings {
   std::string admin_address;
   std::string http_address;
   bool insecure = false;  // May serve without encryption where others can reach it.
+  std::string local_socket;  // auto, or a path. Empty: no memory is shared.
   ServerTls tls;          // For grpc_address and admin_address.
   std::string auth_path;  // The file of grants. Empty: every peer may do everything.
 

@@ -25,6 +25,7 @@ struct Section {
 
 constexpr Section kSections[] = {
     {"grpc", "The address for workers, and the settings of their connections."},
+    {"local", "Shared memory with workers on the same machine."},
     {"tls", "Encryption of the connections of workers and of `basinctl`."},
     {"auth", "Tokens and roles."},
     {"admin", "The address for `basinctl`."},
@@ -190,6 +191,19 @@ void AddAddresses(std::vector<Option>& table) {
   table.push_back(Where(
       "http.listen", [](Settings& s) -> std::string& { return s.http_address; }, "127.0.0.1:29601",
       true, "Address of /metrics, /statusz, /livez and /readyz. none: do not serve it."));
+}
+
+void AddLocal(std::vector<Option>& table) {
+  TextType type;
+  type.form = TextType::Form::kLocalSocket;
+  type.at = [](Settings& s) -> std::string& { return s.local_socket; };
+  type.may_be_none = true;
+  table.push_back(
+      {"local.listen", type, "auto",
+       "Unix socket at which workers on this machine share memory with the aggregator, so that "
+       "gradients do not travel through the kernel's network. auto: a name without a file, if "
+       "grpc.listen is a loopback address. A path on a shared volume also serves other containers. "
+       "none: all workers use the network, as does one that cannot reach the socket."});
 }
 
 void AddTls(std::vector<Option>& table) {
@@ -392,6 +406,7 @@ std::vector<Option> OptionTable() {
   std::vector<Option> table;
   AddAddresses(table);
   AddTls(table);
+  AddLocal(table);
   AddAuth(table);
   AddWaits(table);
   AddBounds(table);

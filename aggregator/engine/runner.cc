@@ -165,11 +165,12 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, const IncomingFrame& f
 absl::StatusOr<ChunkDigests> Runner::DigestsOfValue(JobId job, const ValueHeader& value,
                                                     const IncomingFrame& frame) {
   const std::string& name = value.key.tensor;
-  if (frame.contents.size() != value.count) {
+  if (frame.chunks() != value.count) {
     return absl::InvalidArgumentError(absl::StrCat(Named(job, name), " claims ", value.count,
-                                                   " chunks and has the bytes of ",
-                                                   frame.contents.size(), "."));
+                                                   " chunks and has the bytes of ", frame.chunks(),
+                                                   "."));
   }
+  if (frame.shared != nullptr) return frame.claimed;
   const kernels::TensorKey key(name);
   ChunkDigests digests;
   for (uint32_t i = 0; i < value.count; ++i) {
@@ -212,16 +213,21 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const 
     }
     // Those of a list are as many as its sizes say, which were just compared.
     const uint32_t count = runs.size() == 1 ? run.range.count : ChunkCount(end - begin);
-    if (count != run.range.count || digests.size() + count > frame.contents.size() ||
-        (runs.size() == 1 && count != frame.contents.size())) {
+    const size_t had = frame.shared != nullptr ? frame.claimed.size() : frame.contents.size();
+    if (count != run.range.count || digests.size() + count > had ||
+        (runs.size() == 1 && count != frame.chunks())) {
       return absl::InvalidArgumentError(
           absl::StrCat(Named(job, spec.name), " claims ", run.range.count,
-                       " chunks and has the bytes of ", frame.contents.size(), "."));
+                       " chunks and has the bytes of ", frame.chunks(), "."));
     }
     for (uint32_t i = 0; i < count; ++i) {
       const size_t index = digests.size();
+      // The bytes in shared memory are those of the round whatever they are by now: a worker that
+      // changes them only changes its own contribution.
       digests.push_back(
-          kernels::TermOf(tensor->key, run.range.first + i, frame.contents[index]).low);
+          frame.shared != nullptr
+              ? frame.claimed[index]
+              : kernels::TermOf(tensor->key, run.range.first + i, frame.contents[index]).low);
     }
   }
   return Compared(std::move(digests), frame, Named(job, first));

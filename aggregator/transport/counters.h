@@ -31,6 +31,10 @@ struct TransportCounters {
   Counter bytes_sent{0};
   Counter frames_encoded{0};  // Once per frame, whatever the number of its receivers.
 
+  // Sessions of workers on this machine that share memory, and frames whose payload was there.
+  Counter local_sessions{0};
+  Counter local_frames{0};
+
   // Violations by peers.
   Counter malformed_messages{0};   // On a session: does not parse, breaks a bound, no hello first.
   Counter malformed_frames{0};     // On a data stream: the same; no Bind first; of a wrong kind.
@@ -38,6 +42,7 @@ struct TransportCounters {
   Counter version_mismatches{0};   // In data streams; the core counts those in sessions.
   Counter silent_calls{0};         // Opened a stream and sent no first message.
   Counter unknown_tokens{0};       // A data stream of no session.
+  Counter local_refused{0};        // On the local socket: no valid token, or a broken rule.
   Counter foreign_connections{0};  // Did not begin with gRPC.
   Counter tls_failures{0};         // Began with TLS, and ended before a call.
   Counter floods{0};               // Sent too much before the first valid message.

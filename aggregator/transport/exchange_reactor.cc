@@ -33,10 +33,12 @@ absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
     if (!admitted.ok()) return admitted;
     Pause();
     Introduced();
+    token_ = bind->token;
     stream_ =
         registry_.Open(std::static_pointer_cast<ExchangeReactor>(shared_from_this()), bind->token);
     ++counters().streams;
   } else if (!std::holds_alternative<Ack>(frame->header)) {
+    if (frame->shared != nullptr) ++counters().local_frames;
     Hold(frame->payload_bytes);
     registry_.engine().OnFrame(*stream_, *std::move(frame));
   }

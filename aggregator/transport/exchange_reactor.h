@@ -41,8 +41,9 @@ class ExchangeReactor : public StreamReactor {
   Registry& registry_;
   uint64_t sequence_ = 0;  // The last sent frame; for the sending thread only.
   // For the receiving thread only; Over comes after it.
-  FrameReader reader_{FrameSender::kWorker};
-  std::optional<StreamId> stream_;  // Once it has presented a token.
+  FrameReader reader_{FrameSender::kWorker, [this] { return registry_.SharedIn(token_); }};
+  SessionToken token_ = 0;          // Once it has presented one.
+  std::optional<StreamId> stream_;  // Since then.
 };
 
 }  // namespace basin::aggregator

@@ -97,8 +97,30 @@ void Registry::CloseStream(StreamId stream) {
 }
 
 std::shared_ptr<SessionReactor> Registry::TakeSession(SessionId session) {
+  std::shared_ptr<SessionReactor> taken;
+  SessionToken token = 0;
+  {
+    MutexLock lock(mutex_);
+    taken = TakeFrom(sessions_, session);
+    const auto found = tokens_.find(session);
+    if (found == tokens_.end()) return taken;
+    token = found->second;
+    tokens_.erase(found);
+  }
+  local_->Forget(token);
+  return taken;
+}
+
+void Registry::Welcome(SessionId session, SessionToken token) {
+  if (local_ == nullptr) return;
   MutexLock lock(mutex_);
-  return TakeFrom(sessions_, session);
+  if (sessions_.count(session) == 0) return;
+  tokens_[session] = token;
+  local_->Admit(token);
+}
+
+std::shared_ptr<Segments> Registry::SharedIn(SessionToken token) const {
+  return local_ == nullptr ? nullptr : local_->Find(token);
 }
 
 std::shared_ptr<ExchangeReactor> Registry::TakeStream(StreamId stream) {

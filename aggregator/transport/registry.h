@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "aggregator/auth/gatekeeper.h"
 #include "aggregator/engine/engine.h"
+#include "aggregator/transport/local.h"
 #include "runtime/mutex.h"
 
 namespace basin::aggregator {
@@ -31,9 +32,10 @@ class Registry {
   // The address of a peer, and its violation, as a sentence. Called from any thread.
   using Report = std::function<void(const std::string& address, const std::string& what)>;
 
-  // REQUIRES: `engine` and `gatekeeper` outlive the registry. Null: everything is allowed.
-  Registry(Engine& engine, Gatekeeper* gatekeeper, Report report)
-      : engine_(engine), gatekeeper_(gatekeeper), report_(std::move(report)) {}
+  // REQUIRES: all outlive the registry. Without a gatekeeper everything is allowed; without a local
+  // server no memory is shared.
+  Registry(Engine& engine, Gatekeeper* gatekeeper, LocalServer* local, Report report)
+      : engine_(engine), gatekeeper_(gatekeeper), local_(local), report_(std::move(report)) {}
 
   // Whether the caller may train, and in this job; a refusal is counted and reported. `job` is
   // empty until the hello names it.
@@ -52,6 +54,11 @@ class Registry {
   std::shared_ptr<SessionReactor> TakeSession(SessionId session);
   std::shared_ptr<ExchangeReactor> TakeStream(StreamId stream);
 
+  // The session was given this token.
+  void Welcome(SessionId session, SessionToken token);
+  // What is shared in the session with this token; null if nothing is.
+  std::shared_ptr<Segments> SharedIn(SessionToken token) const;
+
   // Null when it is over.
   std::shared_ptr<SessionReactor> FindSession(SessionId session) const;
   std::shared_ptr<ExchangeReactor> FindStream(StreamId stream) const;
@@ -65,11 +72,13 @@ class Registry {
  private:
   Engine& engine_;
   Gatekeeper* const gatekeeper_;
+  LocalServer* const local_;
   const Report report_;
 
   mutable Mutex mutex_;
   absl::flat_hash_map<SessionId, std::shared_ptr<SessionReactor>> sessions_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<StreamId, std::shared_ptr<ExchangeReactor>> streams_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<SessionId, SessionToken> tokens_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace basin::aggregator

@@ -52,7 +52,8 @@ class GrpcServer::SessionService
     const Credentials caller = CredentialsOf(presented.token, std::move(presented.sans));
     const Gatekeeper* gatekeeper = server_.options_.gatekeeper;
     if (gatekeeper == nullptr || gatekeeper->MayCall(caller, Rpc::kExchange, "")) {
-      Greet(*context, server_.options_.version);
+      Greet(*context, server_.options_.version,
+            server_.local_ == nullptr ? "" : server_.local_->name());
     }
     return StartReactor<SessionReactor>(context, server_.options_.session, server_.counters_,
                                         server_.newcomers_, *server_.registry_,
@@ -109,8 +110,17 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
         "Cannot listen on ", options_.address, ": ", std::string(listener.status().message()),
         ". Check that the address belongs to this host and that no other process uses the port."));
   }
+  if (options_.local) {
+    auto local = LocalServer::Start(options_.local_socket, counters_, options_.report);
+    // Without it workers on this machine are served like others.
+    if (local.ok()) {
+      local_ = *std::move(local);
+    } else {
+      Report("this machine", std::string(local.status().message()));
+    }
+  }
   engine_ = &engine;
-  registry_ = std::make_unique<Registry>(engine, options_.gatekeeper, options_.report);
+  registry_ = std::make_unique<Registry>(engine, options_.gatekeeper, local_.get(), options_.report);
   session_service_ = std::make_unique<SessionService>(*this);
   exchange_service_ = std::make_unique<ExchangeService>(*this);
   engine.OnDrained([this] {
@@ -196,7 +206,9 @@ void GrpcServer::Send(absl::Span<const SessionId> sessions, const ToWorker& mess
   }
   std::vector<grpc::ByteBuffer> pieces;
   for (std::string& piece : *encoded) pieces.push_back(BufferOf(std::move(piece)));
+  const auto* welcome = std::get_if<Welcome>(&message);
   for (const SessionId session : sessions) {
+    if (welcome != nullptr) registry_->Welcome(session, welcome->token);
     const auto reactor = registry_->FindSession(session);
     if (reactor == nullptr) continue;
     for (const grpc::ByteBuffer& piece : pieces) reactor->Send(piece);

@@ -31,6 +31,7 @@
 #include "aggregator/engine/engine.h"
 #include "aggregator/engine/transport.h"
 #include "aggregator/transport/counters.h"
+#include "aggregator/transport/local.h"
 #include "aggregator/transport/newcomers.h"
 #include "aggregator/transport/preface.h"
 #include "aggregator/transport/registry.h"
@@ -59,6 +60,10 @@ struct ServerOptions {
   std::string address = "127.0.0.1:0";  // Port 0: any that is free.
   ServerTls tls;                        // Checked (aggregator/tls/files.h).
   std::string version;                  // The program's, for clients.
+  // Whether workers on this machine may share memory, and the socket for it: a path, or empty for a
+  // name that is chosen.
+  bool local = false;
+  std::string local_socket;
   Gatekeeper* gatekeeper = nullptr;     // Outlives the server. Null: everything is allowed.
   GrpcServerSettings grpc;
 
@@ -138,6 +143,7 @@ class GrpcServer : public Transport {
   std::unique_ptr<PrefaceCheck> preface_;
   std::unique_ptr<Listener> listener_;
   Engine* engine_ = nullptr;
+  std::unique_ptr<LocalServer> local_;  // Null: no memory is shared.
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<SessionService> session_service_;
   std::unique_ptr<ExchangeService> exchange_service_;

@@ -58,6 +58,7 @@ constexpr std::array kOptions = {
     Option{"tls_cert", Kind::kPath, ""},
     Option{"tls_key", Kind::kPath, ""},
     Option{"token_file", Kind::kPath, ""},
+    Option{"local", Kind::kFlag, "true"},
     Option{"log_level", Kind::kLevel, "warning"},
 };
 
@@ -249,6 +250,7 @@ absl::StatusOr<basin::c::Settings> basin_options::Resolve() const {
     return credentials.status();
   }
   settings.token_file = Text("token_file");
+  settings.local = Flag(Text("local")).value_or(true);
   if (const auto token = basin::ReadToken(settings.token_file, settings.tls, settings.address);
       !token.ok()) {
     return token.status();

@@ -44,6 +44,7 @@ struct Settings {
   std::string address;
   ClientTls tls;
   std::string token_file;
+  bool local = true;  // Shares memory with an aggregator on this machine.
   client::Config core;
 };
 

@@ -114,7 +114,7 @@ basin_worker::basin_worker(const basin::c::Settings& settings, basin::c::Log log
       report_(log, absl::StrCat("worker ", id_, " of job ", settings.core.job)),
       connector_(std::make_unique<basin::client::GrpcConnector>(
           settings.address, settings.tls, basin::GrpcSettings{}, basin::client::CallWindow{},
-          settings.token_file)) {}
+          settings.token_file, settings.local)) {}
 
 basin_worker::~basin_worker() {
   worker_.reset();

@@ -26,6 +26,7 @@
 #include "absl/status/status.h"
 #include "protocol/messages.h"
 #include "runtime/frames/frame.h"
+#include "runtime/shared_memory/segments.h"
 
 namespace basin::client {
 
@@ -82,6 +83,9 @@ class Connector {
   // Each on a connection of its own. The channel presents token and number (Bind).
   virtual std::shared_ptr<StreamChannel> OpenStream(uint32_t stream, SessionToken token,
                                                     std::shared_ptr<StreamListener> listener) = 0;
+  // The memory that this worker shares with an aggregator on the same machine in the present
+  // session; null if it shares none, or not yet. From any thread.
+  virtual std::shared_ptr<Segments> shared() { return nullptr; }
 };
 
 }  // namespace basin::client

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 
@@ -38,7 +39,7 @@ std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data
 }
 
 Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor_bytes,
-                     const void* data, wire::Encoding encoding) {
+                     const void* data, wire::Encoding encoding, std::optional<ArenaPlace> place) {
   Contribution contribution;
   contribution.encoding = encoding;
   std::vector<double> leaves;
@@ -46,19 +47,37 @@ Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor
   const auto add_norm = [&](const void* part, uint64_t size) {
     kernels::AppendNormLeaves(dtype, part, size / element, &leaves);
   };
-  if (encoding.wire_dtype == DType::kUnspecified) {
-    contribution.data = data;
-    contribution.wire_bytes = tensor_bytes;
-    contribution.digests = DigestChunks(key, data, tensor_bytes, kChunkBytes, add_norm);
-  } else {
+  const bool narrow = encoding.wire_dtype != DType::kUnspecified;
+  contribution.wire_bytes = narrow ? tensor_bytes / 2 : tensor_bytes;
+  contribution.place = std::move(place);
+  if (narrow) {
     add_norm(data, tensor_bytes);
-    std::string narrow(tensor_bytes / 2, '\0');
+    std::string copy;
+    if (!contribution.place.has_value()) copy.resize(contribution.wire_bytes);
+    char* to = contribution.place.has_value() ? contribution.place->at() : copy.data();
     kernels::CastToWire(data, tensor_bytes / sizeof(float), encoding.wire_dtype,
-                        encoding.wire_exponent, narrow.data());
-    contribution.wire_bytes = narrow.size();
+                        encoding.wire_exponent, to);
     contribution.digests =
-        DigestChunks(key, narrow.data(), narrow.size(), contribution.wire_chunk_bytes());
-    contribution.narrow = std::make_shared<OwnPayload>(std::move(narrow));
+        DigestChunks(key, to, contribution.wire_bytes, contribution.wire_chunk_bytes());
+    if (!contribution.place.has_value()) {
+      contribution.narrow = std::make_shared<OwnPayload>(std::move(copy));
+    }
+  } else if (contribution.place.has_value()) {
+    // Chunk by chunk: what was just copied is hashed and squared while the cache has it.
+    contribution.digests.reserve(ChunkCount(tensor_bytes));
+    kernels::ContentDigest content;
+    for (uint64_t at = 0; at < tensor_bytes; at += kChunkBytes) {
+      const uint64_t size = std::min(kChunkBytes, tensor_bytes - at);
+      char* to = contribution.place->at() + at;
+      std::memcpy(to, static_cast<const char*>(data) + at, size);
+      content.Update(to, size);
+      contribution.digests.push_back(
+          kernels::TermOf(key, contribution.digests.size(), content.Finish()).low);
+      add_norm(to, size);
+    }
+  } else {
+    contribution.data = data;
+    contribution.digests = DigestChunks(key, data, tensor_bytes, kChunkBytes, add_norm);
   }
   if (IsFloatingPoint(dtype)) {
     contribution.squared_norm = Told(kernels::SquaredNorm(leaves.data(), leaves.size()));

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/transport/arena.h"
 #include "kernels/checksum.h"
 #include "proto/wire/frame.h"
 #include "protocol/tensor.h"
@@ -32,10 +33,11 @@ std::vector<Digest> DigestChunks(
 
 // A trainer's tensor, ready to be sent.
 struct Contribution {
-  // The trainer's memory, or `narrow` when it is null.
+  // The trainer's memory; or null, and there is a copy of our own: `narrow`, or at `place`.
   const void* data = nullptr;
   uint64_t wire_bytes = 0;  // As it travels.
-  PayloadPtr narrow;        // A copy of our own in `encoding`.
+  PayloadPtr narrow;        // In `encoding`.
+  std::optional<ArenaPlace> place;
   wire::Encoding encoding;
   std::vector<Digest> digests;
   // Before it was narrowed; see kernels/norm.h. Absent: integers have none.
@@ -46,11 +48,13 @@ struct Contribution {
   }
 };
 
-// Computes the digests, the norm and, if `encoding` is narrower, the narrow copy. This reads the
-// whole tensor, so it is done on the thread of the trainer that has just written it. REQUIRES: the
-// encoding is of the tensor's own dtype, or one that kernels::CanCast.
+// Computes the digests, the norm and, if there is a `place` or `encoding` is narrower, the copy.
+// This reads the whole tensor, so it is done on the thread of the trainer that has just written it.
+// REQUIRES: the encoding is of the tensor's own dtype, or one that kernels::CanCast; the place has
+// room for the tensor.
 Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor_bytes,
-                     const void* data, wire::Encoding encoding);
+                     const void* data, wire::Encoding encoding,
+                     std::optional<ArenaPlace> place = std::nullopt);
 
 // The memory that the trainer lent for one round. `returned` is called when the last holder
 // releases it, on that holder's thread.
@@ -65,17 +69,23 @@ class Loan {
   const std::function<void()> returned_;
 };
 
-// A tensor that was lent.
+// A tensor that was lent; or a segment with copies of many, which the next round may overwrite when
+// the loan is returned.
 class LentPayload : public Payload {
  public:
   LentPayload(std::shared_ptr<Loan> loan, const void* data, uint64_t size)
       : loan_(std::move(loan)), piece_(static_cast<const char*>(data), size) {}
+  LentPayload(std::shared_ptr<Loan> loan, std::shared_ptr<const Segment> segment)
+      : loan_(std::move(loan)),
+        segment_(std::move(segment)),
+        piece_(segment_->data(), segment_->size()) {}
   absl::Span<const std::string_view> pieces() const override {
     return {&piece_, piece_.empty() ? size_t{0} : size_t{1}};
   }
 
  private:
   const std::shared_ptr<Loan> loan_;
+  const std::shared_ptr<const Segment> segment_;
   const std::string_view piece_;
 };
 

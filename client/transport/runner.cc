@@ -222,8 +222,10 @@ absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
       });
   if (const auto refused = Step(begin, now)) {
     lane->round.reset();
+    dependencies_.arena->Free(begin.lane, false);
     return wire::ToStatus(*refused);
   }
+  dependencies_.arena->Begin(begin.lane);
   lane->ended.reset();
   return absl::OkStatus();
 }
@@ -232,12 +234,20 @@ absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
 PushTensor Runner::Lend(RoundShell& round, LaneHandle handle, TensorHandle tensor,
                         Contribution&& contribution, bool& fresh) {
   PayloadPtr payload = contribution.narrow;
-  if (payload == nullptr) {
+  uint64_t begin = 0;
+  if (contribution.place.has_value()) {
+    PayloadPtr& segment = round.segments[contribution.place->segment.get()];
+    if (segment == nullptr) {
+      segment = std::make_shared<LentPayload>(round.loan, contribution.place->segment);
+    }
+    payload = segment;
+    begin = contribution.place->offset;
+  } else if (payload == nullptr) {
     payload = std::make_shared<LentPayload>(round.loan, contribution.data, contribution.wire_bytes);
   }
   PushTensor push{handle, tensor, 0, contribution.squared_norm};
   for (const Digest digest : contribution.digests) push.digest += digest;
-  RoundShell::Pushed pushed{std::move(payload), std::move(contribution)};
+  RoundShell::Pushed pushed{std::move(payload), begin, std::move(contribution)};
   fresh = round.pushed.emplace(tensor, std::move(pushed)).second;
   return push;
 }
@@ -419,12 +429,14 @@ void Runner::Decide(LaneHandle handle, RoundOutcome outcome) {
   lane.round->outcome = std::move(outcome);
   lane.round->return_by = now_ + kReturnTime;
   lane.round->pushed.clear();
+  lane.round->segments.clear();
   lane.round->loan.reset();
 }
 
 void Runner::LoanReturned(LaneHandle handle, uint64_t begin) {
   LaneShell& lane = lanes_[handle];
   if (!lane.round.has_value() || lane.round->begin != begin) return;  // Its begin was refused.
+  dependencies_.arena->Free(handle, lane.round->outcome->ok());
   Tell(lane);
   dependencies_.ended(handle);
   TellQuiet();

@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/core/client.h"
+#include "client/transport/arena.h"
 #include "client/transport/channel.h"
 #include "client/transport/contribution.h"
 #include "client/transport/gate.h"
@@ -51,6 +52,7 @@ struct RunnerDependencies {
   // The outcome of a lane's round was delivered, or is kept for Wait.
   std::function<void(LaneHandle)> ended;
   Gate* gate = nullptr;
+  Arena* arena = nullptr;
 };
 
 // Only counts up.
@@ -152,8 +154,10 @@ class Runner {
     std::shared_ptr<Loan> loan;
     struct Pushed {
       PayloadPtr payload;
+      uint64_t begin = 0;  // Where the contribution is in the payload.
       Contribution contribution;
     };
+    std::map<const Segment*, PayloadPtr> segments;  // With copies of contributions.
     std::map<TensorHandle, Pushed> pushed;
     absl::Status refused;           // The first push or skip that was.
     std::optional<Error> rejected;  // By the aggregator.

@@ -34,8 +34,9 @@ struct ContributionPart {
   wire::ChunkRuns runs;
   ChunkDigests digests;
 
+  // `payload`: of the contribution, from `at` on.
   void Add(const ChunkRange& range, const Contribution& contribution, const PayloadPtr& payload,
-           bool several) {
+           uint64_t at) {
     const uint64_t chunk_bytes = contribution.wire_chunk_bytes();
     const uint64_t begin = range.first * chunk_bytes;
     const uint64_t end =
@@ -43,29 +44,31 @@ struct ContributionPart {
     runs.push_back({range, static_cast<uint32_t>(end - begin)});
     const auto first = contribution.digests.begin() + range.first;
     digests.insert(digests.end(), first, first + range.count);
-    const PayloadPart part{payload, begin, end - begin};
-    if (!several || part.size > kCopiedBytes) {
-      Flush();
-      parts_.Append(part);
-    } else {
-      copied_.resize(copied_.size() + part.size);
-      CopyBytes(part, copied_.data() + copied_.size() - part.size);
-    }
+    parts_.Append({payload, at + begin, end - begin});
   }
   PayloadParts TakePayload() {
-    Flush();
-    return std::move(parts_);
+    if (parts_.parts().size() == 1) return std::move(parts_);
+    PayloadParts taken;
+    std::string copied;
+    const auto flush = [&] {
+      const uint64_t size = copied.size();
+      taken.Append({std::make_shared<OwnPayload>(std::exchange(copied, {})), 0, size});
+    };
+    for (const PayloadPart& part : parts_.parts()) {
+      if (part.size > kCopiedBytes) {
+        flush();
+        taken.Append(part);
+      } else {
+        copied.resize(copied.size() + part.size);
+        CopyBytes(part, copied.data() + copied.size() - part.size);
+      }
+    }
+    flush();
+    return taken;
   }
 
  private:
-  void Flush() {
-    if (copied_.empty()) return;
-    const uint64_t size = copied_.size();
-    parts_.Append({std::make_shared<OwnPayload>(std::exchange(copied_, {})), 0, size});
-  }
-
-  PayloadParts parts_;
-  std::string copied_;
+  PayloadParts parts_;  // Neighbours in one segment are one part.
 };
 
 }  // namespace
@@ -159,7 +162,7 @@ void Runner::Do(const SendContribution& send) {
       frame = std::prev(frames.end());
       frame->encoding = contribution.encoding;
     }
-    frame->Add(send.ranges[i], contribution, found->second.payload, send.ranges.size() > 1);
+    frame->Add(send.ranges[i], contribution, found->second.payload, found->second.begin);
   }
   for (ContributionPart& frame : frames) {
     if (frame.runs.size() == 1) frame.runs.front().bytes = 0;

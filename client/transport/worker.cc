@@ -160,7 +160,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Connect(WorkerOptions options, C
 }
 
 Worker::Worker(WorkerOptions options, Connector& connector, Clock& clock)
-    : loop_(clock),
+    : connector_(connector),
+      loop_(clock),
       runner_(std::move(options.core),
               {&connector, loop_.poster(),
                [this, placed = std::move(options.placed)](const Place& place) {
@@ -170,7 +171,7 @@ Worker::Worker(WorkerOptions options, Connector& connector, Clock& clock)
                  }
                  if (placed != nullptr) placed(place);
                },
-               options.ended != nullptr ? std::move(options.ended) : [](LaneHandle) {}, &gate_}) {}
+               options.ended != nullptr ? std::move(options.ended) : [](LaneHandle) {}, &gate_, &arena_}) {}
 
 Worker::~Worker() {
   const auto quiet = std::make_shared<Answer<absl::Status>>();
@@ -251,6 +252,7 @@ absl::StatusOr<Registration> Worker::Register(const std::string& lane, LaneKind 
     if (known[handle] != nullptr) continue;
     known[handle] = std::make_shared<const TensorInfo>(
         TensorInfo{tensors[i], *TensorBytes(tensors[i]), kernels::TensorKey(tensors[i].name)});
+    arena_.Add(registered->lane, handle, known[handle]->bytes, ElementSize(tensors[i].dtype));
   }
   return registered;
 }
@@ -281,6 +283,15 @@ absl::Status Worker::Begin(const BeginRound& begin) {
   return Do([&begin](Runner& runner, absl::Time now) { return runner.Begin(begin, now); });
 }
 
+std::optional<ArenaPlace> Worker::PlaceFor(LaneHandle lane, TensorHandle tensor) {
+  const std::shared_ptr<Segments> shared = connector_.shared();
+  if (shared == nullptr) return std::nullopt;
+  for (const std::shared_ptr<Segment>& retired : arena_.TakeRetired()) shared->Withdraw(retired);
+  std::optional<ArenaPlace> place = arena_.Take(lane, tensor);
+  if (place.has_value()) shared->Offer(place->segment);
+  return place;
+}
+
 absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data, uint64_t bytes,
                           wire::Encoding encoding) {
   const auto info = Find(lane, tensor);
@@ -290,7 +301,7 @@ absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data
   if (!status.ok()) return status;
   return Post([lane, tensor,
                contribution = Prepare((*info)->key, (*info)->spec.dtype, (*info)->bytes, data,
-                                      encoding)](Runner& runner, absl::Time now) mutable {
+                                      encoding, PlaceFor(lane, tensor))](Runner& runner, absl::Time now) mutable {
     runner.Push(lane, tensor, std::move(contribution), now);
   });
 }
@@ -318,7 +329,8 @@ absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> te
   for (size_t i = 0; i < tensors.size(); ++i) {
     ready.emplace_back(tensors[i].tensor,
                        Prepare(infos[i]->key, infos[i]->spec.dtype, infos[i]->bytes,
-                               tensors[i].data, tensors[i].encoding));
+                               tensors[i].data, tensors[i].encoding,
+                               PlaceFor(lane, tensors[i].tensor)));
   }
   return Post([lane, ready = std::move(ready)](Runner& runner, absl::Time now) mutable {
     runner.PushMany(lane, std::move(ready), now);
@@ -371,6 +383,9 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
   if (!status.ok()) return status;
 
   const auto call = std::make_shared<RoundCall>(begin);
+  // Before the round begins, for its tensors are copied before. If another round is in flight, this
+  // one will be refused.
+  const bool free = arena_.TryBegin(begin.lane);
   RoundCall::Tensors ready;
   uint64_t ready_bytes = 0;
   for (const CallTensor& tensor : tensors) {
@@ -386,7 +401,8 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
       if (!status.ok()) break;
     }
     ready.emplace_back(tensor.tensor,
-                       Prepare(info->key, info->spec.dtype, info->bytes, tensor.in, {}));
+                       Prepare(info->key, info->spec.dtype, info->bytes, tensor.in, {},
+                               free ? PlaceFor(begin.lane, tensor.tensor) : std::nullopt));
     ready_bytes += info->bytes;
   }
   RoundOutcome outcome = Ask<RoundOutcome>([&](Runner& runner, absl::Time now, RoundDone done) {

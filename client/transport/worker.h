@@ -198,7 +198,14 @@ class Worker {
                                                                TensorHandle tensor) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  Gate gate_;  // Synchronises itself.
+  // That of the tensor's contribution in memory shared with the aggregator, if there is such memory.
+  std::optional<ArenaPlace> PlaceFor(LaneHandle lane, TensorHandle tensor);
+
+  Connector& connector_;
+
+  // Synchronise themselves.
+  Gate gate_;
+  Arena arena_;
 
   mutable Mutex mutex_;
   Place place_ ABSL_GUARDED_BY(mutex_);

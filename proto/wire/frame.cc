@@ -318,6 +318,9 @@ std::string_view Contiguous(const Slices& slices, std::string* copy) {
   return *copy;
 }
 
+// Four fields of at most 11 bytes; more leaves room for those of later versions.
+constexpr size_t kMaxSharedPlaceBytes = 256;
+
 absl::Status Invalid(std::string_view problem) {
   return absl::InvalidArgumentError("frame: " + std::string(problem));
 }
@@ -328,6 +331,8 @@ constexpr uint32_t kHeaderTag = WireFormatLite::MakeTag(v1::Frame::kHeaderFieldN
                                                         WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 constexpr uint32_t kChecksumTag =
     WireFormatLite::MakeTag(v1::Frame::kChecksumFieldNumber, WireFormatLite::WIRETYPE_FIXED64);
+constexpr uint32_t kSharedTag = WireFormatLite::MakeTag(v1::Frame::kSharedMemoryFieldNumber,
+                                                        WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 constexpr uint32_t kInlineTag = WireFormatLite::MakeTag(v1::Frame::kInlineFieldNumber,
                                                         WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
@@ -336,6 +341,7 @@ struct RawFrame {
   uint64_t sequence = 0;
   uint64_t checksum = 0;
   Slices header;
+  Slices shared;  // An encoded SharedMemory.
   Slices payload;
 };
 
@@ -356,13 +362,15 @@ absl::StatusOr<RawFrame> ReadFields(absl::Span<const std::string_view> message) 
       case kChecksumTag:
         read = reader.ReadFixed64(&raw.checksum);
         break;
+      case kSharedTag:
+        read = reader.ReadBytes(&raw.shared);
+        break;
       case kInlineTag:
         read = reader.ReadBytes(&raw.payload);
         break;
       default:
-        if (tag.field == v1::Frame::kSharedMemoryFieldNumber ||
-            tag.field == v1::Frame::kDeviceFieldNumber) {
-          return Invalid("payloads outside the frame are not in use in this session");
+        if (tag.field == v1::Frame::kDeviceFieldNumber) {
+          return Invalid("payloads in the memory of a device are not in use in this session");
         }
         read = reader.Skip(tag.type);
     }
@@ -379,9 +387,12 @@ uint32_t FrameChunks(const FrameKind& kind) {
   return runs == nullptr ? 0 : CountChunks(*runs);
 }
 
-absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header,
-                                        absl::Span<const std::string_view> payload) {
-  const size_t payload_bytes = TotalBytes(payload);
+namespace {
+
+// Everything between the sequence number and an inline payload.
+absl::StatusOr<std::string> EncodeParts(const FrameHeader& header, size_t payload_bytes,
+                                        absl::Span<const std::string_view> payload,
+                                        std::string_view shared) {
   Checker checker;
   CheckPayload(header, payload_bytes, checker);
   if (!checker.ok()) return checker.status();
@@ -397,21 +408,46 @@ absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header,
         absl::StrCat("the header has ", header_bytes, " bytes, more than ", kMaxFrameHeaderBytes));
   }
 
-  std::string out(kMaxFrameOverheadBytes + header_bytes, '\0');
+  std::string out(kMaxFrameOverheadBytes + header_bytes + shared.size(), '\0');
   uint8_t* const begin = reinterpret_cast<uint8_t*>(out.data());
   uint8_t* at = CodedOutputStream::WriteTagToArray(kHeaderTag, begin);
   at = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(header_bytes), at);
-  const char* const header_begin = reinterpret_cast<const char*>(at);
+  const std::string_view encoded(reinterpret_cast<const char*>(at), header_bytes);
   at = proto.SerializeWithCachedSizesToArray(at);
   at = CodedOutputStream::WriteTagToArray(kChecksumTag, at);
-  at = CodedOutputStream::WriteLittleEndian64ToArray(
-      ChecksumOf({header_begin, header_bytes}, payload, header.chunk_digests.empty()), at);
-  if (payload_bytes != 0) {
+  const uint64_t checksum = shared.empty()
+                                ? ChecksumOf(encoded, payload, header.chunk_digests.empty())
+                                : ChecksumOf(encoded, {&shared, 1}, true);
+  at = CodedOutputStream::WriteLittleEndian64ToArray(checksum, at);
+  if (!shared.empty()) {
+    at = CodedOutputStream::WriteTagToArray(kSharedTag, at);
+    at = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(shared.size()), at);
+    at = CodedOutputStream::WriteRawToArray(shared.data(), static_cast<int>(shared.size()), at);
+  } else if (payload_bytes != 0) {
     at = CodedOutputStream::WriteTagToArray(kInlineTag, at);
     at = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(payload_bytes), at);
   }
   out.resize(at - begin);
   return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header,
+                                        absl::Span<const std::string_view> payload) {
+  return EncodeParts(header, TotalBytes(payload), payload, {});
+}
+
+absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header, const SharedPlace& payload) {
+  if (header.chunk_digests.empty()) {
+    return Invalid("a payload in shared memory needs chunk digests");
+  }
+  v1::SharedMemory proto;
+  proto.set_segment(payload.segment);
+  proto.set_offset(payload.offset);
+  proto.set_length(payload.length);
+  proto.set_version(payload.version);
+  return EncodeParts(header, payload.length, {}, proto.SerializeAsString());
 }
 
 std::string EncodeSequence(uint64_t sequence) {
@@ -421,6 +457,25 @@ std::string EncodeSequence(uint64_t sequence) {
   at = CodedOutputStream::WriteVarint64ToArray(sequence, at);
   return std::string(buffer, at);
 }
+
+namespace {
+
+absl::StatusOr<SharedPlace> DecodePlace(const RawFrame& raw) {
+  if (!raw.payload.empty()) return Invalid("it has a payload both inline and in shared memory");
+  std::string copy;
+  v1::SharedMemory proto;
+  const absl::Status parsed = Parse(Contiguous(raw.shared, &copy), kMaxSharedPlaceBytes, &proto);
+  if (!parsed.ok()) return parsed;
+  Checker checker;
+  Checker::Scope scope(checker, "shared_memory");
+  const SharedPlace place{checker.Required("segment", proto.segment()), proto.offset(),
+                          checker.Required("length", proto.length()), proto.version()};
+  checker.AtMost("length", place.length, uint64_t{kMaxPayloadBytes});
+  if (!checker.ok()) return checker.status();
+  return place;
+}
+
+}  // namespace
 
 absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> message) {
   if (const size_t bytes = TotalBytes(message); bytes > kMaxMessageBytes) {
@@ -439,8 +494,10 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
   // The checksum comes first: it is the best explanation of a header that makes no sense.
   v1::FrameHeader proto;
   const absl::Status parsed = Parse(header, kMaxMessageBytes, &proto);
-  const bool with_payload = !parsed.ok() || proto.chunk_digests().empty();
-  const uint64_t checksum = ChecksumOf(header, raw->payload, with_payload);
+  const bool shared = !raw->shared.empty();
+  const bool with_payload = !shared && (!parsed.ok() || proto.chunk_digests().empty());
+  const uint64_t checksum =
+      shared ? ChecksumOf(header, raw->shared, true) : ChecksumOf(header, raw->payload, with_payload);
   if (checksum != raw->checksum) {
     return absl::DataLossError(absl::StrCat("frame: the checksum is ",
                                             absl::Hex(checksum, absl::kZeroPad16), " instead of ",
@@ -450,6 +507,15 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
 
   DecodedFrame out;
   out.payload_bytes = TotalBytes(raw->payload);
+  if (shared) {
+    const absl::StatusOr<SharedPlace> place = DecodePlace(*raw);
+    if (!place.ok()) return place.status();
+    if (proto.chunk_digests().empty()) {
+      return Invalid("a payload in shared memory needs chunk digests");
+    }
+    out.place = *place;
+    out.payload_bytes = place->length;
+  }
   out.payload_verified = with_payload;
   absl::StatusOr<FrameHeader> decoded = DecodeHeader(proto, out.payload_bytes);
   if (!decoded.ok()) return decoded.status();

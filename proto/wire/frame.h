@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -28,6 +29,7 @@
 #include "absl/types/span.h"
 #include "protocol/frame.h"
 #include "protocol/limits/limits.h"
+#include "protocol/shared_place.h"
 
 namespace basin::wire {
 
@@ -69,6 +71,9 @@ uint32_t FrameChunks(const FrameKind& kind);
 // Failure: INVALID_ARGUMENT when the receiver would refuse the frame.
 absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header,
                                         absl::Span<const std::string_view> payload);
+// One whose payload is in shared memory: the whole frame but for its sequence number.
+// Failure: as above, also without chunk digests.
+absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header, const SharedPlace& payload);
 
 // The sequence number and its encoding. Zero for Bind and Bound, and then empty.
 std::string EncodeSequence(uint64_t sequence);
@@ -79,6 +84,7 @@ struct DecodedFrame {
   uint64_t sequence = 0;
   FrameHeader header;
   Slices payload;  // Parts of the slices that were given; none of them empty.
+  std::optional<SharedPlace> place;  // Where the payload is, if it is not in the message.
   size_t payload_bytes = 0;
   // The checksum covered the payload. Otherwise the digests in the header do, and are not compared
   // yet.

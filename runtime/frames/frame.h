@@ -9,11 +9,13 @@
 #define BASIN_RUNTIME_FRAMES_FRAME_H_
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/container/inlined_vector.h"
 #include "protocol/frame.h"
 #include "runtime/contents.h"
 #include "runtime/payload.h"
+#include "runtime/shared_memory/segment.h"
 
 namespace basin {
 
@@ -27,6 +29,15 @@ struct IncomingFrame {
   ChunkContents contents;      // The contents of its chunks.
   // What the sender says of each chunk; empty if a checksum over the payload was right.
   absl::InlinedVector<Digest, 4> claimed;
+  // The payload, if it is in memory that the sender shares: `claimed` counts then, and there are no
+  // contents.
+  std::shared_ptr<const SharedPayload> shared;
+
+  // The chunks that its bytes make up, if they are of one tensor.
+  size_t chunks() const {
+    const uint64_t whole = WireChunkBytes(encoding.wire_dtype);
+    return shared != nullptr ? (payload_bytes + whole - 1) / whole : contents.size();
+  }
 };
 
 struct OutgoingFrame {

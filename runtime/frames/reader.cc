@@ -11,6 +11,9 @@
 namespace basin {
 namespace {
 
+// A smaller payload costs less in its frame than the work of a reference.
+constexpr size_t kLeastShared = size_t{8} << 10;
+
 template <typename... Kinds>
 bool IsOneOf(const AnyHeader& header) {
   return (std::holds_alternative<Kinds>(header) || ...);
@@ -89,6 +92,13 @@ absl::StatusOr<IncomingFrame> FrameReader::Take(PayloadPtr message) {
   frame.payload_bytes = decoded->payload_bytes;
   if (frame.payload_bytes == 0) return frame;
   frame.claimed = std::move(decoded->header.chunk_digests);
+  if (decoded->place.has_value()) {
+    auto found = Find(*decoded->place);
+    if (!found.ok()) return found.status();
+    frame.shared = *std::move(found);
+    frame.payload = frame.shared;
+    return frame;
+  }
   const uint64_t chunk_bytes = WireChunkBytes(wire_dtype);
   const ChunkRuns* list = ListOf(frame.header);
   frame.contents = list != nullptr ? HashRuns(decoded->payload, *list, chunk_bytes)
@@ -97,8 +107,26 @@ absl::StatusOr<IncomingFrame> FrameReader::Take(PayloadPtr message) {
   return frame;
 }
 
+absl::StatusOr<std::shared_ptr<const SharedPayload>> FrameReader::Find(const SharedPlace& place) const {
+  const std::shared_ptr<const Segments> segments = shared_ == nullptr ? nullptr : shared_();
+  if (segments != nullptr) return segments->At(place);
+  return absl::InvalidArgumentError(
+      "A frame refers to shared memory, but nothing is shared in its session.");
+}
+
 absl::StatusOr<std::string> EncodeHead(const OutgoingFrame& frame) {
   return wire::EncodeFrame({frame.header, frame.encoding, frame.digests}, frame.payload.Pieces());
+}
+
+std::optional<SharedPlace> PlaceOf(const OutgoingFrame& frame, const Segments& segments) {
+  if (frame.digests.empty() || frame.payload.parts().size() != 1) return std::nullopt;
+  const Pieces pieces = frame.payload.Pieces();
+  if (pieces.size() != 1 || pieces[0].size() < kLeastShared) return std::nullopt;
+  return segments.Find(pieces[0]);
+}
+
+absl::StatusOr<std::string> EncodeReference(const OutgoingFrame& frame, const SharedPlace& place) {
+  return wire::EncodeFrame({frame.header, frame.encoding, frame.digests}, place);
 }
 
 }  // namespace basin

@@ -12,11 +12,17 @@
 #define BASIN_RUNTIME_FRAMES_READER_H_
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "protocol/shared_place.h"
 #include "runtime/frames/frame.h"
 #include "runtime/payload.h"
+#include "runtime/shared_memory/segments.h"
 
 namespace basin {
 
@@ -24,14 +30,21 @@ enum class FrameSender : uint8_t { kWorker, kAggregator };
 
 class FrameReader {
  public:
-  explicit FrameReader(FrameSender sender) : sender_(sender) {}
+  // What the sender shares in its session; null if nothing.
+  using Shared = std::function<std::shared_ptr<const Segments>()>;
+
+  explicit FrameReader(FrameSender sender, Shared shared = nullptr)
+      : sender_(sender), shared_(std::move(shared)) {}
 
   // Takes the next message of the stream. The first must be the sender's opening (Bind of a worker,
   // Bound of the aggregator), and no other may.
   absl::StatusOr<IncomingFrame> Take(PayloadPtr message);
 
  private:
+  absl::StatusOr<std::shared_ptr<const SharedPayload>> Find(const SharedPlace& place) const;
+
   FrameSender sender_;
+  Shared shared_;
   bool open_ = false;
   uint64_t sequence_ = 0;  // The number of the last frame.
 };
@@ -39,6 +52,12 @@ class FrameReader {
 // A frame but for its sequence number and its payload; the same for every receiver.
 // Failure: INVALID_ARGUMENT when the receiver would refuse the frame.
 absl::StatusOr<std::string> EncodeHead(const OutgoingFrame& frame);
+
+// Where a receiver finds the frame's payload that shares `segments`; absent when it is not all in
+// one place that it has mapped, or is so small that it travels faster in the frame.
+std::optional<SharedPlace> PlaceOf(const OutgoingFrame& frame, const Segments& segments);
+// The same frame for that receiver: all of it but for its sequence number.
+absl::StatusOr<std::string> EncodeReference(const OutgoingFrame& frame, const SharedPlace& place);
 
 }  // namespace basin
 

@@ -16,6 +16,7 @@ namespace {
 constexpr char kVersionMetadata[] = "basin-version";
 constexpr char kProtocolMetadata[] = "basin-protocol-version";
 constexpr char kTimeMetadata[] = "basin-time-unix-ns";
+constexpr char kLocalMetadata[] = "basin-local";
 
 // Empty if there is none.
 std::string ValueOf(const grpc::ClientContext& context, const char* name) {
@@ -26,7 +27,9 @@ std::string ValueOf(const grpc::ClientContext& context, const char* name) {
 
 }  // namespace
 
-void Greet(grpc::ServerContextBase& context, const std::string& version) {
+void Greet(grpc::ServerContextBase& context, const std::string& version,
+           const std::string& local) {
+  if (!local.empty()) context.AddInitialMetadata(kLocalMetadata, local);
   context.AddInitialMetadata(kVersionMetadata, version);
   context.AddInitialMetadata(kProtocolMetadata, absl::StrCat(kProtocolVersion));
   context.AddInitialMetadata(kTimeMetadata, absl::StrCat(absl::ToUnixNanos(absl::Now())));
@@ -42,6 +45,10 @@ std::optional<Greeting> GreetingIn(const grpc::ClientContext& context) {
   greeting.version = PrintableText(ValueOf(context, kVersionMetadata), kMaxTextBytes);
   greeting.time = absl::FromUnixNanos(nanoseconds);
   return greeting;
+}
+
+std::string LocalSocketIn(const grpc::ClientContext& context) {
+  return ValueOf(context, kLocalMetadata);
 }
 
 }  // namespace basin

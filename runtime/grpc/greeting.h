@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What an aggregator says of itself in the initial metadata of a call: its version and its clock.
-// Only `basinctl doctor` reads it; nothing depends on it.
+// What an aggregator says of itself in the initial metadata of a call: its version and its clock,
+// which only `basinctl doctor` reads, and the socket at which a worker on the same machine can share
+// memory with it. Nothing depends on any of it.
 //
 // Thread contract: Greet before the call's first answer is sent; GreetingIn is a pure function.
 
@@ -24,11 +25,15 @@ struct Greeting {
   absl::Time time;                // By the wall clock of the aggregator.
 };
 
-void Greet(grpc::ServerContextBase& context, const std::string& version);
+// `local`: the name of the socket (runtime/shared_memory/socket.h); empty for none.
+void Greet(grpc::ServerContextBase& context, const std::string& version,
+           const std::string& local = "");
 
 // Nothing if the aggregator sent none, or one that cannot be read. REQUIRES: the initial metadata
 // has arrived.
 std::optional<Greeting> GreetingIn(const grpc::ClientContext& context);
+// The name of the socket; empty if there is none.
+std::string LocalSocketIn(const grpc::ClientContext& context);
 
 }  // namespace basin
 

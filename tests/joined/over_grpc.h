@@ -7,6 +7,7 @@
 #ifndef BASIN_TESTS_JOINED_OVER_GRPC_H_
 #define BASIN_TESTS_JOINED_OVER_GRPC_H_
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,7 +36,7 @@ class Notes : public aggregator::NoteSink {
 class Aggregator {
  public:
   explicit Aggregator(Term term, int port = 0, const ServerTls& tls = {},
-                      aggregator::Gatekeeper* gatekeeper = nullptr) {
+                      aggregator::Gatekeeper* gatekeeper = nullptr, bool local = false) {
     aggregator::EngineOptions options;
     options.core.term = term;
     options.core.lease = absl::Seconds(2);
@@ -44,6 +45,7 @@ class Aggregator {
     at.address = "127.0.0.1:" + std::to_string(port);
     at.tls = tls;
     at.gatekeeper = gatekeeper;
+    at.local = local;
     at.report = [this](const std::string&, const std::string& what) {
       MutexLock lock(mutex_);
       reports_.push_back(what);
@@ -76,8 +78,8 @@ class Aggregator {
 class Trainer {
  public:
   Trainer(int port, const std::string& id, JobSettings settings, const ClientTls& tls = {},
-          const std::string& token_file = "")
-      : connector_("127.0.0.1:" + std::to_string(port), tls, {}, {}, token_file) {
+          const std::string& token_file = "", bool local = true)
+      : connector_("127.0.0.1:" + std::to_string(port), tls, {}, {}, token_file, local) {
     client::WorkerOptions options;
     options.core.job = "job";
     options.core.run = "run";
@@ -125,6 +127,25 @@ class Trainer {
       if (x != bias_[0]) return -1;
     }
     return bias_[0];
+  }
+
+  // The same, whatever its values are.
+  void FinishAny() {
+    const client::RoundOutcome outcome = worker_->Wait(lane_, kLong);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    result = *outcome;
+    EXPECT_TRUE(result->CopyTo(0, weight_.data(), weight_.size() * sizeof(float)).ok());
+  }
+  const std::vector<float>& weight() const { return weight_; }
+
+  // Writes to all memory that this worker shares, as a faulty trainer might.
+  void Scribble(float value) {
+    const std::shared_ptr<Segments> shared = connector_.shared();
+    ASSERT_NE(shared, nullptr);
+    for (const std::shared_ptr<Segment>& segment : shared->offered()) {
+      auto* to = reinterpret_cast<float*>(segment->writable());
+      std::fill(to, to + segment->size() / sizeof(float), value);
+    }
   }
 
   std::shared_ptr<const client::RoundResult> result;

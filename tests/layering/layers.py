@@ -72,6 +72,12 @@ LAYERS = (
         links=("absl::",),
     ),
     Layer(
+        "runtime/shared_memory",
+        uses=("protocol", "runtime"),
+        headers=("absl/",),
+        links=("absl::",),
+    ),
+    Layer(
         "runtime/grpc",
         uses=("protocol", "proto", "runtime"),
         headers=("absl/", *_GRPC_HEADERS),

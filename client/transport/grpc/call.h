@@ -123,6 +123,9 @@ class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
   // held until they are Consumed. An error ends the stream.
   virtual absl::Status OnMessage(const grpc::ByteBuffer& message) = 0;
 
+  // gRPC's, with the initial metadata of the aggregator. REQUIRES: in OnMessage.
+  const grpc::ClientContext& context() const { return *context_; }
+
   // The stream is over, unless Finish or Cut has been called. The last thing that is called.
   virtual void Over(const absl::Status& why) = 0;
 

@@ -10,6 +10,7 @@
 #include "protocol/limits/limits.h"
 #include "runtime/frames/reader.h"
 #include "runtime/grpc/byte_buffer.h"
+#include "runtime/grpc/greeting.h"
 
 namespace basin::client {
 namespace {
@@ -27,13 +28,20 @@ absl::Status Broken(const absl::Status& status, const std::string& address) {
 
 class SessionCall : public Call {
  public:
-  SessionCall(const CallOptions& options, std::shared_ptr<SessionListener> listener)
+  SessionCall(const CallOptions& options, std::shared_ptr<GrpcConnector::Local> local,
+              std::shared_ptr<SessionListener> listener)
       : Call(options, kSessionMethod, kMaxSessionQueueBytes),
         address_(options.address),
+        local_(std::move(local)),
         listener_(std::move(listener)) {}
 
  private:
   absl::Status OnMessage(const grpc::ByteBuffer& message) override {
+    // Before the welcome, whose token opens the local socket.
+    if (local_ != nullptr && !std::exchange(greeted_, true)) {
+      MutexLock lock(local_->mutex);
+      local_->name = LocalSocketIn(context());
+    }
     auto taken = reader_.Take(StringOf(message));
     if (!taken.ok()) return Broken(taken.status(), address_);
     if (taken->has_value()) {
@@ -46,8 +54,11 @@ class SessionCall : public Call {
   void Over(const absl::Status& why) override { listener_->OnDown(why); }
 
   const std::string address_;
+  const std::shared_ptr<GrpcConnector::Local> local_;
   const std::shared_ptr<SessionListener> listener_;
-  wire::MessageReader<ToWorker> reader_;  // Belongs to the read in flight.
+  // These belong to the read in flight.
+  wire::MessageReader<ToWorker> reader_;
+  bool greeted_ = false;
 };
 
 class StreamCall : public Call {
@@ -105,11 +116,17 @@ class GrpcSession : public SessionChannel {
 
 class GrpcStream : public StreamChannel {
  public:
-  explicit GrpcStream(std::weak_ptr<Call> call) : call_(std::move(call)) {}
+  GrpcStream(std::weak_ptr<Call> call, GrpcConnector* connector)
+      : call_(std::move(call)), connector_(connector) {}
   ~GrpcStream() override { Cut(); }
   absl::Status Send(OutgoingFrame frame) override {
-    absl::StatusOr<std::string> head = EncodeHead(frame);
+    const std::shared_ptr<Segments> segments = connector_->shared();
+    std::optional<SharedPlace> place;
+    if (segments != nullptr) place = PlaceOf(frame, *segments);
+    absl::StatusOr<std::string> head =
+        place.has_value() ? EncodeReference(frame, *place) : EncodeHead(frame);
     if (!head.ok()) return head.status();
+    if (place.has_value()) frame.payload = {};
     IfAlive(call_, [&](Call& call) {
       const SharedFrame shared(*std::move(head), frame.payload);
       call.Write(shared.WithSequence(++sequence_));
@@ -132,15 +149,17 @@ class GrpcStream : public StreamChannel {
   }
 
   const std::weak_ptr<Call> call_;
+  GrpcConnector* const connector_;
   uint64_t sequence_ = 0;  // The number of the last frame.
 };
 
 }  // namespace
 
 GrpcConnector::GrpcConnector(std::string address, ClientTls tls, const GrpcSettings& settings,
-                             const CallWindow& window, std::string token_file)
+                             const CallWindow& window, std::string token_file, bool local)
     : options_{std::move(address), std::move(tls), std::move(token_file),
-               settings,           window,         std::make_shared<Calls>()} {
+               settings,           window,         std::make_shared<Calls>()},
+      local_(local ? std::make_shared<Local>() : nullptr) {
   // Held while there are no channels either: gRPC stops its threads with the last of its objects,
   // and would do that, and wait for it, on the worker's loop between two connections.
   grpc_init();
@@ -155,7 +174,7 @@ GrpcConnector::~GrpcConnector() {
 std::shared_ptr<SessionChannel> GrpcConnector::OpenSession(
     std::shared_ptr<SessionListener> listener) {
   options_.calls->Sweep();
-  const auto call = std::make_shared<SessionCall>(options_, listener);
+  const auto call = std::make_shared<SessionCall>(options_, local_, listener);
   listener->OnUp();
   call->Start();
   return std::make_shared<GrpcSession>(call);
@@ -169,7 +188,26 @@ std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, Sessio
   // A stream without it is refused by the aggregator, and opened again.
   if (bind.ok()) call->Write(BufferOf(*bind));
   call->Start();
-  return std::make_shared<GrpcStream>(call);
+  if (local_ != nullptr) {
+    std::unique_ptr<LocalLink> former;  // Ended without the lock.
+    MutexLock lock(local_->mutex);
+    // Each session has a link of its own, and tries once.
+    if (local_->link != nullptr && local_->link->token() == token) {
+      local_->name.clear();
+    } else {
+      former = std::move(local_->link);
+    }
+    if (!local_->name.empty()) {
+      local_->link = LocalLink::Open(std::exchange(local_->name, ""), token);
+    }
+  }
+  return std::make_shared<GrpcStream>(call, this);
+}
+
+std::shared_ptr<Segments> GrpcConnector::shared() {
+  if (local_ == nullptr) return nullptr;
+  MutexLock lock(local_->mutex);
+  return local_->link == nullptr ? nullptr : local_->link->segments();
 }
 
 }  // namespace basin::client

@@ -19,6 +19,7 @@
 
 #include "client/transport/channel.h"
 #include "client/transport/grpc/call.h"
+#include "client/transport/grpc/local.h"
 #include "runtime/grpc/credentials.h"
 #include "runtime/grpc/settings.h"
 
@@ -30,8 +31,10 @@ class GrpcConnector : public Connector {
   // connection, so an aggregator may move. `tls` and `token_file`: read for each connection, so
   // they are rotated without a restart; a file that cannot be read ends the connection with the
   // reason.
+  // `local`: whether memory is shared with an aggregator on this machine that offers it.
   explicit GrpcConnector(std::string address, ClientTls tls = {}, const GrpcSettings& settings = {},
-                         const CallWindow& window = {}, std::string token_file = "");
+                         const CallWindow& window = {}, std::string token_file = "",
+                         bool local = true);
   ~GrpcConnector() override;
   GrpcConnector(const GrpcConnector&) = delete;
   GrpcConnector& operator=(const GrpcConnector&) = delete;
@@ -41,8 +44,18 @@ class GrpcConnector : public Connector {
   std::shared_ptr<StreamChannel> OpenStream(uint32_t stream, SessionToken token,
                                             std::shared_ptr<StreamListener> listener) override;
 
+  std::shared_ptr<Segments> shared() override;
+
+  // What a session has heard of the aggregator's local socket.
+  struct Local {
+    Mutex mutex;
+    std::string name ABSL_GUARDED_BY(mutex);
+    std::unique_ptr<LocalLink> link ABSL_GUARDED_BY(mutex);
+  };
+
  private:
   const CallOptions options_;
+  const std::shared_ptr<Local> local_;  // Null: no memory is shared.
 };
 
 }  // namespace basin::client

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""All-reduce of f32 between real processes on loopback: Basin and four references in one run.
+"""All-reduce of f32 between real processes on loopback: Basin and five references in one run.
 
-  basin    basind and workers on the C++ client
+  basin    basind and workers on the C++ client, which share memory with it
+  network  the same without shared memory, as between machines
   gloo     torch.distributed with Gloo: a ring, which moves fewer bytes
   grpc     the messages of a hub over gRPC alone, without arithmetic, checksums or a protocol
   sockets  the bytes of a hub over bare TCP sockets: the lowest cost of a hub
   kept     like sockets, but the hub keeps what it receives, in separate memory per connection
+  memory   a hub over bare shared memory, with copies, arithmetic and checksums as Basin has them
 
 For each it prints the bandwidth as a trainer sees it (bytes of one model per second of a round, the
 median of the rounds), the wire bandwidth, and the CPU seconds of all processes per GB on the wire.
@@ -134,6 +136,10 @@ def run_kept(case: Case) -> Result:
     return run_star("socket_star", case, "--keep=1")
 
 
+def run_memory(case: Case) -> Result:
+    return run_star("memory_star", case, f"--workers={case.workers}")
+
+
 def run_grpc(case: Case) -> Result:
     return run_star("grpc_star", case)
 
@@ -166,7 +172,7 @@ def cpu_of(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def running_basind(build: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def running_basind(build: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Yields the process, which is killed at the end, and the address for workers."""
     aggregator = start(
         [
@@ -175,6 +181,7 @@ def running_basind(build: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
             "--grpc-listen=127.0.0.1:0",
             "--admin-listen=none",
             "--http-listen=none",
+            *arguments,
         ]
     )
     try:
@@ -194,9 +201,10 @@ def run_basin(
     case: Case,
     started: Callable[[list[int]], None] = nothing,
     ended: Callable[[], None] = nothing,
+    arguments: tuple[str, ...] = (),
 ) -> Result:
     """`started` receives the processes, basind first; `ended` is called before basind is killed."""
-    with running_basind(case.build) as (aggregator, address):
+    with running_basind(case.build, *arguments) as (aggregator, address):
         workers = [
             start(
                 [
@@ -220,12 +228,18 @@ def run_basin(
         return summary(lines, case, star_bytes(case))
 
 
+def run_network(case: Case) -> Result:
+    return run_basin(case, arguments=("--local-listen=none",))
+
+
 RUNNERS = {
     "basin": run_basin,
+    "network": run_network,
     "gloo": run_gloo,
     "grpc": run_grpc,
     "sockets": run_sockets,
     "kept": run_kept,
+    "memory": run_memory,
 }
 
 

@@ -4,12 +4,17 @@
 
 #include "runtime/frames/reader.h"
 
+#include <sys/socket.h>
+
+#include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "basin/v1/exchange.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/checksum.h"
@@ -210,6 +215,125 @@ TEST(FrameReader, AWorkerRefusesWhatIsOutOfPlace) {
   damaged.back() = static_cast<char>(damaged.back() ^ 1);
   EXPECT_EQ(Take(reader, damaged).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(Take(reader, Message({header}, 1, payload)).ok());
+}
+
+// ---- payloads in shared memory
+
+// A worker's end and the aggregator's, which share one segment of the worker.
+struct Shared {
+  Shared() {
+    std::array<int, 2> sockets;
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
+    worker = std::make_shared<Segments>(sockets[0]);
+    aggregator = std::make_shared<Segments>(sockets[1]);
+    for (uint64_t i = 0; i < segment->size(); ++i) {
+      segment->writable()[i] = static_cast<char>(i * 131 + i / 4096);
+    }
+    worker->Offer(segment);
+    EXPECT_TRUE(aggregator->Receive().ok());
+    EXPECT_TRUE(worker->Receive().ok());
+  }
+  FrameReader Reader() const {
+    FrameReader reader(FrameSender::kWorker, [this] { return aggregator; });
+    EXPECT_TRUE(Take(reader, Message({Bind{99, 3}}, 0)).ok());
+    return reader;
+  }
+  // Chunks of a tensor that lie in the segment.
+  OutgoingFrame Frame(uint64_t offset, uint64_t bytes, uint32_t chunks) const {
+    OutgoingFrame frame{ContributionHeader{1, 7, {2, 0, chunks}}};
+    for (uint32_t i = 0; i < chunks; ++i) frame.digests.push_back(100 + i);
+    frame.payload.Append({std::make_shared<SharedPayload>(
+                              segment, std::string_view(segment->data() + offset, bytes), 0),
+                          0, bytes});
+    return frame;
+  }
+  static std::string Referring(const OutgoingFrame& frame, const SharedPlace& place) {
+    const auto encoded = EncodeReference(frame, place);
+    EXPECT_TRUE(encoded.ok()) << encoded.status();
+    return wire::EncodeSequence(1) + encoded.value_or("");
+  }
+
+  const std::shared_ptr<Segment> segment = *Segment::Create(2 * kChunkBytes);
+  std::shared_ptr<Segments> worker;
+  std::shared_ptr<Segments> aggregator;
+};
+
+TEST(SharedFrames, APayloadInSharedMemoryIsNotInTheMessage) {
+  const Shared shared;
+  const OutgoingFrame frame = shared.Frame(1000, kChunkBytes + 50, 2);
+  const std::optional<SharedPlace> place = PlaceOf(frame, *shared.worker);
+  ASSERT_TRUE(place.has_value());
+  const std::string message = Shared::Referring(frame, *place);
+  EXPECT_LT(message.size(), 200u);
+  FrameReader reader = shared.Reader();
+  const auto taken = Take(reader, message);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(taken->header, frame.header);
+  EXPECT_EQ(taken->payload_bytes, kChunkBytes + 50);
+  EXPECT_EQ(taken->claimed, frame.digests);
+  EXPECT_THAT(taken->contents, SizeIs(0)) << "the digests of the sender count";
+  EXPECT_EQ(taken->chunks(), 2u);
+  ASSERT_NE(taken->shared, nullptr);
+  EXPECT_EQ(taken->payload->pieces()[0],
+            std::string_view(shared.segment->data() + 1000, kChunkBytes + 50));
+}
+
+TEST(SharedFrames, ASmallPayloadAndOneElsewhereTravelInTheirFrames) {
+  const Shared shared;
+  EXPECT_FALSE(PlaceOf(shared.Frame(0, 1000, 1), *shared.worker).has_value());
+  EXPECT_TRUE(PlaceOf(shared.Frame(0, 10'000, 1), *shared.worker).has_value());
+  const std::string elsewhere(100'000, 'x');
+  OutgoingFrame frame = shared.Frame(0, 100'000, 1);
+  frame.payload = {};
+  frame.payload.Append({std::make_shared<OwnPayload>(elsewhere), 0, elsewhere.size()});
+  EXPECT_FALSE(PlaceOf(frame, *shared.worker).has_value());
+  OutgoingFrame unvouched = shared.Frame(0, 100'000, 1);
+  unvouched.digests.clear();
+  EXPECT_FALSE(PlaceOf(unvouched, *shared.worker).has_value());
+}
+
+TEST(SharedFrames, Fault_N10_AReferenceThatIsWrongEndsTheStream) {
+  const Shared shared;
+  const OutgoingFrame frame = shared.Frame(0, kChunkBytes, 1);
+  const uint64_t size = 2 * kChunkBytes;
+  for (const SharedPlace place :
+       {SharedPlace{2, 0, kChunkBytes}, SharedPlace{1, size - kChunkBytes + 1, kChunkBytes},
+        SharedPlace{1, ~uint64_t{0}, kChunkBytes}, SharedPlace{1, 0, kChunkBytes, 3}}) {
+    FrameReader reader = shared.Reader();
+    const auto taken = Take(reader, Shared::Referring(frame, place));
+    EXPECT_EQ(taken.status().code(), absl::StatusCode::kInvalidArgument) << place.offset;
+  }
+  // Nothing is shared in the session.
+  FrameReader alone = FromWorker();
+  const auto taken = Take(alone, Shared::Referring(frame, {1, 0, kChunkBytes}));
+  EXPECT_EQ(taken.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(taken.status().message(), HasSubstr("nothing is shared"));
+  // More bytes than the chunks have.
+  EXPECT_FALSE(EncodeReference(frame, {1, 0, kChunkBytes + 1}).ok());
+}
+
+TEST(SharedFrames, Fault_N8_ADamagedReferenceIsNoticed) {
+  const Shared shared;
+  const OutgoingFrame frame = shared.Frame(0, kChunkBytes, 1);
+  std::string message = Shared::Referring(frame, {1, 0x70, kChunkBytes});
+  const size_t offset = message.rfind('\x70');
+  ASSERT_NE(offset, std::string::npos);
+  message[offset] = '\x71';
+  FrameReader reader = shared.Reader();
+  EXPECT_EQ(Take(reader, message).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(SharedFrames, Fault_N10_APayloadInTwoPlacesIsRefused) {
+  const Shared shared;
+  const OutgoingFrame frame = shared.Frame(0, kChunkBytes, 1);
+  v1::Frame both;
+  ASSERT_TRUE(both.ParseFromString(Shared::Referring(frame, {1, 0, kChunkBytes})));
+  v1::Frame inlined;
+  inlined.set_inline_("bytes");
+  FrameReader reader = shared.Reader();
+  const auto taken = Take(reader, both.SerializeAsString() + inlined.SerializeAsString());
+  EXPECT_EQ(taken.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(taken.status().message(), HasSubstr("both"));
 }
 
 }  // namespace

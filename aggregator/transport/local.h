@@ -1,0 +1,85 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The socket at which workers on this machine share memory with the aggregator. A worker presents
+// the token of its session, as on a data stream; then both pass segments (runtime/shared_memory).
+//
+// Thread contract: safe from any thread; has one thread of its own, which never waits for a peer.
+// Failure: a peer that presents no valid token in time, or breaks the rules, loses its connection
+// and is counted and reported; its session goes on, over the network.
+
+#ifndef BASIN_AGGREGATOR_TRANSPORT_LOCAL_H_
+#define BASIN_AGGREGATOR_TRANSPORT_LOCAL_H_
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "aggregator/transport/counters.h"
+#include "protocol/ids.h"
+#include "runtime/mutex.h"
+#include "runtime/shared_memory/segments.h"
+
+namespace basin::aggregator {
+
+class LocalServer {
+ public:
+  // The address of a peer, and its violation, as a sentence.
+  using Report = std::function<void(const std::string& address, const std::string& what)>;
+
+  // `name`: as runtime/shared_memory/socket.h has it; empty for a random one.
+  // REQUIRES: `counters` outlives it.
+  static absl::StatusOr<std::unique_ptr<LocalServer>> Start(const std::string& name,
+                                                            TransportCounters& counters,
+                                                            Report report);
+  ~LocalServer();
+  LocalServer(const LocalServer&) = delete;
+  LocalServer& operator=(const LocalServer&) = delete;
+
+  const std::string& name() const { return name_; }
+
+  // From now on a worker may present this token, and no longer. Payloads keep what they refer to.
+  void Admit(SessionToken token);
+  void Forget(SessionToken token);
+
+  // What is shared in the session; null if nothing is.
+  std::shared_ptr<Segments> Find(SessionToken token) const;
+
+ private:
+  struct Connection {
+    std::shared_ptr<Segments> segments;
+    std::chrono::steady_clock::time_point until;  // For its token.
+    std::optional<SessionToken> token;
+  };
+
+  LocalServer(std::string name, int listener, int wake, TransportCounters& counters, Report report);
+  void Run();
+  void Accept();
+  // False: the connection is over.
+  bool Take(Connection& connection);
+  bool Open(Connection& connection, const SegmentMessage& message);
+  void Refuse(const std::string& what);
+
+  const std::string name_;
+  const int listener_;
+  const int wake_;  // Readable when it ends.
+  TransportCounters& counters_;
+  const Report report_;
+  std::list<Connection> connections_;  // The thread's,
+  std::chrono::steady_clock::time_point accept_again_;  // as is this.
+
+  mutable Mutex mutex_;
+  // Null until the worker has presented the token.
+  absl::flat_hash_map<SessionToken, std::shared_ptr<Segments>> sessions_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace basin::aggregator
+
+#endif  // BASIN_AGGREGATOR_TRANSPORT_LOCAL_H_

@@ -1,0 +1,101 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+
+#include "client/transport/arena.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace basin::client {
+namespace {
+
+constexpr uint64_t kLeastBytes = uint64_t{16} << 10;
+
+}  // namespace
+
+bool Arena::TryBegin(LaneHandle lane) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = lanes_.find(lane);
+    if (found != lanes_.end() && !found->second.free) return false;
+  }
+  Begin(lane);
+  return true;
+}
+
+void Arena::Begin(LaneHandle handle) {
+  MutexLock lock(mutex_);
+  Lane& lane = lanes_[handle];
+  if (!lane.free) return;  // By TryBegin.
+  lane.free = false;
+  ++lane.round;
+}
+
+void Arena::Free(LaneHandle handle, bool verdict) {
+  MutexLock lock(mutex_);
+  Lane& lane = lanes_[handle];
+  lane.free = true;
+  if (verdict) {
+    // Frames that refer to them were sent before those of the round that has just ended.
+    for (std::shared_ptr<Segment>& segment : lane.left) retired_.push_back(std::move(segment));
+    lane.left.clear();
+    return;
+  }
+  for (Tensor& tensor : lane.tensors) {
+    std::shared_ptr<Segment> segment = std::move(tensor.place.segment);
+    tensor.place.segment.reset();
+    if (segment == nullptr || tensor.taken != lane.round) continue;
+    if (lane.left.empty() || lane.left.back() != segment) lane.left.push_back(std::move(segment));
+  }
+  lane.shared_bytes = 0;
+}
+
+std::vector<std::shared_ptr<Segment>> Arena::TakeRetired() {
+  MutexLock lock(mutex_);
+  return std::exchange(retired_, {});
+}
+
+void Arena::Add(LaneHandle handle, TensorHandle tensor, uint64_t bytes, uint64_t alignment) {
+  MutexLock lock(mutex_);
+  std::vector<Tensor>& tensors = lanes_[handle].tensors;
+  if (tensors.size() <= tensor) tensors.resize(size_t{tensor} + 1);
+  tensors[tensor].bytes = bytes;
+  tensors[tensor].alignment = std::max<uint64_t>(1, alignment);
+}
+
+std::optional<ArenaPlace> Arena::Take(LaneHandle handle, TensorHandle tensor) {
+  MutexLock lock(mutex_);
+  const auto found = lanes_.find(handle);
+  if (found == lanes_.end() || found->second.free) return std::nullopt;
+  Lane& lane = found->second;
+  if (tensor >= lane.tensors.size() || lane.tensors[tensor].bytes == 0) return std::nullopt;
+  // A second contribution in the round is refused, and must not change the first.
+  if (lane.tensors[tensor].taken == lane.round) return std::nullopt;
+  if (lane.tensors[tensor].place.segment == nullptr && !no_memory_) Extend(lane);
+  if (lane.tensors[tensor].place.segment == nullptr) return std::nullopt;
+  lane.tensors[tensor].taken = lane.round;
+  return lane.tensors[tensor].place;
+}
+
+// Tensors follow each other without gaps, so that those of one frame are one piece.
+void Arena::Extend(Lane& lane) {
+  uint64_t end = 0;
+  for (Tensor& tensor : lane.tensors) {
+    if (tensor.place.segment != nullptr) continue;
+    end = (end + tensor.alignment - 1) / tensor.alignment * tensor.alignment;
+    tensor.place.offset = end;
+    end += tensor.bytes;
+  }
+  // Not for what travels in a frame anyway, nor a segment for each tensor of a lane that grows.
+  if (end < kLeastBytes || end < lane.shared_bytes / 2) return;
+  absl::StatusOr<std::shared_ptr<Segment>> segment = Segment::Create(end);
+  if (!segment.ok()) {
+    no_memory_ = true;
+    return;
+  }
+  lane.shared_bytes += end;
+  for (Tensor& tensor : lane.tensors) {
+    if (tensor.place.segment == nullptr) tensor.place.segment = *segment;
+  }
+}
+
+}  // namespace basin::client

@@ -1,0 +1,80 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Places for the contributions of a worker in memory that it shares with an aggregator on the same
+// machine. Each tensor has one fixed place, which it gets with its first contribution.
+//
+// A place is written once per round, before the contribution is given to the loop, and not before
+// the verdict of the round before has come: until then the aggregator may read it. After a round
+// whose verdict is not known the lane gets another segment.
+//
+// Thread contract: safe from any thread. Failure: without memory there are no places, and the
+// contributions are sent from the trainer's memory.
+
+#ifndef BASIN_CLIENT_TRANSPORT_ARENA_H_
+#define BASIN_CLIENT_TRANSPORT_ARENA_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "client/core/event.h"
+#include "runtime/mutex.h"
+#include "runtime/shared_memory/segment.h"
+
+namespace basin::client {
+
+// Where a contribution lies in shared memory.
+struct ArenaPlace {
+  std::shared_ptr<Segment> segment;
+  uint64_t offset = 0;
+  char* at() const { return segment->writable() + offset; }
+};
+
+class Arena {
+ public:
+  // ---- rounds. A lane is free until a round begins, and again when its outcome is delivered.
+  // For a round that is about to begin; false if the lane is not free.
+  bool TryBegin(LaneHandle lane);
+  // A round has begun.
+  void Begin(LaneHandle lane);
+  // Its outcome was delivered, or the round that was about to begin was refused. Without a verdict
+  // the aggregator may still read the places: the lane gets others.
+  void Free(LaneHandle lane, bool verdict);
+
+  // ---- places
+  // A tensor was registered; `alignment` is the size of its elements.
+  void Add(LaneHandle lane, TensorHandle tensor, uint64_t bytes, uint64_t alignment);
+  // That of the tensor in the lane's round. Nothing if no round has begun, the tensor has got it
+  // already in this round, or there is no memory.
+  std::optional<ArenaPlace> Take(LaneHandle lane, TensorHandle tensor);
+  // Segments without places that the aggregator need not keep any longer.
+  std::vector<std::shared_ptr<Segment>> TakeRetired();
+
+ private:
+  struct Tensor {
+    uint64_t bytes = 0;
+    uint64_t alignment = 1;
+    ArenaPlace place;    // No segment: it has none yet.
+    uint64_t taken = 0;  // The round in which it was taken last.
+  };
+  struct Lane {
+    std::vector<Tensor> tensors;
+    uint64_t shared_bytes = 0;  // Of the lane's segments.
+    uint64_t round = 0;         // Counts those that began.
+    bool free = true;
+    std::vector<std::shared_ptr<Segment>> left;  // That a round without a verdict has used.
+  };
+  // Gives a place to every tensor of the lane that has none.
+  void Extend(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable Mutex mutex_;
+  std::map<LaneHandle, Lane> lanes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Segment>> retired_ ABSL_GUARDED_BY(mutex_);
+  bool no_memory_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_TRANSPORT_ARENA_H_

@@ -1,0 +1,45 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// A worker's end of the local socket of an aggregator on the same machine, in one session.
+//
+// Thread contract: safe from any thread; has one thread of its own, which takes what comes on the
+// socket. Failure: without the socket, or when the aggregator does not answer, nothing is shared.
+
+#ifndef BASIN_CLIENT_TRANSPORT_GRPC_LOCAL_H_
+#define BASIN_CLIENT_TRANSPORT_GRPC_LOCAL_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "protocol/ids.h"
+#include "runtime/shared_memory/segments.h"
+
+namespace basin::client {
+
+class LocalLink {
+ public:
+  // Null when nobody listens at `name`. Does not wait for the aggregator.
+  static std::unique_ptr<LocalLink> Open(const std::string& name, SessionToken token);
+  ~LocalLink();
+  LocalLink(const LocalLink&) = delete;
+  LocalLink& operator=(const LocalLink&) = delete;
+
+  SessionToken token() const { return token_; }
+  // What is shared in the session; null before the aggregator has accepted the token, and once its
+  // end is closed.
+  std::shared_ptr<Segments> segments() const { return bound_ ? segments_ : nullptr; }
+
+ private:
+  LocalLink(int socket, SessionToken token);
+
+  const SessionToken token_;
+  const std::shared_ptr<Segments> segments_;
+  std::atomic<bool> bound_{false};
+  std::thread thread_;
+};
+
+}  // namespace basin::client
+
+#endif  // BASIN_CLIENT_TRANSPORT_GRPC_LOCAL_H_

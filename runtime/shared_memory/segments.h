@@ -1,0 +1,109 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The segments that two processes share during one session: those of this end, which the other end
+// has mapped, and those of the other end. They are passed over a Unix socket; the frames that refer
+// to them travel elsewhere.
+//
+// The worker opens with the token of its session, which the aggregator checks. From then on both
+// ends offer segments, and answer whether they have mapped one. A frame refers to a segment only
+// after its receiver has said that it mapped it, so no order between socket and stream is needed.
+//
+// Ownership: a payload keeps the segment in which it lies. Thread contract: safe from any thread;
+// Receive from one. Failure: a peer that breaks the rules of the socket is not listened to any
+// longer; what is mapped stays, and everything else goes over the network.
+
+#ifndef BASIN_RUNTIME_SHARED_MEMORY_SEGMENTS_H_
+#define BASIN_RUNTIME_SHARED_MEMORY_SEGMENTS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "protocol/ids.h"
+#include "protocol/shared_place.h"
+#include "runtime/mutex.h"
+#include "runtime/payload.h"
+#include "runtime/shared_memory/segment.h"
+
+namespace basin {
+
+// A message of the socket. Its numbers are in the order of the bytes of the machine, which both
+// ends are on.
+struct SegmentMessage {
+  enum class Kind : uint32_t {
+    kToken = 1,     // The worker's first one; `number` is the token.
+    kWelcome = 2,   // Its answer.
+    kOffer = 3,     // With the descriptor of segment `number`, which has `size` bytes.
+    kMapped = 4,    // The receiver has mapped segment `number`,
+    kRefused = 5,   // or cannot.
+    kWithdraw = 6,  // Segment `number` is not referred to any more.
+  };
+  Kind kind = Kind::kToken;
+  uint64_t number = 0;
+  uint64_t size = 0;
+};
+
+std::string EncodeSegmentMessage(const SegmentMessage& message);
+// INVALID_ARGUMENT for bytes that are none.
+absl::StatusOr<SegmentMessage> DecodeSegmentMessage(std::string_view bytes);
+
+// Segments that one end may offer in a session.
+inline constexpr size_t kMaxSegments = 256;
+
+class Segments {
+ public:
+  // Takes the socket, which is connected and passes whole messages (SOCK_SEQPACKET).
+  explicit Segments(int socket) : socket_(socket) {}
+  ~Segments();
+  Segments(const Segments&) = delete;
+  Segments& operator=(const Segments&) = delete;
+
+  // ---- of this end
+  // Offers the segment to the other end; nothing if it was offered before.
+  void Offer(const std::shared_ptr<Segment>& segment);
+  void Withdraw(const std::shared_ptr<Segment>& segment);
+  std::vector<std::shared_ptr<Segment>> offered() const;
+  // Where the other end finds these bytes; absent when they are in no segment that it has mapped.
+  std::optional<SharedPlace> Find(std::string_view bytes) const;
+
+  // ---- of the other end
+  // The bytes at the place, which keep their segment. INVALID_ARGUMENT when there is no such
+  // segment, or the place is not within it.
+  absl::StatusOr<std::shared_ptr<const SharedPayload>> At(const SharedPlace& place) const;
+
+  // ---- the socket
+  int socket() const { return socket_; }
+  absl::Status Send(const SegmentMessage& message) const;
+  // Waits for the next message and answers it. UNAVAILABLE when the other end has gone,
+  // INVALID_ARGUMENT when it broke the rules.
+  absl::Status Receive();
+  // The first messages of either end; a timeout is set on the socket.
+  absl::StatusOr<SegmentMessage> ReceiveOpening();
+  // Ends Receive in another thread. What is mapped stays.
+  void Close();
+
+ private:
+  struct Offered {
+    std::shared_ptr<Segment> segment;
+    bool mapped = false;
+  };
+  absl::StatusOr<SegmentMessage> Next(int* descriptor) const;
+  absl::Status Take(const SegmentMessage& message, int descriptor);
+
+  const int socket_;
+  mutable Mutex mutex_;
+  uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, Offered> offered_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::shared_ptr<Segment>> theirs_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace basin
+
+#endif  // BASIN_RUNTIME_SHARED_MEMORY_SEGMENTS_H_

@@ -1,0 +1,28 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// The Unix socket over which processes on one machine pass segments. Its name is a path, or `@` and
+// a name that only this machine (strictly: this network namespace) knows and that needs no file.
+//
+// Thread contract: pure but for the system. Failure: a status with a sentence.
+
+#ifndef BASIN_RUNTIME_SHARED_MEMORY_SOCKET_H_
+#define BASIN_RUNTIME_SHARED_MEMORY_SOCKET_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace basin {
+
+// A descriptor that does not block; a socket that an earlier process has left at the path is
+// replaced.
+absl::StatusOr<int> ListenLocal(const std::string& name);
+// A descriptor that blocks. Does not wait: UNAVAILABLE when nobody listens there.
+absl::StatusOr<int> ConnectLocal(const std::string& name);
+// INVALID_ARGUMENT for a name that no socket can have.
+absl::Status CheckLocalName(const std::string& name);
+
+}  // namespace basin
+
+#endif  // BASIN_RUNTIME_SHARED_MEMORY_SOCKET_H_

@@ -1,0 +1,123 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Workers on the aggregator's machine share memory with it: whole rounds,
+// also beside workers that use the network, and when one side dies or misbehaves.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/joined/over_grpc.h"
+#include "tests/runtime/await.h"
+
+namespace basin::joined {
+namespace {
+
+// Every trainer of a step contributes its power of two.
+void Step(const std::vector<std::unique_ptr<Trainer>>& trainers) {
+  float sum = 0;
+  for (size_t k = 0; k < trainers.size(); ++k) {
+    const float value = static_cast<float>(1 << k);
+    trainers[k]->Contribute(value);
+    sum += value;
+  }
+  for (const auto& trainer : trainers) trainer->Commit();
+  for (const auto& trainer : trainers) EXPECT_EQ(trainer->Finish(), sum);
+  for (const auto& trainer : trainers) {
+    EXPECT_EQ(trainer->result->record().chain, trainers[0]->result->record().chain);
+  }
+}
+
+// Until the payloads of the aggregator's frames have come through shared memory.
+void StepUntilShared(const Aggregator& aggregator,
+                     const std::vector<std::unique_ptr<Trainer>>& trainers, uint64_t sessions) {
+  Await([&] { return aggregator.counters().local_sessions >= sessions; });
+  const uint64_t before = aggregator.counters().local_frames;
+  // The first frames go over the network, until the aggregator has said that it mapped the segment.
+  for (int step = 0; step < 1000 && aggregator.counters().local_frames == before; ++step) {
+    Step(trainers);
+  }
+  EXPECT_GT(aggregator.counters().local_frames, before);
+}
+
+TEST(Local, RoundsAreSummedBitForBitThroughSharedMemory) {
+  Aggregator aggregator(1, 0, {}, nullptr, true);
+  const auto trainers = Join(aggregator.port(), 3, 3);
+  StepUntilShared(aggregator, trainers, 3);
+  for (int step = 0; step < 5; ++step) Step(trainers);
+}
+
+TEST(Local, WorkersOfBothKindsShareARound) {
+  Aggregator aggregator(1, 0, {}, nullptr, true);
+  std::vector<std::unique_ptr<Trainer>> trainers;
+  for (uint32_t i = 0; i < 3; ++i) {
+    trainers.push_back(std::make_unique<Trainer>(aggregator.port(), "w" + std::to_string(i),
+                                                 JobSettings{3, 3, 3}, ClientTls(), "", i != 1));
+  }
+  for (const auto& trainer : trainers) EXPECT_TRUE(trainer->worker().AwaitMember(kLong).ok());
+  StepUntilShared(aggregator, trainers, 2);
+  for (int step = 0; step < 3; ++step) Step(trainers);
+  EXPECT_EQ(aggregator.counters().local_sessions, 2u);
+}
+
+TEST(Local, ARoundNeedsNoSharedMemory) {
+  Aggregator aggregator(1);
+  const auto trainers = Join(aggregator.port(), 2, 2);
+  for (int step = 0; step < 3; ++step) Step(trainers);
+  EXPECT_EQ(aggregator.counters().local_sessions, 0u);
+  EXPECT_EQ(aggregator.counters().local_frames, 0u);
+}
+
+TEST(Local, Fault_W1_TheOthersGoOnWithoutAWorkerThatDiesWithItsMemoryShared) {
+  Aggregator aggregator(1, 0, {}, nullptr, true);
+  auto trainers = Join(aggregator.port(), 3, 2);
+  StepUntilShared(aggregator, trainers, 3);
+  for (size_t k = 0; k < trainers.size(); ++k) {
+    trainers[k]->Contribute(static_cast<float>(1 << k));
+    if (k != 1) trainers[k]->Commit();
+  }
+  trainers[1]->Die();
+  EXPECT_EQ(trainers[0]->Finish(), 5.0f);
+  EXPECT_EQ(trainers[2]->Finish(), 5.0f);
+}
+
+TEST(Local, Fault_A1_ARoundOutlivesItsAggregator) {
+  auto aggregator = std::make_unique<Aggregator>(1, 0, ServerTls(), nullptr, true);
+  const int port = aggregator->port();
+  const auto trainers = Join(port, 2, 2);
+  StepUntilShared(*aggregator, trainers, 2);
+  for (size_t k = 0; k < trainers.size(); ++k) {
+    trainers[k]->Contribute(static_cast<float>(1 << k));
+  }
+  aggregator.reset();
+  aggregator = std::make_unique<Aggregator>(2, port, ServerTls(), nullptr, true);
+  for (const auto& trainer : trainers) trainer->Commit();
+  for (const auto& trainer : trainers) EXPECT_EQ(trainer->Finish(), 3.0f);
+  StepUntilShared(*aggregator, trainers, 2);
+}
+
+// A worker that changes its contribution after its commit changes only what it contributes: the
+// members get the same bytes, whose digest is that of what was reduced.
+TEST(Local, Fault_N10_AWorkerThatScribblesDoesNotMakeTwoMembersDiffer) {
+  Aggregator aggregator(1, 0, {}, nullptr, true);
+  const auto trainers = Join(aggregator.port(), 3, 3);
+  StepUntilShared(aggregator, trainers, 3);
+  for (int step = 0; step < 10; ++step) {
+    for (size_t k = 0; k < trainers.size(); ++k) {
+      trainers[k]->Contribute(static_cast<float>(1 << k));
+    }
+    trainers[1]->Commit();
+    trainers[1]->Scribble(static_cast<float>(step));
+    trainers[0]->Commit();
+    trainers[2]->Commit();
+    for (const auto& trainer : trainers) trainer->FinishAny();
+    for (const auto& trainer : trainers) {
+      EXPECT_EQ(trainer->result->record().chain, trainers[0]->result->record().chain);
+      EXPECT_TRUE(trainer->weight() == trainers[0]->weight());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace basin::joined

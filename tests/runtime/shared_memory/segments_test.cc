@@ -1,0 +1,194 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Two ends that pass segments to each other, and an end that breaks the rules.
+
+#include "runtime/shared_memory/segments.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "runtime/shared_memory/socket.h"
+
+namespace basin {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Kind = SegmentMessage::Kind;
+
+struct Pair {
+  Pair() {
+    std::array<int, 2> sockets;
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
+    one = std::make_unique<Segments>(sockets[0]);
+    other = std::make_unique<Segments>(sockets[1]);
+  }
+  // Sends bytes, and a descriptor unless it is negative, to `other`.
+  void SendRaw(const std::string& bytes, int descriptor = -1) const {
+    iovec part = {const_cast<char*>(bytes.data()), bytes.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
+    msghdr header = {};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    if (descriptor >= 0) {
+      header.msg_control = control.data();
+      header.msg_controllen = control.size();
+      cmsghdr* rights = CMSG_FIRSTHDR(&header);
+      rights->cmsg_level = SOL_SOCKET;
+      rights->cmsg_type = SCM_RIGHTS;
+      rights->cmsg_len = CMSG_LEN(sizeof(int));
+      std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(int));
+    }
+    EXPECT_EQ(sendmsg(one->socket(), &header, 0), static_cast<ssize_t>(bytes.size()));
+  }
+
+  std::unique_ptr<Segments> one;
+  std::unique_ptr<Segments> other;
+};
+
+TEST(Segments, ASegmentIsReferredToOnceTheOtherEndHasMappedIt) {
+  const Pair pair;
+  const auto segment = *Segment::Create(10'000);
+  std::memcpy(segment->writable() + 100, "gradient", 8);
+  const std::string_view bytes(segment->data() + 100, 8);
+  pair.one->Offer(segment);
+  EXPECT_FALSE(pair.one->Find(bytes).has_value()) << "it is not known to be mapped";
+  EXPECT_TRUE(pair.other->Receive().ok());
+  EXPECT_TRUE(pair.one->Receive().ok());
+  const std::optional<SharedPlace> place = pair.one->Find(bytes);
+  ASSERT_TRUE(place.has_value());
+  EXPECT_EQ(*place, (SharedPlace{1, 100, 8}));
+  const auto payload = pair.other->At(*place);
+  ASSERT_TRUE(payload.ok()) << payload.status();
+  EXPECT_THAT((*payload)->pieces(), ElementsAre("gradient"));
+  EXPECT_FALSE(pair.one->Find("elsewhere").has_value());
+  EXPECT_FALSE(pair.other->Find(bytes).has_value()) << "it is not its own";
+}
+
+TEST(Segments, APayloadKeepsASegmentThatIsWithdrawn) {
+  const Pair pair;
+  auto segment = *Segment::Create(10'000);
+  std::memcpy(segment->writable(), "gradient", 8);
+  pair.one->Offer(segment);
+  ASSERT_TRUE(pair.other->Receive().ok());
+  ASSERT_TRUE(pair.one->Receive().ok());
+  const PayloadPtr payload = *pair.other->At({1, 0, 8});
+  pair.one->Withdraw(segment);
+  EXPECT_FALSE(pair.one->Find({segment->data(), 8}).has_value());
+  segment.reset();
+  ASSERT_TRUE(pair.other->Receive().ok());
+  EXPECT_EQ(pair.other->At({1, 0, 8}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(payload->pieces(), ElementsAre("gradient"));
+}
+
+TEST(Segments, PlacesOutsideOfASegmentAreRefused) {
+  const Pair pair;
+  const auto segment = *Segment::Create(4096);
+  pair.one->Offer(segment);
+  ASSERT_TRUE(pair.other->Receive().ok());
+  EXPECT_TRUE(pair.other->At({1, 0, 4096}).ok());
+  EXPECT_TRUE(pair.other->At({1, 4095, 1}).ok());
+  const uint64_t far = ~uint64_t{0};
+  for (const SharedPlace place :
+       {SharedPlace{1, 1, 4096}, SharedPlace{1, 4097, 0}, SharedPlace{1, far, 2},
+        SharedPlace{1, 2, far}, SharedPlace{2, 0, 1}, SharedPlace{0, 0, 1}}) {
+    const absl::Status status = pair.other->At(place).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << place.offset;
+    EXPECT_THAT(status.message(), HasSubstr("refers to"));
+  }
+}
+
+TEST(Segments, AnOfferThatIsNoneEndsTheConnection) {
+  const auto segment = *Segment::Create(4096);
+  const std::string offer = EncodeSegmentMessage({Kind::kOffer, 1, 4096});
+  {
+    const Pair pair;
+    pair.SendRaw(offer);  // Without a descriptor.
+    EXPECT_EQ(pair.other->Receive().code(), absl::StatusCode::kInvalidArgument);
+  }
+  {
+    const Pair pair;
+    pair.SendRaw(EncodeSegmentMessage({Kind::kOffer, 1, 8192}), segment->descriptor());
+    EXPECT_EQ(pair.other->Receive().code(), absl::StatusCode::kInvalidArgument);
+  }
+  {
+    const Pair pair;
+    pair.SendRaw(offer, segment->descriptor());
+    EXPECT_TRUE(pair.other->Receive().ok());
+    pair.SendRaw(offer, segment->descriptor());  // The same number again.
+    EXPECT_EQ(pair.other->Receive().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(Segments, TooManyAreRefused) {
+  const Pair pair;
+  const auto segment = *Segment::Create(4096);
+  for (uint64_t number = 1; number <= kMaxSegments; ++number) {
+    pair.SendRaw(EncodeSegmentMessage({Kind::kOffer, number, 4096}), segment->descriptor());
+    ASSERT_TRUE(pair.other->Receive().ok()) << number;
+    ASSERT_TRUE(pair.one->Receive().ok()) << number;
+  }
+  pair.SendRaw(EncodeSegmentMessage({Kind::kOffer, kMaxSegments + 1, 4096}), segment->descriptor());
+  EXPECT_EQ(pair.other->Receive().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Segments, MessagesThatAreNoneEndTheConnection) {
+  std::string foreign = EncodeSegmentMessage({Kind::kMapped, 1, 0});
+  foreign[0] = 'x';
+  std::string unknown = EncodeSegmentMessage({static_cast<Kind>(99), 1, 0});
+  for (const std::string& bytes : {std::string("x"), std::string(1000, 'x'), foreign, unknown,
+                                   EncodeSegmentMessage({Kind::kToken, 1, 0})}) {
+    const Pair pair;
+    pair.SendRaw(bytes);
+    EXPECT_EQ(pair.other->Receive().code(), absl::StatusCode::kInvalidArgument) << bytes.size();
+  }
+}
+
+TEST(Segments, TheEndOfTheOtherEndIsNoticed) {
+  Pair pair;
+  pair.one.reset();
+  EXPECT_EQ(pair.other->Receive().code(), absl::StatusCode::kUnavailable);
+  pair.other->Offer(*Segment::Create(4096));  // To nobody.
+}
+
+TEST(LocalSocket, ANameIsConnectedToWhileSomebodyListens) {
+  const std::string name = "@basin-test-" + std::to_string(getpid());
+  EXPECT_FALSE(ConnectLocal(name).ok());
+  const auto listener = ListenLocal(name);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto connected = ConnectLocal(name);
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  EXPECT_FALSE(ListenLocal(name).ok()) << "it is taken";
+  close(*connected);
+  close(*listener);
+}
+
+TEST(LocalSocket, APathThatAnEarlierProcessLeftIsUsedAgain) {
+  const std::string path = testing::TempDir() + "/basin-" + std::to_string(getpid()) + ".sock";
+  const auto first = ListenLocal(path);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_FALSE(ListenLocal(path).ok()) << "somebody listens";
+  close(*first);
+  const auto second = ListenLocal(path);
+  ASSERT_TRUE(second.ok()) << second.status();
+  close(*second);
+  unlink(path.c_str());
+}
+
+TEST(LocalSocket, NamesThatNoSocketCanHaveAreRefused) {
+  for (const std::string& name : {std::string(), std::string("@"), std::string("relative"),
+                                  "/" + std::string(200, 'x'), std::string("/a\0b", 4)}) {
+    EXPECT_EQ(CheckLocalName(name).code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_FALSE(ListenLocal(name).ok());
+  }
+}
+
+}  // namespace
+}  // namespace basin
