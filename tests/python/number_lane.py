@@ -2,12 +2,13 @@
 """A lane whose gradients are fractions and whose rounds a test defines."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from basin.errors import Error, OutcomeUnknown, RoundAborted, Unavailable
+from basin.lane.gradient import Gradient
 from basin.lane.lane import Lane
 from basin.spec import Counts, Op, RoundSpec, Weight
 
@@ -29,6 +30,13 @@ class Parameter:
     name: str
     frozen: bool = False
     grad: Number | None = None
+
+
+@dataclass
+class One:
+    """The facts of each parameter: its gradients are numbers."""
+
+    bytes: int = 1
 
 
 @dataclass(eq=False)
@@ -62,6 +70,7 @@ OF_MEANS = RoundSpec(Op.WEIGHTED_AVERAGE, weight_by=Weight.MICRO_BATCHES, contri
 class NumberLane(Lane[Parameter, Number]):
     """
     round_of: by number, from 0, what the others do
+    batch:    how many gradients are sent together in a backward
     fails_at: the name of the method that fails next
     """
 
@@ -71,8 +80,11 @@ class NumberLane(Lane[Parameter, Number]):
         round_of: Callable[[int], Round],
         passes: int = 1,
         spec: RoundSpec = AVERAGE,
+        batch: int = 2,
     ) -> None:
-        super().__init__("gradients", spec, passes, "the optimizer", own_hooks=True)
+        super().__init__(
+            "gradients", spec, passes, "the optimizer", own_hooks=True, batch_bytes=batch
+        )
         self.all_parameters = parameters
         self._round_of = round_of
         self._taken: list[Parameter] = []
@@ -99,10 +111,10 @@ class NumberLane(Lane[Parameter, Number]):
                     parameter.grad = Number(value)
                 else:
                     parameter.grad.write(parameter.grad.value + value)
-                self.come(parameter)
+                self.come(self.gradient_of(parameter))
             if fails_after is not None and fails_after >= len(made):
                 raise ZeroDivisionError
-            self.raise_failure()
+            self.end_hooks()
         except BaseException as error:
             if self.withdraw(repr(error)):
                 with contextlib.suppress(Error):
@@ -150,9 +162,13 @@ class NumberLane(Lane[Parameter, Number]):
     def reduced(self) -> Iterable[Parameter]:
         return self._taken
 
-    def scan_parameters(self) -> list[Parameter]:
-        self._taken += [p for p in self.all_parameters if not p.frozen and p not in self._taken]
-        return []
+    def facts_of(self, parameter: Parameter) -> One:
+        return One()
+
+    def scan_parameters(self) -> list[Parameter] | None:
+        new = [p for p in self.all_parameters if not p.frozen and p not in self._taken]
+        self._taken += new
+        return [] if new else None
 
     def parameters_of(self, optimizer: Optimizer) -> Iterator[Parameter]:
         return iter(optimizer.parameters)
@@ -185,15 +201,19 @@ class NumberLane(Lane[Parameter, Number]):
     def after_begin(self) -> None:
         self._call("after_begin")
 
-    def memory_of(self, parameter: Parameter) -> Number:
+    def memory_of(self, gradients: Sequence[Gradient[Parameter, Number]]) -> list[Number]:
         self._call("memory_of")
-        assert parameter.grad is not None
-        return parameter.grad
+        memory = [each.parameter.grad for each in gradients if each.parameter.grad is not None]
+        assert len(memory) == len(gradients)
+        return memory
 
-    def send(self, parameter: Parameter, memory: Number) -> None:
+    def send(self, gradients: Sequence[Gradient[Parameter, Number]]) -> None:
         self._call("send")
-        assert self._in_flight is not None and parameter.name not in self._in_flight
-        self._in_flight[parameter.name] = memory.value
+        for each in gradients:
+            name = each.parameter.name
+            assert self._in_flight is not None and name not in self._in_flight
+            assert each.sent is not None and each.is_sent()
+            self._in_flight[name] = each.sent.value
 
     def commit(self) -> Error | None:
         self._call("commit")
@@ -228,16 +248,14 @@ class NumberLane(Lane[Parameter, Number]):
         }
         self._last_was_zero = not any(self._result.values())
 
-    def receive(
-        self, parameters: list[Parameter], sent: list[Number | None]
-    ) -> list[Number | None]:
-        return [
-            Number(self._result[each.name]) if each.name in self._result else None
-            for each in parameters
-        ]
+    def receive(self, gradients: Sequence[Gradient[Parameter, Number]]) -> list[Number | None]:
+        names = (each.parameter.name for each in gradients)
+        return [Number(self._result[name]) if name in self._result else None for name in names]
 
-    def deliver(self, parameter: Parameter, result: Number, before: Number | None) -> None:
-        parameter.grad = Number(result.value + (before.value if before else 0))
+    def deliver(
+        self, gradient: Gradient[Parameter, Number], result: Number, before: Number | None
+    ) -> None:
+        gradient.parameter.grad = Number(result.value + (before.value if before else 0))
 
     def delivered(self, micro_batches: int, refusal: Exception | None) -> None:
         if refusal is not None:

@@ -35,6 +35,7 @@ from number_lane import (  # noqa: E402
     OF_MEANS,
     Number,
     NumberLane,
+    One,
     Optimizer,
     Parameter,
     Round,
@@ -282,7 +283,8 @@ class Sequence:
             "first": Optimizer(self.parameters[:2]),
             "second": Optimizer(self.parameters[2:]),
         }
-        self.lane = NumberLane(self.parameters, self.round_of, self.passes)
+        batch = self.draw.choice((1, 2, 100))
+        self.lane = NumberLane(self.parameters, self.round_of, self.passes, batch=batch)
         self.reference = Reference(
             {name: [p.name for p in o.parameters] for name, o in self.optimizers.items()},
             self.passes,
@@ -439,7 +441,7 @@ class TablesTest(unittest.TestCase):
         lane = NumberLane([Parameter("a")], lambda _: Round())
         for state in State:
             for event in Event:
-                each: Gradient[Parameter, Number] = Gradient(lane.all_parameters[0])
+                each: Gradient[Parameter, Number] = Gradient(lane.all_parameters[0], One())
                 each.state = state
                 if (state, event) in TRANSITIONS:
                     self.assertTrue(each.can(event))
@@ -544,7 +546,7 @@ class ActionsTest(unittest.TestCase):
                     self.backward(0, 4)
                 self.lane.start_backward()
                 self.parameters[0].grad = Number(Fraction(2))
-                self.lane.come(self.parameters[0])
+                self.lane.come(self.lane.gradient_of(self.parameters[0]))
                 self.lane.fails_at = call
                 self.assertTrue(self.lane.end_backward(), "other lanes commit meanwhile")
                 with self.assertRaisesRegex(Unavailable, f"{call} fails"):

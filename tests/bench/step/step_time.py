@@ -10,8 +10,10 @@ Models are perceptrons of 5 and 50 million parameters in float32 (5M, 50M), one 
 32x32 and 32 (600x32), and the tensors of ResNet-50 and of BERT-base (resnet50, bert), whose
 gradients cost next to nothing to compute; one thread for each worker. The processes share the
 cores, so the CPU time of communication adds to the step, overlapped or not; only the ratios are
-meaningful. "early" is the fraction of a backward that was still to come when an average byte of its
-gradients was pushed; 0 means that all was pushed at the end.
+meaningful. "CPU ms" are those of all processes in a step, and in brackets those of a trainer's
+thread, so of Python and torch, and of the aggregator. "early" is the fraction of a backward that
+was still to come when an average byte of its gradients was pushed; 0 means that all was pushed at
+the end.
 
 examples:
   step_time.py --build build/release
@@ -27,9 +29,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "allreduce"))
-from allreduce import finish, numbers, running_basind, start
+from allreduce import cpu_of, finish, numbers, running_basind, start
 
 HERE = Path(__file__).resolve().parent
+WARM_UP = 2  # As in step_worker.py.
 THROUGH = ("alone", "basin", "gloo")
 
 
@@ -45,7 +48,18 @@ class Case:
 @dataclass
 class Result:
     seconds: float  # In the median step; a step is over when its slowest worker has ended it.
+    trainer: float  # CPU seconds of a trainer's thread in a step, the mean of the workers.
+    workers: float  # CPU seconds of all workers in a step.
     early: float | None
+    aggregator: float = 0.0  # CPU seconds of the aggregator in a step.
+
+    def row(self, alone: float) -> str:
+        all_cpu = self.workers + self.aggregator
+        early = "" if self.early is None else f"{self.early:.2f}"
+        return (
+            f"{self.seconds * 1e3:.0f} | {self.seconds / alone:.2f} | {all_cpu * 1e3:.0f} "
+            f"({self.trainer * 1e3:.0f}, {self.aggregator * 1e3:.0f}) | {early}"
+        )
 
 
 def run_workers(case: Case, through: str, *arguments: str) -> Result:
@@ -75,14 +89,18 @@ def run_workers(case: Case, through: str, *arguments: str) -> Result:
     early = [report["early"] for report in reports]
     return Result(
         seconds=statistics.median(max(step) for step in steps),
+        trainer=statistics.mean(report["trainer"] for report in reports),
+        workers=sum(report["process"] for report in reports),
         early=None if early[0] is None else statistics.mean(early),
     )
 
 
 def run(case: Case, through: str) -> Result:
     if through == "basin":
-        with running_basind(case.build) as (_, address):
-            return run_workers(case, through, f"--address={address}")
+        with running_basind(case.build) as (aggregator, address):
+            result = run_workers(case, through, f"--address={address}")
+            result.aggregator = cpu_of(aggregator.pid) / (WARM_UP + case.steps)
+            return result
     with tempfile.TemporaryDirectory() as folder:
         return run_workers(case, through, f"--store={folder}/store")
 
@@ -98,8 +116,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64, help="samples of each worker")
     options = parser.parse_args()
 
-    print("| model | workers | through | ms per step | of alone | early |")
-    print("|---|---|---|---|---|---|")
+    print("| model | workers | through | ms per step | of alone | CPU ms | early |")
+    print("|---|---|---|---|---|---|---|")
     for model in options.models.split(","):
         for workers in options.workers:
             case = Case(options.build.resolve(), model, workers, options.steps, options.batch)
@@ -107,12 +125,8 @@ def main() -> None:
             for through in THROUGH:
                 result = run(case, through)
                 alone = alone or result.seconds
-                early = "" if result.early is None else f"{result.early:.2f}"
-                print(
-                    f"| {model} | {workers} | {through} | {result.seconds * 1e3:.0f} "
-                    f"| {result.seconds / alone:.2f} | {early} |",
-                    flush=True,
-                )
+                row = result.row(alone)
+                print(f"| {model} | {workers} | {through} | {row} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 """One worker of step_time.py: trains a model on noise, and prints a line of JSON.
 
 seconds  of each counted step: forward, backward, waits, and the optimizer's step
+trainer  CPU seconds of the trainer's thread in a counted step
+process  CPU seconds of all threads in a counted step
 early    the fraction of its backward that was still to come when an average byte was pushed;
          null if it is unknown
 """
@@ -120,7 +122,7 @@ def end_gloo(store: torch.distributed.Store, options: argparse.Namespace) -> Non
     torch.distributed.destroy_process_group()
 
 
-def train(options: argparse.Namespace) -> tuple[list[float], float | None]:
+def train(options: argparse.Namespace) -> dict[str, Any]:
     model = make_model(options.model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     pushes: Pushes | None = None
@@ -152,7 +154,10 @@ def train(options: argparse.Namespace) -> tuple[list[float], float | None]:
     inputs = torch.randn(options.batch, widths[0])
     targets = torch.randint(widths[-1], (options.batch,))
     seconds = []
-    for _ in range(WARM_UP + options.steps):
+    trainer = process = 0.0
+    for step in range(WARM_UP + options.steps):
+        if step == WARM_UP:
+            trainer, process = time.thread_time(), time.process_time()
         begin = time.perf_counter()
         optimizer.zero_grad()
         output = model(inputs)
@@ -162,9 +167,14 @@ def train(options: argparse.Namespace) -> tuple[list[float], float | None]:
         loss.backward()
         optimizer.step()
         seconds.append(time.perf_counter() - begin)
+    trainer, process = time.thread_time() - trainer, time.process_time() - process
     end()
-    early = None if pushes is None else statistics.median(pushes.early[WARM_UP:])
-    return seconds[WARM_UP:], early
+    return {
+        "seconds": seconds[WARM_UP:],
+        "trainer": trainer / options.steps,
+        "process": process / options.steps,
+        "early": None if pushes is None else statistics.median(pushes.early[WARM_UP:]),
+    }
 
 
 def main() -> None:
@@ -179,8 +189,7 @@ def main() -> None:
     parser.add_argument("--store", help="a file for torch.distributed")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    seconds, early = train(options)
-    print(json.dumps({"seconds": seconds, "early": early}), flush=True)
+    print(json.dumps(train(options)), flush=True)
 
 
 if __name__ == "__main__":

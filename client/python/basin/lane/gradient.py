@@ -9,7 +9,7 @@ the members.
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
 P = TypeVar("P")
@@ -17,6 +17,9 @@ G = TypeVar("G")
 
 
 class State(enum.Enum):
+    # States are looked up for each gradient of each step, and the hash of enum is slow.
+    __hash__ = object.__hash__
+
     LOCAL = "None, or a local gradient that was not sent"
     SENT = "in the round in flight; the library may read its memory until the outcome"
     RESULT = "the result of a round"
@@ -27,6 +30,8 @@ class State(enum.Enum):
 
 
 class Event(enum.Enum):
+    __hash__ = object.__hash__  # As for State.
+
     PUT_ASIDE = "a backward, or a round without one, begins"
     BACK = "no gradient has replaced the result that is aside"
     PUT_APART = "a backward begins that will be refused"
@@ -36,6 +41,15 @@ class Event(enum.Enum):
     MISS = "the round has no result for it"
     ABORT = "the round has no result at all"
     DISOWN = "the user has zeroed the result, or replaced it by another gradient"
+
+
+class Facts(Protocol):
+    """What is known of a parameter from one scan to the next. A subclass of Lane may know more.
+
+    bytes: the size of its gradient
+    """
+
+    bytes: int
 
 
 class Store(Protocol):
@@ -49,6 +63,7 @@ class Store(Protocol):
 class Gradient(Generic[P, G]):
     """The gradient of one parameter.
 
+    facts:   those of the parameter
     aside:   a result that is not in .grad
     apart:   a local gradient that is not in .grad
     sent:    memory that the library reads
@@ -57,8 +72,25 @@ class Gradient(Generic[P, G]):
     applied: the result after a step; None: no step since the round
     """
 
-    def __init__(self, parameter: P) -> None:
+    __slots__ = (
+        "apart",
+        "applied",
+        "aside",
+        "facts",
+        "left",
+        "parameter",
+        "sent",
+        "state",
+        "touched",
+    )
+
+    def __init__(self, parameter: P, facts: Any) -> None:
         self.parameter = parameter
+        self.facts = facts
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops all that is known but the parameter."""
         self.state = State.LOCAL
         self.aside: G | None = None
         self.apart: G | None = None
@@ -71,21 +103,39 @@ class Gradient(Generic[P, G]):
         return self.state is State.RESULT
 
     def is_local(self) -> bool:
-        return self.state in (State.LOCAL, State.LOCAL_ASIDE)
+        return self.state is State.LOCAL or self.state is State.LOCAL_ASIDE
 
     def is_sent(self) -> bool:
-        return self.state in (State.SENT, State.SENT_ASIDE)
+        return self.state is State.SENT or self.state is State.SENT_ASIDE
 
     def can(self, event: Event) -> bool:
-        return (self.state, event) in TRANSITIONS
+        return self.state in _ROWS[event]
 
     def take(self, event: Event, store: Store) -> None:
-        row = TRANSITIONS.get((self.state, event))
+        row = _ROWS[event].get(self.state)
         if row is None:
             raise AssertionError(f"a gradient in state {self.state.name} cannot {event.name}")
         self.state, effect = row
         if effect is not None:
             effect(self, store)
+
+
+def that_can(gradients: Iterable[Gradient[P, G]], event: Event) -> list[Gradient[P, G]]:
+    rows = _ROWS[event]
+    return [each for each in gradients if each.state in rows]
+
+
+def take_all(gradients: Iterable[Gradient[P, G]], event: Event, store: Store) -> None:
+    """The event happens to all of these."""
+    rows = _ROWS[event]
+    for each in gradients:
+        row = rows.get(each.state)
+        if row is None:
+            each.take(event, store)  # Raises.
+        else:
+            each.state, effect = row
+            if effect is not None:
+                effect(each, store)
 
 
 def _remove(gradient: Gradient[Any, Any], store: Store) -> Any:
@@ -156,4 +206,10 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, Effect | None]] = {
     (State.SENT_ASIDE, Event.ABORT): (State.LOCAL_ASIDE, _local_again),
     (State.LOCAL_APART, Event.REFUSED): (State.LOCAL, _drop_refused),
     (State.LOCAL_APART_ASIDE, Event.REFUSED): (State.LOCAL_ASIDE, _drop_refused),
+}
+
+# The same by event and then by state, which is looked up faster.
+_ROWS = {
+    event: {state: row for (state, of), row in TRANSITIONS.items() if of is event}
+    for event in Event
 }

@@ -7,19 +7,24 @@ backward sends them; they are its window. Their counts are sent with the round. 
 so a window of means in a weighted average has only one backward: another one is refused, and does
 not change it.
 
+A backward only notes which gradients have come. They are checked, marked and sent in batches: with
+hundreds of small tensors, anything that is done for each of them separately costs more than its
+bytes.
+
 Threads. One thread at a time runs backward and step.
 """
 
 import contextlib
+import operator
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic
 
 from basin.errors import Error, InvalidArgument, OutcomeUnknown, Paused, Unsupported
 from basin.lane import actions, gradient
 from basin.lane.actions import Action, Deed, Stage
-from basin.lane.gradient import G, Gradient, P
+from basin.lane.gradient import Facts, G, Gradient, P, take_all, that_can
 from basin.lane.phase import Backward, Event, Phase
 from basin.lane.usage import Usage
 from basin.lane.window import Window
@@ -36,10 +41,18 @@ class Lane(ABC, Generic[P, G]):
     owner:     the object whose methods the user calls, for messages: "the optimizer"
     own_hooks: whether it pushes each gradient when it is accumulated; otherwise the caller calls
                push_ready()
+    batch_bytes:
+               how much comes in a backward before it is sent
     """
 
     def __init__(
-        self, name: str, spec: RoundSpec, passes: int, owner: str, own_hooks: bool
+        self,
+        name: str,
+        spec: RoundSpec,
+        passes: int,
+        owner: str,
+        own_hooks: bool,
+        batch_bytes: int,
     ) -> None:
         self.name = name
         self.usage = Usage(name, owner, passes)
@@ -47,7 +60,17 @@ class Lane(ABC, Generic[P, G]):
         self._passes = passes
         self._owner = owner
         self._own_hooks = own_hooks
+        self._batch_bytes = batch_bytes
         self._gradients: dict[P, Gradient[P, G]] = {}
+        self._all: list[Gradient[P, G]] = []  # Those of the parameters that are reduced.
+        # By optimizer: its parameters at its last action, and those of its gradients in _all.
+        self._of_optimizer: weakref.WeakKeyDictionary[Any, tuple[list[P], list[Gradient[P, G]]]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._not_zero: Gradient[P, G] | None = None  # The last result seen that was not zeros.
+        self._collects = False  # Whether a gradient that comes is sent with a later batch.
+        self._came: list[Gradient[P, G]] = []  # In this backward, and not sent yet.
+        self._came_bytes = 0
         self._backward = Backward.NONE
         self._found = Stage.IDLE  # The state of the gradients when the backward began.
         self._sends = False  # Whether this backward pushes.
@@ -63,6 +86,10 @@ class Lane(ABC, Generic[P, G]):
 
     # ---- implemented by a subclass
 
+    def is_here(self) -> bool:
+        """Whether the client is in this process, and not in one of which this is a fork."""
+        return True
+
     @abstractmethod
     def grad(self, parameter: P) -> G | None:
         """The parameter's .grad."""
@@ -70,6 +97,10 @@ class Lane(ABC, Generic[P, G]):
     @abstractmethod
     def set_grad(self, parameter: P, gradient: G | None) -> None:
         """Sets .grad. The parameter may have been converted since the gradient was computed."""
+
+    def held(self, gradients: Iterable[Gradient[P, G]]) -> list[G | None]:
+        """The .grad of each."""
+        return [self.grad(each.parameter) for each in gradients]
 
     @abstractmethod
     def copy(self, gradient: G) -> G: ...
@@ -93,9 +124,13 @@ class Lane(ABC, Generic[P, G]):
         """The parameters whose gradients are reduced, as of the last scan."""
 
     @abstractmethod
-    def scan_parameters(self) -> list[P]:
-        """Adopts the present parameters, and returns those that were replaced. REQUIRES: no round
-        is in flight."""
+    def facts_of(self, parameter: P) -> Facts:
+        """What is known of the parameter: one object, which a scan may change."""
+
+    @abstractmethod
+    def scan_parameters(self) -> list[P] | None:
+        """Adopts the present parameters, and returns those that were replaced; None if nothing has
+        changed. REQUIRES: no round is in flight."""
 
     @abstractmethod
     def parameters_of(self, optimizer: Any) -> Iterable[P]: ...
@@ -115,12 +150,13 @@ class Lane(ABC, Generic[P, G]):
     def after_begin(self) -> None: ...
 
     @abstractmethod
-    def memory_of(self, parameter: P) -> G:
-        """Returns the gradient in a form that can be sent. Raises its errors before a round
+    def memory_of(self, gradients: Sequence[Gradient[P, G]]) -> list[G]:
+        """Returns the gradients in a form that can be sent. Raises its errors before a round
         begins."""
 
     @abstractmethod
-    def send(self, parameter: P, memory: G) -> None: ...
+    def send(self, gradients: Sequence[Gradient[P, G]]) -> None:
+        """Sends the memory that is `sent`, now or with a later call, at the latest in commit()."""
 
     @abstractmethod
     def commit(self) -> Error | None:
@@ -135,12 +171,11 @@ class Lane(ABC, Generic[P, G]):
         another Error if no worker applies it."""
 
     @abstractmethod
-    def receive(self, parameters: list[P], sent: list[G | None]) -> list[G | None]:
-        """Returns the result of each parameter; None without one. What was `sent` for it may be
-        overwritten."""
+    def receive(self, gradients: Sequence[Gradient[P, G]]) -> list[G | None]:
+        """Returns the result of each; None without one. What was `sent` may be overwritten."""
 
     @abstractmethod
-    def deliver(self, parameter: P, result: G, before: G | None) -> None:
+    def deliver(self, gradient: Gradient[P, G], result: G, before: G | None) -> None:
         """Writes the result plus `before` to .grad."""
 
     @abstractmethod
@@ -156,13 +191,22 @@ class Lane(ABC, Generic[P, G]):
 
     def scan(self) -> None:
         """Adopts the present parameters."""
-        before = self._gradients
-        for parameter in self.scan_parameters():
-            before.pop(parameter, None)
-        self._gradients = {each: before.get(each) or Gradient(each) for each in self.reduced()}
+        replaced = self.scan_parameters()
+        if replaced is None:
+            return
+        for parameter in replaced:
+            self._gradients.pop(parameter, None)
+        self._gradients = {each: self.gradient_of(each) for each in self.reduced()}
+        self._all = list(self._gradients.values())
+        self._of_optimizer.clear()
+        self._not_zero = None
 
-    def _each(self) -> list[Gradient[P, G]]:
-        return list(self._gradients.values())
+    def gradient_of(self, parameter: P) -> Gradient[P, G]:
+        """That of a parameter that is reduced, or will be when this scan is over."""
+        known = self._gradients.get(parameter)
+        if known is None:
+            known = self._gradients[parameter] = Gradient(parameter, self.facts_of(parameter))
+        return known
 
     def owner_of_local(self, parameter: P) -> str | None:
         """The object to call to reduce the parameter's .grad, if it is local; else None."""
@@ -183,12 +227,14 @@ class Lane(ABC, Generic[P, G]):
 
     # ---- the state of the gradients
 
-    def _counts(self, each: Gradient[P, G]) -> bool:
-        """Whether it is a local gradient, other than the zeros of zero_grad(set_to_none=False).
-        Zeros from a backward count."""
-        held = self.grad(each.parameter)
-        if held is None or not each.is_local():
-            return False
+    def _local(self, gradients: Sequence[Gradient[P, G]]) -> Iterator[Gradient[P, G]]:
+        """Those of them that are local, other than the zeros of zero_grad(set_to_none=False). Zeros
+        from a backward count."""
+        for each, held in zip(gradients, self.held(gradients), strict=True):
+            if held is not None and each.is_local() and self._counts(each, held):
+                yield each
+
+    def _counts(self, each: Gradient[P, G], held: G) -> bool:
         if each.left is not None:
             mark, was_zero = each.left
             if was_zero and self.is_as(held, mark):
@@ -204,9 +250,8 @@ class Lane(ABC, Generic[P, G]):
 
     def _note(self) -> None:
         """Records the gradients after a backward, to detect later changes."""
-        for each in self._each():
+        for each, held in zip(self._all, self.held(self._all), strict=True):
             touched, each.touched = each.touched, False
-            held = self.grad(each.parameter)
             if held is None or not each.is_local():
                 each.left = None
             elif touched:
@@ -216,14 +261,14 @@ class Lane(ABC, Generic[P, G]):
 
     def _look(self) -> None:
         """Detects what the user has zeroed."""
-        results = [each for each in self._each() if each.can(gradient.Event.DISOWN)]
-        for each in results:
-            if each.is_result():
-                zeroed = self.grad(each.parameter) is None
-            else:  # Outside a backward, a local gradient has replaced a result that is aside.
-                zeroed = not self._counts(each)
-            if zeroed:
-                each.take(gradient.Event.DISOWN, self)
+        results = that_can(self._all, gradient.Event.DISOWN)
+        zeroed = [
+            each
+            for each, held in zip(results, self.held(results), strict=True)
+            # Outside a backward, a local gradient may have replaced a result that is aside.
+            if held is None or not (each.is_result() or self._counts(each, held))
+        ]
+        take_all(zeroed, gradient.Event.DISOWN, self)
         if results and not self.usage.in_round and not self._are_left(results):
             self._rounds_left_out = self._rounds  # zero_grad() dropped all: the step is skipped.
         if (self._window.spoiled or self._window.micro_batches > 0) and not self.has_local():
@@ -231,26 +276,32 @@ class Lane(ABC, Generic[P, G]):
 
     def _are_left(self, results: Iterable[Gradient[P, G]]) -> bool:
         """Whether any of these is still a result."""
-        kept = [each for each in results if each.can(gradient.Event.DISOWN)]
+        kept = that_can(results, gradient.Event.DISOWN)
         if kept and self.last_was_zero():
             return True  # The results themselves may have been zeros.
-        return any(not each.is_result() or self.holds_something(each.parameter) for each in kept)
+        # Some may be zeros in each step. The one that was not is looked at first.
+        last = [] if self._not_zero is None else that_can([self._not_zero], gradient.Event.DISOWN)
+        for each in (*last, *kept):
+            if not each.is_result() or self.holds_something(each):
+                self._not_zero = each
+                return True
+        return False
 
     def last_was_zero(self) -> bool:
         """Whether the result of the last round may have been only zeros."""
         return False
 
-    def holds_something(self, parameter: P) -> bool:
-        """Whether the parameter's .grad is not zeros."""
-        held = self.grad(parameter)
+    def holds_something(self, each: Gradient[P, G]) -> bool:
+        """Whether .grad is not zeros."""
+        held = self.grad(each.parameter)
         return held is not None and not self.is_zero(held)
 
     def _disown_what_was_written(self) -> None:
         """Treats what was written after a step as local: it comes from the user, or from a backward
         that Basin has not observed."""
-        for each in self._each():
-            held = self.grad(each.parameter)
-            if held is None or not each.is_result() or each.applied is None:
+        applied = [each for each in self._all if each.applied is not None]
+        for each, held in zip(applied, self.held(applied), strict=True):
+            if held is None or not each.is_result():
                 continue
             if not self.is_as(held, each.applied) and not self.is_zero(held):
                 each.take(gradient.Event.DISOWN, self)
@@ -262,7 +313,7 @@ class Lane(ABC, Generic[P, G]):
 
     def has_local(self) -> bool:
         """Whether there are local gradients that were not sent."""
-        return any(self._counts(each) for each in self._each())
+        return any(True for _ in self._local(self._all))
 
     def has_result_of(self, parameter: P) -> bool:
         """Whether the parameter's .grad is a result."""
@@ -270,15 +321,15 @@ class Lane(ABC, Generic[P, G]):
         return known is not None and known.is_result() and self.grad(parameter) is not None
 
     def has_results(self) -> bool:
-        return any(each.is_result() for each in self._each())
+        return any(each.is_result() for each in self._all)
 
     def has_unapplied(self) -> bool:
         """Whether there are results of rounds before this one that no step has applied."""
-        results = [each.aside for each in self._each()]
+        results = [each.aside for each in self._all]
         if not self.usage.in_round:
             if self._rounds in self._rounds_at_step.values():
                 return False
-            results += [self.grad(each.parameter) for each in self._each() if each.is_result()]
+            results += self.held(each for each in self._all if each.is_result())
         return any(result is not None and not self.is_zero(result) for result in results)
 
     def _stage(self, has_local: bool, reduced: bool) -> Stage:
@@ -303,7 +354,7 @@ class Lane(ABC, Generic[P, G]):
         self._found = self._stage(not unapplied and self.has_local(), unapplied)
         self._put_aside()
         if self._found is Stage.FULL:  # It will be refused, so its gradients are kept separate.
-            for each in self._each():
+            for each in self._all:
                 if self.grad(each.parameter) is not None:
                     each.take(gradient.Event.PUT_APART, self)
         self._failure = None
@@ -311,46 +362,53 @@ class Lane(ABC, Generic[P, G]):
         self._sends = self.usage.pushing and self._window.micro_batches + 1 >= self._passes
 
     def _put_aside(self) -> None:
-        for each in self._each():
-            each.take(gradient.Event.PUT_ASIDE, self)
+        take_all(self._all, gradient.Event.PUT_ASIDE, self)
 
     def _restore(self) -> None:
         """Restores results and windows after a backward, or after a round that did not begin."""
-        for each in self._each():
-            if each.can(gradient.Event.REFUSED):
-                each.take(gradient.Event.REFUSED, self)
-            # If a local gradient has replaced a result, it stays aside until the next round.
-            if each.can(gradient.Event.BACK) and self.grad(each.parameter) is None:
-                each.take(gradient.Event.BACK, self)
+        refused = that_can(self._all, gradient.Event.REFUSED)
+        take_all(refused, gradient.Event.REFUSED, self)
+        # If a local gradient has replaced a result, it stays aside until the next round.
+        aside = that_can(self._all, gradient.Event.BACK)
+        back = [each for each, held in zip(aside, self.held(aside), strict=True) if held is None]
+        take_all(back, gradient.Event.BACK, self)
 
     def _copy_what_is_away(self) -> None:
         """Copies the saved gradients: a caller of push_ready() may compute new ones in their
         memory."""
-        for each in self._each():
+        for each in self._all:
             each.applied = None
             each.aside = None if each.aside is None else self.copy(each.aside)
             each.apart = None if each.apart is None else self.copy(each.apart)
 
-    def come(self, parameter: P) -> None:
-        """Called when a backward has accumulated the parameter's gradient."""
-        if self._backward is Backward.NONE:
+    def come(self, each: Gradient[P, G]) -> None:
+        """Called when a backward has accumulated the gradient."""
+        if not self._collects:
+            self._come_first(each)
+            return
+        each.touched = True
+        self._came.append(each)
+        self._came_bytes += each.facts.bytes
+        if self._came_bytes >= self._batch_bytes:
+            self._send_came()
+
+    def _come_first(self, each: Gradient[P, G]) -> None:
+        """Called with the first gradient of a backward, and with all if it does not send them."""
+        if self._backward is Backward.NONE or not self.is_here():
             return
         if self._backward is Backward.BEGUN:
             if not self._own_hooks:
                 self._copy_what_is_away()
             self._backward = self._check_backward()
-        each = self._gradients[parameter]
         each.touched = True
-        if not self._sends or not self._own_hooks or self._failure is not None:
-            return
-        if each.is_sent():
-            raise Unsupported(
-                f"The gradient of parameter {self.name_of(parameter)} was accumulated twice in one "
-                "backward (reentrant checkpointing does that). Use "
-                "checkpoint(..., use_reentrant=False), or run the backward under no_sync() and "
-                "another one after it."
-            )
-        self._push(each)
+        if self._sends and self._own_hooks and self._failure is None:
+            self._push([each])
+            self._collects = True
+
+    def _send_came(self) -> None:
+        came, self._came, self._came_bytes = self._came, [], 0
+        if came and self.is_here():
+            self._push(came)
 
     def _check_backward(self) -> Backward:
         """Checks the backward that has reached this lane. Its errors are raised when it returns."""
@@ -369,23 +427,28 @@ class Lane(ABC, Generic[P, G]):
     def push_ready(self, parameters: Iterable[P]) -> None:
         """Pushes the gradients of these parameters, and skips parameters without one. An error is
         kept for raise_failure()."""
-        if self._backward is Backward.NONE or self._failure is not None:
+        if self._backward is Backward.NONE or self._failure is not None or not self.is_here():
             return
         try:
+            ready = []
             for parameter in parameters:
                 known = self._gradients.get(parameter)
                 if known is None:
                     raise InvalidArgument(self.not_reduced(parameter))
                 if self.grad(parameter) is not None:
-                    self._push(known)
+                    ready.append(known)
+            if ready:
+                self._push(ready)
         except Error as error:
             self._failure = self._failure or error
 
     def not_reduced(self, parameter: P) -> str:
         return f"A parameter is not one of lane {self.name}."
 
-    def raise_failure(self) -> None:
-        """Raises the reason of this backward's refusal, or the error of push_ready()."""
+    def end_hooks(self) -> None:
+        """Called when the backward has accumulated all gradients: sends those that were not yet.
+        Raises the reason of this backward's refusal, or the error of push_ready()."""
+        self._send_came()
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -396,9 +459,14 @@ class Lane(ABC, Generic[P, G]):
         self._window.add(self._told)
         self._told = Window()
 
+    def _leave_backward(self) -> Backward:
+        came, self._backward = self._backward, Backward.NONE
+        self._collects, self._came, self._came_bytes = False, [], 0
+        return came
+
     def end_backward(self) -> bool:
         """Commits the round, if there is one, without waiting. Returns whether there is one."""
-        came, self._backward = self._backward, Backward.NONE
+        came = self._leave_backward()
         if self.usage.in_round:
             self._complete()
             return True
@@ -410,10 +478,13 @@ class Lane(ABC, Generic[P, G]):
 
     def withdraw(self, reason: str) -> bool:
         """Like end_backward(), for a failed backward."""
-        came, self._backward = self._backward, Backward.NONE
+        not_sent = self._came
+        came = self._leave_backward()
         if came is Backward.NONE:
             return False  # It failed before this lane knew of it.
         if self.usage.in_round:
+            with contextlib.suppress(Error):
+                self._lend(not_sent, self.memory_of(not_sent))  # What has come is in the round.
             self._take_back(Event.FAIL, reason)
             return True
         if came is not Backward.BEGUN:
@@ -427,12 +498,12 @@ class Lane(ABC, Generic[P, G]):
     def _end_failed(self, came: Backward) -> None:
         """Ends a failed backward that has reached this lane and sent nothing."""
         if self._found is Stage.FULL:  # Its gradients are dropped, and the window is restored.
-            for each in self._each():
+            for each in self._all:
                 each.touched = False
             self._restore()
             return
         if came is Backward.BEYOND and self._window.micro_batches == 0:
-            for each in self._each():
+            for each in self._all:
                 if each.is_local():
                     self.set_grad(each.parameter, None)  # The results are unchanged.
         else:
@@ -452,21 +523,38 @@ class Lane(ABC, Generic[P, G]):
         self._refusal = None
         self.after_begin()
 
-    def _push(self, each: Gradient[P, G]) -> None:
-        memory = self.memory_of(each.parameter)
+    def _push(self, gradients: list[Gradient[P, G]]) -> None:
+        memory = self.memory_of(gradients)
         self._begin()
-        self.send(each.parameter, memory)
-        each.take(gradient.Event.SEND, self)
-        each.sent = memory
+        self._lend(gradients, memory)
+        self.send(gradients)
+
+    def _lend(self, gradients: list[Gradient[P, G]], memory: list[G]) -> None:
+        """Marks them as sent. Before they are, so that whatever interrupts the sending leaves no
+        gradient that the library reads and that is not marked."""
+        for each, lent in zip(gradients, memory, strict=True):
+            if each.sent is not None:
+                raise Unsupported(
+                    f"The gradient of parameter {self.name_of(each.parameter)} was accumulated "
+                    "twice in one backward (reentrant checkpointing does that). Use "
+                    "checkpoint(..., use_reentrant=False), or run the backward under no_sync() and "
+                    "another one after it."
+                )
+            each.sent = lent
+        take_all(gradients, gradient.Event.SEND, self)
 
     def _complete(self) -> None:
         """Sends the gradients that were not pushed yet, and commits. An error is raised only after
         the outcome, because until then the others wait for this worker."""
         try:
             self._begin()
-            for each in self._each():
-                if each.is_local() and self.grad(each.parameter) is not None:
-                    self._push(each)
+            rest = [
+                each
+                for each, held in zip(self._all, self.held(self._all), strict=True)
+                if held is not None and each.is_local()
+            ]
+            if rest:
+                self._push(rest)
             self._refusal = self.commit()
             self.usage.take(Event.COMMIT)
         except BaseException as error:
@@ -488,7 +576,7 @@ class Lane(ABC, Generic[P, G]):
         self._settle(self.timeout)
 
     def _settle(self, timeout: float | None) -> None:
-        gradients = self._each()
+        gradients = self._all
         try:
             self.outcome(timeout)
         except (OutcomeUnknown, Paused, KeyboardInterrupt):
@@ -506,29 +594,31 @@ class Lane(ABC, Generic[P, G]):
             for each in gradients:
                 each.touched = each.touched or each.is_sent()
                 each.take(gradient.Event.ABORT, self)
+                each.sent = None
             self._note()
             self._restore()
             if cause is not None:
                 raise cause from error
             raise
         self.usage.take(Event.END)
-        received = self.receive(
-            [each.parameter for each in gradients], [each.sent for each in gradients]
-        )
-        for each, result in zip(gradients, received, strict=True):
-            self._place(each, result)
+        self._place(gradients, self.receive(gradients))
         self._rounds += 1
         self.delivered(self._sent.micro_batches, self._refusal)
 
-    def _place(self, each: Gradient[P, G], result: G | None) -> None:
-        if result is not None:
+    def _place(self, gradients: list[Gradient[P, G]], results: list[G | None]) -> None:
+        delivered, missed = [], []
+        for each, result in zip(gradients, results, strict=True):
+            if result is None:
+                missed.append(each)
+                continue
             before, each.aside = each.aside, None
-            self.deliver(each.parameter, result, before)
-            each.take(gradient.Event.DELIVER, self)
-        else:
-            each.take(gradient.Event.MISS, self)
-        each.sent = each.left = each.applied = None
-        each.touched = False
+            self.deliver(each, result, before)
+            delivered.append(each)
+        take_all(delivered, gradient.Event.DELIVER, self)
+        take_all(missed, gradient.Event.MISS, self)
+        for each in gradients:
+            each.sent = each.left = each.applied = None
+            each.touched = False
 
     def _reduce(self) -> None:
         """Runs a round of the local gradients, if any, outside a backward."""
@@ -579,11 +669,7 @@ class Lane(ABC, Generic[P, G]):
         self._disown_what_was_written()
         action = Action.STEP if self._passes == 1 else Action.STEP_OF_WINDOWS
         short = self._passes > 1 and self._window.micro_batches > 0
-        local = [
-            each
-            for each in (self._each() if short else self._reduced_of(optimizer))
-            if self._counts(each)
-        ]
+        local = list(self._local(self._all if short else self._reduced_of(optimizer)))
         stage = self._stage(bool(local), self._has_round_for([optimizer]))
         deed = self.usage.decide(action, stage, call)
         self.check_optimizer(optimizer, call)
@@ -594,22 +680,26 @@ class Lane(ABC, Generic[P, G]):
         if deed in (Deed.REDUCE, Deed.REDUCE_SHORT):
             self._reduce()
 
-    def _reduced_of(self, optimizer: Any) -> Iterator[Gradient[P, G]]:
-        known = map(self._gradients.get, self.parameters_of(optimizer))
-        return (each for each in known if each is not None)
+    def _reduced_of(self, optimizer: Any) -> list[Gradient[P, G]]:
+        parameters = list(self.parameters_of(optimizer))
+        before, known = self._of_optimizer.get(optimizer, ([], []))
+        if len(parameters) != len(before) or not all(map(operator.is_, parameters, before)):
+            of_each = map(self._gradients.get, parameters)
+            known = [each for each in of_each if each is not None]
+            self._of_optimizer[optimizer] = parameters, known
+        return known
 
     def _check_not_written(self, call: str) -> None:
-        for each in self._each():
-            held = self.grad(each.parameter)
+        for each, held in zip(self._all, self.held(self._all), strict=True):
             # None or zeros mean that it was zeroed, not written to.
             if held is not None and self._was_written(each) and not self.is_zero(held):
                 self.usage.refuse_written(call, self.name_of(each.parameter))
 
     def after_step(self, optimizer: Any) -> None:
         self._rounds_at_step[optimizer] = self._rounds
-        for each in self._reduced_of(optimizer):
-            held = self.grad(each.parameter)
-            if each.is_result() and held is not None:
+        mine = self._reduced_of(optimizer)
+        for each, held in zip(mine, self.held(mine), strict=True):
+            if held is not None and each.is_result():
                 each.applied = self.mark(held)
         self.usage.steps += 1
 
@@ -617,9 +707,10 @@ class Lane(ABC, Generic[P, G]):
         """Drops all gradients, because this worker was evicted and the others have continued."""
         for parameter in self.reduced():
             self.set_grad(parameter, None)
-        self._gradients = {each: Gradient(each) for each in self.reduced()}
+        for each in self._all:
+            each.forget()
         if self.usage.in_round:
             self.usage.take(Event.END)
-        self._backward = Backward.NONE
+        self._leave_backward()
         self._told, self._window = Window(), Window()
         self._refusal = self._failure = None

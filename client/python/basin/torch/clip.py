@@ -100,7 +100,7 @@ def _known(parameter: torch.Tensor) -> tuple[GradientLane, float]:
             "local, and workers that clip local gradients diverge. Call sync_gradients() of "
             f"{owner} first."
         )
-    squared_norm = lane.results.squared_norm(parameter)
+    squared_norm = lane.squared_norm(parameter)
     if squared_norm is None:
         raise FailedPrecondition(
             f"The gradient of parameter {lane.name_of(parameter)} is not the result of one round: "

@@ -114,7 +114,7 @@ class Context:
                     lane.start_backward()
                 backward(*arguments, **options)
                 for lane in self.lanes:
-                    lane.raise_failure()
+                    lane.end_hooks()
             except BaseException as error:
                 self._withdraw(error)
                 raise

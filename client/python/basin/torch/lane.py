@@ -3,7 +3,9 @@
 this module carries it out with tensors and the client."""
 
 import contextlib
+import ctypes
 import os
+import struct
 import sys
 import time
 import warnings
@@ -17,15 +19,15 @@ import torch
 from basin import _abi
 from basin.arguments import seconds
 from basin.errors import Error, FailedPrecondition, InvalidArgument
+from basin.lane.gradient import Gradient
 from basin.lane.lane import Lane
 from basin.spec import Counts, RoundSpec
 from basin.torch import forks, narrow, tensors
-from basin.torch.batch import Batch
+from basin.torch.batch import FULL_BYTES, Batch
 from basin.torch.buffers import BufferLane
-from basin.torch.delivered import Delivered
 from basin.torch.divided_again import DividedAgain
 from basin.torch.layout import LayoutCheck
-from basin.torch.parameters import Parameters
+from basin.torch.parameters import Parameters, Reduced
 from basin.torch.state import JobState
 from basin.worker import Result, RoundInfo, Worker
 
@@ -34,6 +36,13 @@ _NOT_THE_USER = (
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
     os.path.dirname(torch.__file__) + os.sep,
 )
+
+
+# _abi.Buffer, which takes longer to write field by field.
+_BUFFER = struct.Struct("@IPPN")
+assert _BUFFER.size == ctypes.sizeof(_abi.Buffer)
+
+TensorGradient = Gradient[torch.Tensor, torch.Tensor]
 
 
 class ContributorsChanged(UserWarning):
@@ -82,7 +91,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         modules: Callable[[], Iterable[torch.nn.Module]] = tuple,
         compared: bool = True,
     ) -> None:
-        super().__init__(name, spec, passes, owner, own_hooks)
+        super().__init__(name, spec, passes, owner, own_hooks, FULL_BYTES)
         self._worker = worker
         self._state = state
         self._forks = forks.count()
@@ -93,16 +102,15 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
         self._lane, _ = worker.register(name, _abi.GRADIENT, [])
         self._batch = Batch(worker, self._lane)
-        self._parameters = Parameters(worker, name, names, self._ready, modules, optimizer)
+        self._parameters = Parameters(worker, name, names, self._hook_of, modules, optimizer)
         self._layout = LayoutCheck(worker, name, compared)
 
         self._expected_round: int | None = None  # The first round of a late joiner.
         self._outcome: Result | None = None  # The result that is being delivered.
-        self._squared_norms: Sequence[float] = ()  # By handle, of that result.
+        self._squared_norms: list[float] = []  # By handle, of that result.
         self._outcome_seconds = 0.0  # How long the last wait took.
         self._buffers_refusal: Error | None = None
         self.totals = Totals()
-        self.results = Delivered()
         self._divided_again = DividedAgain(name, spec.op)
         # The loss scale of this worker's gradients, equal on all workers.
         self.loss_scale = 1.0
@@ -121,14 +129,18 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
     # ---- parameters
 
-    def scan_parameters(self) -> list[torch.Tensor]:
+    def scan_parameters(self) -> list[torch.Tensor] | None:
         replaced = self._parameters.scan()
-        for parameter in replaced:
-            self.results.drop(parameter)
+        if replaced is None:
+            return None
         self._parameters.register()
         # Not during a backward, where compiled autograd would trace it.
         self._layout.take(self._parameters.layout())
+        self._parameters.finish_scan()
         return replaced
+
+    def facts_of(self, parameter: torch.Tensor) -> Reduced:
+        return self._parameters.facts(parameter)
 
     def reduced(self) -> Iterable[torch.Tensor]:
         return self._parameters
@@ -173,6 +185,9 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
     def grad(self, parameter: torch.Tensor) -> torch.Tensor | None:
         return parameter.grad
 
+    def held(self, gradients: Iterable[TensorGradient]) -> list[torch.Tensor | None]:
+        return [each.parameter.grad for each in gradients]
+
     def set_grad(self, parameter: torch.Tensor, gradient: torch.Tensor | None) -> None:
         if gradient is not None and gradient.dtype != parameter.dtype:
             gradient = gradient.to(parameter.dtype)
@@ -194,23 +209,31 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         marked, version = mark
         return marked() is gradient and gradient._version == version
 
-    def holds_something(self, parameter: torch.Tensor) -> bool:
-        squared_norm = self.results.squared_norm(parameter)
+    def squared_norm(self, parameter: torch.Tensor) -> float | None:
+        """The squared norm of .grad; None if it is not the result of one round."""
+        result = self._parameters.result_of(parameter)
+        return None if result is None else result.norm_in(parameter.grad)
+
+    def holds_something(self, each: TensorGradient) -> bool:
+        squared_norm = each.facts.result.norm_in(each.parameter.grad)
         if squared_norm is not None:
-            return squared_norm != 0.0
-        return super().holds_something(parameter)
+            return bool(squared_norm != 0.0)
+        return super().holds_something(each)
 
     def last_was_zero(self) -> bool:
         return self.info is None or not self.info.squared_norm
 
-    def _ready(self, parameter: torch.Tensor) -> None:
-        """The hook: a gradient has been accumulated."""
-        if forks.count() == self._forks:  # Otherwise the client stayed with the parent.
-            self.come(parameter)
+    def _hook_of(self, parameter: torch.Tensor) -> Callable[[torch.Tensor], None]:
+        each, come = self.gradient_of(parameter), self.come
 
-    def push_ready(self, parameters: Iterable[torch.Tensor]) -> None:
-        if forks.count() == self._forks:
-            super().push_ready(parameters)
+        def hook(_: torch.Tensor) -> None:
+            """A gradient has been accumulated."""
+            come(each)
+
+        return hook
+
+    def is_here(self) -> bool:
+        return forks.count() == self._forks
 
     # ---- one round
 
@@ -232,9 +255,28 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
     def after_begin(self) -> None:
         self._state.after_begin(self.name)
 
-    def memory_of(self, parameter: torch.Tensor) -> torch.Tensor:
-        gradient = parameter.grad
-        assert gradient is not None
+    def memory_of(self, gradients: Sequence[TensorGradient]) -> list[torch.Tensor]:
+        memory = []
+        for each in gradients:
+            facts, gradient = each.facts, each.parameter.grad
+            assert gradient is not None
+            if (
+                # What most gradients are.
+                self._own_hooks
+                and gradient.dtype is facts.dtype
+                and gradient.shape == facts.shape
+                and gradient.layout is torch.strided
+                and gradient.is_cpu
+                and gradient.is_contiguous()
+                and gradient.untyped_storage().nbytes() == facts.bytes
+                and type(gradient) is torch.Tensor
+            ):
+                memory.append(gradient.detach())
+            else:
+                memory.append(self._memory_of_any(each.parameter, gradient))
+        return memory
+
+    def _memory_of_any(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         self._parameters.check_gradient(parameter, gradient)
         memory = gradient.detach().contiguous()
         if not self._own_hooks:
@@ -247,18 +289,21 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                 parameter.grad = memory
         return memory
 
-    def send(self, parameter: torch.Tensor, memory: torch.Tensor) -> None:
+    def send(self, gradients: Sequence[TensorGradient]) -> None:
         began = time.perf_counter()
-        handle = self._parameters.handle(parameter)
-        size = tensors.bytes_of(memory)
-        if self._wire_dtype is not None and memory.dtype == torch.float32:
-            wire_dtype = tensors.DTYPES[self._wire_dtype]
-            exponent = narrow.exponent_of(memory, self._wire_dtype)
-            self._batch.add(handle, memory.data_ptr(), size, wire_dtype, exponent)
-            self.totals.bytes_pushed += size // 2
-        else:
-            self._batch.add(handle, memory.data_ptr(), size)
-            self.totals.bytes_pushed += size
+        add, size = self._batch.add, 0
+        for each in gradients:
+            facts, memory = each.facts, each.sent
+            assert memory is not None
+            if self._wire_dtype is not None and facts.dtype is torch.float32:
+                wire_dtype = tensors.DTYPES[self._wire_dtype]
+                exponent = narrow.exponent_of(memory, self._wire_dtype)
+                add(facts.handle, memory.data_ptr(), facts.bytes, wire_dtype, exponent)
+                size += facts.bytes // 2
+            else:
+                add(facts.handle, memory.data_ptr(), facts.bytes)
+                size += facts.bytes
+        self.totals.bytes_pushed += size
         self.totals.push_seconds += time.perf_counter() - began
 
     def commit(self) -> Error | None:
@@ -302,50 +347,50 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                 "those of the others: start it again."
             )
 
-    def receive(
-        self, parameters: list[torch.Tensor], sent: list[torch.Tensor | None]
-    ) -> list[torch.Tensor | None]:
+    def receive(self, gradients: Sequence[TensorGradient]) -> list[torch.Tensor | None]:
         assert self._outcome is not None
         divisors, squared_norms = self._outcome.results()
         self._squared_norms = list(squared_norms)
-        handles = [self._parameters.handle(each) for each in parameters]
         results: list[torch.Tensor | None] = []
-        buffers = (_abi.Buffer * len(handles))()
-        count = 0
-        for parameter, handle, memory in zip(parameters, handles, sent, strict=True):
-            if handle >= len(divisors) or divisors[handle] == 0:
+        buffers = (_abi.Buffer * len(gradients))()
+        at = size = 0
+        for each in gradients:
+            facts, memory = each.facts, each.sent
+            if facts.handle >= len(divisors) or divisors[facts.handle] == 0:
                 results.append(None)
                 continue
             if memory is None:
-                dtype, shape = self._parameters.registered_as(parameter)
-                memory = torch.empty(shape, dtype=dtype)
+                memory = torch.empty(facts.shape, dtype=facts.dtype)
             results.append(memory)
-            size = tensors.bytes_of(memory)
-            self.totals.bytes_received += size
-            buffer = buffers[count]
-            buffer.tensor, buffer.out, buffer.bytes = handle, memory.data_ptr(), size
-            count += 1
-        self._outcome.copy_many(buffers, count)
+            _BUFFER.pack_into(buffers, at, facts.handle, 0, memory.data_ptr(), facts.bytes)
+            at += _BUFFER.size
+            size += facts.bytes
+        self._outcome.copy_many(buffers, at // _BUFFER.size)
+        self.totals.bytes_received += size
         return results
 
     def deliver(
-        self, parameter: torch.Tensor, result: torch.Tensor, before: torch.Tensor | None
+        self, gradient: TensorGradient, result: torch.Tensor, before: torch.Tensor | None
     ) -> None:
-        whole = result.dtype == parameter.dtype
-        if not parameter.is_contiguous() or before is not None:
+        parameter, facts = gradient.parameter, gradient.facts
+        whole = result.dtype is parameter.dtype
+        if before is not None or not parameter.is_contiguous():
             with torch.no_grad():
                 if not parameter.is_contiguous():
                     result = torch.empty_like(parameter).copy_(result)
                 if before is not None:
                     whole = whole and not before.any()
                     result.add_(before)
-        self.set_grad(parameter, result)
-        squared_norm = self._squared_norms[self._parameters.handle(parameter)]
-        known = not squared_norm < 0  # The norm of a result with a NaN is a NaN.
-        if known and whole:
-            self.results.put(parameter, squared_norm)
+        if whole:
+            parameter.grad = result
         else:
-            self.results.drop(parameter)
+            self.set_grad(parameter, result)
+        squared_norm = self._squared_norms[facts.handle]
+        # It is unknown if negative. The norm of a result with a NaN is a NaN.
+        if whole and not squared_norm < 0:
+            facts.result.put(result, result.data_ptr(), facts.bytes, squared_norm)
+        else:
+            facts.result.drop()
 
     def delivered(self, micro_batches: int, refusal: Exception | None) -> None:
         assert self.info is not None and self._outcome is not None
@@ -398,10 +443,11 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
     def scaling(self, parameters: Iterable[torch.Tensor], factor: float) -> Iterator[None]:
         """Encloses a multiplication of the .grad of these by `factor`: clipping, or a scaler."""
         mine = [parameter for parameter in parameters if self.knows(parameter)]
-        results = [each for each in mine if self.results.squared_norm(each) is not None]
+        results = [each for each in mine if self.squared_norm(each) is not None]
         yield
         for parameter in results:
-            self.results.scale(parameter, factor)
+            assert parameter.grad is not None
+            self._parameters.facts(parameter).result.scale(parameter.grad, factor)
         for parameter in mine:
             self._divided_again.scaled(parameter, factor)
 
@@ -439,7 +485,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         if self.usage.in_round:
             self._worker.abandon()
         super().start_again()
-        self.results.clear()
+        for parameter in self._parameters:
+            self._parameters.facts(parameter).result.drop()
         self.counted = None
         if self._buffers is not None:
             self._buffers.start_again()

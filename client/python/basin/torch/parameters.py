@@ -8,6 +8,7 @@ forever, so a parameter that changes them is registered again, under a name that
 """
 
 import itertools
+import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +19,25 @@ from torch.utils.hooks import RemovableHandle
 from basin import _abi
 from basin.errors import FailedPrecondition, Mismatch, Unsupported
 from basin.torch import tensors
+from basin.torch.delivered import Delivered
 from basin.worker import TensorSpec, Worker
+
+
+@dataclass(slots=True, eq=False)
+class Reduced:
+    """A parameter whose gradients are reduced, as of the last scan.
+
+    bytes:  of a gradient
+    handle: its tensor in the client; -1 until it is registered
+    result: the last result, if .grad is one
+    """
+
+    spec: TensorSpec
+    dtype: torch.dtype
+    shape: torch.Size
+    bytes: int
+    handle: int
+    result: Delivered
 
 
 @dataclass
@@ -29,11 +48,16 @@ class _Place:
     seen: dict[str, torch.Tensor | None]
 
 
+# What may change between two scans without another object.
+_facts_of = operator.attrgetter("dtype", "shape", "requires_grad")
+_hooks_of = operator.attrgetter("_post_accumulate_grad_hooks")
+
+
 class Parameters:
     """
     lane:      the name of their lane
     names:     the names by which gradients of different workers are matched
-    ready:     called with each parameter whose gradient has been accumulated
+    hook_of:   returns the hook of a parameter, to be called when its gradient was accumulated
     modules:   models that may contain them, to detect replaced parameters
     optimizer: the optimizer that all parameters belong to, if it is known
     """
@@ -43,19 +67,22 @@ class Parameters:
         worker: Worker,
         lane: str,
         names: Mapping[torch.Tensor, str],
-        ready: Callable[[torch.Tensor], None],
+        hook_of: Callable[[torch.Tensor], Callable[[torch.Tensor], None]],
         modules: Callable[[], Iterable[torch.nn.Module]],
         optimizer: torch.optim.Optimizer | None,
     ) -> None:
         self._worker = worker
         self._lane = lane
         self._names = dict(names)
-        self._ready = ready
+        self._hook_of = hook_of
         self._modules = modules
         self._optimizer = optimizer
         self._hooks: dict[torch.Tensor, RemovableHandle] = {}
-        self._taken: dict[torch.Tensor, TensorSpec] = {}
-        self._handles: dict[torch.Tensor, int] = {}  # Only of registered parameters.
+        self._taken: dict[torch.Tensor, Reduced] = {}
+        # As of the last scan that was finished, to see quickly that nothing has changed since.
+        self._finished = False
+        self._seen: list[object] = []  # The facts of each parameter.
+        self._contained: list[torch.Tensor | None] = []  # The parameters of all submodules.
         self._registered: dict[str, TensorSpec] = {}  # By name: the first registration.
         self._places: dict[int, list[_Place]] = {}  # By model.
         self._replaced: dict[int, weakref.ref[torch.Tensor]] = {}  # By identity.
@@ -82,59 +109,57 @@ class Parameters:
     def __contains__(self, parameter: torch.Tensor) -> bool:
         return parameter in self._taken
 
-    def handles(self) -> Iterable[tuple[torch.Tensor, int]]:
-        return self._handles.items()
+    def facts(self, parameter: torch.Tensor) -> Reduced:
+        """Those of a parameter that can be reduced, in an object that scan() updates."""
+        return self._taken[parameter]
 
-    def handle(self, parameter: torch.Tensor) -> int:
-        return self._handles[parameter]
-
-    def registered_as(self, parameter: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...]]:
-        """The dtype and shape with which its gradient is reduced."""
-        spec = self._taken[parameter]
-        return tensors.torch_dtype(spec.dtype), spec.shape
+    def result_of(self, parameter: torch.Tensor) -> Delivered | None:
+        """Its last result; None for a parameter without."""
+        taken = self._taken.get(parameter)
+        return None if taken is None else taken.result
 
     def layout(self) -> list[TensorSpec]:
         """The tensors that require gradients."""
-        return [spec for parameter, spec in self._taken.items() if parameter.requires_grad]
+        return [taken.spec for parameter, taken in self._taken.items() if parameter.requires_grad]
 
     def check_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         """Raises Unsupported if the gradient cannot be reduced, and Mismatch if its dtype or shape
         differs from the registered parameter's."""
         name = self._names[parameter]
         tensors.check(f"{name}.grad", gradient)
-        spec = self._taken[parameter]
-        if tensors.DTYPES[gradient.dtype] == spec.dtype and tuple(gradient.shape) == spec.shape:
+        taken = self._taken[parameter]
+        if gradient.dtype == taken.dtype and gradient.shape == taken.shape:
             return
         raise Mismatch(
             f"The gradient of parameter {name} is {gradient.dtype} of shape "
             f"{tuple(gradient.shape)}, but lane {self._lane} reduces it as "
-            f"{tensors.torch_dtype(spec.dtype)} of shape {spec.shape}: the parameter was converted "
+            f"{taken.dtype} of shape {tuple(taken.shape)}: the parameter was converted "
             "during the step. Convert the model between step() and the next backward()."
         )
 
     # ---- changes
 
-    def scan(self) -> list[torch.Tensor]:
-        """Adopts the present parameters. Returns those that were replaced. REQUIRES: no round is in
-        flight."""
+    def scan(self) -> list[torch.Tensor] | None:
+        """Adopts the present parameters. Returns those that were replaced; None if nothing has
+        changed since the scan before finish_scan(). REQUIRES: no round is in flight."""
+        if self._finished and not self._has_changed():
+            return None
+        self._finished = False
         replaced = self._take_over()
         for parameter in self._names:
-            spec = self._taken.get(parameter)
-            if spec is None:
+            taken = self._taken.get(parameter)
+            if taken is None:
                 if self._can_be_reduced(parameter):
-                    self._taken[parameter] = self._spec_of(parameter)
-                    hook = parameter.register_post_accumulate_grad_hook(self._ready)
-                    self._hooks[parameter] = hook
-            elif (
-                tensors.DTYPES.get(parameter.dtype) != spec.dtype
-                or tuple(parameter.shape) != spec.shape
-            ):
+                    self._taken[parameter] = self._take(parameter)
+                    hook = self._hook_of(parameter)
+                    self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
+            elif parameter.dtype != taken.dtype or parameter.shape != taken.shape:
                 self._can_be_reduced(parameter)  # Raises if it cannot be reduced.
-                self._taken[parameter] = self._spec_of(parameter)
-                self._handles.pop(parameter, None)
+                now = self._take(parameter)
+                taken.spec, taken.dtype, taken.shape = now.spec, now.dtype, now.shape
+                taken.bytes, taken.handle = now.bytes, now.handle
         for parameter in self._taken:
-            hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or ()
-            if len(hooks) > 1:
+            if len(_hooks_of(parameter) or ()) > 1:
                 raise Unsupported(
                     f"Parameter {self._names[parameter]} has another post-accumulate hook, which "
                     "would see or change the gradient before it is reduced (an optimizer fused "
@@ -145,27 +170,65 @@ class Parameters:
 
     def register(self) -> None:
         """Gives each adopted parameter a handle. REQUIRES: no round is in flight."""
-        new = [parameter for parameter in self._taken if parameter not in self._handles]
+        new = [parameter for parameter, taken in self._taken.items() if taken.handle < 0]
         if not new:
             return
         specs = []
         for parameter in new:
-            spec = self._taken[parameter]
+            spec = self._taken[parameter].spec
             first = self._registered.setdefault(self._names[parameter], spec)
             if (first.dtype, first.shape) != (spec.dtype, spec.shape):
                 dtype = str(tensors.torch_dtype(spec.dtype)).removeprefix("torch.")
                 spec = replace(spec, name=f"{spec.name} as {dtype} {spec.shape}")
             specs.append(spec)
         _, handles = self._worker.register(self._lane, _abi.GRADIENT, specs)
-        self._handles.update(zip(new, handles))
+        for parameter, handle in zip(new, handles, strict=True):
+            self._taken[parameter].handle = handle
+
+    def finish_scan(self) -> None:
+        """The parameters are registered, and all else that depends on them is done."""
+        self._seen = list(map(_facts_of, self._taken))
+        self._contained = self._now_contained()
+        self._finished = True
 
     def close(self) -> None:
         for hook in self._hooks.values():
             hook.remove()
         self._hooks.clear()
 
-    def _spec_of(self, parameter: torch.Tensor) -> TensorSpec:
-        return tensors.spec_of(self._names[parameter], parameter)
+    def _take(self, parameter: torch.Tensor) -> Reduced:
+        return Reduced(
+            tensors.spec_of(self._names[parameter], parameter),
+            parameter.dtype,
+            parameter.shape,
+            tensors.bytes_of(parameter),
+            -1,
+            Delivered(),
+        )
+
+    def _has_changed(self) -> bool:
+        """Whether anything that scan() looks at is different. Called often: the loops are those of
+        builtin functions."""
+        contained = self._now_contained()
+        return (
+            len(contained) != len(self._contained)
+            or not all(map(operator.is_, contained, self._contained))
+            or any(id(module) not in self._places for module in self._modules())
+            or list(map(_facts_of, self._taken)) != self._seen
+            or any(len(hooks) > 1 for hooks in map(_hooks_of, self._taken) if hooks is not None)
+            or (
+                len(self._taken) < len(self._names)
+                and any(
+                    self._can_be_reduced(parameter)
+                    for parameter in self._names
+                    if parameter not in self._taken
+                )
+            )
+        )
+
+    def _now_contained(self) -> list[torch.Tensor | None]:
+        places = itertools.chain.from_iterable(self._places.values())
+        return list(itertools.chain.from_iterable(place.now.values() for place in places))
 
     def _can_be_reduced(self, parameter: torch.Tensor) -> bool:
         if not parameter.requires_grad or torch.nn.parameter.is_lazy(parameter):
@@ -225,7 +288,6 @@ class Parameters:
             )
         self._names = {now if each is before else each: n for each, n in self._names.items()}
         self._taken.pop(before, None)
-        self._handles.pop(before, None)
         if (hook := self._hooks.pop(before, None)) is not None:
             hook.remove()
         self._replaced[id(before)] = weakref.ref(before)
