@@ -72,6 +72,7 @@ class NumberLane(Lane[Parameter, Number]):
     round_of: by number, from 0, what the others do
     batch:    how many gradients are sent together in a backward
     fails_at: the name of the method that fails next
+    failure:  with what; None: Unavailable
     """
 
     def __init__(
@@ -89,6 +90,8 @@ class NumberLane(Lane[Parameter, Number]):
         self._round_of = round_of
         self._taken: list[Parameter] = []
         self.fails_at = ""
+        self.failure: BaseException | None = None
+        self.hooks: dict[str, Callable[[Parameter], None]] = {}
         self.calls: list[str] = []  # In the client.
         self.sent: list[dict[str, Fraction]] = []  # The counts by round.
         self.counts: list[Counts] = []
@@ -111,7 +114,7 @@ class NumberLane(Lane[Parameter, Number]):
                     parameter.grad = Number(value)
                 else:
                     parameter.grad.write(parameter.grad.value + value)
-                self.come(self.gradient_of(parameter))
+                self.hooks[parameter.name](parameter)
             if fails_after is not None and fails_after >= len(made):
                 raise ZeroDivisionError
             self.end_hooks()
@@ -168,6 +171,7 @@ class NumberLane(Lane[Parameter, Number]):
     def scan_parameters(self) -> list[Parameter] | None:
         new = [p for p in self.all_parameters if not p.frozen and p not in self._taken]
         self._taken += new
+        self.hooks.update((p.name, self.hook_of(p)) for p in new)
         return [] if new else None
 
     def parameters_of(self, optimizer: Optimizer) -> Iterator[Parameter]:
@@ -186,7 +190,7 @@ class NumberLane(Lane[Parameter, Number]):
         self.calls.append(name)
         if self.fails_at == name:
             self.fails_at = ""
-            raise Unavailable(f"{name} fails")
+            raise self.failure or Unavailable(f"{name} fails")
 
     def before_begin(self) -> None:
         self._call("before_begin")
@@ -248,14 +252,14 @@ class NumberLane(Lane[Parameter, Number]):
         }
         self._last_was_zero = not any(self._result.values())
 
-    def receive(self, gradients: Sequence[Gradient[Parameter, Number]]) -> list[Number | None]:
-        names = (each.parameter.name for each in gradients)
-        return [Number(self._result[name]) if name in self._result else None for name in names]
-
     def deliver(
-        self, gradient: Gradient[Parameter, Number], result: Number, before: Number | None
-    ) -> None:
-        gradient.parameter.grad = Number(result.value + (before.value if before else 0))
+        self, gradients: Sequence[Gradient[Parameter, Number]]
+    ) -> list[Gradient[Parameter, Number]]:
+        delivered = [each for each in gradients if each.parameter.name in self._result]
+        for each in delivered:
+            before = each.aside.value if each.aside else 0
+            each.parameter.grad = Number(self._result[each.parameter.name] + before)
+        return delivered
 
     def delivered(self, micro_batches: int, refusal: Exception | None) -> None:
         if refusal is not None:

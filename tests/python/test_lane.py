@@ -28,6 +28,7 @@ from basin.errors import (  # noqa: E402 - after the library is named
     OutcomeUnknown,
     RoundAborted,
     Unavailable,
+    Unsupported,
 )
 from basin.lane.actions import DEEDS, Action, Deed, Stage  # noqa: E402
 from basin.lane.gradient import TRANSITIONS, Event, Gradient, State  # noqa: E402
@@ -546,13 +547,47 @@ class ActionsTest(unittest.TestCase):
                     self.backward(0, 4)
                 self.lane.start_backward()
                 self.parameters[0].grad = Number(Fraction(2))
-                self.lane.come(self.lane.gradient_of(self.parameters[0]))
+                self.lane.hooks["a"](self.parameters[0])
                 self.lane.fails_at = call
                 self.assertTrue(self.lane.end_backward(), "other lanes commit meanwhile")
                 with self.assertRaisesRegex(Unavailable, f"{call} fails"):
                     self.lane.settle()
                 self.assertEqual([10, 10], self.grads())
                 self.lane.step(self.optimizer)
+
+    def test_a_gradient_is_marked_before_it_is_sent(self) -> None:
+        # Ctrl-C may come right after the library has got the memory.
+        self.round.ending = "unknown"
+        self.lane.start_backward()
+        self.parameters[0].grad = Number(Fraction(2))
+        self.lane.fails_at, self.lane.failure = "send", KeyboardInterrupt()
+        with self.assertRaises(KeyboardInterrupt):
+            self.lane.hooks["a"](self.parameters[0])
+        self.assertTrue(self.lane.withdraw("it was interrupted"))
+        with self.assertRaises(OutcomeUnknown):
+            self.lane.settle()
+        self.assertEqual([None, None], self.grads(), "nothing may write to what may be read")
+        self.lane.wait(None)
+        self.assertEqual([10, 10], self.grads())
+
+    def test_what_came_before_a_failure_is_in_the_round_though_its_batch_is_not_full(self) -> None:
+        self.lane = NumberLane(self.parameters, lambda _: self.round, batch=100)
+        self.round.ending = "unknown"
+        with self.assertRaises(ZeroDivisionError):
+            self.backward(2, 4, fails_after=2)
+        self.assertEqual([None, None], self.grads())
+        self.lane.wait(None)
+        self.assertEqual([10, 10], self.grads(), "the result of the others")
+
+    def test_a_gradient_that_comes_twice_is_an_error_in_any_batch(self) -> None:
+        for batch in (1, 2, 100):
+            with self.subTest(batch):
+                self.setUp()
+                self.lane = NumberLane(self.parameters, lambda _: self.round, batch=batch)
+                made = [(self.parameters[i], Fraction(1)) for i in (0, 1, 1)]
+                with self.assertRaisesRegex(Unsupported, "of parameter b was accumulated twice"):
+                    self.lane.backward(made, None)
+                self.assertEqual([10, 10], self.grads(), "the result of the others")
 
     def test_an_error_between_begin_and_commit_on_all_workers_keeps_the_gradients(self) -> None:
         self.round = Round([])

@@ -130,6 +130,40 @@ def push_fails(rank: int, by_hand: bool) -> Any:
         return text, result, contributors, gradients(net)
 
 
+def interrupted_between_lanes(rank: int, at: str) -> Any:
+    """Ctrl-C reaches rank 0 while it commits the first of two lanes, or waits for it."""
+    from basin.worker import Worker
+
+    calls: list[Any] = []
+    whole = getattr(Worker, at)
+
+    def interrupted(self: Any, *arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return whole(self, *arguments)
+
+    with session(round_timeout=60.0) as bt:
+        nets = model(), model()
+        optimizers = [sgd(net, bt) for net in nets]
+        loss = loss_of(nets[0], rank) + loss_of(nets[1], rank, 1)
+        if bt.rank() != 0:
+            loss.backward()
+        else:
+            with mock.patch.object(Worker, at, interrupted):
+                try:
+                    loss.backward()
+                except KeyboardInterrupt:
+                    calls.append("raised")
+            hidden = [gradients(net) == [None] * 4 for net in nets]
+            for optimizer in optimizers:
+                optimizer.wait_round()
+        contributors = [len(optimizer.last_round().contributors) for optimizer in optimizers]
+        if bt.rank() == 0:
+            return contributors, [gradients(net) for net in nets], calls[-1], hidden
+        return contributors, [gradients(net) for net in nets]
+
+
 def buffers_cannot_be_sent(rank: int) -> Any:
     """A buffer of rank 1 has no memory after its round has begun."""
     with session() as bt:
@@ -154,6 +188,19 @@ def buffers_cannot_be_sent(rank: int) -> Any:
 
 
 class LaneTest(TorchTest):
+    def test_an_interrupt_between_two_lanes_leaves_no_worker_waiting(self) -> None:
+        for at, counted in (("commit", WORKERS - 1), ("wait", WORKERS)):
+            with self.subTest(at):
+                outcomes = self.run_job(interrupted_between_lanes, at)
+                for contributors, *_ in outcomes:
+                    self.assertEqual([counted, counted], contributors)
+                for i in range(2):
+                    self.assert_same_bits([result[i] for _, result, *_ in outcomes])
+                (raised, hidden), *_ = (rest for _, _, *rest in outcomes if rest)
+                self.assertEqual("raised", raised)
+                if at == "wait":
+                    self.assertEqual([True, True], hidden, "the library may read both")
+
     def test_zeros_of_a_micro_batch_are_no_zero_grad(self) -> None:
         between = [sum(local_gradients(rank, 1)[i] for rank in (1, 2)) / WORKERS for i in range(4)]
         expected = [sum(each) for each in zip(average(0), between, average(2))]

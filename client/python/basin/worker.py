@@ -15,13 +15,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_double, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from basin import _abi
 from basin._abi import lib
 from basin.arguments import string_of
 from basin.errors import BY_CODE, Error, Evicted, InvalidArgument, RoundAborted
 from basin.spec import AVERAGES, Counts, Op, RoundSpec, Weight
+
+T = TypeVar("T")
 
 logger = logging.getLogger("basin")
 
@@ -178,12 +180,13 @@ def _known(squared_norm: float) -> float | None:
 class Result:
     """The received result of a round. It is freed with the object.
 
-    tensors: the tensors of its lane, by handle
+    names: of the tensors of its lane, by handle
     """
 
-    def __init__(self, pointer: c_void_p, tensors: Mapping[int, TensorSpec]) -> None:
+    def __init__(self, pointer: c_void_p, names: Sequence[str]) -> None:
         self._pointer = pointer
-        self._tensors = tensors
+        self._names = names
+        self._results: tuple[list[int], list[float]] | None = None
 
     def __del__(self) -> None:
         lib.basin_result_free(self._pointer)
@@ -197,7 +200,7 @@ class Result:
             worker = lib.basin_result_nonfinite_worker(self._pointer) or b""
             tensor = lib.basin_result_nonfinite_tensor(self._pointer) or b""
             nonfinite = NonFinite(worker.decode(), tensor.decode(), info.nonfinite_element)
-        reduced = self._reduced()
+        divisors, squared_norms = self.results()
         everyone = range(info.contributors)
         ids = (lib.basin_result_contributor(self._pointer, i) for i in everyone)
         squares = (lib.basin_result_contributor_squared_norm(self._pointer, i) for i in everyone)
@@ -227,25 +230,25 @@ class Result:
                 None if square < 0 else math.sqrt(square) for square in squares
             ),
             divisor=info.divisor,
-            tensor_divisors={tensor.name: divisor for tensor, divisor, _ in reduced},
+            tensor_divisors=self._reduced(divisors),
             squared_norm=_known(info.squared_norm),
             tensor_norms={
-                tensor.name: math.sqrt(square) for tensor, _, square in reduced if square >= 0
+                name: math.sqrt(square)
+                for name, square in self._reduced(squared_norms).items()
+                if square >= 0
             },
             overflow=bool(info.overflow),
             nonfinite=nonfinite,
             chain=info.chain,
         )
 
-    def _reduced(self) -> list[tuple[TensorSpec, int, float]]:
-        """The tensors that have a result: each with its divisor and its squared norm."""
-        divisors, squares = self.results()
-        count = len(divisors)
-        return [
-            (tensor, divisors[handle], squares[handle])
-            for handle, tensor in list(self._tensors.items())
-            if handle < count and divisors[handle] > 0
-        ]
+    def _reduced(self, values: Sequence[T]) -> dict[str, T]:
+        """By name: those of the `values` by handle whose tensors have a result."""
+        divisors, _ = self.results()
+        if 0 not in divisors:
+            return dict(zip(self._names, values))
+        each = zip(self._names, divisors, values)
+        return {name: value for name, divisor, value in each if divisor > 0}
 
     @property
     def rejection(self) -> Error | None:
@@ -273,13 +276,15 @@ class Result:
         """Copies the first `count` of these, each to its `out`."""
         _call("result_copy_many", self._pointer, buffers, count)
 
-    def results(self) -> tuple["ctypes.Array[c_uint64]", "ctypes.Array[c_double]"]:
+    def results(self) -> tuple[list[int], list[float]]:
         """By handle: the divisor of each tensor, 0 without a result, and its squared norm, negative
         for integers."""
-        count = lib.basin_result_tensors(self._pointer, 0, None, None)
-        divisors, squares = (c_uint64 * count)(), (c_double * count)()
-        lib.basin_result_tensors(self._pointer, count, divisors, squares)
-        return divisors, squares
+        if self._results is None:
+            most = len(self._names)
+            divisors, squares = (c_uint64 * most)(), (c_double * most)()
+            count = lib.basin_result_tensors(self._pointer, most, divisors, squares)
+            self._results = divisors[:count], squares[:count]
+        return self._results
 
 
 class Worker:
@@ -289,7 +294,8 @@ class Worker:
     def __init__(self, options: Mapping[str, str | None]) -> None:
         # The library holds a pointer to it as long as the worker exists.
         self._log = _abi.LogFunction(_write_log)
-        self._tensors: dict[int, dict[int, TensorSpec]] = {}  # By handles of lane and tensor.
+        self._tensors: dict[int, dict[int, str]] = {}  # Names by handles of lane and tensor.
+        self._names: dict[int, list[str]] = {}  # The same, as a list for each lane.
         self.rounds_begun = 0
         self._pointer = c_void_p()
         made = c_void_p(lib.basin_options_new(_abi.READ_ENVIRONMENT))
@@ -370,7 +376,8 @@ class Worker:
             handles,
         )
         known = self._tensors.setdefault(lane_handle.value, {})
-        known.update(zip(handles, tensors, strict=False))
+        known.update(zip(handles, (tensor.name for tensor in tensors), strict=False))
+        self._names[lane_handle.value] = [known[handle] for handle in sorted(known)]
         return lane_handle.value, list(handles[: len(tensors)])
 
     def begin(
@@ -430,7 +437,7 @@ class Worker:
         self._wait_in_turns(
             "wait", timeout, _abi.OUTCOME_UNKNOWN, lane, result=result, meanwhile=meanwhile
         )
-        return Result(result, self._tensors[lane])
+        return Result(result, self._names[lane])
 
     def abandon(self) -> None:
         _call("abandon", self._pointer)

@@ -29,6 +29,10 @@ class State(enum.Enum):
     LOCAL_APART_ASIDE = "like LOCAL_APART, and a result is aside"
 
 
+LOCAL_STATES = frozenset({State.LOCAL, State.LOCAL_ASIDE})
+SENT_STATES = frozenset({State.SENT, State.SENT_ASIDE})
+
+
 class Event(enum.Enum):
     __hash__ = object.__hash__  # As for State.
 
@@ -103,10 +107,10 @@ class Gradient(Generic[P, G]):
         return self.state is State.RESULT
 
     def is_local(self) -> bool:
-        return self.state is State.LOCAL or self.state is State.LOCAL_ASIDE
+        return self.state in LOCAL_STATES
 
     def is_sent(self) -> bool:
-        return self.state is State.SENT or self.state is State.SENT_ASIDE
+        return self.state in SENT_STATES
 
     def can(self, event: Event) -> bool:
         return self.state in _ROWS[event]

@@ -18,13 +18,13 @@ import contextlib
 import operator
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic
 
 from basin.errors import Error, InvalidArgument, OutcomeUnknown, Paused, Unsupported
 from basin.lane import actions, gradient
 from basin.lane.actions import Action, Deed, Stage
-from basin.lane.gradient import Facts, G, Gradient, P, take_all, that_can
+from basin.lane.gradient import LOCAL_STATES, Facts, G, Gradient, P, State, take_all, that_can
 from basin.lane.phase import Backward, Event, Phase
 from basin.lane.usage import Usage
 from basin.lane.window import Window
@@ -171,12 +171,9 @@ class Lane(ABC, Generic[P, G]):
         another Error if no worker applies it."""
 
     @abstractmethod
-    def receive(self, gradients: Sequence[Gradient[P, G]]) -> list[G | None]:
-        """Returns the result of each; None without one. What was `sent` may be overwritten."""
-
-    @abstractmethod
-    def deliver(self, gradient: Gradient[P, G], result: G, before: G | None) -> None:
-        """Writes the result plus `before` to .grad."""
+    def deliver(self, gradients: Sequence[Gradient[P, G]]) -> list[Gradient[P, G]]:
+        """Writes each result, plus what is aside, to .grad. What was `sent` may be overwritten.
+        Returns those that have a result."""
 
     @abstractmethod
     def delivered(self, micro_batches: int, refusal: Exception | None) -> None:
@@ -231,7 +228,7 @@ class Lane(ABC, Generic[P, G]):
         """Those of them that are local, other than the zeros of zero_grad(set_to_none=False). Zeros
         from a backward count."""
         for each, held in zip(gradients, self.held(gradients), strict=True):
-            if held is not None and each.is_local() and self._counts(each, held):
+            if held is not None and each.state in LOCAL_STATES and self._counts(each, held):
                 yield each
 
     def _counts(self, each: Gradient[P, G], held: G) -> bool:
@@ -266,7 +263,7 @@ class Lane(ABC, Generic[P, G]):
             each
             for each, held in zip(results, self.held(results), strict=True)
             # Outside a backward, a local gradient may have replaced a result that is aside.
-            if held is None or not (each.is_result() or self._counts(each, held))
+            if held is None or not (each.state is State.RESULT or self._counts(each, held))
         ]
         take_all(zeroed, gradient.Event.DISOWN, self)
         if results and not self.usage.in_round and not self._are_left(results):
@@ -381,16 +378,20 @@ class Lane(ABC, Generic[P, G]):
             each.aside = None if each.aside is None else self.copy(each.aside)
             each.apart = None if each.apart is None else self.copy(each.apart)
 
-    def come(self, each: Gradient[P, G]) -> None:
-        """Called when a backward has accumulated the gradient."""
-        if not self._collects:
-            self._come_first(each)
-            return
-        each.touched = True
-        self._came.append(each)
-        self._came_bytes += each.facts.bytes
-        if self._came_bytes >= self._batch_bytes:
-            self._send_came()
+    def hook_of(self, parameter: P) -> Callable[[P], None]:
+        """The function to call when a backward has accumulated the parameter's gradient."""
+        each = self.gradient_of(parameter)
+
+        def hook(_: P) -> None:
+            if not self._collects:
+                self._come_first(each)
+                return
+            self._came.append(each)
+            self._came_bytes += each.facts.bytes
+            if self._came_bytes >= self._batch_bytes:
+                self._send_came()
+
+        return hook
 
     def _come_first(self, each: Gradient[P, G]) -> None:
         """Called with the first gradient of a backward, and with all if it does not send them."""
@@ -461,6 +462,8 @@ class Lane(ABC, Generic[P, G]):
 
     def _leave_backward(self) -> Backward:
         came, self._backward = self._backward, Backward.NONE
+        for each in self._came:
+            each.touched = True
         self._collects, self._came, self._came_bytes = False, [], 0
         return came
 
@@ -533,6 +536,7 @@ class Lane(ABC, Generic[P, G]):
         """Marks them as sent. Before they are, so that whatever interrupts the sending leaves no
         gradient that the library reads and that is not marked."""
         for each, lent in zip(gradients, memory, strict=True):
+            each.touched = True
             if each.sent is not None:
                 raise Unsupported(
                     f"The gradient of parameter {self.name_of(each.parameter)} was accumulated "
@@ -551,7 +555,7 @@ class Lane(ABC, Generic[P, G]):
             rest = [
                 each
                 for each, held in zip(self._all, self.held(self._all), strict=True)
-                if held is not None and each.is_local()
+                if held is not None and each.state in LOCAL_STATES
             ]
             if rest:
                 self._push(rest)
@@ -580,10 +584,7 @@ class Lane(ABC, Generic[P, G]):
         try:
             self.outcome(timeout)
         except (OutcomeUnknown, Paused, KeyboardInterrupt):
-            # The library still reads the gradients, so nothing may write to them.
-            for each in gradients:
-                if each.is_sent():
-                    self.set_grad(each.parameter, None)
+            self.hide_sent()
             raise
         except Error as error:
             # No worker applies this round. The gradients are unchanged.
@@ -601,24 +602,25 @@ class Lane(ABC, Generic[P, G]):
                 raise cause from error
             raise
         self.usage.take(Event.END)
-        self._place(gradients, self.receive(gradients))
-        self._rounds += 1
-        self.delivered(self._sent.micro_batches, self._refusal)
-
-    def _place(self, gradients: list[Gradient[P, G]], results: list[G | None]) -> None:
-        delivered, missed = [], []
-        for each, result in zip(gradients, results, strict=True):
-            if result is None:
-                missed.append(each)
-                continue
-            before, each.aside = each.aside, None
-            self.deliver(each, result, before)
-            delivered.append(each)
+        delivered = self.deliver(gradients)
         take_all(delivered, gradient.Event.DELIVER, self)
-        take_all(missed, gradient.Event.MISS, self)
+        for each in delivered:
+            each.aside = None
+        if len(delivered) < len(gradients):
+            missed = set(gradients).difference(delivered)
+            take_all(missed, gradient.Event.MISS, self)
         for each in gradients:
             each.sent = each.left = each.applied = None
             each.touched = False
+        self._rounds += 1
+        self.delivered(self._sent.micro_batches, self._refusal)
+
+    def hide_sent(self) -> None:
+        """Removes what was sent from .grad until there is an outcome: the library still reads it,
+        so nothing may write to it."""
+        for each in self._all:
+            if each.is_sent():
+                self.set_grad(each.parameter, None)
 
     def _reduce(self) -> None:
         """Runs a round of the local gradients, if any, outside a backward."""
@@ -699,7 +701,7 @@ class Lane(ABC, Generic[P, G]):
         self._rounds_at_step[optimizer] = self._rounds
         mine = self._reduced_of(optimizer)
         for each, held in zip(mine, self.held(mine), strict=True):
-            if held is not None and each.is_result():
+            if held is not None and each.state is State.RESULT:
                 each.applied = self.mark(held)
         self.usage.steps += 1
 

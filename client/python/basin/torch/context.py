@@ -127,13 +127,26 @@ class Context:
 
     def _commit(self) -> None:
         """Commits all lanes before waiting for one, so that no lane waits for another."""
-        committed = [lane for lane in self.lanes if lane.end_backward()]
+        committed: list[GradientLane] = []
         failure: Exception | None = None
-        for lane in committed:
+        for lane in self.lanes:
+            try:
+                if lane.end_backward():
+                    committed.append(lane)
+            except Exception as error:  # The others still wait for the other lanes.
+                failure = failure or error
+            except BaseException as error:
+                self._withdraw(error)
+                raise
+        for number, lane in enumerate(committed):
             try:
                 lane.settle()
             except Exception as error:
                 failure = failure or error
+            except BaseException:
+                for other in committed[number + 1 :]:
+                    other.hide_sent()
+                raise
         if failure is not None:
             raise failure
 

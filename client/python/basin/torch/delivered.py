@@ -2,17 +2,20 @@
 """Tracks whether .grad still holds the result of a round, and the norm of that result."""
 
 import ctypes
+import itertools
+import struct
+import sys
 import weakref
-from typing import Any
 
 import torch
 
-_read = ctypes.string_at
+# The memory of this process.
+_MEMORY = (ctypes.c_char * sys.maxsize).from_address(0)
 
 
 class Delivered:
-    """The last result of one parameter. It is forgotten after the first write to it that is not
-    reported here.
+    """The last result of one parameter, whose gradients have `count` elements of `width` bytes. It
+    is forgotten after the first write to it that is not reported here.
 
     gradient:     the .grad that holds the result, which it does not keep alive; None: no result
     version:      the version of its memory, which a write increases
@@ -20,20 +23,26 @@ class Delivered:
     squared_norm: the squared norm of the present gradient
     """
 
-    __slots__ = ("gradient", "sample", "squared_norm", "version")
+    __slots__ = ("_read", "gradient", "sample", "squared_norm", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, count: int, width: int) -> None:
         self.gradient: weakref.ref[torch.Tensor] | None = None
         self.version = 0
-        self.sample: Any = None
+        self.sample: tuple[bytes, ...] = ()
         self.squared_norm = 0.0
+        # Reads the first, a middle and the last element at once: this happens for each gradient of
+        # each step.
+        elements = sorted({0, count // 2, count - 1})
+        gaps = [(b - a - 1) * width for a, b in itertools.pairwise(elements)]
+        layout = "".join(f"{width}s{gap}x" for gap in gaps) + f"{width}s"
+        self._read = struct.Struct("=" + layout).unpack_from
 
-    def put(self, gradient: torch.Tensor, address: int, size: int, squared_norm: float) -> None:
-        """Records that .grad is a result with this squared norm: `size` bytes without gaps at the
-        address."""
+    def put(self, gradient: torch.Tensor, address: int, squared_norm: float) -> None:
+        """Records that .grad is a result with this squared norm. It is at the address, without
+        gaps."""
         self.gradient = weakref.ref(gradient)
         self.version = gradient._version
-        self.sample = _sample(address, size, gradient.element_size())
+        self.sample = self._read(_MEMORY, address)
         self.squared_norm = squared_norm
 
     def drop(self) -> None:
@@ -45,7 +54,8 @@ class Delivered:
 
     def scale(self, gradient: torch.Tensor, factor: float) -> None:
         """Reports that .grad, whose norm is known, was just multiplied by `factor`."""
-        self.version, self.sample = gradient._version, _sample_of(gradient)
+        self.version = gradient._version
+        self.sample = self._read(_MEMORY, gradient.data_ptr())
         self.squared_norm *= factor * factor
 
     def _is_in(self, gradient: torch.Tensor) -> bool:
@@ -53,16 +63,5 @@ class Delivered:
             self.gradient is not None
             and self.gradient() is gradient
             and gradient._version == self.version
-            and _sample_of(gradient) == self.sample
+            and self._read(_MEMORY, gradient.data_ptr()) == self.sample
         )
-
-
-def _sample_of(gradient: torch.Tensor) -> Any:
-    return _sample(gradient.data_ptr(), gradient.nbytes, gradient.element_size())
-
-
-def _sample(address: int, size: int, width: int) -> Any:
-    """The bytes of the first, a middle and the last element."""
-    last = address + size - width
-    middle = address + size // width // 2 * width
-    return _read(address, width), _read(middle, width), _read(last, width)

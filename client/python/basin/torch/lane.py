@@ -102,12 +102,13 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
 
         self._lane, _ = worker.register(name, _abi.GRADIENT, [])
         self._batch = Batch(worker, self._lane)
-        self._parameters = Parameters(worker, name, names, self._hook_of, modules, optimizer)
+        # What the library reads in this round, so that it stays whatever happens to .grad.
+        self._lent: list[torch.UntypedStorage] = []
+        self._parameters = Parameters(worker, name, names, self.hook_of, modules, optimizer)
         self._layout = LayoutCheck(worker, name, compared)
 
         self._expected_round: int | None = None  # The first round of a late joiner.
         self._outcome: Result | None = None  # The result that is being delivered.
-        self._squared_norms: list[float] = []  # By handle, of that result.
         self._outcome_seconds = 0.0  # How long the last wait took.
         self._buffers_refusal: Error | None = None
         self.totals = Totals()
@@ -223,15 +224,6 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
     def last_was_zero(self) -> bool:
         return self.info is None or not self.info.squared_norm
 
-    def _hook_of(self, parameter: torch.Tensor) -> Callable[[torch.Tensor], None]:
-        each, come = self.gradient_of(parameter), self.come
-
-        def hook(_: torch.Tensor) -> None:
-            """A gradient has been accumulated."""
-            come(each)
-
-        return hook
-
     def is_here(self) -> bool:
         return forks.count() == self._forks
 
@@ -241,7 +233,9 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self._expected_round = self._state.before_round(self.name)
 
     def begin(self, counts: Counts) -> None:
-        self._batch.drop()  # A signal may have left gradients of a round that has ended.
+        # A signal may have left gradients of a round that has ended.
+        self._batch.drop()
+        self._lent.clear()
         spec = replace(
             self._spec,
             counts=counts,
@@ -260,23 +254,25 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         for each in gradients:
             facts, gradient = each.facts, each.parameter.grad
             assert gradient is not None
+            storage = gradient.untyped_storage() if gradient.layout is torch.strided else None
             if (
-                # What most gradients are.
-                self._own_hooks
-                and gradient.dtype is facts.dtype
-                and gradient.shape == facts.shape
-                and gradient.layout is torch.strided
-                and gradient.is_cpu
-                and gradient.is_contiguous()
-                and gradient.untyped_storage().nbytes() == facts.bytes
-                and type(gradient) is torch.Tensor
+                storage is None
+                or storage.nbytes() != facts.bytes
+                or gradient.dtype is not facts.dtype
+                or gradient.shape != facts.shape
+                or gradient.requires_grad
+                or not gradient.is_cpu
+                or not gradient.is_contiguous()
+                or type(gradient) is not torch.Tensor
+                or not self._own_hooks
             ):
-                memory.append(gradient.detach())
-            else:
-                memory.append(self._memory_of_any(each.parameter, gradient))
+                gradient = self._memory_of_unusual(each.parameter, gradient)
+                storage = gradient.untyped_storage()
+            memory.append(gradient)
+            self._lent.append(storage)
         return memory
 
-    def _memory_of_any(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    def _memory_of_unusual(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         self._parameters.check_gradient(parameter, gradient)
         memory = gradient.detach().contiguous()
         if not self._own_hooks:
@@ -295,13 +291,14 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         for each in gradients:
             facts, memory = each.facts, each.sent
             assert memory is not None
+            facts.address = address = memory.data_ptr()
             if self._wire_dtype is not None and facts.dtype is torch.float32:
                 wire_dtype = tensors.DTYPES[self._wire_dtype]
                 exponent = narrow.exponent_of(memory, self._wire_dtype)
-                add(facts.handle, memory.data_ptr(), facts.bytes, wire_dtype, exponent)
+                add(facts.handle, address, facts.bytes, wire_dtype, exponent)
                 size += facts.bytes // 2
             else:
-                add(facts.handle, memory.data_ptr(), facts.bytes)
+                add(facts.handle, address, facts.bytes)
                 size += facts.bytes
         self.totals.bytes_pushed += size
         self.totals.push_seconds += time.perf_counter() - began
@@ -347,54 +344,64 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                 "those of the others: start it again."
             )
 
-    def receive(self, gradients: Sequence[TensorGradient]) -> list[torch.Tensor | None]:
+    def deliver(self, gradients: Sequence[TensorGradient]) -> list[TensorGradient]:
         assert self._outcome is not None
         divisors, squared_norms = self._outcome.results()
-        self._squared_norms = list(squared_norms)
-        results: list[torch.Tensor | None] = []
+        delivered: list[TensorGradient] = []
+        written: list[tuple[torch.Tensor, int]] = []  # With its address.
         buffers = (_abi.Buffer * len(gradients))()
-        at = size = 0
+        known, at, size = len(divisors), 0, 0
         for each in gradients:
             facts, memory = each.facts, each.sent
-            if facts.handle >= len(divisors) or divisors[facts.handle] == 0:
-                results.append(None)
+            if facts.handle >= known or divisors[facts.handle] == 0:
                 continue
-            if memory is None:
+            if memory is None or memory.data_ptr() != facts.address:
+                # It was not sent, or its memory was replaced through .data.
                 memory = torch.empty(facts.shape, dtype=facts.dtype)
-            results.append(memory)
-            _BUFFER.pack_into(buffers, at, facts.handle, 0, memory.data_ptr(), facts.bytes)
+                facts.address = memory.data_ptr()
+            address = facts.address
+            _BUFFER.pack_into(buffers, at, facts.handle, 0, address, facts.bytes)
             at += _BUFFER.size
             size += facts.bytes
-        self._outcome.copy_many(buffers, at // _BUFFER.size)
+            delivered.append(each)
+            written.append((memory, address))
+        self._outcome.copy_many(buffers, len(delivered))
         self.totals.bytes_received += size
-        return results
+        for each, (memory, address) in zip(delivered, written, strict=True):
+            facts, parameter = each.facts, each.parameter
+            whole = memory.dtype is parameter.dtype
+            if whole and each.aside is None and parameter.is_contiguous():
+                if parameter.grad is not memory:
+                    parameter.grad = memory
+            else:
+                memory, whole = self._add_aside(each, memory, whole)
+                address = memory.data_ptr()
+            squared_norm = squared_norms[facts.handle]
+            # It is unknown if negative. The norm of a result with a NaN is a NaN.
+            if whole and not squared_norm < 0:
+                facts.result.put(memory, address, squared_norm)
+            else:
+                facts.result.drop()
+        return delivered
 
-    def deliver(
-        self, gradient: TensorGradient, result: torch.Tensor, before: torch.Tensor | None
-    ) -> None:
-        parameter, facts = gradient.parameter, gradient.facts
-        whole = result.dtype is parameter.dtype
-        if before is not None or not parameter.is_contiguous():
-            with torch.no_grad():
-                if not parameter.is_contiguous():
-                    result = torch.empty_like(parameter).copy_(result)
-                if before is not None:
-                    whole = whole and not before.any()
-                    result.add_(before)
-        if whole:
-            parameter.grad = result
-        else:
-            self.set_grad(parameter, result)
-        squared_norm = self._squared_norms[facts.handle]
-        # It is unknown if negative. The norm of a result with a NaN is a NaN.
-        if whole and not squared_norm < 0:
-            facts.result.put(result, result.data_ptr(), facts.bytes, squared_norm)
-        else:
-            facts.result.drop()
+    def _add_aside(
+        self, each: TensorGradient, result: torch.Tensor, whole: bool
+    ) -> tuple[torch.Tensor, bool]:
+        """Writes the result plus what is aside to .grad. Returns it, and whether it is the result
+        alone, of the dtype that was reduced."""
+        with torch.no_grad():
+            if not each.parameter.is_contiguous():
+                result = torch.empty_like(each.parameter).copy_(result)
+            if each.aside is not None:
+                whole = whole and not each.aside.any()
+                result.add_(each.aside)
+        self.set_grad(each.parameter, result)
+        return result, whole
 
     def delivered(self, micro_batches: int, refusal: Exception | None) -> None:
         assert self.info is not None and self._outcome is not None
         rejection, self._outcome = self._outcome.rejection, None
+        self._lent.clear()
         results = (parameter for parameter in self._parameters if self.has_result_of(parameter))
         self._divided_again.delivered(results, micro_batches)
         self.totals.rounds += 1
@@ -484,6 +491,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         self._batch.drop()
         if self.usage.in_round:
             self._worker.abandon()
+        self._lent.clear()
         super().start_again()
         for parameter in self._parameters:
             self._parameters.facts(parameter).result.drop()

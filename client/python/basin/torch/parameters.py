@@ -27,17 +27,23 @@ from basin.worker import TensorSpec, Worker
 class Reduced:
     """A parameter whose gradients are reduced, as of the last scan.
 
-    bytes:  of a gradient
-    handle: its tensor in the client; -1 until it is registered
-    result: the last result, if .grad is one
+    bytes:   of a gradient
+    result:  the last result, if .grad is one
+    handle:  its tensor in the client; -1 until it is registered
+    address: of the gradient that was sent last
     """
 
     spec: TensorSpec
     dtype: torch.dtype
     shape: torch.Size
     bytes: int
-    handle: int
     result: Delivered
+    handle: int = -1
+    address: int = 0
+
+    def become(self, other: "Reduced") -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
 
 
 @dataclass
@@ -49,7 +55,9 @@ class _Place:
 
 
 # What may change between two scans without another object.
-_facts_of = operator.attrgetter("dtype", "shape", "requires_grad")
+_dtype_of = operator.attrgetter("dtype")
+_shape_of = operator.attrgetter("shape")
+_requires_grad_of = operator.attrgetter("requires_grad")
 _hooks_of = operator.attrgetter("_post_accumulate_grad_hooks")
 
 
@@ -81,7 +89,9 @@ class Parameters:
         self._taken: dict[torch.Tensor, Reduced] = {}
         # As of the last scan that was finished, to see quickly that nothing has changed since.
         self._finished = False
-        self._seen: list[object] = []  # The facts of each parameter.
+        self._dtypes: list[torch.dtype] = []
+        self._shapes: list[torch.Size] = []
+        self._requiring: list[bool] = []  # Whether each requires a gradient.
         self._contained: list[torch.Tensor | None] = []  # The parameters of all submodules.
         self._registered: dict[str, TensorSpec] = {}  # By name: the first registration.
         self._places: dict[int, list[_Place]] = {}  # By model.
@@ -155,9 +165,7 @@ class Parameters:
                     self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
             elif parameter.dtype != taken.dtype or parameter.shape != taken.shape:
                 self._can_be_reduced(parameter)  # Raises if it cannot be reduced.
-                now = self._take(parameter)
-                taken.spec, taken.dtype, taken.shape = now.spec, now.dtype, now.shape
-                taken.bytes, taken.handle = now.bytes, now.handle
+                taken.become(self._take(parameter))
         for parameter in self._taken:
             if len(_hooks_of(parameter) or ()) > 1:
                 raise Unsupported(
@@ -187,7 +195,9 @@ class Parameters:
 
     def finish_scan(self) -> None:
         """The parameters are registered, and all else that depends on them is done."""
-        self._seen = list(map(_facts_of, self._taken))
+        self._dtypes = list(map(_dtype_of, self._taken))
+        self._shapes = list(map(_shape_of, self._taken))
+        self._requiring = list(map(_requires_grad_of, self._taken))
         self._contained = self._now_contained()
         self._finished = True
 
@@ -197,13 +207,13 @@ class Parameters:
         self._hooks.clear()
 
     def _take(self, parameter: torch.Tensor) -> Reduced:
+        dtype, shape = parameter.dtype, parameter.shape
         return Reduced(
             tensors.spec_of(self._names[parameter], parameter),
-            parameter.dtype,
-            parameter.shape,
+            dtype,
+            shape,
             tensors.bytes_of(parameter),
-            -1,
-            Delivered(),
+            Delivered(parameter.numel(), parameter.element_size()),
         )
 
     def _has_changed(self) -> bool:
@@ -214,8 +224,10 @@ class Parameters:
             len(contained) != len(self._contained)
             or not all(map(operator.is_, contained, self._contained))
             or any(id(module) not in self._places for module in self._modules())
-            or list(map(_facts_of, self._taken)) != self._seen
-            or any(len(hooks) > 1 for hooks in map(_hooks_of, self._taken) if hooks is not None)
+            or not all(map(operator.is_, map(_dtype_of, self._taken), self._dtypes))
+            or not all(map(operator.eq, map(_shape_of, self._taken), self._shapes))
+            or not all(map(operator.is_, map(_requires_grad_of, self._taken), self._requiring))
+            or max(map(len, filter(None, map(_hooks_of, self._taken))), default=0) > 1
             or (
                 len(self._taken) < len(self._names)
                 and any(
