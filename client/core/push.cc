@@ -3,6 +3,8 @@
 #include "client/core/push.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace basin::client {
 
@@ -235,16 +237,24 @@ void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumbe
 
 SendContribution Push::FrameOf(std::vector<Interval> parts, uint32_t stream, LaneHandle lane,
                                LaneIndex index, RoundNumber round) const {
-  const auto by_index = [this](const Interval& a, const Interval& b) {
-    return *TensorOf(a.begin).index < *TensorOf(b.begin).index;
-  };
-  if (parts.size() > 1) std::sort(parts.begin(), parts.end(), by_index);
-  SendContribution send{stream, lane, {}, index, round, {}};
+  // The search for a tensor costs more than a comparison, so each is searched once, before the
+  // sort.
+  std::vector<std::pair<ChunkRange, TensorHandle>> of_tensors;
+  of_tensors.reserve(parts.size());
   for (const Interval& part : parts) {
     const Tensor& tensor = TensorOf(part.begin);
-    send.tensors.push_back(tensor.handle);
-    send.ranges.push_back({*tensor.index, static_cast<uint32_t>(part.begin - tensor.base),
-                           static_cast<uint32_t>(part.size())});
+    of_tensors.push_back({{*tensor.index, static_cast<uint32_t>(part.begin - tensor.base),
+                           static_cast<uint32_t>(part.size())},
+                          tensor.handle});
+  }
+  std::sort(of_tensors.begin(), of_tensors.end(),
+            [](const auto& a, const auto& b) { return a.first.tensor < b.first.tensor; });
+  SendContribution send{stream, lane, {}, index, round, {}};
+  send.tensors.reserve(of_tensors.size());
+  send.ranges.reserve(of_tensors.size());
+  for (const auto& [range, handle] : of_tensors) {
+    send.tensors.push_back(handle);
+    send.ranges.push_back(range);
   }
   return send;
 }

@@ -254,7 +254,9 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         for each in gradients:
             facts, gradient = each.facts, each.parameter.grad
             assert gradient is not None
-            storage = gradient.untyped_storage() if gradient.layout is torch.strided else None
+            storage = None
+            if type(gradient) is torch.Tensor and gradient.layout is torch.strided:
+                storage = gradient.untyped_storage()
             if (
                 storage is None
                 or storage.nbytes() != facts.bytes
@@ -263,7 +265,6 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                 or gradient.requires_grad
                 or not gradient.is_cpu
                 or not gradient.is_contiguous()
-                or type(gradient) is not torch.Tensor
                 or not self._own_hooks
             ):
                 gradient = self._memory_of_unusual(each.parameter, gradient)
@@ -331,7 +332,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
             self._buffers_refusal = refusal or self._buffers_refusal
         result = self._worker.wait(self._lane, timeout, self._state.serve_in_round)
         # The step is not part of the reply, which is the same on all workers.
-        self.info = replace(result.info, spec=replace(result.info.spec, step=self.usage.steps))
+        info = result.info
+        self.info = replace(info, spec=replace(info.spec, step=self.usage.steps))
         self._outcome = result
         self.totals.wait_seconds += time.perf_counter() - began
         self._check_round(self.info.round)
