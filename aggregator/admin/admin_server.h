@@ -41,6 +41,7 @@ struct AdminOptions {
   std::function<void(const std::string& address, const std::string& what)> report;
   std::string version;
   Term term = 0;
+  std::string reduce_device;  // What adds gradients up, in words.
   // DrainService calls it; it acts like SIGTERM.
   std::function<void()> end;
 };

@@ -177,6 +177,7 @@ grpc::Status AdminService::GetStatus(grpc::ServerContext* context,
   response->set_protocol_version(kProtocolVersion);
   response->set_contract_version(kContractVersion);
   response->set_term(options_.term);
+  response->set_reduce_device(options_.reduce_device);
   response->set_uptime_ns(static_cast<uint64_t>(
       std::chrono::nanoseconds(std::chrono::steady_clock::now() - started_).count()));
   return ToGrpc(looked);

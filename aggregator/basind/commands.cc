@@ -27,6 +27,8 @@
 #include "aggregator/text/address.h"
 #include "aggregator/text/nearest.h"
 #include "aggregator/tls/files.h"
+#include "kernels/cpu/cpu_reducer.h"
+#include "kernels/cuda/cuda_device.h"
 #include "protocol/limits/limits.h"
 #include "protocol/limits/names.h"
 #include "protocol/version.h"
@@ -137,12 +139,17 @@ ExitCode RunConfigSchema(const Invocation&, const Own& own, const Findings&) {
 }
 
 ExitCode RunVersion(const Invocation& invocation, const Own& own, const Findings&) {
+  const std::string cpu(kernels::MakeCpuReducer()->name());
+  const std::string cuda(kernels::cuda::CudaArchitectures());
   if (ValueOf(own, "--json").has_value()) {
     Print(absl::StrCat("{\"version\":\"", invocation.version, "\",\"protocol\":", kProtocolVersion,
-                       ",\"contract\":", kContractVersion, "}\n"));
+                       ",\"contract\":", kContractVersion, ",\"cpu\":\"", cpu, "\",\"cuda\":\"",
+                       cuda, "\"}\n"));
   } else {
     Print(absl::StrCat("basind ", invocation.version, " (protocol ", kProtocolVersion,
-                       ", arithmetic contract ", kContractVersion, ")\n"));
+                       ", arithmetic contract ", kContractVersion, "), reduces on ", cpu,
+                       cuda.empty() ? ", built without CUDA" : absl::StrCat(", or CUDA for ", cuda),
+                       "\n"));
   }
   return kExitOk;
 }

@@ -142,6 +142,7 @@ class Service {
         reporter_(log_, metrics_, events_),
         state_file_(OpenStateFile(settings, log_, metrics_, settings_.engine.core)),
         reducer_(std::move(reducer)),
+        reduce_device_(choice.Describe(*reducer_)),
         devices_(std::move(choice.devices)),
         engine_(settings_.engine, clock_, *reducer_, reporter_, state_file_.get(), devices_.get()),
         server_(Options()) {
@@ -308,6 +309,7 @@ class Service {
     };
     options.version = version_;
     options.term = settings_.engine.core.term;
+    options.reduce_device = reduce_device_;
     options.end = RequestEnd;
     return options;
   }
@@ -355,6 +357,7 @@ class Service {
   std::atomic<int64_t> certificate_expiry_{0};
   std::unique_ptr<DiskStateFile> state_file_;
   std::unique_ptr<kernels::Reducer> reducer_;
+  const std::string reduce_device_;  // In words.
   std::unique_ptr<ReduceDevices> devices_;
   Engine engine_;
   GrpcServer server_;

@@ -33,10 +33,10 @@ struct Settings {
   std::string grpc_address;
   std::string admin_address;
   std::string http_address;
-  bool insecure = false;  // May serve without encryption where others can reach it.
+  bool insecure = false;     // May serve without encryption where others can reach it.
   std::string local_socket;  // auto, or a path. Empty: no memory is shared.
-  ServerTls tls;          // For grpc_address and admin_address.
-  std::string auth_path;  // The file of grants. Empty: every peer may do everything.
+  ServerTls tls;             // For grpc_address and admin_address.
+  std::string auth_path;     // The file of grants. Empty: every peer may do everything.
 
   std::string state_path;  // Empty: nothing is written down.
   LogLevel log_level = LogLevel::kInfo;

@@ -55,6 +55,11 @@ kernels::Result<MeasuredReduction> MeasureReduction(const kernels::Reducer& cpu,
 struct ReduceChoice {
   std::unique_ptr<ReduceDevices> devices;  // Null: the CPU.
   std::string why;                         // A sentence for the log; empty if there was no choice.
+
+  // What reduces, in words.
+  std::string Describe(const kernels::Reducer& cpu) const {
+    return devices == nullptr ? std::string(cpu.name()) : devices->Describe();
+  }
 };
 
 // `option` is the text of reduce.device; `threads` and `budget` are reduce.threads and

@@ -208,6 +208,8 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
+std::string_view CudaArchitectures() { return BASIN_CUDA_ARCHITECTURES; }
+
 Result<int> CountCudaDevices() {
   int count = 0;
   if (auto failure = Check(cudaGetDeviceCount(&count), "CUDA", "cudaGetDeviceCount")) {

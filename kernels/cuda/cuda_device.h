@@ -7,10 +7,14 @@
 #define BASIN_KERNELS_CUDA_CUDA_DEVICE_H_
 
 #include <memory>
+#include <string_view>
 
 #include "kernels/cuda/device.h"
 
 namespace basin::kernels::cuda {
+
+// What the kernels were built for, "sm_80 sm_90"; empty without CUDA.
+std::string_view CudaArchitectures();
 
 // The number of devices. A machine without a driver is a Failure.
 Result<int> CountCudaDevices();

@@ -13,6 +13,8 @@ Failure WithoutCuda() {
 
 }  // namespace
 
+std::string_view CudaArchitectures() { return ""; }
+
 Result<int> CountCudaDevices() { return WithoutCuda(); }
 
 Result<std::unique_ptr<Device>> OpenCudaDevice(int) { return WithoutCuda(); }

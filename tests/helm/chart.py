@@ -105,6 +105,10 @@ VALUE_SETS: dict[str, Values] = {
         "fullnameOverride": "averager",
         "serviceAccount": {"create": False, "name": "trainers"},
     },
+    "with gpus": {
+        "config": TRUSTED,
+        "gpu": {"enabled": True, "count": 2, "runtimeClassName": "nvidia"},
+    },
     "pinned and placed": {
         "config": TRUSTED,
         "image": {"repository": "mirror/basin", "digest": "sha256:" + "0" * 64},

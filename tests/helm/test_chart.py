@@ -235,6 +235,30 @@ class SingleValues(unittest.TestCase):
         self.assertEqual({"grace": "120s"}, configuration["drain"])
         self.assertIn("values: 1000000\n", chart.configuration(rendered))
 
+    def test_gpus(self) -> None:
+        values = VALUE_SETS["with gpus"]
+        pod = self.pod_template(values)["spec"]
+        self.assertEqual(2, pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
+        self.assertEqual("basin:0.1.0-cuda", pod["containers"][0]["image"])
+        self.assertEqual("nvidia", pod["runtimeClassName"])
+        self.assertIn("nvidia.com/gpu", [one["key"] for one in pod["tolerations"]])
+        device = {"reduce": {"device": "auto"}}
+        for config, expected in ((TRUSTED, "cuda"), (TRUSTED | device, "auto")):
+            rendered = chart.render("helm-4", values | {"config": config})
+            options = yaml.safe_load(chart.configuration(rendered))
+            self.assertEqual(expected, options["reduce"]["device"])
+        shared = {"enabled": True, "resource": "nvidia.com/mig-1g.10gb"}
+        edge = {"config": TRUSTED, "gpu": shared, "image": {"tag": "edge"}}
+        pod = self.pod_template(edge)["spec"]
+        self.assertEqual(1, pod["containers"][0]["resources"]["limits"][shared["resource"]])
+        self.assertEqual("basin:edge", pod["containers"][0]["image"])
+        self.assertNotIn("runtimeClassName", pod)
+
+    def test_no_gpus_unless_asked(self) -> None:
+        pod = self.pod_template({"config": TRUSTED})["spec"]
+        self.assertNotIn("nvidia.com/gpu", pod["containers"][0]["resources"]["limits"])
+        self.assertNotIn("tolerations", pod)
+
     def test_another_configuration_is_another_pod(self) -> None:
         before = self.pod_template({"config": TRUSTED})
         again = self.pod_template({"config": TRUSTED})
@@ -437,6 +461,15 @@ class Refusals(unittest.TestCase):
                 self.assertNotEqual(0, done.returncode)
                 for part in parts:
                     self.assertIn(part, done.stderr)
+
+    def test_gpus_that_cannot_be(self) -> None:
+        for gpu, key in (
+            ({"enabled": True, "count": 0}, "count"),
+            ({"enabled": True, "resource": "gpu"}, "resource"),
+            ({"enabled": True, "number": 2}, "number"),
+            ({"count": 2, "enabled": "yes"}, "enabled"),
+        ):
+            self.assert_refused({"config": TRUSTED, "gpu": gpu}, "gpu", key)
 
     def test_network_that_nobody_declared_trusted(self) -> None:
         self.assert_refused({}, "tls.existingSecret", "config.grpc.insecure")

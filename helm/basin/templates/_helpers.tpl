@@ -67,8 +67,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
 {{- else -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default (printf "%s%s" .Chart.AppVersion (ternary "-cuda" "" .Values.gpu.enabled)) }}
 {{- end }}
+{{- end }}
+
+{{/* The user's resources, and the GPUs. */}}
+{{- define "basin.resources" -}}
+{{- $resources := deepCopy .Values.resources }}
+{{- if .Values.gpu.enabled }}
+{{- $_ := set $resources.limits .Values.gpu.resource .Values.gpu.count }}
+{{- end }}
+{{- toYaml $resources }}
 {{- end }}
 
 {{/* The user's options, overridden by those that must agree with the rest of the pod. */}}
@@ -92,5 +101,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if .Values.auth.existingSecret }}
 {{- $_ := set $own "auth" (dict "file" "/etc/basin-auth/grants") }}
 {{- end }}
-{{- mergeOverwrite (deepCopy .Values.config) $own | toYaml }}
+{{- $defaults := dict }}
+{{- if .Values.gpu.enabled }}
+{{- $_ := set $defaults "reduce" (dict "device" "cuda") }}
+{{- end }}
+{{- mergeOverwrite $defaults (deepCopy .Values.config) $own | toYaml }}
 {{- end }}

@@ -247,8 +247,11 @@ class Configuration(unittest.TestCase):
 
     def test_versions(self) -> None:
         version = json.loads(run(BASIND, "version", "--json").stdout)
-        self.assertEqual({"version", "protocol", "contract"}, set(version))
-        self.assertIn(version["version"], run(BASIND, "version").stdout)
+        self.assertEqual({"version", "protocol", "contract", "cpu", "cuda"}, set(version))
+        shown = run(BASIND, "version").stdout
+        for part in ("version", "cpu", "cuda"):
+            self.assertIn(version[part], shown)
+        self.assertEqual(not version["cuda"], "built without CUDA" in shown)
         self.assertEqual(2, run(BASIND, "version", "--jsn").returncode)
 
     def test_help_has_examples_for_every_command(self) -> None:
