@@ -122,6 +122,14 @@ bool UsesLocalSocket(const Settings& settings) {
   return address.ok() && IsLoopback(*address);
 }
 
+// A quarter of the budget besides it.
+Settings WithSharedResults(Settings settings) {
+  if (UsesLocalSocket(settings)) {
+    settings.engine.shared_result_bytes = settings.engine.core.memory_bytes / 4;
+  }
+  return settings;
+}
+
 std::string WithPort(const std::string& text, int port) {
   const absl::StatusOr<Address> address = ParseAddress(text);
   return address.ok() ? ToString({address->host, static_cast<uint16_t>(port)}) : text;
@@ -133,7 +141,7 @@ class Service {
   Service(const Settings& settings, std::string version, std::unique_ptr<kernels::Reducer> reducer,
           ReduceChoice choice)
       : descriptors_(RaiseDescriptors()),
-        settings_(settings),
+        settings_(WithSharedResults(settings)),
         version_(std::move(version)),
         log_(settings.log_level, WriteToStandardOutput),
         protobuf_log_([this](const std::string& text) { SayProtobuf(text); }),

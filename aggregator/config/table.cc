@@ -203,7 +203,8 @@ void AddLocal(std::vector<Option>& table) {
        "Unix socket at which workers on this machine share memory with the aggregator, so that "
        "gradients do not travel through the kernel's network. auto: a name without a file, if "
        "grpc.listen is a loopback address. A path on a shared volume also serves other containers. "
-       "none: all workers use the network, as does one that cannot reach the socket."});
+       "none: all workers use the network, as does one that cannot reach the socket. The results "
+       "that workers share take up to a quarter of memory.budget besides it."});
 }
 
 void AddTls(std::vector<Option>& table) {

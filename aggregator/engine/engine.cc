@@ -59,6 +59,9 @@ void Engine::Start(Transport& transport) {
   reduce_threads_ = std::make_unique<ThreadPool>(
       "basin-reduce", devices_ == nullptr ? options_.reduce_threads : devices_->threads());
   if (state_file_ != nullptr) state_thread_ = std::make_unique<ThreadPool>("basin-state", 1);
+  if (options_.shared_result_bytes > 0) {
+    memory_thread_ = std::make_unique<ThreadPool>("basin-memory", 1);
+  }
   runner_ = std::make_unique<Runner>(options_.core, DependenciesFor(transport), clock_.Now());
   {
     MutexLock lock(mutex_);
@@ -80,6 +83,7 @@ void Engine::Stop() {
   // What they still finish is posted to an inbox that nobody reads.
   reduce_threads_.reset();
   state_thread_.reset();
+  memory_thread_.reset();
   MutexLock lock(mutex_);
   inbox_.clear();
 }
@@ -108,6 +112,18 @@ RunnerDependencies Engine::DependenciesFor(Transport& transport) {
       });
     });
   };
+  dependencies.arena_bytes = options_.shared_result_bytes;
+  if (memory_thread_ != nullptr) {
+    dependencies.make_arena = [this](JobId job, LaneIndex lane, ResultPlaces places) {
+      memory_thread_->Submit(0, [this, job, lane, places = std::move(places)] {
+        const auto arena = ResultArena::Create(places);
+        if (!arena.ok()) return;  // The results stay in memory of this process.
+        Post(kNow, [job, lane, arena = *arena](Runner& runner, absl::Time) {
+          runner.ArenaMade(job, lane, arena);
+        });
+      });
+    };
+  }
   dependencies.drained = [this] {
     if (drained_) drained_();
   };

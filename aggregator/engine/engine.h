@@ -55,6 +55,8 @@ struct EngineOptions {
   uint32_t reduce_threads = 1;        // With devices, they decide: ReduceDevices::threads().
   std::string reduce_device = "cpu";  // As ParseReduceDevice reads it.
   uint64_t idle_buffer_bytes = uint64_t{256} << 20;  // Kept for the next results.
+  // For results that workers on this machine map; 0: none is shared.
+  uint64_t shared_result_bytes = 0;
 };
 
 class Engine {
@@ -136,6 +138,7 @@ class Engine {
   std::function<void()> drained_;  // Constant after Start.
   std::unique_ptr<ThreadPool> reduce_threads_;
   std::unique_ptr<ThreadPool> state_thread_;
+  std::unique_ptr<ThreadPool> memory_thread_;  // Null: no memory is shared.
   std::unique_ptr<Runner> runner_;
   std::thread loop_;
 

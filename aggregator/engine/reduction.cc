@@ -64,7 +64,9 @@ uint64_t PlaceChunks(Reduction& reduction) {
   for (size_t i = 0; i < reduction.tensors.size(); ++i) {
     const ChunkRange& range = reduction.action.ranges[i];
     const uint64_t tensor_bytes = TensorBytes(reduction.tensors[i].spec).value_or(0);
-    end = (end + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+    end = reduction.half != nullptr
+              ? reduction.half->PlaceOf(range.tensor, range.first)
+              : (end + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
     for (uint32_t chunk = range.first; chunk < range.first + range.count; ++chunk) {
       reduction.chunks.push_back({i, chunk, end, ChunkSize(tensor_bytes, chunk)});
       end += reduction.chunks.back().bytes;
@@ -99,7 +101,12 @@ void OpenReduction(Reduction& reduction, BufferPool& pool) {
   done.round = action.round;
   done.ballot = action.ballot;
   done.ranges = action.ranges;
-  reduction.result = pool.Take(PlaceChunks(reduction));
+  const uint64_t bytes = PlaceChunks(reduction);
+  if (reduction.half != nullptr) {
+    reduction.result = reduction.half;
+  } else {
+    reduction.result = pool.Take(bytes);
+  }
 }
 
 std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index, ChunkWork& work) {

@@ -18,6 +18,7 @@
 #include "aggregator/core/action.h"
 #include "aggregator/core/event.h"
 #include "aggregator/engine/buffer_pool.h"
+#include "aggregator/engine/result_arena.h"
 #include "kernels/checksum.h"
 #include "kernels/reducer.h"
 #include "runtime/payload.h"
@@ -59,6 +60,7 @@ struct Reduction {
   std::vector<KeyedTensor> tensors;  // By range.
   // By chunk of the ranges, then by contributor; empty parts for those who skipped the tensor.
   std::vector<std::vector<ChunkInput>> inputs;
+  std::shared_ptr<ResultHalf> half;  // Where the result goes, if its tensors have places there.
 
   // What came of it.
   std::shared_ptr<Buffer> result;

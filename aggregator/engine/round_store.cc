@@ -63,10 +63,12 @@ bool RoundStore::Discard(const Incarnation& contributor, const std::vector<Chunk
   return complete;
 }
 
-void RoundStore::Start(const StartAttempt& start) {
+void RoundStore::Start(const StartAttempt& start, ResultArena* arena) {
   if (terms_ == nullptr || terms_->ballot != start.ballot) {
     results_.clear();
     result_bytes_ = 0;
+    half_.reset();
+    if (arena != nullptr) half_ = arena->Take(start.round);
   }
   terms_ = std::make_shared<const AttemptTerms>(
       AttemptTerms{start.ballot, start.spec, start.contributors});
@@ -77,6 +79,10 @@ std::unique_ptr<Reduction> RoundStore::TakeInputs(const Reduce& reduce) {
   auto reduction = std::make_unique<Reduction>();
   reduction->action = reduce;
   reduction->terms = terms_;
+  const auto has_place = [&](const ChunkRange& range) { return half_->Has(range.tensor); };
+  if (half_ != nullptr && std::all_of(reduce.ranges.begin(), reduce.ranges.end(), has_place)) {
+    reduction->half = half_;
+  }
   reduction->inputs.resize(CountChunks(reduce.ranges));
   const std::vector<Contributor>& contributors = terms_->contributors;
   for (auto& inputs : reduction->inputs) inputs.resize(contributors.size());
@@ -131,6 +137,11 @@ std::optional<OutgoingFrame> RoundStore::FrameOf(LaneIndex lane, RoundNumber rou
       bytes += found->second.part.size;
     }
     header.runs.push_back({range, ranges.size() == 1 ? 0 : static_cast<uint32_t>(bytes)});
+  }
+  const auto& parts = frame.payload.parts();
+  if (half_ != nullptr && parts.size() == 1 && parts[0].owner == half_) {
+    frame.segment = half_->segment();
+    frame.version = half_->version();
   }
   frame.header = std::move(header);
   return frame;

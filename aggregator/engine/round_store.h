@@ -32,8 +32,9 @@ class RoundStore {
   // Returns whether all of them were here.
   bool Discard(const Incarnation& contributor, const std::vector<ChunkRange>& ranges);
 
-  // A new ballot frees the results of the one before.
-  void Start(const StartAttempt& start);
+  // A new ballot frees the results of the one before. Those of this one go to the arena where they
+  // can; null: there is none.
+  void Start(const StartAttempt& start, ResultArena* arena = nullptr);
 
   // Takes the inputs of a reduction out. Empty when one is not here, or the ballot is not that of
   // the attempt.
@@ -63,6 +64,7 @@ class RoundStore {
   }
 
   std::shared_ptr<const AttemptTerms> terms_;
+  std::shared_ptr<ResultHalf> half_;  // For the results of the attempt; null: memory of the pool.
   std::map<Incarnation, absl::flat_hash_map<Place, ChunkInput>> parked_;
   absl::flat_hash_map<Place, Result> results_;
   uint64_t parked_bytes_ = 0;

@@ -17,6 +17,8 @@ void Require(bool condition) {
   if (!condition) std::abort();
 }
 
+constexpr uint64_t kLeastArena = uint64_t{64} << 10;
+
 Config WithLimits(Config config) {
   config.max_streams = kMaxStreams;
   config.frame_tensors = kMaxRunsPerFrame;
@@ -116,6 +118,36 @@ void Runner::Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Ti
 }
 
 void Runner::Saved(const StateSaved& saved, absl::Time now) { Step(saved, now); }
+
+void Runner::ArenaMade(JobId job, LaneIndex lane, std::shared_ptr<ResultArena> arena) {
+  const auto found = memory_.find({job, lane});
+  // Otherwise the lane has changed, or has ended.
+  if (found != memory_.end() && found->second.asked == arena->bytes()) {
+    found->second.arena = std::move(arena);
+  }
+}
+
+void Runner::WantArena(JobId job, LaneIndex lane) {
+  LaneMemory& memory = memory_[{job, lane}];
+  const std::vector<KeyedTensor>& tensors = tensors_[{job, lane}];
+  if (std::exchange(memory.seen, tensors.size()) == tensors.size()) return;
+  std::vector<TensorSpec> specs;
+  for (const KeyedTensor& tensor : tensors) specs.push_back(tensor.spec);
+  ResultPlaces places = PlacesOf(specs);
+  const uint64_t bytes = 2 * places.end;
+  // Not for what travels in a frame anyway, nor again for each tensor of a lane that grows.
+  if (places.end < kLeastArena || bytes < memory.asked + memory.asked / 2 + 1) return;
+  if (shared_bytes() - memory.asked + bytes > dependencies_.arena_bytes) return;
+  memory.asked = bytes;
+  memory.arena.reset();
+  dependencies_.make_arena(job, lane, std::move(places));
+}
+
+uint64_t Runner::shared_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [lane, memory] : memory_) bytes += memory.asked;
+  return bytes;
+}
 
 void Runner::Command(const Event& command, absl::Time now) { Step(command, now); }
 
@@ -278,6 +310,7 @@ void Runner::Do(const EndSession& end) {
 void Runner::Do(const NameTensors& names) {
   std::vector<KeyedTensor>& tensors = tensors_[{names.job, names.lane}];
   Require(names.first <= tensors.size());
+  if (names.first < tensors.size()) memory_.erase({names.job, names.lane});  // Other places.
   tensors.erase(tensors.begin() + names.first, tensors.end());
   for (const TensorSpec& spec : names.tensors) {
     tensors.push_back({spec, kernels::TensorKey(spec.name)});
@@ -291,6 +324,7 @@ void Runner::Do(const EndJob& end) {
     }
   };
   forget(tensors_);
+  forget(memory_);
   forget(values_);
   forget(rounds_);
 }
@@ -308,7 +342,9 @@ void Runner::Do(const DiscardChunks& discard) {
 }
 
 void Runner::Do(const StartAttempt& start) {
-  rounds_[{start.job, start.lane, start.round}].Start(start);
+  const auto memory = memory_.find({start.job, start.lane});
+  rounds_[{start.job, start.lane, start.round}].Start(
+      start, memory == memory_.end() ? nullptr : memory->second.arena.get());
 }
 
 void Runner::Do(const Reduce& reduce) {
@@ -327,6 +363,14 @@ void Runner::Do(const Reduce& reduce) {
 void Runner::Do(const Publish& publish) {
   const auto round = rounds_.find({publish.job, publish.lane, publish.round});
   Require(round != rounds_.end());
+  const auto shares = [this](const Route& route) {
+    return std::any_of(route.streams.begin(), route.streams.end(),
+                       [this](StreamId stream) { return dependencies_.transport->Shares(stream); });
+  };
+  if (dependencies_.make_arena != nullptr &&
+      std::any_of(publish.routes.begin(), publish.routes.end(), shares)) {
+    WantArena(publish.job, publish.lane);
+  }
   for (const Route& route : publish.routes) {
     std::optional<OutgoingFrame> frame =
         round->second.FrameOf(publish.lane, publish.round, route.ranges);

@@ -48,6 +48,10 @@ struct RunnerDependencies {
   std::function<SessionToken()> new_token;
   // Runs it on a reduce worker; then Runner::Reduced is called with it.
   std::function<void(std::unique_ptr<Reduction>)> reduce;
+  // Makes an arena; then Runner::ArenaMade is called, unless that failed. Null: without arenas.
+  std::function<void(JobId job, LaneIndex lane, ResultPlaces places)> make_arena = nullptr;
+  // Of all arenas together.
+  uint64_t arena_bytes = 0;
   // Writes it down; then Runner::Saved is called. Not used without Config::state_file.
   std::function<void(const SaveState&)> save;
   std::function<void()> drained;
@@ -81,6 +85,7 @@ class Runner {
   void StreamClosed(StreamId stream, absl::Time now);
   void Reduced(const std::shared_ptr<const Reduction>& reduction, absl::Time now);
   void Saved(const StateSaved& saved, absl::Time now);
+  void ArenaMade(JobId job, LaneIndex lane, std::shared_ptr<ResultArena> arena);
   // What an operator or launcher asks for.
   void Command(const Event& command, absl::Time now);
   void Tick(absl::Time now);
@@ -93,6 +98,7 @@ class Runner {
   const RunnerCounters& counters() const { return counters_; }
   uint64_t parked_bytes() const;  // Contributions that wait to be reduced.
   uint64_t result_bytes() const;  // Results that somebody may still want.
+  uint64_t shared_bytes() const;  // Memory for results that workers on this machine map.
   size_t sessions() const { return core_.delivery().sessions(); }
   size_t streams() const { return core_.delivery().streams(); }
 
@@ -103,6 +109,12 @@ class Runner {
   struct Origin {
     SessionId session = 0;
     JobId job = 0;
+  };
+  // Memory for the results of a lane.
+  struct LaneMemory {
+    size_t seen = 0;     // The lane's tensors when this was thought about last.
+    uint64_t asked = 0;  // The bytes of an arena that was asked for; 0: none was.
+    std::shared_ptr<ResultArena> arena;
   };
   struct ChunkOfValue {
     PayloadPart part;
@@ -143,6 +155,8 @@ class Runner {
 
   // The digests of an incoming frame, or why the stream that brought it must end.
   absl::StatusOr<ChunkDigests> DigestsOf(JobId job, const IncomingFrame& frame);
+  // Asks for an arena for the lane, if it is worth it.
+  void WantArena(JobId job, LaneIndex lane);
   // Null: the job has no such tensor.
   const KeyedTensor* FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const;
   // Sends a frame on its route, and keeps it where the route says so.
@@ -171,6 +185,7 @@ class Runner {
   std::map<RoundKey, RoundStore> rounds_;
   std::map<ValueId, Value> values_;
   std::map<std::pair<JobId, LaneIndex>, std::vector<KeyedTensor>> tensors_;
+  std::map<std::pair<JobId, LaneIndex>, LaneMemory> memory_;
 
   std::vector<Action> actions_;            // From the Step in progress; kept for its memory.
   const IncomingFrame* frame_ = nullptr;   // In the Step in progress.

@@ -37,6 +37,9 @@ class Transport {
   // The stream belongs to a session; the worker may send on it.
   virtual void AcceptStream(StreamId stream) = 0;
 
+  // Whether the stream's worker is on this machine and maps memory of this process.
+  virtual bool Shares(StreamId) const { return false; }
+
   // To all of them the same frame.
   virtual void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) = 0;
 

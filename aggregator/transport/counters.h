@@ -33,7 +33,8 @@ struct TransportCounters {
 
   // Sessions of workers on this machine that share memory, and frames whose payload was there.
   Counter local_sessions{0};
-  Counter local_frames{0};
+  Counter local_frames{0};   // From workers,
+  Counter local_results{0};  // and to them.
 
   // Violations by peers.
   Counter malformed_messages{0};   // On a session: does not parse, breaks a bound, no hello first.

@@ -30,6 +30,9 @@ class ExchangeReactor : public StreamReactor {
   // Answers Bind.
   void Accept();
 
+  // What is shared in its session; null if nothing is. REQUIRES: it was opened in the registry.
+  std::shared_ptr<Segments> shared() const { return registry_.SharedIn(token_); }
+
   // REQUIRES: called from one thread, after Accept.
   void Send(const SharedFrame& frame) { Write(frame.WithSequence(++sequence_)); }
 

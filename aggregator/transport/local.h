@@ -71,7 +71,7 @@ class LocalServer {
   const int wake_;  // Readable when it ends.
   TransportCounters& counters_;
   const Report report_;
-  std::list<Connection> connections_;  // The thread's,
+  std::list<Connection> connections_;                   // The thread's,
   std::chrono::steady_clock::time_point accept_again_;  // as is this.
 
   mutable Mutex mutex_;

@@ -3,6 +3,7 @@
 #include "aggregator/transport/server.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,23 @@ RawReactor* StartReactor(Args&&... args) {
   const auto reactor = std::make_shared<Reactor>(std::forward<Args>(args)...);
   reactor->Start();
   return reactor.get();
+}
+
+}  // namespace
+
+namespace {
+
+// The frame for a worker that has mapped the segment in which its payload lies; nothing for others.
+std::optional<SharedFrame> ReferenceFor(const ExchangeReactor& stream, const OutgoingFrame& frame) {
+  if (frame.segment == nullptr) return std::nullopt;
+  const std::shared_ptr<Segments> segments = stream.shared();
+  if (segments == nullptr) return std::nullopt;
+  segments->Offer(frame.segment);
+  const std::optional<SharedPlace> place = PlaceOf(frame, *segments);
+  if (!place.has_value()) return std::nullopt;
+  absl::StatusOr<std::string> head = EncodeReference(frame, *place);
+  if (!head.ok()) return std::nullopt;
+  return SharedFrame(*std::move(head), {});
 }
 
 }  // namespace
@@ -120,7 +138,8 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
     }
   }
   engine_ = &engine;
-  registry_ = std::make_unique<Registry>(engine, options_.gatekeeper, local_.get(), options_.report);
+  registry_ =
+      std::make_unique<Registry>(engine, options_.gatekeeper, local_.get(), options_.report);
   session_service_ = std::make_unique<SessionService>(*this);
   exchange_service_ = std::make_unique<ExchangeService>(*this);
   engine.OnDrained([this] {
@@ -226,6 +245,12 @@ void GrpcServer::AcceptStream(StreamId stream) {
   if (const auto reactor = registry_->FindStream(stream)) reactor->Accept();
 }
 
+bool GrpcServer::Shares(StreamId stream) const {
+  if (local_ == nullptr) return false;
+  const auto reactor = registry_->FindStream(stream);
+  return reactor != nullptr && reactor->shared() != nullptr;
+}
+
 void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) {
   absl::StatusOr<std::string> head = EncodeHead(frame);
   if (!head.ok()) {
@@ -240,7 +265,11 @@ void GrpcServer::Send(absl::Span<const StreamId> streams, const OutgoingFrame& f
   ++counters_.frames_encoded;
   const SharedFrame shared(*std::move(head), frame.payload);
   for (const StreamId stream : streams) {
-    if (const auto reactor = registry_->FindStream(stream)) reactor->Send(shared);
+    if (const auto reactor = registry_->FindStream(stream)) {
+      const std::optional<SharedFrame> reference = ReferenceFor(*reactor, frame);
+      if (reference.has_value()) ++counters_.local_results;
+      reactor->Send(reference.has_value() ? *reference : shared);
+    }
     if (std::holds_alternative<ResultHeader>(frame.header)) BASIN_FAILPOINT("result.sent");
   }
 }

@@ -64,7 +64,7 @@ struct ServerOptions {
   // name that is chosen.
   bool local = false;
   std::string local_socket;
-  Gatekeeper* gatekeeper = nullptr;     // Outlives the server. Null: everything is allowed.
+  Gatekeeper* gatekeeper = nullptr;  // Outlives the server. Null: everything is allowed.
   GrpcServerSettings grpc;
 
   // Two of the largest messages, or a few usual frames, are on their way to the engine.
@@ -123,6 +123,7 @@ class GrpcServer : public Transport {
   void Send(absl::Span<const SessionId> sessions, const ToWorker& message) override;
   void CloseSession(SessionId session) override;
   void AcceptStream(StreamId stream) override;
+  bool Shares(StreamId stream) const override;
   void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) override;
   void CloseStream(StreamId stream, const absl::Status& why) override;
   void Consumed(uint64_t connection, uint64_t bytes) override;

@@ -35,6 +35,11 @@ void Report::Take(const client::Place& place) {
     say(BASIN_LOG_INFO, absl::StrCat(rank, CountOf(now.members.size(), "member"), ", generation ",
                                      now.generation.term, ".", now.generation.counter, "."));
   }
+  if (place.shares != last_.shares && place.shares.has_value()) {
+    say(BASIN_LOG_INFO, *place.shares
+                            ? "Gradients pass through memory that is shared with the aggregator."
+                            : "Gradients go over the network.");
+  }
   if (place.draining && !last_.draining) {
     say(BASIN_LOG_WARNING,
         "An operator is draining this worker; it will not be in the next generation.");

@@ -36,7 +36,6 @@ void Arena::Free(LaneHandle handle, bool verdict) {
   lane.free = true;
   if (verdict) {
     // Frames that refer to them were sent before those of the round that has just ended.
-    for (std::shared_ptr<Segment>& segment : lane.left) retired_.push_back(std::move(segment));
     lane.left.clear();
     return;
   }
@@ -47,11 +46,6 @@ void Arena::Free(LaneHandle handle, bool verdict) {
     if (lane.left.empty() || lane.left.back() != segment) lane.left.push_back(std::move(segment));
   }
   lane.shared_bytes = 0;
-}
-
-std::vector<std::shared_ptr<Segment>> Arena::TakeRetired() {
-  MutexLock lock(mutex_);
-  return std::exchange(retired_, {});
 }
 
 void Arena::Add(LaneHandle handle, TensorHandle tensor, uint64_t bytes, uint64_t alignment) {

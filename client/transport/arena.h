@@ -49,8 +49,6 @@ class Arena {
   // That of the tensor in the lane's round. Nothing if no round has begun, the tensor has got it
   // already in this round, or there is no memory.
   std::optional<ArenaPlace> Take(LaneHandle lane, TensorHandle tensor);
-  // Segments without places that the aggregator need not keep any longer.
-  std::vector<std::shared_ptr<Segment>> TakeRetired();
 
  private:
   struct Tensor {
@@ -64,14 +62,14 @@ class Arena {
     uint64_t shared_bytes = 0;  // Of the lane's segments.
     uint64_t round = 0;         // Counts those that began.
     bool free = true;
-    std::vector<std::shared_ptr<Segment>> left;  // That a round without a verdict has used.
+    // That a round without a verdict has used: kept while frames may refer to them.
+    std::vector<std::shared_ptr<Segment>> left;
   };
   // Gives a place to every tensor of the lane that has none.
   void Extend(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;
   std::map<LaneHandle, Lane> lanes_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<Segment>> retired_ ABSL_GUARDED_BY(mutex_);
   bool no_memory_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -78,9 +78,18 @@ absl::Status RoundResult::CopyTo(TensorHandle tensor, void* to, uint64_t size) c
         absl::StrCat("Round ", record_.round, " has no result for ", WhyNoResult(tensor), "."));
   }
   const TensorIndex index = *tensors_[tensor].index;
-  // A tensor without bytes was never staged.
-  absl::Status status = index < staged_->tensors.size() ? staged_->tensors[index].CopyTo(to, size)
-                                                        : StagedTensor().CopyTo(to, size);
+  absl::Status status;
+  // Again if it was copied meanwhile by the loop.
+  for (auto content = staged_->content();; content = staged_->content()) {
+    const StagedTensor& staged = content->Find(index);
+    status = staged.CopyTo(to, size);
+    if (!status.ok() || staged.intact()) break;
+    if (content != staged_->content()) continue;
+    status = absl::DataLossError(
+        "the aggregator has used its memory again. Copy a result before the round after the next "
+        "one begins, and see whether this worker was evicted");
+    break;
+  }
   if (status.ok()) return status;
   return absl::Status(
       status.code(), absl::StrCat("Round ", record_.round, ", tensor ", tensors_[tensor].name, ": ",
@@ -95,8 +104,12 @@ absl::Status RoundResult::CopyTo(absl::Span<const Destination> destinations) con
 }
 
 std::vector<std::string_view> RoundResult::Pieces(TensorHandle tensor) const {
-  if (!Has(tensor) || *tensors_[tensor].index >= staged_->tensors.size()) return {};
-  return staged_->tensors[*tensors_[tensor].index].Pieces();
+  if (!Has(tensor)) return {};
+  // Pieces are valid for as long as this is.
+  staged_->MakePrivate();
+  const auto content = staged_->content();
+  const StagedTensor& staged = content->Find(*tensors_[tensor].index);
+  return staged.intact() ? staged.Pieces() : std::vector<std::string_view>();
 }
 
 std::optional<TensorHandle> RoundResult::HandleOf(TensorIndex index) const {

@@ -38,7 +38,7 @@ class RoundResult {
   // `layout`: of the job, also of tensors that were not registered here; it may be longer than the
   // round's.
   RoundResult(VerdictRecord record, std::optional<Error> rejected, std::vector<Tensor> tensors,
-              const std::vector<TensorSpec>& layout, std::shared_ptr<const StagedRound> staged)
+              const std::vector<TensorSpec>& layout, std::shared_ptr<StagedRound> staged)
       : record_(std::move(record)),
         rejected_(std::move(rejected)),
         tensors_(std::move(tensors)),
@@ -66,7 +66,9 @@ class RoundResult {
   // Whether the tensor has a result. False for handles that do not exist.
   bool Has(TensorHandle tensor) const { return FactsOf(tensor).divisor != 0; }
   // Copies the tensor's result, `size` bytes in C order and the tensor's dtype.
-  // Failure: NOT_FOUND without a result, INVALID_ARGUMENT for another size.
+  // Failure: NOT_FOUND without a result, INVALID_ARGUMENT for another size; DATA_LOSS if the result
+  // was in memory of the aggregator, which has used it again meanwhile: what was copied is not the
+  // result then.
   absl::Status CopyTo(TensorHandle tensor, void* to, uint64_t size) const;
   struct Destination {
     TensorHandle tensor = 0;
@@ -93,7 +95,7 @@ class RoundResult {
   const std::vector<Tensor> tensors_;
   const std::optional<double> squared_norm_;
   const std::string nonfinite_tensor_;
-  const std::shared_ptr<const StagedRound> staged_;
+  const std::shared_ptr<StagedRound> staged_;
 };
 
 // Or why there is no result: the typed error of proto/wire/status_detail.h.
@@ -129,6 +131,8 @@ struct Place {
   Generation donor_since;         // With which they joined: a version for their state.
   bool draining = false;          // It will not be among the next members.
   bool left = false;
+  // Whether payloads pass through memory shared with the aggregator; absent before the first round.
+  std::optional<bool> shares;
   std::optional<Error> fatal;    // The process cannot go on with this job.
   std::optional<Error> refused;  // The last registration that the job did not accept.
   std::string held_up;           // The last sentence about a round that waits for late workers.

@@ -226,8 +226,25 @@ absl::Status Runner::Begin(const BeginRound& begin, absl::Time now) {
     return wire::ToStatus(*refused);
   }
   dependencies_.arena->Begin(begin.lane);
+  KeepResultsOf(*lane);
   lane->ended.reset();
   return absl::OkStatus();
+}
+
+// The results of the round before stay where they are: the aggregator writes those of two rounds in
+// turns, and those of this one only when this worker has contributed.
+void Runner::KeepResultsOf(LaneShell& lane) {
+  auto& delivered = lane.delivered;
+  for (auto& [begin, result] : delivered) {
+    const std::shared_ptr<StagedRound> staged = result.lock();
+    if (staged != nullptr && begin + 1 < lane.begins) {
+      staged->MakePrivate();
+      result.reset();
+    }
+  }
+  delivered.erase(std::remove_if(delivered.begin(), delivered.end(),
+                                 [](const auto& entry) { return entry.second.expired(); }),
+                  delivered.end());
 }
 
 // Takes the memory of a contribution into the round; `fresh` says whether the tensor had none yet.
@@ -437,6 +454,12 @@ void Runner::LoanReturned(LaneHandle handle, uint64_t begin) {
   LaneShell& lane = lanes_[handle];
   if (!lane.round.has_value() || lane.round->begin != begin) return;  // Its begin was refused.
   dependencies_.arena->Free(handle, lane.round->outcome->ok());
+  if (lane.round->outcome->ok()) {
+    const bool shares = dependencies_.connector->shared() != nullptr;
+    place_changed_ |= place_.shares != shares;
+    place_.shares = shares;
+    PublishPlace();
+  }
   Tell(lane);
   dependencies_.ended(handle);
   TellQuiet();

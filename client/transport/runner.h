@@ -171,6 +171,9 @@ class Runner {
     std::shared_ptr<StagedRound> staged;
     bool sealed = false;  // `staged` is shared with the trainer.
     uint64_t begins = 0;
+    // Results that the trainer may still have and that may lie in the aggregator's memory, with the
+    // round here (of `begins`) that brought them.
+    std::vector<std::pair<uint64_t, std::weak_ptr<StagedRound>>> delivered;
     std::optional<RoundShell> round;
     std::optional<RoundOutcome> ended;  // The outcome of the last round, until it is taken.
     RoundDone waiter;
@@ -221,6 +224,9 @@ class Runner {
   Digest DigestOf(const IncomingFrame& frame, const kernels::TensorKey& key, uint32_t chunk,
                   size_t index);
   PayloadPart PartOf(uint32_t skip) const;
+
+  // Copies the results that the aggregator may overwrite once this round has begun.
+  static void KeepResultsOf(LaneShell& lane);
 
   // Rounds and waits; runner.cc.
   LaneShell* Find(LaneHandle lane);

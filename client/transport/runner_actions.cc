@@ -177,15 +177,16 @@ void Runner::Do(const SendContribution& send) {
 void Runner::Do(const SendSupply& send) {
   const LaneShell& lane = lanes_[send.lane];
   if (lane.staged == nullptr || lane.staged->round != send.round) return;
+  const auto content = lane.staged->content();
   OutgoingFrame frame;
   SupplyHeader supply{send.lane_index, send.round, send.ballot, {}};
   for (const ChunkRange& range : send.ranges) {
-    if (range.tensor >= lane.staged->tensors.size()) return;
-    const StagedTensor& tensor = lane.staged->tensors[range.tensor];
+    const StagedTensor& tensor = content->Find(range.tensor);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < range.count; ++i) {
       const StagedChunk* chunk = tensor.Find(range.first + i);
-      if (chunk == nullptr) return;
+      // One that the aggregator has overwritten meanwhile is not here.
+      if (chunk == nullptr || !chunk->intact()) return;
       frame.digests.push_back(chunk->digest);
       frame.payload.Append(chunk->part);
       bytes += chunk->part.size;
@@ -254,6 +255,7 @@ void Runner::ObserveLayout(const LaneLayout& layout) { lane_names_[layout.lane] 
 // mistake.
 Digest Runner::DigestOf(const IncomingFrame& frame, const kernels::TensorKey& key, uint32_t chunk,
                         size_t index) {
+  if (frame.shared != nullptr) return frame.claimed[index];  // There was no network in between.
   const Digest digest = kernels::TermOf(key, uint64_t{chunk}, frame.contents[index]).low;
   if (index < frame.claimed.size() && frame.claimed[index] != digest) ++counters_.corrupt_chunks;
   return digest;
@@ -277,7 +279,8 @@ void Runner::OnResult(const wire::ResultHeader& header, const IncomingFrame& fra
     const TensorIndex index = run.range.tensor;
     const uint64_t bytes = header.runs.size() == 1 ? frame.payload_bytes : run.bytes;
     if (index >= layout.size() || bytes != RangeBytes(layout[index], run.range) ||
-        digests.size() + run.range.count > frame.contents.size()) {
+        digests.size() + run.range.count >
+            (frame.shared != nullptr ? frame.claimed.size() : frame.contents.size())) {
       digests.clear();
       break;
     }
@@ -303,7 +306,7 @@ void Runner::OnValue(const wire::ValueHeader& header, const IncomingFrame& frame
   if (fetches_.count(header.key) == 0) return;
   const kernels::TensorKey key(header.key.tensor);
   ChunkDigests digests;
-  for (size_t i = 0; i < frame.contents.size(); ++i) {
+  for (size_t i = 0; i < frame.chunks(); ++i) {
     digests.push_back(DigestOf(frame, key, header.first + static_cast<uint32_t>(i), i));
   }
   frame_ = &frame;
@@ -323,8 +326,7 @@ PayloadPart Runner::PartOf(uint32_t skip) const {
 void Runner::Do(const KeepResult& keep) {
   LaneShell& lane = lanes_[keep.lane];
   if (lane.sealed || lane.staged == nullptr || lane.staged->round != keep.round) {
-    lane.staged = std::make_shared<StagedRound>();
-    lane.staged->round = keep.round;
+    lane.staged = std::make_shared<StagedRound>(keep.round);
     lane.sealed = false;
   }
   const auto part = std::lower_bound(
@@ -334,9 +336,10 @@ void Runner::Do(const KeepResult& keep) {
     const uint32_t skip = keep.range.first + i - part->range.first;
     const uint64_t begin = skip * kChunkBytes;
     const uint64_t size = std::min(kChunkBytes, part->bytes - begin);
-    lane.staged->Keep(
-        keep.range.tensor, keep.range.first + i,
-        {{frame_->payload, part->offset + begin, size}, (*digests_)[part->digest + skip]});
+    lane.staged->Keep(keep.range.tensor, keep.range.first + i,
+                      {{frame_->payload, part->offset + begin, size},
+                       (*digests_)[part->digest + skip],
+                       frame_->shared});
   }
 }
 
@@ -359,10 +362,11 @@ void Runner::Do(const Deliver& deliver) {
   for (const RegisteredTensor& tensor : known.tensors()) {
     tensors.push_back({tensor.spec.name, tensor.spec.dtype, tensor.index});
   }
-  std::shared_ptr<const StagedRound> staged = std::make_shared<StagedRound>();
+  auto staged = std::make_shared<StagedRound>();
   if (lane.staged != nullptr && lane.staged->round == deliver.record.round) {
     staged = lane.staged;
     lane.sealed = true;
+    lane.delivered.emplace_back(lane.begins, staged);
   }
   Decide(deliver.lane,
          std::make_shared<RoundResult>(deliver.record, lane.round->rejected, std::move(tensors),

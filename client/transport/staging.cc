@@ -2,6 +2,8 @@
 
 #include "client/transport/staging.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace basin::client {
@@ -42,6 +44,21 @@ absl::Status StagedTensor::CopyTo(void* to, uint64_t size) const {
   return absl::OkStatus();
 }
 
+void StagedTensor::MakePrivate() {
+  for (StagedChunk& chunk : chunks_) {
+    if (chunk.shared == nullptr) continue;
+    std::string bytes(chunk.part.size, '\0');
+    CopyBytes(chunk.part, bytes.data());
+    if (!chunk.intact()) continue;  // Readers must learn it.
+    chunk = {{std::make_shared<OwnPayload>(std::move(bytes)), 0, chunk.part.size}, chunk.digest};
+  }
+}
+
+bool StagedTensor::intact() const {
+  return std::all_of(chunks_.begin(), chunks_.end(),
+                     [](const StagedChunk& chunk) { return chunk.intact(); });
+}
+
 std::vector<std::string_view> StagedTensor::Pieces() const {
   std::vector<std::string_view> pieces;
   for (const StagedChunk& chunk : chunks_) {
@@ -49,6 +66,31 @@ std::vector<std::string_view> StagedTensor::Pieces() const {
     ForEachPiece(chunk.part, [&](std::string_view piece) { pieces.push_back(piece); });
   }
   return pieces;
+}
+
+// ---- a round
+
+const StagedTensor& StagedRound::Content::Find(TensorIndex tensor) const {
+  static const StagedTensor* const kNothing = new StagedTensor();
+  return tensor < tensors.size() ? tensors[tensor] : *kNothing;
+}
+
+void StagedRound::Keep(TensorIndex tensor, uint32_t chunk, StagedChunk staged) {
+  MutexLock lock(mutex_);
+  if (content_->tensors.size() <= tensor) content_->tensors.resize(size_t{tensor} + 1);
+  content_->tensors[tensor].Keep(chunk, std::move(staged));
+}
+
+std::shared_ptr<const StagedRound::Content> StagedRound::content() const {
+  MutexLock lock(mutex_);
+  return content_;
+}
+
+void StagedRound::MakePrivate() {
+  const auto copy = std::make_shared<Content>(*content());
+  for (StagedTensor& tensor : copy->tensors) tensor.MakePrivate();
+  MutexLock lock(mutex_);
+  content_ = copy;
 }
 
 }  // namespace basin::client

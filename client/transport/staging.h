@@ -3,13 +3,17 @@
 // Received chunks that are kept: those of a round's result, and those of a broadcast value. They
 // stay where the network library put them; nothing is copied until the trainer requests a tensor.
 //
-// Thread contract: one thread while chunks are added; constant, and safe from any, once it is
-// shared with the trainer.
+// Those of a result may lie in memory of the aggregator, which it uses again later: they are copied
+// when that comes near, and a reader learns it if that was too late.
+//
+// Thread contract: one thread while chunks are added; safe from any once it is shared with the
+// trainer.
 
 #ifndef BASIN_CLIENT_TRANSPORT_STAGING_H_
 #define BASIN_CLIENT_TRANSPORT_STAGING_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,7 +21,9 @@
 
 #include "absl/status/status.h"
 #include "protocol/messages.h"
+#include "runtime/mutex.h"
 #include "runtime/payload.h"
+#include "runtime/shared_memory/segment.h"
 
 namespace basin::client {
 
@@ -25,6 +31,10 @@ namespace basin::client {
 struct StagedChunk {
   PayloadPart part;
   Digest digest = 0;
+  std::shared_ptr<const SharedPayload> shared = nullptr;  // Its owner, if that is shared memory.
+
+  // Whether what was read from it is what was received.
+  bool intact() const { return shared == nullptr || shared->intact(); }
 };
 
 // One tensor by chunk.
@@ -40,6 +50,9 @@ class StagedTensor {
   // Copies the tensor. INVALID_ARGUMENT when `size` is not the tensor's, DATA_LOSS when a chunk is
   // missing; `to` is unchanged then.
   absl::Status CopyTo(void* to, uint64_t size) const;
+  // All chunks in memory of their own, unless that comes too late.
+  void MakePrivate();
+  bool intact() const;
   // The pieces of the tensor, in order; missing chunks are omitted.
   std::vector<std::string_view> Pieces() const;
 
@@ -48,14 +61,28 @@ class StagedTensor {
 };
 
 // Result chunks of one round of a lane, by tensor.
-struct StagedRound {
-  RoundNumber round = 0;
-  std::vector<StagedTensor> tensors;
+class StagedRound {
+ public:
+  explicit StagedRound(RoundNumber number = 0) : round(number) {}
 
-  void Keep(TensorIndex tensor, uint32_t chunk, StagedChunk staged) {
-    if (tensors.size() <= tensor) tensors.resize(size_t{tensor} + 1);
-    tensors[tensor].Keep(chunk, std::move(staged));
-  }
+  const RoundNumber round;
+
+  void Keep(TensorIndex tensor, uint32_t chunk, StagedChunk staged);
+
+  // The tensors as they are now. One that was read is right if it is intact() afterwards.
+  struct Content {
+    std::vector<StagedTensor> tensors;
+    // A tensor that was never staged has no chunks.
+    const StagedTensor& Find(TensorIndex tensor) const;
+  };
+  std::shared_ptr<const Content> content() const;
+
+  // Copies what lies in the aggregator's memory, before it is used again.
+  void MakePrivate();
+
+ private:
+  mutable Mutex mutex_;
+  std::shared_ptr<Content> content_ ABSL_GUARDED_BY(mutex_) = std::make_shared<Content>();
 };
 
 }  // namespace basin::client

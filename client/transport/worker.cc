@@ -171,7 +171,8 @@ Worker::Worker(WorkerOptions options, Connector& connector, Clock& clock)
                  }
                  if (placed != nullptr) placed(place);
                },
-               options.ended != nullptr ? std::move(options.ended) : [](LaneHandle) {}, &gate_, &arena_}) {}
+               options.ended != nullptr ? std::move(options.ended) : [](LaneHandle) {}, &gate_,
+               &arena_}) {}
 
 Worker::~Worker() {
   const auto quiet = std::make_shared<Answer<absl::Status>>();
@@ -286,7 +287,6 @@ absl::Status Worker::Begin(const BeginRound& begin) {
 std::optional<ArenaPlace> Worker::PlaceFor(LaneHandle lane, TensorHandle tensor) {
   const std::shared_ptr<Segments> shared = connector_.shared();
   if (shared == nullptr) return std::nullopt;
-  for (const std::shared_ptr<Segment>& retired : arena_.TakeRetired()) shared->Withdraw(retired);
   std::optional<ArenaPlace> place = arena_.Take(lane, tensor);
   if (place.has_value()) shared->Offer(place->segment);
   return place;
@@ -299,11 +299,12 @@ absl::Status Worker::Push(LaneHandle lane, TensorHandle tensor, const void* data
   absl::Status status = CheckEncoding((*info)->spec, encoding);
   if (status.ok()) status = CheckData((*info)->spec, (*info)->bytes, data, bytes);
   if (!status.ok()) return status;
-  return Post([lane, tensor,
-               contribution = Prepare((*info)->key, (*info)->spec.dtype, (*info)->bytes, data,
-                                      encoding, PlaceFor(lane, tensor))](Runner& runner, absl::Time now) mutable {
-    runner.Push(lane, tensor, std::move(contribution), now);
-  });
+  return Post(
+      [lane, tensor,
+       contribution = Prepare((*info)->key, (*info)->spec.dtype, (*info)->bytes, data, encoding,
+                              PlaceFor(lane, tensor))](Runner& runner, absl::Time now) mutable {
+        runner.Push(lane, tensor, std::move(contribution), now);
+      });
 }
 
 absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> tensors) {
@@ -327,10 +328,10 @@ absl::Status Worker::PushMany(LaneHandle lane, absl::Span<const PushedTensor> te
   Runner::Contributions ready;
   ready.reserve(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
-    ready.emplace_back(tensors[i].tensor,
-                       Prepare(infos[i]->key, infos[i]->spec.dtype, infos[i]->bytes,
-                               tensors[i].data, tensors[i].encoding,
-                               PlaceFor(lane, tensors[i].tensor)));
+    ready.emplace_back(
+        tensors[i].tensor,
+        Prepare(infos[i]->key, infos[i]->spec.dtype, infos[i]->bytes, tensors[i].data,
+                tensors[i].encoding, PlaceFor(lane, tensors[i].tensor)));
   }
   return Post([lane, ready = std::move(ready)](Runner& runner, absl::Time now) mutable {
     runner.PushMany(lane, std::move(ready), now);

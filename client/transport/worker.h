@@ -198,7 +198,8 @@ class Worker {
                                                                TensorHandle tensor) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // That of the tensor's contribution in memory shared with the aggregator, if there is such memory.
+  // That of the tensor's contribution in memory shared with the aggregator, if there is such
+  // memory.
   std::optional<ArenaPlace> PlaceFor(LaneHandle lane, TensorHandle tensor);
 
   Connector& connector_;

@@ -496,8 +496,8 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
   const absl::Status parsed = Parse(header, kMaxMessageBytes, &proto);
   const bool shared = !raw->shared.empty();
   const bool with_payload = !shared && (!parsed.ok() || proto.chunk_digests().empty());
-  const uint64_t checksum =
-      shared ? ChecksumOf(header, raw->shared, true) : ChecksumOf(header, raw->payload, with_payload);
+  const uint64_t checksum = shared ? ChecksumOf(header, raw->shared, true)
+                                   : ChecksumOf(header, raw->payload, with_payload);
   if (checksum != raw->checksum) {
     return absl::DataLossError(absl::StrCat("frame: the checksum is ",
                                             absl::Hex(checksum, absl::kZeroPad16), " instead of ",

@@ -83,7 +83,7 @@ std::string EncodeSequence(uint64_t sequence);
 struct DecodedFrame {
   uint64_t sequence = 0;
   FrameHeader header;
-  Slices payload;  // Parts of the slices that were given; none of them empty.
+  Slices payload;                    // Parts of the slices that were given; none of them empty.
   std::optional<SharedPlace> place;  // Where the payload is, if it is not in the message.
   size_t payload_bytes = 0;
   // The checksum covered the payload. Otherwise the digests in the header do, and are not compared

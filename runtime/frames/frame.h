@@ -45,6 +45,10 @@ struct OutgoingFrame {
   Encoding encoding = {};
   absl::InlinedVector<Digest, 4> digests = {};  // One per chunk.
   PayloadParts payload = {};
+  // The segment of this process in which the payload lies, and its version, if receivers on this
+  // machine may map it.
+  std::shared_ptr<Segment> segment = nullptr;
+  uint64_t version = 0;
 };
 
 }  // namespace basin

@@ -107,7 +107,8 @@ absl::StatusOr<IncomingFrame> FrameReader::Take(PayloadPtr message) {
   return frame;
 }
 
-absl::StatusOr<std::shared_ptr<const SharedPayload>> FrameReader::Find(const SharedPlace& place) const {
+absl::StatusOr<std::shared_ptr<const SharedPayload>> FrameReader::Find(
+    const SharedPlace& place) const {
   const std::shared_ptr<const Segments> segments = shared_ == nullptr ? nullptr : shared_();
   if (segments != nullptr) return segments->At(place);
   return absl::InvalidArgumentError(
@@ -122,7 +123,9 @@ std::optional<SharedPlace> PlaceOf(const OutgoingFrame& frame, const Segments& s
   if (frame.digests.empty() || frame.payload.parts().size() != 1) return std::nullopt;
   const Pieces pieces = frame.payload.Pieces();
   if (pieces.size() != 1 || pieces[0].size() < kLeastShared) return std::nullopt;
-  return segments.Find(pieces[0]);
+  std::optional<SharedPlace> place = segments.Find(pieces[0]);
+  if (place.has_value()) place->version = frame.version;
+  return place;
 }
 
 absl::StatusOr<std::string> EncodeReference(const OutgoingFrame& frame, const SharedPlace& place) {

@@ -27,8 +27,7 @@ std::string ValueOf(const grpc::ClientContext& context, const char* name) {
 
 }  // namespace
 
-void Greet(grpc::ServerContextBase& context, const std::string& version,
-           const std::string& local) {
+void Greet(grpc::ServerContextBase& context, const std::string& version, const std::string& local) {
   if (!local.empty()) context.AddInitialMetadata(kLocalMetadata, local);
   context.AddInitialMetadata(kVersionMetadata, version);
   context.AddInitialMetadata(kProtocolMetadata, absl::StrCat(kProtocolVersion));

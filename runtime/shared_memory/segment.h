@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Memory that two processes on one machine share. One of them creates it and writes to it; the other
-// one opens the descriptor that it got from the first and can only read.
+// Memory that two processes on one machine share. One of them creates it and writes to it; the
+// other one opens the descriptor that it got from the first and can only read.
 //
 // The segment is sealed: nobody can change its size, so a peer cannot make this process fail with
 // SIGBUS, and nobody can map it writable any more, so only its creator writes.
@@ -32,8 +32,8 @@ class Segment {
   // REQUIRES: size > 0.
   static absl::StatusOr<std::shared_ptr<Segment>> Create(uint64_t size);
 
-  // Opens that of another process; the descriptor stays the caller's. INVALID_ARGUMENT when it is no
-  // memory of the kind that Create makes, may change its size, or has another one than `size`.
+  // Opens that of another process; the descriptor stays the caller's. INVALID_ARGUMENT when it is
+  // no memory of the kind that Create makes, may change its size, or has another one than `size`.
   static absl::StatusOr<std::shared_ptr<Segment>> Open(int descriptor, uint64_t size);
 
   ~Segment();
@@ -47,9 +47,9 @@ class Segment {
   // To be passed to another process; -1 if it was opened.
   int descriptor() const { return descriptor_; }
 
-  // ---- a segment whose content its creator replaces from time to time. Its first kVersionBytes are
-  // not content: the creator sets a new version before it changes the first byte, and a reader that
-  // finds the former version after it has read has not read anything newer.
+  // ---- a segment whose content its creator replaces from time to time. Its first kVersionBytes
+  // are not content: the creator sets a new version before it changes the first byte, and a reader
+  // that finds the former version after it has read has not read anything newer.
   static constexpr uint64_t kVersionBytes = 64;
   uint64_t version() const {
     std::atomic_thread_fence(std::memory_order_acquire);

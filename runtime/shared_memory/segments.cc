@@ -81,47 +81,53 @@ absl::StatusOr<SegmentMessage> DecodeSegmentMessage(std::string_view bytes) {
 
 Segments::~Segments() { close(socket_); }
 
-void Segments::Close() { shutdown(socket_, SHUT_RDWR); }
+void Segments::Close() {
+  closed_ = true;
+  shutdown(socket_, SHUT_RDWR);
+}
 
 absl::Status Segments::Send(const SegmentMessage& message) const {
   return SendOn(socket_, message, -1);
 }
 
 void Segments::Offer(const std::shared_ptr<Segment>& segment) {
+  if (closed_) return;
   MutexLock lock(mutex_);
-  for (const auto& [number, offered] : offered_) {
-    if (offered.segment == segment) return;
-  }
-  if (offered_.size() >= kMaxSegments) return;
-  const uint64_t number = next_++;
-  const SegmentMessage offer{SegmentMessage::Kind::kOffer, number, segment->size()};
-  if (SendOn(socket_, offer, segment->descriptor()).ok()) offered_[number] = {segment, false};
-}
-
-void Segments::Withdraw(const std::shared_ptr<Segment>& segment) {
-  MutexLock lock(mutex_);
-  for (auto it = offered_.begin(); it != offered_.end(); ++it) {
-    if (it->second.segment != segment) continue;
+  bool known = false;
+  for (auto it = offered_.begin(); it != offered_.end();) {
+    if (!it->second.segment.expired()) {
+      known |= it->second.bytes.data() == segment->data();
+      ++it;
+      continue;
+    }
     // A peer that does not hear of it keeps it until its session ends.
     Send({SegmentMessage::Kind::kWithdraw, it->first, 0}).IgnoreError();
-    offered_.erase(it);
-    return;
+    it = offered_.erase(it);
   }
+  if (known || offered_.size() >= kMaxSegments) return;
+  const uint64_t number = next_++;
+  const SegmentMessage offer{SegmentMessage::Kind::kOffer, number, segment->size()};
+  if (!SendOn(socket_, offer, segment->descriptor()).ok()) return;
+  offered_[number] = {segment, {segment->data(), segment->size()}, false};
 }
 
 std::vector<std::shared_ptr<Segment>> Segments::offered() const {
   std::vector<std::shared_ptr<Segment>> segments;
   MutexLock lock(mutex_);
-  for (const auto& [number, offered] : offered_) segments.push_back(offered.segment);
+  for (const auto& [number, offered] : offered_) {
+    if (auto segment = offered.segment.lock()) segments.push_back(std::move(segment));
+  }
   return segments;
 }
 
 std::optional<SharedPlace> Segments::Find(std::string_view bytes) const {
+  if (closed_) return std::nullopt;
   MutexLock lock(mutex_);
   for (const auto& [number, offered] : offered_) {
-    if (!offered.mapped || !offered.segment->Has(bytes)) continue;
-    return SharedPlace{number, static_cast<uint64_t>(bytes.data() - offered.segment->data()),
-                       bytes.size()};
+    if (!offered.mapped) continue;
+    const std::shared_ptr<Segment> segment = offered.segment.lock();
+    if (segment == nullptr || !segment->Has(bytes)) continue;
+    return SharedPlace{number, static_cast<uint64_t>(bytes.data() - segment->data()), bytes.size()};
   }
   return std::nullopt;
 }
@@ -182,6 +188,7 @@ absl::Status Segments::Receive() {
   const absl::StatusOr<SegmentMessage> message = Next(&descriptor);
   absl::Status taken = message.ok() ? Take(*message, descriptor) : message.status();
   if (descriptor >= 0) close(descriptor);
+  if (!taken.ok()) closed_ = true;
   return taken;
 }
 

@@ -15,8 +15,8 @@
 #ifndef BASIN_RUNTIME_SHARED_MEMORY_SEGMENTS_H_
 #define BASIN_RUNTIME_SHARED_MEMORY_SEGMENTS_H_
 
+#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -66,9 +66,9 @@ class Segments {
   Segments& operator=(const Segments&) = delete;
 
   // ---- of this end
-  // Offers the segment to the other end; nothing if it was offered before.
+  // Offers the segment to the other end; nothing if it was offered before. Withdraws those that
+  // nobody here keeps any longer.
   void Offer(const std::shared_ptr<Segment>& segment);
-  void Withdraw(const std::shared_ptr<Segment>& segment);
   std::vector<std::shared_ptr<Segment>> offered() const;
   // Where the other end finds these bytes; absent when they are in no segment that it has mapped.
   std::optional<SharedPlace> Find(std::string_view bytes) const;
@@ -86,18 +86,22 @@ class Segments {
   absl::Status Receive();
   // The first messages of either end; a timeout is set on the socket.
   absl::StatusOr<SegmentMessage> ReceiveOpening();
-  // Ends Receive in another thread. What is mapped stays.
+  // Ends Receive in another thread. What is mapped stays, but nothing new is offered or referred
+  // to, as when Receive has failed.
   void Close();
+  bool closed() const { return closed_; }
 
  private:
   struct Offered {
-    std::shared_ptr<Segment> segment;
+    std::weak_ptr<Segment> segment;
+    std::string_view bytes;  // All of it.
     bool mapped = false;
   };
   absl::StatusOr<SegmentMessage> Next(int* descriptor) const;
   absl::Status Take(const SegmentMessage& message, int descriptor);
 
   const int socket_;
+  std::atomic<bool> closed_{false};
   mutable Mutex mutex_;
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, Offered> offered_ ABSL_GUARDED_BY(mutex_);

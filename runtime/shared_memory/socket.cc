@@ -57,8 +57,8 @@ absl::Status CheckLocalName(const std::string& name) {
   constexpr size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
   if (name.size() < 2 || name.size() > kMost || (name[0] != '@' && name[0] != '/') ||
       name.find('\0') != std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a local socket is an absolute path of at most ", kMost, " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a local socket is an absolute path of at most ", kMost, " bytes"));
   }
   return absl::OkStatus();
 }

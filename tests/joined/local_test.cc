@@ -33,12 +33,17 @@ void Step(const std::vector<std::unique_ptr<Trainer>>& trainers) {
 void StepUntilShared(const Aggregator& aggregator,
                      const std::vector<std::unique_ptr<Trainer>>& trainers, uint64_t sessions) {
   Await([&] { return aggregator.counters().local_sessions >= sessions; });
-  const uint64_t before = aggregator.counters().local_frames;
-  // The first frames go over the network, until the aggregator has said that it mapped the segment.
-  for (int step = 0; step < 1000 && aggregator.counters().local_frames == before; ++step) {
+  const uint64_t frames = aggregator.counters().local_frames;
+  const uint64_t results = aggregator.counters().local_results;
+  const auto shared = [&] {
+    return aggregator.counters().local_frames > frames &&
+           aggregator.counters().local_results > results;
+  };
+  // The first frames go over the network, until the other end has said that it mapped the segment.
+  for (int step = 0; step < 1000 && !shared() && !testing::Test::HasFailure(); ++step) {
     Step(trainers);
   }
-  EXPECT_GT(aggregator.counters().local_frames, before);
+  EXPECT_TRUE(shared());
 }
 
 TEST(Local, RoundsAreSummedBitForBitThroughSharedMemory) {

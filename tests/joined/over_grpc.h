@@ -40,6 +40,7 @@ class Aggregator {
     aggregator::EngineOptions options;
     options.core.term = term;
     options.core.lease = absl::Seconds(2);
+    options.shared_result_bytes = local ? uint64_t{1} << 30 : 0;
     engine_ = std::make_unique<aggregator::Engine>(options, clock_, *reducer_, notes_, nullptr);
     aggregator::ServerOptions at;
     at.address = "127.0.0.1:" + std::to_string(port);

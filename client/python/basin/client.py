@@ -625,6 +625,7 @@ def connect(
     tls_cert: str | None = None,
     tls_key: str | None = None,
     token_file: str | None = None,
+    local: bool | None = None,
     log_level: str | None = None,
     timeout: float | None = 600.0,
 ) -> Client:
@@ -662,6 +663,7 @@ def connect(
             "tls_cert": tls_cert,
             "tls_key": tls_key,
             "token_file": token_file,
+            "local": None if local is None else str(local).lower(),
             "log_level": log_level,
         }
     )

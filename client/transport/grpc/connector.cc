@@ -63,10 +63,14 @@ class SessionCall : public Call {
 
 class StreamCall : public Call {
  public:
-  StreamCall(const CallOptions& options, std::shared_ptr<StreamListener> listener)
+  StreamCall(const CallOptions& options, std::shared_ptr<GrpcConnector::Local> local,
+             std::shared_ptr<StreamListener> listener)
       : Call(options, kExchangeMethod, kBoundedByWriter),
         address_(options.address),
-        listener_(std::move(listener)) {}
+        listener_(std::move(listener)),
+        reader_(FrameSender::kAggregator, [local = std::move(local)] {
+          return local == nullptr ? nullptr : local->segments();
+        }) {}
 
  private:
   absl::Status OnMessage(const grpc::ByteBuffer& message) override {
@@ -84,7 +88,7 @@ class StreamCall : public Call {
 
   const std::string address_;
   const std::shared_ptr<StreamListener> listener_;
-  FrameReader reader_{FrameSender::kAggregator};  // Belongs to the read in flight.
+  FrameReader reader_;  // Belongs to the read in flight.
 };
 
 // The worker's reference to a stream must not keep the call alive: gRPC keeps the unsent messages
@@ -183,7 +187,7 @@ std::shared_ptr<SessionChannel> GrpcConnector::OpenSession(
 std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, SessionToken token,
                                                          std::shared_ptr<StreamListener> listener) {
   options_.calls->Sweep();
-  const auto call = std::make_shared<StreamCall>(options_, std::move(listener));
+  const auto call = std::make_shared<StreamCall>(options_, local_, std::move(listener));
   const absl::StatusOr<std::string> bind = EncodeHead({Bind{token, stream}});
   // A stream without it is refused by the aggregator, and opened again.
   if (bind.ok()) call->Write(BufferOf(*bind));
@@ -204,10 +208,14 @@ std::shared_ptr<StreamChannel> GrpcConnector::OpenStream(uint32_t stream, Sessio
   return std::make_shared<GrpcStream>(call, this);
 }
 
+std::shared_ptr<Segments> GrpcConnector::Local::segments() {
+  MutexLock lock(mutex);
+  return link == nullptr ? nullptr : link->segments();
+}
+
 std::shared_ptr<Segments> GrpcConnector::shared() {
-  if (local_ == nullptr) return nullptr;
-  MutexLock lock(local_->mutex);
-  return local_->link == nullptr ? nullptr : local_->link->segments();
+  std::shared_ptr<Segments> segments = local_ == nullptr ? nullptr : local_->segments();
+  return segments == nullptr || segments->closed() ? nullptr : segments;
 }
 
 }  // namespace basin::client

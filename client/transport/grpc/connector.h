@@ -51,6 +51,9 @@ class GrpcConnector : public Connector {
     Mutex mutex;
     std::string name ABSL_GUARDED_BY(mutex);
     std::unique_ptr<LocalLink> link ABSL_GUARDED_BY(mutex);
+
+    // What the present session shares; null if nothing.
+    std::shared_ptr<Segments> segments();
   };
 
  private:

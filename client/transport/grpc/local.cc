@@ -24,7 +24,6 @@ LocalLink::LocalLink(int socket, SessionToken token)
     bound_ = true;
     while (segments_->Receive().ok()) {
     }
-    bound_ = false;
   });
 }
 

@@ -27,8 +27,7 @@ class LocalLink {
   LocalLink& operator=(const LocalLink&) = delete;
 
   SessionToken token() const { return token_; }
-  // What is shared in the session; null before the aggregator has accepted the token, and once its
-  // end is closed.
+  // What is shared in the session; null before the aggregator has accepted the token.
   std::shared_ptr<Segments> segments() const { return bound_ ? segments_ : nullptr; }
 
  private:

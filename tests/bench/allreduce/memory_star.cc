@@ -189,8 +189,7 @@ int Main(int argc, char** argv) {
   }
   const std::string side = argc > 1 ? argv[1] : "";
   if (options.workers == 0 || options.workers > 64 || (side != "hub" && side != "worker")) {
-    std::fprintf(stderr,
-                 "usage: memory_star hub|worker --port= --workers= --bytes= --rounds=\n");
+    std::fprintf(stderr, "usage: memory_star hub|worker --port= --workers= --bytes= --rounds=\n");
     return 2;
   }
   side == "hub" ? RunHub(options) : RunWorker(options);

@@ -4,9 +4,13 @@
 
 #include "client/transport/staging.h"
 
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
+#include "client/transport/outcome.h"
 #include "gtest/gtest.h"
 
 namespace basin::client {
@@ -26,6 +30,69 @@ TEST(StagedTensor, IsCopiedOnlyWhenItIsWhole) {
   EXPECT_EQ(copy, "0123456789");
   tensor.Truncate(1);
   EXPECT_TRUE(tensor.CopyTo(copy.data(), 5).ok());
+}
+
+// A result of one tensor of ten bytes in the memory of an aggregator.
+struct SharedResult {
+  SharedResult() {
+    segment->SetVersion(1);
+    std::memcpy(segment->writable() + 64, "0123456789", 10);
+    const auto payload =
+        std::make_shared<const SharedPayload>(mapped, std::string_view(mapped->data() + 64, 10), 1);
+    staged->Keep(0, 0, {{payload, 0, 10}, 0, payload});
+  }
+  std::string Copied() const {
+    std::string copy(10, '-');
+    EXPECT_TRUE(staged->content()->Find(0).CopyTo(copy.data(), 10).ok());
+    return copy;
+  }
+  void UseAgain() const {
+    segment->SetVersion(2);
+    std::memcpy(segment->writable() + 64, "abcdefghij", 10);
+  }
+
+  const std::shared_ptr<Segment> segment = *Segment::Create(4096);
+  const std::shared_ptr<Segment> mapped = *Segment::Open(segment->descriptor(), 4096);
+  const std::shared_ptr<StagedRound> staged = std::make_shared<StagedRound>(7);
+};
+
+TEST(StagedRound, AReaderLearnsThatTheAggregatorHasUsedItsMemoryAgain) {
+  const SharedResult result;
+  EXPECT_EQ(result.Copied(), "0123456789");
+  EXPECT_TRUE(result.staged->content()->Find(0).intact());
+  result.UseAgain();
+  EXPECT_FALSE(result.staged->content()->Find(0).intact());
+  result.staged->MakePrivate();  // Too late.
+  EXPECT_FALSE(result.staged->content()->Find(0).intact());
+}
+
+TEST(StagedRound, WhatWasMadePrivateStays) {
+  const SharedResult result;
+  result.staged->MakePrivate();
+  result.UseAgain();
+  EXPECT_EQ(result.Copied(), "0123456789");
+  EXPECT_TRUE(result.staged->content()->Find(0).intact());
+}
+
+TEST(RoundResult, IsNotTakenFromMemoryThatTheAggregatorHasUsedAgain) {
+  const SharedResult shared;
+  VerdictRecord record;
+  record.round = 7;
+  record.value.outcome = Outcome::kCommitted;
+  record.value.divisor = 2;
+  record.value.layout_version = 1;
+  const RoundResult result(record, std::nullopt, {{"a", DType::kU8, 0}}, {{"a", DType::kU8, {10}}},
+                           shared.staged);
+  std::string copy(10, '-');
+  ASSERT_TRUE(result.CopyTo(0, copy.data(), 10).ok());
+  EXPECT_EQ(copy, "0123456789");
+  shared.UseAgain();
+  const absl::Status late = result.CopyTo(0, copy.data(), 10);
+  EXPECT_EQ(late.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(late.message().find("Round 7, tensor a: the aggregator has used its memory again"),
+            std::string::npos)
+      << late;
+  EXPECT_TRUE(result.Pieces(0).empty());
 }
 
 TEST(StagedTensor, ThatNoCacheHoldsIsCopiedAsSmallOnesAre) {

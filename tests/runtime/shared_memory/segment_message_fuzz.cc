@@ -1,0 +1,74 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Whatever a peer sends over the local socket: messages of arbitrary bytes, with a descriptor or
+// without, first as an opening and then in a session. What is accepted says what was sent.
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "runtime/shared_memory/segments.h"
+
+namespace basin {
+namespace {
+
+void SendRaw(int socket, const std::string& bytes, int descriptor) {
+  iovec part = {const_cast<char*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(int));
+  }
+  if (sendmsg(socket, &header, MSG_NOSIGNAL) < 0) std::abort();
+}
+
+void Run(const uint8_t* data, size_t size) {
+  static const std::shared_ptr<Segment> segment = *Segment::Create(4096);
+  std::array<int, 2> sockets;
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) std::abort();
+  Segments receiver(sockets[1]);
+  bool opening = true;
+  // A byte with the length, whose top bit says whether a descriptor comes along, and the message.
+  for (size_t at = 0; at < size;) {
+    const uint8_t head = data[at++];
+    const size_t length = std::min<size_t>(head & 0x3f, size - at);
+    const std::string bytes(reinterpret_cast<const char*>(data + at), length);
+    at += length;
+    if (bytes.empty()) continue;  // The socket would take it for its end.
+    SendRaw(sockets[0], bytes, (head & 0x80) != 0 ? segment->descriptor() : -1);
+    if (opening) {
+      const auto message = receiver.ReceiveOpening();
+      if (message.ok() && EncodeSegmentMessage(*message) != bytes) std::abort();
+      opening = false;
+    } else if (!receiver.Receive().ok()) {
+      break;
+    }
+    const auto found = receiver.At({1, 4095, 1});
+    if (found.ok() && (*found)->pieces().size() != 1) std::abort();
+    if (receiver.At({1, 4096, 1}).ok()) std::abort();
+  }
+  close(sockets[0]);
+}
+
+}  // namespace
+}  // namespace basin
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  basin::Run(data, size);
+  return 0;
+}
