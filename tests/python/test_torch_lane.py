@@ -94,6 +94,27 @@ def converted_in_flight(rank: int) -> Any:
         return gradients(net)
 
 
+def memory_replaced_in_flight(rank: int) -> Any:
+    """Rank 0 replaces the memory of the gradients that it has sent, before the outcome."""
+    with session(round_timeout=0.0 if rank == 0 else None) as bt:
+        net = model()
+        optimizer = sgd(net, bt)
+        if rank == 0:
+            with optimizer.no_sync():
+                loss_of(net, rank).backward()
+            sent = [p.grad for p in net.parameters()]
+            expect("OutcomeUnknown", optimizer.sync_gradients)
+            for gradient in sent:
+                gradient.data = torch.zeros(0, dtype=gradient.dtype)
+            bt.context.current().timeout = None
+            bt.barrier("replaced")
+            optimizer.wait_round()
+        else:
+            bt.barrier("replaced")
+            loss_of(net, rank).backward()
+        return gradients(net)
+
+
 def push_fails(rank: int, by_hand: bool) -> Any:
     """The second push of rank 0 fails: in sync_gradients(), or for what its last backward did not
     reach."""
@@ -225,6 +246,12 @@ class LaneTest(TorchTest):
             self.assert_same_bits([result for result, *_ in of_step])
             self.assert_same_bits([buffers for _, buffers, _ in of_step])
             self.assertEqual(1, len({mean for *_, mean in of_step}))
+
+    def test_memory_that_was_sent_may_be_replaced_before_the_outcome(self) -> None:
+        outcomes = self.run_job(memory_replaced_in_flight)
+        for result in outcomes:
+            self.assert_close(average(), result)
+        self.assert_same_bits(outcomes)
 
     def test_a_result_is_of_the_dtype_that_its_parameter_has_now(self) -> None:
         expected = [each.float() for each in average()]
