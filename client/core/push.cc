@@ -231,11 +231,11 @@ void Push::Pump(const Scope& scope, LaneHandle lane, LaneIndex index, RoundNumbe
     }
     unacked_bytes_ += bytes;
     scope.streams.Charge(*stream, bytes);
-    scope.actions.push_back(FrameOf(std::move(parts), *stream, lane, index, round));
+    scope.actions.push_back(FrameOf(parts, *stream, lane, index, round));
   }
 }
 
-SendContribution Push::FrameOf(std::vector<Interval> parts, uint32_t stream, LaneHandle lane,
+SendContribution Push::FrameOf(const std::vector<Interval>& parts, uint32_t stream, LaneHandle lane,
                                LaneIndex index, RoundNumber round) const {
   // The search for a tensor costs more than a comparison, so each is searched once, before the
   // sort.

@@ -101,7 +101,7 @@ class Push {
     return {tensor.base, tensor.base + ChunkCount(tensor.bytes)};
   }
   std::vector<Interval> NextFrame(const Scope& scope) const;
-  SendContribution FrameOf(std::vector<Interval> parts, uint32_t stream, LaneHandle lane,
+  SendContribution FrameOf(const std::vector<Interval>& parts, uint32_t stream, LaneHandle lane,
                            LaneIndex index, RoundNumber round) const;
   void MakeReady(const Tensor& tensor, Interval numbers, const Layout& layout);
   // Takes the chunks out of every place; afterwards they count as done.

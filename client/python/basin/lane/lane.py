@@ -407,9 +407,9 @@ class Lane(ABC, Generic[P, G]):
             self._collects = True
 
     def _send_came(self) -> None:
-        came, self._came, self._came_bytes = self._came, [], 0
-        if came and self.is_here():
-            self._push(came)
+        if self._came and self.is_here():
+            self._push(self._came)
+        self._came, self._came_bytes = [], 0
 
     def _check_backward(self) -> Backward:
         """Checks the backward that has reached this lane. Its errors are raised when it returns."""
@@ -427,7 +427,7 @@ class Lane(ABC, Generic[P, G]):
 
     def push_ready(self, parameters: Iterable[P]) -> None:
         """Pushes the gradients of these parameters, and skips parameters without one. An error is
-        kept for raise_failure()."""
+        kept for end_hooks()."""
         if self._backward is Backward.NONE or self._failure is not None or not self.is_here():
             return
         try:
