@@ -5,12 +5,16 @@ a round is being sent.
 Usage: test_torch_lane.py BASIND LIBBASIN
 """
 
+import os
+import sys
+import unittest
 from typing import Any
 from unittest import mock
 
 from jobs import require
 
 require("numpy", "torch")
+os.environ["BASIN_LIBRARY"] = sys.argv[2]  # For what is tested in this process.
 import torch  # noqa: E402 - ends above when there is none
 from torch import nn  # noqa: E402
 from torch_jobs import (  # noqa: E402
@@ -94,16 +98,22 @@ def converted_in_flight(rank: int) -> Any:
         return gradients(net)
 
 
-def memory_replaced_in_flight(rank: int) -> Any:
+def memory_replaced_in_flight(rank: int, by_hand: bool) -> Any:
     """Rank 0 replaces the memory of the gradients that it has sent, before the outcome."""
     with session(round_timeout=0.0 if rank == 0 else None) as bt:
         net = model()
         optimizer = sgd(net, bt)
         if rank == 0:
-            with optimizer.no_sync():
-                loss_of(net, rank).backward()
-            sent = [p.grad for p in net.parameters()]
-            expect("OutcomeUnknown", optimizer.sync_gradients)
+            lane = bt.context.current().lanes[0]
+            if by_hand:
+                with optimizer.no_sync():
+                    loss_of(net, rank).backward()
+                expect("OutcomeUnknown", optimizer.sync_gradients)
+            else:
+                expect("OutcomeUnknown", loss_of(net, rank).backward)
+            sent = [lane.gradient_of(p).sent for p in net.parameters()]
+            kept = {storage.data_ptr() for storage in lane._lent}
+            assert kept == {gradient.data_ptr() for gradient in sent}
             for gradient in sent:
                 gradient.data = torch.zeros(0, dtype=gradient.dtype)
             bt.context.current().timeout = None
@@ -208,6 +218,33 @@ def buffers_cannot_be_sent(rank: int) -> Any:
 # ---- checks
 
 
+class DeliveredTest(unittest.TestCase):
+    """Memory that .grad no longer has is not read, and the norm is then unknown."""
+
+    def test_other_memory_without_a_new_version_is_not_the_result(self) -> None:
+        from basin.torch.delivered import Delivered
+
+        def replaced(gradient: torch.Tensor) -> None:
+            gradient.data = torch.zeros(1)
+
+        def halved(gradient: torch.Tensor) -> None:
+            gradient.data = gradient.data.half()
+
+        def resized(gradient: torch.Tensor) -> None:
+            gradient.untyped_storage().resize_(0)
+
+        for change in (replaced, halved, resized):
+            with self.subTest(change.__name__):
+                gradient = torch.ones(1 << 20)
+                result = Delivered(gradient.numel(), gradient.element_size())
+                result.put(gradient, gradient.data_ptr(), 2.0)
+                self.assertEqual(2.0, result.norm_in(gradient))
+                change(gradient)
+                self.assertIsNone(result.norm_in(gradient))
+                result.scale(gradient, 0.5)
+                self.assertIsNone(result.norm_in(gradient))
+
+
 class LaneTest(TorchTest):
     def test_an_interrupt_between_two_lanes_leaves_no_worker_waiting(self) -> None:
         for at, counted in (("commit", WORKERS - 1), ("wait", WORKERS)):
@@ -248,10 +285,12 @@ class LaneTest(TorchTest):
             self.assertEqual(1, len({mean for *_, mean in of_step}))
 
     def test_memory_that_was_sent_may_be_replaced_before_the_outcome(self) -> None:
-        outcomes = self.run_job(memory_replaced_in_flight)
-        for result in outcomes:
-            self.assert_close(average(), result)
-        self.assert_same_bits(outcomes)
+        for by_hand in (False, True):
+            with self.subTest(by_hand=by_hand):
+                outcomes = self.run_job(memory_replaced_in_flight, by_hand)
+                for result in outcomes:
+                    self.assert_close(average(), result)
+                self.assert_same_bits(outcomes)
 
     def test_a_result_is_of_the_dtype_that_its_parameter_has_now(self) -> None:
         expected = [each.float() for each in average()]

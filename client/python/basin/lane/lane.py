@@ -345,6 +345,7 @@ class Lane(ABC, Generic[P, G]):
     def start_backward(self) -> None:
         """Puts results aside."""
         self.usage.check_may_begin()
+        self._leave_backward()  # One that was interrupted may not have been left.
         self.scan()
         self._look()
         unapplied = self._passes > 1 and self.has_unapplied()
@@ -407,6 +408,8 @@ class Lane(ABC, Generic[P, G]):
             self._collects = True
 
     def _send_came(self) -> None:
+        for each in self._came:
+            each.touched = True
         if self._came and self.is_here():
             self._push(self._came)
         self._came, self._came_bytes = [], 0
@@ -486,7 +489,7 @@ class Lane(ABC, Generic[P, G]):
         if came is Backward.NONE:
             return False  # It failed before this lane knew of it.
         if self.usage.in_round:
-            with contextlib.suppress(Error):
+            with contextlib.suppress(Exception):
                 self._lend(not_sent, self.memory_of(not_sent))  # What has come is in the round.
             self._take_back(Event.FAIL, reason)
             return True
@@ -536,7 +539,6 @@ class Lane(ABC, Generic[P, G]):
         """Marks them as sent. Before they are, so that whatever interrupts the sending leaves no
         gradient that the library reads and that is not marked."""
         for each, lent in zip(gradients, memory, strict=True):
-            each.touched = True
             if each.sent is not None:
                 raise Unsupported(
                     f"The gradient of parameter {self.name_of(each.parameter)} was accumulated "
@@ -583,7 +585,7 @@ class Lane(ABC, Generic[P, G]):
         gradients = self._all
         try:
             self.outcome(timeout)
-        except (OutcomeUnknown, Paused, KeyboardInterrupt):
+        except (OutcomeUnknown, Paused):
             self.hide_sent()
             raise
         except Error as error:
@@ -600,6 +602,9 @@ class Lane(ABC, Generic[P, G]):
             self._restore()
             if cause is not None:
                 raise cause from error
+            raise
+        except BaseException:  # Ctrl-C, for example.
+            self.hide_sent()
             raise
         self.usage.take(Event.END)
         delivered = self.deliver(gradients)

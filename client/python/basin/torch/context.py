@@ -137,15 +137,15 @@ class Context:
                 failure = failure or error
             except BaseException as error:
                 self._withdraw(error)
+                self._hide_sent()
                 raise
-        for number, lane in enumerate(committed):
+        for lane in committed:
             try:
                 lane.settle()
             except Exception as error:
                 failure = failure or error
             except BaseException:
-                for other in committed[number + 1 :]:
-                    other.hide_sent()
+                self._hide_sent()
                 raise
         if failure is not None:
             raise failure
@@ -153,7 +153,13 @@ class Context:
     def _withdraw(self, error: BaseException) -> None:
         """Withdraws this worker's part. The others continue without it, and it gets their result,
         so that its parameters stay equal to theirs."""
-        withdrawn = [lane for lane in self.lanes if lane.withdraw(f"backward raised {error!r}")]
+        withdrawn: list[GradientLane] = []
+        for lane in self.lanes:
+            try:
+                if lane.withdraw(f"backward raised {error!r}"):
+                    withdrawn.append(lane)
+            except Exception as consequence:  # The others still wait for the other lanes.
+                logger.error("lane %s was not withdrawn: %s", lane.name, consequence)
         if not isinstance(error, Exception):
             return  # Ctrl-C: the other workers may have ended as well, so do not wait.
         for lane in withdrawn:
@@ -168,6 +174,11 @@ class Context:
                 )
             except Error as consequence:
                 logger.error("a backward has failed, and its round raised: %s", consequence)
+
+    def _hide_sent(self) -> None:
+        for lane in self.lanes:
+            if lane.usage.in_round:
+                lane.hide_sent()
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...], options: dict[str, Any]

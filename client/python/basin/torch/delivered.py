@@ -19,15 +19,16 @@ class Delivered:
 
     gradient:     the .grad that holds the result, which it does not keep alive; None: no result
     version:      the version of its memory, which a write increases
+    address:      of its memory
     sample:       a few of its elements, because a write through .data does not change the version
     squared_norm: the squared norm of the present gradient
     """
 
-    __slots__ = ("_read", "gradient", "sample", "squared_norm", "version")
+    __slots__ = ("_read", "_size", "address", "gradient", "sample", "squared_norm", "version")
 
     def __init__(self, count: int, width: int) -> None:
         self.gradient: weakref.ref[torch.Tensor] | None = None
-        self.version = 0
+        self.version = self.address = 0
         self.sample: tuple[bytes, ...] = ()
         self.squared_norm = 0.0
         # Reads the first, a middle and the last element at once: this happens for each gradient of
@@ -35,13 +36,14 @@ class Delivered:
         elements = sorted({0, count // 2, count - 1})
         gaps = [(b - a - 1) * width for a, b in itertools.pairwise(elements)]
         layout = "".join(f"{width}s{gap}x" for gap in gaps) + f"{width}s"
-        self._read = struct.Struct("=" + layout).unpack_from
+        form = struct.Struct("=" + layout)
+        self._read, self._size = form.unpack_from, form.size
 
     def put(self, gradient: torch.Tensor, address: int, squared_norm: float) -> None:
         """Records that .grad is a result with this squared norm. It is at the address, without
         gaps."""
         self.gradient = weakref.ref(gradient)
-        self.version = gradient._version
+        self.version, self.address = gradient._version, address
         self.sample = self._read(_MEMORY, address)
         self.squared_norm = squared_norm
 
@@ -54,8 +56,11 @@ class Delivered:
 
     def scale(self, gradient: torch.Tensor, factor: float) -> None:
         """Reports that .grad, whose norm is known, was just multiplied by `factor`."""
+        if not self._can_read(gradient):
+            self.drop()
+            return
         self.version = gradient._version
-        self.sample = self._read(_MEMORY, gradient.data_ptr())
+        self.sample = self._read(_MEMORY, self.address)
         self.squared_norm *= factor * factor
 
     def _is_in(self, gradient: torch.Tensor) -> bool:
@@ -63,5 +68,16 @@ class Delivered:
             self.gradient is not None
             and self.gradient() is gradient
             and gradient._version == self.version
-            and self._read(_MEMORY, gradient.data_ptr()) == self.sample
+            and self._can_read(gradient)
+            and self._read(_MEMORY, self.address) == self.sample
+        )
+
+    def _can_read(self, gradient: torch.Tensor) -> bool:
+        """Whether its memory is that of the result: .data and resize_() give it another one without
+        a new version."""
+        return (
+            gradient.is_cpu
+            and gradient.layout is torch.strided
+            and gradient.data_ptr() == self.address
+            and gradient.untyped_storage().nbytes() >= self._size
         )

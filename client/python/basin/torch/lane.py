@@ -18,7 +18,14 @@ import torch
 
 from basin import _abi
 from basin.arguments import seconds
-from basin.errors import Error, FailedPrecondition, InvalidArgument
+from basin.errors import (
+    Error,
+    FailedPrecondition,
+    InvalidArgument,
+    OutcomeUnknown,
+    Paused,
+    Unsupported,
+)
 from basin.lane.gradient import Gradient
 from basin.lane.lane import Lane
 from basin.spec import Counts, RoundSpec
@@ -253,7 +260,11 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         memory = []
         for each in gradients:
             facts, gradient = each.facts, each.parameter.grad
-            assert gradient is not None
+            if gradient is None:
+                raise Unsupported(
+                    f"The gradient of parameter {self.name_of(each.parameter)} was removed during "
+                    "the backward. Remove it after backward() has returned."
+                )
             storage = None
             if type(gradient) is torch.Tensor and gradient.layout is torch.strided:
                 storage = gradient.untyped_storage()
@@ -268,9 +279,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
                 or not self._own_hooks
             ):
                 gradient = self._memory_of_unusual(each.parameter, gradient)
-                storage = gradient.untyped_storage()
             memory.append(gradient)
-            self._lent.append(storage)
         return memory
 
     def _memory_of_unusual(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
@@ -293,6 +302,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
             facts, memory = each.facts, each.sent
             assert memory is not None
             facts.address = address = memory.data_ptr()
+            self._lent.append(memory.untyped_storage())
             if self._wire_dtype is not None and facts.dtype is torch.float32:
                 wire_dtype = tensors.DTYPES[self._wire_dtype]
                 exponent = narrow.exponent_of(memory, self._wire_dtype)
@@ -330,7 +340,13 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         if self._buffers is not None:
             refusal = self._buffers.receive(timeout, self._state.serve_in_round)
             self._buffers_refusal = refusal or self._buffers_refusal
-        result = self._worker.wait(self._lane, timeout, self._state.serve_in_round)
+        try:
+            result = self._worker.wait(self._lane, timeout, self._state.serve_in_round)
+        except (OutcomeUnknown, Paused):
+            raise
+        except Error:
+            self._lent.clear()
+            raise
         # The step is not part of the reply, which is the same on all workers.
         info = result.info
         self.info = replace(info, spec=replace(info.spec, step=self.usage.steps))
