@@ -371,7 +371,7 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
         known, at, size = len(divisors), 0, 0
         for each in gradients:
             facts, memory = each.facts, each.sent
-            if facts.handle >= known or divisors[facts.handle] == 0:
+            if not 0 <= facts.handle < known or divisors[facts.handle] == 0:
                 continue
             if memory is None or memory.data_ptr() != facts.address:
                 # It was not sent, or its memory was replaced through .data.
