@@ -215,6 +215,7 @@ class Service {
     options.address = settings_.grpc_address;
     options.tls = settings_.tls;
     options.local = UsesLocalSocket(settings_);
+    options.local_bytes = settings_.engine.core.memory_bytes;
     if (settings_.local_socket != kAutomatic) options.local_socket = settings_.local_socket;
     if (!settings_.auth_path.empty()) options.gatekeeper = &gatekeeper_;
     options.grpc = settings_.grpc;

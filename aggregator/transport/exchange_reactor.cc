@@ -45,6 +45,11 @@ absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
   return absl::OkStatus();
 }
 
+const std::shared_ptr<Segments>& ExchangeReactor::Shared() {
+  if (kept_ == nullptr) kept_ = registry_.SharedIn(token_);
+  return kept_;
+}
+
 void ExchangeReactor::Accept() {
   Write(BufferOf(*EncodeHead({Bound{}})));
   Resume();

@@ -37,6 +37,7 @@ class ExchangeReactor : public StreamReactor {
   void Send(const SharedFrame& frame) { Write(frame.WithSequence(++sequence_)); }
 
  private:
+  const std::shared_ptr<Segments>& Shared();
   absl::Status OnMessage(const grpc::ByteBuffer& message) override;
   void Over(const absl::Status& ended) override;
   void Count(const absl::Status& why) override;
@@ -44,7 +45,9 @@ class ExchangeReactor : public StreamReactor {
   Registry& registry_;
   uint64_t sequence_ = 0;  // The last sent frame; for the sending thread only.
   // For the receiving thread only; Over comes after it.
-  FrameReader reader_{FrameSender::kWorker, [this] { return registry_.SharedIn(token_); }};
+  FrameReader reader_{FrameSender::kWorker, [this] { return Shared(); }};
+  // Kept after the session has ended: its frames that are under way count until it has settled.
+  std::shared_ptr<Segments> kept_;
   SessionToken token_ = 0;          // Once it has presented one.
   std::optional<StreamId> stream_;  // Since then.
 };

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,6 +42,7 @@ std::string RandomName() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::string& name,
+                                                                uint64_t most_bytes,
                                                                 TransportCounters& counters,
                                                                 Report report) {
   std::string chosen = name.empty() ? RandomName() : name;
@@ -52,17 +54,23 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::strin
     return absl::ResourceExhaustedError("No file descriptor is left for the local socket.");
   }
   std::unique_ptr<LocalServer> server(
-      new LocalServer(std::move(chosen), *listener, wake, counters, std::move(report)));
-  server->thread_ = std::thread([raw = server.get()] {
+      new LocalServer(std::move(chosen), most_bytes, *listener, wake, counters, std::move(report)));
+  const auto work = [raw = server.get()] {
     pthread_setname_np(pthread_self(), "basin-local");
     raw->Run();
-  });
+  };
+  try {
+    server->thread_ = std::thread(work);
+  } catch (const std::system_error&) {
+    return absl::ResourceExhaustedError("No thread is left for the local socket.");
+  }
   return server;
 }
 
-LocalServer::LocalServer(std::string name, int listener, int wake, TransportCounters& counters,
-                         Report report)
+LocalServer::LocalServer(std::string name, uint64_t most_bytes, int listener, int wake,
+                         TransportCounters& counters, Report report)
     : name_(std::move(name)),
+      most_bytes_(most_bytes),
       listener_(listener),
       wake_(wake),
       counters_(counters),
@@ -71,7 +79,7 @@ LocalServer::LocalServer(std::string name, int listener, int wake, TransportCoun
 LocalServer::~LocalServer() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   close(listener_);
   close(wake_);
   if (name_[0] == '/') unlink(name_.c_str());
@@ -144,8 +152,8 @@ void LocalServer::Accept() {
     accept_again_ = steady_clock::now() + kAcceptPause;
     return;
   }
-  connections_.push_back(
-      {std::make_shared<Segments>(socket), steady_clock::now() + kTokenTime, std::nullopt});
+  connections_.push_back({std::make_shared<Segments>(socket, most_bytes_),
+                          steady_clock::now() + kTokenTime, std::nullopt});
 }
 
 bool LocalServer::Take(Connection& connection) {

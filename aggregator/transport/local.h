@@ -11,6 +11,7 @@
 #define BASIN_AGGREGATOR_TRANSPORT_LOCAL_H_
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
@@ -33,9 +34,10 @@ class LocalServer {
   // The address of a peer, and its violation, as a sentence.
   using Report = std::function<void(const std::string& address, const std::string& what)>;
 
-  // `name`: as runtime/shared_memory/socket.h has it; empty for a random one.
-  // REQUIRES: `counters` outlives it.
+  // `name`: as runtime/shared_memory/socket.h has it; empty for a random one. `most_bytes`: what
+  // one session may share. REQUIRES: `counters` outlives it.
   static absl::StatusOr<std::unique_ptr<LocalServer>> Start(const std::string& name,
+                                                            uint64_t most_bytes,
                                                             TransportCounters& counters,
                                                             Report report);
   ~LocalServer();
@@ -44,8 +46,9 @@ class LocalServer {
 
   const std::string& name() const { return name_; }
 
-  // From now on a worker may present this token, and no longer. Payloads keep what they refer to.
+  // From now on a worker may present this token.
   void Admit(SessionToken token);
+  // Nobody may present it any more. Payloads keep what they refer to.
   void Forget(SessionToken token);
 
   // What is shared in the session; null if nothing is.
@@ -58,7 +61,8 @@ class LocalServer {
     std::optional<SessionToken> token;
   };
 
-  LocalServer(std::string name, int listener, int wake, TransportCounters& counters, Report report);
+  LocalServer(std::string name, uint64_t most_bytes, int listener, int wake,
+              TransportCounters& counters, Report report);
   void Run();
   void Accept();
   // False: the connection is over.
@@ -67,6 +71,7 @@ class LocalServer {
   void Refuse(const std::string& what);
 
   const std::string name_;
+  const uint64_t most_bytes_;
   const int listener_;
   const int wake_;  // Readable when it ends.
   TransportCounters& counters_;

@@ -129,7 +129,8 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
         ". Check that the address belongs to this host and that no other process uses the port."));
   }
   if (options_.local) {
-    auto local = LocalServer::Start(options_.local_socket, counters_, options_.report);
+    auto local =
+        LocalServer::Start(options_.local_socket, options_.local_bytes, counters_, options_.report);
     // Without it workers on this machine are served like others.
     if (local.ok()) {
       local_ = *std::move(local);

@@ -22,6 +22,7 @@
 #define BASIN_AGGREGATOR_TRANSPORT_SERVER_H_
 
 #include <cstdint>
+#include <limits>
 #include <functional>
 #include <memory>
 #include <string>
@@ -64,6 +65,7 @@ struct ServerOptions {
   // name that is chosen.
   bool local = false;
   std::string local_socket;
+  uint64_t local_bytes = std::numeric_limits<uint64_t>::max();  // That one session may share.
   Gatekeeper* gatekeeper = nullptr;  // Outlives the server. Null: everything is allowed.
   GrpcServerSettings grpc;
 

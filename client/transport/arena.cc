@@ -39,13 +39,22 @@ void Arena::Free(LaneHandle handle, bool verdict) {
     lane.left.clear();
     return;
   }
-  for (Tensor& tensor : lane.tensors) {
-    std::shared_ptr<Segment> segment = std::move(tensor.place.segment);
-    tensor.place.segment.reset();
+  for (const Tensor& tensor : lane.tensors) {
+    const std::shared_ptr<Segment>& segment = tensor.place.segment;
     if (segment == nullptr || tensor.taken != lane.round) continue;
-    if (lane.left.empty() || lane.left.back() != segment) lane.left.push_back(std::move(segment));
+    if (std::find(lane.left.begin(), lane.left.end(), segment) == lane.left.end()) {
+      lane.left.push_back(segment);
+    }
   }
-  lane.shared_bytes = 0;
+  for (const std::shared_ptr<Segment>& segment : lane.left) {
+    bool used = false;
+    for (Tensor& tensor : lane.tensors) {
+      if (tensor.place.segment != segment) continue;
+      tensor.place.segment.reset();
+      used = true;
+    }
+    if (used) lane.shared_bytes -= segment->size();
+  }
 }
 
 void Arena::Add(LaneHandle handle, TensorHandle tensor, uint64_t bytes, uint64_t alignment) {
@@ -62,6 +71,8 @@ std::optional<ArenaPlace> Arena::Take(LaneHandle handle, TensorHandle tensor) {
   if (found == lanes_.end() || found->second.free) return std::nullopt;
   Lane& lane = found->second;
   if (tensor >= lane.tensors.size() || lane.tensors[tensor].bytes == 0) return std::nullopt;
+  // Until the lane knows a verdict again, it takes no more memory than it has.
+  if (!lane.left.empty()) return std::nullopt;
   // A second contribution in the round is refused, and must not change the first.
   if (lane.tensors[tensor].taken == lane.round) return std::nullopt;
   if (lane.tensors[tensor].place.segment == nullptr && !no_memory_) Extend(lane);

@@ -93,6 +93,13 @@ absl::StatusOr<IncomingFrame> FrameReader::Take(PayloadPtr message) {
   if (frame.payload_bytes == 0) return frame;
   frame.claimed = std::move(decoded->header.chunk_digests);
   if (decoded->place.has_value()) {
+    // What others get from here must stay as it was when it was looked at.
+    if (worker && !IsOneOf<ContributionHeader>(frame.header)) {
+      return absl::InvalidArgumentError(
+          "A worker sent a reference to shared memory in a frame that is no contribution. Update "
+          "the "
+          "client library.");
+    }
     auto found = Find(*decoded->place);
     if (!found.ok()) return found.status();
     frame.shared = *std::move(found);

@@ -53,19 +53,13 @@ absl::Status NotOurs(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("A peer offered shared memory that ", why, "."));
 }
 
-// Gives each page its memory now. A kernel that does not know the advice gives it when it is used.
-absl::Status Populate(char* data, uint64_t size) {
-  if (madvise(data, size, kPopulateWrite) == 0 || errno == EINVAL) return absl::OkStatus();
-  return Failed("getting its pages");
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Segment>> Segment::Create(uint64_t size) {
   if (size > kMostBytes) return NotOurs("is larger than any memory");
   Descriptor file(memfd_create("basin", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file.get() < 0) return Failed("memfd_create");
-  if (ftruncate(file.get(), static_cast<off_t>(size)) != 0) return Failed("ftruncate");
+  if (fallocate(file.get(), 0, 0, static_cast<off_t>(size)) != 0) return Failed("fallocate");
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) return Failed("mmap");
   const std::shared_ptr<Segment> segment(
@@ -73,29 +67,36 @@ absl::StatusOr<std::shared_ptr<Segment>> Segment::Create(uint64_t size) {
   if (fcntl(segment->descriptor_, F_ADD_SEALS, kSizeSeals | kSealFutureWrite | F_SEAL_SEAL) != 0) {
     return Failed("sealing it");
   }
-  if (absl::Status status = Populate(segment->data_, size); !status.ok()) {
-    return status;
-  }
+  // The pages are there; whatever fails here is done when they are used.
+  (void)madvise(segment->data_, size, kPopulateWrite);
+  (void)madvise(segment->data_, size, MADV_DONTFORK);
   return segment;
 }
 
 absl::StatusOr<std::shared_ptr<Segment>> Segment::Open(int descriptor, uint64_t size) {
+  // The seals come first: without them, the size could change after it was looked at. Asking for
+  // them also refuses the files of other systems, whose answers could take any time.
+  const int seals = fcntl(descriptor, F_GET_SEALS);
+  if (seals < 0) return NotOurs("is no memory file");
+  if ((seals & kSizeSeals) != kSizeSeals) return NotOurs("may still change its size");
+  if ((seals & kSealFutureWrite) == 0) return NotOurs("others may still map to write to it");
   struct stat status = {};
   struct statfs system = {};
   if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode) ||
       fstatfs(descriptor, &system) != 0 || int64_t{system.f_type} != kTmpfsMagic) {
     return NotOurs("is no memory file");
   }
-  const int seals = fcntl(descriptor, F_GET_SEALS);
-  if (seals < 0 || (seals & kSizeSeals) != kSizeSeals) {
-    return NotOurs("may still change its size");
-  }
   if (size == 0 || size > kMostBytes || static_cast<uint64_t>(status.st_size) != size) {
     return NotOurs(absl::StrCat("has ", status.st_size, " bytes and not ", size));
   }
+  // A hole would get its memory here, when it is read, and in no budget. The seal keeps it from
+  // being made later.
+  if (static_cast<uint64_t>(status.st_blocks) * 512 < size) {
+    return NotOurs("has pages without memory");
+  }
   void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0);
   if (data == MAP_FAILED) return Failed("mmap");
-  // Its pages are not touched: where its creator has left holes, they would be taken from here.
+  (void)madvise(data, size, MADV_DONTFORK);
   return std::shared_ptr<Segment>(new Segment(static_cast<char*>(data), size, -1));
 }
 

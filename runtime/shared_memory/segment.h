@@ -4,12 +4,13 @@
 // other one opens the descriptor that it got from the first and can only read.
 //
 // The segment is sealed: nobody can change its size, so a peer cannot make this process fail with
-// SIGBUS, and nobody can map it writable any more, so only its creator writes.
+// SIGBUS, and nobody can map it writable any more, so only its creator writes. All its pages have
+// memory, which was taken from its creator. A child process does not inherit the mapping.
 //
 // Ownership: shared; the memory is unmapped with the last reference, and freed with the last
 // process that has it. Thread contract: size and place are constant; who reads and writes which
-// bytes when is said by the users. Failure: a status with a sentence; no segment is a reason for
-// anything but sending the bytes over the network.
+// bytes when is said by the users. Failure: a status with a sentence; the bytes then travel over
+// the network.
 
 #ifndef BASIN_RUNTIME_SHARED_MEMORY_SEGMENT_H_
 #define BASIN_RUNTIME_SHARED_MEMORY_SEGMENT_H_

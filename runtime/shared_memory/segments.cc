@@ -151,15 +151,17 @@ absl::StatusOr<std::shared_ptr<const SharedPayload>> Segments::At(const SharedPl
 }
 
 absl::StatusOr<SegmentMessage> Segments::Next(int* descriptor) const {
-  *descriptor = -1;
   std::array<char, sizeof(Raw) + 1> bytes;  // A longer message is seen to be longer.
   iovec part = {bytes.data(), bytes.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
   msghdr header = {};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
-  header.msg_control = control.data();
-  header.msg_controllen = CMSG_LEN(sizeof(int));  // No room for a second descriptor.
+  if (descriptor != nullptr) {
+    *descriptor = -1;
+    header.msg_control = control.data();
+    header.msg_controllen = CMSG_LEN(sizeof(int));  // No room for a second descriptor.
+  }
   ssize_t got;
   do {
     got = recvmsg(socket_, &header, MSG_CMSG_CLOEXEC);
@@ -176,12 +178,7 @@ absl::StatusOr<SegmentMessage> Segments::Next(int* descriptor) const {
   return DecodeSegmentMessage({bytes.data(), static_cast<size_t>(got)});
 }
 
-absl::StatusOr<SegmentMessage> Segments::ReceiveOpening() {
-  int descriptor = -1;
-  auto message = Next(&descriptor);
-  if (descriptor >= 0) close(descriptor);
-  return message;
-}
+absl::StatusOr<SegmentMessage> Segments::ReceiveOpening() { return Next(nullptr); }
 
 absl::Status Segments::Receive() {
   int descriptor = -1;
@@ -202,7 +199,13 @@ absl::Status Segments::Take(const SegmentMessage& message, int descriptor) {
         if (theirs_.count(message.number) > 0 || theirs_.size() >= kMaxSegments) {
           return Wrong("a segment was offered twice, or too many were");
         }
-        if (opened.ok()) theirs_[message.number] = *std::move(opened);
+        if (opened.ok() && (*opened)->size() > most_bytes_ - their_bytes_) {
+          opened = absl::ResourceExhaustedError("The session shares as much as it may.");
+        }
+        if (opened.ok()) {
+          their_bytes_ += (*opened)->size();
+          theirs_[message.number] = *std::move(opened);
+        }
       }
       if (absl::IsInvalidArgument(opened.status())) return opened.status();
       return Send({opened.ok() ? Kind::kMapped : Kind::kRefused, message.number, 0});
@@ -220,6 +223,7 @@ absl::Status Segments::Take(const SegmentMessage& message, int descriptor) {
       const auto found = theirs_.find(message.number);
       if (found == theirs_.end()) return absl::OkStatus();
       gone = std::move(found->second);
+      their_bytes_ -= gone->size();
       theirs_.erase(found);
       return absl::OkStatus();
     }

@@ -17,6 +17,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -55,12 +56,14 @@ std::string EncodeSegmentMessage(const SegmentMessage& message);
 absl::StatusOr<SegmentMessage> DecodeSegmentMessage(std::string_view bytes);
 
 // Segments that one end may offer in a session.
-inline constexpr size_t kMaxSegments = 256;
+inline constexpr size_t kMaxSegments = 64;
 
 class Segments {
  public:
-  // Takes the socket, which is connected and passes whole messages (SOCK_SEQPACKET).
-  explicit Segments(int socket) : socket_(socket) {}
+  // Takes the socket, which is connected and passes whole messages (SOCK_SEQPACKET). Maps at most
+  // `most_bytes` of the other end.
+  explicit Segments(int socket, uint64_t most_bytes = std::numeric_limits<uint64_t>::max())
+      : socket_(socket), most_bytes_(most_bytes) {}
   ~Segments();
   Segments(const Segments&) = delete;
   Segments& operator=(const Segments&) = delete;
@@ -84,7 +87,7 @@ class Segments {
   // Waits for the next message and answers it. UNAVAILABLE when the other end has gone,
   // INVALID_ARGUMENT when it broke the rules.
   absl::Status Receive();
-  // The first messages of either end; a timeout is set on the socket.
+  // The first message of the other end. Descriptors that come with it are dropped unseen.
   absl::StatusOr<SegmentMessage> ReceiveOpening();
   // Ends Receive in another thread. What is mapped stays, but nothing new is offered or referred
   // to, as when Receive has failed.
@@ -101,11 +104,13 @@ class Segments {
   absl::Status Take(const SegmentMessage& message, int descriptor);
 
   const int socket_;
+  const uint64_t most_bytes_;
   std::atomic<bool> closed_{false};
   mutable Mutex mutex_;
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, Offered> offered_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::shared_ptr<Segment>> theirs_ ABSL_GUARDED_BY(mutex_);
+  uint64_t their_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace basin

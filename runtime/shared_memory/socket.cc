@@ -70,11 +70,14 @@ absl::StatusOr<int> ListenLocal(const std::string& name) {
   const auto* generic = reinterpret_cast<const sockaddr*>(&address.address);
   int bound = bind(*socket, generic, address.size);
   if (bound != 0 && errno == EADDRINUSE && name[0] == '/' && IsSocket(name)) {
+    // Only a socket at which nobody listens any more refuses; one that is busy, or of another kind,
+    // is somebody's.
+    errno = 0;
     const absl::StatusOr<int> used = ConnectLocal(name);
-    if (used.ok()) {
-      close(*used);
-      errno = EADDRINUSE;
-    } else {
+    const bool left_behind = !used.ok() && errno == ECONNREFUSED;
+    if (used.ok()) close(*used);
+    errno = EADDRINUSE;
+    if (left_behind) {
       unlink(name.c_str());
       bound = bind(*socket, generic, address.size);
     }
@@ -93,8 +96,10 @@ absl::StatusOr<int> ConnectLocal(const std::string& name) {
       fcntl(*socket, F_SETFL, 0) == 0) {
     return socket;
   }
+  const int why = errno;
   const absl::Status failed = Failed(name, "cannot connect");
   close(*socket);
+  errno = why;
   return failed;
 }
 

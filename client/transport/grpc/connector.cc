@@ -67,10 +67,9 @@ class StreamCall : public Call {
              std::shared_ptr<StreamListener> listener)
       : Call(options, kExchangeMethod, kBoundedByWriter),
         address_(options.address),
+        local_(std::move(local)),
         listener_(std::move(listener)),
-        reader_(FrameSender::kAggregator, [local = std::move(local)] {
-          return local == nullptr ? nullptr : local->segments();
-        }) {}
+        reader_(FrameSender::kAggregator, [this] { return Shared(); }) {}
 
  private:
   absl::Status OnMessage(const grpc::ByteBuffer& message) override {
@@ -84,9 +83,19 @@ class StreamCall : public Call {
     }
     return absl::OkStatus();
   }
-  void Over(const absl::Status& why) override { listener_->OnDown(why); }
+  void Over(const absl::Status& why) override {
+    // Whatever was refused, it is sent once more without references.
+    if (const auto segments = Shared(); segments != nullptr && absl::IsInvalidArgument(why)) {
+      segments->Close();
+    }
+    listener_->OnDown(why);
+  }
+  std::shared_ptr<Segments> Shared() const {
+    return local_ == nullptr ? nullptr : local_->segments();
+  }
 
   const std::string address_;
+  const std::shared_ptr<GrpcConnector::Local> local_;
   const std::shared_ptr<StreamListener> listener_;
   FrameReader reader_;  // Belongs to the read in flight.
 };

@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 
+#include <system_error>
+
 #include "runtime/shared_memory/socket.h"
 
 namespace basin::client {
@@ -16,7 +18,7 @@ std::unique_ptr<LocalLink> LocalLink::Open(const std::string& name, SessionToken
 
 LocalLink::LocalLink(int socket, SessionToken token)
     : token_(token), segments_(std::make_shared<Segments>(socket)) {
-  thread_ = std::thread([this] {
+  const auto work = [this] {
     pthread_setname_np(pthread_self(), "basin-local");
     if (!segments_->Send({SegmentMessage::Kind::kToken, token_, 0}).ok()) return;
     const absl::StatusOr<SegmentMessage> answer = segments_->ReceiveOpening();
@@ -24,12 +26,18 @@ LocalLink::LocalLink(int socket, SessionToken token)
     bound_ = true;
     while (segments_->Receive().ok()) {
     }
-  });
+  };
+  // Without a thread nothing is shared.
+  try {
+    thread_ = std::thread(work);
+  } catch (const std::system_error&) {
+    segments_->Close();
+  }
 }
 
 LocalLink::~LocalLink() {
   segments_->Close();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 }  // namespace basin::client

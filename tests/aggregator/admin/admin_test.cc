@@ -597,7 +597,7 @@ TEST(AdminServerTest, Fault_S2_EachCallIsAnsweredAsTheTableOfRolesSays) {
     aggregator.token.clear();
     call();
     EXPECT_TRUE(absl::IsUnauthenticated(aggregator.status)) << RpcName(rpc);
-    for (const Role role : {CallerRole::kWorker, CallerRole::kObserver, CallerRole::kAdmin}) {
+    for (const CallerRole role : {CallerRole::kWorker, CallerRole::kObserver, CallerRole::kAdmin}) {
       const std::string what = absl::StrCat(RoleName(role), " ", RpcName(rpc));
       aggregator.token = tokens[static_cast<size_t>(role)];
       call();

@@ -258,6 +258,20 @@ struct Shared {
   std::shared_ptr<Segments> aggregator;
 };
 
+TEST(SharedFrames, AWorkerRefersOnlyToItsContributions) {
+  const Shared shared;
+  const SharedPlace place{1, 0, 1000};
+  for (const AnyHeader& header : {AnyHeader(SupplyHeader{1, 7, {2, 1}, {2, 0, 1}}),
+                                  AnyHeader(ValueHeader{{"g", "a", 0}, 0, 1})}) {
+    FrameReader reader = shared.Reader();
+    OutgoingFrame frame = shared.Frame(0, 1000, 1);
+    frame.header = header;
+    const auto taken = Take(reader, Shared::Referring(frame, place));
+    EXPECT_EQ(taken.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(taken.status().message(), HasSubstr("no contribution"));
+  }
+}
+
 TEST(SharedFrames, APayloadInSharedMemoryIsNotInTheMessage) {
   const Shared shared;
   const OutgoingFrame frame = shared.Frame(1000, kChunkBytes + 50, 2);

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <string>
 
@@ -20,12 +21,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A memory file that somebody else might pass.
+constexpr int kSealFutureWrite = 0x0010;  // F_SEAL_FUTURE_WRITE
+constexpr int kAllSeals = F_SEAL_SHRINK | F_SEAL_GROW | kSealFutureWrite;
+
+// A memory file that somebody else might pass, whose first `filled` bytes have memory.
 class Foreign {
  public:
-  Foreign(uint64_t size, int seals)
+  Foreign(uint64_t size, int seals, uint64_t filled)
       : descriptor_(memfd_create("foreign", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
     EXPECT_EQ(ftruncate(descriptor_, static_cast<off_t>(size)), 0);
+    if (filled > 0) {
+      EXPECT_EQ(fallocate(descriptor_, 0, 0, static_cast<off_t>(filled)), 0);
+    }
     EXPECT_EQ(fcntl(descriptor_, F_ADD_SEALS, seals), 0);
   }
   ~Foreign() { close(descriptor_); }
@@ -78,7 +85,7 @@ TEST(Segment, KnowsItsOwnBytes) {
 }
 
 TEST(Segment, ALyingSizeIsRefused) {
-  const Foreign foreign(8192, F_SEAL_SHRINK | F_SEAL_GROW);
+  const Foreign foreign(8192, kAllSeals, 8192);
   EXPECT_TRUE(Opened(foreign.descriptor(), 8192).ok());
   for (const uint64_t size : {uint64_t{0}, uint64_t{4096}, uint64_t{8193}, ~uint64_t{0}}) {
     const absl::Status status = Opened(foreign.descriptor(), size);
@@ -88,12 +95,35 @@ TEST(Segment, ALyingSizeIsRefused) {
 }
 
 TEST(Segment, OneThatMayStillShrinkIsRefused) {
-  for (const int seals : {0, F_SEAL_GROW, F_SEAL_SHRINK}) {
-    const Foreign foreign(8192, seals);
+  for (const int seals : {0, F_SEAL_GROW, F_SEAL_SHRINK | kSealFutureWrite}) {
+    const Foreign foreign(8192, seals, 8192);
     const absl::Status status = Opened(foreign.descriptor(), 8192);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr("may still change its size"));
   }
+}
+
+TEST(Segment, OneThatOthersMayStillMapToWriteIsRefused) {
+  const Foreign foreign(8192, F_SEAL_SHRINK | F_SEAL_GROW, 8192);
+  const absl::Status status = Opened(foreign.descriptor(), 8192);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("map to write"));
+}
+
+TEST(Segment, PagesWithoutMemoryAreRefused) {
+  for (const uint64_t filled : {uint64_t{0}, uint64_t{4096}}) {
+    const Foreign foreign(uint64_t{1} << 30, kAllSeals, filled);
+    const absl::Status status = Opened(foreign.descriptor(), uint64_t{1} << 30);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr("pages without memory"));
+  }
+}
+
+TEST(Segment, NobodyCanMakeAHoleInIt) {
+  const auto segment = *Segment::Create(8192);
+  EXPECT_NE(fallocate(segment->descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096),
+            0);
+  EXPECT_EQ(errno, EPERM);
 }
 
 TEST(Segment, OtherDescriptorsAreRefused) {

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -24,11 +25,11 @@ using ::testing::HasSubstr;
 using Kind = SegmentMessage::Kind;
 
 struct Pair {
-  Pair() {
+  explicit Pair(uint64_t most_bytes = std::numeric_limits<uint64_t>::max()) {
     std::array<int, 2> sockets;
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
     one = std::make_unique<Segments>(sockets[0]);
-    other = std::make_unique<Segments>(sockets[1]);
+    other = std::make_unique<Segments>(sockets[1], most_bytes);
   }
   // Sends bytes, and a descriptor unless it is negative, to `other`.
   void SendRaw(const std::string& bytes, int descriptor = -1) const {
@@ -140,6 +141,19 @@ TEST(Segments, TooManyAreRefused) {
   }
   pair.SendRaw(EncodeSegmentMessage({Kind::kOffer, kMaxSegments + 1, 4096}), segment->descriptor());
   EXPECT_EQ(pair.other->Receive().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Segments, MoreThanASessionMayShareStaysOutside) {
+  const Pair pair(10'000);
+  const auto first = *Segment::Create(8192);
+  const auto second = *Segment::Create(4096);
+  for (const auto& segment : {first, second}) {
+    pair.one->Offer(segment);
+    ASSERT_TRUE(pair.other->Receive().ok());
+    ASSERT_TRUE(pair.one->Receive().ok());
+  }
+  EXPECT_TRUE(pair.one->Find({first->data(), 100}).has_value());
+  EXPECT_FALSE(pair.one->Find({second->data(), 100}).has_value());
 }
 
 TEST(Segments, MessagesThatAreNoneEndTheConnection) {

@@ -1,0 +1,87 @@
+// Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
+//
+// Places in shared memory: fixed while rounds end with a verdict, and others after one without.
+
+#include "client/transport/arena.h"
+
+#include <cstdint>
+#include <optional>
+
+#include "gtest/gtest.h"
+
+namespace basin::client {
+namespace {
+
+constexpr uint64_t kBytes = 100'000;
+constexpr LaneHandle kLane = 0;
+
+class ArenaTest : public testing::Test {
+ protected:
+  ArenaTest() {
+    arena_.Add(kLane, 0, kBytes, 4);
+    arena_.Add(kLane, 1, kBytes + 2, 2);
+    arena_.Add(kLane, 2, kBytes, 8);
+  }
+  // The place of the tensor in a round of its own that ends with a verdict, or without.
+  std::optional<ArenaPlace> Round(bool verdict) {
+    EXPECT_TRUE(arena_.TryBegin(kLane));
+    std::optional<ArenaPlace> place = arena_.Take(kLane, 0);
+    arena_.Free(kLane, verdict);
+    return place;
+  }
+
+  Arena arena_;
+};
+
+TEST_F(ArenaTest, TensorsDoNotOverlapAndAreAligned) {
+  ASSERT_TRUE(arena_.TryBegin(kLane));
+  uint64_t end = 0;
+  for (TensorHandle tensor = 0; tensor < 3; ++tensor) {
+    const auto place = arena_.Take(kLane, tensor);
+    ASSERT_TRUE(place.has_value()) << tensor;
+    EXPECT_GE(place->offset, end);
+    EXPECT_EQ(place->offset % (tensor == 2 ? 8 : 2), 0u);
+    end = place->offset + kBytes + (tensor == 1 ? 2 : 0);
+    EXPECT_LE(end, place->segment->size());
+  }
+}
+
+TEST_F(ArenaTest, APlaceStaysWhileRoundsHaveVerdicts) {
+  const auto first = Round(true);
+  const auto second = Round(true);
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  EXPECT_EQ(first->at(), second->at());
+}
+
+TEST_F(ArenaTest, ATensorIsTakenOncePerRoundAndOnlyInOne) {
+  EXPECT_FALSE(arena_.Take(kLane, 0).has_value());
+  ASSERT_TRUE(arena_.TryBegin(kLane));
+  EXPECT_FALSE(arena_.TryBegin(kLane));
+  EXPECT_TRUE(arena_.Take(kLane, 0).has_value());
+  EXPECT_FALSE(arena_.Take(kLane, 0).has_value());
+  EXPECT_FALSE(arena_.Take(kLane, 99).has_value());
+}
+
+TEST_F(ArenaTest, ARoundWithoutAVerdictKeepsItsPlacesAndTakesNoMore) {
+  const auto before = Round(false);
+  ASSERT_TRUE(before.has_value());
+  // However many rounds fail, they hold one segment.
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(Round(false).has_value());
+  EXPECT_FALSE(Round(true).has_value());
+  const auto after = Round(true);
+  ASSERT_TRUE(after.has_value());
+  EXPECT_NE(after->segment, before->segment);
+  EXPECT_EQ(before->segment.use_count(), 1) << "the arena has given it up";
+}
+
+TEST_F(ArenaTest, ARoundThatTookNothingChangesNothing) {
+  const auto before = Round(true);
+  ASSERT_TRUE(arena_.TryBegin(kLane));
+  arena_.Free(kLane, false);
+  const auto after = Round(true);
+  ASSERT_TRUE(before.has_value() && after.has_value());
+  EXPECT_EQ(before->at(), after->at());
+}
+
+}  // namespace
+}  // namespace basin::client
