@@ -438,7 +438,8 @@ absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header,
   return EncodeParts(header, TotalBytes(payload), payload, {});
 }
 
-absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header, const SharedPlace& payload) {
+absl::StatusOr<std::string> EncodeSharedFrame(const FrameHeader& header,
+                                              const SharedPlace& payload) {
   if (header.chunk_digests.empty()) {
     return Invalid("a payload in shared memory needs chunk digests");
   }

@@ -73,7 +73,8 @@ absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header,
                                         absl::Span<const std::string_view> payload);
 // One whose payload is in shared memory: the whole frame but for its sequence number.
 // Failure: as above, also without chunk digests.
-absl::StatusOr<std::string> EncodeFrame(const FrameHeader& header, const SharedPlace& payload);
+absl::StatusOr<std::string> EncodeSharedFrame(const FrameHeader& header,
+                                              const SharedPlace& payload);
 
 // The sequence number and its encoding. Zero for Bind and Bound, and then empty.
 std::string EncodeSequence(uint64_t sequence);

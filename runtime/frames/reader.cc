@@ -136,7 +136,7 @@ std::optional<SharedPlace> PlaceOf(const OutgoingFrame& frame, const Segments& s
 }
 
 absl::StatusOr<std::string> EncodeReference(const OutgoingFrame& frame, const SharedPlace& place) {
-  return wire::EncodeFrame({frame.header, frame.encoding, frame.digests}, place);
+  return wire::EncodeSharedFrame({frame.header, frame.encoding, frame.digests}, place);
 }
 
 }  // namespace basin
