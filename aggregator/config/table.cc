@@ -199,7 +199,7 @@ void AddLocal(std::vector<Option>& table) {
   type.at = [](Settings& s) -> std::string& { return s.local_socket; };
   type.may_be_none = true;
   table.push_back(
-      {"local.listen", type, "auto",
+      {"local.listen", type, "none",
        "Unix socket at which workers on this machine share memory with the aggregator, so that "
        "gradients do not travel through the kernel's network. auto: a name without a file, if "
        "grpc.listen is a loopback address. A path on a shared volume also serves other containers. "

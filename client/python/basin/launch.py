@@ -281,7 +281,12 @@ class _Aggregator:
         self._verbose = verbose
         self._ctl = _find_basinctl(program)
         kept = {name: text for name, text in os.environ.items() if not name.startswith("BASIN_")}
-        listen = ("--grpc-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--http-listen=none")
+        listen = (
+            "--grpc-listen=127.0.0.1:0",
+            "--admin-listen=127.0.0.1:0",
+            "--http-listen=none",
+            "--local-listen=auto",
+        )
         leases = () if self._ctl is None else _LEASES
         try:
             self._group = _Group([program, "serve", *listen, *leases, "--drain-grace=0s"], kept)

@@ -201,7 +201,7 @@ def run_basin(
     case: Case,
     started: Callable[[list[int]], None] = nothing,
     ended: Callable[[], None] = nothing,
-    arguments: tuple[str, ...] = (),
+    arguments: tuple[str, ...] = ("--local-listen=auto",),
 ) -> Result:
     """`started` receives the processes, basind first; `ended` is called before basind is killed."""
     with running_basind(case.build, *arguments) as (aggregator, address):
