@@ -45,9 +45,10 @@ absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
   return absl::OkStatus();
 }
 
-const std::shared_ptr<Segments>& ExchangeReactor::Shared() {
-  if (kept_ == nullptr) kept_ = registry_.SharedIn(token_);
-  return kept_;
+std::shared_ptr<Segments> ExchangeReactor::shared() const {
+  MutexLock lock(shared_mutex_);
+  if (shared_ == nullptr) shared_ = registry_.SharedIn(token_);
+  return shared_;
 }
 
 void ExchangeReactor::Accept() {

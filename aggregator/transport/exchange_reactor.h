@@ -17,6 +17,7 @@
 #include "aggregator/transport/stream_reactor.h"
 #include "runtime/frames/reader.h"
 #include "runtime/grpc/byte_buffer.h"
+#include "runtime/mutex.h"
 
 namespace basin::aggregator {
 
@@ -31,23 +32,23 @@ class ExchangeReactor : public StreamReactor {
   void Accept();
 
   // What is shared in its session; null if nothing is. REQUIRES: it was opened in the registry.
-  std::shared_ptr<Segments> shared() const { return registry_.SharedIn(token_); }
+  // Kept: frames may be under way when the session ends before the stream.
+  std::shared_ptr<Segments> shared() const;
 
   // REQUIRES: called from one thread, after Accept.
   void Send(const SharedFrame& frame) { Write(frame.WithSequence(++sequence_)); }
 
  private:
-  const std::shared_ptr<Segments>& Shared();
   absl::Status OnMessage(const grpc::ByteBuffer& message) override;
   void Over(const absl::Status& ended) override;
   void Count(const absl::Status& why) override;
 
   Registry& registry_;
+  mutable Mutex shared_mutex_;
+  mutable std::shared_ptr<Segments> shared_ ABSL_GUARDED_BY(shared_mutex_);
   uint64_t sequence_ = 0;  // The last sent frame; for the sending thread only.
   // For the receiving thread only; Over comes after it.
-  FrameReader reader_{FrameSender::kWorker, [this] { return Shared(); }};
-  // Kept after the session has ended: its frames that are under way count until it has settled.
-  std::shared_ptr<Segments> kept_;
+  FrameReader reader_{FrameSender::kWorker, [this] { return shared(); }};
   SessionToken token_ = 0;          // Once it has presented one.
   std::optional<StreamId> stream_;  // Since then.
 };

@@ -56,7 +56,7 @@ std::string EncodeSegmentMessage(const SegmentMessage& message);
 absl::StatusOr<SegmentMessage> DecodeSegmentMessage(std::string_view bytes);
 
 // Segments that one end may offer in a session.
-inline constexpr size_t kMaxSegments = 64;
+inline constexpr size_t kMaxSegments = 160;
 
 class Segments {
  public:

@@ -135,7 +135,10 @@ class GrpcStream : public StreamChannel {
   absl::Status Send(OutgoingFrame frame) override {
     const std::shared_ptr<Segments> segments = connector_->shared();
     std::optional<SharedPlace> place;
-    if (segments != nullptr) place = PlaceOf(frame, *segments);
+    // Only these may be in shared memory: what a worker supplies is passed on to others.
+    if (segments != nullptr && std::holds_alternative<ContributionHeader>(frame.header)) {
+      place = PlaceOf(frame, *segments);
+    }
     absl::StatusOr<std::string> head =
         place.has_value() ? EncodeReference(frame, *place) : EncodeHead(frame);
     if (!head.ok()) return head.status();
