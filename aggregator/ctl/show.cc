@@ -54,13 +54,12 @@ std::string WaitedFor(const v1::RoundStatus& past) {
 
 std::string Show(const v1::ServiceStatus& status) {
   return PrintableText(
-             absl::StrCat("basind ", status.version(), ", ",
-                          status.draining() ? "draining" : "serving", " for ",
-                          Span(status.uptime_ns()), ", term ", status.term(), ", ",
-                          CountOf(status.jobs(), "job"), ", ", CountOf(status.workers(), "worker"),
-                          ", memory ", Size(status.buffer_bytes()), " of ",
-                          Size(status.buffer_limit_bytes()), ", reduces on ",
-                          status.reduce_device()),
+             absl::StrCat(
+                 "basind ", status.version(), ", ", status.draining() ? "draining" : "serving",
+                 " for ", Span(status.uptime_ns()), ", term ", status.term(), ", ",
+                 CountOf(status.jobs(), "job"), ", ", CountOf(status.workers(), "worker"),
+                 ", memory ", Size(status.buffer_bytes()), " of ",
+                 Size(status.buffer_limit_bytes()), ", reduces on ", status.reduce_device()),
              kMaxTextBytes) +
          "\n";
 }
