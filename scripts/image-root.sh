@@ -40,7 +40,24 @@ libraries_of() { # program
     grep 'not found' <<<"$found" | sed "s|^\s*|image-root: $1 needs |" >&2
     return 1
   fi
+  # A program that was linked with a library without a soname looks for the library's path.
+  local path
+  for path in $(awk '$1 ~ "^/" { print $1 }' <<<"$found" | grep -Ev "$GLIBC"); do
+    echo "image-root: $1 looks for $path, a path that the image does not have." \
+      "Link $(basename "$1") with a library that has a soname." >&2
+    return 1
+  done
   awk '$2 == "=>" { print $3 }' <<<"$found" | grep -Ev "$GLIBC"
+}
+
+# Where a library belongs in the image: where the loader finds it. /lib is a link to usr/lib, here
+# and in the base. A library from elsewhere, such as /opt, is found in usr/lib too.
+place_of() { # library
+  case "$1" in
+    /lib/*) echo "usr$1" ;;
+    /usr/lib/*) echo "${1#/}" ;;
+    *) echo "usr/lib/${1##*/}" ;;
+  esac
 }
 
 mkdir -p "$folder/usr/bin"
@@ -48,7 +65,6 @@ for program in "$@"; do
   install -m 755 --strip "$program" "$folder/usr/bin/"
   libraries="$(libraries_of "$program")"
   while read -r library; do
-    # /lib is a link to usr/lib, here and in the base.
-    install -D -m 644 "$library" "$folder/usr/lib/${library#*/lib/}"
+    install -D -m 644 "$library" "$folder/$(place_of "$library")"
   done <<<"$libraries"
 done

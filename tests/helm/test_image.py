@@ -9,6 +9,7 @@ Usage: test_image.py PROGRAM...      the programs of this build go into the imag
 """
 
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -167,22 +168,45 @@ class Image(unittest.TestCase):
 
 
 class CollectedRoot(unittest.TestCase):
+    root: Path
+
+    def setUp(self) -> None:
+        self.root = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def collect(self, link: str) -> subprocess.CompletedProcess[str]:
+        """Collects a program that `link` links with a library libf.so in the folder."""
+        build = "echo 'int f() { return 0; }' > f.c && echo 'int f(); int main() { f(); }' > m.c"
+        subprocess.run(f"{build} && {link}", check=True, shell=True, cwd=self.root)
+        return subprocess.run(
+            [ROOT / "scripts/image-root.sh", self.root / "out", self.root / "program"],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+
     def test_program_without_its_library_is_refused(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            root = Path(folder)
-            build = (
-                "echo 'int f() { return 0; }' > f.c && echo 'int f(); int main() { f(); }' > m.c"
-            )
-            link = "cc -shared -o libf.so f.c && cc -o program m.c -L. -lf"
-            subprocess.run(f"{build} && {link}", check=True, shell=True, cwd=root)
-            done = subprocess.run(
-                [ROOT / "scripts/image-root.sh", root / "out", root / "program"],
-                check=False,
-                capture_output=True,
-                text=True,
-            )
-            self.assertNotEqual(0, done.returncode)
-            self.assertIn("needs libf.so => not found", done.stderr)
+        done = self.collect("cc -shared -o libf.so f.c && cc -o program m.c -L. -lf")
+        self.assertNotEqual(0, done.returncode)
+        self.assertIn("needs libf.so => not found", done.stderr)
+
+    def test_library_from_elsewhere_is_where_the_loader_finds_it(self) -> None:
+        for folder in ("opt", "work/lib/project"):
+            with self.subTest(folder):
+                done = self.collect(
+                    f"mkdir -p {folder} && cc -shared -Wl,-soname,libf.so -o {folder}/libf.so f.c "
+                    f"&& cc -o program m.c -L{folder} -lf -Wl,-rpath,{self.root / folder}"
+                )
+                self.assertEqual(0, done.returncode, done.stderr)
+                out = self.root / "out"
+                found = [str(path.relative_to(out)) for path in out.rglob("libf.so")]
+                self.assertEqual(["usr/lib/libf.so"], found)
+                shutil.rmtree(out)
+
+    def test_program_that_looks_for_the_path_of_a_library_is_refused(self) -> None:
+        path = self.root / "libf.so"
+        done = self.collect(f"cc -shared -o {path} f.c && cc -o program m.c {path}")
+        self.assertNotEqual(0, done.returncode)
+        self.assertIn(f"program looks for {path}, a path that the image does not have", done.stderr)
 
 
 if __name__ == "__main__":
