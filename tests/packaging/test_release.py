@@ -5,6 +5,7 @@ Usage: test_release.py BUILD_FOLDER [--image]
 """
 
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -54,6 +55,7 @@ def version() -> str:
     return str(found)
 
 
+@functools.cache
 def owner(path: str) -> str:
     """The package that dpkg names as the owner of a library, by whichever of its paths it knows."""
     real = os.path.realpath(path)
