@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <random>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -55,15 +54,10 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::strin
   }
   std::unique_ptr<LocalServer> server(
       new LocalServer(std::move(chosen), most_bytes, *listener, wake, counters, std::move(report)));
-  const auto work = [raw = server.get()] {
+  server->thread_ = std::thread([raw = server.get()] {
     pthread_setname_np(pthread_self(), "basin-local");
     raw->Run();
-  };
-  try {
-    server->thread_ = std::thread(work);
-  } catch (const std::system_error&) {
-    return absl::ResourceExhaustedError("No thread is left for the local socket.");
-  }
+  });
   return server;
 }
 
@@ -79,7 +73,7 @@ LocalServer::LocalServer(std::string name, uint64_t most_bytes, int listener, in
 LocalServer::~LocalServer() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
   close(listener_);
   close(wake_);
   if (name_[0] == '/') unlink(name_.c_str());

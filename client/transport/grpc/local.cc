@@ -4,8 +4,6 @@
 
 #include <pthread.h>
 
-#include <system_error>
-
 #include "runtime/shared_memory/socket.h"
 
 namespace basin::client {
@@ -18,7 +16,7 @@ std::unique_ptr<LocalLink> LocalLink::Open(const std::string& name, SessionToken
 
 LocalLink::LocalLink(int socket, SessionToken token)
     : token_(token), segments_(std::make_shared<Segments>(socket)) {
-  const auto work = [this] {
+  thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "basin-local");
     if (!segments_->Send({SegmentMessage::Kind::kToken, token_, 0}).ok()) return;
     const absl::StatusOr<SegmentMessage> answer = segments_->ReceiveOpening();
@@ -26,18 +24,12 @@ LocalLink::LocalLink(int socket, SessionToken token)
     bound_ = true;
     while (segments_->Receive().ok()) {
     }
-  };
-  // Without a thread nothing is shared.
-  try {
-    thread_ = std::thread(work);
-  } catch (const std::system_error&) {
-    segments_->Close();
-  }
+  });
 }
 
 LocalLink::~LocalLink() {
   segments_->Close();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 }  // namespace basin::client
