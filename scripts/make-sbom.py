@@ -245,11 +245,11 @@ def add_image(packages: list[Package], listing: Path) -> None:
     known = {(package.name, package.version): package for package in packages}
     for line in listing.read_text(encoding="utf-8").splitlines():
         name, version, architecture = line.split()
-        package = known.get((name, version))
-        if package is None:
-            package = Package(name, version, architecture=architecture)
-            packages.append(package)
-        package.relations.add(("CONTAINS", "the base of the image"))
+        found = known.get((name, version))
+        if found is None:
+            found = Package(name, version, architecture=architecture)
+            packages.append(found)
+        found.relations.add(("CONTAINS", "the base of the image"))
 
 
 # ---- What is said about them --------------------------------------------------------------------
