@@ -22,8 +22,8 @@
 #define BASIN_AGGREGATOR_TRANSPORT_SERVER_H_
 
 #include <cstdint>
-#include <limits>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 

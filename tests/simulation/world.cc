@@ -516,7 +516,7 @@ void World::Noted(const aggregator::Note& note, Term term) {
     }
   }
   if (note.kind == NoteKind::kContributionDropped &&
-      note.text.find("effective and left") != std::string::npos) {
+      note.text.find("was complete, but its worker has left") != std::string::npos) {
     coverage.Saw(Sight::kAttemptDropped);
   }
   if (note.kind != NoteKind::kRecovered) return;

@@ -884,8 +884,9 @@ TEST_F(Abi, TheLogSaysWhatChangesAndNothingElse) {
   }
   const auto lines = said.lines();
   EXPECT_THAT(lines, Contains(HasSubstr("rank 0 of 1 member,")));
+  EXPECT_THAT(lines, Contains(HasSubstr("Gradients go over the network.")));
   EXPECT_THAT(lines, Contains(HasSubstr("has left the job")));
-  EXPECT_EQ(lines.size(), 2u) << testing::PrintToString(lines);
+  EXPECT_EQ(lines.size(), 3u) << testing::PrintToString(lines);
 }
 
 // With the default level, under which only warnings are logged.
