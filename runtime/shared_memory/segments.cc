@@ -204,7 +204,7 @@ absl::Status Segments::Take(const SegmentMessage& message, int descriptor) {
         }
         if (opened.ok()) {
           their_bytes_ += (*opened)->size();
-          theirs_[message.number] = *std::move(opened);
+          theirs_[message.number] = *opened;
         }
       }
       if (absl::IsInvalidArgument(opened.status())) return opened.status();

@@ -12,21 +12,21 @@
 namespace basin::client {
 namespace {
 
-constexpr uint64_t kBytes = 100'000;
-constexpr LaneHandle kLane = 0;
+constexpr uint64_t kArenaBytes = 100'000;
+constexpr LaneHandle kArenaLane = 0;
 
 class ArenaTest : public testing::Test {
  protected:
   ArenaTest() {
-    arena_.Add(kLane, 0, kBytes, 4);
-    arena_.Add(kLane, 1, kBytes + 2, 2);
-    arena_.Add(kLane, 2, kBytes, 8);
+    arena_.Add(kArenaLane, 0, kArenaBytes, 4);
+    arena_.Add(kArenaLane, 1, kArenaBytes + 2, 2);
+    arena_.Add(kArenaLane, 2, kArenaBytes, 8);
   }
   // The place of the tensor in a round of its own that ends with a verdict, or without.
   std::optional<ArenaPlace> Round(bool verdict) {
-    EXPECT_TRUE(arena_.TryBegin(kLane));
-    std::optional<ArenaPlace> place = arena_.Take(kLane, 0);
-    arena_.Free(kLane, verdict);
+    EXPECT_TRUE(arena_.TryBegin(kArenaLane));
+    std::optional<ArenaPlace> place = arena_.Take(kArenaLane, 0);
+    arena_.Free(kArenaLane, verdict);
     return place;
   }
 
@@ -34,14 +34,14 @@ class ArenaTest : public testing::Test {
 };
 
 TEST_F(ArenaTest, TensorsDoNotOverlapAndAreAligned) {
-  ASSERT_TRUE(arena_.TryBegin(kLane));
+  ASSERT_TRUE(arena_.TryBegin(kArenaLane));
   uint64_t end = 0;
   for (TensorHandle tensor = 0; tensor < 3; ++tensor) {
-    const auto place = arena_.Take(kLane, tensor);
+    const auto place = arena_.Take(kArenaLane, tensor);
     ASSERT_TRUE(place.has_value()) << tensor;
     EXPECT_GE(place->offset, end);
     EXPECT_EQ(place->offset % (tensor == 2 ? 8 : 2), 0u);
-    end = place->offset + kBytes + (tensor == 1 ? 2 : 0);
+    end = place->offset + kArenaBytes + (tensor == 1 ? 2 : 0);
     EXPECT_LE(end, place->segment->size());
   }
 }
@@ -54,12 +54,12 @@ TEST_F(ArenaTest, APlaceStaysWhileRoundsHaveVerdicts) {
 }
 
 TEST_F(ArenaTest, ATensorIsTakenOncePerRoundAndOnlyInOne) {
-  EXPECT_FALSE(arena_.Take(kLane, 0).has_value());
-  ASSERT_TRUE(arena_.TryBegin(kLane));
-  EXPECT_FALSE(arena_.TryBegin(kLane));
-  EXPECT_TRUE(arena_.Take(kLane, 0).has_value());
-  EXPECT_FALSE(arena_.Take(kLane, 0).has_value());
-  EXPECT_FALSE(arena_.Take(kLane, 99).has_value());
+  EXPECT_FALSE(arena_.Take(kArenaLane, 0).has_value());
+  ASSERT_TRUE(arena_.TryBegin(kArenaLane));
+  EXPECT_FALSE(arena_.TryBegin(kArenaLane));
+  EXPECT_TRUE(arena_.Take(kArenaLane, 0).has_value());
+  EXPECT_FALSE(arena_.Take(kArenaLane, 0).has_value());
+  EXPECT_FALSE(arena_.Take(kArenaLane, 99).has_value());
 }
 
 TEST_F(ArenaTest, ARoundWithoutAVerdictKeepsItsPlacesAndTakesNoMore) {
@@ -76,8 +76,8 @@ TEST_F(ArenaTest, ARoundWithoutAVerdictKeepsItsPlacesAndTakesNoMore) {
 
 TEST_F(ArenaTest, ARoundThatTookNothingChangesNothing) {
   const auto before = Round(true);
-  ASSERT_TRUE(arena_.TryBegin(kLane));
-  arena_.Free(kLane, false);
+  ASSERT_TRUE(arena_.TryBegin(kArenaLane));
+  arena_.Free(kArenaLane, false);
   const auto after = Round(true);
   ASSERT_TRUE(before.has_value() && after.has_value());
   EXPECT_EQ(before->at(), after->at());
