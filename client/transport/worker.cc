@@ -66,7 +66,7 @@ absl::Status CheckNames(const Config& config) {
 // session.
 template <typename Call>
 absl::Status CheckCall(const Call& call) {
-  const absl::Status status = wire::Check(call);
+  absl::Status status = wire::Check(call);
   if (status.ok()) return status;
   return wire::ToStatus({ErrorCode::kInvalidArgument,
                          absl::StrCat("The protocol does not allow this call: ", status.message(),
