@@ -132,6 +132,7 @@ void Runner::WantArena(JobId job, LaneIndex lane) {
   const std::vector<KeyedTensor>& tensors = tensors_[{job, lane}];
   if (std::exchange(memory.seen, tensors.size()) == tensors.size()) return;
   std::vector<TensorSpec> specs;
+  specs.reserve(tensors.size());
   for (const KeyedTensor& tensor : tensors) specs.push_back(tensor.spec);
   ResultPlaces places = PlacesOf(specs);
   const uint64_t bytes = 2 * places.end;
