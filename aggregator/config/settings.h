@@ -20,7 +20,7 @@ namespace basin::aggregator {
 
 enum class LogLevel : uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
-// Of local_socket.
+// The value of local_socket for a name that is chosen.
 inline constexpr char kAutomatic[] = "auto";
 
 struct Settings {

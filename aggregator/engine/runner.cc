@@ -203,7 +203,6 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOfValue(JobId job, const ValueHeader
                                                    " chunks and has the bytes of ", frame.chunks(),
                                                    "."));
   }
-  if (frame.shared != nullptr) return frame.claimed;
   const kernels::TensorKey key(name);
   ChunkDigests digests;
   for (uint32_t i = 0; i < value.count; ++i) {

@@ -50,7 +50,7 @@ struct RunnerDependencies {
   std::function<void(std::unique_ptr<Reduction>)> reduce;
   // Makes an arena; then Runner::ArenaMade is called, unless that failed. Null: without arenas.
   std::function<void(JobId job, LaneIndex lane, ResultPlaces places)> make_arena = nullptr;
-  // Of all arenas together.
+  // The most that all arenas together may have.
   uint64_t arena_bytes = 0;
   // Writes it down; then Runner::Saved is called. Not used without Config::state_file.
   std::function<void(const SaveState&)> save;

@@ -59,7 +59,7 @@ class Arena {
   };
   struct Lane {
     std::vector<Tensor> tensors;
-    uint64_t shared_bytes = 0;  // Of the lane's segments.
+    uint64_t shared_bytes = 0;  // The size of the lane's segments.
     uint64_t round = 0;         // Counts those that began.
     bool free = true;
     // That a round without a verdict has used: kept while frames may refer to them.

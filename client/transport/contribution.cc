@@ -24,16 +24,22 @@ double Told(double squared_norm) {
 
 std::vector<Digest> DigestChunks(const kernels::TensorKey& key, const void* data, uint64_t size,
                                  uint64_t wire_chunk_bytes,
-                                 const std::function<void(const void*, uint64_t)>& and_then) {
+                                 const std::function<void(const void*, uint64_t)>& and_then,
+                                 char* copy_to) {
   std::vector<Digest> digests;
   digests.reserve((size + wire_chunk_bytes - 1) / wire_chunk_bytes);
   kernels::ContentDigest content;
   const char* bytes = static_cast<const char*>(data);
   for (uint64_t at = 0; at < size; at += wire_chunk_bytes) {
     const uint64_t part = std::min(wire_chunk_bytes, size - at);
-    content.Update(bytes + at, part);
+    const char* chunk = bytes + at;
+    if (copy_to != nullptr) {
+      std::memcpy(copy_to + at, chunk, part);
+      chunk = copy_to + at;
+    }
+    content.Update(chunk, part);
     digests.push_back(kernels::TermOf(key, digests.size(), content.Finish()).low);
-    if (and_then) and_then(bytes + at, part);
+    if (and_then) and_then(chunk, part);
   }
   return digests;
 }
@@ -62,22 +68,10 @@ Contribution Prepare(const kernels::TensorKey& key, DType dtype, uint64_t tensor
     if (!contribution.place.has_value()) {
       contribution.narrow = std::make_shared<OwnPayload>(std::move(copy));
     }
-  } else if (contribution.place.has_value()) {
-    // Chunk by chunk: what was just copied is hashed and squared while the cache has it.
-    contribution.digests.reserve(ChunkCount(tensor_bytes));
-    kernels::ContentDigest content;
-    for (uint64_t at = 0; at < tensor_bytes; at += kChunkBytes) {
-      const uint64_t size = std::min(kChunkBytes, tensor_bytes - at);
-      char* to = contribution.place->at() + at;
-      std::memcpy(to, static_cast<const char*>(data) + at, size);
-      content.Update(to, size);
-      contribution.digests.push_back(
-          kernels::TermOf(key, contribution.digests.size(), content.Finish()).low);
-      add_norm(to, size);
-    }
   } else {
-    contribution.data = data;
-    contribution.digests = DigestChunks(key, data, tensor_bytes, kChunkBytes, add_norm);
+    char* const copy_to = contribution.place.has_value() ? contribution.place->at() : nullptr;
+    if (copy_to == nullptr) contribution.data = data;
+    contribution.digests = DigestChunks(key, data, tensor_bytes, kChunkBytes, add_norm, copy_to);
   }
   if (IsFloatingPoint(dtype)) {
     contribution.squared_norm = Told(kernels::SquaredNorm(leaves.data(), leaves.size()));

@@ -26,10 +26,11 @@ namespace basin::client {
 
 // The digest of each chunk of a tensor, in order; none if it has no bytes. `wire_chunk_bytes` is
 // the size of a whole chunk on the wire. `and_then` is called for each chunk while the cache has
-// it.
+// it. `copy_to`: each chunk is first copied there, and the copy is what is read.
 std::vector<Digest> DigestChunks(
     const kernels::TensorKey& key, const void* data, uint64_t size, uint64_t wire_chunk_bytes,
-    const std::function<void(const void* chunk, uint64_t size)>& and_then = nullptr);
+    const std::function<void(const void* chunk, uint64_t size)>& and_then = nullptr,
+    char* copy_to = nullptr);
 
 // A trainer's tensor, ready to be sent.
 struct Contribution {

@@ -235,10 +235,9 @@ absl::Status Worker::AwaitMember(absl::Duration timeout) {
 absl::StatusOr<Registration> Worker::Register(const std::string& lane, LaneKind kind,
                                               const std::vector<TensorSpec>& tensors) {
   using Registered = absl::StatusOr<Registration>;
-  const RegisterTensors request{lane, kind, tensors};
-  if (absl::Status status = CheckCall(basin::Register{lane, kind, tensors}); !status.ok()) {
-    return status;
-  }
+  basin::Register message{lane, kind, tensors};
+  if (absl::Status status = CheckCall(message); !status.ok()) return status;
+  const RegisterTensors request{lane, kind, std::move(message.tensors)};
   Registered registered =
       Ask<Registered>([&request](Runner& runner, absl::Time now,
                                  const std::function<void(const Registered&)>& done) {

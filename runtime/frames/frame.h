@@ -21,11 +21,11 @@ namespace basin {
 
 // A frame that arrived whole.
 struct IncomingFrame {
-  AnyHeader header;    // Of a kind that the sender may send.
+  AnyHeader header;    // The sender may send this kind.
   Encoding encoding;   // That of a contribution; the others are as they are.
   PayloadPtr payload;  // Null if there is none. Keeps the memory in which the payload lies.
   uint64_t payload_bytes = 0;
-  uint64_t message_bytes = 0;  // Of the message that brought it.
+  uint64_t message_bytes = 0;  // The size of the message that brought it.
   ChunkContents contents;      // The contents of its chunks.
   // What the sender says of each chunk; empty if a checksum over the payload was right.
   absl::InlinedVector<Digest, 4> claimed;

@@ -489,7 +489,7 @@ TEST(FrameRules, WhatWouldBeRefusedIsNotEncoded) {
   EXPECT_EQ(EncodeFrame(header, {&payload, 1}).status().code(), absl::StatusCode::kInvalidArgument);
   header.kind = Ack{1};
   EXPECT_FALSE(EncodeFrame(header, {&payload, 1}).ok());
-  EXPECT_TRUE(EncodeFrame(header, absl::Span<const std::string_view>()).ok());
+  EXPECT_TRUE(EncodeFrame(header, {}).ok());
 }
 
 TEST(FrameLimits, TheLargestFrameIsAMessage) {

@@ -294,8 +294,7 @@ class Worker:
     def __init__(self, options: Mapping[str, str | None]) -> None:
         # The library holds a pointer to it as long as the worker exists.
         self._log = _abi.LogFunction(_write_log)
-        self._tensors: dict[int, dict[int, str]] = {}  # Names by handles of lane and tensor.
-        self._names: dict[int, list[str]] = {}  # The same, as a list for each lane.
+        self._names: dict[int, list[str]] = {}  # Of the tensors of each lane, by handle.
         self.rounds_begun = 0
         self._pointer = c_void_p()
         made = c_void_p(lib.basin_options_new(_abi.READ_ENVIRONMENT))
@@ -375,9 +374,10 @@ class Worker:
             byref(lane_handle),
             handles,
         )
-        known = self._tensors.setdefault(lane_handle.value, {})
-        known.update(zip(handles, (tensor.name for tensor in tensors), strict=False))
-        self._names[lane_handle.value] = [known[handle] for handle in sorted(known)]
+        names = self._names.setdefault(lane_handle.value, [])
+        for handle, tensor in zip(handles, tensors, strict=False):
+            names.extend([""] * (handle + 1 - len(names)))
+            names[handle] = tensor.name
         return lane_handle.value, list(handles[: len(tensors)])
 
     def begin(

@@ -15,27 +15,10 @@
 #include <string>
 
 #include "runtime/shared_memory/segments.h"
+#include "tests/runtime/shared_memory/send_raw.h"
 
 namespace basin {
 namespace {
-
-void SendRaw(int socket, const std::string& bytes, int descriptor) {
-  iovec part = {const_cast<char*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
-  msghdr header = {};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  if (descriptor >= 0) {
-    header.msg_control = control.data();
-    header.msg_controllen = control.size();
-    cmsghdr* rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(int));
-  }
-  if (sendmsg(socket, &header, MSG_NOSIGNAL) < 0) std::abort();
-}
 
 void Run(const uint8_t* data, size_t size) {
   static const std::shared_ptr<Segment> segment = *Segment::Create(4096);
@@ -50,7 +33,8 @@ void Run(const uint8_t* data, size_t size) {
     const std::string bytes(reinterpret_cast<const char*>(data + at), length);
     at += length;
     if (bytes.empty()) continue;  // The socket would take it for its end.
-    SendRaw(sockets[0], bytes, (head & 0x80) != 0 ? segment->descriptor() : -1);
+    if (!testing::SendRaw(sockets[0], bytes, (head & 0x80) != 0 ? segment->descriptor() : -1))
+      std::abort();
     if (opening) {
       const auto message = receiver.ReceiveOpening();
       if (message.ok() && EncodeSegmentMessage(*message) != bytes) std::abort();

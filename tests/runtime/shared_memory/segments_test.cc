@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/shared_memory/socket.h"
+#include "tests/runtime/shared_memory/send_raw.h"
 
 namespace basin {
 namespace {
@@ -33,21 +34,7 @@ struct Pair {
   }
   // Sends bytes, and a descriptor unless it is negative, to `other`.
   void SendRaw(const std::string& bytes, int descriptor = -1) const {
-    iovec part = {const_cast<char*>(bytes.data()), bytes.size()};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
-    msghdr header = {};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    if (descriptor >= 0) {
-      header.msg_control = control.data();
-      header.msg_controllen = control.size();
-      cmsghdr* rights = CMSG_FIRSTHDR(&header);
-      rights->cmsg_level = SOL_SOCKET;
-      rights->cmsg_type = SCM_RIGHTS;
-      rights->cmsg_len = CMSG_LEN(sizeof(int));
-      std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(int));
-    }
-    EXPECT_EQ(sendmsg(one->socket(), &header, 0), static_cast<ssize_t>(bytes.size()));
+    EXPECT_TRUE(testing::SendRaw(one->socket(), bytes, descriptor));
   }
 
   std::unique_ptr<Segments> one;
@@ -188,7 +175,7 @@ TEST(LocalSocket, ANameIsConnectedToWhileSomebodyListens) {
 }
 
 TEST(LocalSocket, APathThatAnEarlierProcessLeftIsUsedAgain) {
-  const std::string path = testing::TempDir() + "/basin-" + std::to_string(getpid()) + ".sock";
+  const std::string path = ::testing::TempDir() + "/basin-" + std::to_string(getpid()) + ".sock";
   const auto first = ListenLocal(path);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_FALSE(ListenLocal(path).ok()) << "somebody listens";
