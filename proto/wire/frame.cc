@@ -341,7 +341,9 @@ struct RawFrame {
   uint64_t sequence = 0;
   uint64_t checksum = 0;
   Slices header;
+  bool is_shared = false;
   Slices shared;  // An encoded SharedMemory.
+  bool is_inline = false;
   Slices payload;
 };
 
@@ -364,9 +366,11 @@ absl::StatusOr<RawFrame> ReadFields(absl::Span<const std::string_view> message) 
         break;
       case kSharedTag:
         read = reader.ReadBytes(&raw.shared);
+        raw.is_shared = true;
         break;
       case kInlineTag:
         read = reader.ReadBytes(&raw.payload);
+        raw.is_inline = true;
         break;
       default:
         if (tag.field == v1::Frame::kDeviceFieldNumber) {
@@ -375,6 +379,9 @@ absl::StatusOr<RawFrame> ReadFields(absl::Span<const std::string_view> message) 
         read = reader.Skip(tag.type);
     }
     if (!read) return Invalid(absl::StrCat("field ", tag.field, " is malformed or truncated"));
+  }
+  if (raw.is_shared && raw.is_inline) {
+    return Invalid("it has a payload both inline and in shared memory");
   }
   return raw;
 }
@@ -461,11 +468,10 @@ std::string EncodeSequence(uint64_t sequence) {
 
 namespace {
 
-absl::StatusOr<SharedPlace> DecodePlace(const RawFrame& raw) {
-  if (!raw.payload.empty()) return Invalid("it has a payload both inline and in shared memory");
+absl::StatusOr<SharedPlace> DecodePlace(const Slices& encoded) {
   std::string copy;
   v1::SharedMemory proto;
-  const absl::Status parsed = Parse(Contiguous(raw.shared, &copy), kMaxSharedPlaceBytes, &proto);
+  const absl::Status parsed = Parse(Contiguous(encoded, &copy), kMaxSharedPlaceBytes, &proto);
   if (!parsed.ok()) return parsed;
   Checker checker;
   Checker::Scope scope(checker, "shared_memory");
@@ -495,10 +501,9 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
   // The checksum comes first: it is the best explanation of a header that makes no sense.
   v1::FrameHeader proto;
   const absl::Status parsed = Parse(header, kMaxMessageBytes, &proto);
-  const bool shared = !raw->shared.empty();
-  const bool with_payload = !shared && (!parsed.ok() || proto.chunk_digests().empty());
-  const uint64_t checksum = shared ? ChecksumOf(header, raw->shared, true)
-                                   : ChecksumOf(header, raw->payload, with_payload);
+  const bool with_payload = !raw->is_shared && (!parsed.ok() || proto.chunk_digests().empty());
+  const uint64_t checksum = raw->is_shared ? ChecksumOf(header, raw->shared, true)
+                                           : ChecksumOf(header, raw->payload, with_payload);
   if (checksum != raw->checksum) {
     return absl::DataLossError(absl::StrCat("frame: the checksum is ",
                                             absl::Hex(checksum, absl::kZeroPad16), " instead of ",
@@ -508,8 +513,8 @@ absl::StatusOr<DecodedFrame> DecodeFrame(absl::Span<const std::string_view> mess
 
   DecodedFrame out;
   out.payload_bytes = TotalBytes(raw->payload);
-  if (shared) {
-    const absl::StatusOr<SharedPlace> place = DecodePlace(*raw);
+  if (raw->is_shared) {
+    const absl::StatusOr<SharedPlace> place = DecodePlace(raw->shared);
     if (!place.ok()) return place.status();
     if (proto.chunk_digests().empty()) {
       return Invalid("a payload in shared memory needs chunk digests");

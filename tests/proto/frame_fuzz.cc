@@ -45,19 +45,28 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Require(cut->header == decoded->header);
   const std::string payload = Join(decoded->payload);
   Require(Join(cut->payload) == payload);
-  Require(decoded->payload_bytes == payload.size());
+  Require(cut->place == decoded->place);
+  Require(decoded->payload_bytes == (decoded->place ? decoded->place->length : payload.size()));
 
   // The generated class reads the same.
   basin::v1::Frame proto;
   Require(proto.ParseFromString(bytes));
   Require(proto.sequence() == decoded->sequence);
   Require(proto.inline_() == payload);
+  Require(proto.has_shared_memory() == decoded->place.has_value());
+  if (decoded->place) {
+    const basin::v1::SharedMemory& place = proto.shared_memory();
+    Require(*decoded->place ==
+            basin::SharedPlace{place.segment(), place.offset(), place.length(), place.version()});
+  }
 
   // A frame that was read can be written, and read again with the same result.
   const std::string again =
-      basin::testing::RandomFrame{decoded->sequence, decoded->header, payload}.Encode();
+      basin::testing::RandomFrame{decoded->sequence, decoded->header, payload, decoded->place}
+          .Encode();
   const std::string_view again_view = again;
   const absl::StatusOr<basin::wire::DecodedFrame> back = basin::wire::DecodeFrame({&again_view, 1});
   Require(back.ok() && back->header == decoded->header && back->sequence == decoded->sequence);
+  Require(back->place == decoded->place);
   return 0;
 }

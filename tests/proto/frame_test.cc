@@ -543,5 +543,69 @@ TEST(FrameSequence, TakesItsPlaceInFrontOfASharedFrame) {
   EXPECT_EQ(EncodeSequence(0), "");
 }
 
+// A contribution with chunk digests whose payload is in shared memory.
+RandomFrame SharedFrame(RandomMessages& random) {
+  RandomFrame frame;
+  do {
+    frame = MakeFrame(random, random.Below(std::variant_size_v<FrameKind>), true);
+  } while (frame.header.chunk_digests.empty());
+  frame.place = SharedPlace{1 + random.Below(9), random.Number(), frame.payload.size(), 7};
+  frame.payload.clear();
+  return frame;
+}
+
+TEST(FramePlace, IsReadBackHoweverTheMessageIsCut) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    RandomMessages random(seed);
+    const RandomFrame frame = SharedFrame(random);
+    const std::string bytes = frame.Encode();
+    const absl::StatusOr<DecodedFrame> decoded = DecodeFrame(CutIntoSlices(random, bytes));
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_TRUE(decoded->header == frame.header);
+    EXPECT_EQ(decoded->place, frame.place);
+    EXPECT_EQ(decoded->payload_bytes, frame.place->length);
+    EXPECT_FALSE(decoded->payload_verified);
+    EXPECT_TRUE(decoded->payload.empty());
+  }
+}
+
+TEST(FramePlace, IsRefusedBesideAnInlinePayloadEvenAnEmptyOne) {
+  RandomMessages random(3);
+  v1::Frame empty;
+  empty.set_inline_("");
+  const std::string shared = SharedFrame(random).Encode();
+  for (const std::string& bytes :
+       {shared + empty.SerializeAsString(), empty.SerializeAsString() + shared}) {
+    const absl::Status refused = DecodeWhole(bytes).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(refused.message(), HasSubstr("both inline and in shared memory"));
+  }
+}
+
+TEST(FramePlace, NeedsASegmentALengthAndDigests) {
+  RandomMessages random(4);
+  const RandomFrame frame = SharedFrame(random);
+  const auto refused = [](const RandomFrame& frame) {
+    return DecodeWhole(frame.Encode()).status().code();
+  };
+  RandomFrame no_segment = frame;
+  no_segment.place->segment = 0;
+  EXPECT_EQ(refused(no_segment), absl::StatusCode::kInvalidArgument);
+
+  FrameHeader no_digests = frame.header;
+  no_digests.chunk_digests.clear();
+  EXPECT_EQ(EncodeSharedFrame(no_digests, *frame.place).status().code(),
+            absl::StatusCode::kInvalidArgument);
+
+  // An empty place is a place without a segment, and not a frame without a place.
+  v1::Frame proto;
+  ASSERT_TRUE(proto.ParseFromString(frame.Encode()));
+  proto.mutable_shared_memory()->Clear();
+  const std::string& header = proto.header();
+  proto.set_checksum(XXH3_64bits(header.data(), header.size()));
+  EXPECT_EQ(DecodeWhole(proto.SerializeAsString()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace basin::wire

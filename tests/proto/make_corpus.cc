@@ -93,6 +93,10 @@ void WriteFrames(Corpus& corpus) {
       v1::Frame proto;
       proto.ParseFromString(frame.Encode());
       corpus.Write("frame_header", name, proto.header());
+      if (frame.header.chunk_digests.empty()) continue;
+      const RandomFrame shared{frame.sequence, frame.header, "",
+                               SharedPlace{1, 64, frame.payload.size()}};
+      corpus.Write("frame", name + "-shared-" + std::to_string(stride), stride + shared.Encode());
     }
   }
 }

@@ -74,6 +74,9 @@ RandomFrame WithList(RandomMessages& random, RandomFrame frame) {
 }  // namespace
 
 std::string RandomFrame::Encode() const {
+  if (place.has_value()) {
+    return wire::EncodeSequence(sequence) + wire::EncodeSharedFrame(header, *place).value();
+  }
   const std::string_view whole = payload;
   return wire::EncodeSequence(sequence) + wire::EncodeFrame(header, {&whole, 1}).value() + payload;
 }

@@ -8,11 +8,13 @@
 #define BASIN_TESTS_PROTO_RANDOM_FRAMES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "proto/wire/frame.h"
+#include "protocol/shared_place.h"
 #include "tests/proto/random_messages.h"
 
 namespace basin::testing {
@@ -21,6 +23,7 @@ struct RandomFrame {
   uint64_t sequence = 0;
   wire::FrameHeader header;
   std::string payload;
+  std::optional<SharedPlace> place = std::nullopt;  // Set: the payload is not in the frame.
 
   // As it travels, in one piece. REQUIRES: the frame is valid.
   std::string Encode() const;
