@@ -215,7 +215,7 @@ struct ForgetFrames {
 
 // ---- of the coordinator again
 
-// Write the members of a new generation down; report StateSaved. Nobody is told before that.
+// Write the members of a new generation down; report StateSaved. Nothing is sent before that.
 struct SaveState {
   JobId job = 0;
   JobName name;

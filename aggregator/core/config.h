@@ -28,7 +28,7 @@ struct Rules {
   bool two_phases = true;             // Tell a verdict only after everyone has STAGED.
   bool second_prepare = true;         // Prepare an adopted value again before telling its verdict.
   bool memoryless_counts = false;     // Count processes without memory towards recovery.
-  bool recover_with_first = false;    // Recover with whoever says hello first.
+  bool recover_with_first = false;    // Recover with the first worker that sends a hello.
   bool fence_by_generation = false;   // Drop frames of rounds that opened in an older generation.
   bool hello_promises = false;        // Count a worker that may go back to an older aggregator.
   bool stages_without_state = false;  // Ask a joiner to stage before its trainer has the state.

@@ -311,7 +311,7 @@ void Coordinator::Forget(const JobScope& scope, std::map<JobId, Job>::iterator e
   scope.actions.push_back(Note{NoteKind::kJobEnded, job.name(), "", "", 0, why});
   job.ReleaseMemory(scope);
   scope.actions.push_back(EndJob{entry->first});
-  // Nothing was decided with it: who comes next is to be asked as well.
+  // The saved list was not used, so the next job of this name gets it.
   if (job.saved().has_value()) saved_.emplace(job.name(), *job.saved());
   by_name_.erase(job.name());
   deadlines_.Remove(entry->first);

@@ -131,7 +131,7 @@ struct ReduceDone {
   TensorIndex failed = 0;  // The tensor that could not be reduced.
 };
 
-// A SaveState action has been carried out, or failed (which is told and survived).
+// A SaveState action has been carried out, or failed (which is reported, and the job goes on).
 struct StateSaved {
   JobId job = 0;
   Generation generation;

@@ -70,7 +70,7 @@ struct JobScope {
 
 enum class JobState : uint8_t {
   kRecovering = 0,  // The aggregator does not know how far the run is; hellos are held.
-  kHalted = 1,      // Those who are back cannot say it; an operator may.
+  kHalted = 1,      // The workers that are back do not know it; an operator decides.
   kForming = 2,     // There are no members: waits for start_workers.
   kRunning = 3,
 };
@@ -88,19 +88,23 @@ struct JobTransition {
 inline constexpr JobTransition kJobTransitions[] = {
     // from                 to
     {JobState::kForming, JobState::kForming,
-     "first hello: without history, and the recovery window is long over, or vouched to be fresh"},
+     "first hello: without history, and the recovery window is long over or its launcher declares "
+     "the run new"},
     {JobState::kForming, JobState::kRecovering,
-     "first hello otherwise; or, before the first verdict, a hello with history; or told of a "
-     "higher term"},
+     "first hello otherwise; or, before the first verdict, a hello with history; or a message "
+     "names "
+     "a higher term"},
     {JobState::kForming, JobState::kRunning,
      "start_workers are ready, or min_workers at start_timeout"},
-    {JobState::kRecovering, JobState::kRunning, "who is back can say how far the run is"},
+    {JobState::kRecovering, JobState::kRunning,
+     "the workers that are back know how far the run is"},
     {JobState::kRecovering, JobState::kForming, "nobody remembers, or nothing has happened"},
-    {JobState::kRecovering, JobState::kHalted, "the window is over, and who is back cannot say it"},
+    {JobState::kRecovering, JobState::kHalted,
+     "the window is over, and the workers that are back do not know it"},
     {JobState::kRecovering, JobState::kRecovering, "another run"},
-    {JobState::kHalted, JobState::kRunning, "the missing come back, or an operator says go on"},
-    {JobState::kHalted, JobState::kForming, "an operator says go on, and nobody remembers"},
-    {JobState::kHalted, JobState::kHalted, "somebody came back, and it is not enough"},
+    {JobState::kHalted, JobState::kRunning, "the missing workers return, or an operator overrides"},
+    {JobState::kHalted, JobState::kForming, "an operator overrides, and nobody remembers"},
+    {JobState::kHalted, JobState::kHalted, "a worker returned, and more are needed"},
     {JobState::kHalted, JobState::kRecovering, "another run"},
     {JobState::kRunning, JobState::kRecovering,
      "a hello names a higher term, or has the verdict of a value that recovery adopted (another "
@@ -323,7 +327,8 @@ class Job {
   void OnRegister(const JobScope& scope, Slot slot, const Register& request);
   std::string WhyNoMoreLanes(const JobScope& scope) const;
   std::string Revive(const JobScope& scope, Lane& lane);
-  std::string WhyNotTold(const JobScope& scope, const Lane& lane, const TensorSpec* next) const;
+  std::string WhyHelloTooLarge(const JobScope& scope, const Lane& lane,
+                               const TensorSpec* next) const;
   std::string WhyNotRemembered(const Config& config, uint64_t workers, const Lane* lane = nullptr,
                                const TensorSpec* next = nullptr) const;
   std::string ChargeTensors(const JobScope& scope, Lane& lane, const TensorSpec* next);
@@ -404,7 +409,7 @@ class Job {
   absl::Time paced_ = absl::InfinitePast();
   std::string reason_;
   bool suspended_ = false;
-  bool over_ = false;          // Its workers have finished; who is ready begins a new lineage.
+  bool over_ = false;          // Its workers have finished; the ready ones begin a new lineage.
   bool changed_ = false;       // Reconcile has something to do; never between two steps.
   bool ended_well_ = false;    // The last members to go had finished, or left in good order.
   bool settled_in_ = false;    // The first hello of the run has been taken.

@@ -374,7 +374,8 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
   if (scope.config.frame_tensors > 1) welcome.features = hello.features & kFeatureRuns;
   worker.frame_tensors = welcome.features != 0 ? scope.config.frame_tensors : 1;
 
-  // One who became a member while it was away does not know it: it starts where the lanes are.
+  // A worker that became a member while it was disconnected does not know this: it starts where the
+  // lanes are.
   const auto& heard = hello.membership.members;
   const bool knows = hello.incarnation == worker.incarnation &&
                      !(hello.membership.generation < worker.member_since) &&
@@ -387,7 +388,7 @@ void Job::WelcomeWorker(const JobScope& scope, Slot slot, const Hello& hello) {
     if (lane.name.empty()) continue;
     welcome.layouts.push_back(LaneLayout{i, lane.name, lane.kind, 0, lane.layout.tensors(),
                                          lane.next, lane.memory.window});
-    // Also who is a member no longer hears how the rounds that it took part in ended.
+    // A former member receives the verdicts of the rounds that it took part in, too.
     if (!knows) continue;
     const auto history = std::find_if(hello.lanes.begin(), hello.lanes.end(),
                                       [&](const LaneHistory& h) { return h.name == lane.name; });

@@ -41,7 +41,8 @@ std::string Job::WhyNoMoreLanes(const JobScope& scope) const {
   if (static_cast<uint64_t>(used) < scope.config.max_lanes) return "";
   return absl::StrCat("the job has reached its limit of ",
                       CountOf(static_cast<uint64_t>(used), "lane"),
-                      ". Reuse the names of calls; lanes that have long been idle do not count.");
+                      ". Reuse the names of calls; lanes that were idle for longer than "
+                      "job.idle_lane_timeout do not count.");
 }
 
 // Takes an idle call lane into use again. Returns why that cannot be; empty when it is in use.
@@ -53,9 +54,10 @@ std::string Job::Revive(const JobScope& scope, Lane& lane) {
   return why;
 }
 
-// Why no hello could tell of all lanes once `next` is in this one; empty when one can. Whoever
-// comes back must be able to say what it remembers, and be told what it missed.
-std::string Job::WhyNotTold(const JobScope& scope, const Lane& lane, const TensorSpec* next) const {
+// Why a hello could not describe all lanes after `next` is added to this one; empty when it can. A
+// worker that returns must be able to report all that it remembers, and receive what it missed.
+std::string Job::WhyHelloTooLarge(const JobScope& scope, const Lane& lane,
+                                  const TensorSpec* next) const {
   return WhyNotRemembered(scope.config, std::max<uint32_t>(settings_.max_workers, 1), &lane, next);
 }
 
@@ -151,7 +153,7 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
                                  " lane names, which is its limit. Reuse the names of calls."));
     }
     lanes_.emplace_back();
-    if (const std::string why = WhyNotTold(scope, lanes_.back(), nullptr); !why.empty()) {
+    if (const std::string why = WhyHelloTooLarge(scope, lanes_.back(), nullptr); !why.empty()) {
       lanes_.pop_back();
       return refuse(ErrorCode::kResourceExhausted, absl::StrCat("with this lane ", why));
     }
@@ -206,7 +208,7 @@ void Job::OnRegister(const JobScope& scope, Slot slot, const Register& request) 
              spec.name);
       continue;
     }
-    if (const std::string why = WhyNotTold(scope, lane, &spec); !why.empty()) {
+    if (const std::string why = WhyHelloTooLarge(scope, lane, &spec); !why.empty()) {
       refuse(ErrorCode::kResourceExhausted,
              absl::StrCat("with tensor ", spec.name, " as ", DescribeSpec(spec), " ", why));
       break;

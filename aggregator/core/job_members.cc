@@ -69,7 +69,7 @@ void Job::ReconsiderMembers(const JobScope& scope) {
   if (!AnyRoundEver() || NobodyGoesOn()) {
     RequestChange(scope, next, DonorFor(next));
   } else if (Present() < settings_.min_workers) {
-    // Nobody is let go in a pause: who is drained or has finished goes at the next verdict.
+    // No member leaves in a pause: drained and finished workers leave at the next verdict.
     const Membership all = NextMembership(!scope.draining, true);
     const size_t finished = workers_.Count(WorkerState::kFinished) + still_counting_;
     const bool enough = all.members.size() + finished >= settings_.min_workers;
@@ -359,7 +359,7 @@ void Job::EndLineage(const JobScope& scope) {
                         : "No worker with the state of the past rounds is left.",
                    " The next workers start from their own states; if these differ, all load the "
                    "one with the highest step."));
-  // The next aggregator need not wait for who is done.
+  // The next aggregator need not wait for finished workers.
   if (over && scope.config.state_file && !membership_.members.empty()) {
     Save(scope, Membership{NextGeneration(), {}});
   }

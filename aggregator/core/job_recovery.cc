@@ -58,10 +58,10 @@ void Job::Forget(const JobScope& scope) {
 
 // Workers may have been lost with something that the last recovery relied on.
 //
-// Only who held an adopted value, or was told its verdict, can say what the round came to: whatever
-// else is back, the job does not go on without one of them, unless an operator or the policy says
-// so. A counted worker that has not promised may have gone back to an older aggregator, and have
-// staged there what was not known here.
+// Only a worker that has staged an adopted value, or received its verdict, knows how the round
+// ended. Without one of them the job does not go on, unless an operator or the policy decides so. A
+// counted worker that has not promised may have gone back to an older aggregator, and have staged
+// there what was not known here.
 void Job::RecoverOnceMore(const JobScope& scope) {
   if (state_ != JobState::kRunning) return;
   std::string what;

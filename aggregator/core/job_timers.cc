@@ -64,8 +64,8 @@ void Job::LoseSession(const JobScope& scope, std::optional<Slot> slot, const Ses
   worker.session.reset();
   values_.ForgetRequests(ValuesScope(scope), *slot);
   // A live client is back at once; a kernel closes every connection only when the process is gone.
-  // But a network that was interrupted delivers at once what was said meanwhile, and that a worker
-  // gave its connections up: such a worker lives, and is on its way back.
+  // But an interrupted network delivers the delayed messages together with the end of the worker's
+  // connections: such a worker lives, and is on its way back.
   const bool heard_lately = scope.now - worker.last_heard <= scope.config.silence() &&
                             scope.now - worker.silent_until >= scope.config.lease;
   const absl::Time by_silence = worker.last_heard + scope.config.lease;

@@ -24,8 +24,8 @@
 
 namespace basin::aggregator {
 
-// Verdicts that are told again to who missed them: everyone has staged the one before the last, or
-// it could not have been followed by another.
+// Verdicts that are sent again to workers that missed them: everyone has staged the one before the
+// last, or it could not have been followed by another.
 inline constexpr size_t kRememberedVerdicts = 2;
 
 // Chain hashes by which a worker that comes back is checked.

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// A pause that holds workers up, and what they hear of it as it lasts. That the job is paused is
-// decided by the job; a pause that holds nobody up is not reported.
+// A pause that delays workers, and what they are sent about it while it lasts. The job decides
+// whether it is paused; a pause that delays nobody is not reported.
 //
 // Thread contract: a plain value.
 

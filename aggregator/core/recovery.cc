@@ -96,9 +96,9 @@ Ballot StagedLast(const Hello& hello, const std::map<std::string, RecoveredLane>
   return last;
 }
 
-// By the highest of these is decided how a lane is laid out: who staged its `round` last, else who
-// staged last in any lane (`staged_last`), because a worker with another layout joins anew and what
-// it staged is not adopted; else the longer layout.
+// The hello with the highest rank determines how a lane is laid out: that of the worker which
+// staged its `round` last, else of the one which staged last in any lane (`staged_last`), because a
+// worker with another layout joins anew and what it staged is not adopted; else the longer layout.
 using LayoutRank = std::tuple<Ballot, Ballot, size_t>;
 
 LayoutRank RankOf(const LaneHistory& history, RoundNumber round, const Ballot& staged_last) {
@@ -275,7 +275,8 @@ namespace {
 
 // Whether it is certain that nothing has happened in the run: no verdict was told and no value was
 // staged by anybody who is heard, and everyone of the newest list is heard, as a member that
-// remembers or as the very process that was listed, which was never told so and has begun nothing.
+// remembers or as the very process that was listed, which never received the list and has begun
+// nothing.
 bool NothingHappened(const std::map<WorkerId, Hello>& hellos, const Membership& newest) {
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;

@@ -8,17 +8,17 @@
 // again. A process without memory knows nothing about verdicts, so it never counts towards the
 // majority that has to be back.
 //
-// What is decided, by who is back:
+// The decision, by which workers are back:
 //
 //   - every member of the newest list, with memory: recover;
 //   - every member of the list in the state file, with memory or not: recover, or fresh if nobody
 //     has memory;
 //   - the window is over, and more than half of the newest list is back with memory, at least one
 //     of them with the state: recover;
-//   - every member of the newest list, none of them told a verdict or holding a staged value, and
-//     those without memory never were told that they are members: fresh, for nothing has happened;
+//   - every member of the newest list, none of which has received a verdict or staged a value, and
+//     those without memory never received the list: fresh, for nothing has happened;
 //   - nobody with memory, no state file, and the window is over: fresh;
-//   - the window is over otherwise: halted, until those who are missing come, or an operator (or
+//   - the window is over otherwise: halted, until the missing workers come, or an operator (or
 //     policy `any`) says to go on with those that are back.
 //
 // Thread contract: pure functions over plain values.

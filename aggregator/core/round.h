@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // One round of one lane: who contributes, which chunks are there, what is reduced, and how the
-// value is settled. A round never decides alone who is a member of the job; it is told.
+// value is settled. The job decides who is a member; a round receives that decision.
 //
 // Its phases and how they follow each other are in the table below; those of a member's
 // contribution are in contribution.h.

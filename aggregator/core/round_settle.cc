@@ -331,8 +331,8 @@ void Round::OnNeed(const RoundScope& scope, Slot slot, const Need& need) {
 }
 
 // Whether no live member can have the bytes of the value. An adopted one was staged by holders that
-// are known. One of this term was told to nobody; who has staged it may not have said so yet, but
-// who asks for a chunk does not have it, nor does the aggregator.
+// are known. A value of this term has no verdict yet: a worker that has staged it may not have
+// reported it, but a member that requests a chunk lacks it, and so does the aggregator.
 bool Round::ValueIsLost() const {
   if (value_.outcome != Outcome::kCommitted) return false;
   if (adopted_.has_value()) {

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Generations on their way to the state file, and the one change that waits until its generation is
-// there. A disk that hangs is as good as one that fails: nothing waits for it for ever.
+// there. A disk that hangs is treated as one that fails, so that no change waits for ever.
 //
 // Thread contract: plain values.
 

@@ -222,8 +222,8 @@ void Values::ServeAll(const ValueScope& scope, const Key& key, Entry& entry) {
   ForgetIf(entry, [&](Request& request) { return Serve(scope, key, entry, request); });
 }
 
-// What `slot` was asked for is asked of another who holds the same value; where nobody connected or
-// away does, the receiver cannot get the rest of it, and is told.
+// Requests from another holder of the same value what `slot` was asked for. If there is none,
+// connected or not, the receiver cannot get the rest of the value, and is sent the reason.
 void Values::AskOthers(const ValueScope& scope, const Key& key, Entry& entry, Slot slot,
                        const std::string& why) {
   std::vector<Request> again;

@@ -7,11 +7,11 @@
 // newer version no longer serves the older one. Two holders can stand in for each other when the
 // digests they announced are equal, so a receiver never mixes two values.
 //
-// Chunks that pass by are kept while the memory budget has room for the whole value, and who asks
-// for them later gets them from here: a holder sends a value once, however many ask for it. What
-// is kept may be dropped at any time, and is when a lane needs the memory, when a receiver asks
-// again for chunks that it was sent from here (they were lost or are wrong), and when the value is
-// held by nobody and wanted by nobody who was told of it. Then a holder is asked again.
+// Chunks that pass by are kept while the memory budget has room for the whole value, and later
+// requests are served from here: a holder sends a value once, however many ask for it. What is kept
+// may be dropped at any time. It is dropped when a lane needs the memory, when a receiver asks
+// again for chunks that it was sent from here (they were lost or are wrong), and when no worker
+// holds the value and none that knows of it wants it. Then a holder is asked again.
 //
 // Thread contract: a plain value; the methods append actions and have no other effect.
 

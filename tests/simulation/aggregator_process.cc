@@ -122,9 +122,11 @@ Knowledge AggregatorProcess::Recovered() const {
   return all;
 }
 
-// A worker that the newest list of members lacks has no say: another aggregator, which knew what
-// that worker had staged, made the list without it.
-void AggregatorProcess::ForgetUnlisted() {
+// Two kinds of workers cannot decide a recovery with what they have staged. One that the newest
+// list of members lacks: another aggregator, which knew what that worker had staged, made the list
+// without it. And one that staged another value for a round whose verdict somebody has received: it
+// belongs to a lineage that has lost, and joins anew.
+void AggregatorProcess::ForgetOutvoted() {
   Membership newest;
   for (const auto& [id, membership] : lists_) {
     if (newest.generation < membership.generation) newest = membership;
@@ -135,6 +137,11 @@ void AggregatorProcess::ForgetUnlisted() {
     it = listed ? std::next(it) : heard_.erase(it);
   }
   lists_.clear();
+  Knowledge all;
+  for (const auto& [id, knowledge] : heard_) all.Add(knowledge);
+  for (auto& [id, knowledge] : heard_) {
+    if (world_.checker.Contradicts(all, knowledge)) knowledge.staged.clear();
+  }
 }
 
 void AggregatorProcess::OnPush(ConnectionId id, const PushFrame& frame) {
@@ -540,7 +547,7 @@ void AggregatorProcess::Do(aggregator::Note& note) {
   });
   recovering_ |= note.kind == NoteKind::kRecovering || note.kind == NoteKind::kRecovered;
   refused_ |= note.kind == NoteKind::kWorkerRefused;
-  if (note.kind == NoteKind::kRecovered) ForgetUnlisted();
+  if (note.kind == NoteKind::kRecovered) ForgetOutvoted();
   if (note.kind == NoteKind::kRecovering) {  // What it knew before has to be explained.
     ++recoveries_;
     orphaned_ = Recovered();

@@ -58,7 +58,7 @@ class AggregatorProcess {
  private:
   // What it was told in its recovery.
   Knowledge Recovered() const;
-  void ForgetUnlisted();
+  void ForgetOutvoted();
   using Shell = shell::AggregatorShell<Sums>;
 
   void Step(const aggregator::Event& event);

@@ -189,6 +189,18 @@ void Checker::VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane,
   told.push_back({record, aggregator, life});
 }
 
+bool Checker::Contradicts(const Knowledge& all, const Knowledge& one) const {
+  for (const auto& [where, value] : one.staged) {
+    const auto told = told_.find(where);
+    if (told == told_.end()) continue;
+    for (const ToldVerdict& verdict : told->second) {
+      if (verdict.record.chain == value.second) continue;
+      if (all.told.count({where.first, verdict.record.chain}) > 0) return true;
+    }
+  }
+  return false;
+}
+
 void Checker::AddKnowledge(uint32_t process, Knowledge& knowledge) const {
   const auto it = processes_.find(process);
   if (it == processes_.end()) return;

@@ -13,10 +13,12 @@
 //   I7  every refusal, eviction and abort has a note with a reason
 //   L   once faults stop, every round that was begun gets a verdict
 //
-// A fork of a lineage (two verdicts of one round) is excused only where the guarantee ends: nobody
-// who had been told the first verdict, or had staged it, took part in the recovery that led to the
-// second; and either min_workers is at most half of max_workers, or some process lost its memory
-// or its place. Excuses are counted.
+// A fork of a lineage (two verdicts of one round) is excused only where the guarantee ends. No
+// worker that took part in the recovery before the second verdict had received the first one, or
+// had staged its value (unless a verdict of another round contradicts what that worker staged). And
+// one of four conditions does not hold: min_workers is more than half of max_workers, there are no
+// more than max_workers processes, none has lost its memory or its place, none has finished.
+// Excuses are counted.
 //
 // Thread contract: one run, one checker, one thread.
 
@@ -155,6 +157,8 @@ class Checker {
   // took part in the recovery of this life.
   void VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane, const VerdictRecord& record,
                    const Knowledge& recovered);
+  // Whether `all` has a verdict of a round for which `one` has staged another value.
+  bool Contradicts(const Knowledge& all, const Knowledge& one) const;
   // Adds what a process knows now.
   void AddKnowledge(uint32_t process, Knowledge& knowledge) const;
   // A process lost its memory or its place, or somebody decided to go on without the others: from

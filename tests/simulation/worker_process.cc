@@ -67,6 +67,7 @@ std::optional<uint64_t> WorkerProcess::StateAfter(uint32_t lane, uint64_t chain)
     if (mine.model != lane) continue;
     const auto it = mine.states.find(chain);
     if (it != mine.states.end()) return it->second;
+    if (phase_ == Phase::kLoading) break;  // Its state is still that of another lineage.
     // Rounds that were aborted without this trainer change nothing.
     for (RoundNumber round = mine.last + 1; mine.told.count(round) > 0; ++round) {
       const VerdictRecord& record = mine.told.at(round);
