@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/shared_memory/socket.h"
 
 namespace basin {
 namespace {
@@ -28,30 +29,6 @@ static_assert(sizeof(Raw) == 24, "no gaps");
 
 absl::Status Wrong(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("Shared memory: ", what, "."));
-}
-
-// Whole messages, with at most one descriptor.
-absl::Status SendOn(int socket, const SegmentMessage& message, int descriptor) {
-  std::string bytes = EncodeSegmentMessage(message);
-  iovec part = {bytes.data(), bytes.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
-  msghdr header = {};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  if (descriptor >= 0) {
-    header.msg_control = control.data();
-    header.msg_controllen = control.size();
-    cmsghdr* rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(int));
-  }
-  // A peer that does not read gets nothing more.
-  if (sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size())) {
-    return absl::OkStatus();
-  }
-  return absl::UnavailableError(absl::StrCat("Shared memory: sending: ", std::strerror(errno)));
 }
 
 }  // namespace
@@ -87,7 +64,7 @@ void Segments::Close() {
 }
 
 absl::Status Segments::Send(const SegmentMessage& message) const {
-  return SendOn(socket_, message, -1);
+  return SendMessage(socket_, EncodeSegmentMessage(message), -1);
 }
 
 void Segments::Offer(const std::shared_ptr<Segment>& segment) {
@@ -107,7 +84,7 @@ void Segments::Offer(const std::shared_ptr<Segment>& segment) {
   if (known || offered_.size() >= kMaxSegments) return;
   const uint64_t number = next_++;
   const SegmentMessage offer{SegmentMessage::Kind::kOffer, number, segment->size()};
-  if (!SendOn(socket_, offer, segment->descriptor()).ok()) return;
+  if (!SendMessage(socket_, EncodeSegmentMessage(offer), segment->descriptor()).ok()) return;
   offered_[number] = {segment, {segment->data(), segment->size()}, false};
 }
 

@@ -9,6 +9,7 @@
 #define BASIN_RUNTIME_SHARED_MEMORY_SOCKET_H_
 
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,6 +21,9 @@ namespace basin {
 absl::StatusOr<int> ListenLocal(const std::string& name);
 // A descriptor that blocks. Does not wait: UNAVAILABLE when nobody listens there.
 absl::StatusOr<int> ConnectLocal(const std::string& name);
+// Sends the bytes as one message, with a descriptor unless it is negative. Does not wait:
+// UNAVAILABLE for a peer that does not read.
+absl::Status SendMessage(int socket, std::string_view bytes, int descriptor);
 // INVALID_ARGUMENT for a name that no socket can have.
 absl::Status CheckLocalName(const std::string& name);
 

@@ -194,8 +194,9 @@ bool Checker::Contradicts(const Knowledge& all, const Knowledge& one) const {
     const auto told = told_.find(where);
     if (told == told_.end()) continue;
     for (const ToldVerdict& verdict : told->second) {
-      if (verdict.record.chain == value.second) continue;
-      if (all.told.count({where.first, verdict.record.chain}) > 0) return true;
+      const std::pair<uint32_t, uint64_t> chain = {where.first, verdict.record.chain};
+      const bool other = chain.second != value.second && one.told.count(chain) == 0;
+      if (other && all.told.count(chain) > 0) return true;
     }
   }
   return false;

@@ -157,7 +157,8 @@ class Checker {
   // took part in the recovery of this life.
   void VerdictTold(uint32_t aggregator, uint32_t life, uint32_t lane, const VerdictRecord& record,
                    const Knowledge& recovered);
-  // Whether `all` has a verdict of a round for which `one` has staged another value.
+  // Whether `all` has a verdict that `one` has not received, of a round for which `one` has staged
+  // another value.
   bool Contradicts(const Knowledge& all, const Knowledge& one) const;
   // Adds what a process knows now.
   void AddKnowledge(uint32_t process, Knowledge& knowledge) const;

@@ -294,7 +294,7 @@ class Worker:
     def __init__(self, options: Mapping[str, str | None]) -> None:
         # The library holds a pointer to it as long as the worker exists.
         self._log = _abi.LogFunction(_write_log)
-        self._names: dict[int, list[str]] = {}  # Of the tensors of each lane, by handle.
+        self._names: dict[int, list[str]] = {}  # Each lane's tensors, by handle.
         self.rounds_begun = 0
         self._pointer = c_void_p()
         made = c_void_p(lib.basin_options_new(_abi.READ_ENVIRONMENT))

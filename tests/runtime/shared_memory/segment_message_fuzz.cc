@@ -10,12 +10,11 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
 
 #include "runtime/shared_memory/segments.h"
-#include "tests/runtime/shared_memory/send_raw.h"
+#include "runtime/shared_memory/socket.h"
 
 namespace basin {
 namespace {
@@ -33,8 +32,8 @@ void Run(const uint8_t* data, size_t size) {
     const std::string bytes(reinterpret_cast<const char*>(data + at), length);
     at += length;
     if (bytes.empty()) continue;  // The socket would take it for its end.
-    if (!testing::SendRaw(sockets[0], bytes, (head & 0x80) != 0 ? segment->descriptor() : -1))
-      std::abort();
+    const int descriptor = (head & 0x80) != 0 ? segment->descriptor() : -1;
+    if (!SendMessage(sockets[0], bytes, descriptor).ok()) std::abort();
     if (opening) {
       const auto message = receiver.ReceiveOpening();
       if (message.ok() && EncodeSegmentMessage(*message) != bytes) std::abort();

@@ -16,7 +16,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/shared_memory/socket.h"
-#include "tests/runtime/shared_memory/send_raw.h"
 
 namespace basin {
 namespace {
@@ -34,7 +33,7 @@ struct Pair {
   }
   // Sends bytes, and a descriptor unless it is negative, to `other`.
   void SendRaw(const std::string& bytes, int descriptor = -1) const {
-    EXPECT_TRUE(testing::SendRaw(one->socket(), bytes, descriptor));
+    EXPECT_TRUE(SendMessage(one->socket(), bytes, descriptor).ok());
   }
 
   std::unique_ptr<Segments> one;
