@@ -6,7 +6,8 @@ A ctest test is one program. Its cases are counted from the closing lines of Goo
 unittest, so that a program with 200 cases counts as 200. A program without such lines counts as
 one. A program that ran no case counts as failed, because it asserts nothing.
 
-Appends lines "<stage> <outcome> <count> <name>" to the results file.
+Appends lines "<stage> <outcome> <count> <name>" to the results file, and the last lines that each
+failed program printed to the failures file.
 """
 
 import argparse
@@ -26,11 +27,16 @@ UNITTEST_SKIPPED = re.compile(r"^(\w+) \(.*\) \.\.\. skipped", re.M)
 UNITTEST_FAILED = re.compile(r"^(?:FAIL|ERROR): (\w+) \(", re.M)
 
 
+LINES_OF_A_FAILURE = 25
+
+
 @dataclass
 class Count:
     passed: int = 0
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    endings: dict[str, list[str]] = field(default_factory=dict)
+    """By failed program: the last lines that it printed."""
 
 
 def count_gtest(name: str, output: str) -> Count | None:
@@ -105,6 +111,9 @@ def count_file(path: Path) -> Count:
         total.passed += count.passed
         total.failed += count.failed
         total.skipped += count.skipped
+        if count.failed:
+            lines = (case.findtext("system-out") or "").splitlines()
+            total.endings[case.get("name", "?")] = lines[-LINES_OF_A_FAILURE:]
     return total
 
 
@@ -114,6 +123,7 @@ def main() -> int:
     parser.add_argument("--stage", required=True)
     parser.add_argument("--ctest-status", type=int, required=True)
     parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--failures", type=Path, required=True)
     arguments = parser.parse_args()
 
     if not arguments.junit.exists():
@@ -129,6 +139,10 @@ def main() -> int:
         results.write(f"{arguments.stage} passed {total.passed} all\n")
         for outcome, names in (("failed", total.failed), ("skipped", total.skipped)):
             results.writelines(f"{arguments.stage} {outcome} 1 {name}\n" for name in names)
+    with arguments.failures.open("a", encoding="utf-8") as failures:
+        for name, lines in total.endings.items():
+            failures.write(f"{arguments.stage}: {name}\n")
+            failures.writelines(f"    | {line}\n" for line in lines)
     print(
         f"  {arguments.stage:<10} {total.passed} passed, {len(total.failed)} failed, "
         f"{len(total.skipped)} skipped"

@@ -86,8 +86,12 @@ rm -f "$reports"/*
 
 # Trees in different folders share the cache of compilations.
 export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1
-# Every commit is simulated with different seeds; the test prints them.
-FRESH_SEEDS_FROM="$((16#$(git rev-parse HEAD 2>/dev/null | cut -c1-8 || echo 0) + 1))"
+# Every commit, and every night, is simulated with different seeds; the test prints them.
+if [[ "$mode" == nightly ]]; then
+  FRESH_SEEDS_FROM="$(date +%s)000000"
+else
+  FRESH_SEEDS_FROM="$((16#$(git rev-parse HEAD 2>/dev/null | cut -c1-8 || echo 0) + 1))"
+fi
 export FRESH_SEEDS_FROM
 # An error stops the test at once with a stack trace.
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
@@ -104,8 +108,9 @@ fi
 # A stage is a list of steps. Each step has its own log file, the end of which is shown if the step
 # fails. `results` collects lines `stage outcome count name`, which the summary adds up.
 
-readonly results="$reports/results.txt"
+readonly results="$reports/results.txt" failures="$reports/failures.txt"
 : >"$results"
+: >"$failures"
 stage=
 
 record() { # outcome count name
@@ -169,7 +174,7 @@ run_ctest() { # preset ctest-argument...
     --test-output-size-failed 4000000 --no-tests=error "$@"
   local status=$?
   if ! "$python" scripts/count-tests.py --stage "$stage" --ctest-status "$status" \
-    --results "$results" "$junit"; then
+    --results "$results" --failures "$failures" "$junit"; then
     record failed 1 "count-tests"
   fi
 }
@@ -358,6 +363,13 @@ for outcome in skipped failed; do
     echo
   fi
 done
+
+# Once more, because a long log is often cut to its end.
+if [[ -s "$failures" ]]; then
+  echo "the last lines of each failed program:"
+  sed 's/^/  /' "$failures"
+  echo
+fi
 
 failed="$(sum '' failed)"
 echo "$(sum '' passed) passed, $failed failed, $(sum '' skipped) skipped"

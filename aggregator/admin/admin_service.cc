@@ -209,11 +209,13 @@ grpc::Status AdminService::ListMembers(grpc::ServerContext* context,
   if (const absl::Status good = Begin(context, Rpc::kListMembers, *request, request->job());
       !good.ok())
     return ToGrpc(good);
-  return ToGrpc(LookAtJob(request->job(), response,
-                          [](const Job& job, absl::Time lived, v1::ListMembersResponse* members) {
-                            *members = MembersOf(job, lived);
-                            return absl::OkStatus();
-                          }));
+  return ToGrpc(LookFor(response, [name = request->job()](const Runner& runner, absl::Time now,
+                                                          v1::ListMembersResponse* members) {
+    const Job* job = runner.core().FindJob(name);
+    if (job == nullptr) return NoSuchJob(name);
+    *members = MembersOf(*job, runner, runner.core().Lived(now));
+    return absl::OkStatus();
+  }));
 }
 
 grpc::Status AdminService::ListRounds(grpc::ServerContext* context,

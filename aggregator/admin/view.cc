@@ -53,6 +53,12 @@ v1::Role RoleOf(WorkerState state) {
   }
 }
 
+void AddPeer(const Runner& runner, SessionId session, v1::MemberStatus& status) {
+  const Peer peer = runner.PeerOf(session);
+  status.set_address(peer.address);
+  status.set_shares_memory(peer.shares_memory);
+}
+
 v1::MemberStatus MemberOf(const Worker& worker, std::optional<uint32_t> rank, absl::Time lived) {
   v1::MemberStatus status;
   status.set_worker(worker.id);
@@ -232,7 +238,7 @@ v1::JobStatus ViewOf(const Job& job, const Coordinator& core) {
   return status;
 }
 
-v1::ListMembersResponse MembersOf(const Job& job, absl::Time lived) {
+v1::ListMembersResponse MembersOf(const Job& job, const Runner& runner, absl::Time lived) {
   v1::ListMembersResponse response;
   wire::Encode(job.membership().generation, response.mutable_generation());
   std::map<WorkerId, uint32_t> ranks;
@@ -252,7 +258,8 @@ v1::ListMembersResponse MembersOf(const Job& job, absl::Time lived) {
   for (const Worker* worker : workers) {
     std::optional<uint32_t> rank;
     if (ranks.count(worker->id) > 0) rank = rank_of(*worker);
-    *response.add_members() = MemberOf(*worker, rank, lived);
+    v1::MemberStatus& status = *response.add_members() = MemberOf(*worker, rank, lived);
+    if (worker->connected()) AddPeer(runner, *worker->session, status);
   }
   for (const auto& [id, session] : job.waiting()) {
     v1::MemberStatus& status = *response.add_members();
@@ -260,6 +267,7 @@ v1::ListMembersResponse MembersOf(const Job& job, absl::Time lived) {
     status.set_role(v1::ROLE_JOINER);
     status.set_connected(true);
     status.set_recovering(true);
+    AddPeer(runner, session, status);
   }
   return response;
 }

@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "aggregator/text/nearest.h"
+#include "aggregator/text/flags.h"
 #include "protocol/limits/names.h"
 
 namespace basin::aggregator {
@@ -62,75 +62,30 @@ bool IsSwitch(const Option& option) {
   return choice != nullptr && IsBoolean(*choice);
 }
 
-// The arguments of one command line, from left to right.
-class Arguments {
- public:
-  explicit Arguments(const std::vector<std::string>& arguments) : rest_(arguments) {}
-
-  // Splits the next argument at its first '='. False at the end.
-  bool Next() {
-    if (at_ == rest_.size()) return false;
-    const std::string& argument = rest_[at_++];
-    const size_t equals = argument.find('=');
-    has_value_ = equals != std::string::npos;
-    name_ = argument.substr(0, equals);
-    value_ = has_value_ ? argument.substr(equals + 1) : "";
-    return true;
-  }
-  // The value behind '=', or else the next argument unless it is a flag itself.
-  bool OnValue() {
-    if (has_value_) return true;
-    if (at_ == rest_.size() || absl::StartsWith(rest_[at_], "--")) return false;
-    value_ = rest_[at_++];
-    return true;
-  }
-
-  const std::string& name() const { return name_; }
-  const std::string& value() const { return value_; }
-  bool has_value() const { return has_value_; }
-
- private:
-  const std::vector<std::string>& rest_;
-  size_t at_ = 0;
-  std::string name_;
-  std::string value_;
-  bool has_value_ = false;
-};
-
-void ReadOptionFlag(const Option& option, Arguments& arguments, std::set<std::string>& seen,
+void ReadOptionFlag(const Option& option, FlagReader& flags, std::set<std::string>& seen,
                     Findings& findings) {
-  const std::string& flag = arguments.name();
+  const std::string& flag = flags.name();
   if (!seen.insert(flag).second) {
     findings.problems.push_back(flag + " is set twice; set it once");
   }
-  if (IsSwitch(option) && !arguments.has_value()) {
+  if (IsSwitch(option) && !flags.has_value()) {
     findings.given.push_back({option.key, "true", Source::kFlag, flag});
-  } else if (arguments.OnValue()) {
-    findings.given.push_back({option.key, arguments.value(), Source::kFlag, flag});
+  } else if (flags.ReadValue()) {
+    findings.given.push_back({option.key, flags.value(), Source::kFlag, flag});
   } else {
     findings.problems.push_back(
         absl::StrCat(flag, " needs a value: ", flag, "=", option.fallback, ", for example"));
   }
 }
 
-void ReadOwnFlag(const ProgramFlag& flag, Arguments& arguments,
+void ReadOwnFlag(const ProgramFlag& flag, FlagReader& flags,
                  std::map<std::string, std::string>& own, Findings& findings) {
-  if (flag.takes_value ? !arguments.OnValue() : arguments.has_value()) {
+  if (flag.takes_value ? !flags.ReadValue() : flags.has_value()) {
     findings.problems.push_back(flag.name +
                                 (flag.takes_value ? " needs a value" : " takes no value"));
     return;
   }
-  own[flag.name] = arguments.value();
-}
-
-// All names have the prefix, so it does not count for the distance.
-std::string DidYouMean(const std::string& prefix, const std::string& name,
-                       const std::vector<std::string>& known) {
-  std::vector<std::string> rest;
-  rest.reserve(known.size());
-  for (const std::string& candidate : known) rest.push_back(candidate.substr(prefix.size()));
-  const std::string nearest = Nearest(name.substr(prefix.size()), rest);
-  return nearest.empty() ? "; see --help" : "; did you mean " + prefix + nearest + "?";
+  own[flag.name] = flags.value();
 }
 
 }  // namespace
@@ -163,7 +118,7 @@ void ReadEnvironment(const std::vector<Option>& table, const std::vector<std::st
     }
     if (IsForeign(name)) continue;
     findings.problems.push_back(absl::StrCat("environment: ", QuoteForError(name),
-                                             " is not an option",
+                                             " is not an option; ",
                                              DidYouMean(kVariablePrefix, name, known)));
   }
 }
@@ -176,22 +131,21 @@ std::map<std::string, std::string> ReadFlags(const std::vector<Option>& table,
   for (const ProgramFlag& flag : own) known.push_back(flag.name);
   std::map<std::string, std::string> found;
   std::set<std::string> seen;
-  Arguments rest(arguments);
-  while (rest.Next()) {
+  FlagReader flags(arguments);
+  while (flags.Next()) {
     const auto flag = std::find_if(own.begin(), own.end(), [&](const ProgramFlag& candidate) {
-      return candidate.name == rest.name();
+      return candidate.name == flags.name();
     });
     if (flag != own.end()) {
-      ReadOwnFlag(*flag, rest, found, findings);
-    } else if (const Option* option = Find(table, FlagOf, rest.name()); option != nullptr) {
-      ReadOptionFlag(*option, rest, seen, findings);
-    } else if (absl::StartsWith(rest.name(), "--")) {
-      findings.problems.push_back(absl::StrCat(QuoteForError(rest.name()), " is not a flag",
-                                               DidYouMean("--", rest.name(), known)));
-      rest.OnValue();  // Most likely its own.
+      ReadOwnFlag(*flag, flags, found, findings);
+    } else if (const Option* option = Find(table, FlagOf, flags.name()); option != nullptr) {
+      ReadOptionFlag(*option, flags, seen, findings);
+    } else if (flags.is_flag()) {
+      findings.problems.push_back(WhyNoFlag(flags.name(), known));
+      flags.ReadValue();  // Most likely its own.
     } else {
       findings.problems.push_back(
-          absl::StrCat(QuoteForError(rest.name()), " is not a flag; flags begin with --"));
+          absl::StrCat(QuoteForError(flags.name()), " is not a flag; flags begin with --"));
     }
   }
   return found;

@@ -9,6 +9,7 @@
 #define BASIN_AGGREGATOR_CORE_ACTION_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -233,6 +234,7 @@ enum class NoteKind : uint8_t {
   kWorkerAdmitted,
   kWorkerReconnected,
   kWorkerRefused,
+  kLineageConflict,
   kWorkerSuperseded,
   kWorkerReady,
   kWorkerSpare,
@@ -291,6 +293,8 @@ struct Note {
   // member had to wait for room.
   uint64_t contributions = 0;
   uint64_t credit_stalls = 0;
+  // With kGeneration: how many members it has.
+  std::optional<uint64_t> members = std::nullopt;
 };
 
 // The drain of the service is over: nothing is open, or its grace has passed.

@@ -95,9 +95,9 @@ ValueScope Job::ValuesScope(const JobScope& scope) const {
                     id_,       name_,        workers_,     paused ? reason_ : std::string()};
 }
 
-void Job::AddNote(const JobScope& scope, NoteKind kind, const WorkerId& worker,
-                  const std::string& text) const {
-  scope.actions.push_back(Note{kind, name_, worker, "", 0, text});
+Note& Job::AddNote(const JobScope& scope, NoteKind kind, const WorkerId& worker,
+                   const std::string& text) const {
+  return std::get<Note>(scope.actions.emplace_back(Note{kind, name_, worker, "", 0, text}));
 }
 
 void Job::SendTo(const JobScope& scope, Slot slot, ToWorker message) const {

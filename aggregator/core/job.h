@@ -387,8 +387,9 @@ class Job {
   void AdvanceAll(const JobScope& scope);
   RoundScope ScopeOf(const JobScope& scope, LaneIndex index) const;
   ValueScope ValuesScope(const JobScope& scope) const;
-  void AddNote(const JobScope& scope, NoteKind kind, const WorkerId& worker,
-               const std::string& text) const;
+  // The note may be completed, before the next action.
+  Note& AddNote(const JobScope& scope, NoteKind kind, const WorkerId& worker,
+                const std::string& text) const;
   void SendTo(const JobScope& scope, Slot slot, ToWorker message) const;
   void Hear(const JobScope& scope, Slot slot);
 

@@ -34,7 +34,10 @@ bool Contains(const std::vector<Nonce>& nonces, Nonce nonce) {
 
 void Job::Refuse(const JobScope& scope, SessionId session, const WorkerId& worker, ErrorCode code,
                  const std::string& text) {
-  AddNote(scope, NoteKind::kWorkerRefused, worker, absl::StrCat(ErrorCodeName(code), ": ", text));
+  // Two groups of workers may have trained apart from each other, which somebody has to know.
+  const NoteKind kind =
+      code == ErrorCode::kLineageConflict ? NoteKind::kLineageConflict : NoteKind::kWorkerRefused;
+  AddNote(scope, kind, worker, absl::StrCat(ErrorCodeName(code), ": ", text));
   scope.sessions.erase(session);
   scope.actions.push_back(EndSession{session, Error{code, text}});
 }

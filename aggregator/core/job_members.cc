@@ -172,10 +172,10 @@ void Job::Activate(const JobScope& scope, const Membership& next,
     const std::optional<Slot> slot = workers_.Find(id);
     return slot.has_value() && IsMember(workers_[*slot]);
   });
-  AddNote(
-      scope, NoteKind::kGeneration, "",
-      absl::StrCat("Generation ", ToString(next.generation), ": ",
-                   next.members.empty() ? "nobody" : NamesOf(next.members, kNamedMembers), "."));
+  const std::string names = next.members.empty() ? "nobody" : NamesOf(next.members, kNamedMembers);
+  Note& note = AddNote(scope, NoteKind::kGeneration, "",
+                       absl::StrCat("Generation ", ToString(next.generation), ": ", names, "."));
+  note.members = next.members.size();
   bool joined = false;
   for (const auto& [id, slot] : workers_.by_id()) {
     Worker& worker = workers_[slot];

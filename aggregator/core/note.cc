@@ -20,6 +20,8 @@ const char* NoteKindName(NoteKind kind) {
       return "worker_reconnected";
     case NoteKind::kWorkerRefused:
       return "worker_refused";
+    case NoteKind::kLineageConflict:
+      return "lineage_conflict";
     case NoteKind::kWorkerSuperseded:
       return "worker_superseded";
     case NoteKind::kWorkerReady:

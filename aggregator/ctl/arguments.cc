@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "aggregator/text/address.h"
-#include "aggregator/text/nearest.h"
+#include "aggregator/text/flags.h"
 #include "aggregator/text/units.h"
 #include "protocol/limits/limits.h"
 #include "protocol/limits/names.h"
@@ -221,15 +221,6 @@ std::vector<Flag> Flags() {
   };
 }
 
-absl::Status Unknown(const std::string& name, const std::vector<Flag>& flags) {
-  std::vector<std::string> known;
-  known.reserve(flags.size());
-  for (const Flag& flag : flags) known.push_back(flag.name);
-  const std::string nearest = Nearest(name, known);
-  return Wrong(absl::StrCat(QuoteForError(name), " is not a flag; ",
-                            nearest.empty() ? "see --help" : "did you mean " + nearest + "?"));
-}
-
 }  // namespace
 
 absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& arguments,
@@ -248,29 +239,24 @@ absl::StatusOr<Arguments> ReadArguments(const std::vector<std::string>& argument
     read.workers_address = environment.workers_address;
     read.workers_address_given = true;
   }
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (!absl::StartsWith(argument, "-")) {
-      read.words.push_back(argument);
+  std::vector<std::string> known;
+  for (const Flag& flag : flags) known.push_back(flag.name);
+  FlagReader given(arguments);
+  while (given.Next()) {
+    const std::string& name = given.name();
+    if (!given.is_flag()) {
+      read.words.push_back(name);
       continue;
     }
-    const size_t equals = argument.find('=');
-    const std::string name = argument.substr(0, equals);
-    const auto flag = std::find_if(flags.begin(), flags.end(), [&](const Flag& known) {
-      return known.name == name || (known.letter == name && !name.empty());
+    const auto flag = std::find_if(flags.begin(), flags.end(), [&](const Flag& candidate) {
+      return candidate.name == name || (!candidate.letter.empty() && candidate.letter == name);
     });
-    if (flag == flags.end()) return Unknown(name, flags);
+    if (flag == flags.end()) return Wrong(WhyNoFlag(name, known));
     if (!flag->of_all) read.own_flags.push_back(flag->shown());
-    std::string value;
-    if (equals != std::string::npos) {
-      if (!flag->takes_value) return Wrong(absl::StrCat(name, " takes no value"));
-      value = argument.substr(equals + 1);
-    } else if (flag->takes_value) {
-      if (i + 1 == arguments.size()) return Wrong(absl::StrCat(name, " needs a value"));
-      value = arguments[++i];
-    }
-    if (const absl::Status taken = flag->take(value, read); !taken.ok()) {
-      return Wrong(absl::StrCat(name, " is ", QuoteForError(value), ": ", taken.message()));
+    if (!flag->takes_value && given.has_value()) return Wrong(name + " takes no value");
+    if (flag->takes_value && !given.ReadValue()) return Wrong(name + " needs a value");
+    if (const absl::Status taken = flag->take(given.value(), read); !taken.ok()) {
+      return Wrong(absl::StrCat(name, " is ", QuoteForError(given.value()), ": ", taken.message()));
     }
   }
   return read;

@@ -89,12 +89,14 @@ std::string Show(const v1::LimitsResponse& limits) {
 }
 
 std::string Show(const v1::ListMembersResponse& members) {
-  TextTable table({"WORKER", "ROLE", "RANK", "LAST SEEN", "PROGRESS", "STATE"});
+  TextTable table({"WORKER", "ROLE", "RANK", "LAST SEEN", "PROGRESS", "FROM", "STATE"});
   for (const v1::MemberStatus& member : members.members()) {
     table.Add({member.worker(), Word(member.role()),
                member.has_rank() ? absl::StrCat(member.rank()) : "",
                member.recovering() ? "" : Span(member.last_seen_ns()),
-               member.recovering() ? "" : absl::StrCat(member.progress()), Standing(member)});
+               member.recovering() ? "" : absl::StrCat(member.progress()),
+               absl::StrCat(member.address(), member.shares_memory() ? ", shared memory" : ""),
+               Standing(member)});
   }
   return table.Text();
 }

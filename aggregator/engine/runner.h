@@ -99,6 +99,7 @@ class Runner {
   uint64_t parked_bytes() const;  // Contributions that wait to be reduced.
   uint64_t result_bytes() const;  // Results that somebody may still want.
   uint64_t shared_bytes() const;  // Memory for results that workers on this machine map.
+  Peer PeerOf(SessionId session) const { return dependencies_.transport->PeerOf(session); }
   size_t sessions() const { return core_.delivery().sessions(); }
   size_t streams() const { return core_.delivery().streams(); }
 

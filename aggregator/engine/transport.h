@@ -15,6 +15,7 @@
 #define BASIN_AGGREGATOR_ENGINE_TRANSPORT_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -23,6 +24,12 @@
 #include "runtime/frames/frame.h"
 
 namespace basin::aggregator {
+
+// Where a worker is.
+struct Peer {
+  std::string address;         // Without the port.
+  bool shares_memory = false;  // It is on this machine, and maps memory of this process.
+};
 
 class Transport {
  public:
@@ -36,6 +43,9 @@ class Transport {
 
   // The stream belongs to a session; the worker may send on it.
   virtual void AcceptStream(StreamId stream) = 0;
+
+  // The other end of a session; empty when it is over. From any thread.
+  virtual Peer PeerOf(SessionId) const { return {}; }
 
   // Whether the stream's worker is on this machine and maps memory of this process.
   virtual bool Shares(StreamId) const { return false; }

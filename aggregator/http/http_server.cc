@@ -144,7 +144,7 @@ class HttpServer::Loop {
   bool ok() const { return wake_ >= 0; }
 
   // A new connection. From any thread.
-  void Take(int descriptor) {
+  void OnConnection(int descriptor) {
     {
       MutexLock lock(mutex_);
       arrived_.push_back(descriptor);
@@ -411,7 +411,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Address& add
   server->listener_ = *std::move(listener);
   server->address_ = {address.host, static_cast<uint16_t>(server->listener_->port())};
   server->listener_->Start(
-      [loop = server->loop_.get()](int descriptor) { loop->Take(descriptor); });
+      [loop = server->loop_.get()](int descriptor) { loop->OnConnection(descriptor); });
   return server;
 }
 

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -37,6 +38,7 @@ struct LogLine {
   std::string lane;
   RoundNumber round = 0;
   std::string reason;
+  std::optional<uint64_t> members = std::nullopt;  // Of a new generation.
   uint64_t suppressed = 0;  // Lines of this event that were left out before this one.
 };
 

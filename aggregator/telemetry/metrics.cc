@@ -289,14 +289,21 @@ Metrics::Metrics(std::string version)
                       .Register(registry_)),
       state_file_failures_(CounterFamily(registry_, "basin_state_file_failures_total",
                                          "Times that the state file could not be written.")
-                               .Add({})) {}
+                               .Add({})) {
+  // An alert watches its increase, which begins at 0 and not with the first one.
+  EventCounter(NoteKind::kLineageConflict);
+}
 
 Metrics::~Metrics() = default;
 
+Counter& Metrics::EventCounter(NoteKind kind) {
+  Counter*& event = event_counters_[kind];
+  if (event == nullptr) event = &events_.Add({{"event", NoteKindName(kind)}});
+  return *event;
+}
+
 void Metrics::Count(const Note& note, absl::Time now) {
-  Counter*& event = event_counters_[note.kind];
-  if (event == nullptr) event = &events_.Add({{"event", NoteKindName(note.kind)}});
-  event->Increment();
+  EventCounter(note.kind).Increment();
   if (note.kind == NoteKind::kStateFileFailed) CountStateFileFailure();
   if (note.kind == NoteKind::kJobAdmitted) AddJob(note.job);
   if (const auto found = jobs_.find(note.job); found != jobs_.end()) {

@@ -60,6 +60,7 @@ class Metrics {
 
   void AddJob(const JobName& job);
   void RemoveJob(const JobName& job);
+  prometheus::Counter& EventCounter(NoteKind kind);
   void CountForJob(JobSeries& series, const Note& note, absl::Time now);
 
   const std::string version_;

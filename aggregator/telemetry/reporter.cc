@@ -48,6 +48,7 @@ LogLevel LevelOf(NoteKind kind) {
     case NoteKind::kStalled:
       return LogLevel::kWarning;
     case NoteKind::kHalted:
+    case NoteKind::kLineageConflict:
     case NoteKind::kStateFileFailed:
     case NoteKind::kDescriptorsShort:
       return LogLevel::kError;
@@ -65,7 +66,7 @@ void Reporter::OnNote(const Note& note, absl::Time now) {
   const std::optional<uint64_t> left_out = limit.Pass(now);
   if (!left_out.has_value()) return;
   log_.Write({level, NoteKindName(note.kind), note.job, note.worker, note.lane, note.round,
-              note.text, *left_out});
+              note.text, note.members, *left_out});
 }
 
 }  // namespace basin::aggregator

@@ -25,7 +25,7 @@ absl::Status CheckVersion(const Bind& bind) {
 }  // namespace
 
 absl::Status ExchangeReactor::OnMessage(const grpc::ByteBuffer& message) {
-  absl::StatusOr<IncomingFrame> frame = reader_.Take(PayloadOf(message));
+  absl::StatusOr<IncomingFrame> frame = reader_.Read(PayloadOf(message));
   if (!frame.ok()) return frame.status();
   if (const auto* bind = std::get_if<Bind>(&frame->header)) {
     if (absl::Status status = CheckVersion(*bind); !status.ok()) return status;

@@ -133,7 +133,7 @@ void LocalServer::Run() {
     if (polled[0].revents != 0) return;
     auto next = polled.begin() + 2;
     for (auto it = connections_.begin(); it != connections_.end(); ++next) {
-      it = next->revents == 0 || Take(*it) ? std::next(it) : connections_.erase(it);
+      it = next->revents == 0 || OnReadable(*it) ? std::next(it) : connections_.erase(it);
     }
     if (polled[1].revents != 0) Accept();
   }
@@ -150,7 +150,7 @@ void LocalServer::Accept() {
                           steady_clock::now() + kTokenTime, std::nullopt});
 }
 
-bool LocalServer::Take(Connection& connection) {
+bool LocalServer::OnReadable(Connection& connection) {
   absl::Status status;
   if (!connection.token.has_value()) {
     const absl::StatusOr<SegmentMessage> message = connection.segments->ReceiveOpening();

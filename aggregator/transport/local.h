@@ -66,7 +66,7 @@ class LocalServer {
   void Run();
   void Accept();
   // False: the connection is over.
-  bool Take(Connection& connection);
+  bool OnReadable(Connection& connection);
   bool Open(Connection& connection, const SegmentMessage& message);
   void Refuse(const std::string& what);
 

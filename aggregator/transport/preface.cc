@@ -100,7 +100,7 @@ PrefaceCheck::~PrefaceCheck() {
   close(wake_);
 }
 
-void PrefaceCheck::Take(int descriptor) {
+void PrefaceCheck::OnConnection(int descriptor) {
   {
     MutexLock lock(mutex_);
     arrived_.push_back(descriptor);

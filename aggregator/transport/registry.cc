@@ -123,6 +123,22 @@ std::shared_ptr<Segments> Registry::SharedIn(SessionToken token) const {
   return local_ == nullptr ? nullptr : local_->Find(token);
 }
 
+Peer Registry::PeerOf(SessionId session) const {
+  SessionToken token = 0;
+  Peer peer;
+  {
+    MutexLock lock(mutex_);
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) return peer;
+    peer.address = AddressIn(found->second->peer());
+    if (const auto welcomed = tokens_.find(session); welcomed != tokens_.end()) {
+      token = welcomed->second;
+    }
+  }
+  peer.shares_memory = token != 0 && SharedIn(token) != nullptr;
+  return peer;
+}
+
 std::shared_ptr<ExchangeReactor> Registry::TakeStream(StreamId stream) {
   MutexLock lock(mutex_);
   return TakeFrom(streams_, stream);

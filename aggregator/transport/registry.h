@@ -59,6 +59,9 @@ class Registry {
   // What is shared in the session with this token; null if nothing is.
   std::shared_ptr<Segments> SharedIn(SessionToken token) const;
 
+  // Empty when it is over.
+  Peer PeerOf(SessionId session) const;
+
   // Null when it is over.
   std::shared_ptr<SessionReactor> FindSession(SessionId session) const;
   std::shared_ptr<ExchangeReactor> FindStream(StreamId stream) const;

@@ -178,7 +178,7 @@ absl::StatusOr<int> GrpcServer::Start(Engine& engine) {
   preface_ = std::make_unique<PrefaceCheck>(
       options_.tls.on() ? PrefaceCheck::Protocol::kTls : PrefaceCheck::Protocol::kPlain,
       options_.grpc.handshake_timeout, serve, refuse);
-  listener_->Start([this](int fd) { preface_->Take(fd); }, options_.on_descriptors);
+  listener_->Start([this](int fd) { preface_->OnConnection(fd); }, options_.on_descriptors);
   return port();
 }
 

@@ -125,6 +125,7 @@ class GrpcServer : public Transport {
   void Send(absl::Span<const SessionId> sessions, const ToWorker& message) override;
   void CloseSession(SessionId session) override;
   void AcceptStream(StreamId stream) override;
+  Peer PeerOf(SessionId session) const override { return registry_->PeerOf(session); }
   bool Shares(StreamId stream) const override;
   void Send(absl::Span<const StreamId> streams, const OutgoingFrame& frame) override;
   void CloseStream(StreamId stream, const absl::Status& why) override;

@@ -16,7 +16,7 @@ absl::Status SessionReactor::OnMessage(const grpc::ByteBuffer& message) {
     absl::Status admitted = registry_.Admit(*this, Rpc::kSession, "", "");
     if (!admitted.ok()) return admitted;
   }
-  auto taken = reader_.Take(StringOf(message));
+  auto taken = reader_.Read(StringOf(message));
   if (!taken.ok()) {
     return absl::Status(
         taken.status().code(),

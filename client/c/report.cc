@@ -9,7 +9,7 @@
 
 namespace basin::c {
 
-void Report::Take(const client::Place& place) {
+void Report::OnPlace(const client::Place& place) {
   const auto say = [this](basin_log_level level, const std::string& text) {
     log_(level, absl::StrCat(who_, ": ", text));
   };

@@ -20,9 +20,9 @@ class Report {
   Report(Log log, std::string who) : log_(log), who_(std::move(who)) {}
 
   // The place has changed to this one.
-  void Take(const client::Place& place);
+  void OnPlace(const client::Place& place);
 
-  // Writes nothing more. To be called on the thread that calls Take.
+  // Writes nothing more. To be called on the thread that calls OnPlace.
   void Silence() { log_ = Log(); }
 
  private:

@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<basin_worker>> basin_worker::Connect(basin::c::Se
   basin::client::WorkerOptions options;
   options.core = std::move(settings.core);
   options.placed = [self = worker.get()](const basin::client::Place& place) {
-    self->report_.Take(place);
+    self->report_.OnPlace(place);
     self->Signal();
   };
   options.ended = [self = worker.get()](basin::client::LaneHandle) { self->Signal(); };

@@ -325,6 +325,8 @@ absl::Status Invalid(std::string_view problem) {
   return absl::InvalidArgumentError("frame: " + std::string(problem));
 }
 
+constexpr std::string_view kTwoPayloads = "it has more than one payload";
+
 constexpr uint32_t kSequenceTag =
     WireFormatLite::MakeTag(v1::Frame::kSequenceFieldNumber, WireFormatLite::WIRETYPE_VARINT);
 constexpr uint32_t kHeaderTag = WireFormatLite::MakeTag(v1::Frame::kHeaderFieldNumber,
@@ -336,7 +338,8 @@ constexpr uint32_t kSharedTag = WireFormatLite::MakeTag(v1::Frame::kSharedMemory
 constexpr uint32_t kInlineTag = WireFormatLite::MakeTag(v1::Frame::kInlineFieldNumber,
                                                         WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
-// The fields of a frame as they stand on the wire; the last of each counts, as protobuf has it.
+// The fields of a frame as they stand on the wire. The last of each counts, as protobuf has it, but
+// there is one payload: protobuf would merge two places in shared memory into a third.
 struct RawFrame {
   uint64_t sequence = 0;
   uint64_t checksum = 0;
@@ -365,10 +368,12 @@ absl::StatusOr<RawFrame> ReadFields(absl::Span<const std::string_view> message) 
         read = reader.ReadFixed64(&raw.checksum);
         break;
       case kSharedTag:
+        if (raw.is_shared || raw.is_inline) return Invalid(kTwoPayloads);
         read = reader.ReadBytes(&raw.shared);
         raw.is_shared = true;
         break;
       case kInlineTag:
+        if (raw.is_shared || raw.is_inline) return Invalid(kTwoPayloads);
         read = reader.ReadBytes(&raw.payload);
         raw.is_inline = true;
         break;
@@ -379,9 +384,6 @@ absl::StatusOr<RawFrame> ReadFields(absl::Span<const std::string_view> message) 
         read = reader.Skip(tag.type);
     }
     if (!read) return Invalid(absl::StrCat("field ", tag.field, " is malformed or truncated"));
-  }
-  if (raw.is_shared && raw.is_inline) {
-    return Invalid("it has a payload both inline and in shared memory");
   }
   return raw;
 }

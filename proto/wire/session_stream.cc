@@ -62,7 +62,7 @@ std::shared_ptr<const void> ByteBudget::Hold(size_t bytes) {
 
 template <typename Message>
 absl::StatusOr<std::optional<typename MessageReader<Message>::Complete>>
-MessageReader<Message>::Take(std::string_view bytes) {
+MessageReader<Message>::Read(std::string_view bytes) {
   // After any failure the held bytes are useless.
   const auto refuse = [this](absl::Status why) {
     Drop();

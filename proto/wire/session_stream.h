@@ -93,9 +93,9 @@ class MessageReader {
   MessageReader(const MessageReader&) = delete;
   MessageReader& operator=(const MessageReader&) = delete;
 
-  // Takes the next gRPC message of the stream. Nothing: its message is not complete. After a
+  // Reads the next gRPC message of the stream. Nothing: its message is not complete. After a
   // failure the reader holds nothing and the stream is to be ended.
-  absl::StatusOr<std::optional<Complete>> Take(std::string_view bytes);
+  absl::StatusOr<std::optional<Complete>> Read(std::string_view bytes);
 
   // Bytes of the message that is not complete.
   size_t held() const { return held_.size(); }

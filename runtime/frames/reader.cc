@@ -62,7 +62,7 @@ const ChunkRuns* ListOf(const AnyHeader& header) {
 
 }  // namespace
 
-absl::StatusOr<IncomingFrame> FrameReader::Take(PayloadPtr message) {
+absl::StatusOr<IncomingFrame> FrameReader::Read(PayloadPtr message) {
   absl::StatusOr<wire::DecodedFrame> decoded = wire::DecodeFrame(message->pieces());
   if (!decoded.ok()) return decoded.status();
   const bool worker = sender_ == FrameSender::kWorker;

@@ -36,9 +36,9 @@ class FrameReader {
   explicit FrameReader(FrameSender sender, Shared shared = nullptr)
       : sender_(sender), shared_(std::move(shared)) {}
 
-  // Takes the next message of the stream. The first must be the sender's opening (Bind of a worker,
+  // Reads the next message of the stream. The first must be the sender's opening (Bind of a worker,
   // Bound of the aggregator), and no other may.
-  absl::StatusOr<IncomingFrame> Take(PayloadPtr message);
+  absl::StatusOr<IncomingFrame> Read(PayloadPtr message);
 
  private:
   absl::StatusOr<std::shared_ptr<const SharedPayload>> Find(const SharedPlace& place) const;

@@ -160,13 +160,13 @@ absl::StatusOr<SegmentMessage> Segments::ReceiveOpening() { return Next(nullptr)
 absl::Status Segments::Receive() {
   int descriptor = -1;
   const absl::StatusOr<SegmentMessage> message = Next(&descriptor);
-  absl::Status taken = message.ok() ? Take(*message, descriptor) : message.status();
+  absl::Status taken = message.ok() ? OnMessage(*message, descriptor) : message.status();
   if (descriptor >= 0) close(descriptor);
   if (!taken.ok()) closed_ = true;
   return taken;
 }
 
-absl::Status Segments::Take(const SegmentMessage& message, int descriptor) {
+absl::Status Segments::OnMessage(const SegmentMessage& message, int descriptor) {
   using Kind = SegmentMessage::Kind;
   switch (message.kind) {
     case Kind::kOffer: {

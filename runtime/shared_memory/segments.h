@@ -101,7 +101,7 @@ class Segments {
     bool mapped = false;
   };
   absl::StatusOr<SegmentMessage> Next(int* descriptor) const;
-  absl::Status Take(const SegmentMessage& message, int descriptor);
+  absl::Status OnMessage(const SegmentMessage& message, int descriptor);
 
   const int socket_;
   const uint64_t most_bytes_;

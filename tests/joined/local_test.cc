@@ -64,6 +64,17 @@ TEST(Local, WorkersOfBothKindsShareARound) {
   StepUntilShared(aggregator, trainers, 2);
   for (int step = 0; step < 3; ++step) Step(trainers);
   EXPECT_EQ(aggregator.counters().local_sessions, 2u);
+  // An operator sees which is which. Connections have small numbers; few of them are sessions.
+  uint32_t sharing = 0;
+  uint32_t others = 0;
+  for (aggregator::SessionId id = 1; id < 100; ++id) {
+    const aggregator::Peer peer = aggregator.server().PeerOf(id);
+    if (peer.address.empty()) continue;
+    EXPECT_EQ(peer.address, "127.0.0.1");
+    ++(peer.shares_memory ? sharing : others);
+  }
+  EXPECT_EQ(sharing, 2u);
+  EXPECT_EQ(others, 1u);
 }
 
 TEST(Local, ARoundNeedsNoSharedMemory) {

@@ -411,7 +411,7 @@ PayloadPtr Network::InPieces(std::string message) {
 
 void Network::FrameAtEngine(const LinkPtr& link, std::string message, aggregator::Engine* engine) {
   if (engine == nullptr) return;
-  auto taken = link->engine_reader.Take(InPieces(std::move(message)));
+  auto taken = link->engine_reader.Read(InPieces(std::move(message)));
   ASSERT_TRUE(taken.ok()) << taken.status();
   if (const auto* bind = std::get_if<Bind>(&taken->header)) {
     MutexLock lock(mutex_);
@@ -422,7 +422,7 @@ void Network::FrameAtEngine(const LinkPtr& link, std::string message, aggregator
 }
 
 void Network::FrameAtClient(const LinkPtr& link, std::string message) {
-  auto taken = link->client_reader.Take(InPieces(std::move(message)));
+  auto taken = link->client_reader.Read(InPieces(std::move(message)));
   ASSERT_TRUE(taken.ok()) << taken.status();
   if (std::holds_alternative<Bound>(taken->header)) {
     link->data->OnUp();

@@ -64,7 +64,7 @@ size_t PeakOf(const std::string& bytes, Taken<Message>* taken) {
   MessageReader<Message> reader;
   const size_t before = allocated;
   most_allocated = allocated;
-  *taken = reader.Take(bytes);
+  *taken = reader.Read(bytes);
   return most_allocated - before;
 }
 
@@ -207,17 +207,17 @@ TEST(Expansion, Fault_S6_WhatAllBecomeIsBounded) {
   ReaderBudgets budgets{ByteBudget(kMaxAssembledBytes), ByteBudget(2 * one)};
   MessageReader<ToAggregator> first(&budgets);
   MessageReader<ToAggregator> second(&budgets);
-  auto a = first.Take(bytes);
-  auto b = second.Take(bytes);
+  auto a = first.Read(bytes);
+  auto b = second.Read(bytes);
   ASSERT_TRUE(a.ok() && b.ok());
-  const auto refused = first.Take(bytes);
+  const auto refused = first.Read(bytes);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.status().message()),
               HasSubstr("Too many large messages arrive at once"));
   // Small messages are still read: a round continues.
-  EXPECT_TRUE(first.Take(*Encode(ToAggregator(Heartbeat{1, {}}))).ok());
+  EXPECT_TRUE(first.Read(*Encode(ToAggregator(Heartbeat{1, {}}))).ok());
   a = absl::UnknownError("dealt with");
-  EXPECT_TRUE(first.Take(bytes).ok());
+  EXPECT_TRUE(first.Read(bytes).ok());
   b = absl::UnknownError("dealt with");
   EXPECT_TRUE(budgets.expanding.Take(2 * one)) << "not all of the budget came back";
 }

@@ -23,7 +23,7 @@ constexpr size_t kBudget = 512;
 
 // Takes one message off the stream. False: the stream is to be ended.
 bool TakeOne(Reader& reader, std::string_view bytes, std::string& pieces) {
-  const absl::StatusOr<std::optional<Reader::Complete>> taken = reader.Take(bytes);
+  const absl::StatusOr<std::optional<Reader::Complete>> taken = reader.Read(bytes);
   basin::v1::ToAggregator plain;
   const bool parsed = plain.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
   if (!taken.ok()) {

@@ -52,7 +52,7 @@ class SessionStream : public ::testing::Test {
 
   static void ExpectRefused(Reader& reader, const std::string& bytes, absl::StatusCode code,
                             const std::string& text) {
-    const auto taken = reader.Take(bytes);
+    const auto taken = reader.Read(bytes);
     ASSERT_EQ(taken.status().code(), code) << taken.status();
     EXPECT_THAT(std::string(taken.status().message()), HasSubstr(text));
     EXPECT_EQ(reader.held(), 0u);
@@ -75,7 +75,7 @@ TYPED_TEST(SessionStream, SmallMessagesTravelAsTheyAre) {
       ASSERT_TRUE(pieces.ok()) << pieces.status();
       ASSERT_EQ(pieces->size(), 1u);
       ASSERT_EQ((*pieces)[0], *Encode(message));
-      const auto taken = reader.Take((*pieces)[0]);
+      const auto taken = reader.Read((*pieces)[0]);
       ASSERT_TRUE(taken.ok()) << taken.status();
       ASSERT_TRUE(taken->has_value());
       EXPECT_TRUE((*taken)->message == message);
@@ -103,7 +103,7 @@ TYPED_TEST(SessionStream, PiecesOfAnySizesMakeTheMessage) {
           this->Piece(whole.substr(begin, size), begin + size == whole.size());
       begin += size;
       arrived += piece.size();
-      const auto taken = reader.Take(piece);
+      const auto taken = reader.Read(piece);
       ASSERT_TRUE(taken.ok()) << taken.status();
       ASSERT_EQ(taken->has_value(), begin == whole.size());
       if (!taken->has_value()) {
@@ -123,7 +123,7 @@ TYPED_TEST(SessionStream, Fault_N10_NothingStandsBetweenPieces) {
   MessageReader<Message> reader;
   RandomMessages random(5);
   for (size_t i = 0; i < std::variant_size_v<Message>; ++i) {
-    ASSERT_TRUE(reader.Take(this->Piece("abc", false)).ok());
+    ASSERT_TRUE(reader.Read(this->Piece("abc", false)).ok());
     this->ExpectRefused(reader, *Encode(random.MakeAlternative<Message>(i)),
                         absl::StatusCode::kInvalidArgument,
                         "Another message arrived between the pieces of one, after 3 bytes");
@@ -147,7 +147,7 @@ TYPED_TEST(SessionStream, Fault_N11_WhatIsHeldIsBounded) {
                       absl::StatusCode::kInvalidArgument, "4194305 bytes, more than 4194304");
   const std::string piece(kMaxMessageBytes - 64, 'x');
   while (reader.held() + piece.size() <= kMaxAssembledBytes) {
-    ASSERT_TRUE(reader.Take(this->Piece(piece, false)).ok());
+    ASSERT_TRUE(reader.Read(this->Piece(piece, false)).ok());
   }
   this->ExpectRefused(reader, this->Piece(piece, false), absl::StatusCode::kInvalidArgument,
                       "A message in pieces has more than 67108864 bytes");
@@ -159,8 +159,8 @@ TYPED_TEST(SessionStream, Fault_S6_WhatAllHoldIsBounded) {
   ReaderBudgets budgets{ByteBudget(1000)};
   auto first = std::make_unique<Reader>(&budgets);
   Reader second(&budgets);
-  ASSERT_TRUE(first->Take(this->Piece(std::string(600, 'x'), false)).ok());
-  ASSERT_TRUE(second.Take(this->Piece(std::string(400, 'x'), false)).ok());
+  ASSERT_TRUE(first->Read(this->Piece(std::string(600, 'x'), false)).ok());
+  ASSERT_TRUE(second.Read(this->Piece(std::string(400, 'x'), false)).ok());
   this->ExpectRefused(second, this->Piece("x", false), absl::StatusCode::kResourceExhausted,
                       "Too many large messages arrive at once: the server can assemble 1000 bytes "
                       "at a time, and has no room for this one, of which 400 bytes have arrived.");
@@ -251,7 +251,7 @@ void ExpectTravels(const Message& message, size_t least_pieces) {
   MessageReader<Message> reader;
   for (size_t i = 0; i < pieces->size(); ++i) {
     ASSERT_LE((*pieces)[i].size(), kMaxMessageBytes);
-    const auto taken = reader.Take((*pieces)[i]);
+    const auto taken = reader.Read((*pieces)[i]);
     ASSERT_TRUE(taken.ok()) << taken.status();
     ASSERT_EQ(taken->has_value(), i + 1 == pieces->size());
     if (taken->has_value()) {

@@ -1,9 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""NumPy and C jobs at their defaults, in which workers are killed and started again while the
-others are in a call: every call ends with all members, and no worker waits forever.
+"""NumPy, C and C++ jobs at their defaults, in which workers are killed and started again while the
+others are in a round: every round ends with all members, and no worker waits forever.
 
-A worker is this program with the argument `worker`, or call_worker.cc. It prints a line per call
-and continues until one of them has read "stop".
+A worker is this program with the argument `worker`, call_worker.cc or call_worker_cpp.cc. It prints
+a line per call and continues until one of them has read "stop".
 """
 
 import os
@@ -18,10 +18,11 @@ from pathlib import Path
 import jobs
 import numpy as np
 
-_C_WORKER, _BASIND, _LIBRARY = (Path(argument) for argument in sys.argv[-3:])
-_ARGUMENTS = [str(_C_WORKER), str(_BASIND), str(_LIBRARY)]
+_ARGUMENTS = sys.argv[-4:]
+_C_WORKER, _CPP_WORKER, _BASIND, _LIBRARY = (Path(argument) for argument in _ARGUMENTS)
 _PYTHON = [sys.executable, __file__, "worker"]
 _C = [str(_C_WORKER)]
+_CPP = [str(_CPP_WORKER)]
 
 
 def _work(loop: str) -> None:
@@ -176,6 +177,15 @@ class CallsAfterLossTest(unittest.TestCase):
 
     def test_fault_w19_in_c_too(self) -> None:
         self._run("ab|", workers=2, killed=1, times=4, program=_C)
+
+    def test_fault_w19_in_cpp_too(self) -> None:
+        self._run("ab|", workers=2, killed=1, times=4, program=_CPP)
+
+    def test_fault_w19_several_workers_of_a_gradient_lane_are_replaced(self) -> None:
+        self._run("A", workers=3, killed=2, times=2, program=_CPP)
+
+    def test_fault_w19_a_gradient_lane_and_a_call(self) -> None:
+        self._run("Aa|", workers=3, killed=1, times=3, program=_CPP)
 
     def test_fault_w19_a_barrier_goes_on_too(self) -> None:
         self._run("|", workers=2, killed=1, times=3)

@@ -448,7 +448,7 @@ class TablesTest(unittest.TestCase):
                     self.assertTrue(each.can(event))
                     continue
                 with self.assertRaisesRegex(AssertionError, f"{state.name} cannot {event.name}"):
-                    each.take(event, lane)
+                    each.on(event, lane)
         self.assertEqual(set(State), {state for state, _ in TRANSITIONS})
         self.assertEqual(set(State), {state for state, _ in TRANSITIONS.values()})
 

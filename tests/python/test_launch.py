@@ -199,15 +199,17 @@ class Told(unittest.TestCase):
     def test_each_change_is_a_line(self) -> None:
         from basin.story import Story
 
-        def entry(event: str, worker: str = "", reason: str = "") -> dict[str, str]:
-            return {"event": event, "worker": worker, "reason": reason}
+        def entry(
+            event: str, worker: str = "", reason: str = "", members: int | None = None
+        ) -> dict[str, str | int | None]:
+            return {"event": event, "worker": worker, "reason": reason, "members": members}
 
         story = Story()
         log = [
             (entry("worker_ready", "worker-0"), None),
             (entry("worker_ready", "worker-1"), None),
             (
-                entry("generation", reason="Generation 7.1: worker-0, worker-1."),
+                entry("generation", members=2),
                 "2 workers have joined",
             ),
             (entry("worker_reconnected", "worker-1"), "worker 1 has reconnected"),
@@ -217,24 +219,15 @@ class Told(unittest.TestCase):
             (entry("worker_ready", "worker-2"), None),
             (entry("worker_lost", "worker-1", "Worker worker-1 has exited."), None),
             (
-                entry("generation", reason="Generation 7.2: worker-0, worker-2."),
+                entry("generation", members=2),
                 "resized 2 -> 2: worker 2 has joined; worker 1 has exited",
             ),
             (entry("worker_finished", "worker-0", "It has run out of data."), None),
-            (entry("generation", reason="Generation 7.3: worker-2."), None),
+            (entry("generation", members=1), None),
         ]
         for each, line in log:
-            self.assertEqual(line, story.take(each), each)
+            self.assertEqual(line, story.on_entry(each), each)
         self.assertEqual({"worker-0"}, story.finished)
-
-    def test_many_members_are_counted(self) -> None:
-        from basin.story import Story
-
-        reason = "Generation 7.1: w-0, w-1 and 62 more."
-        story = Story()
-        self.assertEqual(
-            "64 workers have joined", story.take({"event": "generation", "reason": reason})
-        )
 
 
 class Launch(unittest.TestCase):

@@ -167,7 +167,8 @@ def evicted_and_back(rank: int, _: str) -> Any:
                 context.current().client.worker.abandon()
             try:
                 training.step()
-            except basin.Evicted:
+            except basin.Evicted as evicted:
+                assert "basin.torch.rejoin() makes this worker a member again" in str(evicted)
                 evictions += 1
                 bt.rejoin()
                 training.began = training.state.step

@@ -113,27 +113,44 @@ class Counting(unittest.TestCase):
 
 
 class CommandLine(unittest.TestCase):
-    def run_script(self, junit: str | None, ctest_status: int) -> tuple[int, str]:
-        """The exit status and the results file."""
+    def run_script(self, junit: str | None, ctest_status: int) -> tuple[int, str, str]:
+        """The exit status, the results file and the failures file."""
         with tempfile.TemporaryDirectory() as folder:
             path, results = Path(folder) / "junit.xml", Path(folder) / "results.txt"
+            failures = Path(folder) / "failures.txt"
+            failures.touch()
             results.touch()
             if junit is not None:
                 path.write_text(junit, encoding="utf-8")
             command: list[str | Path] = [sys.executable, SCRIPT, "--stage", "asan"]
-            command += ["--ctest-status", str(ctest_status), "--results", results, path]
+            command += ["--ctest-status", str(ctest_status), "--results", results]
+            command += ["--failures", failures, path]
             status = subprocess.run(command, capture_output=True, check=False).returncode
-            return status, results.read_text(encoding="utf-8")
+            return (
+                status,
+                results.read_text(encoding="utf-8"),
+                failures.read_text(encoding="utf-8"),
+            )
 
     def test_results_file(self) -> None:
-        status, results = self.run_script(
+        status, results, failures = self.run_script(
             f"<testsuite>{case('a', 'run', GTEST_SKIPPED)}</testsuite>", 0
         )
         self.assertEqual(0, status)
         self.assertEqual("asan passed 2 all\nasan skipped 1 a: A.b\n", results)
+        self.assertEqual("", failures)
+
+    def test_the_end_of_what_a_failed_program_printed_is_kept(self) -> None:
+        printed = "".join(f"line {n}\n" for n in range(100)) + "abort\n"
+        failed = case("a", "fail", printed) + case("b", "run", GTEST_CLEAN)
+        _, _, failures = self.run_script(f"<testsuite>{failed}</testsuite>", 8)
+        self.assertTrue(failures.startswith("asan: a\n    | line 76\n"), failures)
+        self.assertTrue(failures.endswith("    | abort\n"), failures)
 
     def test_ctest_that_failed_is_never_clean(self) -> None:
-        _, results = self.run_script(f"<testsuite>{case('a', 'run', GTEST_CLEAN)}</testsuite>", 8)
+        _, results, _ = self.run_script(
+            f"<testsuite>{case('a', 'run', GTEST_CLEAN)}</testsuite>", 8
+        )
         self.assertIn("asan failed 1 ctest", results)
 
     def test_no_test_is_a_failure(self) -> None:

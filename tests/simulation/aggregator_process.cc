@@ -21,10 +21,10 @@ constexpr uint64_t BitOf(NoteKind kind) { return uint64_t{1} << static_cast<uint
 
 // The notes of which one has to say why a session ends.
 constexpr uint64_t kEndsSession =
-    BitOf(NoteKind::kWorkerRefused) | BitOf(NoteKind::kWorkerLost) |
-    BitOf(NoteKind::kWorkerSuperseded) | BitOf(NoteKind::kWorkerLeft) |
-    BitOf(NoteKind::kWorkerReconnected) | BitOf(NoteKind::kJobRefused) |
-    BitOf(NoteKind::kJobEnded) | BitOf(NoteKind::kSteppedDown);
+    BitOf(NoteKind::kWorkerRefused) | BitOf(NoteKind::kLineageConflict) |
+    BitOf(NoteKind::kWorkerLost) | BitOf(NoteKind::kWorkerSuperseded) |
+    BitOf(NoteKind::kWorkerLeft) | BitOf(NoteKind::kWorkerReconnected) |
+    BitOf(NoteKind::kJobRefused) | BitOf(NoteKind::kJobEnded) | BitOf(NoteKind::kSteppedDown);
 
 // Data streams have the numbers of their connections, and none is 0.
 aggregator::StreamId StreamOf(ConnectionId connection) {
@@ -318,7 +318,7 @@ void AggregatorProcess::Check(const std::vector<aggregator::Action>& actions) {
       if (rejected->error.code != ErrorCode::kPaused) {  // That only ends a wait.
         // On a new session it repeats what was noted before.
         require(BitOf(NoteKind::kContributionRejected) | BitOf(NoteKind::kWorkerRefused) |
-                    BitOf(NoteKind::kWorkerReconnected),
+                    BitOf(NoteKind::kLineageConflict) | BitOf(NoteKind::kWorkerReconnected),
                 absl::StrCat("rejected a request (", rejected->error.text, ")"));
       }
       if (rejected->error.text.empty() || rejected->error.code == ErrorCode::kOk) {
@@ -546,7 +546,7 @@ void AggregatorProcess::Do(aggregator::Note& note) {
                         note.lane.empty() ? "" : absl::StrCat(" ", note.lane), ": ", note.text);
   });
   recovering_ |= note.kind == NoteKind::kRecovering || note.kind == NoteKind::kRecovered;
-  refused_ |= note.kind == NoteKind::kWorkerRefused;
+  refused_ |= note.kind == NoteKind::kWorkerRefused || note.kind == NoteKind::kLineageConflict;
   if (note.kind == NoteKind::kRecovered) ForgetOutvoted();
   if (note.kind == NoteKind::kRecovering) {  // What it knew before has to be explained.
     ++recoveries_;

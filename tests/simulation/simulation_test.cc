@@ -3,6 +3,7 @@
 // The simulator itself: that a seed is a run, that checkers see what is broken, and that a failing
 // run shrinks. What the seeds find is the business of seeds_main.cc.
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -153,6 +154,27 @@ TEST(ShrinkTest, FindsTheFewestFaults) {
   }
   EXPECT_EQ(shrunk, 5u);
   EXPECT_GE(fewer, 3u);  // A run in which every fault was needed is possible, but rare.
+}
+
+// A job that never ends runs to the end of the simulated time, each time that it is tried.
+TEST(ShrinkTest, EndsForAJobThatDoesNot) {
+  Options options;
+  options.bug = PlantedBug::kLoseAck;
+  const auto is_stuck = [](const Options& tried) {
+    return Simulate(tried, Detail::kNone).violation.invariant == Invariant::kLiveness;
+  };
+  for (options.seed = 1; options.seed <= 500; ++options.seed) {
+    const size_t faults = MakeScenario(options).faults.size();
+    if (faults < 3 || !is_stuck(options)) continue;
+    const auto begin = std::chrono::steady_clock::now();
+    const Options small = Shrink(options, Invariant::kLiveness, 60);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::minutes(1));
+    EXPECT_TRUE(is_stuck(small)) << ReplayCommand(small);
+    ASSERT_TRUE(small.faults.has_value());
+    EXPECT_LT(small.faults->size(), faults) << ReplayCommand(options);
+    return;
+  }
+  FAIL() << "no seed up to 500 with three faults is stuck";
 }
 
 TEST(ShrinkTest, TheCommandNamesWhatIsLeft) {

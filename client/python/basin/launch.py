@@ -142,7 +142,7 @@ class _Output:
 
         def copy() -> None:
             for line in source:
-                for kept in [line] if lines is None else lines.take(line):
+                for kept in [line] if lines is None else lines.on_line(line):
                     self.write(to, prefix + kept)
             for kept in [] if lines is None else lines.end():
                 self.write(to, prefix + kept)
@@ -166,7 +166,7 @@ class _Errors:
         self.interrupted = threading.Event()
         self._trace: list[str] = []  # An unfinished trace, which ends with an unindented line.
 
-    def take(self, line: str) -> list[str]:
+    def on_line(self, line: str) -> list[str]:
         """Returns the lines to show now."""
         if line.strip():
             self.last = line.strip()
@@ -240,11 +240,11 @@ class _Signals:
         def listen() -> None:
             while True:
                 for number in os.read(reader, 1):
-                    self._take(number)
+                    self._on_signal(number)
 
         threading.Thread(target=listen, daemon=True).start()
 
-    def _take(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         with self._lock:
             if self._forward is not None:
                 self._forward(number)
@@ -480,15 +480,15 @@ class _Job:
                 self._patience = None
                 continue
             if isinstance(event, _Ended):
-                self._take_end(event)
+                self._on_end(event)
             elif isinstance(event, _Late):
                 if self._story.waits and self._patience is None:
                     ready, needed = self._story.ready, self._workers
                     self._output.say(f"{ready} of {needed} workers are ready; the job waits")
             elif isinstance(event, int):
-                self._take_signal(event)
+                self._on_signal(event)
             else:
-                self._take_entry(event)
+                self._on_entry(event)
         return 0 if len(self._succeeded) >= self._least else self._first_failure
 
     def kill(self) -> None:
@@ -509,7 +509,7 @@ class _Job:
         self._signal(number)
         self._patience = _GRACE_SECONDS
 
-    def _take_signal(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         if number in _ADDS_WORKER:
             if len(self._running) < self._most and self._patience is None:
                 self.start()
@@ -525,9 +525,9 @@ class _Job:
         self._end(number if self._patience is None else signal.SIGKILL)
         self._first_failure = self._first_failure or 128 + number
 
-    def _take_entry(self, entry: dict[str, Any]) -> None:
+    def _on_entry(self, entry: dict[str, Any]) -> None:
         waited = self._story.waits
-        told = self._story.take(entry)
+        told = self._story.on_entry(entry)
         if self._story.waits and not waited:
             late = threading.Timer(_SILENT_SECONDS, self._events.put, (_Late(),))
             late.daemon = True
@@ -536,7 +536,7 @@ class _Job:
             self._aggregator.show(entry, told)
         self._check_enough()
 
-    def _take_end(self, ended: _Ended) -> None:
+    def _on_end(self, ended: _Ended) -> None:
         self._running.discard(ended.rank)
         if ended.code == 0:
             self._succeeded.add(ended.rank)

@@ -1,7 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Summarizes the aggregator's log for the user who started the job: one line per event."""
 
-import re
 from typing import Any
 
 # Events after which a worker is no longer a member.
@@ -33,7 +32,7 @@ class Story:
     def waits(self) -> bool:
         return not self._begun and bool(self._ready)
 
-    def take(self, entry: dict[str, Any]) -> str | None:
+    def on_entry(self, entry: dict[str, Any]) -> str | None:
         """Returns the line for an entry of the log, or None."""
         event, worker = entry["event"], entry.get("worker", "")
         reason = entry.get("reason", "")
@@ -54,11 +53,11 @@ class Story:
             self.paused = ""
             return "resumed"
         elif event == "generation":
-            return self._take_members(reason)
+            return self._on_members(entry["members"])
         return None
 
-    def _take_members(self, reason: str) -> str | None:
-        before, self._size = self._size, _count(reason)
+    def _on_members(self, size: int) -> str | None:
+        before, self._size = self._size, size
         departures, self._departures = self._departures, {}
         joined, self._ready = self._ready, set()
         if not self._begun:
@@ -78,12 +77,3 @@ class Story:
 
 def _short(worker: str) -> str:
     return worker.removeprefix("worker-")
-
-
-def _count(reason: str) -> int:
-    """How many members `Generation 1.2: a, b and 3 more.` names."""
-    names = reason.split(": ", 1)[-1].removesuffix(".")
-    if names == "nobody":
-        return 0
-    more = re.search(r" and (\d+) more$", names)
-    return names.count(",") + 1 + (int(more[1]) if more else 0)

@@ -42,7 +42,7 @@ class SessionCall : public Call {
       MutexLock lock(local_->mutex);
       local_->name = LocalSocketIn(context());
     }
-    auto taken = reader_.Take(StringOf(message));
+    auto taken = reader_.Read(StringOf(message));
     if (!taken.ok()) return Broken(taken.status(), address_);
     if (taken->has_value()) {
       listener_->OnMessage(std::move((*taken)->message), message.Length());
@@ -73,7 +73,7 @@ class StreamCall : public Call {
 
  private:
   absl::Status OnMessage(const grpc::ByteBuffer& message) override {
-    absl::StatusOr<IncomingFrame> frame = reader_.Take(PayloadOf(message));
+    absl::StatusOr<IncomingFrame> frame = reader_.Read(PayloadOf(message));
     if (!frame.ok()) return Broken(frame.status(), address_);
     if (std::holds_alternative<Bound>(frame->header)) {
       Consumed(frame->message_bytes);

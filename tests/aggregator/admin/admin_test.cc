@@ -567,6 +567,21 @@ TEST_F(AdminTest, Fault_N10_ARequestThatIsNoMessageIsAnsweredInWords) {
   }
 }
 
+TEST_F(AdminTest, Fault_N10_AMethodThatIsNotThereIsAnsweredInWords) {
+  const auto channel = grpc::CreateChannel("127.0.0.1:" + std::to_string(aggregator_.admin->port()),
+                                           grpc::InsecureChannelCredentials());
+  for (const char* path : {"/basin.v1.Admin/Walk", "/basin.v1.Session/Run", "/nothing"}) {
+    RawStream call(channel, path);
+    call.Write("x");
+    call.CloseWrites();
+    const absl::Status end = call.AwaitEnd();
+    EXPECT_TRUE(absl::IsUnimplemented(end)) << end;
+    EXPECT_THAT(std::string(end.message()),
+                AllOf(HasSubstr(absl::StrCat("no method \"", path, "\"")),
+                      HasSubstr("Workers connect to grpc.listen")));
+  }
+}
+
 TEST_F(AdminTest, ALoopThatDoesNotAnswerIsATimeout) {
   aggregator_.engine.Stop();
   aggregator_.Call<v1::ListJobsResponse>(&v1::Admin::Stub::ListJobs,

@@ -81,6 +81,7 @@ class Training(unittest.TestCase):
         self.assertEqual("3", jobs[0]["committed_rounds"])
         members = json.loads(self.ctl(basind, "members", "vision", "-o", "json"))["members"]
         self.assertEqual([0, 1], [member["rank"] for member in members])
+        self.assertEqual(["127.0.0.1"] * 2, [member["address"] for member in members])
         self.assertIn("committed", self.ctl(basind, "rounds", "vision"))
         events = self.ctl(basind, "events", "--job=vision")
         self.assertEqual(3, events.count("round_committed"))

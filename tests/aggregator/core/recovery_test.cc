@@ -579,6 +579,7 @@ TEST(Recovery, AForkedHistoryIsFatal) {
   t.ConnectAll();
   ASSERT_TRUE(t.c.ended.has_value());
   EXPECT_EQ(t.c.ended->code, ErrorCode::kLineageConflict);
+  EXPECT_EQ(t.Notes(NoteKind::kLineageConflict), 1u);
   EXPECT_THAT(t.a.membership.members, ElementsAre("a", "b"));
   // Also once it is over.
   t.c.Connect();
@@ -632,7 +633,7 @@ TEST(Stranger, Fault_A6_DoesNotStopWhatIsRunning) {
   EXPECT_THAT(t.x.ended->text,
               HasSubstr("worker x has been in term 9000, and 3 of 3 members are connected"));
   EXPECT_EQ(t.Notes(NoteKind::kSteppedDown), 0u);
-  EXPECT_EQ(t.Notes(NoteKind::kWorkerRefused), 1u);
+  EXPECT_EQ(t.Notes(NoteKind::kLineageConflict), 1u);
   EXPECT_FALSE(t.a.ended.has_value());
   t.Round();
   EXPECT_EQ(t.a.lane().last, 2u);

@@ -16,6 +16,7 @@
 #include "aggregator/telemetry/log.h"
 #include "aggregator/telemetry/metrics.h"
 #include "aggregator/telemetry/rate_limit.h"
+#include "aggregator/telemetry/refusal_log.h"
 #include "aggregator/telemetry/reporter.h"
 #include "aggregator/telemetry/snapshot.h"
 #include "gmock/gmock.h"
@@ -61,10 +62,12 @@ TEST(LogLines, AreOneObjectWithWhatIsKnown) {
       FormatLine(line, kNow));
   line.lane = "default";
   line.round = 12;
+  line.members = 0;
   line.suppressed = 3;
   const auto json = nlohmann::json::parse(FormatLine(line, kNow));
   EXPECT_EQ("default", json["lane"]);
   EXPECT_EQ(12, json["round"]);
+  EXPECT_EQ(0, json["members"]);
   EXPECT_EQ(3, json["suppressed"]);
 }
 
@@ -170,6 +173,26 @@ TEST(RateLimits, LetABurstThroughAndCountTheRest) {
   EXPECT_FALSE(limit.Pass(kNow + absl::Milliseconds(900)).has_value());
   EXPECT_EQ(2u, limit.Pass(kNow + absl::Seconds(1)).value());
   EXPECT_EQ(0u, limit.Pass(kNow + absl::Hours(1)).value());
+}
+
+TEST(RefusalLog, HasALineAMinuteForEachAddress) {
+  RefusalLog refusals;
+  EXPECT_EQ(0u, refusals.Pass("10.0.0.1", kNow).value());
+  for (int second = 0; second < 60; ++second) {
+    EXPECT_FALSE(refusals.Pass("10.0.0.1", kNow + absl::Seconds(second)).has_value()) << second;
+  }
+  EXPECT_EQ(0u, refusals.Pass("10.0.0.2", kNow + absl::Seconds(59)).value());
+  EXPECT_EQ(60u, refusals.Pass("10.0.0.1", kNow + absl::Minutes(1)).value());
+  EXPECT_FALSE(refusals.Pass("10.0.0.1", kNow + absl::Minutes(1)).has_value());
+}
+
+TEST(RefusalLog, RemembersABoundedNumberOfAddresses) {
+  RefusalLog refusals;
+  EXPECT_TRUE(refusals.Pass("first", kNow).has_value());
+  for (int i = 0; i < 5000; ++i) {
+    EXPECT_TRUE(refusals.Pass(std::to_string(i), kNow).has_value()) << i;
+  }
+  EXPECT_TRUE(refusals.Pass("first", kNow).has_value());  // It was forgotten.
 }
 
 // ---- events
@@ -300,6 +323,7 @@ TEST(Metrics, CountRoundsAndTheirDuration) {
   EXPECT_EQ(2, samples.at("basin_round_duration_seconds_count{training_job=\"a\"}"));
   EXPECT_NEAR(1.3, samples.at("basin_round_duration_seconds_sum{training_job=\"a\"}"), 1e-9);
   EXPECT_EQ(2, samples.at("basin_events_total{event=\"round_opened\"}"));
+  EXPECT_EQ(0, samples.at("basin_events_total{event=\"lineage_conflict\"}"));
   EXPECT_EQ(1, samples.at("basin_straggler_wait_seconds_count{training_job=\"a\"}"));
   EXPECT_EQ(0.25, samples.at("basin_straggler_wait_seconds_sum{training_job=\"a\"}"));
 }

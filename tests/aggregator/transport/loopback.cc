@@ -80,7 +80,7 @@ uint64_t Loopback::Open(const std::string& method,
 SessionId Loopback::OpenSession() {
   const auto reader = std::make_shared<wire::MessageReader<ToWorker>>();
   return Open(kSessionMethod, [this, reader](uint64_t session, const grpc::ByteBuffer& message) {
-    const auto taken = reader->Take(StringOf(message));
+    const auto taken = reader->Read(StringOf(message));
     ASSERT_TRUE(taken.ok()) << taken.status();
     if (taken->has_value()) transport.Send({session}, (*taken)->message);
   });
@@ -107,7 +107,7 @@ void Loopback::TakeFrameFrom(StreamId stream, const grpc::ByteBuffer& message) {
   {
     MutexLock lock(mutex_);
     FrameReader& reader = readers_.try_emplace(stream, FrameSender::kAggregator).first->second;
-    frame = reader.Take(PayloadOf(message));
+    frame = reader.Read(PayloadOf(message));
   }
   ASSERT_TRUE(frame.ok()) << frame.status();
   if (std::holds_alternative<Bound>(frame->header)) return transport.AcceptStream(stream);

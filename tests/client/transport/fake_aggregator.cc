@@ -166,7 +166,7 @@ void FakeAggregator::AcceptStream(uint32_t stream, SessionToken token) {
   if (listener == nullptr) return;
   sending_[stream] = Sending{connection};
   const auto message = std::make_shared<OwnPayload>(*EncodeHead({Bound{}}));
-  EXPECT_TRUE(sending_[stream].reader.Take(message).ok());
+  EXPECT_TRUE(sending_[stream].reader.Read(message).ok());
   listener->OnUp();
 }
 
@@ -220,7 +220,7 @@ void FakeAggregator::Say(const ToWorker& message) {
   ASSERT_TRUE(pieces.ok()) << pieces.status();
   wire::MessageReader<ToWorker> reader;
   for (const std::string& piece : *pieces) {
-    auto taken = reader.Take(piece);
+    auto taken = reader.Read(piece);
     ASSERT_TRUE(taken.ok()) << taken.status();
     if (!taken->has_value()) continue;
     std::shared_ptr<SessionListener> listener;
@@ -235,7 +235,7 @@ void FakeAggregator::Say(const ToWorker& message) {
 
 std::optional<ToAggregator> FakeAggregator::NextMessage() {
   while (const std::optional<std::string> next = NextOnSession()) {
-    auto taken = reader_->Take(*next);
+    auto taken = reader_->Read(*next);
     EXPECT_TRUE(taken.ok()) << taken.status();
     if (!taken.ok()) return std::nullopt;
     if (taken->has_value()) return std::move((*taken)->message);
@@ -342,7 +342,7 @@ void FakeAggregator::SendFrame(uint32_t stream, const wire::FrameHeader& header,
 
 void FakeAggregator::SendRaw(uint32_t stream, const std::string& message) {
   Sending& sending = sending_.at(stream);
-  absl::StatusOr<IncomingFrame> frame = sending.reader.Take(std::make_shared<OwnPayload>(message));
+  absl::StatusOr<IncomingFrame> frame = sending.reader.Read(std::make_shared<OwnPayload>(message));
   ASSERT_TRUE(frame.ok()) << frame.status();
   std::shared_ptr<StreamListener> listener;
   {

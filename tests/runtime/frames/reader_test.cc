@@ -54,7 +54,7 @@ std::string Contribution(uint64_t sequence, const std::string& payload, uint32_t
 }
 
 absl::StatusOr<IncomingFrame> Take(FrameReader& reader, std::string message, size_t piece = 1000) {
-  return reader.Take(std::make_shared<InPieces>(std::move(message), piece));
+  return reader.Read(std::make_shared<InPieces>(std::move(message), piece));
 }
 
 // The aggregator's reader of a stream that was bound.
@@ -347,7 +347,7 @@ TEST(SharedFrames, Fault_N10_APayloadInTwoPlacesIsRefused) {
   FrameReader reader = shared.Reader();
   const auto taken = Take(reader, both.SerializeAsString() + inlined.SerializeAsString());
   EXPECT_EQ(taken.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(taken.status().message(), HasSubstr("both"));
+  EXPECT_THAT(taken.status().message(), HasSubstr("more than one payload"));
 }
 
 }  // namespace

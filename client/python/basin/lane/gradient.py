@@ -115,7 +115,7 @@ class Gradient(Generic[P, G]):
     def can(self, event: Event) -> bool:
         return self.state in _ROWS[event]
 
-    def take(self, event: Event, store: Store) -> None:
+    def on(self, event: Event, store: Store) -> None:
         row = _ROWS[event].get(self.state)
         if row is None:
             raise AssertionError(f"a gradient in state {self.state.name} cannot {event.name}")
@@ -129,13 +129,13 @@ def that_can(gradients: Iterable[Gradient[P, G]], event: Event) -> list[Gradient
     return [each for each in gradients if each.state in rows]
 
 
-def take_all(gradients: Iterable[Gradient[P, G]], event: Event, store: Store) -> None:
+def on_all(gradients: Iterable[Gradient[P, G]], event: Event, store: Store) -> None:
     """The event happens to all of these."""
     rows = _ROWS[event]
     for each in gradients:
         row = rows.get(each.state)
         if row is None:
-            each.take(event, store)  # Raises.
+            each.on(event, store)  # Raises.
         else:
             each.state, effect = row
             if effect is not None:

@@ -24,7 +24,7 @@ from typing import Any, Generic
 from basin.errors import Error, InvalidArgument, OutcomeUnknown, Paused, Unsupported
 from basin.lane import actions, gradient
 from basin.lane.actions import Action, Deed, Stage
-from basin.lane.gradient import LOCAL_STATES, Facts, G, Gradient, P, State, take_all, that_can
+from basin.lane.gradient import LOCAL_STATES, Facts, G, Gradient, P, State, on_all, that_can
 from basin.lane.phase import Backward, Event, Phase
 from basin.lane.usage import Usage
 from basin.lane.window import Window
@@ -265,7 +265,7 @@ class Lane(ABC, Generic[P, G]):
             # Outside a backward, a local gradient may have replaced a result that is aside.
             if held is None or not (each.state is State.RESULT or self._counts(each, held))
         ]
-        take_all(zeroed, gradient.Event.DISOWN, self)
+        on_all(zeroed, gradient.Event.DISOWN, self)
         if results and not self.usage.in_round and not self._are_left(results):
             self._rounds_left_out = self._rounds  # zero_grad() dropped all: the step is skipped.
         if (self._window.spoiled or self._window.micro_batches > 0) and not self.has_local():
@@ -301,7 +301,7 @@ class Lane(ABC, Generic[P, G]):
             if held is None or not each.is_result():
                 continue
             if not self.is_as(held, each.applied) and not self.is_zero(held):
-                each.take(gradient.Event.DISOWN, self)
+                each.on(gradient.Event.DISOWN, self)
 
     def _has_round_for(self, optimizers: Iterable[Any]) -> bool:
         """Whether there was a round since the last step of these, or since a skipped step."""
@@ -354,22 +354,22 @@ class Lane(ABC, Generic[P, G]):
         if self._found is Stage.FULL:  # It will be refused, so its gradients are kept separate.
             for each in self._all:
                 if self.grad(each.parameter) is not None:
-                    each.take(gradient.Event.PUT_APART, self)
+                    each.on(gradient.Event.PUT_APART, self)
         self._failure = None
         self._backward = Backward.BEGUN
         self._sends = self.usage.pushing and self._window.micro_batches + 1 >= self._passes
 
     def _put_aside(self) -> None:
-        take_all(self._all, gradient.Event.PUT_ASIDE, self)
+        on_all(self._all, gradient.Event.PUT_ASIDE, self)
 
     def _restore(self) -> None:
         """Restores results and windows after a backward, or after a round that did not begin."""
         refused = that_can(self._all, gradient.Event.REFUSED)
-        take_all(refused, gradient.Event.REFUSED, self)
+        on_all(refused, gradient.Event.REFUSED, self)
         # If a local gradient has replaced a result, it stays aside until the next round.
         aside = that_can(self._all, gradient.Event.BACK)
         back = [each for each, held in zip(aside, self.held(aside), strict=True) if held is None]
-        take_all(back, gradient.Event.BACK, self)
+        on_all(back, gradient.Event.BACK, self)
 
     def _copy_what_is_away(self) -> None:
         """Copies the saved gradients: a caller of push_ready() may compute new ones in their
@@ -524,7 +524,7 @@ class Lane(ABC, Generic[P, G]):
         if self._backward is not Backward.NONE:
             self._count_backward()
         self.begin(self._window.counts().check_contributed())
-        self.usage.take(Event.BEGIN)
+        self.usage.on(Event.BEGIN)
         self._sent, self._window = self._window, Window()
         self._refusal = None
         self.after_begin()
@@ -547,7 +547,7 @@ class Lane(ABC, Generic[P, G]):
                     "another one after it."
                 )
             each.sent = lent
-        take_all(gradients, gradient.Event.SEND, self)
+        on_all(gradients, gradient.Event.SEND, self)
 
     def _complete(self) -> None:
         """Sends the gradients that were not pushed yet, and commits. An error is raised only after
@@ -562,7 +562,7 @@ class Lane(ABC, Generic[P, G]):
             if rest:
                 self._push(rest)
             self._refusal = self.commit()
-            self.usage.take(Event.COMMIT)
+            self.usage.on(Event.COMMIT)
         except BaseException as error:
             if not self.usage.in_round:
                 self._restore()
@@ -575,7 +575,7 @@ class Lane(ABC, Generic[P, G]):
     def _take_back(self, event: Event, reason: str) -> None:
         with contextlib.suppress(Error):  # The outcome will have the error.
             self.withdraw_round(reason)
-        self.usage.take(event)
+        self.usage.on(event)
 
     def settle(self) -> None:
         """Waits for the outcome and puts the results in place."""
@@ -593,10 +593,10 @@ class Lane(ABC, Generic[P, G]):
             cause = self._refusal if self.usage.phase is Phase.WITHDRAWN else None
             self._window = self._sent
             self._window.spoiled = self.usage.phase is Phase.FAILED
-            self.usage.take(Event.END)
+            self.usage.on(Event.END)
             for each in gradients:
                 each.touched = each.touched or each.is_sent()
-                each.take(gradient.Event.ABORT, self)
+                each.on(gradient.Event.ABORT, self)
                 each.sent = None
             self._note()
             self._restore()
@@ -606,14 +606,14 @@ class Lane(ABC, Generic[P, G]):
         except BaseException:  # Ctrl-C, for example.
             self.hide_sent()
             raise
-        self.usage.take(Event.END)
+        self.usage.on(Event.END)
         delivered = self.deliver(gradients)
-        take_all(delivered, gradient.Event.DELIVER, self)
+        on_all(delivered, gradient.Event.DELIVER, self)
         for each in delivered:
             each.aside = None
         if len(delivered) < len(gradients):
             missed = set(gradients).difference(delivered)
-            take_all(missed, gradient.Event.MISS, self)
+            on_all(missed, gradient.Event.MISS, self)
         for each in gradients:
             each.sent = each.left = each.applied = None
             each.touched = False
@@ -717,7 +717,7 @@ class Lane(ABC, Generic[P, G]):
         for each in self._all:
             each.forget()
         if self.usage.in_round:
-            self.usage.take(Event.END)
+            self.usage.on(Event.END)
         self._leave_backward()
         self._told, self._window = Window(), Window()
         self._refusal = self._failure = None

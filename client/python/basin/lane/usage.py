@@ -42,7 +42,7 @@ class Usage:
     def in_round(self) -> bool:
         return self.phase is not Phase.NONE
 
-    def take(self, event: Event) -> None:
+    def on(self, event: Event) -> None:
         row = TRANSITIONS.get((self.phase, event))
         assert row is not None, f"{event.name} of a round that is {self.phase.name}"
         self.phase = row

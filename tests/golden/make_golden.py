@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Generates the golden vectors of the canonical reduction in tests/golden/.
+"""Generates the golden vectors of the canonical reduction in this folder.
 
 Every operation is computed exactly, in rationals, and rounded once to nearest even by the code
 below, so that no floating-point unit, library or flag can affect the expected bits. A second
-evaluation with NumPy must then agree. tests/golden/README.md describes the format of the files.
+evaluation with NumPy must then agree. README.md describes the format of the files.
 
-    scripts/make-golden.py            writes the files
-    scripts/make-golden.py --check    exits with 1, naming the file, if one differs
+    tests/golden/make_golden.py            writes the files
+    tests/golden/make_golden.py --check    exits with 1, naming the file, if one differs
 
 The output depends only on this script.
 """
@@ -21,7 +21,7 @@ from fractions import Fraction
 
 import numpy as np
 
-GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden"
+GOLDEN = pathlib.Path(__file__).resolve().parent
 CONTRACT = 1
 NORM_LEAF = 32768  # elements; two leaves are a block
 NORM_LANES = 16
@@ -1127,7 +1127,7 @@ def header(what):
         "basin-golden 1",
         f"arithmetic-contract {CONTRACT}",
         f"# {what}",
-        "# Made by scripts/make-golden.py; the format is in README.md.",
+        "# Made by make_golden.py; the format is in README.md.",
     ]
 
 
@@ -1196,9 +1196,7 @@ def main():
     for name in sorted({p.name for p in GOLDEN.glob("[a-z]*.txt")} - set(files)):
         differing.append(f"{name} (not made by this script)")
     for name in differing:
-        print(
-            f"tests/golden/{name} differs from what scripts/make-golden.py makes", file=sys.stderr
-        )
+        print(f"tests/golden/{name} differs from what make_golden.py makes", file=sys.stderr)
     print(f"{cases} cases, {len(differing)} files differ")
     return 1 if differing else 0
 

@@ -5,8 +5,8 @@
 //
 // Thread contract: safe from any thread.
 
-#ifndef BASIN_AGGREGATOR_BASIND_REFUSAL_LOG_H_
-#define BASIN_AGGREGATOR_BASIND_REFUSAL_LOG_H_
+#ifndef BASIN_AGGREGATOR_TELEMETRY_REFUSAL_LOG_H_
+#define BASIN_AGGREGATOR_TELEMETRY_REFUSAL_LOG_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -42,4 +42,4 @@ class RefusalLog {
 
 }  // namespace basin::aggregator
 
-#endif  // BASIN_AGGREGATOR_BASIND_REFUSAL_LOG_H_
+#endif  // BASIN_AGGREGATOR_TELEMETRY_REFUSAL_LOG_H_
