@@ -3,12 +3,12 @@
 // basin.v1.Admin on its own listener: the interface for operators.
 //
 // It decides nothing: it reads the engine from the engine's loop, and passes commands to it; the
-// gatekeeper decides who may call what. Without one, every peer that reaches the address is an
-// operator, so it belongs on the loopback then.
+// gatekeeper decides which caller may make which call. Without one, every peer that reaches the
+// address is an operator, so it belongs on the loopback then.
 //
-// Thread contract: Start, Stop and the destructor from one thread. Stop while the engine still
-// runs, or calls that wait for it run into their timeout.
-// Failure: UNAVAILABLE when the address cannot be listened on.
+// Thread contract: Start, Stop and the destructor from one thread. Stop the server while the engine
+// still runs, or calls that wait for the engine time out. Failure: UNAVAILABLE when the address
+// cannot be listened on.
 
 #ifndef BASIN_AGGREGATOR_ADMIN_ADMIN_SERVER_H_
 #define BASIN_AGGREGATOR_ADMIN_ADMIN_SERVER_H_

@@ -27,7 +27,7 @@ namespace {
 // A loop that takes longer hangs.
 constexpr std::chrono::seconds kLoopTimeout{5};
 
-// How often a call that waits for events looks whether its caller is still there.
+// How often a call that waits for events checks whether its caller is still there.
 constexpr std::chrono::milliseconds kLookAtCaller{200};
 
 // Each holds a thread.
@@ -90,7 +90,7 @@ Credentials AdminService::CallerOf(const grpc::ServerContext* context) {
 }
 
 bool AdminService::MaySee(const Credentials& caller, Rpc rpc, const std::string& job) const {
-  // Seen by whoever may look at the job alone.
+  // A caller that may look only at its own job sees this too.
   return options_.gatekeeper == nullptr || options_.gatekeeper->MayCall(caller, rpc, job);
 }
 
@@ -153,7 +153,7 @@ absl::Status AdminService::FindWorker(const std::string& job, const std::string&
 absl::Status AdminService::Do(Event command, const std::string& text,
                               v1::ChangeResponse* response) {
   engine_.Command(std::move(command));
-  // The loop takes one thing after the other: when it answers this, the command is taken.
+  // The loop takes one thing after the other, so it has taken the command when it answers this.
   return LookFor(response, [text](const Runner&, absl::Time, v1::ChangeResponse* done) {
     done->set_text(text);
     return absl::OkStatus();
@@ -287,7 +287,7 @@ grpc::Status AdminService::Dump(grpc::ServerContext* context, const v1::DumpRequ
 
 // ---- events
 
-// Until something happened after that event, or for a moment. False: it is over.
+// Waits until something happened after that event, or for a moment. False: the call is over.
 bool AdminService::WaitForNews(uint64_t after) {
   const auto until = std::chrono::steady_clock::now() + kLookAtCaller;
   MutexLock lock(mutex_);
@@ -410,7 +410,8 @@ grpc::Status AdminService::SetJob(grpc::ServerContext* context, const v1::SetJob
     return ToGrpc(good);
   const basin::aggregator::SetJob set = SettingsIn(*request);
   engine_.Command(set);
-  // Taken by now. What the core has set can be set once more; if it refused, it still refuses.
+  // The core has taken the command. A second attempt gives the same answer: it sets what is set, or
+  // refuses again.
   return ToGrpc(
       LookFor(response, [set](const Runner& runner, absl::Time, v1::ChangeResponse* done) {
         const Coordinator& core = runner.core();

@@ -3,7 +3,7 @@
 // The handlers of basin.v1.Admin.
 //
 // Thread contract: gRPC's synchronous threads, one per call; operators are few.
-// Failure: as basin/v1/admin.proto says. DEADLINE_EXCEEDED when the event loop does not answer.
+// Failure: as in basin/v1/admin.proto. DEADLINE_EXCEEDED when the event loop does not answer.
 
 #ifndef BASIN_AGGREGATOR_ADMIN_ADMIN_SERVICE_H_
 #define BASIN_AGGREGATOR_ADMIN_ADMIN_SERVICE_H_
@@ -62,7 +62,7 @@ class AdminService : public v1::Admin::Service {
 
  private:
   static Credentials CallerOf(const grpc::ServerContext* context);
-  // Whether an answer about all jobs may have this one.
+  // Whether an answer about all jobs may contain this one.
   bool MaySee(const Credentials& caller, Rpc rpc, const std::string& job) const;
   // Whether the caller may make this call, and whether it is a valid one. `job`: empty if it is
   // about no single job.

@@ -2,7 +2,7 @@
 //
 // The state by which the core decides, as text for a bug report: lines of "key=value". It has
 // neither gradients nor anything that identifies a process to the aggregator (session tokens,
-// nonces), so it gives nobody more than an observer may see.
+// nonces), so it shows no more than an observer may see.
 //
 // Thread contract: pure functions, called from the engine's loop.
 
@@ -17,7 +17,7 @@
 
 namespace basin::aggregator {
 
-// A message has at most 4 MiB, and nobody reads more.
+// A message has at most 4 MiB, and people do not read more.
 inline constexpr size_t kMostDumpBytes = size_t{1} << 20;
 
 // The state of one job, or of all jobs and the service when `job` is empty. `lived` is

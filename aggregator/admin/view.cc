@@ -108,7 +108,7 @@ uint32_t MissingChunks(const RoundMember& member, const Layout& layout) {
   return missing;
 }
 
-// Those first for whom the others have waited longest.
+// The members that the others have waited for longest come first.
 void AddWaiting(const Job& job, const Lane& lane, absl::Time lived, v1::OpenRoundStatus& status) {
   std::vector<std::pair<Awaited, const RoundMember*>> waiting;
   for (const RoundMember& member : lane.round->members()) {

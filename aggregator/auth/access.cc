@@ -34,7 +34,7 @@ constexpr Row kTable[] = {
     {Rpc::kResume, "Resume", Scope::kJob, {false, false, true}},
     {Rpc::kSetJob, "SetJob", Scope::kJob, {false, false, true}},
     {Rpc::kRecover, "Recover", Scope::kJob, {false, false, true}},
-    // Also by the launcher of the job, which has the token of its workers.
+    // The launcher of the job, which has the token of its workers, may call these too.
     {Rpc::kReportExit, "ReportExit", Scope::kJob, {true, false, true}},
 };
 static_assert(std::size(kTable) == kRpcs);

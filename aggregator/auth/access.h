@@ -72,7 +72,7 @@ enum class Decision : uint8_t {
 };
 inline constexpr int kDecisions = 5;
 
-// As the label of a metric: "no_credential".
+// The label of a metric: "no_credential".
 const char* DecisionName(Decision decision);
 
 // Whether the holder of `grant` may call `rpc` about `job`. Empty: about no single job.

@@ -69,7 +69,7 @@ Credentials CredentialsOf(std::string_view token, std::vector<std::string> sans)
 absl::Status CheckJobs(std::string_view jobs) {
   const bool pattern = !jobs.empty() && jobs.back() == '*';
   const std::string_view begin = jobs.substr(0, jobs.size() - (pattern ? 1 : 0));
-  // With a letter behind it, the beginning of a name is a name.
+  // A letter after the beginning of a name continues it, so that it is a name.
   const std::string name = absl::StrCat(Absl(begin), pattern ? "x" : "");
   if (CheckJobName(name).ok()) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -150,7 +150,7 @@ Grants::Answer Grants::Check(const Credentials& credentials, Rpc rpc, std::strin
   for (const Entry& entry : entries_) {
     if (!Fits(entry, credentials) || answer.decision == Decision::kAllowed) continue;
     const Decision decision = Decide(entry.grant, rpc, job);
-    // The reason that comes closest: a wrong job says more than a wrong role.
+    // Reports the nearest miss: a wrong job is more useful to know than a wrong role.
     if (decision == Decision::kAllowed || answer.grant == nullptr ||
         decision == Decision::kWrongJob) {
       answer = {decision, &entry.grant};

@@ -8,8 +8,8 @@
 //   admin     *         sha256:60303ae22b998861...  on-call
 //
 // Tokens have 256 random bits (NewToken), so the file keeps their SHA-256 without salt or
-// stretching: nobody can try 2^256 tokens, and a slow hash would only help a flood of wrong ones.
-// A credential may have several lines; the first that allows a call counts.
+// stretching: an attacker cannot try 2^256 tokens, and a slow hash would only help a flood of wrong
+// ones. A credential may have several lines; the first that allows a call counts.
 //
 // Thread contract: plain values and pure functions, but NewToken, which reads random numbers.
 
@@ -36,7 +36,7 @@ std::string ToString(const TokenHash& hash);
 // A new token, "basin_" and 43 characters. Failure: INTERNAL without random numbers.
 absl::StatusOr<std::string> NewToken();
 
-// "vision", "team-a/*", "*". INVALID_ARGUMENT says what is allowed.
+// "vision", "team-a/*", "*". INVALID_ARGUMENT names what is allowed.
 absl::Status CheckJobs(std::string_view jobs);
 absl::StatusOr<CallerRole> ParseRole(std::string_view text);
 

@@ -45,7 +45,7 @@ void Complain(const std::string& text) { std::fwrite(text.data(), 1, text.size()
 // The context of a command.
 struct Invocation {
   std::string version;
-  std::vector<std::string> arguments;  // Behind the command.
+  std::vector<std::string> arguments;  // Those after the command.
   std::vector<std::string> environment;
   bool bare = false;  // `basind` alone.
 };

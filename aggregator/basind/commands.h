@@ -4,7 +4,7 @@
 // errors to standard error; `serve` writes its log to standard output instead.
 //
 // Thread contract: called from the main thread.
-// Failure: an exit code, after a message that says what to do.
+// Failure: an exit code, after a message that names what to do.
 
 #ifndef BASIN_AGGREGATOR_BASIND_COMMANDS_H_
 #define BASIN_AGGREGATOR_BASIND_COMMANDS_H_

@@ -19,7 +19,7 @@ constexpr uint64_t kOfAWorker = 3;
 }  // namespace
 
 uint64_t Descriptors::workers() const {
-  // As the listener of the workers does it.
+  // The listener of the workers does the same.
   const uint64_t kept = std::min<uint64_t>(kKeptDescriptors, now / 4);
   return now <= kept + kOwn ? 0 : (now - kept - kOwn) / kOfAWorker;
 }

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Calls a function once a second, on a thread of its own: files have changed or they have not.
+// Calls a function once a second, on a thread of its own, to see whether files have changed.
 //
 // Thread contract: constructor and destructor on one thread; the destructor waits for the call in
 // progress.

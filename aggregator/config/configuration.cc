@@ -70,7 +70,7 @@ void CheckExposure(const Settings& settings, const char* key, const std::string&
                    Problems& problems) {
   const absl::StatusOr<Address> address = ParseAddress(text);
   if (!address.ok() || settings.insecure || IsLoopback(*address)) return;
-  // A certificate alone does not tell an operator from a worker.
+  // A certificate alone does not distinguish an operator from a worker.
   const bool for_operators = std::string_view(key) == "admin.listen";
   const bool knows_peers =
       !settings.auth_path.empty() || (!for_operators && !settings.tls.client_ca.empty());

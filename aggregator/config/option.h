@@ -5,7 +5,7 @@
 // A key has two words or more with dots between ("round.late_warning"), and by one rule its flag
 // (--round-late-warning) and its environment variable (BASIN_ROUND_LATE_WARNING).
 //
-// Thread contract: plain values and pure functions. Failure: INVALID_ARGUMENT says what to write
+// Thread contract: plain values and pure functions. Failure: INVALID_ARGUMENT names what to write
 // instead, without naming the key: the caller knows the place of the text.
 
 #ifndef BASIN_AGGREGATOR_CONFIG_OPTION_H_

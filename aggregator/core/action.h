@@ -43,7 +43,7 @@ struct SendAll {
   ToWorker message;
 };
 
-// Tell the worker `error` (as Ended), after what was sent to it before, and close the session. Its
+// Send the worker `error` (as Ended), after what was sent to it before, and close the session. Its
 // streams are closed by CloseStream. Frames that are still queued are dropped. No SessionLost
 // follows.
 struct EndSession {
@@ -51,7 +51,7 @@ struct EndSession {
   Error error;
 };
 
-// The tensors of a lane from `first` on; those that had these indexes before are no more. Frames
+// The tensors of a lane from `first` on; they replace those that had these indexes before. Frames
 // name a tensor by lane and index.
 struct NameTensors {
   JobId job = 0;
@@ -209,7 +209,7 @@ struct SendFrame {
   StreamId stream = 0;
 };
 
-// Nobody will be sent these frames any more.
+// These frames will not be sent again.
 struct ForgetFrames {
   std::vector<FrameId> frames;
 };
@@ -270,7 +270,7 @@ enum class NoteKind : uint8_t {
   kStalled,
   kNewLineage,
   kDraining,
-  // Not of the core: what engine and basind say of their process.
+  // The core does not note these: engine and basind report them about their process.
   kDescriptorsShort,
   kDescriptorsFree,
   kReduceDeviceFailed,

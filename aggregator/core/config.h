@@ -25,8 +25,8 @@ enum class RecoveryPolicy : uint8_t { kMajority = 0, kAny = 1 };
 // The rules of the protocol that can be switched off, only to show that the explorer sees what
 // breaks without them. Nothing but tests sets these.
 struct Rules {
-  bool two_phases = true;             // Tell a verdict only after everyone has STAGED.
-  bool second_prepare = true;         // Prepare an adopted value again before telling its verdict.
+  bool two_phases = true;             // Send a verdict only after all have STAGED.
+  bool second_prepare = true;         // Prepare an adopted value again before its verdict.
   bool memoryless_counts = false;     // Count processes without memory towards recovery.
   bool recover_with_first = false;    // Recover with the first worker that sends a hello.
   bool fence_by_generation = false;   // Drop frames of rounds that opened in an older generation.
@@ -44,25 +44,25 @@ struct SavedState {
 
 struct Config {
   Term term = 1;  // At least one higher than any term used before, or unix seconds.
-  // Random, so that two processes which receive the same terms do not rule in one; see TermAbove().
+  // Random, so that two processes which receive the same terms never share one; see TermAbove().
   uint64_t term_random = 0;
 
   uint32_t max_streams = 64;  // Data streams of a session. The engine sets the protocol's limit.
 
   absl::Duration heartbeat = absl::Milliseconds(500);
   absl::Duration lease = absl::Seconds(5);                // For a worker that went silent.
-  absl::Duration closed_lease = absl::Milliseconds(200);  // For one whose process seems gone.
+  absl::Duration closed_lease = absl::Milliseconds(200);  // Its process seems gone.
   absl::Duration recovery_window = absl::Seconds(8);
   absl::Duration late_warning = absl::Seconds(5);
   absl::Duration evict_late_after = absl::InfiniteDuration();
-  // How long workers that wait for each other in different rounds do so until these are aborted.
+  // How long workers may wait for each other in different rounds until the rounds are aborted.
   absl::Duration deadlock_timeout = absl::Minutes(1);
   absl::Duration pause_timeout = absl::InfiniteDuration();
   absl::Duration start_timeout = absl::Minutes(5);
   absl::Duration drain_grace = absl::Seconds(30);
   absl::Duration stall_threshold = absl::Milliseconds(500);
-  absl::Duration idle_job_timeout = absl::Minutes(10);   // A job nobody is connected to.
-  absl::Duration idle_lane_timeout = absl::Minutes(10);  // A call lane nobody uses.
+  absl::Duration idle_job_timeout = absl::Minutes(10);   // For a job without connected workers.
+  absl::Duration idle_lane_timeout = absl::Minutes(10);  // For a call lane without use.
 
   // How many standard deviations the norm of a contribution may be from what is usual in its lane
   // until its worker is named. 0: any.
@@ -89,14 +89,14 @@ struct Config {
   uint32_t max_tensors = 65536;                 // Per lane.
   uint64_t max_lane_bytes = uint64_t{1} << 40;  // One copy of its tensors.
   uint32_t max_values = 65536;                  // Broadcast values per job.
-  // The longest hello, which reports all lanes of a job; at most what a message may have.
+  // The longest hello, which reports all lanes of a job; at most the longest message.
   uint64_t max_history_bytes = uint64_t{64} << 20;
 
-  // How long a worker may say nothing before it counts as silent: a heartbeat may be late, or lost
-  // with the connection that carried it.
+  // How long nothing may arrive from a worker before it counts as silent: a heartbeat may be late,
+  // or lost with the connection that carried it.
   absl::Duration silence() const { return 2 * heartbeat; }
 
-  bool state_file = false;  // Wait for StateSaved before a generation is told.
+  bool state_file = false;  // Announce a generation only after StateSaved.
   std::map<JobName, SavedState> saved;
 
   Rules rules;

@@ -83,8 +83,8 @@ void Coordinator::SetDeadline(const Job& job, absl::Time now) {
 }
 
 void Coordinator::Step(const Event& event, absl::Time now, std::vector<Action>& actions) {
-  // This process itself was stopped, or starved: nobody else is to blame for the silence, and what
-  // has arrived meanwhile is read before anyone is judged.
+  // This process itself was stopped, or starved: no worker is to blame for the silence, and what
+  // has arrived meanwhile is read before any worker is judged.
   const absl::Time wake = NextDeadline();
   const bool stalled = wake != absl::InfiniteFuture() && now > wake + config_.stall_threshold;
   if (stalled) {
@@ -230,7 +230,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
                                           const JobScope& scope) {
   const auto it = sessions_.find(session);
   if (it == sessions_.end()) return std::nullopt;
-  if (it->second.job.has_value()) {  // A second hello: the job says what is wrong with it.
+  if (it->second.job.has_value()) {  // A second hello: the job reports the mistake.
     return WithWorker(scope, session,
                       [&](Job& job, Slot slot) { job.OnMessage(scope, slot, hello); });
   }
@@ -287,7 +287,7 @@ std::optional<JobId> Coordinator::OnHello(SessionId session, const Hello& hello,
     scope.actions.push_back(Note{NoteKind::kJobAdmitted, hello.job, hello.worker, "", 0,
                                  "The job is new to this aggregator."});
   }
-  sessions_[session].job = known->second;  // Making room has ended others, and moved them.
+  sessions_[session].job = known->second;  // Making room has ended and moved others.
   return WithJob(scope, known->second, [&](Job& job) { job.OnHello(scope, session, hello); });
 }
 
@@ -318,8 +318,8 @@ void Coordinator::Forget(const JobScope& scope, std::map<JobId, Job>::iterator e
   jobs_.erase(entry);
 }
 
-// Makes room for another job: forgets one that never had a member and that nobody is ready to
-// begin, because it costs nobody more than another hello. The one that nobody is connected to goes
+// Makes room for another job: forgets one that never had a member and that no worker is ready to
+// begin, because its workers then only send another hello. A job without connected workers goes
 // first, then the oldest. Returns whether there was one.
 bool Coordinator::ForgetUnstarted(const JobScope& scope) {
   auto chosen = jobs_.end();

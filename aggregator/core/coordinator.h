@@ -7,9 +7,9 @@
 // dependence, so that the same events at the same times give the same actions, in a server, in a
 // simulation and in a replay. The state is a value: it can be copied, compared and fingerprinted.
 //
-// Thread contract: none of its own; one thread calls it. It blocks never.
-// Failure: what a peer does wrong is answered to that peer (Rejected, EndSession) and noted; what
-// only the runner can do wrong (an unknown session, a ReduceDone nobody asked for) is ignored.
+// Thread contract: none of its own; one thread calls it. It never blocks. Failure: what a peer does
+// wrong is answered to that peer (Rejected, EndSession) and noted; what only the runner can do
+// wrong (an unknown session, a ReduceDone without its Reduce) is ignored.
 
 #ifndef BASIN_AGGREGATOR_CORE_COORDINATOR_H_
 #define BASIN_AGGREGATOR_CORE_COORDINATOR_H_
@@ -49,7 +49,7 @@ class Coordinator {
   // For status, tests and checkers.
   const Job* FindJob(const JobName& name) const;
   const std::map<JobId, Job>& jobs() const { return jobs_; }
-  // The job of an open session, once it has said hello.
+  // The job of an open session, once its hello has arrived.
   std::optional<JobId> JobOf(SessionId session) const;
   uint64_t reserved_bytes() const { return memory_.reserved; }
   const Config& config() const { return config_; }
@@ -63,7 +63,7 @@ class Coordinator {
   }
 
  private:
-  // What an event asks for is done; the job it is about, and whether it may start a wait that is
+  // The outcome of an event: the job that it is about, and whether it may start a wait that is
   // shorter than the usual ones.
   struct About {
     std::optional<JobId> job;
@@ -79,8 +79,8 @@ class Coordinator {
   void CheckDrained(const JobScope& scope);
   void Refuse(const JobScope& scope, SessionId session, const Hello& hello, ErrorCode code,
               const std::string& text);
-  // Runs take(job, slot) for the worker that the session belongs to; what comes on a session that
-  // has ended, or whose hello waits, does not count.
+  // Runs take(job, slot) for the worker that the session belongs to. Ignores what comes on a
+  // session that has ended, or whose hello waits.
   template <typename F>
   std::optional<JobId> WithWorker(const JobScope& scope, SessionId session, F&& take);
   void SetDeadline(const Job& job, absl::Time now);
@@ -102,7 +102,7 @@ class Coordinator {
   JobId next_job_ = 0;
   std::map<JobId, Job> jobs_;
   std::map<JobName, JobId> by_name_;
-  // What the state file has of jobs that nobody has joined yet; each job is given its own once.
+  // The lists in the state file of jobs that no worker has joined yet; each job takes its own once.
   std::map<JobName, SavedState> saved_;
   Sessions sessions_;
   bool draining_ = false;

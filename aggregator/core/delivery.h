@@ -8,9 +8,9 @@
 // are sent again on the others, in the same order. A frame of a broadcast value is not remembered,
 // because its receiver asks for it again. Frames for a session without a stream wait for one.
 //
-// A session whose session stream has ended settles for a moment, to tell a process that ended,
-// which closes all its connections within some milliseconds, from a network that broke, which
-// leaves some of them open.
+// A session whose session stream has ended settles for a moment, to distinguish a process that
+// ended, which closes all its connections within some milliseconds, from a network that broke,
+// which leaves some of them open.
 //
 // The bytes of a frame stay with the runner.
 //
@@ -69,13 +69,13 @@ class Delivery {
                     std::vector<Action>& actions);
   // The open session with this token.
   std::optional<SessionId> SessionOf(SessionToken token) const;
-  // A data stream presents `token`; `job` is that of the session, once it has said hello.
+  // A data stream presents `token`; `job` is that of the session, once its hello has arrived.
   // REQUIRES: the stream was never named before.
   void OpenStream(StreamId stream, SessionToken token, std::optional<JobId> job,
                   std::vector<Action>& actions);
   void LoseStream(StreamId stream, std::vector<Action>& actions);
 
-  // Ends the closed sessions that have settled; returns what the coordinator hears of each.
+  // Ends the closed sessions that have settled; returns the event of each for the coordinator.
   std::vector<SessionLost> TakeSettled(absl::Time now, std::vector<Action>& actions);
   absl::Time NextDeadline() const {
     return settling_.empty() ? absl::InfiniteFuture() : settling_.front().first;
@@ -83,7 +83,7 @@ class Delivery {
 
   // ---- frames
   // Takes what the coordinator decided, which is `actions` from `first` on: gives each frame its
-  // route, and forgets those that are of no use any more.
+  // route, and forgets useless frames.
   void Route(std::vector<Action>& actions, size_t first);
 
   size_t sessions() const { return sessions_.size(); }

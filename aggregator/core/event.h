@@ -77,8 +77,8 @@ enum class FrameKind : uint8_t {
 };
 
 // A frame arrived whole on a data stream of `session`, its checksum is right, and `digests` were
-// computed from the bytes that arrived. The runner holds the bytes until Step returns and then
-// does with them what the actions say.
+// computed from the bytes that arrived. The runner holds the bytes until Step returns, and then the
+// actions decide about them.
 struct FrameReceived {
   SessionId session = 0;
   FrameKind kind = FrameKind::kContribution;
@@ -99,9 +99,9 @@ struct ValueReceived {
   uint64_t bytes = 0;
 };
 
-// The squares of a chunk's result, added up for each block of 64 Ki elements, because the norm adds
-// blocks in order (kernels/facts.h). A chunk of f16 or bf16 is two blocks, of f32 one, of f64 half
-// of one.
+// The sums of the squares of a chunk's result, one for each block of 64 Ki elements, because the
+// norm adds blocks in order (kernels/facts.h). A chunk of f16 or bf16 is two blocks, of f32 one, of
+// f64 half of one.
 struct ChunkNorm {
   double first = 0;
   double second = 0;
@@ -116,8 +116,8 @@ struct ChunkFacts {
   auto Fields() const { return std::tie(squared_norms, overflow, nonfinite); }
 };
 
-// A Reduce action has been carried out; the result bytes are held under its ballot. Or it could not
-// be: the arithmetic contract refuses its constants, or a device failed; then nothing is held, and
+// A Reduce action has been carried out; the result bytes are held under its ballot. If it failed,
+// because the arithmetic contract refuses its constants or a device failed, nothing is held, and
 // the round is aborted for this reason.
 struct ReduceDone {
   JobId job = 0;

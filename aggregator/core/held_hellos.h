@@ -2,7 +2,7 @@
 //
 // The hellos that a job holds until it has recovered: the latest of each worker, with all the
 // history that it carries, and the sessions that wait for an answer. A hello outlives its session:
-// what it says stays true.
+// its content stays true.
 //
 // Thread contract: a plain value.
 
@@ -38,14 +38,14 @@ class HeldHellos {
     if (it == waiting_.end()) return std::nullopt;
     return it->second;
   }
-  // The list of the newest generation that anybody remembers.
+  // The list of the newest generation that any worker remembers.
   const Membership& newest() const { return newest_; }
   uint64_t bytes() const { return bytes_; }           // Charged to the memory budget.
   size_t refused() const { return refused_.size(); }  // Workers whose hello found no memory.
 
   // Whether the process whose hello is held keeps its place: it remembers and is here, and `hello`
-  // is of another process of the same worker, without memory. That one is heard once the job has
-  // recovered.
+  // comes from another process of the same worker, without memory. The job takes that process in
+  // once it has recovered.
   bool KeepsOut(const Hello& hello) const {
     const Hello* held = Find(hello.worker);
     return held != nullptr && held->nonce != hello.nonce && HasHistory(*held) &&
@@ -89,7 +89,7 @@ class HeldHellos {
   void LoseSessionOf(const WorkerId& worker) { waiting_.erase(worker); }
   std::map<WorkerId, SessionId> TakeSessions() { return std::exchange(waiting_, {}); }
 
-  // Nothing is held any more, but the sessions still wait.
+  // The hellos are gone, but the sessions still wait.
   std::map<WorkerId, Hello> TakeHellos(MemoryBudget& memory) {
     Charge(memory, 0, bytes_);
     refused_.clear();

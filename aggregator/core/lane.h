@@ -24,8 +24,8 @@
 
 namespace basin::aggregator {
 
-// Verdicts that are sent again to workers that missed them: everyone has staged the one before the
-// last, or it could not have been followed by another.
+// Verdicts that are sent again to workers that missed them. All members have staged the one before
+// the last, or no other could have followed it.
 inline constexpr size_t kRememberedVerdicts = 2;
 
 // Chain hashes by which a worker that comes back is checked.
@@ -51,10 +51,11 @@ struct Lane {
   std::optional<Round> round;
   absl::Time last_used;
 
-  // Everyone has staged its round, and the verdict waits for the job's pace (limits.job_rounds).
+  // All members have staged its round, and the verdict waits for the job's pace
+  // (limits.job_rounds).
   bool paced = false;
 
-  // A call lane that nobody used for long: it holds no memory until it is used again.
+  // A call lane that was not used for long: it holds no memory until it is used again.
   bool expired = false;
 
   bool Open() const { return round.has_value() && round->begun(); }
@@ -89,7 +90,7 @@ struct Lane {
   }
 
   // Whether a worker whose last verdict is `number`, with this chain after it, has lived through
-  // this lane's history. True where that is too long ago to tell.
+  // this lane's history. True if that is too long ago to check.
   bool Agrees(RoundNumber number, uint64_t hash) const {
     if (number + 1 == next && hash == chain) return true;
     bool known = number + 1 == next;
@@ -101,7 +102,8 @@ struct Lane {
     return !known;
   }
 
-  // Workers that join from here on start from another state than the rounds so far led to.
+  // Workers that join after this start from another state than the one that the rounds so far led
+  // to.
   void StartLineage(uint64_t marker) { chain = MixChain(chain, marker); }
 
   auto Fields() const {

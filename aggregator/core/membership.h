@@ -23,10 +23,10 @@ inline bool IsMember(const Worker& worker) { return worker.state == WorkerState:
 // Workers that are ready, in the order in which they became so.
 std::vector<Slot> Candidates(const Workers& workers);
 
-// Which members of `current` stay, and who joins.
+// Which members of `current` stay, and which workers join.
 struct NextMembers {
   bool admit = true;      // Candidates join while there is room.
-  bool keep_all = false;  // Also those who drain or have finished.
+  bool keep_all = false;  // Also those that drain or have finished.
   uint32_t most = 0;      // max_workers of the job.
 };
 
@@ -35,26 +35,26 @@ std::vector<WorkerId> ChooseMembers(const std::vector<WorkerId>& current, const 
                                     const NextMembers& which);
 
 // The members of a job's first generation: ranks follow the worker ids, so that they do not depend
-// on who was quick. A worker that does not fit stays a spare.
+// on which worker was quick. A worker that does not fit stays a spare.
 std::vector<WorkerId> FirstMembers(const std::vector<Slot>& ready, const Workers& workers,
                                    uint32_t most);
 
-// Whether somebody in `next` has come back as another incarnation under the same rank.
+// Whether a worker in `next` has come back as another incarnation under the same rank.
 bool AnyRevived(const std::vector<WorkerId>& next, const Workers& workers);
 
-// The donor among workers that form a job, each with its own state: nobody needs a donor when all
-// declare the same; else it is the one that is furthest, the lowest id among equals.
+// The donor among workers that form a job, each with its own state: none when all declare the same
+// state; else the worker that is furthest, the lowest id among equals.
 std::optional<WorkerId> ChooseFirstDonor(const std::vector<WorkerId>& next, const Workers& workers);
 
-// The donor in a job that has members: one that holds the state, while somebody in `next` lacks
-// it. A worker that joins before the first round (`trained` is false) and declares the same state
-// does not lack it.
+// The donor in a job that has members: one that holds the state, while a worker in `next` lacks it.
+// A worker that joins before the first round (`trained` is false) and declares the same state does
+// not lack it.
 std::optional<WorkerId> ChooseDonor(const std::vector<WorkerId>& current,
                                     const std::vector<WorkerId>& next, const Workers& workers,
                                     bool trained);
 
-// Whether the donor that was named can give its state. One that has finished, or drains, serves all
-// the same while it is here.
+// Whether the donor that was named can give its state. A donor that has finished, or drains, still
+// serves it while it is here.
 bool DonorServes(const std::optional<WorkerId>& donor, const Workers& workers);
 
 bool AnyMemberHoldsState(const Workers& workers);

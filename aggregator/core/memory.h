@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // How the memory budget is shared out. A lane of N workers gets N windows for parked
-// contributions, one frame widened for the accumulator, and a window of results that not everybody
-// has acknowledged yet. The least it can work with is one frame of each. What a round knows of its
-// chunks is charged as well, from the moment a tensor is registered; so is the tensor's description
-// (layout.h), for as long as the lane keeps its name.
+// contributions, one frame widened for the accumulator, and a window of results that not all
+// workers have acknowledged yet. The least it can work with is one frame of each. What a round
+// knows of its chunks is charged as well, from the moment a tensor is registered; so is the
+// tensor's description (layout.h), for as long as the lane keeps its name.
 //
 // Thread contract: plain values and pure functions.
 
@@ -24,8 +24,8 @@ namespace basin::aggregator {
 // u8 is accumulated in int64: the widest an accumulator gets.
 inline constexpr uint64_t kWidening = 8;
 
-// What a round knows of a chunk: of each worker a digest, and whether it is there, was there, was
-// acknowledged, was asked for; and once its state, counts, digest, norm and place in the queue.
+// What a round knows of a chunk. For each worker: a digest, and whether its chunk is there, was
+// there, was acknowledged, was asked for. Once: state, counts, digest, norm and place in the queue.
 inline uint64_t TrackingBytes(uint64_t workers, uint32_t chunks) {
   return chunks * (workers * 9 + 40);
 }
@@ -34,16 +34,16 @@ struct MemoryBudget {
   uint64_t total = 0;
   uint64_t reserved = 0;
   uint64_t cached = 0;    // The part of it for broadcast values, which may be dropped at any time.
-  bool shortage = false;  // Somebody could use what is cached; it is dropped before Step returns.
+  bool shortage = false;  // Others need what is cached; it is dropped before Step returns.
   uint64_t free() const { return total - reserved; }
   auto Fields() const { return std::tie(total, reserved, cached, shortage); }
 };
 
-// What a lane may use. All zero: it waits for memory, and nobody may push.
+// What a lane may use. All zero: it waits for memory, and no worker may push.
 struct LaneMemory {
   uint64_t frame = 0;          // The largest frame the lane can have.
   uint64_t window = 0;         // Parked bytes per worker.
-  uint64_t result_window = 0;  // Published bytes that somebody has not acknowledged.
+  uint64_t result_window = 0;  // Published bytes not acknowledged by all.
   uint64_t reserved = 0;       // Charged to the budget for all of it.
   auto Fields() const { return std::tie(frame, window, result_window, reserved); }
 };
@@ -59,9 +59,9 @@ inline LaneMemory LeastLaneMemory(const Config& config, uint64_t workers, uint64
   return least;
 }
 
-// As much as is useful, but at most half of what is free beyond the least, so that other lanes and
-// jobs find room. Empty when not even the least is free. `held` is what the lane has already:
-// windows that were told are not taken back.
+// The most that is useful, but at most half of what is free beyond the least, so that other lanes
+// and jobs find room. Empty when not even the least is free. `held` is what the lane has already:
+// windows that were announced are not taken back.
 inline std::optional<LaneMemory> PlanLaneMemory(const Config& config, uint64_t workers,
                                                 uint64_t bytes, uint64_t free,
                                                 const LaneMemory& held) {

@@ -16,7 +16,7 @@
 
 namespace basin::aggregator {
 
-// A text that says who is missing names no more workers than this.
+// A text about missing workers names no more of them than this.
 inline constexpr size_t kNamedMissing = 8;
 
 // "w-3, w-7 and 2 more": the first `most` of them.

@@ -33,8 +33,8 @@ std::vector<double> Logarithms(const std::vector<Contributor>& contributors, dou
   return logarithms;
 }
 
-// How far it is from the middle of the others in its round: of two in the middle, from the nearer
-// one. Infinite without others. REQUIRES: `all` is sorted and has it.
+// Its distance from the middle of the others in its round, or from the nearer of two in the middle.
+// Infinite without others. REQUIRES: `all` is sorted and has it.
 double DistanceFromOthers(const std::vector<double>& all, double logarithm) {
   if (all.size() < 2) return std::numeric_limits<double>::infinity();
   const auto own =
@@ -58,8 +58,8 @@ std::vector<UnusualNorm> NormHistory::Add(const std::vector<Contributor>& contri
     const double z = (logarithm - mean_) / Deviation();
     const bool finite = std::isfinite(logarithm);
     const bool far = rounds_ >= kNormWarmUp && std::abs(z) >= threshold;
-    // What the others share is the model's or the script's, and no fault of this worker: a last,
-    // shorter batch, another learning rate, a plateau that is left.
+    // A deviation that the others share comes from the model or the script, not from this worker: a
+    // last, shorter batch, another learning rate, a plateau that is left.
     const bool alone = far && DistanceFromOthers(all, logarithm) >= threshold * Deviation();
     if (alone || !finite) {
       unusual.insert(contributor.worker);
@@ -68,7 +68,8 @@ std::vector<UnusualNorm> NormHistory::Add(const std::vector<Contributor>& contri
       }
     }
     if (!finite) continue;
-    // From afar it is learned as far as the threshold, so that a lasting change becomes usual.
+    // A value beyond the threshold is learned as the threshold, so that a lasting change becomes
+    // usual.
     logarithms.push_back(far ? mean_ + std::copysign(threshold * Deviation(), z) : logarithm);
   }
   unusual_ = std::move(unusual);

@@ -3,11 +3,11 @@
 // How large the contributions of a lane usually are, and which worker's is far from that: a worker
 // that diverges, or whose hardware computes wrongly, shows here before it shows in the loss.
 //
-// Looked at is the logarithm of a contribution's norm, because norms differ by factors. Mean and
+// It looks at the logarithm of a contribution's norm, because norms differ by factors. Mean and
 // variance are exponential averages over the rounds so far, of all workers together: with two or
-// four workers the others of one round alone say too little. A worker's z-score is its distance
-// from the mean of the rounds before, in standard deviations. The loss scale is divided out first:
-// a scaler that halves or doubles it changes every norm, and no gradient.
+// four workers the others of one round alone are too few. A worker's z-score is its distance from
+// the mean of the rounds before, in standard deviations. The loss scale is divided out first: a
+// scaler that halves or doubles it changes every norm, and no gradient.
 //
 // Thread contract: a plain value.
 
@@ -24,14 +24,14 @@
 
 namespace basin::aggregator {
 
-// Rounds that are watched before anyone is called unusual.
+// Rounds that are watched before any worker is called unusual.
 inline constexpr uint64_t kNormWarmUp = 20;
 
 // The norms of one round: when the model diverges, all are unusual.
 inline constexpr size_t kMostNamed = 8;
 
 // The least standard deviation of the logarithm. Norms of gradients that hardly vary would make a
-// difference of a few percent unusual. What calls carry differs by more from one to the next: a
+// difference of a few percent unusual. The contents of calls differ by more from one to the next: a
 // metric, a count, the last and shorter batch.
 inline constexpr double kLeastDeviationOfGradients = 0.05;
 inline constexpr double kLeastDeviationOfCalls = 2.3;  // A factor of ten.
@@ -48,10 +48,11 @@ class NormHistory {
   explicit NormHistory(double least_deviation = kLeastDeviationOfGradients)
       : least_deviation_(least_deviation) {}
 
-  // Takes in a committed round. Returns the workers whose z-score is at or beyond `threshold`, or
-  // who sent a number that is not finite, and did not in the round before; the farthest first.
-  // Contributions of unknown norm, of norm 0 and of weight 0 are left out: what adds nothing to the
-  // result is neither judged nor learned from. REQUIRES: loss_scale > 0, threshold > 0.
+  // Takes in a committed round. Returns the workers that are unusual in this round and were not in
+  // the round before, the farthest first: their z-score is at or beyond `threshold`, or they sent a
+  // number that is not finite. Contributions of unknown norm, of norm 0 and of weight 0 are left
+  // out: what adds nothing to the result is neither judged nor learned from. REQUIRES: loss_scale >
+  // 0, threshold > 0.
   std::vector<UnusualNorm> Add(const std::vector<Contributor>& contributors, double loss_scale,
                                double threshold);
 

@@ -18,17 +18,17 @@ namespace basin::aggregator {
 
 class Notice {
  public:
-  // An earlier plan stands.
+  // An earlier due time stays.
   void Plan(absl::Time due) { due_ = std::min(due_, due); }
   absl::Time due() const { return due_; }
   bool told() const { return told_; }
 
-  // It was due, and has been told, or there was nobody to tell.
+  // It was due, and has been sent, or there was no worker to send it to.
   void Tell(bool told) {
     due_ = absl::InfiniteFuture();
     told_ |= told;
   }
-  // It holds no longer. Returns whether it was told.
+  // Its cause has gone. Returns whether it was sent.
   bool Retract() {
     due_ = absl::InfiniteFuture();
     return std::exchange(told_, false);

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // A pause that delays workers, and what they are sent about it while it lasts. The job decides
-// whether it is paused; a pause that delays nobody is not reported.
+// whether it is paused; a pause that delays no worker is not reported.
 //
 // Thread contract: a plain value.
 
@@ -19,10 +19,10 @@
 namespace basin::aggregator {
 
 enum class PauseState : uint8_t {
-  kNone = 0,      // The job is not paused, or nobody waits for it.
+  kNone = 0,      // The job is not paused, or no worker waits for it.
   kNoted = 1,     // In the log and the status.
-  kNamed = 2,     // Named to everybody who is here, as late workers are.
-  kReported = 3,  // As a typed error, so that a trainer may give up.
+  kNamed = 2,     // Sent to all workers that are here, as late workers are.
+  kReported = 3,  // Sent as a typed error, so that a trainer may give up.
 };
 
 struct PauseTransition {
@@ -62,14 +62,14 @@ class Pause {
     SetState(PauseState::kNone);
     since_ = absl::InfiniteFuture();
   }
-  // When the next thing has to be told; InfiniteFuture when nothing has.
+  // When the next step is due; InfiniteFuture when none is.
   absl::Time Due(const Config& config) const {
     if (state_ == PauseState::kNoted) {
       return since_ + std::min(config.late_warning, config.pause_timeout);
     }
     return state_ == PauseState::kNamed ? since_ + config.pause_timeout : absl::InfiniteFuture();
   }
-  // What has to be told now. REQUIRES: Due() has come.
+  // The step that is due. REQUIRES: Due() has come.
   PauseState Tell() {
     SetState(state_ == PauseState::kNoted ? PauseState::kNamed : PauseState::kReported);
     return state_;

@@ -15,7 +15,7 @@ namespace basin::aggregator {
 namespace {
 
 // How far ahead of this aggregator's own term another one's can be. Terms are seconds since 1970,
-// and at most 2^20 more for each time that an aggregator was told of a higher one.
+// and at most 2^20 more for each time that an aggregator learned of a higher one.
 constexpr Term kTermsAhead = Term{1} << 40;
 
 // Bytes in a message, at most; protocol/limits/limits.h bounds what they are made of.

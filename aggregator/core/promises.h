@@ -3,14 +3,14 @@
 // Which workers must still promise to follow this aggregator, and no older one.
 //
 // A recovery is based on hellos, and a hello promises nothing: its worker does not know the term
-// yet, so it may still go back to an older aggregator and stage there what this one has not heard
-// of. Once it has read the welcome it refuses every lower term (as an acceptor does that has
-// answered a prepare request: Lamport, "Paxos made simple", 2001), and what it says next on that
-// session proves it. Until the promises suffice, the recovery does not stand: nobody is asked to
-// stage a value, and one that is lost before it has promised makes the job recover once more.
+// yet, so it may still go back to an older aggregator and stage there what this one does not know.
+// Once it has read the welcome it refuses every lower term (as an acceptor does that has answered a
+// prepare request: Lamport, "Paxos made simple", 2001), and its next message on that session proves
+// it. Until the promises suffice, the recovery does not stand: no worker is asked to stage a value,
+// and one that is lost before it has promised makes the job recover once more.
 //
-// They suffice when all counted workers have promised, or when so many have that an older
-// aggregator cannot have min_workers of max_workers processes any more.
+// They suffice when all counted workers have promised, or when so many have that min_workers of
+// max_workers processes are not left for an older aggregator.
 //
 // Thread contract: a plain value.
 
@@ -36,8 +36,8 @@ class Promises {
   }
   void Clear() { Await({}); }
 
-  // The worker has said something after its welcome. Returns whether the recovery stands with it,
-  // and did not before.
+  // A message of the worker has arrived after its welcome. Returns whether this promise makes the
+  // recovery stand.
   bool Give(const WorkerId& worker, const JobSettings& settings) {
     if (awaited_.erase(worker) == 0) return false;
     if (++given_ + settings.min_workers > settings.max_workers) awaited_.clear();

@@ -22,8 +22,8 @@ const LaneHistory* FindLane(const Hello& hello, const std::string& name) {
 
 enum class Agreement { kCurrent, kBehind, kConflict };
 
-// The value of the newest verdict if this worker, one verdict behind, has staged it. The chain says
-// whether it is that value, also where the newest holder, a joiner, was told no more than the
+// The value of the newest verdict if this worker, one verdict behind, has staged it. The chain
+// shows whether it is that value, also where the newest holder, a joiner, received no more than the
 // chain.
 const StagedValue* StagedNewest(const LaneHistory& mine, const LaneHistory& newest) {
   if (mine.last_verdict + 1 != newest.last_verdict || !mine.staged.has_value()) return nullptr;
@@ -32,8 +32,8 @@ const StagedValue* StagedNewest(const LaneHistory& mine, const LaneHistory& newe
   return ExtendChain(mine.chain, staged.round, staged.value) == newest.chain ? &staged : nullptr;
 }
 
-// Where a worker stands against the newest history of a lane. One verdict behind is current when
-// it has staged that very value: the verdict is told to it again.
+// Where a worker stands against the newest history of a lane. A worker that is one verdict behind
+// is current when it has staged that very value: the verdict is sent to it again.
 Agreement Compare(const LaneHistory* mine, const LaneHistory& newest) {
   if (mine == nullptr) return newest.last_verdict == 0 ? Agreement::kCurrent : Agreement::kBehind;
   if (mine->last_verdict == newest.last_verdict) {
@@ -51,8 +51,8 @@ Agreement Compare(const LaneHistory* mine, const LaneHistory& newest) {
   return StagedNewest(*mine, newest) != nullptr ? Agreement::kCurrent : Agreement::kBehind;
 }
 
-// The history the job goes on with: the longest; of two that differ at the same length, the one
-// that more workers hold, then the one with more verdict records, then the lowest worker id.
+// The history that the job goes on with: the longest; among equals, the one that most workers hold,
+// then the one with most verdict records, then that of the lowest worker id.
 const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const std::string& name) {
   std::map<std::pair<RoundNumber, uint64_t>, size_t> votes;  // By last verdict and chain.
   for (const auto& [id, hello] : hellos) {
@@ -70,8 +70,8 @@ const LaneHistory* NewestHistory(const std::map<WorkerId, Hello>& hellos, const 
   return newest;
 }
 
-// In index order. Of two lanes with one index, which aggregators gave that did not know of each
-// other, the later gets one beyond all; workers find their lanes by name.
+// In index order. Aggregators that did not know of each other may have given one index to two
+// lanes: the later lane then gets an index beyond all; workers find their lanes by name.
 void SortByIndex(std::vector<RecoveredLane>& lanes) {
   const auto by_index = [](const RecoveredLane& a, const RecoveredLane& b) {
     return a.lane < b.lane;
@@ -122,7 +122,7 @@ bool CanExplain(const Hello& hello, const Orphan& orphan) {
          ExtendChain(lane->chain, orphan.round, lane->staged->value) == orphan.chain;
 }
 
-// Fills in lanes, members and conflicts from everybody who remembers.
+// Fills in lanes, members and conflicts from all workers that remember.
 void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newest_members,
                  const RecoveryFacts& facts, RecoveryDecision& decision) {
   const Generation& generation = newest_members.generation;
@@ -184,7 +184,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
     if (current(id)) staged_last[id] = StagedLast(hellos.at(id), lanes);
   }
   // Aggregators that did not know of each other may have laid a lane out differently. The value
-  // that will be adopted names tensors by index, so its layout is the one to go on with; who
+  // that will be adopted names tensors by index, so the job goes on with its layout; a worker that
   // remembers another one joins anew.
   for (auto& [name, lane] : lanes) {
     const LaneHistory* base = nullptr;
@@ -198,7 +198,7 @@ void Reconstruct(const std::map<WorkerId, Hello>& hellos, const Membership& newe
       highest = rank;
     }
     if (base == nullptr) base = NewestHistory(hellos, name);
-    if (base == nullptr) continue;  // Nobody remembers it.
+    if (base == nullptr) continue;  // No worker remembers it.
     lane.layout = base->layout;
     for (const WorkerId& id : list) {
       const LaneHistory* mine = current(id) ? FindLane(hellos.at(id), name) : nullptr;
@@ -273,10 +273,10 @@ Term HighestTerm(const Hello& hello) {
 
 namespace {
 
-// Whether it is certain that nothing has happened in the run: no verdict was told and no value was
-// staged by anybody who is heard, and everyone of the newest list is heard, as a member that
-// remembers or as the very process that was listed, which never received the list and has begun
-// nothing.
+// Whether it is certain that nothing has happened in the run. No worker that sent a hello has
+// received a verdict or staged a value, and every worker of the newest list sent one: as a member
+// that remembers, or as the very process that was listed, which never received the list and has
+// begun nothing.
 bool NothingHappened(const std::map<WorkerId, Hello>& hellos, const Membership& newest) {
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;
@@ -310,7 +310,7 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
     from_file = false;
   }
   uint32_t remembering = 0;
-  bool state = false;                       // Somebody has it.
+  bool state = false;                       // A worker has it.
   const Membership* newest_told = nullptr;  // Among those that a worker with the state has.
   for (const auto& [id, hello] : hellos) {
     if (!HasHistory(hello)) continue;
@@ -340,7 +340,7 @@ RecoveryDecision DecideRecovery(const std::map<WorkerId, Hello>& hellos, const R
   }
   const bool everyone =
       !newest.members.empty() && (counted == newest.members.size() || (from_file && all_answered));
-  // Members that only load the state cannot go on without those who have it.
+  // Members that only load the state cannot go on without those that have it.
   const bool majority = window_over && 2 * counted > newest.members.size() && state;
   const bool go = everyone || majority || forced || (rules.recover_with_first && remembering > 0);
 

@@ -11,15 +11,15 @@
 // The decision, by which workers are back:
 //
 //   - every member of the newest list, with memory: recover;
-//   - every member of the list in the state file, with memory or not: recover, or fresh if nobody
-//     has memory;
+//   - every member of the list in the state file, with memory or not: recover, or fresh if none has
+//     memory;
 //   - the window is over, and more than half of the newest list is back with memory, at least one
 //     of them with the state: recover;
 //   - every member of the newest list, none of which has received a verdict or staged a value, and
-//     those without memory never received the list: fresh, for nothing has happened;
-//   - nobody with memory, no state file, and the window is over: fresh;
+//     those without memory never received the list: fresh, because nothing has happened;
+//   - no worker with memory, no state file, and the window is over: fresh;
 //   - the window is over otherwise: halted, until the missing workers come, or an operator (or
-//     policy `any`) says to go on with those that are back.
+//     policy `any`) decides to go on with those that are back.
 //
 // Thread contract: pure functions over plain values.
 
@@ -49,7 +49,7 @@ struct RecoveredLane {
   uint64_t chain = 0;
   std::vector<VerdictRecord> verdicts;
   std::optional<StagedValue> adopted;  // For round last_verdict + 1.
-  std::set<WorkerId> holders;          // Those who staged it.
+  std::set<WorkerId> holders;          // The workers that staged it.
   auto Fields() const {
     return std::tie(name, kind, lane, layout, last_verdict, chain, verdicts, adopted, holders);
   }
@@ -66,11 +66,11 @@ struct RecoveryDecision {
 };
 
 // A value that a recovery adopted, and that was lost with all its holders before the others had its
-// bytes. Its verdict may have been told before, so no other value may take its place.
+// bytes. Its verdict may have been sent before, so no other value may take its place.
 struct Orphan {
   std::string lane;
   RoundNumber round = 0;
-  Ballot ballot;       // At which somebody may have staged it last.
+  Ballot ballot;       // The highest at which it may have been staged.
   uint64_t chain = 0;  // After its verdict.
   std::set<WorkerId> holders;
   auto Fields() const { return std::tie(lane, round, ballot, chain, holders); }
@@ -82,14 +82,14 @@ std::string Describe(const Orphan& orphan);
 // Whether this decision goes on from the orphan's verdict, or adopts it or a later value again.
 bool Explains(const RecoveryDecision& decision, const Orphan& orphan);
 
-// What a recovery goes by, besides the hellos.
+// What a recovery decides by, besides the hellos.
 struct RecoveryFacts {
   std::optional<SavedState> saved;
   // The list with which this process led the job when the recovery began. Members that it names,
   // and no other worker remembers, may have gone on from what the others remember.
   std::optional<Membership> led;
   // A worker that can explain one of these is a member again, also when a later generation no
-  // longer lists it: nobody else can say what the round came to.
+  // longer lists it: no other worker can report the outcome of the round.
   std::vector<Orphan> orphans;
   uint32_t max_workers = 1;
   bool window_over = false;  // The recovery window has passed.

@@ -28,7 +28,7 @@ std::optional<uint64_t> CountFor(WeightBy by, const Counts& counts) {
 
 bool IsScale(double value) { return std::isfinite(value) && value != 0; }
 
-// The fewest digits that tell a number from every other one.
+// The fewest digits that distinguish a number from every other one.
 std::string Exactly(double number) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof(text), number).ptr};

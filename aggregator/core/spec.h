@@ -24,7 +24,7 @@ std::string WhyNotAllowed(const RoundSpec& spec, const Counts& counts);
 // "op SUM where AVERAGE is that": the first field in which two specs differ.
 std::string DescribeDifference(const RoundSpec& mine, const RoundSpec& reference);
 
-// "SUM", "samples", "PRESENT": as they are named to people.
+// "SUM", "samples", "PRESENT": the names for people.
 const char* KindName(ContributionKind kind);
 const char* WeightByName(WeightBy by);  // "nothing" for none.
 const char* DenominatorName(Denominator denominator);
@@ -38,16 +38,16 @@ std::string WhyNotReducible(const RoundSpec& spec, DType dtype);
 // exponent range.
 double AutoPredivide(uint64_t contributors);
 // Which of the `specs` of the contributors a round computes: `last`, that of the lane's last
-// committed round, if anyone asks for it; else the most common, the first one among equals.
-// REQUIRES: !specs.empty().
+// committed round, if any contributor asks for it; else the most common, the first one among
+// equals. REQUIRES: !specs.empty().
 size_t ChooseSpec(const std::vector<const RoundSpec*>& specs, const std::optional<RoundSpec>& last);
 
-// The spec with what the aggregator chooses chosen.
+// The spec with the aggregator's choices filled in.
 RoundSpec Resolve(RoundSpec spec, uint64_t contributors);
-// The same without what the aggregator chose, so that rounds of different sizes compare equal.
+// The spec without the aggregator's choices, so that rounds of different sizes compare equal.
 RoundSpec AsBegun(RoundSpec spec);
 
-// The integer weight of a contribution: what its counts say for WEIGHTED_AVERAGE, else 1.
+// The integer weight of a contribution: by its counts for WEIGHTED_AVERAGE, else 1.
 uint64_t WeightOf(const RoundSpec& spec, const Counts& counts);
 
 }  // namespace basin::aggregator

@@ -57,7 +57,7 @@ class StateWrites {
   std::vector<Write> open_;  // The oldest first.
 };
 
-// A change of members that is told when it is on disk. There is one at a time.
+// A change of members that is announced when it is on disk. There is one at a time.
 struct PendingChange {
   enum class Kind : uint8_t {
     kRecovery = 0,  // The members with which a recovery goes on.
@@ -76,7 +76,7 @@ struct PendingChange {
   bool StillMeant(const Workers& workers) const {
     for (size_t i = 0; i < next.members.size(); ++i) {
       const std::optional<Slot> slot = workers.Find(next.members[i]);
-      if (!slot.has_value()) return false;  // Lost, and its place was given to another.
+      if (!slot.has_value()) return false;  // Lost; another has its place.
       const Worker& worker = workers[*slot];
       if (worker.state != WorkerState::kLost && worker.incarnation != lives[i]) return false;
     }

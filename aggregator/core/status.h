@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// How a job is, in one word: as metrics, basinctl and the admin service show it.
+// The status of a job in one word, as metrics, basinctl and the admin service show it.
 //
 // Thread contract: pure functions.
 
@@ -18,7 +18,7 @@ enum class JobStatus : uint8_t {
   kSuspended = 3,   // By an operator.
   kDraining = 4,    // The whole service drains: open rounds end, no further one opens.
   kRecovering = 5,  // The aggregator does not know yet how far the run is.
-  kHalted = 6,      // Those who are back cannot say it.
+  kHalted = 6,      // The workers that are back cannot show it.
   kFinished = 7,    // Its workers have finished or left in good order.
 };
 

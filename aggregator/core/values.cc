@@ -51,7 +51,7 @@ void Values::Forget(const Request& request) {
   if (deadlines_.empty()) next_request_ = 0;
 }
 
-// Takes the requests off that `done` says are done with.
+// Removes the requests for which `done` is true.
 template <typename F>
 void Values::ForgetIf(Entry& entry, F&& done) {
   const auto gone = [&](Request& request) {
@@ -162,7 +162,7 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
     ServeCached(scope, key, entry, request);
     if (request.count == 0) return true;
   }
-  // A worker that was asked in vain comes last: it may serve the value no more.
+  // A worker that did not answer is asked last: it may no longer serve the value.
   auto next = request.silent.has_value() ? entry.holders.upper_bound(*request.silent)
                                          : entry.holders.begin();
   for (size_t i = 0; i < entry.holders.size(); ++i) {
@@ -204,8 +204,8 @@ bool Values::Serve(const ValueScope& scope, const Key& key, Entry& entry, Reques
   return false;
 }
 
-// Only that worker may serve what is asked of it, and it has left. Returns whether it is so. A lost
-// one may come back and announce the value again.
+// Fails a request that only one worker may serve if that worker has left; returns whether it did. A
+// lost worker may come back and announce the value again.
 bool Values::FailIfSourceLeft(const ValueScope& scope, const Key& key, const Request& request) {
   if (!request.source.has_value()) return false;
   const std::optional<Slot> source = scope.workers.Find(*request.source);
@@ -261,8 +261,8 @@ void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& r
   if (it == entries_.end()) return;
   Entry& entry = it->second;
   RelayValue relay{scope.job, received.key, received.first, received.count, {}, false};
-  // A request is done with when its last chunk has gone by; frames of one ask come in order, and a
-  // lost stream is asked again by the receiver.
+  // A request is done when its last chunk has passed: the frames of one request come in order, and
+  // after a lost stream the receiver requests again.
   const uint64_t end = uint64_t{received.first} + received.count;
   const auto end_of = [](const Request& request) {
     return uint64_t{request.first} + request.count;
@@ -281,7 +281,7 @@ void Values::Received(const ValueScope& scope, Slot slot, const ValueReceived& r
   const auto holder = entry.holders.find(scope.workers[slot].id);
   if (holder != entry.holders.end()) {
     const Holding& value = holder->second.second;
-    // What is kept is charged by what was announced, so it has to have that size.
+    // Kept chunks are charged by the announced size, so they must have that size.
     const uint64_t total = *TensorBytes(value.spec);
     const bool exists =
         received.count > 0 && end <= ChunkCount(total) &&
@@ -327,7 +327,7 @@ bool Values::MayCache(const ValueScope& scope, Entry& entry, const Holding& valu
     return bytes <= scope.memory.free() && scope.memory.cached + bytes <= share;
   };
   if (bytes > share) return false;
-  // Room is made only where it helps: what lanes and other jobs hold is not ours to take.
+  // Room is made only where it helps: memory of lanes and other jobs cannot be taken.
   while (!fits() && !uses_.empty()) {
     const Key oldest = uses_.begin()->second;
     const auto it = entries_.find(oldest);
@@ -357,8 +357,8 @@ void Values::Drop(const ValueScope& scope, const Key& key, Entry& entry) {
   scope.actions.push_back(DropValue{scope.job, ToValueKey(key)});
 }
 
-// A value that no holder vouches for any more is kept only for those who were told that it is
-// this one: who asks from now on must not be given what may be of a lineage that has ended.
+// Drops a kept value that no holder announces and whose digest no receiver knows: it may belong to
+// a lineage that has ended, so later requests must not get it.
 void Values::DropUnneeded(const ValueScope& scope, const Key& key, Entry& entry) {
   if (!entry.cached.has_value()) return;
   const Holding& value = entry.cached->value;

@@ -1,11 +1,11 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The broadcast mailbox of a job: who can serve which value, and who waits for it.
+// The broadcast mailbox of a job: which workers can serve which value, and which wait for it.
 //
-// A broadcast is a copy of bits from one holder, never a sum. Nobody waits for anybody but the
-// holder of the value asked for. A value is (lane, tensor, version); a holder that announces a
-// newer version no longer serves the older one. Two holders can stand in for each other when the
-// digests they announced are equal, so a receiver never mixes two values.
+// A broadcast is a copy of bits from one holder, never a sum. A worker waits only for the holder of
+// the value that it asked for. A value is (lane, tensor, version); a holder that announces a newer
+// version no longer serves the older one. Two holders can stand in for each other when the digests
+// they announced are equal, so a receiver never mixes two values.
 //
 // Chunks that pass by are kept while the memory budget has room for the whole value, and later
 // requests are served from here: a holder sends a value once, however many ask for it. What is kept
@@ -36,7 +36,7 @@
 
 namespace basin::aggregator {
 
-// What the mailbox may see of its surroundings during one Step.
+// What the mailbox sees of its job during one Step.
 struct ValueScope {
   absl::Time now;
   const Config& config;
@@ -54,14 +54,14 @@ class Values {
   void Get(const ValueScope& scope, Slot slot, const basin::Get& get);
   void Received(const ValueScope& scope, Slot slot, const ValueReceived& received);
 
-  // The worker is lost (or has a new session): what it was asked for is asked of another, what it
-  // asked for is forgotten.
+  // The worker is lost (or has a new session): requests that were passed to it go to another
+  // holder, and its own requests are forgotten.
   void Lose(const ValueScope& scope, Slot slot);
   void ForgetRequests(const ValueScope& scope, Slot slot);
-  // The worker is back on a new session; what it holds is asked of it again.
+  // The worker is back on a new session; requests for its values are passed to it again.
   void Resume(const ValueScope& scope, Slot slot);
 
-  // Whether somebody waits for a value, or for chunks of one.
+  // Whether a worker waits for a value, or for chunks of one.
   bool AnybodyWaits() const { return !deadlines_.empty(); }
   void CheckDeadlines(const ValueScope& scope);
   absl::Time NextDeadline() const {
@@ -93,15 +93,16 @@ class Values {
     uint32_t first = 0;
     uint32_t count = 0;
     std::optional<Slot> asked;       // The holder that was asked for the chunks.
-    std::optional<WorkerId> silent;  // Was asked before, and has not sent them.
-    std::optional<Digest> digest;    // What the requester was told the value is.
+    std::optional<WorkerId> silent;  // Was asked, and did not send them.
+    std::optional<Digest> digest;    // The value's, as sent to the requester.
     absl::Time deadline = absl::InfiniteFuture();
     auto Fields() const {
       return std::tie(number, slot, expected, source, first, count, asked, silent, digest,
                       deadline);
     }
   };
-  // What a receiver was told the value is, and how far it was sent it from here.
+  // The digest that a receiver was sent for the value, and how much of the value it was sent from
+  // here.
   struct Told {
     Digest digest = 0;
     uint64_t sent = 0;  // Chunks below this one.
@@ -118,19 +119,20 @@ class Values {
   struct Entry {
     std::map<WorkerId, std::pair<Slot, Holding>> holders;  // The lowest id is asked first.
     std::vector<Request> requests;
-    std::map<Slot, Told> told;  // Which of the announced values each receiver was told.
+    std::map<Slot, Told> told;  // The announced value that each receiver knows.
     std::optional<Cached> cached;
     bool unused() const { return holders.empty() && requests.empty() && !cached.has_value(); }
     auto Fields() const { return std::tie(holders, requests, told, cached); }
   };
 
-  // Puts a request among those that wait, and takes note of one that no longer does.
+  // Adds a request to the entry and to the indexes of waiting requests; removes one from the
+  // indexes.
   void Keep(const Key& key, Entry& entry, Request request);
   void Forget(const Request& request);
   template <typename F>
   void ForgetIf(Entry& entry, F&& done);
 
-  // Tries to move a request on. Returns whether it is done with.
+  // Tries to move a request on. Returns whether it is done.
   bool Serve(const ValueScope& scope, const Key& key, Entry& entry, Request& request);
   bool FailIfSourceLeft(const ValueScope& scope, const Key& key, const Request& request);
   void ServeAll(const ValueScope& scope, const Key& key, Entry& entry);
@@ -141,7 +143,7 @@ class Values {
 
   // Sends what is kept of the front of a request, and takes it off the request.
   void ServeCached(const ValueScope& scope, const Key& key, Entry& entry, Request& request);
-  // Whether chunks of this value, which pass by, are to be kept.
+  // Whether to keep chunks of this value that pass by.
   bool MayCache(const ValueScope& scope, Entry& entry, const Holding& value);
   void Use(const Key& key, Cached& cached);
   void Drop(const ValueScope& scope, const Key& key, Entry& entry);

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The workers of one job: who they are, whether they can be heard, and what they are to the job.
+// The workers of one job: their ids, their connections, and their states in the job.
 //
-// Its states and how they follow each other are in the table below; the decisions are Job's.
+// The table below has the states and how they follow each other; the decisions are Job's.
 //
 // Thread contract: plain values.
 
@@ -28,7 +28,7 @@ namespace basin::aggregator {
 using Slot = uint32_t;
 
 enum class WorkerState : uint8_t {
-  kAdmitted = 0,   // Said hello.
+  kAdmitted = 0,   // Its hello was accepted.
   kCandidate = 1,  // Ready; becomes a member at the next boundary.
   kSpare = 2,      // Ready, but the job is full.
   kMember = 3,     // In the current generation.
@@ -44,7 +44,7 @@ struct WorkerTransition {
   const char* when;
 };
 
-// Besides these, everybody can be lost.
+// In addition, every worker can be lost.
 inline constexpr WorkerTransition kWorkerTransitions[] = {
     // from                    to
     {WorkerState::kLost, WorkerState::kAdmitted, "hello, of a new worker or in a new life"},
@@ -73,16 +73,16 @@ struct Worker {
   Nonce nonce = 0;
   Incarnation incarnation;
   WorkerState state = WorkerState::kLost;
-  bool draining = false;     // Its process is not among the next members, nor any later ones.
+  bool draining = false;     // Its process is a member of no later generation.
   bool holds_state = false;  // A member that can give the job's state to another.
-  // Joined others that go on, and has seen no round to its end since: its script may be elsewhere.
+  // Joined others that go on, and has completed no round since: its script may be elsewhere.
   bool out_of_step = false;
-  bool finishing = false;     // Said finished; takes part in no round that opens from now on.
+  bool finishing = false;     // Has reported Finished; takes part in no later round.
   bool still_counts = false;  // Lost after it had finished; still counts for min_workers.
-  bool left = false;          // In good order, so nobody waits for it to come back.
+  bool left = false;          // In good order, so it is not awaited.
   Generation member_since;    // In which this incarnation became a member; zero before.
   std::optional<SessionId> session;
-  absl::Time last_heard;  // While connected: when something of it last arrived.
+  absl::Time last_heard;  // While connected: when its last message arrived.
   // When the last silence of several heartbeats on this session ended, its own or that of this
   // process.
   absl::Time silent_until = absl::InfinitePast();
@@ -92,15 +92,14 @@ struct Worker {
   uint64_t step_label = 0;
   uint64_t state_hash = 0;
   uint64_t progress = 0;
-  std::vector<RoundWait> waits;  // What its trainer waits for, as the last heartbeat says.
-  absl::Time waits_since;        // Since when it has been just this.
+  std::vector<RoundWait> waits;  // What its trainer waits for, by the last heartbeat.
+  absl::Time waits_since;        // When `waits` last changed.
   std::string busy;              // Why the trainer does something else; empty when it does not.
   absl::Time busy_until;
   std::string misfit;  // How a tensor that it registered differs from the job's; empty for none.
-  std::vector<Nonce> superseded;  // Processes that this id no longer belongs to.
+  std::vector<Nonce> superseded;  // Earlier processes with this id.
   std::vector<uint32_t> layouts;  // Layout version seen, by lane; 0 beyond the end.
-  std::vector<bool>
-      registered;  // By lane; its client makes nothing of others. False beyond the end.
+  std::vector<bool> registered;   // By lane; its client ignores others. False beyond the end.
 
   bool connected() const { return session.has_value(); }
   uint32_t LayoutSeen(LaneIndex lane) const { return lane < layouts.size() ? layouts[lane] : 0; }

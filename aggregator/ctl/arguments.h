@@ -3,7 +3,7 @@
 // The command line of basinctl: a command, its arguments, and flags in any place.
 //
 // Thread contract: pure functions.
-// Failure: INVALID_ARGUMENT with a sentence that says what to write.
+// Failure: INVALID_ARGUMENT with a sentence that names what to write.
 
 #ifndef BASIN_AGGREGATOR_CTL_ARGUMENTS_H_
 #define BASIN_AGGREGATOR_CTL_ARGUMENTS_H_
@@ -19,7 +19,7 @@
 
 namespace basin::aggregator {
 
-// What the environment of the program says; empty: nothing.
+// The settings in the environment of the program; empty: not set.
 struct Environment {
   std::string address;          // BASIN_ADMIN_ADDRESS
   std::string workers_address;  // BASIN_ADDRESS

@@ -67,7 +67,7 @@ class BenchWorker {
     if (ran.ok()) {
       ran = Measure("model", arguments_.model_bytes, static_cast<int>(arguments_.rounds), model);
     }
-    // Also after a failure, so that nobody waits for this worker.
+    // Leaves also after a failure, so that the others do not wait for this worker.
     if (worker_ != nullptr) {
       if (ran.ok()) ran = worker_->Finished();
       worker_->Leave().IgnoreError();

@@ -21,7 +21,7 @@ class Client;
 
 struct Command {
   std::string name;
-  std::string usage;  // Behind the name, with every flag that the command has of its own.
+  std::string usage;  // What follows the name, with every flag that the command has of its own.
   std::string summary;
   std::string details;  // What a user should know.
   std::vector<std::string> examples;

@@ -3,7 +3,7 @@
 // The commands of `basinctl`. Answers go to standard output, errors to standard error.
 //
 // Thread contract: called from the main thread, which waits for the aggregator.
-// Failure: an exit code, after a message that says what to do.
+// Failure: an exit code, after a message that names what to do.
 
 #ifndef BASIN_AGGREGATOR_CTL_COMMANDS_H_
 #define BASIN_AGGREGATOR_CTL_COMMANDS_H_

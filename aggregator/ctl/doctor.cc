@@ -159,7 +159,7 @@ class Doctor {
         Failed("round trip", answer.status, "The connection broke: call again.");
         return;
       }
-      // The fastest call says most about the clock.
+      // The fastest call gives the best estimate of the clock.
       if (answer.greeting.has_value() &&
           (times.empty() || end - begin < *std::min_element(times.begin(), times.end()))) {
         greeting = answer.greeting;

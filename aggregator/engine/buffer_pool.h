@@ -3,8 +3,8 @@
 // Buffers for results. They are used again rather than given back to the allocator, because fresh
 // memory costs a page fault per 4 KiB, which is dearer than the reduction that fills it.
 //
-// The pool does not refuse: what may be held at once is decided by the core, whose budget every
-// result is charged to before it is computed. The pool bounds only what lies idle.
+// The pool does not refuse: the core decides what may be held at once, and charges every result to
+// its budget before it is computed. The pool bounds only what lies idle.
 //
 // Thread contract: safe from any thread; buffers may outlive the pool.
 
@@ -19,7 +19,7 @@
 
 namespace basin::aggregator {
 
-// Memory of one's own, written by one and then read by many. Aligned for every vector unit.
+// Memory that one thread writes and then many read. Aligned for every vector unit.
 class Buffer : public Payload {
  public:
   virtual char* data() = 0;
@@ -28,7 +28,7 @@ class Buffer : public Payload {
 
 class BufferPool {
  public:
-  // Keeps at most `idle_bytes` that nobody uses.
+  // Keeps at most `idle_bytes` of unused buffers.
   explicit BufferPool(uint64_t idle_bytes);
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
@@ -38,7 +38,7 @@ class BufferPool {
   // REQUIRES: size > 0.
   std::shared_ptr<Buffer> Take(size_t size);
 
-  uint64_t used_bytes() const;  // Held by somebody, as allocated.
+  uint64_t used_bytes() const;  // In use, as allocated.
   uint64_t idle_bytes() const;
 
  private:

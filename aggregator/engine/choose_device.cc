@@ -30,7 +30,7 @@ constexpr size_t kChunkElements = kChunkBytes / sizeof(float);
 constexpr size_t kChunksPerFrame = 4;
 constexpr int kRuns = 4;  // The first one warms up.
 
-// What is measured: an average, cut into chunks as the engine cuts it.
+// The measured reduction: an average, cut into chunks as the engine cuts it.
 class Sample {
  public:
   Sample() : values_(kContributions, std::vector<float>(kElements, 1.5F)), result_(kElements) {

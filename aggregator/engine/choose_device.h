@@ -1,10 +1,10 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Decides at the start what reduces: the CPU, or devices (reduce.device).
+// Decides at the start whether the CPU or devices reduce (reduce.device).
 //
 // Thread contract: one thread, before there is an engine. Failure: a value that this machine
 // cannot satisfy is FAILED_PRECONDITION, in one line with the key, its value and what to do; "auto"
-// takes the CPU then, and says why.
+// takes the CPU then, and gives the reason.
 
 #ifndef BASIN_AGGREGATOR_ENGINE_CHOOSE_DEVICE_H_
 #define BASIN_AGGREGATOR_ENGINE_CHOOSE_DEVICE_H_
@@ -38,7 +38,7 @@ struct MeasuredReduction {
   double device = 0;
 };
 
-// Where devices come from, and how they are judged.
+// The source of devices, and how they are measured.
 struct DeviceSource {
   std::function<kernels::Result<int>()> count;
   std::function<kernels::Result<std::unique_ptr<kernels::cuda::Device>>(int index)> open;

@@ -25,12 +25,12 @@ uint64_t PlaceOf(const Reduce& reduce) {
   return uint64_t{reduce.lane} << 48 ^ uint64_t { first.tensor } << 24 ^ first.first;
 }
 
-// What takes less time to reduce than to hand to another thread and back: 64 KiB are 3 us.
+// The bytes that take less time to reduce than to hand to another thread and back: 64 KiB are 3 us.
 constexpr uint64_t kReducedByLoop = uint64_t{64} << 10;
 
-// What an event may take of the loop's time in its turn. Most take less; what takes a thousand
-// times as long, such as the layout of a lane of 65,536 tensors, costs its connection a thousand
-// turns.
+// The time of the loop that an event may take in its turn. Most events take less; one that takes a
+// thousand times as long, such as the layout of a lane of 65,536 tensors, costs its connection a
+// thousand turns.
 constexpr absl::Duration kTurn = absl::Microseconds(50);
 
 uint64_t InputBytes(const Reduction& reduction) {
@@ -80,7 +80,7 @@ void Engine::Stop() {
     wake_.NotifyAll();
   }
   if (loop_.joinable()) loop_.join();
-  // What they still finish is posted to an inbox that nobody reads.
+  // What they still finish is posted to an inbox that is no longer read.
   reduce_threads_.reset();
   state_thread_.reset();
   memory_thread_.reset();
@@ -153,8 +153,8 @@ void Engine::ReduceOnDevice(ThreadPool& workers, uint64_t place,
   };
   thread.Time([&](kernels::cuda::DevicePipeline& pipeline) {
     const auto ticket = StartOnDevice(reduction, pipeline, thread.device(), reducer_, pool_, done);
-    // Behind what this thread has to start meanwhile. By then it may be done, because its lane was
-    // needed.
+    // Posted behind the tasks that this thread has to start meanwhile. By then the work may be
+    // done, because its lane was needed.
     workers.Submit(place, [&thread, ticket] {
       thread.Time([ticket](kernels::cuda::DevicePipeline& p) { p.Finish(ticket); });
     });
@@ -171,7 +171,7 @@ void Engine::Post(uint64_t connection, Task task) {
     inbox_.push_back({connection, now, std::move(task)});
     arrived_.store(true, std::memory_order_relaxed);
   }
-  // Outside of the lock, which the loop would only wake up to wait for.
+  // Notifies outside of the lock, because the loop would otherwise wake up only to wait for it.
   if (first) wake_.NotifyAll();
 }
 
@@ -202,8 +202,9 @@ void Engine::Loop(Runner& runner) {
       if (!running_) return;
       TakeInbox(turns);
     }
-    // What waits is heard before a deadline is judged: after a stall of this process, the worker
-    // that seems to be late may have spoken long ago. What arrives meanwhile takes its turn too.
+    // Waiting events are handled before a deadline is judged: after a stall of this process, the
+    // message of a worker that seems late may have arrived long ago. Events that arrive meanwhile
+    // take their turns too.
     for (size_t left = turns.size(); left > 0; --left) {
       const Posted posted = turns.Next();
       turn_posted_ns_.store(absl::ToUnixNanos(posted.at), std::memory_order_relaxed);

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The aggregator without its sockets: one event loop that owns the core and the bytes, and threads
-// that reduce. Everybody else hands it what happened and goes on; nobody waits for it.
+// that reduce. All other threads post to it what happened and go on; none waits for it.
 //
 // How it fits together
 //
@@ -9,8 +9,8 @@
 //   reduce workers -----+--> inbox --> loop: Runner (core) +--> reduce workers
 //   operator, signals --+                                  +--> notes, state file
 //
-// The loop takes one event of each connection in turn (turns.h), and of one whose events take long,
-// fewer: a flood from one worker delays the other workers, of whatever job, by one event.
+// The loop takes one event of each connection in turn (turns.h), and fewer of a connection whose
+// events take long: a flood from one worker delays the other workers of all jobs by one event.
 //
 // Thread contract: Start and Stop from one thread; everything else from any thread, at any time;
 // what comes before Start or after Stop is dropped.
@@ -46,14 +46,14 @@ namespace basin::aggregator {
 class StateFile {
  public:
   virtual ~StateFile() = default;
-  // Returns when it is on disk, or with why not. Called from a thread of its own.
+  // Returns when it is on disk, or the reason why it is not. Called from a thread of its own.
   virtual absl::Status Save(const SaveState& state) = 0;
 };
 
 struct EngineOptions {
   Config core;
   uint32_t reduce_threads = 1;        // With devices, they decide: ReduceDevices::threads().
-  std::string reduce_device = "cpu";  // As ParseReduceDevice reads it.
+  std::string reduce_device = "cpu";  // In the form of ParseReduceDevice.
   uint64_t idle_buffer_bytes = uint64_t{256} << 20;  // Kept for the next results.
   // For results that workers on this machine map; 0: none is shared.
   uint64_t shared_result_bytes = 0;
@@ -72,7 +72,7 @@ class Engine {
 
   // REQUIRES: `transport` lives until Stop has returned.
   void Start(Transport& transport);
-  // Ends the loop and the workers; sessions are not told. Idempotent.
+  // Ends the loop and the threads that reduce; sends nothing to sessions. Idempotent.
   void Stop();
 
   // ---- for the transport
@@ -105,8 +105,8 @@ class Engine {
     absl::Time at;
     Task task;
   };
-  // In place of a connection. What a thread of this process has finished is taken at once; what an
-  // operator asks comes after all that was posted before it.
+  // In place of a connection. What a thread of this process has finished is taken at once; the
+  // request of an operator comes after all that was posted before it.
   static constexpr uint64_t kNow = 0;
   static constexpr uint64_t kLast = ~uint64_t{0};
 

@@ -10,8 +10,8 @@
 // Ownership: owns the devices and, from the start, all of their pinned and device memory.
 // Thread contract: a DeviceThread belongs to its reduce thread, but for failed() and Fail(); the
 // rest is constant.
-// Failure: Make says what did not fit and what to do; a failure while reducing is reported by the
-// pipeline.
+// Failure: Make reports what did not fit and what to do; a failure while reducing is reported by
+// the pipeline.
 
 #ifndef BASIN_AGGREGATOR_ENGINE_REDUCE_DEVICES_H_
 #define BASIN_AGGREGATOR_ENGINE_REDUCE_DEVICES_H_
@@ -45,7 +45,7 @@ class DeviceThread {
   const std::string& device() const { return device_; }
   const kernels::cuda::DevicePipeline& pipeline() const { return *pipeline_; }
 
-  // Whether the device has failed, on whichever thread.
+  // Whether the device has failed, on any thread.
   bool failed() const { return failed_->load(std::memory_order_relaxed); }
   // Returns whether this is the first failure of the device.
   bool Fail() { return !failed_->exchange(true); }

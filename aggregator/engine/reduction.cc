@@ -118,7 +118,7 @@ std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index,
   work.place = place;
   work.output.data = reduction.result->data() + place.offset;
   // The worker that pushed this has weight 0, and the others are averaged as zeros (ALL) or the
-  // value says that there is no result.
+  // value records that there is no result.
   if (plan.value().outcome() != kernels::PlanOutcome::kReduce) {
     std::memset(work.output.data, 0, place.bytes);
     return std::nullopt;
@@ -141,7 +141,7 @@ std::optional<kernels::Failure> PrepareChunk(Reduction& reduction, size_t index,
   const size_t element = ElementSize(tensor.dtype);
   work.span.first = uint64_t{place.chunk} * (kChunkBytes / element);
   work.span.count = place.bytes / element;
-  // The kernels read what the plan says, whatever came.
+  // The kernels read what the plan expects, whatever came.
   for (size_t i = 0; i < inputs.size(); ++i) {
     const kernels::Contribution& contribution = plan.value().spec().contributions[i];
     const uint64_t expected = work.span.count * ElementSize(contribution.wire_dtype);
@@ -171,7 +171,7 @@ void CompleteChunk(Reduction& reduction, const ChunkWork& work) {
   reduction.done.digests.push_back(
       kernels::TermOf(reduction.tensors[work.place.tensor].key, work.place.chunk, content.Finish())
           .low);
-  // Integers have no norm, and that of zeros is zero.
+  // Integers have no norm, and the norm of zeros is zero.
   reduction.done.facts.squared_norms.push_back(
       work.leaves.empty() ? ChunkNorm{} : NormOf(work.leaves, work.span.count));
   NoteFacts(reduction, reduction.action.ranges[work.place.tensor].tensor, work.facts);

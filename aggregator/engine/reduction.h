@@ -5,7 +5,7 @@
 //
 // Ownership: a Reduction owns its inputs until it is closed.
 // Thread contract: one thread at a time.
-// Failure: a plan that cannot be made or a device that fails is told in ReduceDone::failure.
+// Failure: a plan that cannot be made or a device that fails is reported in ReduceDone::failure.
 
 #ifndef BASIN_AGGREGATOR_ENGINE_REDUCTION_H_
 #define BASIN_AGGREGATOR_ENGINE_REDUCTION_H_
@@ -58,7 +58,7 @@ struct Reduction {
   Reduce action;
   std::shared_ptr<const AttemptTerms> terms;
   std::vector<KeyedTensor> tensors;  // By range.
-  // By chunk of the ranges, then by contributor; empty parts for those who skipped the tensor.
+  // By chunk of the ranges, then by contributor; empty parts for those that skipped the tensor.
   std::vector<std::vector<ChunkInput>> inputs;
   std::shared_ptr<ResultHalf> half;  // Where the result goes, if its tensors have places there.
 

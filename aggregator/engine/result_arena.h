@@ -2,7 +2,7 @@
 //
 // Memory for the results of one lane that workers on this machine map, so that a result is written
 // once for all of them. Each chunk has a fixed place in either of two halves; the rounds of a lane
-// take turns. A half is used again when nobody in this process holds its former content. Workers
+// take turns. A half is used again when nothing in this process holds its former content. Workers
 // may still read it: they copy what they keep before they begin a round, and find the half's
 // version changed if they did not.
 //

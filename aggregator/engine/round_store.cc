@@ -20,9 +20,10 @@ void RoundStore::Keep(const Incarnation& contributor, const ChunkRanges& ranges,
                       const ContributionHeader& frame, const IncomingFrame& incoming) {
   const uint64_t chunk_bytes = WireChunkBytes(incoming.encoding.wire_dtype);
   auto& chunks = parked_[contributor];
-  // A frame stays in memory as a whole while a part of it is kept. One that brought less than it
-  // has is copied, and so are the small parts of a list: one that waits for another worker would
-  // hold the large ones beside it, which the window no longer counts once they are reduced.
+  // A frame stays in memory as a whole while a part of it is kept. If only a part of a frame is
+  // kept, that part is copied, and so are the small parts of a list: a small part that waits for
+  // another worker would hold the large ones beside it, which the window does not count once they
+  // are reduced.
   const bool whole = ranges == RangesOf(frame.runs);
   const uint64_t small = frame.runs.size() > 1 ? chunk_bytes / 4 : 0;
   auto run = frame.runs.begin();

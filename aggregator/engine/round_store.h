@@ -1,11 +1,11 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The bytes of one round: chunks of contributions that wait to be reduced, and results that
-// somebody may still want. It does what the core's actions say and decides nothing.
+// The bytes of one round: chunks of contributions that wait to be reduced, and results that a
+// worker may still want. It carries out the core's actions and decides nothing.
 //
 // Thread contract: none of its own; the engine's loop owns it.
 // Failure: an action that names bytes which are not here would be a broken invariant between core
-// and engine; it is said in the return value, and the caller ends the process.
+// and engine; the return value reports it, and the caller ends the process.
 
 #ifndef BASIN_AGGREGATOR_ENGINE_ROUND_STORE_H_
 #define BASIN_AGGREGATOR_ENGINE_ROUND_STORE_H_

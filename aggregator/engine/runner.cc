@@ -136,7 +136,8 @@ void Runner::WantArena(JobId job, LaneIndex lane) {
   for (const KeyedTensor& tensor : tensors) specs.push_back(tensor.spec);
   ResultPlaces places = PlacesOf(specs);
   const uint64_t bytes = 2 * places.end;
-  // Not for what travels in a frame anyway, nor again for each tensor of a lane that grows.
+  // Not for results that travel in a frame anyway, and not again for each tensor of a lane that
+  // grows.
   if (places.end < kLeastArena || bytes < memory.asked + memory.asked / 2 + 1) return;
   if (shared_bytes() - memory.asked + bytes > dependencies_.arena_bytes) return;
   memory.asked = bytes;
@@ -177,7 +178,7 @@ const KeyedTensor* Runner::FindTensor(JobId job, LaneIndex lane, TensorIndex ten
 }
 
 std::string Runner::Named(JobId job, const std::string& tensor) const {
-  // A session that settles may outlive its job by a moment.
+  // A session that settles may shortly outlive its job.
   const auto found = core().jobs().find(job);
   return absl::StrCat("A data frame of job ",
                       found == core().jobs().end() ? JobName() : found->second.name(),
@@ -243,7 +244,7 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const 
           Named(job, spec.name), " has ", run.bytes, " bytes for ", run.range.count,
           " chunks from ", run.range.first, ", but these have ", (end - begin) / widening, "."));
     }
-    // Those of a list are as many as its sizes say, which were just compared.
+    // Those of a list match its sizes, which were just compared.
     const uint32_t count = runs.size() == 1 ? run.range.count : ChunkCount(end - begin);
     const size_t had = frame.shared != nullptr ? frame.claimed.size() : frame.contents.size();
     if (count != run.range.count || digests.size() + count > had ||
@@ -254,8 +255,8 @@ absl::StatusOr<ChunkDigests> Runner::DigestsOf(JobId job, LaneIndex lane, const 
     }
     for (uint32_t i = 0; i < count; ++i) {
       const size_t index = digests.size();
-      // The bytes in shared memory are those of the round whatever they are by now: a worker that
-      // changes them only changes its own contribution.
+      // The bytes in shared memory belong to the round as they are: a worker that changes them only
+      // changes its own contribution.
       digests.push_back(
           frame.shared != nullptr
               ? frame.claimed[index]

@@ -7,7 +7,7 @@
 // It computes the digests of what arrives, and holds payloads by reference.
 //
 // Thread contract: one thread.
-// Failure: what a peer does wrong closes its connection with a status that says what; an action of
+// Failure: what a peer does wrong closes its connection with a status that names it; an action of
 // the core that cannot be carried out is a broken invariant and ends the process.
 
 #ifndef BASIN_AGGREGATOR_ENGINE_RUNNER_H_
@@ -40,7 +40,7 @@ class NoteSink {
   virtual void OnNote(const Note& note, absl::Time now) = 0;
 };
 
-// What the runner hands to other threads, and what comes back through it.
+// The work that the runner hands to other threads, and whose results come back to it.
 struct RunnerDependencies {
   Transport* transport = nullptr;
   NoteSink* notes = nullptr;
@@ -97,7 +97,7 @@ class Runner {
   const Coordinator& core() const { return core_.coordinator(); }
   const RunnerCounters& counters() const { return counters_; }
   uint64_t parked_bytes() const;  // Contributions that wait to be reduced.
-  uint64_t result_bytes() const;  // Results that somebody may still want.
+  uint64_t result_bytes() const;  // Results that a worker may still want.
   uint64_t shared_bytes() const;  // Memory for results that workers on this machine map.
   Peer PeerOf(SessionId session) const { return dependencies_.transport->PeerOf(session); }
   size_t sessions() const { return core_.delivery().sessions(); }
@@ -106,14 +106,14 @@ class Runner {
  private:
   using RoundKey = std::tuple<JobId, LaneIndex, RoundNumber>;
 
-  // Whose frames a data stream brings.
+  // The session that a data stream belongs to.
   struct Origin {
     SessionId session = 0;
     JobId job = 0;
   };
   // Memory for the results of a lane.
   struct LaneMemory {
-    size_t seen = 0;     // The lane's tensors when this was thought about last.
+    size_t seen = 0;     // The lane's tensors when this was last considered.
     uint64_t asked = 0;  // The bytes of an arena that was asked for; 0: none was.
     std::shared_ptr<ResultArena> arena;
   };
@@ -160,7 +160,7 @@ class Runner {
   void WantArena(JobId job, LaneIndex lane);
   // Null: the job has no such tensor.
   const KeyedTensor* FindTensor(JobId job, LaneIndex lane, TensorIndex tensor) const;
-  // Sends a frame on its route, and keeps it where the route says so.
+  // Sends a frame on its route, and keeps it if the route requires that.
   void Send(const Route& route, OutgoingFrame&& frame);
   // The digests of the chunks of a round's frame.
   absl::StatusOr<ChunkDigests> DigestsOf(JobId job, LaneIndex lane, const ChunkRuns& runs,

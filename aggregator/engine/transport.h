@@ -3,13 +3,13 @@
 // What the engine needs of whatever carries its messages: gRPC in the service, queues in tests.
 //
 // A connection is a session stream or a data stream. The engine numbers them (Engine::OpenSession,
-// Engine::OpenStream) and never uses a number twice. After the engine closed a connection, or the
-// transport has reported that one is closed, what either says of it has no effect.
+// Engine::OpenStream) and never uses a number twice. After the engine has closed a connection, or
+// the transport has reported that it is closed, later calls of either about it have no effect.
 //
 // Thread contract: the engine calls from its loop; the calls must not block and must not call back
 // into the engine before they return.
-// Failure: none is reported here. A connection that cannot send is closed by the transport, and the
-// engine is told like of any other loss.
+// Failure: none is reported here. The transport closes a connection that cannot send, and reports
+// it to the engine like any other loss.
 
 #ifndef BASIN_AGGREGATOR_ENGINE_TRANSPORT_H_
 #define BASIN_AGGREGATOR_ENGINE_TRANSPORT_H_

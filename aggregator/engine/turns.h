@@ -24,8 +24,8 @@ namespace basin::aggregator {
 template <typename T>
 class Turns {
  public:
-  // Takes its turn among the connections: the next one at the earliest. In the present turn, those
-  // who keep coming could shut out the others.
+  // Takes its turn among the connections: the next one at the earliest. In the present turn,
+  // connections that keep sending could shut out the others.
   void Add(uint64_t connection, T item) {
     Queue& queue = queues_[connection];
     queue.items.push_back({++added_, std::move(item)});
@@ -37,7 +37,7 @@ class Turns {
     now_.push_back({++added_, std::move(item)});
     ++size_;
   }
-  // Is taken after everything that waits now.
+  // Is taken after everything that waits already.
   void AddLast(T item) {
     const size_t before = size_++;
     Item last{++added_, std::move(item)};
@@ -122,7 +122,7 @@ class Turns {
     items.pop_front();
     return item;
   }
-  // Now and then, those who have nothing waiting and no turns to pass.
+  // From time to time, forgets connections that have nothing waiting and no turns to pass.
   void ForgetIdle(uint64_t present) {
     if (queues_.size() <= 2 * places_.size() + 64) return;
     absl::erase_if(queues_, [&](const auto& entry) {

@@ -18,7 +18,7 @@ namespace basin::aggregator {
 inline constexpr size_t kMostRequestBytes = 4096;
 
 struct RequestSoFar {
-  bool complete = false;  // Or refused: in either case no more of it is needed.
+  bool complete = false;  // True also when it is refused: no more of it is needed.
   int refusal = 0;        // 0, or the status of the answer.
   std::string why;
   std::string method;

@@ -32,7 +32,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For a request to arrive, for a peer to read some more of the answer, and to close after it.
+// The time for a request to arrive, for a peer to read some more of the answer, and to close after
+// it.
 constexpr std::chrono::seconds kTimeout{1};
 
 // Far more than the probes of a kubelet and some scrapers need, and few beside the descriptors that
@@ -416,7 +417,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Address& add
 }
 
 HttpServer::~HttpServer() {
-  listener_.reset();  // Before the loop that it gives connections to.
+  listener_.reset();  // Ends before the loop that it gives connections to.
 }
 
 }  // namespace basin::aggregator

@@ -137,7 +137,7 @@ absl::Status DiskStateFile::Save(const SaveState& state) {
 // repaired.
 absl::Status DiskStateFile::SetAside() {
   if (!unread_) return absl::OkStatus();
-  // Somebody else may have moved it meanwhile.
+  // Another process may have moved it meanwhile.
   if (std::rename(path_.c_str(), Aside().c_str()) != 0 && errno != ENOENT) {
     return SystemError(path_, "moved aside, and its content could not be read");
   }

@@ -28,7 +28,7 @@
 
 namespace basin::aggregator {
 
-// As many jobs with as many workers as there can be take less.
+// The most jobs with the most workers take less.
 inline constexpr size_t kMaxStateBytes = size_t{64} << 20;
 
 struct WrittenState {

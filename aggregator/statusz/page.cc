@@ -170,7 +170,7 @@ void AddFacts(Html& html, const v1::JobStatus& job) {
   if (!job.cause().empty()) html.Tag("<p>").Text(job.cause()).Tag("</p>");
 }
 
-// Those for whom the others wait come first, as in the answer of the admin service.
+// The members that the others wait for come first, as in the answer of the admin service.
 void AddWaiting(Html& html, const v1::OpenRoundStatus& open) {
   if (open.waiting().empty()) return;
   Table table({{"Waits for", Kind::kName},
@@ -325,7 +325,7 @@ std::string StandingOf(const v1::MemberStatus& member) {
   if (!member.ready()) words.emplace_back("loading");
   if (member.finished()) words.emplace_back("finished");
   if (member.draining()) words.emplace_back("draining");
-  if (!member.busy().empty()) words.emplace_back("busy");  // With what is the trainer's own text.
+  if (!member.busy().empty()) words.emplace_back("busy");  // The reason is the trainer's own text.
   return absl::StrJoin(words, ", ");
 }
 
@@ -347,7 +347,7 @@ void AddMembers(Html& html, const v1::ListMembersResponse& members) {
   html.Tag("</div>");
 }
 
-// Calls have a lane each: only those that are open say something.
+// Each call has a lane: only open ones are of interest.
 bool IsShown(const v1::LaneRounds& lane) {
   return lane.kind() == v1::LANE_KIND_GRADIENT || lane.has_open();
 }

@@ -18,7 +18,7 @@
 namespace basin::aggregator {
 
 // From the left, oldest first. Nothing where a value is absent or not finite. The scale begins at
-// 0. `what` describes the plot to those who cannot see it.
+// 0. `what` describes the plot to people who cannot see it.
 Html LinePlot(std::string_view what, const std::vector<std::optional<double>>& values);
 
 // One bar for each entry, of three parts from the bottom. REQUIRES: no part is negative.

@@ -14,7 +14,7 @@
 namespace basin::aggregator {
 namespace {
 
-// Events of jobs that are known, as the metrics have series of these alone: a peer that is refused
+// Only events of known jobs, for which alone the metrics have series too: a peer that is refused
 // can invent names.
 std::vector<v1::Event> EventsOf(const EventHistory& history, const std::vector<v1::JobStatus>& jobs,
                                 Term term, absl::Time now) {

@@ -22,7 +22,7 @@ class Statusz {
   Statusz(Engine& engine, const EventHistory& events, std::string version);
 
   struct Page {
-    bool ok = false;  // False: the loop does not answer, and the page says so.
+    bool ok = false;  // False: the loop does not answer, and the page shows it.
     std::string html;
   };
   const Page& Look();

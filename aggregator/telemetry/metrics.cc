@@ -373,7 +373,7 @@ void Metrics::CountForJob(JobSeries& series, const Note& note, absl::Time now) {
 
 void Metrics::AddJob(const JobName& job) {
   std::unique_ptr<JobSeries>& series = jobs_[job];
-  if (series != nullptr) return;  // A new run of it.
+  if (series != nullptr) return;  // It is a new run.
   series = std::make_unique<JobSeries>();
   const auto labels = [&](const char* name, const char* value) {
     return Labels{{kJob, job}, {name, value}};

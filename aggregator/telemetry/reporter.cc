@@ -12,7 +12,7 @@ namespace {
 constexpr double kBurst = 500;
 constexpr double kPerSecond = 20;
 
-// For notes about single frames, of which watchers do not need each.
+// For notes about single frames, because watchers do not need each of them.
 bool IsAboutAFrame(NoteKind kind) {
   return kind == NoteKind::kFrameDuplicate || kind == NoteKind::kFrameStale ||
          kind == NoteKind::kFrameRefused;

@@ -27,7 +27,7 @@ inline constexpr size_t kMostTensorSeries = 256;
 
 // The value of a committed round, without its numbers.
 struct ResultSnapshot {
-  RoundSpec spec;  // As used.
+  RoundSpec spec;  // The one that was used.
   Generation generation;
   uint32_t world_size = 0;
   uint32_t contract_version = 0;

@@ -62,7 +62,7 @@ std::string Show(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
 }
 
-// When the first expires, or that one is not valid now.
+// When the first of them expires; an error if one is not valid at `now`.
 absl::StatusOr<absl::Time> CheckValidity(const Place& place,
                                          const std::vector<CertificatePtr>& certificates,
                                          absl::Time now) {

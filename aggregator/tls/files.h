@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Checks the TLS files of a server, of which gRPC itself would report nothing.
+// Checks the TLS files of a server, because gRPC itself would report nothing about them.
 //
 // Thread contract: reads files; safe from any thread.
 

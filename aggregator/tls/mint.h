@@ -23,9 +23,8 @@ struct KeyPair {
 };
 
 struct CertificateRequest {
-  std::string name;  // The common name, for people.
-  std::vector<std::string>
-      names;  // As OpenSSL has them: "DNS:a", "IP:127.0.0.1", "URI:spiffe://b".
+  std::string name;                // The common name, for people.
+  std::vector<std::string> names;  // In OpenSSL's form: "DNS:a", "IP:127.0.0.1", "URI:spiffe://b".
   absl::Time not_before;
   absl::Time not_after;
   bool for_server = false;

@@ -31,7 +31,7 @@ class ExchangeReactor : public StreamReactor {
   // Answers Bind.
   void Accept();
 
-  // What is shared in its session; null if nothing is. REQUIRES: it was opened in the registry.
+  // The memory that its session shares; null if none. REQUIRES: it was opened in the registry.
   // Kept: frames may be under way when the session ends before the stream.
   std::shared_ptr<Segments> shared() const;
 
@@ -49,7 +49,7 @@ class ExchangeReactor : public StreamReactor {
   uint64_t sequence_ = 0;  // The last sent frame; for the sending thread only.
   // For the receiving thread only; Over comes after it.
   FrameReader reader_{FrameSender::kWorker, [this] { return shared(); }};
-  SessionToken token_ = 0;          // Once it has presented one.
+  SessionToken token_ = 0;          // 0 before it has presented one.
   std::optional<StreamId> stream_;  // Since then.
 };
 

@@ -26,7 +26,7 @@ constexpr auto kTokenTime = std::chrono::seconds(2);
 // Connections without a token: more than workers that start together in one moment.
 constexpr size_t kMaxWaiting = 128;
 
-// Before the next attempt, where accepting a connection failed.
+// The wait before the next attempt after accepting a connection has failed.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
 constexpr char kPeer[] = "this machine";
@@ -122,7 +122,7 @@ void LocalServer::Run() {
     }
     polled.clear();
     polled.push_back({wake_, POLLIN, 0});
-    // While too many have said nothing, nobody else is let in.
+    // While too many connections are silent, no other is accepted.
     const bool pausing = now < accept_again_;
     if (pausing && timeout < 0) timeout = static_cast<int>(kAcceptPause.count());
     polled.push_back({waiting < kMaxWaiting && !pausing ? listener_ : -1, POLLIN, 0});
@@ -142,7 +142,7 @@ void LocalServer::Run() {
 void LocalServer::Accept() {
   const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (socket < 0) {
-    // It has gone, or no descriptor is left, which may last.
+    // The peer has gone, or no descriptor is left, which may last.
     accept_again_ = steady_clock::now() + kAcceptPause;
     return;
   }

@@ -48,10 +48,10 @@ class LocalServer {
 
   // From now on a worker may present this token.
   void Admit(SessionToken token);
-  // Nobody may present it any more. Payloads keep what they refer to.
+  // The token is refused from now on. Payloads keep what they refer to.
   void Forget(SessionToken token);
 
-  // What is shared in the session; null if nothing is.
+  // The memory that the session shares; null if none.
   std::shared_ptr<Segments> Find(SessionToken token) const;
 
  private:

@@ -38,7 +38,7 @@ constexpr uint64_t kMostBesideMessages = kMaxMessageBytes + kMostBeforeACall;
 // A worker begins one; a probe some.
 constexpr uint32_t kMostCalls = 64;
 
-// As gRPC names the other end of a socket.
+// The name that gRPC gives to the other end of a socket.
 std::string PeerOf(int descriptor) {
   sockaddr_storage peer = {};
   socklen_t length = sizeof peer;

@@ -157,7 +157,7 @@ bool PrefaceCheck::Look(int descriptor, bool time_is_up) {
     if (time_is_up) RefuseFor(descriptor, "It connected and sent nothing.");
     return !time_is_up;
   }
-  if (count <= 0) {  // Gone again, without a word: a probe of the port.
+  if (count <= 0) {  // Gone again, without a byte: a probe of the port.
     close(descriptor);
     return false;
   }
@@ -190,14 +190,14 @@ PrefaceCheck::Verdict PrefaceCheck::Judge(std::string_view begin) const {
 
 void PrefaceCheck::RefuseBeginning(int descriptor, std::string_view begin) {
   if (StartsWith(begin, kHandshake)) {
-    // Not TLS, which is what the client then reports.
+    // This is not TLS, and the client reports that.
     Answer(descriptor, kAnswerToHttp1);
     RefuseFor(
         descriptor,
         "It speaks TLS, but tls.cert is none: set tls.cert and tls.key, or unset BASIN_TLS_CA "
         "of the client.");
   } else if (begin == kPreface) {
-    // Not HTTP/2, which is what the client then reports.
+    // This is not HTTP/2, and the client reports that.
     Answer(descriptor, kAnswerToHttp1);
     RefuseFor(descriptor,
               "It speaks gRPC without TLS, but tls.cert is set: set BASIN_TLS_CA of the client.");

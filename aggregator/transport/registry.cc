@@ -37,7 +37,7 @@ void Registry::ReportPeer(const std::string& peer, const std::string& what) cons
 absl::Status Registry::Admit(const StreamReactor& caller, Rpc rpc, const std::string& job,
                              const std::string& who) {
   if (gatekeeper_ == nullptr) return absl::OkStatus();
-  // Before the hello it is enough to be a worker of some job.
+  // Before the hello, the right to train in any job is enough.
   if (job.empty() && gatekeeper_->MayCall(caller.credentials(), Rpc::kExchange, "")) {
     return absl::OkStatus();
   }

@@ -56,7 +56,7 @@ class Registry {
 
   // The session was given this token.
   void Welcome(SessionId session, SessionToken token);
-  // What is shared in the session with this token; null if nothing is.
+  // The memory that the session with this token shares; null if none.
   std::shared_ptr<Segments> SharedIn(SessionToken token) const;
 
   // Empty when it is over.

@@ -37,20 +37,20 @@ absl::Status SessionReactor::OnMessage(const grpc::ByteBuffer& message) {
     absl::Status admitted = registry_.Admit(*this, Rpc::kSession, job_, who_);
     if (!admitted.ok()) return admitted;
     session_ = registry_.Open(std::static_pointer_cast<SessionReactor>(shared_from_this()));
-    // A revocation meanwhile may not have found it.
+    // A revocation meanwhile may have missed it.
     admitted = registry_.Admit(*this, Rpc::kSession, job_, who_);
     if (!admitted.ok()) return admitted;
     ++counters().sessions;
     Introduced();
   }
-  // Its memory until the engine has handled it.
+  // The memory of the message until the engine has handled it.
   const uint64_t bytes = std::max((*taken)->bytes, (*taken)->expanded);
   Hold(bytes);
   Engine& engine = registry_.engine();
   engine.OnMessage(*session_, std::move(decoded), bytes);
   if ((*taken)->charge != nullptr) {
     // The loop takes one thing after the other: when it comes to this, it has dealt with the
-    // message, also where the session is over by then.
+    // message, even if the session is over by then.
     engine.Inspect([charge = std::move((*taken)->charge)](const Runner&, absl::Time) {});
   }
   return absl::OkStatus();

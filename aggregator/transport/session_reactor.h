@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The session of one worker: messages decoded on their way in, and messages that are encoded
-// already on their way out. The engine hears of it with its Hello, which may come in pieces; one
-// that does not become complete in time ends the stream.
+// already on their way out. The engine gets the session with its Hello, which may come in pieces; a
+// Hello that does not become complete in time ends the stream.
 //
 // Thread contract: as StreamReactor. Failure: a message that cannot be decoded, or comes before
 // Hello, ends the stream with INVALID_ARGUMENT and is counted.

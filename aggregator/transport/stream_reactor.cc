@@ -285,7 +285,7 @@ uint64_t StreamReactor::held_bytes() const {
 // ---- ending
 
 void StreamReactor::Close(const absl::Status& why, Rest rest) {
-  std::deque<grpc::ByteBuffer> dropped;  // Whose payloads are released outside of the lock.
+  std::deque<grpc::ByteBuffer> dropped;  // Their payloads are released outside of the lock.
   {
     MutexLock lock(mutex_);
     if (!closing_.has_value()) closing_ = why;
@@ -311,7 +311,7 @@ void StreamReactor::CutOff() {
 }
 
 void StreamReactor::OnCancel() {
-  Close(absl::OkStatus(), Rest::kDrop);  // By the peer, which no longer reads a status.
+  Close(absl::OkStatus(), Rest::kDrop);  // By the peer, which reads no status.
   TellOver();
 }
 
