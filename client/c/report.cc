@@ -17,10 +17,10 @@ void Report::OnPlace(const client::Place& place) {
   if (in_trouble && place.trouble != last_.trouble) {
     say(BASIN_LOG_WARNING, place.trouble.text);
   } else if (!in_trouble && last_.trouble.code != ErrorCode::kOk) {
-    say(BASIN_LOG_WARNING, "The aggregator answers again.");  // As loud as the trouble was.
+    say(BASIN_LOG_WARNING, "The aggregator answers again.");  // Logged at the trouble's level.
   }
-  // Once, regardless of later failures and their reasons. When the session ends, all streams end,
-  // and its own message is enough.
+  // Logged once, regardless of later failures and their reasons. When the session ends, all streams
+  // end, and the message about the session is enough.
   if (!place.stream_trouble.empty() && last_.stream_trouble.empty()) {
     say(BASIN_LOG_WARNING, absl::StrCat("The session is open, but ", place.stream_trouble,
                                         ". The client keeps trying."));

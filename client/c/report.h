@@ -22,7 +22,7 @@ class Report {
   // The place has changed to this one.
   void OnPlace(const client::Place& place);
 
-  // Writes nothing more. To be called on the thread that calls OnPlace.
+  // Writes nothing after this. Called on the thread that calls Take.
   void Silence() { log_ = Log(); }
 
  private:

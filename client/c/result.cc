@@ -9,7 +9,7 @@
 
 namespace {
 
-// As in basin.h: negative if there is none.
+// The number in basin.h's form: negative if there is none.
 double Norm(const std::optional<double>& squared_norm) { return squared_norm.value_or(-1); }
 
 int64_t Known(const std::optional<uint64_t>& count) {

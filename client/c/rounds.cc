@@ -56,7 +56,7 @@ absl::StatusOr<basin::client::BeginRound> BeginOf(uint32_t lane, const basin_rou
   return begin;
 }
 
-// An outcome as a callback of basin.h's hears it.
+// Passes an outcome to a callback of basin.h.
 basin::client::Worker::RoundDone Teller(uint32_t lane, basin_round_done done, void* user) {
   if (done == nullptr) return nullptr;
   return [lane, done, user](const RoundOutcome& outcome) {

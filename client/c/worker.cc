@@ -124,12 +124,12 @@ basin_worker::~basin_worker() {
 
 void basin_worker::Close(std::unique_ptr<basin_worker> worker) {
   if (!worker->client().InLoop()) return worker.reset();
-  // From here on, memory that the caller may free when this returns is not used: the log's user
-  // data, and values that were announced in place.
+  // After this, memory that the caller may free when this returns is not used: the log's user data,
+  // and values that were announced in place.
   worker->report_.Silence();
   worker->client().BeginStep();
-  // Nobody joins it. When the process ends meanwhile it is like the thread of a worker that was not
-  // closed: nothing of this library's is destroyed at the end of a process.
+  // The thread is never joined. When the process ends meanwhile, it is like the thread of a worker
+  // that was not closed: nothing of this library is destroyed at the end of a process.
   const SignalsBlocked blocked;
   std::thread([worker = std::move(worker)]() mutable {
     pthread_setname_np(pthread_self(), "basin-close");

@@ -42,7 +42,7 @@ struct Send {
 struct SendContribution {
   uint32_t stream = 0;
   LaneHandle lane = 0;
-  absl::InlinedVector<TensorHandle, 1> tensors;  // Whose buffers they are, by range.
+  absl::InlinedVector<TensorHandle, 1> tensors;  // The owners of the buffers, by range.
   LaneIndex lane_index = 0;
   RoundNumber round = 0;
   ChunkRanges ranges;  // By layout index.

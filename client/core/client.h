@@ -24,9 +24,9 @@
 //                                                                              and of a member each
 //                                                                              fetch, MembershipNow
 //
-// Thread contract: none of its own; one thread calls it. It blocks never.
-// Failure: a wrong call of the trainer is answered with Refused and changes nothing; a wrong
-// message of the aggregator is ignored when it can only be late, else the session is opened anew.
+// Thread contract: none of its own; one thread calls it. It never blocks. Failure: a wrong call of
+// the trainer is answered with Refused and changes nothing; a wrong message of the aggregator is
+// ignored when it can only be late, else the session is opened anew.
 
 #ifndef BASIN_CLIENT_CORE_CLIENT_H_
 #define BASIN_CLIENT_CORE_CLIENT_H_
@@ -74,7 +74,7 @@ class Client {
   std::optional<uint32_t> rank() const;
   // It was a member in this incarnation, so its hello has a history.
   bool has_history() const { return has_history_; }
-  // Was a member, and is not ready to be one again.
+  // It was a member, and is not ready to be one again.
   bool evicted() const { return evicted_; }
   bool draining() const { return draining_; }
   bool finished() const { return finished_; }
@@ -171,7 +171,7 @@ class Client {
   bool from_start_ = false;  // It was welcomed before the run had any members.
   Membership membership_;
   Role role_ = Role::kJoiner;
-  std::optional<WorkerId> donor_;  // Told with it.
+  std::optional<WorkerId> donor_;  // Came with it.
   bool has_history_ = false;
   bool lacks_state_ = false;  // It joined with a donor, and its trainer has begun no round since.
   std::optional<Ready> ready_;

@@ -184,7 +184,7 @@ void Client::OnRejected(const Scope& scope, const Rejected& rejected) {
   if (lane->round()->number() != rejected.round) return;
   switch (error.code) {
     case ErrorCode::kStale:
-      // Behind by more verdicts than the aggregator remembers.
+      // This worker is behind by more verdicts than the aggregator remembers.
       GiveUp(scope, {ErrorCode::kEvicted, error.text});
       return;
     case ErrorCode::kFailedPrecondition:

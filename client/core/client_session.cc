@@ -72,7 +72,7 @@ void Client::EndSession(const Scope& scope, SessionInput input, Error error) {
   if (!session_.Apply(config_, input, std::move(error), scope.actions)) return;
   for (Lane& lane : lanes_) lane.EndSession();
   values_.EndSession();
-  OnPause(scope, "");  // Told again, if it lasts.
+  OnPause(scope, "");  // Sent again, if it lasts.
 }
 
 void Client::OnEnded(const Scope& scope, const Error& error) {
@@ -190,7 +190,8 @@ bool Client::Heed(const Scope& scope, const Finding& finding) {
 }
 
 void Client::GiveUp(const Scope& scope, const Error& error) {
-  // Without a session, it is sent after the next welcome, if that is for the same incarnation.
+  // Without a session, it is sent after the next welcome, if the welcome is for the same
+  // incarnation.
   abandoned_ = incarnation_ != Incarnation{};
   if (scope.welcomed) {
     scope.Tell(Abandon{});

@@ -28,10 +28,10 @@ struct Config {
   uint64_t jitter_seed = 1;  // Spreads the reconnects of workers that lost the same aggregator.
 
   std::string aggregator;                                  // Its address, for texts.
-  absl::Duration answer_warning = absl::Seconds(2);        // Says that no answer has come at all.
+  absl::Duration answer_warning = absl::Seconds(2);        // Warns that no answer has come.
   absl::Duration backoff_first = absl::Milliseconds(100);  // After the attempt made at once.
   absl::Duration backoff_limit = absl::Seconds(2);
-  absl::Duration leave_timeout = absl::Seconds(2);  // For the aggregator to take note of a leave.
+  absl::Duration leave_timeout = absl::Seconds(2);  // For the aggregator to confirm a leave.
   absl::Duration value_retry = absl::Seconds(2);    // Ask again for value chunks that do not come.
 
   uint32_t max_lanes = 64;

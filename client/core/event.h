@@ -25,7 +25,7 @@
 
 namespace basin::client {
 
-// So that values of this namespace compare wherever they are nested, see protocol/fields.h.
+// Makes values of this namespace comparable wherever they are nested, see protocol/fields.h.
 using basin::operator==;
 using basin::operator!=;
 
@@ -126,7 +126,7 @@ struct WaitRound {
 };
 // Gives up all rounds in flight, and with them this incarnation: the worker rejoins with state.
 struct AbandonRounds {};
-// Why the trainer does something else, and for how long; zero: no longer.
+// Why the trainer does something else, and for how long; zero: it is over.
 struct SetBusy {
   std::string reason;
   absl::Duration expected;
@@ -141,7 +141,7 @@ struct AnnounceValue {
   TensorSpec spec;
   Digest digest = 0;
 };
-// And serves it no more.
+// This process stops serving the value.
 struct StopServing {
   std::string lane;
   std::string tensor;

@@ -106,7 +106,7 @@ Error Lane::Begin(const Scope& scope, const BeginRound& begin) {
       if (tensor.refusal.code != ErrorCode::kOk) return tensor.refusal;
     }
   }
-  // The aggregator would refuse it, and the work of the backward with it.
+  // The aggregator would refuse it, and the work of the backward would be lost.
   if (const std::string why = WhyNotCounted(begin.counts); !why.empty()) {
     return RefuseCall(ErrorCode::kInvalidArgument,
                       absl::StrCat("the contribution of worker ", scope.config.worker, " of job ",
@@ -245,7 +245,7 @@ Error Lane::Withdraw(const Scope& scope, const std::string& reason) {
 }
 
 Error Lane::Wait(absl::Time now, absl::Time until) {
-  if (!round_.has_value()) return {};  // It has ended, and its outcome was delivered.
+  if (!round_.has_value()) return {};  // It has ended and was delivered.
   if (round_->IsPushing()) {
     return RefuseCall(ErrorCode::kFailedPrecondition,
                       "wait before commit; commit or withdraw it first.");
@@ -330,7 +330,8 @@ void Lane::StartAtLayout() {
 
 void Lane::Finish() {
   finished_ = true;
-  // The trainer begins no round that could take it, and what the others reduce next comes here too.
+  // The trainer begins no round that could take the outcome, and the next results of the others
+  // come here too.
   if (!round_.has_value()) undelivered_.reset();
 }
 
@@ -356,14 +357,14 @@ void Lane::Forget() {
 // ---- the aggregator's side
 
 Finding Lane::OnLayout(const Scope& scope, const LaneLayout& layout) {
-  // Additions by others while this worker's own registration is in flight; its answer has the whole
-  // layout.
+  // Other workers added tensors while this worker's own registration is in flight; its answer has
+  // the whole layout.
   if (!index_.has_value() && layout.first > layout_.version()) return {};
   // An aggregator that recovered a job of two others may number its lanes anew; their names and
   // tensors stay.
   const bool named = !index_.has_value() || *index_ == layout.lane || layout.first == 0;
-  // A call lane that was idle for long, and any lane without history, may be laid out anew, also
-  // with the first tensors of before: this aggregator knows nothing of the others.
+  // A call lane that was idle for long, and any lane without history, may be laid out anew, even
+  // with the same first tensors: this aggregator does not know the other tensors.
   const bool anew = layout.first == 0 && (kind_ == LaneKind::kCall || !started_);
   const bool shorter = anew && !in_session_ && layout.tensors.size() < layout_.version();
   bool fits =
@@ -425,7 +426,7 @@ void Lane::OnRegistrationRefused(const Scope& scope, const std::string& tensor,
     if (known.index.has_value() || known.refusal.code != ErrorCode::kOk) continue;
     if (tensor.empty() || known.spec.name == tensor) RefuseTensor(scope, handle, error);
   }
-  // The aggregator has heard nothing of a round in a lane that it does not have.
+  // The aggregator has received nothing of a round in a lane that it does not have.
   if (!index_.has_value()) FailRoundInFlight(scope, error);
 }
 

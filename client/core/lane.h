@@ -54,7 +54,7 @@ class Lane {
   const Settlement& settlement() const { return settlement_; }
   // A received verdict, which is delivered when the trainer has committed or withdrawn.
   const std::optional<VerdictRecord>& undelivered() const { return undelivered_; }
-  // The round in flight, if the trainer waits for it and the aggregator has heard of it.
+  // The round in flight, if the trainer waits for it and the aggregator knows it.
   std::optional<RoundWait> TrainerWaits(absl::Time now) const;
 
   // ---- the trainer's side; an error that is not kOk refuses the call, and nothing has changed
@@ -70,10 +70,10 @@ class Lane {
   Error Wait(absl::Time now, absl::Time until);
   // Ends the round in flight, if any, with an error.
   void FailRoundInFlight(const Scope& scope, const Error& error);
-  // Ends the waits that are over; all of them, with `error`, when it is given.
+  // Ends the waits that are over, or all waits with `error`, when it is given.
   void EndWaits(const Scope& scope, const std::optional<Error>& error);
-  // This worker is a member no longer: fails the round that it began and the aggregator has not
-  // opened with it.
+  // This worker has ceased to be a member: fails the round that it began, unless the aggregator has
+  // opened it with this worker.
   void EndMembership(const Scope& scope);
 
   // ---- membership
@@ -81,7 +81,7 @@ class Lane {
   void Start(RoundNumber round, std::optional<uint64_t> chain);
   // Starts at the round of the layout, unless the start is already known.
   void StartAtLayout();
-  // The worker takes part in no further round: results it has not begun to ask for are not needed.
+  // The worker takes part in no further round: results that it has not requested are not needed.
   void Finish();
   // The incarnation has ended: no information from the aggregator is valid any longer.
   void Forget();
@@ -102,7 +102,7 @@ class Lane {
   void OnSupply(const Scope& scope, const Supply& supply);
   // `late`: it was in a welcome, so no result can be in flight.
   Finding OnVerdict(const Scope& scope, const VerdictRecord& record, bool late);
-  // The lane was expired by the aggregator: names it again, once for each round.
+  // The aggregator has expired the lane: names it again, once for each round.
   void RegisterAgain(const Scope& scope);
 
   void EndSession();
@@ -159,7 +159,7 @@ class Lane {
   bool in_session_ = false;  // The aggregator of this session has sent the lane's index.
   Layout layout_;
   uint64_t window_ = 0;         // With which a round starts.
-  RoundNumber told_round_ = 0;  // As of the last layout.
+  RoundNumber told_round_ = 0;  // From the last layout.
 
   bool started_ = false;
   RoundNumber last_verdict_ = 0;

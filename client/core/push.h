@@ -38,7 +38,7 @@ class Push {
   // ---- the trainer's side
   // REQUIRES: the tensor was not added before.
   void Add(TensorHandle handle, uint64_t bytes, Digest digest, std::optional<double> squared_norm);
-  // The tensor's index is known now. REQUIRES: added, and had no index.
+  // The tensor has got its index. REQUIRES: it was added, and had no index.
   void SetIndex(TensorHandle handle, TensorIndex index, const Layout& layout);
   bool Has(TensorHandle handle) const { return order_.count(handle) > 0; }
 
@@ -50,14 +50,15 @@ class Push {
   void SetWindow(uint64_t window) { window_ = window; }
   void Acknowledge(const Layout& layout, const ChunkRange& range, Streams& streams);
   void Refuse(const Layout& layout, const ChunkRange& range, Streams& streams);
-  // Acknowledged before, and no longer held: to be sent again, in pull mode when wanted again.
+  // The aggregator has dropped chunks that it acknowledged: they are sent again, in pull mode when
+  // requested again.
   void TakeBack(const Layout& layout, const ChunkRange& range, Streams& streams);
   void EnterPull();
   // The round is reduced again: in pull mode, the aggregator requests chunks anew.
   void RestartPull();
   void Want(const Layout& layout, const ChunkRange& range);
   void LoseStream(const Layout& layout, uint32_t stream, Streams& streams);
-  // The round needs nothing more of it.
+  // The round needs no more chunks of the tensor.
   void Stop(Streams& streams);
   // The lane's indexes were given anew: every tensor waits for its index again.
   void ForgetIndexes(Streams& streams);

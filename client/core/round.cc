@@ -49,7 +49,7 @@ void Round::OnRestart(const Scope& scope, const LaneId& lane, const AttemptResta
   push_.RestartPull();
   for (const ChunkRange& range : restart.redo) push_.TakeBack(lane.layout, range, scope.streams);
   if (!prepared_) return;
-  // The aggregator may have adopted the value without ever hearing of this contribution.
+  // The aggregator may have adopted the value without ever receiving this contribution.
   prepared_ = false;
   said_ = false;
   rest_said_ = 0;

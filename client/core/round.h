@@ -4,8 +4,8 @@
 // pair of state and input that is not in the table is refused (calls of the trainer) or ignored.
 //
 // Two things besides the table decide what is sent. Begin, Skip, Withdraw and Commit are session
-// messages, which are sent again in each session. And while the round is prepared nothing is
-// pushed, because its value is fixed; if it is restarted, everything is sent again.
+// messages, which are sent again in each session. While the round is prepared, nothing is pushed,
+// because its value is fixed; if it is restarted, everything is sent again.
 //
 // Thread contract: a plain value.
 
@@ -50,7 +50,7 @@ struct RoundTransition {
   RoundState from;
   RoundInput input;
   RoundState to;
-  const char* what;  // Has been delivered.
+  const char* what;  // What has been delivered.
 };
 
 inline constexpr RoundTransition kRoundTransitions[] = {
@@ -109,10 +109,10 @@ class Round {
   bool Has(TensorHandle tensor) const { return push_.Has(tensor) || Skips(tensor); }
   bool Skips(TensorHandle tensor) const { return skipped_.count(tensor) > 0; }
   bool said() const { return said_; }
-  // Until when the trainer waits; nullopt when it does not.
+  // The deadline of the trainer's wait; nullopt when it does not wait.
   std::optional<absl::Time> wait_until() const { return wait_until_; }
 
-  // Takes one input; returns whether the table knows it in this state.
+  // Takes one input; returns whether the table has it in this state.
   bool Apply(RoundInput input);
 
   // ---- the trainer's side; REQUIRES: IsPushing()
@@ -134,7 +134,7 @@ class Round {
     wait_until_.reset();
     if (!polls_) waited_at_ = now;
   }
-  // Whether the trainer does nothing but wait, as far as is known: many wait in short turns.
+  // Whether the trainer only waits, as far as is known: many trainers wait in short turns.
   bool TrainerWaits(absl::Time now) const {
     return (wait_until_.has_value() && !polls_) || now < waited_at_ + kBetweenTurns;
   }
@@ -143,7 +143,7 @@ class Round {
   void SetHeldUpBy(std::string text) { held_up_by_ = std::move(text); }
   void SetNumber(RoundNumber number) { number_ = number; }
 
-  // Tells the aggregator of a withdrawal, if it has heard of the round in this session.
+  // Sends a withdrawal to the aggregator, if it has received the round in this session.
   void SayWithdraw(const Scope& scope, const LaneId& lane) const;
 
   // ---- the aggregator's side
@@ -199,8 +199,8 @@ class Round {
   uint32_t rest_said_ = 0;  // Skips of tensors below it were sent in this session.
   bool prepared_ = false;   // Nothing is pushed meanwhile.
   std::optional<absl::Time> wait_until_;
-  bool polls_ = false;                           // The last wait was no more than a look.
-  absl::Time waited_at_ = absl::InfinitePast();  // When the last wait that was one ran out.
+  bool polls_ = false;                           // The last wait did not wait.
+  absl::Time waited_at_ = absl::InfinitePast();  // When the last real wait ran out.
   std::string held_up_by_;
 };
 

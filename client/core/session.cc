@@ -69,10 +69,10 @@ bool Session::Apply(const Config& config, SessionInput input, Error trouble,
   token_ = 0;
   trouble_ = std::move(trouble);
   if (phase_ != SessionPhase::kConnecting) return true;
-  // A new incarnation does not pay for the connection that was lost before; a row of them does.
+  // One new incarnation does not wait for the connection that was lost before; several in a row do.
   const bool again = input == SessionInput::kAgain && failures_ > 0;
   actions.push_back(OpenSession{Backoff(config, again ? failures_ - 1 : failures_)});
-  // Not increased any further once nothing depends on it.
+  // Not increased further once nothing depends on it.
   if (failures_ == 0 || LongestBackoff(config, failures_) < config.backoff_limit) ++failures_;
   return true;
 }

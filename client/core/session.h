@@ -23,9 +23,9 @@
 namespace basin::client {
 
 enum class SessionPhase : uint8_t {
-  kNew = 0,         // Nothing was asked for yet.
+  kNew = 0,         // Nothing was opened yet.
   kConnecting = 1,  // OpenSession is on its way.
-  kGreeting = 2,    // Said hello, which may be held back while the aggregator recovers.
+  kGreeting = 2,    // The hello was sent; it may be held while the aggregator recovers.
   kWelcomed = 3,    // In session.
   kOver = 4,        // For good: left, or fatal.
 };
@@ -44,7 +44,7 @@ struct SessionTransition {
   SessionPhase from;
   SessionInput input;
   SessionPhase to;
-  const char* what;  // Is done.
+  const char* what;  // What is done.
 };
 
 // "Backoff" is no delay after a welcome, then 0.1 s doubling to 2 s, with jitter.

@@ -215,7 +215,7 @@ void Settlement::LoseStream(uint32_t stream) {
 }
 
 void Settlement::EndSession() {
-  // The next session receives its own messages.
+  // In the next session the aggregator sends its messages again.
   Unprepare();
   ask_ = false;
   to_supply_.Clear();

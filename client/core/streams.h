@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The data streams of a session: which are up, their loads, and when a lost one is opened again.
-// And the context that every part of the core has during one Step.
+// Also the context that every part of the core has during one Step.
 //
 // Thread contract: a plain value.
 

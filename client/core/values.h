@@ -46,7 +46,7 @@ class Values {
   // ---- the trainer's side; an error that is not kOk refuses the call, and nothing has changed
   Error Announce(const Scope& scope, const AnnounceValue& announce);
   Error Get(const Scope& scope, const GetValue& get);
-  // Sends nothing now: a receiver that requests the value in vain requests it from another worker.
+  // Sends nothing: a receiver whose request is not answered requests the value from another worker.
   void StopServing(const std::string& lane, const std::string& tensor);
   void FailAll(const Scope& scope, const Error& error);
 
@@ -73,7 +73,7 @@ class Values {
     uint64_t version = 0;
     TensorSpec spec;
     Digest digest = 0;
-    bool of_earlier_life = false;  // So a lower version may follow: another lineage starts from 0.
+    bool of_earlier_life = false;  // A lower version may follow: another lineage starts from 0.
     auto Fields() const { return std::tie(version, spec, digest, of_earlier_life); }
   };
   enum class Phase : uint8_t { kAsking = 0, kQueued = 1, kFetching = 2 };

@@ -90,7 +90,8 @@ void Arena::Extend(Lane& lane) {
     tensor.place.offset = end;
     end += tensor.bytes;
   }
-  // Not for what travels in a frame anyway, nor a segment for each tensor of a lane that grows.
+  // Makes no segment for bytes that travel in a frame anyway, and none for each tensor of a lane
+  // that grows.
   if (end < kLeastBytes || end < lane.shared_bytes / 2) return;
   absl::StatusOr<std::shared_ptr<Segment>> segment = Segment::Create(end);
   if (!segment.ok()) {

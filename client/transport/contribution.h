@@ -36,7 +36,7 @@ std::vector<Digest> DigestChunks(
 struct Contribution {
   // The trainer's memory; or null, and there is a copy of our own: `narrow`, or at `place`.
   const void* data = nullptr;
-  uint64_t wire_bytes = 0;  // As it travels.
+  uint64_t wire_bytes = 0;  // The size as it travels.
   PayloadPtr narrow;        // In `encoding`.
   std::optional<ArenaPlace> place;
   wire::Encoding encoding;

@@ -53,7 +53,7 @@ bool Loop::Inbox::Post(Task task, bool wait_for_room) {
     first = tasks.empty();
     tasks.push_back(std::move(task));
   }
-  // Outside of the lock, which the loop would only wake up to wait for.
+  // Notifies outside of the lock, because the loop would otherwise wake up only to wait for it.
   if (first) changed.NotifyAll();
   return true;
 }

@@ -98,7 +98,7 @@ class RoundResult {
   const std::shared_ptr<StagedRound> staged_;
 };
 
-// Or why there is no result: the typed error of proto/wire/status_detail.h.
+// A result, or why there is none: the typed error of proto/wire/status_detail.h.
 using RoundOutcome = absl::StatusOr<std::shared_ptr<const RoundResult>>;
 
 // A value that was broadcast.

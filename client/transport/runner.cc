@@ -247,7 +247,7 @@ void Runner::KeepResultsOf(LaneShell& lane) {
                   delivered.end());
 }
 
-// Takes the memory of a contribution into the round; `fresh` says whether the tensor had none yet.
+// Takes the memory of a contribution into the round; `fresh`: the tensor had none yet.
 PushTensor Runner::Lend(RoundShell& round, LaneHandle handle, TensorHandle tensor,
                         Contribution&& contribution, bool& fresh) {
   PayloadPtr payload = contribution.narrow;
@@ -297,7 +297,7 @@ void Runner::PushMany(LaneHandle handle, Contributions&& contributions, absl::Ti
     if (added) fresh.push_back(tensor);
   }
   const std::optional<Error> refused = Step(push, now);
-  // As in Push.
+  // See Push.
   if (!refused.has_value()) return;
   for (const TensorHandle tensor : fresh) round.pushed.erase(tensor);
   if (round.refused.ok()) round.refused = wire::ToStatus(*refused);
@@ -371,7 +371,7 @@ bool Runner::Outstanding(LaneHandle lane) const {
 
 void Runner::Abandon(StatusDone done, absl::Time now) {
   const absl::Status status = Call(AbandonRounds{}, now);
-  // A worker that is over refuses, and its rounds may still hold memory.
+  // A worker that has ended refuses, and its rounds may still hold memory.
   quiet_waiters_.push_back([status, done = std::move(done)](const absl::Status&) { done(status); });
   TellQuiet();
 }
@@ -508,8 +508,8 @@ void Runner::RecallLoans(absl::Time now) {
 // ---- the place in the job
 
 void Runner::PublishPlace() {
-  // A stream that is lost is opened again at once, and often goes just before its session does, as
-  // it always does when the worker leaves.
+  // A lost stream is opened again at once. It often goes just before its session does, and always
+  // when the worker leaves.
   std::string stream_trouble;
   if (stream_refused_ && leave_waiters_.empty()) {
     stream_trouble = core_.session().streams().Trouble();

@@ -159,7 +159,7 @@ class Runner {
     };
     std::map<const Segment*, PayloadPtr> segments;  // With copies of contributions.
     std::map<TensorHandle, Pushed> pushed;
-    absl::Status refused;           // The first push or skip that was.
+    absl::Status refused;           // The error of the first refused push or skip.
     std::optional<Error> rejected;  // By the aggregator.
     RoundDone ended;
     std::optional<RoundOutcome> outcome;            // Known; the loan is on its way back ...
@@ -265,7 +265,7 @@ class Runner {
   std::vector<SendValue> held_back_;  // While the gate is closed.
   std::map<ValueKey, Fetch, ValueKeyLess> fetches_;
   std::vector<MemberWaiter> member_waiters_;
-  std::vector<StatusDone> quiet_waiters_;  // Until no round is in flight.
+  std::vector<StatusDone> quiet_waiters_;  // Called when no round is in flight.
   std::vector<StatusDone> leave_waiters_;
 
   // The state of the Step in progress.

@@ -13,8 +13,8 @@
 namespace basin::client {
 namespace {
 
-// Values wait in a stream's queue as copies. An aggregator that asks for more than is taken from
-// there asks again.
+// Values wait in a stream's queue as copies. An aggregator that requests more than is taken from
+// there requests again.
 constexpr uint64_t kMaxQueuedValueBytes = uint64_t{64} << 20;
 constexpr size_t kMaxHeldBack = 4096;
 
@@ -185,7 +185,7 @@ void Runner::Do(const SendSupply& send) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < range.count; ++i) {
       const StagedChunk* chunk = tensor.Find(range.first + i);
-      // One that the aggregator has overwritten meanwhile is not here.
+      // A chunk that the aggregator has overwritten meanwhile is not here.
       if (chunk == nullptr || !chunk->intact()) return;
       frame.digests.push_back(chunk->digest);
       frame.payload.Append(chunk->part);
@@ -209,7 +209,7 @@ void Runner::Do(const SendValue& send) {
 // A copy of the trainer's memory is sent, so that the gate is held only during the copy, and only
 // if the content is still the announced one.
 void Runner::ServeNow(const SendValue& send, const ServedValue& value) {
-  // Asked for before the same version was announced again, and is smaller now.
+  // Requested before the same version was announced again with a smaller size.
   if (send.first + uint64_t{send.count} > value.digests.size()) return;
   const std::shared_ptr<StreamChannel>& channel = streams_[send.stream].channel;
   if (channel == nullptr || channel->queued_bytes() > kMaxQueuedValueBytes) return;
@@ -422,7 +422,7 @@ void Runner::EndValue(const ValueKey& key, const ValueOutcome& outcome) {
 void Runner::Do(const ValueReady& ready) {
   const auto fetch = fetches_.find(ready.key);
   if (fetch == fetches_.end()) return;
-  // It belongs to an earlier answer with a larger size.
+  // The chunk belongs to an earlier answer with a larger size.
   fetch->second.bytes.Truncate(ChunkCount(TensorBytes(ready.spec).value_or(0)));
   EndValue(ready.key,
            std::make_shared<Value>(ready.spec, ready.source, std::move(fetch->second.bytes)));

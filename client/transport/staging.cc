@@ -49,7 +49,7 @@ void StagedTensor::MakePrivate() {
     if (chunk.shared == nullptr) continue;
     std::string bytes(chunk.part.size, '\0');
     CopyBytes(chunk.part, bytes.data());
-    if (!chunk.intact()) continue;  // Readers must learn it.
+    if (!chunk.intact()) continue;  // Readers must detect it.
     chunk = {{std::make_shared<OwnPayload>(std::move(bytes)), 0, chunk.part.size}, chunk.digest};
   }
 }

@@ -4,7 +4,7 @@
 // stay where the network library put them; nothing is copied until the trainer requests a tensor.
 //
 // Those of a result may lie in memory of the aggregator, which it uses again later: they are copied
-// when that comes near, and a reader learns it if that was too late.
+// before that, and a reader detects it if the copy came too late.
 //
 // Thread contract: one thread while chunks are added; safe from any once it is shared with the
 // trainer.
@@ -33,7 +33,7 @@ struct StagedChunk {
   Digest digest = 0;
   std::shared_ptr<const SharedPayload> shared = nullptr;  // Its owner, if that is shared memory.
 
-  // Whether what was read from it is what was received.
+  // Whether the bytes that were read from it are those that were received.
   bool intact() const { return shared == nullptr || shared->intact(); }
 };
 
@@ -69,7 +69,7 @@ class StagedRound {
 
   void Keep(TensorIndex tensor, uint32_t chunk, StagedChunk staged);
 
-  // The tensors as they are now. One that was read is right if it is intact() afterwards.
+  // The tensors as they are. A tensor that was read is right if it is intact() afterwards.
   struct Content {
     std::vector<StagedTensor> tensors;
     // A tensor that was never staged has no chunks.

@@ -14,8 +14,9 @@
 namespace basin::client {
 namespace {
 
-// The same in memory of its own. Statuses share theirs among copies, which is as good, but for
-// ThreadSanitizer, which does not see how Abseil counts them where it comes built from the system.
+// The same in memory of its own. Statuses share their memory among copies. That is correct, but
+// ThreadSanitizer reports it, because it does not see how a system build of Abseil counts the
+// references.
 absl::Status Unshared(const absl::Status& status) { return wire::ToStatus(wire::ToError(status)); }
 template <typename T>
 absl::StatusOr<T> Unshared(const absl::StatusOr<T>& value) {
@@ -383,8 +384,8 @@ RoundOutcome Worker::Allreduce(const BeginRound& begin, absl::Span<const CallTen
   if (!status.ok()) return status;
 
   const auto call = std::make_shared<RoundCall>(begin);
-  // Before the round begins, for its tensors are copied before. If another round is in flight, this
-  // one will be refused.
+  // Takes the lane before the round begins, because the tensors are copied before. If another round
+  // is in flight, this one will be refused.
   const bool free = arena_.TryBegin(begin.lane);
   RoundCall::Tensors ready;
   uint64_t ready_bytes = 0;

@@ -87,8 +87,9 @@ class Worker {
   static absl::StatusOr<std::unique_ptr<Worker>> Connect(WorkerOptions options,
                                                          Connector& connector, Clock& clock);
 
-  // Closes all connections without a word: the aggregator counts the worker as lost, unless it has
-  // left. Returns when the trainer's memory is free. REQUIRES: not InLoop(), which it waits for.
+  // Closes all connections without a message: the aggregator counts the worker as lost, unless it
+  // has left. Returns when the trainer's memory is free. REQUIRES: not InLoop(), which it waits
+  // for.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -155,7 +156,7 @@ class Worker {
   absl::Status Announce(const ValueKey& key, const TensorSpec& spec, const void* data,
                         uint64_t bytes, Hold hold);
   absl::Status StopServing(const std::string& lane, const std::string& tensor);
-  // Around whatever writes to memory that was announced in place.
+  // Enclose code that writes to memory that was announced in place.
   void BeginStep();
   void EndStep();
   // The value that `source` announced, or any worker if it is absent.
@@ -167,12 +168,13 @@ class Worker {
                         ValueDone done);
 
   // ---- how it is going
-  // Why the trainer does something else, and for how long; zero: no longer.
+  // Why the trainer does something else, and for how long; zero: it is over.
   absl::Status Busy(const std::string& reason, absl::Duration expected);
   absl::Status Progress();
   // Out of data: contributes to no further round.
   absl::Status Finished();
-  // Returns when the aggregator has taken note, or does not answer in time. Fails rounds in flight.
+  // Returns when the aggregator has confirmed it, or does not answer in time. Fails rounds in
+  // flight.
   absl::Status Leave();
 
   // Looks at the runner from the loop; must not block. For status and tests.
@@ -204,7 +206,7 @@ class Worker {
 
   Connector& connector_;
 
-  // Synchronise themselves.
+  // These synchronise themselves.
   Gate gate_;
   Arena arena_;
 

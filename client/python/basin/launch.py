@@ -111,7 +111,7 @@ def _find_basinctl(basind: str) -> str | None:
 
 class _Output:
     """Copies lines to this process's output, each with one write. When a stream cannot be written,
-    the rest of it is dropped: workers that nobody reads from would block."""
+    the rest of it is dropped: a worker whose output is not read would block."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -102,7 +102,7 @@ Call::Call(const CallOptions& options, const std::string& method, uint64_t max_q
 }
 
 Call::~Call() {
-  context_.reset();  // And with it gRPC's call, which holds unsent messages.
+  context_.reset();  // Releases gRPC's call, which holds unsent messages.
   calls_->Remove(this, std::move(channel_));
 }
 

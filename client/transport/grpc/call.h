@@ -164,7 +164,7 @@ class Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
   uint32_t held_messages_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // The one in flight included.
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;         // The owner wants to hear nothing more.
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;         // The owner is not called any more.
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;      // Half-close after the last write,
   bool half_closed_ ABSL_GUARDED_BY(mutex_) = false;    // which has been started.
   bool cut_wanted_ ABSL_GUARDED_BY(mutex_) = false;     // The call is to be cancelled,

@@ -37,7 +37,7 @@ class SessionCall : public Call {
 
  private:
   absl::Status OnMessage(const grpc::ByteBuffer& message) override {
-    // Before the welcome, whose token opens the local socket.
+    // Reads the name before the welcome, whose token opens the local socket.
     if (local_ != nullptr && !std::exchange(greeted_, true)) {
       MutexLock lock(local_->mutex);
       local_->name = LocalSocketIn(context());

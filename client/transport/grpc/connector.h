@@ -46,7 +46,7 @@ class GrpcConnector : public Connector {
 
   std::shared_ptr<Segments> shared() override;
 
-  // What a session has heard of the aggregator's local socket.
+  // What a session has received about the aggregator's local socket.
   struct Local {
     Mutex mutex;
     std::string name ABSL_GUARDED_BY(mutex);

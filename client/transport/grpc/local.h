@@ -20,7 +20,7 @@ namespace basin::client {
 
 class LocalLink {
  public:
-  // Null when nobody listens at `name`. Does not wait for the aggregator.
+  // Null when no process listens at `name`. Does not wait for the aggregator.
   static std::unique_ptr<LocalLink> Open(const std::string& name, SessionToken token);
   ~LocalLink();
   LocalLink(const LocalLink&) = delete;

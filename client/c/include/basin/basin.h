@@ -206,7 +206,7 @@ BASIN_API size_t basin_worker_id(basin_worker* worker, char* id, size_t size);
  */
 BASIN_API basin_code basin_ready(basin_worker* worker, uint64_t step, uint64_t state_hash,
                                  basin_error** error);
-/* Returns when the worker is a member. The error BASIN_DEADLINE_EXCEEDED says what it waits for;
+/* Returns when the worker is a member. The error BASIN_DEADLINE_EXCEEDED names what it waits for;
  * BASIN_EVICTED means that it was a member, and must call basin_ready again. */
 BASIN_API basin_code basin_await_member(basin_worker* worker, int64_t timeout, basin_error** error);
 
@@ -373,7 +373,7 @@ typedef struct basin_round_info {
   double prescale, postscale, predivide; /* As used. */
   uint32_t contributors;
   uint64_t divisor;    /* The divisor of an average: a count or a sum of weights. */
-  double squared_norm; /* Of the result; negative if it has none: no tensor, or only integers. */
+  double squared_norm; /* The result's; negative if it has none: no tensor, or only integers. */
   int overflow;
   int has_nonfinite; /* A counted input was not finite. The first one: ... */
   uint32_t nonfinite_tensor;

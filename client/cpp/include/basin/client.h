@@ -3,7 +3,7 @@
 // The C++ interface of the Basin client: basin.h with destructors, values and typed errors. Headers
 // only, over the C interface, so it works with any compiler and standard library.
 //
-//   basin::Options options;                                     // and what BASIN_* says
+//   basin::Options options;                                     // and what BASIN_* sets
 //   basin::Result<basin::Worker> worker = basin::Worker::Connect(options);
 //   basin::Result<basin::Lane> lane = worker->Register("model", tensors);
 //   basin::Status status = worker->Ready();
@@ -200,11 +200,11 @@ class RoundResult {
 
 // ---- lanes
 
-// A lane of a worker, with the tensors it was registered with. A plain handle: copies mean the same
-// lane. REQUIRES: the worker is there while it is used.
+// A lane of a worker, with the tensors that it was registered with. A plain handle: copies refer to
+// the same lane. REQUIRES: the worker exists while it is used.
 class Lane {
  public:
-  // Told once, on the library's thread; it must not block.
+  // Called once, on the library's thread; it must not block.
   using Done = std::function<void(Result<RoundResult> outcome)>;
 
   // A worker that joined with a donor has loaded the state before its first round.

@@ -24,7 +24,7 @@
 namespace basin {
 inline namespace abi1 {
 
-// As in basin.h, where each is explained.
+// The codes of basin.h, which explains each.
 enum class Code {
   kOk = BASIN_OK,
   kInvalidArgument = BASIN_INVALID_ARGUMENT,

@@ -135,7 +135,7 @@ struct RoundInfo {
   Generation generation;               // When it was reduced.
   std::uint32_t world_size = 0;        // Members of that generation, contributors or not.
   std::uint32_t contract_version = 0;  // That of the arithmetic.
-  // As used; the counts are sums over all contributors, absent if one is unknown.
+  // The spec as used; the counts are sums over all contributors, absent if one is unknown.
   RoundSpec spec{Op::kSum};
   std::vector<Contributor> contributors;  // In byte order of their ids.
   std::uint64_t divisor = 0;              // The divisor of an average.

@@ -34,7 +34,7 @@ SENT_STATES = frozenset({State.SENT, State.SENT_ASIDE})
 
 
 class Event(enum.Enum):
-    __hash__ = object.__hash__  # As for State.
+    __hash__ = object.__hash__  # For the same reason as in State.
 
     PUT_ASIDE = "a backward, or a round without one, begins"
     BACK = "no gradient has replaced the result that is aside"

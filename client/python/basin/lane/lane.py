@@ -536,7 +536,7 @@ class Lane(ABC, Generic[P, G]):
         self.send(gradients)
 
     def _lend(self, gradients: list[Gradient[P, G]], memory: list[G]) -> None:
-        """Marks them as sent. Before they are, so that whatever interrupts the sending leaves no
+        """Marks them as sent. Called before they are sent, so that no interruption leaves a
         gradient that the library reads and that is not marked."""
         for each, lent in zip(gradients, memory, strict=True):
             if each.sent is not None:

@@ -56,7 +56,7 @@ def clip_grad_norm_(
     norm = math.sqrt(sum(squared_norm for *_, squared_norm in gradients))
     if error_if_nonfinite and not math.isfinite(norm):
         raise FloatingPointError(f"The norm of the gradients is {norm}, so they cannot be clipped.")
-    factor = most / (norm + 1e-6)  # As torch does.
+    factor = most / (norm + 1e-6)  # Torch does the same.
     if not factor >= 1.0 and gradients:
         with ExitStack() as scaling:
             for lane in {lane for _, lane, _ in gradients}:

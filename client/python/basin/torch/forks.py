@@ -1,6 +1,6 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""Whether this process is a fork of the one that made something. A system call would tell it too,
-but costs more than the rest of a hook."""
+"""Whether this process is a fork of the one that made something. A system call would find it out
+too, but costs more than the rest of a hook."""
 
 import os
 

@@ -329,7 +329,8 @@ class GradientLane(Lane[torch.Tensor, torch.Tensor]):
             self._worker.withdraw(self._lane, reason)
 
     def _send_buffers(self) -> None:
-        """Before the commit, so that members cannot change between the two rounds."""
+        """Begins the round of buffers before the commit, so that members cannot change between the
+        two rounds."""
         if self._buffers is not None:
             self._buffers.send()
 

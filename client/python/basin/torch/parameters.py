@@ -87,7 +87,7 @@ class Parameters:
         self._optimizer = optimizer
         self._hooks: dict[torch.Tensor, RemovableHandle] = {}
         self._taken: dict[torch.Tensor, Reduced] = {}
-        # As of the last scan that was finished, to see quickly that nothing has changed since.
+        # From the last scan that was finished, to see quickly that nothing has changed since.
         self._finished = False
         self._dtypes: list[torch.dtype] = []
         self._shapes: list[torch.Size] = []
