@@ -175,7 +175,7 @@ def demonstrate(epochs: int, kill: bool, add: bool) -> bool:
             state.added = min(new)
             state.last = max(state.last, state.step + STEPS_TOGETHER)
         if not state.added and state.step == state.last < 20 * last:
-            state.last += steps_in(data)  # Until the added worker has joined.
+            state.last += steps_in(data)  # Goes on until the added worker has joined.
 
     start = time.perf_counter()
     train(

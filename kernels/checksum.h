@@ -13,18 +13,18 @@
 //          five 64-bit little-endian words;
 //          name = XXH3_128bits(the tensor's name), content = XXH3_128bits(the block's bytes)
 //
-// A sum does not know an order, so the digest depends neither on the indices that tensors have in a
-// layout, nor on their division into frames, nor on the order of arrival, and the digests of ranges
-// are added. Because of the key in every term, equal blocks that change places change the sum. A
-// tensor that has no result adds nothing, and so differs from one without bytes.
+// A sum has no order, so the digest depends neither on the indices that tensors have in a layout,
+// nor on their division into frames, nor on the order of arrival, and the digests of ranges are
+// added. Because of the key in every term, equal blocks that change places change the sum. A tensor
+// that has no result adds nothing, and so differs from one without bytes.
 //
 // Purpose. The digest stands for the bytes: a worker that has a result with the right digest does
-// not fetch it. 128 bits cost no more than 64, for XXH3 mixes long inputs in the same accumulators;
-// an accidental change (a bit flip, a lost, stale or misplaced block) then goes unseen with
-// probability 2^-128, and among 10^12 rounds two differing ones share a digest with probability
-// 10^-15. XXH3 is no cryptographic hash and sums of hashes are weaker still: they do not protect
-// against bytes that are chosen to collide. Only a worker of the job could send such bytes, and it
-// can send any gradient anyway; TLS keeps others out.
+// not fetch it. 128 bits cost no more than 64, because XXH3 mixes long inputs in the same
+// accumulators; an accidental change (a bit flip, a lost, stale or misplaced block) then goes
+// unseen with probability 2^-128, and among 10^12 rounds two differing ones share a digest with
+// probability 10^-15. XXH3 is no cryptographic hash and sums of hashes are weaker still: they do
+// not protect against bytes that are chosen to collide. Only a worker of the job could send such
+// bytes, and it can send any gradient anyway; TLS keeps others out.
 //
 // Thread contract: plain values, and objects for one thread at a time.
 // Failure: none; out of memory ends the process.
@@ -96,7 +96,7 @@ class TensorKey {
 class ContentDigest : private Xxh3State {
  public:
   void Update(const void* data, size_t size);
-  Digest Finish();  // And begins the next block.
+  Digest Finish();  // Also begins the next block.
 };
 
 // The term of block `block` of the tensor in a digest, if its bytes have this content.

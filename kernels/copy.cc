@@ -33,7 +33,7 @@ void CopyLinesSse2(unsigned char* to, const unsigned char* from, size_t lines) {
   }
 }
 
-// A line at once, which need not be put together from parts on its way.
+// Writes a line at once, which the processor need not combine from parts.
 __attribute__((target("avx512f"))) void CopyLinesAvx512(unsigned char* to,
                                                         const unsigned char* from, size_t lines) {
   for (; lines > 0; --lines, to += kLine, from += kLine) {
@@ -51,13 +51,13 @@ void CopyPastCache(void* to, const void* from, size_t size) {
   static const auto copy_lines = LoopOfThisProcessor();
   auto* out = static_cast<unsigned char*>(to);
   const auto* in = static_cast<const unsigned char*>(from);
-  // Whole lines of the destination only: parts of one are read first after all.
+  // Only whole lines of the destination: a line that is written in part is read first after all.
   const size_t before = std::min(size, (kLine - reinterpret_cast<uintptr_t>(out) % kLine) % kLine);
   const size_t whole = (size - before) / kLine * kLine;
   std::memcpy(out, in, before);
   copy_lines(out + before, in + before, whole / kLine);
   std::memcpy(out + before + whole, in + before + whole, size - before - whole);
-  _mm_sfence();  // Such stores are ordered with no other ones by themselves.
+  _mm_sfence();  // These stores are not ordered with others.
 }
 
 #else

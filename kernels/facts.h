@@ -65,8 +65,8 @@ constexpr size_t NormBlocks(size_t elements) {
   return (elements + kNormBlockElements - 1) / kNormBlockElements;
 }
 
-// The sum of a block: of its two leaves, or of the one that ends the tensor. REQUIRES:
-// 2 * block < count. A NaN comes out as the canonical one, here and below.
+// The sum of a block, which has two leaves, or one at the end of the tensor. REQUIRES: 2 * block <
+// count. A NaN comes out as the canonical one, here and below.
 double NormBlock(const double* leaves, size_t count, size_t block);
 
 // Adds the leaf sums of a whole tensor, in element order.

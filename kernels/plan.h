@@ -109,8 +109,8 @@ enum class PlanOutcome : uint8_t {
 // An executable reduction. Immutable after Make.
 class ReductionPlan {
  public:
-  // Checks the spec and computes every constant. The failure's sentence says which value is wrong,
-  // with the index of the contribution where there is one, and what is allowed.
+  // Checks the spec and computes every constant. The failure's sentence names the value that is
+  // wrong, with the index of the contribution where there is one, and what is allowed.
   static Result<ReductionPlan> Make(ReductionSpec spec);
 
   PlanOutcome outcome() const { return outcome_; }

@@ -184,7 +184,7 @@ A FinishElement(const ReductionPlan& plan, A acc) {
   }
 }
 
-// Stores out and returns it in f64, which holds every float type exactly; *narrowed says whether
+// Stores out and returns it in f64, which holds every float type exactly; *narrowed tells whether
 // an integer lost bits.
 template <typename A>
 double StoreElement(DType result_dtype, A y, void* data, size_t index, bool* narrowed) {

@@ -67,7 +67,7 @@ constexpr uint64_t WireChunkBytes(DType wire_dtype) {
   return wire_dtype == DType::kUnspecified ? kChunkBytes : kChunkBytes / 2;
 }
 
-// ---- kinds of frames; exchange.proto says which side sends which
+// ---- kinds of frames; exchange.proto names the side that sends each
 
 struct Bind {
   SessionToken token = 0;

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The members of a generation in rank order: the position is the rank. Copies share the ids,
-// because in a job of thousands every worker is told of all the others.
+// because in a job of thousands every worker receives the ids of all the others.
 //
 // Thread contract: a plain value; copies may be used by several threads.
 

@@ -314,9 +314,9 @@ struct Welcome {
 };
 
 // The membership changed outside a verdict (genesis, pause), or the receiver is not a member. As
-// with a verdict, every member learns the donor: the donor serves its state, even if it has just
-// joined; other new members load it; the rest keep their state. A new member also learns where each
-// lane starts.
+// with a verdict, every member receives the donor's id: the donor serves its state, even if it has
+// just joined; other new members load it; the rest keep their state. A new member also receives
+// where each lane starts.
 struct MembershipChanged {
   Membership membership;
   Role role = Role::kJoiner;
@@ -393,7 +393,7 @@ struct Rejected {
   auto Fields() const { return std::tie(error, lane, round, lane_name, tensor); }
 };
 
-// The session is over; the error says whether the client may open a new one.
+// The session is over; the error tells whether the client may open a new one.
 struct Ended {
   Error error;  // kOk: as the worker asked (Leave).
   auto Fields() const { return std::tie(error); }
@@ -405,7 +405,7 @@ struct Drain {
   auto Fields() const { return std::tie(service); }
 };
 
-// Send chunks of a value you announced.
+// Send chunks of a value that you announced.
 struct Ask {
   ValueKey key;
   uint32_t first = 0;
@@ -429,7 +429,7 @@ struct GetFailed {
 };
 
 // What waiting workers wait for, for their logs and errors: in a round, the late workers; with
-// round 0, the cause for which the job is paused, or does not run yet or again.
+// round 0, why the job is paused, or does not run yet or again.
 struct HeldUp {
   LaneIndex lane = 0;
   RoundNumber round = 0;

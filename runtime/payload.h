@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Bytes to send or received, held by reference: memory of the network library, a trainer's tensor,
-// or a copy; later also shared and device memory.
+// Bytes that are sent or were received, held by reference: memory of the network library, a
+// trainer's tensor, shared memory, or a copy.
 //
 // Ownership: shared. The memory is released with the last reference, on any thread. Thread
 // contract: constant, so safe from any thread.

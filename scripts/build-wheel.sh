@@ -53,7 +53,7 @@ readonly python="$root/.venv/bin/python3"
   echo "build-wheel: .venv lacks auditwheel or scikit_build_core. Run scripts/setup.sh." >&2
   exit 1
 }
-# As scripts/test.sh does.
+# Does the same as scripts/test.sh.
 export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
 
 scratch="$(mktemp -d)"

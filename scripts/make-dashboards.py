@@ -6,7 +6,7 @@ Usage:
     scripts/make-dashboards.py             writes helm/basin/files/dashboards/*.json
     scripts/make-dashboards.py --check     changes nothing; fails if a file would change
 
-A dashboard is a list of sections here, and its JSON has nothing that this file does not say.
+A dashboard is a list of sections here, and its JSON has nothing that is not in this file.
 """
 
 import argparse

@@ -166,7 +166,7 @@ def owners(paths: Iterable[Path]) -> dict[Path, str]:
     spelled = {spelling: path for path in paths for spelling in spellings(path)}
     if not spelled:
         return {}
-    # It fails if one spelling has no owner, and prints the others.
+    # dpkg fails if one spelling has no owner, and prints the others.
     done = subprocess.run(
         ["dpkg-query", "--search", *sorted(spelled)], capture_output=True, text=True
     )
@@ -194,7 +194,7 @@ class Packages:
         self._found: dict[str, Package] = {}
 
     def of(self, path: Path) -> Package:
-        # A library that no package installed is what its bytes are, wherever it was found.
+        # A library that no package installed is identified by its bytes, wherever it was found.
         key = self._owners.get(path) or sha256(path)
         if key not in self._found:
             if path in self._owners:
@@ -252,7 +252,7 @@ def add_image(packages: list[Package], listing: Path) -> None:
         found.relations.add(("CONTAINS", "the base of the image"))
 
 
-# ---- What is said about them --------------------------------------------------------------------
+# ---- The entry for each of them -----------------------------------------------------------------
 
 
 def copyright_file(package: Package) -> Path:
@@ -260,7 +260,7 @@ def copyright_file(package: Package) -> Path:
 
 
 def declared_license(package: Package) -> str:
-    """The licence of most of its files, if its copyright file says so in a known form."""
+    """The licence of most of its files, if its copyright file states it in a known form."""
     if package.source.split(" ")[0] in SPDX_LICENSES_OF_SOURCES:
         return SPDX_LICENSES_OF_SOURCES[package.source.split(" ")[0]]
     path = copyright_file(package)

@@ -113,8 +113,8 @@ make_chart() {
   tar_of "$scratch/chart" basin | gzip -n >"$folder/basin-$version.tgz"
 }
 
-# An image of Debian's packages, extracted; it writes their versions to $scratch/NAME.packages. As
-# tests/helm/image.py does it: without an engine or a registry, in a store of its own.
+# An image of Debian's packages, extracted; it writes their versions to $scratch/NAME.packages. It
+# works like tests/helm/image.py: without an engine or a registry, in a separate store.
 make_base() { # name packages
   local container hook
   # shellcheck disable=SC2016  # expanded by mmdebstrap's shell and by dpkg-deb

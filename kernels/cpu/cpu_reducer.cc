@@ -285,7 +285,7 @@ class NormLeafSums {
 
   double* lanes() { return lanes_; }
 
-  // To be called when the results up to element `end` of the span are in the lanes.
+  // Called when the results up to element `end` of the span are in the lanes.
   void ReachedElement(size_t end, bool ends_span) {
     if (!ends_span && end % kNormLeafElements != 0) return;
     for (size_t half = kNormLanes / 2; half > 0; half /= 2) {

@@ -131,7 +131,7 @@ class NormLanes {
   }
 
  private:
-  // The sums are named one by one, for an array that a loop goes through is kept in memory.
+  // The sums are named one by one, because an array that a loop goes through is kept in memory.
   using Indices = std::make_index_sequence<kVectors>;
   template <size_t... kIndex>
   HWY_INLINE void LoadSums(const double* from, std::index_sequence<kIndex...>) {

@@ -82,8 +82,8 @@ HWY_INLINE V CanonicalizeNan(D d, V v) {
 // ---- Watching for values that are not finite ---------------------------------------------------
 
 // Remembers whether any vector that it saw had an infinity or a NaN: 0 times those is NaN, 0 times
-// anything else is 0. (A fused operation is welcome here, for nothing is rounded.) Neighbours go to
-// sums of their own, so that none waits for the one before.
+// anything else is 0. (A fused operation is welcome here, because nothing is rounded.) Neighbours
+// go to separate sums, so that none waits for the one before.
 template <class D>
 class FiniteWatch {
  public:
@@ -111,7 +111,7 @@ HWY_INLINE hn::Vec<D> WidenBF16(D d, V16 bits) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), bits)));
 }
 
-// As NarrowToBF16Bits; a NaN must be canonical already.
+// Like NarrowToBF16Bits; a NaN must be canonical already.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE hn::Vec<Bits16Of<D>> NarrowBF16(D, V v) {
   const hn::RebindToUnsigned<D> du;
@@ -135,8 +135,8 @@ HWY_INLINE hn::Vec<Bits16Of<D>> NarrowF16(D, V v) {
 
 #else
 
-// As WidenF16Bits, without branches. A subnormal m * 2^-24 is what (1 + m / 1024) * 2^-14 exceeds
-// 2^-14 by, and the subtraction is exact.
+// Like WidenF16Bits, without branches. A subnormal m * 2^-24 is (1 + m / 1024) * 2^-14 less 2^-14,
+// and the subtraction is exact.
 template <class D, class V16 = hn::Vec<Bits16Of<D>>>
 HWY_INLINE hn::Vec<D> WidenF16(D d, V16 narrow) {
   const SignedOf<D> di;
@@ -155,7 +155,7 @@ HWY_INLINE hn::Vec<D> WidenF16(D d, V16 narrow) {
   return hn::BitCast(d, hn::Or(sign, widened));
 }
 
-// As NarrowToF16Bits, without branches; a NaN must be canonical already. A subnormal result is
+// Like NarrowToF16Bits, without branches; a NaN must be canonical already. A subnormal result is
 // rounded by adding 0.5, whose last place is 2^-24.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE hn::Vec<Bits16Of<D>> NarrowF16(D d, V v) {
@@ -236,7 +236,7 @@ struct TypeBF16 {
   }
 };
 
-// As many elements as D has lanes, from any address, widened.
+// Loads one element for each lane of D, from any address, widened.
 template <class Type, class D>
 HWY_INLINE hn::Vec<D> LoadWide(D d, const unsigned char* data) {
   const typename Type::template NarrowTag<D> d_narrow;

@@ -2,8 +2,8 @@
 //
 // From the contributions to the result in one loop, for integers: a cache line of each stream at a
 // time, in lanes as narrow as the arithmetic allows instead of int64. The loop is right as long as
-// no lane overflows, and says so if one does; the piece is then done again in steps, in int64,
-// which counts the wraps. Of u8, whose sums and products seldom fit, they are counted here.
+// no lane overflows, and reports it if one does; the piece is then done again in steps, in int64,
+// which counts the wraps. The wraps of u8, whose sums and products seldom fit, are counted here.
 // Included once per instruction set.
 
 #if defined(BASIN_KERNELS_CPU_INTEGER_REDUCE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -79,7 +79,7 @@ struct PairedU8 {
 };
 
 // ---- Operations --------------------------------------------------------------------------------
-// Each combines lanes, counts the wraps, and tells whether lanes and count are exact.
+// Each combines lanes, counts the wraps, and reports whether lanes and count are exact.
 
 template <class T, bool kMin>
 class IntegerExtreme {
@@ -213,8 +213,8 @@ class U8Sum {
   LostBits wraps_;
 };
 
-// Products of u8. Beside the low bits of a product goes its value as far as 256, which stands for
-// all that do not fit u8: times 0 it fits again, times anything else it does not.
+// Products of u8. The low bits of a product are accompanied by its value up to 256, which stands
+// for all that do not fit u8: times 0 it fits again, times anything else it does not.
 class U8Product {
  public:
   using Layout = PairedU8;

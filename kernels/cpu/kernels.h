@@ -20,8 +20,8 @@ namespace basin::kernels::cpu {
 // Every element count below is a multiple of this: four of the widest vectors of f32.
 constexpr size_t kUnitElements = 64;
 
-// More contributions than one call takes, and more elements than one call of a ReduceFunction
-// takes, do not occur.
+// The most contributions that one call takes, and the most elements that one call of a
+// ReduceFunction takes.
 constexpr size_t kMaxTerms = 16;  // Few enough for the processor to follow every stream.
 constexpr size_t kMaxReduceElements = kNormLeafElements;
 

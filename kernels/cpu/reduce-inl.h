@@ -3,7 +3,7 @@
 // From the contributions to the result in one loop, for floats whose result has the dtype they were
 // sent in: fold, finish, round, store and square, a cache line of each stream at a time, so that
 // the arithmetic hides behind the memory. The loop is right as long as every p_i and every result
-// is finite, and says so if one is not; the piece is then done again in steps. Included once per
+// is finite, and reports it if one is not; the piece is then done again in steps. Included once per
 // instruction set.
 
 #if defined(BASIN_KERNELS_CPU_REDUCE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -84,7 +84,7 @@ HWY_INLINE void StoreStep(PairedBF16, D d, V (&values)[kVectors], bool bypass_ca
 
 #else
 
-// As NarrowToBF16Bits, for the upper and the lower halves of the bits of f32. A NaN whose payload
+// Like NarrowToBF16Bits, for the upper and the lower halves of the bits of f32. A NaN whose payload
 // is all ones in the lower half may come out as a number. No bf16 widens to one and no operation
 // makes one.
 template <class D16, class V16 = hn::Vec<D16>>

@@ -21,8 +21,7 @@ namespace {
 // runtime.
 std::optional<Failure> Check(cudaError_t error, const std::string& device, const char* call) {
   if (error == cudaSuccess) return std::nullopt;
-  // Takes the error away where it is not one that stays, so that later calls are judged by their
-  // own.
+  // Clears an error that does not persist, so that later calls report only their own.
   cudaGetLastError();
   return Failure{FailureCode::kDevice, device + ": " + call +
                                            " failed: " + cudaGetErrorString(error) + " (" +

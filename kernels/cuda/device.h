@@ -38,7 +38,7 @@ class Queue {
  public:
   virtual ~Queue() = default;  // REQUIRES: nothing is running; see Wait().
 
-  // REQUIRES, for copies and tasks: until Wait() returns, their memory stays valid, their outputs
+  // REQUIRES for copies and tasks: until Wait() returns, their memory stays valid, their outputs
   // are not read, and their inputs do not change. Host memory is pinned.
   virtual std::optional<Failure> CopyToDevice(void* device, const void* pinned, size_t size) = 0;
   virtual std::optional<Failure> CopyToHost(void* pinned, const void* device, size_t size) = 0;

@@ -50,8 +50,8 @@ class DevicePipeline {
   using Done = std::function<void(const std::optional<Failure>& failure)>;
   using Ticket = uint64_t;
 
-  // Fails if there is no memory for one lane; for want of memory it may have fewer than wanted.
-  // REQUIRES: `device` outlives the pipeline; options.lanes > 0.
+  // Fails if there is no memory for one lane; if memory is short, it may have fewer lanes than
+  // requested. REQUIRES: `device` outlives the pipeline; options.lanes > 0.
   static Result<std::unique_ptr<DevicePipeline>> Make(Device* device,
                                                       const PipelineOptions& options);
   // Waits for what is in flight.

@@ -8,9 +8,9 @@
 //
 // Ownership: owns the device and, per call that runs at the same time, pinned and device memory of
 // fixed size, which is allocated when first needed and kept. Thread contract: as Reducer. At most
-// `parallel_calls` run at once; others wait. Failure: kDevice as device.h says; kUnsupported for
-// more than kMaxContributions contributions. After a failure the output is unspecified, nothing of
-// the call is running any more, and the reducer can be used again if the device can.
+// `parallel_calls` run at once; others wait. Failure: kDevice as in device.h; kUnsupported for more
+// than kMaxContributions contributions. After a failure the output is unspecified, nothing of the
+// call is still running, and the reducer can be used again if the device can.
 
 #ifndef BASIN_KERNELS_CUDA_DEVICE_REDUCER_H_
 #define BASIN_KERNELS_CUDA_DEVICE_REDUCER_H_

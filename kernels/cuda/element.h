@@ -2,7 +2,7 @@
 //
 // The arithmetic of one element, as plan.h defines it, for the device and for the host.
 //
-// REQUIRES, of the compilation: no fused multiply-add, no flushing of subnormals, division that is
+// REQUIRES of the compiler: no fused multiply-add, no flushing of subnormals, division that is
 // rounded correctly. For nvcc: -fmad=false -ftz=false -prec-div=true -prec-sqrt=true.
 //
 // Thread contract: pure functions.
@@ -18,7 +18,7 @@
 
 namespace basin::kernels::cuda {
 
-// ---- Floats: bits, so that no compiler assumption about NaN has a say -------------------------
+// ---- Floats: bits, so that no compiler assumption about NaN matters ---------------------------
 
 BASIN_HOST_DEVICE bool IsFinite(float x) { return (BitsOfF32(x) & 0x7f800000) != 0x7f800000; }
 BASIN_HOST_DEVICE bool IsFinite(double x) {

@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // One launch on a device, as plain data: what to reduce, or what to cast. All pointers are device
-// addresses, except where a comment says otherwise.
+// addresses, except where a comment states otherwise.
 //
 // Thread contract: plain values.
 

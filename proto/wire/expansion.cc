@@ -51,7 +51,7 @@ struct FieldShape {
   bool list = false;
   uint32_t most = 1;               // Entries.
   uint32_t type = 0;               // On the wire, of one entry.
-  const Shape* message = nullptr;  // Of a message.
+  const Shape* message = nullptr;  // For a message.
   const char* name = "";
 };
 

@@ -51,7 +51,7 @@ Ack Decode(const v1::Ack& in, Checker& checker) {
 
 namespace {
 
-// A frame of one tensor has `range`, as before there were lists.
+// A frame of one tensor has `range`, which peers without FEATURE_RUNS read.
 template <typename Out>
 void EncodeRuns(const ChunkRuns& in, Out* out) {
   if (in.size() == 1) return Encode(in.front().range, out->mutable_range());

@@ -4,7 +4,7 @@
 // string is not UTF-8: the decoder sees no message at all.
 //
 // Thread contract: made and destroyed while no other thread uses protobuf; one at a time in a
-// process, for protobuf has one place for all of it.
+// process, because protobuf has one handler for the whole process.
 
 #ifndef BASIN_PROTO_WIRE_PROTOBUF_LOG_H_
 #define BASIN_PROTO_WIRE_PROTOBUF_LOG_H_

@@ -34,14 +34,15 @@ absl::Status Check(const Begin& call);
 absl::Status Check(const Announce& call);
 absl::Status Check(const Get& call);
 
-// As generated classes. REQUIRES: no list is longer than its bound. Lists are not counted here,
-// because they already have their memory; Weigh (bytes.h) counts them before they are read.
+// Conversion to and from generated classes. REQUIRES: no list is longer than its bound. Lists are
+// not counted here, because they already have their memory; Weigh (bytes.h) counts them before they
+// are read.
 absl::Status Encode(const ToAggregator& in, v1::ToAggregator* out);
 absl::Status Encode(const ToWorker& in, v1::ToWorker* out);
 absl::StatusOr<ToAggregator> Decode(const v1::ToAggregator& in);
 absl::StatusOr<ToWorker> Decode(const v1::ToWorker& in);
 
-// As the bytes of a whole message; session_stream.h sends them on a stream.
+// Conversion to and from the bytes of a whole message; session_stream.h sends them on a stream.
 absl::StatusOr<std::string> Encode(const ToAggregator& in);
 absl::StatusOr<std::string> Encode(const ToWorker& in);
 absl::StatusOr<ToAggregator> DecodeToAggregator(std::string_view bytes);

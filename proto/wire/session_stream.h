@@ -80,7 +80,7 @@ class MessageReader {
  public:
   struct Complete {
     Message message;
-    uint64_t bytes = 0;     // Of all gRPC messages that carried it.
+    uint64_t bytes = 0;     // Sum over the gRPC messages that carried it.
     uint64_t expanded = 0;  // The memory that it needs.
     // Holds the budget for as long as the message is kept. Null: uncharged.
     std::shared_ptr<const void> charge;

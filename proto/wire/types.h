@@ -9,7 +9,7 @@
 //
 //   void Check(const X& value, Checker& checker);
 //
-// whose rules hold for what was decoded and for a call that nothing has been sent of yet.
+// whose rules hold for decoded values and for a call of which nothing was sent yet.
 //
 // Internal to the wire layer.
 //

@@ -96,7 +96,7 @@ inline constexpr uint32_t kMaxSampleRanges = 4096;     // Per contribution.
 inline constexpr uint32_t kMaxRememberedVerdicts = 2;  // Per lane, by each worker.
 inline constexpr uint32_t kMaxPastRounds = 1000;       // In one answer to an operator.
 
-// Samples, tokens or micro-batches of all contributors of a round; of one contributor, kMaxCount.
+// Samples, tokens or micro-batches of all contributors of a round; kMaxCount is the bound for one.
 inline constexpr uint64_t kMaxTotalCount = kMaxWorkers * kMaxCount;
 
 // The power of two by which a payload is scaled before a cast: F32's normal range.

@@ -27,7 +27,7 @@ struct IncomingFrame {
   uint64_t payload_bytes = 0;
   uint64_t message_bytes = 0;  // The size of the message that brought it.
   ChunkContents contents;      // The contents of its chunks.
-  // What the sender says of each chunk; empty if a checksum over the payload was right.
+  // The digests that the sender claims; empty if a checksum over the payload was right.
   absl::InlinedVector<Digest, 4> claimed;
   // The payload, if it is in memory that the sender shares: `claimed` counts then, and there are no
   // contents.

@@ -93,7 +93,7 @@ absl::StatusOr<IncomingFrame> FrameReader::Read(PayloadPtr message) {
   if (frame.payload_bytes == 0) return frame;
   frame.claimed = std::move(decoded->header.chunk_digests);
   if (decoded->place.has_value()) {
-    // What others get from here must stay as it was when it was looked at.
+    // Bytes that are passed on from here must not change after they were checked.
     if (worker && !IsOneOf<ContributionHeader>(frame.header)) {
       return absl::InvalidArgumentError(
           "A worker sent a reference to shared memory in a frame that is no contribution. Update "

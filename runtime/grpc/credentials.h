@@ -53,7 +53,7 @@ inline constexpr char kBearer[] = "Bearer ";
 
 // The token in the file of BASIN_TOKEN_FILE, for calls to `address`; empty for an empty path.
 // Failure: INVALID_ARGUMENT, as above; also without TLS, unless the address is on this machine,
-// because everybody on the way, and whoever answers there, could use the token.
+// because every machine on the way, and any server that answers, could use the token.
 absl::StatusOr<std::string> ReadToken(const std::string& path, const ClientTls& tls,
                                       const std::string& address);
 

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What an aggregator says of itself in the initial metadata of a call: its version and its clock,
-// which only `basinctl doctor` reads, and the socket at which a worker on the same machine can
-// share memory with it. Nothing depends on any of it.
+// What an aggregator reports about itself in the initial metadata of a call: its version and its
+// clock, which only `basinctl doctor` reads, and the socket at which a worker on the same machine
+// can share memory with it. Nothing else depends on it.
 //
 // Thread contract: Greet before the call's first answer is sent; GreetingIn is a pure function.
 

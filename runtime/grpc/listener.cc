@@ -23,7 +23,7 @@
 namespace basin {
 namespace {
 
-// Without descriptors: until the next try. Some may have been closed by then.
+// The wait for the next try when there are no descriptors. Some may have been closed by then.
 constexpr int kRetryMilliseconds = 100;
 
 struct FreeAddresses {

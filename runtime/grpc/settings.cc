@@ -64,10 +64,10 @@ grpc::ChannelArguments ClientArguments(const GrpcSettings& settings) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // Retries would keep copies of sent messages; Basin resends by itself.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Nothing about the service is in DNS but its address, which may change with a pod.
+  // DNS has only the address of the service, which may change with a pod.
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
-  // A proxy that the environment names is for the world outside, not for the aggregator beside us.
+  // A proxy that the environment names is for the internet, not for the aggregator.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return arguments;
 }

@@ -1,8 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // How gRPC is set up on both ends, in one place, because the ends must agree: a client that pings
-// more often than the server allows is thrown out (GOAWAY, "too_many_pings"), and a message that
-// one end may send the other must take.
+// more often than the server allows is disconnected (GOAWAY, "too_many_pings"), and each end must
+// accept the messages that the other may send.
 //
 // Thread contract: plain values.
 

@@ -67,7 +67,7 @@ absl::StatusOr<std::shared_ptr<Segment>> Segment::Create(uint64_t size) {
   if (fcntl(segment->descriptor_, F_ADD_SEALS, kSizeSeals | kSealFutureWrite | F_SEAL_SEAL) != 0) {
     return Failed("sealing it");
   }
-  // The pages are there; whatever fails here is done when they are used.
+  // The pages have memory; what fails here is done when they are used.
   (void)madvise(segment->data_, size, kPopulateWrite);
   (void)madvise(segment->data_, size, MADV_DONTFORK);
   return segment;
@@ -89,8 +89,8 @@ absl::StatusOr<std::shared_ptr<Segment>> Segment::Open(int descriptor, uint64_t 
   if (size == 0 || size > kMostBytes || static_cast<uint64_t>(status.st_size) != size) {
     return NotOurs(absl::StrCat("has ", status.st_size, " bytes and not ", size));
   }
-  // A hole would get its memory here, when it is read, and in no budget. The seal keeps it from
-  // being made later.
+  // Reading a hole would allocate memory here, outside of every budget. The seal prevents later
+  // holes.
   if (static_cast<uint64_t>(status.st_blocks) * 512 < size) {
     return NotOurs("has pages without memory");
   }

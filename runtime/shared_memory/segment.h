@@ -3,14 +3,15 @@
 // Memory that two processes on one machine share. One of them creates it and writes to it; the
 // other one opens the descriptor that it got from the first and can only read.
 //
-// The segment is sealed: nobody can change its size, so a peer cannot make this process fail with
-// SIGBUS, and nobody can map it writable any more, so only its creator writes. All its pages have
-// memory, which was taken from its creator. A child process does not inherit the mapping.
+// The segment is sealed: no process can change its size, so a peer cannot make this process fail
+// with SIGBUS, and no process can map it writable after that, so only its creator writes. All its
+// pages have memory, which was taken from its creator. A child process does not inherit the
+// mapping.
 //
 // Ownership: shared; the memory is unmapped with the last reference, and freed with the last
-// process that has it. Thread contract: size and place are constant; who reads and writes which
-// bytes when is said by the users. Failure: a status with a sentence; the bytes then travel over
-// the network.
+// process that has it. Thread contract: size and place are constant; the users define when which
+// thread reads and writes which bytes. Failure: a status with a sentence; the bytes then travel
+// over the network.
 
 #ifndef BASIN_RUNTIME_SHARED_MEMORY_SEGMENT_H_
 #define BASIN_RUNTIME_SHARED_MEMORY_SEGMENT_H_
@@ -29,12 +30,13 @@ namespace basin {
 
 class Segment {
  public:
-  // Zeros, in memory that the system has already given, so that nobody waits for it later.
+  // Zeros, in memory that the system has already allocated, so that no later access waits for it.
   // REQUIRES: size > 0.
   static absl::StatusOr<std::shared_ptr<Segment>> Create(uint64_t size);
 
-  // Opens that of another process; the descriptor stays the caller's. INVALID_ARGUMENT when it is
-  // no memory of the kind that Create makes, may change its size, or has another one than `size`.
+  // Opens the segment of another process; the descriptor stays the caller's. INVALID_ARGUMENT when
+  // it is no memory of the kind that Create makes, may change its size, or has another one than
+  // `size`.
   static absl::StatusOr<std::shared_ptr<Segment>> Open(int descriptor, uint64_t size);
 
   ~Segment();
@@ -86,7 +88,7 @@ class SharedPayload : public Payload {
   absl::Span<const std::string_view> pieces() const override {
     return {&piece_, piece_.empty() ? size_t{0} : size_t{1}};
   }
-  // Whether what was read from it so far is what the sender meant.
+  // Whether the bytes that were read so far are those that the sender meant.
   bool intact() const { return version_ == 0 || segment_->version() == version_; }
 
  private:

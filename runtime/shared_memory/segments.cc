@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x4d534142;  // "BASM"
 
-// As it travels.
+// A message as it travels.
 struct Raw {
   uint32_t magic = kMagic;
   uint32_t kind = 0;
@@ -77,7 +77,7 @@ void Segments::Offer(const std::shared_ptr<Segment>& segment) {
       ++it;
       continue;
     }
-    // A peer that does not hear of it keeps it until its session ends.
+    // A peer that does not receive this keeps the segment until its session ends.
     Send({SegmentMessage::Kind::kWithdraw, it->first, 0}).IgnoreError();
     it = offered_.erase(it);
   }

@@ -6,11 +6,12 @@
 //
 // The worker opens with the token of its session, which the aggregator checks. From then on both
 // ends offer segments, and answer whether they have mapped one. A frame refers to a segment only
-// after its receiver has said that it mapped it, so no order between socket and stream is needed.
+// after its receiver has reported that it mapped it, so no order between socket and stream is
+// needed.
 //
 // Ownership: a payload keeps the segment in which it lies. Thread contract: safe from any thread;
-// Receive from one. Failure: a peer that breaks the rules of the socket is not listened to any
-// longer; what is mapped stays, and everything else goes over the network.
+// Receive from one. Failure: messages of a peer that breaks the rules of the socket are no longer
+// read; mapped segments stay, and everything else goes over the network.
 
 #ifndef BASIN_RUNTIME_SHARED_MEMORY_SEGMENTS_H_
 #define BASIN_RUNTIME_SHARED_MEMORY_SEGMENTS_H_
@@ -69,8 +70,8 @@ class Segments {
   Segments& operator=(const Segments&) = delete;
 
   // ---- of this end
-  // Offers the segment to the other end; nothing if it was offered before. Withdraws those that
-  // nobody here keeps any longer.
+  // Offers the segment to the other end; nothing if it was offered before. Withdraws the segments
+  // that are no longer used here.
   void Offer(const std::shared_ptr<Segment>& segment);
   std::vector<std::shared_ptr<Segment>> offered() const;
   // Where the other end finds these bytes; absent when they are in no segment that it has mapped.

@@ -71,8 +71,7 @@ absl::StatusOr<int> ListenLocal(const std::string& name) {
   const auto* generic = reinterpret_cast<const sockaddr*>(&address.address);
   int bound = bind(*socket, generic, address.size);
   if (bound != 0 && errno == EADDRINUSE && name[0] == '/' && IsSocket(name)) {
-    // Only a socket at which nobody listens any more refuses; one that is busy, or of another kind,
-    // is somebody's.
+    // Only a socket without a listener refuses; one that is busy, or of another kind, is in use.
     errno = 0;
     const absl::StatusOr<int> used = ConnectLocal(name);
     const bool left_behind = !used.ok() && errno == ECONNREFUSED;

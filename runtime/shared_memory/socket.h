@@ -19,7 +19,7 @@ namespace basin {
 // A descriptor that does not block; a socket that an earlier process has left at the path is
 // replaced.
 absl::StatusOr<int> ListenLocal(const std::string& name);
-// A descriptor that blocks. Does not wait: UNAVAILABLE when nobody listens there.
+// Returns a descriptor that blocks. Does not wait: UNAVAILABLE when no process listens there.
 absl::StatusOr<int> ConnectLocal(const std::string& name);
 // Sends the bytes as one message, with a descriptor unless it is negative. Does not wait:
 // UNAVAILABLE for a peer that does not read.
