@@ -61,7 +61,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{apt/lists/partial,apt/cache/archives/partial,result/bin}
 
 # The machine's own sources of Debian, and their source packages, in lists of our own. As root, apt
-# would download as a user who cannot write here.
+# would download as a user that cannot write here.
 # shellcheck disable=SC2016  # expanded by apt
 apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' \
   'Created-By: Packages' 'Origin: Debian' | sed 'p; s/^deb /deb-src /' >"$work/apt/sources.list"

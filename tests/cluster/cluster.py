@@ -100,7 +100,7 @@ class Cluster:
         self._first = self._await_first_process()
 
     def await_node(self) -> None:
-        """Until pods can run. RuntimeError with the logs if the node ends."""
+        """Waits until pods can run. RuntimeError with the logs if the node ends."""
         # While the server starts, there is nothing to watch.
         while self.run("kubectl", "get", "nodes", check=False).returncode != 0:
             self._check_that_it_runs(0.5)
@@ -125,7 +125,7 @@ class Cluster:
         return int(found[0])
 
     def _check_that_it_runs(self, seconds: float) -> None:
-        """For so long; RuntimeError with the logs if it ends."""
+        """Waits for so long; RuntimeError with the logs if it ends."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._unshare.wait(timeout=seconds)
             raise RuntimeError(f"the node has ended:\n{self.logs()}")

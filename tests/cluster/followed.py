@@ -61,7 +61,7 @@ class Followed:
             ]
 
     def await_more(self, more: int, event: str, **fields: Any) -> None:
-        """Until there are so many more of these events."""
+        """Waits until there are so many more of these events."""
         with self._changed:
             wanted = len(self.find(event, **fields)) + more
             reached = self._changed.wait_for(
@@ -94,6 +94,6 @@ def longest_pause(trainer: Followed, since: float) -> float:
 
 
 def missing_steps(trainers: Iterable[Followed]) -> set[int]:
-    """Those that no trainer has applied, though one has applied a later one."""
+    """Steps that no trainer has applied, although one has applied a later step."""
     steps = {line["step"] for trainer in trainers for line in trainer.find("applied")}
     return set(range(max(steps, default=0))) - steps

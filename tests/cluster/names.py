@@ -26,7 +26,7 @@ TTL_SECONDS = 1
 
 
 class Endpoints:
-    """Asks Kubernetes who belongs to a Service."""
+    """Asks Kubernetes which pods belong to a Service."""
 
     def __init__(self, server: str, ca: str, token: str) -> None:
         self._server = server

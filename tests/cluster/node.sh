@@ -62,7 +62,7 @@ ip link set lo up
 ip link add node type bridge
 ip address add "$ADDRESS/24" dev node
 ip link set node up
-# Nothing is outside, but programs find their own address by the default route.
+# There is no network outside, but programs find their own address by the default route.
 ip route add default dev node
 
 # ---- Configuration ------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""A training job on real Kubernetes: installed as docs/kubernetes.md says, then resized, killed,
+"""A training job on real Kubernetes: installed as in docs/kubernetes.md, then resized, killed,
 upgraded, drained and given new certificates, without a lost step.
 
 Trainers are pods of deploy/trainer-statefulset.yaml with the trainer of tests/integration, whose
@@ -170,7 +170,7 @@ class Training(Jobs):
         return latest
 
     def expect_members(self, workers: int) -> None:
-        """The first trainers, and nobody else, are counted in each step from now on."""
+        """Only the first trainers are counted in each step from now on."""
         for index in range(workers):
             self.latest(index).await_more(1, "applied", mask=2**workers - 1)
             self.latest(index).await_more(SOME_STEPS, "applied")
@@ -187,7 +187,7 @@ class Training(Jobs):
         self.assertEqual(["running", str(workers)], self.state_and_members())
 
     def state_and_members(self) -> list[str]:
-        """As `basinctl status` says."""
+        """The state that `basinctl status` shows."""
         with self.forwarded():
             said = self.shell(
                 "basinctl status",
@@ -296,7 +296,7 @@ class Training(Jobs):
         self.kubectl("scale", "statefulset", "digits", f"--replicas={after}")
         for index in range(before, after):
             self.follow(f"digits-{index}")
-        # Those who are no longer wanted leave at the end of a step.
+        # Trainers that are no longer wanted leave at the end of a step.
         for index in range(after, before):
             self.expect_leaves(self.latest(index))
         self.expect_members(after)
@@ -329,7 +329,7 @@ class Training(Jobs):
 
     @contextlib.contextmanager
     def leaving_aggregator(self) -> Iterator[str]:
-        """The uid of the pod, which afterwards has ended at the end of a round, and said so."""
+        """The uid of the pod, which afterwards has ended at the end of a round, and reported it."""
         uid = self.aggregator()
         leaving = Followed(self.cluster, "basin-0", uid)
         self.addCleanup(leaving.close)
@@ -379,7 +379,7 @@ class Training(Jobs):
         # 2. The aggregator's certificate.
         self.shell(apply("tls basin-tls --cert=new/server.crt --key=new/server.key"))
         self.await_certificate(host, self.folder / "new/ca.crt")
-        # 3. Nobody trusts the old authority.
+        # 3. No end trusts the old authority.
         self.shell(
             "rm -r certs && mv new certs && "
             + apply("generic basin-client --from-file=ca.crt=certs/ca.crt --from-file=token")
@@ -390,19 +390,19 @@ class Training(Jobs):
         self.expect_members(2)
 
     def await_file(self, uid: str, path: str, expected: Path) -> None:
-        """Until the kubelet has given the pod this file."""
+        """Waits until the kubelet has given the pod this file."""
         file = f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~secret/{path}"
         self.poll(["cmp", file, str(expected)], inside=True)
 
     def await_certificate(self, host: str, authority: Path) -> None:
-        """Until the aggregator has a certificate of this authority."""
+        """Waits until the aggregator has a certificate of this authority."""
         address = self.pod("basin-0")["status"]["podIP"]
         command = ["openssl", "s_client", "-connect", f"{address}:29600", "-alpn", "h2"]
         command += ["-CAfile", str(authority), "-servername", host, "-verify_hostname", host]
         self.poll([*command, "-verify_return_error"])
 
     def poll(self, command: list[str], inside: bool = False) -> None:
-        """Runs it until it succeeds, for what nobody reports."""
+        """Runs it until it succeeds, for changes that are not reported."""
         deadline = time.monotonic() + cluster.PATIENCE_SECONDS
         while True:
             done = (

@@ -68,7 +68,7 @@ class Alerts(Watched):
         return trainer
 
     def await_firing(self, *names: str) -> None:
-        """Until just these alerts fire."""
+        """Waits until just these alerts fire."""
         self.await_scraped(lambda: self.firing() == set(names))
 
     def test_a_stalled_round(self) -> None:

@@ -376,7 +376,7 @@ class SingleValues(unittest.TestCase):
         self.assertEqual("prometheus", monitor["metadata"]["labels"]["release"])
 
     def network_policy(self, policy: Values) -> tuple[Manifest, dict[str, list[Manifest]]]:
-        """The spec, and who may reach each port."""
+        """The spec, and which peers may reach each port."""
         rendered = chart.render(
             "helm-4", {"config": TRUSTED, "networkPolicy": {"enabled": True} | policy}
         )
@@ -387,7 +387,7 @@ class SingleValues(unittest.TestCase):
         )
         peers = {rule["ports"][0]["port"]: rule["from"] for rule in spec["ingress"]}
         self.assertEqual(len(peers), len(spec["ingress"]))
-        # An empty list would admit everybody.
+        # An empty list would admit all peers.
         self.assertNotIn([], peers.values())
         test, *monitoring = peers["http"]
         self.assertEqual(

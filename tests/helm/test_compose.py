@@ -52,7 +52,7 @@ class Compose(unittest.TestCase):
         self.assertEqual("serve", serve)
         done = basind("check-config", *flags)
         self.assertEqual(0, done.returncode, done.stderr)
-        # Such an address is refused without this option, so the file has to have it.
+        # basind refuses such an address without this option, so the file must have it.
         flags.remove("--grpc-insecure")
         self.assertEqual(2, basind("check-config", *flags).returncode)
 

@@ -352,7 +352,7 @@ class OtherProjects(unittest.TestCase):
         for name, trainers in all_trainers().items():
             for manifest in trainers.manifests:
                 if "." not in manifest["apiVersion"]:
-                    continue  # Of Kubernetes.
+                    continue  # A kind of Kubernetes.
                 checked.add(manifest["kind"])
                 for path, fields in self.FIELDS[manifest["kind"]].items():
                     with self.subTest(name, path=path):

@@ -41,7 +41,7 @@ namespace {
 
 constexpr std::chrono::minutes kPatience(5);
 constexpr std::chrono::seconds kSlice(1);
-// Beyond a call's own deadline; a library that holds a trainer for longer is not in control.
+// The time beyond a call's own deadline after which the library counts as having lost control.
 constexpr std::chrono::seconds kGrace(1);
 
 struct Arguments {
@@ -209,7 +209,8 @@ class Trainer {
     return (place.donor_since.term << 12) + place.donor_since.counter;
   }
 
-  // From any worker that has it. In slices, because the version changes when more workers join.
+  // Gets the state from any worker that has it, in slices, because the version changes when more
+  // workers join.
   basin::Status Load() {
     for (;;) {
       const basin::Result<basin::Place> place = worker_.place();
@@ -302,7 +303,7 @@ class Trainer {
     return place.ok() ? Announce(*place) : place.status();
   }
 
-  // To the newest members, by all workers with the state.
+  // Serves the state to the newest members; all workers with the state do so.
   basin::Status Announce(const basin::Place& place) {
     if (!place.donor.has_value() || Version(place) == version_) return basin::Status();
     if (arguments_.donor_only && !place.is_donor) return basin::Status();

@@ -1,9 +1,9 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """Real trainers and a real aggregator, with faults in the middle of training.
 
-The trainers run examples/cpp/linear_regression.cc. Whoever takes part in a step, all of them apply
-the same average, and the samples of a step are the same however many share them; so every trainer
-that reaches the end prints the same last line, bit for bit, whatever happened on the way.
+The trainers run examples/cpp/linear_regression.cc. All trainers that take part in a step apply the
+same average, and the samples of a step are the same however many trainers share them. Every trainer
+that reaches the end therefore prints the same last line, bit for bit, whatever happened on the way.
 
 Usage: test_faults.py BASIND TRAINER
 """

@@ -29,7 +29,7 @@ void Step(const std::vector<std::unique_ptr<Trainer>>& trainers) {
   }
 }
 
-// Until the payloads of the aggregator's frames have come through shared memory.
+// Waits until the payloads of the aggregator's frames have come through shared memory.
 void StepUntilShared(const Aggregator& aggregator,
                      const std::vector<std::unique_ptr<Trainer>>& trainers, uint64_t sessions) {
   Await([&] { return aggregator.counters().local_sessions >= sessions; });
@@ -39,7 +39,8 @@ void StepUntilShared(const Aggregator& aggregator,
     return aggregator.counters().local_frames > frames &&
            aggregator.counters().local_results > results;
   };
-  // The first frames go over the network, until the other end has said that it mapped the segment.
+  // The first frames go over the network, until the other end has reported that it mapped the
+  // segment.
   for (int step = 0; step < 1000 && !shared() && !testing::Test::HasFailure(); ++step) {
     Step(trainers);
   }

@@ -102,7 +102,7 @@ class Network : public aggregator::Transport {
   Items EndAtEngine(const LinkPtr& link, bool drop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Items EndAtClient(const LinkPtr& link, bool drop, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The client's end is closed: it hears nothing more.
+  // The client's end is closed: it receives nothing more.
   Items Deafen(const LinkPtr& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   LinkPtr Find(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // REQUIRES: the lock is held since before the engine assigned the number, so that messages of the

@@ -23,8 +23,8 @@ using aggregator::Valid;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// How a session of a client with these files ends that sends something else than a hello: because
-// of that where TLS is fine.
+// How a session of a client with these files ends if it sends something else than a hello: because
+// of that message, if TLS is fine.
 std::string EndOfSession(int port, const ClientTls& tls) {
   client::GrpcConnector connector("127.0.0.1:" + std::to_string(port), tls);
   const auto ears = std::make_shared<client::Ears>();
@@ -153,7 +153,8 @@ TEST(OverTls, Fault_S4_CertificatesAndCaAreRotatedUnderLoad) {
     return absl::StrContains(EndOfSession(aggregator.port(), fresh.Client()), kTlsIsFine);
   });
   RunARound(trainers);
-  // The server no longer accepts the old CA, and no client that only trusts that one the server.
+  // The server no longer accepts the old CA, and a client that trusts only the old CA refuses the
+  // server.
   ClientTls late = old.Client("late");
   EXPECT_THAT(EndOfSession(aggregator.port(), late), HasSubstr("BASIN_TLS_CA"));
   late.ca = fresh.path("ca.crt");

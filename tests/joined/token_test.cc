@@ -46,7 +46,7 @@ class Tokens : public ::testing::Test {
 
   std::string File(const std::string& token) { return pki_.Write(token, token + "\n"); }
 
-  // How a session with this token ends that sends a hello for this worker of the job.
+  // How a session with this token ends if it sends a hello for this worker of the job.
   std::string RefusalOf(const std::string& token_file, const std::string& worker = "w0") {
     client::GrpcConnector connector("127.0.0.1:" + std::to_string(aggregator_.port()), {}, {}, {},
                                     token_file);
@@ -122,7 +122,7 @@ TEST_F(Tokens, Fault_S2_RemovalRevokesAtOnceAndATokenFileIsReadAgain) {
   aggregator_.server().EndRevoked();
   Await([&] { return gatekeeper_.refused(Decision::kUnknownCredential) > 0; });
   EXPECT_THAT(aggregator_.reports(), Contains(HasSubstr("was revoked")));
-  // The worker connects again and again, each time with what the file has then.
+  // The worker connects again and again, each time with the present content of the file.
   pki_.Write("mine", "new\n");
   trainer->Commit();
   EXPECT_EQ(trainer->Finish(), 3.0f);

@@ -447,7 +447,8 @@ std::pair<T, uint64_t> SumOrProduct(ReduceOp op, const std::vector<T>& values) {
   return {result, wraps + (static_cast<int64_t>(result) != acc ? 1 : 0)};
 }
 
-// The results closest to the ends of T: that there is a wrap, or none, must not be guessed.
+// The results closest to the ends of T, for which an implementation must not guess whether there is
+// a wrap.
 template <typename T>
 void CheckIntegersAtTheirLimits(const Reducer& reducer) {
   std::mt19937_64 random(sizeof(T));

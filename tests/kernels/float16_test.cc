@@ -73,7 +73,7 @@ std::vector<uint32_t> InterestingF32(const Format& format) {
       for (uint32_t offset = 0; offset < 5; ++offset) patterns.push_back(at + offset - 2);
     }
   }
-  // And a walk through all of f32, NaN included.
+  // Also a walk through all of f32, NaN included.
   for (uint64_t bits = 0; bits <= 0xffffffff; bits += 4099) {
     patterns.push_back(static_cast<uint32_t>(bits));
   }

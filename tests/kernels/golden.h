@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Checks a backend against the golden vectors in tests/golden, whose README describes the format.
-// Standard library only, as contract.h.
+// Needs only the standard library, like contract.h.
 
 #ifndef BASIN_TESTS_KERNELS_GOLDEN_H_
 #define BASIN_TESTS_KERNELS_GOLDEN_H_

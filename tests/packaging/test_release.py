@@ -1,5 +1,5 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
-"""The files of a release are the same for every run, and say where each library comes from.
+"""The files of a release are the same for every run, and name the source of each library.
 
 Usage: test_release.py BUILD_FOLDER [--image]
 """

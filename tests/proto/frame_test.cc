@@ -275,7 +275,7 @@ TEST(Frame, Fault_N11_GiantLengthsAreRefusedUnread) {
 TEST(Frame, Fault_N11_OversizedFramesAreRefused) {
   RandomMessages random(2);
   const std::string bytes = MakeFrame(random, 3, true).Encode();
-  // An unknown field of 4 MiB that makes the message too large, and nothing else wrong with it.
+  // An unknown field of 4 MiB makes the message too large; nothing else is wrong with it.
   const std::string large =
       bytes + "\xe2\x05" + "\x80\x80\x80\x02" + std::string(kMaxMessageBytes, 'x');
   ASSERT_TRUE(v1::Frame().ParseFromString(large));

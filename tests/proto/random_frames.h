@@ -25,7 +25,7 @@ struct RandomFrame {
   std::string payload;
   std::optional<SharedPlace> place = std::nullopt;  // Set: the payload is not in the frame.
 
-  // As it travels, in one piece. REQUIRES: the frame is valid.
+  // The frame as it travels, in one piece. REQUIRES: the frame is valid.
   std::string Encode() const;
 };
 

@@ -306,7 +306,7 @@ TEST(LargestMessages, NoHistoryIsLargerThanTheAggregatorReckons) {
       const uint64_t whole = Encode(ToAggregator(LargestHello(workers, {lane})))->size();
       EXPECT_LE(bare, HelloBytes(workers));
       EXPECT_LE(whole, HelloBytes(workers) + HistoryBytes(layout, nullptr, workers));
-      // But not by far.
+      // The bound is close.
       EXPECT_GE(whole + 32768,
                 (HelloBytes(workers) + HistoryBytes(layout, nullptr, workers)) / 20 * 19);
     }

@@ -93,7 +93,7 @@ TYPED_TEST(SessionMessages, OneofAndVariantHaveTheSameAlternatives) {
   ASSERT_EQ(proto->oneof_decl_count(), 1);
   const google::protobuf::OneofDescriptor* oneof = proto->oneof_decl(0);
   ASSERT_EQ(proto->field_count(), oneof->field_count()) << "a field outside the oneof";
-  // And pieces, which session_stream.h puts together.
+  // The other field is for pieces, which session_stream.h puts together.
   ASSERT_EQ(oneof->field_count(), this->kAlternatives + 1);
   ASSERT_EQ(oneof->field(this->kAlternatives)->name(), "piece");
   this->ForEach(1, [oneof](const auto& message, size_t index) {
@@ -138,7 +138,7 @@ void ExpectEveryFieldOfEachDrawn(std::index_sequence<I...>) {
    ...);
 }
 
-// Otherwise a field that the wire forgets would go unseen above.
+// Otherwise the test above would not notice a field that the wire forgets.
 TYPED_TEST(SessionMessages, RandomMessagesCoverEveryField) {
   ExpectEveryFieldOfEachDrawn<typename TypeParam::Message>(
       std::make_index_sequence<std::variant_size_v<typename TypeParam::Message>>());
@@ -376,7 +376,7 @@ TEST(SessionRules, Criterion_1_1_OpAndKindAreDeclared) {
                        "begin.spec.op is 7, which is not in 1 to 6");
 }
 
-// What the aggregator says of the message of a call; the client says the same without sending it.
+// The aggregator's answer to the message of a call; the client gives the same without sending it.
 template <typename Call>
 void ExpectSameAnswer(const Call& call, bool allowed) {
   const absl::StatusOr<std::string> bytes = Encode(ToAggregator(call));

@@ -27,7 +27,7 @@ _CPP = [str(_CPP_WORKER)]
 
 def _work(loop: str) -> None:
     """Repeats the calls of `loop`: a letter is a sum, `|` is a barrier."""
-    import basin  # In the folder that jobs names.
+    import basin  # Found by the path that jobs sets.
 
     stop = threading.Event()
 

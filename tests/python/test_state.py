@@ -232,7 +232,7 @@ def donor_is_gone(rank: int, folder: str, when: str) -> Any:
         def get_from_who_dies(self: Any, lane: str, tensor: Any, *more: Any) -> None:
             if tensor.name == "w0/2":
                 say(die)
-                while True:  # Until its death is known.
+                while True:  # Waits until its death is known.
                     with contextlib.suppress(Exception):
                         get(self, lane, tensor, *more)
                         continue

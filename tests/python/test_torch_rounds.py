@@ -185,7 +185,7 @@ def someone_joins(rank: int, pipe: str) -> Any:
     """Two workers until the third one has joined, then one backward of all three."""
     if rank == 2:
         with open(pipe, "rb") as opened:
-            opened.read()  # Until rank 0 has completed a round.
+            opened.read()  # Returns when rank 0 has completed a round.
     with session(min_workers=2, start_workers=2, own_state=rank == 2) as bt:
         net = model()
         optimizer = sgd(net, bt)

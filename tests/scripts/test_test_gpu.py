@@ -1,8 +1,8 @@
 # Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 """scripts/test-gpu.sh packs what a machine with a GPU needs, and it runs without this tree.
 
-Without a GPU everything but CUDA itself runs, so that the first run on a GPU is not spent on
-mending the script.
+Without a GPU everything but CUDA itself runs, so that the first run on a GPU does not fail because
+of the script.
 """
 
 import shutil

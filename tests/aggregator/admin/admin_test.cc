@@ -234,7 +234,7 @@ TEST_F(AdminTest, AnOpenRoundNamesWhomItWaitsForAndForWhat) {
   EXPECT_TRUE(absl::IsNotFound(aggregator_.status)) << aggregator_.status;
 }
 
-// What is counted does not depend on how many events are remembered.
+// The counters do not depend on how many events are remembered.
 TEST_F(AdminTest, RoundsAreCountedBeyondTheEventsThatAreRemembered) {
   Join({&a_, &b_});
   for (int round = 0; round < 60; ++round) CommitOneRound();
@@ -589,7 +589,8 @@ TEST_F(AdminTest, ALoopThatDoesNotAnswerIsATimeout) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(aggregator_.status)) << aggregator_.status;
 }
 
-// The table is tested in tests/aggregator/auth; here, that each call asks it, about its own row.
+// The table is tested in tests/aggregator/auth; this tests that each call asks it about its own
+// row.
 TEST(AdminServerTest, Fault_S2_EachCallIsAnsweredAsTheTableOfRolesSays) {
   std::string lines;
   const auto grant = [&](const std::string& role, const std::string& jobs) {

@@ -143,7 +143,7 @@ class Access(unittest.TestCase):
             (admin, ["pause", "vision"], 0),
             (admin, ["resume", "vision"], 0),
             (admin, ["members", "text"], DENIED),
-            (admin, ["events"], DENIED),  # Those of all jobs.
+            (admin, ["events"], DENIED),  # The events of all jobs.
             (admin, ["events", "--job=vision"], 0),
             (admin, ["drain", "service"], DENIED),
             (None, ["status"], DENIED),  # Only with a certificate that nothing is granted to.
@@ -181,7 +181,7 @@ class Access(unittest.TestCase):
             with (
                 socket.create_connection((host, int(port))) as plain,
                 context.wrap_socket(plain, server_hostname=host) as stranger,
-                contextlib.suppress(OSError),  # Or it is reset.
+                contextlib.suppress(OSError),  # The connection may be reset.
             ):
                 self.assertEqual(b"", stranger.recv(1))  # It has no certificate.
         line = basind.await_event("peer_refused")

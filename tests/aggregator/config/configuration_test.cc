@@ -99,7 +99,7 @@ TEST(Table, DefaultsAreThoseOfTheParts) {
   for (const Option& option : OptionTable()) {
     if (option.fallback == "auto" || option.key == "health.live_within" ||
         option.key.find(".listen") != std::string::npos) {
-      continue;  // The parts know of no such default.
+      continue;  // The parts have no such default.
     }
     EXPECT_EQ(Show(option, parts), Show(option, settings)) << option.key;
   }

@@ -63,7 +63,7 @@ class Doctor(WithFolder):
         return done.returncode, {finding["step"]: finding for finding in diagnoses[0]["findings"]}
 
     def failure(self, code: int, step: str, words: str, *arguments: str, **variables: str) -> None:
-        """One failure, which is the last step, and says what to do."""
+        """One failure, which is the last step, and names what to do."""
         ended, findings = self.diagnose(*arguments, **variables)
         self.assertEqual(code, ended, findings)
         self.assertEqual(step, list(findings)[-1], findings)
@@ -194,7 +194,7 @@ class Bench(WithFolder):
         self.assertEqual(0, members["service"]["workers"])
         for job in members["jobs"]:
             self.assertEqual("JOB_STATE_FINISHED", job["state"], job)
-        # So another one can run.
+        # Another bench can therefore run.
         again = run(
             BASINCTL,
             "bench",

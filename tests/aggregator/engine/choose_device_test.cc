@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What reduces: the values of reduce.device, on machines with and without devices.
+// The values of reduce.device, on machines with and without devices.
 
 #include "aggregator/engine/choose_device.h"
 

@@ -46,7 +46,7 @@ struct Seen {
   std::vector<VerdictRecord> records;
 };
 
-// Rounds of three workers, who send frames of so many chunks.
+// Rounds of three workers, which send frames of so many chunks.
 class Rounds {
  public:
   explicit Rounds(ReduceDevices* devices, uint32_t chunks_per_frame = 4)
@@ -240,7 +240,7 @@ TEST(DeviceReduction, Fault_A13_TheCpuTakesOverWithTheSameBits) {
   }
 }
 
-// One device of two: the other one goes on.
+// One of two devices fails: the other one goes on.
 TEST(DeviceReduction, Fault_A13_OtherDevicesGoOn) {
   const Seen cpu = OnCpu(3);
   const auto broken = std::make_shared<FaultPlan>();

@@ -393,7 +393,7 @@ TEST(Engine, Fault_W1_ProcessThatDiesIsNotCountedAfterItsShortGrace) {
                 [](QueueTransport::Connection& connection) { return !connection.frames.empty(); }),
             0u);
   b.Die();
-  rig.Pass(absl::ZeroDuration());     // The closing is heard,
+  rig.Pass(absl::ZeroDuration());     // The end is noticed,
   rig.Pass(absl::Milliseconds(20));   // found to be that of all connections,
   rig.Pass(absl::Milliseconds(300));  // and the grace of an ended process passes.
   const VerdictRecord record = Finish({&a})[0];
@@ -404,7 +404,8 @@ TEST(Engine, Fault_W1_ProcessThatDiesIsNotCountedAfterItsShortGrace) {
   EXPECT_EQ(a.results[1], GradientOf(2, 5));
 }
 
-// A connection that breaks while the data streams stay open is no process that ended: the lease.
+// A connection that breaks while the data streams stay open does not mean that the process ended:
+// the lease counts.
 TEST(Engine, BrokenSessionKeepsItsLease) {
   const Model model = AverageOf({F32("weight", 5)}, 2);
   Rig rig;
@@ -535,7 +536,8 @@ std::string Elements(DType dtype, size_t count, uint32_t seed) {
   return bytes;
 }
 
-// Whatever the dtype, the length, the names' order, the frames and the arrival.
+// For every dtype and length, the norm does not depend on the frames, the order of the names or the
+// order of arrival.
 TEST(Engine, NormIsAddedInOneOrder) {
   constexpr uint64_t kBlock = kernels::kNormBlockElements;
   uint32_t seed = 0;
@@ -600,7 +602,8 @@ TEST(Engine, Criterion_3_3_WeightsThatSumToZeroGiveNoResult) {
   EXPECT_EQ(record.value.facts.squared_norm, 0.0);
 }
 
-// It is not read, so the first number that is not finite is looked for among the others.
+// A contribution of weight 0 is not read, so the first number that is not finite is sought among
+// the others.
 TEST(Engine, Criterion_3_3_WhatIsNotFiniteWithWeightZeroIsNotCountedAndNotNamed) {
   const Model model = AverageBySamples();
   Rig rig;
@@ -629,7 +632,7 @@ TEST(Engine, Criterion_3_3_WhatIsNotFiniteWithWeightZeroIsNotCountedAndNotNamed)
   }
 }
 
-// A constant that no f32 holds is the peers' fault, and no reason to die.
+// A constant that no f32 holds is the fault of the peers, and must not end the process.
 TEST(Engine, ReductionThatCannotBeMadeAbortsTheRound) {
   Model model = AverageOf({F32("weight", 1000)}, 1);
   model.spec.prescale = 1e300;
@@ -701,7 +704,7 @@ TEST(Engine, DrainEndsWhenNothingIsOpen) {
   EXPECT_EQ(notes.OfKind(NoteKind::kDraining).size(), 1u);
 }
 
-// A flood from one worker delays the others by a message, not by all that waits of it.
+// A flood from one worker delays the others by one message, not by all of its messages that wait.
 TEST(Engine, Fault_N12_TakesAMessageOfEachConnectionInTurn) {
   const Model model = AverageOf({F32("w", 16)}, 2);
   Rig rig;

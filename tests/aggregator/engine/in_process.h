@@ -134,7 +134,7 @@ class RigWorker {
   void LoseSession();
 
   void Say(ToAggregator message);
-  // The next message of this type; others before it are heard as always.
+  // The next message of this type; others before it are handled as always.
   template <typename T>
   T Await();
 
@@ -188,7 +188,7 @@ T LookAt(Engine& engine, const std::function<T(const Runner&)>& look) {
   return *seen;
 }
 
-// Leads straight into an engine, which is the deriving class's and outlives its use.
+// Leads straight into an engine, which belongs to the deriving class and outlives its use.
 class EngineNetwork : public Network {
  public:
   explicit EngineNetwork(Engine& engine) : engine_(engine) {}
@@ -214,7 +214,7 @@ class Rig : public EngineNetwork {
                ReduceDevices* devices = nullptr);
   ~Rig() override;
 
-  // Time passes, and the engine has noticed.
+  // Lets time pass; returns when the engine has noticed.
   void Pass(absl::Duration time);
 
   template <typename T>

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The halves of a lane's result memory: who gets which, and when a reader learns that one changed.
+// The halves of a lane's result memory: which round gets which, and when a reader detects a change.
 
 #include "aggregator/engine/result_arena.h"
 

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The HTTP server over real sockets, asked nicely and not.
+// The HTTP server over real sockets, with valid and invalid requests.
 
 #include "aggregator/http/http_server.h"
 
@@ -43,7 +43,7 @@ std::string Ask(const HttpServer& server, const std::string& request) {
   const int descriptor = Connect(server);
   EXPECT_EQ(static_cast<ssize_t>(request.size()),
             send(descriptor, request.data(), request.size(), MSG_NOSIGNAL));
-  // Nothing more comes: a server that waits for the rest of it need not.
+  // The client sends nothing more: a server must not wait for the rest of the request.
   shutdown(descriptor, SHUT_WR);
   std::string answer;
   char piece[4096];
@@ -117,13 +117,13 @@ TEST(HttpServerTest, AnswersAProbeWhileOthersSayNothing) {
   EXPECT_EQ(200, page->status);
 }
 
-// As many as hold every thread of a usual server, and its queue.
+// Enough to occupy every thread of a usual server, and its queue.
 TEST(HttpServerTest, Fault_S6_ProbesComeBeforeAnyNumberOfSilentConnections) {
   const std::unique_ptr<HttpServer> server = Serve();
   ASSERT_NE(nullptr, server);
   std::vector<int> silent(400);
   for (int& descriptor : silent) descriptor = Connect(*server);
-  // Half of a request is no better.
+  // Half of a request counts as silence too.
   for (const int descriptor : silent) send(descriptor, "GET /li", 7, MSG_NOSIGNAL);
   for (int i = 0; i < 20; ++i) {
     const absl::StatusOr<HttpPage> page =

@@ -146,7 +146,7 @@ TEST_F(StateFileTest, Fault_A9_ADamagedFileIsRefusedInWordsAndSetAside) {
               AllOf(HasSubstr(path()), HasSubstr("damaged"), HasSubstr("new term"),
                     HasSubstr("checksum"), HasSubstr("state.damaged")));
   EXPECT_THAT(FilesThere(), ElementsAre("state.damaged"));
-  // And continues with an empty state.
+  // The process continues with an empty state.
   ASSERT_TRUE(file.Begin(8).ok());
   EXPECT_THAT(Open().Load()->jobs, IsEmpty());
 }
@@ -183,7 +183,7 @@ TEST_F(StateFileTest, Fault_A9_AFileThatCannotBeReadIsSetAsideAndKept) {
       AllOf(HasSubstr("cannot be opened"), HasSubstr("new term"), HasSubstr("state.damaged")));
   ASSERT_TRUE(file.Begin(8).ok());
   EXPECT_THAT(Open().Load()->jobs, IsEmpty());
-  // Its text is whole: in its old place it is as good as ever.
+  // Its text is whole, so it is valid in its old place.
   std::filesystem::rename(path() + ".damaged", path());
   EXPECT_EQ(good, Text());
 }
@@ -259,7 +259,7 @@ TEST_F(StateFileTest, Fault_A8_AFullDiskLeavesTheLastFileWholeAndIsReportedOnce)
 }
 
 TEST_F(StateFileTest, Fault_A8_AFolderThatCannotBeWrittenIsSaidAtOnce) {
-  // Root may write where modes forbid it, but no user can write where there is no folder.
+  // Root may write where modes forbid it, but no user can write into a folder that does not exist.
   std::filesystem::remove_all(folder_);
   DiskStateFile file = Open();
   EXPECT_TRUE(file.Load().ok());

@@ -18,7 +18,7 @@ from typing import Any
 
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
-# Longer than a browser takes for anything on a busy machine.
+# Longer than any action of a browser takes on a busy machine.
 PATIENCE = 120.0
 
 

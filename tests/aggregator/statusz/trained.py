@@ -50,12 +50,12 @@ class Trained(unittest.TestCase):
         a.say("finish")
 
     def end_round(self, a: Trainer, b: Trainer) -> None:
-        """Of `a`, which has begun it."""
+        """Ends the round, which `a` has begun."""
         self.begin(b)
         for trainer in (a, b):
             self.assertIn("COMMITTED", trainer.answer())
 
     def hang_in_a_round(self, a: Trainer) -> None:
-        """Until the aggregator has named `b`, which does not begin the round."""
+        """Waits until the aggregator has named `b`, which does not begin the round."""
         self.begin(a)
         self.basind.await_event("worker_late")

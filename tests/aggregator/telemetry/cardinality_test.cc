@@ -63,7 +63,7 @@ Model Growing(uint32_t start) {
   return model;
 }
 
-// Until the worker has heard of so many members.
+// Waits until the worker has received a list of so many members.
 void AwaitMembers(RigWorker& worker, size_t count) {
   while (worker.Await<MembershipChanged>().membership.members.size() != count) {
     if (::testing::Test::HasFailure()) return;

@@ -309,7 +309,7 @@ TEST(Metrics, CountRoundsAndTheirDuration) {
   prepared.waited_for = "w1";
   prepared.waited = absl::Milliseconds(250);
   metrics.Count(prepared, kNow);
-  prepared.waited_for = "";  // Nobody was last.
+  prepared.waited_for = "";  // No worker was last.
   metrics.Count(prepared, kNow);
   metrics.Count(NoteOf(NoteKind::kRoundOpened, "a", "w0", "default", 2), kNow);
   metrics.Count(NoteOf(NoteKind::kAttemptRestarted, "a", "", "default", 2), kNow);

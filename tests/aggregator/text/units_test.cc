@@ -111,7 +111,7 @@ TEST(Nearest, FindsTheNearestAndNothingWhenNoneIsNear) {
   EXPECT_EQ("worker.closed_lease", Nearest("worker.closedlease", known));
   EXPECT_EQ("log.level", Nearest("loglevel", known));
   EXPECT_EQ("log.level", Nearest("level", known));
-  EXPECT_EQ("worker.lease", Nearest("lease", known));  // The shorter one of two.
+  EXPECT_EQ("worker.lease", Nearest("lease", known));  // The shorter of two names.
   EXPECT_EQ("", Nearest("gradient", known));
   EXPECT_EQ("", Nearest(std::string(100000, 'a'), known));
 }

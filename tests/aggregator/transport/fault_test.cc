@@ -46,7 +46,7 @@ class TransportFault : public testing::Test {
  protected:
   TransportFault() { Join({&honest_}); }
   ~TransportFault() override {
-    // Whatever happened: a round goes through, with the right bits.
+    // Whatever happened before, a round goes through, with the right bits.
     const std::string gradient = GradientOf(0, 2 * kChunkFloats);
     honest_.Begin();
     honest_.Push(0, gradient);
@@ -122,7 +122,7 @@ TEST_F(TransportFault, Fault_N10_ErrorsOfAnOpenSessionNameItsWorker) {
   const absl::Status why = stream.AwaitEnd();
   EXPECT_EQ(why.code(), StatusCode::kInvalidArgument) << why;
   EXPECT_THAT(Text(why), HasSubstr("worker b of job job"));
-  // Operators see the same, and not that b closed its connections.
+  // Operators see this cause, and not that b closed its connections.
   Await([this] { return counters().calls_ended + 3 == counters().calls_begun; });
   for (int i = 0; i < 2; ++i) loopback_.Pass(absl::Milliseconds(20));
   const std::vector<Note> notes = loopback_.notes.OfKind(NoteKind::kWorkerDisconnected);
@@ -167,7 +167,7 @@ TEST_F(TransportFault, Fault_A12_DataStreamOfAnotherVersionIsToldBoth) {
 }
 
 TEST_F(TransportFault, Fault_S2_TokenOfNoSessionIsRefused) {
-  // As exchange.proto has it.
+  // The status that exchange.proto defines.
   EXPECT_EQ(AfterSending({BindOf(honest_.welcome->token + 1)}).code(), StatusCode::kNotFound);
   EXPECT_EQ(counters().unknown_tokens, 1u);
 }
@@ -204,14 +204,14 @@ TEST(TransportReports, Fault_S6_WhoSpeaksSomethingElseIsReported) {
     EXPECT_THAT(reported().back(), HasSubstr(text));
   }
   EXPECT_EQ(loopback.server.counters().foreign_connections, 5u);
-  // On a stream: with the mistake in the message.
+  // The report about a stream names the mistake in the message.
   RawStream stream(loopback.Channel(), kSessionMethod);
   stream.Write("\xff\xff");
   EXPECT_EQ(stream.AwaitEnd().code(), StatusCode::kInvalidArgument);
   Await([&] { return reported().size() == 6; });
   EXPECT_THAT(reported().back(),
               HasSubstr("127.0.0.1 A message of a session without a hello was refused"));
-  // And a correct beginning is accepted in any pieces.
+  // A correct beginning is accepted in any pieces.
   RawHttp2 slow(loopback.port);
   slow.Send("PRI * HTT");
   slow.Send("P/2.0\r\n\r\nSM\r\n\r\n");
@@ -220,7 +220,7 @@ TEST(TransportReports, Fault_S6_WhoSpeaksSomethingElseIsReported) {
   EXPECT_EQ(slow.AwaitStatus(1), grpc::StatusCode::UNIMPLEMENTED);
 }
 
-// A first message that is on its way is no silence.
+// A first message that is still arriving does not count as silence.
 TEST(TransportReports, Fault_S6_AHelloThatIsCutIsNotCalledSilence) {
   ServerOptions options;
   options.session.introduction = absl::Milliseconds(300);

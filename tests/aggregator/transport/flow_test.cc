@@ -142,7 +142,7 @@ TEST(TransportFlow, Fault_W13_SlowReaderDoesNotBlockOthers) {
     worker->Push(0, GradientOf(0, elements));
     worker->Commit();
   }
-  // They have every result, and know that it is complete.
+  // The others have every result, and know that it is complete.
   a.Stage();
   b.Stage();
   EXPECT_TRUE(a.results[0] == b.results[0]);
@@ -178,7 +178,7 @@ TEST(TransportFlow, Fault_W13_StreamWhoseReaderPretendsToReadEndsAtItsBound) {
   liar.Begin();
   liar.Push(0, GradientOf(0, elements));
   liar.Commit();
-  // All of it has arrived before there is a result that it does not read.
+  // The contribution has arrived before there is a result that the worker does not read.
   Await([&] {
     return loopback.Look<uint64_t>([](const Runner& runner) { return runner.parked_bytes(); }) ==
            elements * sizeof(float);
@@ -191,7 +191,7 @@ TEST(TransportFlow, Fault_W13_StreamWhoseReaderPretendsToReadEndsAtItsBound) {
     liar.Say(ResultAck{0, 1, {1, 1}, {{0, 0, 96}}});
     return loopback.server.counters().slow_readers > 0;
   });
-  // Nobody reads why, so after a while the stream is cut off.
+  // The peer does not read the status, so the stream is cut off after a while.
   Await([&] {
     liar.Say(ResultAck{0, 1, {1, 1}, {{0, 0, 96}}});
     return loopback.Look<size_t>([](const Runner& runner) { return runner.streams(); }) == 2;

@@ -97,7 +97,7 @@ TEST(TransportLimit, Trap_MessageLimitAloneBuffersTheMessage) {
   const uint64_t growth = GrowthDuringMessageOf(384, options, &end);
   EXPECT_EQ(end.code(), StatusCode::kResourceExhausted) << end;
   EXPECT_THAT(std::string(end.message()), HasSubstr("Received message")) << end;
-  // At least half of it: an allocator that keeps freed memory may already have the rest.
+  // At least half of it, because an allocator that keeps freed memory may already have the rest.
   EXPECT_GT(growth, 192 * kMiB) << end;
   RecordProperty("growth_mib", std::to_string(growth / kMiB));
 }
@@ -179,8 +179,7 @@ TEST(TransportLimit, Fault_S6_WhatMessagesBecomeIsChargedAndGivenBack) {
     // Its welcome and its layout: the engine has dealt with both.
     ASSERT_TRUE(stream.Read().has_value()) << stream.AwaitEnd();
     ASSERT_TRUE(stream.Read().has_value()) << stream.AwaitEnd();
-    loopback.Look<int>(
-        [](const Runner&) { return 0; });  // And with the messages that it received after them.
+    loopback.Look<int>([](const Runner&) { return 0; });  // It has also dealt with later messages.
   }
   EXPECT_EQ(loopback.server.counters().malformed_messages, 0u);
   // One that is larger than all of it is refused, and its sender may try again.
@@ -370,7 +369,7 @@ TEST(TransportLimit, Fault_N12_StreamsOfOneConnectionAreLimited) {
   ASSERT_TRUE(connection.Read().has_value());
   for (uint32_t i = 0; i < limit; ++i) connection.Call(2 * i + 1, kExchangeMethod);
   connection.Call(2 * limit + 1, kExchangeMethod);
-  // Not a refusal of that stream, as HTTP/2 has it: gRPC ends the connection.
+  // gRPC ends the connection, whereas HTTP/2 would only refuse that stream.
   EXPECT_EQ(connection.AwaitStatus(2 * limit + 1), -2);
   EXPECT_LE(loopback.server.counters().calls_begun, limit);
   ExpectServes(loopback);

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The local socket: who may share memory with the aggregator, and what ends a connection.
+// The local socket: which peers may share memory with the aggregator, and what ends a connection.
 
 #include "aggregator/transport/local.h"
 

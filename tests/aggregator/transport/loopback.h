@@ -54,7 +54,7 @@ class Loopback : public Network {
     return LookAt(engine, look);
   }
 
-  // Time passes for the engine, and it has noticed.
+  // Lets time pass for the engine; returns when it has noticed.
   void Pass(absl::Duration time);
 
   // A new connection, for streams of the test's own.

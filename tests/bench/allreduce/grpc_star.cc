@@ -232,7 +232,7 @@ class WorkerStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
     Send(BufferOf(gradient_.data(), 1));
     ++awaited_;
   }
-  // Until everything that was sent has been answered.
+  // Waits until everything that was sent has been answered.
   void Await() {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] { return received_ >= awaited_ || ended_; });
@@ -317,7 +317,7 @@ bool Take(const std::string& argument, const std::string& name, size_t* value) {
 }
 
 int Main(int argc, char** argv) {
-  // As in basind and for a trainer's process: freed messages are used again, not unmapped.
+  // As in basind and a trainer's process, freed messages are used again, not unmapped.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
 

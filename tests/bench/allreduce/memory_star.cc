@@ -86,7 +86,7 @@ class Memory {
   char* bytes_ = nullptr;
 };
 
-volatile uint64_t g_digest;  // So that it is computed.
+volatile uint64_t g_digest;  // Forces the computation.
 
 void RunWorker(const Options& options) {
   const int fd = open(options.port.c_str(), O_RDWR);
@@ -110,7 +110,7 @@ void RunWorker(const Options& options) {
         Add(control.written[rank]);
       }
     });
-    writer.join();  // As a trainer, whose gradient is also where the result goes.
+    writer.join();  // Waits like a trainer, whose result replaces its gradient.
     for (uint32_t block = 0; block < options.blocks(); ++block) {
       const size_t at = block * kBlock;
       Await(control.reduced, before + block + 1);

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "allreduce"))
 from allreduce import cpu_of, finish, numbers, running_basind, start
 
 HERE = Path(__file__).resolve().parent
-WARM_UP = 2  # As in step_worker.py.
+WARM_UP = 2  # The same as in step_worker.py.
 THROUGH = ("alone", "basin", "gloo")
 
 

@@ -586,8 +586,8 @@ TEST_F(Abi, Criterion_2_5_ABroadcastCopiesTheRootsBits) {
       BASIN_INVALID_ARGUMENT);
 }
 
-// Both come from a checkpoint, and one of them is further: it hears that it serves its state, and
-// the other gets it from there before the first round.
+// Both come from a checkpoint, and one of them is further: it learns that it serves its state, and
+// the other gets the state from it before the first round.
 TEST_F(Abi, WhoIsFurthestAtTheStartGivesItsStateToTheOthers) {
   const uint64_t one = 1;
   const basin_tensor state = {"state", BASIN_F32, 1, &one};
@@ -658,7 +658,7 @@ TEST_F(Abi, WhoJoinsLateIsNamedADonorAndAVersionOfItsState) {
   train();  // A worker that joins before the first round is a member at once, and has nothing to
             // load.
 
-  // The worker that comes becomes a member with a verdict; rounds go on until it is one.
+  // The new worker becomes a member with a verdict; rounds go on until it is one.
   Trainer& late =
       *trainers.emplace_back(std::make_unique<Trainer>(aggregator.address(), "w2", 3, room));
   train_until(3);
@@ -691,7 +691,7 @@ TEST_F(Abi, WhoJoinsLateIsNamedADonorAndAVersionOfItsState) {
   EXPECT_EQ(received, value);
   EXPECT_EQ(basin_stop_serving(members[0]->worker, "state", "state", nullptr), BASIN_OK);
 
-  // Somebody leaves: the members are others, and the version is the same.
+  // A worker leaves: the members change, and the version stays the same.
   late.Close();
   train_until(2);
   EXPECT_EQ(version_of(*members[1]), version);
@@ -1066,7 +1066,7 @@ TEST_F(Abi, MemoryThatIsNotTheValuesIsAnError) {
   EXPECT_EQ(basin_announce(t.worker, "model", &tensor, 1, value, 8, BASIN_COPY, failure.out()),
             BASIN_INVALID_ARGUMENT);
   EXPECT_THAT(failure.message(), AllOf(HasSubstr("tensor p"), HasSubstr("8 bytes")));
-  for (const uint32_t root : {0U, 1U}) {  // It is the root, and it is not.
+  for (const uint32_t root : {0U, 1U}) {  // This worker is the root, and then it is not.
     const auto broadcast = [&](void* data, size_t bytes) {
       return basin_broadcast(t.worker, "model", &tensor, 1, root, data, bytes, BASIN_SECONDS(60),
                              failure.out());

@@ -86,8 +86,8 @@ TEST(RegisterTest, WhatOthersAddBeforeTheAnswerIsNoContradiction) {
   EXPECT_EQ(worker.Hear(layout).OneSent<LayoutSeen>(), (LayoutSeen{kLane, 3}));
 }
 
-// The aggregator was replaced before the run had members, and the new one has not heard of the last
-// tensors yet. What is sent to it goes by its own indexes, once it has given them.
+// The aggregator was replaced before the run had members, and the new one does not know the last
+// tensors yet. Messages to it use its own indexes, once it has given them.
 TEST(RegisterTest, AnotherAggregatorMayHaveFewerTensors) {
   Harness worker;
   worker.Connect();
@@ -120,7 +120,7 @@ TEST(RegisterTest, RegistrationsThatTheAggregatorRefusesAreTold) {
   EXPECT_EQ(worker.Hear(Rejected{error, std::nullopt, 0}).One<Refused>().error, error);
 }
 
-// A worker that only heard that something was refused would wait for a verdict for ever.
+// A worker that was only informed of a refusal would wait for a verdict for ever.
 TEST(RegisterTest, ALaneThatTheAggregatorHasNoRoomForFailsItsRounds) {
   Harness worker;
   worker.BecomeMember();
@@ -132,7 +132,8 @@ TEST(RegisterTest, ALaneThatTheAggregatorHasNoRoomForFailsItsRounds) {
   const Rejected none{{ErrorCode::kResourceExhausted, "no memory"}, std::nullopt, 0, "late", ""};
   EXPECT_EQ(worker.Hear(none).One<FailRound>().error, none.error);
   EXPECT_EQ(worker.Do(begin).One<Refused>().error.code, ErrorCode::kResourceExhausted);
-  // It is asked for again when the trainer registers it again, and in the next session.
+  // The registration is sent again when the trainer registers the tensor again, and in the next
+  // session.
   const auto again = worker.Do(RegisterTensors{"late", LaneKind::kGradient, {F32("d", 4)}});
   EXPECT_EQ(again.OneSent<Register>().lane, "late");
   worker.Hear(none);
@@ -160,7 +161,8 @@ TEST(RegisterTest, ATensorThatTheAggregatorHasNoRoomForWithdrawsTheRound) {
   EXPECT_EQ(other.Do(PushTensor{0, 3, 0}).One<Refused>().error.code, ErrorCode::kResourceExhausted);
 }
 
-// W10: the offender is told which tensor, and both sides; it is not counted, the others go on.
+// W10: the error of the offender names the tensor and both sides; the worker is not counted, the
+// others go on.
 TEST(RegisterTest, Fault_W10_AMismatchedTensorIsRefused) {
   Harness worker;
   worker.BecomeMember();
@@ -397,16 +399,16 @@ TEST(CallsTest, TheDeadlineNamesWhyTheJobIsPaused) {
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
               HasSubstr("no verdict arrived in time; Job job is paused: 1 worker is left and "
                         "min_workers is 2. The round continues"));
-  // So does that of a value.
+  // The wait for a value ends as well.
   worker.Do(GetValue{{"g", "a", 7}, std::nullopt, "w-2", worker.now + absl::Milliseconds(100)});
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<ValueFailed>().error.text,
               HasSubstr("it did not arrive in time from worker w-2. Job job is paused: 1 worker"));
-  // It goes on.
+  // The job continues.
   EXPECT_EQ(worker.Hear(HeldUp{0, 0, ""}).One<JobPaused>().text, "");
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
               Not(HasSubstr("paused")));
-  // What was told in a session that is over may not be true any more.
+  // Reports of a session that is over may have become wrong.
   worker.Hear(pause);
   EXPECT_EQ(worker.Do(SessionDown{""}).One<JobPaused>().text, "");
 }
@@ -423,12 +425,12 @@ TEST(CallsTest, TheDeadlineNamesWhomTheRoundWaitsFor) {
   const FailRound fail = worker.Pass(absl::Milliseconds(100)).One<FailRound>();
   EXPECT_THAT(fail.error.text,
               HasSubstr("no verdict arrived in time; it waits for worker b: to commit"));
-  // What was late has come.
+  // The late commit has arrived.
   worker.Stage();
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
               Not(HasSubstr("worker b")));
-  // Somebody who has joined meanwhile is late to load the state.
+  // A worker that has joined meanwhile is late to load the state.
   worker.Hear(HeldUp{kLane, 1, "worker j: to load the state and begin"});
   worker.Do(WaitRound{0, worker.now + absl::Milliseconds(100)});
   EXPECT_THAT(worker.Pass(absl::Milliseconds(100)).One<FailRound>().error.text,
@@ -462,7 +464,8 @@ TEST(CallsTest, AbandonEndsTheIncarnation) {
   EXPECT_EQ(hello.nonce, 99u);
   EXPECT_EQ(hello.incarnation, (Incarnation{kTerm, 1})) << "which one is given up";
 
-  // Should the aggregator not have heard, it hears it again; another incarnation is fine.
+  // The message is sent again in case the aggregator did not receive it; another incarnation is
+  // fine.
   const Actions same = worker.Hear(worker.MakeWelcome(Role::kMember));
   EXPECT_TRUE(same.HasSent<Abandon>());
   EXPECT_TRUE(same.Has<CloseSession>());
@@ -557,7 +560,7 @@ TEST(CallsTest, AnExpiredCallLaneIsNamedAgainOnce) {
   EXPECT_EQ(worker.Hear(gone).OneSent<Register>(),
             (Register{"call/x", LaneKind::kCall, {F32("x", 5)}}));
   EXPECT_TRUE(worker.Hear(gone).all.empty());
-  // It is laid out anew; what was begun is said again, by the new indexes.
+  // The lane is laid out anew; what was begun is sent again, with the new indexes.
   layout.tensors = {F32("z", 5), F32("x", 5)};
   const Actions again = worker.Hear(layout);
   EXPECT_EQ(again.MessageNames(), "LayoutSeen Begin");

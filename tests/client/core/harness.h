@@ -2,7 +2,7 @@
 //
 // One client, driven by hand: the test plays the runner, the trainer and the aggregator.
 //
-// The job has the workers w-0 (the client), w-1 and w-2. Unless a test says otherwise the
+// The job has the workers w-0 (the client), w-1 and w-2. Unless a test sets it otherwise, the
 // aggregator runs in term 5, the lane is "g" with index 3, and its tensors are "a" (3 chunks, the
 // last short), "b" (1 chunk) and "c" (empty).
 
@@ -131,12 +131,12 @@ class Harness {
     return Credit{kLane, round, kWindow, std::move(ranges), {}};
   }
 
-  // What a round of w-0, w-1 and w-2 over all tensors comes to, at a ballot of this term.
+  // The value of a round of w-0, w-1 and w-2 over all tensors, at a ballot of this term.
   RoundValue Value() const;
   RoundValue AbortedValue() const;
   Prepared MakePrepared(uint64_t attempt = 1, RoundNumber round = 1) const;
   ResultReceived Result(ChunkRange range, uint64_t attempt = 1, RoundNumber round = 1) const;
-  // The verdict that follows from what the client was told before.
+  // The verdict that follows from the messages to the client so far.
   Verdict MakeVerdict(const RoundValue& value, uint64_t attempt = 1) const;
   void HearAllResults(uint64_t attempt = 1, RoundNumber round = 1);
   // Takes all results and the value; returns the actions of the value.

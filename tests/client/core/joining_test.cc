@@ -70,8 +70,8 @@ TEST(JoiningTest, Fault_W18_AnotherDonorIsNews) {
   EXPECT_TRUE(worker.Hear(told).all.empty());
 }
 
-// An aggregator that has lost its memory must not wait for somebody who has the state, nor have
-// somebody serve it who has not.
+// An aggregator that has lost its memory must not wait for a worker that has the state already, and
+// must not let a worker serve the state that lacks it.
 TEST(JoiningTest, SaysInItsHelloThatItLacksTheStateUntilItHasBegun) {
   const auto says = [](Harness& worker) {
     worker.Do(SessionDown{});
@@ -197,7 +197,7 @@ TEST(JoiningTest, AVerdictWithoutTheWorkerEndsItsMembership) {
   EXPECT_EQ(worker.Do(BeginRound{}).One<Refused>().error.code, ErrorCode::kFailedPrecondition);
   worker.Do(SessionDown{""});
   EXPECT_FALSE(worker.Connect().HasSent<Ready>()) << "a drained worker stays away";
-  // Asked for again, it starts with state like any joiner.
+  // The worker is ready again, and starts with state like any joiner.
   worker.Do(DeclareReady{});
   worker.Hear(MembershipChanged{worker.Members(5), Role::kMember, "w-2", {{"g", kLane, 9, 1}}});
   EXPECT_EQ(worker.lane().last_verdict(), 8u);
@@ -346,7 +346,7 @@ TEST(JoiningTest, TwoLanesMaySwapTheirNumbers) {
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 0u) << "it hears what is meant for it";
 }
 
-// Before the first generation is told the layout is whatever the first aggregator made of it.
+// Before the first generation is announced, the layout is the one that the first aggregator made.
 TEST(JoiningTest, WithoutHistoryALayoutMayBeginAnew) {
   Harness worker;
   worker.Connect();
@@ -363,7 +363,7 @@ TEST(JoiningTest, WithoutHistoryALayoutMayBeginAnew) {
   EXPECT_EQ(worker.lane().tensors()[kA].index, std::nullopt);
 }
 
-// A worker that joined a job whose others make the call x: it is told to start at round 3.
+// A worker that joined a job whose others make the call x: the aggregator lets it start at round 3.
 struct JoinedCall : Harness {
   JoinedCall() {
     Connect();
@@ -378,7 +378,7 @@ struct JoinedCall : Harness {
     Do(RegisterTensors{"x", LaneKind::kCall, {F32("a", 5)}});
     Hear(Layout(round));
   }
-  // What the others have come to in round 3.
+  // The value of round 3 of the others.
   Verdict VerdictWithout() const {
     RoundValue value = Value();
     value.layout_version = 1;

@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Whatever the trainer calls and the aggregator sends, in whatever order, with indexes and ranges
-// that may not exist: the client does not crash, keeps its books, and does the same thing twice.
+// Whatever the trainer calls and the aggregator sends, in any order, with indexes and ranges that
+// may not exist, the client does not crash, keeps its books, and does the same when it is run
+// again.
 
 #include <random>
 
@@ -20,7 +21,7 @@ class Monkey {
   uint32_t Pick(uint32_t bound) { return static_cast<uint32_t>(random_() % bound); }
 
  private:
-  // What brings the worker forward from where it is.
+  // An event that brings the worker forward from its state.
   Event Helpful(const Harness& worker) {
     const Client& client = worker.client;
     switch (client.session().phase()) {
@@ -68,7 +69,7 @@ class Monkey {
   }
 
   Event Any(const Harness& worker) {
-    const bool sane = Pick(4) > 0;  // Mostly what could well be meant.
+    const bool sane = Pick(4) > 0;  // Mostly plausible events.
     switch (Pick(34)) {
       case 0:
         return Tick{};

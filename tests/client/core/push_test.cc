@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// What is pushed when: order, frames, the window, streams, refusals, pull mode and restarts.
+// When chunks are pushed: order, frames, the window, streams, refusals, pull mode and restarts.
 
 #include <optional>
 #include <vector>
@@ -70,7 +70,7 @@ TEST(PushTest, SmallTensorsShareAFrameInTheOrderOfTheLayout) {
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), all);
   worker.Hear(Credit{kLane, 1, kWindow, {{1, 0, 1}, {2, 0, 1}, {3, 0, 1}}, {}});
   EXPECT_EQ(worker.lane().round()->push().unacked_bytes(), 40 + kChunkBytes + 20);
-  // What a lost stream had is sent again, together.
+  // The chunks of a lost stream are sent again, together.
   const Actions lost = worker.Do(StreamDown{frames[1].stream});
   EXPECT_EQ(Ranges(lost), (Chunks{{0, 0, 1}, {1, 1, 2}}));
   EXPECT_EQ(lost.Of<SendContribution>().size(), 1u);
@@ -322,7 +322,7 @@ TEST(RestartTest, InPullModeRedoneChunksWaitUntilTheyAreWanted) {
   EXPECT_EQ(Ranges(worker.Hear(Pull{kLane, 1, {{0, 1, 1}}, {}, kWindow})), (Chunks{{0, 1, 1}}));
 }
 
-// The value was adopted and then lost with all who held it: the aggregator may know nothing.
+// The value was adopted and then lost with all its holders: the aggregator may know nothing.
 TEST(RestartTest, AfterPreparedEverythingIsSaidAgain) {
   Harness worker = Begun(kWindow);
   worker.PushOne(kA);

@@ -211,7 +211,7 @@ TEST(StagingTest, APreparedValueMayBeAheadOfTheLayout) {
   EXPECT_EQ(worker.Hear(layout).MessageNames(), "LayoutSeen Staged");
 }
 
-// An adopted value is prepared again: who lacks bytes asks for exactly them.
+// An adopted value is prepared again: a worker that lacks bytes requests exactly them.
 TEST(NeedTest, AnAdoptedValueIsAskedFor) {
   Harness worker = Contributed();
   worker.Do(worker.Result({0, 1, 1}));
@@ -300,7 +300,7 @@ TEST(RestartResultsTest, APreparedValueIsDroppedByARestart) {
   EXPECT_EQ(worker.lane().settlement().staged(), std::nullopt);
   worker.HearAllResults(2);
   EXPECT_TRUE(worker.Hear(worker.MakePrepared(2)).HasSent<Staged>());
-  // A notice that is older than what was prepared since.
+  // A notice that is older than the value that was prepared since.
   worker.Hear(AttemptRestarted{kLane, 1, {kTerm, 1}, "", {}, kWindow});
   EXPECT_EQ(worker.lane().settlement().phase(), SettlePhase::kStaged);
 }
@@ -327,7 +327,7 @@ TEST(SupplyTest, AHolderSendsWhatItStaged) {
     EXPECT_EQ(frame.round, 1u);
     EXPECT_EQ(frame.ballot, (Ballot{kTerm, 1}));
   }
-  // What a lost stream took with it is sent again.
+  // The chunks that a lost stream took with it are sent again.
   const uint32_t first = frames[0].stream;
   EXPECT_EQ(worker.Do(StreamDown{first}).Of<SendSupply>().size(), 3u);
   EXPECT_TRUE(worker.Do(StreamDown{1 - first}).Of<SendSupply>().empty());

@@ -9,7 +9,7 @@
 namespace basin::client {
 namespace {
 
-// What an aggregator says that remembers the lane, with its round 1 in `phase`.
+// The answer of an aggregator that remembers the lane, with its round 1 in `phase`.
 Welcome Back(const Harness& worker, RoundPhase phase, std::vector<ChunkRange> have = {},
              Ballot ballot = {kTerm, 1}) {
   Welcome welcome = worker.MakeWelcome(Role::kMember);
@@ -193,7 +193,7 @@ TEST(ResumeTest, WhileStaged) {
   EXPECT_TRUE(worker.Hear(worker.MakeVerdict(worker.Value())).Has<Deliver>());
 }
 
-// Some were told the verdict before the aggregator died; the others staged it.
+// Some workers received the verdict before the aggregator died; the others staged it.
 TEST(ResumeTest, Fault_A2_AMissedVerdictComesWithTheWelcome) {
   Harness worker;
   worker.BecomeMember();

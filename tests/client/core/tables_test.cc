@@ -1,7 +1,7 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The transition tables: each pair of state and input at most once, every state can be reached and
-// left, and the code goes by them.
+// left, and the code follows them.
 
 #include <set>
 #include <utility>
@@ -41,7 +41,7 @@ TEST(TablesTest, RoundTableIsComplete) { CheckTable(kRoundTransitions, 7, 7); }
 // Every state with every input: what the table does not list changes nothing.
 TEST(TablesTest, SessionGoesByItsTable) {
   const Config config = TestConfig();
-  // How to get to each phase.
+  // The inputs that lead to each phase.
   const std::vector<std::vector<SessionInput>> paths = {
       {},
       {SessionInput::kStart},
@@ -71,7 +71,7 @@ TEST(TablesTest, SessionGoesByItsTable) {
         EXPECT_TRUE(actions.empty());
       } else {
         EXPECT_EQ(session.phase(), row->to);
-        // Hello and what follows the welcome are the client's to say; the rest is done here.
+        // The client sends Hello and the messages after the welcome; the session does the rest.
         Actions done{actions};
         const std::string what = row->what;
         EXPECT_EQ(done.Has<OpenSession>(), what.find("OpenSession") != std::string::npos) << what;

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Values: announcing, serving, getting, and what goes wrong with it.
+// Values: announcing, serving, getting, and the failures of each.
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -310,7 +310,7 @@ TEST(GetTest, NobodyGetsAValueFromItself) {
   EXPECT_THAT(refused.text, testing::HasSubstr(config.worker));
 }
 
-// The state of an incarnation that has ended is of no use; the trainer would wait for it in vain.
+// The state of an incarnation that has ended is of no use; the trainer would wait for it forever.
 TEST(GetTest, Fault_W18_EndsWithTheIncarnation) {
   Harness worker;
   worker.BecomeMember();

@@ -132,7 +132,7 @@ TEST(VerdictTest, ACommittedRoundThatIsNotHeldAndLongOverIsAnEviction) {
   EXPECT_FALSE(actions.Has<Deliver>());
 }
 
-// With one phase, as the explorer tries it, the verdict overtakes the results.
+// With one phase, which the explorer tries, the verdict overtakes the results.
 TEST(VerdictTest, AVerdictThatComesBeforeTheResultsWaitsForThem) {
   Harness worker;
   worker.BecomeMember();

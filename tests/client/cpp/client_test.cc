@@ -141,7 +141,7 @@ TEST(CppClient, TellsACallbackOnce) {
     ASSERT_TRUE(result.Copy(0, gradient.data(), kWeightBytes).ok());
     EXPECT_EQ(gradient[kWeights - 1], 3);
   }
-  // A commit that fails does not call it, and destroys it.
+  // A commit that fails does not call the callback, and destroys it.
   auto alive = std::make_shared<int>();
   const std::weak_ptr<int> watched = alive;
   EXPECT_FALSE(job.lanes[0].Commit([alive = std::move(alive)](const auto&) { FAIL(); }).ok());
@@ -163,7 +163,7 @@ TEST(CppClient, ACallbackIsToldWhenTheWorkerIsClosed) {
   EXPECT_EQ(told.get_future().get(), Code::kUnavailable);
 }
 
-// As when the callback holds the last reference to the owner of the worker.
+// The same happens when the callback holds the last reference to the owner of the worker.
 TEST(CppClient, ACallbackMayCloseItsWorker) {
   Job job(2);
   Result<Lane> other = job.workers[0].Register("other", {{"weight", DType::kF32, {kWeights}}});

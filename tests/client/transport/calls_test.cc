@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's side: deadlines, wrong calls, whose memory is whose, and many threads at once.
+// The trainer's side: deadlines, wrong calls, ownership of memory, and many threads at once.
 
 #include <future>
 #include <thread>
@@ -152,14 +152,14 @@ TEST(Calls, TheOutcomeIsToldWhenTheTransportHasLetGo) {
   ASSERT_TRUE(rig.worker
                   ->Commit(rig.lane.lane,
                            [&](const RoundOutcome& ended) {
-                             // The memory belongs to the trainer again: any access now reads freed
+                             // The memory belongs to the trainer again: any access reads freed
                              // memory.
                              lent.clear();
                              told.set_value(ended.ok());
                            })
                   .ok());
   rig.aggregator.AwaitQueued(3);
-  // As if another worker's loss had made the round end before these frames were written.
+  // This looks as if another worker's loss had ended the round before these frames were written.
   rig.SendResults(Results(rig), 1);
   rig.Conclude(rig.ValueOf(Results(rig)), 1, 0);
   rig.Until([](const Runner& runner) { return runner.core().lanes().at(0).last_verdict() == 1; });
@@ -249,7 +249,7 @@ TEST(Calls, LeaveIsSaidAndAnswered) {
   rig.Begin();
   auto leaving = std::async(std::launch::async, [&] { return rig.worker->Leave(); });
   rig.aggregator.Await<Leave>();
-  rig.aggregator.LoseSession();  // How the aggregator takes note.
+  rig.aggregator.LoseSession();  // The aggregator confirms it.
   const absl::Status status = leaving.get();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(rig.worker->place().left);
@@ -336,7 +336,7 @@ TEST(Calls, ManyThreadsAtOnce) {
     const TakenFrame frame = rig.aggregator.AwaitFrame();
     const auto& header = std::get<wire::ContributionHeader>(frame.header.kind);
     EXPECT_EQ(frame.payload, Noise(4000, 1000 * (header.lane - 10) + header.round));
-    // Of this lane, or of another.
+    // The commit of this lane, or of another.
     const Commit commit = rig.aggregator.Await<Commit>();
     rig.aggregator.Say(Prepared{commit.lane, commit.round, {kTerm, 1}, {kTerm, 1}, value});
     const VerdictRecord record = rig.RecordOf(value, commit.round, chains[commit.lane]);

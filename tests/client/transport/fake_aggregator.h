@@ -1,12 +1,12 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // The aggregator's end of a worker's connections, played by the test: it receives the worker's
-// encoded messages from queues, and sends the messages of the test, encoded as well. And a rig with
-// a worker.
+// encoded messages from queues, and sends the messages of the test, encoded as well. Also a rig
+// with a worker.
 //
 // Every wait is for an event, and fails the test after a minute.
 //
-// Thread contract: the test's side belongs to one thread, unless a method says otherwise.
+// Thread contract: the test's side belongs to one thread, unless a method states otherwise.
 
 #ifndef BASIN_TESTS_CLIENT_TRANSPORT_FAKE_AGGREGATOR_H_
 #define BASIN_TESTS_CLIENT_TRANSPORT_FAKE_AGGREGATOR_H_
@@ -105,7 +105,7 @@ class FakeAggregator : public Connector {
   struct State {
     struct Session {
       std::shared_ptr<SessionListener> listener;
-      std::deque<std::string> messages;  // As gRPC would carry them.
+      std::deque<std::string> messages;  // In the form in which gRPC carries them.
       bool closed = false;
     };
     struct Stream {

@@ -77,7 +77,7 @@ TEST(Round, WhoHearsTheOutcomeFindsThePlaceThatCameWithIt) {
   rig.TakeContribution(4);
   const auto results = Results(rig, 1);
   rig.SendResults(results, 1);
-  rig.membership = {{kTerm, 2}, {"w0", "w1", "w2"}};  // As of the verdict.
+  rig.membership = {{kTerm, 2}, {"w0", "w1", "w2"}};  // From the verdict.
   rig.Conclude(rig.ValueOf(results), 1, 0);
   EXPECT_EQ(told.get_future().get().membership, rig.membership);
 }
@@ -117,7 +117,7 @@ TEST(Round, SkippedTensorsHaveTheResultOfTheOthers) {
   EXPECT_TRUE(commit.present.Test(0));
   EXPECT_FALSE(commit.present.Test(1));
   auto results = Results(rig, 1);
-  results.erase(2);  // Everybody skipped c.
+  results.erase(2);  // All workers skipped c.
   rig.SendResults(results, 1);
   rig.Conclude(rig.ValueOf(results), 1, 0);
   const RoundOutcome outcome = rig.worker->Wait(rig.lane.lane, absl::InfiniteDuration());

@@ -117,7 +117,7 @@ TEST(Session, WhatAnOldConnectionSaysIsIgnored) {
   rig.Join();
   rig.Begin();
   rig.aggregator.LoseSession();
-  rig.aggregator.LoseSession();  // Says so twice.
+  rig.aggregator.LoseSession();  // Reports it twice.
   rig.aggregator.AcceptSession();
   rig.aggregator.Await<Hello>();
   rig.aggregator.Say(rig.WelcomeBack(1));
@@ -169,7 +169,7 @@ TEST(Session, AnEvictedWorkerFailsItsRoundAndRejoins) {
   rig.Begin();
   rig.PushAll();
   rig.aggregator.AwaitQueued(3);
-  // Somebody joins, and is served by this worker; it is not when it is evicted itself.
+  // A worker joins, and this worker serves it, but not after it was evicted itself.
   Membership grown = rig.membership;
   ++grown.generation.counter;
   std::vector<WorkerId> members = grown.members;
@@ -213,7 +213,7 @@ TEST(Session, WhoHasLeftOrIsSupersededIsNoMember) {
       code = ErrorCode::kFailedPrecondition;
       auto leaving = std::async(std::launch::async, [&] { return rig.worker->Leave(); });
       rig.aggregator.Await<Leave>();
-      rig.aggregator.LoseSession();  // How the aggregator takes note.
+      rig.aggregator.LoseSession();  // The aggregator confirms it.
       ASSERT_TRUE(leaving.get().ok());
     } else {
       rig.aggregator.Say(Ended{{code, "a newer process has this id"}});

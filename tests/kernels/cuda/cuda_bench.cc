@@ -41,7 +41,7 @@ constexpr int kMostContributions = 16;
 constexpr size_t kMostBytes = size_t{256}
                               << 20;  // The size of one contribution; far beyond any cache.
 
-// A benchmark has no use for going on after an error.
+// A benchmark ends after an error.
 void Check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   std::printf("failed: %s: %s\n", call, cudaGetErrorString(error));
@@ -79,7 +79,8 @@ struct Arrays {
   DeviceFacts* facts = nullptr;
 };
 
-// As large as fits twice over, filled with bits that are a moderate number in every float dtype.
+// The largest size that fits twice, filled with bits that are a moderate number in every float
+// dtype.
 Arrays Allocate() {
   size_t free_bytes = 0;
   size_t all_bytes = 0;

@@ -34,8 +34,8 @@ contract::Report CheckOnDevice(const DeviceReducer& reducer, Device* device);
 // several passes in a Start, several Starts in flight.
 contract::Report CheckPipeline(Device* device);
 
-// Reduces in a pipeline, as one pass after another, for the contract suite. The reference does what
-// does not fit into a lane. One thread at a time.
+// Reduces in a pipeline, as one pass after another, for the contract suite. The reference reduces
+// passes that do not fit into a lane. One thread at a time.
 class PipelineReducer final : public Reducer {
  public:
   // REQUIRES: `device` outlives it, and has memory.

@@ -5,7 +5,7 @@
 // atomics.
 //
 // It is as late as a device may be: work that is added to a queue runs in Wait() and not before, so
-// that a caller who reads results or overwrites inputs too early gets wrong bits. Any call can be
+// that a caller that reads results or overwrites inputs too early gets wrong bits. Any call can be
 // made to fail, all calls from one on, as after an error that a CUDA context does not survive, and
 // a Wait() can find that the work hangs. Memory is as large as the test wants.
 //
@@ -37,7 +37,7 @@ struct FaultPlan {
   std::atomic<int64_t> device_bytes{int64_t{1} << 40};
   std::atomic<int64_t> pinned_bytes{int64_t{1} << 40};
 
-  // What the device saw.
+  // The observations of the device.
   std::atomic<bool> hung{false};
   std::atomic<int64_t> calls{0};
   std::atomic<int64_t> running{0};      // Work that was added and neither ran nor was dropped.

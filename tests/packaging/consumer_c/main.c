@@ -1,7 +1,7 @@
 /* Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
  *
- * Joins the job that the environment names, and adds up four numbers with whoever else is there.
- * Prints the rank, how many workers were counted, and the sum. */
+ * Joins the job that the environment names, and adds up four numbers with all other workers. Prints
+ * the rank, how many workers were counted, and the sum. */
 
 #include <basin/basin.h>
 #include <inttypes.h>

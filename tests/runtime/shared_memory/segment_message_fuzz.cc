@@ -1,7 +1,8 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
 // Whatever a peer sends over the local socket: messages of arbitrary bytes, with a descriptor or
-// without, first as an opening and then in a session. What is accepted says what was sent.
+// without, first as an opening and then in a session. An accepted message has the content that was
+// sent.
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ void Run(const uint8_t* data, size_t size) {
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) std::abort();
   Segments receiver(sockets[1]);
   bool opening = true;
-  // A byte with the length, whose top bit says whether a descriptor comes along, and the message.
+  // A byte with the length, whose top bit is set if a descriptor comes along, and the message.
   for (size_t at = 0; at < size;) {
     const uint8_t head = data[at++];
     const size_t length = std::min<size_t>(head & 0x3f, size - at);

@@ -1,6 +1,6 @@
 // Copyright 2026 The Basin Authors. SPDX-License-Identifier: Apache-2.0
 //
-// Segments: what a peer may pass as one, and that nobody but the creator can change it.
+// Segments: what a peer may pass as one, and that only the creator can change it.
 
 #include "runtime/shared_memory/segment.h"
 
@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 constexpr int kSealFutureWrite = 0x0010;  // F_SEAL_FUTURE_WRITE
 constexpr int kAllSeals = F_SEAL_SHRINK | F_SEAL_GROW | kSealFutureWrite;
 
-// A memory file that somebody else might pass, whose first `filled` bytes have memory.
+// A memory file that another process might pass, whose first `filled` bytes have memory.
 class Foreign {
  public:
   Foreign(uint64_t size, int seals, uint64_t filled)

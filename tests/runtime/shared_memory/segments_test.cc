@@ -158,7 +158,7 @@ TEST(Segments, TheEndOfTheOtherEndIsNoticed) {
   Pair pair;
   pair.one.reset();
   EXPECT_EQ(pair.other->Receive().code(), absl::StatusCode::kUnavailable);
-  pair.other->Offer(*Segment::Create(4096));  // To nobody.
+  pair.other->Offer(*Segment::Create(4096));  // Nothing receives it.
 }
 
 TEST(LocalSocket, ANameIsConnectedToWhileSomebodyListens) {

@@ -124,7 +124,7 @@ TEST(GrpcSession, CarriesMessagesBothWaysInOrder) {
   }
 }
 
-// Beyond the window too, which is for messages that wait for the worker.
+// The pieces may exceed the window, which is for messages that wait for the worker.
 TEST(GrpcSession, TakesAMessageThatComesInPieces) {
   LaneLayout layout;
   layout.name = "model";
@@ -531,7 +531,7 @@ TEST(GrpcConnector, ManyStreamsAreOpenedSentToAndClosedAtOnce) {
             channels.back()->Send(Contribution(chunk, {{lender.Lend(), 0, kChunkBytes}})).ok());
       }
     }
-    // Some before their connection, some in the middle of it, some not at all.
+    // Some end before their connection, some in the middle of it, some not at all.
     if (round % 3 != 0) server.AwaitCall();
     for (const auto& channel : channels) {
       if (round % 2 == 0) channel->Close();

@@ -17,7 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// As shipped, with pings ten times as often; an answer may take as long as a busy machine needs.
+// The shipped settings with pings ten times as often; an answer may take as long as a busy machine
+// needs.
 GrpcSettings Quick() {
   GrpcSettings settings;
   settings.keepalive_time /= 10;
@@ -39,7 +40,7 @@ TEST(Keepalive, Fault_N13_AStreamWithoutDataLivesAndIsPinged) {
   const auto ears = std::make_shared<Ears>();
   const auto session = connector.OpenSession(ears);
   const auto call = server.AwaitCall();
-  // A server has had enough after two pings too many.
+  // A server disconnects a client after two pings too many.
   relay.AwaitBytesToServer(relay.bytes_to_server() + 12 * kPingBytes);
   EXPECT_EQ(ears->down.size(), 0u);
   session->Send("x");
