@@ -8,8 +8,8 @@
 // A client that speaks gRPC with TLS to a port without, or the reverse, gets an answer from which
 // it can conclude that (client/transport/grpc/failure.cc).
 //
-// Thread contract: OnConnection from any thread. `pass` and `refuse` are called on the thread that waits;
-// `pass` owns the descriptor then.
+// Thread contract: OnConnection from any thread. `pass` and `refuse` are called on the thread that
+// waits; `pass` owns the descriptor then.
 // Failure: none; a connection that sends nothing in time is closed.
 
 #ifndef BASIN_AGGREGATOR_TRANSPORT_PREFACE_H_

@@ -22,7 +22,7 @@ class Report {
   // The place has changed to this one.
   void OnPlace(const client::Place& place);
 
-  // Writes nothing after this. Called on the thread that calls Take.
+  // Writes nothing after this. Called on the thread that calls OnPlace.
   void Silence() { log_ = Log(); }
 
  private:
