@@ -99,7 +99,9 @@ class _Worker:
 
     def forget_lines(self) -> None:
         while not self.lines.empty():
-            self.lines.get_nowait()
+            if self.lines.get_nowait() == "end":
+                self.lines.put("end")
+                return
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -128,7 +130,7 @@ class CallsAfterLossTest(unittest.TestCase):
     def _run(
         self, loop: str, workers: int, killed: int, times: int, program: list[str] = _PYTHON
     ) -> None:
-        job = f"{self.id().rsplit('.', 1)[-1].replace('_', '-').lower()[:50]}"
+        job = self.id().rsplit(".", 1)[-1].replace("_", "-").lower()[:60].strip("-")
         everyone = f"call {workers}"
 
         def start(name: str) -> _Worker:
